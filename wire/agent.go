@@ -1,0 +1,179 @@
+package wire
+
+// The messages from an agent.
+
+// State is what presence says of an agent.
+type State uint8
+
+// The states of presence.
+const (
+	StateOnline State = iota + 1
+	StateOffline
+	StateLost // said by the broker, as the agent's will
+)
+
+// String returns the state's name.
+func (s State) String() string { return enumName(uint8(s), "online", "offline", "lost") }
+
+// Presence is retained for each agent. It is a hint: nothing depends on it.
+// The envelope's epoch is the agent's boot epoch.
+type Presence struct {
+	State    State
+	Nonce    uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
+	Speaks   uint8  // highest protocol version
+	Software string // for people
+}
+
+// Body returns the message's encoding.
+func (m *Presence) Body() []byte {
+	var w writer
+	w.u8(uint8(m.State))
+	w.u64(m.Nonce)
+	w.u8(m.Speaks)
+	w.str(m.Software)
+	return w.b
+}
+
+// DecodePresence reads the body of a TypePresence envelope.
+func DecodePresence(body []byte) (Presence, error) {
+	r := reader{b: body}
+	m := Presence{State: State(r.enum("state", uint8(StateLost))), Nonce: r.u64(), Speaks: r.u8(), Software: r.str("software", MaxName)}
+	return m, r.done("presence")
+}
+
+// DeclineReason tells why an agent does not take part. It is a metric's label.
+type DeclineReason uint8
+
+// The reasons for declining.
+const (
+	DeclineBadData     DeclineReason = iota + 1 // its data do not fit the task
+	DeclineTooFewRows                           // fewer rows than may be spoken of
+	DeclineUnsupported                          // a task that this build cannot do
+	DeclineNoTime                               // the time left is too short
+	DeclineDiverged                             // its local steps left the finite numbers
+	DeclineFetch                                // the model or task could not be had
+	DeclineStopping
+	DeclineRefused // an update of it for this round was refused
+	lastDecline    = DeclineRefused
+)
+
+// String returns the reason's name, as metrics and logs show it.
+func (r DeclineReason) String() string {
+	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping", "refused")
+}
+
+// DeclineReasons returns all reasons, for closed label sets.
+func DeclineReasons() []DeclineReason { return enumAll(lastDecline) }
+
+// Hello tells the coordinator that an agent is there. It is repeated until answered.
+type Hello struct {
+	Nonce        uint64
+	Announcement Digest        // the newest that the agent obeys
+	Unfit        DeclineReason // 0 when the agent can do the announced task
+	Samples      uint64        // rows of local data that fit the task
+	Update       Digest        // an update that it holds for this round, else zero
+}
+
+// Body returns the message's encoding.
+func (m *Hello) Body() []byte {
+	var w writer
+	w.u64(m.Nonce)
+	w.digest(m.Announcement)
+	w.u8(uint8(m.Unfit))
+	w.u64(m.Samples)
+	w.digest(m.Update)
+	return w.b
+}
+
+// DecodeHello reads the body of a TypeHello envelope.
+func DecodeHello(body []byte) (Hello, error) {
+	r := reader{b: body}
+	m := Hello{Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.u8()), Samples: r.u64(), Update: r.digest()}
+	if r.err == nil && m.Unfit > lastDecline {
+		r.failf("reason is %d, more than %d", m.Unfit, lastDecline)
+	}
+	return m, r.done("hello")
+}
+
+// Joined answers an invitation: the agent is at work.
+type Joined struct{ Announcement Digest }
+
+// Body returns the message's encoding.
+func (m *Joined) Body() []byte { return m.Announcement[:] }
+
+// DecodeJoined reads the body of a TypeJoined envelope.
+func DecodeJoined(body []byte) (Joined, error) {
+	r := reader{b: body}
+	m := Joined{Announcement: r.digest()}
+	return m, r.done("joined")
+}
+
+// Declined answers an invitation: the round goes on without the agent.
+type Declined struct {
+	Announcement Digest
+	Reason       DeclineReason
+}
+
+// Body returns the message's encoding.
+func (m *Declined) Body() []byte {
+	var w writer
+	w.digest(m.Announcement)
+	w.u8(uint8(m.Reason))
+	return w.b
+}
+
+// DecodeDeclined reads the body of a TypeDeclined envelope.
+func DecodeDeclined(body []byte) (Declined, error) {
+	r := reader{b: body}
+	m := Declined{Announcement: r.digest(), Reason: DeclineReason(r.enum("reason", uint8(lastDecline)))}
+	return m, r.done("declined")
+}
+
+// Update is the manifest of an agent's contribution to a round, sent before
+// its chunks. Its identity is the envelope's run, round and sender with Base;
+// the payload's hash is its digest.
+type Update struct {
+	Kind       Kind
+	Base       Digest // hash of the model it started from; zero in a statistics round
+	Payload    Manifest
+	Inline     []byte  // the whole payload, where it has at most MaxInlineUpdate bytes
+	LocalSteps uint32  // E_k that were taken
+	Samples    uint64  // rows of local data
+	RiskBefore float64 // local risk at the base model
+	RiskAfter  float64 // local risk after the local steps
+	StepTime   float64 // seconds per local step, measured
+}
+
+// Body returns the message's encoding.
+func (m *Update) Body() []byte {
+	var w writer
+	w.u8(uint8(m.Kind))
+	w.digest(m.Base)
+	w.b = m.Payload.Append(w.b)
+	w.bytes(m.Inline)
+	w.u32(m.LocalSteps)
+	w.u64(m.Samples)
+	w.f64(m.RiskBefore)
+	w.f64(m.RiskAfter)
+	w.f64(m.StepTime)
+	return w.b
+}
+
+// DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is
+// held against its length, not yet against its hash.
+func DecodeUpdate(body []byte) (Update, error) {
+	r := reader{b: body}
+	m := Update{
+		Kind: Kind(r.enum("kind", uint8(KindTraining))), Base: r.digest(),
+		Payload: r.manifest(), Inline: r.bytes("payload", MaxInlineUpdate),
+		LocalSteps: r.u32(), Samples: r.u64(),
+		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), StepTime: r.f64("step time"),
+	}
+	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {
+		r.failf("payload of %d bytes, the manifest says %d", len(m.Inline), m.Payload.Length)
+	}
+	if len(m.Inline) == 0 {
+		m.Inline = nil
+	}
+	return m, r.done("update")
+}

@@ -1,0 +1,164 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
+
+// Codec tells how the elements of a vector are packed.
+type Codec uint8
+
+// CodecRaw is raw little-endian elements.
+const CodecRaw Codec = 1
+
+// Manifest describes the bytes of a blob: a model or a task on its way to the
+// agents, an update on its way to the coordinator. Every chunk has MaxChunk
+// bytes of payload but the last.
+type Manifest struct {
+	Hash   Digest // SHA-256 of the whole
+	Length uint32
+	Codec  Codec
+	Schema Digest // of the vector inside; zero for a task
+	Chunks []Digest
+}
+
+// NewManifest describes p, which must have 1 to MaxBlob bytes.
+func NewManifest(p []byte, schema Digest) (Manifest, error) {
+	if len(p) == 0 || len(p) > MaxBlob {
+		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlob)
+	}
+	m := Manifest{Hash: sha256.Sum256(p), Length: uint32(len(p)), Codec: CodecRaw, Schema: schema}
+	for k := range ChunkCount(len(p)) {
+		m.Chunks = append(m.Chunks, sha256.Sum256(ChunkOf(p, k)))
+	}
+	return m, nil
+}
+
+// ChunkCount returns the number of chunks of a blob of length bytes.
+func ChunkCount(length int) int { return (length + MaxChunk - 1) / MaxChunk }
+
+// ChunkOf returns the payload of chunk k of the blob p, as a view.
+func ChunkOf(p []byte, k int) []byte { return p[k*MaxChunk : min((k+1)*MaxChunk, len(p))] }
+
+// ChunkLen returns the payload length of chunk k.
+func (m *Manifest) ChunkLen(k int) int { return min(MaxChunk, int(m.Length)-k*MaxChunk) }
+
+// Append appends the manifest's encoding to dst.
+func (m *Manifest) Append(dst []byte) []byte {
+	w := writer{dst}
+	w.digest(m.Hash)
+	w.u32(m.Length)
+	w.u8(uint8(m.Codec))
+	w.digest(m.Schema)
+	w.u32(uint32(len(m.Chunks)))
+	for _, d := range m.Chunks {
+		w.digest(d)
+	}
+	return w.b
+}
+
+// DecodeManifest reads a manifest that stands alone.
+func DecodeManifest(p []byte) (Manifest, error) {
+	r := reader{b: p}
+	m := r.manifest()
+	return m, r.done("manifest")
+}
+
+func (r *reader) manifest() (m Manifest) {
+	m.Hash = r.digest()
+	m.Length = r.u32()
+	m.Codec = Codec(r.enum("codec", uint8(CodecRaw)))
+	m.Schema = r.digest()
+	n := r.count("chunks", MaxChunks, len(Digest{}))
+	if r.err == nil && (m.Length == 0 || m.Length > MaxBlob || n != ChunkCount(int(m.Length))) {
+		r.failf("%d chunks for a blob of %d bytes", n, m.Length)
+	}
+	if r.err != nil {
+		return Manifest{}
+	}
+	m.Chunks = make([]Digest, n)
+	for k := range m.Chunks {
+		m.Chunks[k] = r.digest()
+	}
+	return m
+}
+
+// BlobRef names a blob in an announcement. Inline holds the whole blob where
+// it is small; else it is pulled, beginning with its manifest.
+type BlobRef struct {
+	Hash     Digest // SHA-256 of the whole
+	Manifest Digest // SHA-256 of the encoded manifest; zero when inline
+	Length   uint32
+	Inline   []byte
+}
+
+// Present reports whether the reference names a blob at all.
+func (b *BlobRef) Present() bool { return b.Length > 0 }
+
+func (w *writer) blob(b *BlobRef) {
+	w.digest(b.Hash)
+	w.digest(b.Manifest)
+	w.u32(b.Length)
+	w.bytes(b.Inline)
+}
+
+func (r *reader) blob(field string) (b BlobRef) {
+	b.Hash = r.digest()
+	b.Manifest = r.digest()
+	b.Length = r.u32()
+	b.Inline = r.bytes(field, MaxInline)
+	switch {
+	case r.err != nil:
+	case b.Length > MaxBlob:
+		r.failf("%s has %d bytes, more than %d", field, b.Length, MaxBlob)
+	case b.Length == 0 && (b.Hash != Digest{} || b.Manifest != Digest{} || len(b.Inline) > 0):
+		r.failf("%s has no length", field)
+	case len(b.Inline) > 0 && (len(b.Inline) != int(b.Length) || sha256.Sum256(b.Inline) != b.Hash):
+		r.failf("%s does not match its hash", field)
+	case b.Length > 0 && (len(b.Inline) > 0) != b.Manifest.IsZero():
+		r.failf("%s must be inline or have a manifest", field)
+	}
+	if len(b.Inline) == 0 {
+		b.Inline = nil
+	}
+	return b
+}
+
+// ChunkHeaderSize is the length of the header before a chunk's payload.
+const ChunkHeaderSize = 24
+
+const chunkMagic = "FEDC"
+
+// AppendChunk appends the message of chunk k of the blob with that hash:
+// magic 4, version 1, zero 3, k 4, payload length 4, first 8 bytes of the
+// blob's hash = 24 bytes; payload. Chunks are not signed: their hashes stand
+// in a manifest that is.
+func AppendChunk(dst []byte, hash Digest, k int, payload []byte) []byte {
+	w := writer{dst}
+	w.b = append(w.b, chunkMagic...)
+	w.b = append(w.b, Version, 0, 0, 0)
+	w.u32(uint32(k))
+	w.u32(uint32(len(payload)))
+	w.b = append(w.b, hash[:8]...)
+	return append(w.b, payload...)
+}
+
+// DecodeChunk reads a chunk of the blob with that hash; the payload is a view.
+// It holds the payload against its own length, not against the manifest.
+func DecodeChunk(p []byte, hash Digest) (k int, payload []byte, err error) {
+	le := binary.LittleEndian
+	switch {
+	case len(p) <= ChunkHeaderSize || string(p[:4]) != chunkMagic || le.Uint32(p[4:])>>8 != 0:
+		return 0, nil, fmt.Errorf("%w: %d bytes without the form of a chunk", ErrMalformed, len(p))
+	case p[4] != Version:
+		return 0, nil, fmt.Errorf("%w %d: this build speaks %d", ErrVersion, p[4], Version)
+	case string(p[16:24]) != string(hash[:8]):
+		return 0, nil, fmt.Errorf("%w: a chunk of another blob", ErrMalformed)
+	case len(p) > ChunkHeaderSize+MaxChunk || int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):
+		return 0, nil, fmt.Errorf("%w: the chunk's length is wrong", ErrMalformed)
+	case le.Uint32(p[8:]) >= MaxChunks:
+		return 0, nil, fmt.Errorf("%w: chunk number %d", ErrMalformed, le.Uint32(p[8:]))
+	}
+	return int(le.Uint32(p[8:])), p[ChunkHeaderSize:], nil
+}

@@ -1,0 +1,117 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// allocated returns the bytes that f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// TestClaimsAllocateNothing writes 256 MB, 4 GB and 64 KB over every place of
+// every golden body. Whatever a field there makes of it, the decoder allocates
+// no more than a body of that size can ask for.
+func TestClaimsAllocateNothing(t *testing.T) {
+	le := binary.LittleEndian
+	for _, g := range goldens() {
+		f := formNamed(t, g.form)
+		body := bodyOf(f, readGolden(t, g.file))
+		bound := uint64(64<<10 + 64*len(body))
+		for at := range len(body) - 3 {
+			for _, claim := range []uint32{256 << 20, 1<<32 - 1, 1<<16 - 1} {
+				p := bytes.Clone(body)
+				le.PutUint32(p[at:], claim)
+				if n := allocated(func() { _, _ = f.decode(p) }); n > bound {
+					t.Errorf("%s: %d at byte %d of %d: %d bytes allocated", g.file, claim, at, len(body), n)
+				}
+			}
+		}
+	}
+}
+
+// claim is a length or count that is more than a message may say or holds.
+type claim struct {
+	name, form, golden string
+	after              string // the bytes before the field; it stands right after their first occurrence
+	value              uint32
+	size               int // of the field: 2 or 4
+	want               string
+}
+
+func claims() []claim {
+	blob := func(ref wire.BlobRef) string { return string(ref.Hash[:]) + string(ref.Manifest[:]) }
+	big := manifestOf(bigVector(), bigSchema())
+	task := inline(linearTask().Append(nil))
+	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.Schema[:])
+	update := digestOf(bigVector())
+	lease := string(update[:]) + "\x20\x4e\x00\x00"
+	return []claim{
+		{"blob", "announcement", "announcement_pulled", blob(pulled(big)), wire.MaxBlob + 1, 4, "more than"},
+		{"inline blob over the limit", "announcement", "announcement_open", blob(task) + string(le32(task.Length)), wire.MaxInline + 1, 4, "more than 49152"},
+		{"inline blob over the body", "announcement", "announcement_open", blob(task) + string(le32(task.Length)), wire.MaxInline, 4, "ends inside"},
+		{"inline blob of 256 MB", "announcement", "announcement_open", blob(task) + string(le32(task.Length)), 256 << 20, 4, "more than 49152"},
+		{"chunks over the limit", "manifest", "manifest", chunks, wire.MaxChunks + 1, 4, "more than 1900"},
+		{"chunks over the body", "manifest", "manifest", chunks, wire.MaxChunks, 4, "ends inside"},
+		{"chunks of 256 MB", "manifest", "manifest", chunks, 256 << 20 / 32, 4, "more than 1900"},
+		{"chunks and length", "manifest", "manifest", chunks, 1, 4, "1 chunks for a blob of 61516 bytes"},
+		{"length and chunks", "manifest", "manifest", string(big.Hash[:]), 1, 4, "2 chunks for a blob of 1 bytes"},
+		{"no length", "manifest", "manifest", string(big.Hash[:]), 0, 4, "2 chunks for a blob of 0 bytes"},
+		{"length over the limit", "manifest", "manifest", string(big.Hash[:]), wire.MaxBlob + 1, 4, "for a blob of"},
+		{"ranges over the limit", "credit", "credit", lease, wire.MaxRanges + 1, 4, "more than 64"},
+		{"ranges over the body", "credit", "credit", lease, wire.MaxRanges, 4, "ends inside"},
+		{"software over the limit", "presence", "presence_online", "\xef\xcd\xab\x89\x67\x45\x23\x01\x01", wire.MaxName + 1, 2, "more than 128"},
+		{"software over the body", "presence", "presence_online", "\xef\xcd\xab\x89\x67\x45\x23\x01\x01", wire.MaxName, 2, "ends inside"},
+		{"features over the limit", "task", "task", "bearing wear", wire.MaxFeatures + 1, 4, "more than 65536"},
+		{"features over the body", "task", "task", "bearing wear", wire.MaxFeatures, 4, "ends inside"},
+		{"features of 256 MB", "task", "task", "bearing wear", 256 << 20, 4, "more than 65536"},
+		{"feature over the limit", "task", "task", "bearing wear\x02\x00\x00\x00", wire.MaxName + 1, 2, "more than 128"},
+		{"hidden layers over the limit", "task", "task", "\x04\x00wear", wire.MaxHidden + 1, 4, "more than 8"},
+		{"means over the limit", "task", "task", "\x0a\x00\x00\x00\x00\x00\x00\x00", wire.MaxFeatures + 2, 4, "more than 65537"},
+		{"means over the body", "task", "task", "\x0a\x00\x00\x00\x00\x00\x00\x00", wire.MaxFeatures + 1, 4, "ends inside"},
+	}
+}
+
+func le32(x uint32) []byte { return binary.LittleEndian.AppendUint32(nil, x) }
+
+// TestClaimsAreRefused, each with an error that names the limit.
+func TestClaimsAreRefused(t *testing.T) {
+	for _, c := range claims() {
+		f := formNamed(t, c.form)
+		p := bytes.Clone(bodyOf(f, readGolden(t, c.golden)))
+		at := bytes.Index(p, []byte(c.after))
+		if at < 0 {
+			t.Fatalf("%s: the field is not where the test looks for it", c.name)
+		}
+		copy(p[at+len(c.after):], le32(c.value)[:c.size])
+		var err error
+		n := allocated(func() { _, err = f.decode(p) })
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
+		}
+		if n > 16<<10 {
+			t.Errorf("%s: %d bytes allocated", c.name, n)
+		}
+	}
+}
+
+// TestInlineUpdateIsSmall: one byte more must wait for credit.
+func TestInlineUpdateIsSmall(t *testing.T) {
+	for n, ok := range map[int]bool{wire.MaxInlineUpdate: true, wire.MaxInlineUpdate + 1: false} {
+		payload := make([]byte, n)
+		u := wire.Update{Kind: wire.KindTraining, Inline: payload, Payload: manifestOf(payload, smallSchema())}
+		if _, err := wire.DecodeUpdate(u.Body()); (err == nil) != ok {
+			t.Errorf("%d bytes inline: error %v", n, err)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package wire_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Messages whose fields are each within their limits and contradict each other.
+
+func TestAnnouncementRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*wire.Announcement)
+		want   string
+	}{
+		"attempt 0":                       {func(a *wire.Announcement) { a.Attempt = 0 }, "attempt is 0"},
+		"open without a task":             {func(a *wire.Announcement) { a.Task = wire.BlobRef{} }, "lacks its task"},
+		"open training without a base":    {func(a *wire.Announcement) { a.Base = wire.BlobRef{} }, "wrong base model"},
+		"open statistics with a base":     {func(a *wire.Announcement) { a.Kind = wire.KindStatistics }, "wrong base model"},
+		"inline blob of another length":   {func(a *wire.Announcement) { a.Base.Length++ }, "does not match its hash"},
+		"inline blob of another hash":     {func(a *wire.Announcement) { a.Base.Hash[31] ^= 1 }, "does not match its hash"},
+		"inline blob with a manifest":     {func(a *wire.Announcement) { a.Base.Manifest[0] = 1 }, "inline or have a manifest"},
+		"blob neither inline nor pulled":  {func(a *wire.Announcement) { a.Task.Inline = nil }, "inline or have a manifest"},
+		"hash of a blob without length":   {func(a *wire.Announcement) { a.Base = wire.BlobRef{Hash: a.Base.Hash} }, "has no length"},
+		"inline blob without length":      {func(a *wire.Announcement) { a.Base = wire.BlobRef{Inline: a.Base.Inline} }, "has no length"},
+		"manifest of a blob of no length": {func(a *wire.Announcement) { a.Base = wire.BlobRef{Manifest: a.Base.Hash} }, "has no length"},
+	} {
+		a := *openAnnouncement().value.(*wire.Announcement)
+		c.change(&a)
+		if _, err := wire.DecodeAnnouncement(a.Body()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestAnnouncementWithNothingToDo: between rounds there may be no task yet.
+func TestAnnouncementWithNothingToDo(t *testing.T) {
+	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining}
+	if _, err := wire.DecodeAnnouncement(a.Body()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUpdateRefusesAnotherLength(t *testing.T) {
+	u := wire.Update{Kind: wire.KindTraining, Inline: smallUpdate()[:8], Payload: manifestOf(smallUpdate(), smallSchema())}
+	if _, err := wire.DecodeUpdate(u.Body()); err == nil || !strings.Contains(err.Error(), "payload of 8 bytes, the manifest says 12") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestCreditRefusesOddRanges(t *testing.T) {
+	for _, c := range []struct {
+		r  wire.Range
+		ok bool
+	}{
+		{wire.Range{First: 0, Last: wire.MaxChunks - 1}, true},
+		{wire.Range{First: 2, Last: 1}, false},
+		{wire.Range{First: 0, Last: wire.MaxChunks}, false},
+		{wire.Range{First: 1<<32 - 1, Last: 1<<32 - 1}, false},
+	} {
+		m := wire.Credit{Chunks: []wire.Range{{First: 1, Last: 1}, c.r}}
+		if _, err := wire.DecodeCredit(m.Body()); (err == nil) != c.ok {
+			t.Errorf("%+v: error %v", c.r, err)
+		}
+	}
+}
+
+func TestTextIsUTF8(t *testing.T) {
+	for _, s := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\xc0\x80"} {
+		p := wire.Presence{State: wire.StateOnline, Software: s}
+		if _, err := wire.DecodePresence(p.Body()); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
+			t.Errorf("%q: error %v", s, err)
+		}
+	}
+}

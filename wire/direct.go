@@ -1,0 +1,174 @@
+package wire
+
+// The messages from the coordinator to one agent.
+
+// Invitation asks one agent to take part in an announced round.
+type Invitation struct {
+	Announcement Digest  // of the announcement's envelope
+	Left         uint32  // milliseconds until the round's deadline: clocks of devices are not trusted
+	Weight       float64 // K·p_k for the local step size; 1 where weights are applied at the server
+}
+
+// Body returns the invitation's encoding.
+func (m *Invitation) Body() []byte {
+	var w writer
+	w.digest(m.Announcement)
+	w.u32(m.Left)
+	w.f64(m.Weight)
+	return w.b
+}
+
+// DecodeInvitation reads the body of a TypeInvitation envelope.
+func DecodeInvitation(body []byte) (Invitation, error) {
+	r := reader{b: body}
+	m := Invitation{Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight")}
+	if r.err == nil && m.Weight <= 0 {
+		r.failf("weight is %v, must be positive", m.Weight)
+	}
+	return m, r.done("invitation")
+}
+
+// Place tells an agent where it stands in a round that does not need it.
+type Place uint8
+
+// The places.
+const (
+	// PlaceCounted: known to the coordinator, which has not drawn yet.
+	PlaceCounted Place = iota + 1
+	// PlaceNotSelected: the round goes on without it.
+	PlaceNotSelected
+)
+
+// String returns the place's name.
+func (p Place) String() string { return enumName(uint8(p), "counted", "not selected") }
+
+// Standing answers the hello of an agent that is neither invited nor done.
+type Standing struct {
+	Announcement Digest
+	Place        Place
+}
+
+// Body returns the standing's encoding.
+func (m *Standing) Body() []byte {
+	var w writer
+	w.digest(m.Announcement)
+	w.u8(uint8(m.Place))
+	return w.b
+}
+
+// DecodeStanding reads the body of a TypeStanding envelope.
+func DecodeStanding(body []byte) (Standing, error) {
+	r := reader{b: body}
+	m := Standing{Announcement: r.digest(), Place: Place(r.enum("place", uint8(PlaceNotSelected)))}
+	return m, r.done("standing")
+}
+
+// Accepted says that an update is on the coordinator's disk.
+type Accepted struct{ Update Digest }
+
+// Body returns the message's encoding.
+func (m *Accepted) Body() []byte { return m.Update[:] }
+
+// DecodeAccepted reads the body of a TypeAccepted envelope.
+func DecodeAccepted(body []byte) (Accepted, error) {
+	r := reader{b: body}
+	m := Accepted{Update: r.digest()}
+	return m, r.done("accepted")
+}
+
+// RefuseReason tells why an update is not taken. It is a metric's label.
+type RefuseReason uint8
+
+// The reasons for refusing an update.
+const (
+	RefuseLate RefuseReason = iota + 1
+	RefuseNotSelected
+	RefuseWrongRound
+	RefuseWrongBase
+	RefuseWrongSchema
+	RefuseConflict // another digest after one was accepted
+	RefuseTooLarge
+	RefuseBadHash
+	RefuseNotFinite
+	RefuseNorm
+	RefuseMalformed
+	RefuseBadSignature
+	RefuseUnknownAgent
+	lastRefuse = RefuseUnknownAgent
+)
+
+// String returns the reason's name, as metrics and logs show it.
+func (r RefuseReason) String() string {
+	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict", "too_large",
+		"bad_hash", "not_finite", "norm", "malformed", "bad_signature", "unknown_agent")
+}
+
+// RefuseReasons returns all reasons, for closed label sets.
+func RefuseReasons() []RefuseReason { return enumAll(lastRefuse) }
+
+// Refused says that an update was not taken and will not be.
+type Refused struct {
+	Update Digest
+	Reason RefuseReason
+}
+
+// Body returns the message's encoding.
+func (m *Refused) Body() []byte {
+	var w writer
+	w.digest(m.Update)
+	w.u8(uint8(m.Reason))
+	return w.b
+}
+
+// DecodeRefused reads the body of a TypeRefused envelope.
+func DecodeRefused(body []byte) (Refused, error) {
+	r := reader{b: body}
+	m := Refused{Update: r.digest(), Reason: RefuseReason(r.enum("reason", uint8(lastRefuse)))}
+	return m, r.done("refused")
+}
+
+// Range is a run of chunks, First to Last inclusive.
+type Range struct{ First, Last uint32 }
+
+// Credit lends an agent the right to send the named chunks for a while.
+type Credit struct {
+	Update Digest
+	Lease  uint32 // milliseconds
+	Chunks []Range
+}
+
+// Body returns the message's encoding.
+func (m *Credit) Body() []byte {
+	var w writer
+	w.digest(m.Update)
+	w.u32(m.Lease)
+	w.u32(uint32(len(m.Chunks)))
+	for _, c := range m.Chunks {
+		w.u32(c.First)
+		w.u32(c.Last)
+	}
+	return w.b
+}
+
+// DecodeCredit reads the body of a TypeCredit envelope.
+func DecodeCredit(body []byte) (Credit, error) {
+	r := reader{b: body}
+	m := Credit{Update: r.digest(), Lease: r.u32()}
+	n := r.count("chunks", MaxRanges, 8)
+	for range n {
+		c := Range{r.u32(), r.u32()}
+		if c.First > c.Last || c.Last >= MaxChunks {
+			r.failf("chunks %d to %d: not a range of chunks", c.First, c.Last)
+		}
+		m.Chunks = append(m.Chunks, c)
+	}
+	return m, r.done("credit")
+}
+
+func enumAll[E ~uint8](last E) []E {
+	all := make([]E, 0, last)
+	for e := E(1); e <= last; e++ {
+		all = append(all, e)
+	}
+	return all
+}

@@ -1,0 +1,72 @@
+package wire_test
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// resign signs an envelope anew as docs/PROTOCOL.md says, in the domain of typ.
+func resign(p []byte, typ wire.Type) {
+	domain := append([]byte("fedmesh/v1/"+typ.String()), 0)
+	copy(p[headerSize:], ed25519.Sign(testKey(), append(domain, p[:headerSize]...)))
+}
+
+func TestSignatureIsAsDocumented(t *testing.T) {
+	p := readGolden(t, "hello")
+	clear(p[headerSize:envelopeSize])
+	resign(p, wire.TypeHello)
+	e, err := wire.Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Verify(testPublicKey()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDomainsAreSeparate: a signature made for one type verifies for no other,
+// neither with the type changed afterwards nor with the header as it must be.
+func TestDomainsAreSeparate(t *testing.T) {
+	for made := wire.TypeAnnouncement; made <= wire.TypeDeclined; made++ {
+		for used := wire.TypeAnnouncement; used <= wire.TypeDeclined; used++ {
+			if made == used {
+				continue
+			}
+			p := wire.Seal(nil, randomHeader(seeded(4), made), []byte("body"), testKey())
+			p[5] = byte(used)
+			mustNotVerify(t, p, made, used)
+			resign(p, made) // over the header of used, in the domain of made
+			mustNotVerify(t, p, made, used)
+		}
+	}
+}
+
+func mustNotVerify(t *testing.T, p []byte, made, used wire.Type) {
+	t.Helper()
+	e, err := wire.Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Verify(testPublicKey()); !errors.Is(err, wire.ErrSignature) {
+		t.Errorf("signed as %v, used as %v: error %v", made, used, err)
+	}
+}
+
+func TestVerifyNeedsTheSendersKey(t *testing.T) {
+	e, err := wire.Open(readGolden(t, "hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)).Public().(ed25519.PublicKey)
+	for name, key := range map[string]ed25519.PublicKey{"another": other, "none": nil, "short": testPublicKey()[:31]} {
+		if err := e.Verify(key); !errors.Is(err, wire.ErrSignature) {
+			t.Errorf("key %s: error %v", name, err)
+		}
+	}
+	if err := (wire.Envelope{}).Verify(testPublicKey()); !errors.Is(err, wire.ErrSignature) {
+		t.Errorf("the zero envelope verifies with error %v", err)
+	}
+}

@@ -1,0 +1,112 @@
+package wire_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// lastValues is the largest value of each enumeration of the protocol.
+var lastValues = map[reflect.Type]uint8{
+	reflect.TypeFor[wire.State]():         uint8(wire.StateLost),
+	reflect.TypeFor[wire.DeclineReason](): uint8(wire.DeclineRefused),
+	reflect.TypeFor[wire.RefuseReason]():  uint8(wire.RefuseUnknownAgent),
+	reflect.TypeFor[wire.Place]():         uint8(wire.PlaceNotSelected),
+	reflect.TypeFor[wire.Phase]():         uint8(wire.PhaseFinished),
+	reflect.TypeFor[wire.Kind]():          uint8(wire.KindTraining),
+	reflect.TypeFor[wire.Codec]():         uint8(wire.CodecRaw),
+	reflect.TypeFor[wire.Activation]():    uint8(wire.ActivationReLU),
+	reflect.TypeFor[wire.Risk]():          uint8(wire.RiskSoftmax),
+	reflect.TypeFor[wire.Exchange]():      uint8(wire.ExchangeGradient),
+}
+
+// TestUnknownValuesAreRefused, in every enumeration of every golden message.
+func TestUnknownValuesAreRefused(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	for _, g := range goldens() {
+		f := formNamed(t, g.form)
+		eachField(g.value, func(path string, field reflect.Value) {
+			if field.Kind() != reflect.Uint8 || field.Type() == reflect.TypeFor[uint8]() {
+				return
+			}
+			last, ok := lastValues[field.Type()]
+			if !ok {
+				t.Fatalf("%s%s: add %v to lastValues", g.file, path, field.Type())
+			}
+			seen[field.Type()] = true
+			for _, x := range []uint8{0, last + 1, 255} {
+				if x == 0 && g.form == "hello" {
+					continue // 0 says that the agent is fit
+				}
+				field.SetUint(uint64(x))
+				if _, err := f.decode(f.encode(g.value)); err == nil {
+					t.Errorf("%s%s = %d is taken", g.file, path, x)
+				}
+			}
+		})
+	}
+	for typ := range lastValues {
+		if !seen[typ] {
+			t.Errorf("no golden message has a %v", typ)
+		}
+	}
+}
+
+func TestBoolsAreZeroOrOne(t *testing.T) {
+	good := readGolden(t, "task")
+	other := linearTask()
+	other.Model.Bias, other.Training.Normalize = !other.Model.Bias, !other.Training.Normalize
+	changed := 0
+	for i, b := range other.Append(nil) {
+		if b == good[i] {
+			continue
+		}
+		changed++
+		p := slices.Clone(good)
+		p[i] = 2
+		if _, err := wire.DecodeTask(p); err == nil {
+			t.Errorf("2 is taken for a bool at byte %d", i)
+		}
+	}
+	if changed != 2 {
+		t.Errorf("%d bytes were tested, want 2", changed)
+	}
+}
+
+// TestNamesOfEnumerations: they are labels of metrics, so every one has a name
+// of its own, and an unknown value has one that says so.
+func TestNamesOfEnumerations(t *testing.T) {
+	seen := map[string]bool{}
+	for i, r := range wire.RefuseReasons() {
+		checkName(t, seen, uint8(r), i, r)
+	}
+	if r := wire.RefuseReasons(); r[len(r)-1] != wire.RefuseUnknownAgent {
+		t.Errorf("RefuseReasons ends with %v", r[len(r)-1])
+	}
+	clear(seen)
+	for i, r := range wire.DeclineReasons() {
+		checkName(t, seen, uint8(r), i, r)
+	}
+	if r := wire.DeclineReasons(); r[len(r)-1] != wire.DeclineRefused {
+		t.Errorf("DeclineReasons ends with %v", r[len(r)-1])
+	}
+	for _, x := range []fmt.Stringer{
+		wire.State(0), wire.State(200), wire.Phase(0), wire.Phase(9), wire.Kind(9), wire.Place(9), wire.RefuseReason(99), wire.DeclineReason(99),
+	} {
+		if !strings.HasPrefix(x.String(), "unknown(") {
+			t.Errorf("%T is named %q", x, x)
+		}
+	}
+}
+
+func checkName(t *testing.T, seen map[string]bool, value uint8, i int, name fmt.Stringer) {
+	t.Helper()
+	if s := name.String(); int(value) != i+1 || seen[s] || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_") != "" {
+		t.Errorf("%T %d is named %q", name, value, s)
+	}
+	seen[name.String()] = true
+}

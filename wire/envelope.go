@@ -1,0 +1,196 @@
+package wire
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Type tells what the body of an envelope is.
+type Type uint8
+
+// The types of body.
+const (
+	TypeAnnouncement Type = iota + 1
+	TypeInvitation
+	TypeStanding
+	TypeAccepted
+	TypeRefused
+	TypeCredit
+	TypeUpdate
+	TypePresence
+	TypeHello
+	TypeJoined
+	TypeDeclined
+)
+
+var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
+	"update", "presence", "hello", "joined", "declined"}
+
+// String returns the type's name, as it stands in the signature's domain.
+func (t Type) String() string {
+	if t == 0 || int(t) >= len(typeNames) {
+		return fmt.Sprintf("type %d", uint8(t))
+	}
+	return typeNames[t]
+}
+
+// HeaderSize is the length of an envelope's header, in bytes: what is signed,
+// and what an announcement's digest is taken of.
+const HeaderSize = 160
+
+const (
+	signatureSize = ed25519.SignatureSize
+	magic         = "FEDM"
+)
+
+// Errors of Open and Verify.
+var (
+	ErrMalformed = errors.New("malformed message")
+	ErrVersion   = errors.New("unknown protocol version")
+	ErrSignature = errors.New("bad signature")
+)
+
+// Header is the signed head of an envelope.
+type Header struct {
+	Type       Type
+	Federation Federation
+	Sender     AgentID
+	Epoch      Epoch // the sender's
+	Run        RunID // 0 where no run is meant
+	Round      RoundID
+	// Sequence grows with every envelope of one sender in one epoch.
+	Sequence uint64
+}
+
+// Envelope is a parsed message. Body and the envelope's own bytes are views
+// of the slice that was given to Open.
+type Envelope struct {
+	Header
+	Body []byte
+	raw  []byte
+}
+
+// Layout: magic 4, version 1, type 1, zero 2, federation 32, sender 48,
+// epoch 8, run 8, round 8, sequence 8, body length 4, zero 4, SHA-256 of the
+// body 32 = 160 bytes; signature 64; body.
+
+// Seal appends to dst the envelope of body under h, signed with key. The
+// header must be valid and the body at most MaxBody bytes long: both are the
+// caller's own, so Seal panics otherwise.
+func Seal(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
+	if err := h.validate(); err != nil {
+		panic("wire: Seal: " + err.Error())
+	}
+	if len(body) > MaxBody {
+		panic(fmt.Sprintf("wire: Seal: %s body of %d bytes is over %d", h.Type, len(body), MaxBody))
+	}
+	start := len(dst)
+	w := writer{dst}
+	w.b = append(w.b, magic...)
+	w.u8(Version)
+	w.u8(uint8(h.Type))
+	w.u16(0)
+	w.b = appendPadded(w.b, string(h.Federation), MaxFederation)
+	w.b = appendPadded(w.b, string(h.Sender), MaxAgentID)
+	w.u64(uint64(h.Epoch))
+	w.u64(uint64(h.Run))
+	w.u64(uint64(h.Round))
+	w.u64(h.Sequence)
+	w.u32(uint32(len(body)))
+	w.u32(0)
+	w.digest(sha256.Sum256(body))
+	w.b = append(w.b, ed25519.Sign(key, signed(h.Type, w.b[start:]))...)
+	return append(w.b, body...)
+}
+
+// Open parses an envelope and checks its form, limits and body hash. It does
+// not check the signature: that needs the sender's key (Verify).
+func Open(p []byte) (Envelope, error) {
+	if len(p) < HeaderSize+signatureSize || len(p) > MaxMessage || string(p[:4]) != magic {
+		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
+	}
+	if p[4] != Version {
+		return Envelope{}, fmt.Errorf("%w %d: this build speaks %d", ErrVersion, p[4], Version)
+	}
+	federation, err1 := padded(p[8:40])
+	sender, err2 := padded(p[40:88])
+	le := binary.LittleEndian
+	h := Header{
+		Type:       Type(p[5]),
+		Federation: Federation(federation),
+		Sender:     AgentID(sender),
+		Epoch:      Epoch(le.Uint64(p[88:])),
+		Run:        RunID(le.Uint64(p[96:])),
+		Round:      RoundID(le.Uint64(p[104:])),
+		Sequence:   le.Uint64(p[112:]),
+	}
+	body := p[HeaderSize+signatureSize:]
+	if err := cmp.Or(err1, err2, h.validate()); err != nil {
+		return Envelope{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if le.Uint16(p[6:]) != 0 || le.Uint32(p[124:]) != 0 {
+		return Envelope{}, fmt.Errorf("%w: a reserved field is not zero", ErrMalformed)
+	}
+	if int64(le.Uint32(p[120:])) != int64(len(body)) {
+		return Envelope{}, fmt.Errorf("%w: the body has %d bytes, the header says %d", ErrMalformed, len(body), le.Uint32(p[120:]))
+	}
+	if sha256.Sum256(body) != [32]byte(p[128:160]) {
+		return Envelope{}, fmt.Errorf("%w: the body does not match its hash", ErrMalformed)
+	}
+	return Envelope{Header: h, Body: body, raw: p}, nil
+}
+
+// Verify checks the signature with the key that the sender is known by.
+func (e Envelope) Verify(key ed25519.PublicKey) error {
+	if len(key) != ed25519.PublicKeySize || len(e.raw) < HeaderSize+signatureSize ||
+		!ed25519.Verify(key, signed(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
+		return fmt.Errorf("%w on a message of %s", ErrSignature, e.Sender)
+	}
+	return nil
+}
+
+// Digest returns the SHA-256 of the envelope's header, which binds its body:
+// an invitation names the announcement that it belongs to by this digest.
+func (e Envelope) Digest() Digest { return sha256.Sum256(e.raw[:HeaderSize]) }
+
+// signed returns what is signed: the domain of the type, then the header.
+func signed(t Type, header []byte) []byte {
+	b := make([]byte, 0, 32+HeaderSize)
+	b = append(b, "fedmesh/v1/"...)
+	b = append(b, t.String()...)
+	b = append(b, 0)
+	return append(b, header...)
+}
+
+func (h Header) validate() error {
+	if h.Type == 0 || int(h.Type) >= len(typeNames) {
+		return fmt.Errorf("unknown message type %d", uint8(h.Type))
+	}
+	if err := h.Federation.Validate(); err != nil {
+		return err
+	}
+	return h.Sender.Validate()
+}
+
+func appendPadded(dst []byte, s string, size int) []byte {
+	dst = append(dst, s...)
+	return append(dst, make([]byte, size-len(s))...)
+}
+
+// padded reads a name that zeros fill up; a byte after the first zero is an error.
+func padded(p []byte) (string, error) {
+	n := 0
+	for n < len(p) && p[n] != 0 {
+		n++
+	}
+	for _, c := range p[n:] {
+		if c != 0 {
+			return "", errors.New("a name goes on after its end")
+		}
+	}
+	return string(p[:n]), nil
+}

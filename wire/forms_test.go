@@ -1,0 +1,108 @@
+package wire_test
+
+import (
+	"crypto/ed25519"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Sizes of the layout in docs/PROTOCOL.md, written down here once more so that
+// a change of the code cannot change them unseen.
+const (
+	headerSize   = 160
+	envelopeSize = 160 + 64 // before the body
+)
+
+// form is one kind of body: how it is written, read and drawn. Values travel
+// through it as pointers.
+type form struct {
+	name   string
+	typ    wire.Type // 0 for what travels without an envelope
+	encode func(any) []byte
+	decode func([]byte) (any, error)
+	random func(*rand.Rand) any
+}
+
+func formOf[M any](name string, typ wire.Type, encode func(*M) []byte, decode func([]byte) (M, error), random func(*rand.Rand) M) form {
+	return form{
+		name: name, typ: typ,
+		encode: func(m any) []byte { return encode(m.(*M)) },
+		decode: func(p []byte) (any, error) {
+			m, err := decode(p)
+			return &m, err
+		},
+		random: func(rng *rand.Rand) any {
+			m := random(rng)
+			return &m
+		},
+	}
+}
+
+// forms returns every kind of body, the types of envelope first.
+func forms() []form {
+	return []form{
+		formOf("announcement", wire.TypeAnnouncement, (*wire.Announcement).Body, wire.DecodeAnnouncement, randomAnnouncement),
+		formOf("invitation", wire.TypeInvitation, (*wire.Invitation).Body, wire.DecodeInvitation, randomInvitation),
+		formOf("standing", wire.TypeStanding, (*wire.Standing).Body, wire.DecodeStanding, randomStanding),
+		formOf("accepted", wire.TypeAccepted, (*wire.Accepted).Body, wire.DecodeAccepted, randomAccepted),
+		formOf("refused", wire.TypeRefused, (*wire.Refused).Body, wire.DecodeRefused, randomRefused),
+		formOf("credit", wire.TypeCredit, (*wire.Credit).Body, wire.DecodeCredit, randomCredit),
+		formOf("update", wire.TypeUpdate, (*wire.Update).Body, wire.DecodeUpdate, randomUpdate),
+		formOf("presence", wire.TypePresence, (*wire.Presence).Body, wire.DecodePresence, randomPresence),
+		formOf("hello", wire.TypeHello, (*wire.Hello).Body, wire.DecodeHello, randomHello),
+		formOf("joined", wire.TypeJoined, (*wire.Joined).Body, wire.DecodeJoined, randomJoined),
+		formOf("declined", wire.TypeDeclined, (*wire.Declined).Body, wire.DecodeDeclined, randomDeclined),
+		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
+		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest, randomManifest),
+		formOf("chunk", 0, encodeChunk, decodeChunk, randomChunk),
+	}
+}
+
+func formNamed(t testing.TB, name string) form {
+	for _, f := range forms() {
+		if f.name == name {
+			return f
+		}
+	}
+	t.Fatalf("no form %q", name)
+	return form{}
+}
+
+// chunk is what the message of a chunk holds; all chunks of these tests are of
+// the blob with hash chunkBlob.
+type chunk struct {
+	K       int
+	Payload []byte
+}
+
+var chunkBlob = digestOf(bigVector())
+
+func encodeChunk(c *chunk) []byte { return wire.AppendChunk(nil, chunkBlob, c.K, c.Payload) }
+
+func decodeChunk(p []byte) (chunk, error) {
+	k, payload, err := wire.DecodeChunk(p, chunkBlob)
+	return chunk{k, payload}, err
+}
+
+// testKey is the key of the golden files: its seed is the bytes 0, 1, … 31.
+func testKey() ed25519.PrivateKey {
+	seed := make([]byte, ed25519.SeedSize)
+	for i := range seed {
+		seed[i] = byte(i)
+	}
+	return ed25519.NewKeyFromSeed(seed)
+}
+
+func testPublicKey() ed25519.PublicKey { return testKey().Public().(ed25519.PublicKey) }
+
+// notFinite lists encodings of NaN, quiet and signalling, and of infinities.
+func notFinite() []float64 {
+	return []float64{
+		math.NaN(), math.Inf(1), math.Inf(-1),
+		math.Float64frombits(0x7ff0_0000_0000_0001), math.Float64frombits(0xfff8_dead_beef_0000),
+		math.Float64frombits(0xffff_ffff_ffff_ffff),
+	}
+}

@@ -1,0 +1,71 @@
+package wire_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Whatever comes in, decoders do not panic, and what they take is written
+// again as the same bytes: no message has two encodings.
+
+func FuzzOpen(f *testing.F) {
+	for _, g := range goldens() {
+		f.Add(readGolden(f, g.file))
+	}
+	all := forms()
+	f.Fuzz(func(t *testing.T, p []byte) {
+		e, err := wire.Open(p)
+		if err != nil {
+			return
+		}
+		_ = e.Verify(testPublicKey())
+		again := wire.Seal(nil, e.Header, e.Body, testKey())
+		if !bytes.Equal(again[:headerSize], p[:headerSize]) || !bytes.Equal(again[envelopeSize:], p[envelopeSize:]) {
+			t.Errorf("%x opens as %+v, which is sealed as %x", p, e.Header, again)
+		}
+		i := slices.IndexFunc(all, func(f form) bool { return f.typ == e.Type })
+		checkCanonical(t, all[i], e.Body)
+	})
+}
+
+func FuzzAnnouncement(f *testing.F) { fuzzForms(f, "announcement") }
+func FuzzTask(f *testing.F)         { fuzzForms(f, "task") }
+func FuzzUpdate(f *testing.F)       { fuzzForms(f, "update") }
+func FuzzManifest(f *testing.F)     { fuzzForms(f, "manifest") }
+func FuzzChunk(f *testing.F)        { fuzzForms(f, "chunk") }
+
+// FuzzDirect takes all small messages, from the coordinator and to it.
+func FuzzDirect(f *testing.F) {
+	fuzzForms(f, "invitation", "standing", "accepted", "refused", "credit", "presence", "hello", "joined", "declined")
+}
+
+// fuzzForms feeds bodies to each of the named forms.
+func fuzzForms(f *testing.F, names ...string) {
+	var under []form
+	for _, name := range names {
+		under = append(under, formNamed(f, name))
+	}
+	for _, g := range goldens() {
+		if slices.Contains(names, g.form) {
+			f.Add(bodyOf(formNamed(f, g.form), readGolden(f, g.file)))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, f := range under {
+			checkCanonical(t, f, body)
+		}
+	})
+}
+
+func checkCanonical(t *testing.T, f form, body []byte) {
+	m, err := f.decode(body)
+	if err != nil {
+		return
+	}
+	if again := f.encode(m); !bytes.Equal(again, body) {
+		t.Errorf("%s %x is read as %+v, which is written as %x", f.name, body, m, again)
+	}
+}

@@ -1,0 +1,216 @@
+package wire_test
+
+import (
+	"crypto/sha256"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The golden files tell one conversation, that of docs/PROTOCOL.md: agent
+// press-01 of federation plant_7 in round 3 of a run.
+
+const (
+	goldenRun   wire.RunID = 1760000000000
+	goldenNonce            = 0x0123456789abcdef
+)
+
+// golden is one file under testdata/golden: a body of a form, in an envelope
+// if the form has a type.
+type golden struct {
+	file, form string
+	header     wire.Header
+	value      any
+}
+
+// message returns the bytes of the file.
+func (g golden) message(f form) []byte {
+	if f.typ == 0 {
+		return f.encode(g.value)
+	}
+	h := g.header
+	h.Type = f.typ
+	return wire.Seal(nil, h, f.encode(g.value), testKey())
+}
+
+// digest returns what an invitation to a golden announcement names it by.
+func (g golden) digest() wire.Digest {
+	return sha256.Sum256(wire.Seal(nil, withType(g.header, wire.TypeAnnouncement), g.value.(*wire.Announcement).Body(), testKey())[:headerSize])
+}
+
+func withType(h wire.Header, t wire.Type) wire.Header {
+	h.Type = t
+	return h
+}
+
+func byCoordinator(round wire.RoundID, sequence uint64) wire.Header {
+	return wire.Header{Federation: "plant_7", Sender: wire.CoordinatorID, Epoch: 1, Run: goldenRun, Round: round, Sequence: sequence}
+}
+
+func byAgent(run wire.RunID, round wire.RoundID, sequence uint64) wire.Header {
+	return wire.Header{Federation: "plant_7", Sender: "press-01", Epoch: 5, Run: run, Round: round, Sequence: sequence}
+}
+
+func goldens() []golden {
+	manifest := manifestOf(bigVector(), bigSchema())
+	return append(append(goldensOfCoordinator(), goldensOfAgent()...),
+		golden{"task", "task", wire.Header{}, linearTask()},
+		golden{"task_network", "task", wire.Header{}, networkTask()},
+		golden{"manifest", "manifest", wire.Header{}, &manifest},
+		golden{"chunk", "chunk", wire.Header{}, &chunk{K: 1, Payload: wire.ChunkOf(bigVector(), 1)}},
+	)
+}
+
+func gatheringAnnouncement() golden {
+	return golden{"announcement_gathering", "announcement", byCoordinator(3, 10), &wire.Announcement{
+		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, Version: 2,
+		Task: inline(linearTask().Append(nil)), Base: inline(smallVector()), Schema: smallSchema().Hash(),
+		Seed: 42, Offset: 20, HelloWithin: 5000, RoundWithin: 120000,
+	}}
+}
+
+func openAnnouncement() golden {
+	g := gatheringAnnouncement()
+	a := *g.value.(*wire.Announcement)
+	a.Phase = wire.PhaseOpen
+	return golden{"announcement_open", "announcement", byCoordinator(3, 12), &a}
+}
+
+func pulledAnnouncement() golden {
+	big, task := manifestOf(bigVector(), bigSchema()), networkTask().Append(nil)
+	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
+		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3,
+		Task: pulled(manifestOf(task, nil)), Base: pulled(big), Schema: bigSchema().Hash(),
+		Seed: 42, Offset: 30, HelloWithin: 5000, RoundWithin: 120000,
+	}}
+}
+
+func statisticsAnnouncement() golden {
+	return golden{"announcement_statistics", "announcement", byCoordinator(1, 2), &wire.Announcement{
+		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics,
+		Task: inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
+		Seed: 42, HelloWithin: 5000, RoundWithin: 120000,
+	}}
+}
+
+func goldensOfCoordinator() []golden {
+	announcement, update := openAnnouncement().digest(), digestOf(smallUpdate())
+	return []golden{
+		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
+		{"standing", "standing", byCoordinator(3, 11), &wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted}},
+		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Announcement: announcement, Left: 119500, Weight: 1.5}},
+		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
+		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
+		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
+			Update: digestOf(bigVector()), Lease: 20000, Chunks: []wire.Range{{First: 0, Last: 0}, {First: 1, Last: 1}},
+		}},
+	}
+}
+
+func goldensOfAgent() []golden {
+	gathering, open := gatheringAnnouncement().digest(), openAnnouncement().digest()
+	base := digestOf(smallVector())
+	return []golden{
+		{"presence_online", "presence", byAgent(0, 0, 1), &wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
+		{"presence_lost", "presence", byAgent(0, 0, 2), &wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
+		{"hello", "hello", byAgent(goldenRun, 3, 3), &wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12}},
+		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
+		{"declined", "declined", byAgent(goldenRun, 3, 4), &wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},
+		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
+			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()), Inline: smallUpdate(),
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.001953125,
+		}},
+		{"update_chunked", "update", byAgent(goldenRun, 4, 7), &wire.Update{
+			Kind: wire.KindTraining, Base: digestOf(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
+		}},
+		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
+			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()), Inline: statisticsVector(), Samples: 12,
+		}},
+	}
+}
+
+func linearTask() *wire.Task {
+	return &wire.Task{
+		Name: "bearing wear", Features: []string{"temperature", "vibration"}, Target: "wear",
+		Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true, Ridge: 0.01},
+		Training: wire.Training{
+			Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
+		},
+		MinSamples:      10,
+		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
+	}
+}
+
+func networkTask() *wire.Task {
+	return &wire.Task{
+		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
+		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: wire.ActivationReLU, Risk: wire.RiskSoftmax, Bias: true},
+		Training: wire.Training{
+			Exchange: wire.ExchangeGradient, StrongConvexity: 0.5, Gamma: 15, Budget: 1000, MinSteps: 1, MaxSteps: 1,
+		},
+		MinSamples: 1,
+	}
+}
+
+func smallSchema() wire.Schema { return linearSchema(2) }
+func bigSchema() wire.Schema   { return linearSchema(15378) }
+
+func linearSchema(features uint32) wire.Schema {
+	return wire.Schema{
+		{Name: "layer0.weight", DType: wire.Float32, Shape: []uint32{1, features}},
+		{Name: "layer0.bias", DType: wire.Float32, Shape: []uint32{1}},
+	}
+}
+
+// statisticsSchema is that of the network task: three features and a target.
+func statisticsSchema() wire.Schema {
+	return wire.Schema{
+		{Name: "count", DType: wire.Float64, Shape: []uint32{1}},
+		{Name: "sum", DType: wire.Float64, Shape: []uint32{4}},
+		{Name: "sum_squares", DType: wire.Float64, Shape: []uint32{4}},
+	}
+}
+
+func smallVector() []byte { return wire.AppendVector(nil, []float32{0.5, -1.25, 2}) }
+func smallUpdate() []byte { return wire.AppendVector(nil, []float32{0.125, -0.5, 0.0625}) }
+
+// bigVector has two chunks, the second of 100 bytes: element i is i/128.
+func bigVector() []byte {
+	v := make([]float32, bigSchema().Len())
+	for i := range v {
+		v[i] = float32(i) / 128
+	}
+	return wire.AppendVector(nil, v)
+}
+
+// statisticsVector is [n, s_1 … s_4, q_1 … q_4] of 12 rows.
+func statisticsVector() []byte {
+	return wire.AppendVector(nil, []float64{12, 246, 3, -1.5, 11, 5100, 0.875, 0.25, 15})
+}
+
+func digestOf(p []byte) wire.Digest { return sha256.Sum256(p) }
+
+func inline(p []byte) wire.BlobRef {
+	return wire.BlobRef{Hash: digestOf(p), Length: uint32(len(p)), Inline: p}
+}
+
+func pulled(m wire.Manifest) wire.BlobRef {
+	return wire.BlobRef{Hash: m.Hash, Manifest: digestOf(m.Append(nil)), Length: m.Length}
+}
+
+// manifestOf describes p; a nil schema is that of a task.
+func manifestOf(p []byte, s wire.Schema) wire.Manifest {
+	var schema wire.Digest
+	if s != nil {
+		schema = s.Hash()
+	}
+	m, err := wire.NewManifest(p, schema)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// seeded returns the generator of one test's draws.
+func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }

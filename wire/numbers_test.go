@@ -1,0 +1,142 @@
+package wire_test
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestNumbersMustBeFinite puts NaNs and infinities into every float64 of every
+// golden message, and odd finite numbers.
+func TestNumbersMustBeFinite(t *testing.T) {
+	odd := []float64{math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1060, math.MaxFloat64, -math.MaxFloat64}
+	fields := 0
+	for _, g := range goldens() {
+		f := formNamed(t, g.form)
+		eachField(g.value, func(path string, field reflect.Value) {
+			if field.Kind() != reflect.Float64 {
+				return
+			}
+			fields++
+			for _, x := range notFinite() {
+				field.SetFloat(x)
+				if _, err := f.decode(f.encode(g.value)); !errors.Is(err, wire.ErrNotFinite) {
+					t.Errorf("%s%s = %x: error %v", g.file, path, math.Float64bits(x), err)
+				}
+			}
+			for _, x := range odd {
+				if field.SetFloat(x); g.form == "invitation" && x <= 0 {
+					continue // a weight is positive, see TestWeightIsPositive
+				}
+				got, err := f.decode(f.encode(g.value))
+				if err != nil || !reflect.DeepEqual(got, g.value) {
+					t.Errorf("%s%s = %v: read %+v, error %v", g.file, path, x, got, err)
+				}
+			}
+		})
+	}
+	if fields < 20 {
+		t.Errorf("only %d fields were tested", fields)
+	}
+}
+
+func TestWeightIsPositive(t *testing.T) {
+	for _, x := range []float64{0, math.Copysign(0, -1), -1, -math.SmallestNonzeroFloat64} {
+		m := wire.Invitation{Weight: x}
+		if _, err := wire.DecodeInvitation(m.Body()); err == nil {
+			t.Errorf("weight %v is taken", x)
+		}
+	}
+}
+
+func TestVectorMustBeFinite(t *testing.T) {
+	for _, x := range notFinite() {
+		p := wire.AppendVector(nil, []float64{1, x, 2})
+		if err := wire.DecodeVector(make([]float64, 3), p); !errors.Is(err, wire.ErrNotFinite) {
+			t.Errorf("float64 %x: error %v", math.Float64bits(x), err)
+		}
+	}
+	// Bytes, as a float32 variable on its way might lose the signalling bit.
+	for _, bits := range []uint32{0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0x7f80_0001, 0xffc0_dead, 0xffff_ffff} {
+		p := []byte{0, 0, 0x80, 0x3f, byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)}
+		if err := wire.DecodeVector(make([]float32, 2), p); !errors.Is(err, wire.ErrNotFinite) {
+			t.Errorf("float32 %x (%v): error %v", bits, math.Float32frombits(bits), err)
+		}
+	}
+}
+
+// TestVectorKeepsBits, of every finite number: zeros with a sign and denormals too.
+func TestVectorKeepsBits(t *testing.T) {
+	rng := seeded(5)
+	v64 := append(randomFloats(rng, 1000), math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1060, math.MaxFloat64)
+	got64 := make([]float64, len(v64))
+	p := wire.AppendVector(nil, v64)
+	if err := wire.DecodeVector(got64, p); err != nil || len(p) != 8*len(v64) {
+		t.Fatalf("float64: %d bytes, error %v", len(p), err)
+	}
+	for i, x := range v64 {
+		if math.Float64bits(got64[i]) != math.Float64bits(x) {
+			t.Errorf("float64 %x became %x", math.Float64bits(x), math.Float64bits(got64[i]))
+		}
+	}
+
+	v32 := []float32{float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -0x1p-140, math.MaxFloat32}
+	for len(v32) < 1000 {
+		if x := math.Float32frombits(rng.Uint32()); x-x == 0 {
+			v32 = append(v32, x)
+		}
+	}
+	got32 := make([]float32, len(v32))
+	p = wire.AppendVector([]byte{}, v32)
+	if err := wire.DecodeVector(got32, p); err != nil || len(p) != 4*len(v32) {
+		t.Fatalf("float32: %d bytes, error %v", len(p), err)
+	}
+	for i, x := range v32 {
+		if math.Float32bits(got32[i]) != math.Float32bits(x) {
+			t.Errorf("float32 %x became %x", math.Float32bits(x), math.Float32bits(got32[i]))
+		}
+	}
+}
+
+func TestVectorLengthsMustAgree(t *testing.T) {
+	for _, n := range []int{0, 3, 4, 5, 7, 9, 12, 16} {
+		if err := wire.DecodeVector(make([]float32, 2), make([]byte, n)); err == nil {
+			t.Errorf("%d bytes are taken for 2 float32", n)
+		}
+		if err := wire.DecodeVector(make([]float64, 1), make([]byte, n)); err == nil {
+			t.Errorf("%d bytes are taken for 1 float64", n)
+		}
+	}
+}
+
+func TestSchemaSizes(t *testing.T) {
+	for _, c := range []struct {
+		schema     wire.Schema
+		len, bytes int
+	}{{nil, 0, 0}, {smallSchema(), 3, 12}, {bigSchema(), 15379, 61516}, {statisticsSchema(), 9, 72}} {
+		if c.schema.Len() != c.len || c.schema.Bytes() != c.bytes {
+			t.Errorf("%v: %d elements in %d bytes, want %d in %d", c.schema, c.schema.Len(), c.schema.Bytes(), c.len, c.bytes)
+		}
+	}
+}
+
+// TestSchemaHashTellsApart schemas whose vectors must not be averaged.
+func TestSchemaHashTellsApart(t *testing.T) {
+	spec := func(name string, d wire.DType, shape ...uint32) wire.TensorSpec {
+		return wire.TensorSpec{Name: name, DType: d, Shape: shape}
+	}
+	seen := map[wire.Digest]int{}
+	for i, s := range []wire.Schema{
+		nil, {spec("a", wire.Float32, 2, 3)}, {spec("b", wire.Float32, 2, 3)}, {spec("a", wire.Float64, 2, 3)},
+		{spec("a", wire.Float32, 3, 2)}, {spec("a", wire.Float32, 6)}, {spec("a", wire.Float32, 2, 3), spec("b", wire.Float32, 1)},
+		{spec("b", wire.Float32, 1), spec("a", wire.Float32, 2, 3)},
+	} {
+		if j, ok := seen[s.Hash()]; ok {
+			t.Errorf("schemas %d and %d have the same hash", i, j)
+		}
+		seen[s.Hash()] = i
+	}
+}

@@ -1,0 +1,70 @@
+package wire_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// randomOrder draws from few values, so that parts are often equal, and from extremes.
+func randomOrder(rng *rand.Rand) wire.Order {
+	pick := func() uint64 { return []uint64{0, 1, 2, math.MaxUint32, math.MaxUint64}[rng.IntN(5)] }
+	return wire.Order{
+		Epoch: wire.Epoch(pick()), Run: wire.RunID(pick()), Round: wire.RoundID(pick()),
+		Attempt: wire.Attempt(pick()), Phase: oneTo(rng, wire.PhaseFinished),
+	}
+}
+
+func TestOrderIsTotal(t *testing.T) {
+	rng := seeded(6)
+	for range 20000 {
+		a, b, c := randomOrder(rng), randomOrder(rng), randomOrder(rng)
+		if a.Compare(b) != -b.Compare(a) {
+			t.Fatalf("%v and %v: %d one way, %d the other", a, b, a.Compare(b), b.Compare(a))
+		}
+		if (a.Compare(b) == 0) != (a == b) {
+			t.Fatalf("%v and %v compare as %d", a, b, a.Compare(b))
+		}
+		if a.Compare(b) <= 0 && b.Compare(c) <= 0 && a.Compare(c) > 0 {
+			t.Fatalf("%v ≤ %v ≤ %v, but the first is after the last", a, b, c)
+		}
+	}
+}
+
+// TestOrderOfAConversation: later announcements come later, with the first
+// part that differs deciding.
+func TestOrderOfAConversation(t *testing.T) {
+	steps := []wire.Order{
+		{1, 1, 1, 1, wire.PhaseGathering},
+		{1, 1, 1, 1, wire.PhaseOpen},
+		{1, 1, 1, 1, wire.PhaseIdle},
+		{1, 1, 1, 2, wire.PhaseGathering},
+		{1, 1, 1, 2, wire.PhaseFinished},
+		{1, 1, 2, 1, wire.PhaseGathering},
+		{1, 2, 1, 1, wire.PhaseGathering},
+		{2, 1, 1, 1, wire.PhaseGathering},
+	}
+	if !slices.IsSortedFunc(steps, wire.Order.Compare) {
+		t.Error("a later step is not after the one before it")
+	}
+	for i := range steps[1:] {
+		if steps[i].Compare(steps[i+1]) != -1 {
+			t.Errorf("%v is not before %v", steps[i], steps[i+1])
+		}
+	}
+}
+
+func TestOrderOf(t *testing.T) {
+	g := pulledAnnouncement()
+	got := wire.OrderOf(g.header, g.value.(*wire.Announcement))
+	want := wire.Order{Epoch: 1, Run: goldenRun, Round: 4, Attempt: 2, Phase: wire.PhaseOpen}
+	if got != want {
+		t.Errorf("order is %v, want %v", got, want)
+	}
+	if s := got.String(); s != "epoch 1 run 1760000000000 round 4 attempt 2 open" {
+		t.Errorf("order reads %q", s)
+	}
+}

@@ -1,0 +1,184 @@
+package wire_test
+
+import (
+	"crypto/sha256"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Valid messages, drawn at random. Empty lists are nil, as decoders return them.
+
+func randomBytes(rng *rand.Rand, n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(rng.Uint32())
+	}
+	return p
+}
+
+func randomDigest(rng *rand.Rand) wire.Digest { return wire.Digest(randomBytes(rng, 32)) }
+
+// randomString returns UTF-8 of at most MaxName bytes, in one to four bytes a rune.
+func randomString(rng *rand.Rand) string {
+	var b strings.Builder
+	for range rng.IntN(33) {
+		b.WriteRune([]rune{'a', 'é', '→', '𝟙', '\x00', '"'}[rng.IntN(6)])
+	}
+	return b.String()
+}
+
+func randomName(rng *rand.Rand, alphabet string, most int) string {
+	p := make([]byte, 1+rng.IntN(most))
+	for i := range p {
+		p[i] = alphabet[rng.IntN(len(alphabet))]
+	}
+	return string(p)
+}
+
+// randomFloat draws from all finite bit patterns.
+func randomFloat(rng *rand.Rand) float64 {
+	for {
+		if x := math.Float64frombits(rng.Uint64()); x-x == 0 {
+			return x
+		}
+	}
+}
+
+func randomFloats(rng *rand.Rand, n int) []float64 {
+	var xs []float64
+	for range n {
+		xs = append(xs, randomFloat(rng))
+	}
+	return xs
+}
+
+// oneTo draws a value of an enumeration.
+func oneTo[E ~uint8](rng *rand.Rand, last E) E { return 1 + E(rng.UintN(uint(last))) }
+
+func randomHeader(rng *rand.Rand, typ wire.Type) wire.Header {
+	const lower = "abcdefghijklmnopqrstuvwxyz0123456789_"
+	return wire.Header{
+		Type: typ, Federation: wire.Federation(randomName(rng, lower, wire.MaxFederation)),
+		Sender: wire.AgentID(randomName(rng, lower+"ABCDEFGHIJKLMNOPQRSTUVWXYZ-.", wire.MaxAgentID)),
+		Epoch:  wire.Epoch(rng.Uint64()), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()), Sequence: rng.Uint64(),
+	}
+}
+
+func randomBlob(rng *rand.Rand) wire.BlobRef {
+	if rng.IntN(2) == 0 {
+		p := randomBytes(rng, 1+rng.IntN(300))
+		return wire.BlobRef{Hash: sha256.Sum256(p), Length: uint32(len(p)), Inline: p}
+	}
+	return wire.BlobRef{Hash: randomDigest(rng), Manifest: randomDigest(rng), Length: 1 + rng.Uint32N(wire.MaxBlob)}
+}
+
+func randomAnnouncement(rng *rand.Rand) wire.Announcement {
+	a := wire.Announcement{
+		Attempt: 1 + wire.Attempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished), Kind: oneTo(rng, wire.KindTraining),
+		Version: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(), Offset: rng.Uint64(),
+		HelloWithin: rng.Uint32(), RoundWithin: rng.Uint32(),
+	}
+	if a.Phase == wire.PhaseOpen || rng.IntN(2) == 0 {
+		a.Task = randomBlob(rng)
+	}
+	if a.Kind == wire.KindTraining {
+		a.Base = randomBlob(rng)
+	}
+	return a
+}
+
+func randomInvitation(rng *rand.Rand) wire.Invitation {
+	return wire.Invitation{Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) + math.SmallestNonzeroFloat64}
+}
+
+func randomStanding(rng *rand.Rand) wire.Standing {
+	return wire.Standing{Announcement: randomDigest(rng), Place: oneTo(rng, wire.PlaceNotSelected)}
+}
+
+func randomAccepted(rng *rand.Rand) wire.Accepted { return wire.Accepted{Update: randomDigest(rng)} }
+
+func randomRefused(rng *rand.Rand) wire.Refused {
+	return wire.Refused{Update: randomDigest(rng), Reason: oneTo(rng, wire.RefuseUnknownAgent)}
+}
+
+func randomCredit(rng *rand.Rand) wire.Credit {
+	m := wire.Credit{Update: randomDigest(rng), Lease: rng.Uint32()}
+	for range rng.IntN(wire.MaxRanges + 1) {
+		last := rng.Uint32N(wire.MaxChunks)
+		m.Chunks = append(m.Chunks, wire.Range{First: rng.Uint32N(last + 1), Last: last})
+	}
+	return m
+}
+
+func randomManifest(rng *rand.Rand) wire.Manifest {
+	m := wire.Manifest{Hash: randomDigest(rng), Length: 1 + rng.Uint32N(5*wire.MaxChunk), Codec: wire.CodecRaw, Schema: randomDigest(rng)}
+	for range wire.ChunkCount(int(m.Length)) {
+		m.Chunks = append(m.Chunks, randomDigest(rng))
+	}
+	return m
+}
+
+func randomUpdate(rng *rand.Rand) wire.Update {
+	m := wire.Update{
+		Kind: oneTo(rng, wire.KindTraining), Base: randomDigest(rng), Payload: randomManifest(rng),
+		LocalSteps: rng.Uint32(), Samples: rng.Uint64(),
+		RiskBefore: randomFloat(rng), RiskAfter: randomFloat(rng), StepTime: randomFloat(rng),
+	}
+	if rng.IntN(2) == 0 {
+		m.Inline = randomBytes(rng, 1+rng.IntN(wire.MaxInlineUpdate))
+		m.Payload, _ = wire.NewManifest(m.Inline, randomDigest(rng))
+	}
+	return m
+}
+
+func randomPresence(rng *rand.Rand) wire.Presence {
+	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()), Software: randomString(rng)}
+}
+
+func randomHello(rng *rand.Rand) wire.Hello {
+	return wire.Hello{
+		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
+		Samples: rng.Uint64(), Update: randomDigest(rng),
+	}
+}
+
+func randomJoined(rng *rand.Rand) wire.Joined { return wire.Joined{Announcement: randomDigest(rng)} }
+
+func randomDeclined(rng *rand.Rand) wire.Declined {
+	return wire.Declined{Announcement: randomDigest(rng), Reason: oneTo(rng, wire.DeclineRefused)}
+}
+
+func randomTask(rng *rand.Rand) wire.Task {
+	t := wire.Task{
+		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
+		Model: wire.Model{
+			Outputs: rng.Uint32(), Activation: oneTo(rng, wire.ActivationReLU), Risk: oneTo(rng, wire.RiskSoftmax),
+			Bias: rng.IntN(2) == 0, Ridge: randomFloat(rng),
+		},
+		Training: wire.Training{
+			Exchange: oneTo(rng, wire.ExchangeGradient), BatchSize: rng.Uint32(),
+			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
+			Normalize: rng.IntN(2) == 0, Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
+		},
+		Standardization: wire.Standardization{
+			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),
+		},
+	}
+	for range rng.IntN(20) {
+		t.Features = append(t.Features, randomString(rng))
+	}
+	for range rng.IntN(wire.MaxHidden + 1) {
+		t.Model.Hidden = append(t.Model.Hidden, rng.Uint32())
+	}
+	return t
+}
+
+func randomChunk(rng *rand.Rand) chunk {
+	return chunk{K: rng.IntN(wire.MaxChunks), Payload: randomBytes(rng, 1+rng.IntN(2000))}
+}

@@ -1,0 +1,30 @@
+package wire_test
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// eachField calls visit for every field inside the value that m points to, and
+// for every element of its lists, so that a field added later is tested too.
+// visit may change the field; it is put back afterwards.
+func eachField(m any, visit func(path string, field reflect.Value)) {
+	walk("", reflect.ValueOf(m).Elem(), visit)
+}
+
+func walk(path string, v reflect.Value, visit func(string, reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			walk(path+"."+v.Type().Field(i).Name, v.Field(i), visit)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			walk(fmt.Sprintf("%s[%d]", path, i), v.Index(i), visit)
+		}
+	default:
+		was := reflect.ValueOf(v.Interface())
+		visit(path, v)
+		v.Set(was)
+	}
+}

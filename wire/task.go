@@ -1,0 +1,142 @@
+package wire
+
+// Task is what a federation learns and how: the content of a task blob.
+type Task struct {
+	Name     string
+	Features []string // columns, in the order of the model's inputs
+	Target   string
+	Model    Model
+	Training Training
+	// MinSamples is the fewest rows an agent may have and still speak of them.
+	MinSamples uint64
+	// Standardization is empty until the statistics round has been held.
+	Standardization Standardization
+}
+
+// Risk is the loss that a model is trained on.
+type Risk uint8
+
+// The risks.
+const (
+	RiskSquared  Risk = iota + 1 // ½(γ − hᵀw)²
+	RiskLogistic                 // ln(1 + exp(−γ hᵀw)), γ = ±1
+	RiskSoftmax                  // cross-entropy, labels 0…C−1
+)
+
+// Activation is what a hidden layer applies to each unit.
+type Activation uint8
+
+// The activations.
+const (
+	ActivationTanh Activation = iota + 1
+	ActivationReLU
+)
+
+// Model is the shape of a model: a linear one has no hidden layers.
+type Model struct {
+	Hidden     []uint32
+	Outputs    uint32
+	Activation Activation
+	Risk       Risk
+	Bias       bool
+	Ridge      float64 // ρ of (ρ/2)‖w‖²
+}
+
+// Exchange is what an agent sends in a training round.
+type Exchange uint8
+
+// The exchanges.
+const (
+	ExchangeParameters Exchange = iota + 1 // Δ_k = ψ_k − w_{i−1} (lecture 11–12)
+	ExchangeGradient                       // g_k at w_{i−1} (lecture 13–14)
+)
+
+// Training holds the numbers of the local recursion.
+type Training struct {
+	Exchange  Exchange
+	BatchSize uint32 // B_k; 0 means all rows, the exact gradient
+	// StepSize is the constant μ; 0 means 2/(StrongConvexity·(Gamma + t)).
+	StepSize        float64
+	StrongConvexity float64
+	Gamma           float64
+	Normalize       bool // divide the step size by E_k (ch5 5.26)
+	// Budget is the time for the local steps, in milliseconds; E_k follows
+	// from it and the measured speed, within MinSteps and MaxSteps.
+	Budget   uint32
+	MinSteps uint32
+	MaxSteps uint32
+}
+
+// Standardization maps a column x to clip((x − Mean)/Scale, ±Clip), features
+// first and the target last.
+type Standardization struct {
+	Mean, Scale []float64
+	Clip        float64
+}
+
+// Append appends the task's encoding to dst.
+func (t *Task) Append(dst []byte) []byte {
+	w := writer{dst}
+	w.str(t.Name)
+	w.u32(uint32(len(t.Features)))
+	for _, f := range t.Features {
+		w.str(f)
+	}
+	w.str(t.Target)
+	w.u32(uint32(len(t.Model.Hidden)))
+	for _, h := range t.Model.Hidden {
+		w.u32(h)
+	}
+	w.u32(t.Model.Outputs)
+	w.u8(uint8(t.Model.Activation))
+	w.u8(uint8(t.Model.Risk))
+	w.bool(t.Model.Bias)
+	w.f64(t.Model.Ridge)
+	w.u8(uint8(t.Training.Exchange))
+	w.u32(t.Training.BatchSize)
+	w.f64(t.Training.StepSize)
+	w.f64(t.Training.StrongConvexity)
+	w.f64(t.Training.Gamma)
+	w.bool(t.Training.Normalize)
+	w.u32(t.Training.Budget)
+	w.u32(t.Training.MinSteps)
+	w.u32(t.Training.MaxSteps)
+	w.u64(t.MinSamples)
+	w.f64s(t.Standardization.Mean)
+	w.f64s(t.Standardization.Scale)
+	w.f64(t.Standardization.Clip)
+	return w.b
+}
+
+// DecodeTask reads a task blob. It checks form and limits; whether the task
+// makes sense is checked where it is turned into a model (package task).
+func DecodeTask(p []byte) (Task, error) {
+	r := reader{b: p}
+	t := Task{Name: r.str("name", MaxName)}
+	for range r.count("features", MaxFeatures, 2) {
+		t.Features = append(t.Features, r.str("feature", MaxName))
+	}
+	t.Target = r.str("target", MaxName)
+	for range r.count("hidden layers", MaxHidden, 4) {
+		t.Model.Hidden = append(t.Model.Hidden, r.u32())
+	}
+	t.Model.Outputs = r.u32()
+	t.Model.Activation = Activation(r.enum("activation", uint8(ActivationReLU)))
+	t.Model.Risk = Risk(r.enum("risk", uint8(RiskSoftmax)))
+	t.Model.Bias = r.bool("bias")
+	t.Model.Ridge = r.f64("ridge")
+	t.Training = Training{
+		Exchange:  Exchange(r.enum("exchange", uint8(ExchangeGradient))),
+		BatchSize: r.u32(),
+		StepSize:  r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
+		Normalize: r.bool("normalize"),
+		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
+	}
+	t.MinSamples = r.u64()
+	t.Standardization = Standardization{
+		Mean:  r.f64s("mean", MaxFeatures+1),
+		Scale: r.f64s("scale", MaxFeatures+1),
+		Clip:  r.f64("clip"),
+	}
+	return t, r.done("task")
+}

@@ -1,0 +1,136 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrNotFinite reports a NaN or an infinity where a number must be finite.
+var ErrNotFinite = errors.New("not a finite number")
+
+// DType is the type of a tensor's elements.
+type DType uint8
+
+// The element types.
+const (
+	Float32 DType = iota + 1
+	Float64
+)
+
+// Size returns the bytes of one element.
+func (d DType) Size() int {
+	if d == Float64 {
+		return 8
+	}
+	return 4
+}
+
+// String returns the name that safetensors uses.
+func (d DType) String() string {
+	if d == Float64 {
+		return "F64"
+	}
+	return "F32"
+}
+
+// TensorSpec names one tensor of a flat vector.
+type TensorSpec struct {
+	Name  string
+	DType DType
+	Shape []uint32
+}
+
+// Schema lists the tensors of a flat vector in order. Two vectors may be
+// averaged only if their schemas have the same hash.
+type Schema []TensorSpec
+
+// Hash returns the SHA-256 of the schema's encoding.
+func (s Schema) Hash() Digest {
+	var w writer
+	w.u16(uint16(len(s)))
+	for _, t := range s {
+		w.str(t.Name)
+		w.u8(uint8(t.DType))
+		w.u8(uint8(len(t.Shape)))
+		for _, n := range t.Shape {
+			w.u32(n)
+		}
+	}
+	return sha256.Sum256(w.b)
+}
+
+// Len returns the number of elements of all tensors.
+func (s Schema) Len() int {
+	total := 0
+	for _, t := range s {
+		n := 1
+		for _, d := range t.Shape {
+			n *= int(d)
+		}
+		total += n
+	}
+	return total
+}
+
+// Bytes returns the length of the vector on the wire.
+func (s Schema) Bytes() int {
+	if len(s) == 0 {
+		return 0
+	}
+	return s.Len() * s[0].DType.Size()
+}
+
+// Float is the element type of a vector in memory.
+type Float interface{ ~float32 | ~float64 }
+
+// AppendVector appends v to dst as raw little-endian elements of T's own size.
+func AppendVector[T Float](dst []byte, v []T) []byte {
+	if elementSize[T]() == 4 {
+		for _, x := range v {
+			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(x)))
+		}
+		return dst
+	}
+	for _, x := range v {
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(x)))
+	}
+	return dst
+}
+
+// DecodeVector fills dst from raw little-endian elements of T's own size. The
+// lengths must agree and every element must be finite, else dst holds rubbish.
+func DecodeVector[T Float](dst []T, p []byte) error {
+	size := elementSize[T]()
+	if len(p) != size*len(dst) {
+		return fmt.Errorf("vector of %d bytes, want %d for %d elements", len(p), size*len(dst), len(dst))
+	}
+	if size == 4 {
+		for i := range dst {
+			x := math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
+			if x-x != 0 {
+				return fmt.Errorf("element %d is %v: %w", i, x, ErrNotFinite)
+			}
+			dst[i] = T(x)
+		}
+		return nil
+	}
+	for i := range dst {
+		x := math.Float64frombits(binary.LittleEndian.Uint64(p[8*i:]))
+		if x-x != 0 {
+			return fmt.Errorf("element %d is %v: %w", i, x, ErrNotFinite)
+		}
+		dst[i] = T(x)
+	}
+	return nil
+}
+
+func elementSize[T Float]() int {
+	// 1 + 2⁻³⁰ has a bit that only a float64 holds.
+	if x := T(1) + T(1.0/(1<<30)); x == 1 {
+		return 4
+	}
+	return 8
+}
