@@ -1,0 +1,146 @@
+package learner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Float is the type of parameters and samples: float32 in the daemons, float64 in the experiments.
+type Float interface{ ~float32 | ~float64 }
+
+// The bounds of an architecture. They keep every size computed from a received one inside a 32-bit int.
+const (
+	maxWidth  = 65536   // inputs, outputs and units of one hidden layer
+	maxHidden = 8       // hidden layers
+	maxParams = 1 << 28 // 1 GiB of float32
+)
+
+// Tensor is one named view of the flat parameter vector, row-major.
+type Tensor struct {
+	Name  string
+	Shape []int
+}
+
+// Size is the number of parameters in the tensor.
+func (t Tensor) Size() int {
+	size := 1
+	for _, n := range t.Shape {
+		size *= n
+	}
+	return size
+}
+
+// Activation is the nonlinearity of the hidden layers.
+type Activation uint8
+
+// The activations. Without hidden layers none is applied.
+const (
+	Tanh Activation = iota
+	ReLU
+)
+
+// String is the name of the activation in configuration and logs.
+func (a Activation) String() string {
+	switch a {
+	case Tanh:
+		return "tanh"
+	case ReLU:
+		return "relu"
+	}
+	return fmt.Sprintf("Activation(%d)", uint8(a))
+}
+
+// Architecture describes a model: layers of weights in [out,in] order with an activation between them. Linear, logistic
+// and softmax regression are the networks without hidden layers.
+type Architecture struct {
+	Inputs     int
+	Hidden     []int // units of each hidden layer, from the input on
+	Outputs    int   // 1 for Squared and Logistic, the number of classes for Softmax
+	Activation Activation
+	Risk       Risk
+	Bias       bool    // every layer has a bias
+	Ridge      float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
+}
+
+// Validate reports every field out of its bounds.
+func (a Architecture) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("architecture: "+format, args...)) }
+	width := func(field string, n int) {
+		if n < 1 || n > maxWidth {
+			bad("%s is %d; allowed are 1 to %d", field, n, maxWidth)
+		}
+	}
+	width("inputs", a.Inputs)
+	if len(a.Hidden) > maxHidden {
+		bad("hidden has %d layers; allowed are 0 to %d", len(a.Hidden), maxHidden)
+	}
+	for i, n := range a.Hidden {
+		width(fmt.Sprintf("hidden[%d]", i), n)
+	}
+	width("outputs", a.Outputs)
+	switch {
+	case a.Risk > Softmax:
+		bad("risk is %v; allowed are squared, logistic and softmax", a.Risk)
+	case a.Risk == Softmax && a.Outputs < 2:
+		bad("outputs is %d; the softmax risk needs one per class, at least 2", a.Outputs)
+	case a.Risk != Softmax && a.Outputs != 1:
+		bad("outputs is %d; the %v risk needs 1", a.Outputs, a.Risk)
+	}
+	if a.Activation > ReLU {
+		bad("activation is %v; allowed are tanh and relu", a.Activation)
+	}
+	if !(a.Ridge >= 0) || math.IsInf(a.Ridge, 1) {
+		bad("ridge is %v; it must be finite and not negative", a.Ridge)
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if n := a.count(); n > maxParams {
+		bad("%d parameters; allowed are at most %d", n, maxParams)
+	}
+	return errors.Join(errs...)
+}
+
+// count is Params in 64 bits: at most 9 layers of 2³² weights, so it cannot overflow where int would.
+func (a Architecture) count() int64 {
+	var n int64
+	in := int64(a.Inputs)
+	for i := range len(a.Hidden) + 1 {
+		out := int64(a.width(i))
+		n += in * out
+		if a.Bias {
+			n += out
+		}
+		in = out
+	}
+	return n
+}
+
+// width is the number of units of layer i; the last layer is the output.
+func (a Architecture) width(i int) int {
+	if i < len(a.Hidden) {
+		return a.Hidden[i]
+	}
+	return a.Outputs
+}
+
+// Params is d, the length of the flat vector of a valid architecture.
+func (a Architecture) Params() int { return int(a.count()) }
+
+// Layout lists the tensors of a valid architecture in the order in which they fill the flat vector:
+// "layer0.weight" [out,in], "layer0.bias" [out] if there are biases, "layer1.weight", and so on.
+func (a Architecture) Layout() []Tensor {
+	var layout []Tensor
+	in := a.Inputs
+	for i := range len(a.Hidden) + 1 {
+		out := a.width(i)
+		layout = append(layout, Tensor{Name: fmt.Sprintf("layer%d.weight", i), Shape: []int{out, in}})
+		if a.Bias {
+			layout = append(layout, Tensor{Name: fmt.Sprintf("layer%d.bias", i), Shape: []int{out}})
+		}
+		in = out
+	}
+	return layout
+}

@@ -1,0 +1,72 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestLayout(t *testing.T) {
+	a := Architecture{Inputs: 5, Hidden: []int{4, 3}, Outputs: 2, Risk: Softmax, Bias: true}
+	got := fmt.Sprint(a.Layout())
+	want := "[{layer0.weight [4 5]} {layer0.bias [4]} {layer1.weight [3 4]} {layer1.bias [3]} {layer2.weight [2 3]} {layer2.bias [2]}]"
+	if got != want {
+		t.Errorf("Layout:\n got %s\nwant %s", got, want)
+	}
+	for _, a := range append(architectures(), a) {
+		size := 0
+		for _, tensor := range a.Layout() {
+			size += tensor.Size()
+		}
+		if size != a.Params() {
+			t.Errorf("%s: layout of %d parameters, Params %d", describe(a), size, a.Params())
+		}
+	}
+}
+
+func TestValidateArchitecture(t *testing.T) {
+	good := Architecture{Inputs: 3, Hidden: []int{4}, Outputs: 1}
+	for _, test := range []struct {
+		change func(*Architecture)
+		want   string // "" = valid
+	}{
+		{func(*Architecture) {}, ""},
+		{func(a *Architecture) { a.Inputs = 65536; a.Hidden = []int{4095} }, ""},
+		{func(a *Architecture) { a.Inputs = 0 }, "architecture: inputs is 0; allowed are 1 to 65536"},
+		{func(a *Architecture) { a.Inputs = 65537 }, "architecture: inputs is 65537; allowed are 1 to 65536"},
+		{func(a *Architecture) { a.Hidden = []int{4, -1} }, "architecture: hidden[1] is -1; allowed are 1 to 65536"},
+		{func(a *Architecture) { a.Hidden = []int{1, 1, 1, 1, 1, 1, 1, 1, 1} }, "architecture: hidden has 9 layers; allowed are 0 to 8"},
+		{func(a *Architecture) { a.Outputs = 2 }, "architecture: outputs is 2; the squared risk needs 1"},
+		{func(a *Architecture) { a.Risk = Softmax }, "architecture: outputs is 1; the softmax risk needs one per class, at least 2"},
+		{func(a *Architecture) { a.Risk = 9 }, "architecture: risk is Risk(9); allowed are squared, logistic and softmax"},
+		{func(a *Architecture) { a.Activation = 7 }, "architecture: activation is Activation(7); allowed are tanh and relu"},
+		{func(a *Architecture) { a.Ridge = -1 }, "architecture: ridge is -1; it must be finite and not negative"},
+		{func(a *Architecture) { a.Ridge = math.NaN() }, "architecture: ridge is NaN; it must be finite and not negative"},
+		{func(a *Architecture) { a.Inputs = 65536; a.Hidden = []int{65536} }, "architecture: 4295032832 parameters; allowed are at most 268435456"},
+		{func(a *Architecture) { a.Inputs = 0; a.Ridge = -1 },
+			"architecture: inputs is 0; allowed are 1 to 65536\narchitecture: ridge is -1; it must be finite and not negative"},
+	} {
+		a := good
+		test.change(&a)
+		got := ""
+		if err := a.Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%+v:\n got %q\nwant %q", a, got, test.want)
+		}
+		if _, err := NewModel[float32](a); a.Params() < 1000 && (err == nil) != (test.want == "") {
+			t.Errorf("%+v: NewModel returned %v", a, err)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	got := strings.Join([]string{Squared.String(), Logistic.String(), Softmax.String(), Tanh.String(), ReLU.String(),
+		ByBudget.String(), ByMinimum.String(), ByMaximum.String(), Unmeasured.String(), SizingReason(9).String()}, " ")
+	want := "squared logistic softmax tanh relu budget minimum maximum unmeasured SizingReason(9)"
+	if got != want {
+		t.Errorf("names %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,129 @@
+package learner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// table says where the wanted columns are.
+type table struct {
+	file    string
+	width   int
+	names   []string // of the features, then the target
+	columns []int    // their places
+	where   []condition
+}
+
+type condition struct {
+	column int
+	value  string
+}
+
+func newTable(file string, header, features []string, target string, filter Filter) (*table, error) {
+	fail := func(column, problem string) error {
+		return &DataError{File: file, Line: 1, Column: column, Problem: problem}
+	}
+	names := make([]string, len(header)) // a copy: the reader reuses the record
+	for i, name := range header {
+		names[i] = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
+	}
+	find := func(column string) (int, error) {
+		at := slices.Index(names, column)
+		if at < 0 {
+			return 0, fail(column, "missing; the columns are "+list(names))
+		}
+		if slices.Contains(names[at+1:], column) {
+			return 0, fail(column, "twice in the header")
+		}
+		return at, nil
+	}
+	if len(features) == 0 {
+		return nil, fail("", "no feature columns were asked for")
+	}
+	t := &table{file: file, width: len(names), names: append(slices.Clone(features), target)}
+	for i, name := range t.names {
+		if slices.Contains(t.names[:i], name) {
+			return nil, fail(name, "asked for twice among features and target")
+		}
+		at, err := find(name)
+		if err != nil {
+			return nil, err
+		}
+		t.columns = append(t.columns, at)
+	}
+	conditions := make([]string, 0, len(filter.Where))
+	for column := range filter.Where {
+		conditions = append(conditions, column)
+	}
+	slices.Sort(conditions) // the same one of two missing columns is reported every time
+	for _, column := range conditions {
+		at, err := find(column)
+		if err != nil {
+			return nil, err
+		}
+		t.where = append(t.where, condition{column: at, value: filter.Where[column]})
+	}
+	return t, nil
+}
+
+func (t *table) matches(record []string) bool {
+	for _, c := range t.where {
+		if strings.TrimSpace(record[c.column]) != c.value {
+			return false
+		}
+	}
+	return true
+}
+
+func appendRow[T Float](s *Samples[T], t *table, record []string, line int) error {
+	for i, column := range t.columns {
+		text := strings.TrimSpace(record[column])
+		v, err := strconv.ParseFloat(text, 64)
+		problem := ""
+		switch {
+		case text == "":
+			problem = "empty where a number is needed"
+		case err == nil && !finite(v):
+			problem = fmt.Sprintf("%q is not finite", text)
+		case errors.Is(err, strconv.ErrRange), err == nil && !finite(float64(T(v))):
+			problem = fmt.Sprintf("%s is too large", shorten(text))
+		case err != nil:
+			problem = fmt.Sprintf("%s is not a number", shorten(text))
+		}
+		if problem != "" {
+			return &DataError{File: t.file, Line: line, Column: t.names[i], Problem: problem}
+		}
+		if i < s.inputs {
+			s.x = append(s.x, T(v))
+		} else {
+			s.y = append(s.y, T(v))
+		}
+	}
+	return nil
+}
+
+// shorten quotes the text of a cell for a message.
+func shorten(text string) string {
+	const most = 32
+	if runes := []rune(text); len(runes) > most {
+		return strconv.Quote(string(runes[:most])) + "…"
+	}
+	return strconv.Quote(text)
+}
+
+// list quotes column names for a message, not more than fit on a screen.
+func list(names []string) string {
+	const most = 32
+	quoted := make([]string, 0, most)
+	for _, name := range names[:min(most, len(names))] {
+		quoted = append(quoted, shorten(name))
+	}
+	text := strings.Join(quoted, ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text
+}

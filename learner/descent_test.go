@@ -1,0 +1,230 @@
+package learner
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// line is y = 2 + 3x and a wobble, as a model with a bias: parameters [slope, intercept].
+func line(t *testing.T, batch int, schedule Schedule) *Descent[float64] {
+	t.Helper()
+	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true})
+	data := NewSamples(1, []float64{-1, 0, 1, 2}, []float64{-1.25, 2.25, 5.25, 7.75})
+	return &Descent[float64]{Model: m, Data: data, BatchSize: batch, Schedule: schedule}
+}
+
+func run(t *testing.T, d *Descent[float64], w []float64, steps int, weight float64, offset uint64, rng *rand.Rand) {
+	t.Helper()
+	if taken, err := d.Run(w, steps, weight, offset, rng, nil); err != nil || taken != steps {
+		t.Fatalf("Run(%d steps) = %d, %v", steps, taken, err)
+	}
+}
+
+func TestExactGradientReachesLeastSquares(t *testing.T) {
+	d := line(t, 0, Schedule{StepSize: 0.3})
+	w := make([]float64, 2)
+	run(t, d, w, 400, 1, 0, nil)
+	// Normal equations: n=4, Σx=2, Σx²=6, Σy=14, Σxy=22 → slope (4·22−2·14)/(4·6−2²), intercept (14−2·slope)/4.
+	compare(t, "w", w, []float64{3, 2}, 1e-12)
+}
+
+// TestGoldenTrajectory holds exact gradient descent on the line against iterates computed by hand arithmetic of
+// φ − μ(Aφ − b) with A = [[1.5 0.5] [0.5 1]], b = [5.5 3.5], μ = 0.1.
+func TestGoldenTrajectory(t *testing.T) {
+	d := line(t, 0, Schedule{StepSize: 0.1})
+	w := make([]float64, 2)
+	for step, want := range [][]float64{{0.55, 0.35}, {1, 0.6375}, {1.368125, 0.87375}, {1.66921875, 1.06796875}} {
+		run(t, d, w, 1, 1, uint64(step), nil)
+		compare(t, "w", w, want, 1e-10)
+	}
+	// All steps in one run are the same steps.
+	again := make([]float64, 2)
+	run(t, d, again, 4, 1, 0, nil)
+	compare(t, "w in one run", again, w, 0)
+}
+
+func TestNormalizeAndWeight(t *testing.T) {
+	for _, test := range []struct {
+		normalize    bool
+		steps        int
+		weight, want float64 // the step size that should have been used
+	}{
+		{false, 5, 1, 0.1}, {true, 5, 1, 0.02}, {true, 5, 2.5, 0.05}, {false, 5, 0.5, 0.05}, {true, 1, 1, 0.1},
+	} {
+		d := line(t, 0, Schedule{StepSize: 0.1})
+		d.Normalize = test.normalize
+		got := make([]float64, 2)
+		run(t, d, got, test.steps, test.weight, 0, nil)
+		want := make([]float64, 2)
+		run(t, line(t, 0, Schedule{StepSize: test.want}), want, test.steps, 1, 0, nil)
+		compare(t, "w", got, want, 1e-14)
+	}
+}
+
+func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
+	schedule := DiminishingSchedule(0.5, 2, 3)
+	d := line(t, 2, schedule)
+	whole, parts := make([]float64, 2), make([]float64, 2)
+	run(t, d, whole, 7, 1, 0, newRNG(9))
+	rng := newRNG(9)
+	run(t, d, parts, 3, 1, 0, rng)
+	run(t, d, parts, 4, 1, 3, rng)
+	compare(t, "w", parts, whole, 0)
+	restarted := make([]float64, 2)
+	rng = newRNG(9)
+	run(t, d, restarted, 3, 1, 0, rng)
+	run(t, d, restarted, 4, 1, 0, rng)
+	if restarted[0] == whole[0] {
+		t.Error("the offset makes no difference")
+	}
+}
+
+func TestFreshBatchEveryStep(t *testing.T) {
+	// With μ = 1 and one sample (x, y) of x = ±1 a step lands exactly on that sample: w = y/x. The path of w tells which
+	// samples were drawn.
+	for _, batch := range []int{1, 2} {
+		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1})
+		n := 50
+		x, y := make([]float64, n), make([]float64, n)
+		for i := range y {
+			x[i], y[i] = 1, float64(i)
+		}
+		d := &Descent[float64]{Model: m, Data: NewSamples(1, x, y), BatchSize: batch, Schedule: Schedule{StepSize: 1}}
+		w, rng, seen := make([]float64, 1), newRNG(10), map[float64]bool{}
+		for range 40 {
+			run(t, d, w, 1, 1, 0, rng)
+			seen[w[0]] = true
+		}
+		if len(seen) < 20 {
+			t.Errorf("batch of %d: %d different draws in 40 steps", batch, len(seen))
+		}
+	}
+}
+
+func TestBatchOfOneDrawsLikeDraw(t *testing.T) {
+	d := line(t, 1, Schedule{StepSize: 0.1})
+	w, want := make([]float64, 2), make([]float64, 2)
+	run(t, d, w, 5, 1, 0, newRNG(11))
+	rng, b := newRNG(11), Batch[float64]{}
+	for range 5 {
+		d.Data.Draw(&b, 1, rng)
+		d.Model.step(want, b, 0.1)
+	}
+	compare(t, "w", w, want, 0)
+}
+
+func TestGradientAt(t *testing.T) {
+	d := line(t, 0, Schedule{StepSize: 0.1})
+	grad := make([]float64, 2)
+	risk := d.GradientAt(grad, []float64{0, 0}, nil)
+	compare(t, "gradient", grad, []float64{-5.5, -3.5}, 1e-14)
+	compare(t, "risk", []float64{risk}, []float64{(1.25*1.25 + 2.25*2.25 + 5.25*5.25 + 7.75*7.75) / 8}, 1e-14)
+}
+
+func TestStopBetweenSteps(t *testing.T) {
+	for _, allowed := range []int{0, 1, 3} {
+		d := line(t, 0, Schedule{StepSize: 0.1})
+		w, want := make([]float64, 2), make([]float64, 2)
+		polled := 0
+		taken, err := d.Run(w, 10, 1, 0, nil, func() bool { polled++; return polled > allowed })
+		if err != nil || taken != allowed {
+			t.Errorf("stopped after %d: took %d, %v", allowed, taken, err)
+		}
+		if allowed > 0 {
+			run(t, d, want, allowed, 1, 0, nil)
+		}
+		compare(t, "w", w, want, 0)
+	}
+}
+
+func TestDivergence(t *testing.T) {
+	d := line(t, 0, Schedule{StepSize: 1e100})
+	_, err := d.Run(make([]float64, 2), 50, 1, 0, nil, nil)
+	// |w| grows by 1e100 a step: the risk holds w², beyond 1e308 from two steps on, and is seen at the third.
+	check := func(err error, step int, want string) {
+		t.Helper()
+		var diverged *DivergenceError
+		if !errors.As(err, &diverged) || diverged.Step != step || err.Error() != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+	check(err, 3, "diverged at local step 3: the risk is +Inf; use a smaller step size, or check the scale of the data")
+
+	// A saturated margin hides an infinite parameter from the risk; the end of the run finds it.
+	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: Logistic})
+	hidden := Descent[float32]{Model: m, Data: NewSamples(1, []float32{1e30}, []float32{1}), Schedule: Schedule{StepSize: 1e30}}
+	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil, nil)
+	check(err, 4, "diverged at local step 4: parameter 0 is +Inf; use a smaller step size, or check the scale of the data")
+	if taken != 4 {
+		t.Errorf("took %d steps", taken)
+	}
+
+	w := []float64{math.NaN(), 0}
+	taken, err = line(t, 0, Schedule{StepSize: 0.1}).Run(w, 4, 1, 0, nil, nil)
+	check(err, 1, "diverged at local step 1: the risk is NaN; use a smaller step size, or check the scale of the data")
+	if taken != 0 || w[1] != 0 {
+		t.Errorf("took %d steps from NaN, w = %v", taken, w)
+	}
+}
+
+// TestNoRiskHidesNaN: a NaN weight of a dead or saturated hidden unit still reaches the risk.
+func TestNoRiskHidesNaN(t *testing.T) {
+	for _, activation := range []Activation{Tanh, ReLU} {
+		a := Architecture{Inputs: 2, Hidden: []int{3}, Outputs: 2, Activation: activation, Risk: Softmax}
+		m := newModel[float32](t, a)
+		batch := randomSamples[float32](a, 3, newRNG(12)).All()
+		for i := range a.Params() {
+			w := randomVector[float32](a.Params(), 1, newRNG(13))
+			w[i] = float32(math.NaN())
+			if risk := m.Risk(w, batch); !math.IsNaN(risk) {
+				t.Errorf("%v: with parameter %d NaN the risk is %v", activation, i, risk)
+			}
+		}
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for _, test := range []struct {
+		change func(*Descent[float64])
+		steps  int
+		weight float64
+		want   string
+	}{
+		{func(d *Descent[float64]) { d.Data = NewSamples[float64](1, nil, nil) }, 1, 1, "no samples to learn from"},
+		{func(d *Descent[float64]) { d.Data = NewSamples(2, []float64{1, 2}, []float64{1}) }, 1, 1,
+			"samples with 2 features for a model with 1 inputs"},
+		{func(d *Descent[float64]) { d.BatchSize = -1 }, 1, 1, "batch size -1; 1 to 65536, or 0 for all rows"},
+		{func(d *Descent[float64]) { d.BatchSize = 65537 }, 1, 1, "batch size 65537; 1 to 65536, or 0 for all rows"},
+		{func(*Descent[float64]) {}, 0, 1, "0 local steps; at least 1"},
+		{func(*Descent[float64]) {}, 1, -1, "agent weight -1; it must be finite and not negative"},
+		{func(*Descent[float64]) {}, 1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
+		{func(d *Descent[float64]) { d.Schedule = Schedule{} }, 1, 1, "schedule: step size is 0; it must be positive and finite"},
+	} {
+		d := line(t, 0, Schedule{StepSize: 0.1})
+		test.change(d)
+		taken, err := d.Run(make([]float64, 2), test.steps, test.weight, 0, nil, nil)
+		if err == nil || err.Error() != test.want || taken != 0 {
+			t.Errorf("got %d, %v; want %s", taken, err, test.want)
+		}
+	}
+}
+
+func TestStepsDoNotAllocate(t *testing.T) {
+	for _, a := range append(architectures(), wideArchitectures()...) {
+		for _, batch := range []int{0, 1, 10, blockRows, blockRows + 1} {
+			rng := newRNG(14)
+			d := Descent[float32]{Model: newModel[float32](t, a), Data: randomSamples[float32](a, 40, rng),
+				BatchSize: batch, Schedule: Schedule{StepSize: 1e-3}}
+			w := randomVector[float32](a.Params(), 0.1, rng)
+			if got := testing.AllocsPerRun(3, func() { // runs once before it counts
+				if _, err := d.Run(w, 2, 1, 0, rng, nil); err != nil {
+					t.Fatal(err)
+				}
+			}); got != 0 {
+				t.Errorf("%s, batch %d: %v allocations in 2 steps", describe(a), batch, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,22 @@
+// Package learner is what an agent computes: models, risks, their gradients, the local steps of a round, how many
+// steps a device can afford, and the preparation of its data.
+//
+// A model is one flat vector w with a named layout ([Architecture.Layout]); weights and biases are views into it, so
+// the same numbers are the model, the payload on the wire and the input of the aggregation. Everything that touches
+// parameters is generic over float32 (the daemons) and float64 (the experiments).
+//
+// One round of an agent, from the samples to the model it sends:
+//
+//	model, err := learner.NewModel[float32](architecture)
+//	descent := learner.Descent[float32]{Model: model, Data: samples, BatchSize: 10, Schedule: schedule, Normalize: true}
+//	steps, reason := sizing.LocalSteps(pace.PerStep())
+//	taken, err := descent.Run(w, steps, weight, stepsBefore, rng, stop) // w: the server's model in, ψ_k out
+//	pace.Observe(taken, took)                                           // took: measured by the caller
+//
+// The package is pure: it reads no clock, starts no goroutine, opens no file, and draws random numbers only from the
+// generator it is handed. A [Model] and a [Descent] own scratch memory and serve one goroutine at a time; several
+// models may read the same [Samples].
+//
+// Same build, same type of processor, same inputs: same bits. Across processors the order of summation differs in the
+// last bits.
+package learner

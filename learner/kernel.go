@@ -1,0 +1,131 @@
+package learner
+
+import (
+	"runtime"
+
+	"gonum.org/v1/gonum/blas/blas32"
+	"gonum.org/v1/gonum/blas/blas64"
+)
+
+// kernel holds the inner loops for one element type. They are looked up once per model: a type switch inside would cost
+// as much as a short loop. dots and combine take all rows of a block at once for the same reason.
+type kernel[T Float] struct {
+	dots    func(dst []T, stride int, bias T, w, x []T)            // dst[s·stride] = bias + wᵀx_s, for each row x_s of x
+	combine func(y []T, scale T, a []T, stride int, x []T) (sum T) // y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
+	axpy    func(alpha T, x, y []T)                                // y += alpha x; y may be x
+	sumq    func(x []T) (norm float64)                             // ‖x‖², accumulated in float64
+}
+
+// assemblyFrom is the length at which gonum's assembly beats the loops here, call overhead included.
+const assemblyFrom = 16
+
+// newKernel picks gonum where it has assembly. On other processors its loops are plain ones, slower than the unrolled
+// loops here, which do not wait for one accumulator.
+func newKernel[T Float](arch string) kernel[T] {
+	k := kernel[T]{dots: dotsLoop[T], combine: combineLoop[T], axpy: axpyLoop[T], sumq: sumqLoop[T]}
+	if arch != "amd64" {
+		return k
+	}
+	switch k := any(&k).(type) {
+	case *kernel[float32]:
+		impl := blas32.Implementation()
+		*k = assemblyKernel(impl.Sdot, impl.Saxpy)
+		k.sumq = func(x []float32) float64 { return impl.Dsdot(len(x), x, 1, x, 1) }
+	case *kernel[float64]:
+		impl := blas64.Implementation()
+		*k = assemblyKernel(impl.Ddot, impl.Daxpy)
+		k.sumq = func(x []float64) float64 { return impl.Ddot(len(x), x, 1, x, 1) }
+	}
+	return k
+}
+
+func nativeKernel[T Float]() kernel[T] { return newKernel[T](runtime.GOARCH) }
+
+// assemblyKernel is all but sumq, from gonum's dot and axpy.
+func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T,
+	axpy func(n int, alpha T, x []T, incX int, y []T, incY int)) kernel[T] {
+	return kernel[T]{
+		dots: func(dst []T, stride int, bias T, w, x []T) {
+			n := len(w)
+			if n < assemblyFrom {
+				dotsLoop(dst, stride, bias, w, x)
+				return
+			}
+			for at := 0; len(x) >= n; at += stride {
+				dst[at] = bias + dot(n, w, 1, x, 1)
+				x = x[n:]
+			}
+		},
+		combine: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
+			n := len(y)
+			if n < assemblyFrom {
+				return combineLoop(y, scale, a, stride, x)
+			}
+			for at := 0; len(x) >= n; at += stride {
+				c := T(scale * a[at])
+				axpy(n, c, x, 1, y, 1)
+				sum += c
+				x = x[n:]
+			}
+			return sum
+		},
+		axpy: func(alpha T, x, y []T) { axpy(len(x), alpha, x, 1, y, 1) },
+	}
+}
+
+// The conversions T(a*b) below round each product, so that no compiler may fuse it with the addition.
+
+func dotsLoop[T Float](dst []T, stride int, bias T, w, x []T) {
+	for at := 0; len(x) >= len(w); at += stride {
+		dst[at] = bias + dotLoop(w, x)
+		x = x[len(w):]
+	}
+}
+
+func combineLoop[T Float](y []T, scale T, a []T, stride int, x []T) (sum T) {
+	for at := 0; len(x) >= len(y); at += stride {
+		c := T(scale * a[at])
+		axpyLoop(c, x[:len(y)], y)
+		sum += c
+		x = x[len(y):]
+	}
+	return sum
+}
+
+func dotLoop[T Float](x, y []T) T {
+	y = y[:len(x)]
+	var a, b, c, d T
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		a += T(x[i] * y[i])
+		b += T(x[i+1] * y[i+1])
+		c += T(x[i+2] * y[i+2])
+		d += T(x[i+3] * y[i+3])
+	}
+	for ; i < len(x); i++ {
+		a += T(x[i] * y[i])
+	}
+	return (a + b) + (c + d)
+}
+
+func axpyLoop[T Float](alpha T, x, y []T) {
+	y = y[:len(x)]
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		y[i] += T(alpha * x[i])
+		y[i+1] += T(alpha * x[i+1])
+		y[i+2] += T(alpha * x[i+2])
+		y[i+3] += T(alpha * x[i+3])
+	}
+	for ; i < len(x); i++ {
+		y[i] += T(alpha * x[i])
+	}
+}
+
+func sumqLoop[T Float](x []T) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += float64(float64(v) * float64(v))
+	}
+	return sum
+}

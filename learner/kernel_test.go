@@ -1,0 +1,64 @@
+package learner
+
+import "testing"
+
+// TestKernels holds the loops of each kernel against the definition, around the lengths where they change hands. The
+// kernel of a foreign processor is the portable one, so both run here.
+func TestKernels(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm"} {
+		t.Run(arch, func(t *testing.T) {
+			testKernel(t, newKernel[float32](arch), 1e-5)
+			testKernel(t, newKernel[float64](arch), 1e-13)
+			type own float32 // a named type gets the portable loops
+			testKernel(t, newKernel[own](arch), 1e-5)
+		})
+	}
+}
+
+func testKernel[T Float](t *testing.T, k kernel[T], tolerance float64) {
+	t.Helper()
+	rng := newRNG(7)
+	const rows, stride = 3, 2
+	for _, n := range []int{1, 2, 3, 4, 5, 8, assemblyFrom - 1, assemblyFrom, assemblyFrom + 1, 67} {
+		x, w, a := randomVector[T](rows*n, 1, rng), randomVector[T](n, 1, rng), randomVector[T](rows*stride, 1, rng)
+		dots, wantDots := make([]T, rows*stride), make([]T, rows*stride)
+		y, sum := append([]T(nil), w...), T(0)
+		wantY := append([]T(nil), w...)
+		wantSquares := 0.0
+		for s := range rows {
+			wantDots[s*stride] = 0.25
+			sum += 0.5 * a[s*stride]
+			for i := range n {
+				wantDots[s*stride] += w[i] * x[s*n+i]
+				wantY[i] += 0.5 * a[s*stride] * x[s*n+i]
+			}
+		}
+		for _, v := range w {
+			wantSquares += float64(v) * float64(v)
+		}
+		k.dots(dots, stride, 0.25, w, x)
+		compare(t, "dots", dots, wantDots, tolerance)
+		got := k.combine(y, 0.5, a, stride, x)
+		compare(t, "combine", y, wantY, tolerance)
+		compare(t, "sum and squares", []float64{float64(got), k.sumq(w)}, []float64{float64(sum), wantSquares}, tolerance)
+		k.axpy(-0.5, y, y)
+		for i := range wantY {
+			wantY[i] /= 2
+		}
+		compare(t, "axpy onto itself", y, wantY, tolerance)
+	}
+}
+
+func TestPortableKernelTrains(t *testing.T) {
+	for _, a := range wideArchitectures() {
+		rng := newRNG(8)
+		m, portable := newModel[float64](t, a), newModel[float64](t, a)
+		portable.k = newKernel[float64]("arm64")
+		batch := randomSamples[float64](a, 40, rng).All()
+		w := randomVector[float64](a.Params(), 0.3, rng)
+		got, want := make([]float64, len(w)), make([]float64, len(w))
+		portable.Gradient(got, w, batch)
+		m.Gradient(want, w, batch)
+		compare(t, describe(a), got, want, 1e-12)
+	}
+}

@@ -1,0 +1,164 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+func describe(a Architecture) string {
+	return fmt.Sprintf("%v_%v%v_bias=%v_ridge=%v", a.Risk, a.Activation, a.Hidden, a.Bias, a.Ridge)
+}
+
+// sizes covers one row, a part of a block, whole blocks and a rest.
+var sizes = []int{1, 7, blockRows, 2*blockRows + 5}
+
+func TestGradientMatchesFiniteDifferences(t *testing.T) {
+	for _, a := range architectures() {
+		t.Run(describe(a), func(t *testing.T) {
+			rng := newRNG(2)
+			m := newModel[float64](t, a)
+			batch := randomSamples[float64](a, 5, rng).All()
+			w := randomVector[float64](a.Params(), 0.7, rng)
+			grad := make([]float64, len(w))
+			if at, want := m.Gradient(grad, w, batch), m.Risk(w, batch); math.Abs(at-want) > 1e-12 {
+				t.Errorf("Gradient returned risk %v, Risk %v", at, want)
+			}
+			const h = 1e-6
+			for i, v := range w {
+				w[i] = v + h
+				up := m.Risk(w, batch)
+				w[i] = v - h
+				down := m.Risk(w, batch)
+				w[i] = v
+				if want := (up - down) / (2 * h); math.Abs(grad[i]-want) > 1e-7 {
+					t.Errorf("gradient[%d] = %v, central difference %v", i, grad[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestGradientMatchesNaiveTwin(t *testing.T) {
+	for _, a := range append(architectures(), wideArchitectures()...) {
+		t.Run(describe(a), func(t *testing.T) {
+			twinGradient[float64](t, a, 1e-12)
+			twinGradient[float32](t, a, 2e-5)
+		})
+	}
+}
+
+// wideArchitectures have rows long enough for the assembly kernels.
+func wideArchitectures() []Architecture {
+	return []Architecture{
+		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1},
+		{Inputs: 67, Hidden: []int{33}, Outputs: 4, Risk: Softmax, Bias: true},
+		{Inputs: 40, Hidden: []int{17, 16}, Outputs: 1, Risk: Logistic, Activation: ReLU, Ridge: 0.1},
+	}
+}
+
+func twinGradient[T Float](t *testing.T, a Architecture, tolerance float64) {
+	t.Helper()
+	rng := newRNG(3)
+	m := newModel[T](t, a)
+	w := randomVector[T](a.Params(), 0.3, rng)
+	grad, want := randomVector[T](len(w), 1, rng), make([]T, len(w)) // grad starts as rubbish: it is overwritten
+	for _, n := range sizes {
+		batch := randomSamples[T](a, n, rng).All()
+		risk, wantRisk := m.Gradient(grad, w, batch), naive[T]{a}.meanGradient(want, w, batch)
+		if math.Abs(risk-wantRisk) > tolerance*(1+wantRisk) {
+			t.Errorf("%T, %d rows: risk %v, twin %v", grad[0], n, risk, wantRisk)
+		}
+		compare(t, fmt.Sprintf("%T, %d rows: gradient", grad[0], n), grad, want, tolerance)
+	}
+}
+
+// compare demands |got − want| ≤ tolerance·(1 + |want|) in every element.
+func compare[T Float](t *testing.T, what string, got, want []T, tolerance float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: length %d, want %d", what, len(got), len(want))
+	}
+	for i := range want {
+		if !(math.Abs(float64(got[i]-want[i])) <= tolerance*(1+math.Abs(float64(want[i])))) {
+			t.Errorf("%s[%d] = %v, want %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+func TestStepIsAGradientStep(t *testing.T) {
+	const mu = 0.05
+	for _, a := range append(architectures(), wideArchitectures()...) {
+		for _, n := range sizes {
+			rng := newRNG(4)
+			m := newModel[float64](t, a)
+			batch := randomSamples[float64](a, n, rng).All()
+			w := randomVector[float64](a.Params(), 0.3, rng)
+			want, grad := append([]float64(nil), w...), make([]float64, len(w))
+			naive[float64]{a}.meanGradient(grad, w, batch)
+			for i := range want {
+				want[i] -= mu * grad[i]
+			}
+			m.step(w, batch, mu)
+			compare(t, fmt.Sprintf("%s, %d rows: w", describe(a), n), w, want, 1e-12)
+		}
+	}
+}
+
+func TestPredict(t *testing.T) {
+	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 1, Activation: ReLU, Bias: true}
+	m := newModel[float32](t, a)
+	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
+	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
+	got := make([]float32, 1)
+	m.Predict(got, w, []float32{1, 1})
+	if got[0] != 5*4+7 { // the second unit is off
+		t.Errorf("Predict = %v, want 27", got[0])
+	}
+}
+
+func TestInit(t *testing.T) {
+	flat := newModel[float64](t, Architecture{Inputs: 3, Outputs: 1, Bias: true})
+	w := []float64{1, 1, 1, 1}
+	flat.Init(w, nil)
+	compare(t, "linear start", w, make([]float64, 4), 0)
+
+	a := Architecture{Inputs: 30, Hidden: []int{20, 10}, Outputs: 1, Bias: true}
+	m := newModel[float64](t, a)
+	w = randomVector[float64](a.Params(), 1, newRNG(5))
+	m.Init(w, newRNG(6))
+	bounds := map[string]float64{"layer0.weight": math.Sqrt(6. / 50), "layer1.weight": math.Sqrt(6. / 30)}
+	for _, tensor := range a.Layout() {
+		view := w[:tensor.Size()]
+		w = w[tensor.Size():]
+		bound, top := bounds[tensor.Name], 0.0
+		for _, v := range view {
+			top = max(top, math.Abs(v))
+		}
+		if top > bound || top < 0.9*bound {
+			t.Errorf("%s: largest start %v, want just below %v", tensor.Name, top, bound)
+		}
+	}
+}
+
+func TestMismatchedLengthsPanic(t *testing.T) {
+	m := newModel[float32](t, Architecture{Inputs: 2, Outputs: 1})
+	two, three := make([]float32, 2), make([]float32, 3)
+	for name, call := range map[string]func(){
+		"w":       func() { m.Risk(three, Batch[float32]{X: two, Y: three[:1]}) },
+		"grad":    func() { m.Gradient(three, two, Batch[float32]{X: two, Y: three[:1]}) },
+		"batch":   func() { m.Risk(two, Batch[float32]{X: three, Y: three[:1]}) },
+		"predict": func() { m.Predict(two, two, two) },
+		"init":    func() { m.Init(three, nil) },
+		"samples": func() { NewSamples(2, three, two) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			call()
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package learner
+
+import "fmt"
+
+// rounding is the relative error allowed between a sum of squares and the square of a sum, each of up to about 10⁸
+// rounded additions in any order. A column whose mean is over 30,000 times its spread counts as constant.
+const rounding = 1e-9
+
+// Moments holds the count, sums and sums of squares of m columns, the features and then the target. It is all that a
+// device reveals for a standardisation common to all devices; moments of disjoint data add up.
+type Moments struct {
+	Rows       float64 // a sum of counts like the others
+	Sum        []float64
+	SumSquares []float64
+}
+
+// NewMoments is the moments of no rows of that many features and a target.
+func NewMoments(features int) *Moments {
+	return &Moments{Sum: make([]float64, features+1), SumSquares: make([]float64, features+1)}
+}
+
+// MomentsOf is the moments of all rows of s.
+func MomentsOf[T Float](s *Samples[T]) *Moments {
+	m := NewMoments(s.Inputs())
+	for i := range s.Len() {
+		x, y := s.Row(i)
+		AddRow(m, x, y)
+	}
+	return m
+}
+
+// AddRow adds one sample. It panics if x has not the number of features m was made for.
+func AddRow[T Float](m *Moments, x []T, y T) {
+	if len(x)+1 != len(m.Sum) {
+		panic(fmt.Sprintf("learner: a row of %d features for moments of %d", len(x), len(m.Sum)-1))
+	}
+	m.Rows++
+	for j, v := range x {
+		m.add(j, float64(v))
+	}
+	m.add(len(x), float64(y))
+}
+
+func (m *Moments) add(column int, v float64) {
+	m.Sum[column] += v
+	m.SumSquares[column] += float64(v * v)
+}
+
+// Merge adds the moments of other data with the same columns. It panics if the number of columns differs.
+func (m *Moments) Merge(other *Moments) {
+	if len(other.Sum) != len(m.Sum) {
+		panic(fmt.Sprintf("learner: moments of %d columns merged into %d", len(other.Sum), len(m.Sum)))
+	}
+	m.Rows += other.Rows
+	for j := range m.Sum {
+		m.Sum[j] += other.Sum[j]
+		m.SumSquares[j] += other.SumSquares[j]
+	}
+}
+
+// Vector is the moments as one flat vector, [n, s_1 … s_m, q_1 … q_m].
+func (m *Moments) Vector() []float64 {
+	v := append(make([]float64, 0, 1+2*len(m.Sum)), m.Rows)
+	v = append(v, m.Sum...)
+	return append(v, m.SumSquares...)
+}
+
+// MomentsFromVector reads what [Moments.Vector] wrote, and refuses what no data can have: a length that is not 1+2m
+// with m ≥ 2, a value that is not finite, n < 1, or q_j·n < s_j² beyond rounding. It copies v.
+func MomentsFromVector(v []float64) (*Moments, error) {
+	columns := (len(v) - 1) / 2
+	if columns < 2 || len(v) != 1+2*columns {
+		return nil, fmt.Errorf("moments: vector of length %d; it must be 1+2m for m ≥ 2 columns", len(v))
+	}
+	for i, x := range v {
+		if !finite(x) {
+			return nil, fmt.Errorf("moments: element %d is %v", i, x)
+		}
+	}
+	m := NewMoments(columns - 1)
+	m.Rows = v[0]
+	copy(m.Sum, v[1:])
+	copy(m.SumSquares, v[1+columns:])
+	if m.Rows < 1 {
+		return nil, fmt.Errorf("moments: %v rows; at least 1", m.Rows)
+	}
+	for j, s := range m.Sum {
+		// Divided by n² on both sides, so that no square of a finite sum overflows before its mean does.
+		if mean := s / m.Rows; m.SumSquares[j]/m.Rows < mean*mean*(1-rounding) {
+			return nil, fmt.Errorf("moments: column %d has sum %v and sum of squares %v over %v rows: no data has these",
+				j, s, m.SumSquares[j], m.Rows)
+		}
+	}
+	return m, nil
+}

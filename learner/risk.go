@@ -1,0 +1,71 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+)
+
+// Risk is the loss of one sample; the risk of a batch is its mean, plus the ridge of the architecture.
+type Risk uint8
+
+// The risks, of a sample (h, γ) with model output z (hᵀw for a model without hidden layers).
+const (
+	Squared  Risk = iota // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
+	Logistic             // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
+	Softmax              // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
+)
+
+// String is the name of the risk in configuration and logs.
+func (r Risk) String() string {
+	switch r {
+	case Squared:
+		return "squared"
+	case Logistic:
+		return "logistic"
+	case Softmax:
+		return "softmax"
+	}
+	return fmt.Sprintf("Risk(%d)", uint8(r))
+}
+
+// sampleRisk returns the risk of one sample with outputs z and target y and, when delta is not nil, fills it with the
+// derivatives by z. No margin is so large that an exponential overflows.
+func sampleRisk[T Float](r Risk, delta, z []T, y T) float64 {
+	switch r {
+	case Squared:
+		miss := float64(z[0]) - float64(y)
+		if delta != nil {
+			delta[0] = T(miss)
+		}
+		return 0.5 * miss * miss
+	case Logistic:
+		margin := float64(y) * float64(z[0])
+		if delta != nil {
+			delta[0] = T(-float64(y) / (1 + math.Exp(margin)))
+		}
+		return math.Max(-margin, 0) + math.Log1p(math.Exp(-math.Abs(margin)))
+	}
+	return softmaxRisk(delta, z, y)
+}
+
+func softmaxRisk[T Float](delta, z []T, y T) float64 {
+	class := int(y)
+	if class < 0 || class >= len(z) {
+		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
+	}
+	top := float64(z[0])
+	for _, v := range z[1:] {
+		top = max(top, float64(v)) // the builtin keeps a NaN, which must reach the risk
+	}
+	sum := 0.0
+	for _, v := range z {
+		sum += math.Exp(float64(v) - top)
+	}
+	if delta != nil {
+		for c, v := range z {
+			delta[c] = T(math.Exp(float64(v)-top) / sum)
+		}
+		delta[class]--
+	}
+	return math.Log(sum) + (top - float64(z[class])) // in this order: ln sum must not drown in a large top
+}

@@ -1,0 +1,77 @@
+package learner
+
+import (
+	"math"
+	"testing"
+)
+
+func TestDrawIsUniformAndWhole(t *testing.T) {
+	const rows, draws = 5, 20000
+	x, y := make([]float32, 2*rows), make([]float32, rows)
+	for i := range rows {
+		x[2*i], x[2*i+1], y[i] = float32(10*i), float32(10*i+1), float32(i)
+	}
+	s := NewSamples(2, x, y)
+	var b Batch[float32]
+	s.Draw(&b, draws, newRNG(20))
+	count := make([]float64, rows)
+	for i, label := range b.Y {
+		if b.X[2*i] != 10*label || b.X[2*i+1] != 10*label+1 {
+			t.Fatalf("draw %d: target %v with features %v", i, label, b.X[2*i:2*i+2])
+		}
+		count[int(label)]++
+	}
+	for i, n := range count {
+		if math.Abs(n-draws/rows) > 5*math.Sqrt(draws/rows) {
+			t.Errorf("row %d was drawn %v times of %d", i, n, draws)
+		}
+	}
+	first := &b.X[0]
+	s.Draw(&b, 3, newRNG(21))
+	if len(b.X) != 6 || len(b.Y) != 3 || &b.X[0] != first {
+		t.Errorf("a smaller draw has %d features and %d targets, in the same memory: %v", len(b.X), len(b.Y), &b.X[0] == first)
+	}
+	b.X[0] = -1
+	if x[0] != 0 || s.Len() != rows || s.Inputs() != 2 {
+		t.Errorf("a draw is not a copy, or Len %d or Inputs %d is wrong", s.Len(), s.Inputs())
+	}
+}
+
+func TestMapLabels(t *testing.T) {
+	nan := math.NaN()
+	for _, test := range []struct {
+		risk   Risk
+		labels []float64
+		want   []float64
+		err    string
+	}{
+		{Squared, []float64{3.5, -2}, []float64{3.5, -2}, ""},
+		{Squared, []float64{3.5, nan}, nil, "label NaN in row 2: not finite"},
+		{Logistic, []float64{0, 1, 0}, []float64{-1, 1, -1}, ""},
+		{Logistic, []float64{-1, 1}, []float64{-1, 1}, ""},
+		{Logistic, []float64{1, 1}, []float64{1, 1}, ""},
+		{Logistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+		{Logistic, []float64{1, 0, -1}, nil, "label 0 in row 2 and -1 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+		{Logistic, []float64{-1, 0}, nil, "label -1 in row 1 and 0 in row 2: the logistic risk takes 0 and 1, or -1 and 1"},
+		{Softmax, []float64{0, 2, 1}, []float64{0, 2, 1}, ""},
+		{Softmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk takes whole numbers from 0 to 2"},
+		{Softmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk takes whole numbers from 0 to 2"},
+		{Softmax, []float64{1.5}, nil, "label 1.5 in row 1: the softmax risk takes whole numbers from 0 to 2"},
+	} {
+		given := append([]float64(nil), test.labels...)
+		s := NewSamples(1, make([]float64, len(given)), given)
+		err := s.MapLabels(test.risk, 3)
+		if test.err == "" && err == nil {
+			compare(t, "labels", s.All().Y, test.want, 0)
+			continue
+		}
+		if err == nil || err.Error() != test.err {
+			t.Errorf("%v %v: got %v, want %q", test.risk, test.labels, err, test.err)
+		}
+		for i, y := range s.All().Y {
+			if math.Float64bits(y) != math.Float64bits(test.labels[i]) {
+				t.Errorf("%v %v: refused, yet changed to %v", test.risk, test.labels, s.All().Y)
+			}
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package learner
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Schedule gives the step size before the factor of an agent: either constant, or
+//
+//	η_t = 2/(μ_sc(γ+t))
+//
+// (feddec Thm 1). The constant one has only StepSize; DiminishingSchedule makes the other.
+type Schedule struct {
+	StepSize        float64 // μ of the constant schedule
+	StrongConvexity float64 // μ_sc
+	Gamma           float64 // γ
+}
+
+// DiminishingSchedule is η_t with γ = max{8 L_s/μ_sc − 1, H} (feddec Thm 1): μ_sc is the strong convexity of the
+// aggregate, L_s the smoothness and H the number of local steps between server rounds.
+func DiminishingSchedule(strongConvexity, smoothness float64, serverEvery int) Schedule {
+	return Schedule{StrongConvexity: strongConvexity, Gamma: max(8*smoothness/strongConvexity-1, float64(serverEvery))}
+}
+
+// Validate reports every field that is missing, out of bounds or of the other schedule.
+func (s Schedule) Validate() error {
+	var errs []error
+	positive := func(field string, v float64) {
+		if !(v > 0) || !finite(v) {
+			errs = append(errs, fmt.Errorf("schedule: %s is %v; it must be positive and finite", field, v))
+		}
+	}
+	if s.StrongConvexity == 0 && s.Gamma == 0 {
+		positive("step size", s.StepSize)
+		return errors.Join(errs...)
+	}
+	if s.StepSize != 0 {
+		errs = append(errs, fmt.Errorf("schedule: step size %v and a strong convexity or gamma: "+
+			"give either the constant step size or the other two", s.StepSize))
+	}
+	positive("strong convexity", s.StrongConvexity)
+	positive("gamma", s.Gamma)
+	return errors.Join(errs...)
+}
+
+// At is the step size of local step t of a valid schedule. t counts local steps across rounds, from 1 (feddec Alg. 1).
+func (s Schedule) At(t uint64) float64 {
+	if s.StepSize > 0 {
+		return s.StepSize
+	}
+	return 2 / (s.StrongConvexity * (s.Gamma + float64(t)))
+}

@@ -1,0 +1,50 @@
+package learner
+
+import (
+	"math"
+	"testing"
+)
+
+func TestScheduleAt(t *testing.T) {
+	for _, test := range []struct {
+		s    Schedule
+		t    uint64
+		want float64
+	}{
+		{Schedule{StepSize: 0.1}, 1, 0.1},
+		{Schedule{StepSize: 0.1}, 1e9, 0.1},
+		{DiminishingSchedule(0.5, 2, 10), 1, 2 / (0.5 * (31 + 1))},   // γ = 8·4 − 1
+		{DiminishingSchedule(0.5, 2, 100), 1, 2 / (0.5 * (100 + 1))}, // γ = H
+		{DiminishingSchedule(0.5, 2, 10), 5000, 2 / (0.5 * (31 + 5000))},
+	} {
+		if got := test.s.At(test.t); math.Abs(got-test.want) > 1e-15 {
+			t.Errorf("%+v.At(%d) = %v, want %v", test.s, test.t, got, test.want)
+		}
+	}
+}
+
+func TestScheduleValidate(t *testing.T) {
+	for _, test := range []struct {
+		s    Schedule
+		want string
+	}{
+		{Schedule{StepSize: 0.1}, ""},
+		{DiminishingSchedule(0.5, 2, 1), ""},
+		{Schedule{StepSize: -1}, "schedule: step size is -1; it must be positive and finite"},
+		{Schedule{StepSize: math.NaN()}, "schedule: step size is NaN; it must be positive and finite"},
+		{Schedule{StepSize: math.Inf(1)}, "schedule: step size is +Inf; it must be positive and finite"},
+		{Schedule{StepSize: 0.1, StrongConvexity: 0.5, Gamma: 1}, "schedule: step size 0.1 and a strong convexity or gamma: " +
+			"give either the constant step size or the other two"},
+		{Schedule{StrongConvexity: 1}, "schedule: gamma is 0; it must be positive and finite"},
+		{Schedule{StrongConvexity: math.NaN(), Gamma: 1},
+			"schedule: strong convexity is NaN; it must be positive and finite"},
+	} {
+		got := ""
+		if err := test.s.Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%+v:\n got %q\nwant %q", test.s, got, test.want)
+		}
+	}
+}

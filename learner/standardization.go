@@ -1,0 +1,83 @@
+package learner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Standardization maps each column to (x − mean)/scale, the features clipped to ±Clip. Mean and Scale have length
+// features+1; the last is the target.
+type Standardization struct {
+	Mean, Scale []float64
+	Clip        float64 // 0 = no clipping
+}
+
+// Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets scale 1.
+// The target of the Squared risk is centred only, and labels are left as they are. The moments must have rows.
+func (m *Moments) Standardization(risk Risk, clip float64) Standardization {
+	columns := len(m.Sum)
+	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
+	for j := range columns {
+		mean := m.Sum[j] / m.Rows
+		square := m.SumSquares[j] / m.Rows
+		variance := square - float64(mean*mean)
+		st.Mean[j], st.Scale[j] = mean, 1
+		if j < columns-1 && variance > rounding*square {
+			st.Scale[j] = math.Sqrt(variance)
+		}
+	}
+	if risk != Squared {
+		st.Mean[columns-1] = 0
+	}
+	return st
+}
+
+// Validate reports what makes a received standardisation unusable.
+func (st Standardization) Validate() error {
+	var errs []error
+	if len(st.Mean) < 2 || len(st.Mean) != len(st.Scale) {
+		errs = append(errs, fmt.Errorf("standardization: %d means and %d scales; one of each per feature and the target",
+			len(st.Mean), len(st.Scale)))
+	}
+	for j, v := range st.Mean {
+		if !finite(v) {
+			errs = append(errs, fmt.Errorf("standardization: mean of column %d is %v", j, v))
+		}
+	}
+	for j, v := range st.Scale {
+		if !(v > 0) || !finite(v) {
+			errs = append(errs, fmt.Errorf("standardization: scale of column %d is %v; it must be positive and finite", j, v))
+		}
+	}
+	if !(st.Clip >= 0) || !finite(st.Clip) {
+		errs = append(errs, fmt.Errorf("standardization: clip is %v; it must be finite and not negative", st.Clip))
+	}
+	return errors.Join(errs...)
+}
+
+// Standardize applies a valid standardisation in place. The error says that it is for another number of features.
+func (s *Samples[T]) Standardize(st Standardization) error {
+	if len(st.Mean) != s.inputs+1 {
+		return fmt.Errorf("standardization of %d features for samples of %d", len(st.Mean)-1, s.inputs)
+	}
+	target := s.inputs
+	for i := range s.y {
+		x, y := s.Row(i)
+		for j, v := range x {
+			z := (float64(v) - st.Mean[j]) / st.Scale[j]
+			if st.Clip > 0 {
+				z = min(max(z, -st.Clip), st.Clip)
+			}
+			x[j] = T(z)
+		}
+		s.y[i] = T((float64(y) - st.Mean[target]) / st.Scale[target])
+	}
+	return nil
+}
+
+// Target brings a standardised target, or the prediction of one, back to the units of the data.
+func (st Standardization) Target(y float64) float64 {
+	last := len(st.Mean) - 1
+	return y*st.Scale[last] + st.Mean[last]
+}

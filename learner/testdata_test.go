@@ -1,0 +1,70 @@
+package learner
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+func newModel[T Float](t testing.TB, a Architecture) *Model[T] {
+	t.Helper()
+	m, err := NewModel[T](a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// randomSamples draws standard normal features and targets that suit the risk.
+func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
+	x, y := make([]T, n*a.Inputs), make([]T, n)
+	for i := range x {
+		x[i] = T(rng.NormFloat64())
+	}
+	for i := range y {
+		switch a.Risk {
+		case Squared:
+			y[i] = T(rng.NormFloat64())
+		case Logistic:
+			y[i] = T(2*rng.IntN(2) - 1)
+		case Softmax:
+			y[i] = T(rng.IntN(a.Outputs))
+		}
+	}
+	return NewSamples(a.Inputs, x, y)
+}
+
+// randomVector draws a normal vector of that standard deviation.
+func randomVector[T Float](n int, scale float64, rng *rand.Rand) []T {
+	v := make([]T, n)
+	for i := range v {
+		v[i] = T(scale * rng.NormFloat64())
+	}
+	return v
+}
+
+// architectures is every risk × depth × activation × bias × ridge, small enough for finite differences.
+func architectures() []Architecture {
+	var all []Architecture
+	for _, risk := range []Risk{Squared, Logistic, Softmax} {
+		outputs := 1
+		if risk == Softmax {
+			outputs = 3
+		}
+		for _, hidden := range [][]int{nil, {5}, {6, 4}} {
+			for _, activation := range []Activation{Tanh, ReLU} {
+				if hidden == nil && activation == ReLU {
+					continue
+				}
+				for _, bias := range []bool{false, true} {
+					for _, ridge := range []float64{0, 0.3} {
+						all = append(all, Architecture{Inputs: 4, Hidden: hidden, Outputs: outputs,
+							Activation: activation, Risk: risk, Bias: bias, Ridge: ridge})
+					}
+				}
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,155 @@
+package task
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Problem is a task that has been checked and can be worked on. It owns
+// scratch memory and serves one goroutine at a time.
+type Problem[T learner.Float] struct {
+	Task     wire.Task
+	Schedule learner.Schedule
+	Model    *learner.Model[T]
+}
+
+// Compile checks a task and makes it workable. The error names every field
+// that makes no sense, as it would come from a coordinator gone wrong.
+func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
+	p := &Problem[T]{Task: t, Schedule: learner.Schedule{
+		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
+	}}
+	errs := []error{checkColumns(t), p.Schedule.Validate(), p.Sizing().Validate()}
+	if st := p.Standardization(); len(st.Mean) > 0 || len(st.Scale) > 0 {
+		errs = append(errs, st.Validate())
+		if len(st.Mean) != len(t.Features)+1 {
+			errs = append(errs, fmt.Errorf("standardization has %d columns, the task has %d and a target", len(st.Mean), len(t.Features)))
+		}
+	}
+	model, err := learner.NewModel[T](architecture(t))
+	p.Model = model
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, fmt.Errorf("task %q: %w", t.Name, err)
+	}
+	if n := p.Schema(wire.KindTraining).Bytes(); n > wire.MaxBlob {
+		return nil, fmt.Errorf("task %q: the model has %d bytes, more than %d", t.Name, n, wire.MaxBlob)
+	}
+	return p, nil
+}
+
+func checkColumns(t wire.Task) error {
+	if len(t.Features) == 0 || t.Target == "" {
+		return errors.New("needs at least one feature and a target")
+	}
+	seen := map[string]bool{t.Target: true}
+	for _, f := range t.Features {
+		if f == "" || seen[f] {
+			return fmt.Errorf("column %q is empty or named twice", f)
+		}
+		seen[f] = true
+	}
+	return nil
+}
+
+func architecture(t wire.Task) learner.Architecture {
+	a := learner.Architecture{
+		Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
+		Activation: learner.Tanh, Risk: learner.Risk(t.Model.Risk - wire.RiskSquared),
+	}
+	if t.Model.Activation == wire.ActivationReLU {
+		a.Activation = learner.ReLU
+	}
+	for _, h := range t.Model.Hidden {
+		a.Hidden = append(a.Hidden, int(h))
+	}
+	return a
+}
+
+// Sizing returns how E_k follows from a device's speed.
+func (p *Problem[T]) Sizing() learner.Sizing {
+	t := &p.Task.Training
+	return learner.Sizing{Min: int(t.MinSteps), Max: int(t.MaxSteps), Budget: time.Duration(t.Budget) * time.Millisecond}
+}
+
+// Standardization returns the task's standardisation; it has no columns before
+// the statistics round.
+func (p *Problem[T]) Standardization() learner.Standardization {
+	s := &p.Task.Standardization
+	return learner.Standardization{Mean: s.Mean, Scale: s.Scale, Clip: s.Clip}
+}
+
+// Schema returns the layout of the vectors that a round of that kind sends in.
+func (p *Problem[T]) Schema(kind wire.Kind) wire.Schema {
+	if kind == wire.KindStatistics {
+		m := uint32(len(p.Task.Features) + 1)
+		return wire.Schema{
+			{Name: "count", DType: wire.Float64, Shape: []uint32{1}},
+			{Name: "sum", DType: wire.Float64, Shape: []uint32{m}},
+			{Name: "sum_squares", DType: wire.Float64, Shape: []uint32{m}},
+		}
+	}
+	dtype := wire.Float32
+	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
+		dtype = wire.Float64
+	}
+	var s wire.Schema
+	for _, t := range p.Model.Architecture().Layout() {
+		spec := wire.TensorSpec{Name: t.Name, DType: dtype}
+		for _, n := range t.Shape {
+			spec.Shape = append(spec.Shape, uint32(n))
+		}
+		s = append(s, spec)
+	}
+	return s
+}
+
+// Initial returns w_0.
+func (p *Problem[T]) Initial(seed uint64) []T {
+	w := make([]T, p.Model.Architecture().Params())
+	p.Model.Init(w, rand.New(rand.NewPCG(seed, 0)))
+	return w
+}
+
+// Prepare brings an agent's raw samples into the task's terms, in place:
+// labels checked, and columns standardised once there is a standardisation.
+func (p *Problem[T]) Prepare(s *learner.Samples[T]) error {
+	a := p.Model.Architecture()
+	if err := s.MapLabels(a.Risk, a.Outputs); err != nil {
+		return err
+	}
+	if st := p.Standardization(); len(st.Mean) > 0 {
+		return s.Standardize(st)
+	}
+	return nil
+}
+
+// WithStandardization returns the task with the standardisation that the
+// moments of all agents, as the statistics round adds them up, ask for.
+func (p *Problem[T]) WithStandardization(moments []float64, clip float64) (wire.Task, error) {
+	m, err := learner.MomentsFromVector(moments)
+	if err != nil {
+		return wire.Task{}, fmt.Errorf("the sum of the agents' statistics: %w", err)
+	}
+	st := m.Standardization(p.Model.Architecture().Risk, clip)
+	t := p.Task
+	t.Features = slices.Clone(t.Features)
+	t.Standardization = wire.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
+	return t, nil
+}
+
+// Source returns the generator of an agent's draws in a round. It depends on
+// these three only, so that a repeated attempt draws the same.
+func Source(seed uint64, round wire.RoundID, agent wire.AgentID) *rand.Rand {
+	b := binary.LittleEndian.AppendUint64(nil, seed)
+	b = binary.LittleEndian.AppendUint64(b, uint64(round))
+	h := sha256.Sum256(append(b, agent...))
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(h[:]), binary.LittleEndian.Uint64(h[8:])))
+}
