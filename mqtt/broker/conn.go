@@ -1,0 +1,143 @@
+package broker
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// pieceBytes is about how much is written at a time, each with a deadline:
+	// so a slow client that reads stays, one that does not read goes.
+	pieceBytes = 64 << 10
+	// lingerTimeout bounds the sending of what is queued when mochi closes,
+	// such as a CONNACK that says why.
+	lingerTimeout = time.Second
+)
+
+var errTooSlow = errors.New("broker: the client does not keep up")
+
+// conn is a connection whose Write never blocks: it queues, and a goroutine
+// of the connection writes. An overflow closes it.
+type conn struct {
+	net.Conn
+	limit    int // bytes
+	overflow func(*conn)
+	wake     chan struct{}
+	done     chan struct{} // closed when the writer has ended
+	left     chan struct{} // closed when mochi has done with it
+	clientID string        // once known; belongs to the listener's lock
+
+	mu     sync.Mutex
+	queue  [][]byte
+	queued int // bytes, those being written too
+	closed bool
+}
+
+func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
+	c := &conn{
+		Conn: socket, limit: limit, overflow: overflow,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), left: make(chan struct{}),
+	}
+	go c.write()
+	return c
+}
+
+// Write queues a copy of p.
+func (c *conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return 0, net.ErrClosed
+	}
+	if c.queued+len(p) > c.limit {
+		c.mu.Unlock()
+		c.abort()
+		c.overflow(c)
+		return 0, errTooSlow
+	}
+	c.queue = append(c.queue, append([]byte(nil), p...))
+	c.queued += len(p)
+	c.mu.Unlock()
+	c.signal()
+	return len(p), nil
+}
+
+func (c *conn) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// SetDeadline sets the deadline for reading only: mochi calls it with the
+// keepalive, which says nothing about writing.
+func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// Close ends reading at once, and the connection when what is queued is sent,
+// or a second later.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	already := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if !already {
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+		_ = c.SetWriteDeadline(time.Now().Add(lingerTimeout))
+		c.signal()
+	}
+	return nil
+}
+
+// abort closes the connection, whatever is queued.
+func (c *conn) abort() {
+	c.mu.Lock()
+	c.closed = true
+	c.queue = nil
+	c.mu.Unlock()
+	_ = c.Conn.Close()
+	c.signal()
+}
+
+// wait returns when the connection is closed and its writer has ended.
+func (c *conn) wait() { <-c.done }
+
+func (c *conn) write() {
+	defer close(c.done)
+	defer func() { _ = c.Conn.Close() }()
+	for {
+		piece, size, closed := c.take()
+		if size == 0 {
+			if closed {
+				return
+			}
+			<-c.wake
+			continue
+		}
+		if _, err := piece.WriteTo(c.Conn); err != nil {
+			c.abort()
+			return
+		}
+		c.mu.Lock()
+		c.queued -= size
+		c.mu.Unlock()
+	}
+}
+
+// take removes about pieceBytes from the queue, and sets their deadline.
+func (c *conn) take() (piece net.Buffers, size int, closed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for ; n < len(c.queue) && size < pieceBytes; n++ {
+		piece = append(piece, c.queue[n])
+		size += len(c.queue[n])
+		c.queue[n] = nil // so that it can be collected
+	}
+	c.queue = c.queue[n:]
+	if !c.closed { // else Close has set the last deadline
+		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	}
+	return piece, size, c.closed
+}

@@ -1,0 +1,163 @@
+package broker
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/listeners"
+)
+
+// acceptPause is the wait after a failed accept, such as for want of files.
+const acceptPause = 100 * time.Millisecond
+
+// listener hands connections to mochi, each behind a queue.
+type listener struct {
+	socket   net.Listener
+	maxConns int
+	logger   *slog.Logger
+
+	closing      chan struct{}
+	closedAsSlow atomic.Int64
+	running      sync.WaitGroup // one for each connection, one for Serve
+
+	mu      sync.Mutex
+	closed  bool
+	conns   map[*conn]struct{}
+	clients map[string]*conn // the newest with each client id
+}
+
+var _ listeners.Listener = (*listener)(nil)
+
+func newListener(socket net.Listener, maxConns int, logger *slog.Logger) *listener {
+	return &listener{
+		socket: socket, maxConns: maxConns, logger: logger,
+		closing: make(chan struct{}),
+		conns:   make(map[*conn]struct{}),
+		clients: make(map[string]*conn),
+	}
+}
+
+func (l *listener) ID() string              { return "tcp" }
+func (l *listener) Protocol() string        { return "tcp" }
+func (l *listener) Address() string         { return l.socket.Addr().String() }
+func (l *listener) Init(*slog.Logger) error { return nil }
+
+// Serve accepts until Close. Mochi's own listeners end with the first failed
+// accept, and nobody can connect any more.
+func (l *listener) Serve(establish listeners.EstablishFn) {
+	if !l.begin(nil) {
+		return
+	}
+	defer l.running.Done()
+	for {
+		socket, err := l.socket.Accept()
+		if err != nil {
+			timer := time.NewTimer(acceptPause)
+			select {
+			case <-l.closing:
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			l.logger.Warn("the broker cannot accept a connection", "error", err)
+			continue
+		}
+		c := newConn(socket, queueBytes, l.slow)
+		if !l.begin(c) {
+			l.logger.Warn("the broker has too many connections, or closes", "most", l.maxConns, "refused", socket.RemoteAddr().String())
+			c.abort()
+			continue
+		}
+		go l.serve(c, establish)
+	}
+}
+
+// begin counts a connection, or the accept loop if c is nil, unless there are
+// too many or the listener is closed.
+func (l *listener) begin(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.conns) >= l.maxConns {
+		return false
+	}
+	l.running.Add(1)
+	if c != nil {
+		l.conns[c] = struct{}{}
+	}
+	return true
+}
+
+func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
+	defer l.running.Done()
+	defer l.forget(c)
+	defer c.wait()
+	defer close(c.left)
+	defer func() {
+		_ = c.Close()
+		// A packet that mochi cannot stand ends its connection, not the process
+		// that the broker lives in.
+		if r := recover(); r != nil {
+			l.logger.Error("the broker closed a connection", "from", c.RemoteAddr().String(), "error", fmt.Sprint(r))
+		}
+	}()
+	_ = c.SetReadDeadline(time.Now().Add(connectTimeout)) // mochi moves it after CONNECT
+	if err := establish(l.ID(), c); err != nil {
+		l.logger.Debug("a connection to the broker ended", "from", c.RemoteAddr().String(), "error", err)
+	}
+}
+
+// takeOver makes c the connection of a client id, and returns when mochi has
+// done with the one before, its will published. Mochi alone lets the two
+// overlap: the end of the older then removes the newer from its list, which
+// stays connected and never receives anything, or the older's will follows
+// what the newer published.
+func (l *listener) takeOver(clientID string, c *conn) {
+	l.mu.Lock()
+	before := l.clients[clientID]
+	l.clients[clientID] = c
+	c.clientID = clientID
+	l.mu.Unlock()
+	if before != nil {
+		before.abort()
+		<-before.left
+	}
+}
+
+func (l *listener) forget(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+	if l.clients[c.clientID] == c {
+		delete(l.clients, c.clientID)
+	}
+}
+
+func (l *listener) slow(c *conn) {
+	l.closedAsSlow.Add(1)
+	l.logger.Warn("the broker closed a connection that did not keep up", "from", c.RemoteAddr().String())
+}
+
+// Close ends all connections and waits for them: mochi waits on its own count
+// of them next, which must not grow meanwhile.
+func (l *listener) Close(closeClients listeners.CloseFn) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
+	l.closed = true
+	l.mu.Unlock()
+	close(l.closing)
+	_ = l.socket.Close()
+	closeClients(l.ID())
+	l.mu.Lock()
+	for c := range l.conns { // those that sent no CONNECT yet
+		_ = c.Close()
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+}

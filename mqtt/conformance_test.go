@@ -1,0 +1,231 @@
+package mqtt_test
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+)
+
+// connector returns a connection that is up, for a client id of its own.
+type connector func(t *testing.T, clientID string) mqtt.Conn
+
+// TestConformance holds every Conn, on every broker, to the same.
+func TestConformance(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		conform(t, func(t *testing.T) connector {
+			b := memory.New(memory.Options{})
+			return func(t *testing.T, clientID string) mqtt.Conn {
+				c := b.Connect(clientID, nil)
+				t.Cleanup(func() { _ = c.Close() })
+				wantUp(t, c)
+				return c
+			}
+		})
+	})
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		conform(t, func(*testing.T) connector {
+			return func(t *testing.T, clientID string) mqtt.Conn {
+				return dial(t, mqtt.Options{URL: b.url(), ClientID: clientID})
+			}
+		})
+	})
+}
+
+func conform(t *testing.T, open func(*testing.T) connector) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, connector)
+	}{
+		{"retained", conformRetained},
+		{"deleted", conformDeleted},
+		{"wildcards", conformWildcards},
+		{"overlap", conformOverlap},
+		{"order", conformOrder},
+		{"unsubscribe", conformUnsubscribe},
+		{"again", conformAgain},
+		{"many filters", conformManyFilters},
+		{"large", conformLarge},
+		{"qos", conformQoS},
+		{"invalid", conformInvalid},
+		{"closed", conformClosed},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+	}
+}
+
+func conformRetained(t *testing.T, connect connector) {
+	a, b := connect(t, "a"), connect(t, "b")
+	b.Subscribe(mqtt.AtLeastOnce, "retained/1")
+	settle(t, b)
+	publish(t, a, mqtt.Message{Topic: "retained/1", Payload: []byte("kept"), QoS: mqtt.AtLeastOnce, Retained: true})
+	if m := received(t, b); m.Retained || string(m.Payload) != "kept" {
+		t.Errorf("who is there already got %+v, want it not marked as retained", m)
+	}
+	late := connect(t, "late")
+	late.Subscribe(mqtt.AtLeastOnce, "retained/+")
+	if m := received(t, late); !m.Retained || m.Topic != "retained/1" || string(m.Payload) != "kept" {
+		t.Errorf("late subscriber got %+v", m)
+	}
+}
+
+func conformDeleted(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	publish(t, a, mqtt.Message{Topic: "deleted/1", Payload: []byte("1"), Retained: true})
+	publish(t, a, mqtt.Message{Topic: "deleted/2", Payload: []byte("2"), Retained: true})
+	publish(t, a, mqtt.Message{Topic: "deleted/1", Retained: true})
+	a.Subscribe(mqtt.AtMostOnce, "deleted/+")
+	if m := received(t, a); m.Topic != "deleted/2" {
+		t.Errorf("got %+v", m)
+	}
+	settle(t, a)
+}
+
+func conformWildcards(t *testing.T, connect connector) {
+	a, b := connect(t, "a"), connect(t, "b")
+	b.Subscribe(mqtt.AtMostOnce, "w/+/z", "w/deep/#")
+	settle(t, b)
+	for _, topic := range []string{"w/1/z", "w/1/y", "w/1/z/2", "w/deep", "w/deep/er/still", "v/deep", "w//z", "w/end/z"} {
+		publish(t, a, mqtt.Message{Topic: topic})
+	}
+	for _, want := range []string{"w/1/z", "w/deep", "w/deep/er/still", "w//z", "w/end/z"} {
+		if m := received(t, b); m.Topic != want {
+			t.Errorf("got %s, want %s", m.Topic, want)
+		}
+	}
+}
+
+// A message that two filters match is received, but how often and with which
+// QoS is the broker's choice.
+func conformOverlap(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	a.Subscribe(mqtt.AtMostOnce, "overlap/+")
+	a.Subscribe(mqtt.AtLeastOnce, "overlap/#")
+	publish(t, a, mqtt.Message{Topic: "overlap/1", QoS: mqtt.AtLeastOnce})
+	publish(t, a, mqtt.Message{Topic: "overlap/2", QoS: mqtt.AtLeastOnce})
+	if m := received(t, a); m.Topic != "overlap/1" {
+		t.Errorf("got %s", m.Topic)
+	}
+	for received(t, a).Topic != "overlap/2" {
+	}
+}
+
+func conformOrder(t *testing.T, connect connector) {
+	const n = 300
+	a, b := connect(t, "a"), connect(t, "b")
+	b.Subscribe(mqtt.AtMostOnce, "order/#")
+	settle(t, b)
+	for i := range n {
+		publish(t, a, mqtt.Message{Topic: "order/" + strconv.Itoa(i%3), Payload: []byte(strconv.Itoa(i))})
+	}
+	for i := range n {
+		if m := received(t, b); string(m.Payload) != strconv.Itoa(i) {
+			t.Fatalf("message %d is %s", i, m.Payload)
+		}
+	}
+}
+
+func conformUnsubscribe(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	a.Subscribe(mqtt.AtMostOnce, "un/1", "un/2")
+	publish(t, a, mqtt.Message{Topic: "un/1"})
+	if m := received(t, a); m.Topic != "un/1" {
+		t.Errorf("got %s", m.Topic)
+	}
+	a.Unsubscribe("un/1", "un/never")
+	publish(t, a, mqtt.Message{Topic: "un/1"})
+	publish(t, a, mqtt.Message{Topic: "un/2"})
+	if m := received(t, a); m.Topic != "un/2" {
+		t.Errorf("got %s after unsubscribing", m.Topic)
+	}
+}
+
+func conformAgain(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	publish(t, a, mqtt.Message{Topic: "again", Payload: []byte("kept"), Retained: true})
+	for range 3 {
+		a.Subscribe(mqtt.AtMostOnce, "again")
+		if m := received(t, a); !m.Retained {
+			t.Errorf("got %+v", m)
+		}
+	}
+}
+
+func conformManyFilters(t *testing.T, connect connector) {
+	const n = 30
+	a := connect(t, "a")
+	var filters []string
+	for i := range n {
+		filters = append(filters, fmt.Sprintf("many/%d", i))
+	}
+	a.Subscribe(mqtt.AtLeastOnce, filters...)
+	for _, topic := range filters {
+		publish(t, a, mqtt.Message{Topic: topic})
+		if m := received(t, a); m.Topic != topic {
+			t.Fatalf("got %s, want %s", m.Topic, topic)
+		}
+	}
+}
+
+func conformLarge(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	payload := bytes.Repeat([]byte("0123456789abcdef"), 60<<10/16)
+	a.Subscribe(mqtt.AtMostOnce, "large")
+	publish(t, a, mqtt.Message{Topic: "large", Payload: bytes.Clone(payload)})
+	if m := received(t, a); !bytes.Equal(m.Payload, payload) {
+		t.Errorf("got %d bytes, or other ones", len(m.Payload))
+	}
+}
+
+func conformQoS(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	a.Subscribe(mqtt.AtMostOnce, "qos/0")
+	a.Subscribe(mqtt.AtLeastOnce, "qos/1")
+	for _, c := range []struct {
+		topic      string
+		sent, want mqtt.QoS
+	}{
+		{"qos/0", mqtt.AtLeastOnce, mqtt.AtMostOnce},
+		{"qos/1", mqtt.AtMostOnce, mqtt.AtMostOnce},
+		{"qos/1", mqtt.AtLeastOnce, mqtt.AtLeastOnce},
+	} {
+		publish(t, a, mqtt.Message{Topic: c.topic, QoS: c.sent})
+		if m := received(t, a); m.QoS != c.want {
+			t.Errorf("%s sent with QoS %d: got %d, want %d", c.topic, c.sent, m.QoS, c.want)
+		}
+	}
+}
+
+func conformInvalid(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	for _, m := range []mqtt.Message{{Topic: ""}, {Topic: "a/+"}, {Topic: "a\x00"}, {Topic: "a", QoS: 2}} {
+		if err := a.Publish(m); err == nil {
+			t.Errorf("published %+v", m)
+		}
+	}
+	a.Subscribe(mqtt.AtMostOnce, "a/#/b")
+	if e := event(t, a); e != (mqtt.SubscribeRefused{Filter: "a/#/b", Code: mqtt.Refused}) {
+		t.Errorf("got %#v", e)
+	}
+	settle(t, a)
+}
+
+func conformClosed(t *testing.T, connect connector) {
+	a := connect(t, "a")
+	for range 2 {
+		if err := a.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if e, open := <-a.Events(); open {
+		t.Errorf("got %#v after Close", e)
+	}
+	if err := a.Publish(mqtt.Message{Topic: "closed"}); err != mqtt.ErrClosed {
+		t.Errorf("Publish after Close: %v", err)
+	}
+	a.Subscribe(mqtt.AtMostOnce, "closed")
+	a.Unsubscribe("closed")
+}

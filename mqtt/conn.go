@@ -1,0 +1,91 @@
+package mqtt
+
+import "errors"
+
+// QoS is how hard MQTT tries on one hop. There is no 2: it was measured
+// delivering twice, and costs two more packets.
+type QoS byte
+
+// The qualities of service in use.
+const (
+	AtMostOnce  QoS = 0
+	AtLeastOnce QoS = 1
+)
+
+// Refused is the SUBACK code of a refused filter (MQTT 3.1.1, 3.9.3).
+const Refused = 0x80
+
+// Reasons why Publish did not take a message.
+var (
+	ErrDown   = errors.New("mqtt: not connected to the broker")
+	ErrBusy   = errors.New("mqtt: too many messages wait to be sent")
+	ErrClosed = errors.New("mqtt: closed")
+)
+
+// Message is one application message. Retained means, on the way out, that
+// the broker shall keep it for later subscribers (an empty payload deletes
+// what it keeps) and, on the way in, that it was kept.
+type Message struct {
+	Topic    string
+	Payload  []byte
+	QoS      QoS
+	Retained bool
+}
+
+// size is what a message counts for in a queue bounded in bytes.
+func (m Message) size() int { return len(m.Topic) + len(m.Payload) + messageOverhead }
+
+// messageOverhead, in bytes, is counted for each queued message, so that
+// many empty ones are bounded too.
+const messageOverhead = 64
+
+// Event is what a connection tells its owner: [Received], [Up], [Down] or
+// [SubscribeRefused].
+type Event interface{ isEvent() }
+
+type (
+	// Received is a message from the broker. The payload is the receiver's.
+	Received struct{ Message }
+	// Up says that the link is open. What was subscribed has been asked for
+	// again, ahead of whatever is published from now on; a broker keeps
+	// nothing else of us, so the owner says hello again.
+	Up struct{}
+	// Down says that the link is lost and why. Messages still queued in
+	// either direction may be lost with it.
+	Down struct{ Err error }
+	// SubscribeRefused says that the broker will not let us read a filter, or
+	// that it is no valid filter. Code is the broker's, 0x80 in MQTT 3.1.1.
+	SubscribeRefused struct {
+		Filter string
+		Code   byte
+	}
+)
+
+func (Received) isEvent()         {}
+func (Up) isEvent()               {}
+func (Down) isEvent()             {}
+func (SubscribeRefused) isEvent() {}
+
+// Conn is a broker as a host sees it. [Session] and memory.Conn implement it.
+// All methods may be called at any time, by several goroutines.
+type Conn interface {
+	// Publish hands m to the network and never blocks. It takes ownership of
+	// the payload. A nil error means that m was queued for the broker, never
+	// that anyone received it. ErrDown: the link is not open; ErrBusy: the
+	// outbox is full, try later; ErrClosed: after Close; other errors: m can
+	// never be sent.
+	Publish(m Message) error
+	// Subscribe asks for filters now, if the link is up, and again after every
+	// reconnect. Asking again for a filter makes the broker send its retained
+	// messages again. Filters should not overlap: how often a message then comes
+	// is the broker's choice. A refusal comes as a SubscribeRefused event.
+	Subscribe(qos QoS, filters ...string)
+	// Unsubscribe gives filters up. Messages already under way still arrive.
+	Unsubscribe(filters ...string)
+	// Events is the one mailbox of the connection, bounded in messages and
+	// bytes: see [Mailbox]. It is closed by Close.
+	Events() <-chan Event
+	// Close sends what waits to be sent, for a bounded time, then says goodbye
+	// to the broker, which so drops the will. It may be called again.
+	Close() error
+}

@@ -1,0 +1,100 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	paho "github.com/eclipse/paho.mqtt.golang"
+	"github.com/eclipse/paho.mqtt.golang/packets"
+)
+
+// connect makes one attempt. It ends at the connect timeout, or with ctx.
+func connect(ctx context.Context, options *Options, u *url.URL, mailbox *Mailbox) (*link, error) {
+	l := &link{
+		options: options,
+		mailbox: mailbox,
+		out:     newOutbox(options.OutboxMessages, options.OutboxBytes),
+		unacked: make(chan pending, window),
+		flushed: make(chan struct{}),
+		lost:    make(chan struct{}),
+	}
+	l.client = paho.NewClient(l.clientOptions(ctx, u))
+	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })
+	defer stop()
+	token := l.client.Connect()
+	if !token.WaitTimeout(2*options.ConnectTimeout + time.Second) { // each half has its own timeout
+		err := fmt.Errorf("the broker at %s: the attempt to connect hangs", u.Redacted())
+		l.abort(err)
+		return nil, err
+	}
+	if token.Error() != nil {
+		return nil, l.explain(token.Error(), u)
+	}
+	return l, nil
+}
+
+func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOptions {
+	o := paho.NewClientOptions().
+		AddBroker(u.String()).
+		SetClientID(l.options.ClientID).
+		SetUsername(l.options.Username).
+		SetPassword(l.options.Password).
+		SetProtocolVersion(4). // unset, each refusal is tried again as MQTT 3.1
+		SetCleanSession(true).
+		SetAutoReconnect(false).
+		SetConnectRetry(false).
+		SetOrderMatters(true). // see receive
+		SetStore(noStore{}).
+		SetKeepAlive(l.options.KeepAlive).
+		SetPingTimeout(l.options.KeepAlive / 2).
+		SetConnectTimeout(l.options.ConnectTimeout).
+		SetWriteTimeout(l.options.WriteTimeout).
+		SetDefaultPublishHandler(l.receive).
+		SetConnectionLostHandler(func(_ paho.Client, err error) { l.end(err) })
+	if l.options.Will != nil {
+		will := l.options.Will()
+		o.SetBinaryWill(will.Topic, will.Payload, byte(will.QoS), will.Retained)
+	}
+	o.SetCustomOpenConnectionFn(func(u *url.URL, _ paho.ClientOptions) (net.Conn, error) {
+		conn, err := open(ctx, u, l.options.TLS, l.options.ConnectTimeout)
+		if err != nil {
+			l.dialErr = err
+			return nil, err
+		}
+		wrapped := &linkConn{Conn: conn}
+		l.conn.Store(wrapped)
+		if ctx.Err() != nil { // it ended before there was a conn to abort
+			wrapped.abort(ErrClosed)
+		}
+		return wrapped, nil
+	})
+	return o
+}
+
+// explain words why an attempt failed.
+func (l *link) explain(err error, u *url.URL) error {
+	where := u.Redacted()
+	switch {
+	case l.dialErr != nil:
+		return fmt.Errorf("cannot reach the broker at %s: %s", where, plain(l.dialErr))
+	case !errors.Is(err, packets.ErrorNetworkError):
+		return fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)
+	}
+	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, plain(err))
+}
+
+// noStore keeps nothing: with a clean session and a client per link, paho
+// never reads its store back, and a store would hold payloads without bound.
+type noStore struct{}
+
+func (noStore) Open()                             {}
+func (noStore) Put(string, packets.ControlPacket) {}
+func (noStore) Get(string) packets.ControlPacket  { return nil }
+func (noStore) All() []string                     { return nil }
+func (noStore) Del(string)                        {}
+func (noStore) Close()                            {}
+func (noStore) Reset()                            {}

@@ -1,0 +1,43 @@
+package mqtt_test
+
+import (
+	"sync"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// What a counter counts.
+const (
+	incoming = iota
+	incomingDropped
+	outgoing
+	outgoingDropped
+	kinds
+)
+
+// counter counts what Options.Observe sees.
+type counter struct {
+	mu sync.Mutex
+	n  [kinds]int
+}
+
+func newCounter() *counter { return new(counter) }
+
+func (c *counter) observe(t mqtt.Traffic) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kind := outgoing
+	if t.Incoming {
+		kind = incoming
+	}
+	c.n[kind]++
+	if t.Dropped {
+		c.n[kind+1]++
+	}
+}
+
+func (c *counter) get(kind int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[kind]
+}

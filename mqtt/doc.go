@@ -1,0 +1,23 @@
+// Package mqtt connects a host to a broker: a [Session] over MQTT 3.1.1, the
+// [Conn] interface that tests implement in memory, and the [Topics] of a
+// federation.
+//
+// Nothing here promises delivery. A broker that acknowledged, a finished
+// token and QoS 1 were each measured losing messages while reporting success,
+// so whoever needs certainty asks the other end for an answer. What a Session
+// does promise: no call blocks, every queue is bounded in messages and bytes,
+// a message that is dropped is seen by Options.Observe, and after each
+// connect the subscriptions are in place before anything else is sent.
+//
+//	s, err := mqtt.Dial(ctx, mqtt.Options{URL: "tcp://broker:1883", ClientID: "fed-a1"})
+//	...
+//	s.Subscribe(mqtt.AtLeastOnce, topics.Round())
+//	for event := range s.Events() {
+//		switch e := event.(type) {
+//		case mqtt.Up: // subscriptions are on their way; say hello
+//		case mqtt.Down: // Publish returns ErrDown until the next Up
+//		case mqtt.Received: // e.Topic, e.Payload
+//		case mqtt.SubscribeRefused: // the broker will not let us read e.Filter
+//		}
+//	}
+package mqtt

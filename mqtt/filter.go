@@ -1,0 +1,83 @@
+package mqtt
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxTopic is the longest string that MQTT can carry, in bytes.
+const maxTopic = 65535
+
+// Validate reports why m can never be published.
+func (m Message) Validate() error {
+	if err := checkText(m.Topic); err != nil {
+		return fmt.Errorf("mqtt: topic %.64q: %w", m.Topic, err)
+	}
+	if strings.ContainsAny(m.Topic, "+#") {
+		return fmt.Errorf("mqtt: topic %.64q: '+' and '#' are for filters only", m.Topic)
+	}
+	if m.QoS > AtLeastOnce {
+		return fmt.Errorf("mqtt: topic %.64q: QoS %d is not used here; take 0 or 1", m.Topic, m.QoS)
+	}
+	return nil
+}
+
+// CheckSubscription reports why filter cannot be subscribed to with qos
+// (MQTT 3.1.1, 4.7.1).
+func CheckSubscription(qos QoS, filter string) error {
+	if err := checkText(filter); err != nil {
+		return fmt.Errorf("mqtt: filter %.64q: %w", filter, err)
+	}
+	if qos > AtLeastOnce {
+		return fmt.Errorf("mqtt: filter %.64q: QoS %d is not used here; take 0 or 1", filter, qos)
+	}
+	levels := strings.Split(filter, "/")
+	for i, level := range levels {
+		switch {
+		case level == "#" && i < len(levels)-1:
+			return fmt.Errorf("mqtt: filter %.64q: '#' must be the last level", filter)
+		case len(level) > 1 && strings.ContainsAny(level, "+#"):
+			return fmt.Errorf("mqtt: filter %.64q: '+' and '#' must be whole levels", filter)
+		}
+	}
+	return nil
+}
+
+// Match reports whether a topic falls under a valid filter. A wildcard at the
+// first level leaves topics out that begin with '$' (MQTT 3.1.1, 4.7.2).
+func Match(filter, topic string) bool {
+	if strings.HasPrefix(topic, "$") && (strings.HasPrefix(filter, "+") || strings.HasPrefix(filter, "#")) {
+		return false
+	}
+	for {
+		want, filterRest, filterMore := strings.Cut(filter, "/")
+		have, topicRest, topicMore := strings.Cut(topic, "/")
+		switch {
+		case want == "#":
+			return true
+		case want != "+" && want != have:
+			return false
+		case !topicMore: // "a/#" matches "a" too
+			return !filterMore || filterRest == "#"
+		case !filterMore:
+			return false
+		}
+		filter, topic = filterRest, topicRest
+	}
+}
+
+func checkText(s string) error {
+	switch {
+	case s == "":
+		return errors.New("is empty")
+	case len(s) > maxTopic:
+		return fmt.Errorf("has %d bytes, more than %d", len(s), maxTopic)
+	case !utf8.ValidString(s):
+		return errors.New("is not valid UTF-8")
+	case strings.ContainsRune(s, 0):
+		return errors.New("has a NUL character")
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package mqtt
+
+// Kind is what a topic carries.
+type Kind uint8
+
+// The kinds of topics.
+const (
+	KindUnknown  Kind = iota
+	KindRound         // announcements, to all
+	KindDirect        // from the coordinator to one agent
+	KindBlob          // a part of a model, task or evaluation set
+	KindUpdate        // a part of an agent's update
+	KindPresence      // an agent's presence, or its will
+	KindStatus        // from an agent to the coordinator
+)
+
+// String returns one of seven words, fit for a metric's label.
+func (k Kind) String() string {
+	switch k {
+	case KindRound:
+		return "round"
+	case KindDirect:
+		return "direct"
+	case KindBlob:
+		return "blob"
+	case KindUpdate:
+		return "update"
+	case KindPresence:
+		return "presence"
+	case KindStatus:
+		return "status"
+	}
+	return "unknown"
+}
+
+// kindOf is the kind of topics that end in a level and a client id.
+func kindOf(level string) Kind {
+	switch level {
+	case "d":
+		return KindDirect
+	case "p":
+		return KindPresence
+	case "s":
+		return KindStatus
+	}
+	return KindUnknown
+}

@@ -1,0 +1,198 @@
+package mqtt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	paho "github.com/eclipse/paho.mqtt.golang"
+)
+
+const (
+	// window is how many packets may wait for the broker's acknowledgement.
+	window = 8
+	// flushTimeout bounds how long Close sends what waits to be sent.
+	flushTimeout = 3 * time.Second
+	// goodbye bounds, in milliseconds, the sending of DISCONNECT.
+	goodbye = 250
+)
+
+// link is one connection, from CONNECT to its end, with a paho client of its
+// own. Paho's reconnecting is not used: it discards subscriptions, resends
+// refused messages for ever, has no jitter and cannot be interrupted.
+type link struct {
+	options *Options
+	client  paho.Client
+	mailbox *Mailbox
+	out     *outbox
+
+	conn    atomic.Pointer[linkConn] // nil until dialed
+	dialErr error                    // why there is no conn; read after connecting
+
+	unacked chan pending  // the window
+	flushed chan struct{} // closed when there is nothing more to send or acknowledge
+	lost    chan struct{} // closed when the link has ended
+	ending  sync.Once
+	err     error // why it ended; read after lost
+}
+
+// pending is a packet that the broker has to acknowledge.
+type pending struct {
+	token   paho.Token
+	filters []subscription // of a SUBSCRIBE
+}
+
+// start sends what comes into the outbox. A sender whose link is lost under
+// it may stay in paho until the write timeout, so nobody waits for it.
+func (l *link) start() {
+	go l.send()
+	go l.awaitAcks()
+}
+
+func (l *link) subscribe(wanted []subscription) {
+	for batch := range slices.Chunk(wanted, maxFilters) {
+		l.change(command{subscribe: batch})
+	}
+}
+
+func (l *link) unsubscribe(filters []string) {
+	for batch := range slices.Chunk(slices.Clone(filters), maxFilters) {
+		l.change(command{unsubscribe: batch})
+	}
+}
+
+func (l *link) change(c command) {
+	if !l.out.change(c) {
+		l.abort(errors.New("too many changes of subscriptions wait to be sent"))
+	}
+}
+
+// abort ends the link for a reason, without a goodbye.
+func (l *link) abort(reason error) {
+	if conn := l.conn.Load(); conn != nil {
+		conn.abort(reason)
+	}
+}
+
+// end is told by paho that the connection is lost, after its workers stopped.
+func (l *link) end(err error) {
+	l.ending.Do(func() {
+		l.err = err
+		close(l.lost)
+	})
+}
+
+// flush sends what waits in the outbox, for a bounded time, and disconnects.
+func (l *link) flush() {
+	l.out.end()
+	timer := time.NewTimer(flushTimeout)
+	defer timer.Stop()
+	select {
+	case <-l.flushed:
+	case <-timer.C:
+	case <-l.lost:
+	}
+	l.client.Disconnect(goodbye)
+	l.end(ErrClosed)
+}
+
+// send works through the outbox, in order.
+func (l *link) send() {
+	defer close(l.unacked)
+	for {
+		c, ok := l.out.next(l.lost)
+		if !ok {
+			return
+		}
+		p, err := l.execute(c)
+		if err != nil {
+			l.abort(fmt.Errorf("cannot send: %w", err))
+			return
+		}
+		if p.token == nil {
+			continue
+		}
+		select {
+		case l.unacked <- p:
+		case <-l.lost:
+			return
+		}
+	}
+}
+
+// execute returns what has to be acknowledged. It may block for the write
+// timeout.
+func (l *link) execute(c command) (pending, error) {
+	var p pending
+	switch {
+	case c.message != nil:
+		m := c.message
+		token := l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
+		l.options.Observe(Traffic{Topic: m.Topic, Bytes: len(m.Payload), Dropped: token.Error() != nil})
+		if m.QoS == AtMostOnce {
+			return pending{}, token.Error()
+		}
+		p.token = token
+	case c.subscribe != nil:
+		filters := make(map[string]byte, len(c.subscribe))
+		for _, s := range c.subscribe {
+			filters[s.filter] = byte(s.qos)
+		}
+		// No callback: everything goes to the default handler, whatever its filter.
+		p = pending{l.client.SubscribeMultiple(filters, nil), c.subscribe}
+	default:
+		p.token = l.client.Unsubscribe(c.unsubscribe...)
+	}
+	return p, p.token.Error()
+}
+
+// awaitAcks waits for the acknowledgements, oldest first. A broker that owes
+// one for a whole keepalive makes the link useless, since the window is full:
+// better a new one.
+func (l *link) awaitAcks() {
+	defer close(l.flushed)
+	timer := time.NewTimer(l.options.KeepAlive)
+	defer timer.Stop()
+	for p := range l.unacked {
+		timer.Reset(l.options.KeepAlive)
+		select {
+		case <-p.token.Done():
+			l.reportRefusals(p)
+		case <-timer.C:
+			l.abort(fmt.Errorf("the broker acknowledged nothing for %v", l.options.KeepAlive))
+			return
+		case <-l.lost:
+			return
+		}
+	}
+}
+
+// reportRefusals looks for failure codes in a SUBACK: paho's token calls
+// them a success.
+func (l *link) reportRefusals(p pending) {
+	token, ok := p.token.(*paho.SubscribeToken)
+	if !ok || token.Error() != nil { // an error means that the link is lost
+		return
+	}
+	granted := token.Result()
+	for _, s := range p.filters {
+		if code := granted[s.filter]; code > 2 {
+			l.options.Logger.Warn("the broker refuses a subscription", "filter", s.filter, "code", code)
+			l.mailbox.Put(SubscribeRefused{Filter: s.filter, Code: code})
+		}
+	}
+}
+
+// receive is paho's handler for every message. It only queues, never blocks:
+// paho calls it in the order of arrival, from the goroutine that also takes
+// in PINGRESP (SetOrderMatters(true)). The other mode starts a goroutine for
+// each message, which loses the order and is bounded by nothing.
+func (l *link) receive(_ paho.Client, p paho.Message) {
+	kept := l.mailbox.Put(Received{Message{
+		Topic: p.Topic(), Payload: p.Payload(), QoS: QoS(p.Qos()), Retained: p.Retained(),
+	}})
+	l.options.Observe(Traffic{Incoming: true, Topic: p.Topic(), Bytes: len(p.Payload()), Dropped: !kept})
+}

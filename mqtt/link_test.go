@@ -1,0 +1,298 @@
+package mqtt_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+type lineWriter chan string
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
+}
+
+// logged returns a logger and the lines that it wrote.
+func logged() (*slog.Logger, lineWriter) {
+	lines := make(lineWriter, 1000)
+	return slog.New(slog.NewTextHandler(lines, nil)), lines
+}
+
+func line(t *testing.T, lines lineWriter) string {
+	t.Helper()
+	select {
+	case l := <-lines:
+		return l
+	case <-time.After(patience):
+		t.Fatal("no line in the log")
+		return ""
+	}
+}
+
+func TestSubscriptionRefused(t *testing.T) {
+	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		s, ok := p.(*packets.SubscribePacket)
+		if !ok {
+			return usual(p)
+		}
+		if len(s.Topics) > 8 {
+			t.Errorf("a SUBSCRIBE for %d filters", len(s.Topics))
+		}
+		ack := usual(p).(*packets.SubackPacket)
+		for i, filter := range s.Topics {
+			if strings.HasPrefix(filter, "secret/") {
+				ack.ReturnCodes[i] = 0x80
+			}
+		}
+		return ack
+	})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
+	s.Subscribe(mqtt.AtMostOnce, "a", "b", "secret/1", "c", "d", "e", "f", "g", "h", "secret/2")
+	for _, filter := range []string{"secret/1", "secret/2"} {
+		if e := event(t, s); e != (mqtt.SubscribeRefused{Filter: filter, Code: 0x80}) {
+			t.Errorf("got %#v", e)
+		}
+	}
+}
+
+// Nobody reads the events of a flood; the session pings all the same.
+func TestBlockedConsumerKeepsPinging(t *testing.T) {
+	t.Parallel()
+	const n = 10_000
+	pings := make(chan struct{}, 100)
+	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		switch p.(type) {
+		case *packets.SubscribePacket:
+			_ = usual(p).Write(conn)
+			m := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
+			m.TopicName, m.Payload = "x", make([]byte, 100)
+			for range n {
+				if m.Write(conn) != nil {
+					break
+				}
+			}
+			return nil
+		case *packets.PingreqPacket:
+			pings <- struct{}{}
+		}
+		return usual(p)
+	})
+	counts := newCounter()
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: 2 * time.Second, MailboxBytes: 100_000, Observe: counts.observe})
+	s.Subscribe(mqtt.AtMostOnce, "x")
+	for range 2 { // the second says that the first was answered
+		select {
+		case <-pings:
+		case <-time.After(patience):
+			t.Fatal("no ping")
+		}
+	}
+	eventually(t, "all messages are seen", func() bool { return counts.get(incoming) == n })
+	if kept := n - counts.get(incomingDropped); kept == 0 || kept > 1000 {
+		t.Errorf("%d messages kept in a mailbox of 100 kB", kept)
+	}
+	publish(t, s, mqtt.Message{Topic: "still up"})
+}
+
+// A broker that takes a message and never acknowledges it gets a new link.
+func TestNoAcknowledgement(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if _, ok := p.(*packets.PublishPacket); ok {
+			return nil
+		}
+		return usual(p)
+	})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: time.Second})
+	publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
+	e, ok := event(t, s).(mqtt.Down)
+	if !ok || !strings.Contains(e.Err.Error(), "acknowledged nothing for 1s") {
+		t.Errorf("got %#v", e)
+	}
+	wantUp(t, s)
+}
+
+// A message that a broker hangs up on is not sent again after the reconnect:
+// it would be refused for ever.
+func TestNoPoisonLoop(t *testing.T) {
+	var poison atomic.Int64
+	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if m, ok := p.(*packets.PublishPacket); ok && m.TopicName == "poison" {
+			poison.Add(1)
+			_ = conn.Close()
+			return nil
+		}
+		return usual(p)
+	})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
+	publish(t, s, mqtt.Message{Topic: "poison", QoS: mqtt.AtLeastOnce})
+	wantDown(t, s)
+	wantUp(t, s)
+	publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
+	if err := s.Close(); err != nil { // after the PUBACK for x
+		t.Fatal(err)
+	}
+	if n := poison.Load(); n != 1 {
+		t.Errorf("sent %d times", n)
+	}
+}
+
+// A broker that does not read fills the outbox, and blocks nobody.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if _, ok := p.(*packets.PublishPacket); ok {
+			<-stop // and reads no further
+		}
+		return usual(p)
+	})
+	t.Cleanup(func() { close(stop) })
+	counts := newCounter()
+	s := dial(t, mqtt.Options{
+		URL: f.url(), ClientID: "s", OutboxBytes: 1 << 20, WriteTimeout: time.Second, Observe: counts.observe,
+	})
+	accepted := 0
+	begun := time.Now()
+	var err error
+	for err == nil && accepted < 1000 {
+		if err = s.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, 60<<10)}); err == nil {
+			accepted++
+		}
+	}
+	if !errors.Is(err, mqtt.ErrBusy) || time.Since(begun) > time.Second {
+		t.Fatalf("after %d messages and %v: %v, want ErrBusy", accepted, time.Since(begun), err)
+	}
+	wantDown(t, s) // the write timeout
+	// Each accepted message has a fate, but for those that a sender still holds.
+	eventually(t, "all messages are accounted for", func() bool { return counts.get(outgoing) == accepted })
+	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == accepted {
+		t.Errorf("%d of %d dropped, want some: the first was sent, the last not", dropped, accepted)
+	}
+	if err := s.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, 1<<20)}); err == nil || errors.Is(err, mqtt.ErrBusy) || errors.Is(err, mqtt.ErrDown) {
+		t.Errorf("a message larger than the outbox: %v", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "tcp://" + listener.Addr().String()
+	_ = listener.Close() // so that nobody listens there
+	logger, lines := logged()
+	attempts := make(chan struct{}, 1000)
+	s := dialing(t, mqtt.Options{URL: url, ClientID: "s", Logger: logger, Will: func() mqtt.Message {
+		attempts <- struct{}{}
+		return mqtt.Message{Topic: "will"}
+	}})
+	if l := line(t, lines); !strings.Contains(l, `"cannot reach the broker at `+url+`: connection refused; next try in `) {
+		t.Errorf("logged %s", l)
+	}
+	for range 4 {
+		<-attempts
+	}
+	if err := s.Publish(mqtt.Message{Topic: "x"}); err != mqtt.ErrDown {
+		t.Errorf("Publish: %v", err)
+	}
+	wantQuickClose(t, s)
+	if n := len(lines); n != 0 {
+		t.Errorf("%d more lines for the same failure, such as %s", n, <-lines)
+	}
+}
+
+func wantQuickClose(t *testing.T, s *mqtt.Session) {
+	t.Helper()
+	begun := time.Now()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("Close took %v", took)
+	}
+}
+
+// Close does not wait for the next attempt, nor for an answer to this one.
+func TestCloseInterrupts(t *testing.T) {
+	t.Run("waiting", func(t *testing.T) {
+		logger, lines := logged()
+		s := dialing(t, mqtt.Options{URL: "tcp://127.0.0.1:1", ClientID: "s", Logger: logger, MaxReconnectDelay: time.Hour})
+		line(t, lines)
+		wantQuickClose(t, s)
+	})
+	for _, scheme := range []string{"tcp", "tls", "ws"} {
+		t.Run(scheme, func(t *testing.T) {
+			accepted := make(chan net.Conn, 1)
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			go func() {
+				if conn, err := listener.Accept(); err == nil {
+					accepted <- conn // and says nothing
+				}
+			}()
+			s := dialing(t, mqtt.Options{URL: scheme + "://" + listener.Addr().String(), ClientID: "s"})
+			conn := <-accepted
+			defer conn.Close()
+			wantQuickClose(t, s)
+		})
+	}
+}
+
+func TestRefusedConnect(t *testing.T) {
+	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		ack := packets.NewControlPacket(packets.Connack).(*packets.ConnackPacket)
+		ack.ReturnCode = packets.ErrRefusedNotAuthorised
+		if c, ok := p.(*packets.ConnectPacket); ok && (c.ProtocolVersion != 4 || !c.CleanSession || c.Username != "u" || !bytes.Equal(c.Password, []byte("hush"))) {
+			t.Errorf("CONNECT is %v", c)
+		}
+		return ack
+	})
+	logger, lines := logged()
+	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "fed-a", Username: "u", Password: "hush", Logger: logger})
+	l := line(t, lines)
+	if !strings.Contains(l, "the broker at "+f.url()+" refuses client id fed-a: not Authorized; next try in ") || strings.Contains(l, "hush") {
+		t.Errorf("logged %s", l)
+	}
+	wantQuickClose(t, s)
+}
+
+// Up and Down that nobody reads are told in brief.
+func TestFlappingLinkStaysBounded(t *testing.T) {
+	var connects atomic.Int64
+	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if _, ok := p.(*packets.ConnectPacket); ok && connects.Add(1) < 20 {
+			_ = usual(p).Write(conn)
+			_ = conn.Close()
+			return nil
+		}
+		return usual(p)
+	})
+	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Millisecond})
+	eventually(t, "the last link is up", func() bool { return connects.Load() >= 20 && s.Publish(mqtt.Message{Topic: "x"}) == nil })
+	s.Subscribe(mqtt.AtMostOnce, "#/last") // whose refusal comes after all the others
+	var told []mqtt.Event
+	for {
+		e := event(t, s)
+		if _, last := e.(mqtt.SubscribeRefused); last {
+			break
+		}
+		told = append(told, e)
+	}
+	if n := len(told); n == 0 || n > 3 || told[n-1] != (mqtt.Up{}) {
+		t.Errorf("%d events for 20 connections: %v; want 1 or 3, and Up last", n, told)
+	}
+}

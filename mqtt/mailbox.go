@@ -1,0 +1,142 @@
+package mqtt
+
+import "sync"
+
+// Mailbox is the bounded queue between a connection and its owner. Put never
+// blocks, so a slow owner stalls nobody. A message that does not fit is
+// dropped, the newest first; Up, Down and SubscribeRefused are never dropped,
+// but what an owner missed is told in brief: of Up and Down that wait in a
+// row only the last state is kept, and a refusal that waits already is not
+// repeated. So the queue stays bounded while nobody reads.
+type Mailbox struct {
+	messages, bytes int // the bounds
+	out             chan Event
+	closed, done    chan struct{}
+	wake            chan struct{}
+
+	mu        sync.Mutex
+	queue     []Event // not yet offered to the owner
+	held      int     // messages, the one on offer too
+	heldBytes int
+	shut      bool
+}
+
+// NewMailbox returns a mailbox for so many messages and bytes (payload, topic
+// and a little for each). It must be closed.
+func NewMailbox(messages, bytes int) *Mailbox {
+	m := &Mailbox{
+		messages: messages, bytes: bytes,
+		out:    make(chan Event),
+		closed: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1),
+	}
+	go m.deliver()
+	return m
+}
+
+// Events is the owner's end.
+func (m *Mailbox) Events() <-chan Event { return m.out }
+
+// Put queues an event and reports false if it was a message that was dropped.
+func (m *Mailbox) Put(e Event) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shut {
+		return false
+	}
+	switch e := e.(type) {
+	case Received:
+		if m.held+1 > m.messages || m.heldBytes+e.size() > m.bytes {
+			return false
+		}
+		m.held++
+		m.heldBytes += e.size()
+	case SubscribeRefused:
+		for _, waiting := range m.queue {
+			if waiting == Event(e) {
+				return true
+			}
+		}
+	case Up, Down:
+		m.forgetRoundTrip(e)
+	}
+	m.queue = append(m.queue, e)
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// forgetRoundTrip drops Up, Down before another Up, and Down, Up before
+// another Down, where nothing came in between.
+func (m *Mailbox) forgetRoundTrip(e Event) {
+	n := len(m.queue)
+	if n < 2 {
+		return
+	}
+	if isUp(m.queue[n-2]) == isUp(e) && isState(m.queue[n-2]) && isState(m.queue[n-1]) {
+		m.queue = m.queue[:n-2]
+	}
+}
+
+func isUp(e Event) bool { _, up := e.(Up); return up }
+
+func isState(e Event) bool { _, down := e.(Down); return down || isUp(e) }
+
+// Close closes Events; what still waits is forgotten.
+func (m *Mailbox) Close() {
+	m.mu.Lock()
+	if !m.shut {
+		m.shut = true
+		m.queue = nil
+		close(m.closed)
+	}
+	m.mu.Unlock()
+	<-m.done
+}
+
+func (m *Mailbox) deliver() {
+	defer close(m.done)
+	defer close(m.out)
+	for {
+		e, ok := m.next()
+		if !ok {
+			select {
+			case <-m.wake:
+				continue
+			case <-m.closed:
+				return
+			}
+		}
+		select {
+		case m.out <- e:
+			m.release(e)
+		case <-m.closed:
+			return
+		}
+	}
+}
+
+func (m *Mailbox) next() (Event, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.queue) == 0 {
+		return nil, false
+	}
+	e := m.queue[0]
+	m.queue[0] = nil // so that its payload can be collected
+	m.queue = m.queue[1:]
+	return e, true
+}
+
+func (m *Mailbox) release(e Event) {
+	received, ok := e.(Received)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held--
+	m.heldBytes -= received.size()
+}

@@ -1,0 +1,103 @@
+package memory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Conn is one client of a Broker.
+type Conn struct {
+	broker  *Broker
+	id      string
+	will    *mqtt.Message
+	mailbox *mqtt.Mailbox
+
+	// What follows belongs to the broker's lock.
+	filters  map[string]mqtt.QoS
+	order    []string // of filters
+	up       bool
+	closed   bool
+	epoch    uint64 // counts cuts: what was sent before one is lost
+	underWay int
+	lastDue  time.Time
+}
+
+var _ mqtt.Conn = (*Conn)(nil)
+
+// Publish implements mqtt.Conn. It never returns ErrBusy.
+func (c *Conn) Publish(m mqtt.Message) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	switch {
+	case c.closed:
+		return mqtt.ErrClosed
+	case !c.up:
+		return mqtt.ErrDown
+	}
+	c.broker.publish(m)
+	return nil
+}
+
+// Subscribe implements mqtt.Conn.
+func (c *Conn) Subscribe(qos mqtt.QoS, filters ...string) {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	for _, filter := range filters {
+		if mqtt.CheckSubscription(qos, filter) != nil {
+			c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.Refused})
+			continue
+		}
+		if _, ok := c.filters[filter]; !ok {
+			c.order = append(c.order, filter)
+		}
+		c.filters[filter] = qos
+		if c.up {
+			c.broker.replay(c, filter)
+		}
+	}
+}
+
+// Unsubscribe implements mqtt.Conn.
+func (c *Conn) Unsubscribe(filters ...string) {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	for _, filter := range filters {
+		delete(c.filters, filter)
+	}
+	c.order = slices.DeleteFunc(c.order, func(filter string) bool { return slices.Contains(filters, filter) })
+}
+
+// Events implements mqtt.Conn.
+func (c *Conn) Events() <-chan mqtt.Event { return c.mailbox.Events() }
+
+// Close implements mqtt.Conn. No will is published.
+func (c *Conn) Close() error {
+	c.broker.mu.Lock()
+	c.up = false
+	c.closed = true
+	if c.broker.conns[c.id] == c {
+		delete(c.broker.conns, c.id)
+	}
+	c.broker.mu.Unlock()
+	c.mailbox.Close()
+	return nil
+}
+
+// wants reports the highest QoS of the filters that a topic falls under: one
+// message is delivered once, however many match.
+func (c *Conn) wants(topic string) (qos mqtt.QoS, ok bool) {
+	if !c.up {
+		return 0, false
+	}
+	for filter, granted := range c.filters {
+		if mqtt.Match(filter, topic) {
+			qos, ok = max(qos, granted), true
+		}
+	}
+	return qos, ok
+}

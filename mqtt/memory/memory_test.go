@@ -1,0 +1,227 @@
+package memory_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+)
+
+// What every Conn has to do is tested in package mqtt (TestConformance).
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// take returns the events that are there once all has come to rest, short.
+func take(c mqtt.Conn) []string {
+	var all []string
+	for {
+		synctest.Wait()
+		select {
+		case e, open := <-c.Events():
+			if !open {
+				return append(all, "closed")
+			}
+			all = append(all, short(e))
+		default:
+			return all
+		}
+	}
+}
+
+func short(e mqtt.Event) string {
+	switch e := e.(type) {
+	case mqtt.Received:
+		return e.Topic + "=" + string(e.Payload)
+	case mqtt.Down:
+		return "down: " + e.Err.Error()
+	}
+	return fmt.Sprintf("%T", e)
+}
+
+func want(t *testing.T, got []string, wanted ...string) {
+	t.Helper()
+	if !slices.Equal(got, wanted) {
+		t.Errorf("got %q, want %q", got, wanted)
+	}
+}
+
+func publish(t *testing.T, c mqtt.Conn, topic, payload string) {
+	t.Helper()
+	if err := c.Publish(mqtt.Message{Topic: topic, Payload: []byte(payload)}); err != nil {
+		t.Errorf("publish to %s: %v", topic, err)
+	}
+}
+
+func connect(t *testing.T, b *memory.Broker, id string, will *mqtt.Message) *memory.Conn {
+	t.Helper()
+	c := b.Connect(id, will)
+	t.Cleanup(func() { _ = c.Close() })
+	want(t, take(c), "mqtt.Up")
+	return c
+}
+
+func TestDisconnectAndReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		watcher := connect(t, b, "watcher", nil)
+		watcher.Subscribe(mqtt.AtLeastOnce, "p/+")
+		c := connect(t, b, "c", &mqtt.Message{Topic: "p/c", Payload: []byte("lost"), Retained: true})
+		c.Subscribe(mqtt.AtLeastOnce, "x", "kept")
+		if err := watcher.Publish(mqtt.Message{Topic: "kept", Payload: []byte("1"), Retained: true}); err != nil {
+			t.Fatal(err)
+		}
+		want(t, take(c), "kept=1")
+
+		for range 2 { // the will is there again after a reconnect
+			b.Disconnect("c")
+			b.Disconnect("c")
+			want(t, take(c), "down: "+memory.ErrCut.Error())
+			want(t, take(watcher), "p/c=lost")
+			if err := c.Publish(mqtt.Message{Topic: "x"}); !errors.Is(err, mqtt.ErrDown) {
+				t.Errorf("Publish while down: %v", err)
+			}
+			publish(t, watcher, "x", "missed")
+			b.Reconnect("c")
+			b.Reconnect("c")
+			publish(t, watcher, "x", "seen")
+			want(t, take(c), "mqtt.Up", "kept=1", "x=seen")
+		}
+		_ = c.Close() // publishes no will
+		b.Disconnect("c")
+		b.Reconnect("c")
+		want(t, take(watcher))
+		want(t, take(c), "closed")
+	})
+}
+
+func TestTakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		watcher := connect(t, b, "watcher", nil)
+		watcher.Subscribe(mqtt.AtLeastOnce, "will")
+		old := connect(t, b, "c", &mqtt.Message{Topic: "will", Payload: []byte("old")})
+		old.Subscribe(mqtt.AtMostOnce, "x")
+		young := connect(t, b, "c", nil)
+		want(t, take(old), "down: "+memory.ErrTakenOver.Error())
+		want(t, take(watcher), "will=old")
+		b.Reconnect("c") // means the young one, which is up
+		publish(t, watcher, "x", "1")
+		want(t, take(old))
+		want(t, take(young))
+		_ = old.Close() // leaves the young one alone
+		young.Subscribe(mqtt.AtMostOnce, "x")
+		publish(t, watcher, "x", "2")
+		want(t, take(young), "x=2")
+	})
+}
+
+// A delayed message is never overtaken, also not by one without a delay.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		delays := map[string]time.Duration{"slow": 3 * time.Second, "slower": 5 * time.Second}
+		b := memory.New(memory.Options{Delay: func(topic string) time.Duration { return delays[topic] }})
+		c, other := connect(t, b, "c", nil), connect(t, b, "other", nil)
+		c.Subscribe(mqtt.AtMostOnce, "#")
+		other.Subscribe(mqtt.AtMostOnce, "fast", "slow")
+		publish(t, c, "slower", "1")
+		publish(t, c, "slow", "2")
+		publish(t, c, "fast", "3")
+		want(t, take(c))
+		time.Sleep(4 * time.Second)
+		want(t, take(c))
+		want(t, take(other), "slow=2", "fast=3")
+		time.Sleep(time.Second)
+		want(t, take(c), "slower=1", "slow=2", "fast=3")
+		publish(t, c, "fast", "4")
+		want(t, take(c), "fast=4")
+
+		publish(t, c, "slow", "lost with the connection")
+		b.Disconnect("c")
+		b.Reconnect("c")
+		time.Sleep(time.Minute)
+		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.Up")
+	})
+}
+
+func TestDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{Drop: func(topic string) bool { return topic == "lossy" }})
+		c := connect(t, b, "c", nil)
+		c.Subscribe(mqtt.AtMostOnce, "#")
+		publish(t, c, "lossy", "1")
+		publish(t, c, "safe", "2")
+		want(t, take(c), "safe=2")
+	})
+}
+
+func TestMailboxIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{MailboxMessages: 3})
+		c := connect(t, b, "c", nil)
+		c.Subscribe(mqtt.AtMostOnce, "#")
+		for i := range 10 {
+			publish(t, c, "x", fmt.Sprint(i))
+		}
+		b.Disconnect("c")
+		want(t, take(c), "x=0", "x=1", "x=2", "down: "+memory.ErrCut.Error())
+	})
+}
+
+// A receiver may overwrite what it got.
+func TestPayloadsAreCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		first, second := connect(t, b, "1", nil), connect(t, b, "2", nil)
+		first.Subscribe(mqtt.AtMostOnce, "x")
+		second.Subscribe(mqtt.AtMostOnce, "x")
+		if err := first.Publish(mqtt.Message{Topic: "x", Payload: []byte("abc"), Retained: true}); err != nil {
+			t.Fatal(err)
+		}
+		(<-first.Events()).(mqtt.Received).Payload[0] = 'z'
+		want(t, take(second), "x=abc")
+		first.Subscribe(mqtt.AtMostOnce, "x")
+		want(t, take(first), "x=abc")
+	})
+}
+
+// The same seed gives the same events, whatever the goroutines do.
+func TestDeterministic(t *testing.T) {
+	run := func() (transcript []string) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			b := memory.New(memory.Options{
+				Delay: func(string) time.Duration { return time.Duration(r.IntN(100)) * time.Millisecond },
+				Drop:  func(string) bool { return r.IntN(4) == 0 },
+			})
+			var conns []*memory.Conn
+			for i := range 5 {
+				c := connect(t, b, fmt.Sprint("c", i), nil)
+				c.Subscribe(mqtt.AtMostOnce, "#")
+				conns = append(conns, c)
+			}
+			for i := range 100 {
+				publish(t, conns[i%5], fmt.Sprint("t", i%7), fmt.Sprint(i))
+			}
+			time.Sleep(time.Minute)
+			for _, c := range conns {
+				transcript = append(transcript, take(c)...)
+			}
+		})
+		return transcript
+	}
+	first := run()
+	if len(first) < 200 || len(first) > 490 {
+		t.Errorf("%d of 500 messages arrived, want about 375", len(first))
+	}
+	if !slices.Equal(first, run()) {
+		t.Error("two runs differ")
+	}
+}

@@ -1,0 +1,90 @@
+package memory
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// delivery is a message under way to one connection.
+type delivery struct {
+	due     time.Time
+	seq     uint64 // order among equal times
+	conn    *Conn
+	epoch   uint64 // of the connection when it was sent
+	message mqtt.Message
+}
+
+// schedule is a heap of deliveries, the next one first.
+type schedule struct {
+	seq  uint64
+	heap []delivery
+}
+
+func (s *schedule) Len() int { return len(s.heap) }
+func (s *schedule) Less(i, j int) bool {
+	a, b := s.heap[i], s.heap[j]
+	return a.due.Before(b.due) || a.due.Equal(b.due) && a.seq < b.seq
+}
+func (s *schedule) Swap(i, j int) { s.heap[i], s.heap[j] = s.heap[j], s.heap[i] }
+func (s *schedule) Push(x any)    { s.heap = append(s.heap, x.(delivery)) }
+func (s *schedule) Pop() any {
+	last := s.heap[len(s.heap)-1]
+	s.heap = s.heap[:len(s.heap)-1]
+	return last
+}
+
+// later schedules a delivery, not before the one ahead of it.
+func (b *Broker) later(c *Conn, m mqtt.Message, delay time.Duration) {
+	due := time.Now().Add(delay)
+	if due.Before(c.lastDue) {
+		due = c.lastDue
+	}
+	c.lastDue = due
+	c.underWay++
+	b.delayed.seq++
+	heap.Push(&b.delayed, delivery{due: due, seq: b.delayed.seq, conn: c, epoch: c.epoch, message: m})
+	if !b.running {
+		b.running = true
+		go b.run()
+		return
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run delivers what is due, and ends when nothing is under way.
+func (b *Broker) run() {
+	for {
+		wait, ok := b.deliverDue()
+		if !ok {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-b.wake: // something may be due earlier
+			timer.Stop()
+		}
+	}
+}
+
+func (b *Broker) deliverDue() (wait time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.delayed.heap) > 0 {
+		if wait = time.Until(b.delayed.heap[0].due); wait > 0 {
+			return wait, true
+		}
+		d := heap.Pop(&b.delayed).(delivery)
+		d.conn.underWay--
+		if d.conn.up && d.conn.epoch == d.epoch {
+			d.conn.mailbox.Put(mqtt.Received{Message: d.message})
+		}
+	}
+	b.running = false
+	return 0, false
+}

@@ -1,0 +1,162 @@
+package mqtt
+
+import (
+	cryptorand "crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"time"
+)
+
+// Options says how to reach a broker. URL and ClientID are needed, the rest
+// has defaults.
+type Options struct {
+	// URL is scheme://host:port: tcp or mqtt, tls, ssl or mqtts, and ws or wss
+	// with a path. The port may be left out only with ws and wss.
+	URL string
+	// ClientID must be this session's alone: a broker closes the older of two
+	// connections with the same one.
+	ClientID string
+	// Username and Password may be empty.
+	Username, Password string
+	// TLS is for tls, ssl, mqtts and wss; nil trusts the system's roots.
+	TLS *tls.Config
+
+	// KeepAlive is whole seconds, 60 s unless set. A PINGRESP is waited for half
+	// as long, an acknowledgement as long.
+	KeepAlive time.Duration
+	// ConnectTimeout bounds one attempt, 10 s unless set.
+	ConnectTimeout time.Duration
+	// WriteTimeout bounds the sending of one message, 20 s unless set: a link
+	// that takes longer for it is given up.
+	WriteTimeout time.Duration
+	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
+	MaxReconnectDelay time.Duration
+
+	// Will, if set, is asked before each attempt for what the broker shall
+	// publish when this link dies. It may not block.
+	Will func() Message
+
+	// MailboxMessages and MailboxBytes bound what waits for the owner (1024
+	// and 8 MiB unless set), OutboxMessages and OutboxBytes what waits for the
+	// network (512 and 8 MiB unless set).
+	MailboxMessages, MailboxBytes int
+	OutboxMessages, OutboxBytes   int
+
+	// Observe, if set, sees every message that was sent or came in, and those
+	// that were dropped. It is called from several goroutines and may not block.
+	Observe func(Traffic)
+	// Rand draws the waits between attempts; seeded by the system unless set.
+	Rand *rand.Rand
+	// Logger hears of connects, losses and refusals; nobody does unless set.
+	Logger *slog.Logger
+}
+
+// Traffic is one message as Options.Observe sees it. Dropped means, for an
+// incoming message, that the mailbox was full and, for an outgoing one, that
+// the link went down, or the session closed, before it was sent.
+type Traffic struct {
+	Incoming bool
+	Topic    string
+	Bytes    int // of payload
+	Dropped  bool
+}
+
+func (o Options) withDefaults() Options {
+	orDuration(&o.KeepAlive, time.Minute)
+	orDuration(&o.ConnectTimeout, 10*time.Second)
+	orDuration(&o.WriteTimeout, 20*time.Second)
+	orDuration(&o.MaxReconnectDelay, time.Minute)
+	orInt(&o.MailboxMessages, 1024)
+	orInt(&o.MailboxBytes, 8<<20)
+	orInt(&o.OutboxMessages, 512)
+	orInt(&o.OutboxBytes, 8<<20)
+	if o.Observe == nil {
+		o.Observe = func(Traffic) {}
+	}
+	if o.Rand == nil {
+		var seed [32]byte
+		_, _ = cryptorand.Read(seed[:]) // never fails: it would end the process
+		o.Rand = rand.New(rand.NewChaCha8(seed))
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func orDuration(d *time.Duration, otherwise time.Duration) {
+	if *d == 0 {
+		*d = otherwise
+	}
+}
+
+func orInt(n *int, otherwise int) {
+	if *n == 0 {
+		*n = otherwise
+	}
+}
+
+// parse checks options that have their defaults, and returns the broker's URL.
+func (o Options) parse() (*url.URL, error) {
+	u, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.TLS != nil && !secure(u):
+		err = fmt.Errorf("mqtt: TLS settings are given, but %s:// does not encrypt; write tls:// or wss://", u.Scheme)
+	case o.ClientID == "":
+		err = errors.New("mqtt: no client id; give each session one of its own")
+	case checkText(o.ClientID) != nil:
+		err = fmt.Errorf("mqtt: client id %.64q: %w", o.ClientID, checkText(o.ClientID))
+	case o.Username == "" && o.Password != "":
+		err = errors.New("mqtt: a password without a user name is not sent; set both")
+	case o.KeepAlive%time.Second != 0 || o.KeepAlive < time.Second || o.KeepAlive > 65535*time.Second:
+		err = fmt.Errorf("mqtt: keepalive %v: must be whole seconds from 1s to 65535s", o.KeepAlive)
+	case o.ConnectTimeout < 0 || o.WriteTimeout < 0 || o.MaxReconnectDelay < 0:
+		err = errors.New("mqtt: connect timeout, write timeout and longest reconnect delay must not be negative")
+	case min(o.MailboxMessages, o.MailboxBytes, o.OutboxMessages, o.OutboxBytes) < 0:
+		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
+	}
+	return u, err
+}
+
+func parseURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Hostname() == "" {
+		return nil, fmt.Errorf("mqtt: broker URL %q is not scheme://host:port, such as tcp://127.0.0.1:1883", redact(u, s))
+	}
+	switch u.Scheme {
+	case "tcp", "mqtt", "tls", "ssl", "mqtts":
+		if u.Port() == "" {
+			return nil, fmt.Errorf("mqtt: broker URL %q has no port; usual are 1883, and 8883 for TLS", redact(u, s))
+		}
+	case "ws", "wss":
+	default:
+		return nil, fmt.Errorf("mqtt: broker URL %q: unknown scheme %q; use tcp, mqtt, tls, ssl, mqtts, ws or wss", redact(u, s), u.Scheme)
+	}
+	if u.User != nil { // the URL is logged
+		return nil, fmt.Errorf("mqtt: broker URL %q carries credentials; give them as user name and password", u.Redacted())
+	}
+	return u, nil
+}
+
+// redact keeps a password out of an error text; u is nil if s is no URL at all.
+func redact(u *url.URL, s string) string {
+	if u == nil {
+		return fmt.Sprintf("(%d bytes)", len(s))
+	}
+	return u.Redacted()
+}
+
+func secure(u *url.URL) bool {
+	switch u.Scheme {
+	case "tls", "ssl", "mqtts", "wss":
+		return true
+	}
+	return false
+}

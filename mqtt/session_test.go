@@ -1,0 +1,157 @@
+package mqtt_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+func TestReconnectSubscribesAgain(t *testing.T) {
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
+		s.Subscribe(mqtt.AtLeastOnce, "before", "given up")
+		settle(t, s)
+		s.Unsubscribe("given up")
+		for range 5 {
+			b.stop()
+			wantDown(t, s)
+			b.start(t)
+			wantUp(t, s)
+			publish(t, s, mqtt.Message{Topic: "given up"})
+			publish(t, s, mqtt.Message{Topic: "before"})
+			if m := received(t, s); m.Topic != "before" {
+				t.Errorf("got %s", m.Topic)
+			}
+		}
+	})
+}
+
+func TestPublishWhileDown(t *testing.T) {
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
+		b.stop()
+		defer b.start(t)
+		wantDown(t, s)
+		for _, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
+			begun := time.Now()
+			if err := s.Publish(mqtt.Message{Topic: "x", QoS: qos}); !errors.Is(err, mqtt.ErrDown) {
+				t.Errorf("QoS %d: %v, want ErrDown", qos, err)
+			}
+			if took := time.Since(begun); took > time.Second {
+				t.Errorf("QoS %d: took %v", qos, took)
+			}
+		}
+	})
+}
+
+// What is subscribed to while the link is down is asked for when it is up.
+func TestSubscribeWhileDown(t *testing.T) {
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		b.stop()
+		s := dialing(t, mqtt.Options{URL: b.url(), ClientID: "s"})
+		s.Subscribe(mqtt.AtMostOnce, "x", "y")
+		s.Unsubscribe("x")
+		b.start(t)
+		wantUp(t, s)
+		publish(t, s, mqtt.Message{Topic: "x"})
+		publish(t, s, mqtt.Message{Topic: "y"})
+		if m := received(t, s); m.Topic != "y" {
+			t.Errorf("got %s", m.Topic)
+		}
+	})
+}
+
+// The will is asked for at each attempt, so it can name the boot epoch.
+func TestWillOnAbruptDeath(t *testing.T) {
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
+		watcher.Subscribe(mqtt.AtLeastOnce, "p/s")
+		settle(t, watcher)
+		p := startProxy(t, b.url(), nil)
+		attempt := 0
+		s := dial(t, mqtt.Options{URL: p.url(), ClientID: "s", Will: func() mqtt.Message {
+			attempt++
+			return mqtt.Message{Topic: "p/s", Payload: fmt.Appendf(nil, "lost %d", attempt), QoS: mqtt.AtLeastOnce, Retained: true}
+		}})
+		for i := range 3 {
+			p.cut()
+			wantDown(t, s)
+			if m := received(t, watcher); string(m.Payload) != fmt.Sprintf("lost %d", i+1) {
+				t.Errorf("will %d is %q", i+1, m.Payload)
+			}
+			wantUp(t, s)
+		}
+		// A goodbye publishes no will: the next message is the test's.
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, watcher)
+	})
+}
+
+func TestCloseFlushes(t *testing.T) {
+	const n = 100
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		reader := dial(t, mqtt.Options{URL: b.url(), ClientID: "reader"})
+		reader.Subscribe(mqtt.AtLeastOnce, "x")
+		settle(t, reader)
+		ignore := goleak.IgnoreCurrent()
+		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
+		for i := range n {
+			publish(t, writer, mqtt.Message{Topic: "x", Payload: fmt.Append(nil, i), QoS: mqtt.AtLeastOnce})
+		}
+		if err := writer.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if m := received(t, reader); string(m.Payload) != fmt.Sprint(i) {
+				t.Fatalf("message %d is %s", i, m.Payload)
+			}
+		}
+		goleak.VerifyNone(t, ignore)
+	})
+}
+
+// The older of two sessions with one client id is closed by the broker.
+func TestTakeover(t *testing.T) {
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		old := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", MaxReconnectDelay: time.Hour})
+		dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
+		wantDown(t, old)
+	})
+}
+
+func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
+	const n = 10_000
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		counts := newCounter()
+		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50, Observe: counts.observe})
+		blocked.Subscribe(mqtt.AtMostOnce, "flood")
+		settle(t, blocked) // and from here on nobody reads its events
+		healthy := dial(t, mqtt.Options{URL: b.url(), ClientID: "healthy"})
+		healthy.Subscribe(mqtt.AtMostOnce, "flood")
+		settle(t, healthy)
+		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
+		const step = 50
+		for range n / step { // in step with the healthy one, so that the broker drops nothing
+			for range step {
+				publish(t, writer, mqtt.Message{Topic: "flood", Payload: make([]byte, 100)})
+			}
+			for range step {
+				received(t, healthy)
+			}
+		}
+		eventually(t, "the blocked one has seen all", func() bool { return counts.get(incoming) == n+1 })
+		// The mailbox holds 50, one of them on offer.
+		if kept := counts.get(incoming) - counts.get(incomingDropped) - 1; kept != 50 {
+			t.Errorf("%d messages kept of %d, want 50", kept, n)
+		}
+		publish(t, blocked, mqtt.Message{Topic: "flood"})
+		received(t, healthy)
+	})
+}

@@ -1,0 +1,178 @@
+package mqtt
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// DefaultPrefix is what the topics of all federations begin with, unless the
+// configuration says otherwise.
+const DefaultPrefix = "fl/v1"
+
+// ManifestPart is the part of a blob or update that describes the others,
+// which are numbered from 0.
+const ManifestPart = "m"
+
+const (
+	maxPrefix   = 64 // bytes
+	maxTransfer = 64 // bytes of a transfer's or blob's name
+	maxPart     = 6  // digits
+)
+
+// Topics names the topics of one federation. An agent is named in them by its
+// client id, {federation}-{agent}, so that a broker's access rules can tie a
+// topic to a user. Names that are not valid (an agent id with a '/' or '+'
+// in it, say) give the empty topic, which no Conn accepts.
+type Topics struct {
+	Federation string
+	root       string // prefix/federation/
+}
+
+// NewTopics returns the topics of a federation under a prefix, which is
+// DefaultPrefix if empty. Some brokers allow seven slashes in a topic; with
+// the default prefix the longest has seven.
+func NewTopics(prefix, federation string) (Topics, error) {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	if err := wire.Federation(federation).Validate(); err != nil {
+		return Topics{}, fmt.Errorf("mqtt: %w", err)
+	}
+	if len(prefix) > maxPrefix {
+		return Topics{}, fmt.Errorf("mqtt: topic prefix %.64q has %d bytes, more than %d", prefix, len(prefix), maxPrefix)
+	}
+	for level := range strings.SplitSeq(prefix, "/") {
+		if !isName(level, maxPrefix) {
+			return Topics{}, fmt.Errorf("mqtt: topic prefix %q: each level between slashes must have letters, digits, '.', '_' or '-' only, such as %s", prefix, DefaultPrefix)
+		}
+	}
+	return Topics{Federation: federation, root: prefix + "/" + federation + "/"}, nil
+}
+
+// ClientID is the MQTT client id and user name of an agent, or of the
+// coordinator; empty if the id is not valid.
+func (t Topics) ClientID(agent wire.AgentID) string {
+	if t.root == "" || agent.Validate() != nil {
+		return ""
+	}
+	return t.Federation + "-" + string(agent)
+}
+
+// Round is the topic of announcements, to all.
+func (t Topics) Round() string { return t.join("round") }
+
+// Device is the topic of what the coordinator says to one agent.
+func (t Topics) Device(agent wire.AgentID) string { return t.ofAgent("d", agent) }
+
+// Presence is the topic of an agent's presence and will.
+func (t Topics) Presence(agent wire.AgentID) string { return t.ofAgent("p", agent) }
+
+// Status is the topic of what an agent says to the coordinator.
+func (t Topics) Status(agent wire.AgentID) string { return t.ofAgent("s", agent) }
+
+// Blob is the topic of a part of a blob that is named by its hash.
+func (t Topics) Blob(hashHex, part string) string {
+	if !isHash(hashHex) || !isPart(part) {
+		return ""
+	}
+	return t.join("m", hashHex, part)
+}
+
+// Update is the topic of a part of an agent's update.
+func (t Topics) Update(agent wire.AgentID, transfer, part string) string {
+	base := t.ofAgent("u/0", agent)
+	if base == "" || !isName(transfer, maxTransfer) || !isPart(part) {
+		return ""
+	}
+	return base + "/" + transfer + "/" + part
+}
+
+// Updates is the coordinator's filter for all parts of all agents' updates.
+func (t Topics) Updates() string { return t.join("u/0/+/+/+") }
+
+// Presences is the coordinator's filter for the presence of all agents.
+func (t Topics) Presences() string { return t.join("p/+") }
+
+// Statuses is the coordinator's filter for what all agents say to it.
+func (t Topics) Statuses() string { return t.join("s/+") }
+
+func (t Topics) ofAgent(level string, agent wire.AgentID) string {
+	if agent.ValidateAgent() != nil {
+		return ""
+	}
+	return t.join(level, t.ClientID(agent))
+}
+
+// join returns the empty topic for the zero Topics.
+func (t Topics) join(levels ...string) string {
+	if t.root == "" {
+		return ""
+	}
+	return t.root + strings.Join(levels, "/")
+}
+
+// Parse takes an incoming topic apart: what it is; for KindDirect,
+// KindUpdate, KindPresence and KindStatus whose; for KindUpdate and KindBlob
+// the transfer or the hash, and the part. Parse accepts exactly the topics
+// that the methods of t make.
+func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part string, err error) {
+	unknown := func(err error) (Kind, wire.AgentID, string, string, error) {
+		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
+	}
+	rest, ok := strings.CutPrefix(topic, t.root)
+	if !ok || t.root == "" {
+		return unknown(fmt.Errorf("is not of federation %s", t.Federation))
+	}
+	switch levels := strings.Split(rest, "/"); {
+	case rest == "round":
+		return KindRound, "", "", "", nil
+	case levels[0] == "m" && len(levels) == 3:
+		if !isHash(levels[1]) || !isPart(levels[2]) {
+			return unknown(errors.New("names no part of a blob"))
+		}
+		return KindBlob, "", levels[1], levels[2], nil
+	case levels[0] == "u" && len(levels) == 5 && levels[1] == "0":
+		if !isName(levels[3], maxTransfer) || !isPart(levels[4]) {
+			return unknown(errors.New("names no part of an update"))
+		}
+		kind, id, part = KindUpdate, levels[3], levels[4]
+		agent, err = t.parseAgent(levels[2])
+	case len(levels) == 2 && kindOf(levels[0]) != KindUnknown:
+		kind = kindOf(levels[0])
+		agent, err = t.parseAgent(levels[1])
+	default:
+		return unknown(errors.New("is not one of ours"))
+	}
+	if err != nil {
+		return unknown(err)
+	}
+	return kind, agent, id, part, nil
+}
+
+func (t Topics) parseAgent(device string) (wire.AgentID, error) {
+	id, ok := strings.CutPrefix(device, t.Federation+"-")
+	if !ok {
+		return "", fmt.Errorf("%.96q is not a client id of federation %s", device, t.Federation)
+	}
+	agent := wire.AgentID(id)
+	return agent, agent.ValidateAgent()
+}
+
+func isHash(s string) bool {
+	return s != "" && len(s) <= maxTransfer && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// isPart accepts ManifestPart and decimal numbers without leading zeros.
+func isPart(s string) bool {
+	if s == ManifestPart || s == "0" {
+		return true
+	}
+	return s != "" && s[0] != '0' && len(s) <= maxPart && strings.Trim(s, "0123456789") == ""
+}
+
+func isName(s string, most int) bool {
+	return s != "" && len(s) <= most && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+}

@@ -1,0 +1,159 @@
+package mqtt_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func topics(t testing.TB) mqtt.Topics {
+	t.Helper()
+	topics, err := mqtt.NewTopics("", "plant_7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topics
+}
+
+func TestTopics(t *testing.T) {
+	ts := topics(t)
+	for _, c := range []struct {
+		topic, want     string
+		kind            mqtt.Kind
+		agent, id, part string
+	}{
+		{ts.Round(), "fl/v1/plant_7/round", mqtt.KindRound, "", "", ""},
+		{ts.Device("pump-1.a"), "fl/v1/plant_7/d/plant_7-pump-1.a", mqtt.KindDirect, "pump-1.a", "", ""},
+		{ts.Presence("pump-1.a"), "fl/v1/plant_7/p/plant_7-pump-1.a", mqtt.KindPresence, "pump-1.a", "", ""},
+		{ts.Status("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a", mqtt.KindStatus, "pump-1.a", "", ""},
+		{ts.Blob("00ff", "m"), "fl/v1/plant_7/m/00ff/m", mqtt.KindBlob, "", "00ff", "m"},
+		{ts.Blob("00ff", "12"), "fl/v1/plant_7/m/00ff/12", mqtt.KindBlob, "", "00ff", "12"},
+		{ts.Update("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
+	} {
+		if c.topic != c.want {
+			t.Errorf("topic is %s, want %s", c.topic, c.want)
+		}
+		kind, agent, id, part, err := ts.Parse(c.topic)
+		if err != nil || kind != c.kind || string(agent) != c.agent || id != c.id || part != c.part {
+			t.Errorf("Parse(%s) = %v, %q, %q, %q, %v", c.topic, kind, agent, id, part, err)
+		}
+		if strings.Count(c.topic, "/") > 7 {
+			t.Errorf("%s has more slashes than AWS IoT Core allows", c.topic)
+		}
+	}
+	if id := ts.ClientID("a-1"); id != "plant_7-a-1" {
+		t.Errorf("client id is %s", id)
+	}
+}
+
+func TestWildcardsCoverTheTopics(t *testing.T) {
+	ts := topics(t)
+	for filter, topic := range map[string]string{
+		ts.Updates():   ts.Update("a", "x", "m"),
+		ts.Presences(): ts.Presence("a"),
+		ts.Statuses():  ts.Status("a"),
+	} {
+		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil || !mqtt.Match(filter, topic) {
+			t.Errorf("%s does not cover %s: %v", filter, topic, err)
+		}
+	}
+}
+
+// A name that would reach into other topics gives none.
+func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
+	ts := topics(t)
+	for _, id := range []wire.AgentID{"", "+", "#", "a/b", "a\x00", "coordinator", "ü", wire.AgentID(strings.Repeat("a", 49))} {
+		for _, topic := range []string{ts.Device(id), ts.Presence(id), ts.Status(id), ts.Update(id, "x", "m")} {
+			if topic != "" {
+				t.Errorf("agent %q has topic %s", id, topic)
+			}
+		}
+	}
+	for _, topic := range []string{
+		ts.ClientID("a/b"),
+		ts.Blob("", "m"), ts.Blob("+", "m"), ts.Blob("FF", "m"), ts.Blob("ff", ""), ts.Blob("ff", "+"), ts.Blob("ff", "01"),
+		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
+		mqtt.Topics{}.Round(), mqtt.Topics{}.Updates(), mqtt.Topics{}.ClientID("a"),
+	} {
+		if topic != "" {
+			t.Errorf("got %s", topic)
+		}
+	}
+	if id := ts.ClientID(wire.CoordinatorID); id != "plant_7-coordinator" {
+		t.Errorf("the coordinator's client id is %q", id)
+	}
+}
+
+func TestNewTopicsRefuses(t *testing.T) {
+	for _, c := range []struct{ prefix, federation, want string }{
+		{"", "", "federation"},
+		{"", "a-b", "federation"},
+		{"", "A", "federation"},
+		{"fl/+", "a", "prefix"},
+		{"/fl", "a", "prefix"},
+		{"fl/", "a", "prefix"},
+		{"$SYS", "a", "prefix"},
+		{strings.Repeat("a", 65), "a", "prefix"},
+	} {
+		if _, err := mqtt.NewTopics(c.prefix, c.federation); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("prefix %.10q, federation %q: %v", c.prefix, c.federation, err)
+		}
+	}
+}
+
+func TestKindsAreWordsForLabels(t *testing.T) {
+	seen := make(map[string]bool)
+	for k := mqtt.KindUnknown; k <= mqtt.KindStatus; k++ {
+		seen[k.String()] = true
+	}
+	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "unknown"} {
+		if !seen[word] {
+			t.Errorf("no kind is %s", word)
+		}
+	}
+	if len(seen) != 7 || mqtt.Kind(200).String() != "unknown" {
+		t.Errorf("kinds are %v", seen)
+	}
+}
+
+// Parse accepts exactly what the methods of Topics make.
+func FuzzParse(f *testing.F) {
+	for _, topic := range []string{
+		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9",
+		"", "d/plant_7-", "d/plant_7-coordinator", "d/other-a", "m/00/007", "u/1/plant_7-a/x/m", "u/0/+/+/+", "p/+", "round/", "x/1/2/3",
+	} {
+		f.Add("fl/v1/plant_7/" + topic)
+	}
+	ts := topics(f)
+	f.Fuzz(func(t *testing.T, topic string) {
+		kind, agent, id, part, err := ts.Parse(topic)
+		var again string
+		switch kind {
+		case mqtt.KindUnknown:
+			if err == nil || agent != "" || id != "" || part != "" {
+				t.Fatalf("unknown, but %q, %q, %q, %v", agent, id, part, err)
+			}
+			return
+		case mqtt.KindRound:
+			again = ts.Round()
+		case mqtt.KindDirect:
+			again = ts.Device(agent)
+		case mqtt.KindPresence:
+			again = ts.Presence(agent)
+		case mqtt.KindStatus:
+			again = ts.Status(agent)
+		case mqtt.KindBlob:
+			again = ts.Blob(id, part)
+		case mqtt.KindUpdate:
+			again = ts.Update(agent, id, part)
+		}
+		if err != nil || again != topic {
+			t.Fatalf("%q is parsed as %v, but made as %q: %v", topic, kind, again, err)
+		}
+		if err := (mqtt.Message{Topic: topic}).Validate(); err != nil {
+			t.Fatalf("accepted, but no topic: %v", err)
+		}
+	})
+}

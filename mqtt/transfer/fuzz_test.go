@@ -1,0 +1,154 @@
+package transfer
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// script reads choices from fuzzed bytes; it goes on with zeros at the end.
+type script []byte
+
+func (s *script) pick(n int) int {
+	if len(*s) == 0 {
+		return 0
+	}
+	c := (*s)[0]
+	*s = (*s)[1:]
+	return int(c) % n
+}
+
+// fuzzSeeds adds scripts of random choices, so that plain tests cover much.
+func fuzzSeeds(f *testing.F) {
+	for seed := range uint64(40) {
+		f.Add(blobOf(seed, 300))
+	}
+}
+
+func FuzzReceiver(f *testing.F) {
+	fuzzSeeds(f)
+	blobs := [][]byte{blobOf(1, 1), blobOf(2, wire.MaxChunk+5), blobOf(3, 3*wire.MaxChunk), blobOf(4, 2*wire.MaxChunk)}
+	var manifests []wire.Manifest
+	for _, b := range blobs {
+		manifests = append(manifests, manifestOf(b))
+	}
+	lying, long, odd := manifests[3], manifests[2], manifests[1]
+	lying.Hash[31]++
+	long.Length = 1<<32 - 1
+	odd.Chunks = nil
+	manifests = append(manifests, lying, long, odd, wire.Manifest{})
+	blobs = append(blobs, blobs[3], blobs[2], blobs[1], []byte{0})
+	agents := []wire.AgentID{"a", "b", "c", "d"}
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, now, r := script(data), epoch, NewReceiver(tight())
+		for len(s) > 0 {
+			agent, i := agents[s.pick(4)], s.pick(len(blobs))
+			var ev ReceiveEvent
+			switch s.pick(8) {
+			case 0, 1:
+				o := Offer{Agent: agent, Boot: wire.Epoch(s.pick(3)), Manifest: manifests[i]}
+				if s.pick(4) == 0 {
+					o.Inline = blobs[s.pick(len(blobs))]
+				}
+				ev = o
+			case 2:
+				ev = Drop{agent}
+			case 3:
+				now = now.Add(time.Duration(s.pick(20)) * time.Second)
+				ev = Tick{}
+			default:
+				k := s.pick(wire.ChunkCount(len(blobs[i])))
+				message := chunkMessage(manifests[i].Hash, blobs[i], k)
+				ev = Chunk{agent, ID(manifests[i].Hash), damaged(&s, message)}
+			}
+			for _, e := range r.Step(now, ev) {
+				if c, ok := e.(Complete); ok && (digestOf(c.Payload) != c.Digest || !isOneOf(c.Payload, blobs)) {
+					t.Fatalf("%s: a wrong result", c.Agent)
+				}
+			}
+			checkReceiver(t, r)
+			if at, ok := r.Deadline(); ok && at.After(now.Add(r.cfg.Lease)) {
+				t.Fatalf("deadline in %v", at.Sub(now))
+			}
+		}
+	})
+}
+
+func FuzzPuller(f *testing.F) {
+	fuzzSeeds(f)
+	blob := blobOf(5, 4*wire.MaxChunk+9)
+	ref, parts := published(f, blob)
+	other, otherParts := published(f, blobOf(6, 2*wire.MaxChunk))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, now := script(data), epoch
+		cfg := PullerConfig{MaxBytes: len(blob), Window: 1 + s.pick(6), Timeout: time.Second, Attempts: 1 + s.pick(3)}
+		p, subs, ended := NewPuller(cfg, ref, seeded(1)), subscriptions{}, false
+		events := []PullEvent{Start{}, Connected{}, Disconnected{}, Tick{}, Cancel{}}
+		for len(s) > 0 {
+			var ev PullEvent
+			switch i := s.pick(40); {
+			case i < 5:
+				ev = events[i]
+			case i < 10:
+				now = now.Add(time.Duration(s.pick(20)) * 100 * time.Millisecond)
+				ev = Tick{}
+			case i < 16:
+				ev = Part{ManifestPart, damaged(&s, parts[ManifestPart])}
+			default:
+				from := parts
+				if s.pick(8) == 0 {
+					from = otherParts
+				}
+				ev = Part{ChunkPart(s.pick(6)), damaged(&s, from[ChunkPart(s.pick(5))])}
+			}
+			effects := p.Step(now, ev)
+			if ended && len(effects) > 0 {
+				t.Fatalf("%s after the end", describe(effects))
+			}
+			subs.apply(t, effects, cfg.Window)
+			for _, e := range effects {
+				switch e := e.(type) {
+				case Done:
+					ended = true
+					if !bytes.Equal(e.Data, blob) {
+						t.Fatal("a wrong result")
+					}
+				case Failed:
+					ended = true
+				}
+			}
+			if len(p.data) > len(blob) {
+				t.Fatalf("%d bytes for a blob of %d, beside one of %d", len(p.data), len(blob), other.Length)
+			}
+		}
+	})
+}
+
+// damaged returns message, or a quarter of the time something like it.
+func damaged(s *script, message []byte) []byte {
+	if s.pick(4) > 0 || len(message) == 0 {
+		return message
+	}
+	message = bytes.Clone(message)
+	switch s.pick(3) {
+	case 0:
+		return message[:s.pick(256)*len(message)/256]
+	case 1:
+		message[s.pick(64)%len(message)] ^= byte(1 + s.pick(255))
+	default:
+		message[len(message)-1-s.pick(64)%len(message)]++
+	}
+	return message
+}
+
+func isOneOf(p []byte, blobs [][]byte) bool {
+	for _, b := range blobs {
+		if bytes.Equal(p, b) {
+			return true
+		}
+	}
+	return false
+}

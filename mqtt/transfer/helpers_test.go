@@ -1,0 +1,143 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// middle is a source under which every jitter is none.
+type middle struct{}
+
+func (middle) Uint64() uint64 { return 1<<63 + 1<<24 }
+
+func unjittered() *rand.Rand { return rand.New(middle{}) }
+
+func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// blobOf returns n bytes that no other seed has.
+func blobOf(seed uint64, n int) []byte {
+	rng := seeded(seed)
+	p := make([]byte, n)
+	for i := 0; i < n; i += 8 {
+		for j, x := i, rng.Uint64(); j < min(i+8, n); j, x = j+1, x>>8 {
+			p[j] = byte(x)
+		}
+	}
+	return p
+}
+
+func manifestOf(p []byte) wire.Manifest {
+	m, err := wire.NewManifest(p, wire.Digest{})
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// published returns the reference and the retained messages of a blob.
+func published(t testing.TB, blob []byte) (wire.BlobRef, map[string][]byte) {
+	t.Helper()
+	ref, parts, err := Publish(blob, wire.Digest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	retained := map[string][]byte{}
+	for name, message := range parts {
+		retained[name] = message
+	}
+	return ref, retained
+}
+
+type machine[E, F any] interface {
+	Step(time.Time, E) []F
+	Deadline() (time.Time, bool)
+}
+
+// step is a line of a scripted transcript; at and next count from epoch, and
+// next is "" where the machine wants no Tick.
+type step[E any] struct {
+	at   string
+	ev   E
+	want string
+	next string
+}
+
+// play holds a machine against a script, line by line.
+func play[E, F any](t *testing.T, m machine[E, F], script []step[E]) {
+	t.Helper()
+	for i, line := range script {
+		d, err := time.ParseDuration(line.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := describe(m.Step(epoch.Add(d), line.ev))
+		next := ""
+		if at, ok := m.Deadline(); ok {
+			next = at.Sub(epoch).String()
+		}
+		if got != line.want || next != line.next {
+			t.Fatalf("line %d, %T at %s:\n got %q, next %q\nwant %q, next %q", i, line.ev, line.at, got, next, line.want, line.next)
+		}
+	}
+}
+
+func describe[F any](effects []F) string {
+	var words []string
+	for _, e := range effects {
+		words = append(words, describeOne(e))
+	}
+	return strings.Join(words, "; ")
+}
+
+func describeOne(e any) string {
+	switch e := e.(type) {
+	case Subscribe:
+		return "sub " + strings.Join(e.Parts, " ")
+	case Unsubscribe:
+		return "unsub " + strings.Join(e.Parts, " ")
+	case Done:
+		return fmt.Sprintf("done %d", len(e.Data))
+	case Failed:
+		return "failed " + failure(e.Err)
+	case SendManifest:
+		return "manifest"
+	case SendChunk:
+		return fmt.Sprintf("chunk %d", e.K)
+	case Finished:
+		if e.Accepted {
+			return "accepted"
+		}
+		return "refused " + e.Reason.String()
+	case Grant:
+		ranges := ""
+		for _, c := range e.Credit.Chunks {
+			ranges += fmt.Sprintf(" %d-%d", c.First, c.Last)
+		}
+		return fmt.Sprintf("grant %s%s for %dms", e.Agent, ranges, e.Credit.Lease)
+	case Complete:
+		return fmt.Sprintf("complete %s %d", e.Agent, len(e.Payload))
+	case Refuse:
+		return fmt.Sprintf("refuse %s %s", e.Agent, e.Reason)
+	}
+	return fmt.Sprintf("unknown %T", e)
+}
+
+func failure(err error) string {
+	for name, is := range map[string]error{"gone": ErrGone, "corrupt": ErrCorrupt, "too large": ErrTooLarge} {
+		if errors.Is(err, is) {
+			return name
+		}
+	}
+	return err.Error()
+}
+
+func digestOf(p []byte) wire.Digest { return sha256.Sum256(p) }

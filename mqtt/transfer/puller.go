@@ -1,0 +1,225 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// manifestNumber stands for the manifest where chunks have their numbers.
+const manifestNumber = -1
+
+// Puller downloads one blob. It first pulls the manifest, then the chunks, of
+// which it subscribes to a window at a time, and holds no more than the blob
+// and one message.
+type Puller struct {
+	cfg   PullerConfig
+	ref   wire.BlobRef
+	rng   *rand.Rand
+	stats PullerStats
+
+	started, ended, connected bool
+
+	manifest wire.Manifest // no chunks until it has come
+	data     []byte
+	have     []bool
+	missing  int
+	next     int   // chunks from here on have not been asked for
+	asked    []int // subscribed to and missing
+	stalls   int   // in a row
+	timer    time.Time
+}
+
+// NewPuller returns the machine that downloads ref. It panics on a
+// configuration that does not validate.
+func NewPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *Puller {
+	if err := cfg.Validate(); err != nil {
+		panic("transfer: NewPuller: " + err.Error())
+	}
+	return &Puller{cfg: cfg, ref: ref, rng: rng, connected: true}
+}
+
+// Stats returns the counts so far.
+func (p *Puller) Stats() PullerStats { return p.stats }
+
+// Deadline returns when the puller wants a Tick, if it does.
+func (p *Puller) Deadline() (time.Time, bool) { return p.timer, !p.timer.IsZero() }
+
+// Step takes one event and returns the effects to carry out, in order.
+func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
+	if p.ended {
+		return nil
+	}
+	switch ev := ev.(type) {
+	case Start:
+		if !p.started {
+			p.started = true
+			return p.start(now)
+		}
+	case Connected:
+		p.connected = true
+		p.rearm(now)
+	case Disconnected:
+		p.connected = false
+		p.rearm(now)
+	case Part:
+		if p.started {
+			return p.part(now, ev)
+		}
+	case Cancel:
+		return p.end()
+	case Tick:
+		if !p.timer.IsZero() && !now.Before(p.timer) {
+			return p.stall(now)
+		}
+	}
+	return nil
+}
+
+func (p *Puller) start(now time.Time) []PullEffect {
+	switch {
+	case int64(p.ref.Length) > int64(p.cfg.MaxBytes):
+		return p.end(Failed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrTooLarge, p.ref.Length, p.cfg.MaxBytes)})
+	case !p.ref.Present():
+		return p.end(Failed{fmt.Errorf("%w: it has no length", ErrCorrupt)})
+	case len(p.ref.Inline) > 0:
+		return p.finish(p.ref.Inline)
+	}
+	p.rearm(now)
+	return p.ask([]int{manifestNumber})
+}
+
+// rearm starts the timer anew. Without a link there is nothing to wait for.
+func (p *Puller) rearm(now time.Time) {
+	p.timer = time.Time{}
+	if p.started && p.connected {
+		p.timer = now.Add(jitter(p.rng, p.cfg.Timeout))
+	}
+}
+
+func (p *Puller) part(now time.Time, ev Part) []PullEffect {
+	if ev.Name == ManifestPart {
+		return p.takeManifest(now, ev.Payload)
+	}
+	if p.data == nil {
+		p.stats.Ignored++
+		return nil
+	}
+	k, payload, err := wire.DecodeChunk(ev.Payload, p.ref.Hash)
+	switch {
+	case err != nil, k >= len(p.have), ev.Name != ChunkPart(k):
+		p.stats.Wrong++
+		return nil
+	case p.have[k]:
+		p.stats.Ignored++
+		return nil
+	case len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
+		p.stats.Wrong++ // still missing: asked for again when nothing better comes
+		return nil
+	}
+	copy(p.data[k*wire.MaxChunk:], payload)
+	p.have[k] = true
+	p.missing--
+	p.stats.Chunks++
+	return p.progress(now, k)
+}
+
+func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
+	if p.data != nil {
+		p.stats.Ignored++
+		return nil
+	}
+	if sha256.Sum256(message) != p.ref.Manifest {
+		p.stats.Wrong++
+		return nil
+	}
+	m, err := wire.DecodeManifest(message)
+	if err != nil {
+		return p.end(Failed{fmt.Errorf("%w: %w", ErrCorrupt, err)})
+	}
+	if m.Hash != p.ref.Hash || m.Length != p.ref.Length {
+		return p.end(Failed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
+	}
+	p.manifest = m
+	p.data = make([]byte, m.Length)
+	p.have = make([]bool, len(m.Chunks))
+	p.missing = len(m.Chunks)
+	return p.progress(now, manifestNumber)
+}
+
+// progress goes on after part k has come.
+func (p *Puller) progress(now time.Time, k int) []PullEffect {
+	p.stalls = 0
+	p.rearm(now)
+	var effects []PullEffect
+	if i := slices.Index(p.asked, k); i >= 0 {
+		p.asked = slices.Delete(p.asked, i, i+1)
+		effects = append(effects, Unsubscribe{partNames([]int{k})})
+	}
+	if p.missing == 0 {
+		return append(effects, p.finish(p.data)...)
+	}
+	var more []int
+	for ; len(p.asked)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
+		if !p.have[p.next] {
+			more = append(more, p.next)
+		}
+	}
+	return append(effects, p.ask(more)...)
+}
+
+// stall subscribes to the window again, so that the broker sends its retained
+// messages again.
+func (p *Puller) stall(now time.Time) []PullEffect {
+	p.stalls++
+	p.stats.Stalls++
+	if p.stalls >= p.cfg.Attempts {
+		return p.end(Failed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
+			ErrGone, p.stalls, p.missing, len(p.have))})
+	}
+	p.rearm(now)
+	names := partNames(p.asked)
+	return []PullEffect{Unsubscribe{names}, Subscribe{names}}
+}
+
+func (p *Puller) ask(ks []int) []PullEffect {
+	if len(ks) == 0 {
+		return nil
+	}
+	p.asked = append(p.asked, ks...)
+	return []PullEffect{Subscribe{partNames(ks)}}
+}
+
+// finish holds the whole against its hash.
+func (p *Puller) finish(data []byte) []PullEffect {
+	if len(data) != int(p.ref.Length) || sha256.Sum256(data) != p.ref.Hash {
+		return p.end(Failed{fmt.Errorf("%w: the whole does not match its hash", ErrCorrupt)})
+	}
+	return p.end(Done{data})
+}
+
+// end gives up every subscription and whatever is held.
+func (p *Puller) end(last ...PullEffect) []PullEffect {
+	var effects []PullEffect
+	if len(p.asked) > 0 {
+		effects = append(effects, Unsubscribe{partNames(p.asked)})
+	}
+	p.ended, p.timer = true, time.Time{}
+	p.data, p.have, p.asked, p.manifest = nil, nil, nil, wire.Manifest{}
+	return append(effects, last...)
+}
+
+func partNames(ks []int) []string {
+	names := make([]string, len(ks))
+	for i, k := range ks {
+		names[i] = ChunkPart(k)
+		if k == manifestNumber {
+			names[i] = ManifestPart
+		}
+	}
+	return names
+}

@@ -1,0 +1,87 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// PullerConfig is the policy of a Puller.
+type PullerConfig struct {
+	MaxBytes int           // longest blob that is accepted, in bytes
+	Window   int           // chunks subscribed to at a time
+	Timeout  time.Duration // without progress, ± 25 %, until the window is asked for again
+	Attempts int           // timeouts in a row until the blob is taken for gone
+}
+
+// DefaultPullerConfig returns the defaults: a window is one SUBSCRIBE of the
+// strictest managed broker.
+func DefaultPullerConfig() PullerConfig {
+	return PullerConfig{MaxBytes: wire.MaxBlob, Window: 8, Timeout: 10 * time.Second, Attempts: 6}
+}
+
+// Validate reports every field that cannot work.
+func (c PullerConfig) Validate() error {
+	return errors.Join(
+		within("MaxBytes", c.MaxBytes, 1, wire.MaxBlob),
+		within("Window", c.Window, 1, wire.MaxChunks),
+		positive("Timeout", c.Timeout),
+		within("Attempts", c.Attempts, 1, 1000),
+	)
+}
+
+func within(field string, x, least, most int) error {
+	if x < least || x > most {
+		return fmt.Errorf("%s is %d: must be %d to %d", field, x, least, most)
+	}
+	return nil
+}
+
+func positive(field string, d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("%s is %v: must be positive", field, d)
+	}
+	return nil
+}
+
+// PullEvent is Start, Connected, Disconnected, Part, Cancel or Tick.
+type PullEvent interface{ pullEvent() }
+
+// Part is a message of the blob: Name is its topic's last level. The payload
+// is copied, not kept.
+type Part struct {
+	Name    string
+	Payload []byte
+}
+
+func (Part) pullEvent() {}
+
+// PullEffect is Subscribe, Unsubscribe, Done or Failed.
+type PullEffect interface{ pullEffect() }
+
+type (
+	// Subscribe asks for the retained messages of these parts.
+	Subscribe struct{ Parts []string }
+	// Unsubscribe ends the subscriptions to these parts.
+	Unsubscribe struct{ Parts []string }
+	// Done ends the transfer with the verified blob, which is now the host's.
+	// An inline blob is the reference's own slice.
+	Done struct{ Data []byte }
+	// Failed ends the transfer with ErrTooLarge, ErrCorrupt or ErrGone.
+	Failed struct{ Err error }
+)
+
+func (Subscribe) pullEffect()   {}
+func (Unsubscribe) pullEffect() {}
+func (Done) pullEffect()        {}
+func (Failed) pullEffect()      {}
+
+// PullerStats counts what came over a Puller's life.
+type PullerStats struct {
+	Chunks  uint64 // chunks that were stored
+	Wrong   uint64 // messages that are not what their hash says
+	Ignored uint64 // messages that came twice or before they could be checked
+	Stalls  uint64 // timeouts without progress
+}

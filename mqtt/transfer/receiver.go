@@ -1,0 +1,191 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Receiver takes the uploads of all agents. Memory bounds the transfers that
+// are under way, the others wait first come, first served; what is lent and
+// has not come is bounded too. An agent has one transfer at a time. After an
+// update is complete its offers are passed over until Drop, so that a late
+// repeat of a manifest does not begin it again.
+//
+// A transfer that waits for memory holds its manifest, 32 bytes for each
+// chunk of 60 KiB.
+type Receiver struct {
+	cfg       ReceiverConfig
+	transfers map[wire.AgentID]*transfer
+	complete  map[wire.AgentID]wire.Digest
+	queued    []wire.AgentID // wait for memory
+	idle      []wire.AgentID // have memory, wait for credit
+	stats     ReceiverStats
+}
+
+// transfer is one update on its way. It is in Receiver.queued, or in
+// Receiver.idle, or has a credit.
+type transfer struct {
+	boot     wire.Epoch
+	manifest wire.Manifest
+	buf      []byte // nil while it waits for memory
+	have     []bool
+	missing  int
+	low      int // no chunk below is missing
+
+	lent     []int     // chunks of the credit that have not come, ascending
+	until    time.Time // end of the credit's lease
+	window   int       // chunks of the next credit
+	progress bool      // a chunk has come since the last credit
+	barren   int       // leases in a row without a chunk
+}
+
+// NewReceiver returns a receiver that knows of no transfer. It panics on a
+// configuration that does not validate.
+func NewReceiver(cfg ReceiverConfig) *Receiver {
+	if err := cfg.Validate(); err != nil {
+		panic("transfer: NewReceiver: " + err.Error())
+	}
+	return &Receiver{cfg: cfg, transfers: map[wire.AgentID]*transfer{}, complete: map[wire.AgentID]wire.Digest{}}
+}
+
+// Stats returns where the receiver stands and the counts so far.
+func (r *Receiver) Stats() ReceiverStats {
+	s := r.stats
+	s.Queued = len(r.queued)
+	s.Receiving = len(r.transfers) - len(r.queued)
+	return s
+}
+
+// Step takes one event and returns the effects to carry out, in order.
+func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
+	var effects []ReceiveEffect
+	switch ev := ev.(type) {
+	case Offer:
+		effects = r.offer(now, ev)
+	case Chunk:
+		effects = r.chunk(ev)
+	case Drop:
+		r.remove(ev.Agent)
+		delete(r.complete, ev.Agent)
+	case Tick:
+		r.expire(now)
+	}
+	r.admit()
+	return append(effects, r.lend(now)...)
+}
+
+func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
+	m := ev.Manifest
+	if done, ok := r.complete[ev.Agent]; ok && done == m.Hash {
+		r.stats.Repeated++
+		return nil
+	}
+	t := r.transfers[ev.Agent]
+	if t != nil && ev.Boot < t.boot {
+		r.stats.Stale++
+		return nil
+	}
+	switch {
+	case int64(m.Length) > int64(r.cfg.MaxUpdate):
+		return r.refuse(ev.Agent, m.Hash, wire.RefuseTooLarge)
+	case m.Length == 0 || len(m.Chunks) != wire.ChunkCount(int(m.Length)):
+		return r.refuse(ev.Agent, m.Hash, wire.RefuseMalformed)
+	case t != nil && sameBlob(t.manifest, m):
+		return r.again(now, ev, t)
+	}
+	if t != nil {
+		r.stats.Replaced++
+		r.remove(ev.Agent)
+	}
+	if len(ev.Inline) > 0 {
+		return r.finish(ev.Agent, m, ev.Inline)
+	}
+	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window}
+	r.queued = append(r.queued, ev.Agent)
+	return nil
+}
+
+// sameBlob reports whether chunks that fit one manifest fit the other.
+func sameBlob(a, b wire.Manifest) bool {
+	return a.Hash == b.Hash && a.Length == b.Length && slices.Equal(a.Chunks, b.Chunks)
+}
+
+// again answers the repeated offer of an unfinished transfer. On the same
+// start of the agent its credit may have been lost: it is sent again. On a new
+// start the credit has ended; the chunks that came stay.
+func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
+	switch {
+	case t.boot != ev.Boot:
+		t.boot = ev.Boot
+		if len(t.lent) > 0 {
+			r.reclaim(t)
+			r.idle = append(r.idle, ev.Agent)
+		}
+	case len(t.lent) > 0 && t.until.Sub(now) >= time.Millisecond:
+		return []ReceiveEffect{r.grant(now, ev.Agent, t)}
+	}
+	return nil
+}
+
+func (r *Receiver) chunk(ev Chunk) []ReceiveEffect {
+	t := r.transfers[ev.Agent]
+	if t == nil || t.buf == nil || ev.Transfer != ID(t.manifest.Hash) {
+		r.stats.Unknown++
+		return nil
+	}
+	k, payload, err := wire.DecodeChunk(ev.Payload, t.manifest.Hash)
+	switch {
+	case err != nil, k >= len(t.have):
+		r.stats.Wrong++
+		return nil
+	case t.have[k]:
+		r.stats.Duplicates++
+		return nil
+	case len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.Chunks[k]:
+		r.stats.Wrong++ // still lent: granted again when the lease ends
+		return nil
+	}
+	copy(t.buf[k*wire.MaxChunk:], payload)
+	t.have[k] = true
+	t.missing--
+	r.stats.Chunks++
+	t.progress, t.barren = true, 0
+	r.repay(ev.Agent, t, k)
+	if t.missing > 0 {
+		return nil
+	}
+	r.remove(ev.Agent)
+	return r.finish(ev.Agent, t.manifest, t.buf)
+}
+
+// finish holds the whole against its manifest.
+func (r *Receiver) finish(agent wire.AgentID, m wire.Manifest, payload []byte) []ReceiveEffect {
+	if len(payload) != int(m.Length) || sha256.Sum256(payload) != m.Hash {
+		return r.refuse(agent, m.Hash, wire.RefuseBadHash)
+	}
+	r.stats.Completed++
+	r.complete[agent] = m.Hash
+	return []ReceiveEffect{Complete{agent, m.Hash, payload}}
+}
+
+func (r *Receiver) refuse(agent wire.AgentID, update wire.Digest, reason wire.RefuseReason) []ReceiveEffect {
+	r.stats.Refused++
+	return []ReceiveEffect{Refuse{agent, update, reason}}
+}
+
+// remove ends an agent's transfer, if there is one, and frees what it holds.
+func (r *Receiver) remove(agent wire.AgentID) {
+	t := r.transfers[agent]
+	if t == nil {
+		return
+	}
+	r.giveBack(t, t.lent)
+	r.stats.BufferedBytes -= len(t.buf)
+	delete(r.transfers, agent)
+	is := func(id wire.AgentID) bool { return id == agent }
+	r.queued = slices.DeleteFunc(r.queued, is)
+	r.idle = slices.DeleteFunc(r.idle, is)
+}

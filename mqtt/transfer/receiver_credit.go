@@ -1,0 +1,158 @@
+package transfer
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// minWindow is what a window shrinks to. A lease that ends with chunks
+// missing halves it: either the link is too slow for the whole window, and
+// lending it again would send twice what is still under way, or a queue has
+// overflowed. A credit that is repaid in time doubles it.
+const minWindow = 4
+
+// Deadline returns when the first lease ends, if one lasts.
+func (r *Receiver) Deadline() (time.Time, bool) {
+	var first time.Time
+	for _, t := range r.transfers {
+		if len(t.lent) > 0 && (first.IsZero() || t.until.Before(first)) {
+			first = t.until
+		}
+	}
+	return first, !first.IsZero()
+}
+
+// admit gives memory to the transfers at the head of the queue. One that does
+// not fit is not overtaken, or it would wait for ever behind smaller ones.
+func (r *Receiver) admit() {
+	for len(r.queued) > 0 {
+		agent := r.queued[0]
+		t := r.transfers[agent]
+		if int(t.manifest.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {
+			return
+		}
+		t.buf = make([]byte, t.manifest.Length)
+		t.have = make([]bool, len(t.manifest.Chunks))
+		r.stats.BufferedBytes += len(t.buf)
+		r.queued = slices.Delete(r.queued, 0, 1)
+		r.idle = append(r.idle, agent)
+	}
+}
+
+// lend gives credit in the order in which transfers came to need it. The head
+// waits until its whole window fits: credits of one chunk would cost a
+// signature each.
+func (r *Receiver) lend(now time.Time) []ReceiveEffect {
+	var effects []ReceiveEffect
+	for len(r.idle) > 0 {
+		agent := r.idle[0]
+		t := r.transfers[agent]
+		lent := t.wanted()
+		if r.stats.OutstandingChunks+len(lent) > r.cfg.MaxOutstandingChunks ||
+			r.stats.OutstandingBytes+t.messageBytes(lent) > r.cfg.MaxOutstandingBytes {
+			break
+		}
+		r.stats.OutstandingChunks += len(lent)
+		r.stats.OutstandingBytes += t.messageBytes(lent)
+		r.idle = slices.Delete(r.idle, 0, 1)
+		t.lent, t.until, t.progress = lent, now.Add(r.cfg.Lease), false
+		effects = append(effects, r.grant(now, agent, t))
+	}
+	return effects
+}
+
+// wanted returns the first missing chunks, as many as the window has.
+func (t *transfer) wanted() []int {
+	for t.have[t.low] {
+		t.low++
+	}
+	lent := make([]int, 0, min(t.window, t.missing))
+	for k := t.low; len(lent) < cap(lent); k++ {
+		if !t.have[k] {
+			lent = append(lent, k)
+		}
+	}
+	return lent
+}
+
+// messageBytes returns what the messages of these chunks take, in bytes.
+func (t *transfer) messageBytes(ks []int) int {
+	n := 0
+	for _, k := range ks {
+		n += wire.ChunkHeaderSize + t.manifest.ChunkLen(k)
+	}
+	return n
+}
+
+// grant returns the credit of t as it stands now.
+func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *transfer) Grant {
+	r.stats.Credits++
+	c := wire.Credit{Update: t.manifest.Hash, Lease: uint32(t.until.Sub(now).Milliseconds())}
+	for _, k := range t.lent {
+		if n := len(c.Chunks); n > 0 && int(c.Chunks[n-1].Last)+1 == k {
+			c.Chunks[n-1].Last = uint32(k)
+		} else {
+			c.Chunks = append(c.Chunks, wire.Range{First: uint32(k), Last: uint32(k)})
+		}
+	}
+	return Grant{agent, c}
+}
+
+// repay takes chunk k off the credit; a chunk that comes after its lease may
+// be on none. When the credit is used up the transfer asks for the next.
+func (r *Receiver) repay(agent wire.AgentID, t *transfer, k int) {
+	i := slices.Index(t.lent, k)
+	if i < 0 {
+		return
+	}
+	r.giveBack(t, t.lent[i:i+1])
+	t.lent = slices.Delete(t.lent, i, i+1)
+	if len(t.lent) == 0 {
+		t.window = min(2*t.window, r.cfg.Window)
+		r.idle = append(r.idle, agent)
+	}
+}
+
+// expire ends the leases that are over and drops the transfers that have been
+// barren for too long. Late chunks of a lease that is over still count.
+func (r *Receiver) expire(now time.Time) {
+	if first, ok := r.Deadline(); !ok || now.Before(first) {
+		return
+	}
+	var over []wire.AgentID
+	for agent, t := range r.transfers {
+		if len(t.lent) > 0 && !now.Before(t.until) {
+			over = append(over, agent)
+		}
+	}
+	slices.Sort(over)
+	for _, agent := range over {
+		t := r.transfers[agent]
+		r.stats.Expired++
+		t.window = max(t.window/2, min(minWindow, r.cfg.Window))
+		r.reclaim(t)
+		if t.barren >= r.cfg.Leases {
+			r.stats.Dropped++
+			r.remove(agent)
+			continue
+		}
+		r.idle = append(r.idle, agent)
+	}
+}
+
+// reclaim ends the lease of t.
+func (r *Receiver) reclaim(t *transfer) {
+	if !t.progress {
+		t.barren++
+	}
+	r.giveBack(t, t.lent)
+	t.lent = nil
+}
+
+// giveBack takes chunks off what is outstanding.
+func (r *Receiver) giveBack(t *transfer, ks []int) {
+	r.stats.OutstandingChunks -= len(ks)
+	r.stats.OutstandingBytes -= t.messageBytes(ks)
+}

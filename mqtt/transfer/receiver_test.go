@@ -1,0 +1,247 @@
+package transfer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// tight is a policy under which a test reaches every bound: windows of two,
+// memory for one blob of three chunks and one of two, three chunks outstanding.
+func tight() ReceiverConfig {
+	return ReceiverConfig{
+		MaxUpdate: 3 * wire.MaxChunk, MaxBuffered: 5 * wire.MaxChunk,
+		MaxOutstandingChunks: 3, MaxOutstandingBytes: 3 * maxChunkMessage,
+		Window: 2, Lease: 10 * time.Second, Leases: 2,
+	}
+}
+
+// The uploads of the transcripts: blobs of three chunks, of two, and a small one.
+var (
+	three, two, small = blobOf(10, 3*wire.MaxChunk), blobOf(11, wire.MaxChunk+1), blobOf(12, 100)
+	m3, m2, ms        = manifestOf(three), manifestOf(two), manifestOf(small)
+)
+
+func offer(a wire.AgentID, m wire.Manifest) Offer { return Offer{Agent: a, Boot: 1, Manifest: m} }
+
+func reboot(a wire.AgentID, boot wire.Epoch, m wire.Manifest) Offer {
+	return Offer{Agent: a, Boot: boot, Manifest: m}
+}
+
+func inline(a wire.AgentID, m wire.Manifest, p []byte) Offer {
+	return Offer{Agent: a, Boot: 1, Manifest: m, Inline: p}
+}
+
+func chunkOf(a wire.AgentID, m wire.Manifest, blob []byte, k int) Chunk {
+	return Chunk{a, ID(m.Hash), chunkMessage(m.Hash, blob, k)}
+}
+
+func c3(a wire.AgentID, k int) Chunk { return chunkOf(a, m3, three, k) }
+func c2(a wire.AgentID, k int) Chunk { return chunkOf(a, m2, two, k) }
+
+func playReceiver(t *testing.T, scripts map[string][]step[ReceiveEvent]) {
+	t.Helper()
+	for name, script := range scripts {
+		t.Run(name, func(t *testing.T) {
+			r := NewReceiver(tight())
+			play(t, r, script)
+			checkReceiver(t, r)
+		})
+	}
+}
+
+func TestReceiverTakesUploads(t *testing.T) {
+	playReceiver(t, map[string][]step[ReceiveEvent]{
+		"straight": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", c3("a", 1), "", "10s"},
+			{"1s", c3("a", 1), "", "10s"},
+			{"2s", c3("a", 0), "grant a 2-2 for 10000ms", "12s"},
+			{"3s", c3("a", 2), "complete a 184248", ""},
+			{"4s", offer("a", m3), "", ""},
+			{"4s", c3("a", 2), "", ""},
+			{"5s", offer("a", m2), "grant a 0-1 for 10000ms", "15s"},
+			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer one
+			{"5s", Drop{"a"}, "", ""},
+			{"5s", offer("a", m3), "grant a 0-1 for 10000ms", "15s"},
+		},
+		"inline": {
+			{"0s", inline("a", ms, small), "complete a 100", ""},
+			{"0s", inline("a", ms, small), "", ""},
+			{"0s", inline("b", ms, two[:100]), "refuse b bad_hash", ""},
+			{"0s", inline("b", ms, small[:99]), "refuse b bad_hash", ""},
+			{"0s", inline("a", ms, two[:100]), "", ""},
+		},
+		"another digest replaces": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", c3("a", 0), "", "10s"},
+			{"2s", offer("a", m2), "grant a 0-1 for 10000ms", "12s"},
+			{"3s", c3("a", 1), "", "12s"},
+			{"3s", c2("a", 1), "", "12s"},
+			{"3s", inline("a", ms, small), "complete a 100", ""},
+		},
+		"chunks of nobody": {
+			{"0s", c3("a", 0), "", ""},
+			{"0s", Drop{"a"}, "", ""},
+			{"0s", Tick{}, "", ""},
+		},
+	})
+}
+
+func TestReceiverRefuses(t *testing.T) {
+	lying, long, odd := m2, m3, m3
+	lying.Hash[31]++
+	long.Length = 1<<32 - 1
+	odd.Chunks = odd.Chunks[:2]
+	playReceiver(t, map[string][]step[ReceiveEvent]{
+		"refused": {
+			{"0s", offer("a", long), "refuse a too_large", ""},
+			{"0s", offer("a", odd), "refuse a malformed", ""},
+			{"0s", offer("a", wire.Manifest{}), "refuse a malformed", ""},
+			{"0s", offer("a", lying), "grant a 0-1 for 10000ms", "10s"},
+			{"0s", chunkOf("a", lying, two, 0), "", "10s"},
+			{"0s", chunkOf("a", lying, two, 1), "refuse a bad_hash", ""},
+		},
+	})
+}
+
+func TestReceiverLends(t *testing.T) {
+	wrong := c3("a", 0)
+	wrong.Payload[50]++
+	playReceiver(t, map[string][]step[ReceiveEvent]{
+		"missing and wrong chunks are lent again": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", wrong, "", "10s"},
+			{"1s", c3("a", 1), "", "10s"},
+			{"9s", Tick{}, "", "10s"},
+			{"10s", Tick{}, "grant a 0-0 2-2 for 10000ms", "20s"},
+			{"20s", Tick{}, "grant a 0-0 2-2 for 10000ms", "30s"},
+			{"21s", c3("a", 2), "", "30s"},
+			{"30s", Tick{}, "grant a 0-0 for 10000ms", "40s"},
+		},
+		"dropped after barren leases, late chunks unknown then": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"10s", Tick{}, "grant a 0-1 for 10000ms", "20s"},
+			{"20s", Tick{}, "", ""},
+			{"21s", c3("a", 0), "", ""},
+			{"22s", offer("a", m3), "grant a 0-1 for 10000ms", "32s"},
+		},
+		"a repeated offer gets the credit again, a new start a new one": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", c3("a", 0), "", "10s"},
+			{"4s", offer("a", m3), "grant a 1-1 for 6000ms", "10s"},
+			{"5s", reboot("a", 2, m3), "grant a 1-2 for 10000ms", "15s"},
+			{"6s", offer("a", m3), "", "15s"},
+			{"15s", reboot("a", 2, m3), "", "15s"},
+		},
+		"memory is first come, first served; outstanding chunks are bounded": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", offer("b", m3), "", "10s"}, // waits for memory
+			{"1s", offer("c", m2), "", "10s"}, // would fit, but not before b
+			{"1s", offer("b", m3), "", "10s"},
+			{"1s", c2("c", 0), "", "10s"},
+			{"2s", c3("a", 0), "", "10s"},
+			{"2s", c3("a", 1), "grant a 2-2 for 10000ms", "12s"},
+			{"3s", c3("a", 2), "complete a 184248; grant b 0-1 for 10000ms", "13s"},
+			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "13s"}, // c had memory, no credit
+			{"5s", Drop{"b"}, "", "14s"},
+		},
+	})
+}
+
+func TestReceiverStats(t *testing.T) {
+	r := NewReceiver(tight())
+	send := func(a wire.AgentID, k int) { r.Step(epoch, c3(a, k)) }
+	r.Step(epoch, reboot("a", 2, m3))
+	r.Step(epoch, reboot("b", 2, m3))
+	r.Step(epoch, reboot("a", 1, m3))
+	send("a", 0)
+	send("a", 0)
+	send("b", 0)
+	r.Step(epoch, Chunk{"a", ID(m3.Hash), []byte("noise")})
+	want := ReceiverStats{
+		Receiving: 1, Queued: 1, BufferedBytes: len(three), OutstandingChunks: 1, OutstandingBytes: maxChunkMessage,
+		Credits: 1, Chunks: 1, Duplicates: 1, Wrong: 1, Unknown: 1, Stale: 1,
+	}
+	if got := r.Stats(); got != want {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+func TestReceiverWindowFollowsTheLink(t *testing.T) {
+	blob := blobOf(13, 60*wire.MaxChunk)
+	m := manifestOf(blob)
+	cfg := DefaultReceiverConfig()
+	r := NewReceiver(cfg)
+	lent := func(effects []ReceiveEffect) (n int) {
+		for _, c := range effects[0].(Grant).Credit.Chunks {
+			n += int(c.Last-c.First) + 1
+		}
+		return n
+	}
+	now := epoch
+	sizes := []int{lent(r.Step(now, offer("a", m)))}
+	for range 3 {
+		now = now.Add(cfg.Lease)
+		sizes = append(sizes, lent(r.Step(now, Tick{})))
+	}
+	for k := range 4 + 8 {
+		if effects := r.Step(now, chunkOf("a", m, blob, k)); len(effects) > 0 {
+			sizes = append(sizes, lent(effects))
+		}
+	}
+	if want := []int{16, 8, 4, 4, 8, 16}; !slices.Equal(sizes, want) {
+		t.Errorf("windows %v, want %v", sizes, want)
+	}
+}
+
+func TestReceiverConfigValidate(t *testing.T) {
+	if err := DefaultReceiverConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := DefaultReceiverConfig()
+	bad.MaxBuffered = bad.MaxUpdate - 1
+	bad.MaxOutstandingChunks = bad.Window - 1
+	bad.MaxOutstandingBytes = bad.Window*maxChunkMessage - 1
+	bad.Lease, bad.Leases = 0, 0
+	err := bad.Validate()
+	for _, field := range []string{"MaxBuffered", "MaxOutstandingChunks", "MaxOutstandingBytes", "Lease is", "Leases"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not in %v", field, err)
+		}
+	}
+}
+
+// checkReceiver counts anew what the receiver keeps counts of, and holds it
+// against the policy.
+func checkReceiver(t testing.TB, r *Receiver) {
+	t.Helper()
+	buffered, chunks, bytes, waiting := 0, 0, 0, 0
+	for agent, tr := range r.transfers {
+		buffered += len(tr.buf)
+		chunks += len(tr.lent)
+		bytes += tr.messageBytes(tr.lent)
+		if len(tr.lent) == 0 {
+			waiting++
+		}
+		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || len(tr.buf) > r.cfg.MaxUpdate {
+			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, len(tr.buf))
+		}
+	}
+	s := r.Stats()
+	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes || waiting != len(r.queued)+len(r.idle) {
+		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes, waiting, s)
+	}
+	if buffered > r.cfg.MaxBuffered || chunks > r.cfg.MaxOutstandingChunks || bytes > r.cfg.MaxOutstandingBytes {
+		t.Fatalf("over the bounds: %+v", s)
+	}
+	if len(r.idle) > 0 && chunks == 0 {
+		t.Fatalf("nothing is lent and %v waits for credit", r.idle)
+	}
+	if len(r.queued) > 0 && buffered == 0 {
+		t.Fatalf("no memory is taken and %v waits for it", r.queued)
+	}
+}

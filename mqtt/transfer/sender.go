@@ -1,0 +1,185 @@
+package transfer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	firstRepeat = 2 * time.Second  // from a manifest to its first repeat, ± 25 %
+	lastRepeat  = 30 * time.Second // the doubling of the repeats ends here
+	patience    = 10 * time.Second // beyond a lease, until the manifest is sent again
+	burst       = 8                // chunks of one step
+)
+
+// Sender uploads one update. It repeats the manifest until the coordinator
+// answers, and sends chunks only against a credit whose lease lasts.
+//
+// An update of up to wire.MaxInlineUpdate bytes travels in its manifest; the
+// coordinator then gives no credit, and the repeats are all there is.
+type Sender struct {
+	manifest wire.Manifest
+	payload  []byte
+	spread   time.Duration
+	rng      *rand.Rand
+	stats    SenderStats
+
+	started, ended, connected bool
+
+	announceAt time.Time     // of the next manifest
+	repeat     time.Duration // from the next manifest to the one after
+	pending    []int         // chunks of the credit that are still to be sent
+	until      time.Time     // end of the credit's lease
+	last       time.Time     // of the newest step
+}
+
+// NewSender returns the machine that uploads payload, which m describes. The
+// first manifest waits a random time of up to spread. The payload is held,
+// not copied. A payload of another length than the manifest's panics.
+func NewSender(m wire.Manifest, payload []byte, spread time.Duration, rng *rand.Rand) *Sender {
+	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {
+		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
+			len(payload), m.Length, len(m.Chunks), spread))
+	}
+	return &Sender{manifest: m, payload: payload, spread: spread, rng: rng, connected: true}
+}
+
+// Inline returns the payload if it is to travel in the manifest, else nil.
+func (s *Sender) Inline() []byte {
+	if len(s.payload) <= wire.MaxInlineUpdate {
+		return s.payload
+	}
+	return nil
+}
+
+// Chunk returns the message of chunk k.
+func (s *Sender) Chunk(k int) []byte { return chunkMessage(s.manifest.Hash, s.payload, k) }
+
+// Stats returns the counts so far.
+func (s *Sender) Stats() SenderStats { return s.stats }
+
+// Deadline returns when the sender wants a Tick, if it does. While chunks wait
+// for the next burst, that is at once.
+func (s *Sender) Deadline() (time.Time, bool) {
+	if len(s.pending) > 0 {
+		return s.last, true
+	}
+	return s.announceAt, !s.announceAt.IsZero()
+}
+
+// Step takes one event and returns the effects to carry out, in order: at most
+// one burst of chunks, so that the host can look after others in between.
+func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
+	if s.ended {
+		return nil
+	}
+	s.last = now
+	switch ev := ev.(type) {
+	case Start:
+		if !s.started {
+			s.started = true
+			s.begin(now)
+		}
+	case Connected:
+		s.connected = true
+		s.begin(now)
+	case Disconnected:
+		s.connected = false
+		s.begin(now)
+	case CreditGranted:
+		s.credit(now, ev.Credit)
+	case AcceptedBy:
+		if s.mine(ev.Update) {
+			return s.end(Finished{Accepted: true})
+		}
+	case RefusedBy:
+		if s.mine(ev.Update) {
+			return s.end(Finished{Reason: ev.Reason})
+		}
+	case Cancel:
+		return s.end()
+	case Tick:
+		if !s.announceAt.IsZero() && !now.Before(s.announceAt) {
+			return s.announce(now)
+		}
+	}
+	return s.burst(now)
+}
+
+// mine reports whether an answer is about this update.
+func (s *Sender) mine(update wire.Digest) bool {
+	if update != s.manifest.Hash {
+		s.stats.Ignored++
+		return false
+	}
+	return true
+}
+
+// begin starts over on a new session, or waits for one. A credit belongs to
+// the session it came on: what was sent against it may be lost.
+func (s *Sender) begin(now time.Time) {
+	s.pending, s.announceAt = nil, time.Time{}
+	s.repeat = firstRepeat
+	if s.started && s.connected {
+		s.announceAt = now.Add(time.Duration(s.rng.Int64N(int64(s.spread) + 1)))
+	}
+}
+
+func (s *Sender) announce(now time.Time) []SendEffect {
+	s.pending = nil // the lease is long over
+	s.announceAt = now.Add(jitter(s.rng, s.repeat))
+	s.repeat = min(2*s.repeat, lastRepeat)
+	s.stats.Manifests++
+	return []SendEffect{SendManifest{}}
+}
+
+// credit replaces what is left of an older one.
+func (s *Sender) credit(now time.Time, c wire.Credit) {
+	if !s.mine(c.Update) {
+		return
+	}
+	if !s.started || !s.connected {
+		s.stats.Ignored++
+		return
+	}
+	s.stats.Credits++
+	s.until = now.Add(time.Duration(c.Lease) * time.Millisecond)
+	s.announceAt = s.until.Add(patience)
+	s.repeat = firstRepeat
+	// Through a set, because ranges that overlap must not multiply the work.
+	lent := make([]bool, len(s.manifest.Chunks))
+	for _, r := range c.Chunks {
+		for k := r.First; k <= r.Last && k < uint32(len(lent)); k++ {
+			lent[k] = true
+		}
+	}
+	s.pending = nil
+	for k, ok := range lent {
+		if ok {
+			s.pending = append(s.pending, k)
+		}
+	}
+}
+
+// burst sends the next chunks of the credit, if its lease lasts.
+func (s *Sender) burst(now time.Time) []SendEffect {
+	if !now.Before(s.until) {
+		s.pending = nil
+	}
+	n := min(burst, len(s.pending))
+	effects := make([]SendEffect, n)
+	for i, k := range s.pending[:n] {
+		effects[i] = SendChunk{k}
+	}
+	s.pending = s.pending[n:]
+	s.stats.Chunks += uint64(n)
+	return effects
+}
+
+func (s *Sender) end(last ...SendEffect) []SendEffect {
+	s.ended, s.pending, s.announceAt = true, nil, time.Time{}
+	return last
+}

@@ -1,0 +1,49 @@
+package transfer
+
+import "github.com/fedmesh/fedmesh/wire"
+
+// SendEvent is Start, Connected, Disconnected, CreditGranted, AcceptedBy,
+// RefusedBy, Cancel or Tick.
+type SendEvent interface{ sendEvent() }
+
+// Answers of the coordinator. One that names another update is ignored.
+type (
+	// CreditGranted lends the right to send the named chunks.
+	CreditGranted struct{ wire.Credit }
+	// AcceptedBy says that the update is durable.
+	AcceptedBy struct{ wire.Accepted }
+	// RefusedBy says that the update will not be taken.
+	RefusedBy struct{ wire.Refused }
+)
+
+func (CreditGranted) sendEvent() {}
+func (AcceptedBy) sendEvent()    {}
+func (RefusedBy) sendEvent()     {}
+
+// SendEffect is SendManifest, SendChunk or Finished.
+type SendEffect interface{ sendEffect() }
+
+type (
+	// SendManifest asks the host to seal and publish the update's manifest,
+	// with the payload inside where Sender.Inline has one.
+	SendManifest struct{}
+	// SendChunk asks the host to publish Sender.Chunk(K).
+	SendChunk struct{ K int }
+	// Finished ends the transfer. The reason is 0 when it was accepted.
+	Finished struct {
+		Accepted bool
+		Reason   wire.RefuseReason
+	}
+)
+
+func (SendManifest) sendEffect() {}
+func (SendChunk) sendEffect()    {}
+func (Finished) sendEffect()     {}
+
+// SenderStats counts over a Sender's life.
+type SenderStats struct {
+	Manifests uint64 // manifests sent
+	Chunks    uint64 // chunks sent, repeats too
+	Credits   uint64 // credits heard
+	Ignored   uint64 // answers about another update, or a credit without a link
+}

@@ -1,0 +1,147 @@
+package transfer
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func creditOf(update wire.Digest, lease time.Duration, ranges ...wire.Range) CreditGranted {
+	return CreditGranted{wire.Credit{Update: update, Lease: uint32(lease.Milliseconds()), Chunks: ranges}}
+}
+
+func TestSenderRepeatsItsManifest(t *testing.T) {
+	payload := blobOf(6, 19*wire.MaxChunk+1) // 20 chunks
+	m := manifestOf(payload)
+	other := digestOf([]byte("another update"))
+	all := wire.Range{First: 0, Last: 19}
+	accepted := AcceptedBy{wire.Accepted{Update: m.Hash}}
+
+	for name, script := range map[string][]step[SendEvent]{
+		"the manifest is repeated with backoff": {
+			{"0s", Tick{}, "", ""},
+			{"0s", Start{}, "", "2s"},
+			{"1s", Tick{}, "", "2s"},
+			{"2s", Tick{}, "manifest", "4s"},
+			{"4s", Tick{}, "manifest", "8s"},
+			{"8s", Tick{}, "manifest", "16s"},
+			{"16s", Tick{}, "manifest", "32s"},
+			{"32s", Tick{}, "manifest", "1m2s"},
+			{"62s", Tick{}, "manifest", "1m32s"},
+			{"63s", accepted, "accepted", ""},
+			{"64s", Tick{}, "", ""},
+		},
+		"another update's answers": {
+			{"0s", Start{}, "", "2s"},
+			{"1s", AcceptedBy{wire.Accepted{Update: other}}, "", "2s"},
+			{"1s", RefusedBy{wire.Refused{Update: other, Reason: wire.RefuseLate}}, "", "2s"},
+			{"1s", creditOf(other, time.Minute, all), "", "2s"},
+			{"1s", RefusedBy{wire.Refused{Update: m.Hash, Reason: wire.RefuseLate}}, "refused late", ""},
+			{"1s", accepted, "", ""},
+		},
+		"started without a link": {
+			{"0s", Disconnected{}, "", ""},
+			{"0s", Connected{}, "", ""},
+			{"0s", Disconnected{}, "", ""},
+			{"0s", Start{}, "", ""},
+			{"5s", Connected{}, "", "7s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, NewSender(m, payload, 4*time.Second, unjittered()), script)
+		})
+	}
+}
+
+func TestSenderObeysCredit(t *testing.T) {
+	payload := blobOf(6, 19*wire.MaxChunk+1) // 20 chunks
+	m := manifestOf(payload)
+	all := wire.Range{First: 0, Last: 19}
+	accepted := AcceptedBy{wire.Accepted{Update: m.Hash}}
+	eight := "chunk 0; chunk 1; chunk 2; chunk 3; chunk 4; chunk 5; chunk 6; chunk 7"
+
+	for name, script := range map[string][]step[SendEvent]{
+		"bursts within the lease": {
+			{"0s", Start{}, "", "2s"},
+			{"2s", Tick{}, "manifest", "4s"},
+			{"3s", creditOf(m.Hash, 5*time.Second, all), eight, "3s"},
+			{"3s", Tick{}, "chunk 8; chunk 9; chunk 10; chunk 11; chunk 12; chunk 13; chunk 14; chunk 15", "3s"},
+			{"4s", Tick{}, "chunk 16; chunk 17; chunk 18; chunk 19", "18s"},
+			{"18s", Tick{}, "manifest", "20s"},
+			{"20s", Tick{}, "manifest", "24s"},
+			{"21s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 7, Last: 7}), "chunk 7", "36s"},
+			{"22s", accepted, "accepted", ""},
+		},
+		"a lease that is over ends the burst": {
+			{"0s", Start{}, "", "2s"},
+			{"3s", creditOf(m.Hash, 5*time.Second, all), eight, "3s"},
+			{"8s", Tick{}, "", "18s"},
+			{"9s", creditOf(m.Hash, 0, all), "", "19s"},
+		},
+		"a newer credit replaces, ranges may overlap or overshoot": {
+			{"0s", Start{}, "", "2s"},
+			{"3s", creditOf(m.Hash, 5*time.Second, all), eight, "3s"},
+			{"4s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 18, Last: 1 << 31}, wire.Range{First: 1, Last: 2}, wire.Range{First: 2, Last: 2}),
+				"chunk 1; chunk 2; chunk 18; chunk 19", "19s"},
+		},
+		"a lost link ends the credit": {
+			{"0s", Start{}, "", "2s"},
+			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
+			{"4s", Disconnected{}, "", ""},
+			{"5s", creditOf(m.Hash, 60*time.Second, all), "", ""},
+			{"6s", Tick{}, "", ""},
+			{"7s", Connected{}, "", "9s"},
+			{"9s", Tick{}, "manifest", "11s"},
+		},
+		"cancelled": {
+			{"0s", Start{}, "", "2s"},
+			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
+			{"3s", Cancel{}, "", ""},
+			{"3s", Tick{}, "", ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, NewSender(m, payload, 4*time.Second, unjittered()), script)
+		})
+	}
+}
+
+func TestSenderSpreadsTheFirstManifest(t *testing.T) {
+	payload := blobOf(7, 10)
+	m := manifestOf(payload)
+	least, most := time.Hour, time.Duration(0)
+	for seed := range uint64(200) {
+		s := NewSender(m, payload, 10*time.Second, seeded(seed))
+		s.Step(epoch, Start{})
+		at, _ := s.Deadline()
+		least, most = min(least, at.Sub(epoch)), max(most, at.Sub(epoch))
+	}
+	if least > time.Second || most < 9*time.Second || most > 10*time.Second {
+		t.Errorf("first manifests are from %v to %v, want about 0 to 10s", least, most)
+	}
+	if s := NewSender(m, payload, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" || describe(s.Step(epoch, Tick{})) != "manifest" {
+		t.Error("without a spread the manifest is not sent at once")
+	}
+}
+
+func TestSenderMessages(t *testing.T) {
+	payload := blobOf(8, wire.MaxInlineUpdate+1)
+	m := manifestOf(payload)
+	s := NewSender(m, payload, 0, unjittered())
+	k, got, err := wire.DecodeChunk(s.Chunk(0), m.Hash)
+	if err != nil || k != 0 || !bytes.Equal(got, payload) || s.Inline() != nil {
+		t.Errorf("chunk %d of %d bytes, inline %d: %v", k, len(got), len(s.Inline()), err)
+	}
+	small := payload[:wire.MaxInlineUpdate]
+	if s := NewSender(manifestOf(small), small, 0, unjittered()); !bytes.Equal(s.Inline(), small) {
+		t.Errorf("%d bytes are inline, want all %d", len(s.Inline()), len(small))
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a payload that is not the manifest's was taken")
+		}
+	}()
+	NewSender(m, small, 0, unjittered())
+}

@@ -1,0 +1,200 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// download is one agent that pulls a blob from a broker.
+type download struct {
+	*world
+	blob     []byte
+	ref      wire.BlobRef
+	retained map[string][]byte
+	cfg      PullerConfig
+	puller   *Puller
+	alarm    alarm
+	up       bool
+	subs     subscriptions // the session's table
+	session  int
+	again    bool // a failed pull begins again, as after a new hello
+	done     bool
+	err      error
+}
+
+// subscriptions is a session's table, and checks what a puller does to it.
+type subscriptions map[string]bool
+
+func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
+	t.Helper()
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Subscribe:
+			for _, name := range e.Parts {
+				if s[name] {
+					t.Fatalf("part %s is subscribed to twice", name)
+				}
+				s[name] = true
+			}
+		case Unsubscribe:
+			for _, name := range e.Parts {
+				if !s[name] {
+					t.Fatalf("part %s is not subscribed to", name)
+				}
+				delete(s, name)
+			}
+		case Done, Failed:
+			if len(s) > 0 {
+				t.Fatalf("ended with subscriptions %v", s)
+			}
+		}
+		if len(s) > window {
+			t.Fatalf("%d subscriptions, the window is %d", len(s), window)
+		}
+	}
+}
+
+func newDownload(w *world, blob []byte, cfg PullerConfig) *download {
+	d := &download{world: w, blob: blob, cfg: cfg, up: true}
+	d.ref, d.retained = published(w.t, blob)
+	d.begin()
+	return d
+}
+
+// begin starts a puller on a clean session.
+func (d *download) begin() {
+	d.session++
+	d.subs, d.alarm = subscriptions{}, alarm{}
+	d.puller = NewPuller(d.cfg, d.ref, seeded(d.rng.Uint64()))
+	if !d.up {
+		d.step(Disconnected{})
+	}
+	d.step(Start{})
+}
+
+func (d *download) step(ev PullEvent) {
+	p := d.puller
+	effects := p.Step(d.now, ev)
+	if len(effects) > 0 {
+		d.logf("%s", describe(effects))
+	}
+	if len(p.data) > int(d.ref.Length) {
+		d.t.Fatalf("%d bytes for a blob of %d", len(p.data), d.ref.Length)
+	}
+	d.subs.apply(d.t, effects, d.cfg.Window)
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Subscribe:
+			d.redeliver(e.Parts)
+		case Done:
+			if !bytes.Equal(e.Data, d.blob) {
+				d.t.Fatal("the result is not what was published")
+			}
+			d.done = true
+		case Failed:
+			d.fail(e.Err)
+		}
+	}
+	at, ok := p.Deadline()
+	d.alarm.arm(d.world, at, ok, func() {
+		if d.puller == p {
+			d.step(Tick{})
+		}
+	})
+}
+
+func (d *download) fail(err error) {
+	if !errors.Is(err, ErrGone) || !d.again {
+		d.done, d.err = true, err
+		return
+	}
+	d.after(time.Second, d.begin)
+}
+
+// redeliver is the broker's answer to a SUBSCRIBE: the retained messages.
+func (d *download) redeliver(names []string) {
+	if !d.up {
+		return
+	}
+	session := d.session
+	for _, name := range names {
+		message, ok := d.retained[name]
+		if !ok {
+			continue
+		}
+		message = d.spoil(message)
+		d.carry(func() {
+			if d.up && d.session == session {
+				d.step(Part{name, message})
+			}
+		})
+	}
+}
+
+func (d *download) trouble() {
+	switch {
+	case d.done:
+	case d.rng.IntN(3) == 0:
+		d.logf("restart")
+		d.begin()
+	case d.up:
+		d.logf("link lost")
+		d.up = false
+		d.session++
+		d.step(Disconnected{})
+		d.after(time.Duration(d.rng.Int64N(int64(time.Minute))), func() {
+			d.logf("link back")
+			d.up = true
+			names := make([]string, 0, len(d.subs))
+			for name := range d.subs {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			d.redeliver(names)
+			d.step(Connected{})
+		})
+	}
+}
+
+// TestDownloadsCompleteInBadWeather is the twin of the uploads' test.
+func TestDownloadsCompleteInBadWeather(t *testing.T) {
+	for seed := range uint64(seeds) {
+		twice(t, func() []string {
+			rng := seeded(seed)
+			cfg := DefaultPullerConfig()
+			cfg.Window = 1 + rng.IntN(8)
+			d := newDownload(newWorld(t, seed, randomWeather(rng)), blobOf(seed, 1+rng.IntN(12*wire.MaxChunk)), cfg)
+			d.again = true
+			for range rng.IntN(8) {
+				d.after(time.Duration(rng.Int64N(int64(2*time.Minute))), d.trouble)
+			}
+			if !d.run(2*time.Hour, func() bool { return d.done }) || d.err != nil {
+				t.Fatalf("seed %d: not complete in %v with %+v: %v", seed, d.now.Sub(epoch), d.weather, d.err)
+			}
+			return d.log
+		})
+	}
+}
+
+// TestDownloadOfADeletedBlobFails: deleted before it begins, or half way.
+func TestDownloadOfADeletedBlobFails(t *testing.T) {
+	for _, from := range []time.Duration{0, 120 * time.Millisecond} {
+		d := newDownload(newWorld(t, 1, weather{delay: 100 * time.Millisecond}), blobOf(1, 40*wire.MaxChunk), DefaultPullerConfig())
+		if from == 0 {
+			clear(d.retained)
+			d.begin()
+		}
+		d.after(from, func() { clear(d.retained) })
+		if !d.run(time.Hour, func() bool { return d.done }) || !errors.Is(d.err, ErrGone) {
+			t.Errorf("deleted after %v: done %v, %v", from, d.done, d.err)
+		}
+		if took := d.now.Sub(epoch); took < 45*time.Second || took > 80*time.Second {
+			t.Errorf("deleted after %v: given up after %v, want 6 timeouts of about 10s", from, took)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package transfer
+
+import (
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Why a Puller failed.
+var (
+	// ErrTooLarge: the announced length is over the puller's policy.
+	ErrTooLarge = errors.New("blob is too large")
+	// ErrCorrupt: what the announcement names contradicts itself, so that
+	// asking again cannot help.
+	ErrCorrupt = errors.New("blob contradicts its announcement")
+	// ErrGone: nothing useful came for long; the blob may have been deleted.
+	// The host reads the announcement again and says hello.
+	ErrGone = errors.New("blob is gone")
+)
+
+// Events that more than one machine takes.
+type (
+	// Start begins the transfer.
+	Start struct{}
+	// Connected says that the session stands again and has re-subscribed.
+	Connected struct{}
+	// Disconnected says that the link is lost.
+	Disconnected struct{}
+	// Cancel ends a transfer that is no longer wanted.
+	Cancel struct{}
+	// Tick says that the deadline may have passed.
+	Tick struct{}
+)
+
+func (Start) pullEvent()        {}
+func (Connected) pullEvent()    {}
+func (Disconnected) pullEvent() {}
+func (Cancel) pullEvent()       {}
+func (Tick) pullEvent()         {}
+
+func (Start) sendEvent()        {}
+func (Connected) sendEvent()    {}
+func (Disconnected) sendEvent() {}
+func (Cancel) sendEvent()       {}
+func (Tick) sendEvent()         {}
+
+func (Tick) receiveEvent() {}
+
+// ManifestPart is the last topic level of a manifest, where a chunk has its number.
+const ManifestPart = "m"
+
+// ChunkPart returns the last topic level of chunk k.
+func ChunkPart(k int) string { return strconv.Itoa(k) }
+
+// ID returns how topics name the upload of an update: the first 8 bytes of
+// its digest, which its chunks carry too, in 16 hexadecimal digits.
+func ID(update wire.Digest) string { return hex.EncodeToString(update[:8]) }
+
+// jitter returns d ± 25 %, so that devices that lost the same thing at the
+// same moment do not all ask again at the same moment.
+func jitter(rng *rand.Rand, d time.Duration) time.Duration {
+	return d - d/4 + time.Duration(rng.Int64N(int64(d)/2+1))
+}

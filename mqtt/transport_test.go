@@ -1,0 +1,162 @@
+package mqtt_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"math/big"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/listeners"
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
+)
+
+// selfSigned returns a certificate for 127.0.0.1 and a pool that trusts it.
+func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+func TestTLS(t *testing.T) {
+	server, err := broker.Start(broker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	certificate, pool := selfSigned(t)
+	p := startProxy(t, server.URL(), &tls.Config{Certificates: []tls.Certificate{certificate}})
+	url := strings.Replace(p.url(), "tcp://", "mqtts://", 1)
+
+	s := dial(t, mqtt.Options{URL: url, ClientID: "s", TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}})
+	settle(t, s)
+	p.cut()
+	wantDown(t, s)
+	wantUp(t, s)
+
+	logger, lines := logged()
+	dialing(t, mqtt.Options{URL: url, ClientID: "distrustful", Logger: logger})
+	if l := line(t, lines); !strings.Contains(l, "cannot reach the broker at "+url+": ") || !strings.Contains(l, "certificate") {
+		t.Errorf("logged %s", l)
+	}
+}
+
+type allowAll struct{ mochi.HookBase }
+
+func (*allowAll) Provides(b byte) bool {
+	return b == mochi.OnConnectAuthenticate || b == mochi.OnACLCheck
+}
+func (*allowAll) OnConnectAuthenticate(*mochi.Client, packets.Packet) bool { return true }
+func (*allowAll) OnACLCheck(*mochi.Client, string, bool) bool              { return true }
+
+// startWebsocket starts mochi with its own listener: neither our broker nor
+// every build of Mosquitto speaks WebSocket.
+func startWebsocket(t *testing.T) (url string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	server := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err := errors.Join(
+		server.AddHook(new(allowAll), nil),
+		server.AddListener(listeners.NewWebsocket(listeners.Config{ID: "ws", Address: address})),
+		server.Serve(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return "tcp://" + address
+}
+
+func TestWebsocket(t *testing.T) {
+	p := startProxy(t, startWebsocket(t), nil)
+	s := dial(t, mqtt.Options{URL: strings.Replace(p.url(), "tcp://", "ws://", 1) + "/mqtt", ClientID: "s"})
+	settle(t, s)
+	p.cut()
+	wantDown(t, s)
+	wantUp(t, s)
+	settle(t, s)
+}
+
+func TestEndOfContextCloses(t *testing.T) {
+	server, err := broker.Start(broker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := mqtt.Dial(ctx, mqtt.Options{URL: server.URL(), ClientID: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantUp(t, s)
+	cancel()
+	for range s.Events() { // until it is closed
+	}
+}
+
+func TestDialRefusesBadOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    mqtt.Options
+		want string
+	}{
+		"nothing":      {mqtt.Options{}, "is not scheme://host:port"},
+		"no scheme":    {mqtt.Options{URL: "broker:1883", ClientID: "s"}, "is not scheme://host:port"},
+		"no port":      {mqtt.Options{URL: "tcp://broker", ClientID: "s"}, "has no port"},
+		"http":         {mqtt.Options{URL: "http://broker:80", ClientID: "s"}, `unknown scheme "http"`},
+		"credentials":  {mqtt.Options{URL: "tcp://u:hush@broker:1883", ClientID: "s"}, "carries credentials"},
+		"not a URL":    {mqtt.Options{URL: "tcp://u:hush@broker:port", ClientID: "s"}, "is not scheme://host:port"},
+		"no client id": {mqtt.Options{URL: "tcp://broker:1883"}, "no client id"},
+		"NUL":          {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s\x00"}, "NUL"},
+		"no user":      {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", Password: "hush"}, "without a user name"},
+		"TLS unused":   {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, "does not encrypt"},
+		"keepalive":    {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", KeepAlive: 1500 * time.Millisecond}, "whole seconds"},
+		"delay":        {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", MaxReconnectDelay: -1}, "must not be negative"},
+		"mailbox":      {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", MailboxBytes: -1}, "must not be negative"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := mqtt.Dial(context.Background(), c.o)
+			if err == nil {
+				_ = s.Close()
+				t.Fatal("no error")
+			}
+			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hush") {
+				t.Errorf("error is %q, want %q in it", err, c.want)
+			}
+		})
+	}
+}
