@@ -1,0 +1,14 @@
+// Package store keeps what a daemon must not lose: atomic files, the lock and the boot counter of a state folder,
+// checksummed records, the spool of a round's accepted updates, models at rest and the history for the charts.
+//
+// What "durable" means here. A call that promises durability returns nil only after fsync of the file's bytes and,
+// when a name was created or replaced, of the folder that holds the name (on Windows, which has no fsync of folders,
+// and on the few file systems that refuse it, the file's own fsync is all there is). Whatever a crash leaves behind
+// is made durable by the next Open before it is shown to anyone: a process that dies between a write and its fsync
+// leaves pages that can be read back, but would still be lost in a power cut.
+//
+// Everything that comes back from the disk is checked: a torn or flipped file is a *CorruptError or is dropped and
+// reported, and is never served. A checksum catches accidents, not an attacker who can write to the state folder.
+//
+// The package does not serialise access between processes; the daemon takes Lock on its state folder first.
+package store

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+)
+
+var (
+	// ErrNoRecord says that there is no file where LoadRecord looked: a first start, not damage.
+	ErrNoRecord = errors.New("no record")
+	// ErrLocked says that another process holds the state folder.
+	ErrLocked = errors.New("state folder is in use")
+	// ErrConflict says that something else is already stored durably under this name.
+	ErrConflict = errors.New("already stored with another digest")
+	// ErrClosed says that the spool was closed.
+	ErrClosed = errors.New("spool is closed")
+	// ErrNoModel says that the folder holds no model of that version, or none at all.
+	ErrNoModel = errors.New("no such model")
+)
+
+// CorruptError says that a file is torn, flipped, or not what its name claims.
+type CorruptError struct {
+	Path   string
+	Reason string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("store: %s is damaged (%s): restore it from a backup or remove it", e.Path, e.Reason)
+}
+
+// explain wraps a failed operation with the path and with what the operator can do about it. The original error
+// stays reachable through errors.Is.
+func explain(action, path string, err error) error {
+	var advice string
+	switch {
+	case isNoSpace(err):
+		advice = "no space left on the device holding it (or a quota or size limit is reached): " +
+			"free some space; nothing was changed"
+	case isReadOnly(err):
+		advice = "its file system is read-only: remount it writable or move the state folder; nothing was changed"
+	case errors.Is(err, fs.ErrPermission):
+		advice = "permission denied: give the daemon's user access to the folder; nothing was changed"
+	case errors.Is(err, fs.ErrNotExist):
+		advice = "it or its folder does not exist: create the folder, or correct the path"
+	default:
+		return fmt.Errorf("store: %s %s: %w", action, path, err)
+	}
+	return fmt.Errorf("store: %s %s: %s: %w", action, path, advice, err)
+}

@@ -1,0 +1,200 @@
+//go:build linux || darwin
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestExplainSaysWhatToDo(t *testing.T) {
+	for _, tc := range []struct {
+		cause error
+		want  string
+	}{
+		{syscall.ENOSPC, "free some space; nothing was changed"},
+		{syscall.EDQUOT, "free some space; nothing was changed"},
+		{syscall.EROFS, "remount it writable"},
+		{syscall.EACCES, "give the daemon's user access"},
+		{syscall.EPERM, "give the daemon's user access"},
+		{syscall.ENOENT, "create the folder"},
+		{syscall.EIO, syscall.EIO.Error()},
+	} {
+		err := explain("write", "/state/x", &fs.PathError{Op: "write", Path: "/state/x", Err: tc.cause})
+		if !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "/state/x") {
+			t.Errorf("%v is explained as %q, want the path and %q", tc.cause, err, tc.want)
+		}
+		if !errors.Is(err, tc.cause) {
+			t.Errorf("%v is not reachable in %q", tc.cause, err)
+		}
+	}
+}
+
+func TestSyncDirNeedsFolder(t *testing.T) {
+	if err := syncDir(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v, want not exist", err)
+	}
+}
+
+// limitFileSize makes the kernel refuse, for the rest of the test, to let any file of this process grow beyond size
+// bytes: a disk that is full, without needing root. No other test may run meanwhile, so there is no t.Parallel.
+func limitFileSize(t *testing.T, size uint64) (lift func()) {
+	t.Helper()
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	tight := old
+	tight.Cur = size
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &tight); err != nil {
+		t.Fatal(err)
+	}
+	lift = func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(lift)
+	return lift
+}
+
+func TestWriteFileOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state")
+	if err := WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	limitFileSize(t, 4<<10)
+	err := WriteFile(path, make([]byte, 64<<10), 0o600)
+	if err == nil || !strings.Contains(err.Error(), "free some space; nothing was changed") {
+		t.Errorf("error %v, want one that says to free space", err)
+	}
+	if got := mustRead(t, path); string(got) != "old" {
+		t.Errorf("content %q, want the old one", got)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"state"}) {
+		t.Errorf("folder holds %v: the temporary file was left over", got)
+	}
+}
+
+func TestSpoolOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	small, large := []byte("small"), bytes.Repeat([]byte("large"), 16<<10)
+	mustPut(t, s, "a", small)
+	before := mustRead(t, s.logPath)
+
+	lift := limitFileSize(t, 32<<10)
+	err := s.Put(context.Background(), entryOf("b", large), large)
+	if err == nil || !strings.Contains(err.Error(), "free some space; nothing was changed") {
+		t.Errorf("error %v, want one that says to free space", err)
+	}
+	if got := mustRead(t, s.logPath); !bytes.Equal(got, before) {
+		t.Errorf("log has %d bytes, want the %d before the failure", len(got), len(before))
+	}
+	mustPut(t, s, "c", small) // fits
+	lift()
+	mustPut(t, s, "b", large)
+	mustClose(t, s)
+
+	s = mustOpen(t, dir)
+	defer mustClose(t, s)
+	wantServed(t, s, map[string][]byte{"a": small, "b": large, "c": small})
+}
+
+// A short write, a failed fsync for lack of space, a failed fsync of a bad disk and a log that cannot be cut back.
+func TestSpoolFailedWrites(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		fail      hookFile
+		wantAfter bool // whether Put works again once the disk does
+	}{
+		{"short write", hookFile{write: func([]byte) (int, error) { return 7, syscall.ENOSPC }}, true},
+		{"no space at fsync", hookFile{sync: func() error { return syscall.ENOSPC }}, true},
+		{"bad disk at fsync", hookFile{sync: func() error { return syscall.EIO }}, false},
+		{"cannot cut back", hookFile{
+			write:    func([]byte) (int, error) { return 7, syscall.EIO },
+			truncate: func() error { return syscall.EIO },
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			var f *hookFile
+			s := mustOpenHooked(t, dir, &f)
+			mustPut(t, s, "a", []byte("kept"))
+			f.write, f.sync, f.truncate = tc.fail.write, tc.fail.sync, tc.fail.truncate
+			if err := s.Put(context.Background(), entryOf("b", nil), nil); err == nil {
+				t.Fatal("Put into a failing disk succeeded")
+			}
+			f.write, f.sync, f.truncate = nil, nil, nil
+			err := s.Put(context.Background(), entryOf("b", nil), nil)
+			if (err == nil) != tc.wantAfter {
+				t.Fatalf("Put after the failure: %v", err)
+			}
+			if !tc.wantAfter && !strings.Contains(err.Error(), "until the daemon is restarted") {
+				t.Errorf("error %v does not say what to do", err)
+			}
+			mustClose(t, s)
+
+			want := map[string][]byte{"a": []byte("kept")}
+			if tc.wantAfter {
+				want["b"] = nil
+			}
+			s, _ = mustReopen(t, dir)
+			defer mustClose(t, s)
+			wantServed(t, s, want)
+		})
+	}
+}
+
+// What a dead disk cannot read must not be taken for a torn tail and cut off.
+func TestSpoolReadErrorIsNotDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	mustPut(t, s, "a", []byte("kept"))
+	mustClose(t, s)
+	_, err := openSpool(dir, testID, failOn(t), func(path string) (logFile, error) {
+		f, err := openLogFile(path)
+		return &hookFile{logFile: f, read: func() error { return fmt.Errorf("read: %w", syscall.EIO) }}, err
+	})
+	if !errors.Is(err, syscall.EIO) {
+		t.Fatalf("error %v, want EIO", err)
+	}
+	s = mustOpen(t, dir)
+	defer mustClose(t, s)
+	wantServed(t, s, map[string][]byte{"a": []byte("kept")})
+}
+
+func TestHistoryOnFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.jsonl")
+	h, err := OpenHistory(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.Append(1); err != nil {
+		t.Fatal(err)
+	}
+	lift := limitFileSize(t, 100)
+	if err := h.Append(strings.Repeat("x", 200)); err == nil || !strings.Contains(err.Error(), "free some space") {
+		t.Errorf("error %v, want one that says to free space", err)
+	}
+	if got := mustRead(t, path); string(got) != "1\n" {
+		t.Errorf("history %q, want it as before", got)
+	}
+	lift()
+	if err := h.Append(2); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines(t, path); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("lines %q", got)
+	}
+}

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// DirLock is the exclusive hold on a state folder.
+type DirLock struct{ f *os.File }
+
+// Lock takes the exclusive lock of the state folder dir, which must exist, so that two daemons never share it, and
+// clears the temporary files that a crash left in it. The lock is advisory and tied to the process: it ends with it,
+// however the process ends. If another process holds it the error is ErrLocked and names that process.
+func Lock(dir string) (*DirLock, error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, explain("lock", path, err)
+	}
+	held, err := tryLock(f)
+	if err != nil {
+		return nil, errors.Join(explain("lock", path, err), f.Close())
+	}
+	if held {
+		err := fmt.Errorf("store: %w: %s is held by %s: stop it, or give this daemon a state folder of its own",
+			ErrLocked, dir, readHolder(f))
+		return nil, errors.Join(err, f.Close())
+	}
+	l := &DirLock{f: f}
+	if err := errors.Join(l.writePID(), removeTemps(dir)); err != nil {
+		return nil, errors.Join(explain("lock", path, err), l.Unlock())
+	}
+	return l, nil
+}
+
+// Unlock gives the folder back. The file stays: removing it would let two processes lock two files of one name.
+func (l *DirLock) Unlock() error { return l.f.Close() }
+
+// writePID names the holder for the error of whoever comes second. Not fsynced: it means nothing after a crash.
+func (l *DirLock) writePID() error {
+	if err := l.f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return err
+}
+
+func readHolder(f *os.File) string {
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
+	if err == nil {
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return fmt.Sprintf("process %d", pid)
+		}
+	}
+	return "a process that has not written its pid yet"
+}

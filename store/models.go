@@ -1,0 +1,163 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	modelPrefix  = "model-"
+	modelSuffix  = ".safetensors"
+	recordSuffix = ".record"
+	modelVersion = 1                             // of the record beside each model
+	modelBody    = sha256.Size + sha256.Size + 8 // digest | SHA-256 of the file | its size
+)
+
+// Models is a folder of models, model-00000007.safetensors and so on. Beside each lies a small record of the digest
+// under which the federation knows the model and of the SHA-256 of the file, so that a flipped file is noticed.
+// A model counts as stored when both are there; the record is written first.
+type Models struct{ dir string }
+
+// ModelInfo describes a stored model.
+type ModelInfo struct {
+	Version  uint64
+	Digest   [32]byte          // as given to Put
+	Size     int64             // of the file, bytes
+	Metadata map[string]string // from the file's header
+	fileSum  [32]byte
+}
+
+// OpenModels opens the folder dir, and creates it if only its last element is missing.
+func OpenModels(dir string) (*Models, error) {
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	return &Models{dir: dir}, nil
+}
+
+func (m *Models) path(version uint64) string {
+	return filepath.Join(m.dir, fmt.Sprintf("%s%08d%s", modelPrefix, version, modelSuffix))
+}
+
+func recordPath(modelPath string) string {
+	return strings.TrimSuffix(modelPath, modelSuffix) + recordSuffix
+}
+
+// Put stores the safetensors file durably as this version. digest is the model's address in the federation; it need
+// not be the SHA-256 of the file. The same digest again is nil, another one for a stored version is ErrConflict.
+func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
+	if _, _, err := DecodeSafetensors(file); err != nil {
+		return fmt.Errorf("model version %d: %w", version, err)
+	}
+	path := m.path(version)
+	old, err := m.readRecord(version)
+	if err == nil && old.Digest != digest {
+		if _, err := os.Stat(path); err == nil {
+			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest, ErrConflict)
+		}
+	}
+	sum := sha256.Sum256(file)
+	body := append(digest[:], sum[:]...)
+	body = binary.LittleEndian.AppendUint64(body, uint64(len(file)))
+	if err := SaveRecord(recordPath(path), modelVersion, body); err != nil {
+		return err
+	}
+	return WriteFile(path, file, 0o600)
+}
+
+// readRecord reads the record beside a model: everything of ModelInfo but the metadata.
+func (m *Models) readRecord(version uint64) (ModelInfo, error) {
+	path := recordPath(m.path(version))
+	v, body, err := LoadRecord(path, modelBody)
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	if v != modelVersion || len(body) != modelBody {
+		return ModelInfo{}, &CorruptError{path, fmt.Sprintf("not a model record of version %d", modelVersion)}
+	}
+	info := ModelInfo{Version: version, Size: int64(binary.LittleEndian.Uint64(body[2*sha256.Size:]))}
+	copy(info.Digest[:], body)
+	copy(info.fileSum[:], body[sha256.Size:])
+	return info, nil
+}
+
+// List returns the stored models sorted by version, reading no more than their headers. When some are damaged the
+// error names them all, and the others are still returned.
+func (m *Models) List() ([]ModelInfo, error) {
+	versions, err := m.versions(modelSuffix)
+	if err != nil {
+		return nil, err
+	}
+	var infos []ModelInfo
+	var problems []error
+	for _, v := range versions {
+		info, err := m.readInfo(v)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		infos = append(infos, info)
+	}
+	return infos, errors.Join(problems...)
+}
+
+// Latest describes the model of the highest version, or returns ErrNoModel. It does not fall back to an older one
+// when that is damaged.
+func (m *Models) Latest() (ModelInfo, error) {
+	versions, err := m.versions(modelSuffix)
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	if len(versions) == 0 {
+		return ModelInfo{}, fmt.Errorf("store: %w in %s", ErrNoModel, m.dir)
+	}
+	return m.readInfo(versions[len(versions)-1])
+}
+
+// Get returns the file of a version as it was given to Put, verified; ErrNoModel if there is none.
+func (m *Models) Get(version uint64) ([]byte, error) {
+	path := m.path(version)
+	file, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("store: %w: version %d in %s", ErrNoModel, version, m.dir)
+	}
+	if err != nil {
+		return nil, explain("read", path, err)
+	}
+	info, err := m.readRecord(version)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(file); !bytes.Equal(sum[:], info.fileSum[:]) {
+		return nil, &CorruptError{path, "its SHA-256 differs"}
+	}
+	return file, nil
+}
+
+// versions returns the versions that have a file with this suffix, sorted. Other files are none of its business.
+func (m *Models) versions(suffix string) ([]uint64, error) {
+	names, err := os.ReadDir(m.dir)
+	if err != nil {
+		return nil, explain("list", m.dir, err)
+	}
+	var versions []uint64
+	for _, name := range names {
+		digits, hasPrefix := strings.CutPrefix(name.Name(), modelPrefix)
+		digits, hasSuffix := strings.CutSuffix(digits, suffix)
+		v, err := strconv.ParseUint(digits, 10, 64)
+		if hasPrefix && hasSuffix && err == nil && name.Name() == fmt.Sprintf("%s%08d%s", modelPrefix, v, suffix) {
+			versions = append(versions, v)
+		}
+	}
+	slices.Sort(versions)
+	return versions, nil
+}

@@ -1,0 +1,217 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func modelFile(t *testing.T, note string) []byte {
+	t.Helper()
+	p, err := EncodeSafetensors([]Tensor{{"w", "F32", []int{2}, make([]byte, 8)}}, map[string]string{"note": note})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func mustOpenModels(t *testing.T) *Models {
+	t.Helper()
+	m, err := OpenModels(filepath.Join(t.TempDir(), "models"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func listed(t *testing.T, m *Models) (versions []uint64) {
+	t.Helper()
+	infos, err := m.List()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, info := range infos {
+		versions = append(versions, info.Version)
+	}
+	return versions
+}
+
+func TestModels(t *testing.T) {
+	m := mustOpenModels(t)
+	if _, err := m.Latest(); !errors.Is(err, ErrNoModel) {
+		t.Errorf("Latest of none: %v, want ErrNoModel", err)
+	}
+	if _, err := m.Get(1); !errors.Is(err, ErrNoModel) {
+		t.Errorf("Get of none: %v, want ErrNoModel", err)
+	}
+	for _, v := range []uint64{10, 2, 1_000_000_000, 3} {
+		for range 2 {
+			if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, fmt.Sprint(v))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mustWrite(t, filepath.Join(m.dir, "model-7.safetensors"), nil) // not a name of ours
+	infos, err := m.List()
+	if err != nil || len(infos) != 4 {
+		t.Fatalf("listed %v, %v", infos, err)
+	}
+	for i, v := range []uint64{2, 3, 10, 1_000_000_000} {
+		want := modelFile(t, fmt.Sprint(v))
+		info := infos[i]
+		if info.Version != v || info.Digest != [32]byte{byte(v)} || info.Size != int64(len(want)) ||
+			info.Metadata["note"] != fmt.Sprint(v) {
+			t.Errorf("info %+v of version %d", info, v)
+		}
+		if got, err := m.Get(v); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("version %d: %q, %v", v, got, err)
+		}
+	}
+	if latest, err := m.Latest(); err != nil || latest.Version != 1_000_000_000 {
+		t.Errorf("latest %+v, %v", latest, err)
+	}
+	if _, err := os.Stat(filepath.Join(m.dir, "model-00000010.safetensors")); err != nil {
+		t.Error(err)
+	}
+	if err := m.Put(10, [32]byte{99}, modelFile(t, "other")); !errors.Is(err, ErrConflict) {
+		t.Errorf("another digest: %v, want ErrConflict", err)
+	}
+	if err := m.Put(11, [32]byte{11}, []byte("no model")); err == nil || !strings.Contains(err.Error(), "version 11") {
+		t.Errorf("not a safetensors file: %v", err)
+	}
+}
+
+func TestModelsPrune(t *testing.T) {
+	m := mustOpenModels(t)
+	if err := m.Prune(1); err != nil {
+		t.Errorf("Prune of none: %v", err)
+	}
+	for v := range uint64(5) {
+		if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, gone := range []uint64{1, 4} { // as a crash between the record and the model leaves it
+		if err := os.Remove(m.path(gone)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Put(4, [32]byte{44}, modelFile(t, "")); err != nil {
+		t.Errorf("Put over a record without a model: %v", err)
+	}
+	if err := m.Prune(0); err == nil {
+		t.Error("Prune(0) succeeded")
+	}
+	for _, tc := range []struct {
+		keep int
+		want []uint64
+	}{{9, []uint64{0, 2, 3, 4}}, {4, []uint64{0, 2, 3, 4}}, {3, []uint64{2, 3, 4}}, {1, []uint64{4}}} {
+		if err := m.Prune(tc.keep); err != nil {
+			t.Fatal(err)
+		}
+		if got := listed(t, m); !slices.Equal(got, tc.want) {
+			t.Errorf("Prune(%d) left %v, want %v", tc.keep, got, tc.want)
+		}
+	}
+	if got := names(t, m.dir); !slices.Equal(got, []string{"model-00000004.record", "model-00000004.safetensors"}) {
+		t.Errorf("folder holds %v", got)
+	}
+}
+
+// A fold that a crash cut short may have left a record alone, a whole model or a damaged one.
+func TestModelsRemoveAbove(t *testing.T) {
+	m := mustOpenModels(t)
+	if err := m.RemoveAbove(0); err != nil {
+		t.Errorf("RemoveAbove in an empty folder: %v", err)
+	}
+	for _, v := range []uint64{2, 3, 4, 5, 100_000_000} {
+		if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{m.path(2), m.path(5)} { // as a crash between the record and the model leaves it
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(recordPath(m.path(100_000_000))); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, m.path(4), []byte("torn"))
+	mustWrite(t, filepath.Join(m.dir, "model-9.safetensors"), nil) // not a name of ours
+	kept := []string{"model-00000002.record", "model-00000003.record", "model-00000003.safetensors", "model-9.safetensors"}
+	for range 2 { // the daemon repeats the call after a crash
+		if err := m.RemoveAbove(3); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(t, m.dir); !slices.Equal(got, kept) {
+			t.Errorf("folder holds %v, want %v", got, kept)
+		}
+	}
+	if latest, err := m.Latest(); err != nil || latest.Version != 3 {
+		t.Errorf("latest %+v, %v, want version 3", latest, err)
+	}
+	if err := m.Put(4, [32]byte{44}, modelFile(t, "")); err != nil {
+		t.Errorf("Put of another model in place of a removed one: %v", err)
+	}
+}
+
+func TestModelsRemoveAboveFails(t *testing.T) {
+	m := mustOpenModels(t)
+	if err := os.MkdirAll(filepath.Join(m.path(7), "full"), 0o700); err != nil { // cannot be removed as a file
+		t.Fatal(err)
+	}
+	if err := m.RemoveAbove(6); err == nil || !strings.Contains(err.Error(), m.path(7)) {
+		t.Errorf("error %v, want one that names %s", err, m.path(7))
+	}
+	if err := os.RemoveAll(m.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RemoveAbove(6); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the folder: %v, want not exist", err)
+	}
+}
+
+// Every byte of either file flipped or cut: Get never returns a wrong model, and List still shows the other one.
+func TestModelsDamage(t *testing.T) {
+	m := mustOpenModels(t)
+	for v := range uint64(2) {
+		if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{m.path(1), recordPath(m.path(1))} {
+		good := mustRead(t, path)
+		for i := range good {
+			flipped := bytes.Clone(good)
+			flipped[i] ^= 1
+			for _, damaged := range [][]byte{flipped, good[:i]} {
+				mustWrite(t, path, damaged)
+				var corrupt *CorruptError
+				if p, err := m.Get(1); !errors.As(err, &corrupt) {
+					t.Fatalf("%s damaged at byte %d: %q, %v", path, i, p, err)
+				}
+				infos, err := m.List()
+				if len(infos) == 0 || infos[0].Version != 0 || len(infos) == 2 && err != nil {
+					t.Fatalf("%s damaged at byte %d: listed %v, %v", path, i, infos, err)
+				}
+				if _, latest := m.Latest(); (latest == nil) != (err == nil) {
+					t.Fatalf("%s damaged at byte %d: Latest says %v, List %v", path, i, latest, err)
+				}
+			}
+		}
+		mustWrite(t, path, good)
+	}
+	if err := os.Remove(recordPath(m.path(1))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Get(1); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("a model without its record: %v", err)
+	}
+}

@@ -1,0 +1,29 @@
+package store
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// syncDir does nothing: Windows has no fsync of a folder, and NTFS journals its names.
+func syncDir(string) error { return nil }
+
+// tryLock takes the exclusive lock of f without waiting. Windows locks are mandatory, so one byte far beyond the end
+// is locked: others must still be able to read the holder's pid at the start.
+func tryLock(f *os.File) (held bool, err error) {
+	const exclusiveNow = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
+	beyond := &windows.Overlapped{OffsetHigh: 0x7fffffff}
+	err = windows.LockFileEx(windows.Handle(f.Fd()), exclusiveNow, 0, 1, 0, beyond)
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
+		return true, nil
+	}
+	return false, err
+}
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
+}
+
+func isReadOnly(err error) bool { return errors.Is(err, windows.ERROR_WRITE_PROTECT) }

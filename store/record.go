@@ -1,0 +1,81 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+)
+
+// A record file is magic (4) | version (2) | body length (4) | body | SHA-256 of all before (32); little endian.
+const (
+	recordMagic  = "FMR1"
+	recordHead   = len(recordMagic) + 2 + 4
+	recordExtra  = recordHead + sha256.Size
+	maxRecordLen = math.MaxInt32 - recordExtra
+)
+
+// SaveRecord replaces the record at path by body, atomically and durably. The version is the caller's: it tells a
+// later build how to read the body.
+func SaveRecord(path string, version uint16, body []byte) error {
+	if len(body) > maxRecordLen {
+		return fmt.Errorf("store: write %s: a record of %d bytes is above the limit of %d", path, len(body), maxRecordLen)
+	}
+	p := make([]byte, 0, recordExtra+len(body))
+	p = append(p, recordMagic...)
+	p = binary.LittleEndian.AppendUint16(p, version)
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(body)))
+	p = append(p, body...)
+	sum := sha256.Sum256(p)
+	return WriteFile(path, append(p, sum[:]...), 0o600)
+}
+
+// LoadRecord reads the record at path, whose body may have up to maxBytes bytes. It returns ErrNoRecord if there is
+// no file and a *CorruptError if the file is torn, flipped or too long.
+func LoadRecord(path string, maxBytes int) (version uint16, body []byte, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil, fmt.Errorf("store: %w at %s", ErrNoRecord, path)
+	}
+	if err != nil {
+		return 0, nil, explain("read", path, err)
+	}
+	limit := recordExtra + min(maxBytes, maxRecordLen)
+	p, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, nil, explain("read", path, err)
+	}
+	if len(p) > limit {
+		return 0, nil, &CorruptError{path, fmt.Sprintf("longer than %d bytes", limit)}
+	}
+	version, body, reason := parseRecord(p)
+	if reason != "" {
+		return 0, nil, &CorruptError{path, reason}
+	}
+	return version, body, nil
+}
+
+// parseRecord returns why p is not a record, or "".
+func parseRecord(p []byte) (version uint16, body []byte, reason string) {
+	if len(p) < recordExtra {
+		return 0, nil, "too short for a record"
+	}
+	if string(p[:len(recordMagic)]) != recordMagic {
+		return 0, nil, "not a record"
+	}
+	rest := p[len(recordMagic):]
+	version = binary.LittleEndian.Uint16(rest)
+	if n := binary.LittleEndian.Uint32(rest[2:]); int64(n) != int64(len(p)-recordExtra) {
+		return 0, nil, "its length differs from what it says"
+	}
+	end := len(p) - sha256.Size
+	if sum := sha256.Sum256(p[:end]); !bytes.Equal(sum[:], p[end:]) {
+		return 0, nil, "its checksum differs"
+	}
+	return version, p[recordHead:end:end], ""
+}

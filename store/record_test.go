@@ -1,0 +1,116 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestRecordRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	if _, _, err := LoadRecord(path, 100); !errors.Is(err, ErrNoRecord) {
+		t.Fatalf("error %v, want ErrNoRecord", err)
+	}
+	for _, body := range [][]byte{{}, []byte("x"), bytes.Repeat([]byte("state"), 20)} {
+		if err := SaveRecord(path, 7, body); err != nil {
+			t.Fatal(err)
+		}
+		version, got, err := LoadRecord(path, len(body))
+		if err != nil || version != 7 || !bytes.Equal(got, body) {
+			t.Errorf("loaded version %d, %q, %v", version, got, err)
+		}
+		var corrupt *CorruptError
+		if _, _, err := LoadRecord(path, len(body)-1); !errors.As(err, &corrupt) {
+			t.Errorf("a body above the limit: %v, want a CorruptError", err)
+		}
+	}
+}
+
+func TestRecordDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	if err := SaveRecord(path, 7, []byte("some state")); err != nil {
+		t.Fatal(err)
+	}
+	good := mustRead(t, path)
+	check := func(what string, at int, p []byte) {
+		mustWrite(t, path, p)
+		var corrupt *CorruptError
+		if _, _, err := LoadRecord(path, 100); !errors.As(err, &corrupt) || corrupt.Path != path {
+			t.Fatalf("%s at byte %d: %v, want a CorruptError", what, at, err)
+		}
+	}
+	for i := range good {
+		check("cut", i, good[:i])
+		for bit := range 8 {
+			flipped := bytes.Clone(good)
+			flipped[i] ^= 1 << bit
+			check("flip", i, flipped)
+		}
+	}
+	check("extra byte", len(good), append(bytes.Clone(good), 0))
+}
+
+// Whatever the file holds: no panic, and what loads is what SaveRecord would write, byte for byte.
+func FuzzLoadRecord(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "seed")
+	if err := SaveRecord(path, 3, []byte("body")); err != nil {
+		f.Fatal(err)
+	}
+	seed, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add(seed[:len(seed)-1])
+	f.Add([]byte{})
+	f.Add([]byte("FMR1\x00\x00\xff\xff\xff\xff the length says more than there is, by far ............."))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		path := filepath.Join(t.TempDir(), "record")
+		mustWrite(t, path, p)
+		version, body, err := LoadRecord(path, 64)
+		if err != nil {
+			var corrupt *CorruptError
+			if !errors.As(err, &corrupt) {
+				t.Fatalf("error %v, want a CorruptError", err)
+			}
+			return
+		}
+		if len(body) > 64 {
+			t.Fatalf("body of %d bytes is above the limit", len(body))
+		}
+		if err := SaveRecord(path, version, body); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(mustRead(t, path), p) {
+			t.Fatal("two different files load as the same record")
+		}
+	})
+}
+
+func TestNextBoot(t *testing.T) {
+	dir := t.TempDir()
+	for want := uint64(1); want <= 3; want++ {
+		got, err := NextBoot(dir)
+		if err != nil || got != want {
+			t.Fatalf("boot %d, %v, want %d", got, err, want)
+		}
+	}
+	path := filepath.Join(dir, "boot")
+	p := mustRead(t, path)
+	p[recordHead] ^= 1
+	var corrupt *CorruptError
+	for name, damaged := range map[string][]byte{"flipped": p, "torn": p[:20], "empty": nil} {
+		mustWrite(t, path, damaged)
+		if epoch, err := NextBoot(dir); !errors.As(err, &corrupt) {
+			t.Errorf("%s: epoch %d, %v: want a CorruptError, not an epoch used before", name, epoch, err)
+		}
+	}
+	if err := SaveRecord(path, bootVersion+1, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NextBoot(dir); !errors.As(err, &corrupt) {
+		t.Errorf("another version: %v, want a CorruptError", err)
+	}
+}

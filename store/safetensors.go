@@ -1,0 +1,168 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+)
+
+// Tensor is one named array of a safetensors file.
+type Tensor struct {
+	Name  string // UTF-8, not empty
+	DType string // "F32" or "F64"
+	Shape []int  // empty for a scalar
+	Data  []byte // little endian, row major: product of Shape times 4 or 8 bytes
+}
+
+const (
+	metadataKey = "__metadata__"
+	// maxSafeHeader bounds the JSON header of files read and written here. The format allows 100 MB; one tensor
+	// takes about 100 bytes, and models here have few.
+	maxSafeHeader = 1 << 20
+	maxRank       = 16
+	maxDim        = 1<<31 - 1 // so that a dimension is an int on every platform
+)
+
+func dtypeSize(dtype string) (int, bool) {
+	switch dtype {
+	case "F32":
+		return 4, true
+	case "F64":
+		return 8, true
+	}
+	return 0, false
+}
+
+// EncodeSafetensors returns the safetensors file with these tensors: the length of the header, the header as JSON
+// padded with spaces to a multiple of 8, the data without holes. The bytes are a function of the content alone:
+// metadata is sorted by key, tensors as the reference implementation has them, F64 before F32 (so that the data is
+// aligned) and then by name.
+func EncodeSafetensors(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	sorted := slices.Clone(tensors)
+	slices.SortFunc(sorted, func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
+	})
+	if err := checkTensors(sorted); err != nil {
+		return nil, err
+	}
+	header, err := encodeSafeHeader(sorted, metadata)
+	if err != nil {
+		return nil, err
+	}
+	size := 8 + len(header)
+	for _, t := range sorted {
+		size += len(t.Data)
+	}
+	p := binary.LittleEndian.AppendUint64(make([]byte, 0, size), uint64(len(header)))
+	p = append(p, header...)
+	for _, t := range sorted {
+		p = append(p, t.Data...)
+	}
+	return p, nil
+}
+
+func checkTensors(tensors []Tensor) error {
+	seen := make(map[string]bool, len(tensors))
+	for _, t := range tensors {
+		if t.Name == "" || t.Name == metadataKey || !utf8.ValidString(t.Name) || seen[t.Name] {
+			return fmt.Errorf("store: tensor name %q is empty, reserved, not UTF-8 or used twice", t.Name)
+		}
+		seen[t.Name] = true
+		shape := make([]int64, len(t.Shape))
+		for i, d := range t.Shape {
+			shape[i] = int64(d)
+		}
+		if err := checkShape(t.DType, shape, int64(len(t.Data))); err != nil {
+			return fmt.Errorf("store: tensor %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkShape says why a tensor of this type and shape does not fill exactly size bytes.
+func checkShape(dtype string, shape []int64, size int64) error {
+	width, ok := dtypeSize(dtype)
+	if !ok {
+		return fmt.Errorf("type %q: want F32 or F64", dtype)
+	}
+	if len(shape) > maxRank {
+		return fmt.Errorf("%d dimensions: want at most %d", len(shape), maxRank)
+	}
+	for _, d := range shape {
+		if d < 0 || d > maxDim {
+			return fmt.Errorf("dimension %d: want 0 to %d", d, maxDim)
+		}
+	}
+	want := int64(width)
+	if slices.Contains(shape, 0) {
+		want = 0
+	}
+	for _, d := range shape {
+		if want > 0 && want > size/d { // want*d > size, without the overflow
+			return fmt.Errorf("shape %v of %s needs more than its %d bytes", shape, dtype, size)
+		}
+		want *= d
+	}
+	if want != size {
+		return fmt.Errorf("shape %v of %s needs %d bytes, not %d", shape, dtype, want, size)
+	}
+	return nil
+}
+
+// encodeSafeHeader writes the header by hand, in the order and without the spaces of the reference implementation.
+func encodeSafeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	if len(metadata) > 0 {
+		fmt.Fprintf(&b, "%s:{", quoteJSON(metadataKey))
+		for i, key := range slices.Sorted(maps.Keys(metadata)) {
+			if !utf8.ValidString(key) || !utf8.ValidString(metadata[key]) {
+				return nil, fmt.Errorf("store: safetensors metadata %q is not UTF-8", key)
+			}
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "%s:%s", quoteJSON(key), quoteJSON(metadata[key]))
+		}
+		b.WriteByte('}')
+	}
+	offset := 0
+	for _, t := range tensors {
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `%s:{"dtype":"%s","shape":[`, quoteJSON(t.Name), t.DType)
+		for i, d := range t.Shape {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprint(&b, d)
+		}
+		fmt.Fprintf(&b, `],"data_offsets":[%d,%d]}`, offset, offset+len(t.Data))
+		offset += len(t.Data)
+	}
+	b.WriteByte('}')
+	for b.Len()%8 != 0 {
+		b.WriteByte(' ')
+	}
+	if b.Len() > maxSafeHeader {
+		return nil, fmt.Errorf("store: safetensors header of %d bytes: want at most %d", b.Len(), maxSafeHeader)
+	}
+	return b.Bytes(), nil
+}
+
+// quoteJSON returns s, which is UTF-8, as a JSON string, without the HTML escapes that encoding/json adds by default.
+func quoteJSON(s string) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		panic("store: a string cannot fail to encode: " + err.Error())
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+)
+
+// safeEntry is one tensor as the header describes it: where it lies in the data, as bytes [begin, end).
+type safeEntry struct {
+	name, dtype string
+	shape       []int64
+	begin, end  int64
+}
+
+// DecodeSafetensors returns the tensors of a safetensors file in the order of their data, and its metadata (nil if
+// it has none). Only F32 and F64 are taken. The data must be covered exactly: no overlap, no hole, nothing behind.
+// Each Data is a view into p, so that decoding needs memory for the header only.
+func DecodeSafetensors(p []byte) ([]Tensor, map[string]string, error) {
+	n, err := safeHeaderLen(p, int64(len(p)))
+	if err != nil {
+		return nil, nil, err
+	}
+	data := p[8+n:]
+	entries, metadata, err := parseSafeHeader(p[8:8+n], int64(len(data)))
+	if err != nil {
+		return nil, nil, err
+	}
+	tensors := make([]Tensor, len(entries))
+	for i, e := range entries {
+		shape := make([]int, len(e.shape))
+		for j, d := range e.shape {
+			shape[j] = int(d)
+		}
+		tensors[i] = Tensor{Name: e.name, DType: e.dtype, Shape: shape, Data: data[e.begin:e.end:e.end]}
+	}
+	return tensors, metadata, nil
+}
+
+// safeHeaderLen reads the header's length from the first 8 bytes of a file of size bytes.
+func safeHeaderLen(p []byte, size int64) (int64, error) {
+	if len(p) < 8 {
+		return 0, errors.New("store: not a safetensors file: shorter than 8 bytes")
+	}
+	n := binary.LittleEndian.Uint64(p)
+	if n > maxSafeHeader || int64(n) > size-8 {
+		return 0, fmt.Errorf("store: not a safetensors file: a header of %d bytes in a file of %d (limit %d)",
+			n, size, maxSafeHeader)
+	}
+	return int64(n), nil
+}
+
+// parseSafeHeader reads and checks the header of a file that has dataLen bytes of data.
+func parseSafeHeader(header []byte, dataLen int64) ([]safeEntry, map[string]string, error) {
+	fail := func(err error) ([]safeEntry, map[string]string, error) {
+		return nil, nil, fmt.Errorf("store: safetensors header: %w", err)
+	}
+	if len(header) == 0 || header[0] != '{' || !utf8.Valid(header) {
+		return fail(errors.New("not a JSON object in UTF-8"))
+	}
+	fields, err := splitObject(header)
+	if err != nil {
+		return fail(err)
+	}
+	var metadata map[string]string
+	var entries []safeEntry
+	for _, f := range fields {
+		if f.key == metadataKey {
+			metadata, err = parseMetadata(f.value)
+		} else {
+			var e safeEntry
+			e, err = parseSafeEntry(f.key, f.value)
+			entries = append(entries, e)
+		}
+		if err != nil {
+			return fail(fmt.Errorf("%q: %w", f.key, err))
+		}
+	}
+	if err := checkCover(entries, dataLen); err != nil {
+		return fail(err)
+	}
+	return entries, metadata, nil
+}
+
+// checkCover sorts the entries by offset and makes sure that they cover the data without overlap or hole.
+func checkCover(entries []safeEntry, dataLen int64) error {
+	slices.SortFunc(entries, func(a, b safeEntry) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))
+	})
+	covered := int64(0)
+	for _, e := range entries {
+		if e.begin != covered || e.end < e.begin || e.end > dataLen {
+			return fmt.Errorf("%q: offsets [%d, %d] overlap, leave a hole or leave the %d bytes of data",
+				e.name, e.begin, e.end, dataLen)
+		}
+		if err := checkShape(e.dtype, e.shape, e.end-e.begin); err != nil {
+			return fmt.Errorf("%q: %w", e.name, err)
+		}
+		covered = e.end
+	}
+	if covered != dataLen {
+		return fmt.Errorf("%d bytes of data belong to no tensor", dataLen-covered)
+	}
+	return nil
+}
+
+type jsonField struct {
+	key   string
+	value json.RawMessage
+}
+
+// splitObject returns the fields of a JSON object in order. A map would hide a key that occurs twice, which the
+// format forbids.
+func splitObject(text []byte) ([]jsonField, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, errors.New("not a JSON object")
+	}
+	var fields []jsonField
+	seen := make(map[string]bool)
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		f := jsonField{key: key.(string)} // the decoder lets nothing else stand before a colon
+		if seen[f.key] {
+			return nil, fmt.Errorf("%q occurs twice", f.key)
+		}
+		seen[f.key] = true
+		if err := dec.Decode(&f.value); err != nil {
+			return nil, err
+		}
+		fields = append(fields, f)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("text behind the JSON object")
+	}
+	return fields, nil
+}
+
+func parseMetadata(text []byte) (map[string]string, error) {
+	fields, err := splitObject(text)
+	if err != nil {
+		return nil, err
+	}
+	metadata := make(map[string]string, len(fields))
+	for _, f := range fields {
+		var value *string
+		if err := json.Unmarshal(f.value, &value); err != nil || value == nil {
+			return nil, fmt.Errorf("%q is not a string", f.key)
+		}
+		metadata[f.key] = *value
+	}
+	return metadata, nil
+}
+
+func parseSafeEntry(name string, text []byte) (safeEntry, error) {
+	e := safeEntry{name: name}
+	fields, err := splitObject(text)
+	if err != nil {
+		return e, err
+	}
+	var offsets []int64
+	for _, f := range fields {
+		switch f.key {
+		case "dtype":
+			err = json.Unmarshal(f.value, &e.dtype)
+		case "shape":
+			e.shape, err = parseInts(f.value)
+		case "data_offsets":
+			offsets, err = parseInts(f.value)
+		default:
+			err = errors.New("unknown")
+		}
+		if err != nil {
+			return e, fmt.Errorf("%s: %w", f.key, err)
+		}
+	}
+	if e.shape == nil || len(offsets) != 2 {
+		return e, errors.New("want dtype, shape and data_offsets with two elements")
+	}
+	e.begin, e.end = offsets[0], offsets[1]
+	return e, nil
+}
+
+// parseInts reads a JSON array of integers. Unmarshal alone would take null for an empty array and for zero.
+func parseInts(text []byte) ([]int64, error) {
+	var found []*int64
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, err
+	}
+	if found == nil || slices.Contains(found, nil) {
+		return nil, errors.New("null where integers are wanted")
+	}
+	ints := make([]int64, len(found))
+	for i, v := range found {
+		ints[i] = *v
+	}
+	return ints, nil
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// SpoolID names a round's spool: an update trained on another base does not belong into it.
+type SpoolID struct {
+	Run, Round uint64
+	Base       [32]byte // digest of the base model
+}
+
+// Entry describes one accepted update.
+type Entry struct {
+	Agent  string   // 1 to 255 bytes
+	Digest [32]byte // SHA-256 of the payload
+	Meta   []byte   // the signed manifest, up to 64 KiB; not to be modified
+	Size   int64    // of the payload, bytes
+}
+
+// Spool keeps the accepted updates of one round: one append-only log, and in memory an index of it that includes
+// every entry's Meta. All methods may be called concurrently.
+type Spool struct {
+	id      SpoolID
+	logPath string
+	file    logFile
+
+	puts    chan *putRequest
+	quit    chan struct{}
+	stopped chan struct{} // closed when the committer has ended
+	once    sync.Once
+
+	end    int64 // of the last durable entry; only the committer uses it once it runs
+	broken error // set when the disk failed an fsync; only the committer uses it
+
+	mu    sync.RWMutex // guards index; never held during I/O
+	index map[string]slot
+}
+
+// slot is where an entry's payload lies in the log.
+type slot struct {
+	Entry
+	offset int64
+}
+
+// logFile is what the spool needs of its log. Tests put a failing or counting one in its place.
+type logFile interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Stat() (fs.FileInfo, error)
+	Truncate(size int64) error
+	Sync() error
+}
+
+func openLogFile(path string) (logFile, error) {
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+}
+
+func spoolPath(dir string, id SpoolID) string {
+	return filepath.Join(dir, fmt.Sprintf("spool-%016x-%016x-%x.log", id.Run, id.Round, id.Base))
+}
+
+// OpenSpool opens the round's spool in dir, or makes a new one; dir is created if only its last element is missing.
+// It reads back whatever a crash left and verifies the SHA-256 of every payload: entries that are torn or flipped
+// are dropped and reported to logger, which must not be nil, and what remains is fsynced before OpenSpool returns.
+func OpenSpool(dir string, id SpoolID, logger func(problem string)) (*Spool, error) {
+	return openSpool(dir, id, logger, openLogFile)
+}
+
+func openSpool(dir string, id SpoolID, logger func(string), open func(string) (logFile, error)) (*Spool, error) {
+	if logger == nil {
+		panic("store: OpenSpool needs a logger")
+	}
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	s := &Spool{
+		id:      id,
+		logPath: spoolPath(dir, id),
+		puts:    make(chan *putRequest),
+		quit:    make(chan struct{}),
+		stopped: make(chan struct{}),
+		index:   make(map[string]slot),
+	}
+	f, err := open(s.logPath)
+	if err != nil {
+		return nil, explain("open", s.logPath, err)
+	}
+	s.file = f
+	if err := s.recoverLog(logger); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	go s.runCommitter()
+	return s, nil
+}
+
+// Entries returns all durable entries, sorted by agent id.
+func (s *Spool) Entries() []Entry {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]Entry, 0, len(s.index))
+	for _, at := range s.index {
+		all = append(all, at.Entry)
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(a.Agent, b.Agent) })
+	return all
+}
+
+// Payload reads the agent's update into dst, which it grows if it must, and verifies its digest: O(update) memory,
+// and none that is new when dst is large enough.
+func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
+	s.mu.RLock()
+	at, have := s.index[agent]
+	s.mu.RUnlock()
+	if !have {
+		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
+	}
+	dst = slices.Grow(dst[:0], int(at.Size))[:at.Size]
+	if _, err := s.file.ReadAt(dst, at.offset); err != nil {
+		return nil, explain("read", s.logPath, err)
+	}
+	if sha256.Sum256(dst) != at.Digest {
+		return nil, &CorruptError{s.logPath, "the update of " + agent + " was changed on disk"}
+	}
+	return dst, nil
+}
+
+// Close waits for the group being committed and closes the log. It removes nothing: once the round is
+// over, its folder is the caller's to remove.
+func (s *Spool) Close() error {
+	var err error
+	s.once.Do(func() {
+		close(s.quit)
+		<-s.stopped
+		err = s.file.Close()
+	})
+	return err
+}

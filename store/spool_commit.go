@@ -1,0 +1,116 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// maxGroup bounds how many updates share one fsync, so that the first of them does not wait for ever.
+const maxGroup = 256
+
+// putRequest is one Put on its way through the committer.
+type putRequest struct {
+	entry   Entry
+	payload []byte
+	done    chan error // buffered: the committer never waits for a caller
+}
+
+// runCommitter commits one group after the other until Close. Callers queue up on the channel while the disk is busy
+// with a group, and become the next: the slower the disk, the larger the groups.
+func (s *Spool) runCommitter() {
+	defer close(s.stopped)
+	for {
+		select {
+		case r := <-s.puts:
+			s.commitGroup(s.gather(r))
+		case <-s.quit:
+			return
+		}
+	}
+}
+
+// gather returns first and all that wait behind it.
+func (s *Spool) gather(first *putRequest) []*putRequest {
+	group := []*putRequest{first}
+	for len(group) < maxGroup {
+		select {
+		case r := <-s.puts:
+			group = append(group, r)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// commitGroup writes what is new in the group, fsyncs once and answers everyone. A second update of an agent in the
+// same group is not written: once the first is decided it is answered like any later Put.
+func (s *Spool) commitGroup(group []*putRequest) {
+	fresh := make([]*putRequest, 0, len(group))
+	seen := make(map[string]bool, len(group))
+	for _, r := range group {
+		if done, _ := s.settled(r.entry); !done && !seen[r.entry.Agent] {
+			seen[r.entry.Agent] = true
+			fresh = append(fresh, r)
+		}
+	}
+	var failed error
+	if len(fresh) > 0 {
+		failed = s.appendAll(fresh)
+	}
+	for _, r := range group {
+		done, err := s.settled(r.entry)
+		if !done {
+			err = failed
+		}
+		r.done <- err
+	}
+}
+
+// appendAll writes and fsyncs the entries and indexes them, or leaves the log as it was.
+func (s *Spool) appendAll(fresh []*putRequest) error {
+	if s.broken != nil {
+		return s.broken
+	}
+	end := s.end
+	slots := make([]slot, len(fresh))
+	for i, r := range fresh {
+		head := encodeEntry(s.id, r.entry)
+		_, err := s.file.WriteAt(head, end)
+		end += int64(len(head))
+		if err == nil {
+			_, err = s.file.WriteAt(r.payload, end)
+		}
+		if err != nil {
+			return s.rollback("write", err)
+		}
+		slots[i] = slot{Entry: r.entry, offset: end}
+		slots[i].Meta = bytes.Clone(r.entry.Meta)
+		end += r.entry.Size
+	}
+	if err := s.file.Sync(); err != nil {
+		return s.rollback("fsync", err)
+	}
+	s.end = end
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range slots {
+		s.index[at.Agent] = at
+	}
+	return nil
+}
+
+// rollback cuts the log back to the last durable entry after a failed write or fsync and returns the error for the
+// callers. Lack of space passes. Any other failed fsync does not: the kernel may have thrown away what it could not
+// write and would report success the next time, so the spool takes nothing more until it is opened again.
+func (s *Spool) rollback(action string, cause error) error {
+	err := explain(action, s.logPath, cause)
+	if cut := s.file.Truncate(s.end); cut != nil {
+		s.broken = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
+			"a failed write could not be undone: %w", s.logPath, cut)
+	} else if action == "fsync" && !isNoSpace(cause) {
+		s.broken = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
+			"check the disk: %w", s.logPath, cause)
+	}
+	return err
+}

@@ -1,0 +1,248 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// smallLog puts three updates and returns the log's bytes and where each entry ends.
+func smallLog(t *testing.T, dir string) (path string, log []byte, updates map[string][]byte, ends []int) {
+	t.Helper()
+	updates = map[string][]byte{"a": []byte("first payload"), "b": nil, "c": []byte("the third")}
+	s := mustOpen(t, dir)
+	for _, agent := range []string{"a", "b", "c"} {
+		mustPut(t, s, agent, updates[agent])
+		ends = append(ends, int(s.end))
+	}
+	mustClose(t, s)
+	return s.logPath, mustRead(t, s.logPath), updates, ends
+}
+
+// The log cut at every byte: every entry wholly before the cut is served, nothing else, and the spool goes on.
+func TestSpoolCutAnywhere(t *testing.T) {
+	dir := t.TempDir()
+	path, log, updates, ends := smallLog(t, dir)
+	for cut := range len(log) + 1 {
+		mustWrite(t, path, log[:cut])
+		s, problems := mustReopen(t, dir)
+		want := map[string][]byte{}
+		whole := 0
+		for i, agent := range []string{"a", "b", "c"} {
+			if ends[i] <= cut {
+				want[agent], whole = updates[agent], ends[i]
+			}
+		}
+		wantServed(t, s, want)
+		if (len(problems) > 0) != (cut > whole) {
+			t.Errorf("cut at %d: reported %v", cut, problems)
+		}
+		if got := mustRead(t, path); len(got) != whole {
+			t.Errorf("cut at %d: log has %d bytes, want the torn ones removed: %d", cut, len(got), whole)
+		}
+		mustPut(t, s, "c", updates["c"])
+		want["c"] = updates["c"]
+		mustClose(t, s)
+		s = mustOpen(t, dir)
+		wantServed(t, s, want)
+		mustClose(t, s)
+		if t.Failed() {
+			t.Fatalf("cut at byte %d of %d", cut, len(log))
+		}
+	}
+}
+
+// Every byte flipped: what is served is right, the entries before the damage are all there, damage outside an
+// entry's fixed part costs only that entry, and it is reported.
+func TestSpoolFlipAnywhere(t *testing.T) {
+	dir := t.TempDir()
+	path, log, updates, ends := smallLog(t, dir)
+	agents := []string{"a", "b", "c"}
+	for at := range log {
+		flipped := bytes.Clone(log)
+		flipped[at] ^= 1 << (at % 8)
+		mustWrite(t, path, flipped)
+		s, problems := mustReopen(t, dir)
+		want := map[string][]byte{}
+		hit := slices.IndexFunc(ends, func(end int) bool { return at < end })
+		start := 0
+		if hit > 0 {
+			start = ends[hit-1]
+		}
+		for i, agent := range agents {
+			if i < hit || i > hit && at >= start+spoolHead {
+				want[agent] = updates[agent]
+			}
+		}
+		wantServed(t, s, want)
+		if len(problems) == 0 {
+			t.Error("nothing was reported")
+		}
+		mustClose(t, s)
+		if t.Failed() {
+			t.Fatalf("flip at byte %d of %d", at, len(log))
+		}
+	}
+}
+
+// An entry that rots while the spool is open is refused when it is read.
+func TestSpoolPayloadVerifies(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	defer mustClose(t, s)
+	mustPut(t, s, "a", []byte("payload"))
+	if _, err := s.file.WriteAt([]byte{'X'}, s.end-1); err != nil {
+		t.Fatal(err)
+	}
+	var corrupt *CorruptError
+	if p, err := s.Payload("a", nil); !errors.As(err, &corrupt) || p != nil {
+		t.Errorf("payload %q, %v, want a CorruptError", p, err)
+	}
+}
+
+// A log that was renamed to another round serves nothing there.
+func TestSpoolIsBoundToItsRound(t *testing.T) {
+	dir := t.TempDir()
+	_, log, _, _ := smallLog(t, dir)
+	for _, id := range []SpoolID{
+		{Run: 4, Round: 9, Base: testID.Base}, {Run: 3, Round: 8, Base: testID.Base}, {Run: 3, Round: 9},
+	} {
+		path := spoolPath(dir, id)
+		mustWrite(t, path, log)
+		problems := 0
+		s, err := OpenSpool(dir, id, func(string) { problems++ })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Entries(); len(got) != 0 || problems == 0 {
+			t.Errorf("%+v serves %v of another round, %d problems", id, got, problems)
+		}
+		mustClose(t, s)
+	}
+}
+
+// An update that was damaged is not served, and heals when it is put again, though the damaged bytes stay in the log.
+func TestSpoolDamagedUpdateHeals(t *testing.T) {
+	dir := t.TempDir()
+	path, log, updates, ends := smallLog(t, dir)
+	log[ends[0]-1] ^= 1 // the payload of a, with sound entries behind it
+	mustWrite(t, path, log)
+
+	s, problems := mustReopen(t, dir)
+	wantServed(t, s, map[string][]byte{"b": updates["b"], "c": updates["c"]})
+	if len(problems) != 1 {
+		t.Errorf("reported %v, want the damage", problems)
+	}
+	if _, err := s.Payload("a", nil); err == nil {
+		t.Error("a damaged update is served")
+	}
+	mustPut(t, s, "a", updates["a"])
+	wantServed(t, s, updates)
+	mustClose(t, s)
+
+	s, _ = mustReopen(t, dir)
+	wantServed(t, s, updates)
+	mustClose(t, s)
+}
+
+// powerDisk remembers what a power cut would keep for certain: the content at the last fsync.
+type powerDisk struct {
+	logFile
+	durable []byte
+	path    string
+	t       *testing.T
+}
+
+func (d *powerDisk) Sync() error {
+	d.durable = mustRead(d.t, d.path)
+	return nil
+}
+
+// crash returns what a power cut may leave: the fsynced bytes for certain, of what came later any sectors or none.
+func (d *powerDisk) crash(rnd *rand.Rand) []byte {
+	const sector = 64 // smaller than a disk's, for more cases in less data
+	live := mustRead(d.t, d.path)
+	after := make([]byte, len(d.durable)+rnd.IntN(max(1, len(live)-len(d.durable)+1)))
+	copy(after, d.durable)
+	for at := len(d.durable); at < len(after); at += sector {
+		if rnd.IntN(2) == 0 {
+			copy(after[at:min(at+sector, len(after))], live[at:])
+		}
+	}
+	return after
+}
+
+// Power cuts at random moments, again and again: what was promised, by Put or by showing it after a crash, is there,
+// and nothing that is served is wrong.
+func TestSpoolPowerCuts(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 30 {
+		dir := t.TempDir()
+		promised, offered := map[string][]byte{}, map[string][]byte{}
+		for range 10 {
+			var disk *powerDisk
+			s, err := openSpool(dir, testID, func(string) {}, func(path string) (logFile, error) {
+				f, err := openLogFile(path)
+				disk = &powerDisk{logFile: f, path: path, t: t}
+				return disk, err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range s.Entries() {
+				promised[e.Agent] = offered[e.Agent]
+			}
+			wantServed(t, s, promised)
+			for range rnd.IntN(4) {
+				agent := fmt.Sprint("agent-", rnd.IntN(20))
+				if offered[agent] == nil {
+					offered[agent] = bytes.Repeat([]byte{byte(rnd.Uint32())}, 1+rnd.IntN(300))
+				}
+				mustPut(t, s, agent, offered[agent])
+				promised[agent] = offered[agent]
+			}
+			torn := writeUnsynced(t, s, rnd)
+			offered[torn.Agent] = bytes.Repeat([]byte{byte(torn.Size)}, int(torn.Size))
+			after := disk.crash(rnd)
+			mustClose(t, s)
+			mustWrite(t, s.logPath, after)
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+	}
+}
+
+// writeUnsynced appends an entry to the log the way the committer does, but dies before the fsync.
+func writeUnsynced(t *testing.T, s *Spool, rnd *rand.Rand) Entry {
+	t.Helper()
+	size := 1 + rnd.IntN(300)
+	payload := bytes.Repeat([]byte{byte(size)}, size)
+	e := entryOf(fmt.Sprint("torn-", rnd.Uint64()), payload)
+	if _, err := s.file.WriteAt(append(encodeEntry(s.id, e), payload...), s.end); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Whatever the log holds, opening does not panic and serves only what hashes to its digest.
+func FuzzOpenSpool(f *testing.F) {
+	payload := []byte("payload")
+	entry := append(encodeEntry(testID, entryOf("a", payload)), payload...)
+	f.Add(entry)
+	f.Add(slices.Concat(entry, entry, entry[:len(entry)-1]))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		dir := t.TempDir()
+		path := spoolPath(dir, testID)
+		mustWrite(t, path, log)
+		s, _ := mustReopen(t, dir)
+		for _, e := range s.Entries() {
+			if _, err := s.Payload(e.Agent, nil); err != nil {
+				t.Errorf("entry %+v is listed, but: %v", e, err)
+			}
+		}
+		mustClose(t, s)
+	})
+}

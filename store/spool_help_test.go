@@ -1,0 +1,137 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"testing"
+)
+
+var testID = SpoolID{Run: 3, Round: 9, Base: [32]byte{1, 2, 3}}
+
+func entryOf(agent string, payload []byte) Entry {
+	return Entry{Agent: agent, Digest: sha256.Sum256(payload), Meta: []byte("manifest of " + agent), Size: int64(len(payload))}
+}
+
+// hookFile is a log whose operations fail, block or are counted when the test says so; nil means go ahead.
+type hookFile struct {
+	logFile
+	read     func() error
+	write    func(p []byte) (written int, err error)
+	sync     func() error
+	truncate func() error
+	syncs    int
+}
+
+func (f *hookFile) ReadAt(p []byte, off int64) (int, error) {
+	if f.read != nil {
+		if err := f.read(); err != nil {
+			return 0, err
+		}
+	}
+	return f.logFile.ReadAt(p, off)
+}
+
+// WriteAt lets a failing write leave its first bytes behind, as a disk that fills up does.
+func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
+	if f.write == nil {
+		return f.logFile.WriteAt(p, off)
+	}
+	n, err := f.write(p)
+	if _, err := f.logFile.WriteAt(p[:min(n, len(p))], off); err != nil {
+		return 0, err
+	}
+	return n, err
+}
+
+func (f *hookFile) Sync() error {
+	f.syncs++
+	if f.sync != nil {
+		return f.sync()
+	}
+	return f.logFile.Sync()
+}
+
+func (f *hookFile) Truncate(size int64) error {
+	if f.truncate != nil {
+		return f.truncate()
+	}
+	return f.logFile.Truncate(size)
+}
+
+// failOn is a logger for spools that must be sound.
+func failOn(t testing.TB) func(string) {
+	return func(problem string) {
+		t.Helper()
+		t.Errorf("unexpected problem: %s", problem)
+	}
+}
+
+func mustOpen(t testing.TB, dir string) *Spool {
+	t.Helper()
+	s, err := OpenSpool(dir, testID, failOn(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// mustReopen opens a spool that may be damaged and returns what was reported.
+func mustReopen(t testing.TB, dir string) (s *Spool, problems []string) {
+	t.Helper()
+	s, err := OpenSpool(dir, testID, func(p string) { problems = append(problems, p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, problems
+}
+
+func mustOpenHooked(t testing.TB, dir string, f **hookFile) *Spool {
+	t.Helper()
+	s, err := openSpool(dir, testID, failOn(t), func(path string) (logFile, error) {
+		inner, err := openLogFile(path)
+		*f = &hookFile{logFile: inner}
+		return *f, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustPut(t testing.TB, s *Spool, agent string, payload []byte) {
+	t.Helper()
+	if err := s.Put(context.Background(), entryOf(agent, payload), payload); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustClose(t testing.TB, s *Spool) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantServed demands exactly these payloads, with their entries complete and in order.
+func wantServed(t testing.TB, s *Spool, want map[string][]byte) {
+	t.Helper()
+	var agents []string
+	var buf []byte
+	for _, e := range s.Entries() {
+		agents = append(agents, e.Agent)
+		w := entryOf(e.Agent, want[e.Agent])
+		if e.Digest != w.Digest || e.Size != w.Size || !bytes.Equal(e.Meta, w.Meta) {
+			t.Errorf("entry of %s: %+v, want %+v", e.Agent, e, w)
+		}
+		var err error
+		if buf, err = s.Payload(e.Agent, buf); err != nil || !bytes.Equal(buf, want[e.Agent]) {
+			t.Errorf("payload of %s: %q, %v, want %q", e.Agent, buf, err, want[e.Agent])
+		}
+	}
+	if all := slices.Sorted(maps.Keys(want)); !slices.Equal(agents, all) {
+		t.Errorf("served %v, want %v", agents, all)
+	}
+}

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+)
+
+// Put stores an update and returns nil only after its payload is fsynced; concurrent calls share an fsync. The same
+// update again is nil at once; another digest of the same agent is ErrConflict. When the disk is full the error says
+// so, the log is as it was before, and a later Put works once there is room. ctx bounds the wait for a place in a
+// group, not the fsync.
+func (s *Spool) Put(ctx context.Context, e Entry, payload []byte) error {
+	if err := checkEntry(e, payload); err != nil {
+		return err
+	}
+	if done, err := s.settled(e); done {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r := &putRequest{entry: e, payload: payload, done: make(chan error, 1)}
+	select {
+	case s.puts <- r:
+		return <-r.done
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.quit:
+		return fmt.Errorf("store: put into %s: %w", s.logPath, ErrClosed)
+	}
+}
+
+func checkEntry(e Entry, payload []byte) error {
+	switch {
+	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:
+		return fmt.Errorf("store: agent id of %d bytes: want 1 to %d", len(e.Agent), maxAgentName)
+	case len(e.Meta) > maxMeta:
+		return fmt.Errorf("store: manifest of %s has %d bytes: want at most %d", e.Agent, len(e.Meta), maxMeta)
+	case e.Size != int64(len(payload)):
+		return fmt.Errorf("store: update of %s has %d bytes: its manifest says %d", e.Agent, len(payload), e.Size)
+	case e.Digest != sha256.Sum256(payload):
+		return fmt.Errorf("store: update of %s does not have the SHA-256 %x that it claims", e.Agent, e.Digest)
+	}
+	return nil
+}
+
+// settled answers a Put that needs no writing: done is false when it does need it.
+func (s *Spool) settled(e Entry) (done bool, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	old, have := s.index[e.Agent]
+	if have && old.Digest != e.Digest {
+		return true, fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
+	}
+	return have, nil
+}

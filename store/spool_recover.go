@@ -1,0 +1,101 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"path/filepath"
+)
+
+// recoverLog rebuilds the index from the log, cuts off what lies behind the last sound entry and fsyncs the rest:
+// a process that died before its fsync may have left entries that can be read but are not on the disk yet.
+func (s *Spool) recoverLog(logger func(string)) error {
+	info, err := s.file.Stat()
+	if err != nil {
+		return explain("open", s.logPath, err)
+	}
+	size := info.Size()
+	scanned, err := s.scan(size, logger)
+	if err != nil {
+		return explain("read", s.logPath, err)
+	}
+	if scanned < size {
+		logger(fmt.Sprintf("%s: torn or damaged entry at byte %d: dropped it and all behind it, %d bytes",
+			s.logPath, scanned, size-scanned))
+	}
+	if s.end < size {
+		if err := s.file.Truncate(s.end); err != nil {
+			return explain("truncate", s.logPath, err)
+		}
+	}
+	if err := s.file.Sync(); err != nil {
+		return explain("fsync", s.logPath, err)
+	}
+	if err := syncDir(filepath.Dir(s.logPath)); err != nil {
+		return explain("fsync", filepath.Dir(s.logPath), err)
+	}
+	return nil
+}
+
+// scan indexes the sound entries, sets s.end behind the last of them and returns where it had to stop. An error of
+// the disk is returned and not taken for damage: what cannot be read now must not be cut off.
+func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
+	head := make([]byte, spoolHead)
+	for at := int64(0); at < size; {
+		if size-at < int64(spoolHead) {
+			return at, nil
+		}
+		if _, err := s.file.ReadAt(head, at); err != nil {
+			return at, err
+		}
+		h, ok := decodeHead(s.id, head, size-at)
+		if !ok {
+			return at, nil
+		}
+		e, sound, err := s.readEntry(h, at)
+		if err != nil {
+			return at, err
+		}
+		next := at + h.totalLen()
+		if sound {
+			s.keep(e, next, logger)
+		} else {
+			logger(fmt.Sprintf("%s: the entry at byte %d is damaged: dropped it, %d bytes", s.logPath, at, next-at))
+		}
+		at = next
+	}
+	return size, nil
+}
+
+// keep indexes an entry that ends at end, unless its agent has one already: Put never writes two.
+func (s *Spool) keep(e Entry, end int64, logger func(string)) {
+	s.end = end
+	if old, have := s.index[e.Agent]; have {
+		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, e.Digest, e.Agent, old.Digest))
+		return
+	}
+	s.index[e.Agent] = slot{Entry: e, offset: end - e.Size}
+}
+
+// readEntry reads the entry with head h at offset at, the payload through a small buffer; sound is false if a
+// checksum differs.
+func (s *Spool) readEntry(h entryHead, at int64) (e Entry, sound bool, err error) {
+	names := make([]byte, h.agentLen+h.metaLen)
+	at += int64(spoolHead)
+	if _, err := s.file.ReadAt(names, at); err != nil {
+		return Entry{}, false, err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.NewSectionReader(s.file, at+int64(len(names)), h.payloadLen))
+	if err != nil {
+		return Entry{}, false, err
+	}
+	sound = n == h.payloadLen && n <= math.MaxInt && // a 32-bit build cannot hold what a 64-bit one may have written
+		bytes.Equal(sum.Sum(nil), h.digest[:]) &&
+		crc32.Checksum(names, castagnoli) == h.namesSum
+	e = Entry{Agent: string(names[:h.agentLen]), Digest: h.digest, Meta: names[h.agentLen:], Size: h.payloadLen}
+	return e, sound, nil
+}
