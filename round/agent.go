@@ -1,0 +1,185 @@
+package round
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Waits of an agent's hello: until it is answered, and until it is said again
+// all the same. Whatever made the coordinator forget the agent (its restart, a
+// late word that the agent is lost), the next hello puts right.
+const (
+	helloFirst = 5 * time.Second
+	helloMost  = time.Minute
+	helloRest  = 10 * time.Minute
+)
+
+// Agent is a device's machine. It is not safe for concurrent use: one
+// goroutine owns it.
+type Agent struct {
+	rng    *rand.Rand
+	linkUp bool
+
+	floor       wire.Order  // nothing older is obeyed
+	floorDigest wire.Digest // of the announcement at the floor
+	current     *AnnouncementCame
+	early       *Invited // came before it could be answered
+	earlyAt     time.Time
+
+	task  taskState
+	work  *work
+	saved *SavedUpdate // of the process before this one, not yet matched
+
+	helloDue  bool      // a hello is owed
+	helloSaid bool      // since it was due, perhaps more than once
+	helloAt   time.Time // of the next hello
+	helloWait time.Duration
+
+	out []Effect
+}
+
+// taskState is what is known about the announced task.
+type taskState struct {
+	hash    wire.Digest
+	ready   bool // the host has answered
+	unfit   wire.DeclineReason
+	samples uint64
+}
+
+// work is the agent's part in one round.
+type work struct {
+	run      wire.RunID
+	round    wire.RoundID
+	base     wire.Digest
+	kind     wire.Kind
+	state    workState
+	invited  Invited
+	deadline time.Time
+	update   wire.Digest
+	declined wire.DeclineReason
+	told     bool // its end is reported
+}
+
+type workState uint8
+
+const (
+	workFetching workState = iota
+	workTraining
+	workSubmitting
+	workAccepted
+	workOut // declined or refused
+)
+
+// SavedUpdate is an update that an earlier process left on disk.
+type SavedUpdate struct {
+	Run    wire.RunID
+	Round  wire.RoundID
+	Base   wire.Digest
+	Update wire.Digest
+}
+
+// NewAgent makes an agent's machine. floor and digest are those of the last
+// Obey effect, zero at the first start; saved is an update that was not
+// released, or nil. rng jitters the hellos.
+func NewAgent(floor wire.Order, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Agent {
+	return &Agent{rng: rng, floor: floor, floorDigest: digest, saved: saved}
+}
+
+// Deadline returns when the machine wants a Tick, if nothing comes before.
+func (a *Agent) Deadline() (time.Time, bool) {
+	var at time.Time
+	if a.maySpeak() {
+		at = a.helloAt
+	}
+	if w := a.work; w != nil && w.state <= workTraining && (at.IsZero() || w.deadline.Before(at)) {
+		at = w.deadline
+	}
+	return at, !at.IsZero()
+}
+
+// Step takes one event and returns what the host has to do, in order.
+func (a *Agent) Step(now time.Time, ev Event) []Effect {
+	a.out = nil
+	switch e := ev.(type) {
+	case LinkUp:
+		a.linkUp, a.helloDue = true, true
+	case LinkDown:
+		a.linkUp = false
+	case AnnouncementCame:
+		a.announced(now, e)
+	case Invited:
+		a.invited(now, e)
+	case StandingCame:
+		a.answered(now, e.Announcement)
+	case AcceptedCame:
+		a.accepted(now, e)
+	case RefusedCame:
+		a.refused(now, e)
+	case Prepared:
+		a.prepared(now, e)
+	case Fetched:
+		a.fetched(e)
+	case Trained:
+		a.trained(e)
+	}
+	a.tick(now)
+	return a.out
+}
+
+func (a *Agent) do(e Effect)   { a.out = append(a.out, e) }
+func (a *Agent) report(f Fact) { a.do(Report{f}) }
+
+// maySpeak reports whether a hello can be said, and has something to say.
+func (a *Agent) maySpeak() bool { return a.linkUp && a.current != nil && a.task.ready }
+
+// tick does what the time asks for.
+func (a *Agent) tick(now time.Time) {
+	if w := a.work; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
+		a.decline(wire.DeclineNoTime)
+	}
+	if !a.maySpeak() {
+		return
+	}
+	if a.helloDue { // jittered, since what makes it due often comes to all agents at once
+		within := time.Duration(a.current.Announcement.HelloWithin) * time.Millisecond
+		a.helloDue, a.helloSaid, a.helloWait, a.helloAt = false, false, helloFirst, now.Add(a.jitter(within))
+	}
+	if !a.helloAt.IsZero() && !now.Before(a.helloAt) {
+		a.sayHello()
+		a.helloSaid = true
+		a.helloAt = now.Add(a.helloWait*3/4 + a.jitter(a.helloWait/2))
+		a.helloWait = min(2*a.helloWait, helloMost)
+	}
+}
+
+func (a *Agent) jitter(most time.Duration) time.Duration {
+	if most <= 0 {
+		return 0
+	}
+	return time.Duration(a.rng.Int64N(int64(most)))
+}
+
+func (a *Agent) sayHello() {
+	h := SayHello{Announcement: a.current.Digest, Order: a.current.Order, Unfit: a.task.unfit, Samples: a.task.samples}
+	if w := a.work; w != nil {
+		h.Update = w.update
+	}
+	a.do(h)
+}
+
+// answered takes word from the coordinator about an announcement.
+func (a *Agent) answered(now time.Time, announcement wire.Digest) {
+	if a.current != nil && a.current.Digest == announcement {
+		a.heard(now)
+	}
+}
+
+// heard ends the repetition of the hello: the coordinator knows this agent.
+// One that is still to be said may have news, and is said all the same.
+func (a *Agent) heard(now time.Time) {
+	if a.helloSaid && !a.helloDue {
+		a.helloWait, a.helloAt = helloFirst, now.Add(helloRest*3/4+a.jitter(helloRest/2))
+	}
+}

@@ -1,0 +1,87 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// announced obeys an announcement that is not older than the last one obeyed,
+// and an equal one only if it is the same.
+func (a *Agent) announced(now time.Time, e AnnouncementCame) {
+	switch order := e.Order.Compare(a.floor); {
+	case order < 0:
+		a.report(AnnouncementIgnored{e.Order, IgnoredOlder})
+		return
+	case order == 0 && e.Digest != a.floorDigest:
+		a.report(AnnouncementIgnored{e.Order, IgnoredConflict})
+		return
+	case order == 0 && a.current != nil:
+		return // the broker said it again
+	case order > 0:
+		a.do(Obey{e.Order, e.Digest})
+	}
+	newRun := a.current == nil || a.current.Order.Run != e.Order.Run
+	a.floor, a.floorDigest, a.current = e.Order, e.Digest, &e
+	a.report(AnnouncementObeyed{e.Order})
+	a.leaveOldWork()
+	a.resumeSaved(now)
+	if newRun || e.Announcement.Phase == wire.PhaseGathering {
+		a.helloDue = true
+	}
+	again := a.task.ready && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
+	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {
+		a.task = taskState{hash: t.Hash}
+		a.do(Prepare{*t})
+	}
+	a.replayEarly(now)
+}
+
+// sameRound reports whether the current announcement is about the round of
+// the work: a new attempt changes nothing for an update's identity.
+func (a *Agent) sameRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
+	c := a.current
+	return c.Order.Run == run && c.Order.Round == round && c.Announcement.Base.Hash == base && c.Announcement.Phase == wire.PhaseOpen
+}
+
+// leaveOldWork ends the work of a round that is over.
+func (a *Agent) leaveOldWork() {
+	w := a.work
+	if w == nil || a.sameRound(w.run, w.round, w.base) {
+		return
+	}
+	a.ended(WorkEnded{Result: WorkSuperseded})
+	a.work = nil
+	a.do(Release{})
+}
+
+// resumeSaved takes up an update that an earlier process left on disk, or
+// throws it away if its round is over.
+func (a *Agent) resumeSaved(now time.Time) {
+	s := a.saved
+	if s == nil {
+		return
+	}
+	a.saved = nil
+	if !a.sameRound(s.Run, s.Round, s.Base) {
+		a.do(Release{})
+		return
+	}
+	within := time.Duration(a.current.Announcement.RoundWithin) * time.Millisecond
+	a.work = &work{
+		run: s.Run, round: s.Round, base: s.Base, kind: a.current.Announcement.Kind,
+		state: workSubmitting, deadline: now.Add(within), update: s.Update,
+	}
+	a.do(Submit{s.Run, s.Round, s.Update})
+}
+
+// prepared takes the host's word on whether the local data fit the task.
+func (a *Agent) prepared(now time.Time, e Prepared) {
+	if e.Task != a.task.hash {
+		return
+	}
+	a.task.ready, a.task.unfit, a.task.samples = true, e.Unfit, e.Samples
+	a.report(TaskPrepared{Unfit: e.Unfit, Samples: e.Samples})
+	a.helloDue = true // the coordinator may count on an unfit agent, or have given up a slow one
+	a.replayEarly(now)
+}

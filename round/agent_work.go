@@ -1,0 +1,153 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// invited starts the work of a round, or repeats the answer to an invitation
+// that was answered before.
+func (a *Agent) invited(now time.Time, e Invited) {
+	c := a.current
+	if c == nil || e.Announcement != c.Digest || !a.task.ready {
+		a.early, a.earlyAt = &e, now // the latest one only: the coordinator repeats it anyway
+		return
+	}
+	if a.task.unfit == 0 { // else the coordinator has not heard it yet
+		a.answered(now, e.Announcement)
+	}
+	if c.Announcement.Phase != wire.PhaseOpen {
+		return
+	}
+	if w := a.work; w != nil { // of this round: leaveOldWork has seen to that
+		w.invited, w.deadline = e, now.Add(e.Left) // a new attempt has more time
+		a.repeatAnswer(c.Order, w)
+		return
+	}
+	a.work = &work{
+		run: c.Order.Run, round: c.Order.Round, base: c.Announcement.Base.Hash, kind: c.Announcement.Kind,
+		invited: e, deadline: now.Add(e.Left),
+	}
+	switch {
+	case a.task.unfit != 0:
+		a.decline(a.task.unfit)
+		return
+	case e.Left <= 0:
+		a.decline(wire.DeclineNoTime)
+		return
+	}
+	a.do(SayJoined{c.Order, e.Announcement})
+	a.report(WorkStarted{Round: a.work.round, Kind: a.work.kind, Left: e.Left})
+	if c.Announcement.Kind == wire.KindStatistics {
+		a.train()
+	} else {
+		a.do(FetchModel{c.Announcement.Base})
+	}
+}
+
+// repeatAnswer answers an invitation to work that is under way or over. Being
+// asked again for an update that was accepted means that it was lost there.
+func (a *Agent) repeatAnswer(order wire.Order, w *work) {
+	if w.state == workOut {
+		a.do(SayDeclined{order, w.invited.Announcement, w.declined})
+		return
+	}
+	a.do(SayJoined{order, w.invited.Announcement})
+	if w.state == workAccepted {
+		w.state = workSubmitting
+		a.do(Submit{w.run, w.round, w.update})
+	}
+}
+
+// replayEarly answers an invitation that came too early to be answered.
+func (a *Agent) replayEarly(now time.Time) {
+	if e := a.early; e != nil && e.Announcement == a.current.Digest {
+		e.Left -= now.Sub(a.earlyAt)
+		a.early = nil
+		a.invited(now, *e)
+	}
+}
+
+func (a *Agent) train() {
+	w := a.work
+	w.state = workTraining
+	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight, Deadline: w.deadline})
+}
+
+// decline ends the agent's part in the round.
+func (a *Agent) decline(reason wire.DeclineReason) {
+	w := a.work
+	w.state, w.declined = workOut, reason
+	a.do(SayDeclined{a.current.Order, a.current.Digest, reason})
+	a.do(Release{})
+	a.ended(WorkEnded{Result: WorkDeclined, Declined: reason})
+}
+
+// ended reports how the work ended. What comes after that, such as a second
+// acceptance, is not told.
+func (a *Agent) ended(f WorkEnded) {
+	if w := a.work; !w.told {
+		w.told, f.Round, f.Kind = true, w.round, w.kind
+		a.report(f)
+	}
+}
+
+func (a *Agent) fetched(e Fetched) {
+	if w := a.work; w == nil || w.state != workFetching || w.base != e.Base {
+		return
+	}
+	if e.Failed {
+		a.decline(wire.DeclineFetch)
+		return
+	}
+	a.train()
+}
+
+// trained submits the update that the host has saved.
+func (a *Agent) trained(e Trained) {
+	w := a.work
+	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
+		return
+	}
+	if e.Failed != 0 {
+		a.decline(e.Failed)
+		return
+	}
+	w.state, w.update = workSubmitting, e.Update
+	a.do(Submit{e.Run, e.Round, e.Update})
+}
+
+// is reports whether an answer is about this work's update: two rounds may
+// have updates of equal content.
+func (w *work) is(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
+	return w.run == run && w.round == round && w.update == update
+}
+
+// accepted believes that the update is on the coordinator's disk. It is kept
+// here all the same until the round is over.
+func (a *Agent) accepted(now time.Time, e AcceptedCame) {
+	w := a.work
+	if c := a.current; w == nil && c != nil && c.Order.Run == e.Run && c.Order.Round == e.Round {
+		a.heard(now) // its update outlived its memory of it
+	}
+	if w == nil || !w.is(e.Run, e.Round, e.Update) {
+		return
+	}
+	a.heard(now)
+	if w.state == workSubmitting {
+		w.state = workAccepted
+		a.ended(WorkEnded{Result: WorkAccepted})
+	}
+}
+
+func (a *Agent) refused(now time.Time, e RefusedCame) {
+	w := a.work
+	if w == nil || !w.is(e.Run, e.Round, e.Update) || w.state != workSubmitting {
+		return
+	}
+	a.heard(now)
+	w.state, w.declined = workOut, wire.DeclineRefused
+	a.do(Release{})
+	a.ended(WorkEnded{Result: WorkRefused, Refused: e.Reason})
+}

@@ -1,0 +1,91 @@
+package round
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Contribution is an accepted update and its share in the fold.
+type Contribution struct {
+	Agent       wire.AgentID
+	Update      wire.Digest
+	Coefficient float64
+}
+
+// coefficients returns c_k of the fold w_i = w_{i−1} + Σ c_k v_k for the
+// accepted participants, in id order. With N the accepted draws and n_k those
+// of agent k:
+//
+//	parameters, weighting step:  c_k = n_k/N            (ch5 (5.11) in Δ form, notes Alg. 1)
+//	parameters, weighting mean:  c_k = K·p_k·n_k/N      (w + (K/L) Σ p_k Δ_k)
+//	gradients:                   c_k = −μ·K·p_k·n_k/N   (lecture (14), (34))
+//	statistics:                  c_k = 1
+func coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Contribution {
+	total := 0
+	for _, p := range accepted {
+		total += p.Times
+	}
+	set := make([]Contribution, len(accepted))
+	for i, p := range accepted {
+		c := float64(p.Times) / float64(total)
+		switch {
+		case plan.Kind == wire.KindStatistics:
+			c = 1
+		case plan.Exchange == wire.ExchangeGradient:
+			c *= -plan.StepSize * p.Weight
+		case weighting == WeightingMean:
+			c *= p.Weight
+		}
+		set[i] = Contribution{p.Agent, p.Accepted, c}
+	}
+	return set
+}
+
+// AddScaled adds c·v to acc, element by element, where v is the raw
+// little-endian payload of elements of T's size, and returns ‖v‖₂. The sum is
+// kept in float64 and each product is rounded on its own, so that every CPU
+// gets the same bits. It fails, with acc in an undefined state, on a length
+// that does not fit or an element that is not finite.
+func AddScaled[T wire.Float](acc []float64, c float64, v []byte) (norm float64, err error) {
+	size := len(wire.AppendVector[T](nil, []T{0}))
+	if len(v) != size*len(acc) {
+		return 0, fmt.Errorf("update of %d bytes, want %d for %d elements", len(v), size*len(acc), len(acc))
+	}
+	sum := 0.0
+	for i := range acc {
+		var x float64
+		if size == 4 {
+			x = float64(math.Float32frombits(binary.LittleEndian.Uint32(v[4*i:])))
+		} else {
+			x = math.Float64frombits(binary.LittleEndian.Uint64(v[8*i:]))
+		}
+		if x-x != 0 {
+			return 0, fmt.Errorf("element %d is %v: %w", i, x, wire.ErrNotFinite)
+		}
+		acc[i] += float64(c * x)
+		sum += float64(x * x)
+	}
+	return math.Sqrt(sum), nil
+}
+
+// Norm returns ‖v‖₂ of a raw payload. It fails as AddScaled does.
+func Norm[T wire.Float](v []byte) (float64, error) {
+	size := len(wire.AppendVector[T](nil, []T{0}))
+	return AddScaled[T](make([]float64, len(v)/size), 0, v)
+}
+
+// Advance writes w_i = w_{i−1} + Σ c_k v_k to dst, rounding once to T. Any
+// non-finite result is an error and leaves dst undefined.
+func Advance[T wire.Float](dst, base []T, acc []float64) error {
+	for i := range dst {
+		x := T(float64(base[i]) + acc[i])
+		if x-x != 0 {
+			return fmt.Errorf("parameter %d of the new model is %v: %w", i, x, wire.ErrNotFinite)
+		}
+		dst[i] = x
+	}
+	return nil
+}

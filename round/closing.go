@@ -1,0 +1,155 @@
+package round
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// tally counts the draws of the round: accepted, and still possible.
+func (c *Coordinator) tally() (accepted, possible, all int) {
+	for _, p := range c.peers {
+		all += p.Times
+		switch p.state {
+		case peerAccepted:
+			accepted += p.Times
+		case peerInvited, peerJoined:
+			possible += p.Times
+		}
+	}
+	return accepted, possible, all
+}
+
+// quorum returns the fewest draws to close with. A statistics round draws each
+// agent once, and so may have fewer draws than training with replacement.
+func (c *Coordinator) quorum(all int) int { return min(c.cfg.Quorum, all) }
+
+// settle closes the round when its target is reached or nothing more can
+// come, and abandons it when the quorum is out of reach.
+func (c *Coordinator) settle(now time.Time) {
+	accepted, possible, all := c.tally()
+	target := all
+	if c.rec.Plan.Kind == wire.KindTraining {
+		target = min(all, c.cfg.Participants) // the rest are over-selected
+	}
+	switch {
+	case accepted >= target, possible == 0 && accepted >= c.quorum(all):
+		c.close(now, false)
+	case accepted+possible < c.quorum(all):
+		c.abandon(now, AbandonQuorum, nil)
+	}
+}
+
+// deadline closes the round with what is there, if that is enough.
+func (c *Coordinator) deadline(now time.Time) {
+	if accepted, _, all := c.tally(); accepted >= c.quorum(all) {
+		c.close(now, true)
+	} else {
+		c.abandon(now, AbandonQuorum, nil)
+	}
+}
+
+// close fixes the set on disk and folds it.
+func (c *Coordinator) close(now time.Time, byDeadline bool) {
+	c.noteSilent()
+	c.enter(now, CoordinatorClosing)
+	c.byDeadline = byDeadline
+	c.journal()
+	c.fold()
+}
+
+// fold asks for the sum of the set that the record holds: the same after a restart.
+func (c *Coordinator) fold() {
+	var accepted []Participant
+	for _, p := range c.rec.Participants {
+		if !p.Accepted.IsZero() {
+			accepted = append(accepted, p)
+		}
+	}
+	c.do(Fold{c.rec.Round, c.rec.Plan, coefficients(accepted, &c.rec.Plan, c.cfg.Weighting)})
+}
+
+// noteSilent stops counting agents that never answered their invitation,
+// until they are heard again.
+func (c *Coordinator) noteSilent() {
+	for _, p := range c.peers {
+		if m := c.members[p.Agent]; m != nil && p.state == peerInvited {
+			m.present = false
+		}
+	}
+}
+
+// missing returns, in id order, the participants that gave no result.
+func (c *Coordinator) missing() []wire.AgentID {
+	var ids []wire.AgentID
+	for _, p := range c.peers {
+		if p.state == peerInvited || p.state == peerJoined {
+			ids = append(ids, p.Agent)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// folded moves on to the next plan.
+func (c *Coordinator) folded(now time.Time, e Folded) {
+	if !c.in(CoordinatorClosing) || e.Round != c.rec.Round {
+		return
+	}
+	if e.Err != nil {
+		c.abandon(now, AbandonFold, e.Err)
+		return
+	}
+	accepted := 0
+	for _, p := range c.peers {
+		if p.state == peerAccepted {
+			accepted++
+		}
+	}
+	c.report(RoundClosed{
+		Round: e.Round, Kind: c.rec.Plan.Kind, Version: e.Next.Version, Selected: len(c.peers), Accepted: accepted,
+		Missing: c.missing(), ByDeadline: c.byDeadline, Took: now.Sub(c.announced),
+	})
+	c.rec.Plan, c.spent = e.Next, e.Round
+	c.rec.Agents, c.rec.Participants, c.peers = 0, nil, nil
+	switch {
+	case c.cfg.Rounds > 0 && e.Next.Version >= wire.ModelVersion(c.cfg.Rounds):
+		c.enter(now, CoordinatorFinished)
+		c.journal()
+		c.announce(wire.PhaseFinished)
+		c.report(RunFinished{e.Next.Version})
+	case c.cfg.Pause > 0:
+		c.enter(now, CoordinatorIdle)
+		c.wakeAt = now.Add(c.cfg.Pause)
+		c.journal()
+		c.announce(wire.PhaseIdle)
+	default:
+		c.next(now)
+	}
+}
+
+// abandon gives up the round: a journaled decision, and the one case in which
+// accepted updates are thrown away. The next round has the same base.
+func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
+	c.noteSilent()
+	accepted := 0
+	for _, p := range c.peers {
+		if p.state == peerAccepted {
+			accepted++
+		}
+	}
+	c.report(RoundAbandoned{
+		Round: c.rec.Round, Kind: c.rec.Plan.Kind, Reason: reason, Selected: len(c.peers), Accepted: accepted,
+		Missing: c.missing(), Err: err, Took: now.Sub(c.announced),
+	})
+	c.spent = c.rec.Round
+	c.advance()
+	c.gather(now)
+}
+
+// advance moves the record to the round after the present one.
+func (c *Coordinator) advance() {
+	c.rec.Round++
+	c.rec.Attempt = 1
+}

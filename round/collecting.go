@@ -1,0 +1,199 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// open draws the participants of the round and announces it.
+func (c *Coordinator) open(now time.Time) {
+	agents := c.eligible()
+	rng := drawSource(c.cfg.Seed, c.rec.Round)
+	var draws []Draw
+	switch {
+	case c.rec.Plan.Kind == wire.KindStatistics: // everybody, once
+		draws = SampleWithoutReplacement(agents, len(agents), rng)
+	case c.cfg.Sampling == WithReplacement:
+		draws = SampleWithReplacement(agents, c.cfg.Participants, rng)
+	default:
+		draws = SampleWithoutReplacement(agents, c.cfg.Participants+c.cfg.OverSelect, rng)
+	}
+	total := 0.0
+	for _, id := range agents {
+		total += float64(c.members[id].samples)
+	}
+	c.rec.Agents, c.rec.Participants = len(agents), nil
+	for _, d := range draws {
+		weight := 1.0
+		if c.cfg.Weights == WeightsSamples {
+			weight = float64(len(agents)) * float64(c.members[d.Agent].samples) / total
+		}
+		c.rec.Participants = append(c.rec.Participants, Participant{Agent: d.Agent, Times: d.Times, Weight: weight})
+	}
+	c.announced = now
+	c.collect(now)
+}
+
+// collect announces the round of the record and invites its participants.
+func (c *Coordinator) collect(now time.Time) {
+	c.enter(now, CoordinatorCollecting)
+	c.makePeers()
+	c.wakeAt = now.Add(c.cfg.Deadline)
+	c.journal()
+	c.announce(wire.PhaseOpen)
+	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version, Agents: c.rec.Agents}
+	for _, p := range c.rec.Participants {
+		fact.Participants = append(fact.Participants, p.Agent)
+	}
+	c.report(fact)
+	c.inviteSilent(now)
+}
+
+func (c *Coordinator) makePeers() {
+	c.peers = make(map[wire.AgentID]*peer, len(c.rec.Participants))
+	for i := range c.rec.Participants {
+		p := &peer{Participant: &c.rec.Participants[i]}
+		if !p.Accepted.IsZero() {
+			p.state = peerAccepted
+		}
+		c.peers[p.Agent] = p
+	}
+}
+
+// inviteSilent invites, in id order, those that have not answered yet.
+func (c *Coordinator) inviteSilent(now time.Time) {
+	c.inviteAt = time.Time{}
+	for i := range c.rec.Participants {
+		if p := c.peers[c.rec.Participants[i].Agent]; p.state == peerInvited {
+			c.invite(now, p)
+			c.inviteAt = now.Add(c.cfg.InviteEvery)
+		}
+	}
+}
+
+// invite sends an invitation with the time that is left, which the agent
+// measures on its own clock from the moment it gets it. The step size of a
+// participant carries K·p_k only where the server's average does not.
+func (c *Coordinator) invite(now time.Time, p *peer) {
+	weight := 1.0
+	if c.cfg.Weighting == WeightingStep && c.rec.Plan.Exchange != wire.ExchangeGradient {
+		weight = p.Weight
+	}
+	c.do(Invite{Agent: p.Agent, Left: c.wakeAt.Sub(now), Weight: weight})
+}
+
+// peerOf returns the participant that a message of the round is from, or nil.
+func (c *Coordinator) peerOf(a wire.AgentID, r wire.RoundID) *peer {
+	if m := c.members[a]; m != nil {
+		m.present = true
+	}
+	if !c.in(CoordinatorCollecting) || r != c.rec.Round {
+		return nil
+	}
+	return c.peers[a]
+}
+
+func (c *Coordinator) joined(e JoinedCame) {
+	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state == peerInvited {
+		p.state = peerJoined
+		c.report(AgentJoined{e.Agent, e.Round})
+	}
+}
+
+func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
+	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state < peerAccepted {
+		c.dropOut(now, p, e.Reason)
+	}
+}
+
+func (c *Coordinator) dropOut(now time.Time, p *peer, reason wire.DeclineReason) {
+	p.state = peerOut
+	c.report(AgentDeclined{p.Agent, c.rec.Round, reason})
+	c.settle(now)
+}
+
+// offer judges an update by its manifest (DESIGN §3, "Identity of an update").
+func (c *Coordinator) offer(e OfferCame) {
+	digest := e.Update.Payload.Hash
+	p := c.peerOf(e.Agent, e.Round)
+	if c.has(e.Agent, e.Run, e.Round, digest) {
+		c.do(Accept{e.Agent, e.Round, digest}) // the answer was lost
+		return
+	}
+	if reason := c.judge(p, e); reason != 0 {
+		c.refuse(e.Agent, e.Run, e.Round, digest, reason)
+		return
+	}
+	if p.state == peerInvited {
+		p.state = peerJoined
+		c.report(AgentJoined{e.Agent, e.Round})
+	}
+	p.offered = digest
+	c.do(Receive{e.Agent, digest})
+}
+
+// has reports whether the update is in the round's set, which may be fixed already.
+func (c *Coordinator) has(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest) bool {
+	p := c.peers[a]
+	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
+}
+
+// judge returns why the update cannot count, or 0.
+func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
+	plan := &c.rec.Plan
+	switch {
+	case e.Run != c.rec.Run, e.Round > c.rec.Round:
+		return wire.RefuseWrongRound
+	case e.Round < c.rec.Round, !c.in(CoordinatorCollecting):
+		return wire.RefuseLate
+	case p == nil, p.state == peerOut:
+		return wire.RefuseNotSelected
+	case p.state == peerAccepted:
+		return wire.RefuseConflict
+	case e.Update.Kind != plan.Kind:
+		return wire.RefuseWrongRound
+	case e.Update.Base != plan.Base.Hash:
+		return wire.RefuseWrongBase
+	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes:
+		return wire.RefuseWrongSchema
+	}
+	return 0
+}
+
+func (c *Coordinator) refuse(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest, reason wire.RefuseReason) {
+	c.do(Refuse{a, run, r, update, reason})
+	c.report(UpdateRefused{a, r, reason})
+}
+
+// stored accepts an update that is on disk, if the round still takes it.
+func (c *Coordinator) stored(now time.Time, e Stored) {
+	digest := e.Update.Payload.Hash
+	p := c.peerOf(e.Agent, e.Round)
+	if c.has(e.Agent, c.rec.Run, e.Round, digest) {
+		return // told twice
+	}
+	if p == nil || p.state == peerOut {
+		c.refuse(e.Agent, c.rec.Run, e.Round, digest, wire.RefuseLate)
+		return
+	}
+	if p.state == peerAccepted {
+		return
+	}
+	p.state, p.Accepted = peerAccepted, digest
+	c.do(Accept{e.Agent, e.Round, digest})
+	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm, After: now.Sub(c.announced)})
+	c.settle(now)
+}
+
+// rejected ends the part of an agent whose update failed a check.
+func (c *Coordinator) rejected(now time.Time, e Rejected) {
+	if c.has(e.Agent, c.rec.Run, e.Round, e.Update) {
+		return // a transfer of what is here already
+	}
+	c.refuse(e.Agent, c.rec.Run, e.Round, e.Update, e.Reason)
+	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state < peerAccepted && p.offered == e.Update {
+		p.state = peerOut
+		c.settle(now)
+	}
+}

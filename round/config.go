@@ -1,0 +1,119 @@
+package round
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Weights says how much each agent counts in the aggregate risk Σ p_k J_k.
+type Weights string
+
+// The weights.
+const (
+	WeightsEqual   Weights = "equal"   // p_k = 1/K
+	WeightsSamples Weights = "samples" // p_k in proportion to the agent's rows
+)
+
+// Weighting says where p_k is applied; never at both places, which would give p_k².
+type Weighting string
+
+// The places (2nd-order (5); SPEC "One recursion that contains them all").
+const (
+	WeightingStep Weighting = "step" // in the local step size, μ_k = μ·K·p_k/E_k
+	WeightingMean Weighting = "mean" // in the server's average, w + (K/L) Σ p_k Δ_k
+)
+
+// Sampling says how the L participants are drawn from the K agents.
+type Sampling string
+
+// The samplings.
+const (
+	WithoutReplacement Sampling = "without_replacement" // ch5 (5.8)
+	WithReplacement    Sampling = "with_replacement"    // a repeated draw counts twice
+)
+
+// Config is what the coordinator's machine needs to know. Counts are of agents.
+type Config struct {
+	Participants int           `yaml:"participants"` // L
+	Quorum       int           `yaml:"quorum"`       // fewest draws with an update that a round may close with at its deadline
+	OverSelect   int           `yaml:"over_select"`  // invited beyond L; bends uniform sampling towards fast agents
+	Sampling     Sampling      `yaml:"sampling"`
+	Weights      Weights       `yaml:"weights"`
+	Weighting    Weighting     `yaml:"weighting"`
+	Rounds       int           `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
+	Seed         uint64        `yaml:"seed"`
+	Gather       Gather        `yaml:"gather"`
+	Deadline     time.Duration `yaml:"deadline"` // of a round, from its announcement
+	Pause        time.Duration `yaml:"pause"`    // between rounds
+	InviteEvery  time.Duration `yaml:"invite_every"`
+}
+
+// Gather says which agents a round waits for before it draws.
+type Gather struct {
+	// Target ends the gathering at once when so many agents are there; 0 = never early.
+	Target int `yaml:"target"`
+	// Minimum is enough when the window ends; with fewer, the window is opened again.
+	Minimum int `yaml:"minimum"`
+	// Within is the length of the window.
+	Within time.Duration `yaml:"within"`
+	// Spread is the time over which agents spread their hellos.
+	Spread time.Duration `yaml:"spread"`
+}
+
+// longest bounds durations that travel as 32 bits of milliseconds.
+const longest = 1000 * time.Hour
+
+// DefaultConfig returns a configuration for a small federation.
+func DefaultConfig() Config {
+	return Config{
+		Participants: 6, Quorum: 4, Sampling: WithoutReplacement, Weights: WeightsEqual, Weighting: WeightingStep,
+		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
+		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second,
+	}
+}
+
+// FieldError is a problem with one configuration key, named as in the file.
+type FieldError struct{ Key, Problem string }
+
+func (e *FieldError) Error() string { return e.Key + ": " + e.Problem }
+
+// FieldKey returns the key, for a loader that shows where it stands.
+func (e *FieldError) FieldKey() string { return e.Key }
+
+// Validate returns all problems, joined, each a *FieldError.
+func (c *Config) Validate() error {
+	var errs []error
+	need := func(ok bool, key, format string, args ...any) {
+		if !ok {
+			errs = append(errs, &FieldError{key, fmt.Sprintf(format, args...)})
+		}
+	}
+	need(c.Participants >= 1, "participants", "must be at least 1, is %d", c.Participants)
+	need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum", "must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
+	need(c.OverSelect >= 0, "over_select", "must not be negative, is %d", c.OverSelect)
+	need(c.OverSelect == 0 || c.Sampling != WithReplacement, "over_select", "goes with sampling without_replacement only")
+	need(oneOf(c.Sampling, WithoutReplacement, WithReplacement), "sampling", "must be without_replacement or with_replacement, is %q", c.Sampling)
+	need(oneOf(c.Weights, WeightsEqual, WeightsSamples), "weights", "must be equal or samples, is %q", c.Weights)
+	need(oneOf(c.Weighting, WeightingStep, WeightingMean), "weighting", "must be step or mean, is %q", c.Weighting)
+	need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
+	need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
+	need(c.Gather.Minimum >= c.Quorum || c.Sampling == WithReplacement, "gather.minimum",
+		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum, c.Gather.Minimum)
+	need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target", "must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
+	need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within", "must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
+	need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread", "must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.Within, c.Gather.Spread)
+	need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline", "must be 1ms to %s, is %s", longest, c.Deadline)
+	need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
+	need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
+	return errors.Join(errs...)
+}
+
+func oneOf[T comparable](x T, all ...T) bool {
+	for _, y := range all {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}

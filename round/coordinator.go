@@ -1,0 +1,204 @@
+package round
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Coordinator is the parameter server's machine. It is not safe for concurrent
+// use: one goroutine owns it.
+type Coordinator struct {
+	cfg     Config
+	rec     Record
+	members map[wire.AgentID]*member
+	peers   map[wire.AgentID]*peer // of the current round
+	linkUp  bool
+	asked   bool         // this process has asked all agents for a hello
+	spent   wire.RoundID // is over: its spool goes with the next record; 0 = none
+
+	entered    time.Time // when the phase was
+	announced  time.Time // when the round was first announced by this process
+	byDeadline bool      // the round was closed by its deadline
+	wakeAt     time.Time // the phase's own deadline
+	inviteAt   time.Time // when the silent are invited again; zero when nobody is
+
+	out []Effect // of the step under way
+}
+
+// member is what the coordinator knows of an agent, whatever the round.
+type member struct {
+	boot    wire.Epoch
+	present bool
+	unfit   wire.DeclineReason // 0 = fit
+	samples uint64
+}
+
+// peer is how far a participant of the current round has come.
+type peer struct {
+	*Participant
+	state   peerState
+	offered wire.Digest
+}
+
+type peerState uint8
+
+const (
+	peerInvited  peerState = iota // and silent
+	peerJoined                    // at work, or sending
+	peerAccepted                  // its update is on disk
+	peerOut                       // declined, or refused for good
+)
+
+// NewCoordinator makes the machine of a run. record is
+// Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates of the
+// record's round that are on disk.
+func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]wire.Digest) *Coordinator {
+	c := &Coordinator{cfg: cfg, rec: record, members: map[wire.AgentID]*member{}}
+	c.rec.Participants = slices.Clone(record.Participants)
+	if c.rec.Phase == CoordinatorCollecting {
+		for i := range c.rec.Participants {
+			c.rec.Participants[i].Accepted = spooled[c.rec.Participants[i].Agent]
+		}
+	}
+	return c
+}
+
+// Record returns the machine's present record, for status.
+func (c *Coordinator) Record() Record {
+	r := c.rec
+	r.Participants = slices.Clone(c.rec.Participants)
+	return r
+}
+
+// Deadline returns when the machine wants a Tick, if nothing comes before.
+func (c *Coordinator) Deadline() (time.Time, bool) {
+	at := c.wakeAt
+	if !c.inviteAt.IsZero() && (at.IsZero() || c.inviteAt.Before(at)) {
+		at = c.inviteAt
+	}
+	return at, !at.IsZero()
+}
+
+// Step takes one event and returns what the host has to do, in order.
+func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
+	c.out = nil
+	switch e := ev.(type) {
+	case Start:
+		c.start(now)
+	case LinkUp:
+		c.setLink(now, true)
+	case LinkDown:
+		c.setLink(now, false)
+	case HelloCame:
+		c.hello(now, e)
+	case PresenceCame:
+		c.presence(e)
+	case JoinedCame:
+		c.joined(e)
+	case DeclinedCame:
+		c.declined(now, e)
+	case OfferCame:
+		c.offer(e)
+	case Stored:
+		c.stored(now, e)
+	case Rejected:
+		c.rejected(now, e)
+	case Folded:
+		c.folded(now, e)
+	}
+	c.tick(now)
+	return c.out
+}
+
+func (c *Coordinator) do(e Effect)                { c.out = append(c.out, e) }
+func (c *Coordinator) report(f Fact)              { c.do(Report{f}) }
+func (c *Coordinator) in(p CoordinatorPhase) bool { return c.rec.Phase == p }
+
+// journal saves the record, and then throws away what only the record before
+// it needed.
+func (c *Coordinator) journal() {
+	c.do(Journal{c.Record()})
+	if c.spent != 0 {
+		c.do(Discard{c.spent})
+		c.spent = 0
+	}
+}
+
+// enter changes the phase and clears the timers of the one before.
+func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
+	before := c.rec.Phase
+	c.rec.Phase, c.wakeAt, c.inviteAt = p, time.Time{}, time.Time{}
+	if !c.entered.IsZero() {
+		c.report(PhaseEntered{Phase: p, Before: before, Spent: now.Sub(c.entered)})
+	}
+	c.entered = now
+}
+
+// start begins the run or takes up the journaled round where it stood.
+func (c *Coordinator) start(now time.Time) {
+	c.entered, c.announced = now, now
+	switch c.rec.Phase {
+	case CoordinatorCollecting:
+		// The same round with the same participants: only the announcement is new.
+		c.rec.Attempt++
+		c.collect(now)
+		c.settle(now)
+	case CoordinatorClosing:
+		c.rec.Attempt++ // announced anew, so that hellos can be answered
+		c.makePeers()
+		c.journal()
+		c.announce(wire.PhaseOpen)
+		c.fold()
+	case CoordinatorFinished:
+		c.rec.Attempt++ // sealed anew it has another digest: agents would call it a conflict
+		c.journal()
+		c.announce(wire.PhaseFinished)
+	case CoordinatorGathering:
+		c.rec.Attempt++
+		c.gather(now)
+	default:
+		c.next(now)
+	}
+}
+
+func (c *Coordinator) setLink(now time.Time, up bool) {
+	c.linkUp = up
+	switch {
+	case !up:
+	case c.in(CoordinatorGathering):
+		c.wakeAt = now.Add(c.cfg.Gather.Within) // the window counts while agents can be heard
+	case c.in(CoordinatorCollecting):
+		c.inviteAt = now
+	}
+}
+
+// tick does what the time asks for.
+func (c *Coordinator) tick(now time.Time) {
+	due := !c.wakeAt.IsZero() && !now.Before(c.wakeAt)
+	switch c.rec.Phase {
+	case CoordinatorIdle:
+		if due {
+			c.next(now)
+		}
+	case CoordinatorGathering:
+		c.gathered(now, due)
+	case CoordinatorCollecting:
+		if due {
+			c.deadline(now)
+		} else if !c.inviteAt.IsZero() && !now.Before(c.inviteAt) {
+			c.inviteSilent(now)
+		}
+	}
+}
+
+// announce makes the announcement of the present record.
+func (c *Coordinator) announce(phase wire.Phase) {
+	p := &c.rec.Plan
+	c.do(Announce{c.rec.Round, wire.Announcement{
+		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.Base, Schema: p.Schema,
+		Seed: c.cfg.Seed, Offset: p.Offset,
+		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
+	}})
+}

@@ -1,0 +1,144 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Effect is something that a machine asks its host to do.
+type Effect interface{ effect() }
+
+// Durable is implemented by effects that must be finished, on disk, before the
+// next effect begins.
+type Durable interface{ durable() }
+
+// Effects of both machines.
+type (
+	// Report tells a fact.
+	Report struct{ Fact Fact }
+)
+
+// Effects of the coordinator's machine.
+type (
+	// Journal saves the record: a restart resumes from the last one.
+	Journal struct{ Record Record }
+	// Announce makes the announcement the retained one, and its blobs available before it.
+	Announce struct {
+		Round        wire.RoundID
+		Announcement wire.Announcement
+	}
+	// Invite sends an invitation for the current announcement.
+	Invite struct {
+		Agent  wire.AgentID
+		Left   time.Duration
+		Weight float64
+	}
+	// Stand tells an agent its place in the current announcement's round.
+	Stand struct {
+		Agent wire.AgentID
+		Place wire.Place
+	}
+	// Receive lets the transfer of an offered update begin or go on. The host
+	// answers with Stored or Rejected.
+	Receive struct {
+		Agent  wire.AgentID
+		Update wire.Digest
+	}
+	// Accept tells an agent that its update of a round is on disk.
+	Accept struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Update wire.Digest
+	}
+	// Refuse tells an agent that its update is not taken, and ends its transfer.
+	// Run and Round are the update's own, which need not be the present ones.
+	Refuse struct {
+		Agent  wire.AgentID
+		Run    wire.RunID
+		Round  wire.RoundID
+		Update wire.Digest
+		Reason wire.RefuseReason
+	}
+	// Fold seals the set on disk, then aggregates it. The host answers with Folded.
+	Fold struct {
+		Round wire.RoundID
+		Plan  Plan
+		Set   []Contribution
+	}
+	// Discard ends all transfers and removes the spool of a round.
+	Discard struct{ Round wire.RoundID }
+)
+
+func (Report) effect()   {}
+func (Journal) effect()  {}
+func (Announce) effect() {}
+func (Invite) effect()   {}
+func (Stand) effect()    {}
+func (Receive) effect()  {}
+func (Accept) effect()   {}
+func (Refuse) effect()   {}
+func (Fold) effect()     {}
+func (Discard) effect()  {}
+
+func (Journal) durable() {}
+
+// Effects of the agent's machine.
+type (
+	// Obey saves the place of the announcement: nothing older is obeyed after a restart.
+	Obey struct {
+		Order  wire.Order
+		Digest wire.Digest
+	}
+	// Prepare fetches the task and holds the local data against it. The host
+	// answers with Prepared.
+	Prepare struct{ Task wire.BlobRef }
+	// FetchModel pulls the base model. The host answers with Fetched.
+	FetchModel struct{ Base wire.BlobRef }
+	// Train computes the update and saves it. The host answers with Trained.
+	Train struct {
+		Order        wire.Order
+		Announcement wire.Announcement
+		Weight       float64
+		Deadline     time.Time
+	}
+	// Submit sends the saved update until it is accepted, refused or released.
+	Submit struct {
+		Run    wire.RunID
+		Round  wire.RoundID
+		Update wire.Digest
+	}
+	// Release ends all work of the round and removes its saved update.
+	Release struct{}
+	// SayHello tells the coordinator that the agent is there.
+	SayHello struct {
+		Order        wire.Order
+		Announcement wire.Digest
+		Unfit        wire.DeclineReason
+		Samples      uint64
+		Update       wire.Digest
+	}
+	// SayJoined answers an invitation.
+	SayJoined struct {
+		Order        wire.Order
+		Announcement wire.Digest
+	}
+	// SayDeclined answers an invitation, or takes back an earlier answer.
+	SayDeclined struct {
+		Order        wire.Order
+		Announcement wire.Digest
+		Reason       wire.DeclineReason
+	}
+)
+
+func (Obey) effect()        {}
+func (Prepare) effect()     {}
+func (FetchModel) effect()  {}
+func (Train) effect()       {}
+func (Submit) effect()      {}
+func (Release) effect()     {}
+func (SayHello) effect()    {}
+func (SayJoined) effect()   {}
+func (SayDeclined) effect() {}
+
+func (Obey) durable() {}

@@ -1,0 +1,151 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Event is something that a host tells a machine.
+type Event interface{ event() }
+
+// Events of both machines.
+type (
+	// Tick says that time has passed.
+	Tick struct{}
+	// LinkUp says that the broker is connected.
+	LinkUp struct{}
+	// LinkDown says that it is not.
+	LinkDown struct{}
+)
+
+// Events of the coordinator's machine. What comes from an agent has been
+// verified: signature, federation, and that it is newer than what came before.
+type (
+	// Start begins the run, or resumes it from the record given to NewCoordinator.
+	Start struct{}
+	// HelloCame: an agent says hello.
+	HelloCame struct {
+		Agent wire.AgentID
+		Boot  wire.Epoch
+		Hello wire.Hello
+	}
+	// PresenceCame: an agent's presence, or the broker's word that it is lost.
+	PresenceCame struct {
+		Agent wire.AgentID
+		State wire.State
+	}
+	// JoinedCame: an invited agent is at work. It names the current announcement.
+	JoinedCame struct {
+		Agent wire.AgentID
+		Round wire.RoundID
+	}
+	// DeclinedCame: an invited agent does not take part.
+	DeclinedCame struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Reason wire.DeclineReason
+	}
+	// OfferCame: an update's manifest.
+	OfferCame struct {
+		Agent  wire.AgentID
+		Run    wire.RunID
+		Round  wire.RoundID
+		Update wire.Update
+	}
+	// Stored: the whole update is on disk in the round's spool.
+	Stored struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Update wire.Update
+		Norm   float64 // ‖Δ_k‖₂
+	}
+	// Rejected: the update failed a check, or its transfer gave up.
+	Rejected struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Update wire.Digest
+		Reason wire.RefuseReason
+	}
+	// Folded: the round's set is aggregated; Next is what comes after it.
+	Folded struct {
+		Round wire.RoundID
+		Next  Plan
+		Err   error // then Next is void, and the round is abandoned
+	}
+)
+
+func (Tick) event()         {}
+func (LinkUp) event()       {}
+func (LinkDown) event()     {}
+func (Start) event()        {}
+func (HelloCame) event()    {}
+func (PresenceCame) event() {}
+func (JoinedCame) event()   {}
+func (DeclinedCame) event() {}
+func (OfferCame) event()    {}
+func (Stored) event()       {}
+func (Rejected) event()     {}
+func (Folded) event()       {}
+
+// Events of the agent's machine. What comes from the coordinator has been
+// verified: signature and federation.
+type (
+	// AnnouncementCame: what the coordinator retains for all.
+	AnnouncementCame struct {
+		Order        wire.Order
+		Digest       wire.Digest // of its envelope
+		Announcement wire.Announcement
+	}
+	// Invited: this agent is asked to take part.
+	Invited struct {
+		Announcement wire.Digest
+		Left         time.Duration
+		Weight       float64
+	}
+	// StandingCame: an answer to a hello.
+	StandingCame struct {
+		Announcement wire.Digest
+		Place        wire.Place
+	}
+	// AcceptedCame: the update is on the coordinator's disk.
+	AcceptedCame struct {
+		Run    wire.RunID
+		Round  wire.RoundID
+		Update wire.Digest
+	}
+	// RefusedCame: the update will not be taken.
+	RefusedCame struct {
+		Run    wire.RunID
+		Round  wire.RoundID
+		Update wire.Digest
+		Reason wire.RefuseReason
+	}
+	// Prepared answers Prepare.
+	Prepared struct {
+		Task    wire.Digest
+		Unfit   wire.DeclineReason // 0 = the data fit
+		Samples uint64
+	}
+	// Fetched answers FetchModel.
+	Fetched struct {
+		Base   wire.Digest
+		Failed bool
+	}
+	// Trained answers Train: the update is on disk, or could not be made.
+	Trained struct {
+		Run    wire.RunID
+		Round  wire.RoundID
+		Update wire.Digest
+		Failed wire.DeclineReason // 0 = Update is valid
+	}
+)
+
+func (AnnouncementCame) event() {}
+func (Invited) event()          {}
+func (StandingCame) event()     {}
+func (AcceptedCame) event()     {}
+func (RefusedCame) event()      {}
+func (Prepared) event()         {}
+func (Fetched) event()          {}
+func (Trained) event()          {}

@@ -1,0 +1,186 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Fact is something that happened.
+type Fact interface{ fact() }
+
+// AbandonReason tells why a round was given up. It is a metric's label.
+type AbandonReason string
+
+// The reasons for abandoning a round.
+const (
+	AbandonQuorum AbandonReason = "quorum" // too few updates can still come, or came
+	AbandonFold   AbandonReason = "fold"   // the aggregate is not a model
+)
+
+// AbandonReasons returns all reasons, for closed label sets.
+func AbandonReasons() []AbandonReason { return []AbandonReason{AbandonQuorum, AbandonFold} }
+
+// Facts of the coordinator's machine.
+type (
+	// PhaseEntered: the machine changed its phase; Spent is the time in the one before.
+	PhaseEntered struct {
+		Phase, Before CoordinatorPhase
+		Spent         time.Duration
+	}
+	// AgentCounted: an agent said hello and may be drawn.
+	AgentCounted struct {
+		Agent   wire.AgentID
+		Samples uint64
+		Agents  int // K so far
+	}
+	// AgentUnfit: an agent said hello and cannot do the task.
+	AgentUnfit struct {
+		Agent  wire.AgentID
+		Reason wire.DeclineReason
+	}
+	// AgentLeft: an agent went offline or was lost.
+	AgentLeft struct {
+		Agent  wire.AgentID
+		State  wire.State
+		Agents int // K that are left
+	}
+	// GatheringExtended: too few agents came, the window opens again.
+	GatheringExtended struct{ Agents, Minimum int }
+	// RoundOpened: the participants are drawn.
+	RoundOpened struct {
+		Round        wire.RoundID
+		Attempt      wire.Attempt
+		Kind         wire.Kind
+		Version      wire.ModelVersion // of the base model
+		Agents       int               // K
+		Participants []wire.AgentID    // in id order
+	}
+	// AgentJoined: a participant is at work.
+	AgentJoined struct {
+		Agent wire.AgentID
+		Round wire.RoundID
+	}
+	// AgentDeclined: a participant does not take part.
+	AgentDeclined struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Reason wire.DeclineReason
+	}
+	// UpdateAccepted: a participant's update is on disk.
+	UpdateAccepted struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Update wire.Update
+		Norm   float64
+		After  time.Duration // since the announcement
+	}
+	// UpdateRefused: an update was not taken.
+	UpdateRefused struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Reason wire.RefuseReason
+	}
+	// RoundClosed: the round's updates are aggregated.
+	RoundClosed struct {
+		Round      wire.RoundID
+		Kind       wire.Kind
+		Version    wire.ModelVersion // of the new model
+		Selected   int
+		Accepted   int
+		Missing    []wire.AgentID // selected and neither accepted nor declined nor refused
+		ByDeadline bool
+		Took       time.Duration
+	}
+	// RoundAbandoned: the round's updates are thrown away.
+	RoundAbandoned struct {
+		Round    wire.RoundID
+		Kind     wire.Kind
+		Reason   AbandonReason
+		Selected int
+		Accepted int
+		Missing  []wire.AgentID
+		Err      error
+		Took     time.Duration
+	}
+	// RunFinished: all rounds of the run are done.
+	RunFinished struct{ Version wire.ModelVersion }
+)
+
+func (PhaseEntered) fact()      {}
+func (AgentCounted) fact()      {}
+func (AgentUnfit) fact()        {}
+func (AgentLeft) fact()         {}
+func (GatheringExtended) fact() {}
+func (RoundOpened) fact()       {}
+func (AgentJoined) fact()       {}
+func (AgentDeclined) fact()     {}
+func (UpdateAccepted) fact()    {}
+func (UpdateRefused) fact()     {}
+func (RoundClosed) fact()       {}
+func (RoundAbandoned) fact()    {}
+func (RunFinished) fact()       {}
+
+// IgnoreReason tells why an announcement was not obeyed. It is a metric's label.
+type IgnoreReason string
+
+// The reasons for ignoring an announcement.
+const (
+	IgnoredOlder    IgnoreReason = "older"    // replayed, or the broker's state is old
+	IgnoredConflict IgnoreReason = "conflict" // two announcements with one place in time
+)
+
+// IgnoreReasons returns all reasons, for closed label sets.
+func IgnoreReasons() []IgnoreReason { return []IgnoreReason{IgnoredOlder, IgnoredConflict} }
+
+// WorkResult tells how an agent's part in a round ended. It is a metric's label.
+type WorkResult string
+
+// The results.
+const (
+	WorkAccepted   WorkResult = "accepted"
+	WorkRefused    WorkResult = "refused"
+	WorkDeclined   WorkResult = "declined"
+	WorkSuperseded WorkResult = "superseded" // the round went on without it
+)
+
+// WorkResults returns all results, for closed label sets.
+func WorkResults() []WorkResult {
+	return []WorkResult{WorkAccepted, WorkRefused, WorkDeclined, WorkSuperseded}
+}
+
+// Facts of the agent's machine.
+type (
+	// AnnouncementObeyed: the agent follows a new announcement.
+	AnnouncementObeyed struct{ Order wire.Order }
+	// AnnouncementIgnored: the agent does not follow an announcement.
+	AnnouncementIgnored struct {
+		Order  wire.Order
+		Reason IgnoreReason
+	}
+	// TaskPrepared: the local data were held against the task.
+	TaskPrepared struct {
+		Unfit   wire.DeclineReason
+		Samples uint64
+	}
+	// WorkStarted: the agent takes part in a round.
+	WorkStarted struct {
+		Round wire.RoundID
+		Kind  wire.Kind
+		Left  time.Duration
+	}
+	// WorkEnded: the agent's part in a round is over.
+	WorkEnded struct {
+		Round    wire.RoundID
+		Kind     wire.Kind
+		Result   WorkResult
+		Refused  wire.RefuseReason  // with WorkRefused
+		Declined wire.DeclineReason // with WorkDeclined
+	}
+)
+
+func (AnnouncementObeyed) fact()  {}
+func (AnnouncementIgnored) fact() {}
+func (TaskPrepared) fact()        {}
+func (WorkStarted) fact()         {}
+func (WorkEnded) fact()           {}

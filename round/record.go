@@ -1,0 +1,53 @@
+package round
+
+import "github.com/fedmesh/fedmesh/wire"
+
+// CoordinatorPhase is where the coordinator's machine stands.
+type CoordinatorPhase string
+
+// The phases of the coordinator.
+const (
+	CoordinatorIdle       CoordinatorPhase = "idle"       // before the run, and in the pause between rounds
+	CoordinatorGathering  CoordinatorPhase = "gathering"  // hellos are asked for
+	CoordinatorCollecting CoordinatorPhase = "collecting" // a round is announced, updates come in
+	CoordinatorClosing    CoordinatorPhase = "closing"    // the set is fixed and being folded
+	CoordinatorFinished   CoordinatorPhase = "finished"
+)
+
+// CoordinatorPhases returns all phases, for closed label sets.
+func CoordinatorPhases() []CoordinatorPhase {
+	return []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing, CoordinatorFinished}
+}
+
+// Plan is what a round computes. The host makes it, since it holds the model.
+type Plan struct {
+	Kind     wire.Kind
+	Version  wire.ModelVersion // of Base
+	Task     wire.BlobRef
+	Base     wire.BlobRef // absent in a statistics round
+	Schema   wire.Digest  // of the vectors sent in
+	Bytes    uint32       // of a vector on the wire
+	Exchange wire.Exchange
+	StepSize float64 // μ of the server's step, for gradient exchange
+	Offset   uint64  // t: local steps of the schedule so far
+}
+
+// Participant is an agent of the current round.
+type Participant struct {
+	Agent    wire.AgentID
+	Times    int         // drawn so often
+	Weight   float64     // K·p_k
+	Accepted wire.Digest // the update that is on disk; zero while there is none
+}
+
+// Record is what the coordinator's machine keeps on disk. A machine made from
+// the last record goes on where that one stood.
+type Record struct {
+	Run          wire.RunID
+	Round        wire.RoundID
+	Attempt      wire.Attempt
+	Phase        CoordinatorPhase
+	Plan         Plan
+	Agents       int // K at the draw
+	Participants []Participant
+}

@@ -1,0 +1,118 @@
+package round_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// agentPlayer plays scripts with an agent's machine. It keeps what a host has
+// on disk, so that "restart" can make the next machine from it.
+type agentPlayer struct {
+	t       *testing.T
+	machine *round.Agent
+	seed    uint64
+	obeyed  round.Obey
+	saved   *round.SavedUpdate
+	train   round.Train // the last one
+}
+
+func (p *agentPlayer) deadline() (time.Time, bool) {
+	if p.machine == nil {
+		return time.Time{}, false
+	}
+	return p.machine.Deadline()
+}
+
+func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
+	switch c.name {
+	case "new":
+		*p = agentPlayer{t: p.t, seed: c.num("seed", 1)}
+		p.restart()
+		return nil
+	case "restart":
+		p.seed++
+		p.restart()
+		return nil
+	}
+	effects := p.machine.Step(now, p.event(c))
+	for _, e := range effects {
+		switch e := e.(type) {
+		case round.Obey:
+			if e.Order.Compare(p.obeyed.Order) <= 0 {
+				p.t.Errorf("obeyed %s after %s", e.Order, p.obeyed.Order)
+			}
+			p.obeyed = e
+		case round.Train:
+			p.train = e
+		case round.Release:
+			p.saved = nil
+		}
+	}
+	return effects
+}
+
+func (p *agentPlayer) restart() {
+	p.machine = round.NewAgent(p.obeyed.Order, p.obeyed.Digest, p.saved, rand.New(rand.NewPCG(p.seed, 0)))
+}
+
+func (p *agentPlayer) event(c command) round.Event {
+	run, r := wire.RunID(c.num("run", 7)), wire.RoundID(c.num("round", uint64(p.obeyed.Order.Round)))
+	switch c.name {
+	case "tick":
+		return round.Tick{}
+	case "link":
+		if c.word(0) == "up" {
+			return round.LinkUp{}
+		}
+		return round.LinkDown{}
+	case "announcement":
+		return p.announcement(c)
+	case "invited":
+		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1}
+	case "standing":
+		return round.StandingCame{Announcement: name(c.word(0)), Place: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected)}
+	case "accepted":
+		return round.AcceptedCame{Run: run, Round: r, Update: name(c.word(0))}
+	case "refused":
+		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)), Reason: pick(c.word(1), wire.RefuseReasons()...)}
+	case "prepared":
+		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
+	case "fetched":
+		return round.Fetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
+	case "trained":
+		return p.trained(c)
+	}
+	panic("unknown command: " + c.name)
+}
+
+// announcement reads "announcement DIGEST ROUND PHASE".
+func (p *agentPlayer) announcement(c command) round.Event {
+	phase := pick(c.word(2), wire.PhaseGathering, wire.PhaseOpen, wire.PhaseIdle, wire.PhaseFinished)
+	ann := wire.Announcement{
+		Attempt: wire.Attempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
+		Task: wire.BlobRef{Hash: name(c.opt("task", "task")), Length: 1}, HelloWithin: 5000, RoundWithin: 60000,
+	}
+	if c.opt("kind", "training") == "statistics" {
+		ann.Kind = wire.KindStatistics
+	} else {
+		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: 1}
+	}
+	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
+	order := wire.Order{Epoch: 1, Run: wire.RunID(c.num("run", 7)), Round: wire.RoundID(r), Attempt: ann.Attempt, Phase: phase}
+	return round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann}
+}
+
+// trained saves the update before the machine is told, as a host does.
+func (p *agentPlayer) trained(c command) round.Event {
+	order := p.train.Order
+	e := round.Trained{Run: order.Run, Round: wire.RoundID(c.num("round", uint64(order.Round)))}
+	if e.Failed = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.Failed == 0 {
+		e.Update = name(c.word(0))
+		p.saved = &round.SavedUpdate{Run: e.Run, Round: e.Round, Base: p.train.Announcement.Base.Hash, Update: e.Update}
+	}
+	return e
+}

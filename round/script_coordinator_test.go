@@ -1,0 +1,178 @@
+package round_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// coordinatorPlayer plays scripts with a coordinator's machine. It keeps what
+// a host has on disk, so that "crash" can take the machine up from there;
+// "crash undone" loses the effects of the last command as well.
+type coordinatorPlayer struct {
+	t       *testing.T
+	machine *round.Coordinator
+	cfg     round.Config
+	plan    round.Plan
+	disk    coordinatorDisk
+	before  coordinatorDisk // the last command
+}
+
+type coordinatorDisk struct {
+	last   wire.Order // announced
+	record round.Record
+	spool  map[wire.AgentID]wire.Digest
+}
+
+func (p *coordinatorPlayer) deadline() (time.Time, bool) {
+	if p.machine == nil {
+		return time.Time{}, false
+	}
+	return p.machine.Deadline()
+}
+
+func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
+	if c.name == "new" {
+		p.begin(c)
+		return nil
+	}
+	if c.name == "crash" {
+		if len(c.words) > 0 {
+			p.disk = p.before
+		}
+		p.machine = round.NewCoordinator(p.cfg, p.disk.record, p.disk.spool)
+		return nil
+	}
+	if c.name == "spool" { // the machine is not told in time
+		p.disk.spool[wire.AgentID(c.word(0))] = name(c.word(1))
+		return nil
+	}
+	p.before = coordinatorDisk{p.disk.last, p.disk.record, maps.Clone(p.disk.spool)}
+	agents := []wire.AgentID{""}
+	if len(c.words) > 0 {
+		agents = ids(c.word(0))
+	}
+	var all []round.Effect
+	for _, a := range agents {
+		effects := p.machine.Step(now, p.event(c, a))
+		for _, e := range effects {
+			p.keep(e)
+		}
+		all = append(all, effects...)
+	}
+	return all
+}
+
+// keep does what is the disk's, and watches the order of announcements.
+func (p *coordinatorPlayer) keep(e round.Effect) {
+	switch e := e.(type) {
+	case round.Journal:
+		p.disk.record = e.Record
+	case round.Discard:
+		p.disk.spool = map[wire.AgentID]wire.Digest{}
+	case round.Announce:
+		o := wire.Order{Run: p.disk.record.Run, Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
+		if o.Compare(p.disk.last) <= 0 {
+			p.t.Errorf("announced %s after %s", o, p.disk.last)
+		}
+		p.disk.last = o
+	}
+}
+
+func (p *coordinatorPlayer) begin(c command) {
+	p.cfg = round.Config{
+		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)), OverSelect: int(c.num("over", 0)),
+		Sampling: round.Sampling(c.opt("sampling", "without_replacement")),
+		Weights:  round.Weights(c.opt("weights", "equal")), Weighting: round.Weighting(c.opt("weighting", "step")),
+		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
+		Gather: round.Gather{
+			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)), Within: c.span("within", "30s"), Spread: c.span("spread", "5s"),
+		},
+		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
+	}
+	if err := p.cfg.Validate(); err != nil {
+		panic(err)
+	}
+	p.plan = round.Plan{
+		Kind: pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining), Task: wire.BlobRef{Hash: name("task")},
+		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: wire.ExchangeParameters,
+	}
+	if c.opt("exchange", "") == "gradient" {
+		p.plan.Exchange = wire.ExchangeGradient
+	}
+	if p.plan.Kind == wire.KindTraining {
+		p.plan.Base.Hash = name("w0")
+	}
+	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan}, spool: map[wire.AgentID]wire.Digest{}}
+	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
+}
+
+func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
+	r := wire.RoundID(c.num("round", uint64(p.disk.record.Round)))
+	switch c.name {
+	case "start":
+		return round.Start{}
+	case "tick":
+		return round.Tick{}
+	case "link":
+		if c.word(0) == "up" {
+			return round.LinkUp{}
+		}
+		return round.LinkDown{}
+	case "hello":
+		h := wire.Hello{Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
+		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
+	case "presence":
+		return round.PresenceCame{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline, wire.StateLost)}
+	case "joined":
+		return round.JoinedCame{Agent: a, Round: r}
+	case "declined":
+		return round.DeclinedCame{Agent: a, Round: r, Reason: pick(c.word(1), wire.DeclineReasons()...)}
+	case "offer":
+		return round.OfferCame{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r, Update: p.update(c)}
+	case "stored":
+		if r == p.disk.record.Round {
+			p.disk.spool[a] = name(c.word(1))
+		}
+		return round.Stored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
+	case "rejected":
+		return round.Rejected{Agent: a, Round: r, Update: name(c.word(1)), Reason: pick(c.word(2), wire.RefuseReasons()...)}
+	case "folded":
+		return p.folded(c, r)
+	}
+	panic("unknown command: " + c.name)
+}
+
+func (p *coordinatorPlayer) update(c command) wire.Update {
+	u := wire.Update{Kind: p.disk.record.Plan.Kind, Base: p.disk.record.Plan.Base.Hash}
+	if k := c.opt("kind", ""); k != "" {
+		u.Kind = pick(k, wire.KindStatistics, wire.KindTraining)
+	}
+	if b := c.opt("base", ""); b != "" {
+		u.Base = name(b)
+	}
+	u.Payload = wire.Manifest{Hash: name(c.word(1)), Schema: name(c.opt("schema", "floats")), Length: uint32(c.num("length", 40))}
+	return u
+}
+
+// folded makes the next plan: statistics are followed by training of a task
+// that holds them, and training by the next version.
+func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
+	if problem := c.opt("error", ""); problem != "" {
+		return round.Folded{Round: r, Err: errors.New(problem)}
+	}
+	next := p.disk.record.Plan
+	if next.Kind == wire.KindStatistics {
+		next.Kind, next.Task.Hash = wire.KindTraining, name("task+statistics")
+	} else {
+		next.Version++
+		next.Offset += 10
+	}
+	next.Base.Hash = name(fmt.Sprint("w", next.Version))
+	return round.Folded{Round: r, Next: next}
+}

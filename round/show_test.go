@@ -1,0 +1,83 @@
+package round_test
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// dawn is the zero of the scripts' and the simulation's time.
+var dawn = time.Unix(1_000_000_000, 0).UTC()
+
+// name makes a digest that show prints as s, which has at most 32 bytes.
+func name(s string) (d wire.Digest) {
+	copy(d[:], s)
+	return d
+}
+
+func nameOf(d wire.Digest) string { return string(bytes.TrimRight(d[:], "\x00")) }
+
+// show prints an effect or a fact on one line: its type's name, then the
+// fields that are not zero.
+func show(x any) string {
+	if r, ok := x.(round.Report); ok {
+		return "  " + show(r.Fact)
+	}
+	v := reflect.ValueOf(x)
+	return strings.TrimRight(v.Type().Name()+" "+fields(v), " ")
+}
+
+func fields(v reflect.Value) string {
+	var parts []string
+	for i := range v.NumField() {
+		if f := v.Field(i); !f.IsZero() {
+			parts = append(parts, strings.ToLower(v.Type().Field(i).Name)+"="+value(f))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func value(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case wire.Digest:
+		return nameOf(x)
+	case wire.Update:
+		return nameOf(x.Payload.Hash)
+	case wire.BlobRef:
+		return nameOf(x.Hash)
+	case wire.Order:
+		return fmt.Sprintf("%d.%d-%s", x.Round, x.Attempt, x.Phase)
+	case time.Time:
+		return x.Sub(dawn).String()
+	case round.Plan:
+		return strings.TrimRight(fmt.Sprintf("%s-v%d-%s", x.Kind, x.Version, nameOf(x.Base.Hash)), "-")
+	case wire.Announcement:
+		return strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.Version, nameOf(x.Task.Hash), nameOf(x.Base.Hash)), "-")
+	case round.Participant:
+		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
+	case round.Contribution:
+		return fmt.Sprintf("%.6g*%s:%s", x.Coefficient, x.Agent, nameOf(x.Update))
+	case fmt.Stringer:
+		return x.String()
+	case error:
+		return fmt.Sprintf("%q", x.Error())
+	case float64:
+		return fmt.Sprintf("%.6g", x)
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		return "{" + fields(v) + "}"
+	case reflect.Slice:
+		all := make([]string, v.Len())
+		for i := range all {
+			all[i] = value(v.Index(i))
+		}
+		return "[" + strings.Join(all, " ") + "]"
+	}
+	return fmt.Sprint(v.Interface())
+}
