@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Agent is one device's part in a federation.
+type Agent struct {
+	cfg     Config
+	conn    mqtt.Conn
+	machine *round.Agent
+	voice   *voice
+
+	up      bool
+	pulls   map[string]*pull // by the hash in the topic
+	sender  *transfer.Sender
+	sending *update
+
+	pace     learner.Pace
+	prepared *prepared // the task that the agent is ready for
+	base     []float32 // the model that training starts from
+	ready    *update   // trained or found on disk, not yet accepted
+	training *job      // under way
+
+	results chan func() // what jobs bring back, run by the owner
+	jobs    sync.WaitGroup
+	turn    chan struct{} // one job at a time
+	ctx     context.Context
+}
+
+// prepared is a task with the local data in its terms.
+type prepared struct {
+	hash    wire.Digest
+	problem *task.Problem[float32]
+	samples *learner.Samples[float32]
+}
+
+// New makes an agent that speaks over a connection made with its Will. It
+// reads what an earlier process left in the folder.
+func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) (*Agent, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	order, digest, err := loadObeyed(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ready, err := loadUpdate(cfg.Dir)
+	if err != nil {
+		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
+	}
+	a := &Agent{
+		cfg: cfg, voice: newVoice(&cfg), pulls: map[string]*pull{}, ready: ready,
+		results: make(chan func()), turn: make(chan struct{}, 1),
+	}
+	var saved *round.SavedUpdate
+	if ready != nil {
+		saved = &round.SavedUpdate{Run: ready.run, Round: ready.round, Base: ready.Base, Update: ready.Payload.Hash}
+	}
+	a.machine = round.NewAgent(order, digest, saved, cfg.Rand)
+	a.conn, err = connect(a.voice.will)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Run works until ctx ends, then says goodbye to the broker. The error is nil
+// unless the agent could not go on.
+func (a *Agent) Run(ctx context.Context) error {
+	inner, cancel := context.WithCancel(ctx)
+	a.ctx = inner
+	defer a.jobs.Wait()
+	defer cancel()
+	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round(), a.cfg.Topics.Device(a.cfg.ID))
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	events := a.conn.Events()
+	for {
+		select {
+		case <-ctx.Done():
+			a.publish(a.voice.presence(wire.StateOffline))
+			return a.conn.Close()
+		case e, ok := <-events:
+			if !ok {
+				return fmt.Errorf("agent: the connection was closed")
+			}
+			a.hear(e)
+		case result := <-a.results:
+			result()
+		case <-timer.C:
+			a.tick()
+		}
+		timer.Reset(time.Until(a.deadline()))
+	}
+}
+
+// deadline returns when something wants a tick: an hour away if nothing does.
+func (a *Agent) deadline() time.Time {
+	at := time.Now().Add(time.Hour)
+	earlier := func(t time.Time, ok bool) {
+		if ok && t.Before(at) {
+			at = t
+		}
+	}
+	earlier(a.machine.Deadline())
+	for _, p := range a.pulls {
+		earlier(p.Deadline())
+	}
+	if a.sender != nil {
+		earlier(a.sender.Deadline())
+	}
+	return at
+}
+
+func (a *Agent) tick() {
+	a.step(round.Tick{})
+	for _, key := range a.pullKeys() {
+		a.stepPull(key, transfer.Tick{})
+	}
+	a.stepSender(transfer.Tick{})
+}
+
+// hear takes what the connection tells.
+func (a *Agent) hear(e mqtt.Event) {
+	switch e := e.(type) {
+	case mqtt.Up:
+		a.up = true
+		a.cfg.Observer.Observe(LinkChanged{Up: true})
+		a.publish(a.voice.online())
+		a.link(round.LinkUp{}, transfer.Connected{})
+	case mqtt.Down:
+		a.up = false
+		a.cfg.Observer.Observe(LinkChanged{Err: e.Err})
+		a.link(round.LinkDown{}, transfer.Disconnected{})
+	case mqtt.SubscribeRefused:
+		a.cfg.Logger.Error("the broker does not let this agent read a topic it needs: check the broker's access rules", "topic", e.Filter)
+	case mqtt.Received:
+		a.receive(e.Message)
+	}
+}
+
+// linkEvent is an event of both transfer machines.
+type linkEvent interface {
+	transfer.PullEvent
+	transfer.SendEvent
+}
+
+func (a *Agent) link(machine round.Event, transfers linkEvent) {
+	a.step(machine)
+	for _, key := range a.pullKeys() {
+		a.stepPull(key, transfers)
+	}
+	a.stepSender(transfers)
+}
+
+func (a *Agent) publish(m mqtt.Message) {
+	if err := a.conn.Publish(m); err != nil && a.up {
+		a.cfg.Logger.Debug("message not sent; what matters is repeated", "topic", m.Topic, "err", err)
+	}
+}
+
+func (a *Agent) step(ev round.Event) {
+	for _, e := range a.machine.Step(time.Now(), ev) {
+		a.perform(e)
+	}
+}

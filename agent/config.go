@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Data is where an agent's rows come from. Load is called for each task, off
+// the owner's goroutine; a *learner.DataError makes the agent unfit for the
+// task, as any other error does.
+type Data interface {
+	Load(features []string, target string) (*learner.Samples[float32], error)
+}
+
+// Config is what an agent needs.
+type Config struct {
+	Federation  wire.Federation
+	ID          wire.AgentID
+	Key         ed25519.PrivateKey
+	Coordinator ed25519.PublicKey // announcements must be signed by its key
+	Topics      mqtt.Topics
+	Data        Data
+	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
+	Dir string
+	// Boot is the number of this start, larger than at any start before (store.NextBoot).
+	Boot wire.Epoch
+	// StepTime, if set, declares the time per local step instead of measuring
+	// it; training then takes that long, as on a slower device.
+	StepTime time.Duration
+	// MinRows is the fewest rows whose sums may leave the device, whatever the task says.
+	MinRows uint64
+	// MaxModel bounds the models and tasks that are fetched, in bytes.
+	MaxModel int
+	Software string // for people, in presence
+	Observer Observer
+	Logger   *slog.Logger
+	Rand     *rand.Rand // jitter and the nonce; never training
+
+	// Suspend, if set, is asked before training and before submitting, and
+	// stops the agent for so long, as a device that is put to sleep: testbeds
+	// make agents vanish or be late with it.
+	Suspend func(m Moment, deadline time.Time) time.Duration
+}
+
+// Moment is where in a round an agent may be suspended.
+type Moment uint8
+
+// The moments.
+const (
+	BeforeTraining Moment = iota
+	BeforeSubmitting
+)
+
+func (c *Config) validate() error {
+	var errs []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent())
+	need(len(c.Key) == ed25519.PrivateKeySize, "the agent's key has %d bytes, want %d", len(c.Key), ed25519.PrivateKeySize)
+	need(len(c.Coordinator) == ed25519.PublicKeySize, "the coordinator's public key has %d bytes, want %d", len(c.Coordinator), ed25519.PublicKeySize)
+	need(c.Data != nil, "there is no source of data")
+	need(c.Dir != "", "there is no state folder")
+	need(c.Boot > 0, "the boot epoch counts from 1")
+	need(c.MaxModel > 0, "the largest model must have some bytes")
+	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
+	return errors.Join(errs...)
+}

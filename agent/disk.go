@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// update is an update that is trained: what the machine calls saved.
+type update struct {
+	wire.Update
+	run      wire.RunID
+	round    wire.RoundID
+	payload  []byte
+	deadline time.Time // of its round; unknown for one found on disk
+}
+
+const (
+	obeyedFile  = "obeyed"
+	updateFile  = "update"
+	fileVersion = 1
+)
+
+var le = binary.LittleEndian
+
+// saveObeyed keeps the place of the last announcement that was obeyed.
+func saveObeyed(dir string, o wire.Order, d wire.Digest) error {
+	b := le.AppendUint64(nil, uint64(o.Epoch))
+	b = le.AppendUint64(b, uint64(o.Run))
+	b = le.AppendUint64(b, uint64(o.Round))
+	b = le.AppendUint32(b, uint32(o.Attempt))
+	b = append(b, byte(o.Phase))
+	return store.SaveRecord(filepath.Join(dir, obeyedFile), fileVersion, append(b, d[:]...))
+}
+
+func loadObeyed(dir string) (o wire.Order, d wire.Digest, err error) {
+	_, b, err := store.LoadRecord(filepath.Join(dir, obeyedFile), 256)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return o, d, nil
+	case err != nil:
+		return o, d, err
+	case len(b) != 29+len(d):
+		return o, d, fmt.Errorf("%s: %d bytes, want %d: it was written by another version", filepath.Join(dir, obeyedFile), len(b), 29+len(d))
+	}
+	o = wire.Order{
+		Epoch: wire.Epoch(le.Uint64(b)), Run: wire.RunID(le.Uint64(b[8:])), Round: wire.RoundID(le.Uint64(b[16:])),
+		Attempt: wire.Attempt(le.Uint32(b[24:])), Phase: wire.Phase(b[28]),
+	}
+	return o, wire.Digest(b[29:]), nil
+}
+
+// saveUpdate keeps an update until its round is over.
+func saveUpdate(dir string, u *update) error {
+	body := u.Body()
+	b := le.AppendUint64(nil, uint64(u.run))
+	b = le.AppendUint64(b, uint64(u.round))
+	b = le.AppendUint32(b, uint32(len(body)))
+	b = append(b, body...)
+	return store.SaveRecord(filepath.Join(dir, updateFile), fileVersion, append(b, u.payload...))
+}
+
+// loadUpdate returns the update that an earlier process left, or nil.
+func loadUpdate(dir string) (*update, error) {
+	_, b, err := store.LoadRecord(filepath.Join(dir, updateFile), wire.MaxBlob+wire.MaxMessage)
+	if errors.Is(err, store.ErrNoRecord) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 20 || int(le.Uint32(b[16:])) > len(b)-20 {
+		return nil, fmt.Errorf("%s: too short", filepath.Join(dir, updateFile))
+	}
+	n := 20 + int(le.Uint32(b[16:]))
+	body, err := wire.DecodeUpdate(b[20:n])
+	if err != nil {
+		return nil, err
+	}
+	u := &update{Update: body, run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])), payload: b[n:]}
+	if int(body.Payload.Length) != len(u.payload) {
+		return nil, fmt.Errorf("%s: the payload has %d bytes, want %d", filepath.Join(dir, updateFile), len(u.payload), body.Payload.Length)
+	}
+	return u, nil
+}
+
+func removeUpdate(dir string) error {
+	err := os.Remove(filepath.Join(dir, updateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// perform does what the machine asks for.
+func (a *Agent) perform(e round.Effect) {
+	switch e := e.(type) {
+	case round.Report:
+		a.cfg.Observer.Observe(e.Fact)
+	case round.Obey:
+		a.untilDone("save the announcement's place", func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) })
+	case round.Prepare:
+		a.fetchTask(e.Task)
+	case round.FetchModel:
+		a.fetchModel(e.Base)
+	case round.Train:
+		if e.Announcement.Schema != a.prepared.problem.Schema(e.Announcement.Kind).Hash() {
+			a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: wire.DeclineUnsupported})
+			return
+		}
+		a.train(e)
+	case round.Submit:
+		a.submit(e)
+	case round.Release:
+		a.release()
+	case round.SayHello:
+		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update}
+		a.publish(a.voice.status(wire.TypeHello, e.Order, m.Body()))
+	case round.SayJoined:
+		m := wire.Joined{Announcement: e.Announcement}
+		a.publish(a.voice.status(wire.TypeJoined, e.Order, m.Body()))
+	case round.SayDeclined:
+		m := wire.Declined{Announcement: e.Announcement, Reason: e.Reason}
+		a.publish(a.voice.status(wire.TypeDeclined, e.Order, m.Body()))
+	}
+}
+
+// untilDone repeats a write that must be on disk before anything else happens.
+// A full disk so stops the agent, not for ever, and nothing is forgotten.
+func (a *Agent) untilDone(what string, write func() error) {
+	for {
+		err := write()
+		if err == nil {
+			return
+		}
+		a.cfg.Logger.Error("cannot "+what+"; the agent waits and tries again", "err", err)
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// suspend stops the owner, as a device that sleeps.
+func (a *Agent) suspend(m Moment, deadline time.Time) {
+	if a.cfg.Suspend == nil {
+		return
+	}
+	if d := a.cfg.Suspend(m, deadline); d > 0 {
+		select {
+		case <-a.ctx.Done():
+		case <-time.After(d):
+		}
+	}
+}
+
+// submit begins to send the update that is ready.
+func (a *Agent) submit(e round.Submit) {
+	if a.ready == nil || a.ready.Payload.Hash != e.Update {
+		return // released meanwhile
+	}
+	a.suspend(BeforeSubmitting, a.ready.deadline)
+	a.sending = a.ready
+	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, a.cfg.Rand)
+	if !a.up {
+		a.stepSender(transfer.Disconnected{})
+	}
+	a.stepSender(transfer.Start{})
+}
+
+// release ends all work of a round.
+func (a *Agent) release() {
+	if a.training != nil {
+		a.training.stop.Store(true)
+		a.training = nil
+	}
+	a.stepSender(transfer.Cancel{})
+	a.sender, a.sending, a.ready, a.base = nil, nil, nil, nil
+	a.endPulls(purposeModel)
+	a.untilDone("remove the old update", func() error { return removeUpdate(a.cfg.Dir) })
+}

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Observer is told what happens: the round.Fact values of the agent's machine
+// and the facts of this package. It is called from one goroutine and must not
+// block.
+type Observer interface{ Observe(fact any) }
+
+// DropReason tells why an incoming message was not used. It is a metric's label.
+type DropReason string
+
+// The reasons for dropping a message.
+const (
+	DropMalformed DropReason = "malformed"
+	DropVersion   DropReason = "version"
+	DropSignature DropReason = "bad_signature"
+	DropForeign   DropReason = "foreign"  // another federation, sender or topic
+	DropUnwanted  DropReason = "unwanted" // nothing here waits for it
+	DropOverflow  DropReason = "overflow" // the mailbox was full
+)
+
+// DropReasons returns all reasons, for closed label sets.
+func DropReasons() []DropReason {
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropOverflow}
+}
+
+// Facts of the host.
+type (
+	// LinkChanged: the broker is connected, or not.
+	LinkChanged struct {
+		Up  bool
+		Err error // when down
+	}
+	// MessageDropped: an incoming message was not used.
+	MessageDropped struct {
+		Kind   mqtt.Kind
+		Reason DropReason
+		Err    error
+	}
+	// DataLoaded: the local data were held against a task.
+	DataLoaded struct {
+		Task    string
+		Rows    int
+		Took    time.Duration
+		Problem error // nil when they fit
+	}
+	// ModelFetched: a base model is here.
+	ModelFetched struct {
+		Version wire.ModelVersion
+		Bytes   int
+	}
+	// Trained: local steps were taken.
+	Trained struct {
+		Round      wire.RoundID
+		Version    wire.ModelVersion // of the base model
+		LocalSteps int
+		Sizing     learner.SizingReason
+		StepTime   time.Duration // per local step, as measured or declared
+		RiskBefore float64
+		RiskAfter  float64
+		Took       time.Duration
+	}
+	// TrainingFailed: there is no update for this round.
+	TrainingFailed struct {
+		Round wire.RoundID
+		Err   error
+	}
+)

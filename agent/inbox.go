@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// dropError is a message that is not used, and why.
+type dropError struct {
+	reason DropReason
+	err    error
+}
+
+func (e *dropError) Error() string { return fmt.Sprintf("%s: %v", e.reason, e.err) }
+
+func drop(reason DropReason, format string, args ...any) error {
+	return &dropError{reason, fmt.Errorf(format, args...)}
+}
+
+// receive takes one message apart. Whatever it holds, it ends in a step of a
+// machine or in a MessageDropped fact.
+func (a *Agent) receive(m mqtt.Message) {
+	kind, _, id, part, err := a.cfg.Topics.Parse(m.Topic)
+	switch {
+	case err != nil:
+		err = drop(DropForeign, "topic %q", m.Topic)
+	case kind == mqtt.KindBlob:
+		err = a.receivePart(id, part, m.Payload)
+	case len(m.Payload) == 0 && m.Retained || len(m.Payload) == 0 && kind == mqtt.KindRound:
+		return // the retained message was deleted
+	case kind == mqtt.KindRound:
+		err = a.receiveAnnouncement(m.Payload)
+	case kind == mqtt.KindDirect:
+		err = a.receiveDirect(m.Payload)
+	default:
+		err = drop(DropForeign, "topic %q", m.Topic)
+	}
+	if err == nil {
+		return
+	}
+	fact := MessageDropped{Kind: kind, Reason: DropMalformed, Err: err}
+	if d := (*dropError)(nil); errors.As(err, &d) {
+		fact.Reason, fact.Err = d.reason, d.err
+	}
+	a.cfg.Observer.Observe(fact)
+}
+
+// open returns a message that the coordinator of this federation has signed.
+func (a *Agent) open(p []byte) (wire.Envelope, error) {
+	e, err := wire.Open(p)
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		return e, drop(DropVersion, "%w: update the agent or the coordinator", err)
+	case err != nil:
+		return e, err
+	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
+		return e, drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+	}
+	if err := e.Verify(a.cfg.Coordinator); err != nil {
+		return e, drop(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
+	}
+	return e, nil
+}
+
+func (a *Agent) receiveAnnouncement(p []byte) error {
+	e, err := a.open(p)
+	if err != nil {
+		return err
+	}
+	if e.Type != wire.TypeAnnouncement {
+		return drop(DropUnwanted, "%s on the round topic", e.Type)
+	}
+	ann, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		return err
+	}
+	a.step(round.AnnouncementCame{Order: wire.OrderOf(e.Header, &ann), Digest: e.Digest(), Announcement: ann})
+	return nil
+}
+
+func (a *Agent) receiveDirect(p []byte) error {
+	e, err := a.open(p)
+	if err != nil {
+		return err
+	}
+	switch e.Type {
+	case wire.TypeInvitation:
+		m, err := wire.DecodeInvitation(e.Body)
+		if err != nil {
+			return err
+		}
+		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond, Weight: m.Weight})
+	case wire.TypeStanding:
+		m, err := wire.DecodeStanding(e.Body)
+		if err != nil {
+			return err
+		}
+		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place})
+	case wire.TypeAccepted:
+		m, err := wire.DecodeAccepted(e.Body)
+		if err != nil {
+			return err
+		}
+		a.stepSenderOf(e.Header, transfer.AcceptedBy{Accepted: m})
+		a.step(round.AcceptedCame{Run: e.Run, Round: e.Round, Update: m.Update})
+	case wire.TypeRefused:
+		m, err := wire.DecodeRefused(e.Body)
+		if err != nil {
+			return err
+		}
+		a.stepSenderOf(e.Header, transfer.RefusedBy{Refused: m})
+		a.step(round.RefusedCame{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
+	case wire.TypeCredit:
+		m, err := wire.DecodeCredit(e.Body)
+		if err != nil {
+			return err
+		}
+		a.stepSenderOf(e.Header, transfer.CreditGranted{Credit: m})
+	default:
+		return drop(DropUnwanted, "%s from the coordinator", e.Type)
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// purpose tells what a blob is pulled for.
+type purpose uint8
+
+const (
+	purposeTask purpose = iota
+	purposeModel
+)
+
+// pull is a blob on its way here.
+type pull struct {
+	*transfer.Puller
+	ref  wire.BlobRef
+	what purpose
+}
+
+func (a *Agent) pullKeys() []string { return slices.Sorted(maps.Keys(a.pulls)) }
+
+// startPull begins to fetch a blob; only one of each purpose is wanted.
+func (a *Agent) startPull(ref wire.BlobRef, what purpose) {
+	a.endPulls(what)
+	cfg := transfer.DefaultPullerConfig()
+	cfg.MaxBytes = a.cfg.MaxModel
+	key := ref.Hash.Topic()
+	a.pulls[key] = &pull{transfer.NewPuller(cfg, ref, a.cfg.Rand), ref, what}
+	if !a.up {
+		a.stepPull(key, transfer.Disconnected{})
+	}
+	a.stepPull(key, transfer.Start{})
+}
+
+func (a *Agent) endPulls(what purpose) {
+	for _, key := range a.pullKeys() {
+		if p := a.pulls[key]; p.what == what {
+			a.stepPull(key, transfer.Cancel{})
+			delete(a.pulls, key)
+		}
+	}
+}
+
+func (a *Agent) receivePart(hash, part string, payload []byte) error {
+	if a.pulls[hash] == nil {
+		return drop(DropUnwanted, "part %s of blob %s", part, hash)
+	}
+	a.stepPull(hash, transfer.Part{Name: part, Payload: payload})
+	return nil
+}
+
+func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
+	p := a.pulls[key]
+	if p == nil {
+		return
+	}
+	for _, e := range p.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case transfer.Subscribe:
+			a.conn.Subscribe(mqtt.AtMostOnce, a.blobTopics(key, e.Parts)...)
+		case transfer.Unsubscribe:
+			a.conn.Unsubscribe(a.blobTopics(key, e.Parts)...)
+		case transfer.Done:
+			delete(a.pulls, key)
+			a.pulled(p, e.Data, nil)
+		case transfer.Failed:
+			delete(a.pulls, key)
+			a.pulled(p, nil, e.Err)
+		}
+	}
+}
+
+func (a *Agent) blobTopics(hash string, parts []string) []string {
+	topics := make([]string, len(parts))
+	for i, part := range parts {
+		topics[i] = a.cfg.Topics.Blob(hash, part)
+	}
+	return topics
+}
+
+// pulled goes on with a blob that is here, or that could not be had.
+func (a *Agent) pulled(p *pull, data []byte, err error) {
+	if err != nil {
+		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length, "err", err)
+	}
+	if p.what == purposeTask {
+		a.prepare(p.ref, data, err)
+		return
+	}
+	if err == nil {
+		err = a.takeBase(data)
+	}
+	a.step(round.Fetched{Base: p.ref.Hash, Failed: err != nil})
+}
+
+// stepSenderOf gives the sender an answer about its update. Updates of two
+// rounds may have equal content, so the answer's round must be the update's.
+func (a *Agent) stepSenderOf(h wire.Header, ev transfer.SendEvent) {
+	if a.sender != nil && a.sending.run == h.Run && a.sending.round == h.Round {
+		a.stepSender(ev)
+	}
+}
+
+func (a *Agent) stepSender(ev transfer.SendEvent) {
+	if a.sender == nil {
+		return
+	}
+	s := a.sender
+	for _, e := range s.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case transfer.SendManifest:
+			u := a.sending
+			body := u.Update
+			body.Inline = s.Inline()
+			a.publish(mqtt.Message{
+				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtLeastOnce,
+				Payload: a.voice.seal(wire.TypeUpdate, u.run, u.round, body.Body()),
+			})
+		case transfer.SendChunk:
+			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.K)), QoS: mqtt.AtMostOnce, Payload: s.Chunk(e.K)})
+		case transfer.Finished:
+			a.sender = nil
+		}
+	}
+}
+
+func (a *Agent) uploadTopic(part string) string {
+	return a.cfg.Topics.Update(a.cfg.ID, transfer.ID(a.sending.Payload.Hash), part)
+}

@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// job is work beside the owner's goroutine.
+type job struct{ stop atomic.Bool }
+
+// start runs work beside the owner, one job at a time, and then what it
+// returns in the owner's goroutine.
+func (a *Agent) start(work func() func()) {
+	ctx := a.ctx
+	a.jobs.Go(func() {
+		select {
+		case a.turn <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		result := work()
+		<-a.turn
+		select {
+		case a.results <- result:
+		case <-ctx.Done():
+		}
+	})
+}
+
+func (a *Agent) fetchTask(ref wire.BlobRef) { a.startPull(ref, purposeTask) }
+
+func (a *Agent) fetchModel(ref wire.BlobRef) { a.startPull(ref, purposeModel) }
+
+// takeBase reads the base model that came.
+func (a *Agent) takeBase(data []byte) error {
+	w := make([]float32, len(data)/4)
+	if err := wire.DecodeVector(w, data); err != nil {
+		return err
+	}
+	if want := a.prepared.problem.Model.Architecture().Params(); len(w) != want {
+		return errors.New("the model has another size than the task's")
+	}
+	a.base = w
+	return nil
+}
+
+// prepare holds the local data against a task that came, or tells that it
+// could not be had.
+func (a *Agent) prepare(ref wire.BlobRef, data []byte, err error) {
+	if err != nil {
+		a.step(round.Prepared{Task: ref.Hash, Unfit: wire.DeclineFetch})
+		return
+	}
+	began := time.Now()
+	a.start(func() func() {
+		p, unfit, fact := a.load(data)
+		fact.Took = time.Since(began)
+		return func() {
+			ev := round.Prepared{Task: ref.Hash, Unfit: unfit}
+			if p != nil {
+				p.hash = ref.Hash
+				a.prepared, fact.Rows = p, p.samples.Len()
+				ev.Samples = uint64(fact.Rows)
+			}
+			a.cfg.Observer.Observe(fact)
+			a.step(ev)
+		}
+	})
+}
+
+// load reads the task and the data it asks for.
+func (a *Agent) load(data []byte) (*prepared, wire.DeclineReason, DataLoaded) {
+	t, err := wire.DecodeTask(data)
+	if err != nil {
+		return nil, wire.DeclineUnsupported, DataLoaded{Problem: err}
+	}
+	fact := DataLoaded{Task: t.Name}
+	problem, err := task.Compile[float32](t)
+	if err != nil {
+		fact.Problem = err
+		return nil, wire.DeclineUnsupported, fact
+	}
+	samples, err := a.cfg.Data.Load(t.Features, t.Target)
+	if err == nil {
+		err = problem.Prepare(samples)
+	}
+	if err != nil {
+		fact.Problem = err
+		return nil, wire.DeclineBadData, fact
+	}
+	if least := max(t.MinSamples, a.cfg.MinRows); uint64(samples.Len()) < least {
+		fact.Problem = &tooFewError{samples.Len(), least}
+		return nil, wire.DeclineTooFewRows, fact
+	}
+	return &prepared{problem: problem, samples: samples}, 0, fact
+}
+
+// train computes the update of a round beside the owner.
+func (a *Agent) train(e round.Train) {
+	j := &job{}
+	a.training = j
+	a.suspend(BeforeTraining, e.Deadline)
+	p, base, perStep := a.prepared, a.base, a.pace.PerStep()
+	if a.cfg.StepTime > 0 {
+		perStep = a.cfg.StepTime
+	}
+	steps, why := p.problem.Sizing().LocalSteps(perStep)
+	ctx := a.ctx
+	a.start(func() func() {
+		u, fact, err := a.compute(ctx, j, e, p, base, steps)
+		if err == nil {
+			if err := saveUpdate(a.cfg.Dir, u); err != nil {
+				a.cfg.Logger.Error("the update is not on disk: a restart will lose it", "err", err)
+			}
+		}
+		fact.Sizing = why
+		return func() { a.trained(j, e, u, fact, err) }
+	})
+}
+
+// trained goes on with the update, unless the round is over.
+func (a *Agent) trained(j *job, e round.Train, u *update, fact Trained, err error) {
+	if a.training != j {
+		return // the file, if one was written, belongs to no round and goes at the next start
+	}
+	a.training = nil
+	if fact.LocalSteps > 0 {
+		a.pace.Observe(fact.LocalSteps, fact.Took)
+		fact.StepTime = a.pace.PerStep()
+		if a.cfg.StepTime > 0 {
+			fact.StepTime = a.cfg.StepTime
+		}
+		u.StepTime = fact.StepTime.Seconds()
+		a.cfg.Observer.Observe(fact)
+	}
+	if err != nil {
+		a.cfg.Observer.Observe(TrainingFailed{e.Order.Round, err})
+		a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: failure(err)})
+		return
+	}
+	u.deadline, a.ready = e.Deadline, u
+	a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash})
+}
+
+func failure(err error) wire.DeclineReason {
+	switch d := (*learner.DivergenceError)(nil); {
+	case errors.As(err, &d):
+		return wire.DeclineDiverged
+	case errors.Is(err, task.ErrNoSteps), errors.Is(err, context.Canceled):
+		return wire.DeclineNoTime
+	}
+	return wire.DeclineBadData
+}
+
+// compute makes the update.
+func (a *Agent) compute(ctx context.Context, j *job, e round.Train, p *prepared, base []float32, steps int) (*update, Trained, error) {
+	ann := &e.Announcement
+	u := &update{run: e.Order.Run, round: e.Order.Round, Update: wire.Update{Kind: ann.Kind, Base: ann.Base.Hash, Samples: uint64(p.samples.Len())}}
+	fact := Trained{Round: e.Order.Round, Version: ann.Version}
+	if ann.Kind == wire.KindStatistics {
+		v, err := p.problem.Statistics(p.samples)
+		if err != nil {
+			return u, fact, err
+		}
+		return u, fact, u.take(wire.AppendVector(nil, v), p.problem.Schema(wire.KindStatistics).Hash())
+	}
+	began := time.Now()
+	latest := e.Deadline.Add(-e.Deadline.Sub(began) / 10) // leave time for sending
+	out, err := p.problem.Local(task.Job[float32]{
+		Base: base, Samples: p.samples, Weight: e.Weight, Offset: ann.Offset, Steps: steps,
+		Rand: task.Source(ann.Seed, e.Order.Round, a.cfg.ID),
+		Stop: func() bool { return j.stop.Load() || ctx.Err() != nil || time.Now().After(latest) },
+	})
+	if err != nil {
+		return u, fact, err
+	}
+	a.lastAsDeclared(ctx, began, out.Steps, latest)
+	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter, fact.Took = out.Steps, out.RiskBefore, out.RiskAfter, time.Since(began)
+	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
+	return u, fact, u.take(wire.AppendVector(nil, out.Vector), ann.Schema)
+}
+
+// take makes the payload the update's.
+func (u *update) take(payload []byte, schema wire.Digest) (err error) {
+	u.payload = payload
+	u.Payload, err = wire.NewManifest(payload, schema)
+	return err
+}
+
+// lastAsDeclared makes the local steps take as long as the declared device would.
+func (a *Agent) lastAsDeclared(ctx context.Context, began time.Time, steps int, latest time.Time) {
+	if a.cfg.StepTime == 0 {
+		return
+	}
+	end := began.Add(time.Duration(steps) * a.cfg.StepTime)
+	if end.After(latest) {
+		end = latest
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(end)):
+	}
+}

@@ -1,0 +1,65 @@
+package coordinator
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Data is where held-out rows come from.
+type Data interface {
+	Load(features []string, target string) (*learner.Samples[float32], error)
+}
+
+// Config is what a coordinator needs.
+type Config struct {
+	Federation wire.Federation
+	Key        ed25519.PrivateKey
+	Agents     map[wire.AgentID]ed25519.PublicKey // those who may take part
+	Topics     mqtt.Topics
+	Round      round.Config
+	// Task is what is learned, without a standardisation.
+	Task wire.Task
+	// Standardize holds a statistics round before the first training round;
+	// features are clipped to ±Clip standard deviations, 0 = not at all.
+	Standardize bool
+	Clip        float64
+	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
+	MaxNorm float64
+	// Held, if set, is data on which each new model is scored.
+	Held Data
+	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
+	Dir string
+	// NewRun begins a new run even if the folder holds an unfinished one.
+	NewRun bool
+	// KeepModels is how many of the newest models stay on disk; 0 = all.
+	KeepModels int
+	// MaxBuffered bounds the updates on their way here, in bytes.
+	MaxBuffered int
+	Observer    Observer
+	Logger      *slog.Logger
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	errs = append(errs, c.Federation.Validate(), c.Round.Validate())
+	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key), ed25519.PrivateKeySize)
+	need(len(c.Agents) > 0, "no agent may take part: the list of their keys is empty")
+	need(c.Dir != "", "there is no state folder")
+	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
+	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
+	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
+	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d", c.KeepModels)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,171 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Coordinator is the parameter server of one federation.
+type Coordinator struct {
+	cfg     Config
+	conn    mqtt.Conn
+	machine *round.Coordinator
+	voice   *voice
+	disk    *disk
+	board   *board // what is retained at the broker
+	work    *workbench
+
+	runID     wire.RunID
+	shown     wire.RoundID // the round of the present announcement
+	up        bool
+	receiver  *transfer.Receiver
+	transfers TransfersChanged
+	spools    map[wire.RoundID]*store.Spool // of the round under way; two between rounds
+	heard     map[sourceKey]mark            // newest message by sender and type
+	offered   *offer                        // the one that the machine is judging
+	offers    map[wire.AgentID]*offer       // being received, or stored
+	accepted  map[wire.AgentID]wire.Update  // of the round
+	lastFold  *ModelReady
+
+	results chan func() // what jobs bring back, run by the owner
+	jobs    sync.WaitGroup
+	ctx     context.Context
+}
+
+// New makes a coordinator that speaks over the connection. It takes up the run
+// that the folder holds, or begins one.
+func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
+	c := &Coordinator{
+		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
+		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
+		results: make(chan func()), ctx: context.Background(),
+	}
+	var err error
+	if c.disk, err = openDisk(cfg.Dir); err != nil {
+		return nil, err
+	}
+	c.work = &workbench{cfg: &cfg, disk: c.disk, persist: c.untilDone}
+	record, err := c.resume()
+	if err != nil {
+		return nil, err
+	}
+	c.runID, c.voice.epoch = record.Run, c.disk.epoch
+	receiving := transfer.DefaultReceiverConfig()
+	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(), c.work.problem.Schema(wire.KindStatistics).Bytes())
+	receiving.MaxBuffered = max(cfg.MaxBuffered, receiving.MaxUpdate)
+	c.receiver = transfer.NewReceiver(receiving)
+	c.board = &board{conn: conn, topics: cfg.Topics}
+	spooled, err := c.openSpoolOf(record)
+	if err != nil {
+		return nil, err
+	}
+	c.machine = round.NewCoordinator(cfg.Round, record, spooled)
+	return c, nil
+}
+
+// Record returns where the run stands. It is for the owner's goroutine, that
+// is for observers, and for before and after Run.
+func (c *Coordinator) Record() round.Record { return c.machine.Record() }
+
+// Run works until ctx ends. The error is nil unless the coordinator could not go on.
+func (c *Coordinator) Run(ctx context.Context) error {
+	inner, cancel := context.WithCancel(ctx)
+	c.ctx = inner
+	defer c.close()
+	defer c.jobs.Wait()
+	defer cancel()
+	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
+	c.step(round.Start{})
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	events := c.conn.Events()
+	for {
+		select {
+		case <-ctx.Done():
+			return c.conn.Close()
+		case e, ok := <-events:
+			if !ok {
+				return fmt.Errorf("coordinator: the connection was closed")
+			}
+			c.hear(e)
+		case result := <-c.results:
+			result()
+		case <-timer.C:
+			c.step(round.Tick{})
+			c.receive(transfer.Tick{})
+		}
+		c.board.pump()
+		timer.Reset(time.Until(c.deadline()))
+	}
+}
+
+func (c *Coordinator) close() {
+	for r, s := range c.spools {
+		if err := s.Close(); err != nil {
+			c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
+		}
+	}
+	if err := c.disk.close(); err != nil {
+		c.cfg.Logger.Error("cannot close the history", "err", err)
+	}
+}
+
+// deadline returns when something wants a tick: an hour away if nothing does.
+func (c *Coordinator) deadline() time.Time {
+	at := time.Now().Add(time.Hour)
+	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline} {
+		if t, ok := d(); ok && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// hear takes what the connection tells.
+func (c *Coordinator) hear(e mqtt.Event) {
+	switch e := e.(type) {
+	case mqtt.Up:
+		c.up = true
+		c.cfg.Observer.Observe(LinkChanged{Up: true})
+		c.board.republish() // the broker may have forgotten
+		c.step(round.LinkUp{})
+	case mqtt.Down:
+		c.up = false
+		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
+		c.step(round.LinkDown{})
+	case mqtt.SubscribeRefused:
+		c.cfg.Logger.Error("the broker does not let the coordinator read a topic it needs: check the broker's access rules", "topic", e.Filter)
+	case mqtt.Received:
+		c.take(e.Message)
+	}
+}
+
+func (c *Coordinator) step(ev round.Event) {
+	for _, e := range c.machine.Step(time.Now(), ev) {
+		c.perform(e)
+	}
+}
+
+// start runs work beside the owner, and then what it returns in the owner's
+// goroutine.
+func (c *Coordinator) start(work func() func()) {
+	ctx := c.ctx
+	c.jobs.Go(func() {
+		result := work()
+		select {
+		case c.results <- result:
+		case <-ctx.Done():
+		}
+	})
+}

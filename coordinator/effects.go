@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// perform does what the machine asks for.
+func (c *Coordinator) perform(e round.Effect) {
+	run, present := c.runID, c.shown
+	switch e := e.(type) {
+	case round.Report:
+		c.observe(e.Fact)
+	case round.Journal:
+		c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(e.Record) })
+	case round.Announce:
+		c.announce(e)
+	case round.Invite:
+		m := wire.Invitation{Announcement: c.board.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight}
+		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
+	case round.Stand:
+		m := wire.Standing{Announcement: c.board.digest, Place: e.Place}
+		c.tell(e.Agent, wire.TypeStanding, run, present, m.Body())
+	case round.Receive:
+		o := c.offered
+		c.offers[e.Agent] = o
+		c.receive(transfer.Offer{Agent: e.Agent, Boot: o.boot, Manifest: o.update.Payload, Inline: o.update.Inline})
+	case round.Accept:
+		m := wire.Accepted{Update: e.Update}
+		c.tell(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
+	case round.Refuse:
+		if o := c.offers[e.Agent]; o != nil && o.update.Payload.Hash == e.Update {
+			c.forget(e.Agent)
+		}
+		m := wire.Refused{Update: e.Update, Reason: e.Reason}
+		c.tell(e.Agent, wire.TypeRefused, e.Run, e.Round, m.Body())
+	case round.Fold:
+		c.fold(e)
+	case round.Discard:
+		c.discard(e)
+	}
+}
+
+// observe passes a fact on, and keeps the line of the history that it makes.
+func (c *Coordinator) observe(f round.Fact) {
+	switch f := f.(type) {
+	case round.UpdateAccepted:
+		c.accepted[f.Agent] = f.Update
+	case round.RoundClosed:
+		if err := c.disk.history.Append(historyLine(f, c.lastFold)); err != nil {
+			c.cfg.Logger.Error("a line of the history is lost", "err", err)
+		}
+	}
+	c.cfg.Observer.Observe(f)
+}
+
+// untilDone repeats a write that must be on disk before anything else happens.
+// A full disk so stops the round, not for ever, and nothing is forgotten.
+func (c *Coordinator) untilDone(what string, write func() error) {
+	for {
+		err := write()
+		if err == nil {
+			return
+		}
+		c.cfg.Logger.Error("cannot "+what+"; the coordinator waits and tries again", "err", err)
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// announce makes the announcement and what it names the retained messages.
+func (c *Coordinator) announce(e round.Announce) {
+	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
+		c.untilDone("open the round's spool", func() error {
+			_, err := c.openSpoolOf(c.machine.Record())
+			return err
+		})
+	}
+	c.shown = e.Round
+	sealed := c.voice.seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
+	c.board.show(sealed, c.work.blobs(&e.Announcement))
+}
+
+// discard ends a round's transfers and removes its spool.
+func (c *Coordinator) discard(e round.Discard) {
+	for agent := range c.offers {
+		c.forget(agent)
+	}
+	clear(c.accepted)
+	if s := c.spools[e.Round]; s != nil {
+		if err := s.Close(); err != nil {
+			c.cfg.Logger.Warn("closing the spool", "round", e.Round, "err", err)
+		}
+		delete(c.spools, e.Round)
+	}
+	if err := c.disk.removeSpool(e.Round); err != nil {
+		c.cfg.Logger.Warn("an old spool is left behind", "round", e.Round, "err", err)
+	}
+}

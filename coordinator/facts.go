@@ -1,0 +1,66 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Observer is told what happens: the round.Fact values of the coordinator's
+// machine and the facts of this package. It is called from one goroutine and
+// must not block.
+type Observer interface{ Observe(fact any) }
+
+// DropReason tells why an incoming message was not used. It is a metric's label.
+type DropReason string
+
+// The reasons for dropping a message.
+const (
+	DropMalformed DropReason = "malformed"
+	DropVersion   DropReason = "version"
+	DropSignature DropReason = "bad_signature"
+	DropForeign   DropReason = "foreign" // another federation, or a topic that is not the sender's
+	DropUnknown   DropReason = "unknown_agent"
+	DropReplayed  DropReason = "replayed" // not newer than what came before from this agent
+	DropOverflow  DropReason = "overflow" // the mailbox was full
+)
+
+// DropReasons returns all reasons, for closed label sets.
+func DropReasons() []DropReason {
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOverflow}
+}
+
+// Facts of the host.
+type (
+	// LinkChanged: the broker is connected, or not.
+	LinkChanged struct {
+		Up  bool
+		Err error // when down
+	}
+	// MessageDropped: an incoming message was not used.
+	MessageDropped struct {
+		Kind   mqtt.Kind
+		Agent  wire.AgentID // as the topic says; may be empty
+		Reason DropReason
+		Err    error
+	}
+	// StatisticsReady: the statistics round gave the task its standardisation.
+	StatisticsReady struct {
+		Rows    float64
+		Columns int
+	}
+	// ModelReady: a new model is on disk.
+	ModelReady struct {
+		Round    wire.RoundID
+		Version  wire.ModelVersion
+		Hash     wire.Digest
+		Bytes    int
+		Risk     float64        // mean of the participants' risks at the base model, NaN when unknown
+		Score    *learner.Score // on the evaluation data; nil without any
+		FoldTook time.Duration
+	}
+	// TransfersChanged: where the uploads stand.
+	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }
+)

@@ -1,0 +1,108 @@
+package coordinator
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fold aggregates a closed round beside the owner.
+func (c *Coordinator) fold(e round.Fold) {
+	spool, work := c.spools[e.Round], c.work
+	risk := c.meanRisk(e.Set)
+	c.start(func() func() {
+		began := time.Now()
+		next, facts, err := work.fold(spool, e)
+		took := time.Since(began)
+		return func() {
+			for _, f := range facts {
+				if m, ok := f.(ModelReady); ok {
+					m.FoldTook, m.Risk = took, risk
+					c.lastFold = &m
+					f = m
+				}
+				c.cfg.Observer.Observe(f)
+			}
+			c.step(round.Folded{Round: e.Round, Next: next, Err: err})
+		}
+	})
+}
+
+// meanRisk is the mean of the participants' risks at the base model; NaN after
+// a restart, which forgets them.
+func (c *Coordinator) meanRisk(set []round.Contribution) float64 {
+	sum := 0.0
+	for _, x := range set {
+		u, ok := c.accepted[x.Agent]
+		if !ok {
+			return math.NaN()
+		}
+		sum += u.RiskBefore
+	}
+	return sum / float64(len(set))
+}
+
+// fold computes w_i = w_{i−1} + Σ c_k v_k over the set, in agent-id order and
+// in O(model) memory, and plans the next round. It changes nothing on disk that
+// a restart in the middle of it would miss.
+func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, error) {
+	if e.Plan.Kind == wire.KindStatistics {
+		return w.foldStatistics(spool, e)
+	}
+	acc := make([]float64, len(w.base))
+	if err := addAll[float32](acc, spool, e.Set); err != nil {
+		return round.Plan{}, nil, err
+	}
+	model := make([]float32, len(w.base))
+	if err := round.Advance(model, w.base, acc); err != nil {
+		return round.Plan{}, nil, err
+	}
+	version := e.Plan.Version + 1
+	next := w.training(version, e.Plan.Offset+w.stepsPerRound(), model)
+	fact := ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: len(w.baseBlob)}
+	if w.held != nil {
+		score := learner.Evaluate(w.problem.Model, model, w.held)
+		fact.Score = &score
+	}
+	return next, []any{fact}, nil
+}
+
+// foldStatistics adds up the agents' moments, standardises the task with them
+// and plans the first training round.
+func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan, []any, error) {
+	sum := make([]float64, w.problem.Schema(wire.KindStatistics).Len())
+	if err := addAll[float64](sum, spool, e.Set); err != nil {
+		return round.Plan{}, nil, err
+	}
+	t, err := w.problem.WithStandardization(sum, w.cfg.Clip)
+	if err != nil {
+		return round.Plan{}, nil, err
+	}
+	if err := w.setTask(t); err != nil {
+		return round.Plan{}, nil, err
+	}
+	next := w.training(0, 0, w.problem.Initial(w.cfg.Round.Seed))
+	return next, []any{StatisticsReady{Rows: sum[0], Columns: len(t.Features) + 1}}, nil
+}
+
+// addAll adds c_k·v_k of the set to acc.
+func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) error {
+	var buffer []byte
+	for _, x := range set {
+		payload, err := spool.Payload(string(x.Agent), buffer)
+		if err != nil {
+			return fmt.Errorf("update of %s: %w", x.Agent, err)
+		}
+		if _, err := round.AddScaled[T](acc, x.Coefficient, payload); err != nil {
+			return fmt.Errorf("update of %s: %w", x.Agent, err)
+		}
+		buffer = slices.Grow(payload[:0], len(payload))
+	}
+	return nil
+}

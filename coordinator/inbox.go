@@ -1,0 +1,135 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// sourceKey and mark tell what was heard last: an agent's messages of one type
+// have growing (epoch, sequence).
+type sourceKey struct {
+	agent wire.AgentID
+	typ   wire.Type
+}
+
+type mark struct {
+	epoch    wire.Epoch
+	sequence uint64
+}
+
+// dropError is a message that is not used, and why.
+type dropError struct {
+	reason DropReason
+	err    error
+}
+
+func (e *dropError) Error() string { return fmt.Sprintf("%s: %v", e.reason, e.err) }
+
+func drop(reason DropReason, format string, args ...any) error {
+	return &dropError{reason, fmt.Errorf(format, args...)}
+}
+
+// take takes one message apart. Whatever it holds, it ends in a step of a
+// machine or in a MessageDropped fact.
+func (c *Coordinator) take(m mqtt.Message) {
+	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
+	switch {
+	case err != nil:
+		err = drop(DropForeign, "topic %q", m.Topic)
+	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
+		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
+	case len(m.Payload) == 0:
+		return // a retained message was deleted
+	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
+		err = c.takeEnvelope(kind, agent, m.Payload)
+	default:
+		err = drop(DropForeign, "topic %q", m.Topic)
+	}
+	if err == nil {
+		return
+	}
+	fact := MessageDropped{Kind: kind, Agent: agent, Reason: DropMalformed, Err: err}
+	if d := (*dropError)(nil); errors.As(err, &d) {
+		fact.Reason, fact.Err = d.reason, d.err
+	}
+	c.cfg.Observer.Observe(fact)
+}
+
+// open returns a message that this agent has signed, newer than what came before.
+func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) {
+	e, err := wire.Open(p)
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		return e, drop(DropVersion, "%w: update the agent or the coordinator", err)
+	case err != nil:
+		return e, err
+	case e.Federation != c.cfg.Federation || e.Sender != agent:
+		return e, drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation, agent)
+	}
+	key, known := c.cfg.Agents[agent]
+	if !known {
+		return e, drop(DropUnknown, "%s is not in the list of agents' keys", agent)
+	}
+	if err := e.Verify(key); err != nil {
+		return e, drop(DropSignature, "%w: has it another key than the one in the list?", err)
+	}
+	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
+	if last := c.heard[source]; now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence {
+		return e, drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch, now.sequence, last.epoch, last.sequence)
+	}
+	c.heard[source] = now
+	return e, nil
+}
+
+func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte) error {
+	e, err := c.open(agent, p)
+	if err != nil {
+		return err
+	}
+	switch {
+	case kind == mqtt.KindPresence && e.Type == wire.TypePresence:
+		m, err := wire.DecodePresence(e.Body)
+		if err != nil {
+			return err
+		}
+		c.step(round.PresenceCame{Agent: agent, State: m.State})
+	case kind == mqtt.KindStatus && e.Type == wire.TypeHello:
+		m, err := wire.DecodeHello(e.Body)
+		if err != nil {
+			return err
+		}
+		c.step(round.HelloCame{Agent: agent, Boot: e.Epoch, Hello: m})
+	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
+		m, err := wire.DecodeJoined(e.Body)
+		if err != nil {
+			return err
+		}
+		if m.Announcement == c.board.digest {
+			c.step(round.JoinedCame{Agent: agent, Round: e.Round})
+		}
+	case kind == mqtt.KindStatus && e.Type == wire.TypeDeclined:
+		m, err := wire.DecodeDeclined(e.Body)
+		if err != nil {
+			return err
+		}
+		if m.Announcement == c.board.digest {
+			c.step(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
+		}
+	case kind == mqtt.KindUpdate && e.Type == wire.TypeUpdate:
+		m, err := wire.DecodeUpdate(e.Body)
+		if err != nil {
+			return err
+		}
+		c.offered = &offer{agent: agent, boot: e.Epoch, update: m, sealed: p}
+		c.step(round.OfferCame{Agent: agent, Run: e.Run, Round: e.Round, Update: m})
+		c.offered = nil
+	default:
+		return drop(DropForeign, "a %s where none belongs", e.Type)
+	}
+	return nil
+}

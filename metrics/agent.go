@@ -1,0 +1,114 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fit is the fitness of an agent that can do the task. Other values are the
+// reasons for declining.
+const fit = "fit"
+
+// sizingReasons is the closed set of what decides the number of local steps.
+var sizingReasons = []learner.SizingReason{learner.ByBudget, learner.ByMinimum, learner.ByMaximum, learner.Unmeasured}
+
+// Agent shows the facts of an agent as the agentd_* metrics.
+type Agent struct {
+	now func() time.Time
+	*broker
+
+	rounds    *prometheus.CounterVec // by kind, result and reason
+	working   prometheus.Gauge
+	lastRound measure
+	round     measure
+	ignored   *prometheus.CounterVec
+
+	fitness  gaugeSet
+	samples  measure
+	dataLoad measure
+
+	modelVersion, modelBytes measure
+	modelFetches             prometheus.Counter
+
+	riskBefore, riskAfter    measure
+	localSteps, stepEstimate measure
+	sizing                   *prometheus.CounterVec
+	stepTook, trainingTook   prometheus.Observer
+	trainingFailures         prometheus.Counter
+}
+
+// NewAgent registers the metrics of an agent. now is the clock of the one
+// timestamp among them.
+func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
+	r := registrar{reg, "agentd"}
+	a := &Agent{
+		now:    now,
+		broker: newBroker(r, words(agent.DropReasons())),
+		rounds: r.counters("rounds_total",
+			"Rounds that this device was invited to and that are over for it, by kind of round, result, and the reason for a refusal or a declining.",
+			"kind", "result", "reason"),
+		working:   r.gauge("round_in_progress", "Whether this device is at work in a round (1) or not (0)."),
+		lastRound: r.measure("last_round_timestamp_seconds", "When this device's part in a round last ended, whatever the result, in Unix time."),
+		round:     r.measure("round", "Number of the round in the announcement that is obeyed."),
+		ignored: r.counterBy("announcements_ignored_total",
+			"Announcements that were not obeyed: older ones are replays, a conflict is two coordinators with one key.",
+			"reason", words(round.IgnoreReasons())),
+		fitness: r.gaugeBy("task_fitness",
+			"Whether the local data fit the announced task: 1 for fit or for the reason why not, 0 for all others; all 0 until a task came.",
+			"fitness", append([]string{fit}, names(wire.DeclineReasons())...)),
+		samples:  r.measure("samples", "Rows of local data that fit the announced task."),
+		dataLoad: r.measure("data_load_seconds", "Time that reading the local data for the announced task took."),
+
+		modelVersion: r.measure("model_version", "Version of the base model that was fetched last: the number of aggregations behind it."),
+		modelBytes:   r.measure("model_bytes", "Size of the base model that was fetched last."),
+		modelFetches: r.counter("model_fetches_total", "Base models that were fetched."),
+
+		riskBefore:   r.measure("local_risk_before", "Risk of the base model on the local data, in the last round trained."),
+		riskAfter:    r.measure("local_risk_after", "Risk on the local data after the local steps, in the last round trained."),
+		localSteps:   r.measure("local_steps", "Local steps E_k that were taken in the last round trained."),
+		stepEstimate: r.measure("step_seconds", "Time per local step, as estimated over the last rounds or declared; it decides the number of local steps."),
+		sizing: r.counterBy("local_steps_decisions_total",
+			"Rounds trained, by what decided the number of local steps: the time budget, a bound, or that no speed was measured yet.",
+			"reason", names(sizingReasons)),
+		stepTook:         r.histogram("step_duration_seconds", "Time per local step, as measured in each round.", stepBuckets),
+		trainingTook:     r.histogram("training_duration_seconds", "Time that the local steps of a round took.", trainingBuckets),
+		trainingFailures: r.counter("training_failures_total", "Rounds in which training gave no update."),
+	}
+	for _, kind := range roundKinds {
+		a.nameRounds(kind)
+	}
+	return a
+}
+
+// Buckets: a step takes microseconds on a server and seconds on the smallest
+// device; training is cut off by a round's deadline.
+var (
+	stepBuckets     = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
+	trainingBuckets = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800}
+)
+
+func (a *Agent) nameRounds(kind wire.Kind) {
+	for _, result := range round.WorkResults() {
+		reasons := []string{noReason}
+		switch result {
+		case round.WorkRefused:
+			reasons = names(wire.RefuseReasons())
+		case round.WorkDeclined:
+			reasons = names(wire.DeclineReasons())
+		}
+		for _, reason := range reasons {
+			a.rounds.WithLabelValues(kind.String(), string(result), reason)
+		}
+	}
+}
+
+// Traffic takes in one message of the session. Unlike Observe it may be called
+// from several goroutines.
+func (a *Agent) Traffic(t mqtt.Traffic, kind mqtt.Kind) { a.traffic(t, kind) }

@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+var _ agent.Observer = (*Agent)(nil)
+
+// Observe takes in a fact of the agent's machine or its host. It is called
+// from one goroutine. Facts of other packages are ignored.
+func (a *Agent) Observe(fact any) {
+	switch f := fact.(type) {
+	case round.AnnouncementObeyed:
+		a.round.set(float64(f.Order.Round))
+	case round.AnnouncementIgnored:
+		a.ignored.WithLabelValues(string(f.Reason)).Inc()
+	case round.TaskPrepared:
+		a.prepared(f)
+	case round.WorkStarted:
+		a.working.Set(1)
+	case round.WorkEnded:
+		a.ended(f)
+	case agent.LinkChanged:
+		a.linkChanged(f.Up)
+	case agent.MessageDropped:
+		a.notUsed(string(f.Reason))
+	case agent.DataLoaded:
+		a.dataLoad.set(f.Took.Seconds())
+	case agent.ModelFetched:
+		a.modelFetches.Inc()
+		a.modelVersion.set(float64(f.Version))
+		a.modelBytes.set(float64(f.Bytes))
+	case agent.Trained:
+		a.trained(f)
+	case agent.TrainingFailed:
+		a.trainingFailures.Inc()
+	}
+}
+
+func (a *Agent) prepared(f round.TaskPrepared) {
+	a.samples.set(float64(f.Samples))
+	if f.Unfit == 0 {
+		a.fitness.choose(fit)
+	} else {
+		a.fitness.choose(f.Unfit.String())
+	}
+}
+
+func (a *Agent) ended(f round.WorkEnded) {
+	reason := noReason
+	switch f.Result {
+	case round.WorkRefused:
+		reason = f.Refused.String()
+	case round.WorkDeclined:
+		reason = f.Declined.String()
+	}
+	a.rounds.WithLabelValues(f.Kind.String(), string(f.Result), reason).Inc()
+	a.working.Set(0)
+	a.lastRound.set(unixSeconds(a.now()))
+}
+
+func (a *Agent) trained(f agent.Trained) {
+	a.riskBefore.set(f.RiskBefore)
+	a.riskAfter.set(f.RiskAfter)
+	a.localSteps.set(float64(f.LocalSteps))
+	a.stepEstimate.set(f.StepTime.Seconds())
+	a.sizing.WithLabelValues(f.Sizing.String()).Inc()
+	a.trainingTook.Observe(f.Took.Seconds())
+	if f.LocalSteps > 0 {
+		a.stepTook.Observe(f.Took.Seconds() / float64(f.LocalSteps))
+	}
+}

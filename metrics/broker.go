@@ -1,0 +1,95 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// noReason is the label of what needs no reason.
+const noReason = "none"
+
+// The closed sets that their own packages do not list.
+var (
+	roundKinds = []wire.Kind{wire.KindStatistics, wire.KindTraining}
+	topicKinds = []mqtt.Kind{
+		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence, mqtt.KindStatus,
+	}
+)
+
+// The directions of a message, and the two reasons for dropping one that only
+// the session knows. A host's own list has overflow too.
+const (
+	received = "received"
+	sent     = "sent"
+	overflow = "overflow"
+	unsent   = "unsent"
+)
+
+// broker is what both programs tell of their session with the broker.
+type broker struct {
+	connected        prometheus.Gauge
+	reconnects       prometheus.Counter
+	messages, octets *prometheus.CounterVec // by direction and kind
+	dropped          *prometheus.CounterVec // by direction and reason
+	wasUp            bool
+}
+
+func newBroker(r registrar, dropReasons []string) *broker {
+	b := &broker{
+		connected:  r.gauge("broker_connected", "Whether the broker is connected (1) or not (0)."),
+		reconnects: r.counter("broker_reconnects_total", "Connections to the broker after the first one of this process."),
+		messages: r.counters("mqtt_messages_total",
+			"MQTT messages handed to the network and messages that came in, by direction and kind of topic.", "direction", "kind"),
+		octets: r.counters("mqtt_payload_bytes_total",
+			"Bytes of payload in these MQTT messages, topics and MQTT's own headers not counted.", "direction", "kind"),
+		dropped: r.counters("mqtt_dropped_messages_total",
+			"MQTT messages that were not used. Received ones by the check they failed, or overflow when the mailbox was full; sent ones are unsent: the link went down first.",
+			"direction", "reason"),
+	}
+	for _, kind := range topicKinds {
+		for _, direction := range []string{received, sent} {
+			b.messages.WithLabelValues(direction, kind.String())
+			b.octets.WithLabelValues(direction, kind.String())
+		}
+	}
+	for _, reason := range dropReasons {
+		b.dropped.WithLabelValues(received, reason)
+	}
+	b.dropped.WithLabelValues(sent, unsent)
+	return b
+}
+
+func (b *broker) linkChanged(up bool) {
+	if !up {
+		b.connected.Set(0)
+		return
+	}
+	b.connected.Set(1)
+	if b.wasUp {
+		b.reconnects.Inc()
+	}
+	b.wasUp = true
+}
+
+// notUsed counts a message that came in and failed a check of the host.
+func (b *broker) notUsed(reason string) { b.dropped.WithLabelValues(received, reason).Inc() }
+
+// traffic counts a message of the session. One that came in and was dropped
+// has used the network all the same; one that was not sent has not.
+func (b *broker) traffic(t mqtt.Traffic, kind mqtt.Kind) {
+	direction := sent
+	switch {
+	case t.Incoming && t.Dropped:
+		direction = received
+		b.notUsed(overflow)
+	case t.Incoming:
+		direction = received
+	case t.Dropped:
+		b.dropped.WithLabelValues(sent, unsent).Inc()
+		return
+	}
+	b.messages.WithLabelValues(direction, kind.String()).Inc()
+	b.octets.WithLabelValues(direction, kind.String()).Add(float64(t.Bytes))
+}

@@ -1,0 +1,140 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Coordinator shows the facts of a coordinator as the coordinator_* metrics.
+type Coordinator struct {
+	now func() time.Time
+	*broker
+	course
+	fleet
+	outcome
+	uploads
+}
+
+// NewCoordinator registers the metrics of a coordinator. now is the clock of
+// the one timestamp among them.
+func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinator {
+	r := registrar{reg, "coordinator"}
+	return &Coordinator{
+		now: now, broker: newBroker(r, words(coordinator.DropReasons())),
+		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
+	}
+}
+
+// Traffic takes in one message of the session. Unlike Observe it may be called
+// from several goroutines.
+func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.Kind) { c.traffic(t, kind) }
+
+// course is where the run stands and how its rounds went.
+type course struct {
+	phase             gaugeSet
+	phaseTook         *prometheus.HistogramVec // by phase
+	round, attempt    measure
+	finished          prometheus.Gauge
+	extended          prometheus.Counter
+	rounds            *prometheus.CounterVec   // by kind, outcome and reason
+	roundTook         *prometheus.HistogramVec // by outcome
+	closedByDeadline  prometheus.Counter
+	lastRound         measure
+	lastRoundOf       gaugeSet // participants by fate
+	selected, missing prometheus.Counter
+}
+
+// The outcomes of a round.
+const (
+	published = "published"
+	abandoned = "abandoned"
+)
+
+// The fates of a participant, which add up to those that were drawn.
+const (
+	fateAccepted = "accepted"
+	fateMissing  = "missing"
+	fateOut      = "out"
+)
+
+var roundBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
+
+func newCourse(r registrar) course {
+	left := []round.CoordinatorPhase{round.CoordinatorIdle, round.CoordinatorGathering, round.CoordinatorCollecting, round.CoordinatorClosing}
+	c := course{
+		phase: r.gaugeBy("phase", "The phase of the run: 1 for the present one, 0 for all others.", "phase", words(round.CoordinatorPhases())),
+		phaseTook: r.histogramBy("phase_duration_seconds",
+			"Time spent in a phase, observed when it is left; the last one never is.", roundBuckets, "phase", words(left)),
+		round:    r.measure("round", "Number of the round that was opened last; abandoned ones count."),
+		attempt:  r.measure("round_attempt", "Attempt at which this round was opened: more than 1 after a restart or a longer gathering."),
+		finished: r.gauge("run_finished", "Whether all rounds of the run are done (1) or not (0)."),
+		extended: r.counter("gatherings_extended_total", "Times that gathering went on because too few agents had come."),
+		rounds: r.counters("rounds_total",
+			"Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold an aggregate that is no model.",
+			"kind", "outcome", "reason"),
+		roundTook: r.histogramBy("round_duration_seconds",
+			"Time from the announcement of a round to its end, by outcome.", roundBuckets, "outcome", []string{published, abandoned}),
+		closedByDeadline: r.counter("rounds_closed_by_deadline_total", "Published rounds that were closed by their deadline, with updates still missing."),
+		lastRound:        r.measure("last_round_timestamp_seconds", "When a round was last published, in Unix time."),
+		lastRoundOf: r.gaugeBy("last_round_participants",
+			"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined or refused).",
+			"fate", []string{fateAccepted, fateMissing, fateOut}),
+		selected: r.counter("participants_selected_total", "Agents drawn for a round, counted when the round ends."),
+		missing:  r.counter("participants_missing_total", "Participants that gave no result at all, counted when the round ends."),
+	}
+	c.phase.choose(string(round.CoordinatorIdle)) // where every machine begins
+	for _, kind := range roundKinds {
+		c.rounds.WithLabelValues(kind.String(), published, noReason)
+		for _, reason := range round.AbandonReasons() {
+			c.rounds.WithLabelValues(kind.String(), abandoned, string(reason))
+		}
+	}
+	return c
+}
+
+// fleet is who is there and who takes part.
+type fleet struct {
+	eligible         prometheus.Gauge
+	counted          prometheus.Counter
+	left             *prometheus.CounterVec // by state
+	unfit            *prometheus.CounterVec // by reason
+	joined           prometheus.Counter
+	declined         *prometheus.CounterVec // by reason
+	accepted         prometheus.Counter
+	refused          *prometheus.CounterVec // by reason
+	acceptedAfter    prometheus.Observer
+	norm, localSteps prometheus.Observer
+}
+
+// Buckets: the norm of an update depends on the model, so they span six
+// decades; E_k is a count.
+var (
+	normBuckets  = []float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 1000}
+	stepsBuckets = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000}
+)
+
+func newFleet(r registrar) fleet {
+	return fleet{
+		eligible: r.gauge("agents_eligible", "Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
+		counted:  r.counter("agents_counted_total", "Hellos by which an agent became eligible, again after each of its starts."),
+		left: r.counterBy("agents_left_total",
+			"Agents that left: offline ones said so, the broker missed lost ones.", "state", names([]wire.State{wire.StateOffline, wire.StateLost})),
+		unfit: r.counterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
+			"reason", names(wire.DeclineReasons())),
+		joined: r.counter("participants_joined_total", "Participants that went to work."),
+		declined: r.counterBy("participants_declined_total", "Participants that did not take part, by the reason they gave.",
+			"reason", names(wire.DeclineReasons())),
+		accepted: r.counter("updates_accepted_total", "Updates that passed all checks and are on disk."),
+		refused: r.counterBy("updates_refused_total", "Updates that were not taken, by reason; a refused update may be offered again and refused again.",
+			"reason", names(wire.RefuseReasons())),
+		acceptedAfter: r.histogram("update_accepted_after_seconds", "Time from the announcement of a round to the acceptance of an update.", roundBuckets),
+		norm:          r.histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.", normBuckets),
+		localSteps:    r.histogram("local_steps", "Local steps E_k behind the accepted updates of training rounds.", stepsBuckets),
+	}
+}

@@ -1,0 +1,98 @@
+package metrics
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// outcome is the model and how good it is.
+type outcome struct {
+	modelVersion, modelBytes       measure
+	statisticsRows                 measure
+	riskBefore, riskAfter, norms   measure
+	heldRisk, heldR2, heldAccuracy measure
+	heldSamples                    measure
+	foldTook                       prometheus.Observer
+	sums                           sums
+}
+
+var foldBuckets = []float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120}
+
+func newOutcome(r registrar) outcome {
+	return outcome{
+		modelVersion:   r.measure("model_version", "Version of the newest model: the number of aggregations behind it."),
+		modelBytes:     r.measure("model_bytes", "Size of the model made last."),
+		statisticsRows: r.measure("statistics_rows", "Rows of all agents together behind the standardisation of the task."),
+		riskBefore: r.measure("last_round_risk_before",
+			"Mean, over the accepted updates of the training round published last, of the risk of its base model on each agent's data; unknown when a restart forgot some."),
+		riskAfter:    r.measure("last_round_risk_after", "The same mean of the risks after the agents' local steps."),
+		norms:        r.measure("last_round_update_norm", "The same mean of the Euclidean norms of the updates."),
+		heldRisk:     r.measure("held_out_risk", "Risk of the newest model on the held-out data."),
+		heldR2:       r.measure("held_out_r2", "Coefficient of determination of the newest model on the held-out data, in regression."),
+		heldAccuracy: r.measure("held_out_accuracy_ratio", "Share of the held-out rows that the newest model classifies rightly, in classification."),
+		heldSamples:  r.measure("held_out_samples", "Rows of held-out data."),
+		foldTook:     r.histogram("fold_duration_seconds", "Time that folding a round's updates into a model took, scoring it included.", foldBuckets),
+	}
+}
+
+// scored shows a score, or that there is none.
+func (o *outcome) scored(s *learner.Score) {
+	if s == nil {
+		nan := math.NaN()
+		s = &learner.Score{Risk: nan, R2: nan, Accuracy: nan}
+		o.heldSamples.set(nan)
+	} else {
+		o.heldSamples.set(float64(s.Samples))
+	}
+	o.heldRisk.set(s.Risk)
+	o.heldR2.set(s.R2)
+	o.heldAccuracy.set(s.Accuracy)
+}
+
+// sums are of the accepted updates of one round.
+type sums struct {
+	round               wire.RoundID
+	updates             int
+	before, after, norm float64
+}
+
+// add takes in an update, and begins anew with the first one of a round.
+func (s *sums) add(round wire.RoundID, u *wire.Update, norm float64) {
+	if s.round != round {
+		*s = sums{round: round}
+	}
+	s.updates++
+	s.before += u.RiskBefore
+	s.after += u.RiskAfter
+	s.norm += norm
+}
+
+// meanOf shows the means over all accepted updates of a round, each counting
+// the same, or nothing: after a restart only the later updates are known here,
+// and the mean of a part would look like a change.
+func (o *outcome) meanOf(round wire.RoundID, accepted int) {
+	n := math.NaN()
+	if o.sums.round == round && o.sums.updates == accepted {
+		n = float64(accepted) // 0 is no mean either: 0/0
+	}
+	o.riskBefore.set(o.sums.before / n)
+	o.riskAfter.set(o.sums.after / n)
+	o.norms.set(o.sums.norm / n)
+}
+
+// uploads is where the transfers of updates stand.
+type uploads struct {
+	receiving, queued, buffered prometheus.Gauge
+}
+
+func newUploads(r registrar) uploads {
+	return uploads{
+		receiving: r.gauge("transfers_receiving", "Updates whose chunks are coming in."),
+		queued:    r.gauge("transfers_queued", "Updates that were offered and wait for their turn."),
+		buffered:  r.gauge("transfers_buffered_bytes", "Memory that holds updates on their way in."),
+	}
+}

@@ -1,0 +1,134 @@
+package metrics
+
+import (
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var _ coordinator.Observer = (*Coordinator)(nil)
+
+// Observe takes in a fact of the coordinator's machine or its host. It is
+// called from one goroutine. Facts of other packages are ignored.
+func (c *Coordinator) Observe(fact any) {
+	switch f := fact.(type) {
+	case round.PhaseEntered:
+		c.phaseEntered(f)
+	case round.GatheringExtended:
+		c.extended.Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentCounted:
+		c.counted.Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentUnfit:
+		c.unfit.WithLabelValues(f.Reason.String()).Inc()
+	case round.AgentLeft:
+		c.left.WithLabelValues(f.State.String()).Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.RoundOpened:
+		c.opened(f)
+	case round.RoundClosed:
+		c.closed(f)
+	case round.RoundAbandoned:
+		c.abandoned(f)
+	case round.RunFinished:
+		c.finished.Set(1)
+		c.modelVersion.set(float64(f.Version))
+	default:
+		c.observeUpdate(fact)
+		c.observeHost(fact)
+	}
+}
+
+// observeUpdate takes in what participants do in a round.
+func (c *Coordinator) observeUpdate(fact any) {
+	switch f := fact.(type) {
+	case round.AgentJoined:
+		c.joined.Inc()
+	case round.AgentDeclined:
+		c.declined.WithLabelValues(f.Reason.String()).Inc()
+	case round.UpdateAccepted:
+		c.updateAccepted(f)
+	case round.UpdateRefused:
+		c.refused.WithLabelValues(f.Reason.String()).Inc()
+	}
+}
+
+// observeHost takes in the facts of package coordinator.
+func (c *Coordinator) observeHost(fact any) {
+	switch f := fact.(type) {
+	case coordinator.LinkChanged:
+		c.linkChanged(f.Up)
+	case coordinator.MessageDropped:
+		c.notUsed(string(f.Reason))
+	case coordinator.StatisticsReady:
+		c.statisticsRows.set(f.Rows)
+	case coordinator.ModelReady:
+		c.modelVersion.set(float64(f.Version))
+		c.modelBytes.set(float64(f.Bytes))
+		c.foldTook.Observe(f.FoldTook.Seconds())
+		c.scored(f.Score)
+	case coordinator.TransfersChanged:
+		c.receiving.Set(float64(f.Receiving))
+		c.queued.Set(float64(f.Queued))
+		c.buffered.Set(float64(f.BufferedBytes))
+	}
+}
+
+// phaseEntered leaves out a phase that was entered and left in one step, as
+// the journaled one is at a start: nothing was spent in it.
+func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
+	c.phase.choose(string(f.Phase))
+	if f.Spent > 0 {
+		c.phaseTook.WithLabelValues(string(f.Before)).Observe(f.Spent.Seconds())
+	}
+}
+
+func (c *Coordinator) opened(f round.RoundOpened) {
+	c.round.set(float64(f.Round))
+	c.attempt.set(float64(f.Attempt))
+	c.modelVersion.set(float64(f.Version))
+	c.eligible.Set(float64(f.Agents))
+}
+
+func (c *Coordinator) closed(f round.RoundClosed) {
+	c.rounds.WithLabelValues(f.Kind.String(), published, noReason).Inc()
+	c.roundTook.WithLabelValues(published).Observe(f.Took.Seconds())
+	if f.ByDeadline {
+		c.closedByDeadline.Inc()
+	}
+	c.lastRound.set(unixSeconds(c.now()))
+	c.participants(f.Selected, f.Accepted, len(f.Missing))
+	if f.Kind == wire.KindTraining {
+		c.meanOf(f.Round, f.Accepted)
+	}
+}
+
+func (c *Coordinator) abandoned(f round.RoundAbandoned) {
+	c.rounds.WithLabelValues(f.Kind.String(), abandoned, string(f.Reason)).Inc()
+	c.roundTook.WithLabelValues(abandoned).Observe(f.Took.Seconds())
+	c.participants(f.Selected, f.Accepted, len(f.Missing))
+}
+
+// participants counts them when the round ends, since a restart opens a round
+// twice and closes it once.
+func (c *Coordinator) participants(selected, accepted, missing int) {
+	c.selected.Add(float64(selected))
+	c.missing.Add(float64(missing))
+	c.lastRoundOf.WithLabelValues(fateAccepted).Set(float64(accepted))
+	c.lastRoundOf.WithLabelValues(fateMissing).Set(float64(missing))
+	c.lastRoundOf.WithLabelValues(fateOut).Set(float64(selected - accepted - missing))
+}
+
+// updateAccepted measures training updates only: the norm of a statistics
+// round's sums says nothing.
+func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
+	c.accepted.Inc()
+	c.acceptedAfter.Observe(f.After.Seconds())
+	if f.Update.Kind != wire.KindTraining {
+		return
+	}
+	c.norm.Observe(f.Norm)
+	c.localSteps.Observe(float64(f.Update.LocalSteps))
+	c.sums.add(f.Round, &f.Update, f.Norm)
+}

@@ -1,0 +1,81 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const docsHead = `# Metrics
+
+<!-- The tables are written by go test ./metrics -update and checked by go test ./metrics. -->
+
+Both programs serve these at ` + "`/metrics`" + `, beside the metrics of the Go runtime (` + "`go_*`" + `) and of the process
+(` + "`process_*`" + `). ` + "`/-/healthy`" + ` tells that the process answers, ` + "`/-/ready`" + ` whether it can do its work (200, or 503 with
+the reason).
+
+- All times are in seconds, all sizes in bytes. Counters begin with 0 at each start of the process.
+- Labels have no values but those listed, and every such series exists from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work
+  before the first event. No label names an agent: the series of the coordinator do not grow with the fleet.
+- A gauge without labels may have no series: its value is not known, or not yet. It never shows NaN.
+- Histograms have classic buckets and, for scrapers that ask for them, native ones too.
+`
+
+// TestDocs compares docs/METRICS.md with what the programs register.
+func TestDocs(t *testing.T) {
+	var doc strings.Builder
+	doc.WriteString(docsHead)
+	for _, p := range programs {
+		fmt.Fprintf(&doc, "\n## %s\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|\n", p.name)
+		for _, row := range rowsOf(t, p) {
+			doc.WriteString(row)
+		}
+	}
+	golden(t, "../docs/METRICS.md", doc.String())
+}
+
+func rowsOf(t *testing.T, p program) []string {
+	t.Helper()
+	reg := NewRegistry(p.name)
+	o := p.make(reg)
+	for _, fact := range p.script {
+		o.Observe(fact)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for _, family := range families {
+		name := family.GetName()
+		if !strings.HasPrefix(name, p.name+"_") {
+			continue
+		}
+		values := map[string][]string{}
+		var labels []string
+		for _, metric := range family.GetMetric() {
+			for _, pair := range metric.GetLabel() {
+				label := pair.GetName()
+				if !slices.Contains(labels, label) {
+					labels = append(labels, label)
+				}
+				if !slices.Contains(values[label], pair.GetValue()) {
+					values[label] = append(values[label], pair.GetValue())
+				}
+			}
+		}
+		for i, label := range labels {
+			labels[i] = "`" + label + "`"
+			if !strings.HasSuffix(name, "_info") { // whose values are another build's
+				slices.Sort(values[label])
+				labels[i] += ": " + strings.Join(values[label], ", ")
+			}
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()), strings.Join(labels, "; "), family.GetHelp()))
+	}
+	if len(rows) == 0 {
+		t.Fatalf("%s has no metrics", p.name)
+	}
+	return rows
+}

@@ -1,0 +1,87 @@
+package metrics
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"testing"
+)
+
+// unhandled lists the facts that deliberately change no metric, each with the
+// reason.
+var unhandled = map[string]string{}
+
+// TestEveryFactIsHandled reads the fact types from their sources and wants
+// each in a story, unless it is deliberately unhandled.
+func TestEveryFactIsHandled(t *testing.T) {
+	told := map[string]bool{}
+	for _, p := range programs {
+		for _, fact := range p.script {
+			told[reflect.TypeOf(fact).String()] = true
+		}
+	}
+	declared := map[string]bool{}
+	for _, pkg := range []string{"round", "agent", "coordinator"} {
+		for _, name := range structsIn(t, "../"+pkg+"/facts.go") {
+			fact := pkg + "." + name
+			declared[fact] = true
+			if reason, skip := unhandled[fact]; skip == told[fact] {
+				t.Errorf("fact %s: in a story: %v, unhandled because %q; handle it in Observe and add it to scripts_test.go, or give a reason in unhandled",
+					fact, told[fact], reason)
+			}
+		}
+	}
+	for fact := range unhandled {
+		if !declared[fact] {
+			t.Errorf("unhandled lists %s, which is no fact", fact)
+		}
+	}
+	if len(declared) < 20 {
+		t.Errorf("found only %d facts: were they moved to other files?", len(declared))
+	}
+}
+
+// TestEveryFactChangesAMetric plays the stories fact by fact.
+func TestEveryFactChangesAMetric(t *testing.T) {
+	for _, p := range programs {
+		reg, o := p.start()
+		before := exposition(t, reg)
+		for i, fact := range p.script {
+			o.Observe(fact)
+			after := exposition(t, reg)
+			if after == before {
+				t.Errorf("%s: fact %d of the story, %T, changes nothing", p.name, i, fact)
+			}
+			before = after
+		}
+		o.Observe(struct{ unknown int }{1})
+		if exposition(t, reg) != before {
+			t.Errorf("%s: a fact of an unknown type changes something", p.name)
+		}
+	}
+}
+
+// structsIn lists the exported struct types of a file.
+func structsIn(t *testing.T, file string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, decl := range parsed.Decls {
+		gen, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range gen.Specs {
+			if s, ok := spec.(*ast.TypeSpec); ok && s.Name.IsExported() {
+				if _, ok := s.Type.(*ast.StructType); ok {
+					found = append(found, s.Name.Name)
+				}
+			}
+		}
+	}
+	return found
+}

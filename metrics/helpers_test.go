@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"flag"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
+
+// observer is what Agent and Coordinator have in common.
+type observer interface {
+	Observe(fact any)
+	Traffic(t mqtt.Traffic, kind mqtt.Kind)
+}
+
+// program is one of the two with its own metrics only, and a story for it.
+type program struct {
+	name   string
+	make   func(prometheus.Registerer) observer
+	script []any
+}
+
+var programs = []program{
+	{"agentd", func(reg prometheus.Registerer) observer { return NewAgent(reg, clock) }, agentScript},
+	{"coordinator", func(reg prometheus.Registerer) observer { return NewCoordinator(reg, clock) }, coordinatorScript},
+}
+
+func clock() time.Time { return time.Unix(1_800_000_000, 250e6) }
+
+func (p program) start() (*prometheus.Registry, observer) {
+	reg := prometheus.NewPedanticRegistry()
+	return reg, p.make(reg)
+}
+
+// played is the program after its whole story and some traffic.
+func (p program) played() *prometheus.Registry {
+	reg, o := p.start()
+	for _, fact := range p.script {
+		o.Observe(fact)
+	}
+	for _, m := range traffic {
+		o.Traffic(m.Traffic, m.kind)
+	}
+	return reg
+}
+
+var traffic = []struct {
+	mqtt.Traffic
+	kind mqtt.Kind
+}{
+	{mqtt.Traffic{Incoming: true, Bytes: 300}, mqtt.KindRound},
+	{mqtt.Traffic{Incoming: true, Bytes: 60000}, mqtt.KindBlob},
+	{mqtt.Traffic{Incoming: true, Bytes: 50, Dropped: true}, mqtt.KindUnknown},
+	{mqtt.Traffic{Bytes: 700}, mqtt.KindStatus},
+	{mqtt.Traffic{Bytes: 800}, mqtt.KindStatus},
+	{mqtt.Traffic{Bytes: 900, Dropped: true}, mqtt.KindUpdate},
+}
+
+// exposition is what a scrape gets in the text format.
+func exposition(t *testing.T, reg *prometheus.Registry) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	Handler(reg, nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("scrape: status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// seriesOf maps the series of a scrape to their values, as text.
+func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]string {
+	t.Helper()
+	series := map[string]string{}
+	for line := range strings.Lines(exposition(t, reg)) {
+		if line[0] == '#' {
+			continue
+		}
+		at := strings.LastIndexByte(line, ' ')
+		series[line[:at]] = strings.TrimSpace(line[at:])
+	}
+	return series
+}
+
+// golden compares with a file, or rewrites it.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with go test ./metrics -update", err)
+	}
+	if got == string(want) {
+		return
+	}
+	lines, wanted := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	i := 0
+	for i < min(len(lines), len(wanted))-1 && lines[i] == wanted[i] {
+		i++
+	}
+	t.Errorf("%s, line %d:\n got %s\nwant %s\nlook at the difference after go test ./metrics -update", file, i+1, lines[i], wanted[i])
+}

@@ -1,0 +1,162 @@
+package metrics
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestSetsAreClosed feeds every value of every label and wants no new series.
+func TestSetsAreClosed(t *testing.T) {
+	facts := map[string][]any{"agentd": everyAgentLabel(), "coordinator": everyCoordinatorLabel()}
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			reg, o := p.start()
+			before := seriesOf(t, reg)
+			for _, fact := range facts[p.name] {
+				o.Observe(fact)
+			}
+			for _, kind := range topicKinds {
+				for _, how := range []mqtt.Traffic{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true}, {Bytes: 1}, {Dropped: true}} {
+					o.Traffic(how, kind)
+				}
+			}
+			after := seriesOf(t, reg)
+			for _, name := range slices.Sorted(maps.Keys(after)) {
+				if _, ok := before[name]; !ok && strings.Contains(name, "{") {
+					t.Errorf("%s was not there from the start", name)
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(before)) {
+				if labelled(name) && after[name] == "0" {
+					t.Errorf("%s was not changed by any of %d facts: is it a label of nothing?", name, len(facts[p.name]))
+				}
+			}
+		})
+	}
+}
+
+// labelled tells counters by reason; the others depend on amounts and on order.
+func labelled(name string) bool {
+	return strings.Contains(name, "_total{")
+}
+
+func everyAgentLabel() []any {
+	var facts []any
+	for _, kind := range roundKinds {
+		for _, result := range round.WorkResults() {
+			for _, refused := range wire.RefuseReasons() {
+				for _, declined := range wire.DeclineReasons() {
+					facts = append(facts, round.WorkEnded{Kind: kind, Result: result, Refused: refused, Declined: declined})
+				}
+			}
+		}
+	}
+	for _, reason := range round.IgnoreReasons() {
+		facts = append(facts, round.AnnouncementIgnored{Reason: reason})
+	}
+	for _, reason := range wire.DeclineReasons() {
+		facts = append(facts, round.TaskPrepared{Unfit: reason})
+	}
+	for _, reason := range agent.DropReasons() {
+		facts = append(facts, agent.MessageDropped{Reason: reason})
+	}
+	for _, reason := range sizingReasons {
+		facts = append(facts, agent.Trained{Sizing: reason, LocalSteps: 1})
+	}
+	return append(facts, round.TaskPrepared{})
+}
+
+func everyCoordinatorLabel() []any {
+	var facts []any
+	for _, kind := range roundKinds {
+		facts = append(facts, round.RoundClosed{Kind: kind})
+		for _, reason := range round.AbandonReasons() {
+			facts = append(facts, round.RoundAbandoned{Kind: kind, Reason: reason})
+		}
+	}
+	for _, phase := range round.CoordinatorPhases() {
+		facts = append(facts, round.PhaseEntered{Phase: phase, Before: round.CoordinatorIdle, Spent: 1})
+		if phase != round.CoordinatorFinished { // which is never left
+			facts = append(facts, round.PhaseEntered{Phase: round.CoordinatorIdle, Before: phase, Spent: 1})
+		}
+	}
+	for _, reason := range wire.DeclineReasons() {
+		facts = append(facts, round.AgentUnfit{Reason: reason}, round.AgentDeclined{Reason: reason})
+	}
+	for _, reason := range wire.RefuseReasons() {
+		facts = append(facts, round.UpdateRefused{Reason: reason})
+	}
+	for _, reason := range coordinator.DropReasons() {
+		facts = append(facts, coordinator.MessageDropped{Reason: reason})
+	}
+	return append(facts, round.AgentLeft{State: wire.StateOffline}, round.AgentLeft{State: wire.StateLost})
+}
+
+// TestListsAreComplete wants the value after the last one of each list that
+// is kept here to have no name.
+func TestListsAreComplete(t *testing.T) {
+	last := func(n int) int { return n - 1 }
+	for _, tt := range []struct{ list, next, nameless string }{
+		{"roundKinds", (roundKinds[last(len(roundKinds))] + 1).String(), "unknown("},
+		{"topicKinds", (topicKinds[last(len(topicKinds))] + 1).String(), "unknown"},
+		{"sizingReasons", (sizingReasons[last(len(sizingReasons))] + 1).String(), "SizingReason("},
+		{"the states of presence", (wire.StateLost + 1).String(), "unknown("},
+	} {
+		if !strings.HasPrefix(tt.next, tt.nameless) {
+			t.Errorf("%s lacks %s: add it", tt.list, tt.next)
+		}
+	}
+	if sizingReasons[0] != learner.SizingReason(0) {
+		t.Error("sizingReasons does not begin with the first one")
+	}
+	if !slices.Contains(words(agent.DropReasons()), overflow) || !slices.Contains(words(coordinator.DropReasons()), overflow) {
+		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", overflow)
+	}
+}
+
+// TestSeriesDoNotGrowWithTheFleet counts the coordinator's series for two fleets.
+func TestSeriesDoNotGrowWithTheFleet(t *testing.T) {
+	small, large := seriesOfFleet(t, 10), seriesOfFleet(t, 10_000)
+	if small != large || large >= 400 {
+		t.Errorf("%d series for 10 agents, %d for 10,000; want as many, and fewer than 400", small, large)
+	}
+}
+
+func seriesOfFleet(t *testing.T, agents int) int {
+	reg, o := programs[1].start()
+	var ids []wire.AgentID
+	for i := range agents {
+		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
+	}
+	for i, id := range ids {
+		o.Observe(round.AgentCounted{Agent: id, Samples: uint64(i), Agents: i + 1})
+		o.Observe(round.AgentUnfit{Agent: id, Reason: wire.DeclineReasons()[i%8]})
+	}
+	o.Observe(round.RoundOpened{Round: 1, Kind: wire.KindTraining, Agents: agents, Participants: ids})
+	for i, id := range ids {
+		o.Observe(round.AgentJoined{Agent: id, Round: 1})
+		o.Observe(round.AgentDeclined{Agent: id, Round: 1, Reason: wire.DeclineReasons()[i%8]})
+		o.Observe(acceptedUpdate(id, 1, uint32(i), float64(i), 1/float64(i+1), float64(i)))
+		o.Observe(round.UpdateRefused{Agent: id, Round: 1, Reason: wire.RefuseReasons()[i%13]})
+		o.Observe(coordinator.MessageDropped{Agent: id, Reason: coordinator.DropMalformed})
+		o.Traffic(mqtt.Traffic{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i}, mqtt.KindStatus)
+	}
+	o.Observe(round.RoundClosed{Round: 1, Kind: wire.KindTraining, Selected: agents, Accepted: agents, Missing: ids})
+	for _, id := range ids {
+		o.Observe(round.AgentLeft{Agent: id, State: wire.StateLost})
+	}
+	for _, fact := range coordinatorScript { // so that every metric has its series
+		o.Observe(fact)
+	}
+	return len(seriesOf(t, reg))
+}

@@ -1,0 +1,110 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// TestExposition compares a scrape after a whole story with a golden file.
+func TestExposition(t *testing.T) {
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			golden(t, "testdata/"+p.name+".prom", exposition(t, p.played()))
+		})
+	}
+}
+
+// TestLint holds names and helps against the rules of Prometheus, build
+// information, runtime and process metrics included.
+func TestLint(t *testing.T) {
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			reg := NewRegistry(p.name)
+			o := p.make(reg)
+			for _, fact := range p.script {
+				o.Observe(fact)
+			}
+			problems, err := promlint.New(strings.NewReader(exposition(t, reg))).Lint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, problem := range problems {
+				t.Errorf("%s: %s", problem.Metric, problem.Text)
+			}
+		})
+	}
+}
+
+// TestHistogramsHaveNativeBuckets looks at what the text format does not show.
+func TestHistogramsHaveNativeBuckets(t *testing.T) {
+	for _, p := range programs {
+		families, err := p.played().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		histograms := 0
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				if h := m.GetHistogram(); h != nil {
+					histograms++
+					if h.Schema == nil || len(h.GetBucket()) == 0 {
+						t.Errorf("%s: classic buckets: %d, native schema: %v; want both", family.GetName(), len(h.GetBucket()), h.Schema)
+					}
+				}
+			}
+		}
+		if histograms == 0 {
+			t.Errorf("%s has no histogram", p.name)
+		}
+	}
+}
+
+// TestMetricsAppearInTheStory wants the stories to show every registered
+// metric, since the golden files and the documentation are made from them.
+func TestMetricsAppearInTheStory(t *testing.T) {
+	for _, p := range programs {
+		reg := p.played()
+		text := exposition(t, reg)
+		descriptions := make(chan *prometheus.Desc, 1000)
+		reg.Describe(descriptions)
+		close(descriptions)
+		if len(descriptions) == 0 {
+			t.Errorf("%s registers nothing", p.name)
+		}
+		for d := range descriptions {
+			_, name, _ := strings.Cut(d.String(), `fqName: "`)
+			name, _, _ = strings.Cut(name, `"`)
+			if !strings.Contains(text, "# TYPE "+name+" ") {
+				t.Errorf("no fact of the story of %s sets %s", p.name, name)
+			}
+		}
+	}
+}
+
+// TestStartsWithAllLabels wants every series with a label to be there before
+// the first fact, and false values of what is not known not to be.
+func TestStartsWithAllLabels(t *testing.T) {
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			fresh, _ := p.start()
+			before := seriesOf(t, fresh)
+			for _, name := range slices.Sorted(maps.Keys(seriesOf(t, p.played()))) {
+				if _, ok := before[name]; !ok && strings.Contains(name, "{") {
+					t.Errorf("%s appears only when something happens", name)
+				}
+			}
+			for name, value := range before {
+				if want := "0"; name == `coordinator_phase{phase="idle"}` && value == "1" {
+					continue
+				} else if value != want {
+					t.Errorf("%s starts with %s", name, value)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package metrics
+
+import (
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// NewRegistry returns a registry of a program's own, with the metrics of the Go
+// runtime and of the process, and {program}_build_info. (The collector of
+// client_golang for the latter links text/template, megabytes on a device.)
+func NewRegistry(program string) *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	info, _ := debug.ReadBuildInfo() // nil in a binary without module support
+	version, revision := buildOf(info)
+	registrar{reg, program}.
+		gauges("build_info", "Always 1; the labels tell the program's version, its commit and the Go release that built it.",
+			"version", "revision", "goversion").
+		WithLabelValues(version, revision, runtime.Version()).Set(1)
+	return reg
+}
+
+// buildOf reads what the go command stamped into the binary.
+func buildOf(info *debug.BuildInfo) (version, revision string) {
+	version, revision = "unknown", "unknown"
+	if info == nil {
+		return version, revision
+	}
+	if info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	modified := false
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			revision = s.Value
+		case "vcs.modified":
+			modified = s.Value == "true"
+		}
+	}
+	if modified {
+		revision += "-dirty"
+	}
+	return version, revision
+}
+
+// unixSeconds is a time as *_timestamp_seconds metrics tell it.
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

@@ -1,0 +1,93 @@
+package metrics
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// agentScript is the story of an agent: it connects, is accepted in one
+// round, loses the broker, and fails in the next rounds. Each fact changes a
+// metric.
+var agentScript = []any{
+	agent.LinkChanged{Up: true},
+	round.AnnouncementObeyed{Order: wire.Order{Epoch: 1, Run: 7, Round: 1, Attempt: 1, Phase: wire.PhaseGathering}},
+	agent.DataLoaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
+	round.TaskPrepared{Samples: 1200},
+	round.WorkStarted{Round: 1, Kind: wire.KindTraining, Left: time.Minute},
+	agent.ModelFetched{Version: 3, Bytes: 4096},
+	agent.Trained{
+		Round: 1, Version: 3, LocalSteps: 50, Sizing: learner.ByBudget, StepTime: 2 * time.Millisecond,
+		RiskBefore: 0.75, RiskAfter: 0.5, Took: 125 * time.Millisecond,
+	},
+	round.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: round.WorkAccepted},
+	agent.LinkChanged{Err: errors.New("reset by peer")},
+	agent.LinkChanged{Up: true},
+	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: agent.DropSignature, Err: errors.New("bad signature")},
+	round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 7, Round: 1}, Reason: round.IgnoredOlder},
+	round.WorkStarted{Round: 2, Kind: wire.KindTraining, Left: time.Minute},
+	agent.Trained{
+		Round: 2, Version: 4, LocalSteps: 10, Sizing: learner.ByMinimum, StepTime: 3 * time.Millisecond,
+		RiskBefore: 0.5, RiskAfter: 0.25, Took: 3 * time.Second,
+	},
+	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
+	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineDiverged},
+	round.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: round.WorkRefused, Refused: wire.RefuseLate},
+	round.TaskPrepared{Unfit: wire.DeclineTooFewRows},
+}
+
+// coordinatorScript is the story of a run: a statistics round, one published
+// training round, an abandoned one, and the end. Each fact changes a metric.
+var coordinatorScript = []any{
+	coordinator.LinkChanged{Up: true},
+	round.PhaseEntered{Phase: round.CoordinatorGathering, Before: round.CoordinatorIdle},
+	round.AgentCounted{Agent: "a1", Samples: 100, Agents: 1},
+	round.GatheringExtended{Agents: 1, Minimum: 2},
+	round.PhaseEntered{Phase: round.CoordinatorGathering, Before: round.CoordinatorGathering, Spent: 20 * time.Second},
+	round.AgentCounted{Agent: "a2", Samples: 300, Agents: 2},
+	round.AgentUnfit{Agent: "a3", Reason: wire.DeclineBadData},
+	round.PhaseEntered{Phase: round.CoordinatorCollecting, Before: round.CoordinatorGathering, Spent: 5 * time.Second},
+	round.RoundOpened{Round: 1, Attempt: 2, Kind: wire.KindStatistics, Agents: 2, Participants: []wire.AgentID{"a1", "a2"}},
+	round.AgentJoined{Agent: "a1", Round: 1},
+	round.UpdateAccepted{Agent: "a1", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}, Norm: 1e9, After: 500 * time.Millisecond},
+	round.PhaseEntered{Phase: round.CoordinatorClosing, Before: round.CoordinatorCollecting, Spent: 2 * time.Second},
+	coordinator.StatisticsReady{Rows: 400, Columns: 5},
+	round.RoundClosed{
+		Round: 1, Kind: wire.KindStatistics, Selected: 2, Accepted: 1, Missing: []wire.AgentID{"a2"}, ByDeadline: true, Took: 2 * time.Second,
+	},
+	round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 2, Participants: []wire.AgentID{"a1", "a2"}},
+	coordinator.TransfersChanged{Receiving: 1, Queued: 2, BufferedBytes: 61440},
+	acceptedUpdate("a1", 2, 50, 0.75, 0.5, 2),
+	acceptedUpdate("a2", 2, 8, 0.25, 0.125, 1),
+	coordinator.ModelReady{
+		Round: 2, Version: 1, Bytes: 4096, Risk: 0.5, FoldTook: 20 * time.Millisecond,
+		Score: &learner.Score{Risk: 0.25, R2: 0.875, Accuracy: math.NaN(), Samples: 64},
+	},
+	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 2, Accepted: 2, Took: 4 * time.Second},
+	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, Agents: 2, Participants: []wire.AgentID{"a1", "a2"}},
+	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: coordinator.DropUnknown, Err: errors.New("no key")},
+	round.AgentDeclined{Agent: "a1", Round: 3, Reason: wire.DeclineNoTime},
+	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNorm},
+	round.RoundAbandoned{Round: 3, Kind: wire.KindTraining, Reason: round.AbandonQuorum, Selected: 2, Took: time.Minute},
+	round.AgentLeft{Agent: "a1", State: wire.StateLost, Agents: 1},
+	coordinator.ModelReady{ // no task has both R2 and accuracy, but all metrics shall be seen
+		Round: 4, Version: 2, Bytes: 4096, FoldTook: time.Second, Score: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
+	},
+	round.RunFinished{Version: 3},
+	round.PhaseEntered{Phase: round.CoordinatorFinished, Before: round.CoordinatorClosing, Spent: time.Second},
+	coordinator.LinkChanged{Err: errors.New("reset by peer")},
+}
+
+func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, after, norm float64) round.UpdateAccepted {
+	return round.UpdateAccepted{
+		Agent: agent, Round: r, Norm: norm, After: 3 * time.Second,
+		Update: wire.Update{Kind: wire.KindTraining, LocalSteps: steps, RiskBefore: before, RiskAfter: after},
+	}
+}

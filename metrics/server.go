@@ -1,0 +1,96 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Handler serves /metrics, /-/healthy and /-/ready, to GET and HEAD.
+//
+// Healthy means that the process answers and nothing more: who restarts a
+// program because the network is down makes it worse. Ready asks ready, which
+// may be called from several goroutines and must not block; its error is told
+// with status 503.
+func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		say(w, http.StatusOK, "healthy")
+	})
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			say(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+			return
+		}
+		say(w, http.StatusOK, "ready")
+	})
+	return mux
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n") // the client may be gone
+}
+
+// Server is an HTTP server that answers until it is closed.
+type Server struct {
+	http     *http.Server
+	listener net.Listener
+	stopped  chan struct{} // closed when the listener is done
+	err      error         // why, to be read after stopped
+}
+
+// Listen serves h at host:port. Without a host it listens on loopback only;
+// 0.0.0.0 or [::] is every interface. Port 0 takes a free one, see Addr.
+func Listen(addr string, h http.Handler) (*Server, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: listen address %q is not host:port, such as 127.0.0.1:9464: %w", addr, err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("metrics: cannot listen on %q; is the port taken, or the address not this machine's? %w", addr, err)
+	}
+	s := &Server{
+		// A scrape is small and quick: whoever takes longer holds a connection for nothing.
+		http: &http.Server{
+			Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+			WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		},
+		listener: listener, stopped: make(chan struct{}),
+	}
+	go func() {
+		defer close(s.stopped)
+		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.err = fmt.Errorf("metrics: stopped serving before it was closed: %w", err)
+		}
+	}()
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Close stops listening and waits for requests that are under way until ctx is
+// done, then cuts them off. It returns why, also if serving had failed before.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("metrics: requests were cut off: %w", err), s.http.Close())
+	}
+	<-s.stopped
+	return errors.Join(err, s.err)
+}

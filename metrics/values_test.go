@@ -1,0 +1,119 @@
+package metrics
+
+import (
+	"math"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func wantSeries(t *testing.T, series map[string]string, want map[string]string) {
+	t.Helper()
+	for name, value := range want {
+		if got, ok := series[name]; got != value || ok == (value == "") {
+			t.Errorf("%s is %q, want %q", name, got, value)
+		}
+	}
+}
+
+// TestUnknownValuesHaveNoSeries: what was known and is not any more goes.
+func TestUnknownValuesHaveNoSeries(t *testing.T) {
+	reg, o := programs[1].start()
+	o.Observe(coordinator.ModelReady{Score: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
+	wantSeries(t, seriesOf(t, reg), map[string]string{
+		"coordinator_held_out_risk": "1", "coordinator_held_out_r2": "0.5", "coordinator_held_out_accuracy_ratio": "", "coordinator_held_out_samples": "3",
+	})
+	o.Observe(coordinator.ModelReady{Score: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
+	wantSeries(t, seriesOf(t, reg), map[string]string{"coordinator_held_out_risk": "2", "coordinator_held_out_r2": "", "coordinator_held_out_accuracy_ratio": "0.5"})
+	o.Observe(coordinator.ModelReady{})
+	wantSeries(t, seriesOf(t, reg), map[string]string{
+		"coordinator_held_out_risk": "", "coordinator_held_out_accuracy_ratio": "", "coordinator_held_out_samples": "",
+	})
+
+	reg, o = programs[0].start()
+	o.Observe(agent.Trained{LocalSteps: 1, RiskBefore: 1, RiskAfter: math.NaN()})
+	wantSeries(t, seriesOf(t, reg), map[string]string{"agentd_local_risk_before": "1", "agentd_local_risk_after": ""})
+}
+
+// TestMeansNeedAllUpdates: each update weighs the same, rounds do not mix, and
+// a restart in the middle of a round leaves its means unknown.
+func TestMeansNeedAllUpdates(t *testing.T) {
+	reg, o := programs[1].start()
+	end := func(r wire.RoundID, accepted int, before, after, norm string) {
+		t.Helper()
+		o.Observe(round.RoundClosed{Round: r, Kind: wire.KindTraining, Selected: accepted, Accepted: accepted})
+		wantSeries(t, seriesOf(t, reg), map[string]string{
+			"coordinator_last_round_risk_before": before, "coordinator_last_round_risk_after": after, "coordinator_last_round_update_norm": norm,
+		})
+	}
+	o.Observe(acceptedUpdate("a", 1, 9, 1, 0.5, 4))
+	o.Observe(acceptedUpdate("b", 1, 1, 3, 1.5, 2))
+	end(1, 2, "2", "1", "3")
+	o.Observe(acceptedUpdate("a", 2, 9, 5, 4, 1))
+	end(2, 1, "5", "4", "1")
+	o.Observe(acceptedUpdate("a", 3, 9, 7, 6, 1))
+	end(3, 2, "", "", "") // one was accepted before the restart
+	end(4, 1, "", "", "")
+	o.Observe(acceptedUpdate("a", 5, 9, 8, 7, 1))
+	o.Observe(round.UpdateAccepted{Agent: "b", Round: 5, Norm: 1e9, Update: wire.Update{Kind: wire.KindStatistics}})
+	end(5, 1, "8", "7", "1")
+}
+
+// TestTraffic: a received message that is dropped has cost bytes, one that
+// was not sent has not.
+func TestTraffic(t *testing.T) {
+	for _, p := range programs {
+		wantSeries(t, seriesOf(t, p.played()), map[string]string{
+			p.name + `_mqtt_messages_total{direction="received",kind="blob"}`:               "1",
+			p.name + `_mqtt_payload_bytes_total{direction="received",kind="blob"}`:          "60000",
+			p.name + `_mqtt_messages_total{direction="received",kind="unknown"}`:            "1",
+			p.name + `_mqtt_payload_bytes_total{direction="received",kind="unknown"}`:       "50",
+			p.name + `_mqtt_messages_total{direction="sent",kind="status"}`:                 "2",
+			p.name + `_mqtt_payload_bytes_total{direction="sent",kind="status"}`:            "1500",
+			p.name + `_mqtt_messages_total{direction="sent",kind="update"}`:                 "0",
+			p.name + `_mqtt_dropped_messages_total{direction="received",reason="overflow"}`: "1",
+			p.name + `_mqtt_dropped_messages_total{direction="sent",reason="unsent"}`:       "1",
+		})
+	}
+}
+
+// TestTrafficFromManyGoroutines counts beside the observer and a scrape; run
+// it with -race.
+func TestTrafficFromManyGoroutines(t *testing.T) {
+	const goroutines, each = 4, 250
+	for _, p := range programs {
+		reg, o := p.start()
+		handler := Handler(reg, nil)
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				for i := range each {
+					o.Traffic(mqtt.Traffic{Incoming: true, Bytes: 2, Dropped: i%5 == 0}, mqtt.KindRound)
+				}
+			})
+		}
+		wg.Go(func() {
+			for _, fact := range p.script {
+				o.Observe(fact)
+			}
+		})
+		wg.Go(func() {
+			for range 5 {
+				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
+			}
+		})
+		wg.Wait()
+		wantSeries(t, seriesOf(t, reg), map[string]string{
+			p.name + `_mqtt_messages_total{direction="received",kind="round"}`:              "1000",
+			p.name + `_mqtt_payload_bytes_total{direction="received",kind="round"}`:         "2000",
+			p.name + `_mqtt_dropped_messages_total{direction="received",reason="overflow"}`: "200",
+		})
+	}
+}
