@@ -1,0 +1,31 @@
+// Command agentd is the agent: it trains on a device's own data and takes part
+// in the rounds of a federation.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+const configFile = "/etc/agentd/agentd.yaml"
+
+func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use: "agentd", Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
+	}
+	root.AddCommand(runCommand(), fleetCommand(), cli.KeyCommand(),
+		cli.ConfigCommand(configFile, func(l *cli.Loader) (any, error) { return load(l) }))
+	return root
+}
+
+func load(l *cli.Loader) (*settings.Agent, error) {
+	s := settings.DefaultAgent()
+	return &s, settings.Load(&s, "agentd", l.Path, l.Set)
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/metrics"
+)
+
+func runCommand() *cobra.Command {
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "run", Short: "Run the agent", Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load(&l)
+			if err != nil {
+				return err
+			}
+			log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log)
+			if err != nil {
+				return err
+			}
+			reg := metrics.NewRegistry("agentd")
+			m := metrics.NewAgent(reg, time.Now)
+			if err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
+				return err
+			}
+			return daemon.RunAgent(cmd.Context(), s, daemon.AgentOptions{Logger: log, Metrics: m})
+		},
+	}
+	l.Flags(cmd, configFile)
+	return cmd
+}

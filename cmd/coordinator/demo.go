@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/demo"
+)
+
+func demoCommand() *cobra.Command {
+	o := demo.Defaults()
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Run a whole federation on this machine, on real data", Args: cli.Args(cobra.NoArgs),
+		Long: `Run a broker, a coordinator and twelve agents on this machine. Each agent has the
+measurements of one weather station in Beijing, of another quarter year, and
+keeps them. Together they learn to predict air pollution six hours ahead.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(12); err != nil {
+				return cli.Usage("%w", err)
+			}
+			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			_, err := demo.Run(cmd.Context(), o)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "of all draws: one seed gives one model, to the bit")
+	f.IntVar(&o.Rounds, "rounds", 0, "rounds of training (default: 50, or 100 for an mlp)")
+	f.IntVar(&o.Participants, "participants", o.Participants, "agents that take part in a round (L)")
+	f.StringVar(&o.Model, "model", o.Model, "linear or mlp")
+	f.StringVar(&o.Broker, "broker", "", "URL of a broker that runs already, such as tcp://127.0.0.1:1883 (default: an embedded one)")
+	f.BoolVar(&o.Processes, "processes", false, "run each agent as an agentd process of its own")
+	f.StringVar(&o.Agentd, "agentd", "", "the agentd program for --processes (default: beside this program, in PATH, or built)")
+	f.StringVar(&o.Metrics, "metrics", "", "serve metrics for Prometheus at this host:port")
+	f.StringVar(&o.Out, "out", "", "folder for the model (safetensors), the history and the result")
+	f.BoolVar(&o.JSON, "json", false, "print one JSON object a line")
+	return cmd
+}

@@ -1,0 +1,31 @@
+// Command coordinator is the parameter server of a federation: it announces
+// rounds, collects and averages the agents' updates, and publishes the model.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+const configFile = "/etc/coordinator/coordinator.yaml"
+
+func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use: "coordinator", Short: "Lead a federation of agents that train one model on data they keep", Version: daemon.Version(),
+	}
+	root.AddCommand(demoCommand(), runCommand(), modelCommand(), cli.KeyCommand(),
+		cli.ConfigCommand(configFile, func(l *cli.Loader) (any, error) { return load(l) }))
+	return root
+}
+
+func load(l *cli.Loader) (*settings.Coordinator, error) {
+	s := settings.DefaultCoordinator()
+	return &s, settings.Load(&s, "coordinator", l.Path, l.Set)
+}

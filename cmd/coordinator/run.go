@@ -1,0 +1,38 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/metrics"
+)
+
+func runCommand() *cobra.Command {
+	var l cli.Loader
+	var newRun bool
+	cmd := &cobra.Command{
+		Use: "run", Short: "Run the coordinator", Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := load(&l)
+			if err != nil {
+				return err
+			}
+			log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log)
+			if err != nil {
+				return err
+			}
+			reg := metrics.NewRegistry("coordinator")
+			m := metrics.NewCoordinator(reg, time.Now)
+			if err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
+				return err
+			}
+			return daemon.RunCoordinator(cmd.Context(), s, daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun})
+		},
+	}
+	l.Flags(cmd, configFile)
+	cmd.Flags().BoolVar(&newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one")
+	return cmd
+}

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// ByteSize is a number of bytes, written with a unit: "40MB" (powers of 1000) or "64KiB" (powers of 1024).
+type ByteSize int64
+
+// units are in the order in which String tries them.
+var units = []struct {
+	name string
+	size ByteSize
+}{
+	{"TiB", 1 << 40}, {"TB", 1e12}, {"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6},
+	{"KiB", 1 << 10}, {"kB", 1e3}, {"B", 1},
+}
+
+// String returns the size in the largest unit that gives a whole number; Load reads it back.
+func (s ByteSize) String() string {
+	for _, u := range units {
+		if s != 0 && s%u.size == 0 {
+			return strconv.FormatInt(int64(s/u.size), 10) + u.name
+		}
+	}
+	return "0B"
+}
+
+// parseByteSize reads a whole number and a unit. A missing unit is an error: bytes, kilobytes and megabytes are all
+// a plausible guess.
+func parseByteSize(text string) (ByteSize, error) {
+	for _, u := range units {
+		number, ok := cutSuffixFold(text, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSuffix(number, " "), 10, 63)
+		if err != nil {
+			return 0, err
+		}
+		if n > math.MaxInt64/uint64(u.size) {
+			return 0, fmt.Errorf("%s is too large", text)
+		}
+		return ByteSize(n) * u.size, nil
+	}
+	return 0, fmt.Errorf("%s has no unit", text)
+}
+
+// cutSuffixFold is strings.CutSuffix whatever the case: people write KB, kb and kB for the same thing.
+func cutSuffixFold(s, suffix string) (before string, found bool) {
+	cut := len(s) - len(suffix)
+	if cut < 0 || !strings.EqualFold(s[cut:], suffix) {
+		return s, false
+	}
+	return s[:cut], true
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Error is one thing wrong with a configuration, and where.
+type Error struct {
+	// Origin is the file's path, "environment NAME", "command line", or "defaults".
+	Origin string
+	// Line and Column, in characters from 1, are zero when the problem has no place in a file.
+	Line, Column int
+	// Problem says what is wrong: `unknown key "particpants"`.
+	Problem string
+	// Hint says what to do, if it is known: `did you mean "participants"?`.
+	Hint string
+	// Excerpt is the line of the file, with secrets replaced; "" without a place in a file.
+	Excerpt string
+	// Err is the cause, such as a file that does not exist; mostly nil.
+	Err error
+}
+
+// Error prints the place, the problem and the hint on one line and then the line of the file with a caret:
+//
+//	coordinator.yaml:12:3: unknown key "particpants"; did you mean "participants"?
+//	  12 |   particpants: 6
+//	     |   ^
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Origin)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+	}
+	b.WriteString(": " + e.Problem)
+	if e.Hint != "" {
+		b.WriteString("; " + e.Hint)
+	}
+	if e.Line > 0 {
+		text, indent := window(e.Excerpt, e.Column)
+		number := strconv.Itoa(e.Line)
+		fmt.Fprintf(&b, "\n  %s | %s", number, text)
+		fmt.Fprintf(&b, "\n  %*s | %s^", len(number), "", indent)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause, for errors.Is.
+func (e *Error) Unwrap() error { return e.Err }
+
+// FieldError is a value that Validate refuses.
+type FieldError struct {
+	// Key is the path of the key, "task.step_size"; an element of a list is "agents[1]", an entry of a map "labels.site".
+	Key string
+	// Problem completes the sentence that Key begins: "must be > 0, is -1".
+	Problem string
+}
+
+// Error returns "key: problem".
+func (e FieldError) Error() string { return e.Key + ": " + e.Problem }
+
+// window returns at most a screen's width of line around the column, made safe to print, and the blanks that bring
+// a caret under that column.
+func window(line string, column int) (text, indent string) {
+	const width, before = 120, 60
+	runes := []rune(line)
+	at := min(column-1, len(runes))
+	start := 0
+	var head, tail string
+	if at > width-before && len(runes) > width {
+		start, head = at-before, "…"
+	}
+	end := min(start+width, len(runes))
+	if end < len(runes) {
+		tail = "…"
+	}
+	var b strings.Builder
+	for _, r := range runes[start:at] {
+		b.WriteString(blank(r))
+	}
+	printable := strings.Map(func(r rune) rune {
+		if r != '\t' && !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, string(runes[start:end]))
+	return head + printable + tail, strings.Repeat(" ", len([]rune(head))) + b.String()
+}
+
+// blank returns as much blank as r takes on a terminal: a tab stays a tab, since nobody knows its width; characters
+// of the East Asian scripts take two columns and combining marks none.
+func blank(r rune) string {
+	switch {
+	case r == '\t':
+		return "\t"
+	case unicode.Is(unicode.Mn, r):
+		return ""
+	case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana), r >= 0xff01 && r <= 0xff60:
+		return "  "
+	default:
+		return " "
+	}
+}
+
+// quote is strconv.Quote for input that may be very long.
+func quote(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		return strconv.Quote(string(runes[:most]) + "…")
+	}
+	return strconv.Quote(text)
+}

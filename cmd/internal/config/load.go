@@ -1,0 +1,139 @@
+// Package config fills a daemon's configuration struct, strictly, and shows it again.
+//
+// Sources are read in a fixed order, each overriding the one before: the defaults already in the struct, the YAML
+// file, the environment, the command line. Nothing is accepted silently: an unknown or repeated key, a value of the
+// wrong type, a second YAML document, an unknown environment variable, an alias or an emptied file is an [Error]
+// that names its origin (file, line and column, variable or flag). All of them are reported together, joined.
+//
+// The package knows nothing of the daemons. A configuration struct names each exported field's key in a yaml tag
+// (`yaml:"-"` hides a field) and is made of: string, bool, the integer and float kinds, [time.Duration] ("30s"),
+// [ByteSize] ("40MB"), [Secret], []string, []int, map[string]string, structs as sections, and pointers to structs as
+// sections that stay nil until a key in them is set. Lists and maps replace the default; they do not add to it.
+// Any other field type is a mistake of the programmer, and panics.
+package config
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// ExitConfig is the exit status of a daemon whose configuration is refused: EX_CONFIG of sysexits.h. A service
+// manager told about it does not restart the daemon, since a restart cannot help.
+const ExitConfig = 78
+
+// Source says where a configuration comes from. Every part is optional.
+type Source struct {
+	// Path of the YAML file; "" reads no file.
+	Path string
+	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
+	// A list is written a,b,c and a map k=v,k=v.
+	EnvPrefix string
+	// EnvAllowed are variables that have the prefix and belong to someone else, such as AGENTD_CONFIG for the path
+	// itself; any other unknown variable with the prefix is refused as a typing mistake.
+	EnvAllowed []string
+	// Environ is the environment in the form of os.Environ.
+	Environ []string
+	// Overrides are values from the command line by key path ("broker.url"), written as in the environment.
+	Overrides map[string]string
+}
+
+// Load fills cfg, a pointer to a struct that holds the defaults, from src, then calls its Validate() error, if it
+// has one and everything could be read. Validate joins [FieldError] values; each is reported where its key was set.
+//
+// The returned error is one *[Error] or several of them joined. After an error the content of cfg is unspecified:
+// to keep a running configuration, load into a fresh struct.
+func Load(cfg any, src Source) error {
+	root := structOf(cfg)
+	l := &loader{src: src, root: root, schema: newSchema(root.Type()), origins: map[string]origin{}}
+	if src.Path != "" {
+		l.file()
+	}
+	l.environment()
+	l.overrides()
+	if v, ok := cfg.(interface{ Validate() error }); ok && len(l.errs) == 0 {
+		l.validation(v.Validate())
+	}
+	return errors.Join(l.errs...)
+}
+
+// structOf panics unless cfg is a pointer to a struct: a caller's mistake, not bad input.
+func structOf(cfg any) reflect.Value {
+	v := reflect.ValueOf(cfg)
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+		panic("config: want a non-nil pointer to a struct")
+	}
+	return v.Elem()
+}
+
+type loader struct {
+	src     Source
+	root    reflect.Value
+	schema  schema
+	doc     *document         // nil without a readable file
+	origins map[string]origin // who set each key last; elements and entries as "agents[1]" and "labels.site"
+	errs    []error
+}
+
+// origin is a place a value comes from. line and column are zero outside a file.
+type origin struct {
+	name         string
+	line, column int
+}
+
+func (l *loader) fail(at origin, problem, hint string) {
+	l.errs = append(l.errs, l.doc.errorAt(at, problem, hint))
+}
+
+// failKey is fail with the key path in front of the problem.
+func (l *loader) failKey(at origin, key, problem, hint string) {
+	l.fail(at, key+": "+problem, hint)
+}
+
+// environment sets the keys that have a variable. Variables are taken in order of name, so that errors come out in
+// the same order every time.
+func (l *loader) environment() {
+	if l.src.EnvPrefix == "" {
+		return
+	}
+	prefix := l.src.EnvPrefix + "_"
+	byName := map[string]*field{}
+	var names []string
+	for _, f := range l.schema.leaves() {
+		byName[f.variable()] = f
+		names = append(names, f.variable())
+	}
+	for _, entry := range slices.Sorted(slices.Values(l.src.Environ)) {
+		variable, text, _ := strings.Cut(entry, "=")
+		name, ours := strings.CutPrefix(variable, prefix)
+		if !ours || slices.Contains(l.src.EnvAllowed, variable) {
+			continue
+		}
+		at := origin{name: "environment " + variable}
+		if f := byName[name]; f != nil {
+			l.setText(f, text, at)
+			continue
+		}
+		near := closest(name, names)
+		if near != "" {
+			near = prefix + near
+		}
+		l.fail(at, "unknown variable", didYouMean(near))
+	}
+}
+
+func (l *loader) overrides() {
+	at := origin{name: "command line"}
+	for _, key := range slices.Sorted(maps.Keys(l.src.Overrides)) {
+		switch f := l.schema.byKey[key]; {
+		case f == nil:
+			l.fail(at, "unknown key "+quote(key), didYouMean(closest(key, keysOf(l.schema.leaves()))))
+		case f.section():
+			l.failKey(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.fields), ", "))
+		default:
+			l.setText(f, l.src.Overrides[key], at)
+		}
+	}
+}

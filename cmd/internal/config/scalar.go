@@ -1,0 +1,162 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// scalar is one value as it was written.
+type scalar struct {
+	text  string
+	style style
+}
+
+// style is how a value was written, which in YAML carries its type.
+type style int
+
+const (
+	plain  style = iota // YAML without quotes: a number, a truth value or a word
+	quoted              // YAML in quotes or as a block: text, and never a number
+	bare                // the environment or the command line, which have no quotes: whatever the key wants
+)
+
+func (s scalar) show() string {
+	if s.style == plain {
+		if s.typed() {
+			return s.text
+		}
+		return quote(s.text)
+	}
+	if s.style == quoted && (scalar{s.text, plain}).typed() {
+		return "the text " + quote(s.text)
+	}
+	return quote(s.text)
+}
+
+// typed reports whether YAML takes the plain text for a number or a truth value.
+func (s scalar) typed() bool {
+	switch strings.TrimLeft(strings.ToLower(s.text), "+-") {
+	case "true", "false", ".inf", ".nan":
+		return true
+	}
+	if !strings.ContainsAny(s.text, "0123456789") {
+		return false
+	}
+	digits := strings.ReplaceAll(s.text, "_", "")
+	_, floatErr := strconv.ParseFloat(digits, 64)
+	_, intErr := strconv.ParseInt(digits, 0, 64)
+	return floatErr == nil || intErr == nil || errors.Is(floatErr, strconv.ErrRange) || errors.Is(intErr, strconv.ErrRange)
+}
+
+// set parses s into dst, or says what is wrong and what to do. It never shows a secret.
+func (s scalar) set(dst reflect.Value) (problem, hint string) {
+	problem = "want " + wanted(dst.Type()) + ", got " + s.show()
+	switch dst.Type() {
+	case secretType:
+		return s.setSecret(dst)
+	case durationType:
+		d, err := time.ParseDuration(s.text)
+		if err != nil || s.typed() {
+			return problem, s.unitHint("s", "m", "the units are ms, s, m and h")
+		}
+		dst.SetInt(int64(d))
+		return "", ""
+	case byteSizeType:
+		size, err := parseByteSize(s.text)
+		if err != nil {
+			return problem, s.unitHint("MB", "MiB", "the units are B, kB, MB, GB, TB and KiB, MiB, GiB, TiB")
+		}
+		dst.SetInt(int64(size))
+		return "", ""
+	}
+	if dst.Kind() == reflect.String {
+		if s.style == plain && s.typed() {
+			return problem, "put it in quotes: " + quote(s.text)
+		}
+		dst.SetString(s.text)
+		return "", ""
+	}
+	if s.style == quoted {
+		return problem, "remove the quotes"
+	}
+	if !s.setPlain(dst) {
+		return problem, ""
+	}
+	return "", ""
+}
+
+func (s scalar) setSecret(dst reflect.Value) (problem, hint string) {
+	switch {
+	case s.style == plain && s.typed():
+		return "want text, got a number or truth value", "put it in quotes"
+	case s.text == redacted:
+		return "is " + quote(redacted) + ", which config show prints in place of a secret", "write the secret itself"
+	}
+	dst.SetString(s.text)
+	return "", ""
+}
+
+// unitHint helps with a quantity that could not be read: mostly its unit is missing.
+func (s scalar) unitHint(unit, other, units string) string {
+	if s.text != "" && strings.Trim(s.text, "0123456789") == "" {
+		return fmt.Sprintf("add a unit: %s%s or %s%s", s.text, unit, s.text, other)
+	}
+	return units
+}
+
+// setPlain parses truth values and numbers, the latter in decimal notation only: 010 is eight to some programs and
+// ten to others, so nobody may write it.
+func (s scalar) setPlain(dst reflect.Value) bool {
+	digits := strings.TrimLeft(s.text, "+-")
+	leadingZero := len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9'
+	switch {
+	case dst.Kind() == reflect.Bool:
+		text := strings.ToLower(s.text)
+		dst.SetBool(text == "true")
+		return text == "true" || text == "false"
+	case leadingZero:
+		return false
+	case dst.CanInt():
+		v, err := strconv.ParseInt(s.text, 10, dst.Type().Bits())
+		dst.SetInt(v)
+		return err == nil
+	case dst.CanUint():
+		v, err := strconv.ParseUint(strings.TrimPrefix(s.text, "+"), 10, dst.Type().Bits())
+		dst.SetUint(v)
+		return err == nil
+	default:
+		v, err := strconv.ParseFloat(s.text, dst.Type().Bits())
+		dst.SetFloat(v)
+		return err == nil && strings.Trim(s.text, "0123456789+-.eE") == "" // no Inf, NaN or hexadecimal
+	}
+}
+
+// wanted names what a value of the type looks like.
+func wanted(t reflect.Type) string {
+	switch t {
+	case durationType:
+		return `a duration such as "30s" or "1h30m"`
+	case byteSizeType:
+		return `a size such as "40MB" or "64KiB"`
+	}
+	switch k := t.Kind(); {
+	case k == reflect.String:
+		return "text"
+	case k == reflect.Bool:
+		return "true or false"
+	case k == reflect.Float32 || k == reflect.Float64:
+		return "a finite number"
+	case k >= reflect.Uint && k <= reflect.Uint64:
+		return fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-t.Bits()))
+	case t.Bits() < 64:
+		most := int64(math.MaxInt64) >> (64 - t.Bits())
+		return fmt.Sprintf("a whole number from %d to %d", -most-1, most)
+	default:
+		return "a whole number"
+	}
+}

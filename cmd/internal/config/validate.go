@@ -1,0 +1,72 @@
+package config
+
+import (
+	"errors"
+	"strings"
+)
+
+// validation reports what Validate found, each problem where its key was set.
+func (l *loader) validation(err error) {
+	for _, err := range flatten(err) {
+		var problem FieldError
+		if !errors.As(err, &problem) {
+			l.errs = append(l.errs, &Error{Origin: l.fallback().name, Problem: err.Error(), Err: err})
+			continue
+		}
+		at, set := l.whereSet(problem.Key)
+		hint := ""
+		if f := l.schema.byKey[problem.Key]; f != nil && !f.section() && !set {
+			hint = l.howToSet(f)
+		}
+		l.failKey(at, problem.Key, problem.Problem, hint)
+	}
+}
+
+// flatten takes joined errors apart.
+func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []error{err}
+	}
+	var all []error
+	for _, err := range joined.Unwrap() {
+		all = append(all, flatten(err)...)
+	}
+	return all
+}
+
+// whereSet returns where the key was set, or else the nearest key around it that was.
+func (l *loader) whereSet(key string) (at origin, set bool) {
+	for k := key; k != ""; k = k[:max(strings.LastIndexAny(k, ".["), 0)] {
+		if at, ok := l.origins[k]; ok {
+			return at, k == key
+		}
+	}
+	return l.fallback(), false
+}
+
+// fallback is the origin of a problem that no key has.
+func (l *loader) fallback() origin {
+	if l.src.Path == "" {
+		return origin{name: "defaults"}
+	}
+	return origin{name: l.src.Path}
+}
+
+// howToSet is the hint for a key that still has its default.
+func (l *loader) howToSet(f *field) string {
+	var ways []string
+	if l.src.Path != "" {
+		ways = append(ways, f.key+" in the file")
+	}
+	if l.src.EnvPrefix != "" {
+		ways = append(ways, l.src.EnvPrefix+"_"+f.variable()+" in the environment")
+	}
+	if ways == nil {
+		return ""
+	}
+	return "set " + strings.Join(ways, " or ")
+}

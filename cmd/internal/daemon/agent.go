@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"crypto/ed25519"
+	crand "crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// AgentOptions is what a process adds to an agent's settings.
+type AgentOptions struct {
+	Logger   *slog.Logger
+	Observer agent.Observer // beside the log
+	Metrics  *metrics.Agent // may serve several agents of one process
+	// Suspend makes the agent of a testbed vanish or be late (agent.Config).
+	Suspend func(m agent.Moment, deadline time.Time) time.Duration
+	// Key, if set, is the agent's instead of the one in its key file.
+	Key ed25519.PrivateKey
+}
+
+// RunAgent works until ctx ends.
+func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
+	cfg, err := s.Config()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	lock, err := store.Lock(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	boot, err := store.NextBoot(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if o.Key != nil {
+		cfg.Key = o.Key
+	}
+	cfg.Boot, cfg.Software, cfg.Suspend = wire.Epoch(boot), "agentd "+Version(), o.Suspend
+	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
+	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, o.Observer}
+	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) { m.Will = will })
+	})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// dial begins a session with the broker. Its end is the owner's to choose, so
+// that it can say goodbye: the context's end does not close it.
+func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger, traffic func(mqtt.Traffic, mqtt.Kind),
+	more func(*mqtt.Options)) (mqtt.Conn, error) {
+	o, warning, err := b.Session(clientID)
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		log.Warn(warning)
+	}
+	o.Logger = log
+	o.Observe = func(x mqtt.Traffic) {
+		kind, _, _, _, _ := t.Parse(x.Topic) // a foreign topic has KindUnknown
+		traffic(x, kind)
+	}
+	more(&o)
+	return mqtt.Dial(context.WithoutCancel(ctx), o)
+}
+
+// newRand returns a generator for jitter and nonces, seeded by the system.
+func newRand() *rand.Rand {
+	var seed [16]byte
+	crand.Read(seed[:]) // never fails
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
+}
+
+// observers passes facts on.
+type observers []interface{ Observe(fact any) }
+
+// Observe implements the hosts' Observer.
+func (all observers) Observe(fact any) {
+	for _, o := range all {
+		if o != nil {
+			o.Observe(fact)
+		}
+	}
+}

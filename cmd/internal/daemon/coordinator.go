@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// CoordinatorOptions is what a process adds to a coordinator's settings.
+type CoordinatorOptions struct {
+	Logger   *slog.Logger
+	Observer coordinator.Observer // beside the log
+	Metrics  *metrics.Coordinator
+	NewRun   bool
+}
+
+// RunCoordinator works until ctx ends.
+func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorOptions) error {
+	cfg, err := s.Config()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	lock, err := store.Lock(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	cfg.Logger, cfg.NewRun = o.Logger, o.NewRun
+	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, o.Observer}
+	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {
+		// All uploads of a round meet here.
+		m.MailboxMessages, m.MailboxBytes = 16384, int(s.Policy.MaxBuffered)
+	})
+	if err != nil {
+		return err
+	}
+	c, err := coordinator.New(cfg, conn)
+	if err != nil {
+		_ = conn.Close() // the first error is the one to show
+		return err
+	}
+	return c.Run(ctx)
+}

@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"log/slog"
+	"math"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// agentLog writes an agent's facts for people.
+type agentLog struct{ *slog.Logger }
+
+// Observe implements agent.Observer.
+func (l agentLog) Observe(fact any) {
+	switch f := fact.(type) {
+	case agent.LinkChanged:
+		logLink(l.Logger, f.Up, f.Err)
+	case agent.MessageDropped:
+		l.Warn("message not used", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
+	case agent.DataLoaded:
+		if f.Problem != nil {
+			l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task, "err", f.Problem)
+		} else {
+			l.Info("local data fit the task", "task", f.Task, "rows", f.Rows, "took", f.Took)
+		}
+	case agent.Trained:
+		l.Info("trained", "round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
+			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took)
+	case agent.TrainingFailed:
+		l.Error("no update for this round", "round", f.Round, "err", f.Err)
+	case round.AnnouncementIgnored:
+		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
+	case round.WorkStarted:
+		l.Debug("invited", "round", f.Round, "kind", f.Kind, "left", f.Left)
+	case round.WorkEnded:
+		l.workEnded(f)
+	}
+}
+
+func (l agentLog) workEnded(f round.WorkEnded) {
+	attrs := []any{"round", f.Round, "kind", f.Kind, "result", f.Result}
+	switch f.Result {
+	case round.WorkRefused:
+		l.Warn("round ended", append(attrs, "reason", f.Refused)...)
+	case round.WorkDeclined:
+		l.Warn("round ended", append(attrs, "reason", f.Declined)...)
+	default:
+		l.Info("round ended", attrs...)
+	}
+}
+
+// coordinatorLog writes the coordinator's facts for people.
+type coordinatorLog struct{ *slog.Logger }
+
+// Observe implements coordinator.Observer.
+func (l coordinatorLog) Observe(fact any) {
+	switch f := fact.(type) {
+	case coordinator.LinkChanged:
+		logLink(l.Logger, f.Up, f.Err)
+	case coordinator.MessageDropped:
+		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
+	case coordinator.StatisticsReady:
+		l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
+	case coordinator.ModelReady:
+		l.modelReady(f)
+	case round.AgentCounted:
+		l.Info("agent is there", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
+	case round.AgentUnfit:
+		l.Warn("agent cannot do the task", "agent", f.Agent, "reason", f.Reason)
+	case round.AgentLeft:
+		l.Info("agent left", "agent", f.Agent, "state", f.State, "agents", f.Agents)
+	case round.GatheringExtended:
+		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
+	case round.RoundOpened:
+		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.Agents, "participants", len(f.Participants))
+	case round.AgentDeclined:
+		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
+	case round.UpdateAccepted:
+		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps, "norm", short(f.Norm), "after", f.After)
+	case round.UpdateRefused:
+		l.Warn("update refused", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
+	case round.RoundClosed:
+		l.closed(f)
+	case round.RoundAbandoned:
+		l.Warn("round abandoned", "round", f.Round, "reason", f.Reason, "accepted", f.Accepted, "selected", f.Selected, "missing", f.Missing,
+			"err", f.Err, "took", f.Took)
+	case round.RunFinished:
+		l.Info("run finished", "version", f.Version)
+	}
+}
+
+func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
+	attrs := []any{"version", f.Version, "hash", f.Hash.Topic()}
+	if !math.IsNaN(f.Risk) {
+		attrs = append(attrs, "risk", short(f.Risk))
+	}
+	if f.Score != nil && !math.IsNaN(f.Score.R2) {
+		attrs = append(attrs, "r2", short(f.Score.R2))
+	}
+	if f.Score != nil && !math.IsNaN(f.Score.Accuracy) {
+		attrs = append(attrs, "accuracy", short(f.Score.Accuracy))
+	}
+	l.Info("model ready", attrs...)
+}
+
+func (l coordinatorLog) closed(f round.RoundClosed) {
+	attrs := []any{"round", f.Round, "kind", f.Kind, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	if f.Kind == wire.KindTraining {
+		attrs = append(attrs, "version", f.Version)
+	}
+	if len(f.Missing) > 0 {
+		attrs = append(attrs, "missing", f.Missing)
+	}
+	l.Info("round closed", attrs...)
+}
+
+func logLink(l *slog.Logger, up bool, err error) {
+	if up {
+		l.Info("connected to the broker")
+	} else {
+		l.Warn("connection to the broker lost; reconnecting", "err", err)
+	}
+}
+
+// short rounds a number for people.
+func short(x float64) float64 {
+	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
+		return x
+	}
+	scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
+	return math.Round(x*scale) / scale
+}

@@ -1,0 +1,12 @@
+package daemon
+
+import "runtime/debug"
+
+// Version returns the version of this build, as the Go tool recorded it.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(unknown)"
+	}
+	return info.Main.Version
+}

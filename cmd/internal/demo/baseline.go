@@ -1,0 +1,115 @@
+package demo
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// ridgeLambda is λ of the ridge regressions that the federation is compared
+// with: min ½Σ(γ − hᵀw)² + (λ/2)‖w‖² on standardised columns.
+const ridgeLambda = 1
+
+// clip bounds standardised features, in standard deviations.
+const clip = 6
+
+// Baselines are what can be had without a federation: R² over all stations on
+// the held-out year.
+type Baselines struct {
+	Persistence float64   // the value six hours ahead is the present one
+	Alone       []Station // each station with its own rows only
+	Central     float64   // all rows in one place, which nobody here has
+}
+
+// Station is one station's own model.
+type Station struct {
+	Name string
+	Rows int
+	R2   float64
+}
+
+func baselines(f *files) (*Baselines, error) {
+	held, err := load(f.held)
+	if err != nil {
+		return nil, err
+	}
+	var pooledX, pooledY []float32
+	b := &Baselines{Persistence: persistence(held)}
+	for i, path := range f.train {
+		s, err := load(path)
+		if err != nil {
+			return nil, err
+		}
+		r2, err := ridge(s, held)
+		if err != nil {
+			return nil, fmt.Errorf("%s alone: %w", f.stations[i], err)
+		}
+		b.Alone = append(b.Alone, Station{f.stations[i], s.Len(), r2})
+		all := s.All()
+		pooledX, pooledY = append(pooledX, all.X...), append(pooledY, all.Y...)
+	}
+	b.Central, err = ridge(learner.NewSamples(len(airFeatures), pooledX, pooledY), held)
+	return b, err
+}
+
+// persistence is R² of predicting that nothing changes; lpm is the first feature.
+func persistence(held *learner.Samples[float32]) float64 {
+	return r2(held, func(x []float32) float64 { return float64(x[0]) })
+}
+
+// ridge fits on the training rows, standardised by themselves, and returns R²
+// on the held-out ones.
+func ridge(train, held *learner.Samples[float32]) (float64, error) {
+	st := learner.MomentsOf(train).Standardization(learner.Squared, clip)
+	d := len(airFeatures) + 1 // and a constant
+	row := func(dst []float64, x []float32) {
+		for j, v := range x {
+			dst[j] = max(-clip, min(clip, (float64(v)-st.Mean[j])/st.Scale[j]))
+		}
+		dst[d-1] = 1
+	}
+	a, b := mat.NewSymDense(d, nil), mat.NewVecDense(d, nil)
+	h := make([]float64, d)
+	target := st.Mean[d-1]
+	for i := range train.Len() {
+		x, y := train.Row(i)
+		row(h, x)
+		v := mat.NewVecDense(d, h)
+		a.SymRankOne(a, 1, v)
+		b.AddScaledVec(b, float64(y)-target, v)
+	}
+	for j := range d {
+		a.SetSym(j, j, a.At(j, j)+ridgeLambda)
+	}
+	var c mat.Cholesky
+	if !c.Factorize(a) {
+		return 0, fmt.Errorf("the normal equations cannot be solved")
+	}
+	w := mat.NewVecDense(d, nil)
+	if err := c.SolveVecTo(w, b); err != nil {
+		return 0, err
+	}
+	return r2(held, func(x []float32) float64 {
+		row(h, x)
+		return target + mat.Dot(w, mat.NewVecDense(d, h))
+	}), nil
+}
+
+// r2 is 1 − SSE/SST.
+func r2(held *learner.Samples[float32], predict func(x []float32) float64) float64 {
+	mean, n := 0.0, float64(held.Len())
+	for i := range held.Len() {
+		_, y := held.Row(i)
+		mean += float64(y) / n
+	}
+	sse, sst := 0.0, 0.0
+	for i := range held.Len() {
+		x, y := held.Row(i)
+		sse += math.Pow(float64(y)-predict(x), 2)
+		sst += math.Pow(float64(y)-mean, 2)
+	}
+	return 1 - sse/sst
+}

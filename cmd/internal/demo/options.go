@@ -1,0 +1,103 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// Options are the flags of the demo.
+type Options struct {
+	Seed         uint64
+	Rounds       int // 0 = as many as the model needs
+	Participants int
+	Model        string // linear or mlp
+	Broker       string // URL of a broker that runs already; empty = embedded
+	Processes    bool   // each agent in a process of its own
+	Agentd       string // the program for it; empty = looked for
+	Metrics      string // host:port; empty = nowhere
+	Out          string // folder for the results; empty = none
+	JSON         bool
+
+	Stdout, Stderr io.Writer
+}
+
+// Defaults returns the options of a plain run.
+func Defaults() Options { return Options{Seed: 1, Participants: 6, Model: "linear"} }
+
+// stepTimes are the declared speeds of the twelve agents, which repeat: the
+// fastest takes eight times as many local steps as the slowest.
+var stepTimes = []time.Duration{
+	2500 * time.Microsecond, 4 * time.Millisecond, 5 * time.Millisecond, 8 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
+}
+
+// budget is the time for the local steps of a round.
+const budget = 80 * time.Millisecond
+
+// rounds returns how many rounds a model needs.
+func (o *Options) rounds() int {
+	switch {
+	case o.Rounds > 0:
+		return o.Rounds
+	case o.Model == "mlp":
+		return 100
+	}
+	return 50
+}
+
+// Validate reports what cannot be run.
+func (o *Options) Validate(agents int) error {
+	var errs []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	need(o.Participants >= 1 && o.Participants <= agents, "--participants must be 1 to %d, is %d", agents, o.Participants)
+	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
+	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
+	return errors.Join(errs...)
+}
+
+// task returns what is learned. μ is what 20 steps of 0.02 make together,
+// since the step size is divided by E_k.
+func (o *Options) task() settings.Task {
+	t := settings.DefaultCoordinator().Task
+	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
+	t.StepSize, t.BatchSize, t.Clip, t.MinRows = 0.4, 32, clip, 100
+	t.Steps = settings.Steps{Budget: budget, Min: 1, Max: 100}
+	if o.Model == "mlp" {
+		t.StepSize = 1
+		t.Model.Kind, t.Model.Hidden = "mlp", []int{32}
+	}
+	return t
+}
+
+// coordinator returns the coordinator's settings. Everything that could make
+// the result depend on who is faster is shut out: it waits for all agents,
+// needs all participants, and the demo takes a missed deadline for an error.
+func (o *Options) coordinator(f *files) settings.Coordinator {
+	s := settings.DefaultCoordinator()
+	s.Task, s.Held = o.task(), &settings.Data{CSV: f.held}
+	s.Round.Participants, s.Round.Quorum = o.Participants, o.Participants
+	s.Round.Weights, s.Round.Seed, s.Round.Rounds = round.WeightsSamples, o.Seed, o.rounds()
+	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute, Spread: 100 * time.Millisecond}
+	s.Round.Deadline = time.Minute
+	s.Policy.MaxBuffered = config.ByteSize(64 << 20)
+	s.Metrics = settings.Metrics{}
+	return s
+}
+
+// agent returns the settings of the agent at station i.
+func (o *Options) agent(f *files, i int) settings.Agent {
+	s := settings.DefaultAgent()
+	s.ID, s.Data.CSV = f.stations[i], f.train[i]
+	s.Compute.StepTime = stepTimes[i%len(stepTimes)]
+	s.Metrics = settings.Metrics{}
+	return s
+}

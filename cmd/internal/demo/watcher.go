@@ -1,0 +1,106 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// watcher follows the coordinator's facts, shows them, and ends the demo: well
+// with the run, or with an error when anything happens that would let the
+// result depend on chance.
+type watcher struct {
+	facts   chan any
+	ended   chan struct{}
+	display display
+	began   time.Time
+	now     progress
+}
+
+// progress is what a person wants to know of the run.
+type progress struct {
+	Agents       int
+	Round        int // training rounds that are done
+	Rounds       int
+	Participants []wire.AgentID       // of the newest round
+	Done         map[wire.AgentID]int // E_k of those whose update is in
+	Loss         float64              // mean risk of the participants at the base model
+	R2           float64              // of the newest model on the held-out year
+	Elapsed      time.Duration
+}
+
+func newWatcher(d display, rounds int) *watcher {
+	return &watcher{
+		facts: make(chan any, 256), ended: make(chan struct{}), display: d, began: time.Now(),
+		now: progress{Rounds: rounds, Loss: math.NaN(), R2: math.NaN()},
+	}
+}
+
+// Observe implements coordinator.Observer.
+func (w *watcher) Observe(fact any) {
+	select {
+	case w.facts <- fact:
+	case <-w.ended:
+	}
+}
+
+// wait follows the facts to the end.
+func (w *watcher) wait(ctx context.Context) error {
+	defer close(w.ended)
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case f := <-w.facts:
+			done, err := w.take(f)
+			if done || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (w *watcher) take(fact any) (done bool, err error) {
+	p := &w.now
+	p.Elapsed = time.Since(w.began)
+	switch f := fact.(type) {
+	case round.AgentCounted:
+		p.Agents = f.Agents
+		w.display.gathering(p)
+	case coordinator.StatisticsReady:
+		w.display.standardised(int(f.Rows), p.Agents)
+	case round.RoundOpened:
+		p.Participants, p.Done = f.Participants, map[wire.AgentID]int{}
+		if f.Kind == wire.KindTraining {
+			w.display.round(p)
+		}
+	case round.UpdateAccepted:
+		p.Done[f.Agent] = int(f.Update.LocalSteps)
+		if f.Update.Kind == wire.KindTraining {
+			w.display.round(p)
+		}
+	case coordinator.ModelReady:
+		p.Round, p.Loss, p.R2 = int(f.Version), f.Risk, f.Score.R2
+		w.display.model(p)
+	case round.RoundClosed:
+		if f.ByDeadline || len(f.Missing) > 0 {
+			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round, f.Missing)
+		}
+	case round.RoundAbandoned:
+		return false, fmt.Errorf("round %d was abandoned (%s): without %v, error %v", f.Round, f.Reason, f.Missing, f.Err)
+	case round.AgentUnfit:
+		return false, fmt.Errorf("agent %s cannot do the task: %s", f.Agent, f.Reason)
+	case round.AgentDeclined:
+		return false, fmt.Errorf("agent %s declined round %d: %s", f.Agent, f.Round, f.Reason)
+	case round.UpdateRefused:
+		return false, fmt.Errorf("the update of agent %s was refused: %s", f.Agent, f.Reason)
+	case round.RunFinished:
+		return true, nil
+	}
+	return false, nil
+}

@@ -1,0 +1,121 @@
+// Package keys reads and writes the key files of the daemons: an Ed25519
+// private key as PKCS #8 in PEM (what `openssl genpkey -algorithm ed25519`
+// writes), a public key as one line of base64, and the list of the agents'
+// public keys, one `ID KEY` a line.
+package keys
+
+import (
+	"bufio"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Create makes a new private key file, readable by its owner only. An existing
+// file is never replaced: its key may be the identity of a device.
+func Create(path string) (ed25519.PrivateKey, error) {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
+	}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, err
+	}
+	return key, Save(path, key)
+}
+
+// Save writes a private key file.
+func Save(path string, key ed25519.PrivateKey) error {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return store.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+// Private reads a private key file.
+func Private(path string) (ed25519.PrivateKey, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != "PRIVATE KEY" {
+		return nil, fmt.Errorf("%s: no PEM block \"PRIVATE KEY\"; make a key with `key new`", path)
+	}
+	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	key, ok := k.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s: the key is a %T, want Ed25519", path, k)
+	}
+	return key, nil
+}
+
+// Public returns the public part of a private key.
+func Public(key ed25519.PrivateKey) ed25519.PublicKey {
+	return ed25519.PublicKey(key[ed25519.SeedSize:])
+}
+
+// Format returns a public key in base64.
+func Format(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
+
+// Parse reads a public key in base64.
+func Parse(s string) (ed25519.PublicKey, error) {
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
+	if err != nil || len(b) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as `key show` prints them", s, ed25519.PublicKeySize)
+	}
+	return b, nil
+}
+
+// Agents reads the list of the agents' public keys. Empty lines and lines that
+// begin with # are passed over.
+func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all := map[wire.AgentID]ed25519.PublicKey{}
+	s := bufio.NewScanner(f)
+	for line := 1; s.Scan(); line++ {
+		text := strings.TrimSpace(s.Text())
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		id, key, err := parseAgent(text)
+		if err == nil && all[id] != nil {
+			err = fmt.Errorf("agent %s is in the list twice", id)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+		all[id] = key
+	}
+	return all, s.Err()
+}
+
+func parseAgent(line string) (wire.AgentID, ed25519.PublicKey, error) {
+	fields := strings.Fields(line)
+	if len(fields) != 2 {
+		return "", nil, errors.New("want an agent id and its public key in base64, with a space between")
+	}
+	id := wire.AgentID(fields[0])
+	if err := id.ValidateAgent(); err != nil {
+		return "", nil, err
+	}
+	key, err := Parse(fields[1])
+	return id, key, err
+}

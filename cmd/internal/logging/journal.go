@@ -1,0 +1,69 @@
+package logging
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// journalHandler puts syslog priorities in front of the lines of another handler (sd-daemon(3)) and drops the time.
+type journalHandler struct {
+	next slog.Handler
+	out  *priorityWriter
+}
+
+// priorityWriter carries the priority of the record in hand past the handler that formats it. Its lock is held from
+// the moment the priority is known until the line is written.
+type priorityWriter struct {
+	mu       sync.Mutex
+	priority string
+	w        io.Writer
+}
+
+func (p *priorityWriter) Write(line []byte) (int, error) {
+	if _, err := p.w.Write(append([]byte(p.priority), line...)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
+func newJournalHandler(w io.Writer, build func(io.Writer) slog.Handler) *journalHandler {
+	out := &priorityWriter{w: w}
+	return &journalHandler{next: build(out), out: out}
+}
+
+func (h *journalHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return h.next.Enabled(ctx, l)
+}
+
+func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &journalHandler{h.next.WithAttrs(attrs), h.out}
+}
+
+func (h *journalHandler) WithGroup(name string) slog.Handler {
+	return &journalHandler{h.next.WithGroup(name), h.out}
+}
+
+func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	h.out.priority = priority(r.Level)
+	r.Time = time.Time{} // which handlers must not print
+	return h.next.Handle(ctx, r)
+}
+
+// priority is the level in syslog's terms: err, warning, info, debug.
+func priority(l slog.Level) string {
+	switch {
+	case l >= slog.LevelError:
+		return "<3>"
+	case l >= slog.LevelWarn:
+		return "<4>"
+	case l >= slog.LevelInfo:
+		return "<6>"
+	default:
+		return "<7>"
+	}
+}

@@ -1,0 +1,132 @@
+package logging
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	burst  = 10 // lines of one message that pass in a window
+	window = time.Minute
+	// maxMessages bounds the memory. Messages are constants by custom, so a daemon has far fewer; beyond the bound
+	// a new one passes uncounted.
+	maxMessages = 1024
+)
+
+// limiter is a handler that lets the first lines of a message pass in each minute and counts the rest. Lines are the
+// same if level and message are, whatever their attributes. The count is logged with the first line of any kind
+// after the minute, because the limiter has no goroutine and no timer of its own.
+type limiter struct {
+	next slog.Handler
+	*repeats
+}
+
+// repeats is what a limiter and those made from it by With share.
+type repeats struct {
+	now  func() time.Time
+	mu   sync.Mutex
+	seen map[message]*repeat
+	due  time.Time // when the first of seen ends
+}
+
+type message struct {
+	level slog.Level
+	text  string
+}
+
+// repeat is the window of one message.
+type repeat struct {
+	message
+	start  time.Time
+	passed int
+	held   int
+	next   slog.Handler // of the last line held: its attributes tell which part of the daemon speaks
+}
+
+func newLimiter(next slog.Handler, now func() time.Time) *limiter {
+	return &limiter{next, &repeats{now: now, seen: map[message]*repeat{}}}
+}
+
+func (h *limiter) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
+
+func (h *limiter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &limiter{h.next.WithAttrs(attrs), h.repeats}
+}
+
+func (h *limiter) WithGroup(name string) slog.Handler {
+	return &limiter{h.next.WithGroup(name), h.repeats}
+}
+
+func (h *limiter) Handle(ctx context.Context, r slog.Record) error {
+	now := h.now()
+	ended, pass := h.count(message{r.Level, r.Message}, now, h.next)
+	for _, e := range ended {
+		when := "in the last minute"
+		if now.Sub(e.start) >= 2*window {
+			when = "in the minute from " + e.start.Format(time.TimeOnly)
+		}
+		summary := slog.NewRecord(r.Time, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.held, when), 0)
+		if err := e.next.Handle(ctx, summary); err != nil {
+			return err
+		}
+	}
+	if !pass {
+		return nil
+	}
+	return h.next.Handle(ctx, r)
+}
+
+// count takes note of a line. It returns the windows that have ended and held lines back, in order of their start,
+// and whether the line passes.
+func (s *repeats) count(m message, now time.Time, next slog.Handler) (ended []*repeat, pass bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !now.Before(s.due) {
+		ended = s.end(now)
+	}
+	w := s.seen[m]
+	if w == nil {
+		if len(s.seen) >= maxMessages {
+			return ended, true
+		}
+		w = &repeat{message: m, start: now}
+		s.seen[m] = w
+		if len(s.seen) == 1 {
+			s.due = now.Add(window)
+		}
+	}
+	if w.passed < burst {
+		w.passed++
+		return ended, true
+	}
+	w.held++
+	w.next = next
+	return ended, false
+}
+
+// end forgets the windows that have ended and returns those that held lines back.
+func (s *repeats) end(now time.Time) (ended []*repeat) {
+	s.due = now.Add(window)
+	for m, w := range s.seen {
+		switch end := w.start.Add(window); {
+		case end.After(now):
+			if end.Before(s.due) {
+				s.due = end
+			}
+		default:
+			delete(s.seen, m)
+			if w.held > 0 {
+				ended = append(ended, w)
+			}
+		}
+	}
+	slices.SortFunc(ended, func(a, b *repeat) int {
+		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.level, b.level), cmp.Compare(a.text, b.text))
+	})
+	return ended
+}

@@ -1,0 +1,147 @@
+package logging
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// textHandler writes lines for people:
+//
+//	12:04:05 INFO  round 12 closed accepted=6 took=1.2s
+type textHandler struct {
+	level slog.Level
+	out   *lockedWriter
+	attrs string // of WithAttrs, formatted, each with a blank before it
+	group string // of WithGroup: the prefix of keys, as in "broker.tls."
+}
+
+// lockedWriter keeps the lines of many goroutines apart; all handlers made from one share it.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func newTextHandler(w io.Writer, level slog.Level) *textHandler {
+	return &textHandler{level: level, out: &lockedWriter{w: w}}
+}
+
+func (h *textHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level }
+
+func (h *textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	with := *h
+	var b strings.Builder
+	appendAttrs(&b, h.group, attrs)
+	with.attrs += b.String()
+	return &with
+}
+
+func (h *textHandler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	with := *h
+	with.group += name + "."
+	return &with
+}
+
+func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	if !r.Time.IsZero() {
+		b.WriteString(r.Time.Format(time.TimeOnly) + " ")
+	}
+	b.WriteString(levelName(r.Level) + " " + escape(r.Message) + h.attrs)
+	r.Attrs(func(a slog.Attr) bool {
+		appendAttrs(&b, h.group, []slog.Attr{a})
+		return true
+	})
+	b.WriteByte('\n')
+	h.out.mu.Lock()
+	defer h.out.mu.Unlock()
+	_, err := io.WriteString(h.out.w, b.String())
+	return err
+}
+
+// levelName is the level in five columns at least.
+func levelName(l slog.Level) string {
+	name := l.String()
+	return name + strings.Repeat(" ", max(0, 5-len(name)))
+}
+
+// appendAttrs writes attributes as " key=value", those of a group as " group.key=value".
+func appendAttrs(b *strings.Builder, group string, attrs []slog.Attr) {
+	for _, a := range attrs {
+		a.Value = a.Value.Resolve()
+		switch {
+		case a.Equal(slog.Attr{}):
+		case a.Value.Kind() != slog.KindGroup:
+			b.WriteString(" " + quoteIfNeeded(group+a.Key) + "=" + quoteIfNeeded(valueText(a.Value)))
+		case a.Key == "":
+			appendAttrs(b, group, a.Value.Group())
+		default:
+			appendAttrs(b, group+a.Key+".", a.Value.Group())
+		}
+	}
+}
+
+func valueText(v slog.Value) string {
+	switch v.Kind() {
+	case slog.KindDuration:
+		return durationText(v.Duration())
+	case slog.KindTime:
+		return v.Time().Format(time.RFC3339)
+	default:
+		return fmt.Sprint(v.Any()) // unlike a call of Error or String, survives a nil pointer in the interface
+	}
+}
+
+// durationText rounds to what a reader can use: nobody wants 1.203948571s.
+func durationText(d time.Duration) string {
+	switch size := d.Abs(); {
+	case size >= time.Minute:
+		return d.Round(time.Second).String()
+	case size >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case size >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	default:
+		return d.String()
+	}
+}
+
+// quoteIfNeeded quotes what would otherwise not read as one word, or not print.
+func quoteIfNeeded(s string) string {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r == '"' || r == '=' || r == ' ' || unprintable(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// escape writes the unprintable characters of s as Go does, and leaves the rest of it alone.
+func escape(s string) string {
+	if !strings.ContainsFunc(s, unprintable) {
+		return s
+	}
+	var b strings.Builder
+	for s != "" {
+		_, size := utf8.DecodeRuneInString(s)
+		if one := s[:size]; strings.ContainsFunc(one, unprintable) {
+			quoted := strconv.Quote(one)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteString(one)
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// unprintable includes U+FFFD, which is what ranging over invalid UTF-8 yields.
+func unprintable(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }

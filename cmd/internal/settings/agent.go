@@ -1,0 +1,100 @@
+package settings
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Agent is agentd's configuration file.
+type Agent struct {
+	Federation string        `yaml:"federation"`
+	ID         string        `yaml:"id"`
+	StateDir   string        `yaml:"state_dir"`
+	Broker     Broker        `yaml:"broker"`
+	Identity   AgentIdentity `yaml:"identity"`
+	Data       Data          `yaml:"data"`
+	Compute    Compute       `yaml:"compute"`
+	Privacy    Privacy       `yaml:"privacy"`
+	Limits     Limits        `yaml:"limits"`
+	Metrics    Metrics       `yaml:"metrics"`
+	Log        Log           `yaml:"log"`
+}
+
+// AgentIdentity names the agent's own key and the coordinator's.
+type AgentIdentity struct {
+	KeyFile        string `yaml:"key_file"`        // the agent's private key
+	CoordinatorKey string `yaml:"coordinator_key"` // the coordinator's public key, base64
+}
+
+// Compute says how fast the device is.
+type Compute struct {
+	// StepTime declares the time per local step; 0 = it is measured.
+	StepTime time.Duration `yaml:"step_time"`
+}
+
+// Privacy bounds what the device says of its data.
+type Privacy struct {
+	MinRows int `yaml:"min_rows"` // with fewer rows the agent takes no part
+}
+
+// Limits bounds what the device takes from outside.
+type Limits struct {
+	MaxModel config.ByteSize `yaml:"max_model"`
+}
+
+// DefaultAgent returns agentd's defaults.
+func DefaultAgent() Agent {
+	return Agent{
+		StateDir: "/var/lib/agentd", Broker: defaultBroker(), Privacy: Privacy{MinRows: 10},
+		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
+		Limits:   Limits{MaxModel: 64 << 20}, Metrics: Metrics{Listen: "127.0.0.1:9465"}, Log: Log{Level: "info", Format: "text"},
+	}
+}
+
+// Validate reports every problem, by key.
+func (a *Agent) Validate() error {
+	var c check
+	c.valid("federation", wire.Federation(a.Federation).Validate())
+	c.valid("id", wire.AgentID(a.ID).ValidateAgent())
+	c.need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.broker(&a.Broker)
+	_, err := keys.Private(a.Identity.KeyFile)
+	c.valid("identity.key_file", err)
+	_, err = keys.Parse(a.Identity.CoordinatorKey)
+	c.valid("identity.coordinator_key", err)
+	c.data("data", &a.Data)
+	c.need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
+	c.need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
+	c.need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model", "must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
+	c.log(&a.Log)
+	return c.err()
+}
+
+// Config returns what package agent needs, but for what belongs to the
+// process: observer, logger, randomness and boot epoch.
+func (a *Agent) Config() (agent.Config, error) {
+	key, err := keys.Private(a.Identity.KeyFile)
+	if err != nil {
+		return agent.Config{}, err
+	}
+	coordinator, err := keys.Parse(a.Identity.CoordinatorKey)
+	if err != nil {
+		return agent.Config{}, err
+	}
+	topics, err := mqtt.NewTopics(a.Broker.Prefix, a.Federation)
+	if err != nil {
+		return agent.Config{}, fmt.Errorf("broker.prefix: %w", err)
+	}
+	return agent.Config{
+		Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
+		Data: a.Data.Source(), Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
+		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
+	}, nil
+}

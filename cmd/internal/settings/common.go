@@ -1,0 +1,159 @@
+// Package settings defines the configuration files of both daemons and turns
+// them into what the packages below want to know.
+package settings
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/dataset"
+	"github.com/fedmesh/fedmesh/cmd/internal/logging"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Broker says how to reach the broker.
+type Broker struct {
+	URL          string        `yaml:"url"`
+	Prefix       string        `yaml:"prefix"`   // of all topics
+	Username     string        `yaml:"username"` // the client id unless set
+	Password     config.Secret `yaml:"password"`
+	PasswordFile string        `yaml:"password_file"`
+	CAFile       string        `yaml:"ca_file"`   // the system's roots unless set
+	CertFile     string        `yaml:"cert_file"` // a client certificate, with its key
+	KeyFile      string        `yaml:"key_file"`
+	KeepAlive    time.Duration `yaml:"keep_alive"`
+}
+
+// Log says what is logged, to stderr.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn or error
+	Format string `yaml:"format"` // text or json
+}
+
+// Metrics says where Prometheus finds the daemon.
+type Metrics struct {
+	Listen string `yaml:"listen"` // host:port; empty = nowhere
+}
+
+// Data is a CSV file with named columns.
+type Data struct {
+	CSV   string            `yaml:"csv"`
+	Where map[string]string `yaml:"where"` // only rows whose columns have these texts
+	// The rows may be dealt, one by one, to so many Shares, of which this is one, counted from 0.
+	Share  int `yaml:"share"`
+	Shares int `yaml:"shares"`
+}
+
+// Source returns the data's reader.
+func (d *Data) Source() dataset.CSV {
+	return dataset.CSV{Path: d.CSV, Filter: learner.Filter{Where: d.Where, Share: d.Share, Shares: d.Shares}}
+}
+
+func defaultBroker() Broker { return Broker{URL: "tcp://127.0.0.1:1883", KeepAlive: time.Minute} }
+
+// check collects the problems of a configuration.
+type check struct{ errs []error }
+
+func (c *check) need(ok bool, key, format string, args ...any) {
+	if !ok {
+		c.errs = append(c.errs, config.FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
+	}
+}
+
+// valid takes an error for the problem of a key.
+func (c *check) valid(key string, err error) {
+	if err != nil {
+		c.need(false, key, "%v", err)
+	}
+}
+
+// readable checks that a file can be read, if one is named.
+func (c *check) readable(key, path string) {
+	if path == "" {
+		return
+	}
+	f, err := os.Open(path)
+	c.valid(key, err)
+	if err == nil {
+		c.valid(key, f.Close())
+	}
+}
+
+func (c *check) data(key string, d *Data) {
+	c.need(d.CSV != "", key+".csv", "is empty; want a CSV file with named columns")
+	c.need(d.Shares >= 0, key+".shares", "must not be negative, is %d", d.Shares)
+	c.need(d.Share >= 0 && d.Share < max(d.Shares, 1), key+".share", "must be 0 to shares - 1, is %d of %d", d.Share, d.Shares)
+}
+
+func (c *check) broker(b *Broker) {
+	c.need(b.URL != "", "broker.url", "is empty; want something like tcp://broker:1883 or tls://broker:8883")
+	c.readable("broker.password_file", b.PasswordFile)
+	c.readable("broker.ca_file", b.CAFile)
+	c.readable("broker.cert_file", b.CertFile)
+	c.readable("broker.key_file", b.KeyFile)
+	c.need((b.CertFile == "") == (b.KeyFile == ""), "broker.cert_file", "goes with broker.key_file: give both or neither")
+	c.need(b.KeepAlive >= time.Second, "broker.keep_alive", "must be at least 1s, is %s", b.KeepAlive)
+}
+
+func (c *check) log(l *Log) {
+	_, err := logging.New(nil, logging.Options{Level: l.Level, Format: l.Format})
+	c.valid("log", err)
+}
+
+func (c *check) err() error { return errors.Join(c.errs...) }
+
+// Session returns the options of the broker's session. warning is not empty if
+// a secret lies open.
+func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
+	password, warning, err := config.ReadSecret(b.Password, b.PasswordFile, "mqtt-password", os.Getenv("CREDENTIALS_DIRECTORY"))
+	if err != nil {
+		return o, "", fmt.Errorf("broker.password: %w", err)
+	}
+	o = mqtt.Options{URL: b.URL, ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive}
+	if o.Username == "" && o.Password != "" {
+		o.Username = clientID
+	}
+	o.TLS, err = b.tls()
+	return o, warning, err
+}
+
+func (b *Broker) tls() (*tls.Config, error) {
+	if b.CAFile == "" && b.CertFile == "" {
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if b.CAFile != "" {
+		pem, err := os.ReadFile(b.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("broker.ca_file: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("broker.ca_file: %s holds no certificate in PEM", b.CAFile)
+		}
+	}
+	if b.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(b.CertFile, b.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("broker.cert_file: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return cfg, nil
+}
+
+// Load reads a daemon's configuration: the defaults in cfg, the file, the
+// environment with the program's prefix, then the command line.
+func Load(cfg any, program, path string, overrides map[string]string) error {
+	prefix := strings.ToUpper(program)
+	return config.Load(cfg, config.Source{
+		Path: path, EnvPrefix: prefix, Environ: os.Environ(), Overrides: overrides, EnvAllowed: []string{prefix + "_CONFIG"},
+	})
+}

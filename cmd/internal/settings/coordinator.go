@@ -1,0 +1,116 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Coordinator is the coordinator's configuration file.
+type Coordinator struct {
+	Federation string              `yaml:"federation"`
+	StateDir   string              `yaml:"state_dir"`
+	Broker     Broker              `yaml:"broker"`
+	Identity   CoordinatorIdentity `yaml:"identity"`
+	Task       Task                `yaml:"task"`
+	Round      round.Config        `yaml:"round"`
+	Held       *Data               `yaml:"held_out"` // scores each model, if given
+	Policy     Policy              `yaml:"policy"`
+	Metrics    Metrics             `yaml:"metrics"`
+	Log        Log                 `yaml:"log"`
+}
+
+// CoordinatorIdentity names the coordinator's key and the list of the agents'.
+type CoordinatorIdentity struct {
+	KeyFile    string `yaml:"key_file"`
+	AgentsFile string `yaml:"agents_file"`
+}
+
+// Policy bounds what the coordinator takes and keeps.
+type Policy struct {
+	MaxNorm     float64         `yaml:"max_norm"`     // refuse larger updates; 0 = none
+	MaxBuffered config.ByteSize `yaml:"max_buffered"` // memory for updates on their way
+	KeepModels  int             `yaml:"keep_models"`  // on disk; 0 = all
+}
+
+// DefaultCoordinator returns the coordinator's defaults.
+func DefaultCoordinator() Coordinator {
+	return Coordinator{
+		StateDir: "/var/lib/coordinator", Broker: defaultBroker(), Task: defaultTask(), Round: round.DefaultConfig(),
+		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key", AgentsFile: "/etc/coordinator/agents.keys"},
+		Policy:   Policy{MaxBuffered: 256 << 20, KeepModels: 20},
+		Metrics:  Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
+	}
+}
+
+// Validate reports every problem, by key.
+func (s *Coordinator) Validate() error {
+	var c check
+	c.valid("federation", wire.Federation(s.Federation).Validate())
+	c.need(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.broker(&s.Broker)
+	_, err := keys.Private(s.Identity.KeyFile)
+	c.valid("identity.key_file", err)
+	agents, err := keys.Agents(s.Identity.AgentsFile)
+	c.valid("identity.agents_file", err)
+	c.need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
+	s.Task.check(&c)
+	c.round(s.Round.Validate())
+	if s.Held != nil {
+		c.data("held_out", s.Held)
+	}
+	c.need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
+	c.need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
+	c.need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models", "must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
+	c.log(&s.Log)
+	return c.err()
+}
+
+// round takes over the problems that package round found.
+func (c *check) round(err error) {
+	var list interface{ Unwrap() []error }
+	if !errors.As(err, &list) {
+		return
+	}
+	for _, err := range list.Unwrap() {
+		var f *round.FieldError
+		if errors.As(err, &f) {
+			c.need(false, "round."+f.Key, "%s", f.Problem)
+		}
+	}
+}
+
+// Config returns what package coordinator needs, but for what belongs to the
+// process: observer and logger.
+func (s *Coordinator) Config() (coordinator.Config, error) {
+	key, err := keys.Private(s.Identity.KeyFile)
+	if err != nil {
+		return coordinator.Config{}, err
+	}
+	agents, err := keys.Agents(s.Identity.AgentsFile)
+	if err != nil {
+		return coordinator.Config{}, err
+	}
+	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
+	if err != nil {
+		return coordinator.Config{}, fmt.Errorf("broker.prefix: %w", err)
+	}
+	cfg := coordinator.Config{
+		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
+		Task: s.Task.Wire(), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
+		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(s.Policy.MaxBuffered), KeepModels: s.Policy.KeepModels, Dir: filepath.Clean(s.StateDir),
+	}
+	if s.Held != nil {
+		cfg.Held = s.Held.Source()
+	}
+	_, err = task.Compile[float32](cfg.Task)
+	return cfg, err
+}

@@ -1,0 +1,118 @@
+package settings
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Task is what a federation learns.
+type Task struct {
+	Name     string   `yaml:"name"`
+	Features []string `yaml:"features"`
+	Target   string   `yaml:"target"`
+	Model    Model    `yaml:"model"`
+
+	Exchange        string  `yaml:"exchange"` // parameters or gradient
+	BatchSize       int     `yaml:"batch_size"`
+	StepSize        float64 `yaml:"step_size"`        // constant μ, or
+	StrongConvexity float64 `yaml:"strong_convexity"` // μ_sc and
+	Smoothness      float64 `yaml:"smoothness"`       // L_s of η_t = 2/(μ_sc(γ+t))
+	Normalize       bool    `yaml:"normalize"`        // divide the step size by E_k
+	Steps           Steps   `yaml:"steps"`
+
+	MinRows     int     `yaml:"min_rows"` // agents with fewer take no part
+	Standardize bool    `yaml:"standardize"`
+	Clip        float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
+}
+
+// Model is the shape of the model.
+type Model struct {
+	Kind       string  `yaml:"kind"`       // linear, logistic, softmax or mlp
+	Classes    int     `yaml:"classes"`    // of softmax, or of an mlp with a softmax risk
+	Hidden     []int   `yaml:"hidden"`     // units of an mlp's layers
+	Activation string  `yaml:"activation"` // of an mlp: tanh or relu
+	Risk       string  `yaml:"risk"`       // of an mlp: squared, logistic or softmax
+	Bias       bool    `yaml:"bias"`
+	Ridge      float64 `yaml:"ridge"` // ρ of (ρ/2)‖w‖²
+}
+
+// Steps says how agents size E_k.
+type Steps struct {
+	Budget time.Duration `yaml:"budget"` // for the local steps of a round
+	Min    int           `yaml:"min"`
+	Max    int           `yaml:"max"`
+}
+
+func defaultTask() Task {
+	return Task{
+		Exchange: "parameters", BatchSize: 32, StepSize: 0.02, Normalize: true, Steps: Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
+		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: "tanh", Risk: "squared", Bias: true},
+	}
+}
+
+var risks = map[string]wire.Risk{"squared": wire.RiskSquared, "logistic": wire.RiskLogistic, "softmax": wire.RiskSoftmax}
+var kindRisk = map[string]string{"linear": "squared", "logistic": "logistic", "softmax": "softmax"}
+var activations = map[string]wire.Activation{"tanh": wire.ActivationTanh, "relu": wire.ActivationReLU}
+var exchanges = map[string]wire.Exchange{"parameters": wire.ExchangeParameters, "gradient": wire.ExchangeGradient}
+
+// risk returns the name of the model's risk.
+func (m *Model) risk() string {
+	if m.Kind == "mlp" {
+		return m.Risk
+	}
+	return kindRisk[m.Kind]
+}
+
+func (t *Task) check(c *check) {
+	c.need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName, len(t.Name))
+	c.need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
+	c.need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+	m := &t.Model
+	c.need(m.Kind == "mlp" || kindRisk[m.Kind] != "", "task.model.kind", "must be linear, logistic, softmax or mlp, is %q", m.Kind)
+	c.need(risks[m.Risk] != 0, "task.model.risk", "must be squared, logistic or softmax, is %q", m.Risk)
+	c.need(activations[m.Activation] != 0, "task.model.activation", "must be tanh or relu, is %q", m.Activation)
+	c.need((m.Kind == "mlp") == (len(m.Hidden) > 0), "task.model.hidden", "goes with kind mlp, and with no other")
+	c.need((m.risk() == "softmax") == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
+	c.need(exchanges[t.Exchange] != 0, "task.exchange", "must be parameters or gradient, is %q", t.Exchange)
+	c.need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
+	c.need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
+	c.need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
+	diminishing := t.StrongConvexity != 0 || t.Smoothness != 0
+	c.need(t.StepSize >= 0 && (t.StepSize > 0) != diminishing, "task.step_size",
+		"give either a positive step_size, or strong_convexity and smoothness with step_size: 0")
+	c.need(!diminishing || t.StrongConvexity > 0 && t.Smoothness >= t.StrongConvexity, "task.strong_convexity",
+		"must be positive and at most task.smoothness (%v), is %v", t.Smoothness, t.StrongConvexity)
+	c.need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget", "must be 0 to 24h, is %s", t.Steps.Budget)
+	c.need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
+	c.need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
+	if len(c.errs) == 0 {
+		_, err := task.Compile[float32](t.Wire())
+		c.valid("task", err)
+	}
+}
+
+// Wire returns the task as it is announced, before any standardisation.
+func (t *Task) Wire() wire.Task {
+	w := wire.Task{
+		Name: t.Name, Features: t.Features, Target: t.Target, MinSamples: uint64(t.MinRows),
+		Model: wire.Model{
+			Outputs: uint32(max(t.Model.Classes, 1)), Activation: activations[t.Model.Activation],
+			Risk: risks[t.Model.risk()], Bias: t.Model.Bias, Ridge: t.Model.Ridge,
+		},
+		Training: wire.Training{
+			Exchange: exchanges[t.Exchange], BatchSize: uint32(t.BatchSize), StepSize: t.StepSize, Normalize: t.Normalize,
+			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min), MaxSteps: uint32(t.Steps.Max),
+		},
+	}
+	for _, n := range t.Model.Hidden {
+		w.Model.Hidden = append(w.Model.Hidden, uint32(n))
+	}
+	if t.StrongConvexity > 0 {
+		s := learner.DiminishingSchedule(t.StrongConvexity, t.Smoothness, t.Steps.Max)
+		w.Training.StrongConvexity, w.Training.Gamma = s.StrongConvexity, s.Gamma
+	}
+	return w
+}
