@@ -1,0 +1,66 @@
+# Go is all that is needed to build. What else a target needs, `make deps` installs where it may.
+
+# The version is read from git by the go command itself; without a commit there is none to read.
+vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || echo false)
+
+# Debian keeps daemons such as mosquitto where only root looks for them.
+export PATH := $(PATH):/usr/sbin:/sbin
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check deps gofmt vet tidy lint vuln race fuzz cross bench nightly clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+build: ## build agentd and coordinator into bin/
+	CGO_ENABLED=0 go build -trimpath -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator
+
+demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
+	go run ./cmd/coordinator demo
+
+test: deps ## run the tests; with CI=true none may be skipped
+	tools/test.sh
+
+check: gofmt vet tidy lint vuln race fuzz ## what to run before each commit
+
+deps: ## install what the tests need, where that is allowed; else name it
+	tools/deps.sh test
+
+gofmt: ## fail when a file is not formatted
+	tools/gofmt.sh
+
+vet: ## run go vet, over the nightly tests too
+	go vet -tags nightly ./...
+
+tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
+	go mod tidy -diff
+	go -C tools/lint mod tidy -diff
+	go -C tools/vuln mod tidy -diff
+
+lint: ## run golangci-lint, built from tools/lint
+	go tool -modfile=tools/lint/go.mod golangci-lint run ./...
+
+vuln: ## look for known vulnerabilities in what is linked
+	tools/vuln.sh
+
+race: deps ## run the tests under the race detector (needs a C compiler)
+	tools/deps.sh race
+	CGO_ENABLED=1 go test -race ./...
+
+fuzz: ## fuzz every fuzz target for a few seconds
+	tools/fuzz.sh 3s
+
+cross: ## build for every system we support, into bin/cross/
+	tools/cross.sh
+
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+nightly: deps ## what is too long for each commit: races three times over, the nightly tests, long fuzzing
+	tools/deps.sh race
+	CGO_ENABLED=1 go test -race -count=3 -shuffle=on -timeout 2h ./...
+	go test -tags nightly -count=1 -timeout 4h ./...
+	tools/fuzz.sh 5m
+
+clean: ## remove what was built
+	rm -rf bin dist

@@ -1,0 +1,107 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// linked is one package of a program, as `go list -deps -json` tells it.
+type linked struct {
+	ImportPath string
+	Imports    []string
+}
+
+// TestAgentLinks keeps off the device what it never uses, on every system that agentd is built for.
+func TestAgentLinks(t *testing.T) {
+	if _, err := os.Stat(root + "/cmd/agentd"); errors.Is(err, fs.ErrNotExist) {
+		t.Log("cmd/agentd is not written yet: nothing to check")
+		return
+	}
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		t.Run(goos, func(t *testing.T) {
+			report(t, unwantedLinks(programPackages(t, goos, "./cmd/agentd")))
+		})
+	}
+}
+
+// programPackages lists all that a program links, from the standard library up.
+func programPackages(t *testing.T, goos, program string) []linked {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports", program)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps %s: %v\n%s", program, err, stderr.String())
+	}
+	var packages []linked
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p linked
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatalf("go list -deps %s: %v", program, err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// unwantedLinks complains about each linked package that the rules keep out, and names who imports it.
+func unwantedLinks(packages []linked) []string {
+	var complaints []string
+	for _, p := range packages {
+		for _, rule := range agentLinks {
+			if !matches(rule.path, p.ImportPath) {
+				continue
+			}
+			importers := importersOf(packages, p.ImportPath, rule.path)
+			importers = slices.DeleteFunc(importers, func(i string) bool { return i == rule.except })
+			if len(importers) > 0 {
+				complaints = append(complaints, fmt.Sprintf("agentd links %s, imported by %s: %s", p.ImportPath, strings.Join(importers, ", "), rule.why))
+			}
+		}
+	}
+	return complaints
+}
+
+// importersOf lists who imports a package, apart from the packages that the same rule already keeps out.
+func importersOf(packages []linked, imported, ruled string) []string {
+	var importers []string
+	for _, p := range packages {
+		if slices.Contains(p.Imports, imported) && !matches(ruled, p.ImportPath) {
+			importers = append(importers, p.ImportPath)
+		}
+	}
+	return importers
+}
+
+// TestAgentLinksRed feeds the rule programs that link too much, and one that does not.
+func TestAgentLinksRed(t *testing.T) {
+	const main = module + "/cmd/agentd"
+	for path, want := range map[string]string{
+		module + "/mqtt/broker":         "agentd links " + module + "/mqtt/broker, imported by " + main,
+		"gonum.org/v1/gonum/mat":        "agentd links gonum.org/v1/gonum/mat",
+		"gonum.org/v1/plot/vg":          "agentd links gonum.org/v1/plot/vg",
+		"text/template":                 "agentd links text/template, imported by " + main,
+		"html/template":                 "agentd links html/template",
+		"net/http/pprof":                "agentd links net/http/pprof",
+		"gonum.org/v1/gonum/blas/gonum": "",
+		"net/http":                      "",
+	} {
+		wantComplaint(t, unwantedLinks([]linked{{path, nil}, {main, []string{path}}}), want)
+	}
+	cobra := linked{"github.com/spf13/cobra", []string{"text/template"}}
+	template := []linked{{"text/template", []string{"text/template/parse"}}, {"text/template/parse", nil}}
+	wantComplaint(t, unwantedLinks(append(template, cobra)), "")
+	wantComplaint(t, unwantedLinks(append(template, cobra, linked{main, []string{"text/template"}})), "imported by "+main+":")
+}

@@ -1,0 +1,89 @@
+package archtest
+
+import "strings"
+
+const module = "github.com/fedmesh/fedmesh"
+
+// room is one package of the module, or with a path that ends in "/..." all packages under it.
+type room struct {
+	path  string
+	floor int  // a package imports only from lower floors
+	pure  bool // see purity_test.go
+	why   string
+}
+
+// rooms is the plan of the house. A new package needs a line here and in docs/ARCHITECTURE.md.
+var rooms = []room{
+	{"wire", 1, true, "every byte that leaves a process: both ends must agree on it, so it depends on neither"},
+	{"learner", 1, true, "models and local steps: a result must not depend on where it was computed"},
+	{"packaging/...", 1, false, "the files we ship, embedded: imports nothing of ours, so that every test can load them"},
+
+	{"task", 2, true, "what a wire.Task means in learner terms: the daemons and the simulator run the same code"},
+	{"round", 2, true, "the round's machines: the host owns clock, network and disk, so that tests can script them"},
+	{"d2d", 2, true, "the mixing machine: the same as round"},
+	{"d2d/graph", 2, false, "graphs and spectra need gonum/mat, which no device may link"},
+	{"mqtt", 2, false, "sessions over paho: knows topics and bytes, not rounds"},
+	{"mqtt/memory", 2, false, "the same sessions without a network, for tests"},
+	{"mqtt/broker", 2, false, "the embedded broker, which only the coordinator links"},
+	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
+	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
+
+	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
+	{"coordinator", 3, false, "I/O host of the coordinator"},
+	{"sim", 3, false, "host of the same machines in simulated time"},
+	{"metrics", 3, false, "facts to Prometheus: the logic below reports facts and never calls a metric"},
+
+	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
+	{"internal/archtest", 4, false, "looks at the house from outside"},
+}
+
+// beside lists the imports that are allowed within one floor.
+var beside = []struct{ from, to, why string }{
+	{"cmd/...", "cmd/...", "the commands share cmd/internal, and Go's internal rule keeps it among them"},
+	{"mqtt/...", "mqtt", "a broker or a transport for tests is written against the session's own types"},
+}
+
+// impureImports may not be imported by a pure package; "/..." covers a path and everything under it, "/*" only what is
+// under it.
+var impureImports = []struct{ path, why string }{
+	{"net/...", "the host does the I/O: return an effect"},
+	{"os/...", "the host does the I/O: return an effect"},
+	{"syscall", "the host does the I/O: return an effect"},
+	{"context", "a machine never blocks, so there is nothing to cancel"},
+	{"sync/...", "one goroutine owns a machine: there is nothing to lock"},
+	{"log/...", "report a fact; the host logs it"},
+	{"runtime/*", "the result must not depend on the machine it runs on"},
+	{"crypto/rand", "take an io.Reader or a *rand.Rand: a run must be repeatable"},
+	{"github.com/prometheus/...", "report a fact; metrics turns it into a metric"},
+	{"github.com/eclipse/...", "return an effect; mqtt sends it"},
+}
+
+// agentLinks may not be linked into agentd. One importer may be let through where the linker is known to drop
+// what it imports.
+var agentLinks = []struct{ path, except, why string }{
+	{module + "/mqtt/broker/...", "", "the embedded broker is the coordinator's"},
+	{"gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
+	{"gonum.org/v1/plot/...", "", "a device draws nothing"},
+	{"text/template/...", "github.com/spf13/cobra", "its reflection keeps dead code alive, megabytes of it; cobra reaches it only from custom templates, which we do not set"},
+	{"html/template/...", "", "its reflection keeps dead code alive, megabytes of it"},
+	{"net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},
+}
+
+// matches tells whether a path is the pattern, lies under p for a pattern "p/*", or does either for "p/...".
+func matches(pattern, path string) bool {
+	if under, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(path, under)
+	}
+	base, tree := strings.CutSuffix(pattern, "/...")
+	return path == base || tree && strings.HasPrefix(path, base+"/")
+}
+
+// roomOf finds the line of the plan for a path inside the module.
+func roomOf(path string) (room, bool) {
+	for _, r := range rooms {
+		if matches(r.path, path) {
+			return r, true
+		}
+	}
+	return room{}, false
+}

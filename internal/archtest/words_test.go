@@ -1,0 +1,131 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestPackageComments wants every package to say what it is for.
+func TestPackageComments(t *testing.T) {
+	report(t, withoutComment(loadHouse(t)))
+}
+
+// withoutComment complains about packages whose comment is missing or does not start as godoc expects.
+func withoutComment(pkgs []pkg) []string {
+	var complaints []string
+	for _, p := range pkgs {
+		if !hasComment(p) {
+			complaints = append(complaints, fmt.Sprintf(`package %s has no package comment: start one with "Package %s ", or "Command %s " for a command, in doc.go`,
+				p.path, path.Base(p.path), path.Base(p.path)))
+		}
+	}
+	return complaints
+}
+
+func hasComment(p pkg) bool {
+	for _, file := range p.files {
+		want := "Package " + file.Name.Name + " "
+		if file.Name.Name == "main" {
+			want = "Command " + path.Base(p.path) + " "
+		}
+		if strings.HasPrefix(file.Doc.Text(), want) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPackageCommentsRed feeds the rule bad and good packages.
+func TestPackageCommentsRed(t *testing.T) {
+	tests := []struct{ name, file, text, want string }{
+		{"none", "wire/a.go", "package wire\n", `package wire has no package comment: start one with "Package wire "`},
+		{"of something else", "wire/a.go", "// Package store is not this.\npackage wire\n", "package wire has no"},
+		{"detached", "wire/a.go", "// Package wire is detached.\n\npackage wire\n", "package wire has no"},
+		{"command", "cmd/agentd/main.go", "// Package main runs.\npackage main\n", "package cmd/agentd has no"},
+		{"tests only", "wire/a_test.go", "// Package wire is only tested.\npackage wire\n", "package wire has no"},
+		{"good", "wire/a.go", "// Package wire is every byte.\npackage wire\n", ""},
+		{"good command", "cmd/agentd/main.go", "// Command agentd runs on a device.\npackage main\n", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			wantComplaint(t, withoutComment(loadFiles(t, map[string]string{tt.file: tt.text})), tt.want)
+		})
+	}
+}
+
+// TestDependenciesAreNamed wants every direct dependency named, with its reason, in docs/ARCHITECTURE.md.
+func TestDependenciesAreNamed(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/ARCHITECTURE.md")
+	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CI") != "true" {
+		t.Skip("docs/ARCHITECTURE.md is not written yet; with CI=true this fails")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	report(t, unnamed(directDependencies(t), string(page)))
+}
+
+// directDependencies lists the modules that go.mod requires for our own imports.
+func directDependencies(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.Command("go", "mod", "edit", "-json")
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go mod edit -json: %v", err)
+	}
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatalf("go mod edit -json: %v", err)
+	}
+	var direct []string
+	for _, r := range mod.Require {
+		if !r.Indirect {
+			direct = append(direct, r.Path)
+		}
+	}
+	if len(direct) == 0 {
+		t.Fatal("go.mod has no direct dependency: is this the module's folder?")
+	}
+	return direct
+}
+
+// unnamed complains about module paths that the page does not hold as whole words.
+func unnamed(modules []string, page string) []string {
+	var complaints []string
+	for _, m := range modules {
+		if !regexp.MustCompile(`(^|[^\w./-])` + regexp.QuoteMeta(m) + `($|[^\w/-])`).MatchString(page) {
+			complaints = append(complaints, fmt.Sprintf("docs/ARCHITECTURE.md does not name the dependency %s: say there what it is for", m))
+		}
+	}
+	return complaints
+}
+
+// TestDependenciesAreNamedRed feeds the rule pages with and without the name.
+func TestDependenciesAreNamedRed(t *testing.T) {
+	modules := []string{"example.org/a/b"}
+	for page, want := range map[string]string{
+		"":                              "does not name the dependency example.org/a/b",
+		"we use example.org/a":          "does not name",
+		"we use example.org/a/b/v2":     "does not name",
+		"we use example.org/a/bc":       "does not name",
+		"we use `example.org/a/b`":      "",
+		"it rests on example.org/a/b.":  "",
+		"example.org/a/b: a thing or 2": "",
+	} {
+		wantComplaint(t, unnamed(modules, page), want)
+	}
+}

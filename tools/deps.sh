@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs what is not Go: `deps.sh test` for the tests, `deps.sh race` for the race detector. Quick when all is there.
+# Without root, passwordless sudo or apt-get it names what is missing and goes on, and the tests that need it skip
+# themselves; with CI=true that is an error.
+set -euo pipefail
+
+# The one list. Group, command that must be found, Debian packages that bring it.
+needs='
+test mosquitto mosquitto
+test python3   python3
+race gcc       gcc libc6-dev
+'
+
+group=$1
+PATH=$PATH:/usr/sbin:/sbin
+missing=() packages=()
+while read -r of command debian; do
+  [ "$of" = "$group" ] || continue
+  command -v "$command" >/dev/null && continue
+  missing+=("$command")
+  read -ra names <<<"$debian"
+  packages+=("${names[@]}")
+done <<<"$needs"
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+give_up() {
+  echo "deps: not installed: ${missing[*]} ($1; Debian packages: ${packages[*]})" >&2
+  if [ "${CI:-}" = true ]; then exit 1; fi
+  echo "deps: going on; the tests that need them are skipped" >&2
+  exit 0
+}
+
+command -v apt-get >/dev/null || give_up "no apt-get here"
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  sudo -n true 2>/dev/null || give_up "neither root nor passwordless sudo"
+  as_root=(sudo -n)
+fi
+
+# mosquitto's package would start a broker on port 1883 and at each boot. Debian asks policy-rc.d before it starts
+# anything; an administrator's own policy is left alone.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee $policy >/dev/null
+  "${as_root[@]}" chmod 755 $policy
+  trap '"${as_root[@]}" rm -f $policy' EXIT
+fi
+
+echo "deps: installing ${packages[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120)
+"${apt[@]}" update || give_up "apt-get update failed"
+"${apt[@]}" install -y --no-install-recommends "${packages[@]}" || give_up "apt-get install failed"
+if [[ " ${missing[*]} " = *" mosquitto "* ]]; then
+  "${as_root[@]}" update-rc.d mosquitto disable
+  ! command -v systemctl >/dev/null || "${as_root[@]}" systemctl --quiet disable mosquitto.service
+fi
