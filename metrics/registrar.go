@@ -75,7 +75,7 @@ func (r registrar) histogramBy(name, help string, buckets []float64, label strin
 }
 
 // histograms have classic buckets and, for scrapers that ask for them, native
-// ones at most 10 % wide.
+// ones about 10 % wide.
 func (r registrar) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: r.program, Name: name, Help: help,

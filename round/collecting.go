@@ -97,7 +97,7 @@ func (c *Coordinator) peerOf(a wire.AgentID, r wire.RoundID) *peer {
 func (c *Coordinator) joined(e JoinedCame) {
 	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state == peerInvited {
 		p.state = peerJoined
-		c.report(AgentJoined{e.Agent, e.Round})
+		c.report(AgentJoined(e))
 	}
 }
 

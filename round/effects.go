@@ -60,7 +60,8 @@ type (
 		Update wire.Digest
 		Reason wire.RefuseReason
 	}
-	// Fold seals the set on disk, then aggregates it. The host answers with Folded.
+	// Fold aggregates the set, which the Journal before it has fixed on disk. The
+	// host answers with Folded.
 	Fold struct {
 		Round wire.RoundID
 		Plan  Plan

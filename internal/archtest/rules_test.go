@@ -40,6 +40,8 @@ var rooms = []room{
 // beside lists the imports that are allowed within one floor.
 var beside = []struct{ from, to, why string }{
 	{"cmd/...", "cmd/...", "the commands share cmd/internal, and Go's internal rule keeps it among them"},
+	{"metrics", "agent", "an observer reads the facts of the host"},
+	{"metrics", "coordinator", "an observer reads the facts of the host"},
 	{"mqtt/...", "mqtt", "a broker or a transport for tests is written against the session's own types"},
 }
 

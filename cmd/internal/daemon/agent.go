@@ -43,7 +43,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Unlock()
+	defer unlock(lock, o.Logger)
 	boot, err := store.NextBoot(cfg.Dir)
 	if err != nil {
 		return err
@@ -81,6 +81,14 @@ func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 	}
 	more(&o)
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
+}
+
+// unlock gives the state folder back. The process is ending: an error can only
+// be told.
+func unlock(l *store.DirLock, log *slog.Logger) {
+	if err := l.Unlock(); err != nil {
+		log.Warn("the state folder could not be unlocked", "err", err)
+	}
 }
 
 // newRand returns a generator for jitter and nonces, seeded by the system.

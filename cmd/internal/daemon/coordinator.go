@@ -35,7 +35,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	if err != nil {
 		return err
 	}
-	defer lock.Unlock()
+	defer unlock(lock, o.Logger)
 	cfg.Logger, cfg.NewRun = o.Logger, o.NewRun
 	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {

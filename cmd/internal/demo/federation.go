@@ -2,13 +2,14 @@ package demo
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 		}
 		url = fed.server.URL()
 	} else {
-		fed.name = fmt.Sprintf("demo_%08x", rand.Uint32()) // what others keep at that broker is left alone
+		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
 	}
 	return fed, fed.enrol(url)
 }

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -92,7 +93,8 @@ func (w *watcher) take(fact any) (done bool, err error) {
 			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round, f.Missing)
 		}
 	case round.RoundAbandoned:
-		return false, fmt.Errorf("round %d was abandoned (%s): without %v, error %v", f.Round, f.Reason, f.Missing, f.Err)
+		err := fmt.Errorf("round %d was abandoned (%s), without %v", f.Round, f.Reason, f.Missing)
+		return false, errors.Join(err, f.Err)
 	case round.AgentUnfit:
 		return false, fmt.Errorf("agent %s cannot do the task: %s", f.Agent, f.Reason)
 	case round.AgentDeclined:
