@@ -102,7 +102,7 @@ func newCourse(r registrar) course {
 type fleet struct {
 	eligible         prometheus.Gauge
 	counted          prometheus.Counter
-	left             *prometheus.CounterVec // by state
+	left             *prometheus.CounterVec // by reason
 	unfit            *prometheus.CounterVec // by reason
 	joined           prometheus.Counter
 	declined         *prometheus.CounterVec // by reason
@@ -124,7 +124,8 @@ func newFleet(r registrar) fleet {
 		eligible: r.gauge("agents_eligible", "Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
 		counted:  r.counter("agents_counted_total", "Hellos by which an agent became eligible, again after each of its starts."),
 		left: r.counterBy("agents_left_total",
-			"Agents that left: offline ones said so, the broker missed lost ones.", "state", names([]wire.State{wire.StateOffline, wire.StateLost})),
+			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer an invitation.",
+			"reason", words(round.LeaveReasons())),
 		unfit: r.counterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
 			"reason", names(wire.DeclineReasons())),
 		joined: r.counter("participants_joined_total", "Participants that went to work."),

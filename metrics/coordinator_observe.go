@@ -22,8 +22,9 @@ func (c *Coordinator) Observe(fact any) {
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentUnfit:
 		c.unfit.WithLabelValues(f.Reason.String()).Inc()
+		c.eligible.Set(float64(f.Agents))
 	case round.AgentLeft:
-		c.left.WithLabelValues(f.State.String()).Inc()
+		c.left.WithLabelValues(string(f.Reason)).Inc()
 		c.eligible.Set(float64(f.Agents))
 	case round.RoundOpened:
 		c.opened(f)

@@ -99,7 +99,10 @@ func everyCoordinatorLabel() []any {
 	for _, reason := range coordinator.DropReasons() {
 		facts = append(facts, coordinator.MessageDropped{Reason: reason})
 	}
-	return append(facts, round.AgentLeft{State: wire.StateOffline}, round.AgentLeft{State: wire.StateLost})
+	for _, r := range round.LeaveReasons() {
+		facts = append(facts, round.AgentLeft{Reason: r})
+	}
+	return facts
 }
 
 // TestListsAreComplete wants the value after the last one of each list that
@@ -153,7 +156,7 @@ func seriesOfFleet(t *testing.T, agents int) int {
 	}
 	o.Observe(round.RoundClosed{Round: 1, Kind: wire.KindTraining, Selected: agents, Accepted: agents, Missing: ids})
 	for _, id := range ids {
-		o.Observe(round.AgentLeft{Agent: id, State: wire.StateLost})
+		o.Observe(round.AgentLeft{Agent: id, Reason: round.LeftLost})
 	}
 	for _, fact := range coordinatorScript { // so that every metric has its series
 		o.Observe(fact)

@@ -76,7 +76,7 @@ var coordinatorScript = []any{
 	round.AgentDeclined{Agent: "a1", Round: 3, Reason: wire.DeclineNoTime},
 	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNorm},
 	round.RoundAbandoned{Round: 3, Kind: wire.KindTraining, Reason: round.AbandonQuorum, Selected: 2, Took: time.Minute},
-	round.AgentLeft{Agent: "a1", State: wire.StateLost, Agents: 1},
+	round.AgentLeft{Agent: "a1", Reason: round.LeftLost, Agents: 1},
 	coordinator.ModelReady{ // no task has both R2 and accuracy, but all metrics shall be seen
 		Round: 4, Version: 2, Bytes: 4096, FoldTook: time.Second, Score: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},

@@ -57,11 +57,7 @@ func AddScaled[T wire.Float](acc []float64, c float64, v []byte) (norm float64, 
 	sum := 0.0
 	for i := range acc {
 		var x float64
-		if size == 4 {
-			x = float64(math.Float32frombits(binary.LittleEndian.Uint32(v[4*i:])))
-		} else {
-			x = math.Float64frombits(binary.LittleEndian.Uint64(v[8*i:]))
-		}
+		x, v = first(v, size)
 		if x-x != 0 {
 			return 0, fmt.Errorf("element %d is %v: %w", i, x, wire.ErrNotFinite)
 		}
@@ -71,15 +67,41 @@ func AddScaled[T wire.Float](acc []float64, c float64, v []byte) (norm float64, 
 	return math.Sqrt(sum), nil
 }
 
-// Norm returns ‖v‖₂ of a raw payload. It fails as AddScaled does.
+// Norm returns ‖v‖₂ of a raw payload: what AddScaled returns, without the sum.
+// It fails on a payload that ends within an element, and on an element that is
+// not finite.
 func Norm[T wire.Float](v []byte) (float64, error) {
 	size := len(wire.AppendVector[T](nil, []T{0}))
-	return AddScaled[T](make([]float64, len(v)/size), 0, v)
+	if len(v)%size != 0 {
+		return 0, fmt.Errorf("update of %d bytes, want a multiple of %d", len(v), size)
+	}
+	sum := 0.0
+	for i := range len(v) / size {
+		var x float64
+		x, v = first(v, size)
+		if x-x != 0 {
+			return 0, fmt.Errorf("element %d is %v: %w", i, x, wire.ErrNotFinite)
+		}
+		sum += float64(x * x)
+	}
+	return math.Sqrt(sum), nil
+}
+
+// first takes the first element, of 4 or 8 bytes, off a raw payload.
+func first(v []byte, size int) (x float64, rest []byte) {
+	if size == 4 {
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(v))), v[4:]
+	}
+	return math.Float64frombits(binary.LittleEndian.Uint64(v)), v[8:]
 }
 
 // Advance writes w_i = w_{i−1} + Σ c_k v_k to dst, rounding once to T. Any
-// non-finite result is an error and leaves dst undefined.
+// non-finite result is an error and leaves dst undefined. The three must have
+// one length: it panics otherwise.
 func Advance[T wire.Float](dst, base []T, acc []float64) error {
+	if len(dst) != len(base) || len(dst) != len(acc) {
+		panic(fmt.Sprintf("round: Advance of %d elements from a base of %d and a sum of %d", len(dst), len(base), len(acc)))
+	}
 	for i := range dst {
 		x := T(float64(base[i]) + acc[i])
 		if x-x != 0 {

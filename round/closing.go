@@ -73,10 +73,16 @@ func (c *Coordinator) fold() {
 // noteSilent stops counting agents that never answered their invitation,
 // until they are heard again.
 func (c *Coordinator) noteSilent() {
+	var silent []wire.AgentID
 	for _, p := range c.peers {
-		if m := c.members[p.Agent]; m != nil && p.state == peerInvited {
+		if m := c.members[p.Agent]; m != nil && m.present && p.state == peerInvited {
 			m.present = false
+			silent = append(silent, p.Agent)
 		}
+	}
+	slices.Sort(silent)
+	for _, a := range silent {
+		c.report(AgentLeft{a, LeftSilent, len(c.eligible())})
 	}
 }
 
@@ -111,14 +117,11 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		Round: e.Round, Kind: c.rec.Plan.Kind, Version: e.Next.Version, Selected: len(c.peers), Accepted: accepted,
 		Missing: c.missing(), ByDeadline: c.byDeadline, Took: now.Sub(c.announced),
 	})
-	c.rec.Plan, c.spent = e.Next, e.Round
+	c.rec.Plan, c.spent, c.failed = e.Next, e.Round, 0
 	c.rec.Agents, c.rec.Participants, c.peers = 0, nil, nil
 	switch {
-	case c.cfg.Rounds > 0 && e.Next.Version >= wire.ModelVersion(c.cfg.Rounds):
-		c.enter(now, CoordinatorFinished)
-		c.journal()
-		c.announce(wire.PhaseFinished)
-		c.report(RunFinished{e.Next.Version})
+	case c.finished(e.Next.Version):
+		c.finish(now)
 	case c.cfg.Pause > 0:
 		c.enter(now, CoordinatorIdle)
 		c.wakeAt = now.Add(c.cfg.Pause)
@@ -129,8 +132,27 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	}
 }
 
+// finished reports whether a model of that version is the run's last.
+func (c *Coordinator) finished(v wire.ModelVersion) bool {
+	return c.cfg.Rounds > 0 && v >= wire.ModelVersion(c.cfg.Rounds)
+}
+
+func (c *Coordinator) finish(now time.Time) {
+	c.enter(now, CoordinatorFinished)
+	c.journal()
+	c.announce(wire.PhaseFinished)
+	c.report(RunFinished{c.rec.Plan.Version})
+}
+
+// The wait after an abandoned round, which doubles while it goes on like that.
+const (
+	retryFirst = time.Second
+	retryMost  = time.Minute
+)
+
 // abandon gives up the round: a journaled decision, and the one case in which
-// accepted updates are thrown away. The next round has the same base.
+// accepted updates are thrown away. The next round has the same base, and
+// waits a little: what failed at once would fail at once again.
 func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 	c.noteSilent()
 	accepted := 0
@@ -143,6 +165,8 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 		Round: c.rec.Round, Kind: c.rec.Plan.Kind, Reason: reason, Selected: len(c.peers), Accepted: accepted,
 		Missing: c.missing(), Err: err, Took: now.Sub(c.announced),
 	})
+	c.retryAt = now.Add(min(retryFirst<<min(c.failed, 10), retryMost))
+	c.failed++
 	c.spent = c.rec.Round
 	c.advance()
 	c.gather(now)

@@ -23,6 +23,8 @@ type Coordinator struct {
 	byDeadline bool      // the round was closed by its deadline
 	wakeAt     time.Time // the phase's own deadline
 	inviteAt   time.Time // when the silent are invited again; zero when nobody is
+	failed     int       // rounds abandoned in a row
+	retryAt    time.Time // no round is opened before, after one was abandoned
 
 	out []Effect // of the step under way
 }
@@ -74,9 +76,11 @@ func (c *Coordinator) Record() Record {
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
-	at := c.wakeAt
-	if !c.inviteAt.IsZero() && (at.IsZero() || c.inviteAt.Before(at)) {
-		at = c.inviteAt
+	var at time.Time
+	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.retryAt} {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
 	}
 	return at, !at.IsZero()
 }
@@ -152,9 +156,12 @@ func (c *Coordinator) start(now time.Time) {
 		c.announce(wire.PhaseOpen)
 		c.fold()
 	case CoordinatorFinished:
+		if !c.finished(c.rec.Plan.Version) {
+			c.next(now) // more rounds are asked for than before
+			return
+		}
 		c.rec.Attempt++ // sealed anew it has another digest: agents would call it a conflict
-		c.journal()
-		c.announce(wire.PhaseFinished)
+		c.finish(now)
 	case CoordinatorGathering:
 		c.rec.Attempt++
 		c.gather(now)

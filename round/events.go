@@ -22,7 +22,7 @@ type (
 // Events of the coordinator's machine. What comes from an agent has been
 // verified: signature, federation, and that it is newer than what came before.
 type (
-	// Start begins the run, or resumes it from the record given to NewCoordinator.
+	// Start begins the run, or resumes it from the record given to NewCoordinator. It comes first.
 	Start struct{}
 	// HelloCame: an agent says hello.
 	HelloCame struct {

@@ -21,6 +21,19 @@ const (
 // AbandonReasons returns all reasons, for closed label sets.
 func AbandonReasons() []AbandonReason { return []AbandonReason{AbandonQuorum, AbandonFold} }
 
+// LeaveReason tells why an agent is no longer counted. It is a metric's label.
+type LeaveReason string
+
+// The reasons for counting an agent no longer.
+const (
+	LeftOffline LeaveReason = "offline" // it said so
+	LeftLost    LeaveReason = "lost"    // the broker lost it
+	LeftSilent  LeaveReason = "silent"  // it did not answer an invitation
+)
+
+// LeaveReasons returns all reasons, for closed label sets.
+func LeaveReasons() []LeaveReason { return []LeaveReason{LeftOffline, LeftLost, LeftSilent} }
+
 // Facts of the coordinator's machine.
 type (
 	// PhaseEntered: the machine changed its phase; Spent is the time in the one before.
@@ -38,11 +51,12 @@ type (
 	AgentUnfit struct {
 		Agent  wire.AgentID
 		Reason wire.DeclineReason
+		Agents int // K without it
 	}
-	// AgentLeft: an agent went offline or was lost.
+	// AgentLeft: an agent is no longer counted, until it says hello again.
 	AgentLeft struct {
 		Agent  wire.AgentID
-		State  wire.State
+		Reason LeaveReason
 		Agents int // K that are left
 	}
 	// GatheringExtended: too few agents came, the window opens again.

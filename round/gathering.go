@@ -23,10 +23,17 @@ func (c *Coordinator) gather(now time.Time) {
 // of reach the window stays open.
 func (c *Coordinator) gathered(now time.Time, due bool) {
 	k := len(c.eligible())
+	if !now.Before(c.retryAt) {
+		c.retryAt = time.Time{}
+	}
 	switch target := c.cfg.Gather.Target; {
 	case !c.linkUp:
 		if due {
 			c.wakeAt = now.Add(c.cfg.Gather.Within)
+		}
+	case now.Before(c.retryAt):
+		if due {
+			c.wakeAt = c.retryAt
 		}
 	case target > 0 && k >= target, due && k >= c.cfg.Gather.Minimum:
 		c.open(now)
@@ -74,7 +81,7 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	*m = member{boot: e.Boot, present: true, unfit: e.Hello.Unfit, samples: e.Hello.Samples}
 	switch {
 	case news && m.unfit != 0:
-		c.report(AgentUnfit{e.Agent, m.unfit})
+		c.report(AgentUnfit{e.Agent, m.unfit, len(c.eligible())})
 	case news:
 		c.report(AgentCounted{e.Agent, m.samples, len(c.eligible())})
 	}
@@ -108,6 +115,10 @@ func (c *Coordinator) helloOfPeer(now time.Time, p *peer, unfit wire.DeclineReas
 func (c *Coordinator) presence(e PresenceCame) {
 	if m := c.members[e.Agent]; m != nil && m.present && e.State != wire.StateOnline {
 		m.present = false
-		c.report(AgentLeft{e.Agent, e.State, len(c.eligible())})
+		why := LeftLost
+		if e.State == wire.StateOffline {
+			why = LeftOffline
+		}
+		c.report(AgentLeft{e.Agent, why, len(c.eligible())})
 	}
 }

@@ -23,10 +23,9 @@ type checks struct {
 	maker        map[wire.Digest]string // agent and round of an update
 	ends         map[string]int         // of work, by agent, life and round
 
-	closed, abandoned, opened int
-	lastOpened                round.RoundOpened
-	openedAt, abandonedAt     time.Time
-	finished                  bool
+	closed, abandoned     int
+	lastOpened            round.RoundOpened
+	openedAt, abandonedAt time.Time
 }
 
 func put[K, L comparable, V any](m *map[K]map[L]V, k K, l L, v V) {
@@ -206,7 +205,6 @@ func (c *checks) ended(a *agentHost, f round.Fact) {
 func (c *checks) fact(f round.Fact) {
 	switch f := f.(type) {
 	case round.RoundOpened:
-		c.opened++
 		c.lastOpened, c.openedAt = f, c.world.now
 	case round.RoundClosed:
 		c.closed++
@@ -215,7 +213,5 @@ func (c *checks) fact(f round.Fact) {
 		if f.Reason == round.AbandonQuorum {
 			c.abandonedAt = c.world.now
 		}
-	case round.RunFinished:
-		c.finished = true
 	}
 }

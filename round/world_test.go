@@ -103,6 +103,9 @@ func newWorld(seed uint64) *world {
 	for _, a := range w.agents {
 		w.after(w.between(0, 20*time.Second), a.boot)
 		w.plague(w.trouble.agents, a)
+		// All lose their link in the end, and the broker's word of it comes late.
+		w.after(w.calm.Sub(w.now)-2*time.Second, func() { a.cut(false) })
+		w.after(w.calm.Sub(w.now)+w.between(0, 5*time.Second), func() { a.cut(true) })
 	}
 	w.plague(w.trouble.coordinator, w.coord)
 	return w

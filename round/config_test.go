@@ -1,0 +1,80 @@
+package round_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+)
+
+func TestConfigValidate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*round.Config)
+		want   string // the problems' keys, in order
+	}{
+		{"default", func(*round.Config) {}, ""},
+		{"smallest", func(c *round.Config) {
+			c.Participants, c.Quorum, c.Gather.Minimum, c.Gather.Spread = 1, 1, 1, 0
+		}, ""},
+		{"full participation", func(c *round.Config) { c.Quorum = 6 }, ""},
+		{"with replacement", func(c *round.Config) { c.Sampling, c.Gather.Minimum = round.WithReplacement, 1 }, ""},
+		{"target", func(c *round.Config) { c.Gather.Target = 6 }, ""},
+		{"no participants", func(c *round.Config) { c.Participants = 0 }, "participants quorum"},
+		{"no quorum", func(c *round.Config) { c.Quorum = 0 }, "quorum"},
+		{"quorum above participants", func(c *round.Config) { c.Quorum, c.Gather.Minimum = 7, 7 }, "quorum"},
+		{"negative over-selection", func(c *round.Config) { c.OverSelect = -1 }, "over_select"},
+		{"over-selection with replacement", func(c *round.Config) { c.OverSelect, c.Sampling = 1, round.WithReplacement }, "over_select"},
+		{"sampling", func(c *round.Config) { c.Sampling = "some" }, "sampling"},
+		{"weights", func(c *round.Config) { c.Weights = "" }, "weights"},
+		{"weighting", func(c *round.Config) { c.Weighting = "both" }, "weighting"},
+		{"rounds", func(c *round.Config) { c.Rounds = -1 }, "rounds"},
+		{"no minimum", func(c *round.Config) { c.Gather.Minimum, c.Sampling = 0, round.WithReplacement }, "gather.minimum"},
+		{"minimum under the quorum", func(c *round.Config) { c.Gather.Minimum = 3 }, "gather.minimum"},
+		{"target under the minimum", func(c *round.Config) { c.Gather.Target = 5 }, "gather.target"},
+		{"negative target", func(c *round.Config) { c.Gather.Target = -1 }, "gather.target"},
+		{"no window", func(c *round.Config) { c.Gather.Within, c.Gather.Spread = 0, 0 }, "gather.within"},
+		{"window beyond the wire", func(c *round.Config) { c.Gather.Within = 2000 * time.Hour }, "gather.within"},
+		{"spread as long as the window", func(c *round.Config) { c.Gather.Spread = c.Gather.Within }, "gather.spread"},
+		{"negative spread", func(c *round.Config) { c.Gather.Spread = -1 }, "gather.spread"},
+		{"no deadline", func(c *round.Config) { c.Deadline = 0 }, "deadline"},
+		{"deadline beyond the wire", func(c *round.Config) { c.Deadline = 1200 * time.Hour }, "deadline"},
+		{"negative pause", func(c *round.Config) { c.Pause = -time.Second }, "pause"},
+		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
+		{"empty", func(c *round.Config) { *c = round.Config{} },
+			"participants quorum sampling weights weighting gather.minimum gather.within deadline invite_every"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := round.DefaultConfig()
+			tt.change(&cfg)
+			before := cfg
+			err := cfg.Validate()
+			if cfg != before {
+				t.Error("Validate changed the configuration")
+			}
+			if got := keys(t, err); got != tt.want {
+				t.Errorf("problems with %q, want %q:\n%v", got, tt.want, err)
+			}
+		})
+	}
+}
+
+// keys returns the keys of joined field errors, each of which must say more.
+func keys(t *testing.T, err error) string {
+	if err == nil {
+		return ""
+	}
+	var all []string
+	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
+		field := (*round.FieldError)(nil)
+		if !errors.As(e, &field) || field.FieldKey() == "" || !strings.Contains(e.Error(), field.FieldKey()+": ") || field.Problem == "" {
+			t.Errorf("%#v is not a field's problem", e)
+			continue
+		}
+		all = append(all, field.FieldKey())
+	}
+	return strings.Join(all, " ")
+}
