@@ -27,27 +27,30 @@ func newTable(file string, header, features []string, target string, filter Filt
 		return &DataError{File: file, Line: 1, Column: column, Problem: problem}
 	}
 	names := make([]string, len(header)) // a copy: the reader reuses the record
+	places := make(map[string][]int, len(header))
 	for i, name := range header {
 		names[i] = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
+		places[names[i]] = append(places[names[i]], i)
 	}
 	find := func(column string) (int, error) {
-		at := slices.Index(names, column)
-		if at < 0 {
+		switch at := places[column]; len(at) {
+		case 0:
 			return 0, fail(column, "missing; the columns are "+list(names))
+		case 1:
+			return at[0], nil
 		}
-		if slices.Contains(names[at+1:], column) {
-			return 0, fail(column, "twice in the header")
-		}
-		return at, nil
+		return 0, fail(column, "twice in the header")
 	}
 	if len(features) == 0 {
 		return nil, fail("", "no feature columns were asked for")
 	}
 	t := &table{file: file, width: len(names), names: append(slices.Clone(features), target)}
-	for i, name := range t.names {
-		if slices.Contains(t.names[:i], name) {
+	asked := make(map[string]bool, len(t.names))
+	for _, name := range t.names {
+		if asked[name] {
 			return nil, fail(name, "asked for twice among features and target")
 		}
+		asked[name] = true
 		at, err := find(name)
 		if err != nil {
 			return nil, err

@@ -21,9 +21,9 @@ type Tensor struct {
 
 const (
 	metadataKey = "__metadata__"
-	// maxSafeHeader bounds the JSON header of files read and written here. The format allows 100 MB; one tensor
-	// takes about 100 bytes, and models here have few.
-	maxSafeHeader = 1 << 20
+	// maxSafeHeader bounds the JSON header of files read and written here. The format allows 100 MB; what is long in
+	// ours are the names and numbers of a task's columns.
+	maxSafeHeader = 16 << 20
 	maxRank       = 16
 	maxDim        = 1<<31 - 1 // so that a dimension is an int on every platform
 )
