@@ -150,7 +150,7 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		o.Observe(round.AgentJoined{Agent: id, Round: 1})
 		o.Observe(round.AgentDeclined{Agent: id, Round: 1, Reason: wire.DeclineReasons()[i%8]})
 		o.Observe(acceptedUpdate(id, 1, uint32(i), float64(i), 1/float64(i+1), float64(i)))
-		o.Observe(round.UpdateRefused{Agent: id, Round: 1, Reason: wire.RefuseReasons()[i%13]})
+		o.Observe(round.UpdateRefused{Agent: id, Round: 1, Reason: wire.RefuseReasons()[i%len(wire.RefuseReasons())]})
 		o.Observe(coordinator.MessageDropped{Agent: id, Reason: coordinator.DropMalformed})
 		o.Traffic(mqtt.Traffic{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i}, mqtt.KindStatus)
 	}

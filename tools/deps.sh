@@ -4,20 +4,31 @@
 # themselves; with CI=true that is an error.
 set -euo pipefail
 
-# The one list. Group, command that must be found, Debian packages that bring it.
-needs='
-test mosquitto mosquitto
-test python3   python3
-race gcc       gcc libc6-dev
-'
+# The one list. Group, command or file that must be found, Debian packages that bring it.
+python=/usr/lib/python3/dist-packages
+needs="
+test mosquitto            mosquitto
+test python3              python3
+test $python/paho         python3-paho-mqtt
+test $python/cryptography python3-cryptography
+race gcc                  gcc libc6-dev
+"
 
 group=$1
 PATH=$PATH:/usr/sbin:/sbin
+
+found() {
+  case $1 in
+    /*) [ -e "$1" ] ;;
+    *) command -v "$1" >/dev/null ;;
+  esac
+}
+
 missing=() packages=()
-while read -r of command debian; do
+while read -r of what debian; do
   [ "$of" = "$group" ] || continue
-  command -v "$command" >/dev/null && continue
-  missing+=("$command")
+  ! found "$what" || continue
+  missing+=("$what")
   read -ra names <<<"$debian"
   packages+=("${names[@]}")
 done <<<"$needs"

@@ -92,15 +92,13 @@ const (
 	RefuseNotFinite
 	RefuseNorm
 	RefuseMalformed
-	RefuseBadSignature
-	RefuseUnknownAgent
-	lastRefuse = RefuseUnknownAgent
+	lastRefuse = RefuseMalformed
 )
 
 // String returns the reason's name, as metrics and logs show it.
 func (r RefuseReason) String() string {
 	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict", "too_large",
-		"bad_hash", "not_finite", "norm", "malformed", "bad_signature", "unknown_agent")
+		"bad_hash", "not_finite", "norm", "malformed")
 }
 
 // RefuseReasons returns all reasons, for closed label sets.

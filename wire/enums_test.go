@@ -14,7 +14,7 @@ import (
 var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.State]():         uint8(wire.StateLost),
 	reflect.TypeFor[wire.DeclineReason](): uint8(wire.DeclineRefused),
-	reflect.TypeFor[wire.RefuseReason]():  uint8(wire.RefuseUnknownAgent),
+	reflect.TypeFor[wire.RefuseReason]():  uint8(wire.RefuseMalformed),
 	reflect.TypeFor[wire.Place]():         uint8(wire.PlaceNotSelected),
 	reflect.TypeFor[wire.Phase]():         uint8(wire.PhaseFinished),
 	reflect.TypeFor[wire.Kind]():          uint8(wire.KindTraining),
@@ -84,7 +84,7 @@ func TestNamesOfEnumerations(t *testing.T) {
 	for i, r := range wire.RefuseReasons() {
 		checkName(t, seen, uint8(r), i, r)
 	}
-	if r := wire.RefuseReasons(); r[len(r)-1] != wire.RefuseUnknownAgent {
+	if r := wire.RefuseReasons(); r[len(r)-1] != wire.RefuseMalformed {
 		t.Errorf("RefuseReasons ends with %v", r[len(r)-1])
 	}
 	clear(seen)

@@ -12,7 +12,7 @@ import (
 
 const (
 	goldenRun   wire.RunID = 1760000000000
-	goldenNonce            = 0x0123456789abcdef
+	goldenNonce uint64     = 0x0123456789abcdef
 )
 
 // golden is one file under testdata/golden: a body of a form, in an envelope

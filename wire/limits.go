@@ -34,10 +34,6 @@ const (
 	MaxFeatures = 65536
 	// MaxHidden bounds the hidden layers of a model.
 	MaxHidden = 8
-	// MaxTensors bounds the tensors of a schema.
-	MaxTensors = 64
-	// MaxDims bounds the dimensions of a tensor.
-	MaxDims = 4
 	// MaxRanges bounds the ranges of one credit.
 	MaxRanges = 64
 )

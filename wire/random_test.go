@@ -104,7 +104,7 @@ func randomStanding(rng *rand.Rand) wire.Standing {
 func randomAccepted(rng *rand.Rand) wire.Accepted { return wire.Accepted{Update: randomDigest(rng)} }
 
 func randomRefused(rng *rand.Rand) wire.Refused {
-	return wire.Refused{Update: randomDigest(rng), Reason: oneTo(rng, wire.RefuseUnknownAgent)}
+	return wire.Refused{Update: randomDigest(rng), Reason: oneTo(rng, wire.RefuseMalformed)}
 }
 
 func randomCredit(rng *rand.Rand) wire.Credit {

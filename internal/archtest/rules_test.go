@@ -35,6 +35,7 @@ var rooms = []room{
 
 	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
 	{"internal/archtest", 4, false, "looks at the house from outside"},
+	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 }
 
 // beside lists the imports that are allowed within one floor.

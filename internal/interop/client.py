@@ -1,0 +1,443 @@
+#!/usr/bin/python3
+"""A fedmesh agent for linear models with the squared risk, written from docs/PROTOCOL.md.
+
+It runs on Python 3.11 with Debian's python3-paho-mqtt and python3-cryptography, and keeps what must outlive it in
+KEY.state, beside its key. It leaves out TLS and passwords; learner.py says which tasks it can do. The sections named
+below are those of the page. Everything runs on one thread: what takes long is a generator, which
+the main loop resumes between two looks at the network, and which yields True while it can go on at once.
+"""
+
+import argparse
+import base64
+import collections
+import json
+import math
+import os
+import random
+import signal
+import time
+
+import paho.mqtt.client as mqtt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+import fedwire as w
+from fedwire import Malformed, Record, require, sha256
+from learner import Declined, Learner
+
+WINDOW = 4  # chunks that are subscribed to at a time: at most 8
+
+
+def log(text):
+    print(text, flush=True)
+
+
+class Repeat:
+    """Tells when to send: after `wait` seconds, then `first` later, the gap doubling up to `last`."""
+
+    def __init__(self, first, last, wait=0.0):
+        self.at, self.gap, self.last = time.monotonic() + wait, first, last
+
+    def due(self):
+        if time.monotonic() < self.at:
+            return False
+        self.at, self.gap = time.monotonic() + jitter(self.gap), min(2 * self.gap, self.last)
+        return True
+
+
+def jitter(seconds):
+    return seconds * random.uniform(0.75, 1.25)
+
+
+class Job:
+    """This agent's part in one round."""
+
+    def __init__(self, key):
+        self.key = key                    # run, round and base: with the agent they name the update
+        self.work, self.deadline = None, math.inf
+        self.payload, self.fields = b"", {}
+        self.repeat = None                # of the update's manifest; None while nothing is to be repeated
+        self.lent, self.lease = [], None  # of the present credit
+        self.state = "open"               # accepted, refused or declined in the end
+        self.reason = 0                   # of having declined
+
+
+class Agent:
+    def __init__(self, options):
+        self.options = options
+        with open(options.key, "rb") as file:
+            self.key = load_pem_private_key(file.read(), None)
+        self.coordinator = Ed25519PublicKey.from_public_bytes(base64.b64decode(options.coordinator_key))
+        self.device = f"{options.federation}-{options.id}"
+        self.saved = {"epoch": 0, "order": [0] * 5, "digest": "", "update": None}
+        if os.path.exists(options.key + ".state"):
+            with open(options.key + ".state") as file:
+                self.saved = json.load(file)
+        self.saved["epoch"] += 1
+        self.save()
+        self.nonce, self.sequence = random.getrandbits(64), 0
+        self.mqtt, self.connection = None, 0  # the number of connections so far
+        self.inbox, self.parts = collections.deque(), {}
+        self.stopping = False
+        self.announcement = None              # that is obeyed
+        self.task_hash, self.preparing = None, None
+        self.learner, self.unfit = None, 0    # once prepared, one of the two is set
+        self.hello, self.invitation = None, None
+        self.job, self.step_time = None, 0.0
+        if update := self.saved["update"]:
+            self.job = Job(tuple(update["key"]))
+            self.job.payload, self.job.fields = base64.b64decode(update["payload"]), update["fields"]
+            self.job.repeat = Repeat(2, 30)
+
+    def save(self):
+        """Writes what must outlive the process, and returns when it is on disk."""
+        path = self.options.key + ".state"
+        with open(path + ".new", "w") as file:
+            json.dump(self.saved, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".new", path)
+        folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+    def seal(self, name, run=0, round=0, **body):
+        self.sequence += 1
+        return w.seal(self.key, name, self.options.federation, self.options.id, self.saved["epoch"], run, round,
+                      self.sequence, w.BODIES[name].write(Record(**body)))
+
+    # The session (section 3), with a paho client for each connection: the library then sends nothing old again.
+
+    def topic(self, rest):
+        return f"fl/v1/{self.options.federation}/{rest}"
+
+    def publish(self, rest, payload, qos=1, retain=False):
+        return self.mqtt.publish(self.topic(rest), payload, qos, retain)
+
+    def say(self, name, **body):
+        a = self.announcement
+        self.publish(f"s/{self.device}", self.seal(name, a.run, a.round, announcement=a.digest, **body))
+
+    def presence(self, state):
+        return self.seal("presence", state=state, nonce=self.nonce, speaks=1, software="fedmesh example client")
+
+    def connect(self):
+        api = [mqtt.CallbackAPIVersion.VERSION2] if hasattr(mqtt, "CallbackAPIVersion") else []  # paho 2 asks for it
+        self.mqtt = mqtt.Client(*api, client_id=self.device, clean_session=True, protocol=mqtt.MQTTv311)
+        self.mqtt.username_pw_set(self.device)
+        self.mqtt.on_message = lambda _client, _data, message: self.inbox.append((message.topic, message.payload))
+        online, lost = self.presence(w.ONLINE), self.presence(w.LOST)
+        self.mqtt.will_set(self.topic(f"p/{self.device}"), lost, 1, True)
+        host, _, port = self.options.broker.rpartition(":")
+        deadline = time.monotonic() + 10
+        try:
+            self.mqtt.connect(host, int(port), keepalive=60)
+            while not self.mqtt.is_connected():
+                if self.mqtt.loop(0.1) != mqtt.MQTT_ERR_SUCCESS or time.monotonic() > deadline:
+                    return False
+        except OSError:
+            return False
+        self.mqtt.subscribe([(self.topic("round"), 1), (self.topic(f"d/{self.device}"), 1)])
+        self.publish(f"p/{self.device}", online, retain=True)
+        self.connection += 1
+        self.owe_hello()
+        if self.job and self.job.payload and self.job.state == "open":
+            self.job.repeat, self.job.lent, self.job.lease = Repeat(2, 30), [], None
+        return True
+
+    def run(self):
+        bound = 1
+        while not self.stopping:
+            if self.connect():
+                bound, busy = 16, False
+                while not self.stopping and self.mqtt.loop(0 if busy else 0.05) == mqtt.MQTT_ERR_SUCCESS:
+                    while self.inbox:
+                        self.receive(*self.inbox.popleft())
+                    busy = self.turn()
+            again = time.monotonic() + random.uniform(0, bound)
+            bound = min(2 * bound, 60)
+            while not self.stopping and time.monotonic() < again:
+                time.sleep(0.05)
+        if self.mqtt and self.mqtt.is_connected():
+            self.leave()
+
+    def leave(self):
+        if self.job and self.job.work:
+            self.say("declined", reason=w.STOPPING)
+        offline = self.publish(f"p/{self.device}", self.presence(w.OFFLINE), retain=True)
+        deadline = time.monotonic() + 2
+        while not offline.is_published() and time.monotonic() < deadline:
+            if self.mqtt.loop(0.05) != mqtt.MQTT_ERR_SUCCESS:
+                return
+        self.mqtt.disconnect()
+
+    # What comes in (sections 7 and 9).
+
+    def receive(self, topic, data):
+        if not data or len(data) > w.MAX_MESSAGE:
+            return
+        if topic.startswith(self.topic("m/")):
+            self.parts[topic] = data
+            return
+        handlers = {"invitation": self.on_invitation, "standing": self.on_standing, "accepted": self.on_answer,
+                    "refused": self.on_answer, "credit": self.on_answer}
+        if topic == self.topic("round"):
+            handlers = {"announcement": self.on_announcement}
+        try:
+            envelope = w.unseal(data, self.options.federation, "coordinator", self.coordinator)
+            require(envelope.name in handlers, "not on this topic")
+            handlers[envelope.name](envelope)
+        except Malformed as error:
+            log(f"dropped a message on {topic}: {error}")
+
+    def on_announcement(self, envelope):
+        a = envelope.body
+        w.check_announcement(a)
+        order = [envelope.epoch, envelope.run, envelope.round, a.attempt, a.phase]
+        if order < self.saved["order"]:
+            return
+        if order == self.saved["order"] and envelope.digest.hex() != self.saved["digest"]:
+            log("two announcements of one order: are there two coordinators?")
+            return
+        if self.announcement and envelope.digest == self.announcement.digest:
+            return  # the broker says it again
+        another_run = self.announcement is not None and envelope.run != self.announcement.run
+        self.saved.update(order=order, digest=envelope.digest.hex())
+        self.announcement = envelope
+        key = envelope.run, envelope.round, a.base.hash.hex()
+        if self.job and (a.phase != w.OPEN or self.job.key != key or self.job.state == "declined"):
+            self.job, self.saved["update"] = None, None
+        self.save()
+        log(f"announcement: round {envelope.round} attempt {a.attempt} phase {a.phase} kind {a.kind}")
+        if a.task.length and a.task.hash != self.task_hash:
+            self.task_hash, self.learner, self.unfit = a.task.hash, None, 0
+            self.preparing = self.prepare(a.task)
+        if a.phase == w.GATHERING or another_run:
+            self.owe_hello()
+
+    def on_invitation(self, envelope):
+        require(envelope.body.weight > 0, "weight is not positive")
+        envelope.body.deadline = time.monotonic() + envelope.body.left / 1000
+        self.invitation = envelope.body  # until its announcement is here and the data are checked
+        self.is_present(envelope.body.announcement)
+
+    def on_standing(self, envelope):
+        if self.is_present(envelope.body.announcement):
+            self.rest_hello()
+
+    def is_present(self, digest):
+        """Tells whether this announcement is the one obeyed; if not, lets the broker say again what it retains."""
+        if self.announcement and digest == self.announcement.digest:
+            return True
+        self.mqtt.subscribe(self.topic("round"), 1)
+        return False
+
+    def on_answer(self, envelope):
+        job, answer, a = self.job, envelope.body, self.announcement
+        if envelope.name == "accepted" and a and (envelope.run, envelope.round) == (a.run, a.round):
+            self.rest_hello()
+        if not job or not job.payload or job.state != "open" or \
+                (envelope.run, envelope.round, answer.update) != (*job.key[:2], sha256(job.payload)):
+            return
+        job.repeat, job.lent, job.lease = None, [], None
+        if envelope.name == "credit":
+            require(all(r.first <= r.last < w.MAX_CHUNKS for r in answer.chunks), "bad range")
+            count = len(range(0, len(job.payload), w.CHUNK))
+            job.lent = sorted({k for r in answer.chunks for k in range(r.first, min(r.last + 1, count))})
+            job.lease = time.monotonic() + answer.lease / 1000
+            log(f"round {envelope.round}: credit for {len(job.lent)} chunks")
+        else:
+            job.state = envelope.name
+            log(f"round {envelope.round}: {envelope.name}" + (f" {answer.reason}" if job.state == "refused" else ""))
+
+    # What the agent does of its own accord (section 10), a small step at a time.
+
+    def turn(self):
+        """Returns True if there is more to do at once."""
+        busy = False
+        if self.preparing:
+            busy = self.resume_preparing()
+        if self.announcement and (self.learner or self.unfit):
+            self.say_hello()
+            self.take_invitation()
+        if self.announcement and self.job:
+            busy = self.resume_work() or busy
+            busy = self.send_update() or busy
+        return busy
+
+    def prepare(self, reference):
+        blob = yield from self.pull(reference, w.NONE)
+        self.learner = Learner(blob, self.options.data)
+
+    def resume_preparing(self):
+        try:
+            return next(self.preparing)
+        except StopIteration:
+            log(f"the data fit the task: {len(self.learner.rows)} rows")
+        except Declined as error:
+            log(f"unfit for the task: {error}")
+            self.unfit = error.reason
+            if error.reason == w.FETCH:
+                self.task_hash = None  # the next announcement is another chance
+        self.preparing = None
+        self.owe_hello()
+        return False
+
+    def owe_hello(self):
+        spread = self.announcement.body.hello_within / 1000 if self.announcement else 0
+        self.hello = Repeat(5, 60, random.uniform(0, spread))
+
+    def rest_hello(self):
+        self.hello = Repeat(5, 60, jitter(600))
+
+    def say_hello(self):
+        if self.hello.due():
+            held = sha256(self.job.payload) if self.job and self.job.payload else w.NONE
+            rows = len(self.learner.rows) if self.learner else 0
+            self.say("hello", nonce=self.nonce, unfit=self.unfit, samples=rows, update=held)
+
+    def take_invitation(self):
+        invited, a = self.invitation, self.announcement
+        if not invited or invited.announcement != a.digest or a.body.phase != w.OPEN:
+            return
+        self.invitation, job = None, self.job
+        unfit = self.unfit
+        if self.learner and a.body.schema != self.learner.schemas[a.body.kind]:
+            unfit = w.UNSUPPORTED
+        if unfit or job and job.state in ("refused", "declined"):
+            self.say("declined", reason=unfit or (w.REFUSED if job.state == "refused" else job.reason))
+            return
+        self.rest_hello()
+        self.say("joined")
+        if not job:
+            job = self.job = Job((a.run, a.round, a.body.base.hash.hex()))
+            job.work = self.work(job, a.body, invited.weight)
+        elif job.state == "accepted":  # the coordinator has lost it
+            job.state, job.repeat = "open", Repeat(2, 30)
+        job.deadline = invited.deadline
+
+    def work(self, job, a, weight):
+        fields = dict(local_steps=0, risk_before=0.0, risk_after=0.0, step_time=0.0)
+        if a.kind == w.STATISTICS:
+            payload = self.learner.statistics()
+        else:
+            base = yield from self.pull(a.base, a.schema)
+            draw = random.Random(f"{a.seed} {self.options.id} {job.key}")
+            payload, fields = yield from self.learner.train(base, a.offset, weight, self.step_time, draw)
+            self.step_time = fields["step_time"]
+        fields.update(kind=a.kind, samples=len(self.learner.rows), schema=a.schema.hex())
+        self.saved["update"] = dict(key=job.key, payload=base64.b64encode(payload).decode(), fields=fields)
+        self.save()
+        job.payload, job.fields, job.repeat = payload, fields, Repeat(2, 30)
+
+    def resume_work(self):
+        job = self.job
+        try:
+            if job.work and time.monotonic() > job.deadline:
+                raise Declined(w.NO_TIME)
+            return next(job.work) if job.work else False
+        except StopIteration:
+            job.work = None
+        except Declined as error:
+            log(f"round {job.key[1]}: declined, {error}")
+            job.work, job.state, job.reason = None, "declined", error.reason
+            self.say("declined", reason=error.reason)
+        return True
+
+    def send_update(self):
+        job = self.job
+        if not job.payload or job.state != "open":
+            return False
+        payload_hash = sha256(job.payload)
+        transfer = f"u/0/{self.device}/{payload_hash[:8].hex()}/"
+        if job.lent and time.monotonic() < job.lease:
+            k = job.lent.pop(0)
+            self.publish(transfer + str(k), w.write_chunk(job.payload, payload_hash, k), qos=0)
+            return True
+        if job.lease and time.monotonic() > job.lease + 10:
+            job.lent, job.lease, job.repeat = [], None, Repeat(2, 30)
+        if job.repeat and job.repeat.due():
+            fields = dict(job.fields)
+            fields["payload"] = w.manifest_of(job.payload, bytes.fromhex(fields.pop("schema")))
+            inline = job.payload if len(job.payload) <= w.INLINE_UPDATE else b""
+            self.publish(transfer + "m", self.seal(
+                "update", *job.key[:2], base=bytes.fromhex(job.key[2]), inline=inline, **fields))
+        return False
+
+    def pull(self, reference, schema):
+        """Yields until the blob of a reference is there (section 6), and returns it."""
+        if reference.manifest == w.NONE:
+            return reference.inline
+        prefix = self.topic(f"m/{reference.hash.hex()[:32]}/")
+        manifest, have, asked, stalls, connection, deadline = None, {}, set(), 0, self.connection, math.inf
+        try:
+            while manifest is None or len(have) < len(manifest.chunks):
+                if connection != self.connection:  # the broker has forgotten what was asked
+                    connection, asked, deadline = self.connection, set(), math.inf
+                if time.monotonic() > deadline:
+                    self.mqtt.unsubscribe([prefix + name for name in asked])
+                    stalls, asked = stalls + 1, set()
+                    if stalls == 6:
+                        raise Declined(w.FETCH)
+                wanted = ["m"]
+                if manifest:
+                    wanted = [str(k) for k in range(len(manifest.chunks)) if k not in have][:WINDOW]
+                if new := [name for name in wanted if name not in asked]:
+                    self.mqtt.subscribe([(prefix + name, 0) for name in new])
+                    asked.update(new)
+                    deadline = time.monotonic() + jitter(10)
+                yield False
+                for name in [name for name in asked if prefix + name in self.parts]:
+                    try:
+                        data = self.parts.pop(prefix + name)
+                        if name == "m":
+                            manifest = self.read_manifest(data, reference, schema)
+                        else:
+                            k, payload = w.read_chunk(data, manifest)
+                            require(str(k) == name, "wrong topic")
+                            have[k] = payload
+                    except Malformed as error:
+                        log(f"dropped {prefix}{name}: {error}")
+                        continue
+                    self.mqtt.unsubscribe(prefix + name)
+                    asked.remove(name)
+                    stalls, deadline = 0, time.monotonic() + jitter(10)
+        finally:  # also when nobody wants the blob any more
+            if asked:
+                self.mqtt.unsubscribe([prefix + name for name in asked])
+            self.parts.clear()
+        blob = b"".join(have[k] for k in range(len(have)))
+        if sha256(blob) != reference.hash:
+            raise Declined(w.FETCH)
+        log(f"pulled {len(blob)} bytes in {len(have)} chunks")
+        return blob
+
+    def read_manifest(self, data, reference, schema):
+        require(sha256(data) == reference.manifest, "another manifest")
+        m = w.decode(w.MANIFEST, data)
+        require((m.hash, m.length, m.schema) == (reference.hash, reference.length, schema), "of another blob")
+        require(len(m.chunks) == -(-m.length // w.CHUNK), "wrong number of chunks")
+        return m
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--broker", required=True, metavar="HOST:PORT")
+    parser.add_argument("--federation", required=True, metavar="NAME")
+    parser.add_argument("--id", required=True, help="of this agent")
+    parser.add_argument("--key", required=True, metavar="PEM", help="file with this agent's private key")
+    parser.add_argument("--coordinator-key", required=True, metavar="BASE64", help="public key of the coordinator")
+    parser.add_argument("--data", required=True, metavar="CSV", help="file with column names in its first line")
+    options = parser.parse_args()
+    if not w.FEDERATION.fullmatch(options.federation):
+        parser.error("--federation: 1 to 32 of a-z, 0-9 and _")
+    if not w.AGENT.fullmatch(options.id) or options.id == "coordinator":
+        parser.error("--id: 1 to 48 of A-Z, a-z, 0-9, '.', '_' and '-', not coordinator")
+    agent = Agent(options)
+    for number in signal.SIGINT, signal.SIGTERM:
+        signal.signal(number, lambda *_: setattr(agent, "stopping", True))
+    agent.run()
+
+
+if __name__ == "__main__":
+    main()

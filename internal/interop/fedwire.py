@@ -1,0 +1,213 @@
+"""Every byte of the fedmesh protocol, as docs/PROTOCOL.md describes it; client.py is the agent that speaks it.
+
+The section numbers are those of that page. Encodings are tables, in the order of the page's own; a message is a
+SimpleNamespace with one attribute a field.
+"""
+
+import collections
+import hashlib
+import math
+import re
+import struct
+from types import SimpleNamespace as Record
+
+from cryptography.exceptions import InvalidSignature
+
+MAX_MESSAGE, MAX_BODY, MAX_BLOB = 65536, 65312, 116690400
+CHUNK, MAX_CHUNKS, INLINE_BLOB, INLINE_UPDATE = 61416, 1900, 49152, 8192
+NONE = bytes(32)
+DOMAIN = b"fedmesh/v1/"
+FEDERATION, AGENT = re.compile("[a-z0-9_]{1,32}"), re.compile("[A-Za-z0-9._-]{1,48}")
+
+
+class Malformed(Exception):
+    """Bytes that are not what they should be."""
+
+
+def require(condition, what):
+    if not condition:
+        raise Malformed(what)
+
+
+def sha256(data):
+    return hashlib.sha256(data).digest()
+
+
+# Section 4. A type has read(data, at), which returns a value and the place behind it, and write(value).
+
+Type = collections.namedtuple("Type", "read write")
+
+
+def scalar(form, valid=lambda value: True):
+    form = struct.Struct("<" + form)
+
+    def read(data, at):
+        require(at + form.size <= len(data), "ends early")
+        value, = form.unpack_from(data, at)
+        require(valid(value), f"bad value {value}")
+        return value, at + form.size
+    return Type(read, form.pack)
+
+
+def enum(first, last):
+    return scalar("B", lambda value: first <= value <= last)
+
+
+U8, U16, U32, U64 = scalar("B"), scalar("H"), scalar("I"), scalar("Q")
+F64, DIGEST, BOOL = scalar("d", math.isfinite), scalar("32s"), enum(0, 1)
+
+
+def counted(size, limit):
+    def read(data, at):
+        length, at = size.read(data, at)
+        require(length <= min(limit, len(data) - at), "bad length")
+        return data[at:at + length], at + length
+    return Type(read, lambda value: size.write(len(value)) + value)
+
+
+def string(limit=128):
+    raw = counted(U16, limit)
+
+    def read(data, at):
+        value, at = raw.read(data, at)
+        try:
+            return value.decode("utf-8"), at
+        except UnicodeDecodeError:
+            raise Malformed("not UTF-8") from None
+    return Type(read, lambda value: raw.write(value.encode("utf-8")))
+
+
+def list_of(item, limit):
+    def read(data, at):
+        count, at = U32.read(data, at)
+        require(count <= min(limit, len(data) - at), "bad length")  # an entry has at least one byte
+        values = []
+        for _ in range(count):
+            value, at = item.read(data, at)
+            values.append(value)
+        return values, at
+    return Type(read, lambda values: U32.write(len(values)) + b"".join(map(item.write, values)))
+
+
+def record(**fields):
+    def read(data, at):
+        values = Record()
+        for name, field in fields.items():
+            value, at = field.read(data, at)
+            setattr(values, name, value)
+        return values, at
+    return Type(read, lambda values: b"".join(field.write(getattr(values, name)) for name, field in fields.items()))
+
+
+def decode(form, data):
+    value, end = form.read(data, 0)
+    require(end == len(data), "bytes after the last field")
+    return value
+
+
+# Sections 6, 7 and 8.
+
+GATHERING, OPEN, IDLE, FINISHED = 1, 2, 3, 4
+STATISTICS, TRAINING = 1, 2
+ONLINE, OFFLINE, LOST = 1, 2, 3
+BAD_DATA, TOO_FEW_ROWS, UNSUPPORTED, NO_TIME, DIVERGED, FETCH, STOPPING, REFUSED = range(1, 9)
+
+MANIFEST = record(hash=DIGEST, length=U32, codec=enum(1, 1), schema=DIGEST, chunks=list_of(DIGEST, MAX_CHUNKS))
+BLOB = record(hash=DIGEST, manifest=DIGEST, length=U32, inline=counted(U32, INLINE_BLOB))
+BODIES = {  # in the order of the numbers in section 5
+    "announcement": record(
+        attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, task=BLOB, base=BLOB, schema=DIGEST, seed=U64,
+        offset=U64, hello_within=U32, round_within=U32),
+    "invitation": record(announcement=DIGEST, left=U32, weight=F64),
+    "standing": record(announcement=DIGEST, place=enum(1, 2)),
+    "accepted": record(update=DIGEST),
+    "refused": record(update=DIGEST, reason=enum(1, 11)),
+    "credit": record(update=DIGEST, lease=U32, chunks=list_of(record(first=U32, last=U32), 64)),
+    "update": record(
+        kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
+        samples=U64, risk_before=F64, risk_after=F64, step_time=F64),
+    "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string()),
+    "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 8), samples=U64, update=DIGEST),
+    "joined": record(announcement=DIGEST),
+    "declined": record(announcement=DIGEST, reason=enum(1, 8)),
+}
+NAMES = list(BODIES)
+TASK = record(
+    name=string(), features=list_of(string(), 65536), target=string(), hidden=list_of(U32, 8), outputs=U32,
+    activation=enum(1, 2), risk=enum(1, 3), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32, step_size=F64,
+    strong_convexity=F64, gamma=F64, normalize=BOOL, budget=U32, min_steps=U32, max_steps=U32, min_samples=U64,
+    mean=list_of(F64, 65537), scale=list_of(F64, 65537), clip=F64)
+
+
+def schema_hash(*tensors):
+    """tensors: (name, element, dimensions) each; element is 1 for F32 and 2 for F64."""
+    text = U16.write(len(tensors))
+    for name, element, dimensions in tensors:
+        text += string().write(name) + U8.write(element) + U8.write(len(dimensions))
+        text += b"".join(map(U32.write, dimensions))
+    return sha256(text)
+
+
+def manifest_of(blob, schema):
+    chunks = [sha256(blob[at:at + CHUNK]) for at in range(0, len(blob), CHUNK)]
+    return Record(hash=sha256(blob), length=len(blob), codec=1, schema=schema, chunks=chunks)
+
+
+CHUNK_HEADER = struct.Struct("<4sB3sII8s")
+
+
+def write_chunk(blob, blob_hash, k):
+    payload = blob[k * CHUNK:(k + 1) * CHUNK]
+    return CHUNK_HEADER.pack(b"FEDC", 1, bytes(3), k, len(payload), blob_hash[:8]) + payload
+
+
+def read_chunk(data, manifest):
+    """Returns number and payload of a chunk that belongs to the manifest."""
+    require(len(data) > CHUNK_HEADER.size, "short chunk")
+    *head, k, length, mark = CHUNK_HEADER.unpack_from(data)
+    payload = data[CHUNK_HEADER.size:]
+    require(head == [b"FEDC", 1, bytes(3)] and mark == manifest.hash[:8] and k < len(manifest.chunks), "bad chunk")
+    require(length == len(payload) == min(CHUNK, manifest.length - k * CHUNK), "bad length of chunk")
+    require(sha256(payload) == manifest.chunks[k], "bad hash of chunk")
+    return k, payload
+
+
+def check_announcement(a):
+    for blob in a.task, a.base:
+        if blob.length == 0:
+            require(blob.hash == blob.manifest == NONE and not blob.inline, "bad absent blob")
+        elif blob.manifest == NONE:
+            require(len(blob.inline) == blob.length and sha256(blob.inline) == blob.hash, "bad inline blob")
+        else:
+            require(not blob.inline and blob.length <= MAX_BLOB, "bad blob reference")
+    require(a.attempt > 0, "attempt is 0")
+    if a.phase == OPEN:
+        require(a.task.length and bool(a.base.length) == (a.kind == TRAINING), "blobs do not fit the kind")
+
+
+# Section 5.
+
+HEADER = struct.Struct("<4sBBH32s48sQQQQII32s")
+
+
+def seal(key, name, federation, sender, epoch, run, round, sequence, body):
+    header = HEADER.pack(b"FEDM", 1, 1 + NAMES.index(name), 0, federation.encode(), sender.encode(), epoch, run, round,
+                         sequence, len(body), 0, sha256(body))
+    return header + key.sign(DOMAIN + name.encode() + b"\0" + header) + body
+
+
+def unseal(data, federation, sender, public_key):
+    """Opens an envelope of that sender: form and body's hash first, then the signature, then the body."""
+    require(224 <= len(data) <= MAX_MESSAGE, "bad length")
+    header, signature, body = data[:160], data[160:224], data[224:]
+    magic, version, number, zero, fed, who, epoch, run, round, sequence, length, end, body_hash = HEADER.unpack(header)
+    require((magic, version, zero, end) == (b"FEDM", 1, 0, 0) and 1 <= number <= len(NAMES), "not an envelope")
+    require(fed == federation.encode().ljust(32, b"\0") and who == sender.encode().ljust(48, b"\0"), "of others")
+    require(length == len(body) <= MAX_BODY and sha256(body) == body_hash, "bad body")
+    name = NAMES[number - 1]
+    try:
+        public_key.verify(signature, DOMAIN + name.encode() + b"\0" + header)
+    except InvalidSignature:
+        raise Malformed("bad signature") from None
+    return Record(name=name, epoch=epoch, run=run, round=round, sequence=sequence, digest=sha256(header),
+                  body=decode(BODIES[name], body))

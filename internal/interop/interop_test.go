@@ -1,0 +1,131 @@
+package interop
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// TestGoldenFiles lets the client read, verify, write and damage the golden messages.
+func TestGoldenFiles(t *testing.T) {
+	out, err := exec.Command(findPython(t), "-B", "selftest.py", filepath.Join("..", "..", "wire", "testdata", "golden")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// TestPythonAgent runs federations that cannot close a round without the Python client.
+func TestPythonAgent(t *testing.T) {
+	x := findTools(t)
+	t.Run("inline", x.testInline)
+	t.Run("chunks", x.testChunks)
+}
+
+// testInline has messages so small that models and updates ride in them, and learns a known relation.
+func (x *tools) testInline(t *testing.T) {
+	p := &problem{
+		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200, rounds: 3,
+		task: "  batch_size: 32\n  step_size: 2\n  steps: {budget: 10s, min: 5, max: 10}\n  model: {kind: linear, bias: true, ridge: 1e-9}",
+	}
+	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 3})
+	f.await(t)
+	f.checkAccepted(t, 1+p.rounds)
+	slopes, intercept := x.model(t, f)
+	for j, want := range append(p.slopes, p.intercept) {
+		got := append(slopes, intercept)[j]
+		if math.Abs(got-want) > 0.1 {
+			t.Errorf("coefficient %d is %.3f, want %v", j, got, want)
+		}
+	}
+}
+
+// testChunks has a task and a model that are pulled, the task in more chunks than may be asked for at a time, and updates
+// that wait for credit. The client has the rows of agent a, so what it sends must be as long.
+func (x *tools) testChunks(t *testing.T) {
+	p := &problem{
+		slopes: []float64{2, -3, 0.5}, rows: 12, rounds: 2,
+		task: "  batch_size: 0\n  step_size: 3e-4\n  steps: {budget: 10s, min: 2, max: 2}\n",
+	}
+	for j := range 15400 {
+		p.features = append(p.features, strconv.FormatInt(int64(0x1000+j), 16)) // short names: they go on a command line
+	}
+	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 1})
+	f.await(t)
+	f.checkAccepted(t, 1+p.rounds)
+	for _, want := range []string{
+		"bytes in 2 chunks", "bytes in 6 chunks", "pulled 61604 bytes in 2 chunks", // the task, the same with means, the models
+		"round 1: credit for 5 chunks", "round 2: credit for 2 chunks", "round 3: credit for 2 chunks",
+	} {
+		f.python.await(t, want)
+	}
+	norms := map[string]map[int]float64{"a": {}, "b": {}, "python": {}}
+	for _, e := range f.coordinator.events(t, "update accepted") {
+		norms[e.Agent][e.Round] = e.Norm
+	}
+	for round := 1; round <= 1+p.rounds; round++ {
+		if got, want := norms["python"][round], norms["a"][round]; !(math.Abs(got/want-1) < 0.001) {
+			t.Errorf("round %d: the update of python has length %v, that of agent a on the same rows %v", round, got, want)
+		}
+	}
+	models := f.coordinator.events(t, "model ready")
+	if first, last := models[0].Risk, models[len(models)-1].Risk; !(last < 0.9*first) {
+		t.Errorf("the risk went from %v to %v", first, last)
+	}
+}
+
+// checkAccepted wants rounds 1 to last, each closed with the updates of all three agents, and the client to know that
+// its own was accepted.
+func (f *federation) checkAccepted(t *testing.T, last int) {
+	t.Helper()
+	closed := f.coordinator.events(t, "round closed")
+	if len(closed) != last {
+		t.Errorf("%d rounds were closed, want %d", len(closed), last)
+	}
+	for i, e := range closed {
+		if e.Round != i+1 || e.Accepted != 3 {
+			t.Errorf("closing %d is of round %d, with %d updates", i+1, e.Round, e.Accepted)
+		}
+		f.python.await(t, fmt.Sprintf("round %d: accepted", e.Round))
+	}
+}
+
+// model returns the newest model in the units of the data.
+func (x *tools) model(t *testing.T, f *federation) (slopes []float64, intercept float64) {
+	t.Helper()
+	file, err := exec.Command(filepath.Join(x.dir, "coordinator"), "model", "export", "--state-dir", f.stateDir, "--out", "-").Output()
+	if err != nil {
+		t.Fatalf("coordinator model export: %v", err)
+	}
+	tensors, meta, err := store.DecodeSafetensors(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vectors := map[string][]float32{}
+	for _, tensor := range tensors {
+		vectors[tensor.Name] = make([]float32, len(tensor.Data)/4)
+		if err := binary.Read(bytes.NewReader(tensor.Data), binary.LittleEndian, vectors[tensor.Name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var mean, scale []float64
+	for text, list := range map[string]*[]float64{meta["mean"]: &mean, meta["scale"]: &scale} {
+		if err := json.Unmarshal([]byte(text), list); err != nil {
+			t.Fatalf("metadata %q: %v", text, err)
+		}
+	}
+	weights, m := vectors["layer0.weight"], len(mean)-1
+	intercept = mean[m] + scale[m]*float64(vectors["layer0.bias"][0])
+	for j, weight := range weights {
+		slope := float64(weight) * scale[m] / scale[j]
+		slopes, intercept = append(slopes, slope), intercept-slope*mean[j]
+	}
+	return slopes, intercept
+}

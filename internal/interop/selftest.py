@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+"""selftest.py DIR holds fedwire.py against the golden files, as section 12 of docs/PROTOCOL.md proposes."""
+
+import os
+import struct
+import sys
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import fedwire as w
+
+
+def fails(function, *arguments):
+    try:
+        function(*arguments)
+    except w.Malformed:
+        return True
+    return False
+
+
+def check_envelope(name, data, key):
+    """Opens it, seals it again, and damages it in every way."""
+    sender = data[40:88].rstrip(b"\0").decode()
+
+    def unseal(data):
+        return w.unseal(bytes(data), "plant_7", sender, key.public_key())
+    e = unseal(data)
+    again = w.seal(key, e.name, "plant_7", sender, e.epoch, e.run, e.round, e.sequence, w.BODIES[e.name].write(e.body))
+    assert again == data, f"{name}: sealed anew it differs"
+    if e.name == "announcement":
+        w.check_announcement(e.body)
+    for n in range(len(data)):
+        assert fails(unseal, data[:n]), f"{name}: {n} bytes are enough"
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert fails(unseal, flipped), f"{name}: bit {bit} does not count"
+    return e
+
+
+def check_blobs(golden, announced):
+    vector = struct.pack("<15379f", *(i / 128 for i in range(15379)))
+    manifest = w.decode(w.MANIFEST, golden["manifest"])
+    assert manifest == w.manifest_of(vector, manifest.schema), "manifest differs"
+    assert announced.base.manifest == w.sha256(golden["manifest"]), "the manifest is not the announced one"
+    assert w.write_chunk(vector, manifest.hash, 1) == golden["chunk"], "chunk differs"
+    assert w.read_chunk(golden["chunk"], manifest) == (1, vector[w.CHUNK:]), "chunk is read as another"
+    readers = {"manifest": lambda data: w.decode(w.MANIFEST, data), "chunk": lambda data: w.read_chunk(data, manifest)}
+    for name, read in readers.items():
+        assert all(fails(read, golden[name][:n]) for n in range(len(golden[name]))), f"{name}: cut short, it passes"
+
+
+def main(folder):
+    golden = {}
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name)) as file:
+            golden[name.removesuffix(".hex")] = bytes.fromhex(file.read())
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    opened = {name: check_envelope(name, data, key) for name, data in golden.items() if data.startswith(b"FEDM")}
+    assert {e.name for e in opened.values()} == set(w.BODIES), "not all types are there"
+
+    hello = w.seal(key, "hello", "plant_7", "press-01", 5, 1760000000000, 3, 3, w.BODIES["hello"].write(w.Record(
+        nonce=0x0123456789abcdef, announcement=opened["announcement_gathering"].digest, unfit=0, samples=12,
+        update=w.NONE)))
+    assert hello == golden["hello"], "hello differs"
+    linear = w.schema_hash(("layer0.weight", 1, [1, 2]), ("layer0.bias", 1, [1]))
+    assert linear == w.sha256(golden["schema"]) == opened["announcement_open"].body.schema, "schema differs"
+    statistics = w.schema_hash(("count", 2, [1]), ("sum", 2, [4]), ("sum_squares", 2, [4]))
+    assert statistics == w.sha256(golden["schema_statistics"]) == opened["announcement_statistics"].body.schema, \
+        "schema of the statistics differs"
+    for name in "task", "task_network":
+        assert w.TASK.write(w.decode(w.TASK, golden[name])) == golden[name], f"{name} differs"
+    check_blobs(golden, opened["announcement_pulled"].body)
+    print(f"{len(golden)} golden files agree")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
