@@ -22,17 +22,20 @@ type Agent struct {
 	voice   *voice
 
 	up      bool
+	newest  wire.Digest      // of the last announcement that came, obeyed or not
 	pulls   map[string]*pull // by the hash in the topic
 	sender  *transfer.Sender
 	sending *update
 
 	pace     learner.Pace
-	prepared *prepared // the task that the agent is ready for
-	base     []float32 // the model that training starts from
-	ready    *update   // trained or found on disk, not yet accepted
-	training *job      // under way
+	wanted   wire.Digest // the task that was asked for last
+	prepared *prepared   // the task that the agent is ready for
+	base     []float32   // the model that training starts from
+	ready    *update     // trained or found on disk, not yet accepted
+	cease    func()      // ends the training under way, if any
 
-	results chan func() // what jobs bring back, run by the owner
+	events  []round.Event // the one that the machine takes, and those that wait for it
+	results chan func()   // what jobs bring back, run by the owner
 	jobs    sync.WaitGroup
 	turn    chan struct{} // one job at a time
 	ctx     context.Context
@@ -40,7 +43,6 @@ type Agent struct {
 
 // prepared is a task with the local data in its terms.
 type prepared struct {
-	hash    wire.Digest
 	problem *task.Problem[float32]
 	samples *learner.Samples[float32]
 }
@@ -61,7 +63,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	a := &Agent{
 		cfg: cfg, voice: newVoice(&cfg), pulls: map[string]*pull{}, ready: ready,
-		results: make(chan func()), turn: make(chan struct{}, 1),
+		cease: func() {}, results: make(chan func()), turn: make(chan struct{}, 1),
 	}
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -97,7 +99,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 			a.hear(e)
 		case result := <-a.results:
-			result()
+			if ctx.Err() == nil { // else the job may have been cut short
+				result()
+			}
 		case <-timer.C:
 			a.tick()
 		}
@@ -170,8 +174,21 @@ func (a *Agent) publish(m mqtt.Message) {
 	}
 }
 
+// step gives the machine an event and does what it asks for. An event that
+// comes of an effect waits until the effects before it are all done. When the
+// agent stops while something that must be on disk is not, nothing after it is
+// done.
 func (a *Agent) step(ev round.Event) {
-	for _, e := range a.machine.Step(time.Now(), ev) {
-		a.perform(e)
+	a.events = append(a.events, ev)
+	if len(a.events) > 1 {
+		return
+	}
+	for len(a.events) > 0 {
+		for _, e := range a.machine.Step(time.Now(), a.events[0]) {
+			if !a.perform(e) {
+				return
+			}
+		}
+		a.events = a.events[1:]
 	}
 }

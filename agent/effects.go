@@ -3,33 +3,38 @@ package agent
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// perform does what the machine asks for.
-func (a *Agent) perform(e round.Effect) {
+// perform does what the machine asks for. It reports false if the agent stops
+// before that is on disk.
+func (a *Agent) perform(e round.Effect) bool {
 	switch e := e.(type) {
 	case round.Report:
 		a.cfg.Observer.Observe(e.Fact)
 	case round.Obey:
-		a.untilDone("save the announcement's place", func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) })
+		return a.untilDone("save the announcement's place", func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) })
 	case round.Prepare:
-		a.fetchTask(e.Task)
+		a.wanted = e.Task.Hash
+		a.startPull(e.Task, purposeTask)
 	case round.FetchModel:
-		a.fetchModel(e.Base)
+		a.startPull(e.Base, purposeModel)
 	case round.Train:
 		if e.Announcement.Schema != a.prepared.problem.Schema(e.Announcement.Kind).Hash() {
 			a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: wire.DeclineUnsupported})
-			return
+			break
 		}
 		a.train(e)
 	case round.Submit:
 		a.submit(e)
 	case round.Release:
-		a.release()
+		return a.release()
 	case round.SayHello:
+		// The broker says the announcement again: the hello may be due because it was lost.
+		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
 		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update}
 		a.publish(a.voice.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:
@@ -39,20 +44,22 @@ func (a *Agent) perform(e round.Effect) {
 		m := wire.Declined{Announcement: e.Announcement, Reason: e.Reason}
 		a.publish(a.voice.status(wire.TypeDeclined, e.Order, m.Body()))
 	}
+	return true
 }
 
 // untilDone repeats a write that must be on disk before anything else happens.
-// A full disk so stops the agent, not for ever, and nothing is forgotten.
-func (a *Agent) untilDone(what string, write func() error) {
+// A full disk so stops the agent, not for ever, and nothing is forgotten. It
+// reports false if the agent stops before it is done.
+func (a *Agent) untilDone(what string, write func() error) bool {
 	for {
 		err := write()
 		if err == nil {
-			return
+			return true
 		}
 		a.cfg.Logger.Error("cannot "+what+"; the agent waits and tries again", "err", err)
 		select {
 		case <-a.ctx.Done():
-			return
+			return false
 		case <-time.After(5 * time.Second):
 		}
 	}
@@ -86,13 +93,10 @@ func (a *Agent) submit(e round.Submit) {
 }
 
 // release ends all work of a round.
-func (a *Agent) release() {
-	if a.training != nil {
-		a.training.stop.Store(true)
-		a.training = nil
-	}
+func (a *Agent) release() bool {
+	a.cease()
 	a.stepSender(transfer.Cancel{})
 	a.sender, a.sending, a.ready, a.base = nil, nil, nil, nil
 	a.endPulls(purposeModel)
-	a.untilDone("remove the old update", func() error { return removeUpdate(a.cfg.Dir) })
+	return a.untilDone("remove the old update", func() error { return removeUpdate(a.cfg.Dir) })
 }

@@ -26,9 +26,9 @@ func drop(reason DropReason, format string, args ...any) error {
 // receive takes one message apart. Whatever it holds, it ends in a step of a
 // machine or in a MessageDropped fact.
 func (a *Agent) receive(m mqtt.Message) {
-	kind, _, id, part, err := a.cfg.Topics.Parse(m.Topic)
+	kind, agent, id, part, err := a.cfg.Topics.Parse(m.Topic)
 	switch {
-	case err != nil:
+	case err != nil, agent != "" && agent != a.cfg.ID:
 		err = drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
 		err = a.receivePart(id, part, m.Payload)
@@ -80,8 +80,17 @@ func (a *Agent) receiveAnnouncement(p []byte) error {
 	if err != nil {
 		return err
 	}
-	a.step(round.AnnouncementCame{Order: wire.OrderOf(e.Header, &ann), Digest: e.Digest(), Announcement: ann})
+	a.newest = e.Digest()
+	a.step(round.AnnouncementCame{Order: wire.OrderOf(e.Header, &ann), Digest: a.newest, Announcement: ann})
 	return nil
+}
+
+// catchUp asks the broker for the retained announcement once more, when the
+// coordinator speaks of one that has not come.
+func (a *Agent) catchUp(named wire.Digest) {
+	if named != a.newest {
+		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+	}
 }
 
 func (a *Agent) receiveDirect(p []byte) error {
@@ -95,12 +104,14 @@ func (a *Agent) receiveDirect(p []byte) error {
 		if err != nil {
 			return err
 		}
+		a.catchUp(m.Announcement)
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond, Weight: m.Weight})
 	case wire.TypeStanding:
 		m, err := wire.DecodeStanding(e.Body)
 		if err != nil {
 			return err
 		}
+		a.catchUp(m.Announcement)
 		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place})
 	case wire.TypeAccepted:
 		m, err := wire.DecodeAccepted(e.Body)

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -11,9 +10,6 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// job is work beside the owner's goroutine.
-type job struct{ stop atomic.Bool }
 
 // start runs work beside the owner, one job at a time, and then what it
 // returns in the owner's goroutine.
@@ -33,10 +29,6 @@ func (a *Agent) start(work func() func()) {
 		}
 	})
 }
-
-func (a *Agent) fetchTask(ref wire.BlobRef) { a.startPull(ref, purposeTask) }
-
-func (a *Agent) fetchModel(ref wire.BlobRef) { a.startPull(ref, purposeModel) }
 
 // takeBase reads the base model that came.
 func (a *Agent) takeBase(data []byte) error {
@@ -63,9 +55,11 @@ func (a *Agent) prepare(ref wire.BlobRef, data []byte, err error) {
 		p, unfit, fact := a.load(data)
 		fact.Took = time.Since(began)
 		return func() {
+			if ref.Hash != a.wanted {
+				return // another task has come meanwhile
+			}
 			ev := round.Prepared{Task: ref.Hash, Unfit: unfit}
 			if p != nil {
-				p.hash = ref.Hash
 				a.prepared, fact.Rows = p, p.samples.Len()
 				ev.Samples = uint64(fact.Rows)
 			}
@@ -102,35 +96,39 @@ func (a *Agent) load(data []byte) (*prepared, wire.DeclineReason, DataLoaded) {
 	return &prepared{problem: problem, samples: samples}, 0, fact
 }
 
-// train computes the update of a round beside the owner.
+// train computes the update of a round beside the owner. What release or a
+// stop of the agent cuts short is thrown away.
 func (a *Agent) train(e round.Train) {
-	j := &job{}
-	a.training = j
+	if e.Announcement.Kind == wire.KindTraining {
+		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.Version, Bytes: int(e.Announcement.Base.Length)})
+	}
 	a.suspend(BeforeTraining, e.Deadline)
 	p, base, perStep := a.prepared, a.base, a.pace.PerStep()
 	if a.cfg.StepTime > 0 {
 		perStep = a.cfg.StepTime
 	}
 	steps, why := p.problem.Sizing().LocalSteps(perStep)
-	ctx := a.ctx
+	ctx, cease := context.WithCancel(a.ctx)
+	a.cease = cease
 	a.start(func() func() {
-		u, fact, err := a.compute(ctx, j, e, p, base, steps)
-		if err == nil {
+		u, fact, err := a.compute(ctx, e, p, base, steps)
+		if err == nil && ctx.Err() == nil {
 			if err := saveUpdate(a.cfg.Dir, u); err != nil {
 				a.cfg.Logger.Error("the update is not on disk: a restart will lose it", "err", err)
 			}
 		}
 		fact.Sizing = why
-		return func() { a.trained(j, e, u, fact, err) }
+		return func() {
+			if ctx.Err() == nil { // else a file, if one was written, belongs to no round and goes at the next start
+				cease()
+				a.trained(e, u, fact, err)
+			}
+		}
 	})
 }
 
-// trained goes on with the update, unless the round is over.
-func (a *Agent) trained(j *job, e round.Train, u *update, fact Trained, err error) {
-	if a.training != j {
-		return // the file, if one was written, belongs to no round and goes at the next start
-	}
-	a.training = nil
+// trained goes on with the update.
+func (a *Agent) trained(e round.Train, u *update, fact Trained, err error) {
 	if fact.LocalSteps > 0 {
 		a.pace.Observe(fact.LocalSteps, fact.Took)
 		fact.StepTime = a.pace.PerStep()
@@ -153,14 +151,14 @@ func failure(err error) wire.DeclineReason {
 	switch d := (*learner.DivergenceError)(nil); {
 	case errors.As(err, &d):
 		return wire.DeclineDiverged
-	case errors.Is(err, task.ErrNoSteps), errors.Is(err, context.Canceled):
+	case errors.Is(err, task.ErrNoSteps):
 		return wire.DeclineNoTime
 	}
 	return wire.DeclineBadData
 }
 
 // compute makes the update.
-func (a *Agent) compute(ctx context.Context, j *job, e round.Train, p *prepared, base []float32, steps int) (*update, Trained, error) {
+func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []float32, steps int) (*update, Trained, error) {
 	ann := &e.Announcement
 	u := &update{run: e.Order.Run, round: e.Order.Round, Update: wire.Update{Kind: ann.Kind, Base: ann.Base.Hash, Samples: uint64(p.samples.Len())}}
 	fact := Trained{Round: e.Order.Round, Version: ann.Version}
@@ -176,7 +174,7 @@ func (a *Agent) compute(ctx context.Context, j *job, e round.Train, p *prepared,
 	out, err := p.problem.Local(task.Job[float32]{
 		Base: base, Samples: p.samples, Weight: e.Weight, Offset: ann.Offset, Steps: steps,
 		Rand: task.Source(ann.Seed, e.Order.Round, a.cfg.ID),
-		Stop: func() bool { return j.stop.Load() || ctx.Err() != nil || time.Now().After(latest) },
+		Stop: func() bool { return ctx.Err() != nil || time.Now().After(latest) },
 	})
 	if err != nil {
 		return u, fact, err

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -21,7 +22,9 @@ type board struct {
 	sealed []byte
 	digest wire.Digest // of the present announcement's envelope
 	blobs  []blob      // that it names, and that are not inside it
-	before []blob      // that the blobs replaced
+	before []relic     // of the blobs that these replaced
+
+	gone []relic // is to be deleted at the broker
 
 	next  func() (mqtt.Message, bool) // what is still to be published
 	stop  func()
@@ -36,46 +39,58 @@ type blob struct {
 	schema wire.Digest
 }
 
+// relic is what is left of a blob that is named no longer.
+type relic struct {
+	hash   wire.Digest
+	chunks int
+}
+
 // pumpAgain is the wait while the connection's outbox is full.
 const pumpAgain = 5 * time.Millisecond
 
 // show makes an announcement the present one.
 func (b *board) show(sealed []byte, blobs []blob) {
 	b.sealed, b.digest = sealed, sha256.Sum256(sealed[:wire.HeaderSize])
-	var gone []blob
 	if !sameBlobs(blobs, b.blobs) {
-		for _, old := range b.before {
-			if !holds(blobs, old.hash) && !holds(b.blobs, old.hash) {
-				gone = append(gone, old)
-			}
+		b.gone = append(b.gone, b.before...)
+		b.before = nil
+		for _, old := range b.blobs {
+			b.before = append(b.before, relic{old.hash, wire.ChunkCount(len(old.data))})
 		}
-		b.before, b.blobs = b.blobs, blobs
+		b.blobs = blobs
+		b.gone = slices.DeleteFunc(b.gone, b.names)
 	}
-	b.publish(gone)
+	b.publish()
 }
 
 // republish says everything again to a broker that may have forgotten it.
-func (b *board) republish() { b.publish(nil) }
+func (b *board) republish() {
+	if b.sealed != nil {
+		b.publish()
+	}
+}
 
-func (b *board) publish(gone []blob) {
-	if b.sealed == nil {
-		return
-	}
-	if b.stop != nil {
-		b.stop()
-	}
-	b.next, b.stop = iter.Pull(b.messages(b.sealed, b.blobs, gone))
-	b.first = nil
+func (b *board) publish() {
+	b.halt()
+	b.next, b.stop = iter.Pull(b.messages())
 	b.pump()
 }
 
+// halt forgets what is still to be published.
+func (b *board) halt() {
+	if b.stop != nil {
+		b.stop()
+	}
+	b.next, b.stop, b.first, b.retry = nil, nil, nil, time.Time{}
+}
+
 // messages yields the blobs' parts, then the announcement, then the deletions.
-func (b *board) messages(sealed []byte, blobs, gone []blob) iter.Seq[mqtt.Message] {
+func (b *board) messages() iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		retain := func(topic string, payload []byte) bool {
 			return yield(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true})
 		}
-		for _, x := range blobs {
+		for _, x := range b.blobs {
 			_, parts, err := transfer.Publish(x.data, x.schema)
 			if err != nil {
 				continue // a blob of impossible length is refused when it is made
@@ -86,11 +101,12 @@ func (b *board) messages(sealed []byte, blobs, gone []blob) iter.Seq[mqtt.Messag
 				}
 			}
 		}
-		if !retain(b.topics.Round(), sealed) {
+		if !retain(b.topics.Round(), b.sealed) {
 			return
 		}
-		for _, x := range gone {
-			for k := range wire.ChunkCount(len(x.data)) {
+		for len(b.gone) > 0 {
+			x := b.gone[0]
+			for k := range x.chunks {
 				if !retain(b.topics.Blob(x.hash.Topic(), transfer.ChunkPart(k)), nil) {
 					return
 				}
@@ -98,6 +114,7 @@ func (b *board) messages(sealed []byte, blobs, gone []blob) iter.Seq[mqtt.Messag
 			if !retain(b.topics.Blob(x.hash.Topic(), transfer.ManifestPart), nil) {
 				return
 			}
+			b.gone = b.gone[1:]
 		}
 	}
 }
@@ -109,8 +126,7 @@ func (b *board) pump() {
 		if b.first == nil {
 			m, ok := b.next()
 			if !ok {
-				b.stop()
-				b.next, b.stop = nil, nil
+				b.halt()
 				return
 			}
 			b.first = &m
@@ -120,8 +136,7 @@ func (b *board) pump() {
 			b.retry = time.Now().Add(pumpAgain)
 			return
 		case err != nil: // down: everything is said again after the next connect
-			b.stop()
-			b.next, b.stop, b.first = nil, nil, nil
+			b.halt()
 			return
 		}
 		b.first = nil
@@ -142,11 +157,8 @@ func sameBlobs(x, y []blob) bool {
 	return true
 }
 
-func holds(blobs []blob, hash wire.Digest) bool {
-	for _, x := range blobs {
-		if x.hash == hash {
-			return true
-		}
-	}
-	return false
+// names reports whether this announcement or the one before needs the blob.
+func (b *board) names(x relic) bool {
+	return slices.ContainsFunc(b.blobs, func(y blob) bool { return y.hash == x.hash }) ||
+		slices.ContainsFunc(b.before, func(y relic) bool { return y.hash == x.hash })
 }

@@ -35,7 +35,8 @@ type Coordinator struct {
 	accepted  map[wire.AgentID]wire.Update  // of the round
 	lastFold  *ModelReady
 
-	results chan func() // what jobs bring back, run by the owner
+	events  []round.Event // the one that the machine takes, and those that wait for it
+	results chan func()   // what jobs bring back, run by the owner
 	jobs    sync.WaitGroup
 	ctx     context.Context
 }
@@ -49,29 +50,35 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
 		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
-		results: make(chan func()), ctx: context.Background(),
+		board: &board{conn: conn, topics: cfg.Topics}, results: make(chan func()),
 	}
 	var err error
 	if c.disk, err = openDisk(cfg.Dir); err != nil {
 		return nil, err
 	}
-	c.work = &workbench{cfg: &cfg, disk: c.disk, persist: c.untilDone}
+	if err := c.takeUp(); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// takeUp makes the machine and what it works with from the folder. Nobody
+// waits here for a full disk: who starts a coordinator should see the error.
+func (c *Coordinator) takeUp() error {
+	c.work = &workbench{cfg: &c.cfg, disk: c.disk, persist: func(_ string, write func() error) error { return write() }}
 	record, err := c.resume()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.runID, c.voice.epoch = record.Run, c.disk.epoch
 	receiving := transfer.DefaultReceiverConfig()
 	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(), c.work.problem.Schema(wire.KindStatistics).Bytes())
-	receiving.MaxBuffered = max(cfg.MaxBuffered, receiving.MaxUpdate)
+	receiving.MaxBuffered = max(c.cfg.MaxBuffered, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
-	c.board = &board{conn: conn, topics: cfg.Topics}
 	spooled, err := c.openSpoolOf(record)
-	if err != nil {
-		return nil, err
-	}
-	c.machine = round.NewCoordinator(cfg.Round, record, spooled)
-	return c, nil
+	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
+	return err
 }
 
 // Record returns where the run stands. It is for the owner's goroutine, that
@@ -81,7 +88,7 @@ func (c *Coordinator) Record() round.Record { return c.machine.Record() }
 // Run works until ctx ends. The error is nil unless the coordinator could not go on.
 func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
-	c.ctx = inner
+	c.ctx, c.work.persist = inner, c.untilDone
 	defer c.close()
 	defer c.jobs.Wait()
 	defer cancel()
@@ -100,7 +107,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			}
 			c.hear(e)
 		case result := <-c.results:
-			result()
+			if ctx.Err() == nil { // else the job may have been cut short
+				result()
+			}
 		case <-timer.C:
 			c.step(round.Tick{})
 			c.receive(transfer.Tick{})
@@ -111,6 +120,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 }
 
 func (c *Coordinator) close() {
+	c.board.halt()
 	for r, s := range c.spools {
 		if err := s.Close(); err != nil {
 			c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
@@ -151,9 +161,22 @@ func (c *Coordinator) hear(e mqtt.Event) {
 	}
 }
 
+// step gives the machine an event and does what it asks for. An event that
+// comes of an effect waits until the effects before it are all done. When the
+// coordinator stops while something that must be on disk is not, nothing after
+// it is done.
 func (c *Coordinator) step(ev round.Event) {
-	for _, e := range c.machine.Step(time.Now(), ev) {
-		c.perform(e)
+	c.events = append(c.events, ev)
+	if len(c.events) > 1 {
+		return
+	}
+	for len(c.events) > 0 {
+		for _, e := range c.machine.Step(time.Now(), c.events[0]) {
+			if !c.perform(e) {
+				return
+			}
+		}
+		c.events = c.events[1:]
 	}
 }
 

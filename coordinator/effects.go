@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -8,16 +10,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// perform does what the machine asks for.
-func (c *Coordinator) perform(e round.Effect) {
+// perform does what the machine asks for. It reports false if the coordinator
+// stops before that is on disk.
+func (c *Coordinator) perform(e round.Effect) bool {
 	run, present := c.runID, c.shown
 	switch e := e.(type) {
 	case round.Report:
 		c.observe(e.Fact)
 	case round.Journal:
-		c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(e.Record) })
+		return c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(e.Record) }) == nil
 	case round.Announce:
-		c.announce(e)
+		return c.announce(e)
 	case round.Invite:
 		m := wire.Invitation{Announcement: c.board.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight}
 		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
@@ -42,6 +45,7 @@ func (c *Coordinator) perform(e round.Effect) {
 	case round.Discard:
 		c.discard(e)
 	}
+	return true
 }
 
 // observe passes a fact on, and keeps the line of the history that it makes.
@@ -58,38 +62,42 @@ func (c *Coordinator) observe(f round.Fact) {
 }
 
 // untilDone repeats a write that must be on disk before anything else happens.
-// A full disk so stops the round, not for ever, and nothing is forgotten.
-func (c *Coordinator) untilDone(what string, write func() error) {
+// A full disk so stops the round, not for ever, and nothing is forgotten. The
+// error is the context's: the coordinator stops before it is done.
+func (c *Coordinator) untilDone(what string, write func() error) error {
 	for {
 		err := write()
 		if err == nil {
-			return
+			return nil
 		}
 		c.cfg.Logger.Error("cannot "+what+"; the coordinator waits and tries again", "err", err)
 		select {
 		case <-c.ctx.Done():
-			return
+			return c.ctx.Err()
 		case <-time.After(5 * time.Second):
 		}
 	}
 }
 
 // announce makes the announcement and what it names the retained messages.
-func (c *Coordinator) announce(e round.Announce) {
+func (c *Coordinator) announce(e round.Announce) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
-		c.untilDone("open the round's spool", func() error {
+		if c.untilDone("open the round's spool", func() error {
 			_, err := c.openSpoolOf(c.machine.Record())
 			return err
-		})
+		}) != nil {
+			return false
+		}
 	}
 	c.shown = e.Round
 	sealed := c.voice.seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
 	c.board.show(sealed, c.work.blobs(&e.Announcement))
+	return true
 }
 
 // discard ends a round's transfers and removes its spool.
 func (c *Coordinator) discard(e round.Discard) {
-	for agent := range c.offers {
+	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
 		c.forget(agent)
 	}
 	clear(c.accepted)

@@ -64,7 +64,10 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, e
 		return round.Plan{}, nil, err
 	}
 	version := e.Plan.Version + 1
-	next := w.training(version, e.Plan.Offset+w.stepsPerRound(), model)
+	next, err := w.training(version, e.Plan.Offset+w.stepsPerRound(), model)
+	if err != nil {
+		return round.Plan{}, nil, err
+	}
 	fact := ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: len(w.baseBlob)}
 	if w.held != nil {
 		score := learner.Evaluate(w.problem.Model, model, w.held)
@@ -87,8 +90,8 @@ func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next := w.training(0, 0, w.problem.Initial(w.cfg.Round.Seed))
-	return next, []any{StatisticsReady{Rows: sum[0], Columns: len(t.Features) + 1}}, nil
+	next, err := w.training(0, 0, w.problem.Initial(w.cfg.Round.Seed))
+	return next, []any{StatisticsReady{Rows: sum[0], Columns: len(t.Features) + 1}}, err
 }
 
 // addAll adds c_k·v_k of the set to acc.

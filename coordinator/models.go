@@ -13,15 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// saveModel stores a model as safetensors, with what is needed to use it.
-func (d *disk) saveModel(version wire.ModelVersion, hash wire.Digest, p *task.Problem[float32], data []byte) error {
-	file, err := encodeModel(version, p, data)
-	if err != nil {
-		return err
-	}
-	return d.models.Put(uint64(version), hash, file)
-}
-
+// encodeModel returns a model as safetensors, with what is needed to use it.
 func encodeModel(version wire.ModelVersion, p *task.Problem[float32], data []byte) ([]byte, error) {
 	var tensors []store.Tensor
 	at := 0

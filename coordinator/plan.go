@@ -23,7 +23,7 @@ type workbench struct {
 	cfg  *Config
 	disk *disk
 	// persist repeats a write until it is done, or the coordinator stops.
-	persist func(what string, write func() error)
+	persist func(what string, write func() error) error
 
 	problem  *task.Problem[float32]
 	taskBlob []byte
@@ -57,7 +57,7 @@ func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
 	if err == nil && c.cfg.Standardize {
 		record.Plan = c.work.statistics()
 	} else if err == nil {
-		record.Plan = c.work.training(0, 0, c.work.problem.Initial(c.cfg.Round.Seed))
+		record.Plan, err = c.work.training(0, 0, c.work.problem.Initial(c.cfg.Round.Seed))
 	}
 	if err == nil {
 		err = c.disk.removeSpoolsBut(0)
@@ -67,9 +67,13 @@ func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
 
 // restore takes up the task and model of a journaled plan.
 func (w *workbench) restore(p round.Plan) error {
-	blob, err := w.disk.loadTask()
-	if err != nil {
-		return fmt.Errorf("the run's task: %w", err)
+	// Before the statistics are folded the task is the configured one; on disk
+	// may be the one that a fold has made and that the journal does not know yet.
+	blob, err := w.cfg.Task.Append(nil), error(nil)
+	if sha256.Sum256(blob) != p.Task.Hash {
+		if blob, err = w.disk.loadTask(); err != nil {
+			return fmt.Errorf("the run's task: %w", err)
+		}
 	}
 	if sha256.Sum256(blob) != p.Task.Hash {
 		return fmt.Errorf("the task in the state folder is not the one that the run stands on; begin a new run")
@@ -103,8 +107,7 @@ func (w *workbench) setTask(t wire.Task) error {
 	if err := w.useTask(t, blob); err != nil {
 		return err
 	}
-	w.persist("save the task", func() error { return w.disk.saveTask(blob) })
-	return nil
+	return w.persist("save the task", func() error { return w.disk.saveTask(blob) })
 }
 
 // useTask compiles the task and prepares the held-out data for it.
@@ -113,18 +116,16 @@ func (w *workbench) useTask(t wire.Task, blob []byte) error {
 	if err != nil {
 		return err
 	}
-	w.problem, w.taskBlob, w.held = p, blob, nil
-	if w.cfg.Held == nil {
-		return nil
+	var held *learner.Samples[float32]
+	if w.cfg.Held != nil {
+		if held, err = w.cfg.Held.Load(t.Features, t.Target); err == nil {
+			err = p.Prepare(held)
+		}
+		if err != nil {
+			return fmt.Errorf("the held-out data: %w", err)
+		}
 	}
-	s, err := w.cfg.Held.Load(t.Features, t.Target)
-	if err == nil {
-		err = p.Prepare(s)
-	}
-	if err != nil {
-		return fmt.Errorf("the held-out data: %w", err)
-	}
-	w.held = s
+	w.problem, w.taskBlob, w.held = p, blob, held
 	return nil
 }
 
@@ -135,8 +136,13 @@ func (w *workbench) statistics() round.Plan {
 }
 
 // training plans a round on the model w_{i−1}, after storing it.
-func (w *workbench) training(version wire.ModelVersion, offset uint64, model []float32) round.Plan {
-	w.base, w.baseBlob = model, wire.AppendVector(nil, model)
+func (w *workbench) training(version wire.ModelVersion, offset uint64, model []float32) (round.Plan, error) {
+	data := wire.AppendVector(nil, model)
+	file, err := encodeModel(version, w.problem, data)
+	if err != nil {
+		return round.Plan{}, err
+	}
+	w.base, w.baseBlob = model, data
 	s := w.problem.Schema(wire.KindTraining)
 	t := &w.problem.Task.Training
 	p := round.Plan{
@@ -144,11 +150,11 @@ func (w *workbench) training(version wire.ModelVersion, offset uint64, model []f
 		Task: refer(w.taskBlob, wire.Digest{}, inlineTask), Base: refer(w.baseBlob, s.Hash(), wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(s.Bytes()),
 	}
-	w.persist("save the model", func() error { return w.disk.saveModel(version, p.Base.Hash, w.problem, w.baseBlob) })
-	if w.cfg.KeepModels > 0 {
-		w.persist("remove old models", func() error { return w.disk.models.Prune(w.cfg.KeepModels) })
+	err = w.persist("save the model", func() error { return w.disk.models.Put(uint64(version), p.Base.Hash, file) })
+	if err == nil && w.cfg.KeepModels > 0 {
+		err = w.persist("remove old models", func() error { return w.disk.models.Prune(w.cfg.KeepModels) })
 	}
-	return p
+	return p, err
 }
 
 // stepsPerRound is how far t advances in a round: feddec counts local steps

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -19,10 +18,15 @@ type offer struct {
 	sealed []byte // the signed manifest, kept with the update
 }
 
-// openSpoolOf opens the spool of the record's round and returns what is in it.
+// openSpoolOf opens the spool of the record's round, if it needs one, and
+// returns what is in it. What a crash left of other rounds is removed.
 func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest, error) {
+	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting && r.Phase != round.CoordinatorClosing {
-		return nil, c.disk.removeSpoolsBut(r.Round)
+		keep = 0
+	}
+	if err := c.disk.removeSpoolsBut(keep); err != nil || keep == 0 {
+		return nil, err
 	}
 	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
 	s, err := store.OpenSpool(c.disk.spoolPath(r.Round), id, func(problem string) {
@@ -93,7 +97,7 @@ func (c *Coordinator) kept(o *offer, r wire.RoundID, norm float64, err error) {
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		c.step(round.Rejected{Agent: o.agent, Round: r, Update: digest, Reason: wire.RefuseConflict})
-	case errors.Is(err, store.ErrClosed), errors.Is(err, context.Canceled):
+	case errors.Is(err, store.ErrClosed):
 		c.step(round.Rejected{Agent: o.agent, Round: r, Update: digest, Reason: wire.RefuseLate})
 	case err != nil:
 		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.agent, "round", r, "err", err)

@@ -1,0 +1,36 @@
+package agent_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// A configuration that cannot work is refused with all that is wrong with it.
+func TestConfig(t *testing.T) {
+	for _, tt := range []struct {
+		change func(c *agent.Config)
+		says   string
+	}{
+		{func(c *agent.Config) { c.Federation = "two-words" }, "two-words"},
+		{func(c *agent.Config) { c.ID = "coordinator" }, "coordinator"},
+		{func(c *agent.Config) { c.Key = nil }, "the agent's key has 0 bytes"},
+		{func(c *agent.Config) { c.Coordinator = c.Coordinator[1:] }, "public key has 31 bytes"},
+		{func(c *agent.Config) { c.Data = nil }, "no source of data"},
+		{func(c *agent.Config) { c.Dir = "" }, "no state folder"},
+		{func(c *agent.Config) { c.Boot = 0 }, "boot epoch"},
+		{func(c *agent.Config) { c.MaxModel = 0 }, "largest model"},
+		{func(c *agent.Config) { c.Rand = nil }, "randomness"},
+	} {
+		s := newScene(t)
+		s.cfg.Boot, s.cfg.Rand = 1, rand.New(rand.NewPCG(1, 1))
+		tt.change(&s.cfg)
+		_, err := agent.New(s.cfg, func(func() mqtt.Message) (mqtt.Conn, error) { return s, nil })
+		if err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%v, want an error with %q", err, tt.says)
+		}
+	}
+}

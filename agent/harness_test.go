@@ -1,0 +1,249 @@
+package agent_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// loader is a source of data.
+type loader func(features []string) (*learner.Samples[float32], error)
+
+func (l loader) Load(features []string, _ string) (*learner.Samples[float32], error) {
+	return l(features)
+}
+
+// fiveRows are y = 2a − b.
+func fiveRows([]string) (*learner.Samples[float32], error) {
+	return learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1, 2, 1, 1, 2}, []float32{2, -1, 1, 3, 0}), nil
+}
+
+// scene is one agent and a test that plays broker and coordinator.
+type scene struct {
+	t      *testing.T
+	topics mqtt.Topics
+	cfg    agent.Config
+	key    ed25519.PrivateKey
+	events chan mqtt.Event
+	cancel context.CancelFunc
+	done   chan error
+	serial uint64
+
+	mu         sync.Mutex
+	said       []mqtt.Message
+	subscribed []string
+	facts      []any
+}
+
+func key(name string) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(name))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+func newScene(t *testing.T) *scene {
+	topics, err := mqtt.NewTopics("", "plant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{t: t, topics: topics, key: key("coordinator"), events: make(chan mqtt.Event)}
+	s.cfg = agent.Config{
+		Federation: "plant", ID: "press", Key: key("press"), Coordinator: s.key.Public().(ed25519.PublicKey), Topics: topics,
+		Data: loader(fiveRows), Dir: t.TempDir(), MaxModel: 1 << 20, StepTime: time.Second, Observer: s, Logger: slog.New(slog.DiscardHandler),
+	}
+	return s
+}
+
+// start begins a life of the agent, and connects it.
+func (s *scene) start() {
+	s.t.Helper()
+	s.cfg.Boot++
+	s.cfg.Rand = rand.New(rand.NewPCG(1, 2))
+	a, err := agent.New(s.cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+		w := will()
+		s.said = append(s.said, w)
+		return s, nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel, s.done = cancel, make(chan error, 1)
+	go func() { s.done <- a.Run(ctx) }()
+	s.tell(mqtt.Up{})
+	s.t.Cleanup(s.stop)
+}
+
+func (s *scene) stop() {
+	if s.done == nil {
+		return
+	}
+	s.cancel()
+	if err := <-s.done; err != nil {
+		s.t.Error(err)
+	}
+	s.done = nil
+}
+
+// The scene is the agent's connection.
+
+func (s *scene) Publish(m mqtt.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said = append(s.said, m)
+	return nil
+}
+
+func (s *scene) Subscribe(_ mqtt.QoS, filters ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subscribed = append(s.subscribed, filters...)
+}
+
+func (s *scene) Unsubscribe(filters ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subscribed = slices.DeleteFunc(s.subscribed, func(f string) bool { return slices.Contains(filters, f) })
+}
+
+func (s *scene) Events() <-chan mqtt.Event { return s.events }
+func (s *scene) Close() error              { return nil }
+
+// Observe keeps a fact.
+func (s *scene) Observe(fact any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.facts = append(s.facts, fact)
+}
+
+// tell gives the agent an event and waits until it has done all that follows
+// without time passing.
+func (s *scene) tell(e mqtt.Event) {
+	s.events <- e
+	synctest.Wait()
+}
+
+func (s *scene) send(topic string, payload []byte) {
+	s.tell(mqtt.Received{Message: mqtt.Message{Topic: topic, Payload: payload}})
+}
+
+// direct says something to the agent about a round.
+func (s *scene) direct(t wire.Type, r wire.RoundID, body []byte) {
+	s.send(s.topics.Device("press"), s.seal(s.header(t, r), body))
+}
+
+func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
+	s.serial++
+	return wire.Header{Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: 1, Run: 5, Round: r, Sequence: s.serial}
+}
+
+func (s *scene) seal(h wire.Header, body []byte) []byte { return wire.Seal(nil, h, body, s.key) }
+
+// taskOf is a linear task of two features, which takes 3 local steps.
+func taskOf(name string) wire.Task {
+	return wire.Task{
+		Name: name, Features: []string{"a", "b"}, Target: "y",
+		Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
+		Training: wire.Training{Exchange: wire.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 3000, MinSteps: 1, MaxSteps: 10},
+	}
+}
+
+func inline(p []byte) wire.BlobRef {
+	return wire.BlobRef{Hash: sha256.Sum256(p), Length: uint32(len(p)), Inline: p}
+}
+
+// training is the announcement of a round from the model base.
+func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
+	p, err := task.Compile[float32](t)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return wire.Announcement{
+		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: inline(t.Append(nil)),
+		Base: inline(wire.AppendVector(nil, base)), Schema: p.Schema(wire.KindTraining).Hash(), RoundWithin: 60000,
+	}
+}
+
+// announce makes the announcement of a round and returns its digest.
+func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
+	sealed := s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
+	s.send(s.topics.Round(), sealed)
+	return sha256.Sum256(sealed[:wire.HeaderSize])
+}
+
+func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
+	s.direct(wire.TypeInvitation, r, (&wire.Invitation{Announcement: announcement, Left: 60000, Weight: 1}).Body())
+}
+
+// heard returns the agent's messages of a type, oldest first.
+func (s *scene) heard(t wire.Type) (all []wire.Envelope) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.said {
+		if e, err := wire.Open(m.Payload); err == nil && e.Type == t {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// update returns the newest update that was offered.
+func (s *scene) update() (wire.Envelope, wire.Update) {
+	s.t.Helper()
+	all := s.heard(wire.TypeUpdate)
+	if len(all) == 0 {
+		s.t.Fatal("no update was offered")
+	}
+	u, err := wire.DecodeUpdate(all[len(all)-1].Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all[len(all)-1], u
+}
+
+// declined returns why the agent declined, each time.
+func (s *scene) declined() string {
+	var all []string
+	for _, e := range s.heard(wire.TypeDeclined) {
+		d, err := wire.DecodeDeclined(e.Body)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all = append(all, d.Reason.String())
+	}
+	return strings.Join(all, " ")
+}
+
+// factsOf returns the facts of one type.
+func factsOf[F any](s *scene) (all []F) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.facts {
+		if x, ok := f.(F); ok {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+func wait(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}

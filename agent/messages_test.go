@@ -1,0 +1,168 @@
+package agent_test
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fates returns what became of messages that changed nothing.
+func (s *scene) fates() (all []string) {
+	for _, f := range factsOf[any](s) {
+		switch f := f.(type) {
+		case agent.MessageDropped:
+			all = append(all, "dropped: "+string(f.Reason))
+		case round.AnnouncementIgnored:
+			all = append(all, "ignored: "+string(f.Reason))
+		}
+	}
+	return all
+}
+
+// Whatever comes, it has one fate, and the round goes on to its end.
+func TestHostileMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		ann := s.training(taskOf("a task"), 0, 0)
+		digest := s.announce(4, ann)
+		s.invite(4, digest)
+		wait(10 * time.Second)
+		_, offered := s.update()
+		before := len(s.heard(wire.TypeUpdate))
+
+		device, roundTopic := s.topics.Device("press"), s.topics.Round()
+		standing := (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body()
+		good := s.seal(s.header(wire.TypeStanding, 4), standing)
+		edited := func(at int, b byte) []byte {
+			p := bytes.Clone(good)
+			p[at] = b
+			return p
+		}
+		with := func(change func(h *wire.Header)) []byte {
+			h := s.header(wire.TypeStanding, 4)
+			change(&h)
+			return s.seal(h, standing)
+		}
+		announcement := func(r wire.RoundID, change func(a *wire.Announcement)) []byte {
+			a := ann
+			change(&a)
+			return s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
+		}
+		same := func(*wire.Announcement) {}
+		accepted := (&wire.Accepted{Update: offered.Payload.Hash}).Body()
+		refused := (&wire.Refused{Update: offered.Payload.Hash, Reason: wire.RefuseLate}).Body()
+		for _, c := range []struct {
+			name, topic string
+			payload     []byte
+			want        string
+		}{
+			{"no envelope", device, []byte("hello"), "dropped: malformed"},
+			{"no announcement", roundTopic, []byte("hello"), "dropped: malformed"},
+			{"cut short", device, good[:len(good)-1], "dropped: malformed"},
+			{"another version", device, edited(4, 9), "dropped: version"},
+			{"a flipped bit", device, edited(112, good[112]^1), "dropped: bad_signature"},
+			{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, key("mallory")), "dropped: bad_signature"},
+			{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
+			{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},
+			{"another's topic", s.topics.Device("drill"), good, "dropped: foreign"},
+			{"a topic that is not ours", "fl/v1/mine/round", good, "dropped: foreign"},
+			{"a topic of the coordinator", s.topics.Status("press"), good, "dropped: foreign"},
+			{"a part of a blob that nobody wants", s.topics.Blob(digest.Topic(), "0"), good, "dropped: unwanted"},
+			{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
+			{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
+			{"a hello of the coordinator", device, s.seal(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()), "dropped: unwanted"},
+			{"an announcement without form", roundTopic, s.seal(s.header(wire.TypeAnnouncement, 5), []byte("?")), "dropped: malformed"},
+			{"an invitation without form", device, s.seal(s.header(wire.TypeInvitation, 4), []byte("?")), "dropped: malformed"},
+			{"an invitation of no weight", device, s.seal(s.header(wire.TypeInvitation, 4), (&wire.Invitation{Announcement: digest, Left: 1}).Body()), "dropped: malformed"},
+			{"a standing without form", device, s.seal(s.header(wire.TypeStanding, 4), nil), "dropped: malformed"},
+			{"an accepted without form", device, s.seal(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
+			{"a refused without form", device, s.seal(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
+			{"a credit without form", device, s.seal(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
+			{"an older announcement", roundTopic, announcement(3, same), "ignored: older"},
+			{"another announcement of the same order", roundTopic, announcement(4, func(a *wire.Announcement) { a.Seed++ }), "ignored: conflict"},
+			{"a deleted announcement", roundTopic, nil, ""},
+			{"accepted in another round", device, s.seal(s.header(wire.TypeAccepted, 3), accepted), ""},
+			{"refused in another round", device, s.seal(s.header(wire.TypeRefused, 3), refused), ""},
+			{"accepted, another update", device, s.seal(s.header(wire.TypeAccepted, 4), make([]byte, 32)), ""},
+			{"a credit for an update that is inline", device, s.seal(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: offered.Payload.Hash}).Body()), ""},
+		} {
+			n := len(s.fates())
+			s.send(c.topic, c.payload)
+			got := s.fates()[n:]
+			if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || got[0] != c.want) {
+				t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			}
+		}
+		wait(time.Minute)
+		if n := len(s.heard(wire.TypeUpdate)); n <= before {
+			t.Errorf("the update is not repeated any more: %d times", n)
+		}
+		s.direct(wire.TypeAccepted, 4, accepted)
+		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
+			t.Errorf("ended: %+v", ends)
+		}
+		if d := s.declined(); d != "" {
+			t.Errorf("declined: %s", d)
+		}
+	})
+}
+
+// The presence that the agent publishes on a link is older than the link's
+// will, so that the will counts when it comes second.
+func TestPresence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		s.stop()
+		var states []string
+		last := uint64(0)
+		for _, e := range s.heard(wire.TypePresence) {
+			p, err := wire.DecodePresence(e.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			states = append(states, p.State.String())
+			if p.State == wire.StateOnline && e.Sequence >= last {
+				t.Errorf("online has sequence %d, its will %d", e.Sequence, last)
+			}
+			last = e.Sequence
+		}
+		if len(states) != 3 || states[0] != "lost" || states[1] != "online" || states[2] != "offline" {
+			t.Errorf("presence: %q", states)
+		}
+	})
+}
+
+// An agent that is told of an announcement which has not come asks for it.
+func TestMissedAnnouncement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		times := func() (n int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, f := range s.subscribed {
+				if f == s.topics.Round() {
+					n++
+				}
+			}
+			return n
+		}
+		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
+		before := times()
+		s.direct(wire.TypeStanding, 4, (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body())
+		if n := times(); n != before {
+			t.Errorf("asked %d times for what is there", n-before)
+		}
+		s.invite(5, wire.Digest{1})
+		if n := times(); n != before+1 {
+			t.Errorf("asked %d times, want once", n-before)
+		}
+	})
+}

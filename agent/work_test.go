@@ -1,0 +1,188 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// What an agent cannot do it declines once, with the reason.
+func TestDeclines(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(s *scene, a *wire.Announcement)
+		base   []float32
+		want   string
+	}{
+		{"a schema that is not the task's", func(_ *scene, a *wire.Announcement) { a.Schema[0]++ }, []float32{0, 0}, "unsupported"},
+		{"a model of another size", nil, []float32{0, 0, 0}, "fetch"},
+		{"a model over the limit", func(s *scene, _ *wire.Announcement) { s.cfg.MaxModel = 500 }, make([]float32, 200), "fetch"},
+		{"a task that makes no sense", func(_ *scene, a *wire.Announcement) {
+			bad := taskOf("bad")
+			bad.Training.MinSteps = 0
+			a.Task = inline(bad.Append(nil))
+		}, []float32{0, 0}, "unsupported"},
+		{"a task that is none", func(_ *scene, a *wire.Announcement) { a.Task = inline([]byte("?")) }, []float32{0, 0}, "unsupported"},
+		{"steps that diverge", func(_ *scene, a *wire.Announcement) {
+			wild := taskOf("wild")
+			wild.Training.StepSize = 1e30
+			a.Task = inline(wild.Append(nil))
+		}, []float32{1, 1}, "diverged"},
+		{"data that cannot be read", func(s *scene, _ *wire.Announcement) {
+			s.cfg.Data = loader(func([]string) (*learner.Samples[float32], error) { return nil, os.ErrNotExist })
+		}, []float32{0, 0}, "bad_data"},
+		{"few rows", func(s *scene, _ *wire.Announcement) { s.cfg.MinRows = 6 }, []float32{0, 0}, "too_few_rows"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				ann := s.training(taskOf("a task"), tt.base...)
+				if tt.change != nil {
+					tt.change(s, &ann)
+				}
+				s.start()
+				s.invite(4, s.announce(4, ann))
+				wait(20 * time.Second)
+				if got := s.declined(); got != tt.want {
+					t.Errorf("declined: %q, want %q", got, tt.want)
+				}
+				if n := len(s.heard(wire.TypeUpdate)); n > 0 {
+					t.Errorf("%d updates were offered", n)
+				}
+			})
+		})
+	}
+}
+
+// An agent whose round is over while it trains is free for the next one at
+// once, and sends nothing of the old one.
+func TestSuperseded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		s.invite(4, s.announce(4, s.training(taskOf("a task"), 0, 0)))
+		wait(time.Second) // of three
+		began := time.Now()
+		s.invite(5, s.announce(5, s.training(taskOf("a task"), 1, 1)))
+		wait(3*time.Second + time.Millisecond)
+		e, u := s.update()
+		if e.Round != 5 || u.LocalSteps != 3 || len(s.heard(wire.TypeUpdate)) != 1 {
+			t.Errorf("%d updates, the last of round %d with %d steps", len(s.heard(wire.TypeUpdate)), e.Round, u.LocalSteps)
+		}
+		if got := factsOf[agent.Trained](s); len(got) != 1 || got[0].Round != 5 || got[0].Took != 3*time.Second {
+			t.Errorf("trained: %+v in %v", got, time.Since(began))
+		}
+		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkSuperseded {
+			t.Errorf("ended: %+v", ends)
+		}
+		s.announce(6, wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining})
+		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "update")); !os.IsNotExist(err) {
+			t.Errorf("the update of a round that is over is still there: %v", err)
+		}
+	})
+}
+
+// An agent that is stopped while it trains says nothing but goodbye, and leaves
+// no half of an update; started again it does the whole work.
+func TestStoppedWhileTraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		ann := s.seal(s.header(wire.TypeAnnouncement, 4), func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }())
+		e, err := wire.Open(ann)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.send(s.topics.Round(), ann)
+		s.invite(4, e.Digest())
+		wait(time.Second)
+		s.stop()
+		if d := s.declined(); d != "" || len(s.heard(wire.TypeUpdate)) > 0 {
+			t.Errorf("declined %q, %d updates", d, len(s.heard(wire.TypeUpdate)))
+		}
+		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "update")); !os.IsNotExist(err) {
+			t.Errorf("there is an update: %v", err)
+		}
+		s.start()
+		s.send(s.topics.Round(), ann)
+		s.invite(4, e.Digest())
+		wait(5 * time.Second)
+		if _, u := s.update(); u.LocalSteps != 3 {
+			t.Errorf("%d local steps", u.LocalSteps)
+		}
+		s.stop()
+		n := len(s.heard(wire.TypeUpdate))
+		s.start() // with the update on disk
+		s.send(s.topics.Round(), ann)
+		wait(time.Second)
+		if len(s.heard(wire.TypeUpdate)) <= n || len(factsOf[agent.Trained](s)) != 1 {
+			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n, len(factsOf[agent.Trained](s)))
+		}
+		s.send(s.topics.Round(), s.seal(s.header(wire.TypeAnnouncement, 3), func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
+		if got := factsOf[round.AnnouncementIgnored](s); len(got) != 1 || got[0].Reason != round.IgnoredOlder {
+			t.Errorf("an older announcement after the restart: %+v", got)
+		}
+	})
+}
+
+// A task that comes while the data of another are read is the one that counts.
+func TestTaskOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		gate := make(chan struct{})
+		loads := 0
+		s.cfg.Data = loader(func(f []string) (*learner.Samples[float32], error) {
+			if loads++; loads == 1 {
+				<-gate
+			}
+			return fiveRows(f)
+		})
+		s.start()
+		s.announce(4, s.training(taskOf("first"), 0, 0))
+		s.invite(5, s.announce(5, s.training(taskOf("second"), 0, 0)))
+		close(gate)
+		wait(10 * time.Second)
+		if got := factsOf[agent.DataLoaded](s); loads != 2 || len(got) != 1 || got[0].Task != "second" {
+			t.Errorf("%d loads; %+v", loads, got)
+		}
+		if e, _ := s.update(); e.Round != 5 {
+			t.Errorf("round %d", e.Round)
+		}
+	})
+}
+
+// A suspended agent neither loses what its job brings back nor outlives its context.
+func TestSuspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		var moments []agent.Moment
+		s.cfg.Suspend = func(m agent.Moment, deadline time.Time) time.Duration {
+			if left := time.Until(deadline); left <= 0 || left > time.Minute {
+				t.Errorf("the deadline is in %v", left)
+			}
+			moments = append(moments, m)
+			return map[agent.Moment]time.Duration{agent.BeforeTraining: 20 * time.Second, agent.BeforeSubmitting: time.Hour}[m]
+		}
+		s.start()
+		s.invite(4, s.announce(4, s.training(taskOf("a task"), 0, 0)))
+		wait(25 * time.Second)
+		if len(moments) != 2 || moments[0] != agent.BeforeTraining || moments[1] != agent.BeforeSubmitting {
+			t.Errorf("moments: %v", moments)
+		}
+		if n := len(s.heard(wire.TypeUpdate)); n > 0 {
+			t.Errorf("a suspended agent offers %d updates", n)
+		}
+		began := time.Now()
+		s.stop()
+		if time.Since(began) > 0 {
+			t.Errorf("the stop took %v", time.Since(began))
+		}
+	})
+}

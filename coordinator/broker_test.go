@@ -1,0 +1,48 @@
+package coordinator_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// Eight agents train for three rounds over TCP and the embedded broker, with a
+// model that is pulled and updates that are sent against credit.
+func TestOverTCP(t *testing.T) {
+	server, err := broker.Start(broker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	f := newFederation(t, 8, memory.Options{})
+	f.broker = nil
+	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+		conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: server.URL(), ClientID: clientID, Will: will, MailboxMessages: 4096, MailboxBytes: 64 << 20})
+		if err != nil {
+			t.Error(err)
+		}
+		return conn
+	}
+	large(f)
+	f.cfg.Task.Model.Hidden = []uint32{128, 128}
+	f.cfg.Round.Rounds, f.cfg.Round.Gather.Spread = 3, 50*time.Millisecond
+	for _, a := range f.agents {
+		a.cfg.StepTime = 0
+	}
+	defer f.stop()
+	f.start()
+	f.finished(time.Minute)
+	closed := facts[round.RoundClosed](f)
+	if len(closed) != 4 {
+		t.Fatalf("%d rounds closed, want 4", len(closed))
+	}
+	for _, c := range closed {
+		if c.Accepted != 8 {
+			t.Errorf("%+v", c)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// crashRun is a run of three agents in which one process is killed at its n-th
+// moment, that is the n-th fact that it tells or message that it says, and
+// started again with the folder as it was at that moment. It returns the last
+// model, and false if the process came to its end before that moment.
+func crashRun(t *testing.T, victim, n int, pulled bool, spell string) (hash wire.Digest, killed bool) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds, f.cfg.Round.Pause = 2, time.Minute
+		if pulled { // 70 KB, which is pulled, and sent against credit
+			f.cfg.Round.Rounds, f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = 1, []uint32{128, 128}, 0.01
+		}
+		p := f.coord
+		if victim < len(f.agents) {
+			p = f.agents[victim]
+		}
+		dead := make(chan string, 1)
+		p.moment = func(m any) {
+			if n--; n == 0 {
+				p.kill()
+				dead <- fmt.Sprintf("%T", m)
+			}
+		}
+		f.start()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			select {
+			case at := <-dead:
+				killed = true
+				spell += " at " + at
+				wait(2 * time.Second)
+				p.again()
+			case <-time.After(30 * time.Minute):
+			}
+		}()
+		hash = f.finished(2 * time.Hour)
+		<-over
+		f.checkOnce(spell)
+		if victim == len(f.agents) {
+			f.checkSpools(spell)
+		}
+	})
+	return hash, killed
+}
+
+// checkOnce wants no round given up, nobody trained twice for one round unless
+// what it had done was lost with it, and nobody's update taken twice.
+func (f *federation) checkOnce(spell string) {
+	f.t.Helper()
+	type part struct {
+		who wire.AgentID
+		r   wire.RoundID
+	}
+	trained, accepted := map[part]int{}, map[part]int{}
+	for _, a := range f.agents {
+		for _, x := range facts[agent.Trained](f, a.id) {
+			trained[part{a.id, x.Round}]++
+		}
+	}
+	for _, x := range facts[round.UpdateAccepted](f) {
+		accepted[part{x.Agent, x.Round}]++
+	}
+	for part, n := range trained {
+		if n > 1 {
+			f.t.Errorf("%s: %s trained %d times for round %d", spell, part.who, n, part.r)
+		}
+	}
+	for part, n := range accepted {
+		if n > 1 {
+			f.t.Errorf("%s: the update of %s for round %d was accepted %d times", spell, part.who, part.r, n)
+		}
+	}
+	if gone := facts[round.RoundAbandoned](f); len(gone) > 0 {
+		f.t.Errorf("%s: abandoned: %+v", spell, gone)
+	}
+	if no := facts[round.UpdateRefused](f); len(no) > 0 {
+		f.t.Errorf("%s: refused: %+v", spell, no)
+	}
+}
+
+// checkSpools wants nothing left behind of rounds that are over.
+func (f *federation) checkSpools(spell string) {
+	f.t.Helper()
+	f.coord.stop()
+	f.coord.start() // a spool whose removal was cut short goes at the next start
+	entries, err := os.ReadDir(f.coord.path("spool"))
+	if err != nil || len(entries) > 0 {
+		f.t.Errorf("%s: %v; left behind: %v", spell, err, entries)
+	}
+}
+
+// killEverywhere kills a process at each of its moments, or at some of them.
+func killEverywhere(t *testing.T, victim, stride int, pulled bool) {
+	t.Parallel()
+	want, killed := crashRun(t, victim, -1, pulled, "undisturbed")
+	if killed {
+		t.Fatal("killed at no moment")
+	}
+	n := 1
+	for ; ; n += stride {
+		spell := fmt.Sprintf("killed at moment %d", n)
+		hash, killed := crashRun(t, victim, n, pulled, spell)
+		if !killed {
+			break
+		}
+		if hash != want {
+			t.Errorf("%s: model %x, want %x", spell, hash[:4], want[:4])
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	if n < 30 {
+		t.Errorf("the run had %d moments only", n)
+	}
+}
+
+// The coordinator is killed everywhere: while it gathers, collects, closes,
+// pauses and when it has finished, before and after each message. The run ends
+// with the same model, and nobody does anything twice.
+func TestCoordinatorKilled(t *testing.T) { killEverywhere(t, 3, 1, false) }
+
+// An agent is killed everywhere: while it fetches, trains, submits and waits.
+func TestAgentKilled(t *testing.T) { killEverywhere(t, 1, 1, false) }
+
+// The same with models and updates that travel in parts.
+func TestCoordinatorKilledInTransfer(t *testing.T) { killEverywhere(t, 3, 5, true) }
+
+func TestAgentKilledInTransfer(t *testing.T) { killEverywhere(t, 1, 3, true) }

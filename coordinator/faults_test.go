@@ -1,0 +1,158 @@
+package coordinator_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Of ten agents three vanish in the middle of round 3 and two come after its
+// deadline: it closes with the others, and the next ones do without the three.
+func TestVanishedAndLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 10, memory.Options{})
+		r := &f.cfg.Round
+		r.Quorum, r.Gather.Target, r.Gather.Minimum, r.Deadline = 5, 0, 5, time.Minute
+		for _, a := range f.agents[:3] {
+			a.moment = func(m any) {
+				if w, ok := m.(round.WorkStarted); ok && w.Round == 3 {
+					a.kill()
+				}
+			}
+		}
+		for _, a := range f.agents[3:5] {
+			n := 0
+			a.cfg.Suspend = func(m agent.Moment, deadline time.Time) time.Duration {
+				if m == agent.BeforeSubmitting {
+					n++
+				}
+				if m == agent.BeforeSubmitting && n == 3 {
+					return time.Until(deadline) + 10*time.Second
+				}
+				return 0
+			}
+		}
+		f.start()
+		f.finished(time.Hour)
+		closed := facts[round.RoundClosed](f)
+		if len(closed) != 6 {
+			t.Fatalf("%d rounds closed, want 6:\n%s", len(closed), f.tail(60))
+		}
+		for _, c := range closed {
+			want := round.RoundClosed{Round: c.Round, Kind: c.Kind, Version: c.Version, Selected: 10, Accepted: 10, Took: c.Took}
+			switch {
+			case c.Round == 3:
+				want.Accepted, want.ByDeadline, want.Missing, want.Took = 5, true, []wire.AgentID{"a0", "a1", "a2", "a3", "a4"}, time.Minute
+			case c.Round == 4: // the late sleep while it begins
+				want.Selected, want.Accepted = 7, 7
+			case c.Round > 4:
+				want.Selected, want.Accepted = 7, 7
+			}
+			if c.Round != want.Round || c.Selected != want.Selected || c.Accepted != want.Accepted || c.ByDeadline != want.ByDeadline ||
+				!slices.Equal(c.Missing, want.Missing) || c.Took != want.Took {
+				t.Errorf("got  %+v\nwant %+v", c, want)
+			}
+		}
+		for _, late := range []wire.AgentID{"a3", "a4"} {
+			ends := facts[round.WorkEnded](f, late)
+			if len(ends) != 6 || ends[2].Round != 3 || ends[2].Result != round.WorkSuperseded && ends[2].Refused != wire.RefuseLate {
+				t.Errorf("%s: the late one ended as %+v", late, ends)
+			}
+		}
+		for _, no := range facts[round.UpdateRefused](f) {
+			if no.Reason != wire.RefuseLate || no.Round != 3 {
+				t.Errorf("refused: %+v", no)
+			}
+		}
+	})
+}
+
+// While the broker is gone nothing is lost, wherever the round stands.
+func TestBrokerCut(t *testing.T) {
+	var want wire.Digest
+	for i, at := range []func(any) bool{
+		func(any) bool { return false },
+		func(x any) bool { e, ok := x.(round.AgentCounted); return ok && e.Agents == 2 },
+		func(x any) bool { _, ok := x.(round.RoundOpened); return ok },
+		func(x any) bool { e, ok := x.(round.AgentJoined); return ok && e.Round == 2 },
+		func(x any) bool { e, ok := x.(round.UpdateAccepted); return ok && e.Round == 3 },
+		func(x any) bool { e, ok := x.(coordinator.ModelReady); return ok && e.Round == 4 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, 3, memory.Options{})
+			cut := make(chan struct{}, 1)
+			f.coord.moment = func(m any) {
+				if at(m) {
+					select {
+					case cut <- struct{}{}:
+					default:
+					}
+				}
+			}
+			clients := []string{f.topics.ClientID(wire.CoordinatorID), f.topics.ClientID("a0"), f.topics.ClientID("a1"), f.topics.ClientID("a2")}
+			f.start()
+			if i > 0 {
+				<-cut
+				for _, c := range clients {
+					f.broker.Disconnect(c)
+				}
+				wait(90 * time.Second)
+				for _, c := range clients {
+					f.broker.Reconnect(c)
+				}
+			}
+			hash := f.finished(time.Hour)
+			if i == 0 {
+				want = hash
+			}
+			if hash != want {
+				t.Errorf("cut %d: model %x, want %x", i, hash[:4], want[:4])
+			}
+			f.checkOnce("cut")
+			if downs := facts[coordinator.LinkChanged](f); i > 0 && len(downs) < 3 {
+				t.Errorf("cut %d: the link changed %d times", i, len(downs))
+			}
+		})
+	}
+}
+
+// A fifth of all messages is lost on each way: the run takes longer, no more.
+func TestLoss(t *testing.T) {
+	for seed := range uint64(4) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 3))
+			f := newFederation(t, 4, memory.Options{Drop: func(string) bool { return rng.IntN(5) == 0 }})
+			f.cfg.Round.Quorum = 3
+			if seed%2 == 1 {
+				large(f)
+			}
+			f.start()
+			f.finished(20 * time.Minute)
+			closed := facts[round.RoundClosed](f)
+			if len(closed) != f.cfg.Round.Rounds+1 {
+				t.Errorf("seed %d: %d rounds closed", seed, len(closed))
+			}
+			for _, c := range closed { // nobody misses a round because it missed an announcement
+				if c.Accepted != 4 || c.ByDeadline {
+					t.Errorf("seed %d: %+v; declined %+v, refused %+v", seed, c, facts[round.AgentDeclined](f), facts[round.UpdateRefused](f))
+				}
+			}
+		})
+	}
+}
+
+// large gives the federation a model of about 270 KB, which is pulled, and
+// uploaded against credit.
+func large(f *federation) {
+	f.cfg.Task.Model.Hidden = []uint32{256, 256}
+	f.cfg.Task.Training.StepSize = 0.01
+	f.cfg.Round.Rounds = 2
+}

@@ -1,0 +1,340 @@
+package coordinator_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const fedName = "plant"
+
+// table is data as text in the form of a CSV file.
+type table string
+
+func (t table) Load(features []string, target string) (*learner.Samples[float32], error) {
+	return learner.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, learner.Filter{})
+}
+
+// rowsOf makes n rows of three features, on scales of their own, and a target.
+func rowsOf(seed uint64, n int) table {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	b := []byte("warm,wet,wind,power\n")
+	for range n {
+		warm, wet, wind := 15+6*rng.NormFloat64()+float64(seed), 60+15*rng.NormFloat64(), 5*rng.Float64()
+		b = fmt.Appendf(b, "%.3f,%.3f,%.3f,%.3f\n", warm, wet, wind, 450-1.5*warm-0.1*wet+2*wind+0.5*rng.NormFloat64())
+	}
+	return table(b)
+}
+
+// happening is a fact and who told it.
+type happening struct {
+	who  wire.AgentID
+	at   time.Time
+	fact any
+}
+
+// federation is a coordinator and agents at a broker. Its processes can be
+// killed, with what their disk holds at that moment, and started again.
+type federation struct {
+	t      *testing.T
+	broker *memory.Broker
+	topics mqtt.Topics
+	cfg    coordinator.Config
+	coord  *process
+	agents []*process
+	// connect joins the broker.
+	connect func(clientID string, will func() mqtt.Message) mqtt.Conn
+
+	news chan struct{}
+	mu   sync.Mutex
+	log  []happening
+}
+
+// process is a coordinator or an agent, over its lives.
+type process struct {
+	f    *federation
+	id   wire.AgentID
+	key  ed25519.PrivateKey
+	dir  string
+	data table
+	cfg  agent.Config // what a test sets of it
+	boot wire.Epoch
+
+	moment  func(any) // is told each fact and each message said, in the owner's goroutine
+	life    *life
+	started int
+}
+
+// life is one run of a process.
+type life struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+	dead   bool // killed: what it still says does not count
+}
+
+func keyOf(id wire.AgentID) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(id))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+// newFederation makes a federation of n agents, with all of them in each
+// round, that trains a standardised linear model. Tests change it before start.
+func newFederation(t *testing.T, n int, o memory.Options) *federation {
+	topics, err := mqtt.NewTopics("", fedName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &federation{t: t, broker: memory.New(o), topics: topics, news: make(chan struct{}, 1)}
+	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+		if will == nil {
+			return f.broker.Connect(clientID, nil)
+		}
+		w := will()
+		return f.broker.Connect(clientID, &w)
+	}
+	f.coord = &process{f: f, id: wire.CoordinatorID, key: keyOf(wire.CoordinatorID), dir: t.TempDir()}
+	f.cfg = coordinator.Config{
+		Federation: fedName, Key: f.coord.key, Agents: map[wire.AgentID]ed25519.PublicKey{}, Topics: topics,
+		Round: round.DefaultConfig(), Standardize: true, Clip: 5, Logger: slog.New(slog.DiscardHandler),
+		Task: wire.Task{
+			Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
+			Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true, Ridge: 0.001},
+			Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true, Budget: 1000, MinSteps: 2, MaxSteps: 10},
+		},
+	}
+	r := &f.cfg.Round
+	r.Participants, r.Quorum, r.Rounds, r.Weights = n, n, 5, round.WeightsSamples
+	r.Gather = round.Gather{Target: n, Minimum: n, Within: 30 * time.Second, Spread: time.Second}
+	r.Deadline = 10 * time.Minute
+	for i := range n {
+		p := f.enrol(wire.AgentID(fmt.Sprintf("a%d", i)))
+		p.data = rowsOf(uint64(i), 20+5*i)
+		p.cfg.StepTime = time.Duration(100+50*i) * time.Millisecond // E_k = 10, 6, 5, 4, …
+		f.agents = append(f.agents, p)
+	}
+	t.Cleanup(f.stop)
+	return f
+}
+
+// enrol gives an agent a key that the coordinator knows.
+func (f *federation) enrol(id wire.AgentID) *process {
+	p := &process{f: f, id: id, key: keyOf(id), dir: f.t.TempDir(), cfg: agent.Config{MaxModel: 16 << 20, MinRows: 3}}
+	f.cfg.Agents[id] = p.key.Public().(ed25519.PublicKey)
+	return p
+}
+
+func (f *federation) start() {
+	f.coord.start()
+	for _, a := range f.agents {
+		a.start()
+	}
+}
+
+func (f *federation) stop() {
+	for _, p := range append(f.agents, f.coord) {
+		p.stop()
+	}
+	if f.broker != nil {
+		wait(time.Minute) // for what is still under way
+	}
+}
+
+// start begins a life on what the folder holds.
+func (p *process) start() {
+	p.f.t.Helper()
+	p.started++
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &life{cancel: cancel, done: make(chan struct{})}
+	p.life = l
+	run, err := p.make(l)
+	if err != nil {
+		cancel()
+		close(l.done)
+		p.f.t.Fatalf("%s does not start: %v", p.id, err)
+	}
+	go func() {
+		defer close(l.done)
+		l.err = run(ctx)
+	}()
+}
+
+func (p *process) make(l *life) (func(context.Context) error, error) {
+	f, seer := p.f, observer{p, l}
+	client := f.topics.ClientID(p.id)
+	if p == f.coord {
+		cfg := f.cfg
+		cfg.Dir, cfg.Observer = p.dir, seer
+		conn := f.connect(client, nil)
+		c, err := coordinator.New(cfg, conn2{conn, p, l})
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return c.Run, nil
+	}
+	p.boot++
+	cfg := p.cfg
+	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key, f.coord.key.Public().(ed25519.PublicKey), f.topics
+	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot, seer, f.cfg.Logger
+	cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
+	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) { return conn2{f.connect(client, will), p, l}, nil })
+	if err != nil {
+		return nil, err
+	}
+	return a.Run, nil
+}
+
+// stop ends a process in good order.
+func (p *process) stop() {
+	if p.life == nil {
+		return
+	}
+	p.life.cancel()
+	<-p.life.done
+	if err := p.life.err; err != nil && !p.life.dead {
+		p.f.t.Errorf("%s: %v", p.id, err)
+	}
+}
+
+// kill cuts a process off and leaves the next life a folder as it is now. It
+// may be called by the owner itself: the rest of what that does is in vain.
+func (p *process) kill() {
+	copied := p.f.t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(p.dir)); err != nil {
+		p.f.t.Errorf("copy of the folder of %s: %v", p.id, err)
+	}
+	p.dir = copied
+	p.f.mu.Lock()
+	p.life.dead = true
+	p.f.mu.Unlock()
+	p.f.broker.Disconnect(p.f.topics.ClientID(p.id))
+	p.life.cancel()
+}
+
+// again starts a process that was killed.
+func (p *process) again() {
+	<-p.life.done
+	p.start()
+}
+
+// conn2 tells the process's moments what is said on a connection.
+type conn2 struct {
+	mqtt.Conn
+	p *process
+	l *life
+}
+
+func (c conn2) Publish(m mqtt.Message) error {
+	if c.p.moment != nil && !c.p.f.isDead(c.l) {
+		c.p.moment(m)
+	}
+	return c.Conn.Publish(m)
+}
+
+// observer keeps the facts of one life.
+type observer struct {
+	p *process
+	l *life
+}
+
+func (o observer) Observe(fact any) {
+	f := o.p.f
+	if f.isDead(o.l) {
+		return
+	}
+	f.mu.Lock()
+	f.log = append(f.log, happening{o.p.id, time.Now(), fact})
+	f.mu.Unlock()
+	if o.p.moment != nil {
+		o.p.moment(fact)
+	}
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
+}
+
+func (f *federation) isDead(l *life) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return l.dead
+}
+
+// until waits for something to be seen in the facts.
+func (f *federation) until(limit time.Duration, what string, ok func() bool) {
+	f.t.Helper()
+	late := time.After(limit)
+	for !ok() {
+		select {
+		case <-f.news:
+		case <-late:
+			f.t.Fatalf("after %v: not %s; the last facts:\n%s", limit, what, f.tail(40))
+		}
+	}
+}
+
+// finished waits for the end of the run and returns the last model's hash.
+func (f *federation) finished(limit time.Duration) wire.Digest {
+	f.t.Helper()
+	f.until(limit, "finished", func() bool {
+		obeyed := facts[round.AnnouncementObeyed](f)
+		return slices.ContainsFunc(obeyed, func(o round.AnnouncementObeyed) bool { return o.Order.Phase == wire.PhaseFinished })
+	})
+	models := facts[coordinator.ModelReady](f)
+	return models[len(models)-1].Hash
+}
+
+// facts returns all facts of a type, of one process if it is named.
+func facts[F any](f *federation, who ...wire.AgentID) []F {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []F
+	for _, h := range f.log {
+		if x, ok := h.fact.(F); ok && (len(who) == 0 || slices.Contains(who, h.who)) {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+func (f *federation) tail(n int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	for _, h := range f.log[max(0, len(f.log)-n):] {
+		fmt.Fprintf(&b, "%s %s %s %.200v\n", h.at.Format("15:04:05.000"), h.who, reflect.TypeOf(h.fact), fmt.Sprintf("%+v", h.fact))
+	}
+	return b.String()
+}
+
+// path joins the names below the folder of a process.
+func (p *process) path(names ...string) string {
+	return filepath.Join(append([]string{p.dir}, names...)...)
+}
+
+// wait lets time pass.
+func wait(d time.Duration) { <-time.After(d) }

@@ -1,0 +1,253 @@
+package coordinator_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// stranger is a client of the broker that says what it likes, and reads all.
+type stranger struct {
+	f        *federation
+	conn     mqtt.Conn
+	heard    []mqtt.Message
+	sequence uint64
+	open     wire.Envelope // the announcement of the round
+	ann      wire.Announcement
+}
+
+func newStranger(f *federation) *stranger {
+	s := &stranger{f: f, conn: f.broker.Connect("stranger", nil)}
+	s.conn.Subscribe(mqtt.AtMostOnce, "#")
+	f.t.Cleanup(func() { _ = s.conn.Close() })
+	return s
+}
+
+// listen takes in all that was said so far.
+func (s *stranger) listen() {
+	for {
+		synctest.Wait()
+		select {
+		case e := <-s.conn.Events():
+			m, ok := e.(mqtt.Received)
+			if !ok {
+				continue
+			}
+			s.heard = append(s.heard, m.Message)
+			if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeAnnouncement {
+				s.open = e
+				if s.ann, err = wire.DecodeAnnouncement(e.Body); err != nil {
+					s.f.t.Error(err)
+				}
+			}
+		default:
+			return
+		}
+	}
+}
+
+// last returns the newest message on a topic that is of a type.
+func (s *stranger) last(topic string, typ wire.Type) (found []byte) {
+	for _, m := range s.heard {
+		if e, err := wire.Open(m.Payload); m.Topic == topic && err == nil && e.Type == typ {
+			found = m.Payload
+		}
+	}
+	return found
+}
+
+func (s *stranger) say(topic string, payload []byte) {
+	if err := s.conn.Publish(mqtt.Message{Topic: topic, Payload: bytes.Clone(payload), QoS: mqtt.AtLeastOnce}); err != nil {
+		s.f.t.Error(err)
+	}
+	synctest.Wait()
+}
+
+// as returns the header that an agent would seal.
+func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
+	s.sequence++
+	return wire.Header{Type: t, Federation: fedName, Sender: id, Epoch: 1, Run: s.open.Run, Round: s.open.Round, Sequence: s.sequence}
+}
+
+func (s *stranger) hello(id wire.AgentID) []byte {
+	h := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
+	return wire.Seal(nil, s.as(id, wire.TypeHello), h.Body(), keyOf(id))
+}
+
+// update returns a vector of four elements as an agent's update, changed.
+func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.Update), v ...float32) []byte {
+	payload := wire.AppendVector(nil, v)
+	m, err := wire.NewManifest(payload, s.ann.Schema)
+	if err != nil {
+		s.f.t.Fatal(err)
+	}
+	h := s.as(id, wire.TypeUpdate)
+	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.Base.Hash, Payload: m, Inline: payload}
+	change(&h, &u)
+	return wire.Seal(nil, h, u.Body(), keyOf(id))
+}
+
+func (s *stranger) offer(id wire.AgentID, sealed []byte) {
+	s.say(s.f.topics.Update(id, "0123456789abcdef", transfer.ManifestPart), sealed)
+}
+
+// verdicts returns why messages were not used, in order.
+func (f *federation) verdicts() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for _, h := range f.log {
+		switch x := h.fact.(type) {
+		case coordinator.MessageDropped:
+			all = append(all, "dropped: "+string(x.Reason))
+		case round.UpdateRefused:
+			all = append(all, "refused: "+x.Reason.String())
+		}
+	}
+	return all
+}
+
+// Whatever comes, it has one fate, and the round goes on to its end.
+func TestHostileMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		evil := []wire.AgentID{"nan", "hash", "norm", "base", "schema", "short", "kind", "round", "late", "run", "twin", "soft"}
+		for _, id := range append(evil, "idle") {
+			f.enrol(id)
+		}
+		f.cfg.Standardize, f.cfg.MaxNorm, f.cfg.Round.Rounds = false, 1e6, 1
+		f.cfg.Task.Training.StepSize = 1e-5
+		r := &f.cfg.Round
+		r.Participants, r.Gather.Target, r.Gather.Minimum, r.Deadline = len(evil)+3, len(evil)+3, 3, 5*time.Minute
+		f.agents[0].cfg.StepTime = time.Minute // the round stays open
+		s := newStranger(f)
+		f.start()
+		s.listen()
+		for _, id := range evil {
+			s.say(f.topics.Status(id), s.hello(id))
+		}
+		f.until(time.Minute, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
+		s.listen()
+		if s.ann.Phase != wire.PhaseOpen {
+			t.Fatalf("the phase is %v", s.ann.Phase)
+		}
+		for _, c := range hostileCases(s) {
+			before := len(f.verdicts())
+			c.act()
+			got := f.verdicts()[before:]
+			if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || got[0] != c.want) {
+				t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			}
+		}
+		s.listen()
+		if s.last(f.topics.Device("twin"), wire.TypeAccepted) == nil {
+			t.Error("the repeated update was not answered")
+		}
+		f.finished(time.Hour)
+		if c := facts[round.RoundClosed](f); len(c) != 1 || c[0].Accepted != 4 { // a0, a1, a2, twin
+			t.Errorf("closed: %+v", c)
+		}
+	})
+}
+
+type hostileCase struct {
+	name string
+	act  func()
+	want string
+}
+
+func hostileCases(s *stranger) []hostileCase {
+	return append(brokenEnvelopes(s), badUpdates(s)...)
+}
+
+// brokenEnvelopes are messages that no machine should see.
+func brokenEnvelopes(s *stranger) []hostileCase {
+	f := s.f
+	status := func(p []byte) func() { return func() { s.say(f.topics.Status("a1"), p) } }
+	hello := s.last(f.topics.Status("a1"), wire.TypeHello)
+	edited := func(at int, b byte) []byte {
+		p := bytes.Clone(hello)
+		p[at] = b
+		return p
+	}
+	sealed := func(change func(h *wire.Header), body []byte, key ed25519.PrivateKey) []byte {
+		h := s.as("a1", wire.TypeHello)
+		h.Epoch, h.Sequence = 7, 1e6+h.Sequence // newer than what a1 says, and than its next start
+		change(&h)
+		return wire.Seal(nil, h, body, key)
+	}
+	unchanged := func(*wire.Header) {}
+	body := (&wire.Hello{Samples: 1}).Body()
+	old := func(h *wire.Header) { h.Epoch = 0 }
+	return []hostileCase{
+		{"no envelope", status([]byte("hello")), "dropped: malformed"},
+		{"cut short", status(hello[:len(hello)-1]), "dropped: malformed"},
+		{"another version", status(edited(4, 2)), "dropped: version"},
+		{"a flipped bit in the header", status(edited(112, hello[112]^1)), "dropped: bad_signature"},
+		{"a flipped bit in the body", status(edited(len(hello)-1, 1)), "dropped: malformed"},
+		{"another's key", status(sealed(unchanged, body, keyOf("a2"))), "dropped: bad_signature"},
+		{"a replay", status(hello), "dropped: replayed"},
+		{"an epoch that went back", status(sealed(old, body, keyOf("a1"))), "dropped: replayed"},
+		{"another's topic", func() { s.say(f.topics.Status("a2"), hello) }, "dropped: foreign"},
+		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body, keyOf("a1"))), "dropped: foreign"},
+		{"an unknown agent", func() { s.say(f.topics.Status("nobody"), s.hello("nobody")) }, "dropped: unknown_agent"},
+		{"a hello as a presence", func() { s.say(f.topics.Presence("soft"), s.hello("soft")) }, "dropped: foreign"},
+		{"an announcement by an agent", func() {
+			s.say(f.topics.Status("soft"), wire.Seal(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), keyOf("soft")))
+		}, "dropped: foreign"},
+		{"a signed body without form", func() {
+			s.say(f.topics.Status("soft"), wire.Seal(nil, s.as("soft", wire.TypeHello), []byte("?"), keyOf("soft")))
+		}, "dropped: malformed"},
+		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) }, "dropped: foreign"},
+		{"a topic of another federation", func() { s.say("fl/v1/"+fedName+"/p/mine-a1", hello) }, "dropped: foreign"},
+		{"an update of no part", func() { s.say(f.topics.Update("a1", "x", "0")+"x", hello) }, "dropped: foreign"},
+		{"a deleted presence", func() { s.say(f.topics.Presence("a1"), nil) }, ""},
+		{"a chunk of nothing", func() { s.say(f.topics.Update("a1", "x", "0"), hello) }, ""},
+		{"a joined for another announcement", func() {
+			s.say(f.topics.Status("soft"), wire.Seal(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), keyOf("soft")))
+		}, ""},
+	}
+}
+
+// badUpdates are updates that are well formed and signed, and wrong. Those
+// whose content is wrong end their agent's part in the round.
+func badUpdates(s *stranger) []hostileCase {
+	nan := float32(math.NaN())
+	same := func(*wire.Header, *wire.Update) {}
+	offer := func(id wire.AgentID, change func(*wire.Header, *wire.Update), v ...float32) func() {
+		return func() { s.offer(id, s.update(id, change, v...)) }
+	}
+	var repeat wire.Digest
+	return []hostileCase{
+		{"not a number", offer("nan", same, 1, nan, 0, 0), "refused: not_finite"},
+		{"out once, out for good", offer("nan", same, 1, 2, 3, 4), "refused: not_selected"},
+		{"another payload than its hash says", offer("hash", func(_ *wire.Header, u *wire.Update) { u.Inline[0]++ }, 1, 2, 3, 4), "refused: bad_hash"},
+		{"a vector too long", offer("norm", same, 1e6, 1, 1, 1), "refused: norm"},
+		{"another base", offer("base", func(_ *wire.Header, u *wire.Update) { u.Base[0]++ }, 1, 2, 3, 4), "refused: wrong_base"},
+		{"another schema", offer("schema", func(_ *wire.Header, u *wire.Update) { u.Payload.Schema[0]++ }, 1, 2, 3, 4), "refused: wrong_schema"},
+		{"too few elements", offer("short", same, 1, 2, 3), "refused: wrong_schema"},
+		{"another kind", offer("kind", func(_ *wire.Header, u *wire.Update) { u.Kind = wire.KindStatistics }, 1, 2, 3, 4), "refused: wrong_round"},
+		{"a round to come", offer("round", func(h *wire.Header, _ *wire.Update) { h.Round++ }, 1, 2, 3, 4), "refused: wrong_round"},
+		{"a round that is over", offer("late", func(h *wire.Header, _ *wire.Update) { h.Round-- }, 1, 2, 3, 4), "refused: late"},
+		{"another run", offer("run", func(h *wire.Header, _ *wire.Update) { h.Run-- }, 1, 2, 3, 4), "refused: wrong_round"},
+		{"an agent that was not selected", offer("idle", same, 1, 2, 3, 4), "refused: not_selected"},
+		{"a manifest with a risk that is none", offer("soft", func(_ *wire.Header, u *wire.Update) { u.RiskAfter = math.Inf(1) }, 1, 2, 3, 4), "dropped: malformed"},
+		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.Payload.Hash }, 1, 2, 3, 4), ""},
+		{"and another", offer("twin", same, 4, 3, 2, 1), "refused: conflict"},
+		{"the good one again", offer("twin", func(_ *wire.Header, u *wire.Update) {
+			if u.Payload.Hash != repeat {
+				s.f.t.Error("it is not the same")
+			}
+		}, 1, 2, 3, 4), ""},
+	}
+}

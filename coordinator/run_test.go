@@ -1,0 +1,160 @@
+package coordinator_test
+
+import (
+	"crypto/sha256"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// A whole run gives the model that task and round give without any host, to
+// the bit, and the risk falls.
+func TestRun(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*coordinator.Config)
+	}{
+		{"weights in the step", func(*coordinator.Config) {}},
+		{"weights in the mean", func(c *coordinator.Config) { c.Round.Weighting = round.WeightingMean }},
+		{"gradients", func(c *coordinator.Config) {
+			c.Task.Training.Exchange, c.Task.Training.BatchSize = wire.ExchangeGradient, 0
+		}},
+		{"a network and a schedule", func(c *coordinator.Config) {
+			c.Task.Model.Hidden = []uint32{4}
+			c.Task.Training.StepSize, c.Task.Training.StrongConvexity, c.Task.Training.Gamma = 0, 1, 20
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 4, memory.Options{})
+				f.cfg.Held = rowsOf(99, 50)
+				tt.change(&f.cfg)
+				f.start()
+				hash := f.finished(time.Hour)
+				if want := sha256.Sum256(wire.AppendVector(nil, f.alone())); hash != want {
+					t.Errorf("model %x, want %x as computed directly", hash[:4], want[:4])
+				}
+				models := facts[coordinator.ModelReady](f)
+				if first, last := models[0], models[len(models)-1]; len(models) != 5 || !(last.Risk < first.Risk) || !(last.Score.Risk < first.Score.Risk) {
+					t.Errorf("%d models, risk from %v to %v, held-out from %v to %v", len(models), first.Risk, last.Risk, first.Score.Risk, last.Score.Risk)
+				}
+				if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 || s[0].Columns != 4 {
+					t.Errorf("statistics: %+v", s)
+				}
+				if got := facts[agent.ModelFetched](f, "a1"); len(got) != 5 || got[4].Version != 4 {
+					t.Errorf("a1 fetched %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// alone computes the run of this federation without hosts: all agents, all rounds.
+func (f *federation) alone() []float32 {
+	must := func(err error) {
+		f.t.Helper()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	p, err := task.Compile[float32](f.cfg.Task)
+	must(err)
+	sum, total := make([]float64, p.Schema(wire.KindStatistics).Len()), 0.0
+	for _, a := range f.agents {
+		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
+		must(err)
+		must(p.Prepare(s))
+		v, err := p.Statistics(s)
+		must(err)
+		_, err = round.AddScaled[float64](sum, 1, wire.AppendVector(nil, v))
+		must(err)
+		total += float64(s.Len())
+	}
+	standardised, err := p.WithStandardization(sum, f.cfg.Clip)
+	must(err)
+	p, err = task.Compile[float32](standardised)
+	must(err)
+	w, r := p.Initial(f.cfg.Round.Seed), &f.cfg.Round
+	gradient := f.cfg.Task.Training.Exchange == wire.ExchangeGradient
+	perRound := uint64(p.Task.Training.MaxSteps)
+	if gradient {
+		perRound = 1
+	}
+	for i := range r.Rounds {
+		offset := uint64(i) * perRound
+		acc := make([]float64, len(w))
+		for _, a := range f.agents {
+			s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
+			must(err)
+			must(p.Prepare(s))
+			weight := float64(len(f.agents)) * float64(s.Len()) / total
+			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: offset, Rand: task.Source(r.Seed, wire.RoundID(i+2), a.id)}
+			job.Steps, _ = p.Sizing().LocalSteps(a.cfg.StepTime)
+			c := 1 / float64(len(f.agents))
+			switch {
+			case gradient:
+				c *= -p.Schedule.At(offset+1) * weight
+			case r.Weighting == round.WeightingMean:
+				c *= weight
+			default:
+				job.Weight = weight
+			}
+			out, err := p.Local(job)
+			must(err)
+			_, err = round.AddScaled[float32](acc, c, wire.AppendVector(nil, out.Vector))
+			must(err)
+		}
+		next := make([]float32, len(w))
+		must(round.Advance(next, w, acc))
+		w = next
+	}
+	return w
+}
+
+// In whatever order messages arrive, the model is the same to the bit.
+func TestArrivalDoesNotMatter(t *testing.T) {
+	var first wire.Digest
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			f := newFederation(t, 4, memory.Options{Delay: func(string) time.Duration { return time.Duration(rng.IntN(3000)) * time.Millisecond }})
+			f.start()
+			hash := f.finished(time.Hour)
+			if seed == 0 {
+				first = hash
+			}
+			if hash != first {
+				t.Errorf("seed %d: model %x, want %x", seed, hash[:4], first[:4])
+			}
+		})
+	}
+}
+
+// The coordinator's history and models can be read beside it.
+func TestOpenModels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		f.cfg.KeepModels = 2
+		f.start()
+		hash := f.finished(time.Hour)
+		models, record, err := coordinator.OpenModels(f.coord.dir)
+		if err != nil || record.Phase != round.CoordinatorFinished {
+			t.Fatalf("%v, phase %s", err, record.Phase)
+		}
+		list, err := models.List()
+		if err != nil || len(list) != 2 || list[1].Version != 5 || list[1].Digest != hash {
+			t.Errorf("%v; %d models: %+v, want versions 4 and 5 = %x", err, len(list), list, hash[:4])
+		}
+		if _, _, err := coordinator.OpenModels(t.TempDir()); err == nil {
+			t.Error("an empty folder has models")
+		}
+	})
+}

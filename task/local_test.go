@@ -1,0 +1,263 @@
+package task_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// crew is a federation of agents with quadratic risks J_k that differ in
+// curvature and minimiser, without any host: K agents, all of them each round.
+type crew[T learner.Float] struct {
+	t       *testing.T
+	problem *task.Problem[T]
+	data    []*learner.Samples[T]
+	p       []float64 // weights of the aggregate risk, Σ p_k = 1
+	steps   []int     // E_k
+	w       []T
+}
+
+func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
+	c := &crew[T]{t: t, problem: compile[T](t, w), p: []float64{0.1, 0.2, 0.3, 0.4}, steps: []int{1, 1, 1, 1}, w: []T{0.5, -0.5}}
+	for k := range 4 {
+		rng := rand.New(rand.NewPCG(uint64(k), 1))
+		var x, y []T
+		for range 6 {
+			a, b := rng.NormFloat64()*(1+0.3*float64(k)), rng.NormFloat64()
+			x = append(x, T(a), T(b))
+			y = append(y, T(float64(k)*a-2*b+0.1*rng.NormFloat64()))
+		}
+		c.data = append(c.data, learner.NewSamples(2, x, y))
+	}
+	return c
+}
+
+// round runs one round; weigh says where p_k goes.
+func (c *crew[T]) round(weigh round.Weighting) {
+	c.t.Helper()
+	acc := make([]float64, len(c.w))
+	n := float64(len(c.data))
+	for k, s := range c.data {
+		job := task.Job[T]{Base: c.w, Samples: s, Weight: 1, Steps: c.steps[k]}
+		share := 1 / n
+		gradient := c.problem.Task.Training.Exchange == wire.ExchangeGradient
+		switch {
+		case gradient:
+			share *= -c.problem.Schedule.At(1) * (n * c.p[k])
+		case weigh == round.WeightingMean:
+			share *= n * c.p[k]
+		default:
+			job.Weight = n * c.p[k]
+		}
+		out, err := c.problem.Local(job)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if want := c.steps[k]; !gradient && out.Steps != want || gradient && (out.Steps != 1 || out.RiskAfter != out.RiskBefore) {
+			c.t.Fatalf("outcome %+v, want %d steps", out, want)
+		}
+		if _, err := round.AddScaled[T](acc, share, wire.AppendVector(nil, out.Vector)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	next := make([]T, len(c.w))
+	if err := round.Advance(next, c.w, acc); err != nil {
+		c.t.Fatal(err)
+	}
+	c.w = next
+}
+
+// minimiser solves Σ q_k ∇J_k(w) = 0, that is Σ q_k R_k w = Σ q_k r_k with
+// R_k = mean of h hᵀ and r_k = mean of γ h.
+func (c *crew[T]) minimiser(q []float64) [2]float64 {
+	var r11, r12, r22, b1, b2 float64
+	for k, s := range c.data {
+		f := q[k] / float64(s.Len())
+		for i := range s.Len() {
+			h, y := s.Row(i)
+			h1, h2, g := float64(h[0]), float64(h[1]), float64(y)
+			r11, r12, r22 = r11+f*h1*h1, r12+f*h1*h2, r22+f*h2*h2
+			b1, b2 = b1+f*g*h1, b2+f*g*h2
+		}
+	}
+	det := r11*r22 - r12*r12
+	return [2]float64{(r22*b1 - r12*b2) / det, (r11*b2 - r12*b1) / det}
+}
+
+func distance[T learner.Float](w []T, to [2]float64) float64 {
+	return math.Hypot(float64(w[0])-to[0], float64(w[1])-to[1])
+}
+
+// With one exact local step, sending parameters and sending gradients are one
+// recursion (lecture (11)–(14)), wherever the weights are applied.
+func TestExchangesAgree(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { exchangesAgree[float32](t, 1e-6) })
+	t.Run("float64", func(t *testing.T) { exchangesAgree[float64](t, 1e-12) })
+}
+
+func exchangesAgree[T learner.Float](t *testing.T, within float64) {
+	w := linear()
+	w.Training.Normalize = true
+	gradient := w
+	gradient.Training.Exchange = wire.ExchangeGradient
+	step, mean, grad := newCrew[T](t, w), newCrew[T](t, w), newCrew[T](t, gradient)
+	for i := range 30 {
+		step.round(round.WeightingStep)
+		mean.round(round.WeightingMean)
+		grad.round(round.WeightingMean)
+		for j, want := range grad.w {
+			scale := max(1, math.Abs(float64(want)))
+			if d := math.Abs(float64(step.w[j] - want)); !(d <= within*scale) {
+				t.Fatalf("round %d: weights in the step: %v, gradients: %v", i+1, step.w, grad.w)
+			}
+			if d := math.Abs(float64(mean.w[j] - want)); !(d <= within*scale) {
+				t.Fatalf("round %d: weights in the mean: %v, gradients: %v", i+1, mean.w, grad.w)
+			}
+		}
+	}
+	if distance(grad.w, [2]float64{0.5, -0.5}) < 0.5 {
+		t.Errorf("nothing moved: %v", grad.w)
+	}
+}
+
+// Both places of the weights lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
+func TestWeightsCountOnce(t *testing.T) {
+	for _, weigh := range []round.Weighting{round.WeightingStep, round.WeightingMean} {
+		for _, steps := range [][]int{{1, 1, 1, 1}, {5, 5, 5, 5}} {
+			w := linear()
+			w.Training.StepSize, w.Training.Normalize = 0.005, true
+			c := newCrew[float64](t, w)
+			c.steps = steps
+			want := c.minimiser(c.p)
+			twice := c.minimiser([]float64{0.01, 0.04, 0.09, 0.16})
+			for range 8000 {
+				c.round(weigh)
+			}
+			within := 1e-9
+			if steps[0] > 1 {
+				within = 0.02 // several local steps drift apart, in proportion to the step size
+			}
+			if d := distance(c.w, want); d > within {
+				t.Errorf("weights in the %s, %d steps: %v, want %v", weigh, steps[0], c.w, want)
+			}
+			if d := distance(twice[:], want); d < 0.1 {
+				t.Errorf("the two minimisers are %v apart only", d)
+			}
+		}
+	}
+}
+
+// Dividing the step size by E_k (ch5 (5.26)) leads to the minimiser of Σ J_k
+// whatever E_k each agent takes; without it, to that of Σ E_k J_k (ch5 problem 5.1).
+func TestNormalizeDecidesTheLimit(t *testing.T) {
+	for _, normalize := range []bool{true, false} {
+		w := linear()
+		w.Training.Normalize, w.Training.StepSize = normalize, 0.0005
+		if normalize {
+			w.Training.StepSize = 0.002
+		}
+		c := newCrew[float64](t, w)
+		c.p, c.steps = []float64{0.25, 0.25, 0.25, 0.25}, []int{1, 2, 5, 10}
+		all, byWork := c.minimiser(c.p), c.minimiser([]float64{1, 2, 5, 10})
+		for range 12000 {
+			c.round(round.WeightingStep)
+		}
+		want, other := all, byWork
+		if !normalize {
+			want, other = byWork, all
+		}
+		if d, far := distance(c.w, want), distance(c.w, other); d > 0.02 || far < 0.3 {
+			t.Errorf("normalize %v: at %v, %v from the right limit %v and %v from the other %v", normalize, c.w, d, want, far, other)
+		}
+	}
+}
+
+// An agent that stops after e of E_k steps sends Δ·E_k/e.
+func TestStoppedStretches(t *testing.T) {
+	w := linear()
+	w.Training.Normalize, w.Training.BatchSize = true, 2
+	c := newCrew[float64](t, w)
+	for e := 0; e <= 5; e++ {
+		polls := 0
+		job := task.Job[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5, Rand: task.Source(1, 2, "a"), Stop: func() bool {
+			polls++
+			return polls > e
+		}}
+		out, err := c.problem.Local(job)
+		if e == 0 {
+			if !errors.Is(err, task.ErrNoSteps) {
+				t.Errorf("without a step: %v", err)
+			}
+			continue
+		}
+		if err != nil || out.Steps != e {
+			t.Fatalf("%d steps: %+v, %v", e, out, err)
+		}
+		d := learner.Descent[float64]{Model: c.problem.Model, Data: c.data[0], BatchSize: 2, Schedule: learner.Schedule{StepSize: 0.1}}
+		phi := []float64{1, 2}
+		if _, err := d.Run(phi, e, 1.5/5, 0, task.Source(1, 2, "a"), nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range job.Base {
+			if want := (phi[i] - b) * 5 / float64(e); math.Abs(out.Vector[i]-want) > 1e-12 {
+				t.Errorf("%d steps: element %d is %v, want %v", e, i, out.Vector[i], want)
+			}
+		}
+		if !slices.Equal(job.Base, []float64{1, 2}) {
+			t.Errorf("the base has changed to %v", job.Base)
+		}
+		if out.RiskBefore != c.problem.Model.Risk(job.Base, c.data[0].All()) || out.RiskAfter != c.problem.Model.Risk(phi, c.data[0].All()) {
+			t.Errorf("%d steps: risks %v and %v", e, out.RiskBefore, out.RiskAfter)
+		}
+	}
+}
+
+// The schedule goes on where the rounds before left it.
+func TestOffset(t *testing.T) {
+	w := linear()
+	w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, 30
+	c := newCrew[float64](t, w)
+	run := func(base []float64, steps int, offset uint64) []float64 {
+		out, err := c.problem.Local(task.Job[float64]{Base: base, Samples: c.data[0], Weight: 1, Steps: steps, Offset: offset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []float64{base[0] + out.Vector[0], base[1] + out.Vector[1]}
+	}
+	base := []float64{1, 2}
+	whole, parts := run(base, 7, 0), run(run(base, 3, 0), 4, 3)
+	if d := math.Hypot(whole[0]-parts[0], whole[1]-parts[1]); d > 1e-12 {
+		t.Errorf("7 steps lead to %v, 3 and 4 to %v", whole, parts)
+	}
+}
+
+// What is not finite does not leave the device.
+func TestDivergence(t *testing.T) {
+	for _, exchange := range []wire.Exchange{wire.ExchangeParameters, wire.ExchangeGradient} {
+		w := linear()
+		w.Training.Exchange, w.Training.StepSize = exchange, 1e30
+		c := newCrew[float32](t, w)
+		for _, base := range [][]float32{{1e30, 1e30}, {math.MaxFloat32, math.MaxFloat32}} {
+			out, err := c.problem.Local(task.Job[float32]{Base: base, Samples: c.data[0], Weight: 1, Steps: 5})
+			d := (*learner.DivergenceError)(nil)
+			if err != nil && !errors.As(err, &d) {
+				t.Errorf("exchange %d: %v", exchange, err)
+			}
+			for _, x := range out.Vector {
+				if err == nil && x-x != 0 {
+					t.Errorf("exchange %d sends %v", exchange, out.Vector)
+				}
+			}
+			if base[0] == math.MaxFloat32 && err == nil {
+				t.Errorf("exchange %d: nothing is wrong with %v", exchange, out)
+			}
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package task_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// linear is a task of two features, squared risk, all rows in every step.
+func linear() wire.Task {
+	return wire.Task{
+		Name: "t", Features: []string{"a", "b"}, Target: "y",
+		Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
+		Training: wire.Training{Exchange: wire.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 10},
+	}
+}
+
+func compile[T learner.Float](t *testing.T, w wire.Task) *task.Problem[T] {
+	t.Helper()
+	p, err := task.Compile[T](w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestCompileRefuses(t *testing.T) {
+	wide := strings.Split(strings.Repeat("x,", 60000), ",")[:60000]
+	for i := range wide {
+		wide[i] = string(rune('a'+i%26)) + string(rune('0'+i/26))
+	}
+	for _, tt := range []struct {
+		change func(*wire.Task)
+		says   string
+	}{
+		{func(t *wire.Task) { t.Features = nil }, "at least one feature"},
+		{func(t *wire.Task) { t.Target = "" }, "at least one feature and a target"},
+		{func(t *wire.Task) { t.Features[1] = "a" }, `column "a" is empty or named twice`},
+		{func(t *wire.Task) { t.Features[1] = "y" }, `column "y"`},
+		{func(t *wire.Task) { t.Features[0] = "" }, `column "" is empty`},
+		{func(t *wire.Task) { t.Model.Outputs = 2 }, "outputs is 2"},
+		{func(t *wire.Task) { t.Model.Risk = wire.RiskSoftmax }, "outputs is 1"},
+		{func(t *wire.Task) { t.Model.Risk = 0 }, "risk"},
+		{func(t *wire.Task) { t.Model.Risk = 9 }, "risk"},
+		{func(t *wire.Task) { t.Model.Hidden = []uint32{0} }, "hidden[0] is 0"},
+		{func(t *wire.Task) { t.Model.Hidden = []uint32{math.MaxUint32} }, "hidden[0]"},
+		{func(t *wire.Task) { t.Model.Hidden = slices.Repeat([]uint32{1}, 9) }, "9 layers"},
+		{func(t *wire.Task) { t.Model.Ridge = -1 }, "ridge"},
+		{func(t *wire.Task) { t.Training.StepSize = 0 }, "step size is 0"},
+		{func(t *wire.Task) { t.Training.Gamma = 1 }, "either the constant step size or the other two"},
+		{func(t *wire.Task) { t.Training.StepSize, t.Training.Gamma = 0, 1 }, "strong convexity is 0"},
+		{func(t *wire.Task) { t.Training.MinSteps = 0 }, "minimum of 0"},
+		{func(t *wire.Task) { t.Training.MaxSteps = 0 }, "maximum of 0"},
+		{func(t *wire.Task) { t.Training.Budget = 0 }, "budget"},
+		{func(t *wire.Task) { t.Standardization.Mean = []float64{1} }, "1 means and 0 scales"},
+		{func(t *wire.Task) {
+			t.Standardization = wire.Standardization{Mean: []float64{1, 2}, Scale: []float64{1, 2}}
+		}, "2 columns, the task has 2 and a target"},
+		{func(t *wire.Task) {
+			t.Standardization = wire.Standardization{Mean: []float64{1, 2, 3}, Scale: []float64{1, 0, 1}}
+		}, "scale of column 1 is 0"},
+		{func(t *wire.Task) { t.Features, t.Model.Hidden = wide, []uint32{1000} }, "the model has 240004000 bytes"},
+	} {
+		w := linear()
+		tt.change(&w)
+		p, err := task.Compile[float32](w)
+		if err == nil || !strings.Contains(err.Error(), tt.says) || p != nil {
+			t.Errorf("%v, want an error with %q", err, tt.says)
+		}
+	}
+	w := linear()
+	w.Model.Outputs, w.Training.MinSteps, w.Target = 2, 0, ""
+	if _, err := task.Compile[float64](w); err == nil || strings.Count(err.Error(), "\n") < 2 {
+		t.Errorf("three mistakes give one problem: %v", err)
+	}
+}
+
+// The example of docs/PROTOCOL.md, section 8.
+func TestSchema(t *testing.T) {
+	w := linear()
+	w.Model.Bias = true
+	p := compile[float32](t, w)
+	if got := p.Schema(wire.KindTraining).Hash().String(); got != "50e093a2eab39f253b5af807f579963782ac49be9ad60ca0220967430ead105e" {
+		t.Errorf("schema of the linear model: %s", got)
+	}
+	if other := compile[float64](t, w); other.Schema(wire.KindTraining).Hash() == p.Schema(wire.KindTraining).Hash() {
+		t.Error("float64 has the schema of float32")
+	}
+	w.Model.Hidden = []uint32{5, 3}
+	s := compile[float32](t, w).Schema(wire.KindTraining)
+	var names []string
+	for _, x := range s {
+		names = append(names, x.Name)
+	}
+	if got := strings.Join(names, " "); got != "layer0.weight layer0.bias layer1.weight layer1.bias layer2.weight layer2.bias" || s.Len() != 5*2+5+3*5+3+3+1 {
+		t.Errorf("%s, %d elements", got, s.Len())
+	}
+	if s := p.Schema(wire.KindStatistics); s.Len() != 7 || s.Bytes() != 56 || s[0].DType != wire.Float64 {
+		t.Errorf("statistics: %+v", s)
+	}
+}
+
+func TestInitial(t *testing.T) {
+	w := linear()
+	if got := compile[float64](t, w).Initial(1); !slices.Equal(got, []float64{0, 0}) {
+		t.Errorf("a linear model begins at %v", got)
+	}
+	w.Model.Hidden = []uint32{4}
+	p := compile[float64](t, w)
+	if !slices.Equal(p.Initial(1), p.Initial(1)) || slices.Equal(p.Initial(1), p.Initial(2)) {
+		t.Error("a network's start does not follow from its seed")
+	}
+}
+
+// Draws depend on seed, round and agent, and on nothing else.
+func TestSource(t *testing.T) {
+	type key struct {
+		seed  uint64
+		round wire.RoundID
+		agent wire.AgentID
+	}
+	seen := map[[3]uint64]key{}
+	for seed := range uint64(4) {
+		for round := range wire.RoundID(4) {
+			for _, agent := range []wire.AgentID{"a", "b", "ab", "a0"} {
+				first := func() (d [3]uint64) {
+					rng := task.Source(seed, round, agent)
+					for i := range d {
+						d[i] = rng.Uint64()
+					}
+					return d
+				}
+				k, d := key{seed, round, agent}, first()
+				if d != first() {
+					t.Errorf("%+v draws another way the second time", k)
+				}
+				if other, taken := seen[d]; taken {
+					t.Errorf("%+v and %+v draw alike", k, other)
+				}
+				seen[d] = k
+			}
+		}
+	}
+}
+
+// The agents' statistics add up to those of all rows, and the task that they
+// give makes each feature of mean 0 and deviation 1, over all agents.
+func TestStandardization(t *testing.T) {
+	w := linear()
+	w.MinSamples = 3
+	p := compile[float64](t, w)
+	raw := [][]float64{{1, 10, 100}, {2, 30, 50}, {3, 20, 60}, {10, 500, 70}, {20, 10, 0}, {30, -10, 40}, {5, 5, 5}}
+	parts := [][][]float64{raw[:3], raw[3:]}
+	sum := make([]float64, 7)
+	for _, rows := range parts {
+		v, err := p.Statistics(samples(rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v[0] != float64(len(rows)) {
+			t.Errorf("%v rows, want %d", v[0], len(rows))
+		}
+		for i := range sum {
+			sum[i] += v[i]
+		}
+	}
+	want := []float64{7, 71, 565, 325, 1439, 251525, 23025}
+	want[5] = 100 + 900 + 400 + 250000 + 100 + 100 + 25
+	want[6] = 10000 + 2500 + 3600 + 4900 + 0 + 1600 + 25
+	if !slices.Equal(sum, want) {
+		t.Errorf("sum %v, want %v", sum, want)
+	}
+	std, err := p.WithStandardization(sum, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := wire.DecodeTask(std.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := compile[float64](t, decoded)
+	mean, square, target := [2]float64{}, [2]float64{}, 0.0
+	for _, rows := range parts {
+		s := samples(rows)
+		if err := q.Prepare(s); err != nil {
+			t.Fatal(err)
+		}
+		for i := range s.Len() {
+			x, y := s.Row(i)
+			for j, v := range x {
+				mean[j] += v / 7
+				square[j] += v * v / 7
+			}
+			target += y / 7
+			if back := q.Standardization().Target(y); math.Abs(back-rows[i][2]) > 1e-12 {
+				t.Errorf("target %v comes back as %v", rows[i][2], back)
+			}
+		}
+	}
+	for j := range mean {
+		if math.Abs(mean[j]) > 1e-12 || math.Abs(square[j]-1) > 1e-12 {
+			t.Errorf("column %d has mean %v and mean square %v", j, mean[j], square[j])
+		}
+	}
+	if math.Abs(target) > 1e-12 {
+		t.Errorf("the target has mean %v", target)
+	}
+	if len(p.Standardization().Mean) > 0 {
+		t.Error("the task it was made of has changed")
+	}
+}
+
+func TestStatisticsRefused(t *testing.T) {
+	w := linear()
+	w.MinSamples = 3
+	p := compile[float64](t, w)
+	if v, err := p.Statistics(samples([][]float64{{1, 2, 3}, {1, 2, 3}})); err == nil || v != nil {
+		t.Errorf("two rows are spoken of: %v", v)
+	}
+	if _, err := p.Statistics(samples([][]float64{{1e200, 2, 3}, {1, 2, 3}, {1, 2, 3}})); !errors.Is(err, wire.ErrNotFinite) {
+		t.Errorf("a sum of squares that is infinite: %v", err)
+	}
+	for _, sum := range [][]float64{nil, {1, 2}, {0, 0, 0, 0, 0, 0, 0}, {2, 10, 0, 0, 1, 0, 0}, {math.NaN(), 0, 0, 0, 0, 0, 0}} {
+		if _, err := p.WithStandardization(sum, 0); err == nil {
+			t.Errorf("statistics %v are believed", sum)
+		}
+	}
+}
+
+// Labels are brought into the risk's form before anything else, and are not scaled.
+func TestPrepareLabels(t *testing.T) {
+	w := linear()
+	w.Model.Risk = wire.RiskLogistic
+	p := compile[float64](t, w)
+	s := samples([][]float64{{1, 2, 0}, {3, 4, 1}})
+	if err := p.Prepare(s); err != nil {
+		t.Fatal(err)
+	}
+	v, err := p.Statistics(s)
+	if err != nil || v[3] != 0 || v[6] != 2 {
+		t.Errorf("%v, %v: want labels of −1 and +1", v, err)
+	}
+	std, err := p.WithStandardization(v, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := compile[float64](t, std)
+	s = samples([][]float64{{1, 2, 0}, {30, 4, 1}})
+	if err := q.Prepare(s); err != nil {
+		t.Fatal(err)
+	}
+	if x, y := s.Row(1); y != 1 || x[0] != 1 { // clipped
+		t.Errorf("row 1 is %v, %v", x, y)
+	}
+	if err := q.Prepare(samples([][]float64{{1, 2, 7}})); err == nil || !strings.Contains(err.Error(), "label 7") {
+		t.Errorf("label 7: %v", err)
+	}
+}
+
+// samples takes rows of features and then the target.
+func samples(rows [][]float64) *learner.Samples[float64] {
+	var x, y []float64
+	for _, r := range rows {
+		x, y = append(x, r[:len(r)-1]...), append(y, r[len(r)-1])
+	}
+	return learner.NewSamples(len(rows[0])-1, x, y)
+}
