@@ -12,20 +12,20 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
-const configFile = "/etc/agentd/agentd.yaml"
+const program = "agentd"
 
 func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use: "agentd", Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
+		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
 	root.AddCommand(runCommand(), fleetCommand(), cli.KeyCommand(),
-		cli.ConfigCommand(configFile, func(l *cli.Loader) (any, error) { return load(l) }))
+		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }))
 	return root
 }
 
 func load(l *cli.Loader) (*settings.Agent, error) {
 	s := settings.DefaultAgent()
-	return &s, settings.Load(&s, "agentd", l.Path, l.Set)
+	return &s, settings.Load(&s, program, l.Path, l.Set)
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
@@ -23,14 +21,14 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			reg := metrics.NewRegistry("agentd")
-			m := metrics.NewAgent(reg, time.Now)
-			if err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
+			reg := metrics.NewRegistry(program)
+			m := daemon.NewAgentMetrics(reg)
+			if _, err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
 				return err
 			}
 			return daemon.RunAgent(cmd.Context(), s, daemon.AgentOptions{Logger: log, Metrics: m})
 		},
 	}
-	l.Flags(cmd, configFile)
+	l.Flags(cmd, program)
 	return cmd
 }

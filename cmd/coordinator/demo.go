@@ -15,7 +15,7 @@ func demoCommand() *cobra.Command {
 measurements of one weather station in Beijing, of another quarter year, and
 keeps them. Together they learn to predict air pollution six hours ahead.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(12); err != nil {
+			if err := o.Validate(); err != nil {
 				return cli.Usage("%w", err)
 			}
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()

@@ -12,20 +12,20 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
-const configFile = "/etc/coordinator/coordinator.yaml"
+const program = "coordinator"
 
 func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use: "coordinator", Short: "Lead a federation of agents that train one model on data they keep", Version: daemon.Version(),
+		Use: program, Short: "Lead a federation of agents that train one model on data they keep", Version: daemon.Version(),
 	}
 	root.AddCommand(demoCommand(), runCommand(), modelCommand(), cli.KeyCommand(),
-		cli.ConfigCommand(configFile, func(l *cli.Loader) (any, error) { return load(l) }))
+		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }))
 	return root
 }
 
 func load(l *cli.Loader) (*settings.Coordinator, error) {
 	s := settings.DefaultCoordinator()
-	return &s, settings.Load(&s, "coordinator", l.Path, l.Set)
+	return &s, settings.Load(&s, program, l.Path, l.Set)
 }

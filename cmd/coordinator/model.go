@@ -9,21 +9,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/store"
 )
 
 func modelCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "model", Short: "List, show or export the models of the run"}
 	var dir string
-	parent.PersistentFlags().StringVar(&dir, "state-dir", "/var/lib/coordinator", "the coordinator's state folder")
-	parent.AddCommand(&cobra.Command{
+	parent := cli.Group("model", "List, show or export the models of the run", &cobra.Command{
 		Use: "list", Short: "List the models on disk", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return listModels(cmd, dir) },
 	}, &cobra.Command{
 		Use: "show [VERSION]", Short: "Show a model's tensors and metadata; the newest unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return showModel(cmd, dir, args) },
 	}, exportCommand(&dir))
+	parent.PersistentFlags().StringVar(&dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
 	return parent
 }
 

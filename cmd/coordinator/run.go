@@ -24,15 +24,15 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			reg := metrics.NewRegistry("coordinator")
+			reg := metrics.NewRegistry(program)
 			m := metrics.NewCoordinator(reg, time.Now)
-			if err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
+			if _, err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
 				return err
 			}
 			return daemon.RunCoordinator(cmd.Context(), s, daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun})
 		},
 	}
-	l.Flags(cmd, configFile)
+	l.Flags(cmd, program)
 	cmd.Flags().BoolVar(&newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one")
 	return cmd
 }

@@ -3,34 +3,43 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
 // The exit codes besides 0 and config.ExitConfig.
 const (
-	exitFailure = 1
-	exitUsage   = 2
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // what a shell reports of a program that Ctrl-C ended
 )
 
 // usageError marks errors of the command line itself.
 type usageError struct{ error }
 
 // Main runs a program's command line, with a context that ends on SIGINT or
-// SIGTERM, and returns its exit code.
+// SIGTERM, and returns its exit code. A second signal ends the process at once.
 func Main(root *cobra.Command, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop)
+	return run(ctx, root, args)
+}
+
+func run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
@@ -41,9 +50,11 @@ func Main(root *cobra.Command, args []string) int {
 	fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 	var bad *config.Error
 	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
 	case errors.As(err, &bad):
 		return config.ExitConfig
-	case errors.As(err, &usageError{}), !cmd.Runnable():
+	case errors.As(err, &usageError{}), cmd == root: // the root itself does nothing, so its only error is an unknown command
 		fmt.Fprintf(root.ErrOrStderr(), "see '%s --help'\n", cmd.CommandPath())
 		return exitUsage
 	}
@@ -64,22 +75,56 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 // Usage returns a usage error.
 func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// Group returns a command that only has commands below it.
+func Group(use, short string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: Args(cobra.NoArgs), DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(below...)
+	return cmd
+}
+
 // Loader reads a program's configuration from --config and --set.
 type Loader struct {
 	Path string
-	Set  map[string]string
+	Set  Overrides
 }
 
-// Flags adds the flags to a command.
-func (l *Loader) Flags(cmd *cobra.Command, file string) {
+// Flags adds the flags to a command of a program.
+func (l *Loader) Flags(cmd *cobra.Command, program string) {
+	file := cmp.Or(os.Getenv(settings.PathVariable(program)), "/etc/"+program+"/"+program+".yaml")
 	cmd.Flags().StringVarP(&l.Path, "config", "c", file, "configuration file")
-	cmd.Flags().StringToStringVar(&l.Set, "set", nil, "set one key, such as --set broker.url=tcp://broker:1883")
+	cmd.Flags().Var(&l.Set, "set", "set one key, such as broker.url=tcp://broker:1883; may be given again for another")
+}
+
+// Overrides are configuration keys with the values that the command line gives
+// them. It is the flag's value: unlike pflag's own maps it leaves commas alone,
+// which separate the elements of a list.
+type Overrides map[string]string
+
+// String implements pflag.Value; the empty text keeps a default out of the help.
+func (o *Overrides) String() string { return "" }
+
+// Type implements pflag.Value.
+func (o *Overrides) Type() string { return "KEY=VALUE" }
+
+// Set implements pflag.Value.
+func (o *Overrides) Set(s string) error {
+	key, value, ok := strings.Cut(s, "=")
+	if !ok || key == "" {
+		return errors.New("want KEY=VALUE")
+	}
+	if *o == nil {
+		*o = Overrides{}
+	}
+	(*o)[key] = value
+	return nil
 }
 
 // ConfigCommand returns the commands "config check" and "config show". load
 // fills and checks a fresh configuration.
-func ConfigCommand(file string, load func(l *Loader) (any, error)) *cobra.Command {
-	parent := &cobra.Command{Use: "config", Short: "Check or show the configuration"}
+func ConfigCommand(program string, load func(l *Loader) (any, error)) *cobra.Command {
 	var l Loader
 	check := &cobra.Command{
 		Use: "check", Short: "Check the configuration and say what is wrong with it, and where", Args: Args(cobra.NoArgs),
@@ -101,18 +146,20 @@ func ConfigCommand(file string, load func(l *Loader) (any, error)) *cobra.Comman
 			return config.Write(cmd.OutOrStdout(), cfg)
 		},
 	}
-	for _, c := range []*cobra.Command{check, show} {
-		l.Flags(c, file)
-		parent.AddCommand(c)
-	}
-	return parent
+	l.Flags(check, program)
+	l.Flags(show, program)
+	return Group("config", "Check or show the configuration", check, show)
 }
 
 // KeyCommand returns the commands "key new" and "key show".
 func KeyCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "key", Short: "Make or show a key"}
-	parent.AddCommand(&cobra.Command{
+	return Group("key", "Make or show a key", &cobra.Command{
 		Use: "new FILE", Short: "Make a private key file and print its public key", Args: Args(cobra.ExactArgs(1)),
+		Long: `Make a private key file, which stays on this machine, and print its public key.
+
+The public key of an agent belongs in the coordinator's list of agents
+(identity.agents_file), as a line "ID KEY"; that of the coordinator belongs in
+every agent's configuration (identity.coordinator_key).`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := keys.Create(args[0])
 			if err != nil {
@@ -130,7 +177,6 @@ func KeyCommand() *cobra.Command {
 			return printLine(cmd.OutOrStdout(), keys.Format(keys.Public(key)))
 		},
 	})
-	return parent
 }
 
 func printLine(w io.Writer, s string) error {

@@ -9,7 +9,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -23,11 +26,30 @@ import (
 type AgentOptions struct {
 	Logger   *slog.Logger
 	Observer agent.Observer // beside the log
-	Metrics  *metrics.Agent // may serve several agents of one process
+	Metrics  *AgentMetrics
 	// Suspend makes the agent of a testbed vanish or be late (agent.Config).
 	Suspend func(m agent.Moment, deadline time.Time) time.Duration
 	// Key, if set, is the agent's instead of the one in its key file.
 	Key ed25519.PrivateKey
+}
+
+// AgentMetrics are the metrics of the agents of one process. Each agent reports
+// from a goroutine of its own, and package metrics wants one at a time.
+type AgentMetrics struct {
+	mu sync.Mutex
+	of *metrics.Agent
+}
+
+// NewAgentMetrics registers the metrics of agents.
+func NewAgentMetrics(reg prometheus.Registerer) *AgentMetrics {
+	return &AgentMetrics{of: metrics.NewAgent(reg, time.Now)}
+}
+
+// Observe implements agent.Observer.
+func (m *AgentMetrics) Observe(fact any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of.Observe(fact)
 }
 
 // RunAgent works until ctx ends.
@@ -53,9 +75,10 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	}
 	cfg.Boot, cfg.Software, cfg.Suspend = wire.Epoch(boot), "agentd "+Version(), o.Suspend
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
+	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
 	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, o.Observer}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) { m.Will = will })
+		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(m *mqtt.Options) { m.Will = will })
 	})
 	if err != nil {
 		return err

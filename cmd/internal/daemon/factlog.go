@@ -10,14 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// agentLog writes an agent's facts for people.
+// agentLog writes an agent's facts for people. What becomes of the link the
+// session logs by itself.
 type agentLog struct{ *slog.Logger }
 
 // Observe implements agent.Observer.
 func (l agentLog) Observe(fact any) {
 	switch f := fact.(type) {
-	case agent.LinkChanged:
-		logLink(l.Logger, f.Up, f.Err)
 	case agent.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
@@ -58,8 +57,6 @@ type coordinatorLog struct{ *slog.Logger }
 // Observe implements coordinator.Observer.
 func (l coordinatorLog) Observe(fact any) {
 	switch f := fact.(type) {
-	case coordinator.LinkChanged:
-		logLink(l.Logger, f.Up, f.Err)
 	case coordinator.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case coordinator.StatisticsReady:
@@ -71,7 +68,7 @@ func (l coordinatorLog) Observe(fact any) {
 	case round.AgentUnfit:
 		l.Warn("agent cannot do the task", "agent", f.Agent, "reason", f.Reason)
 	case round.AgentLeft:
-		l.Info("agent left", "agent", f.Agent, "state", f.State, "agents", f.Agents)
+		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
 	case round.RoundOpened:
@@ -85,8 +82,7 @@ func (l coordinatorLog) Observe(fact any) {
 	case round.RoundClosed:
 		l.closed(f)
 	case round.RoundAbandoned:
-		l.Warn("round abandoned", "round", f.Round, "reason", f.Reason, "accepted", f.Accepted, "selected", f.Selected, "missing", f.Missing,
-			"err", f.Err, "took", f.Took)
+		l.abandoned(f)
 	case round.RunFinished:
 		l.Info("run finished", "version", f.Version)
 	}
@@ -117,12 +113,15 @@ func (l coordinatorLog) closed(f round.RoundClosed) {
 	l.Info("round closed", attrs...)
 }
 
-func logLink(l *slog.Logger, up bool, err error) {
-	if up {
-		l.Info("connected to the broker")
-	} else {
-		l.Warn("connection to the broker lost; reconnecting", "err", err)
+func (l coordinatorLog) abandoned(f round.RoundAbandoned) {
+	attrs := []any{"round", f.Round, "reason", f.Reason, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	if len(f.Missing) > 0 {
+		attrs = append(attrs, "missing", f.Missing)
 	}
+	if f.Err != nil {
+		attrs = append(attrs, "err", f.Err)
+	}
+	l.Warn("round abandoned", attrs...)
 }
 
 // short rounds a number for people.

@@ -13,49 +13,65 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
 // federation is what the demo runs, laid out in a folder of its own.
 type federation struct {
 	options     Options
+	log         *slog.Logger
 	dir         string
 	name        string
 	files       *files
 	coordinator settings.Coordinator
 	agents      []settings.Agent
+	topics      mqtt.Topics
 	server      *broker.Server // nil with a broker of the user's
+	reached     bool           // the broker, once
+
+	registry      *prometheus.Registry
+	ofCoordinator *metrics.Coordinator
+	ofAgents      *daemon.AgentMetrics
 }
 
-// layOut writes data, keys and settings, and starts the embedded broker.
+// layOut writes data, keys and settings, and starts the embedded broker. After
+// an error there is nothing to clean up but the folder.
 func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 	f, err := writeData(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.Validate(len(f.stations)); err != nil {
+	reg := metrics.NewRegistry("coordinator")
+	fed := &federation{
+		options: o, log: log, dir: dir, files: f, name: "demo",
+		registry: reg, ofCoordinator: metrics.NewCoordinator(reg, time.Now), ofAgents: daemon.NewAgentMetrics(reg),
+	}
+	if o.Broker != "" {
+		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
+		return fed, fed.enrol(o.Broker)
+	}
+	if fed.server, err = broker.Start(broker.Options{Logger: log}); err != nil {
 		return nil, err
 	}
-	fed := &federation{options: o, dir: dir, files: f, name: "demo"}
-	url := o.Broker
-	if url == "" {
-		if fed.server, err = broker.Start(broker.Options{Logger: log}); err != nil {
-			return nil, err
-		}
-		url = fed.server.URL()
-	} else {
-		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
+	if err := fed.enrol(fed.server.URL()); err != nil {
+		return nil, errors.Join(err, fed.server.Close())
 	}
-	return fed, fed.enrol(url)
+	return fed, nil
 }
 
 // enrol makes everyone's key and completes the settings.
-func (fed *federation) enrol(url string) error {
+func (fed *federation) enrol(url string) (err error) {
+	if fed.topics, err = mqtt.NewTopics("", fed.name); err != nil {
+		return err
+	}
 	key, err := keys.Create(filepath.Join(fed.dir, "coordinator.key"))
 	if err != nil {
 		return err
@@ -86,48 +102,52 @@ func (fed *federation) enrol(url string) error {
 	return fed.coordinator.Validate()
 }
 
-// run works until the observer's federation is done or something fails.
-func (fed *federation) run(ctx context.Context, w *watcher, log *slog.Logger) error {
+// serve serves the metrics of all, if an address for them is given, and returns
+// their URL.
+func (fed *federation) serve(ctx context.Context) (string, error) {
+	return daemon.Serve(ctx, settings.Metrics{Listen: fed.options.Metrics}, fed.registry, fed.log)
+}
+
+// run works until the run is finished or something fails.
+func (fed *federation) run(ctx context.Context, w *watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	reg := metrics.NewRegistry("coordinator")
-	ofCoordinator, ofAgents := metrics.NewCoordinator(reg, time.Now), metrics.NewAgent(reg, time.Now)
-	if err := daemon.Serve(ctx, settings.Metrics{Listen: fed.options.Metrics}, reg, log); err != nil {
+	runAgent, err := fed.runner(ctx)
+	if err != nil {
 		return err
-	}
-	run := fed.runAgent
-	if fed.options.Processes {
-		program, err := fed.agentd(ctx)
-		if err != nil {
-			return err
-		}
-		run = func(ctx context.Context, s *settings.Agent, _ daemon.AgentOptions) error {
-			return fed.runProcess(ctx, program, s)
-		}
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
-	for i := range fed.agents {
-		s := &fed.agents[i]
+	start := func(name string, run func() error) {
 		all.Go(func() {
-			if err := run(ctx, s, daemon.AgentOptions{Logger: log, Metrics: ofAgents}); err != nil && ctx.Err() == nil {
-				cancel(fmt.Errorf("agent %s: %w", s.ID, err))
+			err := run()
+			if err == nil {
+				err = errors.New("it ended before the run was finished")
 			}
+			cancel(fmt.Errorf("%s: %w", name, err)) // counts only if it comes first
 		})
 	}
-	all.Go(func() {
-		err := daemon.RunCoordinator(ctx, &fed.coordinator, daemon.CoordinatorOptions{Logger: log, Observer: w, Metrics: ofCoordinator})
-		if err != nil && ctx.Err() == nil {
-			cancel(fmt.Errorf("coordinator: %w", err))
-		}
+	for i := range fed.agents {
+		s := &fed.agents[i]
+		start("agent "+s.ID, func() error { return runAgent(ctx, s) })
+	}
+	start("coordinator", func() error {
+		return daemon.RunCoordinator(ctx, &fed.coordinator, daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator})
 	})
-	err := w.wait(ctx)
+	err = w.wait(ctx)
 	cancel(err)
 	return err
 }
 
-func (fed *federation) runAgent(ctx context.Context, s *settings.Agent, o daemon.AgentOptions) error {
-	return daemon.RunAgent(ctx, s, o)
+// runner returns what runs one agent: here, or in a process of its own.
+func (fed *federation) runner(ctx context.Context) (func(context.Context, *settings.Agent) error, error) {
+	if !fed.options.Processes {
+		return func(ctx context.Context, s *settings.Agent) error {
+			return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents})
+		}, nil
+	}
+	program, err := fed.agentd(ctx)
+	return func(ctx context.Context, s *settings.Agent) error { return fed.runProcess(ctx, program, s) }, err
 }
 
 // runProcess runs one agent as a process of its own, as on a device.
@@ -163,6 +183,7 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 	if path, err := exec.LookPath("agentd"); err == nil {
 		return path, nil
 	}
+	fmt.Fprintln(fed.options.Stderr, "building agentd for --processes")
 	built := filepath.Join(fed.dir, "agentd")
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", built, "github.com/fedmesh/fedmesh/cmd/agentd").CombinedOutput()
 	if err != nil {

@@ -50,15 +50,18 @@ func (o *Options) rounds() int {
 	return 50
 }
 
+// stations is the number of agents.
+const stations = 12
+
 // Validate reports what cannot be run.
-func (o *Options) Validate(agents int) error {
+func (o *Options) Validate() error {
 	var errs []error
 	need := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	need(o.Participants >= 1 && o.Participants <= agents, "--participants must be 1 to %d, is %d", agents, o.Participants)
+	need(o.Participants >= 1 && o.Participants <= stations, "--participants must be 1 to %d, is %d", stations, o.Participants)
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
 	return errors.Join(errs...)

@@ -27,6 +27,8 @@ type Result struct {
 	Model string `json:"model"`
 
 	alone []Station
+	rows  int    // of all stations
+	out   string // folder of the files; empty = none
 }
 
 func newResult(b *Baselines, p *progress) *Result {
@@ -35,6 +37,7 @@ func newResult(b *Baselines, p *progress) *Result {
 		Central: b.Central, Persistence: b.Persistence, alone: b.Alone,
 	}
 	for _, s := range b.Alone {
+		r.rows += s.Rows
 		r.AloneMean += s.R2 / float64(len(b.Alone))
 		r.AloneWorst = min(r.AloneWorst, s.R2)
 	}
@@ -43,22 +46,29 @@ func newResult(b *Baselines, p *progress) *Result {
 
 // writeTable shows the result to a person.
 func writeTable(w io.Writer, r *Result) {
-	fmt.Fprintf(w, "\nR² over all stations on the held-out year (1 is perfect, 0 is the mean, below 0 is worse than the mean)\n\n")
-	for _, s := range r.alone {
-		fmt.Fprintf(w, "  %-28s %7.3f   %d rows\n", s.Name+" alone", s.R2, s.Rows)
+	line := func(name string, r2 float64, format string, args ...any) {
+		fmt.Fprintf(w, "  %-26s %7.3f   %s\n", name, r2, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(w, "\n  %-28s %7.3f   worst %.3f; ridge regression, λ = %d\n", "each station alone, mean", r.AloneMean, r.AloneWorst, ridgeLambda)
-	fmt.Fprintf(w, "  %-28s %7.3f   what is now will be in six hours\n", "persistence", r.Persistence)
-	fmt.Fprintf(w, "  %-28s %7.3f   %d rounds; every row stayed where it was\n", "federated", r.Federated, r.Rounds)
-	fmt.Fprintf(w, "  %-28s %7.3f   all rows in one place; ridge regression, λ = %d\n", "centralised", r.Central, ridgeLambda)
+	fmt.Fprintf(w, "\nHow well each model predicts a year that none of them has seen, at all stations.\n")
+	fmt.Fprintf(w, "R² = 1 is perfect, 0 is no better than the mean, and below 0 is worse than that.\n\n")
+	fmt.Fprintf(w, "  %-26s %7s\n", "", "R²")
+	for _, s := range r.alone {
+		line(s.Name+" alone", s.R2, "ridge regression on its own %d rows", s.Rows)
+	}
+	fmt.Fprintln(w)
+	line("a station alone, mean", r.AloneMean, "the worst has %.3f", r.AloneWorst)
+	line("persistence", r.Persistence, "no model: in six hours it will be as it is now")
+	line("federated", r.Federated, "%d rounds; every row stayed at its station", r.Rounds)
+	line("centralised", r.Central, "ridge regression on all %d rows in one place", r.rows)
 	fmt.Fprintf(w, "\n%.1f seconds\n", r.Seconds)
+	if r.out != "" {
+		fmt.Fprintf(w, "model.safetensors, history.jsonl and result.json are in %s\n", r.out)
+	}
 }
 
 // writeOut copies the model and the history to the folder that --out names.
 func writeOut(dir, stateDir string, r *Result) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
-	}
+	r.out = dir
 	models, _, err := coordinator.OpenModels(stateDir)
 	if err != nil {
 		return err

@@ -2,24 +2,31 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/coordinator"
 )
 
+// errInterrupted is the error when the context ends first.
+var errInterrupted = errors.New("interrupted")
+
 // Run runs the demo to its end and returns what it found.
 func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	began := time.Now()
-	log, err := logging.New(o.Stderr, logging.Options{Level: "warn", Format: "text"})
+	show, stderr := newDisplay(o)
+	o.Stderr = stderr
+	log, err := logging.New(stderr, logging.Options{Level: "warn", Format: "text"})
 	if err != nil {
 		return nil, err
+	}
+	if o.Out != "" { // better now than after the run
+		if err := os.MkdirAll(o.Out, 0o777); err != nil {
+			return nil, fmt.Errorf("--out: %w", err)
+		}
 	}
 	dir, err := os.MkdirTemp("", "fedmesh-demo-")
 	if err != nil {
@@ -30,51 +37,51 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, fed.cleanUp(ctx)) }()
+	r, err := fed.measure(ctx, show)
+	if err != nil {
+		show.failed()
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
+		return nil, errors.Join(err, fed.cleanUp(ctx))
+	}
+	r.Seconds = time.Since(began).Seconds()
+	if o.Out != "" {
+		if err := writeOut(o.Out, fed.coordinator.StateDir, r); err != nil {
+			return nil, errors.Join(err, fed.cleanUp(ctx))
+		}
+	}
+	show.result(r)
+	return r, fed.cleanUp(ctx)
+}
+
+// measure runs the federation, and what it is compared with.
+func (fed *federation) measure(ctx context.Context, show display) (*Result, error) {
 	compared, err := baselines(fed.files)
 	if err != nil {
 		return nil, err
 	}
-	show := newDisplay(o, fed)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	url, err := fed.serve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &fed.options
 	show.start(heading{
 		Broker: fed.coordinator.Broker.URL, Embedded: fed.server != nil, Agents: len(fed.agents), Features: len(airFeatures),
-		Model: o.Model, Rounds: o.rounds(), L: o.Participants, Seed: o.Seed,
+		Model: o.Model, Rounds: o.rounds(), L: o.Participants, Seed: o.Seed, Metrics: url, Stations: fed.files.stations,
 	})
+	if err := fed.await(ctx); err != nil {
+		return nil, err
+	}
 	w := newWatcher(show, o.rounds())
-	if err := fed.run(ctx, w, log); err != nil {
+	if err := fed.run(ctx, w); err != nil {
 		return nil, err
 	}
 	r := newResult(compared, &w.now)
-	if r.Model, err = modelHash(fed.coordinator.StateDir); err != nil {
-		return nil, err
-	}
-	r.Seconds = time.Since(began).Seconds()
-	show.result(r)
-	if o.Out == "" {
-		return r, nil
-	}
-	return r, writeOut(o.Out, fed.coordinator.StateDir, r)
-}
-
-// cleanUp stops the embedded broker, or takes what the demo retained at the
-// user's broker away again.
-func (fed *federation) cleanUp(ctx context.Context) error {
-	if fed.server != nil {
-		return fed.server.Close()
-	}
-	return fed.sweep(context.WithoutCancel(ctx))
-}
-
-func newDisplay(o Options, fed *federation) display {
-	if o.JSON {
-		return jsonLines{json.NewEncoder(o.Stdout)}
-	}
-	if f, ok := o.Stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 40 {
-			return &live{plain: plain{o.Stdout}, width: width, all: fed.files.stations}
-		}
-	}
-	return plain{o.Stdout}
+	r.Model, err = modelHash(fed.coordinator.StateDir)
+	return r, err
 }
 
 func modelHash(stateDir string) (string, error) {

@@ -45,6 +45,9 @@ func Save(path string, key ed25519.PrivateKey) error {
 // Private reads a private key file.
 func Private(path string) (ed25519.PrivateKey, error) {
 	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w; make a key with `key new`", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +87,9 @@ func Parse(s string) (ed25519.PublicKey, error) {
 // begin with # are passed over.
 func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +110,10 @@ func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
 		}
 		all[id] = key
 	}
-	return all, s.Err()
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return all, nil
 }
 
 func parseAgent(line string) (wire.AgentID, ed25519.PublicKey, error) {

@@ -64,7 +64,7 @@ func (a *Agent) Validate() error {
 	c.valid("federation", wire.Federation(a.Federation).Validate())
 	c.valid("id", wire.AgentID(a.ID).ValidateAgent())
 	c.need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
-	c.broker(&a.Broker)
+	c.broker(&a.Broker, a.Federation)
 	_, err := keys.Private(a.Identity.KeyFile)
 	c.valid("identity.key_file", err)
 	_, err = keys.Parse(a.Identity.CoordinatorKey)
@@ -73,6 +73,7 @@ func (a *Agent) Validate() error {
 	c.need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 	c.need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model", "must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
+	c.metrics(&a.Metrics)
 	c.log(&a.Log)
 	return c.err()
 }

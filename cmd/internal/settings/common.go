@@ -7,7 +7,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Broker says how to reach the broker.
@@ -74,47 +78,59 @@ func (c *check) valid(key string, err error) {
 	}
 }
 
-// readable checks that a file can be read, if one is named.
-func (c *check) readable(key, path string) {
-	if path == "" {
-		return
-	}
-	f, err := os.Open(path)
-	c.valid(key, err)
-	if err == nil {
-		c.valid(key, f.Close())
-	}
-}
-
 func (c *check) data(key string, d *Data) {
 	c.need(d.CSV != "", key+".csv", "is empty; want a CSV file with named columns")
 	c.need(d.Shares >= 0, key+".shares", "must not be negative, is %d", d.Shares)
 	c.need(d.Share >= 0 && d.Share < max(d.Shares, 1), key+".share", "must be 0 to shares - 1, is %d of %d", d.Share, d.Shares)
 }
 
-func (c *check) broker(b *Broker) {
-	c.need(b.URL != "", "broker.url", "is empty; want something like tcp://broker:1883 or tls://broker:8883")
-	c.readable("broker.password_file", b.PasswordFile)
-	c.readable("broker.ca_file", b.CAFile)
-	c.readable("broker.cert_file", b.CertFile)
-	c.readable("broker.key_file", b.KeyFile)
-	c.need((b.CertFile == "") == (b.KeyFile == ""), "broker.cert_file", "goes with broker.key_file: give both or neither")
-	c.need(b.KeepAlive >= time.Second, "broker.keep_alive", "must be at least 1s, is %s", b.KeepAlive)
+func (c *check) broker(b *Broker, federation string) {
+	u, err := url.Parse(b.URL)
+	c.need(err == nil && u.Hostname() != "" && slices.Contains(schemes, u.Scheme), "broker.url",
+		"must be something like tcp://broker:1883 or tls://broker:8883, is %q", b.URL)
+	if wire.Federation(federation).Validate() == nil {
+		_, err := mqtt.NewTopics(b.Prefix, federation)
+		c.valid("broker.prefix", err)
+	}
+	switch {
+	case (b.CertFile == "") != (b.KeyFile == ""):
+		c.need(false, "broker.cert_file", "goes with broker.key_file: give both or neither")
+	case b.Password != "" && b.PasswordFile != "":
+		c.need(false, "broker.password", "is set beside broker.password_file: give one of them")
+	default:
+		if _, _, err := b.Session("check"); err != nil {
+			c.errs = append(c.errs, err)
+		}
+	}
+	c.need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0, "broker.keep_alive",
+		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
+}
+
+// schemes are those of brokers' URLs.
+var schemes = []string{"tcp", "mqtt", "tls", "ssl", "mqtts", "ws", "wss"}
+
+func (c *check) metrics(m *Metrics) {
+	if m.Listen != "" {
+		_, _, err := net.SplitHostPort(m.Listen)
+		c.need(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", m.Listen)
+	}
 }
 
 func (c *check) log(l *Log) {
-	_, err := logging.New(nil, logging.Options{Level: l.Level, Format: l.Format})
-	c.valid("log", err)
+	_, err := logging.New(nil, logging.Options{Level: l.Level, Format: "text"})
+	c.valid("log.level", err)
+	_, err = logging.New(nil, logging.Options{Level: "info", Format: l.Format})
+	c.valid("log.format", err)
 }
 
 func (c *check) err() error { return errors.Join(c.errs...) }
 
 // Session returns the options of the broker's session. warning is not empty if
-// a secret lies open.
+// a secret lies open. The error is a config.FieldError.
 func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
 	password, warning, err := config.ReadSecret(b.Password, b.PasswordFile, "mqtt-password", os.Getenv("CREDENTIALS_DIRECTORY"))
 	if err != nil {
-		return o, "", fmt.Errorf("broker.password: %w", err)
+		return o, "", config.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
 	o = mqtt.Options{URL: b.URL, ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive}
 	if o.Username == "" && o.Password != "" {
@@ -132,17 +148,17 @@ func (b *Broker) tls() (*tls.Config, error) {
 	if b.CAFile != "" {
 		pem, err := os.ReadFile(b.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("broker.ca_file: %w", err)
+			return nil, config.FieldError{Key: "broker.ca_file", Problem: err.Error()}
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("broker.ca_file: %s holds no certificate in PEM", b.CAFile)
+			return nil, config.FieldError{Key: "broker.ca_file", Problem: b.CAFile + " holds no certificate in PEM"}
 		}
 	}
 	if b.CertFile != "" {
 		cert, err := tls.LoadX509KeyPair(b.CertFile, b.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("broker.cert_file: %w", err)
+			return nil, config.FieldError{Key: "broker.cert_file", Problem: err.Error()}
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}
@@ -152,8 +168,11 @@ func (b *Broker) tls() (*tls.Config, error) {
 // Load reads a daemon's configuration: the defaults in cfg, the file, the
 // environment with the program's prefix, then the command line.
 func Load(cfg any, program, path string, overrides map[string]string) error {
-	prefix := strings.ToUpper(program)
 	return config.Load(cfg, config.Source{
-		Path: path, EnvPrefix: prefix, Environ: os.Environ(), Overrides: overrides, EnvAllowed: []string{prefix + "_CONFIG"},
+		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides, EnvAllowed: []string{PathVariable(program)},
 	})
 }
+
+// PathVariable is the environment variable that names a program's configuration
+// file, unless the command line does.
+func PathVariable(program string) string { return strings.ToUpper(program) + "_CONFIG" }

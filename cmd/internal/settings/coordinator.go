@@ -56,12 +56,14 @@ func (s *Coordinator) Validate() error {
 	var c check
 	c.valid("federation", wire.Federation(s.Federation).Validate())
 	c.need(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
-	c.broker(&s.Broker)
+	c.broker(&s.Broker, s.Federation)
 	_, err := keys.Private(s.Identity.KeyFile)
 	c.valid("identity.key_file", err)
 	agents, err := keys.Agents(s.Identity.AgentsFile)
 	c.valid("identity.agents_file", err)
 	c.need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
+	c.need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
+		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, len(agents), s.Round.Gather.Minimum)
 	s.Task.check(&c)
 	c.round(s.Round.Validate())
 	if s.Held != nil {
@@ -70,6 +72,7 @@ func (s *Coordinator) Validate() error {
 	c.need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
 	c.need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
 	c.need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models", "must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
+	c.metrics(&s.Metrics)
 	c.log(&s.Log)
 	return c.err()
 }

@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/metrics"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestVersion(t *testing.T) {
+	if v := Version(); v == "" || strings.ContainsAny(v, " \n") {
+		t.Errorf("version %q", v) // what it is depends on how the test was built
+	}
+}
+
+func TestLoggerRefuses(t *testing.T) {
+	if _, err := Logger(io.Discard, settings.Log{Level: "loud", Format: "text"}); err == nil {
+		t.Error("a level that does not exist is taken")
+	}
+}
+
+// TestServe wants the metrics served until the context ends.
+func TestServe(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reg := metrics.NewRegistry("agentd")
+	NewAgentMetrics(reg)
+	url, err := Serve(ctx, settings.Metrics{Listen: "127.0.0.1:0"}, reg, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(body, "\nagentd_broker_connected 0\n") {
+		t.Errorf("no agentd_broker_connected in\n%s", body)
+	}
+	listen := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/metrics")
+	if _, err := Serve(ctx, settings.Metrics{Listen: listen}, reg, quiet()); err == nil || !strings.Contains(err.Error(), listen) {
+		t.Errorf("error %v, want one that names the address that is taken", err)
+	}
+	cancel()
+	for err == nil { // until the server has heard of it
+		_, err = get(url)
+	}
+}
+
+func get(url string) (string, error) {
+	r, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	return string(body), err
+}
+
+func TestServeNowhere(t *testing.T) {
+	if url, err := Serve(t.Context(), settings.Metrics{}, prometheus.NewRegistry(), quiet()); url != "" || err != nil {
+		t.Errorf("%q, error %v; want nothing", url, err)
+	}
+}
+
+// TestAgentMetricsAreShared is for the race detector: each agent of a process
+// reports from a goroutine of its own.
+func TestAgentMetricsAreShared(t *testing.T) {
+	reg := metrics.NewRegistry("agentd")
+	m := NewAgentMetrics(reg)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				m.Observe(agent.LinkChanged{Up: true})
+			}
+		})
+	}
+	all.Wait()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "agentd_broker_reconnects_total" {
+			if got := f.GetMetric()[0].GetCounter().GetValue(); got != 399 {
+				t.Errorf("%v reconnects, want 399", got)
+			}
+			return
+		}
+	}
+	t.Error("no agentd_broker_reconnects_total")
+}

@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/logging"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// line is a fact and what a person reads of it, after journald's priority; ""
+// if nothing.
+type line struct {
+	fact any
+	want string
+}
+
+func compareLines(t *testing.T, lines []line, observe func(w io.Writer, fact any)) {
+	t.Helper()
+	for _, tt := range lines {
+		var b strings.Builder
+		observe(&b, tt.fact)
+		got := b.String()
+		if tt.want != "" {
+			tt.want += "\n"
+		}
+		if got != tt.want {
+			t.Errorf("%T\ngives %q\nwant  %q", tt.fact, got, tt.want)
+		}
+	}
+}
+
+// debugging returns options with everything logged and without times, as under
+// systemd.
+func debugging() logging.Options {
+	return logging.Options{Level: "debug", Format: "text", Journal: true}
+}
+
+func TestAgentLog(t *testing.T) {
+	compareLines(t, []line{
+		{agent.LinkChanged{Up: true}, ""}, // the session says it
+		{agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
+			`<4>WARN  message not used kind=round reason=bad_signature err="wrong key"`},
+		{agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
+			`<6>INFO  local data fit the task task=air rows=712 took=12.35ms`},
+		{agent.DataLoaded{Task: "air", Problem: &learner.DataError{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
+			`<3>ERROR the local data do not fit the task; the agent takes no part in it task=air err="a.csv: line 3: column \"y\": empty"`},
+		{agent.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: 4 * time.Millisecond,
+			RiskBefore: 0.512345, RiskAfter: 0.1234, Took: 80 * time.Millisecond},
+			`<6>INFO  trained round=4 local_steps=20 because=budget step_time=4ms risk_before=0.5123 risk_after=0.1234 took=80ms`},
+		{agent.TrainingFailed{Round: 4, Err: errors.New("diverged")}, `<3>ERROR no update for this round round=4 err=diverged`},
+		{agent.ModelFetched{Version: 3, Bytes: 88}, ""},
+		{round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 1, Phase: wire.PhaseOpen}, Reason: round.IgnoredOlder},
+			`<4>WARN  announcement ignored place="epoch 1 run 2 round 3 attempt 1 open" reason=older`},
+		{round.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute}, `<7>DEBUG invited round=4 kind=training left=1m0s`},
+		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkAccepted}, `<6>INFO  round ended round=4 kind=training result=accepted`},
+		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkRefused, Refused: wire.RefuseNotFinite},
+			`<4>WARN  round ended round=4 kind=training result=refused reason=not_finite`},
+		{round.WorkEnded{Round: 4, Kind: wire.KindStatistics, Result: round.WorkDeclined, Declined: wire.DeclineNoTime},
+			`<4>WARN  round ended round=4 kind=statistics result=declined reason=no_time`},
+		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkSuperseded}, `<6>INFO  round ended round=4 kind=training result=superseded`},
+	}, func(w io.Writer, fact any) {
+		log, err := logging.New(w, debugging())
+		if err != nil {
+			t.Fatal(err)
+		}
+		agentLog{log}.Observe(fact)
+	})
+}
+
+func TestCoordinatorLog(t *testing.T) {
+	compareLines(t, []line{
+		{coordinator.LinkChanged{Err: errors.New("gone")}, ""}, // the session says it
+		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown, Err: errors.New("not in the list")},
+			`<4>WARN  message not used kind=status agent=a reason=unknown_agent err="not in the list"`},
+		{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
+		{coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, Risk: 0.53099, Score: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
+			`<6>INFO  model ready version=1 hash=01000000000000000000000000000000 risk=0.531 r2=0.5888`},
+		{coordinator.ModelReady{Round: 2, Version: 1, Risk: math.NaN(), Score: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
+			`<6>INFO  model ready version=1 hash=00000000000000000000000000000000 accuracy=0.75`},
+		{coordinator.ModelReady{Version: 1, Risk: 12345.6}, `<6>INFO  model ready version=1 hash=00000000000000000000000000000000 risk=12350`},
+		{coordinator.TransfersChanged{Receiving: 1}, ""},
+		{round.PhaseEntered{}, ""},
+		{round.AgentCounted{Agent: "a", Samples: 712, Agents: 3}, `<6>INFO  agent is there agent=a rows=712 agents=3`},
+		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, `<4>WARN  agent cannot do the task agent=a reason=bad_data`},
+		{round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2}, `<6>INFO  agent left agent=a reason=lost agents=2`},
+		{round.GatheringExtended{Agents: 2, Minimum: 3}, `<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
+		{round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 3, Participants: []wire.AgentID{"a", "b"}},
+			`<6>INFO  round opened round=2 attempt=1 kind=training agents=3 participants=2`},
+		{round.AgentJoined{Agent: "a", Round: 2}, ""},
+		{round.AgentDeclined{Agent: "a", Round: 2, Reason: wire.DeclineNoTime}, `<4>WARN  agent declined round=2 agent=a reason=no_time`},
+		{round.UpdateAccepted{Agent: "a", Round: 2, Update: wire.Update{LocalSteps: 20}, Norm: 0.123456, After: time.Second},
+			`<7>DEBUG update accepted round=2 agent=a local_steps=20 norm=0.1235 after=1s`},
+		{round.UpdateRefused{Agent: "a", Round: 2, Reason: wire.RefuseNorm}, `<4>WARN  update refused round=2 agent=a reason=norm`},
+		{round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 3, Accepted: 2, Missing: []wire.AgentID{"c"}, Took: 1500 * time.Millisecond},
+			`<6>INFO  round closed round=2 kind=training accepted=2 selected=3 took=1.5s version=1 missing=[c]`},
+		{round.RoundClosed{Round: 1, Kind: wire.KindStatistics, Selected: 3, Accepted: 3, Took: time.Second},
+			`<6>INFO  round closed round=1 kind=statistics accepted=3 selected=3 took=1s`},
+		{round.RoundAbandoned{Round: 2, Reason: round.AbandonQuorum, Accepted: 1, Selected: 3, Missing: []wire.AgentID{"b", "c"}, Took: time.Minute},
+			`<4>WARN  round abandoned round=2 reason=quorum accepted=1 selected=3 took=1m0s missing="[b c]"`},
+		{round.RoundAbandoned{Round: 2, Reason: round.AbandonFold, Err: errors.New("not finite"), Took: time.Minute},
+			`<4>WARN  round abandoned round=2 reason=fold accepted=0 selected=0 took=1m0s err="not finite"`},
+		{round.RunFinished{Version: 50}, `<6>INFO  run finished version=50`},
+	}, func(w io.Writer, fact any) {
+		log, err := logging.New(w, debugging())
+		if err != nil {
+			t.Fatal(err)
+		}
+		coordinatorLog{log}.Observe(fact)
+	})
+}
+
+func TestShort(t *testing.T) {
+	for x, want := range map[float64]float64{0: 0, 1: 1, 0.123456: 0.1235, -0.00123456: -0.001235, 98765.4: 98770, math.Inf(1): math.Inf(1)} {
+		if got := short(x); got != want {
+			t.Errorf("short(%v) is %v, want %v", x, got, want)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var testHeading = heading{
+	Broker: "tcp://127.0.0.1:1883", Embedded: true, Agents: 3, Features: 21, Model: "linear", Rounds: 2, L: 2, Seed: 1,
+	Stations: []string{"Aotizhongxin", "Changping", "Dingling"},
+}
+
+var testResult = Result{
+	Event: "result", Task: "air", Rounds: 2, Federated: 0.62, AloneMean: 0.25, AloneWorst: -0.25, Central: 0.64, Persistence: 0.5355,
+	Seconds: 1.25, Model: "abc", rows: 300,
+	alone: []Station{{"Aotizhongxin", 100, 0.75}, {"Changping", 150, 0.25}, {"Dingling", 50, -0.25}},
+}
+
+// script is a short run: what the watcher hears, and how often it is drawn.
+var script = []any{
+	round.AgentCounted{Agent: "Aotizhongxin", Agents: 1},
+	round.AgentCounted{Agent: "Changping", Agents: 3},
+	round.RoundOpened{Round: 1, Kind: wire.KindStatistics, Participants: []wire.AgentID{"Aotizhongxin", "Changping", "Dingling"}},
+	round.UpdateAccepted{Agent: "Changping", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}},
+	coordinator.StatisticsReady{Rows: 300, Columns: 22},
+	round.RoundOpened{Round: 2, Kind: wire.KindTraining, Participants: []wire.AgentID{"Aotizhongxin", "Dingling"}},
+	round.UpdateAccepted{Agent: "Dingling", Round: 2, Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 16}},
+	round.UpdateAccepted{Agent: "Aotizhongxin", Round: 2, Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 32}},
+	coordinator.ModelReady{Round: 2, Version: 1, Risk: 0.531, Score: &learner.Score{R2: 0.58875}},
+}
+
+// play shows the script.
+func play(t *testing.T, d display, facts []any) *watcher {
+	t.Helper()
+	d.start(testHeading)
+	w := newWatcher(d, testHeading.Rounds)
+	for _, f := range facts {
+		if done, err := w.take(f); done || err != nil {
+			t.Fatalf("%T ends the run, error %v", f, err)
+		}
+	}
+	return w
+}
+
+const plainHead = `fedmesh demo: predict air pollution (log PM2.5) six hours ahead, from 21 features
+3 weather stations in Beijing are the agents; each has measurements of its own quarter year, and keeps them
+linear model, 2 rounds with 2 of the 3 agents each, seed 1, embedded broker tcp://127.0.0.1:1883
+
+columns standardised from sums over 300 rows at 3 agents; no row has left an agent
+`
+
+const table = `
+How well each model predicts a year that none of them has seen, at all stations.
+R² = 1 is perfect, 0 is no better than the mean, and below 0 is worse than that.
+
+                                  R²
+  Aotizhongxin alone           0.750   ridge regression on its own 100 rows
+  Changping alone              0.250   ridge regression on its own 150 rows
+  Dingling alone              -0.250   ridge regression on its own 50 rows
+
+  a station alone, mean        0.250   the worst has -0.250
+  persistence                  0.535   no model: in six hours it will be as it is now
+  federated                    0.620   2 rounds; every row stayed at its station
+  centralised                  0.640   ridge regression on all 300 rows in one place
+
+1.2 seconds
+`
+
+func compareText(t *testing.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestPlain(t *testing.T) {
+	var b bytes.Buffer
+	d := plain{&b}
+	play(t, d, script)
+	d.result(&testResult)
+	compareText(t, b.String(), plainHead+
+		"round   1/2  loss 0.5310  R² 0.5887  took part: Aotizhongxin (E=32), Dingling (E=16)\n"+table)
+}
+
+func TestPlainOnABrokerOfTheUsers(t *testing.T) {
+	var b bytes.Buffer
+	h := testHeading
+	h.Embedded, h.Metrics = false, "http://127.0.0.1:9464/metrics"
+	plain{&b}.start(h)
+	r := testResult
+	r.out = "result"
+	plain{&b}.result(&r)
+	for _, want := range []string{
+		", broker tcp://127.0.0.1:1883\n", "\nmetrics at http://127.0.0.1:9464/metrics\n",
+		"\nmodel.safetensors, history.jsonl and result.json are in result\n",
+	} {
+		if !bytes.Contains(b.Bytes(), []byte(want)) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+}
+
+func TestJSONLines(t *testing.T) {
+	var b bytes.Buffer
+	d := jsonLines{&b}
+	w := play(t, d, script)
+	w.now.R2 = math.NaN() // JSON has no NaN
+	d.model(&w.now)
+	d.result(&testResult)
+	compareText(t, b.String(),
+		`{"event":"start","broker":"tcp://127.0.0.1:1883","embedded":true,"agents":3,"features":21,"model":"linear","rounds":2,"participants":2,"seed":1}
+{"event":"standardised","rows":300,"agents":3}
+{"event":"round","round":1,"loss":0.531,"r2":0.58875,"participants":["Aotizhongxin","Dingling"],"local_steps":{"Aotizhongxin":32,"Dingling":16}}
+{"event":"round","round":1,"loss":0.531,"r2":null,"participants":["Aotizhongxin","Dingling"],"local_steps":{"Aotizhongxin":32,"Dingling":16}}
+{"event":"result","task":"air","rounds":2,"federated":0.62,"alone_mean":0.25,"alone_worst":-0.25,"central":0.64,"persistence":0.5355,"seconds":1.25,"model":"abc"}
+`)
+}
+
+// liveOn returns a live display on a screen, which log lines share.
+func liveOn(s *screen) *live {
+	return &live{plain: plain{s}, size: func() (int, int) { return s.width, s.height }, stderr: s}
+}
+
+// TestLive runs in a bubble, where no time passes.
+func TestLive(t *testing.T) { synctest.Test(t, testLive) }
+
+func testLive(t *testing.T) {
+	s := newScreen(t, 120, 40)
+	d := liveOn(s)
+	shown := func(n int, want string) {
+		t.Helper()
+		*s = *newScreen(t, s.width, s.height)
+		d.drawn = nil
+		play(t, d, script[:n])
+		_, body, _ := bytes.Cut([]byte(s.text()), []byte("1883\n\n"))
+		compareText(t, string(body), want)
+	}
+	const standardised = "columns standardised from sums over 300 rows at 3 agents; no row has left an agent\n"
+	shown(1, "|waiting for the agents: 1 of 3 are there\n")
+	shown(4, "|waiting for the agents: 3 of 3 are there\n")
+	shown(5, standardised+"|\n")
+	shown(7, standardised+`|░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░ round 0/2  loss   -     R²   -     0.0 s
+  ◌ Aotizhongxin        · Changping           ● Dingling E=16
+`)
+	shown(9, standardised+`|███████████████░░░░░░░░░░░░░░░ round 1/2  loss 0.5310  R² 0.5887  0.0 s
+  ● Aotizhongxin E=32   · Changping           ● Dingling E=16
+`)
+	d.result(&testResult)
+	_, body, _ := bytes.Cut([]byte(s.text()), []byte("no row has left an agent\n"))
+	compareText(t, string(body), `███████████████░░░░░░░░░░░░░░░ round 1/2  loss 0.5310  R² 0.5887  0.0 s
+  ● Aotizhongxin E=32   · Changping           ● Dingling E=16
+`+table+"|\n")
+}
+
+// TestLiveFitsTheTerminal plays on terminals of many sizes: the screen finds
+// lines that are too wide, and a cursor that goes where it cannot.
+func TestLiveFitsTheTerminal(t *testing.T) {
+	for _, width := range []int{1, 20, 41, 60, 75, 80, 200} {
+		for _, height := range []int{1, 2, 3, 24} {
+			s := newScreen(t, width, height)
+			d := liveOn(s)
+			d.all = testHeading.Stations // the heading is not live, and may be wider
+			w := newWatcher(d, 2)
+			for _, f := range script[5:] {
+				if _, err := w.take(f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.draw("fewer lines than before")
+			d.draw("more", "lines", "than", "before")
+			d.failed()
+		}
+	}
+}
+
+// TestLiveKeepsLogLinesApart wants a log line above the live ones, whole.
+func TestLiveKeepsLogLinesApart(t *testing.T) {
+	s := newScreen(t, 80, 24)
+	d := liveOn(s)
+	d.draw("first", "second")
+	if _, err := fmt.Fprintln(d, "WARN something"); err != nil {
+		t.Fatal(err)
+	}
+	compareText(t, s.text(), "WARN something\n|first\nsecond\n")
+	d.draw("one")
+	compareText(t, s.text(), "WARN something\n|one\n")
+	d.draw("a", "b", "c")
+	d.failed()
+	if _, err := fmt.Fprintln(d, "coordinator: interrupted"); err != nil {
+		t.Fatal(err)
+	}
+	compareText(t, s.text(), "WARN something\na\nb\nc\ncoordinator: interrupted\n|\n")
+}
+
+func TestTookPart(t *testing.T) {
+	p := progress{Participants: []wire.AgentID{"a", "b"}, Done: map[wire.AgentID]int{"a": 3}}
+	if got := tookPart(&p); got != "a (E=3), b" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestWatcherEndsTheDemo wants an error for whatever would let chance into the
+// result, and the end with the run.
+func TestWatcherEndsTheDemo(t *testing.T) {
+	for _, tt := range []struct {
+		fact any
+		want string
+	}{
+		{round.RoundClosed{Round: 3, Missing: []wire.AgentID{"a"}}, "round 3 went on without [a]: the result would not be reproducible"},
+		{round.RoundAbandoned{Round: 3, Reason: round.AbandonFold, Err: errors.New("not finite")}, "round 3 was abandoned (fold), without []\nnot finite"},
+		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, "agent a cannot do the task: bad_data"},
+		{round.AgentDeclined{Agent: "a", Round: 3, Reason: wire.DeclineNoTime}, "agent a declined round 3: no_time"},
+		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNorm}, "the update of agent a was refused: norm"},
+	} {
+		w := newWatcher(plain{&bytes.Buffer{}}, 2)
+		if done, err := w.take(tt.fact); done || fmt.Sprint(err) != tt.want {
+			t.Errorf("%T: done %v, error %v\nwant %s", tt.fact, done, err, tt.want)
+		}
+	}
+	w := newWatcher(plain{&bytes.Buffer{}}, 2)
+	if done, err := w.take(round.RoundClosed{Round: 3}); done || err != nil {
+		t.Errorf("a round that everybody took part in: done %v, error %v", done, err)
+	}
+	if done, err := w.take(round.RunFinished{}); !done || err != nil {
+		t.Errorf("a finished run: done %v, error %v", done, err)
+	}
+}

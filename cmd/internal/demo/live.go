@@ -1,0 +1,140 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// live redraws a few lines on a terminal. Between two calls the cursor stands
+// at the beginning of the first of them.
+type live struct {
+	plain
+	size   func() (width, height int) // of the terminal, which may change
+	stderr io.Writer
+	all    []string // the agents
+
+	mu    sync.Mutex // log lines come from other goroutines
+	drawn []string   // what stands there
+}
+
+const barWidth = 30 // less where there is no room
+
+func (d *live) start(h heading) {
+	d.all = h.Stations
+	d.plain.start(h)
+}
+
+func (d *live) gathering(p *progress) {
+	d.draw(fmt.Sprintf("waiting for the agents: %d of %d are there", p.Agents, len(d.all)))
+}
+
+func (d *live) standardised(rows, agents int) {
+	d.draw()
+	d.plain.standardised(rows, agents)
+}
+
+func (d *live) round(p *progress) { d.paint(p) }
+func (d *live) model(p *progress) { d.paint(p) }
+
+func (d *live) result(r *Result) {
+	d.leave()
+	d.plain.result(r)
+}
+
+func (d *live) failed() { d.leave() }
+
+// Write writes log lines above the live ones.
+func (d *live) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear()
+	n, err := d.stderr.Write(p)
+	d.redraw()
+	return n, err
+}
+
+// paint draws the bar, the numbers, and a mark for each agent: ● its update is
+// in, ◌ at work, · not drawn.
+func (d *live) paint(p *progress) {
+	width, _ := d.size()
+	numbers := fmt.Sprintf(" round %d/%d  loss %s  R² %s  %.1f s", p.Round, p.Rounds, number(p.Loss), number(p.R2), p.Elapsed.Seconds())
+	room := max(0, min(barWidth, width-1-len([]rune(numbers))))
+	done := room * p.Round / max(p.Rounds, 1)
+	bar := strings.Repeat("█", done) + strings.Repeat("░", room-done)
+	marks := make([]string, len(d.all))
+	for i, a := range d.all {
+		marks[i] = "· " + a
+		if slices.Contains(p.Participants, wire.AgentID(a)) {
+			marks[i] = "◌ " + a
+		}
+		if e, in := p.Done[wire.AgentID(a)]; in {
+			marks[i] = fmt.Sprintf("● %s E=%d", a, e)
+		}
+	}
+	d.draw(append([]string{bar + numbers}, columns(marks, width)...)...)
+}
+
+// columns sets short texts in columns.
+func columns(texts []string, width int) []string {
+	const cell = 22
+	perLine := max(1, (width-2)/cell)
+	var lines []string
+	for row := range slices.Chunk(texts, perLine) {
+		line := " "
+		for _, t := range row {
+			line += " " + t + strings.Repeat(" ", max(0, cell-1-len([]rune(t))))
+		}
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
+	return lines
+}
+
+// draw replaces what is drawn, with no lines by nothing.
+func (d *live) draw(lines ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear()
+	d.drawn = lines
+	d.redraw()
+}
+
+// redraw draws the lines again: as many, and so much of each, as the terminal
+// has room for. Lines that wrapped or scrolled away could not be cleared.
+func (d *live) redraw() {
+	width, height := d.size()
+	d.drawn = d.drawn[:min(len(d.drawn), max(height-1, 0))]
+	if len(d.drawn) == 0 {
+		return
+	}
+	var b strings.Builder
+	for _, line := range d.drawn {
+		if r := []rune(line); len(r) >= width {
+			line = string(r[:max(width-1, 0)])
+		}
+		b.WriteString(line + "\n")
+	}
+	fmt.Fprintf(&b, "\x1b[%dA", len(d.drawn))
+	_, _ = io.WriteString(d.w, b.String()) // as with other output: a terminal that is gone is no reason to stop
+}
+
+// clear removes what is drawn.
+func (d *live) clear() {
+	if len(d.drawn) > 0 {
+		_, _ = io.WriteString(d.w, "\r\x1b[J")
+	}
+}
+
+// leave goes below what is drawn, which stays.
+func (d *live) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(d.drawn); n > 0 {
+		fmt.Fprintf(d.w, "\r\x1b[%dB", n)
+	}
+	d.drawn = nil
+}

@@ -1,0 +1,76 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// await returns when the broker can be reached. Thirteen sessions that all say
+// that it cannot would be hard to read.
+func (fed *federation) await(ctx context.Context) error {
+	conn, err := fed.dial(ctx)
+	if err != nil {
+		return err
+	}
+	fed.reached = true
+	return conn.Close()
+}
+
+// dial returns a session of the demo's own that is up.
+func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
+	conn, err := mqtt.Dial(context.WithoutCancel(ctx), mqtt.Options{
+		URL: fed.coordinator.Broker.URL, ClientID: fed.topics.ClientID(wire.CoordinatorID), Logger: fed.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			_ = conn.Close() // which is never an error
+			return nil, context.Cause(ctx)
+		case e := <-conn.Events():
+			if _, up := e.(mqtt.Up); up {
+				return conn, nil
+			}
+		}
+	}
+}
+
+// cleanUp stops the embedded broker, or takes what the demo retained at the
+// user's broker away again.
+func (fed *federation) cleanUp(ctx context.Context) error {
+	switch {
+	case fed.server != nil:
+		return fed.server.Close()
+	case fed.reached:
+		return fed.sweep(context.WithoutCancel(ctx))
+	}
+	return nil
+}
+
+// sweep deletes what the demo's federation retained at a user's broker: the
+// announcement, which holds task and model, and the agents' presence.
+func (fed *federation) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := fed.dial(ctx)
+	if err != nil {
+		return fmt.Errorf("messages of the demo (%s and others) are left at the broker: %w", fed.topics.Round(), err)
+	}
+	retained := []string{fed.topics.Round()}
+	for _, a := range fed.agents {
+		retained = append(retained, fed.topics.Presence(wire.AgentID(a.ID)))
+	}
+	for _, topic := range retained {
+		if err := conn.Publish(mqtt.Message{Topic: topic, QoS: mqtt.AtLeastOnce, Retained: true}); err != nil {
+			_ = conn.Close() // the first error is the one to show
+			return err
+		}
+	}
+	return conn.Close()
+}

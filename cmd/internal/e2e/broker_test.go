@@ -1,0 +1,40 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestUnreachableBroker wants one clear line, and the connection when the broker
+// comes.
+func TestUnreachableBroker(t *testing.T) {
+	address := freeAddress(t)
+	f := newFederation(t, "tcp://"+address)
+	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+	daemons := []*process{f.run(t, "agentd", "one"), f.run(t, "coordinator", "coordinator")}
+	for _, p := range daemons {
+		p.await(t, "cannot reach the broker at tcp://"+address+": connection refused; next try in ")
+	}
+	if !mosquittoAt(t, address) {
+		t.Fatal("another process took the port meanwhile")
+	}
+	for _, p := range daemons {
+		p.await(t, "connected to the broker at tcp://"+address)
+		if n := strings.Count(p.log(), "cannot reach"); n != 1 {
+			t.Errorf("%s says it %d times", p.name, n)
+		}
+		p.stop(t, syscall.SIGTERM, 0)
+	}
+}
+
+// TestStopsWithoutBroker wants an end soon, whatever the broker does.
+func TestStopsWithoutBroker(t *testing.T) {
+	f := newFederation(t, "tcp://"+freeAddress(t))
+	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
+		p := f.run(t, program, name)
+		p.await(t, "cannot reach the broker")
+		p.stop(t, syscall.SIGINT, 0)
+	}
+}

@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// result is the last line of the demo's JSON.
+type result struct {
+	Event     string  `json:"event"`
+	Rounds    int     `json:"rounds"`
+	Federated float64 `json:"federated"`
+	Model     string  `json:"model"`
+}
+
+func demo(t *testing.T, args ...string) result {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(mustRun(t, "coordinator", append([]string{"demo", "--json", "--rounds", "4"}, args...)...)), "\n")
+	var r result
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil || r.Event != "result" || r.Rounds != 4 {
+		t.Fatalf("the last line is %s, error %v", lines[len(lines)-1], err)
+	}
+	return r
+}
+
+// TestDemoOnMosquitto wants the model of the embedded broker from processes on a
+// real one, and a clean broker afterwards.
+func TestDemoOnMosquitto(t *testing.T) {
+	url, out := mosquitto(t), filepath.Join(t.TempDir(), "out")
+	remote := demo(t, "--broker", url, "--processes", "--out", out)
+	if local := demo(t); local.Model != remote.Model || local.Model == "" {
+		t.Errorf("here the model is %s, as processes on Mosquitto %s", local.Model, remote.Model)
+	}
+	if kept := retained(t, url); len(kept) > 0 {
+		t.Errorf("left at the broker: %v", kept)
+	}
+	if history, err := os.ReadFile(filepath.Join(out, "history.jsonl")); err != nil || bytes.Count(history, []byte("\n")) != 5 {
+		t.Errorf("history\n%s, error %v; want five lines", history, err)
+	}
+}
+
+// TestDemoInterrupted wants the same of a demo that Ctrl-C ends.
+func TestDemoInterrupted(t *testing.T) {
+	url := mosquitto(t)
+	p := start(t, "coordinator", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
+	for len(retained(t, url)) < 13 { // the announcement and everyone's presence are there
+		select {
+		case <-p.ended:
+			t.Fatal("the demo ended by itself")
+		default:
+		}
+	}
+	p.stop(t, syscall.SIGINT, 130)
+	if log := p.log(); log != "coordinator: interrupted\n" {
+		t.Errorf("on stderr:\n%s", log)
+	}
+	if kept := retained(t, url); len(kept) > 0 {
+		t.Errorf("left at the broker: %v", kept)
+	}
+}
+
+// TestDemoRefuses wants usage errors before anything begins.
+func TestDemoRefuses(t *testing.T) {
+	for args, want := range map[string]string{
+		"--participants 13": "coordinator: --participants must be 1 to 12, is 13\nsee 'coordinator demo --help'\n",
+		"--model tree":      "coordinator: --model must be linear or mlp, is \"tree\"\nsee 'coordinator demo --help'\n",
+		"now":               "coordinator: unknown command \"now\" for \"coordinator demo\"\nsee 'coordinator demo --help'\n",
+	} {
+		code, stdout, stderr := run(t, "coordinator", append([]string{"demo"}, strings.Fields(args)...)...)
+		if code != 2 || stdout != "" || stderr != want {
+			t.Errorf("%s: exit %d\n%s%s\nwant exit 2\n%s", args, code, stdout, stderr, want)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// federation is the files of one, in a folder of the test's.
+type federation struct {
+	dir, broker string
+	coordinator string // public key
+}
+
+// newFederation makes the coordinator's key.
+func newFederation(t *testing.T, broker string) *federation {
+	t.Helper()
+	f := &federation{dir: t.TempDir(), broker: broker}
+	f.coordinator = strings.TrimSpace(mustRun(t, "coordinator", "key", "new", f.path("coordinator.key")))
+	return f
+}
+
+func (f *federation) path(name string) string { return filepath.Join(f.dir, name) }
+
+func (f *federation) write(t *testing.T, name, text string) string {
+	t.Helper()
+	if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return f.path(name)
+}
+
+// agent makes an agent's key, configuration and data, and returns its line in
+// the list of keys.
+func (f *federation) agent(t *testing.T, id, csv string) string {
+	t.Helper()
+	public := mustRun(t, "agentd", "key", "new", f.path(id+".key"))
+	f.write(t, id+".csv", csv)
+	f.write(t, id+".yaml", fmt.Sprintf(`
+federation: e2e
+id: %s
+state_dir: %s
+broker: {url: %s}
+identity: {key_file: %s, coordinator_key: %q}
+data: {csv: %s}
+metrics: {listen: ""}
+`, id, f.path("state-"+id), f.broker, f.path(id+".key"), f.coordinator, f.path(id+".csv")))
+	return id + " " + public
+}
+
+// lead writes the coordinator's configuration and the list of keys.
+func (f *federation) lead(t *testing.T, agents, round string) {
+	t.Helper()
+	f.write(t, "agents.keys", agents)
+	f.write(t, "coordinator.yaml", fmt.Sprintf(`
+federation: e2e
+state_dir: %s
+broker: {url: %s}
+identity: {key_file: %s, agents_file: %s}
+task:
+  name: plane
+  features: [a, b]
+  target: y
+  steps: {budget: 100ms, max: 20}
+round: %s
+metrics: {listen: ""}
+`, f.path("state"), f.broker, f.path("coordinator.key"), f.path("agents.keys"), round))
+}
+
+// run starts a daemon with its configuration file.
+func (f *federation) run(t *testing.T, program, name string, more ...string) *process {
+	t.Helper()
+	return start(t, program, append([]string{"run", "--config", f.path(name + ".yaml")}, more...)...)
+}
+
+// plane returns rows of y = 2a − b + 1.
+func plane(rows int) string {
+	var b strings.Builder
+	b.WriteString("a,b,y\n")
+	for i := range rows {
+		x, z := float64(i%7)-3, float64(i%11)-5
+		fmt.Fprintf(&b, "%v,%v,%v\n", x, z, 2*x-z+1)
+	}
+	return b.String()
+}
+
+const threeOfThree = `{participants: 3, quorum: 3, rounds: 3, deadline: 20s, gather: {target: 3, minimum: 3, within: 20s, spread: 10ms}}`
+
+// TestFederation follows a federation through its life: three rounds with three
+// agents, a fourth whose data are bad, the models, the end, and a second start.
+func TestFederation(t *testing.T) {
+	f := newFederation(t, mosquitto(t))
+	good := []string{"one", "two", "three"}
+	var list strings.Builder
+	for _, id := range good {
+		list.WriteString(f.agent(t, id, plane(60)))
+	}
+	list.WriteString(f.agent(t, "broken", "a,b,y\n1,2,3\n1,warm,3\n"))
+	f.lead(t, list.String(), threeOfThree)
+	for _, name := range append(good, "broken") {
+		if got := mustRun(t, "agentd", "config", "check", "--config", f.path(name+".yaml")); got != f.path(name+".yaml")+" is good\n" {
+			t.Errorf("config check says %q", got)
+		}
+	}
+	if got := mustRun(t, "coordinator", "config", "check", "--config", f.path("coordinator.yaml")); got != f.path("coordinator.yaml")+" is good\n" {
+		t.Errorf("config check says %q", got)
+	}
+
+	agents := map[string]*process{"broken": f.run(t, "agentd", "broken")}
+	lead := f.run(t, "coordinator", "coordinator")
+	agents["broken"].await(t, `the local data do not fit the task; the agent takes no part in it agent=broken task=plane err="`+
+		f.path("broken.csv")+`: line 3: column \"b\": \"warm\" is not a number"`)
+	lead.await(t, "agent cannot do the task agent=broken reason=bad_data")
+	for _, id := range good {
+		agents[id] = f.run(t, "agentd", id)
+	}
+	lead.await(t, "run finished version=3")
+	f.checkModels(t) // while the daemon runs
+	f.checkLocks(t)
+	for _, p := range agents {
+		p.stop(t, syscall.SIGTERM, 0)
+	}
+	lead.stop(t, syscall.SIGTERM, 0)
+	f.checkModels(t)
+	f.checkPresence(t, append(good, "broken"))
+	f.checkRestart(t)
+}
+
+// checkModels looks at the models as a person would.
+func (f *federation) checkModels(t *testing.T) {
+	t.Helper()
+	state := f.path("state")
+	lines := strings.Split(strings.TrimSpace(mustRun(t, "coordinator", "model", "list", "--state-dir", state)), "\n")
+	if len(lines) != 5 || !strings.HasPrefix(lines[0], "VERSION  BYTES  HASH") || !strings.HasPrefix(lines[1], "0 ") ||
+		!strings.HasPrefix(lines[4], "3 ") || !strings.HasSuffix(lines[4], "  present") {
+		t.Errorf("model list:\n%s", strings.Join(lines, "\n"))
+	}
+	show := mustRun(t, "coordinator", "model", "show", "--state-dir", state)
+	for _, want := range []string{"version 3", "task plane", "target y", `features ["a","b"]`, "risk squared", "tensor layer0.weight F32 [1 2]"} {
+		if !strings.Contains(strings.Join(strings.Fields(show), " "), want) {
+			t.Errorf("model show has no %q:\n%s", want, show)
+		}
+	}
+	out := f.path("exported.safetensors")
+	said := mustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out", out)
+	file, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said != fmt.Sprintf("%s: version 1, %d bytes\n", out, len(file)) {
+		t.Errorf("model export says %q", said)
+	}
+	if tensors, meta, err := store.DecodeSafetensors(file); err != nil || len(tensors) == 0 || meta["version"] != "1" {
+		t.Errorf("exported %d tensors, metadata %v, error %v", len(tensors), meta, err)
+	}
+	if piped := mustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out", "-"); piped != string(file) {
+		t.Error("model export --out - writes something else than the file")
+	}
+	if code, _, stderr := run(t, "coordinator", "model", "show", "9", "--state-dir", state); code != 1 || !strings.Contains(stderr, "version 9") {
+		t.Errorf("model show 9: exit %d, %s", code, stderr)
+	}
+	if code, _, stderr := run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 || !strings.Contains(stderr, `"new" is not a version`) {
+		t.Errorf("model show new: exit %d, %s", code, stderr)
+	}
+	if code, _, stderr := run(t, "coordinator", "model", "list", "--state-dir", f.path("elsewhere")); code != 1 ||
+		!strings.Contains(stderr, f.path("elsewhere")+": no run has been begun there") {
+		t.Errorf("model list elsewhere: exit %d, %s", code, stderr)
+	}
+}
+
+// checkLocks starts second daemons on the same folders.
+func (f *federation) checkLocks(t *testing.T) {
+	t.Helper()
+	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
+		code, _, stderr := run(t, program, "run", "--config", f.path(name+".yaml"))
+		if code != 1 || !strings.Contains(stderr, " is held by process ") || !strings.Contains(stderr, f.path("state")) {
+			t.Errorf("a second %s: exit %d, %s", program, code, stderr)
+		}
+	}
+}
+
+// checkPresence wants every agent offline by its own word: the broker's would be
+// "lost".
+func (f *federation) checkPresence(t *testing.T, ids []string) {
+	t.Helper()
+	kept := retained(t, f.broker)
+	for _, id := range ids {
+		e, err := wire.Open(kept["fl/v1/e2e/p/e2e-"+id])
+		if err != nil {
+			t.Errorf("presence of %s: %v", id, err)
+			continue
+		}
+		if p, err := wire.DecodePresence(e.Body); err != nil || p.State != wire.StateOffline {
+			t.Errorf("presence of %s: %v, error %v; want offline", id, p.State, err)
+		}
+	}
+}
+
+// checkRestart starts the coordinator again: on the same run, then with another
+// task, then with a new run.
+func (f *federation) checkRestart(t *testing.T) {
+	t.Helper()
+	again := f.run(t, "coordinator", "coordinator")
+	again.await(t, "connected to the broker at "+f.broker)
+	again.stop(t, syscall.SIGTERM, 0)
+	f.checkModels(t)
+	code, _, stderr := run(t, "coordinator", "run", "--config", f.path("coordinator.yaml"), "--set", "task.batch_size=16")
+	if code != 1 || !strings.Contains(stderr, "the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") {
+		t.Errorf("with another task: exit %d, %s", code, stderr)
+	}
+	fresh := f.run(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--new-run")
+	fresh.await(t, "connected to the broker at "+f.broker)
+	fresh.stop(t, syscall.SIGTERM, 0)
+}

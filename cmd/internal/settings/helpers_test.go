@@ -1,0 +1,76 @@
+package settings
+
+import (
+	"crypto/ed25519"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+)
+
+// zeroKey is a public key that parses.
+const zeroKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func writeKey(t *testing.T) (path string, key ed25519.PrivateKey) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "test.key")
+	key, err := keys.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, key
+}
+
+// agentFile and coordinatorFile return configurations that are good.
+func agentFile(t *testing.T) string {
+	t.Helper()
+	key, _ := writeKey(t)
+	return "federation: air\nid: roof-1\nbroker:\n  url: tcp://localhost:1883\nidentity:\n  key_file: " + key +
+		"\n  coordinator_key: " + zeroKey + "\ndata:\n  csv: rows.csv\n"
+}
+
+func coordinatorFile(t *testing.T) string {
+	t.Helper()
+	key, _ := writeKey(t)
+	agents := writeFile(t, "agents.keys", "a "+zeroKey+"\nb "+zeroKey+"\n")
+	return "federation: air\nidentity:\n  key_file: " + key + "\n  agents_file: " + agents +
+		"\nround:\n  participants: 2\n  quorum: 1\n  gather:\n    minimum: 2\ntask:\n  name: air\n  features: [a, b]\n  target: y\n"
+}
+
+// leaves returns the keys of a settings struct that hold values.
+func leaves(t reflect.Type, prefix string) []string {
+	var all []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, typ := prefix+f.Tag.Get("yaml"), f.Type
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if typ.Kind() == reflect.Struct {
+			all = append(all, leaves(typ, name+".")...)
+		} else {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// wantError wants an error that holds a text.
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v\nwant %q in it", err, want)
+	}
+}

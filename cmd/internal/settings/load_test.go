@@ -1,0 +1,157 @@
+package settings
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestSourcesInOrder wants defaults < file < environment < command line.
+func TestSourcesInOrder(t *testing.T) {
+	path := writeFile(t, "agentd.yaml", agentFile(t)+"privacy:\n  min_rows: 20\nlog:\n  level: debug\n")
+	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "30")
+	t.Setenv("AGENTD_DATA_WHERE", "site=a,year=2024")
+	t.Setenv("AGENTD_CONFIG", "elsewhere.yaml") // is for the command line to read
+	t.Setenv("COORDINATOR_ID", "of another program")
+	s := DefaultAgent()
+	if err := Load(&s, "agentd", path, map[string]string{"privacy.min_rows": "40", "compute.step_time": "2ms"}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Privacy.MinRows != 40 || s.Compute.StepTime != 2*time.Millisecond || s.Log.Level != "debug" || s.StateDir != "/var/lib/agentd" {
+		t.Errorf("loaded %+v", s)
+	}
+	if want := map[string]string{"site": "a", "year": "2024"}; !reflect.DeepEqual(s.Data.Where, want) {
+		t.Errorf("data.where is %v, want %v", s.Data.Where, want)
+	}
+	s = DefaultAgent()
+	if err := Load(&s, "agentd", path, nil); err != nil || s.Privacy.MinRows != 30 {
+		t.Errorf("privacy.min_rows is %d, error %v; want 30, as the environment says", s.Privacy.MinRows, err)
+	}
+}
+
+func TestSourcesAreNamed(t *testing.T) {
+	path := writeFile(t, "agentd.yaml", agentFile(t))
+	load := func(set map[string]string) error {
+		s := DefaultAgent()
+		return Load(&s, "agentd", path, set)
+	}
+	wantError(t, load(map[string]string{"privacy.min_rows": "0"}), "command line: privacy.min_rows: must be at least 1, is 0")
+	wantError(t, load(map[string]string{"privacy.min_row": "1"}), `command line: unknown key "privacy.min_row"; did you mean "privacy.min_rows"?`)
+	t.Setenv("AGENTD_PRIVACY_MINROWS", "1")
+	wantError(t, load(nil), `environment AGENTD_PRIVACY_MINROWS: unknown variable; did you mean "AGENTD_PRIVACY_MIN_ROWS"?`)
+}
+
+func TestSessionFindsPassword(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mqtt-password"), []byte("of the unit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := defaultBroker()
+	o, _, err := b.Session("air-a")
+	if err != nil || o.Username != "" || o.Password != "" || o.TLS != nil {
+		t.Errorf("without a password: %+v, error %v", o, err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", dir)
+	o, warning, err := b.Session("air-a")
+	if err != nil || warning != "" || o.Username != "air-a" || o.Password != "of the unit" {
+		t.Errorf("user %q, password %q, warning %q, error %v; want the client id and the credential", o.Username, o.Password, warning, err)
+	}
+	b.PasswordFile = writeFile(t, "password", "of the file")
+	if err := os.Chmod(b.PasswordFile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.Username = "me"
+	o, warning, err = b.Session("air-a")
+	if err != nil || warning == "" || o.Username != "me" || o.Password != "of the file" {
+		t.Errorf("user %q, password %q, warning %q, error %v; want those of the file, and a warning", o.Username, o.Password, warning, err)
+	}
+}
+
+func TestAgentConfig(t *testing.T) {
+	s := DefaultAgent()
+	path := writeFile(t, "agentd.yaml", agentFile(t)+"  where: {site: a}\n  shares: 3\n  share: 1\n")
+	if err := Load(&s, "agentd", path, map[string]string{"broker.prefix": "my/fed", "state_dir": "x/../y", "limits.max_model": "2MiB"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxModel != 2<<20 || c.MinRows != 10 || c.StepTime != 0 {
+		t.Errorf("%+v", c)
+	}
+	if got := c.Topics.Round(); got != "my/fed/air/round" {
+		t.Errorf("round topic %s", got)
+	}
+	source := s.Data.Source()
+	if source.Path != "rows.csv" || source.Filter.Where["site"] != "a" || source.Filter.Share != 1 || source.Filter.Shares != 3 {
+		t.Errorf("data %+v", source)
+	}
+}
+
+func TestCoordinatorConfig(t *testing.T) {
+	s := DefaultCoordinator()
+	path := writeFile(t, "c.yaml", coordinatorFile(t)+"held_out:\n  csv: held.csv\npolicy:\n  max_norm: 3\n")
+	if err := Load(&s, "coordinator", path, nil); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Agents) != 2 || c.Agents["b"] == nil || c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 || c.KeepModels != 20 ||
+		c.MaxBuffered != 256<<20 || !c.Standardize || c.Clip != 6 || c.Held == nil {
+		t.Errorf("%+v", c)
+	}
+	s.Held = nil
+	if c, err = s.Config(); err != nil || c.Held != nil {
+		t.Errorf("held-out data %v without any in the settings, error %v", c.Held, err)
+	}
+}
+
+func TestWire(t *testing.T) {
+	task := defaultTask()
+	task.Name, task.Features, task.Target = "air", []string{"a", "b"}, "y"
+	want := wire.Task{
+		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
+		Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true},
+		Training: wire.Training{
+			Exchange: wire.ExchangeParameters, BatchSize: 32, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
+		},
+	}
+	if got := task.Wire(); !reflect.DeepEqual(got, want) {
+		t.Errorf("the default task is\n%+v, want\n%+v", got, want)
+	}
+	for kind, risk := range map[string]wire.Risk{"linear": wire.RiskSquared, "logistic": wire.RiskLogistic, "softmax": wire.RiskSoftmax} {
+		task.Model.Kind = kind
+		if got := task.Wire().Model.Risk; got != risk {
+			t.Errorf("%s has risk %v, want %v", kind, got, risk)
+		}
+	}
+	task.Model = Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
+	task.Exchange = "gradient"
+	got := task.Wire()
+	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != wire.RiskSoftmax ||
+		got.Model.Activation != wire.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != wire.ExchangeGradient {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestWireSchedule holds η_t = 2/(μ_sc(γ+t)) with γ = max{8 L_s/μ_sc − 1, H}
+// (feddec, theorem 1) against a calculation by hand: 8·4/0.5 − 1 = 63.
+func TestWireSchedule(t *testing.T) {
+	task := defaultTask()
+	task.StepSize, task.StrongConvexity, task.Smoothness = 0, 0.5, 4
+	for steps, gamma := range map[int]float64{10: 63, 100: 100} {
+		task.Steps.Max = steps
+		got := task.Wire().Training
+		if got.StepSize != 0 || got.StrongConvexity != 0.5 || got.Gamma != gamma {
+			t.Errorf("H = %d: step size %v, μ_sc %v, γ %v; want 0, 0.5, %v", steps, got.StepSize, got.StrongConvexity, got.Gamma, gamma)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package settings
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// problem is a configuration with one mistake.
+type problem struct {
+	change string // of the file: "old -> new"; with nothing old, new lines at its end
+	want   string // what the error says, after the file's name
+}
+
+func checkProblems(t *testing.T, good string, tests []problem, load func(path string) error) {
+	t.Helper()
+	if err := load(writeFile(t, "good.yaml", good)); err != nil {
+		t.Fatalf("the good configuration: %v", err)
+	}
+	for _, tt := range tests {
+		t.Run(tt.change, func(t *testing.T) {
+			old, fresh, _ := strings.Cut(tt.change, " -> ")
+			text := good + fresh + "\n"
+			if old != "" {
+				if text = strings.Replace(good, old, fresh, 1); text == good {
+					t.Fatalf("%q is not in the file", old)
+				}
+			}
+			path := writeFile(t, "bad.yaml", text)
+			err := load(path)
+			if err == nil || !strings.HasPrefix(err.Error(), path+tt.want) {
+				t.Errorf("error %v\nwant %s%s", err, path, tt.want)
+			}
+			if strings.Contains(tt.want, ":") && !strings.HasPrefix(tt.want, ": ") && !strings.Contains(fmt.Sprint(err), "^") {
+				t.Errorf("no caret in\n%v", err)
+			}
+		})
+	}
+}
+
+func TestAgentProblems(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	empty := writeFile(t, "empty", "")
+	load := func(path string) error {
+		s := DefaultAgent()
+		return Load(&s, "agentd", path, nil)
+	}
+	checkProblems(t, agentFile(t), []problem{
+		{"federation: air -> federation: Air", `:1:13: federation: federation "Air"`},
+		{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator": this name is the coordinator's`},
+		{"id: roof-1\n -> ", `: id: agent id "": is empty`},
+		{" -> state_dir: \"\"", `:10:12: state_dir: is empty; want a folder that outlives a restart`},
+		{"tcp://localhost:1883 -> localhost", `:4:8: broker.url: must be something like tcp://broker:1883 or tls://broker:8883, is "localhost"`},
+		{"tcp:// -> http://", `:4:8: broker.url: must be something like tcp://broker:1883`},
+		{"  url: -> \n  prefix: a b\n  url:", `:5:11: broker.prefix: mqtt: topic prefix "a b"`},
+		{"  url: -> \n  keep_alive: 1500ms\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s to 65535s, is 1.5s`},
+		{"  url: -> \n  keep_alive: 0s\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s`},
+		{"  url: -> \n  key_file: x\n  url:", `:3:1: broker.cert_file: goes with broker.key_file: give both or neither; set broker.cert_file in the file`},
+		{"  url: -> \n  cert_file: " + none + "\n  key_file: " + none + "\n  url:", `:5:14: broker.cert_file: open ` + none},
+		{"  url: -> \n  ca_file: " + none + "\n  url:", `:5:12: broker.ca_file: open ` + none},
+		{"  url: -> \n  ca_file: " + empty + "\n  url:", `:5:12: broker.ca_file: ` + empty + ` holds no certificate in PEM`},
+		{"  url: -> \n  password: x\n  password_file: y\n  url:", `:5:3: broker.password: is set beside broker.password_file: give one of them`},
+		{"  url: -> \n  password_file: " + empty + "\n  url:", `:3:1: broker.password: mqtt-password: ` + empty + ` is empty`},
+		{"  coordinator_key: " + zeroKey + " ->   coordinator_key: \"\"", `:7:20: identity.coordinator_key: "" is not an Ed25519 public key`},
+		{"  csv: rows.csv ->   csv: \"\"", `:9:8: data.csv: is empty; want a CSV file with named columns`},
+		{"rows.csv -> rows.csv\n  shares: -1", `:10:11: data.shares: must not be negative, is -1`},
+		{"rows.csv -> rows.csv\n  shares: 3\n  share: 3", `:11:10: data.share: must be 0 to shares - 1, is 3 of 3`},
+		{" -> compute: {step_time: -1s}", `:10:22: compute.step_time: must not be negative, is -1s`},
+		{" -> privacy: {min_rows: 0}", `:10:21: privacy.min_rows: must be at least 1, is 0`},
+		{" -> limits: {max_model: 0B}", `:10:21: limits.max_model: must be 1 to`},
+		{" -> metrics: {listen: localhost}", `:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
+		{" -> log: {level: loud}", `:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
+		{" -> log: {format: xml}", `:10:15: log.format: unknown log format "xml"; the formats are text and json`},
+		{" -> metric: {}", `:10:1: unknown key "metric"; did you mean "metrics"?`},
+	}, load)
+}
+
+func TestCoordinatorProblems(t *testing.T) {
+	load := func(path string) error {
+		s := DefaultCoordinator()
+		return Load(&s, "coordinator", path, nil)
+	}
+	bad := writeFile(t, "bad.keys", "a b c\n")
+	checkProblems(t, coordinatorFile(t), []problem{
+		{"federation: air -> federation: \"\"", `:1:13: federation: federation "": is empty`},
+		{" -> state_dir: \"\"", `:14:12: state_dir: is empty`},
+		{" -> broker: {url: x}", `:14:15: broker.url: must be something like`},
+		{"agents_file: -> agents_file: " + bad + " #", `:4:16: identity.agents_file: ` + bad + `:1: want an agent id and its public key`},
+		{"agents_file: -> agents_file: " + writeFile(t, "none.keys", "# none\n") + " #", `:4:16: identity.agents_file: `},
+		{"    minimum: 2 ->     minimum: 3", `:9:14: round.gather.minimum: must be at most the number of agents in`},
+		{"  quorum: 1 ->   quorum: 3", `:7:11: round.quorum: must be 1 to participants (2), is 3`},
+		{"  quorum: 1 ->   quorum: 1\n  weights: both", `:8:12: round.weights: must be equal or samples, is "both"`},
+		{"  quorum: 1 ->   quorum: 1\n  deadline: 0s", `:8:13: round.deadline: must be 1ms to`},
+		{"name: air -> name: \"\"", `:11:9: task.name: must have 1 to`},
+		{"[a, b] -> []", `:12:3: task.features: is empty`},
+		{"target: y -> target: \"\"", `:13:11: task.target: is empty`},
+		{"target: y -> target: a", `:10:1: task: `},
+		{" ->   model: {kind: cubic}", `:14:17: task.model.kind: must be linear, logistic, softmax or mlp, is "cubic"`},
+		{" ->   model: {risk: cubic}", `:14:17: task.model.risk: must be squared, logistic or softmax, is "cubic"`},
+		{" ->   model: {activation: step}", `:14:23: task.model.activation: must be tanh or relu, is "step"`},
+		{" ->   model: {hidden: [3]}", `:14:11: task.model.hidden: goes with kind mlp, and with no other`},
+		{" ->   model: {kind: mlp}", `:14:3: task.model.hidden: goes with kind mlp, and with no other; set task.model.hidden in the file`},
+		{" ->   model: {kind: softmax}", `:14:3: task.model.classes: goes with a softmax, and with no other`},
+		{" ->   exchange: letters", `:14:13: task.exchange: must be parameters or gradient, is "letters"`},
+		{" ->   batch_size: 65537", `:14:15: task.batch_size: must be 0 (all rows) to 65536, is 65537`},
+		{" ->   min_rows: 0", `:14:13: task.min_rows: must be at least 1, is 0`},
+		{" ->   clip: -1", `:14:9: task.clip: must not be negative, is -1`},
+		{" ->   step_size: 0", `:14:14: task.step_size: give either a positive step_size`},
+		{" ->   strong_convexity: 1\n  smoothness: 2", `:10:1: task.step_size: give either a positive step_size`},
+		{" ->   step_size: 0\n  strong_convexity: 3\n  smoothness: 2", `:15:21: task.strong_convexity: must be positive and at most task.smoothness (2), is 3`},
+		{" ->   steps: {budget: 25h}", `:14:19: task.steps.budget: must be 0 to 24h, is 25h0m0s`},
+		{" ->   steps: {min: 0}", `:14:16: task.steps.min: must be at least 1, is 0`},
+		{" ->   steps: {max: 0}", `:14:16: task.steps.max: must be at least task.steps.min (1), is 0`},
+		{" -> held_out: {shares: 2}", `:14:1: held_out.csv: is empty`},
+		{" -> policy: {max_norm: -1}", `:14:20: policy.max_norm: must not be negative, is -1`},
+		{" -> policy: {keep_models: 1}", `:14:23: policy.keep_models: must be 0 (all) or at least 2, is 1`},
+		{" -> log: {level: loud}", `:14:14: log.level: unknown log level`},
+		{" -> metrics: {listen: x}", `:14:19: metrics.listen: must be host:port`},
+	}, load)
+}
+
+// TestSeveralProblems wants all of them at once.
+func TestSeveralProblems(t *testing.T) {
+	text := strings.NewReplacer("id: roof-1", "id: a b", "csv: rows.csv", "csv: \"\"").Replace(agentFile(t))
+	path := writeFile(t, "bad.yaml", text)
+	s := DefaultAgent()
+	err := Load(&s, "agentd", path, nil)
+	for _, want := range []string{path + ":2:5: id: ", path + ":9:8: data.csv: "} {
+		wantError(t, err, want)
+	}
+}
+
+func TestMissingKeyFile(t *testing.T) {
+	s := DefaultAgent()
+	err := Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)), map[string]string{"identity.key_file": "/none/agent.key"})
+	wantError(t, err, "command line: identity.key_file: open /none/agent.key: no such file or directory; make a key with `key new`")
+}
