@@ -64,7 +64,7 @@ func (d plain) start(h heading) {
 		broker = "embedded broker"
 	}
 	fmt.Fprintf(d.w, "fedmesh demo: predict air pollution (log PM2.5) six hours ahead, from %d features\n", h.Features)
-	fmt.Fprintf(d.w, "%d weather stations in Beijing are the agents; each has measurements of its own quarter year, and keeps them\n", h.Agents)
+	fmt.Fprintf(d.w, "%d weather stations in Beijing are the agents; each keeps its measurements, of a quarter year of its own\n", h.Agents)
 	fmt.Fprintf(d.w, "%s model, %d rounds with %d of the %d agents each, seed %d, %s %s\n", h.Model, h.Rounds, h.L, h.Agents, h.Seed, broker, h.Broker)
 	if h.Metrics != "" {
 		fmt.Fprintf(d.w, "metrics at %s\n", h.Metrics)

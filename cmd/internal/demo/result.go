@@ -60,7 +60,8 @@ func writeTable(w io.Writer, r *Result) {
 	line("persistence", r.Persistence, "no model: in six hours it will be as it is now")
 	line("federated", r.Federated, "%d rounds; every row stayed at its station", r.Rounds)
 	line("centralised", r.Central, "ridge regression on all %d rows in one place", r.rows)
-	fmt.Fprintf(w, "\n%.1f seconds\n", r.Seconds)
+	fmt.Fprintf(w, "\nRidge regressions have λ = %d and standardise their columns by their own rows.\n", ridgeLambda)
+	fmt.Fprintf(w, "%.1f seconds\n", r.Seconds)
 	if r.out != "" {
 		fmt.Fprintf(w, "model.safetensors, history.jsonl and result.json are in %s\n", r.out)
 	}
