@@ -3,7 +3,6 @@ package agent
 import (
 	"time"
 
-	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -33,8 +32,6 @@ func (a *Agent) perform(e round.Effect) bool {
 	case round.Release:
 		return a.release()
 	case round.SayHello:
-		// The broker says the announcement again: the hello may be due because it was lost.
-		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
 		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update}
 		a.publish(a.voice.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:

@@ -140,9 +140,9 @@ func TestLoss(t *testing.T) {
 			if len(closed) != f.cfg.Round.Rounds+1 {
 				t.Errorf("seed %d: %d rounds closed", seed, len(closed))
 			}
-			for _, c := range closed { // nobody misses a round because it missed an announcement
-				if c.Accepted != 4 || c.ByDeadline {
-					t.Errorf("seed %d: %+v; declined %+v, refused %+v", seed, c, facts[round.AgentDeclined](f), facts[round.UpdateRefused](f))
+			for _, c := range closed { // nobody misses a round because it missed an announcement; one may give up a pull
+				if c.Accepted < 3 || c.ByDeadline {
+					t.Errorf("seed %d: %+v; declined %+v", seed, c, facts[round.AgentDeclined](f))
 				}
 			}
 		})

@@ -2,8 +2,10 @@ package wire
 
 // The messages from the coordinator to one agent.
 
-// Invitation asks one agent to take part in an announced round.
+// Invitation asks one agent to take part in an announced round. It names the
+// agent, since a broker could give it to another, with another weight.
 type Invitation struct {
+	Agent        AgentID
 	Announcement Digest  // of the announcement's envelope
 	Left         uint32  // milliseconds until the round's deadline: clocks of devices are not trusted
 	Weight       float64 // K·p_k for the local step size; 1 where weights are applied at the server
@@ -12,6 +14,7 @@ type Invitation struct {
 // Body returns the invitation's encoding.
 func (m *Invitation) Body() []byte {
 	var w writer
+	w.str(string(m.Agent))
 	w.digest(m.Announcement)
 	w.u32(m.Left)
 	w.f64(m.Weight)
@@ -21,7 +24,10 @@ func (m *Invitation) Body() []byte {
 // DecodeInvitation reads the body of a TypeInvitation envelope.
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{b: body}
-	m := Invitation{Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight")}
+	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight")}
+	if err := m.Agent.ValidateAgent(); err != nil {
+		r.fail(err)
+	}
 	if r.err == nil && m.Weight <= 0 {
 		r.failf("weight is %v, must be positive", m.Weight)
 	}

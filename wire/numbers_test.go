@@ -45,7 +45,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 
 func TestWeightIsPositive(t *testing.T) {
 	for _, x := range []float64{0, math.Copysign(0, -1), -1, -math.SmallestNonzeroFloat64} {
-		m := wire.Invitation{Weight: x}
+		m := wire.Invitation{Agent: "a1", Weight: x}
 		if _, err := wire.DecodeInvitation(m.Body()); err == nil {
 			t.Errorf("weight %v is taken", x)
 		}

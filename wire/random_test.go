@@ -94,7 +94,8 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 }
 
 func randomInvitation(rng *rand.Rand) wire.Invitation {
-	return wire.Invitation{Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) + math.SmallestNonzeroFloat64}
+	id := wire.AgentID(randomName(rng, "abcXYZ019-._", wire.MaxAgentID))
+	return wire.Invitation{Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) + math.SmallestNonzeroFloat64}
 }
 
 func randomStanding(rng *rand.Rand) wire.Standing {

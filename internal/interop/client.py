@@ -216,6 +216,7 @@ class Agent:
             self.owe_hello()
 
     def on_invitation(self, envelope):
+        require(envelope.body.agent == self.options.id, "the invitation of another agent")
         require(envelope.body.weight > 0, "weight is not positive")
         envelope.body.deadline = time.monotonic() + envelope.body.left / 1000
         self.invitation = envelope.body  # until its announcement is here and the data are checked
