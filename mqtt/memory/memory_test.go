@@ -135,10 +135,10 @@ func TestDelay(t *testing.T) {
 		publish(t, c, "slow", "2")
 		publish(t, c, "fast", "3")
 		want(t, take(c))
-		time.Sleep(4 * time.Second)
+		time.Sleep(4 * time.Second) //nolint:forbidigo // in a synctest bubble
 		want(t, take(c))
 		want(t, take(other), "slow=2", "fast=3")
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // in a synctest bubble
 		want(t, take(c), "slower=1", "slow=2", "fast=3")
 		publish(t, c, "fast", "4")
 		want(t, take(c), "fast=4")
@@ -146,7 +146,7 @@ func TestDelay(t *testing.T) {
 		publish(t, c, "slow", "lost with the connection")
 		b.Disconnect("c")
 		b.Reconnect("c")
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // in a synctest bubble
 		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.Up")
 	})
 }
@@ -210,7 +210,7 @@ func TestDeterministic(t *testing.T) {
 			for i := range 100 {
 				publish(t, conns[i%5], fmt.Sprint("t", i%7), fmt.Sprint(i))
 			}
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) //nolint:forbidigo // in a synctest bubble
 			for _, c := range conns {
 				transcript = append(transcript, take(c)...)
 			}
