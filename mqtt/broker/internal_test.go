@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -34,7 +35,7 @@ func TestRetainedMessagesNeverExpire(t *testing.T) {
 				if err := s.Serve(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(10 * time.Second)
+				time.Sleep(10 * time.Second) //nolint:forbidigo // in a synctest bubble
 				synctest.Wait()
 				if _, kept := s.Topics.Retained.Get("m/old"); kept != c.kept {
 					t.Errorf("kept is %v, want %v", kept, c.kept)
@@ -57,7 +58,7 @@ func TestNoConnectNoConnection(t *testing.T) {
 		if took := time.Since(begun); took != connectTimeout {
 			t.Errorf("closed after %v, want %v", took, connectTimeout)
 		}
-		if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("reading from a closed connection: %v", err)
 		}
 	})
@@ -74,11 +75,11 @@ func TestWriteNeverBlocks(t *testing.T) {
 				t.Fatalf("Write: %d, %v", n, err)
 			}
 		}
-		if _, err := c.Write([]byte{0}); err != errTooSlow || overflowed != c {
+		if _, err := c.Write([]byte{0}); !errors.Is(err, errTooSlow) || overflowed != c {
 			t.Errorf("overflow: %v", err)
 		}
 		c.wait()
-		if _, err := c.Write([]byte{0}); err != net.ErrClosed {
+		if _, err := c.Write([]byte{0}); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Write after overflow: %v", err)
 		}
 	})
