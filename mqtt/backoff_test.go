@@ -50,7 +50,7 @@ func TestReporterRepeatsOncePerMinute(t *testing.T) {
 		if lines() != 1 {
 			t.Errorf("%d lines for one failure", lines())
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		r.failure(refused, 3210*time.Millisecond)
 		if want := "refused; next try in 3.2s (and 9 more like it)"; lines() != 2 || !strings.Contains(out.String(), want) {
 			t.Errorf("logged %s, want %q in it", out.String(), want)

@@ -23,12 +23,17 @@ type testBroker interface {
 
 // eachBroker runs a test against the embedded broker and Mosquitto.
 func eachBroker(t *testing.T, test func(t *testing.T, b testBroker)) {
-	for name, make := range map[string]func(*testing.T) testBroker{
-		"embedded":  func(*testing.T) testBroker { return &embedded{listen: "127.0.0.1:0"} },
+	eachBrokerOf(t, 128<<10, test)
+}
+
+// eachBrokerOf has them hang up on packets of more than maxPacket bytes.
+func eachBrokerOf(t *testing.T, maxPacket int, test func(t *testing.T, b testBroker)) {
+	for name, make := range map[string]func(*testing.T, int) testBroker{
+		"embedded":  newEmbedded,
 		"mosquitto": newMosquitto,
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := make(t)
+			b := make(t, maxPacket)
 			b.start(t)
 			t.Cleanup(b.stop)
 			test(t, b)
@@ -37,20 +42,24 @@ func eachBroker(t *testing.T, test func(t *testing.T, b testBroker)) {
 }
 
 type embedded struct {
-	listen string
-	server *broker.Server
+	options broker.Options
+	server  *broker.Server
 }
 
-func (b *embedded) url() string { return "tcp://" + b.listen }
+func newEmbedded(_ *testing.T, maxPacket int) testBroker {
+	return &embedded{options: broker.Options{Listen: "127.0.0.1:0", MaxPacket: maxPacket}}
+}
+
+func (b *embedded) url() string { return "tcp://" + b.options.Listen }
 
 func (b *embedded) start(t *testing.T) {
 	t.Helper()
-	server, err := broker.Start(broker.Options{Listen: b.listen})
+	server, err := broker.Start(b.options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.server = server
-	b.listen = strings.TrimPrefix(server.URL(), "tcp://")
+	b.options.Listen = strings.TrimPrefix(server.URL(), "tcp://")
 }
 
 func (b *embedded) stop() { _ = b.server.Close() }
@@ -60,7 +69,7 @@ type mosquitto struct {
 	process                *exec.Cmd
 }
 
-func newMosquitto(t *testing.T) testBroker {
+func newMosquitto(t *testing.T, maxPacket int) testBroker {
 	t.Helper()
 	binary, err := exec.LookPath("mosquitto")
 	if err != nil {
@@ -78,7 +87,7 @@ func newMosquitto(t *testing.T) testBroker {
 	defer listener.Close()
 	host, port, _ := net.SplitHostPort(listener.Addr().String())
 	m := &mosquitto{binary: binary, listen: listener.Addr().String(), config: filepath.Join(t.TempDir(), "mosquitto.conf")}
-	config := fmt.Sprintf("listener %s %s\nallow_anonymous true\nset_tcp_nodelay true\nmax_packet_size 131072\n", port, host)
+	config := fmt.Sprintf("listener %s %s\nallow_anonymous true\nset_tcp_nodelay true\nmax_packet_size %d\n", port, host, maxPacket)
 	if err := os.WriteFile(m.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

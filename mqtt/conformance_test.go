@@ -2,6 +2,7 @@ package mqtt_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -50,6 +51,7 @@ func conform(t *testing.T, open func(*testing.T) connector) {
 		{"many filters", conformManyFilters},
 		{"large", conformLarge},
 		{"qos", conformQoS},
+		{"ownership", conformOwnership},
 		{"invalid", conformInvalid},
 		{"closed", conformClosed},
 	} {
@@ -199,6 +201,25 @@ func conformQoS(t *testing.T, connect connector) {
 	}
 }
 
+// R16: a payload belongs to who received it, alone.
+func conformOwnership(t *testing.T, connect connector) {
+	a, b, c := connect(t, "a"), connect(t, "b"), connect(t, "c")
+	for _, s := range []mqtt.Conn{b, c} {
+		s.Subscribe(mqtt.AtMostOnce, "own")
+		settle(t, s)
+	}
+	publish(t, a, mqtt.Message{Topic: "own", Payload: []byte("same"), Retained: true})
+	clear(received(t, b).Payload)
+	if m := received(t, c); string(m.Payload) != "same" {
+		t.Errorf("another got %q", m.Payload)
+	}
+	late := connect(t, "late")
+	late.Subscribe(mqtt.AtMostOnce, "own")
+	if m := received(t, late); string(m.Payload) != "same" {
+		t.Errorf("a late one got %q", m.Payload)
+	}
+}
+
 func conformInvalid(t *testing.T, connect connector) {
 	a := connect(t, "a")
 	for _, m := range []mqtt.Message{{Topic: ""}, {Topic: "a/+"}, {Topic: "a\x00"}, {Topic: "a", QoS: 2}} {
@@ -223,7 +244,7 @@ func conformClosed(t *testing.T, connect connector) {
 	if e, open := <-a.Events(); open {
 		t.Errorf("got %#v after Close", e)
 	}
-	if err := a.Publish(mqtt.Message{Topic: "closed"}); err != mqtt.ErrClosed {
+	if err := a.Publish(mqtt.Message{Topic: "closed"}); !errors.Is(err, mqtt.ErrClosed) {
 		t.Errorf("Publish after Close: %v", err)
 	}
 	a.Subscribe(mqtt.AtMostOnce, "closed")

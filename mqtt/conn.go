@@ -35,6 +35,21 @@ type Message struct {
 // size is what a message counts for in a queue bounded in bytes.
 func (m Message) size() int { return len(m.Topic) + len(m.Payload) + messageOverhead }
 
+// packetSize is the length of m as a PUBLISH.
+func (m Message) packetSize() int {
+	body := 2 + len(m.Topic) + len(m.Payload)
+	if m.QoS > AtMostOnce {
+		body += 2
+	}
+	size := 1 + body
+	for rest := body; ; rest >>= 7 {
+		size++
+		if rest < 128 {
+			return size
+		}
+	}
+}
+
 // messageOverhead, in bytes, is counted for each queued message, so that
 // many empty ones are bounded too.
 const messageOverhead = 64
@@ -71,7 +86,8 @@ func (SubscribeRefused) isEvent() {}
 type Conn interface {
 	// Publish hands m to the network and never blocks. It takes ownership of
 	// the payload. A nil error means that m was queued for the broker, never
-	// that anyone received it. ErrDown: the link is not open; ErrBusy: the
+	// that anyone received it. No message is ever sent twice: of those under way
+	// when the link goes down nobody knows whether they arrived. ErrDown: the link is not open; ErrBusy: the
 	// outbox is full, try later; ErrClosed: after Close; other errors: m can
 	// never be sent.
 	Publish(m Message) error

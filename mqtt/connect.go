@@ -60,12 +60,12 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 		o.SetBinaryWill(will.Topic, will.Payload, byte(will.QoS), will.Retained)
 	}
 	o.SetCustomOpenConnectionFn(func(u *url.URL, _ paho.ClientOptions) (net.Conn, error) {
-		conn, err := open(ctx, u, l.options.TLS, l.options.ConnectTimeout)
+		conn, err := open(ctx, u, l.options)
 		if err != nil {
 			l.dialErr = err
 			return nil, err
 		}
-		wrapped := &linkConn{Conn: conn}
+		wrapped := &linkConn{Conn: conn, guard: newGuard(l.options.MaxPacket)}
 		l.conn.Store(wrapped)
 		if ctx.Err() != nil { // it ended before there was a conn to abort
 			wrapped.abort(ErrClosed)
@@ -78,7 +78,16 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 // explain words why an attempt failed.
 func (l *link) explain(err error, u *url.URL) error {
 	where := u.Redacted()
+	if l.options.Proxy != nil {
+		where += " through the proxy at " + l.options.Proxy.Host
+	}
+	var bad error
+	if conn := l.conn.Load(); conn != nil && conn.reason.Load() != nil {
+		bad = *conn.reason.Load()
+	}
 	switch {
+	case bad != nil:
+		return fmt.Errorf("the broker at %s did not answer CONNECT: %w", where, bad)
 	case l.dialErr != nil:
 		return fmt.Errorf("cannot reach the broker at %s: %s", where, plain(l.dialErr))
 	case !errors.Is(err, packets.ErrorNetworkError):

@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"sync/atomic"
-	"time"
 
 	paho "github.com/eclipse/paho.mqtt.golang"
 )
@@ -20,23 +20,44 @@ const sendBuffer = 128 << 10
 
 // open makes the network connection of one attempt. Paho could do it itself,
 // but not be interrupted: Close would wait for a dead host's timeout.
-func open(ctx context.Context, u *url.URL, config *tls.Config, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func open(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
 	defer cancel()
+	var conn net.Conn
+	var err error
 	if u.Scheme == "ws" || u.Scheme == "wss" {
-		return openWebsocket(ctx, u, config, timeout)
+		conn, err = openWebsocket(ctx, u, o)
+	} else {
+		conn, err = openTCP(ctx, u, o)
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(sendBuffer) // a help only: it works without
+	boundSendBuffer(conn)
+	return conn, nil
+}
+
+func openTCP(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
+	var dialer net.Dialer
+	next := u.Host
+	if o.Proxy != nil {
+		next = o.Proxy.Host
 	}
-	if !secure(u) {
-		return conn, nil
+	conn, err := dialer.DialContext(ctx, "tcp", next)
+	if err == nil && o.Proxy != nil {
+		err = tunnel(ctx, conn, o.Proxy, u.Host)
 	}
+	if err == nil && secure(u) {
+		return handshake(ctx, conn, u, o.TLS)
+	}
+	if err != nil && conn != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, err
+}
+
+func handshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Config) (net.Conn, error) {
 	config = config.Clone() // nil stays nil
 	if config == nil {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -54,14 +75,14 @@ func open(ctx context.Context, u *url.URL, config *tls.Config, timeout time.Dura
 
 // openWebsocket gives up when ctx ends, though the dial below cannot: it ends
 // by itself within the timeout, and closes what came too late.
-func openWebsocket(ctx context.Context, u *url.URL, config *tls.Config, timeout time.Duration) (net.Conn, error) {
+func openWebsocket(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
 		err  error
 	}
 	dialed := make(chan result)
 	go func() {
-		conn, err := paho.NewWebsocket(u.String(), config, timeout, http.Header{}, nil)
+		conn, err := dialWebsocket(u, o)
 		select {
 		case dialed <- result{conn, err}:
 		case <-ctx.Done():
@@ -78,11 +99,48 @@ func openWebsocket(ctx context.Context, u *url.URL, config *tls.Config, timeout 
 	}
 }
 
+// dialWebsocket turns a panic into an error: the dialer that paho uses has one
+// for a proxy that answers a status without a text.
+func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			conn, err = nil, fmt.Errorf("the answer cannot be understood: %v", r)
+		}
+	}()
+	proxy := o.Proxy
+	if proxy != nil && proxy.User != nil { // without a password, the name would not be sent either
+		password, _ := proxy.User.Password()
+		named := *proxy
+		named.User = url.UserPassword(proxy.User.Username(), password)
+		proxy = &named
+	}
+	// Never nil, which would mean the proxy that the environment names.
+	options := &paho.WebsocketOptions{Proxy: http.ProxyURL(proxy)}
+	return paho.NewWebsocket(u.String(), o.TLS, o.ConnectTimeout, http.Header{}, options)
+}
+
+// boundSendBuffer reaches through TLS and WebSocket.
+func boundSendBuffer(conn net.Conn) {
+	for {
+		switch c := conn.(type) {
+		case *net.TCPConn:
+			_ = c.SetWriteBuffer(sendBuffer) // a help only: it works without
+			return
+		case interface{ NetConn() net.Conn }:
+			conn = c.NetConn()
+		default:
+			return
+		}
+	}
+}
+
 // linkConn lets the session end a link for a reason of its own. Paho takes a
 // connection that was closed under it for one that was closed on purpose, and
-// would report nothing; so reading returns the reason instead.
+// would report nothing; so reading returns the reason instead. All that comes
+// in passes a guard.
 type linkConn struct {
 	net.Conn
+	guard  *guard
 	reason atomic.Pointer[error]
 }
 
@@ -93,12 +151,21 @@ func (c *linkConn) abort(reason error) {
 
 func (c *linkConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if bad := c.guard.incoming(p[:n]); bad != nil {
+		c.abort(bad)
+		n, err = 0, bad
+	}
 	if err != nil {
 		if reason := c.reason.Load(); reason != nil {
 			err = *reason
 		}
 	}
 	return n, err
+}
+
+func (c *linkConn) Write(p []byte) (int, error) {
+	c.guard.outgoing(p)
+	return c.Conn.Write(p)
 }
 
 // plain words an error from dialing or reading for a log line.

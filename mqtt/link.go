@@ -29,6 +29,8 @@ type link struct {
 	mailbox *Mailbox
 	out     *outbox
 
+	underway underway
+
 	conn    atomic.Pointer[linkConn] // nil until dialed
 	dialErr error                    // why there is no conn; read after connecting
 
@@ -43,6 +45,8 @@ type link struct {
 type pending struct {
 	token   paho.Token
 	filters []subscription // of a SUBSCRIBE
+	message *Message       // of a PUBLISH
+	number  int            // under way
 }
 
 // start sends what comes into the outbox. A sender whose link is lost under
@@ -118,6 +122,7 @@ func (l *link) send() {
 		select {
 		case l.unacked <- p:
 		case <-l.lost:
+			l.conclude(p)
 			return
 		}
 	}
@@ -129,24 +134,62 @@ func (l *link) execute(c command) (pending, error) {
 	var p pending
 	switch {
 	case c.message != nil:
-		m := c.message
-		token := l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
-		l.options.Observe(Traffic{Topic: m.Topic, Bytes: len(m.Payload), Dropped: token.Error() != nil})
-		if m.QoS == AtMostOnce {
-			return pending{}, token.Error()
-		}
-		p.token = token
+		return l.publish(c.message)
 	case c.subscribe != nil:
 		filters := make(map[string]byte, len(c.subscribe))
 		for _, s := range c.subscribe {
 			filters[s.filter] = byte(s.qos)
 		}
 		// No callback: everything goes to the default handler, whatever its filter.
-		p = pending{l.client.SubscribeMultiple(filters, nil), c.subscribe}
+		p.token, p.filters = l.client.SubscribeMultiple(filters, nil), c.subscribe
 	default:
 		p.token = l.client.Unsubscribe(c.unsubscribe...)
 	}
 	return p, p.token.Error()
+}
+
+// publish returns when a message of QoS 0 is written, or what the broker has
+// to acknowledge.
+func (l *link) publish(m *Message) (pending, error) {
+	p := pending{message: m, number: l.underway.add(m)}
+	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
+	if m.QoS == AtMostOnce {
+		select {
+		case <-p.token.Done():
+		case <-l.lost:
+		}
+	} else if p.token.Error() == nil {
+		return p, nil
+	}
+	l.observe(p)
+	return pending{}, p.token.Error()
+}
+
+// observe reports what became of a message.
+func (l *link) observe(p pending) {
+	l.options.Observe(Traffic{Topic: p.message.Topic, Bytes: len(p.message.Payload), Dropped: !succeeded(p.token)})
+}
+
+// succeeded is about now: a token that is not done has not.
+func succeeded(token paho.Token) bool {
+	select {
+	case <-token.Done():
+		return token.Error() == nil
+	default:
+		return false
+	}
+}
+
+// conclude says what became of a packet that was acknowledged, or will not be.
+func (l *link) conclude(p pending) {
+	if p.message == nil {
+		l.reportRefusals(p)
+		return
+	}
+	if succeeded(p.token) {
+		l.underway.confirm(p.number)
+	}
+	l.observe(p)
 }
 
 // awaitAcks waits for the acknowledgements, oldest first. A broker that owes
@@ -160,13 +203,11 @@ func (l *link) awaitAcks() {
 		timer.Reset(l.options.KeepAlive)
 		select {
 		case <-p.token.Done():
-			l.reportRefusals(p)
 		case <-timer.C:
 			l.abort(fmt.Errorf("the broker acknowledged nothing for %v", l.options.KeepAlive))
-			return
 		case <-l.lost:
-			return
 		}
+		l.conclude(p)
 	}
 }
 
@@ -174,7 +215,7 @@ func (l *link) awaitAcks() {
 // them a success.
 func (l *link) reportRefusals(p pending) {
 	token, ok := p.token.(*paho.SubscribeToken)
-	if !ok || token.Error() != nil { // an error means that the link is lost
+	if !ok || !succeeded(token) { // else the link is lost
 		return
 	}
 	granted := token.Result()

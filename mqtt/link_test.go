@@ -122,8 +122,8 @@ func TestNoAcknowledgement(t *testing.T) {
 	wantUp(t, s)
 }
 
-// A message that a broker hangs up on is not sent again after the reconnect:
-// it would be refused for ever.
+// R2, R11: a message that a broker hangs up on is not reported as sent, and not
+// sent again after the reconnect: it would be refused for ever.
 func TestNoPoisonLoop(t *testing.T) {
 	var poison atomic.Int64
 	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
@@ -134,16 +134,21 @@ func TestNoPoisonLoop(t *testing.T) {
 		}
 		return usual(p)
 	})
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
+	counts := newCounter()
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", Observe: counts.observe})
 	publish(t, s, mqtt.Message{Topic: "poison", QoS: mqtt.AtLeastOnce})
 	wantDown(t, s)
 	wantUp(t, s)
+	eventually(t, "its loss is told", func() bool { return counts.get(outgoingDropped) == 1 })
 	publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
 	if err := s.Close(); err != nil { // after the PUBACK for x
 		t.Fatal(err)
 	}
 	if n := poison.Load(); n != 1 {
 		t.Errorf("sent %d times", n)
+	}
+	if n, dropped := counts.get(outgoing), counts.get(outgoingDropped); n != 2 || dropped != 1 {
+		t.Errorf("%d messages, %d dropped; want 2 and 1", n, dropped)
 	}
 }
 
@@ -203,7 +208,7 @@ func TestUnreachable(t *testing.T) {
 	for range 4 {
 		<-attempts
 	}
-	if err := s.Publish(mqtt.Message{Topic: "x"}); err != mqtt.ErrDown {
+	if err := s.Publish(mqtt.Message{Topic: "x"}); !errors.Is(err, mqtt.ErrDown) {
 		t.Errorf("Publish: %v", err)
 	}
 	wantQuickClose(t, s)

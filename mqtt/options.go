@@ -24,6 +24,10 @@ type Options struct {
 	Username, Password string
 	// TLS is for tls, ssl, mqtts and wss; nil trusts the system's roots.
 	TLS *tls.Config
+	// Proxy is an http://host:port that is asked with CONNECT for the way to the
+	// broker, for all schemes of URL. A user in it is sent as basic
+	// authentication, in the clear. Nil is none, whatever the environment says.
+	Proxy *url.URL
 
 	// KeepAlive is whole seconds, 60 s unless set. A PINGRESP is waited for half
 	// as long, an acknowledgement as long.
@@ -35,6 +39,10 @@ type Options struct {
 	WriteTimeout time.Duration
 	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
 	MaxReconnectDelay time.Duration
+	// MaxPacket bounds one MQTT packet in either direction, in bytes of payload,
+	// topic and framing, 131072 unless set. A broker that sends a larger one is
+	// disconnected before any of it is kept.
+	MaxPacket int
 
 	// Will, if set, is asked before each attempt for what the broker shall
 	// publish when this link dies. It may not block.
@@ -47,7 +55,7 @@ type Options struct {
 	OutboxMessages, OutboxBytes   int
 
 	// Observe, if set, sees every message that was sent or came in, and those
-	// that were dropped. It is called from several goroutines and may not block.
+	// that were dropped; each once. It is called from several goroutines and may not block.
 	Observe func(Traffic)
 	// Rand draws the waits between attempts; seeded by the system unless set.
 	Rand *rand.Rand
@@ -57,7 +65,9 @@ type Options struct {
 
 // Traffic is one message as Options.Observe sees it. Dropped means, for an
 // incoming message, that the mailbox was full and, for an outgoing one, that
-// the link went down, or the session closed, before it was sent.
+// the link went down, or the session closed, before it was written (QoS 0) or
+// acknowledged (QoS 1): such a message may have arrived or not, and is never
+// sent again.
 type Traffic struct {
 	Incoming bool
 	Topic    string
@@ -70,6 +80,7 @@ func (o Options) withDefaults() Options {
 	orDuration(&o.ConnectTimeout, 10*time.Second)
 	orDuration(&o.WriteTimeout, 20*time.Second)
 	orDuration(&o.MaxReconnectDelay, time.Minute)
+	orInt(&o.MaxPacket, 128<<10)
 	orInt(&o.MailboxMessages, 1024)
 	orInt(&o.MailboxBytes, 8<<20)
 	orInt(&o.OutboxMessages, 512)
@@ -121,6 +132,10 @@ func (o Options) parse() (*url.URL, error) {
 		err = errors.New("mqtt: connect timeout, write timeout and longest reconnect delay must not be negative")
 	case min(o.MailboxMessages, o.MailboxBytes, o.OutboxMessages, o.OutboxBytes) < 0:
 		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
+	case o.MaxPacket < 0:
+		err = fmt.Errorf("mqtt: packets of at most %d bytes: must be positive", o.MaxPacket)
+	default:
+		err = checkProxy(o.Proxy)
 	}
 	return u, err
 }

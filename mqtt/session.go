@@ -56,6 +56,9 @@ func (s *Session) Publish(m Message) error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
+	if size := m.packetSize(); size > s.options.MaxPacket {
+		return fmt.Errorf("mqtt: topic %s: %d bytes of payload make a packet of %d, more than %d (MaxPacket)", m.Topic, len(m.Payload), size, s.options.MaxPacket)
+	}
 	if m.size() > s.options.OutboxBytes {
 		return fmt.Errorf("mqtt: topic %s: %d bytes of payload never fit in an outbox of %d", m.Topic, len(m.Payload), s.options.OutboxBytes)
 	}
@@ -173,5 +176,5 @@ func (s *Session) serve(ctx context.Context, l *link) error {
 		return ErrClosed
 	}
 	s.mailbox.Put(Down{l.err})
-	return fmt.Errorf("lost the broker at %s: %s", s.url.Redacted(), plain(l.err))
+	return fmt.Errorf("lost the broker at %s: %s%v", s.url.Redacted(), plain(l.err), &l.underway)
 }

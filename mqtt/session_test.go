@@ -11,13 +11,14 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
+// R6: a broker that restarts has forgotten us, every time.
 func TestReconnectSubscribesAgain(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
 		s.Subscribe(mqtt.AtLeastOnce, "before", "given up")
 		settle(t, s)
 		s.Unsubscribe("given up")
-		for range 5 {
+		for range 20 {
 			b.stop()
 			wantDown(t, s)
 			b.start(t)
@@ -66,7 +67,7 @@ func TestSubscribeWhileDown(t *testing.T) {
 	})
 }
 
-// The will is asked for at each attempt, so it can name the boot epoch.
+// R18: the will is asked for at each attempt, so it can name the boot epoch.
 func TestWillOnAbruptDeath(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})

@@ -1,0 +1,127 @@
+package mqtt_test
+
+import (
+	"bytes"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// evil answers one packet of a kind with raw bytes and hangs up, if they are
+// empty at once, and is a usual broker from then on.
+func evil(kind byte, answer string) func(net.Conn, packets.ControlPacket) packets.ControlPacket {
+	var done atomic.Bool
+	isThat := func(p packets.ControlPacket) bool {
+		_, connect := p.(*packets.ConnectPacket)
+		_, subscribe := p.(*packets.SubscribePacket)
+		return connect && kind == packets.Connect || subscribe && kind == packets.Subscribe
+	}
+	return func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if !isThat(p) || done.Swap(true) {
+			return usual(p)
+		}
+		if s, ok := p.(*packets.SubscribePacket); ok {
+			answer = strings.ReplaceAll(answer, "ID", string([]byte{byte(s.MessageID >> 8), byte(s.MessageID)}))
+		}
+		_, _ = conn.Write([]byte(answer))
+		if answer == "" {
+			_ = conn.Close()
+		}
+		return nil
+	}
+}
+
+// R14: whatever a broker sends, the process survives, one line says what it
+// was, and the session comes back.
+func TestR14EvilBroker(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind         byte // of the packet that is answered so
+		answer, want string
+	}{
+		"256 MiB":              {packets.Subscribe, "\x30\xff\xff\xff\x7f", "PUBLISH of 268435460 bytes, more than 131072 (MaxPacket)"},
+		"256 MiB of CONNACK":   {packets.Connect, "\x20\xff\xff\xff\x7f", "CONNACK of 268435460 bytes"},
+		"one byte more":        {packets.Subscribe, "\x30\xfd\xff\x07", "PUBLISH of 131073 bytes"},
+		"length without end":   {packets.Subscribe, "\x30\xff\xff\xff\xff\xff", "more than four bytes"},
+		"code too many":        {packets.Subscribe, "\x90\x05ID\x00\x00\x00", "SUBACK with 3 codes for 2 filters"},
+		"code too few":         {packets.Subscribe, "\x90\x03ID\x00", "SUBACK with 1 codes for 2 filters"},
+		"SUBACK for another":   {packets.Subscribe, "\x90\x04\xff\xff\x00\x00", "SUBACK for no SUBSCRIBE"},
+		"PUBACK for SUBSCRIBE": {packets.Subscribe, "\x40\x02ID", "PUBACK for a SUBSCRIBE"},
+		"not for clients":      {packets.Subscribe, "\x82\x06ID\x00\x01x\x00", "type 8 (SUBSCRIBE)"},
+		"wrong flags":          {packets.Subscribe, "\x93\x04ID\x00\x00", "SUBACK with flags 0x3"},
+		"PUBACK cut":           {packets.Subscribe, "\x40\x01\x00", "PUBACK with 1 bytes"},
+		"topic too long":       {packets.Subscribe, "\x30\x05\xff\xffabc", "PUBLISH with 65535 bytes"},
+		"QoS 2":                {packets.Subscribe, "\x34\x05\x00\x01x\x00\x01", "PUBLISH with QoS 2"},
+		"QoS 3":                {packets.Subscribe, "\x36\x05\x00\x01x\x00\x01", "PUBLISH with QoS 3"},
+		"CONNACK again":        {packets.Subscribe, "\x20\x02\x00\x00", "a second CONNACK"},
+		"PUBLISH first":        {packets.Connect, "\x30\x03\x00\x01x", "PUBLISH before CONNACK"},
+		"unknown code":         {packets.Connect, "\x20\x02\x00\x87", "CONNACK with the unknown code 135"},
+		"a web server":         {packets.Connect, "HTTP/1.1 400 Bad Request\r\n\r\n", "did not answer CONNECT: bad packet"},
+		"hangs up":             {packets.Subscribe, "", "lost the broker at "},
+		"hangs up at once":     {packets.Connect, "", "did not answer CONNECT: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startFake(t, evil(c.kind, c.answer))
+			logger, lines := logged()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s", Logger: logger})
+			s.Subscribe(mqtt.AtLeastOnce, "a", "b")
+			if c.kind == packets.Subscribe {
+				wantUp(t, s)
+				if l := line(t, lines); !strings.Contains(l, "connected to the broker") {
+					t.Errorf("logged %s", l)
+				}
+				wantDown(t, s)
+			}
+			wantUp(t, s)
+			runtime.ReadMemStats(&after)
+			if l := line(t, lines); !strings.Contains(l, c.want) || !strings.Contains(l, "level=WARN") || !strings.Contains(l, "; next try in ") {
+				t.Errorf("logged %s, want %q", l, c.want)
+			}
+			if l := line(t, lines); !strings.Contains(l, "connected to the broker") {
+				t.Errorf("logged one line more: %s", l)
+			}
+			if grown := after.TotalAlloc - before.TotalAlloc; grown > 16<<20 {
+				t.Errorf("%d bytes were allocated", grown)
+			}
+		})
+	}
+}
+
+// R14: what MaxPacket allows goes through, in both directions; one byte more
+// is refused before it is sent.
+func TestR14LargestPacket(t *testing.T) {
+	const most = 128 << 10
+	largest := mqtt.Message{Topic: "x", Payload: make([]byte, most-4-2-1)} // header, topic
+	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		m, ok := p.(*packets.PublishPacket)
+		if !ok {
+			return usual(p)
+		}
+		var sent bytes.Buffer
+		_ = m.Write(&sent)
+		if sent.Len() != most {
+			t.Errorf("a packet of %d bytes", sent.Len())
+		}
+		return m
+	})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
+	publish(t, s, largest)
+	if m := received(t, s); len(m.Payload) != len(largest.Payload) {
+		t.Errorf("got %d bytes", len(m.Payload))
+	}
+	for _, m := range []mqtt.Message{
+		{Topic: "x", Payload: make([]byte, len(largest.Payload)+1)},
+		{Topic: "x", Payload: make([]byte, len(largest.Payload)-1), QoS: mqtt.AtLeastOnce},
+	} {
+		if err := s.Publish(m); err == nil || !strings.Contains(err.Error(), "make a packet of 13107") {
+			t.Errorf("QoS %d: %v", m.QoS, err)
+		}
+	}
+}

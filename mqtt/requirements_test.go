@@ -1,0 +1,236 @@
+package mqtt_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// What was measured of paho and of brokers made requirements, R1 to R18. Those
+// that need no test of their own are kept by the tests named here.
+//
+//	R1   handlers only queue, bounded         TestR1FloodIsBounded, TestBlockedConsumerHurtsNobodyElse, TestBlockedConsumerKeepsPinging
+//	R2   a token is no delivery               TestNoPoisonLoop: lost without PUBACK counts as dropped
+//	R3   publishing while down is an error    TestPublishWhileDown, TestUnreachable
+//	R4   a write timeout: sent at most once   TestR4AtMostOnceAfterAWriteTimeout, TestBusy
+//	R5   SUBACK 0x80 is seen                  TestSubscriptionRefused
+//	R6   subscribed again after each connect  TestReconnectSubscribesAgain, TestSubscribeWhileDown
+//	R7   messages ahead of SUBSCRIBE          TestR7MessageBeforeSubscribe
+//	R8   reconnects are spread, interruptible TestR8SessionsComeBackSpreadOut, TestHerdSpreadsOut, TestBackoffDoublesUpToTheLongest, TestCloseInterrupts
+//	R9   never MQTT 3.1                       TestRefusedConnect
+//	R10  nothing is stored without bound      TestR10UnacknowledgedIsBounded, TestBusy
+//	R11  a refused message is not sent again  TestR11RefusedMessage, TestNoPoisonLoop
+//	R12  silently refused messages            by whoever asks the other end for an answer: not here
+//	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue
+//	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard, TestGuardAllocatesNothing, FuzzGuard
+//	R15  never QoS 2                          TestConformance/*/invalid, TestGuard
+//	R16  a payload has one owner              TestConformance/*/ownership
+//	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: TestConformance/*/overlap
+//	R18  a will for each attempt              TestWillOnAbruptDeath
+
+// R1: nobody reads the events of a flood, which costs no goroutines and no
+// more bytes than the mailbox may hold.
+func TestR1FloodIsBounded(t *testing.T) {
+	const n, payload, bound = 100_000, 100, 1 << 20
+	flood := new(packets.PublishPacket)
+	flood.MessageType, flood.TopicName, flood.Payload = packets.Publish, "x", make([]byte, payload)
+	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if _, ok := p.(*packets.SubscribePacket); ok {
+			_ = usual(p).Write(conn)
+			for range n {
+				_ = flood.Write(conn)
+			}
+			return nil
+		}
+		return usual(p)
+	})
+	before := runtime.NumGoroutine()
+	var most atomic.Int64
+	counts := newCounter()
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MailboxBytes: bound, MailboxMessages: n, Observe: func(x mqtt.Traffic) {
+		counts.observe(x)
+		most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
+	}})
+	s.Subscribe(mqtt.AtMostOnce, "x")
+	eventually(t, "all messages are seen", func() bool { return counts.get(incoming) == n })
+	if more := int(most.Load()) - before; more > 25 {
+		t.Errorf("%d goroutines more", more)
+	}
+	if kept := counts.get(incoming) - counts.get(incomingDropped); kept == 0 || kept*payload > bound {
+		t.Errorf("%d messages of %d bytes kept in %d", kept, payload, bound)
+	}
+}
+
+// R4: a write that times out may have reached the broker or not. After the
+// reconnect nothing is sent again: each message comes at most once.
+func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
+	t.Parallel()
+	resume := make(chan struct{})
+	var once sync.Once
+	var mu sync.Mutex
+	seen := make(map[string]int)
+	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if m, ok := p.(*packets.PublishPacket); ok {
+			once.Do(func() { <-resume }) // stops reading at the first message
+			mu.Lock()
+			seen[m.TopicName]++
+			mu.Unlock()
+		}
+		return usual(p)
+	})
+	counts := newCounter()
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: time.Second, Observe: counts.observe})
+	const n = 60 // 3.6 MiB, more than the kernel holds
+	for i := range n {
+		publish(t, s, mqtt.Message{Topic: fmt.Sprint(i), Payload: make([]byte, 60<<10), QoS: mqtt.QoS(i % 2)})
+	}
+	wantDown(t, s)
+	close(resume)
+	wantUp(t, s)
+	publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
+	eventually(t, "every message has a fate", func() bool { return counts.get(outgoing) == n+1 })
+	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == n+1 {
+		t.Errorf("%d of %d dropped, want some but not the last", dropped, n+1)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for topic, times := range seen {
+		if times != 1 {
+			t.Errorf("%s came %d times", topic, times)
+		}
+	}
+	if seen["last"] != 1 {
+		t.Error("the message after the reconnect did not come")
+	}
+}
+
+// R7: what comes ahead of all subscribing is received and acknowledged.
+func TestR7MessageBeforeSubscribe(t *testing.T) {
+	acked := make(chan uint16, 1)
+	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		switch p := p.(type) {
+		case *packets.ConnectPacket:
+			_ = usual(p).Write(conn)
+			m := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
+			m.Qos, m.MessageID, m.TopicName = 1, 7, "early"
+			return m
+		case *packets.PubackPacket:
+			acked <- p.MessageID
+			return nil
+		}
+		return usual(p)
+	})
+	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s"})
+	early := false
+	for range 2 { // Up is the other, before or after
+		if r, ok := event(t, s).(mqtt.Received); ok {
+			early = r.Topic == "early"
+		}
+	}
+	if !early {
+		t.Error("not received")
+	}
+	select {
+	case id := <-acked:
+		if id != 7 {
+			t.Errorf("acknowledged %d", id)
+		}
+	case <-time.After(patience):
+		t.Error("not acknowledged")
+	}
+}
+
+// R10: a broker that acknowledges nothing gets a window of messages, and the
+// rest fills the outbox, not a store without bound.
+func TestR10UnacknowledgedIsBounded(t *testing.T) {
+	t.Parallel()
+	const most = 8 + 2 // the window, and one each in the hands of who fills and who empties it
+	var sent atomic.Int64
+	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if _, ok := p.(*packets.PublishPacket); ok {
+			sent.Add(1)
+			return nil
+		}
+		return usual(p)
+	})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", OutboxMessages: 5})
+	accepted := 0
+	eventually(t, "the window and the outbox are full", func() bool {
+		if accepted < 1000 && s.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}) == nil {
+			accepted++
+		}
+		return accepted == most+5 || accepted == 1000
+	})
+	if err := s.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); !errors.Is(err, mqtt.ErrBusy) || sent.Load() != most {
+		t.Errorf("%d accepted, %d sent, then %v; want %d sent and ErrBusy", accepted, sent.Load(), err, most)
+	}
+}
+
+// R11: a message that the broker hangs up on costs one link, is named in the
+// line about it, and is not sent again.
+func TestR11RefusedMessage(t *testing.T) {
+	eachBrokerOf(t, 16<<10, func(t *testing.T, b testBroker) {
+		for _, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
+			t.Run(fmt.Sprintf("QoS %d", qos), func(t *testing.T) {
+				logger, lines := logged()
+				counts := newCounter()
+				s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, Observe: counts.observe})
+				settle(t, s)
+				publish(t, s, mqtt.Message{Topic: "too/large", Payload: make([]byte, 60<<10), QoS: qos})
+				wantDown(t, s)
+				wantUp(t, s)
+				for range 3 { // which take the events in between for failures
+					settle(t, s)
+				}
+				line(t, lines) // connected
+				if l := line(t, lines); !strings.Contains(l, "lost the broker at ") || !strings.Contains(l, "unconfirmed: 61440 bytes to too/large") {
+					t.Errorf("logged %s", l)
+				}
+				if dropped := counts.get(outgoingDropped); qos == mqtt.AtLeastOnce && dropped != 1 {
+					t.Errorf("%d messages dropped, want 1", dropped)
+				}
+			})
+		}
+	})
+}
+
+// R17: Close sends what waits, such as a presence that says so, and then
+// DISCONNECT, without which the broker would publish the will.
+func TestR17GoodbyeComesLast(t *testing.T) {
+	packetsSeen := make(chan string, 100)
+	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		switch p := p.(type) {
+		case *packets.PublishPacket:
+			packetsSeen <- "PUBLISH " + p.TopicName
+		case *packets.DisconnectPacket:
+			packetsSeen <- "DISCONNECT"
+		}
+		return usual(p)
+	})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", Will: func() mqtt.Message { return mqtt.Message{Topic: "lost"} }})
+	publish(t, s, mqtt.Message{Topic: "last words"})
+	publish(t, s, mqtt.Message{Topic: "offline", QoS: mqtt.AtLeastOnce})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"PUBLISH last words", "PUBLISH offline", "DISCONNECT"} {
+		select {
+		case got := <-packetsSeen:
+			if got != want {
+				t.Errorf("sent %s, want %s", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no %s", want)
+		}
+	}
+}

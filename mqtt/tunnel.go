@@ -1,0 +1,74 @@
+package mqtt
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// maxProxyAnswer bounds, in bytes, what a proxy may say before the tunnel.
+const maxProxyAnswer = 16 << 10
+
+// tunnel asks an HTTP proxy, over a connection to it, for one to address (RFC
+// 9110, 9.3.6). The end of ctx interrupts it.
+func tunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address string) error {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = conn.SetDeadline(time.Unix(1, 0))
+		close(interrupted)
+	})
+	err := ask(conn, proxy, address)
+	if !stop() {
+		<-interrupted // or it would set its deadline on an open tunnel
+		return ctx.Err()
+	}
+	return err
+}
+
+func ask(conn net.Conn, proxy *url.URL, address string) error {
+	header := make(http.Header)
+	if user := proxy.User; user != nil {
+		password, _ := user.Password()
+		header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+	}
+	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}
+	if err := request.Write(conn); err != nil {
+		return err
+	}
+	limited := &io.LimitedReader{R: conn, N: maxProxyAnswer}
+	reader := bufio.NewReader(limited)
+	response, err := http.ReadResponse(reader, request)
+	switch {
+	case err != nil && limited.N == 0:
+		return fmt.Errorf("the proxy's answer has more than %d bytes", maxProxyAnswer)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the proxy hung up")
+	case err != nil:
+		return fmt.Errorf("the proxy does not answer in HTTP: %w", err)
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("the proxy answers %.100q", response.Status)
+	case reader.Buffered() > 0: // with TLS as without, the client speaks first
+		return errors.New("the proxy sends more than its answer")
+	}
+	return nil
+}
+
+// checkProxy reports why a proxy cannot be used; nil is none.
+func checkProxy(proxy *url.URL) error {
+	switch {
+	case proxy == nil:
+		return nil
+	case proxy.Scheme != "http":
+		return fmt.Errorf("mqtt: proxy %q: only http:// proxies are supported; what goes through one is encrypted by the broker's URL", proxy.Redacted())
+	case proxy.Hostname() == "" || proxy.Port() == "":
+		return fmt.Errorf("mqtt: proxy %q is not http://host:port; usual ports are 3128 and 8080", proxy.Redacted())
+	}
+	return nil
+}

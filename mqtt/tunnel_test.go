@@ -1,0 +1,215 @@
+package mqtt_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// startHTTPProxy starts a proxy that lets a user in, and everyone to only one
+// address, as a plant's does that has port 443 open.
+func startHTTPProxy(t *testing.T, allowed string) (withUser *url.URL) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := parseProxyAuth(r)
+		switch {
+		case r.Method != http.MethodConnect:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		case user != "fed" || password != "hush":
+			w.WriteHeader(http.StatusProxyAuthRequired)
+		case r.Host != allowed:
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			connect(w, allowed)
+		}
+	}))
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("fed", "hush")
+	return u
+}
+
+func parseProxyAuth(r *http.Request) (user, password string, ok bool) {
+	r.Header.Set("Authorization", r.Header.Get("Proxy-Authorization"))
+	return r.BasicAuth()
+}
+
+// connect forwards until either end closes.
+func connect(w http.ResponseWriter, address string) {
+	far, err := net.Dial("tcp", address)
+	if err != nil {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
+	near, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		_ = far.Close()
+		return
+	}
+	_, _ = io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n")
+	go forward(far, near)
+	forward(near, far)
+}
+
+// front returns the URL of a broker behind a scheme, and what to trust.
+func front(t *testing.T, scheme string) (string, *tls.Config) {
+	t.Helper()
+	broker, path := "", ""
+	if strings.HasPrefix(scheme, "ws") {
+		broker, path = startWebsocket(t), "/mqtt"
+	} else {
+		b := newEmbedded(t, 128<<10)
+		b.start(t)
+		t.Cleanup(b.stop)
+		broker = b.url()
+	}
+	var server, client *tls.Config
+	if scheme == "tls" || scheme == "wss" {
+		certificate, pool := selfSigned(t)
+		server = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+		client = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	p := startProxy(t, broker, server)
+	return strings.Replace(p.url(), "tcp://", scheme+"://", 1) + path, client
+}
+
+// Where only one port is open, or only a proxy, wss through either is enough.
+func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
+	for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
+		t.Run(scheme, func(t *testing.T) {
+			broker, config := front(t, scheme)
+			direct := dial(t, mqtt.Options{URL: broker, ClientID: "direct", TLS: config})
+			settle(t, direct)
+
+			u, _ := url.Parse(broker)
+			proxy := startHTTPProxy(t, u.Host)
+			s := dial(t, mqtt.Options{URL: broker, ClientID: "s", TLS: config, Proxy: proxy})
+			s.Subscribe(mqtt.AtMostOnce, "large")
+			settle(t, s)
+			publish(t, direct, mqtt.Message{Topic: "large", Payload: make([]byte, 60<<10)})
+			if m := received(t, s); len(m.Payload) != 60<<10 {
+				t.Errorf("got %d bytes", len(m.Payload))
+			}
+
+			stranger := *proxy
+			stranger.User = url.UserPassword("fed", "wrong")
+			for want, o := range map[string]mqtt.Options{
+				"Proxy Authentication Required": {URL: broker, Proxy: &stranger},
+				"Forbidden":                     {URL: strings.Replace(broker, u.Host, "127.0.0.1:1", 1), Proxy: proxy},
+			} {
+				logger, lines := logged()
+				o.ClientID, o.TLS, o.Logger = "refused", config, logger
+				s := dialing(t, o)
+				l := line(t, lines)
+				if !strings.Contains(l, want) || !strings.Contains(l, " through the proxy at "+proxy.Host+": ") || strings.Contains(l, "wrong") || strings.Contains(l, "hush") {
+					t.Errorf("logged %s, want %s", l, want)
+				}
+				wantQuickClose(t, s)
+			}
+		})
+	}
+}
+
+// A proxy that answers nonsense, too much or nothing is an error like others.
+func TestBadProxy(t *testing.T) {
+	for name, c := range map[string]struct{ answer, tcp, ws string }{
+		"not HTTP":       {"SSH-2.0-x\r\n\r\n", "the proxy does not answer in HTTP", "malformed HTTP"},
+		"without a text": {"HTTP/1.1 407\r\n\r\n", `the proxy answers \"407\"`, "the answer cannot be understood"},
+		"hangs up":       {"", "the proxy hung up", "EOF"},
+		"no end":         {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 20_000), "answer has more than 16384 bytes", ""},
+		"too eager":      {"HTTP/1.1 200 OK\r\n\r\n\x20\x02\x00\x00", "the proxy sends more than its answer", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for scheme, want := range map[string]string{"tcp": c.tcp, "ws": c.ws} {
+				if want == "" {
+					continue // the websocket's dialer does not look
+				}
+				listener, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer listener.Close()
+				go answerAll(listener, c.answer)
+				logger, lines := logged()
+				s := dialing(t, mqtt.Options{
+					URL: scheme + "://127.0.0.1:1", ClientID: "s", Logger: logger, Proxy: &url.URL{Scheme: "http", Host: listener.Addr().String()},
+				})
+				if l := line(t, lines); !strings.Contains(l, want) {
+					t.Errorf("%s: logged %s, want %s", scheme, l, want)
+				}
+				wantQuickClose(t, s)
+			}
+		})
+	}
+}
+
+// answerAll reads a request on each connection, answers and hangs up.
+func answerAll(listener net.Listener, answer string) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = conn.Read(make([]byte, 4096))
+		_, _ = io.WriteString(conn, answer)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}
+}
+
+// Close does not wait for a proxy either.
+func TestCloseInterruptsAProxy(t *testing.T) {
+	for _, scheme := range []string{"tcp", "wss"} {
+		t.Run(scheme, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			s := dialing(t, mqtt.Options{
+				URL: scheme + "://127.0.0.1:1", ClientID: "s", Proxy: &url.URL{Scheme: "http", Host: listener.Addr().String()},
+			})
+			conn, err := listener.Accept() // and say nothing
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			wantQuickClose(t, s)
+		})
+	}
+}
+
+func TestDialRefusesBadProxies(t *testing.T) {
+	for proxy, want := range map[string]string{
+		"https://proxy:443":      "only http:// proxies",
+		"socks5://proxy:1080":    "only http:// proxies",
+		"http://u:hush@proxy":    "is not http://host:port",
+		"http://:3128":           "is not http://host:port",
+		"ftp://u:hush@proxy:123": "only http:// proxies",
+	} {
+		u, err := url.Parse(proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", Proxy: u})
+		if err == nil {
+			_ = s.Close()
+			t.Fatalf("%s is accepted", proxy)
+		}
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v, want %s", proxy, err, want)
+		}
+	}
+}
