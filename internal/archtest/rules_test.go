@@ -25,6 +25,8 @@ var rooms = []room{
 	{"mqtt", 2, false, "sessions over paho: knows topics and bytes, not rounds"},
 	{"mqtt/memory", 2, false, "the same sessions without a network, for tests"},
 	{"mqtt/broker", 2, false, "the embedded broker, which only the coordinator links"},
+	{"mqtt/broker/acl", 2, false, "who may read and write what: one table, for the embedded broker and for Mosquitto"},
+	{"mqtt/broker/acl/acltest", 2, false, "tries that table on a broker, whichever it is"},
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
 	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
 

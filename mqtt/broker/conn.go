@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,12 +25,15 @@ var errTooSlow = errors.New("broker: the client does not keep up")
 // of the connection writes. An overflow closes it.
 type conn struct {
 	net.Conn
-	limit    int // bytes
+	socket   net.Conn // below TLS, or the same
+	limit    int      // bytes
 	overflow func(*conn)
 	wake     chan struct{}
 	done     chan struct{} // closed when the writer has ended
 	left     chan struct{} // closed when mochi has done with it
 	clientID string        // once known; belongs to the listener's lock
+	user     string        // from the certificate, or once CONNECT is accepted
+	denied   atomic.Bool   // something already was
 
 	mu     sync.Mutex
 	queue  [][]byte
@@ -37,11 +43,34 @@ type conn struct {
 
 func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
 	c := &conn{
-		Conn: socket, limit: limit, overflow: overflow,
+		Conn: socket, socket: socket, limit: limit, overflow: overflow,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), left: make(chan struct{}),
+	}
+	if secured, ok := socket.(*tls.Conn); ok {
+		c.socket = secured.NetConn()
 	}
 	go c.write()
 	return c
+}
+
+// handshake makes the connection's TLS, if any, and takes the user's name from
+// the client's certificate. It leaves the deadline for reading as it is.
+func (c *conn) handshake(due time.Time) error {
+	secured, ok := c.Conn.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	_ = secured.SetWriteDeadline(due)
+	if err := secured.Handshake(); err != nil {
+		return fmt.Errorf("TLS: %w", err)
+	}
+	_ = secured.SetWriteDeadline(time.Time{})
+	if chains := secured.ConnectionState().VerifiedChains; len(chains) > 0 {
+		if c.user = chains[0][0].Subject.CommonName; c.user == "" {
+			return errors.New("the client's certificate has no common name, which is to be the user's name")
+		}
+	}
+	return nil
 }
 
 // Write queues a copy of p.
@@ -96,7 +125,7 @@ func (c *conn) abort() {
 	c.closed = true
 	c.queue = nil
 	c.mu.Unlock()
-	_ = c.Conn.Close()
+	_ = c.socket.Close() // TLS would say goodbye first, for up to five seconds
 	c.signal()
 }
 
@@ -105,7 +134,7 @@ func (c *conn) wait() { <-c.done }
 
 func (c *conn) write() {
 	defer close(c.done)
-	defer func() { _ = c.Conn.Close() }()
+	defer c.hangUp()
 	for {
 		piece, size, closed := c.take()
 		if size == 0 {
@@ -121,8 +150,19 @@ func (c *conn) write() {
 		}
 		c.mu.Lock()
 		c.queued -= size
+		if !c.closed { // TLS writes by itself at times, and never again after a deadline
+			_ = c.SetWriteDeadline(time.Time{})
+		}
 		c.mu.Unlock()
 	}
+}
+
+// hangUp closes the connection, with a goodbye if there is TLS and it can be
+// said at once.
+func (c *conn) hangUp() {
+	timer := time.AfterFunc(lingerTimeout, func() { _ = c.socket.Close() })
+	defer timer.Stop()
+	_ = c.Conn.Close()
 }
 
 // take removes about pieceBytes from the queue, and sets their deadline.
@@ -136,7 +176,7 @@ func (c *conn) take() (piece net.Buffers, size int, closed bool) {
 		c.queue[n] = nil // so that it can be collected
 	}
 	c.queue = c.queue[n:]
-	if !c.closed { // else Close has set the last deadline
+	if size > 0 && !c.closed { // else Close has set the last deadline
 		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	return piece, size, c.closed

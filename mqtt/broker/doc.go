@@ -9,5 +9,13 @@
 // any size before anyone has logged in, and waits for ever for a CONNECT;
 // none of that happens here.
 //
-// It keeps nothing on disk: a coordinator publishes again what it retained.
+// With TLS and client certificates, and the rules of package acl as
+// Options.Allow, it holds what Mosquitto holds with the files of
+// packaging/mosquitto: a device can read and write its own topics only. It
+// keeps retained messages in memory and, if given a folder, on disk.
+//
+// Memory grows with what is retained, and by up to 8 MiB for each client that
+// is slow. With GOMEMLIMIT at the size of what is retained, 8 MiB for each
+// client that may be slow at a time, and 56 MiB, it was measured to hold for
+// 50 clients that pull a model of 40 MB.
 package broker

@@ -1,7 +1,7 @@
 package broker
 
 import (
-	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	mochi "github.com/mochi-mqtt/server/v2"
@@ -12,38 +12,90 @@ import (
 // hook is where mochi asks.
 type hook struct {
 	mochi.HookBase
-	authenticate func(clientID, user, password string) bool
-	logger       *slog.Logger
-	info         *system.Info
-	takeOver     func(clientID string, c *conn)
+	options  Options
+	info     *system.Info
+	takeOver func(clientID string, c *conn)
+	keep     *keep // nil without a folder
+	denied   atomic.Int64
 }
 
 func (h *hook) ID() string { return "fedmesh" }
 
 func (h *hook) Provides(b byte) bool {
 	switch b {
-	case mochi.OnConnectAuthenticate, mochi.OnACLCheck, mochi.OnSessionEstablish, mochi.OnPacketRead:
+	case mochi.OnConnectAuthenticate, mochi.OnACLCheck, mochi.OnSessionEstablish, mochi.OnPacketRead, mochi.OnPublish:
 		return true
+	case mochi.OnRetainMessage, mochi.OnRetainedExpired:
+		return h.keep != nil
 	}
 	return false
 }
+
+// connOf works because all connections are the listener's.
+func connOf(cl *mochi.Client) *conn { return cl.Net.Conn.(*conn) }
 
 func (h *hook) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool {
-	if h.authenticate == nil || h.authenticate(cl.ID, string(pk.Connect.Username), string(pk.Connect.Password)) {
+	c := connOf(cl)
+	proven := c.user != ""
+	if !proven {
+		c.user = string(pk.Connect.Username)
+	}
+	if (proven || h.options.Allow != nil) && cl.ID != c.user {
+		h.options.Logger.Warn("the broker refused a client id that is not the user name", "client", cl.ID, "user", c.user, "from", cl.Net.Remote)
+		return false
+	}
+	if h.options.Authenticate == nil || h.options.Authenticate(cl.ID, c.user, string(pk.Connect.Password)) {
 		return true
 	}
-	h.logger.Warn("the broker refused a client's user name or password", "client", cl.ID, "from", cl.Net.Remote)
+	h.options.Logger.Warn("the broker refused a client's user name or password", "client", cl.ID, "from", cl.Net.Remote)
 	return false
 }
 
-// OnACLCheck lets everyone who is in read and write every topic.
-func (h *hook) OnACLCheck(*mochi.Client, string, bool) bool { return true }
-
 // OnSessionEstablish comes between CONNECT and CONNACK of a client that may
-// come in.
+// come in. Mochi would publish its will without asking whether it may.
 func (h *hook) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) {
-	h.takeOver(cl.ID, cl.Net.Conn.(*conn)) // all connections are the listener's
+	if will := cl.Properties.Will; will.Flag == 1 && !h.mayPublish(cl, will.TopicName) {
+		cl.Properties.Will = mochi.Will{}
+	}
+	h.takeOver(cl.ID, connOf(cl))
 }
+
+// OnACLCheck is asked for each filter, and for each message and receiver. For
+// publishing the answer is OnPublish's: a no here would end the connection,
+// and the client would come back and send the same message for ever.
+func (h *hook) OnACLCheck(cl *mochi.Client, topic string, toWrite bool) bool {
+	return toWrite || h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, false)
+}
+
+// OnPublish has a message that may not be published acknowledged, but dropped.
+func (h *hook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
+	if !h.mayPublish(cl, pk.TopicName) {
+		return pk, packets.CodeSuccessIgnore
+	}
+	// Mochi's topic lies in the bytes of the whole packet, which a retained
+	// message would keep beside its own copy of the payload.
+	pk.TopicName = strings.Clone(pk.TopicName)
+	return pk, nil
+}
+
+// mayPublish counts denials, and logs the first of a connection.
+func (h *hook) mayPublish(cl *mochi.Client, topic string) bool {
+	c := connOf(cl)
+	if h.options.Allow == nil || h.options.Allow(c.user, topic, true) {
+		return true
+	}
+	h.denied.Add(1)
+	if !c.denied.Swap(true) {
+		h.options.Logger.Warn("the broker dropped a message that its sender may not publish; more of this connection are counted only", "client", cl.ID, "topic", topic)
+	}
+	return false
+}
+
+func (h *hook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64) {
+	h.keep.update(pk.TopicName)
+}
+
+func (h *hook) OnRetainedExpired(topic string) { h.keep.update(topic) }
 
 // OnPacketRead frees the packet id of a SUBSCRIBE or UNSUBSCRIBE. The ids of
 // the two directions are independent (MQTT 3.1.1, 2.3.1), but mochi takes one

@@ -1,16 +1,22 @@
 package broker
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	mochi "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 )
 
 // A sweep comes each second, so the time of the bubble passes some.
@@ -35,7 +41,7 @@ func TestRetainedMessagesNeverExpire(t *testing.T) {
 				if err := s.Serve(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(10 * time.Second) //nolint:forbidigo // in a synctest bubble
+				<-time.After(10 * time.Second)
 				synctest.Wait()
 				if _, kept := s.Topics.Retained.Get("m/old"); kept != c.kept {
 					t.Errorf("kept is %v, want %v", kept, c.kept)
@@ -49,7 +55,7 @@ func TestRetainedMessagesNeverExpire(t *testing.T) {
 func TestNoConnectNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		l := newListener(nil, 1, slog.New(slog.DiscardHandler))
+		l := newListener(nil, Options{MaxConns: 1, MaxConnsPerIP: 1, Logger: slog.New(slog.DiscardHandler)})
 		c := newConn(ours, queueBytes, l.slow)
 		server := mochi.New(mochiOptions(defaultMaxPacket, 1))
 		begun := time.Now()
@@ -61,6 +67,150 @@ func TestNoConnectNoConnection(t *testing.T) {
 		if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("reading from a closed connection: %v", err)
 		}
+	})
+}
+
+// Of two that retain under one topic at once, mochi may tell of the older last.
+func TestTheFileIsWhatIsRetained(t *testing.T) {
+	s := mochi.New(nil)
+	k := &keep{dir: t.TempDir(), topics: s.Topics, logger: slog.New(slog.DiscardHandler)}
+	h := &hook{keep: k}
+	message := func(payload string) packets.Packet {
+		return packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Retain: true}, TopicName: "x", Payload: []byte(payload)}
+	}
+	s.Topics.RetainMessage(message("older"))
+	s.Topics.RetainMessage(message("newer"))
+	h.OnRetainMessage(nil, message("newer"), 1)
+	h.OnRetainMessage(nil, message("older"), 1)
+	if pk, err := readKept(filepath.Join(k.dir, keptName("x")), 100); err != nil || string(pk.Payload) != "newer" {
+		t.Errorf("on disk is %q, %v", pk.Payload, err)
+	}
+	s.Topics.Retained.Delete("x") // as mochi does with one that has expired
+	h.OnRetainedExpired("x")
+	if _, err := os.Stat(filepath.Join(k.dir, keptName("x"))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an expired message is still on disk: %v", err)
+	}
+}
+
+// Nor may a client dawdle over TLS: CONNECT is due in the same time.
+func TestNoHandshakeNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := &tls.Config{Certificates: []tls.Certificate{acltest.NewAuthority(t).Issue(t, "broker")}}
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		l := newListener(nil, Options{MaxConns: 1, MaxConnsPerIP: 1, Logger: slog.New(slog.DiscardHandler)})
+		c := newConn(tls.Server(ours, config), queueBytes, l.slow)
+		begun := time.Now()
+		l.begin(c)
+		l.serve(c, func(string, net.Conn) error {
+			t.Error("mochi was given a connection without TLS")
+			return nil
+		})
+		if took := time.Since(begun); took != connectTimeout {
+			t.Errorf("closed after %v, want %v", took, connectTimeout)
+		}
+	})
+}
+
+// TLS says goodbye when it closes, and would wait five seconds for a client
+// that does not read.
+func TestTLSDoesNotWaitForAStalledClient(t *testing.T) {
+	for name, end := range map[string]struct {
+		do   func(c *conn)
+		most time.Duration
+	}{
+		"close": {func(c *conn) { _ = c.Close() }, lingerTimeout},
+		"abort": {func(c *conn) { c.abort() }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := acltest.NewAuthority(t) // by the bubble's time
+				config := &tls.Config{Certificates: []tls.Certificate{a.Issue(t, "broker")}}
+				ours, theirs := net.Pipe()
+				defer theirs.Close()
+				c := newConn(tls.Server(ours, config), 100, nil)
+				client := tls.Client(theirs, &tls.Config{RootCAs: a.Pool(), ServerName: "127.0.0.1"})
+				go func() {
+					_ = client.Handshake()
+					_, _ = client.Read(make([]byte, 1)) // which brings what follows the handshake
+				}()
+				if err := c.handshake(time.Now().Add(connectTimeout)); err != nil {
+					t.Fatal(err)
+				}
+				_, _ = c.Write([]byte("x"))
+				synctest.Wait() // the client has it, and reads no more
+				begun := time.Now()
+				end.do(c)
+				c.wait()
+				if took := time.Since(begun); took > end.most {
+					t.Errorf("took %v, want at most %v", took, end.most)
+				}
+			})
+		})
+	}
+}
+
+// TLS cannot write any more once a write has timed out, and it also writes
+// while mochi has nothing to send.
+func TestAnIdleConnectionHasNoWriteDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		c := newConn(ours, 100, nil)
+		_, _ = c.Write([]byte("x"))
+		<-time.After(2 * writeTimeout)
+		if _, err := ours.Write([]byte("x")); err != nil {
+			t.Errorf("after a pause: %v", err)
+		}
+		c.abort()
+		c.wait()
+	})
+}
+
+func TestSourceOfAConnection(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:1883":           "192.0.2.1",
+		"[::ffff:192.0.2.1]:1883":  "192.0.2.1",
+		"[2001:db8:1:2:3::4]:1883": "2001:db8:1:2::",
+		"[fe80::1%lo]:1883":        "fe80::",
+	} {
+		addr, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := source(&conn{Conn: from{addr: addr}}); got.String() != want {
+			t.Errorf("%s counts as %v, want %s", address, got, want)
+		}
+	}
+}
+
+type from struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (f from) RemoteAddr() net.Addr { return f.addr }
+
+// A session that its client left is forgotten after a day.
+func TestSessionsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mochi.New(mochiOptions(defaultMaxPacket, defaultMaxConns))
+		cl := s.NewClient(nil, "", "left", false)
+		s.Clients.Add(cl)
+		cl.Stop(nil)
+		<-time.After(23 * time.Hour) // before it looks each second, to be quick
+		if err := s.Serve(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Second)
+		if _, ok := s.Clients.Get("left"); !ok {
+			t.Error("forgotten within the day")
+		}
+		<-time.After(2 * time.Hour)
+		if _, ok := s.Clients.Get("left"); ok {
+			t.Error("still known after a day")
+		}
+		_ = s.Close()
 	})
 }
 
@@ -92,6 +242,7 @@ func TestWriteDeadline(t *testing.T) {
 		c := newConn(ours, 100, nil)
 		begun := time.Now()
 		_, _ = c.Write([]byte("nobody reads"))
+		synctest.Wait() // until it is being written
 		// Mochi's deadline for reading leaves writing alone.
 		_ = c.SetDeadline(begun.Add(time.Millisecond))
 		c.wait()

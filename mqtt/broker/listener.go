@@ -1,9 +1,11 @@
 package broker
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,9 +18,10 @@ const acceptPause = 100 * time.Millisecond
 
 // listener hands connections to mochi, each behind a queue.
 type listener struct {
-	socket   net.Listener
-	maxConns int
-	logger   *slog.Logger
+	socket             net.Listener
+	tls                *tls.Config // nil for none
+	maxConns, maxPerIP int
+	logger             *slog.Logger
 
 	closing      chan struct{}
 	closedAsSlow atomic.Int64
@@ -27,16 +30,18 @@ type listener struct {
 	mu      sync.Mutex
 	closed  bool
 	conns   map[*conn]struct{}
+	perIP   map[netip.Addr]int
 	clients map[string]*conn // the newest with each client id
 }
 
 var _ listeners.Listener = (*listener)(nil)
 
-func newListener(socket net.Listener, maxConns int, logger *slog.Logger) *listener {
+func newListener(socket net.Listener, o Options) *listener {
 	return &listener{
-		socket: socket, maxConns: maxConns, logger: logger,
+		socket: socket, tls: o.TLS, maxConns: o.MaxConns, maxPerIP: o.MaxConnsPerIP, logger: o.Logger,
 		closing: make(chan struct{}),
 		conns:   make(map[*conn]struct{}),
+		perIP:   make(map[netip.Addr]int),
 		clients: make(map[string]*conn),
 	}
 }
@@ -66,9 +71,12 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			l.logger.Warn("the broker cannot accept a connection", "error", err)
 			continue
 		}
+		if l.tls != nil {
+			socket = tls.Server(socket, l.tls)
+		}
 		c := newConn(socket, queueBytes, l.slow)
 		if !l.begin(c) {
-			l.logger.Warn("the broker has too many connections, or closes", "most", l.maxConns, "refused", socket.RemoteAddr().String())
+			l.logger.Warn("the broker has too many connections, or closes", "most", l.maxConns, "most_per_address", l.maxPerIP, "refused", socket.RemoteAddr().String())
 			c.abort()
 			continue
 		}
@@ -81,14 +89,33 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 func (l *listener) begin(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.conns) >= l.maxConns {
+	if l.closed {
 		return false
 	}
-	l.running.Add(1)
 	if c != nil {
+		from := source(c)
+		if len(l.conns) >= l.maxConns || l.perIP[from] >= l.maxPerIP {
+			return false
+		}
 		l.conns[c] = struct{}{}
+		l.perIP[from]++
 	}
+	l.running.Add(1)
 	return true
+}
+
+// source is the address that a connection comes from or, since a host of
+// IPv6 has as many addresses as it wants, the network of it.
+func source(c *conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if network, err := addr.Prefix(64); err == nil { // an IPv4 address has no 64 bits
+		addr = network.Addr()
+	}
+	return addr
 }
 
 func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
@@ -104,8 +131,13 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 			l.logger.Error("the broker closed a connection", "from", c.RemoteAddr().String(), "error", fmt.Sprint(r))
 		}
 	}()
-	_ = c.SetReadDeadline(time.Now().Add(connectTimeout)) // mochi moves it after CONNECT
-	if err := establish(l.ID(), c); err != nil {
+	due := time.Now().Add(connectTimeout)
+	_ = c.SetReadDeadline(due) // mochi moves it after CONNECT
+	err := c.handshake(due)
+	if err == nil {
+		err = establish(l.ID(), c)
+	}
+	if err != nil {
 		l.logger.Debug("a connection to the broker ended", "from", c.RemoteAddr().String(), "error", err)
 	}
 }
@@ -131,6 +163,10 @@ func (l *listener) forget(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
+	from := source(c)
+	if l.perIP[from]--; l.perIP[from] == 0 {
+		delete(l.perIP, from)
+	}
 	if l.clients[c.clientID] == c {
 		delete(l.clients, c.clientID)
 	}

@@ -1,29 +1,105 @@
 package broker
 
 import (
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
-
-	mochi "github.com/mochi-mqtt/server/v2"
+	"net"
+	"time"
 )
 
-// mochiOptions replaces those of mochi's defaults that have no bound.
-func mochiOptions(maxPacket, maxConns int) *mochi.Options {
-	c := mochi.NewDefaultServerCapabilities()
-	c.MaximumClients = int64(maxConns)
-	c.MaximumPacketSize = uint32(maxPacket) // else the claimed size is allocated before the log-in
-	c.MaximumMessageExpiryInterval = 0      // else retained messages are deleted after a day
-	c.MaximumSessionExpiryInterval = 24 * 60 * 60
-	c.ReceiveMaximum = 64
-	c.MaximumInflight = 256
-	// What mochi has not encoded yet; our queue is behind it and never blocks.
-	// With 64, a healthy client lost most of a burst of retained messages. This
-	// is about what Mosquitto queues.
-	c.MaximumClientWritesPending = 1024
-	return &mochi.Options{
-		Capabilities:           c,
-		SysTopicResendInterval: 60, // seconds; each time stops the world for its memory statistics
-		// Mochi logs whole packets, payloads and all. What matters is logged by the
-		// hook and the listener.
-		Logger: slog.New(slog.DiscardHandler),
+const (
+	defaultListen    = "127.0.0.1:0"
+	defaultMaxPacket = 128 << 10
+	defaultMaxConns  = 1024
+
+	queueBytes     = 8 << 20          // that may wait for one client
+	writeTimeout   = 20 * time.Second // for each 64 KiB of them
+	connectTimeout = 10 * time.Second // from accept to CONNECT, TLS included
+)
+
+// Options may be zero.
+type Options struct {
+	// Listen is host:port, 127.0.0.1 and a free port unless set.
+	Listen string
+	// TLS, if set, is how connections are encrypted; it needs a certificate. If
+	// its ClientAuth has client certificates verified, a client's user name is
+	// the common name of its certificate, whatever its CONNECT says, and its
+	// client id must be the same.
+	TLS *tls.Config
+	// MaxPacket bounds an MQTT packet, in bytes, 131072 unless set. Whoever
+	// sends a larger one is disconnected.
+	MaxPacket int
+	// MaxConns bounds the open connections, 1024 unless set. Further ones are
+	// closed at once.
+	MaxConns int
+	// MaxConnsPerIP bounds those from one IPv4 address or IPv6 /64 network, half
+	// of MaxConns unless set; on loopback, where all clients are of this host,
+	// MaxConns. A site whose devices share an address needs more.
+	MaxConnsPerIP int
+	// Authenticate decides about a CONNECT. It is called from several
+	// goroutines. Nil lets everyone in who gets that far, and is allowed on
+	// loopback, and where TLS demands a client certificate.
+	Authenticate func(clientID, user, password string) bool
+	// Allow decides whether a user may publish to a topic (toWrite), or subscribe
+	// to a filter and receive the messages of a topic. A message that may not be
+	// published is acknowledged and dropped, as Mosquitto does; a filter is
+	// refused. With Allow a client id must be the user name, so that nobody can
+	// throw another out. It is called from several goroutines, for each message
+	// and receiver. Nil allows all; package acl has our rules.
+	Allow func(user, topic string, toWrite bool) bool
+	// Dir, if set, is a folder for this broker alone that keeps the retained
+	// messages, so that a restart does not lose them. It is made if it is missing.
+	// What was retained in the last seconds before a power cut may be lost.
+	Dir string
+	// Logger hears of clients that were refused or closed; nobody does unless set.
+	Logger *slog.Logger
+}
+
+// complete fills in the defaults and checks the rest.
+func (o *Options) complete() error {
+	if o.Listen == "" {
+		o.Listen = defaultListen
 	}
+	if o.MaxPacket == 0 {
+		o.MaxPacket = defaultMaxPacket
+	}
+	if o.MaxConns == 0 {
+		o.MaxConns = defaultMaxConns
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("broker: listen address %q is not host:port, such as 127.0.0.1:1883", o.Listen)
+	}
+	if o.MaxConnsPerIP == 0 {
+		o.MaxConnsPerIP = (o.MaxConns + 1) / 2
+		if isLoopback(host) {
+			o.MaxConnsPerIP = o.MaxConns
+		}
+	}
+	switch {
+	case o.MaxPacket < 0 || o.MaxPacket > 256<<20 || o.MaxConns < 0 || o.MaxConnsPerIP < 0:
+		return fmt.Errorf("broker: packets of %d bytes, %d connections, %d from one address: must be positive, packets up to 256 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
+	case o.TLS != nil && len(o.TLS.Certificates) == 0 && o.TLS.GetCertificate == nil && o.TLS.GetConfigForClient == nil:
+		return errors.New("broker: TLS without a certificate of the broker's; give one")
+	case o.Authenticate == nil && !o.demandsCertificates() && !isLoopback(host):
+		return fmt.Errorf("broker: listening on %q, which others can reach, needs an Authenticate function, or TLS with client certificates; listen on 127.0.0.1 to do without", o.Listen)
+	case o.Authenticate == nil && !o.demandsCertificates() && o.Allow != nil:
+		return errors.New("broker: Allow rests on user names, which nobody checks; give an Authenticate function, or TLS with client certificates")
+	}
+	return nil
+}
+
+func (o *Options) demandsCertificates() bool {
+	return o.TLS != nil && o.TLS.ClientAuth == tls.RequireAndVerifyClientCert
+}
+
+// isLoopback does not ask a resolver: only addresses and "localhost" count.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -3,45 +3,18 @@ package broker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
-	"time"
 
 	mochi "github.com/mochi-mqtt/server/v2"
 )
-
-const (
-	defaultListen    = "127.0.0.1:0"
-	defaultMaxPacket = 128 << 10
-	defaultMaxConns  = 1024
-
-	queueBytes     = 8 << 20          // that may wait for one client
-	writeTimeout   = 20 * time.Second // for each 64 KiB of them
-	connectTimeout = 10 * time.Second // from accept to CONNECT
-)
-
-// Options may be zero.
-type Options struct {
-	// Listen is host:port, 127.0.0.1 and a free port unless set.
-	Listen string
-	// MaxPacket bounds an MQTT packet, in bytes, 131072 unless set. Whoever
-	// sends a larger one is disconnected.
-	MaxPacket int
-	// MaxConns bounds the open connections, 1024 unless set. Further ones are
-	// closed at once.
-	MaxConns int
-	// Authenticate decides about a CONNECT. It is called from several
-	// goroutines. Nil lets everyone in, and is allowed on loopback only.
-	Authenticate func(clientID, user, password string) bool
-	// Logger hears of clients that were refused or closed; nobody does unless set.
-	Logger *slog.Logger
-}
 
 // Server is a running broker.
 type Server struct {
 	mochi    *mochi.Server
 	listener *listener
+	hook     *hook
+	url      string
 	close    func() error
 }
 
@@ -51,6 +24,7 @@ type Stats struct {
 	BytesIn, BytesOut             int64 // of MQTT packets
 	MessagesIn, MessagesOut       int64
 	MessagesDropped, ClosedAsSlow int64 // for clients that did not keep up
+	Denied                        int64 // messages that Options.Allow did not let through, wills too
 }
 
 // Start listens, and serves until Close.
@@ -62,53 +36,29 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("broker: cannot listen on %s: %w", o.Listen, err)
 	}
-	l := newListener(socket, o.MaxConns, o.Logger)
+	l := newListener(socket, o)
 	server := mochi.New(mochiOptions(o.MaxPacket, o.MaxConns))
-	if err := errors.Join(
-		server.AddHook(&hook{authenticate: o.Authenticate, logger: o.Logger, info: server.Info, takeOver: l.takeOver}, nil),
-		server.AddListener(l),
-		server.Serve(),
-	); err != nil {
+	h := &hook{options: o, info: server.Info, takeOver: l.takeOver}
+	if o.Dir != "" {
+		h.keep = &keep{dir: o.Dir, topics: server.Topics, logger: o.Logger}
+		err = h.keep.load(o.MaxPacket)
+	}
+	if err == nil {
+		err = errors.Join(server.AddHook(h, nil), server.AddListener(l), server.Serve())
+	}
+	if err != nil {
 		_ = socket.Close()
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	return &Server{mochi: server, listener: l, close: sync.OnceValue(server.Close)}, nil
-}
-
-// complete fills in the defaults and checks the rest.
-func (o *Options) complete() error {
-	if o.Listen == "" {
-		o.Listen = defaultListen
+	url := "tcp://" + l.Address()
+	if o.TLS != nil {
+		url = "tls://" + l.Address()
 	}
-	if o.MaxPacket == 0 {
-		o.MaxPacket = defaultMaxPacket
-	}
-	if o.MaxConns == 0 {
-		o.MaxConns = defaultMaxConns
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	host, _, err := net.SplitHostPort(o.Listen)
-	switch {
-	case err != nil:
-		return fmt.Errorf("broker: listen address %q is not host:port, such as 127.0.0.1:1883", o.Listen)
-	case o.MaxPacket < 0 || o.MaxPacket > 256<<20 || o.MaxConns < 0:
-		return fmt.Errorf("broker: packets of %d bytes, %d connections: must be positive, packets up to 256 MiB", o.MaxPacket, o.MaxConns)
-	case o.Authenticate == nil && !isLoopback(host):
-		return fmt.Errorf("broker: listening on %q, which others can reach, needs an Authenticate function; listen on 127.0.0.1 to do without", o.Listen)
-	}
-	return nil
-}
-
-// isLoopback does not ask a resolver: only addresses and "localhost" count.
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return &Server{mochi: server, listener: l, hook: h, url: url, close: sync.OnceValue(server.Close)}, nil
 }
 
 // URL is where clients connect to.
-func (s *Server) URL() string { return "tcp://" + s.listener.Address() }
+func (s *Server) URL() string { return s.url }
 
 // Stats returns the counters.
 func (s *Server) Stats() Stats {
@@ -121,6 +71,7 @@ func (s *Server) Stats() Stats {
 		MessagesOut:     info.MessagesSent,
 		MessagesDropped: info.MessagesDropped + info.InflightDropped,
 		ClosedAsSlow:    s.listener.closedAsSlow.Load(),
+		Denied:          s.hook.denied.Load(),
 	}
 }
 

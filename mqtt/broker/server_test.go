@@ -2,146 +2,20 @@ package broker_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
-	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
-
-// patience bounds each wait for an event; no test waits that long.
-const patience = 10 * time.Second
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func start(t *testing.T, o broker.Options) *broker.Server {
-	t.Helper()
-	s, err := broker.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return s
-}
-
-// dial returns a session that is up.
-func dial(t *testing.T, o mqtt.Options) *mqtt.Session {
-	t.Helper()
-	s, err := mqtt.Dial(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if e := event(t, s); e != (mqtt.Up{}) {
-		t.Fatalf("first event is %#v, want Up", e)
-	}
-	return s
-}
-
-func event(t *testing.T, c mqtt.Conn) mqtt.Event {
-	t.Helper()
-	select {
-	case e := <-c.Events():
-		return e
-	case <-time.After(patience):
-		t.Fatal("no event in time")
-		return nil
-	}
-}
-
-func received(t *testing.T, c mqtt.Conn) mqtt.Message {
-	t.Helper()
-	e := event(t, c)
-	r, ok := e.(mqtt.Received)
-	if !ok {
-		t.Fatalf("got %#v, want a message", e)
-	}
-	return r.Message
-}
-
-// rawClient speaks MQTT by hand.
-type rawClient struct {
-	t *testing.T
-	net.Conn
-}
-
-func rawDial(t *testing.T, s *broker.Server) rawClient {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "tcp://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience / 2)) // before the broker gives up by itself
-	return rawClient{t, conn}
-}
-
-func (c rawClient) send(p packets.ControlPacket) {
-	c.t.Helper()
-	if err := p.Write(c); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c rawClient) connect(id string) {
-	c.t.Helper()
-	connect := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
-	connect.ProtocolName, connect.ProtocolVersion = "MQTT", 4
-	connect.CleanSession, connect.ClientIdentifier, connect.Keepalive = true, id, 60
-	c.send(connect)
-	if ack := receive[*packets.ConnackPacket](c); ack.ReturnCode != 0 {
-		c.t.Fatalf("CONNACK %d", ack.ReturnCode)
-	}
-}
-
-func (c rawClient) subscribe(id uint16, qos byte, filter string) byte {
-	c.t.Helper()
-	p := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
-	p.MessageID, p.Topics, p.Qoss = id, []string{filter}, []byte{qos}
-	c.send(p)
-	return receive[*packets.SubackPacket](c).ReturnCodes[0]
-}
-
-// receive reads the next packet, which has to be a P.
-func receive[P packets.ControlPacket](c rawClient) P {
-	c.t.Helper()
-	p, err := packets.ReadPacket(c)
-	if err != nil {
-		c.t.Fatalf("reading: %v", err)
-	}
-	want, ok := p.(P)
-	if !ok {
-		c.t.Fatalf("got %v, want %T", p, want)
-	}
-	return want
-}
-
-// closed waits for the end of the connection.
-func (c rawClient) closed() {
-	c.t.Helper()
-	if _, err := io.Copy(io.Discard, c); err != nil && isTimeout(err) {
-		c.t.Fatal("the connection is still open")
-	}
-}
-
-func isTimeout(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Timeout()
-}
 
 func TestRoundTripAndRetained(t *testing.T) {
 	s := start(t, broker.Options{})
@@ -216,6 +90,48 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 		t.Errorf("stats are %+v, want one connection closed as slow", stats)
 	}
 	stalled.closed()
+}
+
+// A client that reads but never acknowledges costs 256 messages and no more.
+func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
+	const most, n = 256, 300
+	s := start(t, broker.Options{})
+	c := rawDial(t, s)
+	c.connect("c")
+	c.subscribe(1, 1, "x")
+	publisher := dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
+	for range n {
+		if err := publisher.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: []byte("end")}); err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	for len(receive[*packets.PublishPacket](c).Payload) == 0 {
+		got++
+	}
+	if dropped := s.Stats().MessagesDropped; got != most || dropped != n-most {
+		t.Errorf("%d messages received, %d dropped, want %d and %d", got, dropped, most, n-most)
+	}
+}
+
+// Nor can one that sends with QoS 2, and never finishes, make the broker
+// remember more than 64.
+func TestUnreleasedMessagesAreBounded(t *testing.T) {
+	s := start(t, broker.Options{})
+	c := rawDial(t, s)
+	c.connect("c")
+	for id := range uint16(65) {
+		p := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
+		p.TopicName, p.Qos, p.MessageID = "x", 2, id+1
+		c.send(p)
+		if id < 64 {
+			receive[*packets.PubrecPacket](c)
+		}
+	}
+	c.closed()
 }
 
 func TestOversizePacketDisconnects(t *testing.T) {
@@ -316,7 +232,7 @@ func TestAuthenticate(t *testing.T) {
 	connect.CleanSession = true
 	bad.send(connect)
 	bad.closed()
-	if line := <-lines; !strings.Contains(line, "on purpose") {
+	if line := logged(t, lines); !strings.Contains(line, "on purpose") {
 		t.Errorf("logged %q", line)
 	}
 
@@ -326,25 +242,39 @@ func TestAuthenticate(t *testing.T) {
 	if ack := receive[*packets.ConnackPacket](wrong); ack.ReturnCode != packets.ErrRefusedNotAuthorised {
 		t.Errorf("CONNACK %d", ack.ReturnCode)
 	}
-	if line := <-lines; !strings.Contains(line, "refused a client's user name") {
+	if line := logged(t, lines); !strings.Contains(line, "refused a client's user name") {
 		t.Errorf("logged %q", line)
 	}
 	dial(t, mqtt.Options{URL: s.URL(), ClientID: "f-a", Username: "f-a", Password: "secret"})
 }
 
-type lineWriter chan string
-
-func (w lineWriter) Write(p []byte) (int, error) {
-	w <- string(p)
-	return len(p), nil
-}
-
 func TestTooManyConnections(t *testing.T) {
-	s := start(t, broker.Options{MaxConns: 2})
+	s := start(t, broker.Options{MaxConns: 2, MaxConnsPerIP: 10})
 	first := rawDial(t, s)
 	first.connect("first")
 	rawDial(t, s).connect("second")
 	rawDial(t, s).closed()
+	_ = first.Close()
+	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond}) // once the first is gone
+}
+
+func TestTooManyConnectionsFromOneAddress(t *testing.T) {
+	s := start(t, broker.Options{MaxConnsPerIP: 2})
+	first := rawDial(t, s)
+	first.connect("first")
+	rawDial(t, s).connect("second")
+	rawDial(t, s).closed()
+	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	conn, err := elsewhere.Dial("tcp", strings.TrimPrefix(s.URL(), "tcp://"))
+	if err != nil && runtime.GOOS != "linux" {
+		t.Skip("this system has one loopback address only")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(patience / 2))
+	rawClient{t, conn}.connect("elsewhere")
 	_ = first.Close()
 	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond}) // once the first is gone
 }
@@ -359,6 +289,10 @@ func TestStartRefuses(t *testing.T) {
 		"open by omission": {broker.Options{Listen: ":0"}, "needs an Authenticate function"},
 		"no port":          {broker.Options{Listen: "127.0.0.1"}, "is not host:port"},
 		"huge packets":     {broker.Options{MaxPacket: 1 << 30}, "up to 256 MiB"},
+		"open with TLS":    {broker.Options{Listen: "0.0.0.0:0", TLS: &tls.Config{Certificates: make([]tls.Certificate, 1), ClientAuth: tls.VerifyClientCertIfGiven}}, "or TLS with client certificates"},
+		"no certificate":   {broker.Options{TLS: &tls.Config{}}, "without a certificate"},
+		"unchecked names":  {broker.Options{Allow: func(string, string, bool) bool { return false }}, "rests on user names"},
+		"negative":         {broker.Options{MaxConnsPerIP: -1}, "must be positive"},
 		"port taken":       {broker.Options{Listen: strings.TrimPrefix(taken.URL(), "tcp://")}, "cannot listen on"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,107 @@
+package acltest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+)
+
+// Authority issues certificates for a test.
+type Authority struct {
+	Certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	issued      int64
+}
+
+// NewAuthority returns an authority with a new key.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a := &Authority{key: newKey(t)}
+	template := a.template("authority")
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	a.Certificate = parsed(t, sign(t, template, template, a.key, a.key))
+	return a
+}
+
+// Issue returns a certificate for a client with this name, or for a server at
+// 127.0.0.1, with its key.
+func (a *Authority) Issue(t testing.TB, name string) tls.Certificate {
+	t.Helper()
+	key := newKey(t)
+	template := a.template(name)
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	der := sign(t, template, a.Certificate, key, a.key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed(t, der)}
+}
+
+// Pool trusts the authority.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.Certificate)
+	return pool
+}
+
+// Revoke returns a revocation list, in DER, with these certificates on it.
+func (a *Authority) Revoke(t testing.TB, revoked ...tls.Certificate) []byte {
+	t.Helper()
+	list := &x509.RevocationList{
+		Number:     big.NewInt(1),
+		ThisUpdate: time.Now().Add(-time.Hour),
+		NextUpdate: time.Now().Add(time.Hour),
+	}
+	for _, c := range revoked {
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: c.Leaf.SerialNumber, RevocationTime: time.Now().Add(-time.Minute)})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, a.Certificate, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func (a *Authority) template(name string) *x509.Certificate {
+	a.issued++
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(a.issued),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+	}
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func parsed(t testing.TB, der []byte) *x509.Certificate {
+	t.Helper()
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

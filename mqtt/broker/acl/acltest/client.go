@@ -1,0 +1,154 @@
+package acltest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// patience bounds each wait for an event; no test waits that long.
+const patience = 10 * time.Second
+
+// marker begins the payload of a message that ends what is looked at: a broker
+// handles the packets of a connection in order, and so what is not there when
+// the marker comes will not come any more.
+const marker = "end of "
+
+type client struct {
+	t *testing.T
+	*mqtt.Session
+	user    string
+	refused []string // filters
+}
+
+// connect returns a client that is up.
+func (b Broker) connect(t *testing.T, o mqtt.Options) *client {
+	t.Helper()
+	s, err := mqtt.Dial(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	c := &client{t: t, Session: s, user: o.Username}
+	if e := c.event(); e != (mqtt.Up{}) {
+		t.Fatalf("%s: the first event is %#v, want Up", o.Username, e)
+	}
+	return c
+}
+
+// as connects a user.
+func (b Broker) as(t *testing.T, user string) *client {
+	t.Helper()
+	c := b.connect(t, b.Options(user))
+	c.user = user
+	return c
+}
+
+func (c *client) event() mqtt.Event {
+	c.t.Helper()
+	select {
+	case e := <-c.Events():
+		return e
+	case <-time.After(patience):
+		c.t.Fatalf("%s: no event in time", c.user)
+		return nil
+	}
+}
+
+func (c *client) publish(m mqtt.Message) {
+	c.t.Helper()
+	if err := c.Publish(m); err != nil {
+		c.t.Fatalf("%s: publish to %s: %v", c.user, m.Topic, err)
+	}
+}
+
+// own is a topic that a user may both write and read.
+func own(user string) string {
+	if user == Observer {
+		return Observer
+	}
+	federation, _, _ := strings.Cut(user, "-")
+	return "fl/v1/" + federation + "/s/" + user
+}
+
+// mark publishes the marker of something to a topic.
+func (c *client) mark(topic, what string) {
+	c.t.Helper()
+	c.publish(mqtt.Message{Topic: topic, Payload: []byte(marker + what)})
+}
+
+// until returns the messages before the marker of something, without the
+// copies of earlier markers that overlapping subscriptions bring.
+func (c *client) until(what string) []mqtt.Message {
+	c.t.Helper()
+	var got []mqtt.Message
+	for {
+		switch e := c.event().(type) {
+		case mqtt.Received:
+			if text := string(e.Payload); text == marker+what {
+				return got
+			} else if !strings.HasPrefix(text, marker) {
+				got = append(got, e.Message)
+			}
+		case mqtt.SubscribeRefused:
+			c.refused = append(c.refused, e.Filter)
+		default:
+			c.t.Fatalf("%s: got %#v, want the end of %s", c.user, e, what)
+		}
+	}
+}
+
+// refusals waits for a number of refused filters, and returns all so far: a
+// session tells of them beside the messages, in no order.
+func (c *client) refusals(n int) []string {
+	c.t.Helper()
+	for len(c.refused) < n {
+		if e, ok := c.event().(mqtt.SubscribeRefused); ok {
+			c.refused = append(c.refused, e.Filter)
+		}
+	}
+	return c.refused
+}
+
+// topics returns the topics of the messages with a payload, each once, sorted.
+func topics(messages []mqtt.Message, payload string) []string {
+	var of []string
+	for _, m := range messages {
+		if string(m.Payload) == payload {
+			of = append(of, m.Topic)
+		}
+	}
+	slices.Sort(of)
+	return slices.Compact(of)
+}
+
+// want returns the topics of the rows that are so, sorted.
+func want(so func(Row) bool) []string {
+	var of []string
+	for _, r := range Table {
+		if so(r) {
+			of = append(of, r.Topic)
+		}
+	}
+	slices.Sort(of)
+	return of
+}
+
+// compare reports the differences between two sorted sets of topics.
+func (c *client) compare(what string, got, want []string) {
+	c.t.Helper()
+	for _, topic := range got {
+		if !slices.Contains(want, topic) {
+			c.t.Errorf("%s: %s, which must not be: %s", c.user, what, topic)
+		}
+	}
+	for _, topic := range want {
+		if !slices.Contains(got, topic) {
+			c.t.Errorf("%s: not %s, which must be: %s", c.user, what, topic)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package acl
+
+import "testing"
+
+// Rules of other shapes than those of today's table.
+func TestCovers(t *testing.T) {
+	for _, c := range []struct {
+		rule, filter string
+		want         bool
+	}{
+		{"a/+", "a/b", true},
+		{"a/+", "a/+", true},
+		{"a/+", "a/#", false},
+		{"a/+", "a", false},
+		{"a/+", "a/b/c", false},
+		{"a/+/c", "a/+/c", true},
+		{"a/+/c", "a/#", false},
+		{"a/+/#", "a/#", false},
+		{"a/+/#", "a/b", true},
+		{"a/#", "a", true},
+		{"a/#", "#", false},
+		{"#", "#", true},
+		{"+", "#", false},
+		{"+", "a", true},
+		{"%u", "me", true},
+		{"%u", "+", false},
+		{"%u", "#", false},
+		{"%u", "%u", false},
+	} {
+		if got := covers(c.rule, "me", c.filter); got != c.want {
+			t.Errorf("%s covers %s: %v, want %v", c.rule, c.filter, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+// Package acl says who may read and write which topic at a broker. It is the
+// table of docs/PROTOCOL.md, section 2, with the D2D topics beside it:
+//
+//	topic under {prefix}/{fed}/   device {fed}-{id}   {fed}-coordinator
+//	round, m/#                    read                read, write
+//	x/#, b/#                      read                read, write
+//	d/{dev}                       read its own        read, write
+//	s/{dev}                       both, its own       read, write
+//	p/{dev}, u/+/{dev}/#          write its own       read, write
+//	x/{dev}/#, b/+/{dev}          write its own       read, write
+//
+// Nobody may do anything in another federation, whatever the names there.
+//
+// [Table.Allowed] serves the embedded broker (its Options.Allow), and
+// [Table.Mosquitto] writes the same rules as Mosquitto's acl_file. Package
+// acltest holds both against one table of cases.
+package acl

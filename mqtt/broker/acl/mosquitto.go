@@ -1,0 +1,53 @@
+package acl
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Mosquitto writes the rules for one federation as Mosquitto's acl_file: a
+// section for its coordinator and one for each agent, in the order of their
+// ids. Several federations at one broker are several such texts in one file.
+//
+// Mosquitto has patterns, with %u for the user's name, that would need no list
+// of agents. They bind every user of the broker, and cannot look for a
+// federation inside a name: "pattern read fl/v1/air/m/#" would open the models
+// of air to the devices of all other federations, and "pattern write
+// fl/v1/air/p/%u" would let those devices fill air's topics with names of
+// their own. So each user is listed; one that is not may do nothing.
+func (t Table) Mosquitto(federation wire.Federation, agents []wire.AgentID) ([]byte, error) {
+	if t.prefix == "" {
+		return nil, errors.New("acl: no topic prefix; make the table with New")
+	}
+	if err := federation.Validate(); err != nil {
+		return nil, fmt.Errorf("acl: %w", err)
+	}
+	sorted := slices.Clone(agents)
+	slices.Sort(sorted)
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# Federation %s: its coordinator and %d devices. Written by a program; change the list of agents instead.\n", federation, len(sorted))
+	t.section(&out, federation, wire.CoordinatorID)
+	for i, agent := range sorted {
+		if err := agent.ValidateAgent(); err != nil {
+			return nil, fmt.Errorf("acl: federation %s: %w", federation, err)
+		}
+		if i > 0 && agent == sorted[i-1] {
+			return nil, fmt.Errorf("acl: federation %s: agent %s is listed twice", federation, agent)
+		}
+		t.section(&out, federation, agent)
+	}
+	return out.Bytes(), nil
+}
+
+func (t Table) section(out *bytes.Buffer, federation wire.Federation, id wire.AgentID) {
+	name := string(federation) + "-" + string(id)
+	fmt.Fprintf(out, "\nuser %s\n", name)
+	for _, r := range rulesOf(id) {
+		fmt.Fprintf(out, "topic %s %s/%s/%s\n", r.access, t.prefix, federation, strings.ReplaceAll(r.filter, user, name))
+	}
+}

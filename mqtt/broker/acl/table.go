@@ -1,0 +1,126 @@
+package acl
+
+import (
+	"strings"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// access is what a rule grants, in Mosquitto's words.
+type access string
+
+const (
+	read      access = "read"
+	write     access = "write"
+	readWrite access = "readwrite"
+)
+
+// user is the level of a rule's filter that stands for the user's own name.
+const user = "%u"
+
+// rule grants access to what a filter matches. The filter begins after
+// {prefix}/{federation}/.
+type rule struct {
+	access access
+	filter string
+}
+
+var (
+	ofDevice = []rule{
+		{read, "round"},
+		{read, "m/#"},
+		{read, "x/#"},
+		{read, "b/#"},
+		{read, "d/" + user},
+		{readWrite, "s/" + user},
+		{write, "p/" + user},
+		{write, "u/+/" + user + "/#"},
+		{write, "x/" + user + "/#"},
+		{write, "b/+/" + user},
+	}
+	ofCoordinator = []rule{{readWrite, "#"}}
+)
+
+// rulesOf tells a coordinator from a device.
+func rulesOf(id wire.AgentID) []rule {
+	if id == wire.CoordinatorID {
+		return ofCoordinator
+	}
+	return ofDevice
+}
+
+// Table holds the rules for all federations under one topic prefix.
+type Table struct{ prefix string }
+
+// New returns the rules under a prefix, which is mqtt.DefaultPrefix if empty.
+func New(prefix string) (Table, error) {
+	if prefix == "" {
+		prefix = mqtt.DefaultPrefix
+	}
+	if _, err := mqtt.NewTopics(prefix, "any"); err != nil {
+		return Table{}, err
+	}
+	return Table{prefix}, nil
+}
+
+// Allowed decides whether a user may publish to a topic (toWrite), or
+// subscribe to a filter and receive what it matches. A filter is allowed if
+// one rule covers all of it. A user whose name is not {federation}-{id} may do
+// nothing, and neither the zero Table nor a shared subscription allows any.
+func (t Table) Allowed(name, filter string, toWrite bool) bool {
+	federation, id, ok := strings.Cut(name, "-")
+	if !ok || wire.Federation(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
+		return false
+	}
+	rest, ok := below(filter, t.prefix)
+	if !ok || t.prefix == "" {
+		return false
+	}
+	if rest, ok = below(rest, federation); !ok {
+		return false
+	}
+	for _, r := range rulesOf(wire.AgentID(id)) {
+		if r.grants(toWrite) && covers(r.filter, name, rest) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r rule) grants(toWrite bool) bool {
+	return r.access == readWrite || (r.access == write) == toWrite
+}
+
+// below cuts levels off the beginning of a filter.
+func below(filter, levels string) (string, bool) {
+	rest, ok := strings.CutPrefix(filter, levels)
+	if !ok {
+		return "", false
+	}
+	return strings.CutPrefix(rest, "/")
+}
+
+// covers reports whether a rule's filter matches every topic that another
+// filter, or topic, matches.
+func covers(rule, name, filter string) bool {
+	for {
+		may, mayRest, mayMore := strings.Cut(rule, "/")
+		want, wantRest, wantMore := strings.Cut(filter, "/")
+		switch {
+		case may == "#":
+			return true
+		case want == "#":
+			return false
+		case may == user && want != name:
+			return false
+		case may != user && may != "+" && may != want:
+			return false
+		case !wantMore: // "a/#" covers "a" too
+			return !mayMore || mayRest == "#"
+		case !mayMore:
+			return false
+		}
+		rule, filter = mayRest, wantRest
+	}
+}

@@ -1,0 +1,242 @@
+package mosquitto_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+)
+
+// everyone has the rules of both federations of the table, and its observer.
+func everyone(t *testing.T) []byte {
+	t.Helper()
+	return slices.Concat(
+		rules(t, "air", "press", "press-2", "land-coordinator"),
+		rules(t, "land", "press"),
+		[]byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+}
+
+func TestAccessWithPasswords(t *testing.T) {
+	p := newProcess(t, mosquitto.PlainConf, everyone(t))
+	p.addUsers(t, append(slices.Clone(acltest.Users), acltest.Observer)...)
+	p.start(t)
+	options := func(user string) mqtt.Options {
+		return mqtt.Options{URL: "tcp://" + p.address, ClientID: user, Username: user, Password: "password of " + user}
+	}
+	acltest.Run(t, acltest.Broker{Options: options})
+
+	wrong, nobody := options("air-press"), options("air-press")
+	wrong.Password = "wrong"
+	nobody.Username, nobody.Password = "", ""
+	for name, o := range map[string]mqtt.Options{"wrong": wrong, "none": nobody, "of nobody": options("air-nobody")} {
+		if failure, s := acltest.Attempt(t, o); s != nil || !strings.Contains(failure, "refuses client id") {
+			t.Errorf("password %s: %q", name, failure)
+		}
+	}
+}
+
+// secured returns a broker with our file for production, and how to connect to
+// it with a certificate.
+func secured(t *testing.T, acl []byte) (*process, *acltest.Authority, func(...tls.Certificate) mqtt.Options) {
+	t.Helper()
+	a := acltest.NewAuthority(t)
+	p := newProcess(t, mosquitto.Conf, acl)
+	p.addCertificates(t, a)
+	return p, a, func(certificates ...tls.Certificate) mqtt.Options {
+		return mqtt.Options{
+			URL: "tls://" + p.address, ClientID: "whatever", Username: "whatever",
+			TLS: &tls.Config{RootCAs: a.Pool(), Certificates: certificates, MinVersion: tls.VersionTLS12},
+		}
+	}
+}
+
+func dial(t *testing.T, o mqtt.Options) *mqtt.Session {
+	t.Helper()
+	s, err := mqtt.Dial(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if e := event(t, s); e != (mqtt.Up{}) {
+		t.Fatalf("the first event is %#v, want Up", e)
+	}
+	return s
+}
+
+func event(t *testing.T, s *mqtt.Session) mqtt.Event {
+	t.Helper()
+	select {
+	case e := <-s.Events():
+		return e
+	case <-time.After(patience):
+		t.Fatal("no event in time")
+		return nil
+	}
+}
+
+// expect takes the next message.
+func expect(t *testing.T, s *mqtt.Session, topic, payload string) {
+	t.Helper()
+	if e, ok := event(t, s).(mqtt.Received); !ok || e.Topic != topic || string(e.Payload) != payload {
+		t.Errorf("got %.200v, want %s under %s", e, payload, topic)
+	}
+}
+
+func publish(t *testing.T, s *mqtt.Session, m mqtt.Message) {
+	t.Helper()
+	if err := s.Publish(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// observe returns a session that has begun to receive everything.
+func observe(t *testing.T, o mqtt.Options) *mqtt.Session {
+	t.Helper()
+	s := dial(t, o)
+	s.Subscribe(mqtt.AtLeastOnce, "#")
+	publish(t, s, mqtt.Message{Topic: "begin"})
+	expect(t, s, "begin", "")
+	return s
+}
+
+func TestAccessWithCertificates(t *testing.T) {
+	p, a, with := secured(t, everyone(t))
+	p.start(t)
+	acltest.Run(t, acltest.Broker{Options: func(user string) mqtt.Options {
+		o := with(a.Issue(t, user))
+		o.ClientID = user
+		return o
+	}})
+}
+
+func TestCertificatesRefused(t *testing.T) {
+	p, a, with := secured(t, everyone(t))
+	p.start(t)
+	stranger := acltest.NewAuthority(t)
+	for name, certificates := range map[string][]tls.Certificate{
+		"none":                 nil,
+		"of another authority": {stranger.Issue(t, "air-press")},
+		"without a name":       {a.Issue(t, "")},
+	} {
+		if failure, s := acltest.Attempt(t, with(certificates...)); s != nil || failure == "" {
+			t.Errorf("certificate %s was let in", name)
+		}
+	}
+	plain := with()
+	plain.URL, plain.TLS, plain.ConnectTimeout = strings.Replace(plain.URL, "tls", "tcp", 1), nil, time.Second
+	if failure, s := acltest.Attempt(t, plain); s != nil || failure == "" {
+		t.Error("a client without TLS was let in")
+	}
+}
+
+// A revocation list is read again by a reload.
+func TestRevokedCertificate(t *testing.T) {
+	commented := "#crlfile "
+	if strings.Count(string(mosquitto.Conf), commented) != 1 {
+		t.Fatalf("the file has no line %s", commented)
+	}
+	p, a, with := secured(t, everyone(t))
+	p.configure(t, strings.Replace(string(mosquitto.Conf), commented, "crlfile ", 1))
+	lost, kept := a.Issue(t, "air-press"), a.Issue(t, "air-press-2")
+	p.writeRevocations(t, a)
+	p.start(t)
+	_ = dial(t, with(lost)).Close()
+	p.writeRevocations(t, a, lost)
+	p.reload(t)
+	if _, s := acltest.Attempt(t, with(lost)); s != nil {
+		t.Error("a revoked certificate was let in")
+		_ = s.Close()
+	}
+	dial(t, with(kept))
+}
+
+// A user counts from the moment that it is listed, and no longer.
+func TestReloadedRules(t *testing.T) {
+	listed := everyone(t)
+	without := slices.Concat(rules(t, "air", "press-2"), []byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+	p, a, with := secured(t, without)
+	p.start(t)
+	observer := observe(t, with(a.Issue(t, acltest.Observer)))
+	certificate := a.Issue(t, "air-press")
+	say := func(what string) {
+		t.Helper()
+		s := dial(t, with(certificate))
+		publish(t, s, mqtt.Message{Topic: "fl/v1/air/p/air-press", Payload: []byte(what), QoS: mqtt.AtLeastOnce})
+		_ = s.Close() // when it is acknowledged
+	}
+	become := func(acl []byte) {
+		t.Helper()
+		p.write(t, "acl", acl)
+		p.reload(t)
+	}
+	say("not yet")
+	become(listed)
+	say("now")
+	become(without)
+	say("no longer")
+	become(listed)
+	say("again")
+	expect(t, observer, "fl/v1/air/p/air-press", "now")
+	expect(t, observer, "fl/v1/air/p/air-press", "again")
+}
+
+// The longest names that the protocol allows are longer than what the standard
+// allows a common name; Go writes it, and Mosquitto takes it.
+func TestLongestName(t *testing.T) {
+	name := strings.Repeat("f", 32) + "-" + strings.Repeat("a", 48)
+	text := slices.Concat(rules(t, "ffffffffffffffffffffffffffffffff", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+		[]byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+	p, a, with := secured(t, text)
+	p.start(t)
+	observer := observe(t, with(a.Issue(t, acltest.Observer)))
+	topic := "fl/v1/" + name[:32] + "/p/" + name
+	publish(t, dial(t, with(a.Issue(t, name))), mqtt.Message{Topic: topic, Payload: []byte("online")})
+	expect(t, observer, topic, "online")
+}
+
+// A coordinator that comes late gets the presence of a thousand devices, and
+// whatever was retained before a restart.
+func TestBoundsAndPersistence(t *testing.T) {
+	const n = 1000
+	p, a, with := secured(t, everyone(t))
+	p.start(t)
+	o := with(a.Issue(t, "air-coordinator"))
+	o.OutboxMessages, o.MailboxMessages = 2*n, 2*n
+	early := dial(t, o)
+	for i := range n {
+		publish(t, early, mqtt.Message{Topic: fmt.Sprint("fl/v1/air/p/air-", i), Payload: make([]byte, 400), QoS: mqtt.AtLeastOnce, Retained: true})
+	}
+	early.Subscribe(mqtt.AtMostOnce, "fl/v1/air/d/end")
+	largest := mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 64<<10)}
+	publish(t, early, largest)
+	if e, ok := event(t, early).(mqtt.Received); !ok || len(e.Payload) != 64<<10 {
+		t.Fatalf("got %.200v, want the largest message", e)
+	}
+	_ = early.Close()
+	for _, when := range []string{"at once", "after a restart"} {
+		late := dial(t, o)
+		late.Subscribe(mqtt.AtLeastOnce, "fl/v1/air/p/+")
+		for i := range n {
+			if _, ok := event(t, late).(mqtt.Received); !ok {
+				t.Fatalf("%s: %d messages", when, i)
+			}
+		}
+		_ = late.Close()
+		p.stop()
+		p.start(t)
+	}
+
+	o.MaxPacket = 256 << 10
+	greedy := dial(t, o)
+	publish(t, greedy, mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 128<<10)})
+	if e, ok := event(t, greedy).(mqtt.Down); !ok {
+		t.Errorf("after a message of 128 KiB: %.200v, want Down", e)
+	}
+}

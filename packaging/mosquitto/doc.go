@@ -1,0 +1,21 @@
+// Package mosquitto holds the configuration of a Mosquitto broker that we
+// ship. It embeds the files, so that a test can run Mosquitto with them.
+package mosquitto
+
+import _ "embed" // the files
+
+// Conf is mosquitto.conf for production: TLS with client certificates.
+//
+//go:embed mosquitto.conf
+var Conf []byte
+
+// PlainConf is mosquitto.conf for a trusted bench: passwords, no TLS.
+//
+//go:embed mosquitto-plain.conf
+var PlainConf []byte
+
+// ACL is a sample of the acl file. A real one is written from the list of
+// agents, by acl.Table's Mosquitto.
+//
+//go:embed acl
+var ACL []byte

@@ -1,0 +1,70 @@
+package mosquitto_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// rules writes the acl of a federation.
+func rules(t *testing.T, federation wire.Federation, agents ...wire.AgentID) []byte {
+	t.Helper()
+	table, err := acl.New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := table.Mosquitto(federation, agents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestSampleIsWhatTheProgramWrites(t *testing.T) {
+	explanation, sample, ok := bytes.Cut(mosquitto.ACL, []byte("\n\n"))
+	if !ok {
+		t.Fatal("the sample has no explanation")
+	}
+	for line := range strings.Lines(string(explanation)) {
+		if !strings.HasPrefix(line, "#") {
+			t.Errorf("the explanation has the line %q", line)
+		}
+	}
+	if want := rules(t, "plant_7", "press-01", "press-02"); !bytes.Equal(sample, want) {
+		t.Errorf("the sample is\n%s\nwant\n%s", sample, want)
+	}
+}
+
+// settings returns the lines that are not comments.
+func settings(conf []byte) (lines []string) {
+	for line := range strings.Lines(string(conf)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// What does not concern the way in is the same in both files.
+func TestFilesAgree(t *testing.T) {
+	only := func(lines, others []string) string {
+		var own []string
+		for _, l := range lines {
+			if key, _, _ := strings.Cut(l, " "); !strings.Contains("\n"+strings.Join(others, "\n")+"\n", "\n"+l+"\n") {
+				own = append(own, key)
+			}
+		}
+		return strings.Join(own, " ")
+	}
+	tls, plain := settings(mosquitto.Conf), settings(mosquitto.PlainConf)
+	if got, want := only(tls, plain), "listener cafile certfile keyfile require_certificate use_identity_as_username"; got != want {
+		t.Errorf("only with TLS: %s, want %s", got, want)
+	}
+	if got, want := only(plain, tls), "listener password_file"; got != want {
+		t.Errorf("only without: %s, want %s", got, want)
+	}
+}
