@@ -33,6 +33,7 @@ type Broker struct {
 	CertFile     string        `yaml:"cert_file"` // a client certificate, with its key
 	KeyFile      string        `yaml:"key_file"`
 	KeepAlive    time.Duration `yaml:"keep_alive"`
+	Proxy        string        `yaml:"proxy"` // http://host:port, asked with CONNECT for the way to the broker
 }
 
 // Log says what is logged, to stderr.
@@ -135,6 +136,12 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	o = mqtt.Options{URL: b.URL, ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive}
 	if o.Username == "" && o.Password != "" {
 		o.Username = clientID
+	}
+	if b.Proxy != "" {
+		o.Proxy, err = url.Parse(b.Proxy)
+		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Port() == "" {
+			return o, "", config.FieldError{Key: "broker.proxy", Problem: "must be http://host:port"}
+		}
 	}
 	o.TLS, err = b.tls()
 	return o, warning, err

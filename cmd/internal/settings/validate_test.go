@@ -57,6 +57,7 @@ func TestAgentProblems(t *testing.T) {
 		{"  url: -> \n  keep_alive: 1500ms\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s to 65535s, is 1.5s`},
 		{"  url: -> \n  keep_alive: 0s\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s`},
 		{"  url: -> \n  key_file: x\n  url:", `:3:1: broker.cert_file: goes with broker.key_file: give both or neither; set broker.cert_file in the file`},
+		{"  url: -> \n  proxy: https://p:1\n  url:", `:5:10: broker.proxy: must be http://host:port`},
 		{"  url: -> \n  cert_file: " + none + "\n  key_file: " + none + "\n  url:", `:5:14: broker.cert_file: open ` + none},
 		{"  url: -> \n  ca_file: " + none + "\n  url:", `:5:12: broker.ca_file: open ` + none},
 		{"  url: -> \n  ca_file: " + empty + "\n  url:", `:5:12: broker.ca_file: ` + empty + ` holds no certificate in PEM`},

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+)
+
+// The rules name every agent of the list and the coordinator, and nobody else.
+func TestACL(t *testing.T) {
+	dir := t.TempDir()
+	key, err := keys.Create(filepath.Join(dir, "coordinator.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	public := keys.Format(keys.Public(key))
+	agents := write("agents.keys", fmt.Sprintf("s1 %s\ns2 %s\n", public, public))
+	file := write("coordinator.yaml", fmt.Sprintf(`
+federation: air
+state_dir: %s
+identity: {key_file: %s, agents_file: %s}
+task: {name: t, features: [a], target: b}
+round: {participants: 2, quorum: 1, gather: {minimum: 2}}
+`, dir, filepath.Join(dir, "coordinator.key"), agents))
+	var out, errs bytes.Buffer
+	root := rootCommand()
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	if code := cli.Main(root, []string{"acl", "--config", file}); code != 0 {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	var users []string
+	for line := range strings.Lines(out.String()) {
+		if user, ok := strings.CutPrefix(line, "user "); ok {
+			users = append(users, strings.TrimSpace(user))
+		}
+	}
+	if got := strings.Join(users, " "); got != "air-coordinator air-s1 air-s2" {
+		t.Errorf("users %q in\n%s", got, out.String())
+	}
+}
