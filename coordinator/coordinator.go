@@ -81,10 +81,6 @@ func (c *Coordinator) takeUp() error {
 	return err
 }
 
-// Record returns where the run stands. It is for the owner's goroutine, that
-// is for observers, and for before and after Run.
-func (c *Coordinator) Record() round.Record { return c.machine.Record() }
-
 // Run works until ctx ends. The error is nil unless the coordinator could not go on.
 func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)

@@ -52,7 +52,7 @@ func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 		case transfer.Complete:
 			c.keep(e)
 		case transfer.Refuse:
-			c.reject(e.Agent, e.Digest, e.Reason)
+			c.reject(e.Agent, c.shown, e.Digest, e.Reason)
 		}
 	}
 	s := c.receiver.Stats()
@@ -68,8 +68,9 @@ func (c *Coordinator) forget(agent wire.AgentID) {
 	c.receive(transfer.Drop{Agent: agent})
 }
 
-func (c *Coordinator) reject(agent wire.AgentID, update wire.Digest, reason wire.RefuseReason) {
-	c.step(round.Rejected{Agent: agent, Round: c.machine.Record().Round, Update: update, Reason: reason})
+// reject ends the part of an agent in that round, which may be over by now.
+func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.RefuseReason) {
+	c.step(round.Rejected{Agent: agent, Round: r, Update: update, Reason: reason})
 }
 
 // keep checks a whole update and puts it into the round's spool, beside the
@@ -84,7 +85,7 @@ func (c *Coordinator) keep(e transfer.Complete) {
 	c.start(func() func() {
 		norm, reason := check(kind, e.Payload, most)
 		if reason != 0 {
-			return func() { c.reject(e.Agent, e.Digest, reason) }
+			return func() { c.reject(e.Agent, r.Round, e.Digest, reason) }
 		}
 		err := spool.Put(ctx, store.Entry{Agent: string(e.Agent), Digest: e.Digest, Meta: o.sealed, Size: int64(len(e.Payload))}, e.Payload)
 		return func() { c.kept(o, r.Round, norm, err) }
@@ -96,9 +97,9 @@ func (c *Coordinator) kept(o *offer, r wire.RoundID, norm float64, err error) {
 	digest := o.update.Payload.Hash
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		c.step(round.Rejected{Agent: o.agent, Round: r, Update: digest, Reason: wire.RefuseConflict})
+		c.reject(o.agent, r, digest, wire.RefuseConflict)
 	case errors.Is(err, store.ErrClosed):
-		c.step(round.Rejected{Agent: o.agent, Round: r, Update: digest, Reason: wire.RefuseLate})
+		c.reject(o.agent, r, digest, wire.RefuseLate)
 	case err != nil:
 		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.agent, "round", r, "err", err)
 		c.forget(o.agent)
