@@ -1,0 +1,130 @@
+package theory
+
+import (
+	"errors"
+	"fmt"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// LMS is federated averaging on expected squared risks J_k(w) = ½E(γ − hᵀw)² with γ = hᵀw_k⁰ + v, h ~ N(0, R_k) and
+// v ~ N(0, σ_v,k²), every local step on a fresh mini-batch (ch5 (5.66)–(5.68), problem 5.3).
+type LMS struct {
+	StepSize     float64 // μ
+	Participants int     // L of the K agents
+	Replacement  bool    // L draws with replacement, an agent drawn twice counting twice; else without (ch5 (5.8))
+	Unnormalized bool    // μ_k lacks the 1/E_k of ch5 (5.26): problem 5.1
+	WeightedMean bool    // K·p_k stands in the server's average, not in μ_k (SPEC, `weighting: mean`)
+	Agents       []LMSAgent
+}
+
+// LMSAgent is what LMS knows of agent k.
+type LMSAgent struct {
+	Covariance mat.Symmetric // R_k, positive definite, the same size at all agents
+	Optimum    []float64     // w_k⁰
+	NoiseVar   float64       // σ_v,k²
+	LocalSteps int           // E_k
+	BatchSize  int           // B_k; 0 = the exact gradient
+	Weight     float64       // K·p_k; 0 stands for 1, equal agents
+}
+
+// Validate reports every field out of its bounds.
+func (m LMS) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	k := len(m.Agents)
+	if k == 0 {
+		return errors.New("no agents")
+	}
+	if !(m.StepSize > 0) {
+		bad("step size %v; it must be positive", m.StepSize)
+	}
+	if m.Participants < 1 || m.Participants > k && !m.Replacement {
+		bad("%d participants of %d agents", m.Participants, k)
+	}
+	d := len(m.Agents[0].Optimum)
+	for i, a := range m.Agents {
+		switch {
+		case len(a.Optimum) != d || a.Covariance == nil || a.Covariance.SymmetricDim() != d:
+			bad("agent %d: its optimum or covariance is not of dimension %d", i, d)
+		case a.LocalSteps < 1 || a.BatchSize < 0 || a.NoiseVar < 0 || a.Weight < 0:
+			bad("agent %d: %d local steps, batch size %d, noise variance %v, weight %v", i, a.LocalSteps, a.BatchSize, a.NoiseVar, a.Weight)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// weight is K·p_k.
+func (a LMSAgent) weight() float64 {
+	if a.Weight == 0 {
+		return 1
+	}
+	return a.Weight
+}
+
+// inverseBatch is 1/B_k, 0 for the exact gradient.
+func (a LMSAgent) inverseBatch() float64 {
+	if a.BatchSize == 0 {
+		return 0
+	}
+	return 1 / float64(a.BatchSize)
+}
+
+// localStep is μ_k = μ·K·p_k/E_k (2nd-order (5)), as far as the settings put these factors into it.
+func (m LMS) localStep(a LMSAgent) float64 {
+	mu := m.StepSize
+	if !m.WeightedMean {
+		mu *= a.weight()
+	}
+	if !m.Unnormalized {
+		mu /= float64(a.LocalSteps)
+	}
+	return mu
+}
+
+// gain is the factor of Δ_k in the server's average beside 1/L.
+func (m LMS) gain(a LMSAgent) float64 {
+	if m.WeightedMean {
+		return a.weight()
+	}
+	return 1
+}
+
+// pull is θ_k, how strongly agent k pulls in one round to first order in μ: a round moves by −μ(1/L)Σθ_k∇J_k.
+// It is K·p_k with step sizes normalised by (5.26) and K·p_k·E_k without.
+func (m LMS) pull(a LMSAgent) float64 {
+	return m.gain(a) * m.localStep(a) * float64(a.LocalSteps) / m.StepSize
+}
+
+// Optimum is w⁰ = argmin Σ p_k J_k (2nd-order (2)): the root of Σ p_k R_k (w − w_k⁰).
+func (m LMS) Optimum() []float64 {
+	return m.minimizer(func(a LMSAgent) float64 { return a.weight() })
+}
+
+// SmallStepLimit is where the mean of w_i ends as μ → 0: argmin Σ θ_k J_k. With ch5 (5.26) it is w⁰, and without it the
+// minimiser of Σ p_k E_k J_k, the answer to ch5 problem 5.1 by (5.25).
+func (m LMS) SmallStepLimit() []float64 { return m.minimizer(m.pull) }
+
+// minimizer is argmin Σ weight_k J_k.
+func (m LMS) minimizer(weight func(LMSAgent) float64) []float64 {
+	d := len(m.Agents[0].Optimum)
+	h, rhs := mat.NewSymDense(d, nil), mat.NewVecDense(d, nil)
+	for _, a := range m.Agents {
+		c := weight(a)
+		h.AddSym(h, scaledSym(c, a.Covariance))
+		var r mat.VecDense
+		r.MulVec(a.Covariance, mat.NewVecDense(d, a.Optimum))
+		rhs.AddScaledVec(rhs, c, &r)
+	}
+	w := mat.NewVecDense(d, nil)
+	if err := w.SolveVec(h, rhs); err != nil {
+		panic(fmt.Sprintf("theory: the covariances do not add up to a regular one: %v", err))
+	}
+	return w.RawVector().Data
+}
+
+func scaledSym(c float64, s mat.Symmetric) *mat.SymDense {
+	d := mat.NewSymDense(s.SymmetricDim(), nil)
+	d.ScaleSym(c, s)
+	return d
+}

@@ -1,0 +1,155 @@
+package theory
+
+import (
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// Regression is feddec's problem: F_i(z) = (1/M)‖X_i z − Y_i‖², Y_i ∈ R^M (SPEC decision 5), f = (1/n)ΣF_i.
+type Regression struct {
+	X []*mat.Dense // X_i [M, d]
+	Y [][]float64  // Y_i
+}
+
+// Local is F_i(z).
+func (r Regression) Local(i int, z []float64) float64 {
+	sum := 0.0
+	for row, y := range r.Y[i] {
+		miss := mat.Dot(r.X[i].RowView(row), mat.NewVecDense(len(z), z)) - y
+		sum += miss * miss
+	}
+	return sum / float64(len(r.Y[i]))
+}
+
+// Risk is f(z).
+func (r Regression) Risk(z []float64) float64 {
+	sum := 0.0
+	for i := range r.X {
+		sum += r.Local(i, z)
+	}
+	return sum / float64(len(r.X))
+}
+
+// hessian is the Hessian of F_i, (2/M)X_iᵀX_i.
+func (r Regression) hessian(i int) *mat.SymDense {
+	rows, d := r.X[i].Dims()
+	h := mat.NewSymDense(d, nil)
+	h.SymOuterK(2/float64(rows), r.X[i].T())
+	return h
+}
+
+// Constants are what feddec Theorem 1 takes from a problem. No F_i of fewer rows than columns is strongly convex, so that
+// μ_sc is that of f, as SPEC decision 5 has it.
+type Constants struct {
+	StrongConvexity float64   // μ_sc = λ_min of the Hessian of f
+	Smoothness      float64   // L_s = max_i λ_max of the Hessian of F_i
+	Minimizer       []float64 // z*
+	Minimum         float64   // f* = f(z*)
+	Heterogeneity   float64   // Γ = (1/n)Σ(F_i(z*) − min F_i)
+}
+
+// Constants computes them. The error says that f has no single minimiser.
+func (r Regression) Constants() (Constants, error) {
+	n, d := float64(len(r.X)), r.X[0].RawMatrix().Cols
+	total := mat.NewSymDense(d, nil)
+	var c Constants
+	for i := range r.X {
+		h := r.hessian(i)
+		c.Smoothness = max(c.Smoothness, extremes(h)[1])
+		total.AddSym(total, scaledSym(1/n, h))
+	}
+	c.StrongConvexity = extremes(total)[0]
+	if !(c.StrongConvexity > 1e-12*c.Smoothness) {
+		return c, fmt.Errorf("the Hessian of f has the eigenvalue %v: no single minimiser", c.StrongConvexity)
+	}
+	z, minimum := leastSquares(r.X, r.Y)
+	c.Minimizer = z
+	c.Minimum = minimum / n
+	c.Heterogeneity = c.Minimum
+	for i := range r.X {
+		_, own := leastSquares(r.X[i:i+1], r.Y[i:i+1])
+		c.Heterogeneity -= own / n
+	}
+	return c, nil
+}
+
+// Gamma is γ = max{8L_s/μ_sc − 1, H} of the schedule η_t = 2/(μ_sc(γ+t)), t = 1, 2, … (feddec Thm 1).
+func (c Constants) Gamma(serverEvery int) float64 {
+	return max(8*c.Smoothness/c.StrongConvexity-1, float64(serverEvery))
+}
+
+// Alpha is |λ̂₂|/(1−|λ̂₂|), infinite for a mixing matrix that does not mix (W = I).
+func Alpha(secondEigenvalue float64) float64 {
+	if secondEigenvalue >= 1 {
+		return math.Inf(1)
+	}
+	return secondEigenvalue / (1 - secondEigenvalue)
+}
+
+// FedDec is the rest of what feddec Theorem 1 needs.
+type FedDec struct {
+	Constants
+	Agents        int     // n
+	Participants  int     // K of feddec, drawn with replacement
+	ServerEvery   int     // H
+	Alpha         float64 // α
+	GradientBound float64 // G: E‖∇F_i(z, ξ)‖² ≤ G² wherever the iterates go
+	NoiseVar      float64 // σ̄² = (1/n)Σσ_i²
+	Start         float64 // ‖z¹ − z*‖
+}
+
+// Bound is the right side of Theorem 1 for E f(z̄^t) − f*:
+//
+//	L_s/(γ+t)·(2B/μ_sc² + (γ+1)/2·‖z¹−z*‖²),  B = (4/K + 8)αHG² + 6L_sΓ + σ̄²/n
+//
+// It says nothing for FedAvg, where α is infinite.
+func (f FedDec) Bound(t int) float64 {
+	gamma, mu := f.Gamma(f.ServerEvery), f.StrongConvexity
+	b := (4/float64(f.Participants)+8)*f.Alpha*float64(f.ServerEvery)*f.GradientBound*f.GradientBound +
+		6*f.Smoothness*f.Heterogeneity + f.NoiseVar/float64(f.Agents)
+	return f.Smoothness / (gamma + float64(t)) * (2*b/(mu*mu) + (gamma+1)/2*f.Start*f.Start)
+}
+
+// leastSquares minimises Σ_i (1/M_i)‖X_i z − Y_i‖², in the minimum-norm sense, and returns the minimum too. It goes through the
+// singular values of the stacked rows, not the normal equations: Y spans twenty powers of two.
+func leastSquares(x []*mat.Dense, y [][]float64) (z []float64, minimum float64) {
+	d, rows := x[0].RawMatrix().Cols, 0
+	for i := range x {
+		rows += len(y[i])
+	}
+	a, b := mat.NewDense(rows, d, nil), mat.NewVecDense(rows, nil)
+	at := 0
+	for i := range x {
+		scale := 1 / math.Sqrt(float64(len(y[i])))
+		for row, v := range y[i] {
+			for j := range d {
+				a.Set(at, j, scale*x[i].At(row, j))
+			}
+			b.SetVec(at, scale*v)
+			at++
+		}
+	}
+	var svd mat.SVD
+	if !svd.Factorize(a, mat.SVDThin) {
+		panic("theory: the singular values were not found")
+	}
+	var solution mat.VecDense
+	svd.SolveVecTo(&solution, b, svd.Rank(1e-13))
+	var miss mat.VecDense
+	miss.MulVec(a, &solution)
+	miss.SubVec(&miss, b)
+	norm := mat.Norm(&miss, 2)
+	return solution.RawVector().Data, norm * norm
+}
+
+// extremes is λ_min and λ_max.
+func extremes(s *mat.SymDense) [2]float64 {
+	var eig mat.EigenSym
+	if !eig.Factorize(s, false) {
+		panic("theory: the eigenvalues were not found")
+	}
+	v := eig.Values(nil)
+	return [2]float64{v[0], v[len(v)-1]}
+}

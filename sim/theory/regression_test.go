@@ -1,0 +1,102 @@
+package theory
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+func regression(n, rows, d int) Regression {
+	rng := rand.New(rand.NewPCG(7, 7))
+	var r Regression
+	for i := range n {
+		x := mat.NewDense(rows, d, nil)
+		x.Apply(func(_, _ int, _ float64) float64 { return rng.NormFloat64() }, x)
+		y := make([]float64, rows)
+		for j := range y {
+			y[j] = math.Pow(2, float64(i)) * rng.NormFloat64()
+		}
+		r.X, r.Y = append(r.X, x), append(r.Y, y)
+	}
+	return r
+}
+
+// TestRegressionConstants checks them by their definitions: the gradient vanishes at z*, curvature lies between the
+// constants, and what cannot be fitted is Γ's difference.
+func TestRegressionConstants(t *testing.T) {
+	r := regression(5, 3, 6)
+	c, err := r.Constants()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const step = 1e-4
+	for j := range 6 {
+		up, down := append([]float64(nil), c.Minimizer...), append([]float64(nil), c.Minimizer...)
+		up[j] += step
+		down[j] -= step
+		if g := (r.Risk(up) - r.Risk(down)) / (2 * step); math.Abs(g) > 1e-6*c.Minimum {
+			t.Errorf("∂f/∂z%d at the minimiser is %v", j, g)
+		}
+	}
+	near(t, "f*", r.Risk(c.Minimizer), c.Minimum, 1e-12)
+	near(t, "Γ, when each F_i can be fitted", c.Heterogeneity, c.Minimum, 1e-10)
+	rng := rand.New(rand.NewPCG(8, 8))
+	for range 200 {
+		v, z := make([]float64, 6), make([]float64, 6)
+		for j := range v {
+			v[j] = rng.NormFloat64()
+		}
+		size := norm(v)
+		for j := range v {
+			v[j] /= size
+			z[j] = c.Minimizer[j] + v[j]
+		}
+		if gain := 2 * (r.Risk(z) - c.Minimum); gain < c.StrongConvexity*(1-1e-9) || gain > c.Smoothness {
+			t.Errorf("curvature %v outside [%v, %v]", gain, c.StrongConvexity, c.Smoothness)
+		}
+		for i := range r.X {
+			if curvature := 2 * (r.Local(i, add(z, v)) - 2*r.Local(i, z) + r.Local(i, sub(z, v))) / 2; curvature > c.Smoothness*(1+1e-6) {
+				t.Errorf("curvature %v of F_%d exceeds %v", curvature, i, c.Smoothness)
+			}
+		}
+	}
+	if _, err := regression(1, 3, 6).Constants(); err == nil {
+		t.Error("three rows have one minimiser in six dimensions")
+	}
+	tall, err := regression(3, 9, 4).Constants()
+	if err != nil || !(tall.Heterogeneity > 0 && tall.Heterogeneity < tall.Minimum) {
+		t.Errorf("Γ = %v of f* = %v: %v", tall.Heterogeneity, tall.Minimum, err)
+	}
+}
+
+func add(a, b []float64) []float64 {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = a[i] + b[i]
+	}
+	return out
+}
+
+func sub(a, b []float64) []float64 {
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = a[i] - b[i]
+	}
+	return out
+}
+
+// TestFedDecBound is Theorem 1 worked by hand.
+func TestFedDecBound(t *testing.T) {
+	f := FedDec{Constants: Constants{StrongConvexity: 0.5, Smoothness: 2, Heterogeneity: 3}, Agents: 4, Participants: 2,
+		ServerEvery: 10, Alpha: Alpha(0.6), GradientBound: 1.5, NoiseVar: 8, Start: 7}
+	near(t, "α", f.Alpha, 1.5, 1e-12)
+	near(t, "γ", f.Gamma(10), 31, 0)
+	near(t, "γ for a large H", f.Gamma(100), 100, 0)
+	b := 10*1.5*10*2.25 + 6*2*3 + 2.0
+	near(t, "Theorem 1", f.Bound(9), 2.0/40*(2*b/0.25+16*49), 1e-12)
+	if !math.IsInf(Alpha(1), 1) {
+		t.Error("α of W = I is finite")
+	}
+}
