@@ -46,6 +46,7 @@ var beside = []struct{ from, to, why string }{
 	{"cmd/...", "cmd/...", "the commands share cmd/internal, and Go's internal rule keeps it among them"},
 	{"metrics", "agent", "an observer reads the facts of the host"},
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
+	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
 	{"mqtt/...", "mqtt", "a broker or a transport for tests is written against the session's own types"},
 }
 

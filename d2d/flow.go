@@ -1,0 +1,47 @@
+package d2d
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// AddFlow adds to dst the flow weight·(neighbour − own) of one edge, element by element, and so is one end's part of a
+// step. The difference, the product and the sum are each rounded to T, so the flow that one end adds is the exact negative
+// of what the other end adds from the same two vectors. dst may be own only where the later flows of the step do not need
+// the own vector any more: the flows of a step are taken from the vectors before the step.
+//
+// It panics when the lengths differ.
+func AddFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
+	if len(own) != len(dst) || len(neighbour) != len(dst) {
+		panic(fmt.Sprintf("d2d: flow of vectors of %d and %d elements into %d", len(own), len(neighbour), len(dst)))
+	}
+	for k, x := range own {
+		dst[k] += T(weight * (neighbour[k] - x))
+	}
+}
+
+// addFlows2 is two AddFlows after each other, with one pass over dst.
+func addFlows2[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
+	own, a, b = own[:len(dst)], a[:len(dst)], b[:len(dst)]
+	for k, sum := range dst {
+		x := own[k]
+		sum += T(v * (a[k] - x))
+		sum += T(w * (b[k] - x))
+		dst[k] = sum
+	}
+}
+
+// addFlows4 is four AddFlows after each other, with one pass over dst.
+func addFlows4[T wire.Float](dst []T, own []T, weights [4]T, a, b, c, d []T) {
+	own, a, b, c, d = own[:len(dst)], a[:len(dst)], b[:len(dst)], c[:len(dst)], d[:len(dst)]
+	u, v, w, z := weights[0], weights[1], weights[2], weights[3]
+	for k, sum := range dst {
+		x := own[k]
+		sum += T(u * (a[k] - x))
+		sum += T(v * (b[k] - x))
+		sum += T(w * (c[k] - x))
+		sum += T(z * (d[k] - x))
+		dst[k] = sum
+	}
+}

@@ -1,0 +1,181 @@
+package graph
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+)
+
+type jsonNode struct {
+	ID string   `json:"id"`
+	X  *float64 `json:"x,omitempty"`
+	Y  *float64 `json:"y,omitempty"`
+}
+
+type jsonEdge struct {
+	From   string   `json:"from"`
+	To     string   `json:"to"`
+	Weight *float64 `json:"weight,omitempty"`
+}
+
+// json reads the JSON format. Edges wait until all nodes are known, whichever come first.
+func (r *reader) json(data []byte) error {
+	type placedEdge struct {
+		jsonEdge
+		at place
+	}
+	var edges []placedEdge
+	d := &jsonDecoder{reader: r, data: data, dec: json.NewDecoder(bytes.NewReader(data))}
+	d.dec.DisallowUnknownFields()
+	err := d.object(func(key string, at place) error {
+		switch key {
+		case "nodes":
+			return d.array(func() error {
+				var n jsonNode
+				at, err := d.element(&n, "id, x and y")
+				if err == nil {
+					err = r.addNode(at, n)
+				}
+				return err
+			})
+		case "edges":
+			return d.array(func() error {
+				var e jsonEdge
+				at, err := d.element(&e, "from, to and weight")
+				edges = append(edges, placedEdge{e, at})
+				return err
+			})
+		}
+		return r.fail(at, `unknown key %q: want "nodes" and "edges"`, key)
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range edges {
+		for _, end := range []string{e.From, e.To} {
+			if _, known := r.index[end]; !known {
+				return r.fail(e.at, "edge %s–%s: no node has the id %q", e.From, e.To, end)
+			}
+		}
+		if err := r.addEdge(e.at, e.From, e.To, e.Weight); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addNode adds a node with its place.
+func (r *reader) addNode(at place, n jsonNode) error {
+	if n.ID == "" {
+		return r.fail(at, `node without an "id"`)
+	}
+	if _, twice := r.index[n.ID]; twice {
+		return r.fail(at, "node %s is there already", n.ID)
+	}
+	if (n.X == nil) != (n.Y == nil) || len(r.ids) > 0 && (n.X == nil) != (r.positions == nil) {
+		return r.fail(at, "node %s: give all nodes both x and y, or none", n.ID)
+	}
+	if n.X != nil {
+		r.positions = append(r.positions, Point{*n.X, *n.Y})
+	}
+	r.index[n.ID] = len(r.ids)
+	r.ids = append(r.ids, n.ID)
+	return nil
+}
+
+// jsonDecoder walks over a JSON text and knows where it is.
+type jsonDecoder struct {
+	*reader
+	data []byte
+	dec  *json.Decoder
+}
+
+// here is where the next value begins.
+func (d *jsonDecoder) here() place {
+	at := int(d.dec.InputOffset())
+	for at < len(d.data) && strings.IndexByte(" \t\r\n,:", d.data[at]) >= 0 {
+		at++
+	}
+	return d.placeOf(at)
+}
+
+// placeOf turns an offset into line and column.
+func (d *jsonDecoder) placeOf(offset int) place {
+	before := d.data[:min(offset, len(d.data))]
+	return place{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
+}
+
+// wrong is what the decoder says, with its place. A syntax error is somewhere in the value that began at.
+func (d *jsonDecoder) wrong(at place, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return d.fail(d.placeOf(len(d.data)), "the text ends in the middle")
+	}
+	return d.fail(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// delim reads one of { } [ ].
+func (d *jsonDecoder) delim(want json.Delim) error {
+	at := d.here()
+	token, err := d.dec.Token()
+	if err != nil {
+		return d.wrong(at, err)
+	}
+	if token != want {
+		return d.fail(at, "want %v here, not %v", want, token)
+	}
+	return nil
+}
+
+// object reads an object that ends the text and calls member for each key, at whose place the value is unread.
+func (d *jsonDecoder) object(member func(key string, at place) error) error {
+	if err := d.delim('{'); err != nil {
+		return err
+	}
+	for d.dec.More() {
+		at := d.here()
+		key, err := d.dec.Token()
+		if err != nil {
+			return d.wrong(at, err)
+		}
+		if err := member(key.(string), at); err != nil {
+			return err
+		}
+	}
+	if err := d.delim('}'); err != nil {
+		return err
+	}
+	at := d.here()
+	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
+		return d.fail(at, "want nothing behind the graph")
+	}
+	return nil
+}
+
+// array reads an array and calls element for each of its values, unread.
+func (d *jsonDecoder) array(element func() error) error {
+	if err := d.delim('['); err != nil {
+		return err
+	}
+	for d.dec.More() {
+		if err := element(); err != nil {
+			return err
+		}
+	}
+	return d.delim(']')
+}
+
+// element reads one value into v and tells where it began; fields is what v knows, for the error.
+func (d *jsonDecoder) element(v any, fields string) (place, error) {
+	at := d.here()
+	if err := d.dec.Decode(v); err != nil {
+		err = d.wrong(at, err)
+		var file *FileError
+		if errors.As(err, &file) {
+			file.Problem += "; want an object with " + fields
+		}
+		return at, err
+	}
+	return at, nil
+}

@@ -1,0 +1,70 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Mixing is a graph with the weights of its edges: the matrix W when all links are up, and how W^t follows from the links
+// that are.
+type Mixing struct {
+	Graph   *Graph
+	Weights []float64 // one an edge
+	active  bool      // W^t is made anew from the degrees of the active graph, by Metropolis
+}
+
+// NewMixing weighs the edges of a graph by a rule. [BestConstant] needs a connected graph and fails with a
+// [*DisconnectedError] on others.
+func NewMixing(g *Graph, rule Rule) (*Mixing, error) {
+	weights, err := rule.weights(g)
+	if err != nil {
+		return nil, err
+	}
+	return &Mixing{Graph: g, Weights: weights, active: rule == Metropolis}, nil
+}
+
+// NewGivenMixing is the mixing by weights from elsewhere, one an edge in the order of g's edges. They must be finite.
+func NewGivenMixing(g *Graph, weights []float64) (*Mixing, error) {
+	if len(weights) != len(g.edges) {
+		return nil, fmt.Errorf("%d weights for %d edges", len(weights), len(g.edges))
+	}
+	for k, w := range weights {
+		if math.IsNaN(w) || math.IsInf(w, 0) {
+			return nil, fmt.Errorf("edge %s–%s: weight %v is not finite", g.ID(g.edges[k].I), g.ID(g.edges[k].J), w)
+		}
+	}
+	return &Mixing{Graph: g, Weights: weights}, nil
+}
+
+// ActiveTo stores in dst the weights of W^t when up tells which links are, one an edge; a link that is down weighs 0. It is
+// symmetric and doubly stochastic whatever is up. Metropolis weights are those of the active graph; all others stay, and
+// the weight of a link that is down goes to the own weights of its ends. degrees is scratch for one number a node.
+func (m *Mixing) ActiveTo(dst []float64, up []bool, degrees []int) {
+	edges := m.Graph.edges
+	if len(dst) != len(edges) || len(up) != len(edges) || len(degrees) != m.Graph.nodes {
+		panic(errors.New("graph: ActiveTo wants one weight and one link state an edge, and one degree a node"))
+	}
+	if !m.active {
+		for k, w := range m.Weights {
+			dst[k] = 0
+			if up[k] {
+				dst[k] = w
+			}
+		}
+		return
+	}
+	clear(degrees)
+	for k, e := range edges {
+		if up[k] {
+			degrees[e.I]++
+			degrees[e.J]++
+		}
+	}
+	metropolis(dst, edges, degrees)
+	for k := range dst {
+		if !up[k] {
+			dst[k] = 0
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package graph
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// laplacian is Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
+func laplacian(g *Graph, weights []float64) *mat.SymDense {
+	l := mat.NewSymDense(g.nodes, nil)
+	for k, e := range g.edges {
+		w := weights[k]
+		l.SetSym(e.I, e.J, -w)
+		l.SetSym(e.I, e.I, l.At(e.I, e.I)+w)
+		l.SetSym(e.J, e.J, l.At(e.J, e.J)+w)
+	}
+	return l
+}
+
+// LaplacianSpectrum are the eigenvalues of the graph's Laplacian (degrees minus adjacency), largest first; the last is 0, and
+// the one before it is positive when the graph is connected.
+func LaplacianSpectrum(g *Graph) []float64 { return eigenvalues(laplacian(g, constant(g, 1))) }
+
+// Matrix is W = I − Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
+func (m *Mixing) Matrix() *mat.SymDense {
+	w := laplacian(m.Graph, m.Weights)
+	w.ScaleSym(-1, w)
+	return plusIdentity(w)
+}
+
+// Spectrum are the eigenvalues of W, largest first. One of them is 1, that of 𝟙.
+func (m *Mixing) Spectrum() []float64 { return eigenvalues(m.Matrix()) }
+
+// SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up with probability linkUp in each step,
+// apart from the others. For linkUp = 1, W is fixed and it is |λ₂(W)|², the largest of its eigenvalues but that of 𝟙, negative
+// ones counted by size. It is exact, and 1 for a graph that is not connected.
+func (m *Mixing) SecondEigenvalue(linkUp float64) float64 {
+	if m.Graph.nodes < 2 {
+		return 0
+	}
+	if linkUp == 1 {
+		second := spread(m.Matrix())
+		return second * second
+	}
+	if m.active {
+		return spread(expectedMetropolisSquare(m.Graph, linkUp))
+	}
+	return spread(m.expectedSquare(linkUp))
+}
+
+// expectedSquare is E[W²] when the edges l are up as independent b_l ∈ {0, 1} and W = I − L, L = Σ b_l w_l a_l a_lᵀ. As
+// E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L with all links up.
+func (m *Mixing) expectedSquare(p float64) *mat.SymDense {
+	squares := make([]float64, len(m.Weights))
+	for k, w := range m.Weights {
+		squares[k] = w * w
+	}
+	mean := laplacian(m.Graph, m.Weights)
+	mean.ScaleSym(-p, mean)
+	mean = plusIdentity(mean)
+	square := mat.NewSymDense(m.Graph.nodes, nil)
+	square.SymOuterK(1, mean)
+	noise := laplacian(m.Graph, squares)
+	noise.ScaleSym(2*p*(1-p), noise)
+	square.AddSym(square, noise)
+	return square
+}
+
+// Alpha is α = |λ̂₂|/(1 − |λ̂₂|) (feddec Theorem 1), infinite from 1 on: agents that do not mix.
+func Alpha(secondEigenvalue float64) float64 {
+	if secondEigenvalue >= 1 {
+		return math.Inf(1)
+	}
+	return secondEigenvalue / (1 - secondEigenvalue)
+}
+
+func plusIdentity(s *mat.SymDense) *mat.SymDense {
+	for i := range s.SymmetricDim() {
+		s.SetSym(i, i, s.At(i, i)+1)
+	}
+	return s
+}
+
+// spread is the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙, apart from that of 𝟙, which is taken away: the norm of
+// S − 𝟙𝟙ᵀ/n.
+func spread(s *mat.SymDense) float64 {
+	n := s.SymmetricDim()
+	centred := mat.NewSymDense(n, nil)
+	for i := range n {
+		for j := i; j < n; j++ {
+			centred.SetSym(i, j, s.At(i, j)-1/float64(n))
+		}
+	}
+	lambda := eigenvalues(centred)
+	return max(math.Abs(lambda[0]), math.Abs(lambda[n-1]))
+}
+
+// eigenvalues are those of a symmetric matrix, largest first. gonum's QL iteration fails on matrices that are not finite
+// only, and those are refused where weights come in.
+func eigenvalues(s mat.Symmetric) []float64 {
+	if s.SymmetricDim() == 0 {
+		return nil
+	}
+	var eigen mat.EigenSym
+	if !eigen.Factorize(s, false) {
+		panic("graph: the eigenvalues of a finite symmetric matrix were not found")
+	}
+	values := eigen.Values(nil)
+	slices.Reverse(values)
+	return values
+}

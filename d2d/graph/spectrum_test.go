@@ -1,0 +1,283 @@
+package graph_test
+
+import (
+	"math"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+)
+
+func mustMix(t testing.TB, g *graph.Graph, rule graph.Rule) *graph.Mixing {
+	t.Helper()
+	m, err := graph.NewMixing(g, rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= 1e-10*max(1, math.Abs(want))) {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// TestLaplacianSpectra compares with closed forms.
+func TestLaplacianSpectra(t *testing.T) {
+	const n = 9
+	for name, c := range map[string]struct {
+		g        *graph.Graph
+		largest  float64
+		smallest float64 // but 0
+	}{
+		"path":     {path(t, n), 2 - 2*math.Cos(math.Pi*(n-1)/n), 2 - 2*math.Cos(math.Pi/n)},
+		"ring":     {graph.Ring(n), 2 - 2*math.Cos(2*math.Pi*4/n), 2 - 2*math.Cos(2*math.Pi/n)},
+		"star":     {star(t, n), n, 1},
+		"complete": {graph.Complete(n), n, n},
+	} {
+		lambda := graph.LaplacianSpectrum(c.g)
+		near(t, name+": λ₁", lambda[0], c.largest)
+		near(t, name+": λ_{n−1}", lambda[n-2], c.smallest)
+		near(t, name+": λ_n", lambda[n-1], 0)
+	}
+}
+
+// TestSecondEigenvalues compares with closed forms: 1 − w·λ of the Laplacian for constant weights.
+func TestSecondEigenvalues(t *testing.T) {
+	const n = 9
+	ring := func(k int) float64 { return 2 - 2*math.Cos(2*math.Pi*float64(k)/n) }
+	for name, c := range map[string]struct {
+		g    *graph.Graph
+		rule graph.Rule
+		want float64 // |λ₂|
+	}{
+		"complete, metropolis":    {graph.Complete(n), graph.Metropolis, 0},
+		"complete, best constant": {graph.Complete(n), graph.BestConstant, 0},
+		"complete, max degree":    {graph.Complete(n), graph.MaxDegree, 1. / (n - 1)},
+		"star, metropolis":        {star(t, n), graph.Metropolis, 1 - 1./n},
+		"star, best constant":     {star(t, n), graph.BestConstant, (n - 1.) / (n + 1)},
+		"star, max degree":        {star(t, n), graph.MaxDegree, 1 - 1./(n-1)},
+		"ring, metropolis":        {graph.Ring(n), graph.Metropolis, 1 - ring(1)/3},
+		"ring, best constant":     {graph.Ring(n), graph.BestConstant, (ring(4) - ring(1)) / (ring(4) + ring(1))},
+		"even ring, max degree":   {graph.Ring(8), graph.MaxDegree, 1}, // bipartite: the sign of every second node alternates for ever
+		"pair, max degree":        {graph.Ring(2), graph.MaxDegree, 1},
+		"pair, metropolis":        {graph.Ring(2), graph.Metropolis, 0},
+		"one node":                {mustNew(t, 1), graph.BestConstant, 0},
+		"two parts":               {mustNew(t, 2), graph.Metropolis, 1},
+	} {
+		m := mustMix(t, c.g, c.rule)
+		near(t, name+": |λ̂₂|", m.SecondEigenvalue(1), c.want*c.want)
+		near(t, name+": first eigenvalue", m.Spectrum()[0], 1)
+	}
+	if got := graph.Alpha(0.75); got != 3 {
+		t.Errorf("α of 0.75 is %v", got)
+	}
+	if !math.IsInf(graph.Alpha(1), 1) {
+		t.Errorf("α without mixing is %v", graph.Alpha(1))
+	}
+}
+
+// TestBestConstantIsBest compares with all other constants on a grid.
+func TestBestConstantIsBest(t *testing.T) {
+	rng := newRNG(1)
+	for range 20 {
+		g, err := graph.ConnectedRandom(2+rng.IntN(12), 0.4, rng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := mustMix(t, g, graph.BestConstant)
+		for a := 0.01; a < 1; a += 0.01 {
+			other, err := graph.NewGivenMixing(g, filled(len(g.Edges()), a))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other.SecondEigenvalue(1) < best.SecondEigenvalue(1)-1e-12 {
+				t.Fatalf("weight %v beats %v", a, best.Weights[0])
+			}
+		}
+	}
+}
+
+func filled(n int, v float64) []float64 {
+	s := make([]float64, n)
+	for k := range s {
+		s[k] = v
+	}
+	return s
+}
+
+// everyW calls visit with W^t and its probability, for all 2^m sets of links that are up.
+func everyW(m *graph.Mixing, p float64, visit func(w *mat.SymDense, probability float64)) {
+	links := len(m.Weights)
+	up, weights, degrees := make([]bool, links), make([]float64, links), make([]int, m.Graph.Nodes())
+	for set := range 1 << links {
+		probability := 1.0
+		for k := range up {
+			if up[k] = set>>k&1 == 1; up[k] {
+				probability *= p
+			} else {
+				probability *= 1 - p
+			}
+		}
+		m.ActiveTo(weights, up, degrees)
+		visit((&graph.Mixing{Graph: m.Graph, Weights: weights}).Matrix(), probability)
+	}
+}
+
+// TestExpectedSquares compares E[WWᵀ] with the sum over all sets of links that are up.
+func TestExpectedSquares(t *testing.T) {
+	rng := newRNG(2)
+	graphs := map[string]*graph.Graph{"complete": graph.Complete(5), "star": star(t, 7), "ring": graph.Ring(6), "pair": graph.Ring(2),
+		"two parts": mustNew(t, 4, graph.Edge{I: 0, J: 1}, graph.Edge{I: 2, J: 3})}
+	for len(graphs) < 12 {
+		if g := graph.Random(6, 0.5, rng); g.Connected() && len(g.Edges()) <= 11 {
+			graphs[string(rune('A'+len(graphs)))] = g
+		}
+	}
+	for name, g := range graphs {
+		given, err := graph.NewGivenMixing(g, make([]float64, len(g.Edges())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range given.Weights {
+			given.Weights[k] = rng.Float64() - 0.2
+		}
+		for _, m := range []*graph.Mixing{mustMix(t, g, graph.Metropolis), given} {
+			for _, p := range []float64{0.05, 0.5, 0.8, 1} {
+				n := g.Nodes()
+				sum := mat.NewSymDense(n, nil)
+				everyW(m, p, func(w *mat.SymDense, probability float64) {
+					square := mat.NewSymDense(n, nil)
+					square.SymOuterK(probability, w)
+					sum.AddSym(sum, square)
+				})
+				var eigen mat.EigenSym
+				eigen.Factorize(sum, false)
+				lambda := eigen.Values(nil)
+				// E[WWᵀ] is positive semidefinite and has the eigenvalue 1 of 𝟙; for given weights another may be above 1.
+				want, gone := 0.0, false
+				for _, l := range lambda {
+					if !gone && math.Abs(l-1) < 1e-9 {
+						gone = true
+						continue
+					}
+					want = max(want, l)
+				}
+				near(t, name+": |λ̂₂|", m.SecondEigenvalue(p), want)
+			}
+		}
+	}
+}
+
+// TestActiveWeights checks W^t on every set of links: symmetric by construction, nothing over links that are down, and own
+// weights that are not negative under Metropolis.
+func TestActiveWeights(t *testing.T) {
+	g := mustNew(t, 5, graph.Edge{I: 0, J: 1}, graph.Edge{I: 0, J: 2}, graph.Edge{I: 0, J: 3}, graph.Edge{I: 1, J: 2}, graph.Edge{I: 3, J: 4})
+	m := mustMix(t, g, graph.Metropolis)
+	up, weights, degrees := []bool{true, false, true, false, true}, filled(5, 9), filled5()
+	m.ActiveTo(weights, up, degrees)
+	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} { // degrees 2, 1, 0, 2, 1
+		near(t, "metropolis weight", weights[k], want)
+	}
+	best := mustMix(t, g, graph.BestConstant)
+	best.ActiveTo(weights, up, degrees)
+	for k := range weights {
+		want := 0.0
+		if up[k] {
+			want = best.Weights[k]
+		}
+		near(t, "best-constant weight", weights[k], want)
+	}
+	everyW(m, 0.5, func(w *mat.SymDense, _ float64) {
+		for i := range 5 {
+			row := 0.0
+			for j := range 5 {
+				row += w.At(i, j)
+				if w.At(i, j) < 0 {
+					t.Fatalf("W[%d][%d] = %v", i, j, w.At(i, j))
+				}
+			}
+			near(t, "row sum", row, 1)
+		}
+	})
+}
+
+func filled5() []int { return []int{7, 7, 7, 7, 7} }
+
+func TestGivenWeightsAreChecked(t *testing.T) {
+	_, err := graph.NewGivenMixing(graph.Ring(3), []float64{1, 2})
+	wantError(t, err, "2 weights for 3 edges")
+	_, err = graph.NewGivenMixing(graph.Ring(3), []float64{1, 2, math.NaN()})
+	wantError(t, err, "edge 1–2: weight NaN is not finite")
+}
+
+func TestScaleForLive(t *testing.T) {
+	rng := newRNG(3)
+	for range 100 {
+		g := graph.Random(8, 0.5, rng)
+		weights := make([]float64, len(g.Edges()))
+		for k := range weights {
+			weights[k] = 1.2*rng.Float64() - 0.3
+		}
+		scaled, sums, before := make([]float64, len(weights)), make([]float64, 8), make([]float64, 8)
+		graph.ScaleForLive(scaled, g, weights)
+		for k, e := range g.Edges() {
+			for _, i := range []int{e.I, e.J} {
+				sums[i] += math.Abs(scaled[k])
+				before[i] += math.Abs(weights[k])
+			}
+		}
+		for k, e := range g.Edges() {
+			if sums[e.I] > 1+1e-12 || sums[e.J] > 1+1e-12 {
+				t.Fatalf("row sums %v", sums)
+			}
+			if before[e.I] <= 1 && before[e.J] <= 1 && scaled[k] != weights[k] {
+				t.Fatalf("weight %v between small row sums became %v", weights[k], scaled[k])
+			}
+		}
+	}
+	g := star(t, 6)
+	for _, rule := range []graph.Rule{graph.Metropolis, graph.MaxDegree} {
+		m := mustMix(t, g, rule)
+		scaled := make([]float64, len(m.Weights))
+		graph.ScaleForLive(scaled, g, m.Weights)
+		for k := range scaled {
+			near(t, rule.String()+" weight", scaled[k], m.Weights[k])
+		}
+	}
+}
+
+func TestRuleNames(t *testing.T) {
+	for _, rule := range []graph.Rule{graph.Metropolis, graph.BestConstant, graph.MaxDegree} {
+		if got, err := graph.ParseRule(rule.String()); err != nil || got != rule {
+			t.Errorf("%v is read as %v, %v", rule, got, err)
+		}
+	}
+	_, err := graph.ParseRule("best")
+	wantError(t, err, `unknown rule of weights "best": want one of metropolis, best-constant, max-degree`)
+	if _, err := graph.NewMixing(graph.Ring(3), 77); err == nil || graph.Rule(77).String() != "Rule(77)" {
+		t.Error("an unknown rule is taken")
+	}
+}
+
+// BenchmarkSpectrum is |λ̂₂| of a graph of 300 nodes, all links up, and with failing links under Metropolis.
+func BenchmarkSpectrum(b *testing.B) {
+	g, err := graph.ConnectedGeographic(300, 0.15, newRNG(4))
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := mustMix(b, g, graph.Metropolis)
+	b.Run("fixed", func(b *testing.B) {
+		for range b.N {
+			m.SecondEigenvalue(1)
+		}
+	})
+	b.Run("failing", func(b *testing.B) {
+		for range b.N {
+			m.SecondEigenvalue(0.5)
+		}
+	})
+}
