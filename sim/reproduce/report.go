@@ -1,0 +1,82 @@
+package reproduce
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+)
+
+// Report is the outcome of an experiment.
+type Report struct {
+	About
+	Holds    bool      `json:"holds"` // all findings hold
+	Values   Values    `json:"values"`
+	Findings []Finding `json:"findings"`
+	Plots    []Plot    `json:"plots"`
+}
+
+// Finding is one comparison: what was measured, what it was held against, and whether it agrees.
+type Finding struct {
+	What     string `json:"what"`     // "K = 100, L = 10, E = 10: E‖w⁰ − w‖²"
+	Measured string `json:"measured"` // "2.31e-04 ± 0.05e-04"
+	Expected string `json:"expected"` // "2.29e-04"
+	Holds    bool   `json:"holds"`
+}
+
+// find adds a finding; the report holds while all do.
+func (r *Report) find(f Finding) {
+	r.Holds = (r.Holds || len(r.Findings) == 0) && f.Holds
+	r.Findings = append(r.Findings, f)
+}
+
+// Values is numbers by key, in the order in which they were set.
+type Values struct {
+	keys    []string
+	numbers map[string]float64
+}
+
+// Set adds a number, or replaces it.
+func (v *Values) Set(key string, number float64) {
+	if v.numbers == nil {
+		v.numbers = map[string]float64{}
+	}
+	if _, old := v.numbers[key]; !old {
+		v.keys = append(v.keys, key)
+	}
+	v.numbers[key] = number
+}
+
+// Keys lists the keys in order.
+func (v *Values) Keys() []string { return v.keys }
+
+// Get is the number of a key, and whether there is one.
+func (v *Values) Get(key string) (number float64, ok bool) {
+	number, ok = v.numbers[key]
+	return number, ok
+}
+
+// MarshalJSON writes an object with the keys in order. JSON has no infinities: what is not finite is null.
+func (v Values) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, key := range v.keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(key)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(name)
+		b.WriteByte(':')
+		number := []byte("null")
+		if x := v.numbers[key]; !math.IsNaN(x) && !math.IsInf(x, 0) {
+			if number, err = json.Marshal(x); err != nil {
+				return nil, err
+			}
+		}
+		b.Write(number)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}

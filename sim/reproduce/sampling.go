@@ -1,0 +1,135 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/sim/theory"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Sampling is the variance of the mean of L of K random vectors, drawn as the coordinator draws its participants
+// (ch5 Lemma 5.1), for every L.
+type Sampling struct {
+	Means     [][]float64 // ā_k
+	Variances []float64   // of a_k, in total over its coordinates
+	Trials    int         // for each L
+}
+
+// DefaultSampling is the instance of SPEC's row `sampling`.
+func DefaultSampling() *Sampling {
+	s := &Sampling{Trials: 200_000}
+	for k := range 8 {
+		s.Means = append(s.Means, []float64{math.Cos(float64(k + 1)), 0.5 * float64(k), float64(1 - 2*(k%2))})
+		s.Variances = append(s.Variances, 0.2*float64(1+k))
+	}
+	return s
+}
+
+// About implements Experiment.
+func (s *Sampling) About() About {
+	return About{"sampling", "The mean of L of K random vectors, drawn without replacement, has the variance of Lemma 5.1: " +
+		"what the agents differ by disappears as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
+}
+
+// drawing is a way to draw, and what it predicts.
+type drawing struct {
+	key, what string
+	sample    func([]wire.AgentID, int, *rand.Rand) []round.Draw
+	once      bool // an agent drawn twice answers once and counts twice
+	variance  func(int) float64
+}
+
+// Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may answer
+// afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
+func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
+	k := len(s.Means)
+	if k == 0 || len(s.Variances) != k || s.Trials < 1 {
+		return nil, errors.New("sampling: needs means, as many variances, and trials")
+	}
+	m := theory.Mixture{Means: s.Means, Variances: s.Variances}
+	drawings := []drawing{
+		{"without_L", "without replacement", round.SampleWithoutReplacement, true, m.WithoutReplacement},
+		{"with_L", "with replacement", round.SampleWithReplacement, false, m.WithReplacement},
+		{"with_repeated_L", "with replacement, repeated draws answering once", round.SampleWithReplacement, true, m.WithRepetition},
+	}
+	measured := make([]estimate, len(drawings)*k)
+	err := inParallel(ctx, len(measured), func(i int) {
+		rng := rand.New(rand.NewPCG(o.Seed, uint64(i)))
+		measured[i] = s.measure(drawings[i/k], i%k+1, o.size(s.Trials, 20_000), rng)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{About: s.About()}
+	plot := Plot{Name: "sampling", Title: "Variance of the mean of L of K", X: Axis{Label: "L"}, Y: Axis{Label: "E‖â − ā‖²", Log: true}}
+	for d, way := range drawings {
+		points := Curve{Name: way.what, Points: true}
+		line := Curve{Name: way.what + ", theory", Theory: true}
+		for l := 1; l <= k; l++ {
+			e, predicted := measured[d*k+l-1], way.variance(l)
+			r.compare(fmt.Sprintf("%s%d", way.key, l), fmt.Sprintf("L = %d, %s", l, way.what), e, predicted, 0.05)
+			points.add(float64(l), e)
+			line.add(float64(l), estimate{mean: predicted})
+		}
+		line.Low, line.High = nil, nil
+		plot.Curves = append(plot.Curves, points, line)
+	}
+	r.Plots = append(r.Plots, plot)
+	return r, nil
+}
+
+// measure is E‖â − ā‖² over trials.
+func (s *Sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate {
+	agents := make([]wire.AgentID, len(s.Means))
+	centre := make([]float64, len(s.Means[0]))
+	for k, mean := range s.Means {
+		agents[k] = wire.AgentID(fmt.Sprintf("%06d", k))
+		for j, v := range mean {
+			centre[j] += v / float64(len(s.Means))
+		}
+	}
+	index := make(map[wire.AgentID]int, len(agents))
+	for k, id := range agents {
+		index[id] = k
+	}
+	miss := make([]float64, len(centre))
+	sum, squares := 0.0, 0.0
+	for range trials {
+		for j, v := range centre {
+			miss[j] = -v
+		}
+		for _, d := range way.sample(agents, l, rng) {
+			answers, share := d.Times, 1/float64(l)
+			if way.once {
+				answers, share = 1, float64(d.Times)/float64(l)
+			}
+			for range answers {
+				s.add(miss, index[d.Agent], share, rng)
+			}
+		}
+		square := 0.0
+		for _, v := range miss {
+			square += v * v
+		}
+		sum, squares = sum+square, squares+square*square
+	}
+	n := float64(trials)
+	mean := sum / n
+	return estimate{mean, normal95 * math.Sqrt((squares/n-mean*mean)/n)}
+}
+
+// normal95 is the 97.5 % quantile of the normal distribution.
+const normal95 = 1.959964
+
+// add adds share·a_k to dst.
+func (s *Sampling) add(dst []float64, k int, share float64, rng *rand.Rand) {
+	deviation := math.Sqrt(s.Variances[k] / float64(len(dst)))
+	for j, mean := range s.Means[k] {
+		dst[j] += share * (mean + deviation*rng.NormFloat64())
+	}
+}
