@@ -173,7 +173,7 @@ func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []
 	latest := e.Deadline.Add(-e.Deadline.Sub(began) / 10) // leave time for sending
 	out, err := p.problem.Local(task.Job[float32]{
 		Base: base, Samples: p.samples, Weight: e.Weight, Offset: ann.Offset, Steps: steps,
-		Rand: task.Source(ann.Seed, e.Order.Round, a.cfg.ID),
+		Rand: task.Source(ann.Seed, e.Order.Round, task.Stream(a.cfg.ID)),
 		Stop: func() bool { return ctx.Err() != nil || time.Now().After(latest) },
 	})
 	if err != nil {

@@ -96,7 +96,7 @@ func (f *federation) alone() []float32 {
 			must(err)
 			must(p.Prepare(s))
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
-			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: offset, Rand: task.Source(r.Seed, wire.RoundID(i+2), a.id)}
+			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: offset, Rand: task.Source(r.Seed, wire.RoundID(i+2), task.Stream(a.id))}
 			job.Steps, _ = p.Sizing().LocalSteps(a.cfg.StepTime)
 			c := 1 / float64(len(f.agents))
 			switch {

@@ -31,13 +31,14 @@ func (t Tensor) Size() int {
 	return size
 }
 
-// Activation is the nonlinearity of the hidden layers.
+// Activation is what the hidden layers apply to each unit.
 type Activation uint8
 
 // The activations. Without hidden layers none is applied.
 const (
 	Tanh Activation = iota
 	ReLU
+	Identity // nothing: a product of matrices, such as the bilinear network w₁ᵀW₂h of 2nd-order (40)
 )
 
 // String is the name of the activation in configuration and logs.
@@ -47,16 +48,24 @@ func (a Activation) String() string {
 		return "tanh"
 	case ReLU:
 		return "relu"
+	case Identity:
+		return "identity"
 	}
 	return fmt.Sprintf("Activation(%d)", uint8(a))
 }
 
 // Architecture describes a model: layers of weights in [out,in] order with an activation between them. Linear, logistic
-// and softmax regression are the networks without hidden layers.
+// and softmax regression are the networks without hidden layers. The bilinear network ln(1+exp(−γ w₁ᵀW₂h)) +
+// (ρ/2)(‖w₁‖²+‖W₂‖²) of 2nd-order (40)–(41), W₂ ∈ R^{3×5}, is
+//
+//	Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: Identity, Risk: Logistic, Ridge: ρ}
+//
+// with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that saddle
+// unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
 type Architecture struct {
 	Inputs     int
 	Hidden     []int // units of each hidden layer, from the input on
-	Outputs    int   // 1 for Squared and Logistic, the number of classes for Softmax
+	Outputs    int   // the number of classes for Softmax, else 1
 	Activation Activation
 	Risk       Risk
 	Bias       bool    // every layer has a bias
@@ -81,15 +90,15 @@ func (a Architecture) Validate() error {
 	}
 	width("outputs", a.Outputs)
 	switch {
-	case a.Risk > Softmax:
-		bad("risk is %v; allowed are squared, logistic and softmax", a.Risk)
+	case a.Risk > FullSquared:
+		bad("risk is %v; allowed are squared, logistic, softmax and full_squared", a.Risk)
 	case a.Risk == Softmax && a.Outputs < 2:
 		bad("outputs is %d; the softmax risk needs one per class, at least 2", a.Outputs)
 	case a.Risk != Softmax && a.Outputs != 1:
 		bad("outputs is %d; the %v risk needs 1", a.Outputs, a.Risk)
 	}
-	if a.Activation > ReLU {
-		bad("activation is %v; allowed are tanh and relu", a.Activation)
+	if a.Activation > Identity {
+		bad("activation is %v; allowed are tanh, relu and identity", a.Activation)
 	}
 	if !(a.Ridge >= 0) || math.IsInf(a.Ridge, 1) {
 		bad("ridge is %v; it must be finite and not negative", a.Ridge)

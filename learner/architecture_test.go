@@ -39,8 +39,8 @@ func TestValidateArchitecture(t *testing.T) {
 		{func(a *Architecture) { a.Hidden = []int{1, 1, 1, 1, 1, 1, 1, 1, 1} }, "architecture: hidden has 9 layers; allowed are 0 to 8"},
 		{func(a *Architecture) { a.Outputs = 2 }, "architecture: outputs is 2; the squared risk needs 1"},
 		{func(a *Architecture) { a.Risk = Softmax }, "architecture: outputs is 1; the softmax risk needs one per class, at least 2"},
-		{func(a *Architecture) { a.Risk = 9 }, "architecture: risk is Risk(9); allowed are squared, logistic and softmax"},
-		{func(a *Architecture) { a.Activation = 7 }, "architecture: activation is Activation(7); allowed are tanh and relu"},
+		{func(a *Architecture) { a.Risk = 9 }, "architecture: risk is Risk(9); allowed are squared, logistic, softmax and full_squared"},
+		{func(a *Architecture) { a.Activation = 7 }, "architecture: activation is Activation(7); allowed are tanh, relu and identity"},
 		{func(a *Architecture) { a.Ridge = -1 }, "architecture: ridge is -1; it must be finite and not negative"},
 		{func(a *Architecture) { a.Ridge = math.NaN() }, "architecture: ridge is NaN; it must be finite and not negative"},
 		{func(a *Architecture) { a.Inputs = 65536; a.Hidden = []int{65536} }, "architecture: 4295032832 parameters; allowed are at most 268435456"},
@@ -63,9 +63,10 @@ func TestValidateArchitecture(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	got := strings.Join([]string{Squared.String(), Logistic.String(), Softmax.String(), Tanh.String(), ReLU.String(),
+	got := strings.Join([]string{Squared.String(), Logistic.String(), Softmax.String(), FullSquared.String(), Tanh.String(), ReLU.String(), Identity.String(),
+		Gaussian.String(), Laplace.String(), NoiseLaw(7).String(),
 		ByBudget.String(), ByMinimum.String(), ByMaximum.String(), Unmeasured.String(), SizingReason(9).String()}, " ")
-	want := "squared logistic softmax tanh relu budget minimum maximum unmeasured SizingReason(9)"
+	want := "squared logistic softmax full_squared tanh relu identity gaussian laplace NoiseLaw(7) budget minimum maximum unmeasured SizingReason(9)"
 	if got != want {
 		t.Errorf("names %q, want %q", got, want)
 	}

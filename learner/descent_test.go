@@ -12,12 +12,18 @@ func line(t *testing.T, batch int, schedule Schedule) *Descent[float64] {
 	t.Helper()
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true})
 	data := NewSamples(1, []float64{-1, 0, 1, 2}, []float64{-1.25, 2.25, 5.25, 7.75})
-	return &Descent[float64]{Model: m, Data: data, BatchSize: batch, Schedule: schedule}
+	return &Descent[float64]{Model: m, Draws: &Sampler[float64]{Data: data, BatchSize: batch}, Schedule: schedule}
 }
 
-func run(t *testing.T, d *Descent[float64], w []float64, steps int, weight float64, offset uint64, rng *rand.Rand) {
+// run takes steps with draws from rng.
+func run[T Float](t *testing.T, d *Descent[T], w []T, steps int, weight float64, offset uint64, rng *rand.Rand) {
 	t.Helper()
-	if taken, err := d.Run(w, steps, weight, offset, rng, nil); err != nil || taken != steps {
+	s := d.Draws.(*Sampler[T])
+	s.Rand = rng
+	if err := s.Validate(d.Model); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := d.Run(w, steps, weight, offset, nil); err != nil || taken != steps {
 		t.Fatalf("Run(%d steps) = %d, %v", steps, taken, err)
 	}
 }
@@ -91,7 +97,7 @@ func TestFreshBatchEveryStep(t *testing.T) {
 		for i := range y {
 			x[i], y[i] = 1, float64(i)
 		}
-		d := &Descent[float64]{Model: m, Data: NewSamples(1, x, y), BatchSize: batch, Schedule: Schedule{StepSize: 1}}
+		d := &Descent[float64]{Model: m, Draws: &Sampler[float64]{Data: NewSamples(1, x, y), BatchSize: batch}, Schedule: Schedule{StepSize: 1}}
 		w, rng, seen := make([]float64, 1), newRNG(10), map[float64]bool{}
 		for range 40 {
 			run(t, d, w, 1, 1, 0, rng)
@@ -109,8 +115,8 @@ func TestBatchOfOneDrawsLikeDraw(t *testing.T) {
 	run(t, d, w, 5, 1, 0, newRNG(11))
 	rng, b := newRNG(11), Batch[float64]{}
 	for range 5 {
-		d.Data.Draw(&b, 1, rng)
-		d.Model.step(want, b, 0.1)
+		d.Draws.(*Sampler[float64]).Data.Draw(&b, 1, rng)
+		d.Model.step(want, &Draw[float64]{Batch: b, Scale: 1}, 0.1)
 	}
 	compare(t, "w", w, want, 0)
 }
@@ -118,9 +124,8 @@ func TestBatchOfOneDrawsLikeDraw(t *testing.T) {
 func TestGradientAt(t *testing.T) {
 	d := line(t, 0, Schedule{StepSize: 0.1})
 	grad := make([]float64, 2)
-	risk := d.GradientAt(grad, []float64{0, 0}, nil)
+	d.GradientAt(grad, []float64{0, 0})
 	compare(t, "gradient", grad, []float64{-5.5, -3.5}, 1e-14)
-	compare(t, "risk", []float64{risk}, []float64{(1.25*1.25 + 2.25*2.25 + 5.25*5.25 + 7.75*7.75) / 8}, 1e-14)
 }
 
 func TestStopBetweenSteps(t *testing.T) {
@@ -128,7 +133,7 @@ func TestStopBetweenSteps(t *testing.T) {
 		d := line(t, 0, Schedule{StepSize: 0.1})
 		w, want := make([]float64, 2), make([]float64, 2)
 		polled := 0
-		taken, err := d.Run(w, 10, 1, 0, nil, func() bool { polled++; return polled > allowed })
+		taken, err := d.Run(w, 10, 1, 0, func() bool { polled++; return polled > allowed })
 		if err != nil || taken != allowed {
 			t.Errorf("stopped after %d: took %d, %v", allowed, taken, err)
 		}
@@ -141,7 +146,7 @@ func TestStopBetweenSteps(t *testing.T) {
 
 func TestDivergence(t *testing.T) {
 	d := line(t, 0, Schedule{StepSize: 1e100})
-	_, err := d.Run(make([]float64, 2), 50, 1, 0, nil, nil)
+	_, err := d.Run(make([]float64, 2), 50, 1, 0, nil)
 	// |w| grows by 1e100 a step: the risk holds w², beyond 1e308 from two steps on, and is seen at the third.
 	check := func(err error, step int, want string) {
 		t.Helper()
@@ -154,15 +159,16 @@ func TestDivergence(t *testing.T) {
 
 	// A saturated margin hides an infinite parameter from the risk; the end of the run finds it.
 	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: Logistic})
-	hidden := Descent[float32]{Model: m, Data: NewSamples(1, []float32{1e30}, []float32{1}), Schedule: Schedule{StepSize: 1e30}}
-	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil, nil)
+	big := &Sampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
+	hidden := Descent[float32]{Model: m, Draws: big, Schedule: Schedule{StepSize: 1e30}}
+	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil)
 	check(err, 4, "diverged at local step 4: parameter 0 is +Inf; use a smaller step size, or check the scale of the data")
 	if taken != 4 {
 		t.Errorf("took %d steps", taken)
 	}
 
 	w := []float64{math.NaN(), 0}
-	taken, err = line(t, 0, Schedule{StepSize: 0.1}).Run(w, 4, 1, 0, nil, nil)
+	taken, err = line(t, 0, Schedule{StepSize: 0.1}).Run(w, 4, 1, 0, nil)
 	check(err, 1, "diverged at local step 1: the risk is NaN; use a smaller step size, or check the scale of the data")
 	if taken != 0 || w[1] != 0 {
 		t.Errorf("took %d steps from NaN, w = %v", taken, w)
@@ -187,24 +193,17 @@ func TestNoRiskHidesNaN(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	for _, test := range []struct {
-		change func(*Descent[float64])
-		steps  int
-		weight float64
-		want   string
+		schedule Schedule
+		steps    int
+		weight   float64
+		want     string
 	}{
-		{func(d *Descent[float64]) { d.Data = NewSamples[float64](1, nil, nil) }, 1, 1, "no samples to learn from"},
-		{func(d *Descent[float64]) { d.Data = NewSamples(2, []float64{1, 2}, []float64{1}) }, 1, 1,
-			"samples with 2 features for a model with 1 inputs"},
-		{func(d *Descent[float64]) { d.BatchSize = -1 }, 1, 1, "batch size -1; 1 to 65536, or 0 for all rows"},
-		{func(d *Descent[float64]) { d.BatchSize = 65537 }, 1, 1, "batch size 65537; 1 to 65536, or 0 for all rows"},
-		{func(*Descent[float64]) {}, 0, 1, "0 local steps; at least 1"},
-		{func(*Descent[float64]) {}, 1, -1, "agent weight -1; it must be finite and not negative"},
-		{func(*Descent[float64]) {}, 1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
-		{func(d *Descent[float64]) { d.Schedule = Schedule{} }, 1, 1, "schedule: step size is 0; it must be positive and finite"},
+		{Schedule{StepSize: 0.1}, 0, 1, "0 local steps; at least 1"},
+		{Schedule{StepSize: 0.1}, 1, -1, "agent weight -1; it must be finite and not negative"},
+		{Schedule{StepSize: 0.1}, 1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
+		{Schedule{}, 1, 1, "schedule: step size is 0; it must be positive and finite"},
 	} {
-		d := line(t, 0, Schedule{StepSize: 0.1})
-		test.change(d)
-		taken, err := d.Run(make([]float64, 2), test.steps, test.weight, 0, nil, nil)
+		taken, err := line(t, 0, test.schedule).Run(make([]float64, 2), test.steps, test.weight, 0, nil)
 		if err == nil || err.Error() != test.want || taken != 0 {
 			t.Errorf("got %d, %v; want %s", taken, err, test.want)
 		}
@@ -214,16 +213,18 @@ func TestRunRefuses(t *testing.T) {
 func TestStepsDoNotAllocate(t *testing.T) {
 	for _, a := range append(architectures(), wideArchitectures()...) {
 		for _, batch := range []int{0, 1, 10, blockRows, blockRows + 1} {
-			rng := newRNG(14)
-			d := Descent[float32]{Model: newModel[float32](t, a), Data: randomSamples[float32](a, 40, rng),
-				BatchSize: batch, Schedule: Schedule{StepSize: 1e-3}}
-			w := randomVector[float32](a.Params(), 0.1, rng)
-			if got := testing.AllocsPerRun(3, func() { // runs once before it counts
-				if _, err := d.Run(w, 2, 1, 0, rng, nil); err != nil {
-					t.Fatal(err)
+			for _, noise := range []Noise{{}, {Variance: 0.1}, {Law: Laplace, Variance: 0.1}} {
+				rng := newRNG(14)
+				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: Schedule{StepSize: 1e-3}, Draws: &Sampler[float32]{
+					Data: randomSamples[float32](a, 40, rng), BatchSize: batch, ResponseProb: 0.9, Noise: noise, Rand: rng}}
+				w := randomVector[float32](a.Params(), 0.1, rng)
+				if got := testing.AllocsPerRun(3, func() { // runs once before it counts
+					if _, err := d.Run(w, 4, 1, 0, nil); err != nil {
+						t.Fatal(err)
+					}
+				}); got != 0 {
+					t.Errorf("%s, batch %d, %v: %v allocations in 4 steps", describe(a), batch, noise, got)
 				}
-			}); got != 0 {
-				t.Errorf("%s, batch %d: %v allocations in 2 steps", describe(a), batch, got)
 			}
 		}
 	}

@@ -8,13 +8,15 @@
 // One round of an agent, from the samples to the model it sends:
 //
 //	model, err := learner.NewModel[float32](architecture)
-//	descent := learner.Descent[float32]{Model: model, Data: samples, BatchSize: 10, Schedule: schedule, Normalize: true}
+//	sampler := &learner.Sampler[float32]{Data: samples, BatchSize: 10, Rand: rng} // and ResponseProb, Noise
+//	err = sampler.Validate(model)
+//	descent := learner.Descent[float32]{Model: model, Draws: sampler, Schedule: schedule, Normalize: true}
 //	steps, reason := sizing.LocalSteps(pace.PerStep())
-//	taken, err := descent.Run(w, steps, weight, stepsBefore, rng, stop) // w: the server's model in, ψ_k out
-//	pace.Observe(taken, took)                                           // took: measured by the caller
+//	taken, err := descent.Run(w, steps, weight, stepsBefore, stop) // w: the server's model in, ψ_k out
+//	pace.Observe(taken, took)                                      // took: measured by the caller
 //
 // The package is pure: it reads no clock, starts no goroutine, opens no file, and draws random numbers only from the
-// generator it is handed. A [Model] and a [Descent] own scratch memory and serve one goroutine at a time; several
+// generator it is handed. A [Model] and a [Sampler] own scratch memory and serve one goroutine at a time; several
 // models may read the same [Samples].
 //
 // Same build, same type of processor, same inputs: same bits. Across processors the order of summation differs in the

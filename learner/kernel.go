@@ -17,7 +17,7 @@ type kernel[T Float] struct {
 }
 
 // assemblyFrom is the length at which gonum's assembly beats the loops here, call overhead included.
-const assemblyFrom = 16
+const assemblyFrom = 32
 
 // newKernel picks gonum where it has assembly. On other processors its loops are plain ones, slower than the unrolled
 // loops here, which do not wait for one accumulator.
@@ -95,15 +95,22 @@ func combineLoop[T Float](y []T, scale T, a []T, stride int, x []T) (sum T) {
 func dotLoop[T Float](x, y []T) T {
 	y = y[:len(x)]
 	var a, b, c, d T
-	i := 0
+	i := len(x) & 3
+	switch i { // what is left over comes first, so that its additions do not wait for all the others
+	case 3:
+		c = T(x[2] * y[2])
+		fallthrough
+	case 2:
+		b = T(x[1] * y[1])
+		fallthrough
+	case 1:
+		a = T(x[0] * y[0])
+	}
 	for ; i+4 <= len(x); i += 4 {
 		a += T(x[i] * y[i])
 		b += T(x[i+1] * y[i+1])
 		c += T(x[i+2] * y[i+2])
 		d += T(x[i+3] * y[i+3])
-	}
-	for ; i < len(x); i++ {
-		a += T(x[i] * y[i])
 	}
 	return (a + b) + (c + d)
 }

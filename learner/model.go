@@ -14,6 +14,7 @@ type Model[T Float] struct {
 	params int
 	layers []layer
 	k      kernel[T]
+	short  bool // a linear model whose rows are too short for assembly: see rowStep
 
 	rows  int   // rows the scratch below holds
 	act   [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
@@ -34,6 +35,7 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 	}
 	a.Hidden = slices.Clone(a.Hidden)
 	m := &Model[T]{arch: a, params: a.Params(), k: nativeKernel[T]()}
+	m.short = len(a.Hidden) == 0 && a.Outputs == 1 && a.Inputs < assemblyFrom
 	offset, in := 0, a.Inputs
 	for i := range len(a.Hidden) + 1 {
 		l := layer{in: in, out: a.width(i), weight: offset, bias: -1}

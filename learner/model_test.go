@@ -99,7 +99,7 @@ func TestStepIsAGradientStep(t *testing.T) {
 			for i := range want {
 				want[i] -= mu * grad[i]
 			}
-			m.step(w, batch, mu)
+			m.step(w, &Draw[float64]{Batch: batch, Scale: 1}, mu)
 			compare(t, fmt.Sprintf("%s, %d rows: w", describe(a), n), w, want, 1e-12)
 		}
 	}

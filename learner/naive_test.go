@@ -44,7 +44,7 @@ func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 			if l < len(weights)-1 {
 				if n.a.Activation == Tanh {
 					sum = T(math.Tanh(float64(sum)))
-				} else if sum < 0 {
+				} else if n.a.Activation == ReLU && sum < 0 {
 					sum = 0
 				}
 			}
@@ -66,7 +66,7 @@ func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 		for i, v := range values[l] {
 			if n.a.Activation == Tanh {
 				below[i] *= 1 - v*v
-			} else if v <= 0 {
+			} else if n.a.Activation == ReLU && v <= 0 {
 				below[i] = 0
 			}
 		}
@@ -79,6 +79,8 @@ func (n naive[T]) loss(z []T, y T) (risk float64, delta []T) {
 	switch n.a.Risk {
 	case Squared:
 		return float64((y - z[0]) * (y - z[0]) / 2), []T{z[0] - y}
+	case FullSquared:
+		return float64((y - z[0]) * (y - z[0])), []T{2 * (z[0] - y)}
 	case Logistic:
 		e := math.Exp(-float64(y * z[0]))
 		return math.Log(1 + e), []T{T(-float64(y) * e / (1 + e))}

@@ -88,56 +88,36 @@ func (m *Model[T]) addGradient(dst []T, b Batch[T], scale float64) {
 	}
 }
 
-// step takes one step of size mu in place on w and returns the mean risk of the batch at the w before it, without the
-// ridge. It leaves w alone if that risk is not finite.
-func (m *Model[T]) step(w []T, b Batch[T], mu float64) float64 {
-	if len(b.Y) > blockRows {
-		if m.grad == nil {
-			m.grad = make([]T, m.params)
-		}
-		risk := m.Gradient(m.grad, w, b)
-		if finite(risk) {
-			m.k.axpy(T(-mu), m.grad, w)
-		}
-		return risk
-	}
-	n := float64(len(b.Y))
-	risk := m.backward(w, b) / n
-	if !finite(risk) {
-		return risk
-	}
-	if m.arch.Ridge > 0 {
-		m.k.axpy(T(-mu*m.arch.Ridge), w, w)
-	}
-	m.addGradient(w, b, -mu/n)
-	return risk
-}
-
-// activate applies the nonlinearity in place. A NaN stays a NaN, so that it reaches the risk.
+// activate applies the activation in place. A NaN stays a NaN, so that it reaches the risk.
 func activate[T Float](a Activation, v []T) {
-	if a == Tanh {
+	switch a {
+	case Tanh:
 		for i, s := range v {
 			v[i] = T(math.Tanh(float64(s)))
 		}
-		return
-	}
-	for i, s := range v {
-		if s < 0 {
-			v[i] = 0
+	case ReLU:
+		for i, s := range v {
+			if s < 0 {
+				v[i] = 0
+			}
 		}
 	}
 }
 
-// deactivate multiplies delta by the derivative of the nonlinearity, given its values act; relu has slope 0 at 0.
+// deactivate multiplies delta by the derivative of the activation, given its values act; relu has slope 0 at 0.
 func deactivate[T Float](a Activation, delta, act []T) {
-	for i := range delta {
-		switch {
-		case a == Tanh:
+	switch a {
+	case Tanh:
+		for i := range delta {
 			delta[i] *= 1 - T(act[i]*act[i])
-		case act[i] <= 0:
-			delta[i] = 0
+		}
+	case ReLU:
+		for i := range delta {
+			if act[i] <= 0 {
+				delta[i] = 0
+			}
 		}
 	}
 }
 
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+func finite(v float64) bool { return v-v == 0 }

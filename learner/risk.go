@@ -10,9 +10,10 @@ type Risk uint8
 
 // The risks, of a sample (h, γ) with model output z (hᵀw for a model without hidden layers).
 const (
-	Squared  Risk = iota // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
-	Logistic             // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
-	Softmax              // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
+	Squared     Risk = iota // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
+	Logistic                // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
+	Softmax                 // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
+	FullSquared             // (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec
 )
 
 // String is the name of the risk in configuration and logs.
@@ -24,9 +25,14 @@ func (r Risk) String() string {
 		return "logistic"
 	case Softmax:
 		return "softmax"
+	case FullSquared:
+		return "full_squared"
 	}
 	return fmt.Sprintf("Risk(%d)", uint8(r))
 }
+
+// regression says that the targets are numbers, not classes.
+func (r Risk) regression() bool { return r == Squared || r == FullSquared }
 
 // sampleRisk returns the risk of one sample with outputs z and target y and, when delta is not nil, fills it with the
 // derivatives by z. No margin is so large that an exponential overflows.
@@ -44,6 +50,12 @@ func sampleRisk[T Float](r Risk, delta, z []T, y T) float64 {
 			delta[0] = T(-float64(y) / (1 + math.Exp(margin)))
 		}
 		return math.Max(-margin, 0) + math.Log1p(math.Exp(-math.Abs(margin)))
+	case FullSquared:
+		miss := float64(z[0]) - float64(y)
+		if delta != nil {
+			delta[0] = T(2 * miss)
+		}
+		return miss * miss
 	}
 	return softmaxRisk(delta, z, y)
 }

@@ -48,11 +48,6 @@ func (s *Samples[T]) Draw(dst *Batch[T], n int, rng *rand.Rand) {
 	}
 }
 
-// view is sample i as a batch of one, without a copy.
-func (s *Samples[T]) view(i int) Batch[T] {
-	return Batch[T]{X: s.x[i*s.inputs:][:s.inputs], Y: s.y[i:][:1]}
-}
-
 func resize[T Float](v []T, n int) []T {
 	if cap(v) < n {
 		return make([]T, n)
@@ -60,7 +55,7 @@ func resize[T Float](v []T, n int) []T {
 	return v[:n]
 }
 
-// MapLabels checks the targets against a risk and brings them into its form, in place. Squared: any finite number.
+// MapLabels checks the targets against a risk and brings them into its form, in place. Squared and FullSquared: any finite number.
 // Logistic: 0/1 or ±1 become ±1. Softmax: integers from 0 to outputs−1. The error names the first bad value and its
 // row, counted from 1, and nothing is changed then.
 func (s *Samples[T]) MapLabels(risk Risk, outputs int) error {

@@ -5,7 +5,7 @@ import "math"
 // Score is how well parameters do on samples. What does not apply to the risk is NaN.
 type Score struct {
 	Risk     float64 // as Model.Risk: the mean, ridge included
-	R2       float64 // Squared: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary
+	R2       float64 // of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary
 	Accuracy float64 // Logistic and Softmax: the share of samples whose class is the predicted one
 	Samples  int
 }
@@ -32,7 +32,7 @@ func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
 	}
 	n := float64(s.Len())
 	score := Score{Risk: risk/n + m.ridge(w), R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
-	if m.arch.Risk != Squared {
+	if !m.arch.Risk.regression() {
 		score.Accuracy = hits / n
 	} else if sst := spread(s.y); sst > 0 {
 		score.R2 = 1 - sse/sst

@@ -60,7 +60,7 @@ func TestEvaluateAgreesWithModel(t *testing.T) {
 			sse += (float64(z[0]) - float64(y)) * (float64(z[0]) - float64(y))
 			sst += (float64(y) - mean) * (float64(y) - mean)
 		}
-		if a.Risk == Squared {
+		if a.Risk.regression() {
 			want.R2 = 1 - sse/sst
 		} else {
 			want.Accuracy = hits / float64(s.Len())

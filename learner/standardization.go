@@ -14,7 +14,7 @@ type Standardization struct {
 }
 
 // Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets scale 1.
-// The target of the Squared risk is centred only, and labels are left as they are. The moments must have rows.
+// The target of a regression is centred only, and labels are left as they are. The moments must have rows.
 func (m *Moments) Standardization(risk Risk, clip float64) Standardization {
 	columns := len(m.Sum)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
@@ -27,7 +27,7 @@ func (m *Moments) Standardization(risk Risk, clip float64) Standardization {
 			st.Scale[j] = math.Sqrt(variance)
 		}
 	}
-	if risk != Squared {
+	if !risk.regression() {
 		st.Mean[columns-1] = 0
 	}
 	return st

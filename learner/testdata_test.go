@@ -24,7 +24,7 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 	}
 	for i := range y {
 		switch a.Risk {
-		case Squared:
+		case Squared, FullSquared:
 			y[i] = T(rng.NormFloat64())
 		case Logistic:
 			y[i] = T(2*rng.IntN(2) - 1)
@@ -47,14 +47,14 @@ func randomVector[T Float](n int, scale float64, rng *rand.Rand) []T {
 // architectures is every risk × depth × activation × bias × ridge, small enough for finite differences.
 func architectures() []Architecture {
 	var all []Architecture
-	for _, risk := range []Risk{Squared, Logistic, Softmax} {
+	for _, risk := range []Risk{Squared, Logistic, Softmax, FullSquared} {
 		outputs := 1
 		if risk == Softmax {
 			outputs = 3
 		}
 		for _, hidden := range [][]int{nil, {5}, {6, 4}} {
-			for _, activation := range []Activation{Tanh, ReLU} {
-				if hidden == nil && activation == ReLU {
+			for _, activation := range []Activation{Tanh, ReLU, Identity} {
+				if hidden == nil && activation != Tanh {
 					continue
 				}
 				for _, bias := range []bool{false, true} {

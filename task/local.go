@@ -40,20 +40,21 @@ var ErrNoSteps = errors.New("stopped before the first local step")
 // unbiased. The error is a *learner.DivergenceError when the numbers left the
 // finite ones.
 func (p *Problem[T]) Local(j Job[T]) (Outcome[T], error) {
-	d := learner.Descent[T]{
-		Model: p.Model, Data: j.Samples, BatchSize: int(p.Task.Training.BatchSize),
-		Schedule: p.Schedule, Normalize: p.Task.Training.Normalize,
+	draws := learner.Sampler[T]{Data: j.Samples, BatchSize: int(p.Task.Training.BatchSize), Rand: j.Rand}
+	if err := draws.Validate(p.Model); err != nil {
+		return Outcome[T]{}, err
 	}
+	d := learner.Descent[T]{Model: p.Model, Draws: &draws, Schedule: p.Schedule, Normalize: p.Task.Training.Normalize}
 	all := j.Samples.All()
 	out := Outcome[T]{Vector: make([]T, len(j.Base)), RiskBefore: p.Model.Risk(j.Base, all)}
 	if p.Task.Training.Exchange == wire.ExchangeGradient {
-		d.GradientAt(out.Vector, j.Base, j.Rand)
+		d.GradientAt(out.Vector, j.Base)
 		out.Steps, out.RiskAfter = 1, out.RiskBefore
 		return out, checkFinite(out)
 	}
 	psi := out.Vector
 	copy(psi, j.Base)
-	taken, err := d.Run(psi, j.Steps, j.Weight, j.Offset, j.Rand, j.Stop)
+	taken, err := d.Run(psi, j.Steps, j.Weight, j.Offset, j.Stop)
 	switch {
 	case err != nil:
 		return out, err

@@ -186,7 +186,7 @@ func TestStoppedStretches(t *testing.T) {
 	c := newCrew[float64](t, w)
 	for e := 0; e <= 5; e++ {
 		polls := 0
-		job := task.Job[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5, Rand: task.Source(1, 2, "a"), Stop: func() bool {
+		job := task.Job[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5, Rand: task.Source(1, 2, task.Stream("a")), Stop: func() bool {
 			polls++
 			return polls > e
 		}}
@@ -200,9 +200,10 @@ func TestStoppedStretches(t *testing.T) {
 		if err != nil || out.Steps != e {
 			t.Fatalf("%d steps: %+v, %v", e, out, err)
 		}
-		d := learner.Descent[float64]{Model: c.problem.Model, Data: c.data[0], BatchSize: 2, Schedule: learner.Schedule{StepSize: 0.1}}
+		draws := &learner.Sampler[float64]{Data: c.data[0], BatchSize: 2, Rand: task.Source(1, 2, task.Stream("a"))}
+		d := learner.Descent[float64]{Model: c.problem.Model, Draws: draws, Schedule: learner.Schedule{StepSize: 0.1}}
 		phi := []float64{1, 2}
-		if _, err := d.Run(phi, e, 1.5/5, 0, task.Source(1, 2, "a"), nil); err != nil {
+		if _, err := d.Run(phi, e, 1.5/5, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, b := range job.Base {

@@ -1,8 +1,6 @@
 package task
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -143,13 +141,4 @@ func (p *Problem[T]) WithStandardization(moments []float64, clip float64) (wire.
 	t.Features = slices.Clone(t.Features)
 	t.Standardization = wire.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
 	return t, nil
-}
-
-// Source returns the generator of an agent's draws in a round. It depends on
-// these three only, so that a repeated attempt draws the same.
-func Source(seed uint64, round wire.RoundID, agent wire.AgentID) *rand.Rand {
-	b := binary.LittleEndian.AppendUint64(nil, seed)
-	b = binary.LittleEndian.AppendUint64(b, uint64(round))
-	h := sha256.Sum256(append(b, agent...))
-	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(h[:]), binary.LittleEndian.Uint64(h[8:])))
 }

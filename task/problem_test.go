@@ -118,37 +118,6 @@ func TestInitial(t *testing.T) {
 	}
 }
 
-// Draws depend on seed, round and agent, and on nothing else.
-func TestSource(t *testing.T) {
-	type key struct {
-		seed  uint64
-		round wire.RoundID
-		agent wire.AgentID
-	}
-	seen := map[[3]uint64]key{}
-	for seed := range uint64(4) {
-		for round := range wire.RoundID(4) {
-			for _, agent := range []wire.AgentID{"a", "b", "ab", "a0"} {
-				first := func() (d [3]uint64) {
-					rng := task.Source(seed, round, agent)
-					for i := range d {
-						d[i] = rng.Uint64()
-					}
-					return d
-				}
-				k, d := key{seed, round, agent}, first()
-				if d != first() {
-					t.Errorf("%+v draws another way the second time", k)
-				}
-				if other, taken := seen[d]; taken {
-					t.Errorf("%+v and %+v draw alike", k, other)
-				}
-				seen[d] = k
-			}
-		}
-	}
-}
-
 // The agents' statistics add up to those of all rows, and the task that they
 // give makes each feature of mean 0 and deviation 1, over all agents.
 func TestStandardization(t *testing.T) {

@@ -1,0 +1,100 @@
+package learner
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+)
+
+// Sampler is the [Draws] of an agent: the stochastic gradient constructions of 2nd-order, any of them together. With
+// nothing but Data it gives the exact gradient.
+//
+// Every step takes from Rand, in this order and whatever came out before:
+//
+//  1. the response, one Float64, if ResponseProb is neither 0 nor 1;
+//  2. the samples: an IntN(rows) for each row of a mini-batch, or what the stream takes for each; nothing if BatchSize is 0;
+//  3. the noise, coordinate by coordinate: a NormFloat64 (Gaussian) or two ExpFloat64 (Laplace), if there is a variance.
+//
+// A straggling step draws its samples and its noise too, so that agents that differ in ResponseProb alone see the same ones.
+type Sampler[T Float] struct {
+	Data      *Samples[T] // stored rows, of which each sample is drawn uniformly with replacement; or
+	Stream    Stream[T]   // fresh samples
+	BatchSize int         // B_k samples, drawn afresh for every step (2nd-order (7)); 0 = all rows of Data, the exact gradient
+	// ResponseProb is δ_k, the probability that a local step happens; 0 and 1 = all do. It is per local step, as 2nd-order
+	// (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of its gradient:
+	// whoever picks the participants leaves it out, and then nothing is scaled.
+	ResponseProb float64
+	Noise        Noise
+	Rand         *rand.Rand // may be nil if nothing is drawn
+
+	draw  Draw[T]
+	batch Batch[T]
+	noise []T
+}
+
+// maxBatch bounds the memory that a received batch size can claim.
+const maxBatch = 65536
+
+// Validate reports the first setting that cannot work with m, or that there are no samples. A [Descent] expects a valid
+// Sampler.
+func (s *Sampler[T]) Validate(m *Model[T]) error {
+	switch {
+	case (s.Data == nil) == (s.Stream == nil):
+		return errors.New("a sampler takes either stored samples or a stream")
+	case s.Data != nil && s.Data.Len() == 0:
+		return errors.New("no samples to learn from")
+	case s.Data != nil && s.Data.Inputs() != m.arch.Inputs:
+		return fmt.Errorf("samples with %d features for a model with %d inputs", s.Data.Inputs(), m.arch.Inputs)
+	case s.BatchSize < 0 || s.BatchSize > maxBatch:
+		return fmt.Errorf("batch size %d; 1 to %d, or 0 for all rows", s.BatchSize, maxBatch)
+	case s.BatchSize == 0 && s.Stream != nil:
+		return fmt.Errorf("batch size 0 with a stream, which has no end; 1 to %d", maxBatch)
+	case !(s.ResponseProb >= 0 && s.ResponseProb <= 1):
+		return fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always", s.ResponseProb)
+	}
+	return s.Noise.Validate()
+}
+
+// Next is the next draw, in the order that is written above.
+func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
+	d := &s.draw
+	d.Scale = 1
+	if s.ResponseProb > 0 && s.ResponseProb < 1 {
+		d.Scale = 0
+		if s.Rand.Float64() < s.ResponseProb {
+			d.Scale = 1 / s.ResponseProb
+		}
+	}
+	if s.BatchSize == 1 && s.Data != nil {
+		x, y := s.Data.x, s.Data.y
+		i := s.Rand.IntN(len(y))
+		d.Batch.X, d.Batch.Y = x[i*s.Data.inputs:][:s.Data.inputs], y[i:][:1]
+	} else {
+		d.Batch = s.samples(m)
+	}
+	d.Noise = nil
+	if s.Noise.Variance != 0 {
+		s.noise = resize(s.noise, m.params)
+		fill(s.Noise, s.noise, s.Rand)
+		d.Noise = s.noise
+	}
+	return d
+}
+
+// samples is the batch of one step. Every step has its own (SPEC decision 1 on lecture (85)).
+func (s *Sampler[T]) samples(m *Model[T]) Batch[T] {
+	switch {
+	case s.Stream != nil:
+		inputs := m.arch.Inputs
+		s.batch.X = resize(s.batch.X, s.BatchSize*inputs)
+		s.batch.Y = resize(s.batch.Y, s.BatchSize)
+		for i := range s.batch.Y {
+			s.batch.Y[i] = s.Stream.Sample(s.batch.X[i*inputs:][:inputs:inputs], s.Rand)
+		}
+	case s.BatchSize == 0:
+		return s.Data.All()
+	default:
+		s.Data.Draw(&s.batch, s.BatchSize, s.Rand)
+	}
+	return s.batch
+}

@@ -1,0 +1,41 @@
+package task
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Stream is an agent's key among the generators of a round: the first 8 bytes
+// of the SHA-256 of its id. It is worth keeping.
+func Stream(agent wire.AgentID) uint64 {
+	h := sha256.Sum256([]byte(agent))
+	return binary.LittleEndian.Uint64(h[:])
+}
+
+// Source returns the generator of an agent's draws in a round, given
+// [Stream](agent). It depends on these three only, so that a repeated attempt
+// draws the same.
+func Source(seed uint64, round wire.RoundID, stream uint64) *rand.Rand {
+	var pcg rand.PCG
+	Reseed(&pcg, seed, round, stream)
+	return rand.New(&pcg)
+}
+
+// Reseed makes pcg the generator that [Source] returns, without memory of its
+// own, for a host that trains many agents in turn.
+func Reseed(pcg *rand.PCG, seed uint64, round wire.RoundID, stream uint64) {
+	pcg.Seed(mix(mix(seed)+uint64(round)), stream)
+}
+
+// mix is a bijection that spreads every bit of x over the whole word (the
+// output function of SplitMix64), so that neighbouring seeds and rounds have
+// nothing in common.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
