@@ -20,6 +20,7 @@ type Agent struct {
 	conn    mqtt.Conn
 	machine *round.Agent
 	voice   *voice
+	test    *mqtt.SelfTest // nil if there is none
 
 	up      bool
 	newest  wire.Digest      // of the last announcement that came, obeyed or not
@@ -74,6 +75,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		return nil, err
 	}
+	if cfg.SelfTest > 0 {
+		a.test = mqtt.NewSelfTest(a.conn, cfg.Topics.Loop(cfg.ID), cfg.SelfTest, cfg.Rand)
+	}
 	return a, nil
 }
 
@@ -118,6 +122,9 @@ func (a *Agent) deadline() time.Time {
 		}
 	}
 	earlier(a.machine.Deadline())
+	if a.test != nil {
+		earlier(a.test.Deadline())
+	}
 	for _, p := range a.pulls {
 		earlier(p.Deadline())
 	}
@@ -133,10 +140,14 @@ func (a *Agent) tick() {
 		a.stepPull(key, transfer.Tick{})
 	}
 	a.stepSender(transfer.Tick{})
+	a.tickSelfTest()
 }
 
 // hear takes what the connection tells.
 func (a *Agent) hear(e mqtt.Event) {
+	if a.selfTest(e) {
+		return
+	}
 	switch e := e.(type) {
 	case mqtt.Up:
 		a.up = true

@@ -42,7 +42,11 @@ type Config struct {
 	Software string // for people, in presence
 	Observer Observer
 	Logger   *slog.Logger
-	Rand     *rand.Rand // jitter and the nonce; never training
+	Rand     *rand.Rand // jitter and nonces; never training
+	// SelfTest is how long the broker has for bringing a message back that the agent
+	// sends to itself, to learn whether the largest ones come through
+	// (mqtt.SelfTest); 0 = that is not tested.
+	SelfTest time.Duration
 
 	// Suspend, if set, is asked before training and before submitting, and
 	// stops the agent for so long, as a device that is put to sleep: testbeds
@@ -73,6 +77,7 @@ func (c *Config) validate() error {
 	need(c.Dir != "", "there is no state folder")
 	need(c.Boot > 0, "the boot epoch counts from 1")
 	need(c.MaxModel > 0, "the largest model must have some bytes")
+	need(c.SelfTest >= 0, "the self-test's time must not be negative, is %v", c.SelfTest)
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
 	return errors.Join(errs...)
 }

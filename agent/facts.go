@@ -38,6 +38,8 @@ type (
 		Up  bool
 		Err error // when down
 	}
+	// BrokerTested: the broker carries the largest messages, or not.
+	BrokerTested struct{ mqtt.SelfTested }
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
 		Kind   mqtt.Kind

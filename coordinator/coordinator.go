@@ -22,6 +22,7 @@ type Coordinator struct {
 	disk    *disk
 	board   *board // what is retained at the broker
 	work    *workbench
+	test    *mqtt.SelfTest // nil if there is none
 
 	runID     wire.RunID
 	shown     wire.RoundID // the round of the present announcement
@@ -51,6 +52,9 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
 		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
 		board: &board{conn: conn, topics: cfg.Topics}, results: make(chan func()),
+	}
+	if cfg.SelfTest > 0 {
+		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
 	}
 	var err error
 	if c.disk, err = openDisk(cfg.Dir); err != nil {
@@ -109,6 +113,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		case <-timer.C:
 			c.step(round.Tick{})
 			c.receive(transfer.Tick{})
+			c.tickSelfTest()
 		}
 		c.board.pump()
 		timer.Reset(time.Until(c.deadline()))
@@ -130,7 +135,11 @@ func (c *Coordinator) close() {
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
 	at := time.Now().Add(time.Hour)
-	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline} {
+	deadlines := []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline}
+	if c.test != nil {
+		deadlines = append(deadlines, c.test.Deadline)
+	}
+	for _, d := range deadlines {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -140,6 +149,9 @@ func (c *Coordinator) deadline() time.Time {
 
 // hear takes what the connection tells.
 func (c *Coordinator) hear(e mqtt.Event) {
+	if c.selfTest(e) {
+		return
+	}
 	switch e := e.(type) {
 	case mqtt.Up:
 		c.up = true

@@ -23,6 +23,8 @@ func (a *Agent) Observe(fact any) {
 		a.ended(f)
 	case agent.LinkChanged:
 		a.linkChanged(f.Up)
+	case agent.BrokerTested:
+		a.selfTest.choose(string(f.Result))
 	case agent.MessageDropped:
 		a.notUsed(string(f.Reason))
 	case agent.DataLoaded:

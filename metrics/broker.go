@@ -14,7 +14,7 @@ const noReason = "none"
 var (
 	roundKinds = []wire.Kind{wire.KindStatistics, wire.KindTraining}
 	topicKinds = []mqtt.Kind{
-		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence, mqtt.KindStatus,
+		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence, mqtt.KindStatus, mqtt.KindLoop,
 	}
 )
 
@@ -31,6 +31,7 @@ const (
 type broker struct {
 	connected        prometheus.Gauge
 	reconnects       prometheus.Counter
+	selfTest         gaugeSet
 	messages, octets *prometheus.CounterVec // by direction and kind
 	dropped          *prometheus.CounterVec // by direction and reason
 	wasUp            bool
@@ -40,6 +41,9 @@ func newBroker(r registrar, dropReasons []string) *broker {
 	b := &broker{
 		connected:  r.gauge("broker_connected", "Whether the broker is connected (1) or not (0)."),
 		reconnects: r.counter("broker_reconnects_total", "Connections to the broker after the first one of this process."),
+		selfTest: r.gaugeBy("broker_self_test",
+			"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a large one is dropped without a word; disconnected: the broker hangs up on it.",
+			"result", words(mqtt.SelfTestResults())),
 		messages: r.counters("mqtt_messages_total",
 			"MQTT messages handed to the network and messages that came in, by direction and kind of topic.", "direction", "kind"),
 		octets: r.counters("mqtt_payload_bytes_total",

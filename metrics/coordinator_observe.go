@@ -60,6 +60,8 @@ func (c *Coordinator) observeHost(fact any) {
 	switch f := fact.(type) {
 	case coordinator.LinkChanged:
 		c.linkChanged(f.Up)
+	case coordinator.BrokerTested:
+		c.selfTest.choose(string(f.Result))
 	case coordinator.MessageDropped:
 		c.notUsed(string(f.Reason))
 	case coordinator.StatisticsReady:

@@ -18,6 +18,7 @@ import (
 // metric.
 var agentScript = []any{
 	agent.LinkChanged{Up: true},
+	agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
 	round.AnnouncementObeyed{Order: wire.Order{Epoch: 1, Run: 7, Round: 1, Attempt: 1, Phase: wire.PhaseGathering}},
 	agent.DataLoaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
 	round.TaskPrepared{Samples: 1200},
@@ -47,6 +48,7 @@ var agentScript = []any{
 // training round, an abandoned one, and the end. Each fact changes a metric.
 var coordinatorScript = []any{
 	coordinator.LinkChanged{Up: true},
+	coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, Before: round.CoordinatorIdle},
 	round.AgentCounted{Agent: "a1", Samples: 100, Agents: 1},
 	round.GatheringExtended{Agents: 1, Minimum: 2},

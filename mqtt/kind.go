@@ -12,9 +12,10 @@ const (
 	KindUpdate        // a part of an agent's update
 	KindPresence      // an agent's presence, or its will
 	KindStatus        // from an agent to the coordinator
+	KindLoop          // a self-test's, from someone to itself
 )
 
-// String returns one of seven words, fit for a metric's label.
+// String returns one of eight words, fit for a metric's label.
 func (k Kind) String() string {
 	switch k {
 	case KindRound:
@@ -29,6 +30,8 @@ func (k Kind) String() string {
 		return "presence"
 	case KindStatus:
 		return "status"
+	case KindLoop:
+		return "loop"
 	}
 	return "unknown"
 }

@@ -30,7 +30,7 @@ import (
 //	R9   never MQTT 3.1                       TestRefusedConnect
 //	R10  nothing is stored without bound      TestR10UnacknowledgedIsBounded, TestBusy
 //	R11  a refused message is not sent again  TestR11RefusedMessage, TestNoPoisonLoop
-//	R12  silently refused messages            by whoever asks the other end for an answer: not here
+//	R12  silently refused messages            TestR12SelfTest; else by whoever asks the other end for an answer
 //	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue
 //	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard, TestGuardAllocatesNothing, FuzzGuard
 //	R15  never QoS 2                          TestConformance/*/invalid, TestGuard

@@ -16,6 +16,10 @@ const DefaultPrefix = "fl/v1"
 // which are numbered from 0.
 const ManifestPart = "m"
 
+// loopPart ends the topics of self-tests. It is no hexadecimal number, so no
+// blob's, and no client id.
+const loopPart = "loop"
+
 const (
 	maxPrefix   = 64 // bytes
 	maxTransfer = 64 // bytes of a transfer's or blob's name
@@ -73,6 +77,19 @@ func (t Topics) Presence(agent wire.AgentID) string { return t.ofAgent("p", agen
 // Status is the topic of what an agent says to the coordinator.
 func (t Topics) Status(agent wire.AgentID) string { return t.ofAgent("s", agent) }
 
+// Loop is the topic that an agent, or the coordinator, alone writes and reads,
+// for its self-test. It lies beside what it sends otherwise, where the same
+// access rules count, and outside of the coordinator's filters.
+func (t Topics) Loop(id wire.AgentID) string {
+	if id == wire.CoordinatorID {
+		return t.join("m", loopPart)
+	}
+	if own := t.ofAgent("s", id); own != "" {
+		return own + "/" + loopPart
+	}
+	return ""
+}
+
 // Blob is the topic of a part of a blob that is named by its hash.
 func (t Topics) Blob(hashHex, part string) string {
 	if !isHash(hashHex) || !isPart(part) {
@@ -115,8 +132,8 @@ func (t Topics) join(levels ...string) string {
 }
 
 // Parse takes an incoming topic apart: what it is; for KindDirect,
-// KindUpdate, KindPresence and KindStatus whose; for KindUpdate and KindBlob
-// the transfer or the hash, and the part. Parse accepts exactly the topics
+// KindUpdate, KindPresence, KindStatus and KindLoop whose; for KindUpdate and
+// KindBlob the transfer or the hash, and the part. Parse accepts exactly the topics
 // that the methods of t make.
 func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (Kind, wire.AgentID, string, string, error) {
@@ -129,6 +146,11 @@ func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part str
 	switch levels := strings.Split(rest, "/"); {
 	case rest == "round":
 		return KindRound, "", "", "", nil
+	case rest == "m/"+loopPart:
+		return KindLoop, wire.CoordinatorID, "", "", nil
+	case levels[0] == "s" && len(levels) == 3 && levels[2] == loopPart:
+		kind = KindLoop
+		agent, err = t.parseAgent(levels[1])
 	case levels[0] == "m" && len(levels) == 3:
 		if !isHash(levels[1]) || !isPart(levels[2]) {
 			return unknown(errors.New("names no part of a blob"))

@@ -31,6 +31,8 @@ func TestTopics(t *testing.T) {
 		{ts.Blob("00ff", "m"), "fl/v1/plant_7/m/00ff/m", mqtt.KindBlob, "", "00ff", "m"},
 		{ts.Blob("00ff", "12"), "fl/v1/plant_7/m/00ff/12", mqtt.KindBlob, "", "00ff", "12"},
 		{ts.Update("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
+		{ts.Loop("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a/loop", mqtt.KindLoop, "pump-1.a", "", ""},
+		{ts.Loop("coordinator"), "fl/v1/plant_7/m/loop", mqtt.KindLoop, "coordinator", "", ""},
 	} {
 		if c.topic != c.want {
 			t.Errorf("topic is %s, want %s", c.topic, c.want)
@@ -61,6 +63,19 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 	}
 }
 
+// A thousand devices test themselves after a power cut: none of that may reach
+// the coordinator, nor may its own test reach the devices.
+func TestSelfTestsReachNobodyElse(t *testing.T) {
+	ts := topics(t)
+	for _, loop := range []string{ts.Loop("a"), ts.Loop("coordinator")} {
+		for _, filter := range []string{ts.Updates(), ts.Presences(), ts.Statuses(), ts.Round(), ts.Device("a"), ts.Presence("a"), ts.Blob("00", "m")} {
+			if mqtt.Match(filter, loop) {
+				t.Errorf("%s brings %s", filter, loop)
+			}
+		}
+	}
+}
+
 // A name that would reach into other topics gives none.
 func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	ts := topics(t)
@@ -75,7 +90,7 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 		ts.ClientID("a/b"),
 		ts.Blob("", "m"), ts.Blob("+", "m"), ts.Blob("FF", "m"), ts.Blob("ff", ""), ts.Blob("ff", "+"), ts.Blob("ff", "01"),
 		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
-		mqtt.Topics{}.Round(), mqtt.Topics{}.Updates(), mqtt.Topics{}.ClientID("a"),
+		ts.Loop("a/b"), ts.Loop(""), mqtt.Topics{}.Loop("coordinator"), mqtt.Topics{}.Round(), mqtt.Topics{}.Updates(), mqtt.Topics{}.ClientID("a"),
 	} {
 		if topic != "" {
 			t.Errorf("got %s", topic)
@@ -105,15 +120,15 @@ func TestNewTopicsRefuses(t *testing.T) {
 
 func TestKindsAreWordsForLabels(t *testing.T) {
 	seen := make(map[string]bool)
-	for k := mqtt.KindUnknown; k <= mqtt.KindStatus; k++ {
+	for k := mqtt.KindUnknown; k <= mqtt.KindLoop; k++ {
 		seen[k.String()] = true
 	}
-	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "unknown"} {
+	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "loop", "unknown"} {
 		if !seen[word] {
 			t.Errorf("no kind is %s", word)
 		}
 	}
-	if len(seen) != 7 || mqtt.Kind(200).String() != "unknown" {
+	if len(seen) != 8 || mqtt.Kind(200).String() != "unknown" {
 		t.Errorf("kinds are %v", seen)
 	}
 }
@@ -121,7 +136,7 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 // Parse accepts exactly what the methods of Topics make.
 func FuzzParse(f *testing.F) {
 	for _, topic := range []string{
-		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9",
+		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop", "s/plant_7-a/loop", "s/plant_7-a/m", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9",
 		"", "d/plant_7-", "d/plant_7-coordinator", "d/other-a", "m/00/007", "u/1/plant_7-a/x/m", "u/0/+/+/+", "p/+", "round/", "x/1/2/3",
 	} {
 		f.Add("fl/v1/plant_7/" + topic)
@@ -144,6 +159,8 @@ func FuzzParse(f *testing.F) {
 			again = ts.Presence(agent)
 		case mqtt.KindStatus:
 			again = ts.Status(agent)
+		case mqtt.KindLoop:
+			again = ts.Loop(agent)
 		case mqtt.KindBlob:
 			again = ts.Blob(id, part)
 		case mqtt.KindUpdate:

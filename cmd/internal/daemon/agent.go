@@ -76,6 +76,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	cfg.Boot, cfg.Software, cfg.Suspend = wire.Epoch(boot), "agentd "+Version(), o.Suspend
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
+	cfg.SelfTest = selfTestTime(&s.Broker)
 	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, o.Observer}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(m *mqtt.Options) { m.Will = will })
@@ -105,6 +106,10 @@ func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 	more(&o)
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
 }
+
+// selfTestTime is how long a message may take to the broker and back, with
+// whatever is ahead of it.
+func selfTestTime(b *settings.Broker) time.Duration { return 2 * b.KeepAlive }
 
 // unlock gives the state folder back. The process is ending: an error can only
 // be told.

@@ -37,6 +37,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	}
 	defer unlock(lock, o.Logger)
 	cfg.Logger, cfg.NewRun = o.Logger, o.NewRun
+	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
 	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -17,6 +18,8 @@ type agentLog struct{ *slog.Logger }
 // Observe implements agent.Observer.
 func (l agentLog) Observe(fact any) {
 	switch f := fact.(type) {
+	case agent.BrokerTested:
+		selfTested(l.Logger, f.SelfTested)
 	case agent.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
@@ -57,6 +60,8 @@ type coordinatorLog struct{ *slog.Logger }
 // Observe implements coordinator.Observer.
 func (l coordinatorLog) Observe(fact any) {
 	switch f := fact.(type) {
+	case coordinator.BrokerTested:
+		selfTested(l.Logger, f.SelfTested)
 	case coordinator.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case coordinator.StatisticsReady:
@@ -122,6 +127,15 @@ func (l coordinatorLog) abandoned(f round.RoundAbandoned) {
 		attrs = append(attrs, "err", f.Err)
 	}
 	l.Warn("round abandoned", attrs...)
+}
+
+// selfTested says what to change at the broker, if something is to be changed.
+func selfTested(l *slog.Logger, r mqtt.SelfTested) {
+	if advice := r.Advice(); advice != "" {
+		l.Error(advice)
+		return
+	}
+	l.Debug("the broker carries the largest messages", "bytes", r.Bytes)
 }
 
 // short rounds a number for people.

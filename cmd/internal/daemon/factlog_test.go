@@ -48,6 +48,11 @@ func debugging() logging.Options {
 func TestAgentLog(t *testing.T) {
 	compareLines(t, []line{
 		{agent.LinkChanged{Up: true}, ""}, // the session says it
+		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed, Topic: "s/a/loop", Bytes: 61504}},
+			`<7>DEBUG the broker carries the largest messages bytes=61504`},
+		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
+			"<3>ERROR the broker does not bring back a message to s/a/loop: let this user write and read that topic " +
+				"(Mosquitto: a line `topic readwrite s/a/loop` in its acl_file; coordinator acl writes all of them)"},
 		{agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
 			`<4>WARN  message not used kind=round reason=bad_signature err="wrong key"`},
 		{agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},

@@ -26,12 +26,13 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// mosquitto starts a broker until the test ends, and returns its URL.
-func mosquitto(t *testing.T) string {
+// mosquitto starts a broker until the test ends, and returns its URL. Lines are
+// added to its configuration.
+func mosquitto(t *testing.T, lines ...string) string {
 	t.Helper()
 	for range 5 { // another process may take the port meanwhile
 		address := freeAddress(t)
-		if mosquittoAt(t, address) {
+		if mosquittoAt(t, address, lines...) {
 			return "tcp://" + address
 		}
 	}
@@ -39,7 +40,7 @@ func mosquitto(t *testing.T) string {
 	return ""
 }
 
-func mosquittoAt(t *testing.T, address string) (running bool) {
+func mosquittoAt(t *testing.T, address string, lines ...string) (running bool) {
 	t.Helper()
 	binary, err := exec.LookPath("mosquitto")
 	if err != nil {
@@ -55,7 +56,7 @@ func mosquittoAt(t *testing.T, address string) (running bool) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(t.TempDir(), "mosquitto.conf")
-	text := fmt.Sprintf("listener %s %s\nallow_anonymous true\nset_tcp_nodelay true\n", port, host)
+	text := fmt.Sprintf("listener %s %s\nallow_anonymous true\nset_tcp_nodelay true\n%s\n", port, host, strings.Join(lines, "\n"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

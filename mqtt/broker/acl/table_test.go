@@ -119,8 +119,8 @@ topic read fl/v1/air/m/#
 topic read fl/v1/air/x/#
 topic read fl/v1/air/b/#
 topic read fl/v1/air/d/air-a_1
-topic readwrite fl/v1/air/s/air-a_1
-topic write fl/v1/air/p/air-a_1
+topic readwrite fl/v1/air/s/air-a_1/#
+topic readwrite fl/v1/air/p/air-a_1
 topic write fl/v1/air/u/+/air-a_1/#
 topic write fl/v1/air/x/air-a_1/#
 topic write fl/v1/air/b/+/air-a_1

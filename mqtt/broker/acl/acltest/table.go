@@ -46,9 +46,12 @@ fl/v1/air/d/air-press                       r       -     rw           -        
 fl/v1/air/d/air-press-2                     -       r     rw           -          -           -
 fl/v1/air/s/air-press                      rw       -     rw           -          -           -
 fl/v1/air/s/air-press-2                     -      rw     rw           -          -           -
+fl/v1/air/s/air-press/loop                 rw       -     rw           -          -           -
+fl/v1/air/s/air-press-2/loop                -      rw     rw           -          -           -
+fl/v1/air/m/loop                            r       r     rw           r          -           -
 fl/v1/air/s/air-coordinator                 -       -     rw           -          -           -
-fl/v1/air/p/air-press                       w       -     rw           -          -           -
-fl/v1/air/p/air-press-2                     -       w     rw           -          -           -
+fl/v1/air/p/air-press                      rw       -     rw           -          -           -
+fl/v1/air/p/air-press-2                     -      rw     rw           -          -           -
 fl/v1/air/u/0/air-press/7f/m                w       -     rw           -          -           -
 fl/v1/air/u/0/air-press/7f/12               w       -     rw           -          -           -
 fl/v1/air/u/3/air-press/7f/0                w       -     rw           -          -           -
@@ -82,7 +85,7 @@ fl/v1/land/round                            -       -      -           -        
 fl/v1/land/m/0a1b/12                        -       -      -           -          r          rw
 fl/v1/land/d/land-press                     -       -      -           -          r          rw
 fl/v1/land/s/land-press                     -       -      -           -         rw          rw
-fl/v1/land/p/land-press                     -       -      -           -          w          rw
+fl/v1/land/p/land-press                     -       -      -           -         rw          rw
 fl/v1/land/p/air-press                      -       -      -           -          -          rw
 fl/v1/land/u/0/land-press/7f/0              -       -      -           -          w          rw
 fl/v1/land/x/land-press/12/0                -       -      -           -         rw          rw

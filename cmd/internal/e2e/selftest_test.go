@@ -1,0 +1,31 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+)
+
+// TestSelfTest runs both programs on brokers that carry the largest messages,
+// swallow them, and hang up on them. The test's times follow the keepalive:
+// short where silence is waited for, long where it would be a wrong answer.
+func TestSelfTest(t *testing.T) {
+	for name, c := range map[string]struct{ line, keepAlive, want string }{
+		"good":        {"", "10s", "DEBUG the broker carries the largest messages"},
+		"swallows":    {"message_size_limit 20000", "2s", "ERROR the broker drops messages of 61504 bytes without a word"},
+		"disconnects": {"max_packet_size 20000", "10s", "ERROR the broker hangs up on messages of 61504 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFederation(t, mosquitto(t, c.line))
+			f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+			var daemons []*process
+			for program, file := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
+				daemons = append(daemons, f.run(t, program, file, "--set", "broker.keep_alive="+c.keepAlive, "--set", "log.level=debug"))
+			}
+			for _, p := range daemons {
+				p.await(t, c.want)
+				p.stop(t, syscall.SIGTERM, 0)
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package mqtt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	// loopBytes is the payload of the large message: a chunk, and more than its
+	// topic can be longer than the topic of the test.
+	loopBytes = wire.MaxChunk + wire.ChunkHeaderSize + 64
+	// loopTries is how often a message is sent that does not come back, and how
+	// many links it may cost.
+	loopTries = 2
+	// loopAgain is the least time between a test that failed and the next.
+	loopAgain = time.Hour
+	// loopBusy is the wait while the connection's outbox is full.
+	loopBusy = time.Second
+)
+
+// SelfTestResult is how a self-test ended. It is a metric's label.
+type SelfTestResult string
+
+// The results of a self-test.
+const (
+	SelfTestPassed       SelfTestResult = "passed"
+	SelfTestDenied       SelfTestResult = "denied"       // not even a few bytes came back
+	SelfTestSwallowed    SelfTestResult = "swallowed"    // a few bytes came back, the large message did not
+	SelfTestDisconnected SelfTestResult = "disconnected" // the broker hung up on the large message
+)
+
+// SelfTestResults returns all results, for closed label sets.
+func SelfTestResults() []SelfTestResult {
+	return []SelfTestResult{SelfTestPassed, SelfTestDenied, SelfTestSwallowed, SelfTestDisconnected}
+}
+
+// SelfTested says how a self-test ended: with a message of so many bytes of
+// payload, under a topic.
+type SelfTested struct {
+	Result SelfTestResult
+	Topic  string
+	Bytes  int
+}
+
+// Advice tells a human what to change at the broker; it is empty if nothing is.
+func (r SelfTested) Advice() string {
+	switch r.Result {
+	case SelfTestDenied:
+		return fmt.Sprintf("the broker does not bring back a message to %[1]s: let this user write and read that topic "+
+			"(Mosquitto: a line `topic readwrite %[1]s` in its acl_file; coordinator acl writes all of them)", r.Topic)
+	case SelfTestSwallowed:
+		return fmt.Sprintf("the broker drops messages of %d bytes without a word, so no larger model or update comes through: "+
+			"let it take 131072 bytes (Mosquitto: remove message_size_limit, and set max_packet_size 131072)", r.Bytes)
+	case SelfTestDisconnected:
+		return fmt.Sprintf("the broker hangs up on messages of %d bytes, so no larger model or update comes through: "+
+			"let it take 131072 bytes (Mosquitto: set max_packet_size 131072)", r.Bytes)
+	}
+	return ""
+}
+
+// SelfTest finds out whether a broker takes and delivers the largest message
+// that its client will send. Brokers acknowledge and drop what their access
+// rules or size limits forbid, and nothing else would ever tell. The client
+// publishes to a topic that it alone reads: a few bytes first, and when they
+// are back, and a random time has passed, one large message. A test that has
+// passed is over for good; one that failed is made again on a new link, an
+// hour later at the earliest. Its owner calls Step with every event of the
+// connection, and Tick at the Deadline.
+type SelfTest struct {
+	conn     Conn
+	topic    string
+	patience time.Duration
+	rand     *rand.Rand
+
+	stage  loopStage
+	nonce  []byte // begins the messages of this link
+	passed bool
+	tries  int
+	losses int // links lost soon after the large message was sent
+	sent   time.Time
+	at     time.Time // the deadline, zero for none
+	again  time.Time // not before
+}
+
+type loopStage uint8
+
+const (
+	loopIdle    loopStage = iota // no link, or no need
+	loopProbing                  // the few bytes are due, or under way
+	loopWaiting                  // until the large message is due
+	loopTesting                  // the large message is due, or under way
+)
+
+// NewSelfTest makes a self-test. A message has patience for coming back; the
+// large one waits for up to half of that at random, since all devices come
+// back together after a power cut.
+func NewSelfTest(conn Conn, topic string, patience time.Duration, rng *rand.Rand) *SelfTest {
+	return &SelfTest{conn: conn, topic: topic, patience: patience, rand: rng}
+}
+
+// Deadline returns when the test wants a Tick, if nothing comes before.
+func (t *SelfTest) Deadline() (time.Time, bool) { return t.at, !t.at.IsZero() }
+
+// Step takes an event of the connection. It reports whether the event was the
+// test's own, and so of no interest to anyone else, and the test's end if this
+// is it.
+func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTested) {
+	switch e := e.(type) {
+	case Up:
+		t.begin(now)
+	case Down:
+		return false, t.down(now)
+	case SubscribeRefused:
+		if e.Filter == t.topic {
+			return true, t.end(now, SelfTestDenied)
+		}
+	case Received:
+		if e.Topic == t.topic {
+			return true, t.back(now, e.Payload)
+		}
+	}
+	return false, nil
+}
+
+// begin starts a test, unless one has passed or failed not long ago.
+func (t *SelfTest) begin(now time.Time) {
+	if t.passed {
+		return
+	}
+	t.conn.Subscribe(AtLeastOnce, t.topic)
+	t.nonce = binary.LittleEndian.AppendUint64(nil, t.rand.Uint64())
+	t.stage, t.tries, t.at = loopProbing, 0, now
+	if t.again.After(now) {
+		t.at = t.again
+	}
+}
+
+// down takes the loss of the link. One that follows the large message at once,
+// and again on the next link, is its fault.
+func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
+	if t.stage == loopTesting && t.tries > 0 && now.Sub(t.sent) < t.patience/8 {
+		if t.losses++; t.losses >= loopTries {
+			return t.end(now, SelfTestDisconnected)
+		}
+	}
+	t.stage, t.at = loopIdle, time.Time{}
+	return nil
+}
+
+// Tick does what the time asks for, and returns the test's end if this is it.
+func (t *SelfTest) Tick(now time.Time) (ended *SelfTested) {
+	if t.at.IsZero() || now.Before(t.at) {
+		return nil
+	}
+	if t.stage == loopWaiting {
+		t.stage, t.tries = loopTesting, 0
+	}
+	switch {
+	case t.tries < loopTries:
+		t.send(now)
+		return nil
+	case t.stage == loopProbing:
+		return t.end(now, SelfTestDenied)
+	}
+	return t.end(now, SelfTestSwallowed)
+}
+
+// send publishes the message of the present stage.
+func (t *SelfTest) send(now time.Time) {
+	payload := bytes.Clone(t.nonce)
+	if t.stage == loopTesting {
+		payload = make([]byte, loopBytes)
+		copy(payload, t.nonce)
+	}
+	if err := t.conn.Publish(Message{Topic: t.topic, Payload: payload, QoS: AtLeastOnce}); err != nil {
+		t.at = now.Add(loopBusy) // busy, or down, of which an event is about to tell
+		return
+	}
+	t.tries++
+	t.sent, t.at = now, now.Add(t.patience)
+}
+
+// back takes a message that came back.
+func (t *SelfTest) back(now time.Time, payload []byte) (ended *SelfTested) {
+	if t.stage == loopIdle {
+		return nil
+	}
+	switch {
+	case !bytes.HasPrefix(payload, t.nonce): // of another link, or of a device with the same name
+	case len(payload) == loopBytes:
+		return t.end(now, SelfTestPassed)
+	case t.stage == loopProbing:
+		t.stage, t.at = loopWaiting, now.Add(time.Duration(t.rand.Int64N(int64(t.patience)/2)))
+	}
+	return nil
+}
+
+func (t *SelfTest) end(now time.Time, result SelfTestResult) *SelfTested {
+	t.conn.Unsubscribe(t.topic)
+	t.stage, t.losses, t.at, t.again = loopIdle, 0, time.Time{}, now.Add(loopAgain)
+	t.passed = result == SelfTestPassed
+	return &SelfTested{Result: result, Topic: t.topic, Bytes: loopBytes}
+}

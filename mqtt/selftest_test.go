@@ -1,0 +1,250 @@
+package mqtt_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
+)
+
+const loop = "fl/v1/air/s/air-press/loop"
+
+// more adds lines to Mosquitto's configuration.
+func (m *mosquitto) more(t *testing.T, lines string) {
+	t.Helper()
+	f, err := os.OpenFile(m.config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(lines); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// selfTested drives a self-test to its end, as a host does.
+func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTested {
+	t.Helper()
+	s := dialing(t, mqtt.Options{URL: url, ClientID: "air-press", Username: "air-press"})
+	test := mqtt.NewSelfTest(s, loop, patience, rand.New(rand.NewPCG(1, 2)))
+	late := time.After(time.Minute)
+	for {
+		var tick <-chan time.Time
+		if at, ok := test.Deadline(); ok {
+			tick = time.After(time.Until(at))
+		}
+		var ended *mqtt.SelfTested
+		select {
+		case e := <-s.Events():
+			_, ended = test.Step(time.Now(), e)
+		case <-tick:
+			ended = test.Tick(time.Now())
+		case <-late:
+			t.Fatal("the test does not end")
+		}
+		if ended != nil {
+			return *ended
+		}
+	}
+}
+
+// R12: brokers that acknowledge and drop, that hang up, or deliver.
+func TestR12SelfTest(t *testing.T) {
+	t.Parallel()
+	// Where silence is the answer, it is waited for; else it must not be taken for one.
+	const short, long = 500 * time.Millisecond, 8 * time.Second
+	for name, c := range map[string]struct {
+		patience time.Duration
+		broker   func(t *testing.T) testBroker
+		want     mqtt.SelfTestResult
+		advice   string
+	}{
+		"embedded":                    {short, func(t *testing.T) testBroker { return newEmbedded(t, 128<<10) }, mqtt.SelfTestPassed, ""},
+		"embedded with small packets": {long, func(t *testing.T) testBroker { return newEmbedded(t, 20_000) }, mqtt.SelfTestDisconnected, "hangs up on messages of 61504 bytes"},
+		"embedded that denies": {long, func(*testing.T) testBroker {
+			return &embedded{options: broker.Options{
+				Listen: "127.0.0.1:0", Allow: func(string, string, bool) bool { return false },
+				Authenticate: func(string, string, string) bool { return true },
+			}}
+		}, mqtt.SelfTestDenied, "`topic readwrite " + loop + "`"},
+		"mosquitto":                        {short, func(t *testing.T) testBroker { return newMosquitto(t, 128<<10) }, mqtt.SelfTestPassed, ""},
+		"mosquitto with max_packet_size":   {long, func(t *testing.T) testBroker { return newMosquitto(t, 20_000) }, mqtt.SelfTestDisconnected, "max_packet_size"},
+		"mosquitto with a message limit":   {short, withLines("message_size_limit 20000\n"), mqtt.SelfTestSwallowed, "message_size_limit"},
+		"mosquitto that denies":            {short, withACL("topic read #\n"), mqtt.SelfTestDenied, "acl_file"},
+		"mosquitto that denies to read it": {short, withACL("topic write #\n"), mqtt.SelfTestDenied, "acl_file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := c.broker(t)
+			b.start(t)
+			t.Cleanup(b.stop)
+			got := selfTested(t, b.url(), c.patience)
+			if got.Result != c.want || got.Topic != loop || !strings.Contains(got.Advice(), c.advice) || (got.Advice() == "") != (c.want == mqtt.SelfTestPassed) {
+				t.Errorf("%+v: %s", got, got.Advice())
+			}
+		})
+	}
+}
+
+func withLines(lines string) func(t *testing.T) testBroker {
+	return func(t *testing.T) testBroker {
+		m := newMosquitto(t, 128<<10)
+		m.(*mosquitto).more(t, lines)
+		return m
+	}
+}
+
+func withACL(rules string) func(t *testing.T) testBroker {
+	return func(t *testing.T) testBroker {
+		file := filepath.Join(t.TempDir(), "acl")
+		if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return withLines("user root\nacl_file " + file + "\n")(t) // it would give root's rights away, and not find the file
+	}
+}
+
+// recorder is a Conn that only remembers, by the size of what was published.
+type recorder struct {
+	mqtt.Conn
+	log  []string
+	last mqtt.Message
+	err  error
+}
+
+func (r *recorder) Publish(m mqtt.Message) error {
+	if r.err != nil {
+		return r.err
+	}
+	r.last = m
+	r.log = append(r.log, fmt.Sprint(len(m.Payload)))
+	return nil
+}
+func (r *recorder) Subscribe(_ mqtt.QoS, filters ...string) { r.log = append(r.log, "+") }
+func (r *recorder) Unsubscribe(filters ...string)           { r.log = append(r.log, "-") }
+
+// loopScene steps a self-test by hand. Its patience is a minute.
+type loopScene struct {
+	t    *testing.T
+	conn *recorder
+	test *mqtt.SelfTest
+	now  time.Time
+}
+
+func newLoopScene(t *testing.T) *loopScene {
+	c := new(recorder)
+	return &loopScene{t, c, mqtt.NewSelfTest(c, loop, time.Minute, rand.New(rand.NewPCG(1, 2))), time.Unix(1e9, 0)}
+}
+
+// step gives an event, nil for a tick at the deadline, and compares the end,
+// "" for none, and what was done.
+func (s *loopScene) step(e mqtt.Event, result mqtt.SelfTestResult, want ...string) {
+	s.t.Helper()
+	var ended *mqtt.SelfTested
+	s.conn.log = nil
+	if e == nil {
+		at, ok := s.test.Deadline()
+		if !ok {
+			s.t.Fatal("no deadline")
+		}
+		s.now = at
+		ended = s.test.Tick(at)
+	} else {
+		_, ended = s.test.Step(s.now, e)
+	}
+	got := mqtt.SelfTestResult("")
+	if ended != nil {
+		got = ended.Result
+	}
+	if got != result || !slices.Equal(s.conn.log, want) {
+		s.t.Errorf("%T: ended with %q, did %q; want %q, %q", e, got, s.conn.log, result, want)
+	}
+}
+
+func (s *loopScene) back() mqtt.Event { return mqtt.Received{Message: s.conn.last} }
+
+const few, large = "8", "61504"
+
+func TestSelfTestPassesOnce(t *testing.T) {
+	s := newLoopScene(t)
+	s.step(mqtt.Up{}, "", "+")
+	s.step(nil, "", few)
+	began := s.now
+	s.step(s.back(), "")
+	s.step(s.back(), "") // twice, as QoS 1 may
+	s.conn.err = mqtt.ErrBusy
+	s.step(nil, "")
+	s.conn.err = nil
+	s.step(nil, "", large)
+	if d := s.now.Sub(began); d < 2*time.Second || d > 31*time.Second {
+		t.Errorf("the large message came after %v", d)
+	}
+	s.step(mqtt.Received{Message: mqtt.Message{Topic: loop, Payload: make([]byte, 61504)}}, "") // somebody else's
+	s.step(s.back(), mqtt.SelfTestPassed, "-")
+	s.step(mqtt.Down{}, "")
+	s.step(mqtt.Up{}, "") // never again
+	if _, ok := s.test.Deadline(); ok {
+		t.Error("it goes on")
+	}
+	if own, _ := s.test.Step(s.now, mqtt.Received{Message: mqtt.Message{Topic: "other"}}); own {
+		t.Error("it takes what belongs to others")
+	}
+}
+
+// A lost message is not a verdict, nor is one lost link, nor a link that is
+// lost long after the large message.
+func TestSelfTestDoubts(t *testing.T) {
+	s := newLoopScene(t)
+	s.step(mqtt.Up{}, "", "+")
+	s.step(nil, "", few)
+	s.step(nil, "", few)
+	s.step(s.back(), "")
+	s.step(nil, "", large)
+	s.step(mqtt.Down{}, "")
+	for range 3 {
+		s.step(mqtt.Up{}, "", "+")
+		s.step(nil, "", few)
+		s.step(s.back(), "")
+		s.step(nil, "", large)
+		s.now = s.now.Add(10 * time.Second)
+		s.step(mqtt.Down{}, "")
+	}
+	s.step(mqtt.Up{}, "", "+")
+	s.step(nil, "", few)
+	s.step(s.back(), "")
+	s.step(nil, "", large)
+	s.step(nil, "", large)
+	s.step(s.back(), mqtt.SelfTestPassed, "-")
+}
+
+// A test that failed is made again, on a new link after an hour: somebody may
+// have mended the broker.
+func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
+	s := newLoopScene(t)
+	s.step(mqtt.Up{}, "", "+")
+	s.step(nil, "", few)
+	s.step(nil, "", few)
+	s.step(nil, mqtt.SelfTestDenied, "-")
+	failed := s.now
+	s.step(mqtt.Down{}, "")
+	s.step(mqtt.Up{}, "", "+")
+	s.step(nil, "", few)
+	if d := s.now.Sub(failed); d < time.Hour {
+		t.Errorf("made again after %v", d)
+	}
+	s.step(s.back(), "")
+	s.step(nil, "", large)
+	s.step(nil, "", large)
+	s.step(nil, mqtt.SelfTestSwallowed, "-")
+	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.Refused}, mqtt.SelfTestDenied, "-")
+}
