@@ -15,7 +15,7 @@ type Contribution struct {
 	Coefficient float64
 }
 
-// coefficients returns c_k of the fold w_i = w_{i−1} + Σ c_k v_k for the
+// Coefficients returns c_k of the fold w_i = w_{i−1} + Σ c_k v_k for the
 // accepted participants, in id order. With N the accepted draws and n_k those
 // of agent k:
 //
@@ -23,7 +23,7 @@ type Contribution struct {
 //	parameters, weighting mean:  c_k = K·p_k·n_k/N      (w + (K/L) Σ p_k Δ_k)
 //	gradients:                   c_k = −μ·K·p_k·n_k/N   (lecture (14), (34))
 //	statistics:                  c_k = 1
-func coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Contribution {
+func Coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Contribution {
 	total := 0
 	for _, p := range accepted {
 		total += p.Times

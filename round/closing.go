@@ -67,7 +67,7 @@ func (c *Coordinator) fold() {
 			accepted = append(accepted, p)
 		}
 	}
-	c.do(Fold{c.rec.Round, c.rec.Plan, coefficients(accepted, &c.rec.Plan, c.cfg.Weighting)})
+	c.do(Fold{c.rec.Round, c.rec.Plan, Coefficients(accepted, &c.rec.Plan, c.cfg.Weighting)})
 }
 
 // noteSilent stops counting agents that never answered their invitation,

@@ -34,6 +34,7 @@ var rooms = []room{
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"sim", 3, false, "host of the same machines in simulated time"},
 	{"sim/reproduce", 3, false, "the documents' experiments, on the simulator and the code of the daemons"},
+	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code reproduces them"},
 	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the simulator means something"},
 	{"metrics", 3, false, "facts to Prometheus: the logic below reports facts and never calls a metric"},
 

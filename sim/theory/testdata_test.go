@@ -8,7 +8,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// close fails when two numbers differ by more than tol, relatively.
+// near fails when two numbers differ by more than tol, relatively.
 func near(t *testing.T, what string, got, want, tol float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= tol*math.Max(math.Abs(want), 1e-300)) {

@@ -1,0 +1,92 @@
+package twin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestGoldenRounds replays every algorithm that has a server in each round: local steps, payload, coefficients and fold are
+// those of the daemons.
+func TestGoldenRounds(t *testing.T) {
+	for _, g := range load(t) {
+		if strings.HasPrefix(g.Algorithm, "feddec") {
+			continue
+		}
+		t.Run(g.Algorithm, func(t *testing.T) {
+			p := newPlayer(t, &g)
+			w := slices.Clone(g.Start)
+			var got [][]float64
+			for _, r := range g.Rounds {
+				w = p.round(w, &r)
+				got = append(got, w)
+			}
+			g.compare(t, got)
+		})
+	}
+}
+
+// round is one round from w: what the participants send, folded as the coordinator does.
+func (p *player) round(w []float64, r *drawn) []float64 {
+	p.t.Helper()
+	s := p.setting()
+	plan := round.Plan{Kind: wire.KindTraining, Exchange: s.exchange, StepSize: p.StepSize}
+	var accepted []round.Participant
+	payloads := map[wire.AgentID][]byte{}
+	for i, k := range r.Participants {
+		var steps []step
+		if r.Steps != nil {
+			steps = r.Steps[i]
+		}
+		id := wire.AgentID(fmt.Sprintf("agent-%d", k))
+		accepted = append(accepted, round.Participant{Agent: id, Times: 1, Weight: p.weight(k)})
+		payloads[id] = wire.AppendVector(nil, p.local(w, k, steps))
+	}
+	return p.fold(w, accepted, payloads, &plan, s.weighting)
+}
+
+// fold is the coordinator's w_i = w_{i−1} + Σ c_k v_k.
+func (p *player) fold(base []float64, accepted []round.Participant, payloads map[wire.AgentID][]byte,
+	plan *round.Plan, weighting round.Weighting) []float64 {
+	p.t.Helper()
+	acc := make([]float64, len(base))
+	for _, c := range round.Coefficients(accepted, plan, weighting) {
+		if _, err := round.AddScaled[float64](acc, c.Coefficient, payloads[c.Agent]); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	next := make([]float64, len(base))
+	if err := round.Advance(next, base, acc); err != nil {
+		p.t.Fatal(err)
+	}
+	return next
+}
+
+// local is what agent k sends: Δ_k, or g_k.
+func (p *player) local(w []float64, k int, steps []step) []float64 {
+	p.t.Helper()
+	s := p.setting()
+	d := learner.Descent[float64]{Model: p.model, Draws: p.draws(k, steps), Normalize: s.normalize,
+		Schedule: learner.Schedule{StepSize: p.StepSize}}
+	out := slices.Clone(w)
+	if s.exchange == wire.ExchangeGradient {
+		d.GradientAt(out, w)
+		return out
+	}
+	weight := p.weight(k)
+	if s.weighting == round.WeightingMean {
+		weight = 1 // the server weights
+	}
+	if _, err := d.Run(out, p.steps(k), weight, 0, nil); err != nil {
+		p.t.Fatal(err)
+	}
+	for j := range out {
+		out[j] -= w[j]
+	}
+	return out
+}

@@ -1,0 +1,105 @@
+package twin
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// replay is the learner's draws, from the file.
+type replay struct {
+	agent agent
+	scale float64 // of the rows: √2 for a loss without the ½
+	steps []step
+	draw  learner.Draw[float64]
+}
+
+func (r *replay) Next(*learner.Model[float64]) *learner.Draw[float64] {
+	s := r.steps[0]
+	r.steps = r.steps[1:]
+	r.draw = learner.Draw[float64]{Scale: 1, Noise: s.Noise}
+	for _, n := range s.Rows {
+		for _, v := range r.agent.X[n] {
+			r.draw.Batch.X = append(r.draw.Batch.X, r.scale*v)
+		}
+		r.draw.Batch.Y = append(r.draw.Batch.Y, r.scale*r.agent.Y[n])
+	}
+	if s.Responds != nil {
+		r.draw.Scale = 0
+		if *s.Responds {
+			r.draw.Scale = 1 / r.agent.Delta
+		}
+	}
+	return &r.draw
+}
+
+// player replays one file on the daemons' code, in float64.
+type player struct {
+	*golden
+	t     *testing.T
+	model *learner.Model[float64]
+}
+
+func newPlayer(t *testing.T, g *golden) *player {
+	t.Helper()
+	a := learner.Architecture{Inputs: g.Inputs, Outputs: 1, Risk: learner.Logistic, Ridge: g.Ridge}
+	switch g.Risk {
+	case "squared", "row":
+		a.Risk = learner.Squared
+	case "bilinear":
+		a.Hidden, a.Activation = []int{g.Hidden}, learner.Identity
+	}
+	model, err := learner.NewModel[float64](a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &player{g, t, model}
+}
+
+// draws is what agent k draws with these steps; without steps the exact gradient over its samples.
+func (p *player) draws(k int, steps []step) learner.Draws[float64] {
+	if steps == nil {
+		a := p.Agents[k]
+		return &learner.Sampler[float64]{Data: learner.NewSamples(p.Inputs, slices.Concat(a.X...), a.Y)}
+	}
+	scale := 1.0
+	if p.Risk == "row" {
+		scale = math.Sqrt2
+	}
+	return &replay{agent: p.Agents[k], scale: scale, steps: steps}
+}
+
+// setting is how a file's algorithm is configured (SPEC, "One recursion that contains them all").
+type setting struct {
+	exchange  wire.Exchange
+	normalize bool
+	weighting round.Weighting
+}
+
+func (g *golden) setting() setting {
+	s := setting{wire.ExchangeParameters, true, round.WeightingStep}
+	switch g.Algorithm {
+	case "gradient-gradients", "sgd-gradients", "weighted-gradients":
+		s.exchange = wire.ExchangeGradient
+	case "fedavg-notes":
+		s.normalize = false
+	case "weighted-mean":
+		s.weighting = round.WeightingMean
+	}
+	return s
+}
+
+// steps is E_k.
+func (g *golden) steps(k int) int { return max(1, g.Tau, g.Agents[k].LocalSteps) }
+
+// weight is K·p_k.
+func (g *golden) weight(k int) float64 {
+	if p := g.Agents[k].P; p > 0 {
+		return p * float64(len(g.Agents))
+	}
+	return 1
+}
