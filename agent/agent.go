@@ -31,6 +31,7 @@ type Agent struct {
 	pace     learner.Pace
 	wanted   wire.Digest // the task that was asked for last
 	prepared *prepared   // the task that the agent is ready for
+	fetching wire.Digest // the base model that the round asks for
 	base     []float32   // the model that training starts from
 	ready    *update     // trained or found on disk, not yet accepted
 	cease    func()      // ends the training under way, if any

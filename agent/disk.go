@@ -1,14 +1,17 @@
 package agent
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -91,10 +94,39 @@ func loadUpdate(dir string) (*update, error) {
 	return u, nil
 }
 
-func removeUpdate(dir string) error {
-	err := os.Remove(filepath.Join(dir, updateFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// path is the file into which a large blob is pulled.
+func (w purpose) path(dir string) string {
+	return filepath.Join(dir, [...]string{purposeTask: "task.part", purposeModel: "model.part"}[w])
+}
+
+// removeRound removes what was kept for a round that is over.
+func removeRound(dir string) error {
+	for _, path := range []string{filepath.Join(dir, updateFile), purposeModel.path(dir)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
+}
+
+// readBlob reads a blob that was pulled, piece by piece, in whole elements of a
+// vector, and holds the whole against its hash.
+func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
+	defer func() { err = errors.Join(err, data.Close()) }()
+	r := io.NewSectionReader(data.(io.ReaderAt), 0, int64(ref.Length))
+	sum, piece := sha256.New(), make([]byte, min(int(ref.Length), wire.MaxChunk/8*8))
+	for at := 0; at < int(ref.Length); at += len(piece) {
+		piece = piece[:min(len(piece), int(ref.Length)-at)]
+		if _, err := io.ReadFull(r, piece); err != nil {
+			return err
+		}
+		sum.Write(piece)
+		if err := take(at, piece); err != nil {
+			return err
+		}
+	}
+	if wire.Digest(sum.Sum(nil)) != ref.Hash {
+		return transfer.ErrCorrupt
+	}
+	return nil
 }

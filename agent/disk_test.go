@@ -18,7 +18,7 @@ func TestDisk(t *testing.T) {
 	if u, err := loadUpdate(dir); u != nil || err != nil {
 		t.Errorf("an empty folder has %+v, %v", u, err)
 	}
-	if err := removeUpdate(dir); err != nil {
+	if err := removeRound(dir); err != nil {
 		t.Error(err)
 	}
 	order, digest := wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}
@@ -39,7 +39,7 @@ func TestDisk(t *testing.T) {
 	if err != nil || got.run != 8 || got.round != 9 || got.LocalSteps != 7 || got.Payload.Hash != u.Payload.Hash || !bytes.Equal(got.payload, u.payload) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := removeUpdate(dir); err != nil {
+	if err := removeRound(dir); err != nil {
 		t.Error(err)
 	}
 	if got, err := loadUpdate(dir); got != nil || err != nil {

@@ -20,6 +20,7 @@ func (a *Agent) perform(e round.Effect) bool {
 		a.wanted = e.Task.Hash
 		a.startPull(e.Task, purposeTask)
 	case round.FetchModel:
+		a.fetching = e.Base.Hash
 		a.startPull(e.Base, purposeModel)
 	case round.Train:
 		if e.Announcement.Schema != a.prepared.problem.Schema(e.Announcement.Kind).Hash() {
@@ -93,7 +94,7 @@ func (a *Agent) submit(e round.Submit) {
 func (a *Agent) release() bool {
 	a.cease()
 	a.stepSender(transfer.Cancel{})
-	a.sender, a.sending, a.ready, a.base = nil, nil, nil, nil
+	a.sender, a.sending, a.ready, a.base, a.fetching = nil, nil, nil, nil, wire.Digest{}
 	a.endPulls(purposeModel)
-	return a.untilDone("remove the old update", func() error { return removeUpdate(a.cfg.Dir) })
+	return a.untilDone("remove the old update", func() error { return removeRound(a.cfg.Dir) })
 }

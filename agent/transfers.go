@@ -7,7 +7,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -69,6 +69,10 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.blobTopics(key, e.Parts)...)
 		case transfer.Unsubscribe:
 			a.conn.Unsubscribe(a.blobTopics(key, e.Parts)...)
+		case transfer.Open:
+			a.openStorage(key, p, e.Manifest)
+		case transfer.Unstored:
+			a.cfg.Logger.Error("a blob on its way cannot be stored; it is tried again", "hash", key, "err", e.Err)
 		case transfer.Done:
 			delete(a.pulls, key)
 			a.pulled(p, e.Data, nil)
@@ -87,19 +91,45 @@ func (a *Agent) blobTopics(hash string, parts []string) []string {
 	return topics
 }
 
+// inMemory is the longest blob that is pulled in memory. A longer one is pulled
+// into a file, so that a restart finds what has come; to fetch a small one
+// again is cheaper than the wear of the flash.
+const inMemory = 1 << 20
+
+// openStorage answers a puller with a place for its blob. Of each purpose there
+// is one file, since what a file holds of a blob is told by its hashes.
+func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
+	answer := transfer.Opened{Blob: m.Hash}
+	if m.Length <= inMemory {
+		answer.Data = transfer.NewMemory(int(m.Length))
+		a.stepPull(key, answer)
+		return
+	}
+	a.start(func() func() {
+		f, err := store.OpenPartial(p.what.path(a.cfg.Dir), int64(m.Length), wire.MaxChunk, func(k int) [32]byte { return m.Chunks[k] })
+		if answer.Err = err; err == nil {
+			answer.Data = f
+		}
+		return func() {
+			if a.pulls[key] == p {
+				a.stepPull(key, answer)
+			} else if err == nil {
+				_ = f.Close() // no longer wanted
+			}
+		}
+	})
+}
+
 // pulled goes on with a blob that is here, or that could not be had.
-func (a *Agent) pulled(p *pull, data []byte, err error) {
+func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
 	if err != nil {
 		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length, "err", err)
 	}
 	if p.what == purposeTask {
 		a.prepare(p.ref, data, err)
-		return
+	} else {
+		a.takeBase(p.ref, data, err)
 	}
-	if err == nil {
-		err = a.takeBase(data)
-	}
-	a.step(round.Fetched{Base: p.ref.Hash, Failed: err != nil})
 }
 
 // stepSenderOf gives the sender an answer about its update. Updates of two

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -30,29 +31,42 @@ func (a *Agent) start(work func() func()) {
 	})
 }
 
-// takeBase reads the base model that came.
-func (a *Agent) takeBase(data []byte) error {
-	w := make([]float32, len(data)/4)
-	if err := wire.DecodeVector(w, data); err != nil {
-		return err
+// takeBase reads the base model that came, or tells that it could not be had.
+func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
+	if err != nil {
+		a.step(round.Fetched{Base: ref.Hash, Failed: true})
+		return
 	}
-	if want := a.prepared.problem.Model.Architecture().Params(); len(w) != want {
-		return errors.New("the model has another size than the task's")
-	}
-	a.base = w
-	return nil
+	want := a.prepared.problem.Model.Architecture().Params()
+	a.start(func() func() {
+		w := make([]float32, ref.Length/4)
+		err := readBlob(ref, data, func(at int, piece []byte) error { return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece) })
+		if err == nil && len(w) != want {
+			err = errors.New("the model has another size than the task's")
+		}
+		return func() {
+			if ref.Hash != a.fetching {
+				return // the round is over
+			}
+			if err != nil {
+				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.Topic(), "err", err)
+			}
+			a.base = w
+			a.step(round.Fetched{Base: ref.Hash, Failed: err != nil})
+		}
+	})
 }
 
 // prepare holds the local data against a task that came, or tells that it
 // could not be had.
-func (a *Agent) prepare(ref wire.BlobRef, data []byte, err error) {
+func (a *Agent) prepare(ref wire.BlobRef, data transfer.Storage, err error) {
 	if err != nil {
 		a.step(round.Prepared{Task: ref.Hash, Unfit: wire.DeclineFetch})
 		return
 	}
 	began := time.Now()
 	a.start(func() func() {
-		p, unfit, fact := a.load(data)
+		p, unfit, fact := a.load(ref, data)
 		fact.Took = time.Since(began)
 		return func() {
 			if ref.Hash != a.wanted {
@@ -70,8 +84,12 @@ func (a *Agent) prepare(ref wire.BlobRef, data []byte, err error) {
 }
 
 // load reads the task and the data it asks for.
-func (a *Agent) load(data []byte) (*prepared, wire.DeclineReason, DataLoaded) {
-	t, err := wire.DecodeTask(data)
+func (a *Agent) load(ref wire.BlobRef, data transfer.Storage) (*prepared, wire.DeclineReason, DataLoaded) {
+	var blob []byte
+	if err := readBlob(ref, data, func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
+		return nil, wire.DeclineFetch, DataLoaded{Problem: err}
+	}
+	t, err := wire.DecodeTask(blob)
 	if err != nil {
 		return nil, wire.DeclineUnsupported, DataLoaded{Problem: err}
 	}

@@ -42,7 +42,8 @@ type Config struct {
 	NewRun bool
 	// KeepModels is how many of the newest models stay on disk; 0 = all.
 	KeepModels int
-	// MaxBuffered bounds the updates on their way here, in bytes.
+	// MaxBuffered bounds the sum of the lengths of the updates that are being
+	// received or stored, in memory or, if they are large, in files.
 	MaxBuffered int
 	Observer    Observer
 	Logger      *slog.Logger

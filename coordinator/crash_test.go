@@ -18,12 +18,12 @@ import (
 // moment, that is the n-th fact that it tells or message that it says, and
 // started again with the folder as it was at that moment. It returns the last
 // model, and false if the process came to its end before that moment.
-func crashRun(t *testing.T, victim, n int, pulled bool, spell string) (hash wire.Digest, killed bool) {
+func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash wire.Digest, killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.Rounds, f.cfg.Round.Pause = 2, time.Minute
-		if pulled { // 70 KB, which is pulled, and sent against credit
-			f.cfg.Round.Rounds, f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = 1, []uint32{128, 128}, 0.01
+		if hidden != nil {
+			f.cfg.Round.Rounds, f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = 1, hidden, 0.01
 		}
 		p := f.coord
 		if victim < len(f.agents) {
@@ -114,16 +114,16 @@ func (f *federation) checkSpools(spell string) {
 }
 
 // killEverywhere kills a process at each of its moments, or at some of them.
-func killEverywhere(t *testing.T, victim, stride int, pulled bool) {
+func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 	t.Parallel()
-	want, killed := crashRun(t, victim, -1, pulled, "undisturbed")
+	want, killed := crashRun(t, victim, -1, hidden, "undisturbed")
 	if killed {
 		t.Fatal("killed at no moment")
 	}
 	n := 1
 	for ; ; n += stride {
 		spell := fmt.Sprintf("killed at moment %d", n)
-		hash, killed := crashRun(t, victim, n, pulled, spell)
+		hash, killed := crashRun(t, victim, n, hidden, spell)
 		if !killed {
 			break
 		}
@@ -142,12 +142,17 @@ func killEverywhere(t *testing.T, victim, stride int, pulled bool) {
 // The coordinator is killed everywhere: while it gathers, collects, closes,
 // pauses and when it has finished, before and after each message. The run ends
 // with the same model, and nobody does anything twice.
-func TestCoordinatorKilled(t *testing.T) { killEverywhere(t, 3, 1, false) }
+func TestCoordinatorKilled(t *testing.T) { killEverywhere(t, 3, 1) }
 
 // An agent is killed everywhere: while it fetches, trains, submits and waits.
-func TestAgentKilled(t *testing.T) { killEverywhere(t, 1, 1, false) }
+func TestAgentKilled(t *testing.T) { killEverywhere(t, 1, 1) }
 
-// The same with models and updates that travel in parts.
-func TestCoordinatorKilledInTransfer(t *testing.T) { killEverywhere(t, 3, 7, true) }
+// The same with models and updates that travel in parts: 70 KB, in memory.
+func TestCoordinatorKilledInTransfer(t *testing.T) { killEverywhere(t, 3, 7, 128, 128) }
 
-func TestAgentKilledInTransfer(t *testing.T) { killEverywhere(t, 1, 5, true) }
+func TestAgentKilledInTransfer(t *testing.T) { killEverywhere(t, 1, 5, 128, 128) }
+
+// And 1.06 MB, in files.
+func TestCoordinatorKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 3, 19, 512, 512) }
+
+func TestAgentKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 1, 11, 512, 512) }

@@ -125,7 +125,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if err != nil {
 			return err
 		}
-		c.offered = &offer{agent: agent, boot: e.Epoch, update: m, sealed: p}
+		c.offered = &offer{agent: agent, boot: e.Epoch, round: e.Round, update: m, sealed: p}
 		c.step(round.OfferCame{Agent: agent, Run: e.Run, Round: e.Round, Update: m})
 		c.offered = nil
 	default:

@@ -1,7 +1,11 @@
 package coordinator
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"io"
+	"math"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -14,6 +18,7 @@ import (
 type offer struct {
 	agent  wire.AgentID
 	boot   wire.Epoch
+	round  wire.RoundID
 	update wire.Update
 	sealed []byte // the signed manifest, kept with the update
 }
@@ -47,6 +52,10 @@ func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest,
 func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 	for _, e := range c.receiver.Step(time.Now(), ev) {
 		switch e := e.(type) {
+		case transfer.Open:
+			c.openStorage(e)
+		case transfer.Unstored:
+			c.cfg.Logger.Error("an update on its way cannot be stored; what is missing will be asked for again", "agent", e.Agent, "round", c.shown, "err", e.Err)
 		case transfer.Grant:
 			c.tell(e.Agent, wire.TypeCredit, c.runID, c.shown, e.Credit.Body())
 		case transfer.Complete:
@@ -73,58 +82,139 @@ func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Dig
 	c.step(round.Rejected{Agent: agent, Round: r, Update: update, Reason: reason})
 }
 
-// keep checks a whole update and puts it into the round's spool, beside the
-// owner: concurrent updates share an fsync.
-func (c *Coordinator) keep(e transfer.Complete) {
-	o, r := c.offers[e.Agent], c.machine.Record()
-	spool := c.spools[r.Round]
-	if o == nil || spool == nil || o.update.Payload.Hash != e.Digest {
+// inMemory is the longest update that is received in memory, and then written
+// to the spool's log. A longer one is received in a file, where it stays: a
+// restart finds what has come, and nothing is written twice. For a small one a
+// file and an fsync of its own would cost more than sending it again.
+const inMemory = 1 << 20
+
+// openStorage answers the receiver with a place for an update.
+func (c *Coordinator) openStorage(e transfer.Open) {
+	m := e.Manifest
+	answer := transfer.Opened{Agent: e.Agent, Blob: m.Hash}
+	if m.Length <= inMemory {
+		answer.Data = transfer.NewMemory(int(m.Length))
+		c.receive(answer)
 		return
 	}
-	ctx, kind, most := c.ctx, r.Plan.Kind, c.cfg.MaxNorm
+	spool := c.spools[c.shown]
+	if spool == nil {
+		answer.Err = store.ErrClosed
+		c.receive(answer)
+		return
+	}
 	c.start(func() func() {
-		norm, reason := check(kind, e.Payload, most)
-		if reason != 0 {
-			return func() { c.reject(e.Agent, r.Round, e.Digest, reason) }
+		p, err := spool.Partial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk, func(k int) [32]byte { return m.Chunks[k] })
+		if answer.Err = err; err == nil {
+			answer.Data = p
 		}
-		err := spool.Put(ctx, store.Entry{Agent: string(e.Agent), Digest: e.Digest, Meta: o.sealed, Size: int64(len(e.Payload))}, e.Payload)
-		return func() { c.kept(o, r.Round, norm, err) }
+		return func() { c.receive(answer) }
 	})
 }
 
+// keep checks a whole update and puts it into the round's spool, beside the
+// owner: concurrent updates share an fsync.
+func (c *Coordinator) keep(e transfer.Complete) {
+	o := c.offers[e.Agent]
+	if o == nil || o.update.Payload.Hash != e.Digest || c.spools[o.round] == nil {
+		_ = e.Data.Close() // of a round that is over: it goes with the spool
+		c.receive(transfer.Stored{Agent: e.Agent})
+		return
+	}
+	ctx, spool, most := c.ctx, c.spools[o.round], c.cfg.MaxNorm
+	c.start(func() func() {
+		norm, reason, err := putAway(ctx, spool, o, e.Data, most)
+		return func() {
+			c.receive(transfer.Stored{Agent: e.Agent})
+			c.kept(o, norm, reason, err)
+		}
+	})
+}
+
+// putAway returns ‖v‖₂ of an update that is on disk when it returns, or why it
+// is not taken.
+func putAway(ctx context.Context, spool *store.Spool, o *offer, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
+	e := store.Entry{Agent: string(o.agent), Digest: o.update.Payload.Hash, Meta: o.sealed, Size: int64(o.update.Payload.Length)}
+	norm, reason, err := check(o.update.Kind, e.Size, data, most)
+	err = errors.Join(err, data.Close())
+	if reason != 0 || err != nil {
+		return 0, reason, err
+	}
+	if m, ok := data.(*transfer.Memory); ok {
+		err = spool.Put(ctx, e, m.Bytes())
+	} else {
+		err = spool.Adopt(ctx, e)
+	}
+	return norm, 0, err
+}
+
 // kept accepts an update that is on disk.
-func (c *Coordinator) kept(o *offer, r wire.RoundID, norm float64, err error) {
+func (c *Coordinator) kept(o *offer, norm float64, reason wire.RefuseReason, err error) {
 	digest := o.update.Payload.Hash
 	switch {
+	case reason != 0:
+		c.reject(o.agent, o.round, digest, reason)
+	case errors.Is(err, store.ErrDigest):
+		c.reject(o.agent, o.round, digest, wire.RefuseBadHash)
 	case errors.Is(err, store.ErrConflict):
-		c.reject(o.agent, r, digest, wire.RefuseConflict)
+		c.reject(o.agent, o.round, digest, wire.RefuseConflict)
 	case errors.Is(err, store.ErrClosed):
-		c.reject(o.agent, r, digest, wire.RefuseLate)
+		c.reject(o.agent, o.round, digest, wire.RefuseLate)
 	case err != nil:
-		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.agent, "round", r, "err", err)
+		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.agent, "round", o.round, "err", err)
 		c.forget(o.agent)
 	default:
 		u := o.update
 		u.Inline = nil
-		c.step(round.Stored{Agent: o.agent, Round: r, Update: u, Norm: norm})
+		c.step(round.Stored{Agent: o.agent, Round: o.round, Update: u, Norm: norm})
 	}
 }
 
 // check returns ‖v‖₂ of an update's vector, or why it is not taken.
-func check(kind wire.Kind, payload []byte, most float64) (float64, wire.RefuseReason) {
-	norm, err := 0.0, error(nil)
-	if kind == wire.KindStatistics {
-		norm, err = round.Norm[float64](payload)
-	} else {
-		norm, err = round.Norm[float32](payload)
-	}
+func check(kind wire.Kind, size int64, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
+	squares, failed := 0.0, error(nil)
+	err := inPieces(size, data, func(piece []byte) {
+		norm, err := 0.0, error(nil)
+		if kind == wire.KindStatistics {
+			norm, err = round.Norm[float64](piece)
+		} else {
+			norm, err = round.Norm[float32](piece)
+		}
+		squares += norm * norm
+		failed = cmp.Or(failed, err)
+	})
+	norm := math.Sqrt(squares)
 	switch {
-	case errors.Is(err, wire.ErrNotFinite):
-		return 0, wire.RefuseNotFinite
 	case err != nil:
-		return 0, wire.RefuseWrongSchema
+		return 0, 0, err
+	case errors.Is(failed, wire.ErrNotFinite):
+		return 0, wire.RefuseNotFinite, nil
+	case failed != nil:
+		return 0, wire.RefuseWrongSchema, nil
 	case kind == wire.KindTraining && most > 0 && norm > most:
-		return 0, wire.RefuseNorm
+		return 0, wire.RefuseNorm, nil
 	}
-	return norm, 0
+	return norm, 0, nil
+}
+
+// inPieces reads a payload in whole elements; one in memory is one piece.
+func inPieces(size int64, data transfer.Storage, take func(piece []byte)) error {
+	if m, ok := data.(*transfer.Memory); ok {
+		take(m.Bytes())
+		return nil
+	}
+	r := io.NewSectionReader(data.(io.ReaderAt), 0, size)
+	piece := make([]byte, wire.MaxChunk/8*8)
+	for {
+		n, err := io.ReadFull(r, piece)
+		if n > 0 {
+			take(piece[:n])
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }

@@ -95,6 +95,6 @@ func newUploads(r registrar) uploads {
 	return uploads{
 		receiving: r.gauge("transfers_receiving", "Updates whose chunks are coming in."),
 		queued:    r.gauge("transfers_queued", "Updates that were offered and wait for their turn."),
-		buffered:  r.gauge("transfers_buffered_bytes", "Memory that holds updates on their way in."),
+		buffered:  r.gauge("transfers_buffered_bytes", "Length of the updates that are received or being stored, in memory or in files."),
 	}
 }

@@ -27,8 +27,8 @@ type Entry struct {
 	Size   int64    // of the payload, bytes
 }
 
-// Spool keeps the accepted updates of one round: one append-only log, and in memory an index of it that includes
-// every entry's Meta. All methods may be called concurrently.
+// Spool keeps the accepted updates of one round: one append-only log, files beside it with the large updates, and in
+// memory an index that includes every entry's Meta. All methods may be called concurrently.
 type Spool struct {
 	id      SpoolID
 	logPath string
@@ -42,14 +42,16 @@ type Spool struct {
 	end    int64 // of the last durable entry; only the committer uses it once it runs
 	broken error // set when the disk failed an fsync; only the committer uses it
 
-	mu    sync.RWMutex // guards index; never held during I/O
-	index map[string]slot
+	mu       sync.RWMutex // guards what follows; not held while payloads are read or written
+	index    map[string]slot
+	adopting map[string]bool
 }
 
-// slot is where an entry's payload lies in the log.
+// slot is where an entry's payload lies: in the log, or in a file apart.
 type slot struct {
 	Entry
 	offset int64
+	apart  bool
 }
 
 // logFile is what the spool needs of its log. Tests put a failing or counting one in its place.
@@ -91,6 +93,8 @@ func openSpool(dir string, id SpoolID, logger func(string), open func(string) (l
 		quit:    make(chan struct{}),
 		stopped: make(chan struct{}),
 		index:   make(map[string]slot),
+
+		adopting: make(map[string]bool),
 	}
 	f, err := open(s.logPath)
 	if err != nil {
@@ -126,13 +130,31 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
 	}
 	dst = slices.Grow(dst[:0], int(at.Size))[:at.Size]
-	if _, err := s.file.ReadAt(dst, at.offset); err != nil {
-		return nil, explain("read", s.logPath, err)
+	if err := s.readPayload(dst, at); err != nil {
+		return nil, err
 	}
 	if sha256.Sum256(dst) != at.Digest {
 		return nil, &CorruptError{s.logPath, "the update of " + agent + " was changed on disk"}
 	}
 	return dst, nil
+}
+
+func (s *Spool) readPayload(dst []byte, at slot) error {
+	if !at.apart {
+		if _, err := s.file.ReadAt(dst, at.offset); err != nil {
+			return explain("read", s.logPath, err)
+		}
+		return nil
+	}
+	f, err := s.openApart(at.Entry, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	_, err = io.ReadFull(f, dst)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return explain("read", f.Name(), err)
+	}
+	return nil
 }
 
 // Close waits for the group being committed and closes the log. It removes nothing: once the round is

@@ -3,6 +3,8 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
+	"slices"
 )
 
 // maxGroup bounds how many updates share one fsync, so that the first of them does not wait for ever.
@@ -12,6 +14,7 @@ const maxGroup = 256
 type putRequest struct {
 	entry   Entry
 	payload []byte
+	apart   bool       // the payload is in its file, fsynced
 	done    chan error // buffered: the committer never waits for a caller
 }
 
@@ -72,21 +75,26 @@ func (s *Spool) appendAll(fresh []*putRequest) error {
 	if s.broken != nil {
 		return s.broken
 	}
+	if slices.ContainsFunc(fresh, func(r *putRequest) bool { return r.apart }) {
+		if err := syncDir(filepath.Dir(s.logPath)); err != nil { // the files' names
+			return explain("fsync", filepath.Dir(s.logPath), err)
+		}
+	}
 	end := s.end
 	slots := make([]slot, len(fresh))
 	for i, r := range fresh {
-		head := encodeEntry(s.id, r.entry)
+		head := encodeEntry(s.id, r.entry, r.apart)
 		_, err := s.file.WriteAt(head, end)
 		end += int64(len(head))
-		if err == nil {
+		if err == nil && !r.apart {
 			_, err = s.file.WriteAt(r.payload, end)
 		}
 		if err != nil {
 			return s.rollback("write", err)
 		}
-		slots[i] = slot{Entry: r.entry, offset: end}
+		slots[i] = slot{Entry: r.entry, offset: end, apart: r.apart}
 		slots[i].Meta = bytes.Clone(r.entry.Meta)
-		end += r.entry.Size
+		end += int64(len(r.payload))
 	}
 	if err := s.file.Sync(); err != nil {
 		return s.rollback("fsync", err)

@@ -221,7 +221,7 @@ func writeUnsynced(t *testing.T, s *Spool, rnd *rand.Rand) Entry {
 	size := 1 + rnd.IntN(300)
 	payload := bytes.Repeat([]byte{byte(size)}, size)
 	e := entryOf(fmt.Sprint("torn-", rnd.Uint64()), payload)
-	if _, err := s.file.WriteAt(append(encodeEntry(s.id, e), payload...), s.end); err != nil {
+	if _, err := s.file.WriteAt(append(encodeEntry(s.id, e, false), payload...), s.end); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -230,7 +230,7 @@ func writeUnsynced(t *testing.T, s *Spool, rnd *rand.Rand) Entry {
 // Whatever the log holds, opening does not panic and serves only what hashes to its digest.
 func FuzzOpenSpool(f *testing.F) {
 	payload := []byte("payload")
-	entry := append(encodeEntry(testID, entryOf("a", payload)), payload...)
+	entry := append(encodeEntry(testID, entryOf("a", payload), false), payload...)
 	f.Add(entry)
 	f.Add(slices.Concat(entry, entry, entry[:len(entry)-1]))
 	f.Fuzz(func(t *testing.T, log []byte) {

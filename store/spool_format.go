@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash/crc32"
+	"math"
 )
 
 // The spool's log has no header of its own; it is a sequence of entries, little endian:
@@ -11,10 +12,13 @@ import (
 //	magic 4 | agent length 4 | meta length 4 | payload length 8 | SHA-256 of the payload 32 |
 //	CRC-32C of agent and meta 4 | CRC-32C of the SpoolID and all before 4 | agent | meta | payload
 //
+// An entry with the other magic has its payload in a file apart, and the log goes on behind its meta.
+//
 // The last checksum makes the lengths trustworthy on their own, so that damage inside an entry costs that entry and
 // not those behind it. It covers the SpoolID too: an entry cannot turn up in another round.
 const (
 	spoolMagic   = "FMU1"
+	apartMagic   = "FMU2"
 	spoolHead    = len(spoolMagic) + 4 + 4 + 8 + sha256.Size + 4 + 4
 	maxAgentName = 255
 	maxMeta      = 64 << 10
@@ -26,12 +30,18 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type entryHead struct {
 	agentLen, metaLen int
 	payloadLen        int64
+	apart             bool
 	digest            [sha256.Size]byte
 	namesSum          uint32 // of agent and meta
 }
 
+// totalLen is the length of the entry in the log.
 func (h entryHead) totalLen() int64 {
-	return int64(spoolHead) + int64(h.agentLen) + int64(h.metaLen) + h.payloadLen
+	n := int64(spoolHead) + int64(h.agentLen) + int64(h.metaLen)
+	if h.apart {
+		return n
+	}
+	return n + h.payloadLen
 }
 
 // appendID appends the fixed binary form of id, 48 bytes.
@@ -46,9 +56,13 @@ func headSum(id SpoolID, head []byte) uint32 {
 }
 
 // encodeEntry returns everything of e's log entry but the payload.
-func encodeEntry(id SpoolID, e Entry) []byte {
+func encodeEntry(id SpoolID, e Entry, apart bool) []byte {
 	p := make([]byte, 0, spoolHead+len(e.Agent)+len(e.Meta))
-	p = append(p, spoolMagic...)
+	if apart {
+		p = append(p, apartMagic...)
+	} else {
+		p = append(p, spoolMagic...)
+	}
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(e.Agent)))
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(e.Meta)))
 	p = binary.LittleEndian.AppendUint64(p, uint64(e.Size))
@@ -64,15 +78,16 @@ func encodeEntry(id SpoolID, e Entry) []byte {
 // fits into the room bytes from its start to the end of the log.
 func decodeHead(id SpoolID, p []byte, room int64) (h entryHead, ok bool) {
 	end := spoolHead - 4
-	if string(p[:len(spoolMagic)]) != spoolMagic || headSum(id, p[:end]) != binary.LittleEndian.Uint32(p[end:]) {
+	magic := string(p[:len(spoolMagic)])
+	if magic != spoolMagic && magic != apartMagic || headSum(id, p[:end]) != binary.LittleEndian.Uint32(p[end:]) {
 		return entryHead{}, false
 	}
 	p = p[len(spoolMagic):]
 	agent, meta, size := binary.LittleEndian.Uint32(p), binary.LittleEndian.Uint32(p[4:]), binary.LittleEndian.Uint64(p[8:])
-	if agent == 0 || agent > maxAgentName || meta > maxMeta || size > uint64(room) {
+	if agent == 0 || agent > maxAgentName || meta > maxMeta || size > math.MaxInt64 || magic == spoolMagic && size > uint64(room) {
 		return entryHead{}, false
 	}
-	h = entryHead{agentLen: int(agent), metaLen: int(meta), payloadLen: int64(size)}
+	h = entryHead{agentLen: int(agent), metaLen: int(meta), payloadLen: int64(size), apart: magic == apartMagic}
 	copy(h.digest[:], p[16:])
 	h.namesSum = binary.LittleEndian.Uint32(p[16+sha256.Size:])
 	return h, h.totalLen() <= room

@@ -20,7 +20,11 @@ func (s *Spool) Put(ctx context.Context, e Entry, payload []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := &putRequest{entry: e, payload: payload, done: make(chan error, 1)}
+	return s.enqueue(ctx, &putRequest{entry: e, payload: payload, done: make(chan error, 1)})
+}
+
+// enqueue waits for the group that the request becomes part of.
+func (s *Spool) enqueue(ctx context.Context, r *putRequest) error {
 	select {
 	case s.puts <- r:
 		return <-r.done
@@ -31,16 +35,25 @@ func (s *Spool) Put(ctx context.Context, e Entry, payload []byte) error {
 	}
 }
 
-func checkEntry(e Entry, payload []byte) error {
+func checkNames(e Entry) error {
 	switch {
 	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:
 		return fmt.Errorf("store: agent id of %d bytes: want 1 to %d", len(e.Agent), maxAgentName)
 	case len(e.Meta) > maxMeta:
 		return fmt.Errorf("store: manifest of %s has %d bytes: want at most %d", e.Agent, len(e.Meta), maxMeta)
+	}
+	return nil
+}
+
+func checkEntry(e Entry, payload []byte) error {
+	if err := checkNames(e); err != nil {
+		return err
+	}
+	switch {
 	case e.Size != int64(len(payload)):
 		return fmt.Errorf("store: update of %s has %d bytes: its manifest says %d", e.Agent, len(payload), e.Size)
 	case e.Digest != sha256.Sum256(payload):
-		return fmt.Errorf("store: update of %s does not have the SHA-256 %x that it claims", e.Agent, e.Digest)
+		return fmt.Errorf("store: update of %s: %w %x", e.Agent, ErrDigest, e.Digest)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
 		}
 		next := at + h.totalLen()
 		if sound {
-			s.keep(e, next, logger)
+			s.keep(e, next, h.apart, logger)
 		} else {
 			logger(fmt.Sprintf("%s: the entry at byte %d is damaged: dropped it, %d bytes", s.logPath, at, next-at))
 		}
@@ -71,31 +71,35 @@ func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
 }
 
 // keep indexes an entry that ends at end, unless its agent has one already: Put never writes two.
-func (s *Spool) keep(e Entry, end int64, logger func(string)) {
+func (s *Spool) keep(e Entry, end int64, apart bool, logger func(string)) {
 	s.end = end
 	if old, have := s.index[e.Agent]; have {
 		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, e.Digest, e.Agent, old.Digest))
 		return
 	}
-	s.index[e.Agent] = slot{Entry: e, offset: end - e.Size}
+	s.index[e.Agent] = slot{Entry: e, offset: end - e.Size, apart: apart}
 }
 
 // readEntry reads the entry with head h at offset at, the payload through a small buffer; sound is false if a
-// checksum differs.
+// checksum differs, or the file apart is not there.
 func (s *Spool) readEntry(h entryHead, at int64) (e Entry, sound bool, err error) {
 	names := make([]byte, h.agentLen+h.metaLen)
 	at += int64(spoolHead)
 	if _, err := s.file.ReadAt(names, at); err != nil {
 		return Entry{}, false, err
 	}
+	e = Entry{Agent: string(names[:h.agentLen]), Digest: h.digest, Meta: names[h.agentLen:], Size: h.payloadLen}
+	if crc32.Checksum(names, castagnoli) != h.namesSum || h.payloadLen > math.MaxInt { // a 32-bit build cannot hold what a 64-bit one may have written
+		return e, false, nil
+	}
+	if h.apart {
+		sound, err = s.soundApart(e)
+		return e, sound, err
+	}
 	sum := sha256.New()
 	n, err := io.Copy(sum, io.NewSectionReader(s.file, at+int64(len(names)), h.payloadLen))
 	if err != nil {
 		return Entry{}, false, err
 	}
-	sound = n == h.payloadLen && n <= math.MaxInt && // a 32-bit build cannot hold what a 64-bit one may have written
-		bytes.Equal(sum.Sum(nil), h.digest[:]) &&
-		crc32.Checksum(names, castagnoli) == h.namesSum
-	e = Entry{Agent: string(names[:h.agentLen]), Digest: h.digest, Meta: names[h.agentLen:], Size: h.payloadLen}
-	return e, sound, nil
+	return e, n == h.payloadLen && bytes.Equal(sum.Sum(nil), h.digest[:]), nil
 }

@@ -90,6 +90,40 @@ func play[E, F any](t *testing.T, m machine[E, F], script []step[E]) {
 	}
 }
 
+// opening is a Puller or Receiver whose host answers Open at once, with memory.
+type opening[E, F any] struct {
+	machine[E, F]
+	opened func(Opened) E
+}
+
+func openingPuller(p *Puller) opening[PullEvent, PullEffect] {
+	return opening[PullEvent, PullEffect]{p, func(o Opened) PullEvent { return o }}
+}
+
+func openingReceiver(r *Receiver) opening[ReceiveEvent, ReceiveEffect] {
+	return opening[ReceiveEvent, ReceiveEffect]{r, func(o Opened) ReceiveEvent { return o }}
+}
+
+func (h opening[E, F]) Step(now time.Time, ev E) []F {
+	var all []F
+	for _, e := range h.machine.Step(now, ev) {
+		if o, ok := any(e).(Open); ok {
+			all = append(all, h.Step(now, h.opened(Opened{o.Agent, o.Manifest.Hash, NewMemory(int(o.Manifest.Length)), nil}))...)
+		} else {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// bytesOf returns what a storage holds.
+func bytesOf(s Storage) []byte {
+	if h, ok := s.(*handle); ok {
+		return h.whole()
+	}
+	return s.(*Memory).Bytes()
+}
+
 func describe[F any](effects []F) string {
 	var words []string
 	for _, e := range effects {
@@ -105,7 +139,7 @@ func describeOne(e any) string {
 	case Unsubscribe:
 		return "unsub " + strings.Join(e.Parts, " ")
 	case Done:
-		return fmt.Sprintf("done %d", len(e.Data))
+		return fmt.Sprintf("done %d", len(bytesOf(e.Data)))
 	case Failed:
 		return "failed " + failure(e.Err)
 	case SendManifest:
@@ -124,7 +158,11 @@ func describeOne(e any) string {
 		}
 		return fmt.Sprintf("grant %s%s for %dms", e.Agent, ranges, e.Credit.Lease)
 	case Complete:
-		return fmt.Sprintf("complete %s %d", e.Agent, len(e.Payload))
+		return fmt.Sprintf("complete %s %d", e.Agent, len(bytesOf(e.Data)))
+	case Open:
+		return strings.TrimSpace(fmt.Sprintf("open %d %s", e.Manifest.Length, e.Agent))
+	case Unstored:
+		return strings.TrimSpace("unstored " + string(e.Agent))
 	case Refuse:
 		return fmt.Sprintf("refuse %s %s", e.Agent, e.Reason)
 	}
@@ -132,7 +170,7 @@ func describeOne(e any) string {
 }
 
 func failure(err error) string {
-	for name, is := range map[string]error{"gone": ErrGone, "corrupt": ErrCorrupt, "too large": ErrTooLarge} {
+	for name, is := range map[string]error{"gone": ErrGone, "corrupt": ErrCorrupt, "too large": ErrTooLarge, "unstored": ErrUnstored} {
 		if errors.Is(err, is) {
 			return name
 		}

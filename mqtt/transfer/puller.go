@@ -13,9 +13,9 @@ import (
 // manifestNumber stands for the manifest where chunks have their numbers.
 const manifestNumber = -1
 
-// Puller downloads one blob. It first pulls the manifest, then the chunks, of
-// which it subscribes to a window at a time, and holds no more than the blob
-// and one message.
+// Puller downloads one blob. It first pulls the manifest, then opens a storage
+// for the blob, then pulls the chunks that are not in it, of which it subscribes
+// to a window at a time. It holds no more than the manifest and one message.
 type Puller struct {
 	cfg   PullerConfig
 	ref   wire.BlobRef
@@ -25,7 +25,9 @@ type Puller struct {
 	started, ended, connected bool
 
 	manifest wire.Manifest // no chunks until it has come
-	data     []byte
+	opening  bool          // the host has been asked for the storage
+	data     Storage       // nil until it is open
+	unstored error         // why the storage fails, if it does
 	have     []bool
 	missing  int
 	next     int   // chunks from here on have not been asked for
@@ -52,6 +54,9 @@ func (p *Puller) Deadline() (time.Time, bool) { return p.timer, !p.timer.IsZero(
 // Step takes one event and returns the effects to carry out, in order.
 func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 	if p.ended {
+		if late, ok := ev.(Opened); ok {
+			disown(late.Data)
+		}
 		return nil
 	}
 	switch ev := ev.(type) {
@@ -70,6 +75,8 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 		if p.started {
 			return p.part(now, ev)
 		}
+	case Opened:
+		return p.opened(now, ev)
 	case Cancel:
 		return p.end()
 	case Tick:
@@ -87,16 +94,17 @@ func (p *Puller) start(now time.Time) []PullEffect {
 	case !p.ref.Present():
 		return p.end(Failed{fmt.Errorf("%w: it has no length", ErrCorrupt)})
 	case len(p.ref.Inline) > 0:
-		return p.finish(p.ref.Inline)
+		return p.takeInline()
 	}
 	p.rearm(now)
 	return p.ask([]int{manifestNumber})
 }
 
-// rearm starts the timer anew. Without a link there is nothing to wait for.
+// rearm starts the timer anew. Without a link there is nothing to wait for,
+// and the host answers of itself.
 func (p *Puller) rearm(now time.Time) {
 	p.timer = time.Time{}
-	if p.started && p.connected {
+	if p.started && p.connected && !p.opening {
 		p.timer = now.Add(jitter(p.rng, p.cfg.Timeout))
 	}
 }
@@ -121,7 +129,10 @@ func (p *Puller) part(now time.Time, ev Part) []PullEffect {
 		p.stats.Wrong++ // still missing: asked for again when nothing better comes
 		return nil
 	}
-	copy(p.data[k*wire.MaxChunk:], payload)
+	if err := p.data.Put(k, payload); err != nil {
+		return p.failing(err)
+	}
+	p.unstored = nil
 	p.have[k] = true
 	p.missing--
 	p.stats.Chunks++
@@ -129,7 +140,7 @@ func (p *Puller) part(now time.Time, ev Part) []PullEffect {
 }
 
 func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
-	if p.data != nil {
+	if len(p.manifest.Chunks) > 0 {
 		p.stats.Ignored++
 		return nil
 	}
@@ -145,10 +156,50 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 		return p.end(Failed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
 	}
 	p.manifest = m
-	p.data = make([]byte, m.Length)
-	p.have = make([]bool, len(m.Chunks))
-	p.missing = len(m.Chunks)
+	p.asked = nil
+	p.stalls = 0
+	return append([]PullEffect{Unsubscribe{[]string{ManifestPart}}}, p.open(now)...)
+}
+
+// open asks the host for the storage.
+func (p *Puller) open(now time.Time) []PullEffect {
+	p.opening = true
+	p.rearm(now)
+	return []PullEffect{Open{Manifest: p.manifest}}
+}
+
+// opened goes on with what the storage has already.
+func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
+	if !p.opening {
+		disown(ev.Data)
+		return nil
+	}
+	p.opening = false
+	if ev.Err != nil {
+		p.rearm(now) // asked for again when the time has passed
+		return p.failing(ev.Err)
+	}
+	p.data, p.unstored = ev.Data, nil
+	p.have = make([]bool, len(p.manifest.Chunks))
+	for k := range p.have {
+		p.have[k] = p.data.Has(k)
+		if p.have[k] {
+			p.stats.Resumed++
+		} else {
+			p.missing++
+		}
+	}
 	return p.progress(now, manifestNumber)
+}
+
+// failing tells why the storage does not work, once until it does.
+func (p *Puller) failing(err error) []PullEffect {
+	p.stats.Unstored++
+	told := p.unstored != nil
+	if p.unstored = err; told {
+		return nil
+	}
+	return []PullEffect{Unstored{Err: err}}
 }
 
 // progress goes on after part k has come.
@@ -161,7 +212,9 @@ func (p *Puller) progress(now time.Time, k int) []PullEffect {
 		effects = append(effects, Unsubscribe{partNames([]int{k})})
 	}
 	if p.missing == 0 {
-		return append(effects, p.finish(p.data)...)
+		data := p.data
+		p.data = nil // the host's now
+		return append(effects, p.end(Done{data})...)
 	}
 	var more []int
 	for ; len(p.asked)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
@@ -177,9 +230,14 @@ func (p *Puller) progress(now time.Time, k int) []PullEffect {
 func (p *Puller) stall(now time.Time) []PullEffect {
 	p.stalls++
 	p.stats.Stalls++
-	if p.stalls >= p.cfg.Attempts {
+	switch {
+	case p.stalls >= p.cfg.Attempts && p.unstored != nil:
+		return p.end(Failed{fmt.Errorf("%w: %w", ErrUnstored, p.unstored)})
+	case p.stalls >= p.cfg.Attempts:
 		return p.end(Failed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
 			ErrGone, p.stalls, p.missing, len(p.have))})
+	case p.data == nil && len(p.manifest.Chunks) > 0:
+		return p.open(now)
 	}
 	p.rearm(now)
 	names := partNames(p.asked)
@@ -194,12 +252,12 @@ func (p *Puller) ask(ks []int) []PullEffect {
 	return []PullEffect{Subscribe{partNames(ks)}}
 }
 
-// finish holds the whole against its hash.
-func (p *Puller) finish(data []byte) []PullEffect {
-	if len(data) != int(p.ref.Length) || sha256.Sum256(data) != p.ref.Hash {
-		return p.end(Failed{fmt.Errorf("%w: the whole does not match its hash", ErrCorrupt)})
+// takeInline verifies a blob that is in the announcement.
+func (p *Puller) takeInline() []PullEffect {
+	if len(p.ref.Inline) != int(p.ref.Length) || sha256.Sum256(p.ref.Inline) != p.ref.Hash {
+		return p.end(Failed{fmt.Errorf("%w: what is inline does not match its hash", ErrCorrupt)})
 	}
-	return p.end(Done{data})
+	return p.end(Done{&Memory{p.ref.Inline}})
 }
 
 // end gives up every subscription and whatever is held.
@@ -208,6 +266,7 @@ func (p *Puller) end(last ...PullEffect) []PullEffect {
 	if len(p.asked) > 0 {
 		effects = append(effects, Unsubscribe{partNames(p.asked)})
 	}
+	disown(p.data)
 	p.ended, p.timer = true, time.Time{}
 	p.data, p.have, p.asked, p.manifest = nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)

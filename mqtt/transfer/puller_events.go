@@ -46,7 +46,7 @@ func positive(field string, d time.Duration) error {
 	return nil
 }
 
-// PullEvent is Start, Connected, Disconnected, Part, Cancel or Tick.
+// PullEvent is Start, Connected, Disconnected, Part, Opened, Cancel or Tick.
 type PullEvent interface{ pullEvent() }
 
 // Part is a message of the blob: Name is its topic's last level. The payload
@@ -58,7 +58,7 @@ type Part struct {
 
 func (Part) pullEvent() {}
 
-// PullEffect is Subscribe, Unsubscribe, Done or Failed.
+// PullEffect is Subscribe, Unsubscribe, Open, Unstored, Done or Failed.
 type PullEffect interface{ pullEffect() }
 
 type (
@@ -66,10 +66,12 @@ type (
 	Subscribe struct{ Parts []string }
 	// Unsubscribe ends the subscriptions to these parts.
 	Unsubscribe struct{ Parts []string }
-	// Done ends the transfer with the verified blob, which is now the host's.
-	// An inline blob is the reference's own slice.
-	Done struct{ Data []byte }
-	// Failed ends the transfer with ErrTooLarge, ErrCorrupt or ErrGone.
+	// Done ends the transfer and hands the storage over: the one that was opened,
+	// or a *Memory of the reference's own slice for an inline blob. Each chunk is
+	// what the manifest says; of a storage the host holds the whole against the
+	// blob's hash, beside its owner, since that takes a while.
+	Done struct{ Data Storage }
+	// Failed ends the transfer with ErrTooLarge, ErrCorrupt, ErrGone or ErrUnstored.
 	Failed struct{ Err error }
 )
 
@@ -80,8 +82,10 @@ func (Failed) pullEffect()      {}
 
 // PullerStats counts what came over a Puller's life.
 type PullerStats struct {
-	Chunks  uint64 // chunks that were stored
-	Wrong   uint64 // messages that are not what their hash says
-	Ignored uint64 // messages that came twice or before they could be checked
-	Stalls  uint64 // timeouts without progress
+	Chunks   uint64 // chunks that were stored
+	Resumed  uint64 // chunks that were in the storage at the beginning
+	Unstored uint64 // failures of the storage
+	Wrong    uint64 // messages that are not what their hash says
+	Ignored  uint64 // messages that came twice or before they could be checked
+	Stalls   uint64 // timeouts without progress
 }

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func TestPullerTakesParts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewPuller(cfg, ref, unjittered()), script)
+			play(t, openingPuller(NewPuller(cfg, ref, unjittered())), script)
 		})
 	}
 }
@@ -93,7 +94,7 @@ func TestPullerWaits(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewPuller(cfg, ref, unjittered()), script)
+			play(t, openingPuller(NewPuller(cfg, ref, unjittered())), script)
 		})
 	}
 }
@@ -139,19 +140,63 @@ func TestPullerReferences(t *testing.T) {
 	}
 }
 
-func TestPullerRefusesAWholeThatItsChunksDoNotMake(t *testing.T) {
-	blob := blobOf(3, wire.MaxChunk+1)
-	m := manifestOf(blob)
-	m.Hash[31]++ // the first bytes, which chunks carry, stay
-	message := m.Append(nil)
-	ref := wire.BlobRef{Hash: m.Hash, Length: m.Length, Manifest: digestOf(message)}
-	p := NewPuller(DefaultPullerConfig(), ref, unjittered())
+// A storage that has some of the blob, that cannot be opened at first, and that fails.
+func TestPullerStorage(t *testing.T) {
+	blob := blobOf(3, 3*wire.MaxChunk+1)
+	ref, parts := published(t, blob)
+	part := func(name string) Part { return Part{name, parts[name]} }
+	cfg := DefaultPullerConfig()
+	cfg.Window, cfg.Attempts = 2, 3
+	disk := newDisk(manifestOf(blob))
+	disk.write(1, wire.ChunkOf(blob, 1))
+	full := errors.New("full")
+	opened := func(err error) Opened {
+		if err != nil {
+			return Opened{Blob: ref.Hash, Err: err}
+		}
+		return Opened{Blob: ref.Hash, Data: disk.open()}
+	}
+	p := NewPuller(cfg, ref, unjittered())
+	play(t, p, []step[PullEvent]{
+		{"0s", opened(nil), "", ""}, // nobody asked
+		{"0s", Start{}, "sub m", "10s"},
+		{"1s", part("m"), "unsub m; open 184249", ""},
+		{"2s", part("0"), "", ""},
+		{"2s", Tick{}, "", ""},
+		{"3s", opened(full), "unstored", "13s"},
+		{"13s", Tick{}, "open 184249", ""},
+		{"14s", opened(full), "", "24s"},
+		{"24s", Tick{}, "open 184249", ""},
+		{"25s", opened(nil), "sub 0 2", "35s"},
+		{"26s", part("2"), "unsub 2; sub 3", "36s"},
+	})
+	disk.full = true
+	play(t, p, []step[PullEvent]{
+		{"27s", part("0"), "unstored", "36s"},
+		{"28s", part("3"), "", "36s"},
+		{"36s", Tick{}, "unsub 0 3; sub 0 3", "46s"},
+		{"46s", Tick{}, "unsub 0 3; sub 0 3", "56s"},
+		{"56s", Tick{}, "unsub 0 3; failed unstored", ""},
+		{"57s", opened(nil), "", ""},
+	})
+	if disk.handles != 0 {
+		t.Errorf("%d storages were not closed", disk.handles)
+	}
+	if got, want := p.Stats(), (PullerStats{Chunks: 1, Resumed: 1, Unstored: 4, Ignored: 1, Stalls: 5}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+
+	disk.full = false
+	p = NewPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
 		{"0s", Start{}, "sub m", "10s"},
-		{"0s", Part{"m", message}, "unsub m; sub 0 1", "10s"},
-		{"0s", Part{"0", chunkMessage(m.Hash, blob, 0)}, "unsub 0", "10s"},
-		{"0s", Part{"1", chunkMessage(m.Hash, blob, 1)}, "unsub 1; failed corrupt", ""},
+		{"0s", part("m"), "unsub m; open 184249", ""},
+		{"0s", opened(nil), "sub 0 3", "10s"},
+		{"1s", Cancel{}, "unsub 0 3", ""},
 	})
+	if disk.handles != 0 {
+		t.Errorf("%d storages were not closed after Cancel", disk.handles)
+	}
 }
 
 func TestPullerJitterAndStats(t *testing.T) {
@@ -167,11 +212,12 @@ func TestPullerJitterAndStats(t *testing.T) {
 		t.Errorf("timeouts are from %v to %v, want about 7.5s to 12.5s", least, most)
 	}
 
-	p := NewPuller(DefaultPullerConfig(), ref, unjittered())
+	raw := NewPuller(DefaultPullerConfig(), ref, unjittered())
+	p := openingPuller(raw)
 	for _, ev := range []PullEvent{Start{}, Part{"0", parts["0"]}, Part{"m", nil}, Part{"m", parts["m"]}, Part{"1", parts["0"]}, Part{"0", parts["0"]}} {
 		p.Step(epoch, ev)
 	}
-	if got, want := p.Stats(), (PullerStats{Chunks: 1, Wrong: 2, Ignored: 1}); got != want {
+	if got, want := raw.Stats(), (PullerStats{Chunks: 1, Wrong: 2, Ignored: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

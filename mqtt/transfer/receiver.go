@@ -8,29 +8,33 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Receiver takes the uploads of all agents. Memory bounds the transfers that
-// are under way, the others wait first come, first served; what is lent and
-// has not come is bounded too. An agent has one transfer at a time. After an
-// update is complete its offers are passed over until Drop, so that a late
+// Receiver takes the uploads of all agents. The room that they take, in memory
+// or in files, is bounded from the moment it is taken until the host says that
+// the update is stored; the others wait first come, first served. What is lent
+// and has not come is bounded too. An agent has one transfer at a time. After
+// an update is complete its offers are passed over until Drop, so that a late
 // repeat of a manifest does not begin it again.
 //
-// A transfer that waits for memory holds its manifest, 32 bytes for each
-// chunk of 60 KiB.
+// A transfer that waits for room holds its manifest, 32 bytes for each chunk
+// of 60 KiB.
 type Receiver struct {
 	cfg       ReceiverConfig
 	transfers map[wire.AgentID]*transfer
 	complete  map[wire.AgentID]wire.Digest
-	queued    []wire.AgentID // wait for memory
-	idle      []wire.AgentID // have memory, wait for credit
+	storing   map[wire.AgentID]int // bytes that the host stores
+	queued    []wire.AgentID       // wait for room
+	idle      []wire.AgentID       // have room, wait for credit
 	stats     ReceiverStats
 }
 
-// transfer is one update on its way. It is in Receiver.queued, or in
-// Receiver.idle, or has a credit.
+// transfer is one update on its way. It is in Receiver.queued, or is being
+// opened, or is in Receiver.idle, or has a credit.
 type transfer struct {
 	boot     wire.Epoch
 	manifest wire.Manifest
-	buf      []byte // nil while it waits for memory
+	room     int     // bytes taken, 0 while it waits for them
+	data     Storage // nil until it is open
+	failing  bool    // the last chunk could not be stored
 	have     []bool
 	missing  int
 	low      int // no chunk below is missing
@@ -48,7 +52,10 @@ func NewReceiver(cfg ReceiverConfig) *Receiver {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewReceiver: " + err.Error())
 	}
-	return &Receiver{cfg: cfg, transfers: map[wire.AgentID]*transfer{}, complete: map[wire.AgentID]wire.Digest{}}
+	return &Receiver{
+		cfg: cfg, transfers: map[wire.AgentID]*transfer{},
+		complete: map[wire.AgentID]wire.Digest{}, storing: map[wire.AgentID]int{},
+	}
 }
 
 // Stats returns where the receiver stands and the counts so far.
@@ -56,6 +63,7 @@ func (r *Receiver) Stats() ReceiverStats {
 	s := r.stats
 	s.Queued = len(r.queued)
 	s.Receiving = len(r.transfers) - len(r.queued)
+	s.Storing = len(r.storing)
 	return s
 }
 
@@ -67,20 +75,26 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 		effects = r.offer(now, ev)
 	case Chunk:
 		effects = r.chunk(ev)
+	case Opened:
+		effects = r.opened(ev)
+	case Stored:
+		r.stats.BufferedBytes -= r.storing[ev.Agent]
+		delete(r.storing, ev.Agent)
 	case Drop:
 		r.remove(ev.Agent)
 		delete(r.complete, ev.Agent)
 	case Tick:
 		r.expire(now)
 	}
-	r.admit()
+	effects = append(effects, r.admit()...)
 	return append(effects, r.lend(now)...)
 }
 
 func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 	m := ev.Manifest
-	if done, ok := r.complete[ev.Agent]; ok && done == m.Hash {
-		r.stats.Repeated++
+	done, ok := r.complete[ev.Agent]
+	if _, busy := r.storing[ev.Agent]; busy || ok && done == m.Hash {
+		r.stats.Repeated++ // the agent offers it again
 		return nil
 	}
 	t := r.transfers[ev.Agent]
@@ -101,7 +115,7 @@ func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 		r.remove(ev.Agent)
 	}
 	if len(ev.Inline) > 0 {
-		return r.finish(ev.Agent, m, ev.Inline)
+		return r.inline(ev)
 	}
 	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window}
 	r.queued = append(r.queued, ev.Agent)
@@ -130,9 +144,51 @@ func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 	return nil
 }
 
+// inline takes an update that came in its manifest. One for which there is no
+// room is passed over, and comes again: to keep it waiting would take the room.
+func (r *Receiver) inline(ev Offer) []ReceiveEffect {
+	m := ev.Manifest
+	if len(ev.Inline) != int(m.Length) || sha256.Sum256(ev.Inline) != m.Hash {
+		return r.refuse(ev.Agent, m.Hash, wire.RefuseBadHash)
+	}
+	if int(m.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {
+		r.stats.Repeated++
+		return nil
+	}
+	r.stats.BufferedBytes += int(m.Length)
+	return r.finish(ev.Agent, m, int(m.Length), &Memory{ev.Inline})
+}
+
+// opened begins to lend what is not in the storage.
+func (r *Receiver) opened(ev Opened) []ReceiveEffect {
+	t := r.transfers[ev.Agent]
+	if t == nil || t.room == 0 || t.data != nil || t.manifest.Hash != ev.Blob {
+		disown(ev.Data)
+		return nil
+	}
+	if ev.Err != nil { // the agent offers it again
+		r.stats.Unstored++
+		r.remove(ev.Agent)
+		return []ReceiveEffect{Unstored{ev.Agent, ev.Err}}
+	}
+	t.data = ev.Data
+	t.have = make([]bool, len(t.manifest.Chunks))
+	for k := range t.have {
+		if t.have[k] = t.data.Has(k); t.have[k] {
+			t.missing--
+			r.stats.Resumed++
+		}
+	}
+	if t.missing == 0 {
+		return r.handOver(ev.Agent, t)
+	}
+	r.idle = append(r.idle, ev.Agent)
+	return nil
+}
+
 func (r *Receiver) chunk(ev Chunk) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
-	if t == nil || t.buf == nil || ev.Transfer != ID(t.manifest.Hash) {
+	if t == nil || t.data == nil || ev.Transfer != ID(t.manifest.Hash) {
 		r.stats.Unknown++
 		return nil
 	}
@@ -148,7 +204,15 @@ func (r *Receiver) chunk(ev Chunk) []ReceiveEffect {
 		r.stats.Wrong++ // still lent: granted again when the lease ends
 		return nil
 	}
-	copy(t.buf[k*wire.MaxChunk:], payload)
+	if err := t.data.Put(k, payload); err != nil { // the same
+		r.stats.Unstored++
+		if t.failing {
+			return nil
+		}
+		t.failing = true
+		return []ReceiveEffect{Unstored{ev.Agent, err}}
+	}
+	t.failing = false
 	t.have[k] = true
 	t.missing--
 	r.stats.Chunks++
@@ -157,18 +221,22 @@ func (r *Receiver) chunk(ev Chunk) []ReceiveEffect {
 	if t.missing > 0 {
 		return nil
 	}
-	r.remove(ev.Agent)
-	return r.finish(ev.Agent, t.manifest, t.buf)
+	return r.handOver(ev.Agent, t)
 }
 
-// finish holds the whole against its manifest.
-func (r *Receiver) finish(agent wire.AgentID, m wire.Manifest, payload []byte) []ReceiveEffect {
-	if len(payload) != int(m.Length) || sha256.Sum256(payload) != m.Hash {
-		return r.refuse(agent, m.Hash, wire.RefuseBadHash)
-	}
+// handOver ends a transfer of which every chunk is there.
+func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
+	room, data := t.room, t.data
+	t.room, t.data = 0, nil
+	r.remove(agent)
+	return r.finish(agent, t.manifest, room, data)
+}
+
+// finish hands an update over. Its room is taken until the host has stored it.
+func (r *Receiver) finish(agent wire.AgentID, m wire.Manifest, room int, data Storage) []ReceiveEffect {
 	r.stats.Completed++
-	r.complete[agent] = m.Hash
-	return []ReceiveEffect{Complete{agent, m.Hash, payload}}
+	r.complete[agent], r.storing[agent] = m.Hash, room
+	return []ReceiveEffect{Complete{agent, m.Hash, data}}
 }
 
 func (r *Receiver) refuse(agent wire.AgentID, update wire.Digest, reason wire.RefuseReason) []ReceiveEffect {
@@ -183,7 +251,8 @@ func (r *Receiver) remove(agent wire.AgentID) {
 		return
 	}
 	r.giveBack(t, t.lent)
-	r.stats.BufferedBytes -= len(t.buf)
+	disown(t.data)
+	r.stats.BufferedBytes -= t.room
 	delete(r.transfers, agent)
 	is := func(id wire.AgentID) bool { return id == agent }
 	r.queued = slices.DeleteFunc(r.queued, is)

@@ -24,21 +24,22 @@ func (r *Receiver) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// admit gives memory to the transfers at the head of the queue. One that does
+// admit gives room to the transfers at the head of the queue. One that does
 // not fit is not overtaken, or it would wait for ever behind smaller ones.
-func (r *Receiver) admit() {
+func (r *Receiver) admit() []ReceiveEffect {
+	var effects []ReceiveEffect
 	for len(r.queued) > 0 {
 		agent := r.queued[0]
 		t := r.transfers[agent]
 		if int(t.manifest.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {
-			return
+			break
 		}
-		t.buf = make([]byte, t.manifest.Length)
-		t.have = make([]bool, len(t.manifest.Chunks))
-		r.stats.BufferedBytes += len(t.buf)
+		t.room = int(t.manifest.Length)
+		r.stats.BufferedBytes += t.room
 		r.queued = slices.Delete(r.queued, 0, 1)
-		r.idle = append(r.idle, agent)
+		effects = append(effects, Open{agent, t.manifest})
 	}
+	return effects
 }
 
 // lend gives credit in the order in which transfers came to need it. The head

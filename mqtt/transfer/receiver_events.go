@@ -15,7 +15,7 @@ const maxChunkMessage = wire.ChunkHeaderSize + wire.MaxChunk
 // ReceiverConfig is the policy of a Receiver.
 type ReceiverConfig struct {
 	MaxUpdate   int // longest update that is accepted, in bytes
-	MaxBuffered int // sum of the lengths of the updates on their way, in bytes
+	MaxBuffered int // sum of the lengths of the updates that are received or being stored, in bytes
 
 	// Chunks that are lent and have not come, over all agents: what may stand
 	// in the broker's queue for the coordinator. Half of Mosquitto's 1,000
@@ -54,7 +54,7 @@ func (c ReceiverConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ReceiveEvent is Offer, Chunk, Drop or Tick.
+// ReceiveEvent is Offer, Opened, Chunk, Stored, Drop or Tick.
 type ReceiveEvent interface{ receiveEvent() }
 
 type (
@@ -73,16 +73,20 @@ type (
 		Transfer string
 		Payload  []byte
 	}
+	// Stored gives back the room of the agent's complete update: it is on disk,
+	// or thrown away. It answers each Complete, and says nothing about success.
+	Stored struct{ Agent wire.AgentID }
 	// Drop forgets an agent: the round is over, the update refused or not
 	// stored, the agent gone for good.
 	Drop struct{ Agent wire.AgentID }
 )
 
-func (Offer) receiveEvent() {}
-func (Chunk) receiveEvent() {}
-func (Drop) receiveEvent()  {}
+func (Offer) receiveEvent()  {}
+func (Chunk) receiveEvent()  {}
+func (Drop) receiveEvent()   {}
+func (Stored) receiveEvent() {}
 
-// ReceiveEffect is Grant, Complete or Refuse.
+// ReceiveEffect is Open, Unstored, Grant, Complete or Refuse.
 type ReceiveEffect interface{ receiveEffect() }
 
 type (
@@ -91,15 +95,17 @@ type (
 		Agent  wire.AgentID
 		Credit wire.Credit
 	}
-	// Complete hands over a verified update: the payload is the host's. It
-	// says accepted to the agent when the update is durable, not before.
+	// Complete hands over the storage of an update whose chunks are all there, a
+	// *Memory if it was inline. The host holds the whole against its digest, where
+	// it was not inline, stores it, says accepted to the agent when it is durable,
+	// and steps Stored. Until then offers of the agent are passed over.
 	Complete struct {
-		Agent   wire.AgentID
-		Digest  wire.Digest
-		Payload []byte
+		Agent  wire.AgentID
+		Digest wire.Digest
+		Data   Storage
 	}
-	// Refuse asks the host to refuse an update: too large, malformed, or not
-	// what its hash says.
+	// Refuse asks the host to refuse an update: too large, malformed, or inline
+	// and not what its hash says.
 	Refuse struct {
 		Agent  wire.AgentID
 		Digest wire.Digest
@@ -113,7 +119,8 @@ func (Refuse) receiveEffect()   {}
 
 // ReceiverStats shows where a Receiver stands, and counts over its life.
 type ReceiverStats struct {
-	Receiving, Queued  int // transfers with memory, and those that wait for it
+	Receiving, Queued  int // transfers with room, and those that wait for it
+	Storing            int // complete updates that the host has not stored yet
 	BufferedBytes      int
 	OutstandingBytes   int
 	OutstandingChunks  int
@@ -123,9 +130,11 @@ type ReceiverStats struct {
 	Credits            uint64 // credits sent, repeats too
 	Expired            uint64 // leases that ended with chunks missing
 	Chunks             uint64 // chunks that were stored
+	Resumed            uint64 // chunks that were in a storage when it was opened
+	Unstored           uint64 // failures of a storage
 	Duplicates         uint64 // chunks that were there already
 	Wrong              uint64 // chunks that are not what their hash says
 	Unknown            uint64 // chunks of no transfer that is under way
 	Stale              uint64 // offers from before the agent's newest start
-	Repeated           uint64 // offers of an update that is complete
+	Repeated           uint64 // offers passed over: of a complete update, while one is stored, inline without room
 }

@@ -1,6 +1,8 @@
 package transfer
 
 import (
+	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +49,7 @@ func playReceiver(t *testing.T, scripts map[string][]step[ReceiveEvent]) {
 	for name, script := range scripts {
 		t.Run(name, func(t *testing.T) {
 			r := NewReceiver(tight())
-			play(t, r, script)
+			play(t, openingReceiver(r), script)
 			checkReceiver(t, r)
 		})
 	}
@@ -63,6 +65,9 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"4s", c3("a", 2), "", ""},
+			{"4s", offer("a", m2), "", ""}, // while it is being stored
+			{"4s", Stored{"a"}, "", ""},
+			{"4s", offer("a", m3), "", ""},
 			{"5s", offer("a", m2), "grant a 0-1 for 10000ms", "15s"},
 			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer one
 			{"5s", Drop{"a"}, "", ""},
@@ -74,6 +79,10 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"0s", inline("b", ms, two[:100]), "refuse b bad_hash", ""},
 			{"0s", inline("b", ms, small[:99]), "refuse b bad_hash", ""},
 			{"0s", inline("a", ms, two[:100]), "", ""},
+			{"0s", Drop{"a"}, "", ""},
+			{"0s", inline("a", ms, small), "", ""}, // it is still being stored
+			{"0s", Stored{"a"}, "", ""},
+			{"0s", inline("a", ms, small), "complete a 100", ""},
 		},
 		"another digest replaces": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
@@ -103,7 +112,7 @@ func TestReceiverRefuses(t *testing.T) {
 			{"0s", offer("a", wire.Manifest{}), "refuse a malformed", ""},
 			{"0s", offer("a", lying), "grant a 0-1 for 10000ms", "10s"},
 			{"0s", chunkOf("a", lying, two, 0), "", "10s"},
-			{"0s", chunkOf("a", lying, two, 1), "refuse a bad_hash", ""},
+			{"0s", chunkOf("a", lying, two, 1), "complete a 61417", ""}, // the host sees that the whole is another
 		},
 	})
 }
@@ -137,23 +146,80 @@ func TestReceiverLends(t *testing.T) {
 			{"6s", offer("a", m3), "", "15s"},
 			{"15s", reboot("a", 2, m3), "", "15s"},
 		},
-		"memory is first come, first served; outstanding chunks are bounded": {
+		"room is first come, first served; outstanding chunks are bounded": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", offer("b", m3), "", "10s"}, // waits for memory
+			{"1s", offer("b", m3), "", "10s"}, // waits for room
 			{"1s", offer("c", m2), "", "10s"}, // would fit, but not before b
 			{"1s", offer("b", m3), "", "10s"},
 			{"1s", c2("c", 0), "", "10s"},
 			{"2s", c3("a", 0), "", "10s"},
 			{"2s", c3("a", 1), "grant a 2-2 for 10000ms", "12s"},
-			{"3s", c3("a", 2), "complete a 184248; grant b 0-1 for 10000ms", "13s"},
-			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "13s"}, // c had memory, no credit
+			{"3s", c3("a", 2), "complete a 184248", ""},
+			{"3s", inline("d", ms, small), "complete d 100", ""},
+			{"3s", Drop{"a"}, "", ""}, // the host still holds it
+			{"3s", Stored{"a"}, "grant b 0-1 for 10000ms", "13s"},
+			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "13s"}, // c had room, no credit
 			{"5s", Drop{"b"}, "", "14s"},
 		},
 	})
 }
 
-func TestReceiverStats(t *testing.T) {
+// A storage that has some of the update, or all of it, that cannot be opened,
+// comes too late, or fails.
+func TestReceiverStorage(t *testing.T) {
+	disk := newDisk(m3)
+	disk.write(1, wire.ChunkOf(three, 1))
+	full := errors.New("full")
+	opened := func(a wire.AgentID) Opened { return Opened{a, m3.Hash, disk.open(), nil} }
 	r := NewReceiver(tight())
+	play(t, r, []step[ReceiveEvent]{
+		{"0s", opened("a"), "", ""}, // nobody asked
+		{"0s", offer("a", m3), "open 184248 a", ""},
+		{"0s", offer("a", m3), "", ""},
+		{"0s", c3("a", 0), "", ""}, // nowhere to put it yet
+		{"1s", Opened{"a", m3.Hash, nil, full}, "unstored a", ""},
+		{"2s", offer("a", m3), "open 184248 a", ""},
+		{"2s", Opened{"a", m2.Hash, disk.open(), nil}, "", ""},
+		{"2s", opened("a"), "grant a 0-0 2-2 for 10000ms", "12s"},
+		{"2s", opened("a"), "", "12s"},
+		{"3s", c3("a", 0), "", "12s"},
+	})
+	disk.full = true
+	play(t, r, []step[ReceiveEvent]{
+		{"4s", c3("a", 2), "unstored a", "12s"},
+		{"5s", c3("a", 2), "", "12s"},
+		{"12s", Tick{}, "grant a 2-2 for 10000ms", "22s"},
+	})
+	checkReceiver(t, r)
+	disk.full = false
+	play(t, r, []step[ReceiveEvent]{
+		{"13s", Drop{"a"}, "", ""},
+		{"14s", offer("a", m3), "open 184248 a", ""},
+		{"14s", Drop{"a"}, "", ""},
+		{"14s", opened("a"), "", ""}, // too late
+		{"15s", offer("a", m3), "open 184248 a", ""},
+		{"15s", opened("a"), "grant a 2-2 for 10000ms", "25s"},
+	})
+	if effects := r.Step(epoch, c3("a", 2)); len(effects) != 1 || !bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
+		t.Fatalf("%d effects", len(effects))
+	}
+	r.Step(epoch, Stored{"a"})
+	r.Step(epoch, Drop{"a"})
+	r.Step(epoch, offer("a", m3))
+	if effects := r.Step(epoch, opened("a")); len(effects) != 1 || !bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
+		t.Errorf("a whole storage is not complete: %d effects", len(effects))
+	}
+	if disk.handles != 2 { // the two that are the host's
+		t.Errorf("%d storages are open", disk.handles)
+	}
+	if s := r.Stats(); s.Resumed != 1+2+3 || s.Unstored != 3 || s.Storing != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestReceiverStats(t *testing.T) {
+	raw := NewReceiver(tight())
+	r := openingReceiver(raw)
 	send := func(a wire.AgentID, k int) { r.Step(epoch, c3(a, k)) }
 	r.Step(epoch, reboot("a", 2, m3))
 	r.Step(epoch, reboot("b", 2, m3))
@@ -166,7 +232,7 @@ func TestReceiverStats(t *testing.T) {
 		Receiving: 1, Queued: 1, BufferedBytes: len(three), OutstandingChunks: 1, OutstandingBytes: maxChunkMessage,
 		Credits: 1, Chunks: 1, Duplicates: 1, Wrong: 1, Unknown: 1, Stale: 1,
 	}
-	if got := r.Stats(); got != want {
+	if got := raw.Stats(); got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 }
@@ -175,7 +241,7 @@ func TestReceiverWindowFollowsTheLink(t *testing.T) {
 	blob := blobOf(13, 60*wire.MaxChunk)
 	m := manifestOf(blob)
 	cfg := DefaultReceiverConfig()
-	r := NewReceiver(cfg)
+	r := openingReceiver(NewReceiver(cfg))
 	lent := func(effects []ReceiveEffect) (n int) {
 		for _, c := range effects[0].(Grant).Credit.Chunks {
 			n += int(c.Last-c.First) + 1
@@ -220,19 +286,26 @@ func TestReceiverConfigValidate(t *testing.T) {
 func checkReceiver(t testing.TB, r *Receiver) {
 	t.Helper()
 	buffered, chunks, bytes, waiting := 0, 0, 0, 0
+	for _, room := range r.storing {
+		buffered += room
+	}
+	opening := 0
 	for agent, tr := range r.transfers {
-		buffered += len(tr.buf)
+		if tr.room > 0 && tr.data == nil {
+			opening++
+		}
+		buffered += tr.room
 		chunks += len(tr.lent)
 		bytes += tr.messageBytes(tr.lent)
 		if len(tr.lent) == 0 {
 			waiting++
 		}
-		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || len(tr.buf) > r.cfg.MaxUpdate {
-			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, len(tr.buf))
+		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || tr.room > r.cfg.MaxUpdate {
+			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, tr.room)
 		}
 	}
 	s := r.Stats()
-	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes || waiting != len(r.queued)+len(r.idle) {
+	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes || waiting != len(r.queued)+len(r.idle)+opening {
 		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes, waiting, s)
 	}
 	if buffered > r.cfg.MaxBuffered || chunks > r.cfg.MaxOutstandingChunks || bytes > r.cfg.MaxOutstandingBytes {
@@ -242,6 +315,6 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		t.Fatalf("nothing is lent and %v waits for credit", r.idle)
 	}
 	if len(r.queued) > 0 && buffered == 0 {
-		t.Fatalf("no memory is taken and %v waits for it", r.queued)
+		t.Fatalf("no room is taken and %v waits for it", r.queued)
 	}
 }

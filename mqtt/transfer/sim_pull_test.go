@@ -18,6 +18,8 @@ type download struct {
 	retained map[string][]byte
 	cfg      PullerConfig
 	puller   *Puller
+	disk     *disk // outlives the process
+	handle   *handle
 	alarm    alarm
 	up       bool
 	subs     subscriptions // the session's table
@@ -62,6 +64,7 @@ func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
 func newDownload(w *world, blob []byte, cfg PullerConfig) *download {
 	d := &download{world: w, blob: blob, cfg: cfg, up: true}
 	d.ref, d.retained = published(w.t, blob)
+	d.disk = newDisk(manifestOf(blob))
 	d.begin()
 	return d
 }
@@ -69,7 +72,7 @@ func newDownload(w *world, blob []byte, cfg PullerConfig) *download {
 // begin starts a puller on a clean session.
 func (d *download) begin() {
 	d.session++
-	d.subs, d.alarm = subscriptions{}, alarm{}
+	d.subs, d.alarm, d.handle = subscriptions{}, alarm{}, nil
 	d.puller = NewPuller(d.cfg, d.ref, seeded(d.rng.Uint64()))
 	if !d.up {
 		d.step(Disconnected{})
@@ -83,18 +86,23 @@ func (d *download) step(ev PullEvent) {
 	if len(effects) > 0 {
 		d.logf("%s", describe(effects))
 	}
-	if len(p.data) > int(d.ref.Length) {
-		d.t.Fatalf("%d bytes for a blob of %d", len(p.data), d.ref.Length)
-	}
 	d.subs.apply(d.t, effects, d.cfg.Window)
 	for _, e := range effects {
 		switch e := e.(type) {
 		case Subscribe:
+			for k := range d.disk.m.Chunks {
+				if d.handle != nil && d.handle.have[k] && slices.Contains(e.Parts, ChunkPart(k)) {
+					d.t.Fatalf("chunk %d is on disk and is asked for", k)
+				}
+			}
 			d.redeliver(e.Parts)
+		case Open:
+			d.after(time.Duration(d.rng.Int64N(int64(time.Second))), func() { d.open(p) })
 		case Done:
-			if !bytes.Equal(e.Data, d.blob) {
+			if h := e.Data.(*handle); !bytes.Equal(h.whole(), d.blob) || h.Close() != nil {
 				d.t.Fatal("the result is not what was published")
 			}
+			d.disk.wantOnce(d.t)
 			d.done = true
 		case Failed:
 			d.fail(e.Err)
@@ -108,8 +116,19 @@ func (d *download) step(ev PullEvent) {
 	})
 }
 
+// open is the host's answer, which may come after the process that asked.
+func (d *download) open(p *Puller) {
+	h := d.disk.open()
+	if d.puller != p {
+		_ = h.Close()
+		return
+	}
+	d.handle = h
+	d.step(Opened{Blob: d.ref.Hash, Data: h})
+}
+
 func (d *download) fail(err error) {
-	if !errors.Is(err, ErrGone) || !d.again {
+	if !errors.Is(err, ErrGone) && !errors.Is(err, ErrUnstored) || !d.again {
 		d.done, d.err = true, err
 		return
 	}
@@ -141,7 +160,14 @@ func (d *download) trouble() {
 	case d.done:
 	case d.rng.IntN(3) == 0:
 		d.logf("restart")
+		if d.rng.IntN(2) == 0 {
+			d.disk.powerCut(d.rng)
+		}
 		d.begin()
+	case d.rng.IntN(4) == 0:
+		d.logf("full disk")
+		d.disk.full = true
+		d.after(time.Duration(d.rng.Int64N(int64(40*time.Second))), func() { d.disk.full = false })
 	case d.up:
 		d.logf("link lost")
 		d.up = false

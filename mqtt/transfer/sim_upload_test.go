@@ -19,6 +19,8 @@ type uploads struct {
 	alarm    alarm
 	agents   []*uploader
 	accepted map[wire.AgentID]wire.Digest // on the coordinator's disk
+	disks    map[wire.AgentID]*disk       // the same: updates on their way
+	handles  map[wire.AgentID]*handle     // of the present life
 	offered  []wire.AgentID               // in the order in which the coordinator heard of them
 	stored   []wire.AgentID
 }
@@ -39,7 +41,10 @@ type uploader struct {
 }
 
 func newUploads(w *world, cfg ReceiverConfig, payloads [][]byte, spread time.Duration) *uploads {
-	u := &uploads{world: w, cfg: cfg, receiver: NewReceiver(cfg), accepted: map[wire.AgentID]wire.Digest{}}
+	u := &uploads{
+		world: w, cfg: cfg, receiver: NewReceiver(cfg), accepted: map[wire.AgentID]wire.Digest{},
+		disks: map[wire.AgentID]*disk{}, handles: map[wire.AgentID]*handle{},
+	}
 	for i, p := range payloads {
 		a := &uploader{id: wire.AgentID(fmt.Sprintf("agent-%03d", i)), payload: p, up: true}
 		if i > 0 && &p[0] == &payloads[i-1][0] {
@@ -48,6 +53,7 @@ func newUploads(w *world, cfg ReceiverConfig, payloads [][]byte, spread time.Dur
 			a.manifest = manifestOf(p)
 		}
 		u.agents = append(u.agents, a)
+		u.disks[a.id] = newDisk(a.manifest)
 		u.boot(a, spread)
 	}
 	return u
@@ -149,7 +155,17 @@ func (u *uploads) stepReceiver(ev ReceiveEvent) {
 			if err != nil || c.Lease == 0 || len(c.Chunks) == 0 {
 				u.t.Fatalf("%s gets credit %+v: %v", e.Agent, e.Credit, err)
 			}
+			for _, r := range c.Chunks {
+				for k := r.First; k <= r.Last; k++ {
+					if u.handles[e.Agent].have[k] {
+						u.t.Fatalf("%s: chunk %d is on disk and is asked for", e.Agent, k)
+					}
+				}
+			}
 			u.answer(u.agent(e.Agent), CreditGranted{c})
+		case Open:
+			life := u.life
+			u.after(time.Duration(u.rng.Int64N(int64(100*time.Millisecond))), func() { u.open(e, life) })
 		case Complete:
 			u.store(e)
 		case Refuse:
@@ -170,30 +186,60 @@ func (u *uploads) agent(id wire.AgentID) *uploader {
 	return u.agents[i]
 }
 
-// store takes its time; a crash in between loses the update.
+// open is the host's answer, which may come after the process that asked, and
+// at times is an error.
+func (u *uploads) open(e Open, life int) {
+	switch h := u.disks[e.Agent].open(); {
+	case u.life != life:
+		_ = h.Close()
+	case u.disks[e.Agent].full:
+		_ = h.Close()
+		u.stepReceiver(Opened{e.Agent, e.Manifest.Hash, nil, errFull})
+	default:
+		u.handles[e.Agent] = h
+		u.stepReceiver(Opened{e.Agent, e.Manifest.Hash, h, nil})
+	}
+}
+
+// store takes its time; a crash in between loses the acceptance, not the file.
 func (u *uploads) store(c Complete) {
 	a := u.agent(c.Agent)
-	if !bytes.Equal(c.Payload, a.payload) || c.Digest != a.manifest.Hash {
+	_, chunked := c.Data.(*handle)
+	if !bytes.Equal(bytesOf(c.Data), a.payload) || c.Digest != a.manifest.Hash || c.Data.Close() != nil {
 		u.t.Fatalf("%s: the result is not what was sent", a.id)
 	}
 	life := u.life
 	u.after(20*time.Millisecond, func() {
-		if u.life == life {
-			u.accepted[a.id] = c.Digest
-			u.stored = append(u.stored, a.id)
-			u.answer(a, AcceptedBy{wire.Accepted{Update: c.Digest}})
+		if u.life != life {
+			return
 		}
+		if chunked {
+			u.disks[a.id].wantOnce(u.t)
+		}
+		u.accepted[a.id] = c.Digest
+		u.stored = append(u.stored, a.id)
+		u.answer(a, AcceptedBy{wire.Accepted{Update: c.Digest}})
+		u.stepReceiver(Stored{a.id})
 	})
 }
 
 // trouble does one thing that happens to processes and links.
 func (u *uploads) trouble() {
 	a := u.agents[u.rng.IntN(len(u.agents))]
-	switch u.rng.IntN(4) {
+	switch u.rng.IntN(5) {
 	case 0:
 		u.logf("coordinator restarts")
 		u.life++
 		u.receiver, u.alarm = NewReceiver(u.cfg), alarm{}
+		if u.rng.IntN(2) == 0 {
+			for _, a := range u.agents {
+				u.disks[a.id].powerCut(u.rng)
+			}
+		}
+	case 2:
+		u.logf("full disk for %s", a.id)
+		u.disks[a.id].full = true
+		u.after(time.Duration(u.rng.Int64N(int64(time.Minute))), func() { u.disks[a.id].full = false })
 	case 1:
 		u.logf("%s restarts", a.id)
 		if !a.done {
@@ -249,10 +295,12 @@ func TestUploadsCompleteInBadWeather(t *testing.T) {
 			met.Duplicates += s.Duplicates
 			met.Wrong += s.Wrong
 			met.Unknown += s.Unknown
+			met.Resumed += s.Resumed
+			met.Unstored += s.Unstored
 			return u.log
 		})
 	}
-	if met.Completed == 0 || met.Expired == 0 || met.Duplicates == 0 || met.Wrong == 0 || met.Unknown == 0 {
+	if met.Completed == 0 || met.Expired == 0 || met.Duplicates == 0 || met.Wrong == 0 || met.Unknown == 0 || met.Resumed == 0 || met.Unstored == 0 {
 		t.Errorf("some of the bad weather never came: %+v", met)
 	}
 }

@@ -20,6 +20,8 @@ var (
 	// ErrGone: nothing useful came for long; the blob may have been deleted.
 	// The host reads the announcement again and says hello.
 	ErrGone = errors.New("blob is gone")
+	// ErrUnstored: the storage failed for as long as a blob may be missing.
+	ErrUnstored = errors.New("blob could not be stored")
 )
 
 // Events that more than one machine takes.

@@ -37,7 +37,7 @@ type CoordinatorIdentity struct {
 // Policy bounds what the coordinator takes and keeps.
 type Policy struct {
 	MaxNorm     float64         `yaml:"max_norm"`     // refuse larger updates; 0 = none
-	MaxBuffered config.ByteSize `yaml:"max_buffered"` // memory for updates on their way
+	MaxBuffered config.ByteSize `yaml:"max_buffered"` // room for updates on their way
 	KeepModels  int             `yaml:"keep_models"`  // on disk; 0 = all
 }
 

@@ -1,0 +1,96 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// disk holds what of one blob has been written, over the lives of the
+// processes that open it. It can be full, and a power cut loses of what was
+// written last.
+type disk struct {
+	m       wire.Manifest
+	data    []byte
+	full    bool
+	recent  []int // chunks in the order in which they were written
+	written int   // chunks, over all lives
+	spoiled int   // of these, by power cuts
+	handles int   // that are open
+}
+
+func newDisk(m wire.Manifest) *disk { return &disk{m: m, data: make([]byte, m.Length)} }
+
+func (d *disk) write(k int, payload []byte) {
+	copy(d.data[k*wire.MaxChunk:], payload)
+	d.recent = append(d.recent, k)
+	d.written++
+}
+
+// powerCut spoils some of the newest writes: gone, or torn.
+func (d *disk) powerCut(rng *rand.Rand) {
+	for _, k := range d.recent[max(0, len(d.recent)-4):] {
+		p := wire.ChunkOf(d.data, k)
+		if from := rng.IntN(2 * len(p)); from < len(p) {
+			clear(p[from:])
+			d.spoiled++
+		}
+	}
+	d.recent = nil
+}
+
+// open verifies what is there, chunk by chunk, as store.OpenPartial does.
+func (d *disk) open() *handle {
+	d.handles++
+	h := &handle{disk: d, have: make([]bool, len(d.m.Chunks))}
+	for k := range h.have {
+		h.have[k] = digestOf(wire.ChunkOf(d.data, k)) == d.m.Chunks[k]
+	}
+	return h
+}
+
+// handle is a Storage on a disk.
+type handle struct {
+	disk   *disk
+	have   []bool
+	closed bool
+}
+
+var errFull = errors.New("no space left on device")
+
+func (h *handle) Has(k int) bool { return h.have[k] }
+
+func (h *handle) Put(k int, payload []byte) error {
+	switch {
+	case h.closed:
+		panic("put after close")
+	case h.disk.full:
+		return errFull
+	}
+	h.disk.write(k, payload)
+	h.have[k] = true
+	return nil
+}
+
+func (h *handle) Close() error {
+	if h.closed {
+		panic("closed twice")
+	}
+	h.closed = true
+	h.disk.handles--
+	return nil
+}
+
+// wantOnce demands that each chunk was written once, and again only if a power
+// cut had spoiled it.
+func (d *disk) wantOnce(t testing.TB) {
+	t.Helper()
+	if d.written > len(d.m.Chunks)+d.spoiled {
+		t.Fatalf("%d chunks were written to a blob of %d, of which %d were spoiled", d.written, len(d.m.Chunks), d.spoiled)
+	}
+}
+
+func (h *handle) whole() []byte { return bytes.Clone(h.disk.data) }

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Partial is a file of a known length that is filled chunk by chunk, in any order, and outlives the process. It needs
+// no bitmap and no order of writes: whoever opens it knows the chunks' hashes, so a chunk that was torn, or never
+// reached the disk, is one that does not match. Each byte is written once, and nothing is fsynced on the way. Not
+// safe for concurrent use, but for ReadAt.
+type Partial struct {
+	path  string
+	file  partialFile
+	size  int64
+	chunk int
+	have  []bool
+}
+
+// partialFile is what a Partial needs of its file. Tests put a failing one in its place.
+type partialFile interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+}
+
+// OpenPartial opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the last
+// of which may be shorter. sum returns the SHA-256 of chunk k. What the file holds of them is found by reading it:
+// that takes a while for a long file, so not on a goroutine that others wait for. Other bytes are overwritten in time.
+func OpenPartial(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*Partial, error) {
+	if size < 1 || chunk < 1 {
+		panic(fmt.Sprintf("store: OpenPartial of %d bytes in chunks of %d", size, chunk))
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, explain("open", path, err)
+	}
+	p := &Partial{path: path, file: f, size: size, chunk: chunk, have: make([]bool, (size+int64(chunk)-1)/int64(chunk))}
+	info, err := f.Stat()
+	if err == nil {
+		err = f.Truncate(size)
+	}
+	if err == nil && info.Size() > 0 {
+		err = p.find(sum)
+	}
+	if err != nil {
+		return nil, errors.Join(explain("open", path, err), f.Close())
+	}
+	return p, nil
+}
+
+// find reads the file and notes which chunks are there.
+func (p *Partial) find(sum func(k int) [sha256.Size]byte) error {
+	buf := make([]byte, min(int64(p.chunk), p.size))
+	for k := range p.have {
+		at := int64(k) * int64(p.chunk)
+		b := buf[:min(int64(p.chunk), p.size-at)]
+		if _, err := p.file.ReadAt(b, at); err != nil {
+			return err
+		}
+		p.have[k] = sha256.Sum256(b) == sum(k)
+	}
+	return nil
+}
+
+// Has reports whether chunk k was there when the file was opened, or has been put since.
+func (p *Partial) Has(k int) bool { return p.have[k] }
+
+// Put writes chunk k, which the caller has verified. It is as durable as any write without fsync. A full disk is an
+// error that says so; the chunk can be put again.
+func (p *Partial) Put(k int, payload []byte) error {
+	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunk)); err != nil {
+		return explain("write", p.path, err)
+	}
+	p.have[k] = true
+	return nil
+}
+
+// ReadAt implements io.ReaderAt.
+func (p *Partial) ReadAt(b []byte, at int64) (int, error) { return p.file.ReadAt(b, at) }
+
+// Close closes the file and leaves it where it is.
+func (p *Partial) Close() error { return p.file.Close() }

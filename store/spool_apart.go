@@ -1,0 +1,143 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A large update is received in a file of its own beside the log, so that a restart finds what has come and no byte
+// is written twice. Adopt makes it an entry of the log, whose payload stays in that file. The name has the digest in
+// it: another update never overwrites one that was accepted.
+
+func (s *Spool) apartPrefix(agent string) string {
+	name := sha256.Sum256([]byte(agent)) // ids that differ in case only must not meet on a file system that ignores it
+	return fmt.Sprintf("part-%x-", name[:16])
+}
+
+func (s *Spool) apartPath(agent string, digest [sha256.Size]byte) string {
+	return filepath.Join(filepath.Dir(s.logPath), s.apartPrefix(agent)+fmt.Sprintf("%x", digest))
+}
+
+// Partial opens the file in which an update is received, with what an earlier process left of it. The arguments are
+// those of OpenPartial. An agent has one such file: those of its other unfinished updates are removed. The error is
+// ErrConflict if the agent has an entry already, or is being given one.
+func (s *Spool) Partial(agent string, digest [sha256.Size]byte, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*Partial, error) {
+	if err := s.removeOthers(agent, digest); err != nil {
+		return nil, err
+	}
+	return OpenPartial(s.apartPath(agent, digest), size, chunk, sum)
+}
+
+func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, have := s.index[agent]; have || s.adopting[agent] {
+		return fmt.Errorf("store: update %x of %s: %w", digest, agent, ErrConflict)
+	}
+	dir, keep := filepath.Dir(s.logPath), s.apartPath(agent, digest)
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return explain("list", dir, err)
+	}
+	for _, d := range names {
+		if path := filepath.Join(dir, d.Name()); strings.HasPrefix(d.Name(), s.apartPrefix(agent)) && path != keep {
+			if err := os.Remove(path); err != nil {
+				return explain("remove", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Adopt is Put for an update that was received in its Partial, which is complete and may be closed. It verifies the
+// whole, fsyncs the file, and then the entry with those of concurrent calls. ErrDigest says that the chunks are right
+// and the whole is not.
+func (s *Spool) Adopt(ctx context.Context, e Entry) error {
+	if err := checkNames(e); err != nil {
+		return err
+	}
+	if done, err := s.settled(e); done {
+		return err
+	}
+	if !s.setAdopting(e.Agent, true) {
+		return fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
+	}
+	defer s.setAdopting(e.Agent, false)
+	f, err := s.openApart(e, os.O_RDWR) // Windows fsyncs no file that is open for reading
+	if err != nil {
+		return err
+	}
+	err = verifyApart(f, e)
+	if err == nil {
+		if err = f.Sync(); err != nil {
+			err = explain("fsync", f.Name(), err)
+		}
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return s.enqueue(ctx, &putRequest{entry: e, apart: true, done: make(chan error, 1)})
+}
+
+// setAdopting marks an agent whose file may not be removed; false says that it was marked already.
+func (s *Spool) setAdopting(agent string, on bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on && s.adopting[agent] {
+		return false
+	}
+	if on {
+		s.adopting[agent] = true
+	} else {
+		delete(s.adopting, agent)
+	}
+	return true
+}
+
+func (s *Spool) openApart(e Entry, mode int) (*os.File, error) {
+	path := s.apartPath(e.Agent, e.Digest)
+	f, err := os.OpenFile(path, mode, 0)
+	if err != nil {
+		return nil, explain("open", path, err)
+	}
+	return f, nil
+}
+
+// verifyApart holds a file against its entry, in little memory.
+func verifyApart(f *os.File, e Entry) error {
+	sum := sha256.New()
+	n, err := io.Copy(sum, f)
+	switch {
+	case err != nil:
+		return explain("read", f.Name(), err)
+	case n != e.Size:
+		return &CorruptError{f.Name(), fmt.Sprintf("%d bytes, want %d", n, e.Size)}
+	case [sha256.Size]byte(sum.Sum(nil)) != e.Digest:
+		return fmt.Errorf("store: update of %s: %w %x", e.Agent, ErrDigest, e.Digest)
+	}
+	return nil
+}
+
+// soundApart reports whether the file of an entry is there and right. Other errors than these are of the disk.
+func (s *Spool) soundApart(e Entry) (bool, error) {
+	f, err := s.openApart(e, os.O_RDONLY)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = verifyApart(f, e)
+	corrupt := (*CorruptError)(nil)
+	damaged := errors.Is(err, ErrDigest) || errors.As(err, &corrupt)
+	if damaged {
+		err = nil
+	}
+	return err == nil && !damaged, errors.Join(err, f.Close())
+}
