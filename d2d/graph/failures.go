@@ -11,7 +11,7 @@ import "gonum.org/v1/gonum/mat"
 // their numbers are binomial. Cost: O(Σ_i d_i² max d).
 func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	e := newActiveDegrees(g, p)
-	square := plusIdentity(mat.NewSymDense(g.nodes, nil))
+	square := plusIdentity(mat.NewSymDense(g.nodes, nil), 1)
 	add := func(i, j int, v float64) { square.SetSym(i, j, square.At(i, j)+v) }
 	for _, edge := range g.edges {
 		i, j := edge.I, edge.J

@@ -14,7 +14,7 @@ type Mixing struct {
 	active  bool      // W^t is made anew from the degrees of the active graph, by Metropolis
 }
 
-// NewMixing weighs the edges of a graph by a rule. [BestConstant] needs a connected graph and fails with a
+// NewMixing weighs the edges of a graph by a rule. [BestConstant] and [Fastest] need a connected graph and fail with a
 // [*DisconnectedError] on others.
 func NewMixing(g *Graph, rule Rule) (*Mixing, error) {
 	weights, err := rule.weights(g)

@@ -13,9 +13,10 @@ const (
 	Metropolis   Rule = iota // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
 	BestConstant             // the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd 2004)
 	MaxDegree                // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
+	Fastest                  // the smallest |λ₂| of all symmetric weights, negative ones too (Xiao, Boyd 2004)
 )
 
-var ruleNames = []string{"metropolis", "best-constant", "max-degree"}
+var ruleNames = []string{"metropolis", "best-constant", "max-degree", "fastest"}
 
 // String is the name of the rule in configuration and logs.
 func (r Rule) String() string {
@@ -44,6 +45,8 @@ func (r Rule) weights(g *Graph) ([]float64, error) {
 		return bestConstant(g)
 	case MaxDegree:
 		return constant(g, 1/float64(max(g.DegreeStats().Max, 1))), nil
+	case Fastest:
+		return fastest(g)
 	}
 	return nil, fmt.Errorf("unknown rule of weights %d", uint8(r))
 }

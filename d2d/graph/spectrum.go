@@ -27,7 +27,7 @@ func LaplacianSpectrum(g *Graph) []float64 { return eigenvalues(laplacian(g, con
 func (m *Mixing) Matrix() *mat.SymDense {
 	w := laplacian(m.Graph, m.Weights)
 	w.ScaleSym(-1, w)
-	return plusIdentity(w)
+	return plusIdentity(w, 1)
 }
 
 // Spectrum are the eigenvalues of W, largest first. One of them is 1, that of 𝟙.
@@ -59,7 +59,7 @@ func (m *Mixing) expectedSquare(p float64) *mat.SymDense {
 	}
 	mean := laplacian(m.Graph, m.Weights)
 	mean.ScaleSym(-p, mean)
-	mean = plusIdentity(mean)
+	mean = plusIdentity(mean, 1)
 	square := mat.NewSymDense(m.Graph.nodes, nil)
 	square.SymOuterK(1, mean)
 	noise := laplacian(m.Graph, squares)
@@ -76,25 +76,29 @@ func Alpha(secondEigenvalue float64) float64 {
 	return secondEigenvalue / (1 - secondEigenvalue)
 }
 
-func plusIdentity(s *mat.SymDense) *mat.SymDense {
+func plusIdentity(s *mat.SymDense, by float64) *mat.SymDense {
 	for i := range s.SymmetricDim() {
-		s.SetSym(i, i, s.At(i, i)+1)
+		s.SetSym(i, i, s.At(i, i)+by)
 	}
 	return s
 }
 
-// spread is the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙, apart from that of 𝟙, which is taken away: the norm of
-// S − 𝟙𝟙ᵀ/n.
+// spread is the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙, apart from that of 𝟙.
 func spread(s *mat.SymDense) float64 {
+	lambda := eigenvalues(centred(s))
+	return max(math.Abs(lambda[0]), math.Abs(lambda[len(lambda)-1]))
+}
+
+// centred is S − 𝟙𝟙ᵀ/n.
+func centred(s *mat.SymDense) *mat.SymDense {
 	n := s.SymmetricDim()
-	centred := mat.NewSymDense(n, nil)
+	c := mat.NewSymDense(n, nil)
 	for i := range n {
 		for j := i; j < n; j++ {
-			centred.SetSym(i, j, s.At(i, j)-1/float64(n))
+			c.SetSym(i, j, s.At(i, j)-1/float64(n))
 		}
 	}
-	lambda := eigenvalues(centred)
-	return max(math.Abs(lambda[0]), math.Abs(lambda[n-1]))
+	return c
 }
 
 // eigenvalues are those of a symmetric matrix, largest first. gonum's QL iteration fails on matrices that are not finite

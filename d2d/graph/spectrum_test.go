@@ -251,13 +251,13 @@ func TestScaleForLive(t *testing.T) {
 }
 
 func TestRuleNames(t *testing.T) {
-	for _, rule := range []graph.Rule{graph.Metropolis, graph.BestConstant, graph.MaxDegree} {
+	for _, rule := range []graph.Rule{graph.Metropolis, graph.BestConstant, graph.MaxDegree, graph.Fastest} {
 		if got, err := graph.ParseRule(rule.String()); err != nil || got != rule {
 			t.Errorf("%v is read as %v, %v", rule, got, err)
 		}
 	}
 	_, err := graph.ParseRule("best")
-	wantError(t, err, `unknown rule of weights "best": want one of metropolis, best-constant, max-degree`)
+	wantError(t, err, `unknown rule of weights "best": want one of metropolis, best-constant, max-degree, fastest`)
 	if _, err := graph.NewMixing(graph.Ring(3), 77); err == nil || graph.Rule(77).String() != "Rule(77)" {
 		t.Error("an unknown rule is taken")
 	}
