@@ -67,6 +67,17 @@ func AddScaled[T wire.Float](acc []float64, c float64, v []byte) (norm float64, 
 	return math.Sqrt(sum), nil
 }
 
+// Add adds c·v to acc as AddScaled does with the payload of v, to the bit. It panics if the lengths disagree; elements that
+// are not finite are found by Advance.
+func Add[T wire.Float](acc []float64, c float64, v []T) {
+	if len(v) != len(acc) {
+		panic(fmt.Sprintf("round: Add of %d elements to a sum of %d", len(v), len(acc)))
+	}
+	for i, x := range v {
+		acc[i] += float64(c * float64(x))
+	}
+}
+
 // Norm returns ‖v‖₂ of a raw payload: what AddScaled returns, without the sum.
 // It fails on a payload that ends within an element, and on an element that is
 // not finite.

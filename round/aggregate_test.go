@@ -171,3 +171,28 @@ func BenchmarkAddScaled(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed())/float64(twin), "x/twin")
 }
+
+// Add is AddScaled without the bytes.
+func TestAddIsAddScaled(t *testing.T) {
+	t.Run("float32", addIsAddScaled[float32])
+	t.Run("float64", addIsAddScaled[float64])
+}
+
+func addIsAddScaled[T wire.Float](t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	direct, bytes := make([]float64, 25), make([]float64, 25)
+	v := make([]T, 25)
+	for range 100 {
+		for i := range v {
+			v[i] = T(rng.NormFloat64())
+		}
+		c := rng.Float64()
+		round.Add(direct, c, v)
+		if _, err := round.AddScaled[T](bytes, c, wire.AppendVector(nil, v)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(direct, bytes) {
+		t.Errorf("sums differ:\n%v\n%v", direct, bytes)
+	}
+}

@@ -9,7 +9,7 @@ import (
 // open draws the participants of the round and announces it.
 func (c *Coordinator) open(now time.Time) {
 	agents := c.eligible()
-	rng := drawSource(c.cfg.Seed, c.rec.Round)
+	rng := DrawSource(c.cfg.Seed, c.rec.Round)
 	var draws []Draw
 	switch {
 	case c.rec.Plan.Kind == wire.KindStatistics: // everybody, once
