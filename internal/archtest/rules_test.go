@@ -33,6 +33,7 @@ var rooms = []room{
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"sim", 3, false, "host of the same machines in simulated time"},
+	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
 	{"sim/reproduce", 3, false, "the documents' experiments, on the simulator and the code of the daemons"},
 	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code reproduces them"},
 	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the simulator means something"},
@@ -49,6 +50,8 @@ var beside = []struct{ from, to, why string }{
 	{"metrics", "agent", "an observer reads the facts of the host"},
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
+	{"sim/reproduce", "sim/...", "the experiments run on the simulator"},
+	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},
 	{"mqtt/...", "mqtt", "a broker or a transport for tests is written against the session's own types"},
 }
 

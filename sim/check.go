@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// check holds an experiment against its instance.
+func check[T learner.Float](e *Experiment, in Instance[T]) error {
+	p := in.Problem
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, &FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
+	}
+	model, err := learner.NewModel[T](p.Model)
+	if err != nil {
+		bad("data", "%v", err)
+		return errors.Join(errs...)
+	}
+	if e.Participants > p.Agents && e.Sampling != withReplacement {
+		bad("participants", "is %d; at most the %d agents, without replacement", e.Participants, p.Agents)
+	}
+	for _, list := range []struct {
+		key string
+		of  PerAgent
+	}{{"local_steps", e.LocalSteps}, {"batch_size", e.BatchSize}, {"response.probability", e.Response.Probability}} {
+		if n := len(list.of.Values); n > 1 && n != p.Agents {
+			bad(list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
+		}
+	}
+	if n := len(p.Weights); n > 0 && n != p.Agents {
+		bad("weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
+	}
+	if n, d := len(p.Start), p.Model.Params(); n > 0 && n != d {
+		bad("data.start", "has %d numbers; the model has %d parameters", n, d)
+	}
+	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
+		bad("mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	local := p.Loader()(0)
+	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream, BatchSize: int(e.BatchSize.At(0, e.Seed))}
+	if err := s.Validate(model); err != nil {
+		bad("batch_size", "%v", err)
+	}
+	return errors.Join(append(errs, checkStepSize(e, in))...)
+}
+
+// checkStepSize refuses a step size with which an agent's own recursion diverges for certain: μ_k ≥ 2/λ_max(∇²J_k).
+func checkStepSize[T learner.Float](e *Experiment, in Instance[T]) error {
+	p := in.Problem
+	o := &p.Objective
+	if e.StepSize.Diminishing {
+		if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
+			return &FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
+		}
+		if smoothness := max(e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
+			return &FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
+		}
+	}
+	if o.Curvature == nil || e.Exchange == Gradients {
+		return nil
+	}
+	total := 0.0
+	for _, v := range p.Weights {
+		total += v
+	}
+	mu := e.schedule(o).At(1)
+	for k := range p.Agents {
+		scale := 1.0
+		if p.Weights != nil && e.Weighting == weightingStep {
+			scale = float64(p.Agents) * p.Weights[k] / total
+		}
+		if e.StepSize.Normalize && e.Algorithm == FedAvg {
+			scale /= e.LocalSteps.At(k, e.Seed)
+		}
+		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
+			key := "step_size.constant"
+			if e.StepSize.Diminishing {
+				key = "step_size.diminishing"
+			}
+			return &FieldError{Key: key, Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
+				mu, k, 2/(lambda*scale), lambda)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package data
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Classes is two Gaussian classes, γ = ±1 with equal probability and h = γ m_k + N(0, σ²I), with the risk
+// E ln(1 + exp(−γz)) + (ρ/2)‖w‖² of a logistic regression, z = hᵀw (lecture (15)), or of the bilinear network,
+// z = w₁ᵀW₂h (2nd-order (40)–(41)); every local step draws fresh samples.
+type Classes struct {
+	Means    [][]float64 // m_k, one each
+	Variance float64     // σ²
+	Ridge    float64     // ρ
+	Hidden   int         // units of w₁ in the bilinear network; 0 = logistic regression
+}
+
+// SaddleMeans is m_k[j] = (0.5 + k/(K−1))/√M + 0.3 cos(2π(k+1)(j+1)/K), the means of SPEC's row `saddle`.
+func SaddleMeans(agents, inputs int) [][]float64 {
+	means := make([][]float64, agents)
+	for k := range means {
+		means[k] = make([]float64, inputs)
+		along := 0.5
+		if agents > 1 {
+			along += float64(k) / float64(agents-1)
+		}
+		for j := range means[k] {
+			means[k][j] = along/math.Sqrt(float64(inputs)) + 0.3*math.Cos(2*math.Pi*float64((k+1)*(j+1))/float64(agents))
+		}
+	}
+	return means
+}
+
+// NewClasses makes an instance with an agent for each mean, of weights p_k (in any scale; nil = equal).
+func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
+	inputs := len(c.Means[0])
+	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: learner.Logistic, Ridge: c.Ridge}
+	if c.Hidden > 0 {
+		model.Hidden, model.Activation = []int{c.Hidden}, learner.Identity
+	}
+	deviation := math.Sqrt(c.Variance)
+	a := &aggregateClasses{Classes: c, share: shares(weights, len(c.Means))}
+	return &Problem[T]{
+		Model: model, Agents: len(c.Means), Weights: weights, Objective: a.objective(),
+		Loader: func() Loader[T] {
+			s := &classStream[T]{deviation: deviation}
+			return func(k int) Local[T] {
+				s.mean = c.Means[k]
+				return Local[T]{Stream: s}
+			}
+		},
+	}
+}
+
+// classStream draws γ, then h coordinate by coordinate.
+type classStream[T learner.Float] struct {
+	mean      []float64
+	deviation float64
+}
+
+// Sample implements learner.Stream.
+func (s *classStream[T]) Sample(x []T, rng *rand.Rand) T {
+	y := 1.0
+	if rng.Uint64()>>63 == 0 {
+		y = -1
+	}
+	for j := range x {
+		x[j] = T(y*s.mean[j] + float64(s.deviation*rng.NormFloat64()))
+	}
+	return T(y)
+}

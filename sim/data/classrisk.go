@@ -1,0 +1,108 @@
+package data
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/integrate/quad"
+	"gonum.org/v1/gonum/mat"
+)
+
+// aggregateClasses evaluates J of Classes. Along u (w itself, or u = W₂ᵀw₁ of the bilinear network) the margin γuᵀh is
+// N(uᵀm_k, σ²‖u‖²) whatever γ, so that one quadrature an agent gives the expectation.
+type aggregateClasses struct {
+	Classes
+	share func(k int) float64 // p_k
+}
+
+// quadraturePoints leave an error below 1e-10 while the margin's deviation is below 2.
+const quadraturePoints = 96
+
+// hermite is points z and weights of E f(z), z ~ N(0, 1).
+func hermite() (at, weight []float64) {
+	at, weight = make([]float64, quadraturePoints), make([]float64, quadraturePoints)
+	quad.Hermite{}.FixedLocations(at, weight, math.Inf(-1), math.Inf(1))
+	for i, x := range at {
+		at[i], weight[i] = x*math.Sqrt2, weight[i]/math.SqrtPi
+	}
+	return at, weight
+}
+
+// margin is E ℓ(t) and, into grad if it is not nil, its gradient by u, for ℓ(t) = ln(1 + exp(−t)).
+func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
+	norm := 0.0
+	for _, v := range u {
+		norm += v * v
+	}
+	deviation, total := math.Sqrt(a.Variance*norm), 0.0
+	clear(grad)
+	for k, m := range a.Means {
+		centre := 0.0
+		for j, v := range u {
+			centre += v * m[j]
+		}
+		var value, slope, bend float64 // E ℓ, E ℓ′, E ℓ″
+		for i, z := range at {
+			t := centre + deviation*z
+			s := 1 / (1 + math.Exp(t))
+			value += weight[i] * (math.Max(-t, 0) + math.Log1p(math.Exp(-math.Abs(t))))
+			slope -= weight[i] * s
+			bend += weight[i] * s * (1 - s)
+		}
+		p := a.share(k)
+		total += p * value
+		for j := range grad { // Stein: E z f(t) = deviation·E f′(t)
+			grad[j] += p * (slope*m[j] + a.Variance*bend*u[j])
+		}
+	}
+	return total
+}
+
+// objective has no closed minimum; that of the bilinear network is found by who needs it.
+func (a *aggregateClasses) objective() Objective {
+	at, weight := hermite()
+	ridge := func(w []float64) float64 {
+		return a.Ridge / 2 * mat.Dot(mat.NewVecDense(len(w), w), mat.NewVecDense(len(w), w))
+	}
+	inputs := len(a.Means[0])
+	// The flat vector of the network is W₂, row by row, then w₁ (learner.Architecture.Layout).
+	fold := func(w []float64) []float64 {
+		if a.Hidden == 0 {
+			return w
+		}
+		u, w1 := make([]float64, inputs), w[a.Hidden*inputs:]
+		for i, v := range w1 {
+			for j := range u {
+				u[j] += v * w[i*inputs+j]
+			}
+		}
+		return u
+	}
+	return Objective{
+		Risk: func(w []float64) float64 { return a.margin(nil, fold(w), at, weight) + ridge(w) },
+		Gradient: func(dst, w []float64) {
+			g := make([]float64, inputs)
+			a.margin(g, fold(w), at, weight)
+			if a.Hidden == 0 {
+				copy(dst, g)
+			} else {
+				a.unfold(dst, w, g)
+			}
+			for j, v := range w {
+				dst[j] += a.Ridge * v
+			}
+		},
+	}
+}
+
+// unfold is the chain rule through u = W₂ᵀw₁.
+func (a *aggregateClasses) unfold(dst, w, g []float64) {
+	inputs := len(g)
+	for i := range a.Hidden {
+		sum := 0.0
+		for j, v := range g {
+			dst[i*inputs+j] = w[a.Hidden*inputs+i] * v
+			sum += w[i*inputs+j] * v
+		}
+		dst[a.Hidden*inputs+i] = sum
+	}
+}

@@ -1,0 +1,113 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// NewSquares makes a problem of samples that agents hold, with the squared risk of a linear model without bias and
+// ridge ρ. Its aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. The error says that an agent has no rows.
+func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weights []float64) (*Problem[T], error) {
+	p, err := NewHeld(learner.Architecture{Inputs: held[0].Inputs(), Outputs: 1, Risk: learner.Squared, Ridge: ridge}, held)
+	if err != nil {
+		return nil, err
+	}
+	n := held[0].Inputs()
+	p.Weights = weights
+	share := shares(weights, len(held))
+	total := mat.NewSymDense(n, nil)
+	curvature := make([]float64, len(held))
+	smoothness := 0.0
+	for k, s := range held {
+		h := hessian(s, ridge)
+		values := eigenvalues(h)
+		curvature[k] = values[n-1]
+		smoothness = max(smoothness, curvature[k])
+		h.ScaleSym(share(k), h)
+		total.AddSym(total, h)
+	}
+	q := &quadratic{full: total}
+	q.minimizer, q.minimum = solveRows(held, ridge, share)
+	p.Objective = q.objective()
+	p.Objective.Smoothness = smoothness
+	p.Objective.Curvature = func(k int) float64 { return curvature[k] }
+	return p, nil
+}
+
+// NewHeld makes a problem of samples that agents hold. Nothing is known of its aggregate risk. The error says that there are
+// no agents, or that one of them has no rows.
+func NewHeld[T learner.Float](model learner.Architecture, held []*learner.Samples[T]) (*Problem[T], error) {
+	if len(held) == 0 {
+		return nil, errors.New("no agents")
+	}
+	for k, s := range held {
+		if s.Len() == 0 {
+			return nil, fmt.Errorf("agent %d has no rows", k)
+		}
+	}
+	return &Problem[T]{
+		Model: model, Agents: len(held),
+		Loader: func() Loader[T] { return func(k int) Local[T] { return Local[T]{Samples: held[k]} } },
+	}, nil
+}
+
+// hessian is (1/n)Σ hhᵀ + ρI.
+func hessian[T learner.Float](s *learner.Samples[T], ridge float64) *mat.SymDense {
+	n := s.Inputs()
+	h, x := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
+	for i := range s.Len() {
+		row, _ := s.Row(i)
+		for j, v := range row {
+			x.SetVec(j, float64(v))
+		}
+		h.SymRankOne(h, 1/float64(s.Len()), x)
+	}
+	for j := range n {
+		h.SetSym(j, j, h.At(j, j)+ridge)
+	}
+	return h
+}
+
+// solveRows minimises the aggregate by the singular values of all rows, scaled by √(p_k/n_k): normal equations would square
+// the range of targets that differ by powers of two (feddec section 4). Of several minimisers it takes the shortest.
+func solveRows[T learner.Float](held []*learner.Samples[T], ridge float64, share func(k int) float64) (w []float64, minimum float64) {
+	n, rows := held[0].Inputs(), 0
+	for _, s := range held {
+		rows += s.Len()
+	}
+	extra := 0
+	if ridge > 0 || rows < n {
+		extra = n
+	}
+	a, b := mat.NewDense(rows+extra, n, nil), mat.NewVecDense(rows+extra, nil)
+	at := 0
+	for k, s := range held {
+		scale := math.Sqrt(share(k) / float64(s.Len()))
+		for i := range s.Len() {
+			x, y := s.Row(i)
+			for j, v := range x {
+				a.Set(at, j, scale*float64(v))
+			}
+			b.SetVec(at, scale*float64(y))
+			at++
+		}
+	}
+	for j := range extra {
+		a.Set(at+j, j, math.Sqrt(ridge))
+	}
+	var svd mat.SVD
+	if !svd.Factorize(a, mat.SVDThin) {
+		panic(fmt.Sprintf("data: no singular values of %d rows of %d columns", rows, n))
+	}
+	var solution, miss mat.VecDense
+	svd.SolveVecTo(&solution, b, svd.Rank(1e-13))
+	miss.MulVec(a, &solution)
+	miss.SubVec(&miss, b)
+	norm := mat.Norm(&miss, 2)
+	return solution.RawVector().Data, norm * norm / 2
+}

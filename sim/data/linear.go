@@ -1,0 +1,175 @@
+package data
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Linear is the model γ = hᵀw_k⁰ + v with h ~ N(0, R_k), v ~ N(0, σ_v,k²) and the risk ½E(γ − hᵀw)² (lecture (82)–(83),
+// ch5 (5.66)); every local step draws fresh samples. R_k is diagonal.
+type Linear struct {
+	Inputs     int         // M
+	Regressors [][]float64 // diagonals of R_k: one for all agents, or one each; M numbers, or one for all coordinates
+	Noise      []float64   // σ_v²: one for all agents, or one each
+	Optima     [][]float64 // w_k⁰, one each; nil = drawn from N(Centre, Spread·I)
+	Centre     []float64   // M numbers, or one for all coordinates
+	Spread     float64     // σ_w²
+}
+
+// tableMost is the number of coordinates up to which drawn optima are kept; those of a million agents are made when needed.
+const tableMost = 1 << 20
+
+// linear is one instance.
+type linear struct {
+	Linear
+	seed  uint64
+	table []float64 // the w_k⁰, row by row; nil = drawn when needed
+}
+
+// optimum writes w_k⁰ to dst.
+func (l *linear) optimum(dst []float64, k int) {
+	switch {
+	case l.Optima != nil:
+		copy(dst, l.Optima[k])
+	case l.table != nil:
+		copy(dst, l.table[k*l.Inputs:])
+	default:
+		l.draw(dst, k)
+	}
+}
+
+func (l *linear) draw(dst []float64, k int) {
+	deviation := math.Sqrt(l.Spread)
+	var rng *rand.Rand
+	if deviation > 0 {
+		rng = source(l.seed, forOptima, k)
+	}
+	for j := range dst {
+		dst[j] = each(l.Centre, j)
+		if rng != nil {
+			dst[j] += deviation * rng.NormFloat64()
+		}
+	}
+}
+
+// each is element j of a list that may stand for all with one.
+func each(list []float64, j int) float64 {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return list[j]
+}
+
+func (l *linear) regressors(k int) []float64 {
+	if len(l.Regressors) == 1 {
+		return l.Regressors[0]
+	}
+	return l.Regressors[k]
+}
+
+// NewLinear makes an instance with K agents of weights p_k (in any scale; nil = equal).
+func NewLinear[T learner.Float](spec Linear, agents int, weights []float64, seed uint64) *Problem[T] {
+	l := &linear{Linear: spec, seed: seed}
+	if l.Optima == nil && agents*l.Inputs <= tableMost {
+		table := make([]float64, agents*l.Inputs)
+		for k := range agents {
+			l.draw(table[k*l.Inputs:][:l.Inputs], k)
+		}
+		l.table = table
+	}
+	objective := l.aggregate(agents, weights).objective()
+	objective.Curvature = func(k int) float64 { return largest(l.regressors(k)) }
+	for k := range l.Regressors {
+		objective.Smoothness = max(objective.Smoothness, largest(l.Regressors[k]))
+	}
+	return &Problem[T]{
+		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: learner.Squared},
+		Agents: agents, Weights: weights, Objective: objective,
+		Loader: func() Loader[T] {
+			s := &linearStream[T]{optimum: make([]float64, l.Inputs), deviation: make([]float64, l.Inputs)}
+			same := l.Optima == nil && l.Spread == 0 && len(l.Regressors) == 1 && len(l.Noise) == 1 // all agents are alike
+			return func(k int) Local[T] {
+				if !same || !s.set {
+					s.become(l, k)
+				}
+				return Local[T]{Stream: s}
+			}
+		},
+	}
+}
+
+func largest(diagonal []float64) float64 {
+	most := diagonal[0]
+	for _, v := range diagonal {
+		most = max(most, v)
+	}
+	return most
+}
+
+// aggregate is J = Σ p_k (½σ_v,k² + ½(w − w_k⁰)ᵀR_k(w − w_k⁰)): its minimiser weighs the w_k⁰ by p_k R_k.
+func (l *linear) aggregate(agents int, weights []float64) *quadratic {
+	n := l.Inputs
+	hessian, pulled, square := make([]float64, n), make([]float64, n), make([]float64, n)
+	optimum, noise, share := make([]float64, n), 0.0, shares(weights, agents)
+	for k := range agents {
+		p := share(k)
+		l.optimum(optimum, k)
+		r := l.regressors(k)
+		noise += p * each(l.Noise, k)
+		for j, w := range optimum {
+			hessian[j] += p * each(r, j)
+			pulled[j] += p * each(r, j) * w
+			square[j] += p * each(r, j) * w * w
+		}
+	}
+	q := &quadratic{diagonal: hessian, minimizer: make([]float64, n), minimum: noise / 2}
+	for j := range n {
+		q.minimizer[j] = pulled[j] / hessian[j]
+		q.minimum += max(0, square[j]-pulled[j]*q.minimizer[j]) / 2
+	}
+	return q
+}
+
+// shares is p_k, of weights in any scale or nil for equal ones.
+func shares(weights []float64, agents int) func(k int) float64 {
+	if weights == nil {
+		return func(int) float64 { return 1 / float64(agents) }
+	}
+	total := 0.0
+	for _, v := range weights {
+		total += v
+	}
+	return func(k int) float64 { return weights[k] / total }
+}
+
+// linearStream draws h, coordinate by coordinate, then v.
+type linearStream[T learner.Float] struct {
+	set       bool
+	optimum   []float64
+	deviation []float64 // of each regressor
+	noise     float64   // deviation of v
+}
+
+func (s *linearStream[T]) become(l *linear, k int) {
+	l.optimum(s.optimum, k)
+	r := l.regressors(k)
+	for j := range s.deviation {
+		s.deviation[j] = math.Sqrt(each(r, j))
+	}
+	s.noise = math.Sqrt(each(l.Noise, k))
+	s.set = true
+}
+
+// Sample implements learner.Stream.
+func (s *linearStream[T]) Sample(x []T, rng *rand.Rand) T {
+	sum := 0.0
+	deviation, optimum := s.deviation[:len(x)], s.optimum[:len(x)]
+	for j := range x {
+		h := T(deviation[j] * rng.NormFloat64())
+		x[j] = h
+		sum += float64(float64(h) * optimum[j])
+	}
+	return T(sum + float64(s.noise*rng.NormFloat64()))
+}

@@ -1,0 +1,53 @@
+package data
+
+import (
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Local is what an agent learns from: samples that it holds, or a stream of fresh ones. The other is nil.
+type Local[T learner.Float] struct {
+	Samples *learner.Samples[T]
+	Stream  learner.Stream[T]
+}
+
+// Loader makes the data of one agent after the other, 0 ≤ k < K. What it returns is valid until it is called again: an
+// agent exists only while it is needed. It serves one goroutine and may be asked for any agent, any number of times; the
+// same agent has the same data each time.
+type Loader[T learner.Float] func(k int) Local[T]
+
+// Metric is a number that a problem defines for a model, such as its distance from somewhere. Of reads w, of length d, and
+// may be called by several goroutines.
+type Metric struct {
+	Name string
+	Of   func(w []float64) float64
+}
+
+// Problem is one instance of a learning problem: K agents with their data, one model, and what is known of the aggregate
+// risk J(w) = Σ p_k J_k(w). Several goroutines may use it.
+type Problem[T learner.Float] struct {
+	Model   learner.Architecture
+	Agents  int                // K
+	Loader  func() Loader[T]   // one for each goroutine
+	Streams func(k int) uint64 // key of agent k's draws, as task.Stream gives it for a name; nil = the simulator's own
+	Weights []float64          // p_k in any scale, Σ p_k J_k having them add up to 1; nil = equal
+
+	Start     []float64 // w_0; nil = the model's own, zero without hidden layers
+	Objective Objective
+	Metrics   []Metric // recorded beside the usual ones
+	Labels    []string // names of the agents; nil = their numbers
+}
+
+// Objective is what is known of J. Everything is optional.
+type Objective struct {
+	Risk     func(w []float64) float64 // J(w)
+	Excess   func(w []float64) float64 // J(w) − J(w⁰), without cancellation
+	Gradient func(dst, w []float64)    // ∇J(w)
+
+	Minimizer []float64 // w⁰
+	Minimum   float64   // J(w⁰); meaningful with Excess
+
+	StrongConvexity float64 // μ_sc = λ_min(∇²J); 0 = unknown
+	Smoothness      float64 // L_s = max_k λ_max(∇²J_k); 0 = unknown
+	// Curvature is λ_max(∇²J_k) of agent k where a step size of 2/λ_max or more is known to diverge; nil = unknown.
+	Curvature func(k int) float64
+}

@@ -1,0 +1,69 @@
+package data
+
+import (
+	"fmt"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// quadratic is J(w) = J* + ½(w − w⁰)ᵀA(w − w⁰), from the diagonal of A or all of it.
+type quadratic struct {
+	diagonal  []float64     // nil if A is not diagonal
+	full      *mat.SymDense // nil if it is
+	minimizer []float64
+	minimum   float64
+}
+
+// times is A(w − w⁰), added up with (w − w⁰).
+func (q *quadratic) times(w []float64, take func(j int, slope, away float64)) {
+	n := len(q.minimizer)
+	for j := range n {
+		away := w[j] - q.minimizer[j]
+		if q.diagonal != nil {
+			take(j, q.diagonal[j]*away, away)
+			continue
+		}
+		slope, row := 0.0, q.full.RawSymmetric()
+		for i := range n {
+			// The upper triangle holds all.
+			slope += row.Data[min(i, j)*row.Stride+max(i, j)] * (w[i] - q.minimizer[i])
+		}
+		take(j, slope, away)
+	}
+}
+
+func (q *quadratic) excess(w []float64) float64 {
+	sum := 0.0
+	q.times(w, func(_ int, slope, away float64) { sum += slope * away / 2 })
+	return sum
+}
+
+func (q *quadratic) gradient(dst, w []float64) {
+	q.times(w, func(j int, slope, _ float64) { dst[j] = slope })
+}
+
+// objective is J with the curvatures that it knows itself.
+func (q *quadratic) objective() Objective {
+	o := Objective{
+		Risk:   func(w []float64) float64 { return q.minimum + q.excess(w) },
+		Excess: q.excess, Gradient: q.gradient, Minimizer: q.minimizer, Minimum: q.minimum,
+	}
+	if q.diagonal != nil {
+		o.StrongConvexity = q.diagonal[0]
+		for _, v := range q.diagonal {
+			o.StrongConvexity = min(o.StrongConvexity, v)
+		}
+	} else {
+		o.StrongConvexity = eigenvalues(q.full)[0]
+	}
+	return o
+}
+
+// eigenvalues are those of a symmetric matrix, smallest first.
+func eigenvalues(a *mat.SymDense) []float64 {
+	var eig mat.EigenSym
+	if !eig.Factorize(a, false) {
+		panic(fmt.Sprintf("data: no eigenvalues of a matrix of size %d", a.SymmetricDim()))
+	}
+	return eig.Values(nil)
+}

@@ -1,0 +1,31 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/sim/data"
+)
+
+// FieldError is a value of an experiment that cannot be.
+type FieldError = data.FieldError
+
+// Divergence says where the numbers of a run left the finite ones.
+type Divergence struct {
+	Run    int    `json:"run"`   // from 0
+	Round  int    `json:"round"` // of feddec, the index t of z^t
+	Reason string `json:"reason"`
+}
+
+// Error says what happened, and that the curves before it are kept.
+func (d *Divergence) Error() string {
+	return fmt.Sprintf("run %d diverged in round %d: %s", d.Run, d.Round, d.Reason)
+}
+
+// agentError is the divergence of an agent's local steps.
+type agentError struct {
+	agent int
+	err   error
+}
+
+func (e *agentError) Error() string { return fmt.Sprintf("agent %d %v", e.agent, e.err) }
+func (e *agentError) Unwrap() error { return e.err }

@@ -1,0 +1,162 @@
+package sim
+
+import (
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/sim/data"
+)
+
+// Algorithm is the recursion that is simulated.
+type Algorithm string
+
+// The algorithms (SPEC, "One recursion that contains them all").
+const (
+	// FedAvg is every recursion with a server in each round: centralised, asynchronous, federated averaging, FedAvg of
+	// the notes, gradient exchange, whatever K, L, E_k, p_k and the gradient are.
+	FedAvg Algorithm = "fedavg"
+	// FedDec is feddec Algorithm 1: all agents step and mix with their neighbours at every step.
+	FedDec Algorithm = "feddec"
+)
+
+// Exchange is what an agent sends in.
+type Exchange string
+
+// The exchanges.
+const (
+	Parameters Exchange = "parameters" // Δ_k = ψ_k − w_{i−1} (lecture (11)–(12))
+	Gradients  Exchange = "gradients"  // g_k at w_{i−1} (lecture (13)–(14))
+)
+
+// Straggle says what an agent misses that does not respond.
+type Straggle string
+
+// The ways to straggle.
+const (
+	StraggleStep  Straggle = "step"  // a local step, the others scaled by 1/δ_k (2nd-order (9))
+	StraggleRound Straggle = "round" // the round; the server averages over those that respond, with no 1/δ_k
+)
+
+// Precision is the type of parameters and samples.
+type Precision string
+
+// The precisions.
+const (
+	Float32 Precision = "float32" // as the daemons
+	Float64 Precision = "float64"
+)
+
+// Experiment is all that decides a simulation: the same experiment gives the same bits on one build and type of processor,
+// at any number of cores.
+type Experiment struct {
+	Name      string    `yaml:"name" json:"name"`
+	Seed      uint64    `yaml:"seed" json:"seed"`
+	Runs      int       `yaml:"runs" json:"runs"`           // independent runs; intervals are over them
+	Rounds    int       `yaml:"rounds" json:"rounds"`       // aggregations; of feddec, T, the local steps
+	Record    int       `yaml:"record" json:"record"`       // every so many rounds; 0 = some 200 records in all
+	Precision Precision `yaml:"precision" json:"precision"` // float32 or float64
+
+	Data data.Spec `yaml:"data" json:"data"`
+
+	Algorithm    Algorithm      `yaml:"algorithm" json:"algorithm"`
+	Agents       int            `yaml:"agents" json:"agents"`             // K; 0 = as many as the data have
+	Participants int            `yaml:"participants" json:"participants"` // L; 0 = all
+	Sampling     round.Sampling `yaml:"sampling" json:"sampling"`
+	LocalSteps   PerAgent       `yaml:"local_steps" json:"local_steps"` // E_k
+	BatchSize    PerAgent       `yaml:"batch_size" json:"batch_size"`   // B_k; 0 = the exact gradient over an agent's rows
+	StepSize     StepSize       `yaml:"step_size" json:"step_size"`
+	Exchange     Exchange       `yaml:"exchange" json:"exchange"`
+	Weights      PerAgent       `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
+	// WeighRows takes p_k in proportion to the agents' rows instead.
+	WeighRows bool            `yaml:"weigh_rows" json:"weigh_rows"`
+	Weighting round.Weighting `yaml:"weighting" json:"weighting"`
+
+	Response Response `yaml:"response" json:"response"`
+	Noise    Noise    `yaml:"noise" json:"noise"`
+	Mixing   Mixing   `yaml:"mixing" json:"mixing"`
+
+	// Shadow records also the excess risk of the mean of all agents' local iterates, over all local steps (notes (4)); all
+	// agents take part with the same number of steps.
+	Shadow bool `yaml:"shadow" json:"shadow"`
+}
+
+// StepSize is μ, or η_t = 2/(μ_sc(γ+t)) with γ = max{8L_s/μ_sc − 1, H} (feddec Thm 1), where t counts local steps across
+// rounds.
+type StepSize struct {
+	Constant float64 `yaml:"constant" json:"constant"` // μ
+	// Normalize divides by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1. FedDec has none.
+	Normalize bool `yaml:"normalize" json:"normalize"`
+	// Diminishing takes η_t instead of μ; what is 0 below is that of the problem.
+	Diminishing     bool    `yaml:"diminishing" json:"diminishing"`
+	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"` // μ_sc
+	Smoothness      float64 `yaml:"smoothness" json:"smoothness"`             // L_s
+}
+
+// Response is who responds.
+type Response struct {
+	Probability PerAgent `yaml:"probability" json:"probability"` // δ_k
+	Per         Straggle `yaml:"per" json:"per"`
+}
+
+// Noise perturbs every gradient (2nd-order (8)).
+type Noise struct {
+	Kind     NoiseKind `yaml:"kind" json:"kind"`
+	Variance float64   `yaml:"variance" json:"variance"` // per coordinate
+}
+
+// law is the learner's name of the distribution.
+func (n Noise) law() learner.Noise {
+	switch n.Kind {
+	case Gaussian:
+		return learner.Noise{Law: learner.Gaussian, Variance: n.Variance}
+	case Laplace:
+		return learner.Noise{Law: learner.Laplace, Variance: n.Variance}
+	}
+	return learner.Noise{}
+}
+
+// NoiseKind is the distribution of a perturbation.
+type NoiseKind string
+
+// The distributions, of mean zero.
+const (
+	NoNoise  NoiseKind = "none"
+	Gaussian NoiseKind = "gaussian"
+	Laplace  NoiseKind = "laplace"
+)
+
+// Mixing is the part of an experiment that only FedDec has.
+type Mixing struct {
+	ServerEvery int       `yaml:"server_every" json:"server_every"` // H
+	Graph       GraphKind `yaml:"graph" json:"graph"`
+	Fresh       bool      `yaml:"fresh" json:"fresh"`             // a new graph for every run
+	Radius      float64   `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square
+	Probability float64   `yaml:"probability" json:"probability"` // of an edge of a random graph
+	File        string    `yaml:"file" json:"file"`               // of a graph: JSON, or a CSV list of edges
+	Weights     string    `yaml:"weights" json:"weights"`         // best-constant, metropolis, max-degree, fastest
+	LinkUp      float64   `yaml:"link_up" json:"link_up"`         // probability of each link in each step
+}
+
+// GraphKind is where the graph comes from.
+type GraphKind string
+
+// The graphs. Geographic and random ones are drawn until they are connected.
+const (
+	NoGraph    GraphKind = "none" // W = I: FedAvg as feddec compares itself with
+	Geographic GraphKind = "geographic"
+	Random     GraphKind = "random"
+	Ring       GraphKind = "ring"
+	Complete   GraphKind = "complete"
+	GraphFile  GraphKind = "file"
+)
+
+// Default is an experiment on the lecture's Lab #1 with one agent.
+func Default() Experiment {
+	return Experiment{
+		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,
+		Data: data.DefaultSpec(), Algorithm: FedAvg, Agents: 1, Sampling: round.WithoutReplacement,
+		LocalSteps: Each(1), BatchSize: Each(1), StepSize: StepSize{Constant: 0.01, Normalize: true}, Exchange: Parameters,
+		Weights: Each(1), Weighting: round.WeightingStep,
+		Response: Response{Probability: Each(1), Per: StraggleStep}, Noise: Noise{Kind: NoNoise}, Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3, Weights: graph.BestConstant.String(), LinkUp: 1},
+	}
+}

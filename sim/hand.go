@@ -1,0 +1,90 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// course is what is fixed while a run goes on.
+type course[T learner.Float] struct {
+	e        *Experiment
+	seed     uint64 // of the run
+	in       Instance[T]
+	agents   int // K
+	schedule learner.Schedule
+	total    float64 // Σ of the problem's weights
+	most     uint64  // the largest E_k, by which t of the schedule advances in a round
+}
+
+// weight is K·p_k, in the order of operations of the coordinator.
+func (c *course[T]) weight(k int) float64 {
+	if c.in.Problem.Weights == nil {
+		return 1
+	}
+	return float64(c.agents) * c.in.Problem.Weights[k] / c.total
+}
+
+// steps is E_k.
+func (c *course[T]) steps(k int) int { return int(c.e.LocalSteps.At(k, c.seed)) }
+
+// stream is the key of agent k's draws.
+func (c *course[T]) stream(k int) uint64 {
+	if c.in.Problem.Streams != nil {
+		return c.in.Problem.Streams(k)
+	}
+	return data.Mix(forAgent, uint64(k))
+}
+
+// start is w_0: the problem's, or what a coordinator with this seed begins with.
+func (c *course[T]) start() []T {
+	w := make([]T, c.in.Problem.Model.Params())
+	if s := c.in.Problem.Start; s != nil {
+		for j, v := range s {
+			w[j] = T(v)
+		}
+		return w
+	}
+	model, err := learner.NewModel[T](c.in.Problem.Model)
+	if err != nil {
+		panic("sim: " + err.Error()) // checked before the first run
+	}
+	model.Init(w, rand.New(rand.NewPCG(c.seed, 0)))
+	return w
+}
+
+// hand takes the part of one agent after the other, for one goroutine: an agent is there only while its turn lasts.
+type hand[T learner.Float] struct {
+	c       *course[T]
+	load    data.Loader[T]
+	sampler learner.Sampler[T]
+	descent learner.Descent[T]
+	pcg     rand.PCG
+	changes []T
+}
+
+func newHand[T learner.Float](c *course[T]) *hand[T] {
+	h := &hand[T]{c: c, load: c.in.Problem.Loader()}
+	model, err := learner.NewModel[T](c.in.Problem.Model)
+	if err != nil {
+		panic("sim: " + err.Error()) // checked before the first run
+	}
+	h.sampler.Rand = rand.New(&h.pcg)
+	h.sampler.Noise = c.e.Noise.law()
+	h.descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule, Normalize: c.e.StepSize.Normalize}
+	return h
+}
+
+// become takes the part of agent k in a round.
+func (h *hand[T]) become(k, round int) {
+	local := h.load(k)
+	h.sampler.Data, h.sampler.Stream = local.Samples, local.Stream
+	h.sampler.BatchSize = int(h.c.e.BatchSize.At(k, h.c.seed))
+	if h.c.e.Response.Per == StraggleStep {
+		h.sampler.ResponseProb = h.c.e.Response.Probability.At(k, h.c.seed)
+	}
+	task.Reseed(&h.pcg, h.c.seed, wire.RoundID(round), h.c.stream(k))
+}

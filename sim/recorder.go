@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/sim/data"
+)
+
+// algorithm is one run of a recursion.
+type algorithm interface {
+	step(i int) error     // from w_{i−1} to w_i
+	model(dst []float64)  // w_i; of feddec z̄
+	measure(to *recorder) // what only this recursion has
+}
+
+// recorder keeps the metrics of one run.
+type recorder struct {
+	names  []string
+	values map[string][]float64
+	point  []float64 // the model that is measured
+	usual  func(r *recorder)
+}
+
+// newRecorder lists what is known of a problem.
+func newRecorder[T learner.Float](p *data.Problem[T]) *recorder {
+	o := &p.Objective
+	gradient := make([]float64, p.Model.Params())
+	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.Params()), usual: func(r *recorder) {
+		if o.Minimizer != nil {
+			r.set("msd", squaredDistance(r.point, o.Minimizer))
+		}
+		if o.Excess != nil {
+			r.set("excess_risk", o.Excess(r.point))
+		}
+		if o.Risk != nil {
+			r.set("risk", o.Risk(r.point))
+		}
+		if o.Gradient != nil {
+			o.Gradient(gradient, r.point)
+			r.set("gradient_norm2", squaredDistance(gradient, nil))
+		}
+		for _, m := range p.Metrics {
+			r.set(m.Name, m.Of(r.point))
+		}
+	}}
+}
+
+// squaredDistance is ‖a − b‖², with nil for 0.
+func squaredDistance(a, b []float64) float64 {
+	sum := 0.0
+	for j, v := range a {
+		if b != nil {
+			v -= b[j]
+		}
+		sum += v * v
+	}
+	return sum
+}
+
+func (r *recorder) set(name string, v float64) {
+	if _, known := r.values[name]; !known {
+		r.names = append(r.names, name)
+	}
+	r.values[name] = append(r.values[name], v)
+}
+
+// record measures the present model. The error says that a metric has left the finite numbers: nothing of this record counts.
+func (r *recorder) record(a algorithm) error {
+	a.model(r.point)
+	r.usual(r)
+	a.measure(r)
+	for _, name := range r.names {
+		values := r.values[name]
+		if v := values[len(values)-1]; math.IsInf(v, 0) || math.IsNaN(v) {
+			return fmt.Errorf("%s is %v", name, v)
+		}
+	}
+	return nil
+}

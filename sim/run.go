@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/sim/data"
+)
+
+// Progress is how far a simulation has come, in rounds over all its runs.
+type Progress struct{ Done, Total int64 }
+
+// Observer is told of the progress, by several goroutines; nil = nobody.
+type Observer func(Progress)
+
+// Run validates an experiment, makes its instances and simulates it on all cores. The error is that of Validate, of an
+// instance that cannot be made, or of ctx; or a [*Divergence], and then the result holds what was recorded before it.
+func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
+	if err := e.Validate(); err != nil {
+		return nil, err
+	}
+	if e.Precision == Float32 {
+		return On(ctx, e, instances[float32](e), o)
+	}
+	return On(ctx, e, instances[float64](e), o)
+}
+
+// On is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the graph of
+// the experiment are not read. It asks for the instance of each run once, from several goroutines.
+func On[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error), o Observer) (*Result, error) {
+	goroutines := runtime.GOMAXPROCS(0)
+	outer := min(goroutines, e.Runs)
+	s := &simulation[T]{
+		e: e, instance: instance, observer: o, rounds: e.recorded(), tracks: make([]*track, e.Runs),
+		inner: (goroutines + outer - 1) / outer,
+	}
+	s.diverged.Store(math.MaxInt64)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	errs := make([]error, e.Runs)
+	for range outer {
+		group.Go(func() {
+			for run := int(next.Add(1)) - 1; run < e.Runs && ctx.Err() == nil; run = int(next.Add(1)) - 1 {
+				errs[run] = s.run(ctx, run)
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r := collect(e, s.rounds, s.tracks)
+	if r.Divergence != nil {
+		return r, r.Divergence
+	}
+	return r, nil
+}
+
+// simulation is all runs of an experiment.
+type simulation[T learner.Float] struct {
+	e        Experiment
+	instance func(run int) (Instance[T], error)
+	observer Observer
+	rounds   []int
+	tracks   []*track
+	inner    int          // goroutines within a run
+	done     atomic.Int64 // rounds over all runs
+	diverged atomic.Int64 // the first round at which a run diverged: no run goes on beyond it
+}
+
+// track is what one run leaves.
+type track struct {
+	recorder   *recorder
+	divergence *Divergence
+}
+
+// first is the index of the start: w_0, or z¹ of feddec.
+func (e *Experiment) first() int {
+	if e.Algorithm == FedDec {
+		return 1
+	}
+	return 0
+}
+
+// recorded lists the rounds that are recorded: the first, every so many, and the last.
+func (e *Experiment) recorded() []int {
+	every := e.Record
+	if every == 0 {
+		every = max(1, e.Rounds/200)
+	}
+	rounds := []int{e.first()}
+	for i := e.first() + 1; i <= e.Rounds; i++ {
+		if i%every == 0 || i == e.Rounds {
+			rounds = append(rounds, i)
+		}
+	}
+	return rounds
+}
+
+// run does one run. The error is that it could not begin.
+func (s *simulation[T]) run(ctx context.Context, run int) error {
+	in, err := s.instance(run)
+	if err != nil {
+		return err
+	}
+	e := s.e
+	c, err := newCourse(&e, run, in)
+	if err != nil {
+		return err
+	}
+	t := &track{recorder: newRecorder(in.Problem)}
+	s.tracks[run] = t
+	var a algorithm
+	if e.Algorithm == FedDec {
+		a = newFedDec(c)
+	} else {
+		a = newFedAvg(c, s.inner)
+	}
+	next := 0
+	for i := e.first(); i <= e.Rounds && int64(i) <= s.diverged.Load() && ctx.Err() == nil; i++ {
+		if i > e.first() {
+			err = a.step(i)
+		}
+		if err == nil && i == s.rounds[next] {
+			next++
+			err = t.recorder.record(a)
+		}
+		if err != nil {
+			t.divergence = &Divergence{Run: run, Round: i, Reason: err.Error()}
+			s.divergedAt(int64(i))
+			break
+		}
+		s.progress(i)
+	}
+	return nil
+}
+
+// divergedAt keeps the earliest round, so that what is kept does not depend on which run came first.
+func (s *simulation[T]) divergedAt(i int64) {
+	for {
+		old := s.diverged.Load()
+		if i >= old || s.diverged.CompareAndSwap(old, i) {
+			return
+		}
+	}
+}
+
+func (s *simulation[T]) progress(i int) {
+	if i == s.e.first() {
+		return
+	}
+	done := s.done.Add(1)
+	if s.observer != nil {
+		s.observer(Progress{Done: done, Total: int64(s.e.Runs) * int64(s.e.Rounds-s.e.first())})
+	}
+}
+
+// newCourse fixes what a run of the experiment on an instance needs. The error names what does not fit together.
+func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course[T], error) {
+	p := in.Problem
+	e.Agents = p.Agents
+	if e.Participants == 0 {
+		e.Participants = p.Agents
+	}
+	if err := check(e, in); err != nil {
+		return nil, err
+	}
+	c := &course[T]{e: e, seed: runSeed(e.Seed, run), in: in, agents: p.Agents, schedule: e.schedule(&p.Objective)}
+	for _, v := range p.Weights {
+		c.total += v
+	}
+	if e.StepSize.Diminishing {
+		for k := range c.agents {
+			c.most = max(c.most, uint64(c.steps(k)))
+			if e.LocalSteps.alike() {
+				break
+			}
+		}
+	}
+	if e.Shadow && (e.Participants != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
+		return nil, &FieldError{Key: "shadow", Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known minimum", p.Agents)}
+	}
+	return c, nil
+}
+
+// schedule is that of the learner; what is left open is the problem's.
+func (e *Experiment) schedule(o *data.Objective) learner.Schedule {
+	if !e.StepSize.Diminishing {
+		return learner.Schedule{StepSize: e.StepSize.Constant}
+	}
+	convexity, smoothness := e.StepSize.StrongConvexity, e.StepSize.Smoothness
+	if convexity == 0 {
+		convexity = o.StrongConvexity
+	}
+	if smoothness == 0 {
+		smoothness = o.Smoothness
+	}
+	return learner.DiminishingSchedule(convexity, smoothness, e.serverEvery())
+}
+
+// serverEvery is H of the schedule: the local steps between server rounds.
+func (e *Experiment) serverEvery() int {
+	if e.Algorithm == FedDec {
+		return e.Mixing.ServerEvery
+	}
+	return int(slices.Max(append([]float64{1}, e.LocalSteps.Values...)))
+}

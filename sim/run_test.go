@@ -1,0 +1,75 @@
+package sim_test
+
+import (
+	"context"
+	"math"
+	"reflect"
+	"runtime"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/sim/theory"
+)
+
+func run(t *testing.T, e sim.Experiment) *sim.Result {
+	t.Helper()
+	r, err := sim.Run(context.Background(), e, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestLabAgreesWithTheory holds the steady state of lecture Lab #1 against the exact recursion of its second moment.
+func TestLabAgreesWithTheory(t *testing.T) {
+	e := sim.Default()
+	e.Agents, e.Participants, e.LocalSteps, e.Runs, e.Rounds, e.Record = 20, 5, sim.Each(4), 30, 1500, 5
+	e.Data.Inputs, e.Data.Spread, e.Data.Fresh, e.StepSize.Constant = 4, 0.1, true, 0.02
+	got := run(t, e).Steady("msd", 700)
+	want := theory.Lab{
+		Inputs: 4, RegressorVar: 1, NoiseVar: 0.1, Spread: 0.1, StepSize: 0.02, Agents: 20, Participants: 5, LocalSteps: 4, BatchSize: 1,
+	}.MSD()
+	if math.Abs(got.Mean-want) > 2*got.Half || got.Half > 0.2*want {
+		t.Errorf("steady state %.5f ± %.5f, theory %.5f", got.Mean, got.Half, want)
+	}
+}
+
+// TestSameBitsOnAnyCores: the number of cores changes nothing, be they used by runs or within one.
+func TestSameBitsOnAnyCores(t *testing.T) {
+	for name, change := range experiments() {
+		t.Run(name, func(t *testing.T) {
+			e := sim.Default()
+			e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Spread = 3000, 2000, 1, 3, 0.1
+			change(&e)
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+			var first *sim.Result
+			for _, cores := range []int{1, 2, 8} {
+				runtime.GOMAXPROCS(cores)
+				r := run(t, e)
+				if first == nil {
+					first = r
+				} else if !reflect.DeepEqual(first, r) {
+					t.Errorf("%d cores give another result than one", cores)
+				}
+			}
+		})
+	}
+}
+
+func experiments() map[string]func(*sim.Experiment) {
+	return map[string]func(*sim.Experiment){
+		"one run":   func(*sim.Experiment) {},
+		"float32":   func(e *sim.Experiment) { e.Precision = sim.Float32 },
+		"many runs": func(e *sim.Experiment) { e.Runs, e.Agents, e.Participants = 5, 30, 10 },
+		"drawn steps, stragglers, noise": func(e *sim.Experiment) {
+			e.LocalSteps = sim.PerAgent{Draw: sim.Uniform, A: 1, B: 5}
+			e.Response = sim.Response{Probability: sim.Each(0.7), Per: sim.StraggleRound}
+			e.Noise = sim.Noise{Kind: sim.Laplace, Variance: 0.01}
+		},
+		"gradients": func(e *sim.Experiment) { e.Exchange = sim.Gradients },
+		"feddec": func(e *sim.Experiment) {
+			e.Agents, e.Participants, e.Rounds, e.Runs = 12, 3, 40, 3
+			e.Algorithm, e.Mixing.Graph, e.Mixing.Radius, e.Mixing.LinkUp, e.Sampling = sim.FedDec, sim.Geographic, 0.5, 0.5, "with_replacement"
+		},
+	}
+}

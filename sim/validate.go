@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/round"
+)
+
+const (
+	withReplacement = round.WithReplacement
+	weightingStep   = round.WeightingStep
+)
+
+// Bounds that keep a mistyped number from claiming the machine.
+const (
+	maxAgents = 100_000_000
+	maxSteps  = 1_000_000
+	maxBatch  = 65536
+)
+
+// validator collects what is wrong.
+type validator struct{ errs []error }
+
+func (v *validator) need(ok bool, key, format string, args ...any) {
+	if !ok {
+		v.errs = append(v.errs, &FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
+	}
+}
+
+// oneOf needs a word of a list.
+func oneOf[S ~string](v *validator, key string, got S, allowed ...S) {
+	v.need(slices.Contains(allowed, got), key, "is %q; want one of %q", got, allowed)
+}
+
+// Validate joins a [*FieldError] for every value that cannot be, naming its key and bound. What only the data can tell is
+// refused by [Run] before the first round.
+func (e *Experiment) Validate() error {
+	var v validator
+	v.need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
+	v.need(e.Rounds >= 1, "rounds", "is %d; want at least 1", e.Rounds)
+	v.need(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
+	oneOf(&v, "precision", e.Precision, Float32, Float64)
+	oneOf(&v, "algorithm", e.Algorithm, FedAvg, FedDec)
+	oneOf(&v, "sampling", e.Sampling, round.WithoutReplacement, round.WithReplacement)
+	oneOf(&v, "exchange", e.Exchange, Parameters, Gradients)
+	oneOf(&v, "weighting", e.Weighting, round.WeightingStep, round.WeightingMean)
+	v.need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
+	v.need(e.Participants >= 0, "participants", "is %d; want 1 to the number of agents, or 0 for all", e.Participants)
+	if e.Agents > 0 && e.Sampling == round.WithoutReplacement {
+		v.need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement", e.Participants, e.Agents)
+	}
+	e.validateSteps(&v)
+	e.validateChance(&v)
+	e.validateMixing(&v)
+	return errors.Join(append(v.errs, e.Data.Validate(e.Agents))...)
+}
+
+func (e *Experiment) validateSteps(v *validator) {
+	whole(v, "local_steps", e.LocalSteps, 1, maxSteps)
+	whole(v, "batch_size", e.BatchSize, 0, maxBatch)
+	s := e.StepSize
+	if s.Diminishing {
+		v.need(s.StrongConvexity >= 0, "step_size.strong_convexity", "is %v; want a positive number, or 0 for that of the problem", s.StrongConvexity)
+		v.need(s.Smoothness >= 0, "step_size.smoothness", "is %v; want a positive number, or 0 for that of the problem", s.Smoothness)
+	} else {
+		v.need(s.Constant > 0 && !math.IsInf(s.Constant, 0), "step_size.constant", "is %v; want a positive number", s.Constant)
+	}
+	if e.Exchange == Gradients {
+		v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; an exchange of gradients has 1", e.LocalSteps)
+	}
+	v.need(e.Weights.Draw == "", "weights", "is %v; want a number or a list", e.Weights)
+	for i, p := range e.Weights.Values {
+		v.need(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
+	}
+}
+
+func (e *Experiment) validateChance(v *validator) {
+	r := e.Response
+	oneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
+	v.need(r.Probability.Draw == "", "response.probability", "is %v; want a number or a list", r.Probability)
+	for i, p := range r.Probability.Values {
+		v.need(p > 0 && p <= 1, element("response.probability", r.Probability, i), "is %v; want more than 0 and at most 1", p)
+	}
+	oneOf(v, "noise.kind", e.Noise.Kind, NoNoise, Gaussian, Laplace)
+	v.need(e.Noise.Variance >= 0, "noise.variance", "is %v; want 0 or more", e.Noise.Variance)
+}
+
+func (e *Experiment) validateMixing(v *validator) {
+	if e.Algorithm != FedDec {
+		return
+	}
+	m := e.Mixing
+	v.need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
+	oneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
+	v.need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
+	v.need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
+	v.need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability", "is %v; want more than 0 and at most 1", m.Probability)
+	v.need(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
+	v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; feddec takes 1 step an iteration", e.LocalSteps)
+	v.need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
+		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
+	v.need(e.Exchange == Parameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
+	v.need(e.Weighting == round.WeightingStep, "weighting", "is %q; feddec weighs in the step", e.Weighting)
+	v.need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
+}
+
+// whole needs whole numbers within bounds.
+func whole(v *validator, key string, p PerAgent, low, high float64) {
+	if p.Draw != "" {
+		v.need(p.Draw != Uniform || p.A >= low, key, "is %v; want at least %v", p, low)
+		v.need(p.Draw != Uniform || p.B <= high, key, "is %v; want at most %v", p, high)
+		return
+	}
+	v.need(len(p.Values) > 0, key, "is empty")
+	for i, n := range p.Values {
+		v.need(n == math.Trunc(n) && n >= low && n <= high, element(key, p, i), "is %v; want a whole number from %v to %v", n, low, high)
+	}
+}
+
+// element is the key of a number in a list.
+func element(key string, p PerAgent, i int) string {
+	if len(p.Values) == 1 {
+		return key
+	}
+	return fmt.Sprintf("%s[%d]", key, i)
+}
