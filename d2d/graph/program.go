@@ -3,6 +3,8 @@ package graph
 import (
 	"slices"
 
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/lapack/lapack64"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -61,7 +63,7 @@ func (p *program) gap() float64 {
 
 // step takes one step of the method. It tells whether it could: very near the optimum the systems become singular.
 func (p *program) step() bool {
-	var schur, z mat.Cholesky
+	var z mat.Cholesky
 	for k := range p.blocks {
 		b := &p.blocks[k]
 		if !z.Factorize(b.z) || z.InverseTo(b.inverse) != nil {
@@ -69,13 +71,12 @@ func (p *program) step() bool {
 		}
 		b.second.Zero()
 	}
-	if !schur.Factorize(p.schur()) {
+	schur, ok := lapack64.Potrf(p.schur().RawSymmetric())
+	if !ok {
 		return false
 	}
 	// The predictor aims straight at the optimum. How far it gets tells how much to recentre.
-	if dy := p.direction(&schur, 0); dy == nil {
-		return false
-	}
+	p.direction(schur, 0)
 	along, aside := p.reach()
 	before, after := p.gap(), 0.0
 	for k := range p.blocks {
@@ -84,11 +85,10 @@ func (p *program) step() bool {
 		b.second = symmetrised(b.dx, b.dz, b.inverse)
 	}
 	shrunk := after / before
-	dy := p.direction(&schur, shrunk*shrunk*after/float64(2*p.g.nodes))
-	if dy == nil {
+	dy := p.direction(schur, shrunk*shrunk*after/float64(2*p.g.nodes))
+	if along, aside = p.reach(); max(along, aside) < 1e-3 {
 		return false
 	}
-	along, aside = p.reach()
 	for j, d := range dy {
 		p.y[j] += along * d
 	}
@@ -97,7 +97,7 @@ func (p *program) step() bool {
 		addScaled(b.z, along, b.dz)
 		addScaled(b.x, aside, b.dx)
 	}
-	return max(along, aside) > 1e-3
+	return true
 }
 
 // direction computes dX and dZ, and returns dy, such that
@@ -105,8 +105,8 @@ func (p *program) step() bool {
 //	dZ = −Σ dy_j A_j,  X + dX = centre·Z⁻¹ − second − X dZ Z⁻¹,  A_j•(X + dX) = b_j,
 //
 // with products symmetrised, where Z = C − Σ y_j A_j: A_l is sign·a_l a_lᵀ, A_s is −I, and b is −1 for s and 0 for the others.
-// It returns nil when the system is singular.
-func (p *program) direction(schur *mat.Cholesky, centre float64) (dy []float64) {
+// schur is the Cholesky factor of the system for dy.
+func (p *program) direction(schur blas64.Triangular, centre float64) (dy []float64) {
 	m := len(p.g.edges)
 	dy = make([]float64, m+1)
 	dy[m] = -1
@@ -119,10 +119,7 @@ func (p *program) direction(schur *mat.Cholesky, centre float64) (dy []float64) 
 		}
 		dy[m] += mat.Trace(b.dx)
 	}
-	solution := mat.NewVecDense(m+1, dy)
-	if schur.SolveVecTo(solution, solution) != nil {
-		return nil
-	}
+	lapack64.Potrs(schur, blas64.General{Rows: m + 1, Cols: 1, Stride: 1, Data: dy})
 	for k := range p.blocks {
 		b := &p.blocks[k]
 		b.dz = laplacian(p.g, dy[:m])
@@ -162,12 +159,11 @@ func (p *program) schur() *mat.SymDense {
 func (p *program) reach() (along, aside float64) {
 	along, aside = 1, 1
 	var sum mat.SymDense
-	var cholesky mat.Cholesky
 	shorten := func(most *float64, s, d *mat.SymDense) {
 		for ; *most > 1e-6; *most *= 0.9 {
 			sum.ScaleSym(*most, d)
 			sum.AddSym(&sum, s)
-			if cholesky.Factorize(&sum) {
+			if _, ok := lapack64.Potrf(sum.RawSymmetric()); ok {
 				return
 			}
 		}
@@ -206,10 +202,14 @@ func dot(a, b *mat.SymDense) float64 {
 }
 
 // symmetrised is the symmetric part of a product.
-func symmetrised(factors ...mat.Matrix) *mat.SymDense {
-	var product mat.Dense
-	product.Product(factors...)
-	n, _ := product.Dims()
+func symmetrised(first *mat.SymDense, factors ...*mat.SymDense) *mat.SymDense {
+	product := mat.DenseCopyOf(first)
+	for _, f := range factors {
+		var next mat.Dense
+		next.Mul(product, mat.DenseCopyOf(f)) // gonum multiplies symmetric matrices ten times slower than general ones
+		product = &next
+	}
+	n := first.SymmetricDim()
 	s := mat.NewSymDense(n, nil)
 	for i := range n {
 		for j := i; j < n; j++ {

@@ -1,0 +1,144 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+)
+
+// Spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table 1).
+type Spectrum struct {
+	Nodes         []int
+	Radii         []float64 // of geographic graphs in the unit square
+	Probabilities []float64 // of the links of random graphs
+	Realisations  int       // of each cell
+}
+
+// DefaultSpectrum is the instance of SPEC's row `spectrum`.
+func DefaultSpectrum() *Spectrum {
+	return &Spectrum{
+		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7}, Realisations: 200,
+	}
+}
+
+// About implements Experiment.
+func (s *Spectrum) About() About {
+	return About{"spectrum", "|λ₂|² is below 0.9 in all these graphs, so that α < 9, and falls as they get denser; Table 1 has " +
+		"the best constant weights.", "feddec Table 1"}
+}
+
+// documented is feddec Table 1, means over ten realisations.
+var documented = map[string]float64{
+	"geo_r0.35_n10": 0.78, "geo_r0.35_n20": 0.87, "geo_r0.35_n40": 0.83,
+	"geo_r0.5_n10": 0.7, "geo_r0.5_n20": 0.64, "geo_r0.5_n40": 0.56,
+	"geo_r0.65_n10": 0.41, "geo_r0.65_n20": 0.33, "geo_r0.65_n40": 0.34,
+	"random_p0.3_n10": 0.7, "random_p0.3_n20": 0.62, "random_p0.3_n40": 0.4,
+	"random_p0.5_n10": 0.42, "random_p0.5_n20": 0.29, "random_p0.5_n40": 0.17,
+	"random_p0.7_n10": 0.25, "random_p0.7_n20": 0.13, "random_p0.7_n40": 0.083,
+}
+
+const documentedRuns = 10
+
+// spectrumRule is a rule and its key among the values.
+type spectrumRule struct {
+	key  string
+	rule graph.Rule
+}
+
+// spectrumRules are the rules, the document's first and the fastest last.
+var spectrumRules = []spectrumRule{{"best", graph.BestConstant}, {"metropolis", graph.Metropolis}, {"maxdegree", graph.MaxDegree}, {"fastest", graph.Fastest}}
+
+// graphKind is a family of graphs with one parameter.
+type graphKind struct {
+	key, parameter, what string
+	levels               []float64
+	draw                 func(n int, level float64, rng *rand.Rand) (*graph.Graph, error)
+}
+
+func (s *Spectrum) kinds() []graphKind {
+	return []graphKind{
+		{"geo", "r", "Geographic", s.Radii, graph.ConnectedGeographic},
+		{"random", "p", "Random", s.Probabilities, graph.ConnectedRandom},
+	}
+}
+
+// spectrumCell is one entry of the table: |λ₂|² by rule and realisation, the same graphs for all rules.
+type spectrumCell struct {
+	kind   graphKind
+	level  float64
+	nodes  int
+	second [][]float64 // [rule][realisation]
+}
+
+func (c *spectrumCell) key() string {
+	return fmt.Sprintf("%s_%s%s_n%d", c.kind.key, c.kind.parameter, strconv.FormatFloat(c.level, 'g', -1, 64), c.nodes)
+}
+
+func (c *spectrumCell) String() string {
+	return fmt.Sprintf("%s, %s = %v, n = %d", strings.ToLower(c.kind.what), c.kind.parameter, c.level, c.nodes)
+}
+
+// realise draws one graph and measures it under all rules.
+func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
+	g, err := c.kind.draw(c.nodes, c.level, rng)
+	if err != nil {
+		return fmt.Errorf("spectrum: %w", err)
+	}
+	for k, r := range spectrumRules {
+		m, err := graph.NewMixing(g, r.rule)
+		if err != nil {
+			return fmt.Errorf("spectrum: %w", err)
+		}
+		c.second[k][i] = m.SecondEigenvalue(1)
+	}
+	return nil
+}
+
+// Run implements Experiment. Realisation i of the c-th cell has a generator of its own.
+func (s *Spectrum) Run(ctx context.Context, o Options) (*Report, error) {
+	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
+		return nil, errors.New("spectrum: needs two realisations or more, of graphs of two nodes or more")
+	}
+	runs := o.size(s.Realisations, 16)
+	cells := s.cells(runs)
+	errs := make([]error, len(cells)*runs)
+	err := inParallel(ctx, len(errs), func(i int) {
+		errs[i] = cells[i/runs].realise(i%runs, rand.New(rand.NewPCG(o.Seed, uint64(i/runs)<<32|uint64(i%runs))))
+	})
+	if err = errors.Join(err, firstOf(errs)); err != nil {
+		return nil, err
+	}
+	return s.report(cells), nil
+}
+
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cells are the cells of the table, by kind, level and number of nodes.
+func (s *Spectrum) cells(runs int) []*spectrumCell {
+	var cells []*spectrumCell
+	for _, kind := range s.kinds() {
+		for _, level := range kind.levels {
+			for _, n := range s.Nodes {
+				c := &spectrumCell{kind: kind, level: level, nodes: n}
+				for range spectrumRules {
+					c.second = append(c.second, make([]float64, runs))
+				}
+				cells = append(cells, c)
+			}
+		}
+	}
+	return cells
+}

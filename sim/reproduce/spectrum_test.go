@@ -1,0 +1,68 @@
+package reproduce
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+func TestSpectrum(t *testing.T) {
+	r := check(t, &Spectrum{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5, 0.7}, Realisations: 100})
+	best, _ := r.Values.Get("best_geo_r0.5_n10")
+	fastest, _ := r.Values.Get("fastest_geo_r0.5_n10")
+	if best < 0.5 || best > 0.75 || fastest >= best {
+		t.Errorf("|λ₂|² is %v with the best constant and %v with the fastest weights", best, fastest)
+	}
+}
+
+// TestSpectrumKeys wants every value of SPEC's table on the default instance.
+func TestSpectrumKeys(t *testing.T) {
+	s := DefaultSpectrum()
+	if s.Realisations < 200 {
+		t.Errorf("%d realisations, want at least 200", s.Realisations)
+	}
+	s.Realisations = 2
+	r, err := s.Run(context.Background(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range []string{"best", "metropolis", "maxdegree", "fastest"} {
+		for cell := range documented {
+			for _, end := range []string{"", "_sd", "_ci95"} {
+				if v, ok := r.Values.Get(rule + "_" + cell + end); !ok || v <= 0 {
+					t.Errorf("%s_%s%s is %v, %v", rule, cell, end, v, ok)
+				}
+			}
+		}
+	}
+}
+
+// TestSpectrumSeesAnotherRule wants the comparison with the document to tell its rule from the others.
+func TestSpectrumSeesAnotherRule(t *testing.T) {
+	defer func(rules []spectrumRule) { spectrumRules = rules }(spectrumRules)
+	spectrumRules = spectrumRules[1:] // metropolis is taken for the document's
+	s := DefaultSpectrum()
+	s.Nodes, s.Realisations = []int{10, 20}, 10
+	r, err := s.Run(context.Background(), Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Findings {
+		if f.Holds && strings.HasPrefix(f.What, "Table 1") {
+			t.Errorf("Metropolis weights pass for those of the document: %+v", f)
+		}
+	}
+}
+
+func TestSpectrumRefuses(t *testing.T) {
+	for want, s := range map[string]*Spectrum{
+		"with radius 0.01 in the unit square was connected": {Nodes: []int{300}, Radii: []float64{0.01}, Realisations: 2},
+		"link probability 0 was connected":                  {Nodes: []int{300}, Probabilities: []float64{0}, Realisations: 2},
+		"two realisations or more":                          {Nodes: []int{10}, Radii: []float64{1}, Realisations: 1},
+		"two nodes or more":                                 {Nodes: []int{1}, Radii: []float64{1}, Realisations: 2},
+	} {
+		if _, err := s.Run(context.Background(), Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
