@@ -58,7 +58,7 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T]) error {
 		if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
 			return &FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
 		}
-		if smoothness := max(e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
+		if smoothness := max(e.StepSize.Gamma, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
 			return &FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
 		}
 	}

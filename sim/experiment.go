@@ -90,6 +90,7 @@ type StepSize struct {
 	Diminishing     bool    `yaml:"diminishing" json:"diminishing"`
 	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"` // μ_sc
 	Smoothness      float64 `yaml:"smoothness" json:"smoothness"`             // L_s
+	Gamma           float64 `yaml:"gamma" json:"gamma"`                       // γ itself, in place of that maximum
 }
 
 // Response is who responds.

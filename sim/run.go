@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -34,6 +35,10 @@ func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
 // On is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the graph of
 // the experiment are not read. It asks for the instance of each run once, from several goroutines.
 func On[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error), o Observer) (*Result, error) {
+	e.Agents = 0 // the instance's
+	if err := errors.Join(e.validate()...); err != nil {
+		return nil, err
+	}
 	goroutines := runtime.GOMAXPROCS(0)
 	outer := min(goroutines, e.Runs)
 	s := &simulation[T]{
@@ -205,6 +210,9 @@ func (e *Experiment) schedule(o *data.Objective) learner.Schedule {
 	}
 	if smoothness == 0 {
 		smoothness = o.Smoothness
+	}
+	if e.StepSize.Gamma > 0 {
+		return learner.Schedule{StrongConvexity: convexity, Gamma: e.StepSize.Gamma}
 	}
 	return learner.DiminishingSchedule(convexity, smoothness, e.serverEvery())
 }

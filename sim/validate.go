@@ -38,6 +38,11 @@ func oneOf[S ~string](v *validator, key string, got S, allowed ...S) {
 // Validate joins a [*FieldError] for every value that cannot be, naming its key and bound. What only the data can tell is
 // refused by [Run] before the first round.
 func (e *Experiment) Validate() error {
+	return errors.Join(append(e.validate(), e.Data.Validate(e.Agents))...)
+}
+
+// validate is Validate without the data.
+func (e *Experiment) validate() []error {
 	var v validator
 	v.need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
 	v.need(e.Rounds >= 1, "rounds", "is %d; want at least 1", e.Rounds)
@@ -55,7 +60,7 @@ func (e *Experiment) Validate() error {
 	e.validateSteps(&v)
 	e.validateChance(&v)
 	e.validateMixing(&v)
-	return errors.Join(append(v.errs, e.Data.Validate(e.Agents))...)
+	return v.errs
 }
 
 func (e *Experiment) validateSteps(v *validator) {
@@ -64,6 +69,7 @@ func (e *Experiment) validateSteps(v *validator) {
 	s := e.StepSize
 	if s.Diminishing {
 		v.need(s.StrongConvexity >= 0, "step_size.strong_convexity", "is %v; want a positive number, or 0 for that of the problem", s.StrongConvexity)
+		v.need(s.Gamma >= 0, "step_size.gamma", "is %v; want a positive number, or 0 for that of Theorem 1", s.Gamma)
 		v.need(s.Smoothness >= 0, "step_size.smoothness", "is %v; want a positive number, or 0 for that of the problem", s.Smoothness)
 	} else {
 		v.need(s.Constant > 0 && !math.IsInf(s.Constant, 0), "step_size.constant", "is %v; want a positive number", s.Constant)
