@@ -28,6 +28,13 @@ const scanFrom = 16
 func (y *Lottery) WithoutReplacement(k, l int, rng *rand.Rand) []Place {
 	l = min(l, k)
 	y.drawn = y.drawn[:0]
+	if l == k { // all of them, whatever their order
+		y.places = y.places[:0]
+		for i := range k {
+			y.places = append(y.places, Place{i, 1})
+		}
+		return y.places
+	}
 	if k > scanFrom*l {
 		y.shuffleSparse(k, l, rng)
 		return y.sorted(k)

@@ -54,6 +54,18 @@ func (l *linear) draw(dst []float64, k int) {
 	}
 }
 
+func newLinear(spec Linear, agents int, seed uint64) *linear {
+	l := &linear{Linear: spec, seed: seed}
+	if l.Optima == nil && agents*l.Inputs <= tableMost {
+		table := make([]float64, agents*l.Inputs)
+		for k := range agents {
+			l.draw(table[k*l.Inputs:][:l.Inputs], k)
+		}
+		l.table = table
+	}
+	return l
+}
+
 // each is element j of a list that may stand for all with one.
 func each(list []float64, j int) float64 {
 	if len(list) == 1 {
@@ -71,14 +83,7 @@ func (l *linear) regressors(k int) []float64 {
 
 // NewLinear makes an instance with K agents of weights p_k (in any scale; nil = equal).
 func NewLinear[T learner.Float](spec Linear, agents int, weights []float64, seed uint64) *Problem[T] {
-	l := &linear{Linear: spec, seed: seed}
-	if l.Optima == nil && agents*l.Inputs <= tableMost {
-		table := make([]float64, agents*l.Inputs)
-		for k := range agents {
-			l.draw(table[k*l.Inputs:][:l.Inputs], k)
-		}
-		l.table = table
-	}
+	l := newLinear(spec, agents, seed)
 	objective := l.aggregate(agents, weights).objective()
 	objective.Curvature = func(k int) float64 { return largest(l.regressors(k)) }
 	for k := range l.Regressors {

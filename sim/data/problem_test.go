@@ -20,6 +20,11 @@ func specs() map[string]data.Spec {
 		s.Eigenvalues = []float64{1, 0.5, 0.25}
 		all[string(kind)] = s
 	}
+	pooled := all["linear"]
+	pooled.Pool = 200
+	all["pooled"] = pooled
+	pooled.Spread = 0
+	all["pooled, all alike"] = pooled
 	toy := all["toy"]
 	toy.Centre, toy.Rows = []float64{1, -0.5}, 50
 	all["toy"] = toy

@@ -30,6 +30,7 @@ type Spec struct {
 	NoiseVar   []float64   `yaml:"noise_var" json:"noise_var,omitempty"`   // linear: σ_v²
 	Optima     [][]float64 `yaml:"optima" json:"optima,omitempty"`         // linear: w_k⁰
 	Centre     []float64   `yaml:"centre" json:"centre,omitempty"`         // linear: mean of the w_k⁰; toy: mean of the class +1
+	Pool       int         `yaml:"pool" json:"pool"`                       // linear: rows that all agents share; 0 = fresh samples
 	Spread     float64     `yaml:"spread" json:"spread"`                   // linear: σ_w²; toy: how uneven the classes are
 
 	Means    [][]float64 `yaml:"means" json:"means,omitempty"` // logistic, bilinear: m_k; empty = those of SPEC's `saddle`
@@ -75,6 +76,9 @@ func build[T learner.Float](s Spec, agents int, weights []float64, seed uint64) 
 	switch s.Kind {
 	case KindLinear:
 		l := Linear{Inputs: s.Inputs, Regressors: s.Regressors, Noise: s.NoiseVar, Optima: s.Optima, Centre: s.Centre, Spread: s.Spread}
+		if s.Pool > 0 {
+			return NewPooled[T](l, s.Pool, agents, weights, seed), nil
+		}
 		return NewLinear[T](l, agents, weights, seed), nil
 	case KindLogistic, KindBilinear:
 		c := Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge}

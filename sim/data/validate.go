@@ -38,6 +38,8 @@ func (s *Spec) Validate(agents int) error {
 	case KindLinear:
 		need(s.Inputs >= 1, "inputs", "is %d; want at least 1", s.Inputs)
 		need(s.Spread >= 0, "spread", "is %v; want 0 or more", s.Spread)
+		need(s.Pool == 0 || s.Pool >= 10*s.Inputs, "pool", "is %d; want 0 for fresh samples, or at least 10 rows for each of the %d inputs", s.Pool, s.Inputs)
+		need(s.Pool == 0 || len(s.Regressors) == 1 && len(s.NoiseVar) == 1, "pool", "is %d; agents that share rows have one row of regressors and one noise_var", s.Pool)
 		numbers("noise_var", s.NoiseVar, 0, false, 1, agents)
 		numbers("centre", s.Centre, math.Inf(-1), false, 1, s.Inputs)
 		need(len(s.Regressors) == 1 || len(s.Regressors) == agents, "regressors", "has %d rows; want 1, or one for each of the %d agents", len(s.Regressors), agents)

@@ -1,0 +1,120 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// bareSteps takes local steps as one writes them by hand for this one model: the limit that the simulator is held against.
+func bareSteps(w, x, y []float32, n int, mu float32, rng *rand.Rand) {
+	for range n {
+		i := rng.IntN(len(y))
+		h := x[i*len(w):][:len(w)]
+		var z float32
+		for j := range w {
+			z += w[j] * h[j]
+		}
+		miss := mu * (z - y[i])
+		for j := range w {
+			w[j] -= miss * h[j]
+		}
+	}
+}
+
+const (
+	benchInputs = 25
+	benchRows   = 1000
+)
+
+// fleet is a run of federated averaging over K agents that draw from one pool of rows.
+func fleet(b *testing.B, agents, participants, steps, goroutines int) *fedavg[float32] {
+	b.Helper()
+	e := Default()
+	e.Precision, e.Agents, e.Participants, e.LocalSteps = Float32, agents, participants, Each(float64(steps))
+	e.Data.Inputs, e.Data.Pool = benchInputs, benchRows
+	in, err := instances[float32](e)(0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := newCourse(&e, 0, in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return newFedAvg(c, goroutines)
+}
+
+// timed is the time of one round.
+func (f *fedavg[T]) timed(b *testing.B, i int) float64 {
+	b.Helper()
+	from := time.Now()
+	if err := f.step(i); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(from).Seconds()
+}
+
+func median(times []float64) float64 {
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+// BenchmarkFedAvg times rounds of federated averaging over 20 agents on one core, E steps of each, and in turn as many bare
+// steps on as many rows; of_bare is the ratio of the medians. One op is one round.
+func BenchmarkFedAvg(b *testing.B) {
+	for _, steps := range []int{1, 5, 10} {
+		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
+			const agents = 20
+			f := fleet(b, agents, agents, steps, 1)
+			rng := rand.New(rand.NewPCG(1, 1))
+			x, y, w := make([]float32, benchRows*benchInputs), make([]float32, benchRows), make([]float32, benchInputs)
+			for i := range x {
+				x[i] = float32(rng.NormFloat64())
+			}
+			var own, bare []float64
+			for i := range b.N {
+				own = append(own, f.timed(b, i+1))
+				from := time.Now()
+				bareSteps(w, x, y, agents*steps, 0.001, rng)
+				bare = append(bare, time.Since(from).Seconds())
+			}
+			b.ReportMetric(median(bare)/median(own), "of_bare")
+			b.ReportMetric(agents*float64(steps)/median(own)/1e6, "Msteps/s")
+		})
+	}
+}
+
+// BenchmarkMillion times rounds in which a million agents take part, on one core and on two, in turn; x_two is the gain and MB
+// what the program has asked of the system. One op is one round on each.
+func BenchmarkMillion(b *testing.B) {
+	for _, steps := range []int{1, 10} {
+		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+			one, two := fleet(b, 1_000_000, 1_000_000, steps, 1), fleet(b, 1_000_000, 1_000_000, steps, 2)
+			var times [2][]float64
+			for i := range b.N {
+				times[0] = append(times[0], one.timed(b, i+1))
+				times[1] = append(times[1], two.timed(b, i+1))
+			}
+			b.ReportMetric(median(times[0])/median(times[1]), "x_two")
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			b.ReportMetric(float64(m.Sys)/1e6, "MB")
+		})
+	}
+}
+
+// BenchmarkFewOfAMillion times rounds of 50 agents out of a thousand and of a million, in turn; x_slower is what the crowd that
+// is not drawn costs. One op is one round of each.
+func BenchmarkFewOfAMillion(b *testing.B) {
+	few, many := fleet(b, 1000, 50, 10, 1), fleet(b, 1_000_000, 50, 10, 1)
+	var times [2][]float64
+	for i := range b.N {
+		times[0] = append(times[0], few.timed(b, i+1))
+		times[1] = append(times[1], many.timed(b, i+1))
+	}
+	b.ReportMetric(median(times[1])/median(times[0]), "x_slower")
+}
