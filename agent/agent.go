@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"sync"
 	"time"
@@ -17,9 +18,11 @@ import (
 // Agent is one device's part in a federation.
 type Agent struct {
 	cfg     Config
+	public  ed25519.PublicKey // the agent's own
 	conn    mqtt.Conn
 	machine *round.Agent
 	voice   *voice
+	twin    twin
 	test    *mqtt.SelfTest // nil if there is none
 
 	up      bool
@@ -64,7 +67,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
 	a := &Agent{
-		cfg: cfg, voice: newVoice(&cfg), pulls: map[string]*pull{}, ready: ready,
+		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), voice: newVoice(&cfg), pulls: map[string]*pull{}, ready: ready,
 		cease: func() {}, results: make(chan func()), turn: make(chan struct{}, 1),
 	}
 	var saved *round.SavedUpdate
@@ -89,7 +92,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = inner
 	defer a.jobs.Wait()
 	defer cancel()
-	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round(), a.cfg.Topics.Device(a.cfg.ID))
+	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round(), a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	events := a.conn.Events()
@@ -152,11 +155,13 @@ func (a *Agent) hear(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Up:
 		a.up = true
+		a.twin.up()
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
 		a.publish(a.voice.online())
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
 		a.up = false
+		a.twin.down()
 		a.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		a.link(round.LinkDown{}, transfer.Disconnected{})
 	case mqtt.SubscribeRefused:

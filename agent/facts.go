@@ -40,6 +40,12 @@ type (
 	}
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
+	// CloneSeen: another device has this agent's identity, and is alive.
+	CloneSeen struct {
+		Boot, OtherBoot   wire.Epoch
+		Nonce, OtherNonce uint64
+		Pause             time.Duration // for which this one leaves the broker; 0 = it goes on
+	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
 		Kind   mqtt.Kind

@@ -123,6 +123,7 @@ func (s *scene) Unsubscribe(filters ...string) {
 	s.subscribed = slices.DeleteFunc(s.subscribed, func(f string) bool { return slices.Contains(filters, f) })
 }
 
+func (s *scene) Pause(time.Duration)       {}
 func (s *scene) Events() <-chan mqtt.Event { return s.events }
 func (s *scene) Close() error              { return nil }
 

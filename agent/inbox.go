@@ -36,6 +36,8 @@ func (a *Agent) receive(m mqtt.Message) {
 		return // the retained message was deleted
 	case kind == mqtt.KindRound:
 		err = a.receiveAnnouncement(m.Payload)
+	case kind == mqtt.KindPresence:
+		err = a.receivePresence(m.Payload)
 	case kind == mqtt.KindDirect:
 		err = a.receiveDirect(m.Payload)
 	default:

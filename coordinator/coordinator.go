@@ -31,6 +31,7 @@ type Coordinator struct {
 	transfers TransfersChanged
 	spools    map[wire.RoundID]*store.Spool // of the round under way; two between rounds
 	heard     map[sourceKey]mark            // newest message by sender and type
+	twins     map[wire.AgentID]*twins       // of those who spoke
 	offered   *offer                        // the one that the machine is judging
 	offers    map[wire.AgentID]*offer       // being received, or stored
 	accepted  map[wire.AgentID]wire.Update  // of the round
@@ -50,7 +51,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
-		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
+		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
 		board: &board{conn: conn, topics: cfg.Topics}, results: make(chan func()),
 	}
 	if cfg.SelfTest > 0 {

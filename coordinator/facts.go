@@ -41,6 +41,12 @@ type (
 	}
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
+	// CloneSeen: two devices speak as one agent. Told once an hour for each.
+	CloneSeen struct {
+		Agent  wire.AgentID
+		Boots  [2]wire.Epoch
+		Nonces [2]uint64
+	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
 		Kind   mqtt.Kind

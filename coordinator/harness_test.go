@@ -200,7 +200,9 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	cfg := p.cfg
 	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key, f.coord.key.Public().(ed25519.PublicKey), f.topics
 	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot, seer, f.cfg.Logger
-	cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
+	if cfg.Rand == nil {
+		cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
+	}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) { return conn2{f.connect(client, will), p, l}, nil })
 	if err != nil {
 		return nil, err

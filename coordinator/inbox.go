@@ -78,6 +78,7 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	if err := e.Verify(key); err != nil {
 		return e, drop(DropSignature, "%w: has it another key than the one in the list?", err)
 	}
+	c.watchTwins(agent, &e)
 	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
 	if last := c.heard[source]; now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence {
 		return e, drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch, now.sequence, last.epoch, last.sequence)

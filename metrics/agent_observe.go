@@ -25,6 +25,8 @@ func (a *Agent) Observe(fact any) {
 		a.linkChanged(f.Up)
 	case agent.BrokerTested:
 		a.selfTest.choose(string(f.Result))
+	case agent.CloneSeen:
+		a.clones.Inc()
 	case agent.MessageDropped:
 		a.notUsed(string(f.Reason))
 	case agent.DataLoaded:

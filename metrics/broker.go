@@ -32,6 +32,7 @@ type broker struct {
 	connected        prometheus.Gauge
 	reconnects       prometheus.Counter
 	selfTest         gaugeSet
+	clones           prometheus.Counter
 	messages, octets *prometheus.CounterVec // by direction and kind
 	dropped          *prometheus.CounterVec // by direction and reason
 	wasUp            bool
@@ -44,6 +45,7 @@ func newBroker(r registrar, dropReasons []string) *broker {
 		selfTest: r.gaugeBy("broker_self_test",
 			"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a large one is dropped without a word; disconnected: the broker hangs up on it.",
 			"result", words(mqtt.SelfTestResults())),
+		clones: r.counter("clones_seen_total", "Times that two devices with one identity were seen; the log names them."),
 		messages: r.counters("mqtt_messages_total",
 			"MQTT messages handed to the network and messages that came in, by direction and kind of topic.", "direction", "kind"),
 		octets: r.counters("mqtt_payload_bytes_total",

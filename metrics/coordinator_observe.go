@@ -62,6 +62,8 @@ func (c *Coordinator) observeHost(fact any) {
 		c.linkChanged(f.Up)
 	case coordinator.BrokerTested:
 		c.selfTest.choose(string(f.Result))
+	case coordinator.CloneSeen:
+		c.clones.Inc()
 	case coordinator.MessageDropped:
 		c.notUsed(string(f.Reason))
 	case coordinator.StatisticsReady:

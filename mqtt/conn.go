@@ -1,6 +1,9 @@
 package mqtt
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // QoS is how hard MQTT tries on one hop. There is no 2: it was measured
 // delivering twice, and costs two more packets.
@@ -21,6 +24,9 @@ var (
 	ErrBusy   = errors.New("mqtt: too many messages wait to be sent")
 	ErrClosed = errors.New("mqtt: closed")
 )
+
+// ErrPaused is in the Down that follows Pause.
+var ErrPaused = errors.New("mqtt: paused")
 
 // Message is one application message. Retained means, on the way out, that
 // the broker shall keep it for later subscribers (an empty payload deletes
@@ -98,6 +104,9 @@ type Conn interface {
 	Subscribe(qos QoS, filters ...string)
 	// Unsubscribe gives filters up. Messages already under way still arrive.
 	Unsubscribe(filters ...string)
+	// Pause says goodbye to the broker as Close does, and connects again after
+	// so long. Down and Up tell of it. Nothing happens if the link is down.
+	Pause(d time.Duration)
 	// Events is the one mailbox of the connection, bounded in messages and
 	// bytes: see [Mailbox]. It is closed by Close.
 	Events() <-chan Event

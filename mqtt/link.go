@@ -89,8 +89,9 @@ func (l *link) end(err error) {
 	})
 }
 
-// flush sends what waits in the outbox, for a bounded time, and disconnects.
-func (l *link) flush() {
+// flush sends what waits in the outbox, for a bounded time, and disconnects for
+// a reason.
+func (l *link) flush(reason error) {
 	l.out.end()
 	timer := time.NewTimer(flushTimeout)
 	defer timer.Stop()
@@ -100,7 +101,7 @@ func (l *link) flush() {
 	case <-l.lost:
 	}
 	l.client.Disconnect(goodbye)
-	l.end(ErrClosed)
+	l.end(reason)
 }
 
 // send works through the outbox, in order.

@@ -17,6 +17,7 @@ type Session struct {
 	mailbox *Mailbox
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when run has ended
+	pauses  chan time.Duration
 
 	mu     sync.Mutex
 	closed bool
@@ -42,6 +43,7 @@ func Dial(ctx context.Context, options Options) (*Session, error) {
 		mailbox: NewMailbox(options.MailboxMessages, options.MailboxBytes),
 		cancel:  cancel,
 		done:    make(chan struct{}),
+		pauses:  make(chan time.Duration, 1),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
@@ -106,6 +108,19 @@ func (s *Session) Unsubscribe(filters ...string) {
 	}
 }
 
+// Pause implements Conn.
+func (s *Session) Pause(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link == nil {
+		return
+	}
+	select {
+	case s.pauses <- d:
+	default: // one is about to begin
+	}
+}
+
 // Events implements Conn.
 func (s *Session) Events() <-chan Event { return s.mailbox.Events() }
 
@@ -128,17 +143,21 @@ func (s *Session) run(ctx context.Context) {
 	wait.reset(firstDelay)
 	report := reporter{logger: s.options.Logger}
 	for {
+		var pause time.Duration
 		l, err := connect(ctx, &s.options, s.url, s.mailbox)
 		if err == nil {
 			s.options.Logger.Info("connected to the broker at " + s.url.Redacted())
-			err = s.serve(ctx, l)
+			pause, err = s.serve(ctx, l)
 			wait.reset(herdDelay)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		delay := wait.next()
-		report.failure(err, delay)
+		delay := pause
+		if pause == 0 {
+			delay = wait.next()
+			report.failure(err, delay)
+		}
 		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:
@@ -149,8 +168,9 @@ func (s *Session) run(ctx context.Context) {
 	}
 }
 
-// serve runs an open link until it is lost, which is the error, or ctx ends.
-func (s *Session) serve(ctx context.Context, l *link) error {
+// serve runs an open link until it is lost, which is the error, or ctx ends,
+// or the owner wants a pause.
+func (s *Session) serve(ctx context.Context, l *link) (pause time.Duration, err error) {
 	s.mu.Lock()
 	for batch := range slices.Chunk(s.table.entries, maxFilters) {
 		l.subscribe(slices.Clone(batch))
@@ -163,18 +183,24 @@ func (s *Session) serve(ctx context.Context, l *link) error {
 	select {
 	case <-l.lost:
 	case <-ctx.Done():
-		l.flush()
+		l.flush(ErrClosed)
+	case pause = <-s.pauses:
+		l.flush(ErrPaused)
 	}
 
 	s.mu.Lock()
 	s.link = nil
+	select {
+	case <-s.pauses: // for a link that was lost meanwhile
+	default:
+	}
 	s.mu.Unlock()
 	for _, m := range l.out.drop() {
 		s.options.Observe(Traffic{Topic: m.Topic, Bytes: len(m.Payload), Dropped: true})
 	}
 	if ctx.Err() != nil {
-		return ErrClosed
+		return 0, ErrClosed
 	}
 	s.mailbox.Put(Down{l.err})
-	return fmt.Errorf("lost the broker at %s: %s%v", s.url.Redacted(), plain(l.err), &l.underway)
+	return pause, fmt.Errorf("lost the broker at %s: %s%v", s.url.Redacted(), plain(l.err), &l.underway)
 }

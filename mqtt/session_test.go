@@ -156,3 +156,38 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 		received(t, healthy)
 	})
 }
+
+// A pause begins with what waits to be sent and with a goodbye, so the broker
+// publishes no will, and ends with the subscriptions in place.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
+		watcher.Subscribe(mqtt.AtLeastOnce, "will", "last")
+		settle(t, watcher)
+		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Will: func() mqtt.Message { return mqtt.Message{Topic: "will", Payload: []byte("lost")} }})
+		s.Subscribe(mqtt.AtLeastOnce, "x")
+		settle(t, s)
+		publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
+		const pause = 300 * time.Millisecond // much longer than it takes to come back else
+		began := time.Now()
+		s.Pause(pause)
+		s.Pause(time.Hour) // one is under way
+		if d, ok := event(t, s).(mqtt.Down); !ok || !errors.Is(d.Err, mqtt.ErrPaused) {
+			t.Fatalf("got %v, want Down with ErrPaused", d)
+		}
+		s.Pause(time.Hour) // down already
+		wantUp(t, s)
+		if d := time.Since(began); d < pause {
+			t.Errorf("back after %v", d)
+		}
+		publish(t, s, mqtt.Message{Topic: "x"})
+		if m := received(t, s); m.Topic != "x" {
+			t.Errorf("got %s", m.Topic)
+		}
+		if m := received(t, watcher); m.Topic != "last" {
+			t.Errorf("got %s", m.Topic)
+		}
+		settle(t, watcher) // no will
+	})
+}

@@ -65,20 +65,52 @@ func New(options Options) *Broker {
 func (b *Broker) Connect(clientID string, will *mqtt.Message) *Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old := b.conns[clientID]; old != nil {
-		b.cut(old, ErrTakenOver)
-	}
-	c := &Conn{
+	c := b.newConn(clientID)
+	c.will = will
+	b.bringUp(c)
+	return c
+}
+
+// Session returns a connection that is up, and that comes back by itself when
+// it was lost, after the time that back returns, as a session over the network
+// does: with a new will, and taking the client id from whoever has it then.
+func (b *Broker) Session(clientID string, will func() mqtt.Message, back func() time.Duration) *Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.newConn(clientID)
+	c.renew, c.back = will, back
+	b.bringUp(c)
+	return c
+}
+
+func (b *Broker) newConn(clientID string) *Conn {
+	return &Conn{
 		broker:  b,
 		id:      clientID,
-		will:    will,
 		mailbox: mqtt.NewMailbox(b.options.MailboxMessages, b.options.MailboxBytes),
 		filters: make(map[string]mqtt.QoS),
-		up:      true,
 	}
-	b.conns[clientID] = c
+}
+
+// bringUp gives a connection a link, and takes it from whoever has its client
+// id. Nothing happens if it is up.
+func (b *Broker) bringUp(c *Conn) {
+	if c.up {
+		return
+	}
+	if old := b.conns[c.id]; old != nil && old != c {
+		b.cut(old, ErrTakenOver)
+	}
+	if c.renew != nil {
+		will := c.renew()
+		c.will = &will
+	}
+	b.conns[c.id] = c
+	c.up = true
 	c.mailbox.Put(mqtt.Up{})
-	return c
+	for _, filter := range c.order {
+		b.replay(c, filter)
+	}
 }
 
 // Disconnect cuts the connection of a client: it gets Down, what is under way
@@ -96,14 +128,8 @@ func (b *Broker) Disconnect(clientID string) {
 func (b *Broker) Reconnect(clientID string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.conns[clientID]
-	if c == nil || c.up {
-		return
-	}
-	c.up = true
-	c.mailbox.Put(mqtt.Up{})
-	for _, filter := range c.order {
-		b.replay(c, filter)
+	if c := b.conns[clientID]; c != nil {
+		b.bringUp(c)
 	}
 }
 
@@ -111,9 +137,10 @@ func (b *Broker) cut(c *Conn, reason error) {
 	if !c.up {
 		return
 	}
-	c.up = false
-	c.epoch++
-	c.mailbox.Put(mqtt.Down{Err: reason})
+	c.goDown(reason)
+	if c.back != nil {
+		time.AfterFunc(c.back(), c.comeBack)
+	}
 	if c.will != nil {
 		b.publish(*c.will)
 	}

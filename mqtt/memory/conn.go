@@ -22,6 +22,9 @@ type Conn struct {
 	epoch    uint64 // counts cuts: what was sent before one is lost
 	underWay int
 	lastDue  time.Time
+
+	renew func() mqtt.Message  // the will of the next link, if the connection comes back by itself
+	back  func() time.Duration // how long that takes
 }
 
 var _ mqtt.Conn = (*Conn)(nil)
@@ -70,6 +73,32 @@ func (c *Conn) Unsubscribe(filters ...string) {
 		delete(c.filters, filter)
 	}
 	c.order = slices.DeleteFunc(c.order, func(filter string) bool { return slices.Contains(filters, filter) })
+}
+
+// Pause implements mqtt.Conn. It loses what is under way, as a cut does.
+func (c *Conn) Pause(d time.Duration) {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	if c.up {
+		c.goDown(mqtt.ErrPaused)
+		time.AfterFunc(d, c.comeBack)
+	}
+}
+
+// goDown ends the link.
+func (c *Conn) goDown(reason error) {
+	c.up = false
+	c.epoch++
+	c.mailbox.Put(mqtt.Down{Err: reason})
+}
+
+// comeBack makes a new link, if there is none.
+func (c *Conn) comeBack() {
+	c.broker.mu.Lock()
+	defer c.broker.mu.Unlock()
+	if !c.closed {
+		c.broker.bringUp(c)
+	}
 }
 
 // Events implements mqtt.Conn.

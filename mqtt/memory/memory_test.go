@@ -225,3 +225,46 @@ func TestDeterministic(t *testing.T) {
 		t.Error("two runs differ")
 	}
 }
+
+// Two sessions with one client id take turns, each with a new will.
+func TestSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New(memory.Options{})
+		watcher := connect(t, b, "watcher", nil)
+		watcher.Subscribe(mqtt.AtLeastOnce, "will")
+		session := func(name string) *memory.Conn {
+			link := 0
+			c := b.Session("c", func() mqtt.Message {
+				link++
+				return mqtt.Message{Topic: "will", Payload: fmt.Append(nil, name, link)}
+			}, func() time.Duration { return 2 * time.Second })
+			t.Cleanup(func() { _ = c.Close() })
+			c.Subscribe(mqtt.AtMostOnce, "x")
+			return c
+		}
+		old := session("old")
+		want(t, take(old), "mqtt.Up")
+		young := session("young")
+		want(t, take(old), "down: "+memory.ErrTakenOver.Error())
+		want(t, take(young), "mqtt.Up")
+		time.Sleep(3 * time.Second) //nolint:forbidigo // in a synctest bubble
+		publish(t, watcher, "x", "1")
+		want(t, take(old), "mqtt.Up", "x=1")
+		want(t, take(young), "down: "+memory.ErrTakenOver.Error())
+
+		old.Pause(time.Hour)
+		old.Pause(time.Second) // is down already
+		want(t, take(old), "down: "+mqtt.ErrPaused.Error())
+		time.Sleep(3 * time.Second) //nolint:forbidigo // in a synctest bubble
+		publish(t, watcher, "x", "2")
+		want(t, take(young), "mqtt.Up", "x=2")
+		want(t, take(watcher), "will=old1", "will=young1")
+		_ = young.Close()
+		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		want(t, take(old), "mqtt.Up")
+		b.Disconnect("c")
+		_ = old.Close()
+		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		want(t, take(watcher), "will=old3")
+	})
+}

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
+	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -20,6 +22,8 @@ func (l agentLog) Observe(fact any) {
 	switch f := fact.(type) {
 	case agent.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
+	case agent.CloneSeen:
+		l.cloneSeen(f)
 	case agent.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
@@ -42,6 +46,15 @@ func (l agentLog) Observe(fact any) {
 	}
 }
 
+func (l agentLog) cloneSeen(f agent.CloneSeen) {
+	does := "this one goes on"
+	if f.Pause > 0 {
+		does = "this one leaves the broker for " + f.Pause.Round(time.Second).String()
+	}
+	l.Error("another device has the identity of this agent: give one of them an id and a key of its own; "+does,
+		"starts", fmt.Sprintf("%d (%016x, here) and %d (%016x)", f.Boot, f.Nonce, f.OtherBoot, f.OtherNonce))
+}
+
 func (l agentLog) workEnded(f round.WorkEnded) {
 	attrs := []any{"round", f.Round, "kind", f.Kind, "result", f.Result}
 	switch f.Result {
@@ -62,6 +75,9 @@ func (l coordinatorLog) Observe(fact any) {
 	switch f := fact.(type) {
 	case coordinator.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
+	case coordinator.CloneSeen:
+		l.Error("two devices speak as one agent: give one of them an id and a key of its own", "agent", f.Agent,
+			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
 	case coordinator.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case coordinator.StatisticsReady:

@@ -53,6 +53,12 @@ func TestAgentLog(t *testing.T) {
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
 			"<3>ERROR the broker does not bring back a message to s/a/loop: let this user write and read that topic " +
 				"(Mosquitto: a line `topic readwrite s/a/loop` in its acl_file; coordinator acl writes all of them)"},
+		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
+			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one goes on ` +
+				`starts="5 (00000000000000ab, here) and 4 (00000000000000cd)"`},
+		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
+			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one leaves the broker for 1m12s ` +
+				`starts="5 (00000000000000ab, here) and 6 (00000000000000cd)"`},
 		{agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
 			`<4>WARN  message not used kind=round reason=bad_signature err="wrong key"`},
 		{agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
@@ -85,6 +91,8 @@ func TestAgentLog(t *testing.T) {
 func TestCoordinatorLog(t *testing.T) {
 	compareLines(t, []line{
 		{coordinator.LinkChanged{Err: errors.New("gone")}, ""}, // the session says it
+		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
+			`<3>ERROR two devices speak as one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
 		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown, Err: errors.New("not in the list")},
 			`<4>WARN  message not used kind=status agent=a reason=unknown_agent err="not in the list"`},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},

@@ -1,0 +1,31 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestClone runs a device and a copy of its disk, but for the data.
+func TestClone(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, mosquitto(t))
+	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+	lead := f.run(t, "coordinator", "coordinator")
+	first := f.run(t, "agentd", "one")
+	lead.await(t, "agent is there agent=one")
+	if err := os.CopyFS(f.path("copied"), os.DirFS(f.path("state-one"))); err != nil {
+		t.Fatal(err)
+	}
+	second := f.run(t, "agentd", "one", "--set", "state_dir="+f.path("copied"))
+	if line := second.await(t, "another device has the identity of this agent"); !strings.Contains(line, " here) and 1 (") {
+		t.Errorf("the clone says %s", line)
+	}
+	if line := lead.await(t, "two devices speak as one agent"); !strings.Contains(line, "agent=one") {
+		t.Errorf("the coordinator says %s", line)
+	}
+	for _, p := range []*process{first, second, lead} {
+		p.stop(t, syscall.SIGTERM, 0)
+	}
+}

@@ -1,0 +1,72 @@
+package coordinator
+
+import (
+	"crypto/ed25519"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// facts keeps what is told.
+type facts []any
+
+func (f *facts) Observe(fact any) { *f = append(*f, fact) }
+
+// TestTurns says greetings of several starts, and wants clones told of where
+// two of them take turns, once an hour.
+func TestTurns(t *testing.T) {
+	hello := func(nonce uint64) (wire.Type, []byte) { return wire.TypeHello, (&wire.Hello{Nonce: nonce}).Body() }
+	presence := func(s wire.State, nonce uint64) (wire.Type, []byte) {
+		return wire.TypePresence, (&wire.Presence{State: s, Nonce: nonce, Speaks: 1}).Body()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var told facts
+		c := &Coordinator{cfg: Config{Observer: &told}, twins: map[wire.AgentID]*twins{}}
+		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
+			t.Helper()
+			sealed := wire.Seal(nil, wire.Header{Type: typ, Federation: "plant", Sender: agent, Epoch: epoch, Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))
+			e, err := wire.Open(sealed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told = nil
+			c.watchTwins(agent, &e)
+			if len(told) != clones {
+				t.Errorf("told %d times, want %d: %+v", len(told), clones, told)
+			}
+		}
+		greet := func(epoch wire.Epoch, nonce, sequence uint64, clones int) {
+			t.Helper()
+			typ, body := hello(nonce)
+			say("press", epoch, sequence, typ, body, clones)
+		}
+		greet(1, 11, 5, 0)
+		greet(1, 11, 6, 0)
+		greet(2, 22, 1, 0) // a restart
+		greet(1, 11, 6, 0) // an old message again
+		greet(1, 11, 3, 0)
+		typ, body := presence(wire.StateLost, 11) // the will of the start before
+		say("press", 1, 7, typ, body, 0)
+		greet(3, 33, 1, 0)
+		typ, body = presence(wire.StateOnline, 22)
+		say("press", 2, 9, typ, body, 0) // a device that was thought to have restarted
+		greet(3, 33, 2, 1)
+		greet(2, 22, 10, 0)   // once an hour
+		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		greet(3, 33, 3, 1)
+		typ, body = hello(22)
+		say("other", 2, 1, typ, body, 0)
+		greet(3, 44, 1, 0)    // the same epoch, another nonce
+		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		greet(2, 22, 11, 0)
+		greet(3, 44, 2, 0)
+		greet(2, 22, 12, 1)
+		greet(1, 11, 8, 0) // an old word that a broker brings back
+		greet(2, 22, 13, 0)
+		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		greet(1, 11, 8, 0)
+		greet(2, 22, 14, 0)
+	})
+}
