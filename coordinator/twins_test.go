@@ -61,7 +61,7 @@ func TestClones(t *testing.T) {
 				first := f.agents[0]
 				first.boot, first.cfg.Rand = boots[0]-1, rand.New(rand.NewPCG(middle, 7))
 				f.start()
-				f.until(12*time.Hour, "rounds before the clone comes", closedRounds(f, 40))
+				f.until(12*time.Hour, "rounds before the clone comes", closedRounds(f, 30))
 				second := *first
 				second.life, second.dir, second.boot = nil, t.TempDir(), boots[1]-1
 				second.cfg.Rand = rand.New(rand.NewPCG(c.seed, 7))
@@ -70,11 +70,11 @@ func TestClones(t *testing.T) {
 				second.start()
 				wait(5 * time.Minute)
 				settled := len(facts[round.RoundClosed](f))
-				wait(3 * time.Hour)
+				wait(2 * time.Hour)
 
 				told := facts[coordinator.CloneSeen](f)
-				if len(told) < 1 || len(told) > 3 {
-					t.Errorf("the coordinator told of clones %d times in 3 hours", len(told))
+				if len(told) < 1 || len(told) > 2 {
+					t.Errorf("the coordinator told of clones %d times in 2 hours", len(told))
 				}
 				for _, c := range told {
 					if c.Agent != "a0" || c.Nonces[0] == c.Nonces[1] || c.Boots != boots && c.Boots != [2]wire.Epoch{boots[1], boots[0]} {
@@ -94,18 +94,18 @@ func TestClones(t *testing.T) {
 				if len(tellers) != 2 || len(leavers) != 1 {
 					t.Errorf("%d of the two told of the other, %d left the broker; want 2 and 1", len(tellers), len(leavers))
 				}
-				if changes := len(facts[agent.LinkChanged](f, "a0")) - ups; changes > 60 {
-					t.Errorf("%d changes of the link in 3 hours: they fight", changes)
+				if changes := len(facts[agent.LinkChanged](f, "a0")) - ups; changes > 50 {
+					t.Errorf("%d changes of the link in 2 hours: they fight", changes)
 				}
 				rounds := facts[round.RoundClosed](f)
 				full := 0
-				for _, r := range rounds[settled : settled+20] { // more than an hour
+				for _, r := range rounds[settled : settled+12] { // more than an hour
 					if r.Accepted == 3 {
 						full++
 					}
 				}
-				if full < 16 {
-					t.Errorf("a0 had a part in %d of the next 20 rounds, want 16", full)
+				if full < 10 {
+					t.Errorf("a0 had a part in %d of the next 12 rounds, want 10", full)
 				}
 			})
 		})
