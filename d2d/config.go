@@ -16,6 +16,8 @@ type Neighbor struct {
 	// Boot is the start of the neighbour's program that the edge is to, 0 while
 	// it is not known: then the first message decides.
 	Boot wire.Epoch
+	// Key is its X25519 public key; nil where messages are not sealed.
+	Key []byte
 }
 
 // Config says how an agent mixes. All durations are of the agent's own clock.

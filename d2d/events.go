@@ -139,10 +139,15 @@ const (
 	IgnoreBoot      // of, or for, another start of a program
 	IgnoreDuplicate // a snapshot that is here already, or was applied
 	IgnoreSequence  // ahead of what the edge can be at
-	lastIgnore      = IgnoreSequence
+	IgnoreRound     // of another run or round
+	IgnoreMalformed // not a message
+	IgnoreSeal      // does not open
+	IgnoreNoKey     // the key to open it has not come yet
+	lastIgnore      = IgnoreNoKey
 )
 
 // String is the reason's name in metrics and logs.
 func (r Ignore) String() string {
-	return [...]string{"stranger", "dimension", "not_finite", "boot", "duplicate", "sequence"}[r]
+	return [...]string{"stranger", "dimension", "not_finite", "boot", "duplicate", "sequence",
+		"round", "malformed", "seal", "no_key"}[r]
 }

@@ -169,3 +169,15 @@ func finite[T wire.Float](x []T) bool {
 	}
 	return true
 }
+
+// wants tells whether a neighbour's snapshot q can be of use.
+func (m *Mixer[T]) wants(id wire.AgentID, seq uint64) bool {
+	e := m.edge(id)
+	return e != nil && (seq == e.seq && e.missing() || seq == e.seq+1 && e.early == nil || seq > e.seq+1)
+}
+
+// waitsFor tells whether steps wait for a neighbour.
+func (m *Mixer[T]) waitsFor(id wire.AgentID) bool {
+	e := m.edge(id)
+	return e != nil && e.waited && m.state != done
+}

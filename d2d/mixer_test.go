@@ -167,7 +167,7 @@ func TestQuantized(t *testing.T) {
 				x[k] = math.Round(8*x[k]) / 8
 			}
 		}
-		w.nodes[i].m = New(n.cfg, n.x)
+		w.nodes[i].m = w.machine(n, n.x)
 	}
 	conserve(t, w, 1e-12)
 }
@@ -176,7 +176,7 @@ func TestQuantized(t *testing.T) {
 func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
-	m := New(Config[float64]{Boot: 1, Neighbors: []Neighbor{{"b", 0.5, 1}, {"c", 0.25, 1}}, Wait: time.Second, Patience: 2,
+	m := New(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}}, Wait: time.Second, Patience: 2,
 		Repeat: time.Hour, Steps: 10}, x)
 	step := func(ev Event) []Effect { return m.Step(now, ev) }
 	from := func(id wire.AgentID) Peer { return Peer{id, 1, 1} }
@@ -219,7 +219,7 @@ func TestSlowNeighbor(t *testing.T) {
 
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
-	m := New(Config[float64]{Boot: 7, Neighbors: []Neighbor{{"b", 0.5, 3}}, Steps: 2, Patience: 1, Repeat: time.Second}, []float64{1, 2})
+	m := New(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1, Repeat: time.Second}, []float64{1, 2})
 	m.Step(time.Time{}, Start{})
 	ok := []float64{0, 0}
 	for _, tt := range []struct {

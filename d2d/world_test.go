@@ -1,6 +1,7 @@
 package d2d
 
 import (
+	"bytes"
 	"container/heap"
 	"fmt"
 	"math"
@@ -24,6 +25,9 @@ type fate struct {
 	steps      uint64
 	drain      time.Duration
 	everyLater bool // every message takes at least one step's wait
+	bytes      bool // messages travel as an Exchange writes them
+	open       bool // not sealed
+	codec      Codec
 }
 
 // world runs mixers on one clock, with events in the order of (time, sequence).
@@ -34,9 +38,10 @@ type world[T wire.Float] struct {
 	now   time.Time
 	queue eventQueue
 	seq   int
+	keyed uint64 // keys made so far
 	nodes []*worldNode[T]
 	ids   []wire.AgentID
-	nonce map[string][]float64 // what was sealed under (node, boot, step)
+	seals map[string][]byte // what was sealed, by key and nonce
 }
 
 type worldNode[T wire.Float] struct {
@@ -45,11 +50,19 @@ type worldNode[T wire.Float] struct {
 	cfg     Config[T]
 	x       []T
 	base    []float64 // x_0 − Σηg
-	m       *Mixer[T]
+	m       machine
 	kept    map[uint64]Send[T] // the sealed snapshots
 	dead    bool
 	done    bool
 	maxKept int
+}
+
+// machine is a Mixer, or an Exchange around one.
+type machine interface {
+	Step(now time.Time, ev Event) []Effect
+	Deadline() (time.Time, bool)
+	Stats() Stats
+	Flow(id wire.AgentID) ([]float64, uint64)
 }
 
 type worldEvent struct {
@@ -80,7 +93,7 @@ func (q *eventQueue) Pop() any {
 
 // newWorld has n nodes with d parameters each on the edges of weights.
 func newWorld[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]int]float64, f fate) *world[T] {
-	w := &world[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), nonce: map[string][]float64{}}
+	w := &world[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), seals: map[string][]byte{}}
 	for i := range n {
 		w.ids = append(w.ids, wire.AgentID(fmt.Sprintf("n%03d", i)))
 	}
@@ -115,8 +128,41 @@ func (w *world[T]) boot(i int, boot wire.Epoch, x []T) {
 			n.cfg.Neighbors[k].Boot = 0
 		}
 	}
-	n.m, n.kept = New(n.cfg, x), map[uint64]Send[T]{}
+	n.m, n.kept = w.machine(n, x), map[uint64]Send[T]{}
 	w.at(0, i, Start{})
+}
+
+func (w *world[T]) machine(n *worldNode[T], x []T) machine {
+	if !w.fate.bytes {
+		return New(n.cfg, x)
+	}
+	cfg := ExchangeConfig[T]{Config: n.cfg, Self: n.id, Run: 1, Round: 2, Codec: w.fate.codec}
+	cfg.Neighbors = slices.Clone(cfg.Neighbors)
+	if !w.fate.open {
+		cfg.Keys = w.keys(n.id)
+		for i, nb := range cfg.Neighbors {
+			cfg.Neighbors[i].Key = w.keys(nb.ID).Private.PublicKey().Bytes()
+		}
+	}
+	e, err := NewExchange(cfg, x)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+// keys has one device key for an id, and new random bytes each time.
+func (w *world[T]) keys(id wire.AgentID) *Keys {
+	private, err := DeviceKey([]byte(id))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.keyed++
+	rng := rand.NewChaCha8([32]byte{byte(w.keyed), byte(w.keyed >> 8)})
+	k := &Keys{Private: private}
+	rng.Read(k.Sender[:])
+	rng.Read(k.Salt[:])
+	return k
 }
 
 func (w *world[T]) at(after time.Duration, node int, ev Event) {
@@ -180,7 +226,7 @@ func (w *world[T]) tick() bool {
 
 func isMessage[T wire.Float](ev Event) bool {
 	switch ev.(type) {
-	case Received[T], Asked, Finished, Greeted:
+	case Received[T], Asked, Finished, Greeted, Message:
 		return true
 	}
 	return false
@@ -230,19 +276,56 @@ func (w *world[T]) step(i int, ev Event) {
 			w.send(e.To.ID, Finished{peer(e.To), e.To.Seq, e.Applied, e.Drained})
 		case Greet:
 			w.send(e.To.ID, Greeted{peer(e.To)})
+		case Publish:
+			w.noteSeals(n, e.Payload)
+			for _, nb := range n.cfg.Neighbors {
+				w.send(nb.ID, Message{slices.Clone(e.Payload)})
+			}
 		case Done:
 			n.done = true
 		}
 	}
 }
 
-// seal checks that a key and nonce never see two texts.
+// seal checks that a snapshot of a step is taken once.
 func (w *world[T]) seal(n *worldNode[T], s Send[T]) {
-	key := fmt.Sprintf("%s %d %d", n.id, n.boot, s.Step)
-	if w.nonce[key] != nil {
-		w.t.Fatalf("step %d of %s is sealed twice", s.Step, n.id)
+	w.once(fmt.Sprintf("%s %d %d", n.id, n.boot, s.Step), nil)
+}
+
+// noteSeals checks that no key and nonce ever see two texts.
+func (w *world[T]) noteSeals(n *worldNode[T], payload []byte) {
+	ex := n.m.(*Exchange[T])
+	h, rest, err := wire.DecodePeerHead(payload)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	w.nonce[key] = []float64{1}
+	if ex.own == nil || h.Type == wire.PeerGreeting {
+		return
+	}
+	var part uint16
+	var count uint64
+	if h.Type == wire.PeerSnapshot {
+		s, _, err := wire.DecodeSnapshot(rest)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		part, count = s.Part, s.Step
+	} else {
+		c, _, err := wire.DecodeControl(rest)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		count = c.Count
+	}
+	w.once(fmt.Sprintf("%x %x", ex.cfg.Keys.Sender, nonce(h.Type, part, count)), payload)
+}
+
+// once fails when there was something else under the key.
+func (w *world[T]) once(key string, text []byte) {
+	if old, ok := w.seals[key]; ok && (text == nil || !bytes.Equal(old, text)) {
+		w.t.Fatalf("%s sealed twice", key)
+	}
+	w.seals[key] = text
 }
 
 func (w *world[T]) deliver(n *worldNode[T], s Send[T]) {
