@@ -98,7 +98,7 @@ func goldensOfCoordinator() []golden {
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11), &wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted}},
-		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5}},
+		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
