@@ -184,7 +184,7 @@ func (e *Exchange[T]) seal(s Send[T]) [][]byte {
 	messages := make([][]byte, 0, e.parts())
 	for part := range slices.Chunk(data, wire.MaxSnapshotPart) {
 		head.Part = uint16(len(messages))
-		m := wire.AppendSnapshot(make([]byte, 0, 64+48*len(head.To)+len(part)+wire.PeerSeal), e.head, &head)
+		m := wire.AppendSnapshot(make([]byte, 0, 64+48*len(head.To)+len(part)+wire.PeerSeal), e.headOf(wire.PeerSnapshot), &head)
 		if e.own == nil {
 			m = append(m, part...)
 		} else {
@@ -195,6 +195,12 @@ func (e *Exchange[T]) seal(s Send[T]) [][]byte {
 	return messages
 }
 
+func (e *Exchange[T]) headOf(t wire.PeerType) wire.PeerHead {
+	h := e.head
+	h.Type = t
+	return h
+}
+
 func (e *Exchange[T]) parts() int {
 	return max(1, (e.size+wire.MaxSnapshotPart-1)/wire.MaxSnapshotPart)
 }
@@ -202,9 +208,7 @@ func (e *Exchange[T]) parts() int {
 func (e *Exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
 	e.count++
 	c.Count = e.count
-	h := e.head
-	h.Type = t
-	m := wire.AppendControl(nil, h, &c)
+	m := wire.AppendControl(nil, e.headOf(t), &c)
 	if e.own != nil {
 		m = e.own.aead.Seal(m, nonce(t, 0, c.Count), nil, m)
 	}
@@ -237,5 +241,5 @@ func (e *Exchange[T]) sayHello(now time.Time) {
 			e.greetAt(now)
 		}
 	}
-	e.publish(controlPart, wire.AppendGreeting(nil, e.head, &g))
+	e.publish(controlPart, wire.AppendGreeting(nil, e.headOf(wire.PeerGreeting), &g))
 }

@@ -38,6 +38,9 @@ func (e *Exchange[T]) open(now time.Time, payload []byte) Event {
 	if err != nil {
 		return e.ignore(IgnoreMalformed)
 	}
+	if e.own == nil && len(seal) > 0 {
+		return e.ignore(IgnoreMalformed)
+	}
 	if e.own != nil {
 		if _, err := p.key.aead.Open(nil, nonce(h.Type, 0, c.Count), seal, payload[:len(payload)-len(seal)]); err != nil {
 			return e.ignore(IgnoreSeal)

@@ -133,7 +133,6 @@ func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
 // AppendGreeting appends a greeting's message to dst.
 func AppendGreeting(dst []byte, h PeerHead, g *Greeting) []byte {
 	w := writer{dst}
-	h.Type = PeerGreeting
 	w.peerHead(h)
 	w.b = append(w.b, g.Salt[:]...)
 	w.u32(uint32(len(g.Keys)))
@@ -162,7 +161,6 @@ func DecodeGreeting(p []byte) (Greeting, error) {
 // AppendSnapshot appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
 func AppendSnapshot(dst []byte, h PeerHead, s *Snapshot) []byte {
 	w := writer{dst}
-	h.Type = PeerSnapshot
 	w.peerHead(h)
 	w.u64(s.Step)
 	w.u16(s.Part)
