@@ -48,7 +48,7 @@ func (e *edge[T]) whole() bool { return e.theirs != nil && e.applied < e.seq }
 
 // missing tells that the other end's q-th snapshot should come.
 func (e *edge[T]) missing() bool {
-	return e.applied < e.seq && e.theirs == nil && !(e.finished && e.last < e.seq)
+	return e.applied < e.seq && e.theirs == nil && (!e.finished || e.last >= e.seq)
 }
 
 // target is the last flow that both ends can apply, once both have finished.

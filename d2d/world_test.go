@@ -160,8 +160,8 @@ func (w *world[T]) keys(id wire.AgentID) *Keys {
 	w.keyed++
 	rng := rand.NewChaCha8([32]byte{byte(w.keyed), byte(w.keyed >> 8)})
 	k := &Keys{Private: private}
-	rng.Read(k.Sender[:])
-	rng.Read(k.Salt[:])
+	_, _ = rng.Read(k.Sender[:])
+	_, _ = rng.Read(k.Salt[:])
 	return k
 }
 
