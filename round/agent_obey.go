@@ -50,11 +50,7 @@ func (a *Agent) leaveOldWork() {
 	if w == nil || a.sameRound(w.run, w.round, w.base) {
 		return
 	}
-	result := WorkSuperseded
-	if w.state == workHolding {
-		result = WorkMixed
-	}
-	a.ended(WorkEnded{Result: result})
+	a.ended(WorkEnded{Result: WorkSuperseded})
 	a.work = nil
 	a.do(Release{})
 }

@@ -10,11 +10,14 @@ type estimate struct{ mean, half float64 }
 
 func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e.half) }
 
-// agrees reports that a prediction lies within twice the interval, about four standard errors, and that the interval is
-// narrow enough to say something: half width at most resolution·prediction. A report makes dozens of such comparisons, of
-// which one in twenty would fail by chance on the interval itself.
+// doubt is how many times the 95 % interval a measurement may be off before a claim counts as refuted: about five standard
+// errors. A report makes some sixty comparisons, of which three would fail by chance on the interval itself.
+const doubt = 2.5
+
+// agrees reports that a prediction is within reach of the measurement, and that the interval is narrow enough to say
+// something: half width at most resolution·prediction.
 func (e estimate) agrees(prediction, resolution float64) bool {
-	return math.Abs(e.mean-prediction) <= 2*e.half && e.half <= resolution*math.Abs(prediction)
+	return math.Abs(e.mean-prediction) <= doubt*e.half && e.half <= resolution*math.Abs(prediction)
 }
 
 // compare sets key, key_theory and key_ci95, and adds the finding that measurement and prediction agree.

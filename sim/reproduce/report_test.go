@@ -18,7 +18,7 @@ func TestReportShape(t *testing.T) {
 	if !r.Holds {
 		t.Error("two findings that hold make no report that holds")
 	}
-	r.compare("c", "far off", estimate{1, 0.1}, 1.21, 1)
+	r.compare("c", "far off", estimate{1, 0.1}, 1.26, 1)
 	r.compare("d", "after it", estimate{1, 0.1}, 1, 1)
 	if r.Holds {
 		t.Error("holds with a finding that does not")

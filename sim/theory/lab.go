@@ -63,6 +63,12 @@ func (l Lab) MSD() float64 {
 	return noise / (1 - gain)
 }
 
+// Gain is the factor by which a round shrinks what is left of the start in E‖w⁰ − w_i‖².
+func (l Lab) Gain() float64 {
+	gain, _ := l.round()
+	return gain
+}
+
 // Curve is E‖w⁰ − w_i‖² for i = 0 … rounds from a start with that distance, E‖w⁰ − w_0‖² (M(1 + σ_w²/K) for w_0 = 0).
 func (l Lab) Curve(start float64, rounds int) []float64 {
 	gain, noise := l.round()

@@ -1,0 +1,38 @@
+package reproduce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// All is every experiment on its default instance, in the order of SPEC's table.
+func All() []Experiment {
+	return []Experiment{
+		LinearGain(), Lab1(), Lab2(), Lab3(), Lab4(), Async(), DefaultBias(), DefaultSampling(), DefaultMSD(),
+	}
+}
+
+// Select is the experiments of these ids, each once, in the order of All; no ids select all. The error names the ids that
+// there are.
+func Select(ids []string) ([]Experiment, error) {
+	all := All()
+	if len(ids) == 0 {
+		return all, nil
+	}
+	var known []string
+	var chosen []Experiment
+	for _, e := range all {
+		id := e.About().ID
+		known = append(known, id)
+		if slices.Contains(ids, id) {
+			chosen = append(chosen, e)
+		}
+	}
+	for _, id := range ids {
+		if !slices.Contains(known, id) {
+			return nil, fmt.Errorf("no experiment is called %q; there are %s", id, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}

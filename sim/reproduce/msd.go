@@ -1,0 +1,174 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/sim/theory"
+)
+
+// LMS is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and w_k⁰
+// (ch5 (5.66)–(5.68)).
+type LMS struct {
+	Participants int
+	StepSize     float64
+	LocalSteps   []int
+	BatchSizes   []int
+	Regressors   [][]float64 // diagonals of R_k
+	NoiseVar     []float64
+	Optima       [][]float64 // w_k⁰
+	Runs         int
+	Window       int // rounds averaged in each run, once steady
+}
+
+// theory is the problem for the exact recursion.
+func (l LMS) theory(normalized bool) theory.LMS {
+	m := theory.LMS{StepSize: l.StepSize, Participants: l.Participants, Unnormalized: !normalized}
+	for k, optimum := range l.Optima {
+		r := mat.NewSymDense(len(optimum), nil)
+		for j := range optimum {
+			r.SetSym(j, j, l.Regressors[k][j])
+		}
+		m.Agents = append(m.Agents, theory.LMSAgent{Covariance: r, Optimum: optimum, NoiseVar: l.NoiseVar[k],
+			LocalSteps: l.LocalSteps[k], BatchSize: l.BatchSizes[k]})
+	}
+	return m
+}
+
+// validate reports lists that are not of one length.
+func (l LMS) validate() error {
+	k := len(l.Optima)
+	if k == 0 || len(l.LocalSteps) != k || len(l.BatchSizes) != k || len(l.Regressors) != k || len(l.NoiseVar) != k {
+		return fmt.Errorf("%d optima, %d local steps, %d batch sizes, %d regressors and %d noise variances: one of each per agent",
+			k, len(l.LocalSteps), len(l.BatchSizes), len(l.Regressors), len(l.NoiseVar))
+	}
+	return l.theory(true).Validate()
+}
+
+func (l LMS) experiment(o Options, normalized bool) sim.Experiment {
+	e := sim.Default()
+	e.Seed, e.Runs = o.Seed, o.size(l.Runs, 24)
+	e.Agents, e.Participants = len(l.Optima), l.Participants
+	e.LocalSteps, e.BatchSize = perAgent(l.LocalSteps), perAgent(l.BatchSizes)
+	e.StepSize.Constant, e.StepSize.Normalize = l.StepSize, normalized
+	e.Rounds = l.burn(normalized) + o.size(l.Window, 2000)
+	return e
+}
+
+func (l LMS) problem() data.Linear {
+	return data.Linear{Inputs: len(l.Optima[0]), Regressors: l.Regressors, Noise: l.NoiseVar, Optima: l.Optima}
+}
+
+// burn is how many rounds it takes until the mean error of a start has shrunk ten-thousandfold.
+func (l LMS) burn(normalized bool) int {
+	slowest := math.Inf(1)
+	for j := range l.Optima[0] {
+		pull := 0.0
+		for k, r := range l.Regressors {
+			p := r[j]
+			if !normalized {
+				p *= float64(l.LocalSteps[k])
+			}
+			pull += p / float64(len(l.Regressors))
+		}
+		slowest = min(slowest, pull)
+	}
+	return 1 + int(math.Log(1e4)/(l.StepSize*slowest))
+}
+
+func perAgent(numbers []int) sim.PerAgent {
+	values := make([]float64, len(numbers))
+	for k, n := range numbers {
+		values[k] = float64(n)
+	}
+	return sim.Each(values...)
+}
+
+// MSD is ch5 problem 5.3.
+type MSD struct{ LMS }
+
+// DefaultMSD is the instance of SPEC's row `msd`.
+func DefaultMSD() *MSD {
+	m := &MSD{LMS{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
+	for k := range 20 {
+		r, w := make([]float64, 4), make([]float64, 4)
+		for j := range r {
+			r[j] = 0.6 + 0.1*float64((k+j)%5)
+			w[j] = 1 + 0.3*math.Cos(float64(k+j))
+		}
+		m.LocalSteps = append(m.LocalSteps, 1+k%5)
+		m.BatchSizes = append(m.BatchSizes, 1+k%3)
+		m.Regressors = append(m.Regressors, r)
+		m.NoiseVar = append(m.NoiseVar, 0.05*float64(1+k%4))
+		m.Optima = append(m.Optima, w)
+	}
+	return m
+}
+
+// About implements Experiment.
+func (m *MSD) About() About {
+	return About{"msd", "The limiting error of federated averaging follows from the data's statistics and the tuning parameters of each agent.",
+		"ch5 problem 5.3"}
+}
+
+// Run implements Experiment: the simulation against the exact value, and the first-order expression against that, which must
+// be off by O(μ).
+func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("msd: %w", err)
+	}
+	problem := m.theory(true)
+	exact, err := problem.SteadyState()
+	if err != nil {
+		return nil, fmt.Errorf("msd: %w", err)
+	}
+	first, err := problem.FirstOrder()
+	if err != nil {
+		return nil, fmt.Errorf("msd: %w", err)
+	}
+	t, err := settle(ctx, m.experiment(o, true), m.problem(), nil, m.burn(true))
+	if err != nil {
+		return nil, fmt.Errorf("msd: %w", err)
+	}
+	measured := t.average(msd)
+	r := &Report{About: m.About()}
+	r.Values.Set("simulated", measured.mean)
+	r.Values.Set("simulated_ci95", measured.half)
+	r.Values.Set("exact", exact.MSD)
+	r.Values.Set("first_order", first)
+	r.find(Finding{What: "lim E‖w⁰ − w_i‖², exact in μ", Measured: measured.String(), Expected: fmt.Sprintf("%.4g", exact.MSD),
+		Holds: measured.agrees(exact.MSD, 0.1)})
+	if err := m.firstOrder(r, problem, exact.MSD/first-1); err != nil {
+		return nil, err
+	}
+	curve, err := problem.Curve(make([]float64, len(m.Optima[0])), t.last())
+	if err != nil {
+		return nil, fmt.Errorf("msd: %w", err)
+	}
+	r.Plots = append(r.Plots, Plot{Name: "msd", Title: "Federated averaging of unlike agents", X: Axis{Label: "round i"},
+		Y: Axis{Label: "E‖w⁰ − w_i‖²", Log: true}, Curves: []Curve{t.curve("simulated", msd), t.predicted("exact recursion", curve)}})
+	return r, nil
+}
+
+// firstOrder finds that the small-step expression is off in proportion to μ.
+func (m *MSD) firstOrder(r *Report, problem theory.LMS, gap float64) error {
+	problem.StepSize /= 16
+	fine, err := problem.SteadyState()
+	if err != nil {
+		return fmt.Errorf("msd: at μ = %v: %w", problem.StepSize, err)
+	}
+	first, err := problem.FirstOrder()
+	if err != nil {
+		return fmt.Errorf("msd: at μ = %v: %w", problem.StepSize, err)
+	}
+	finer := fine.MSD/first - 1
+	r.find(Finding{What: fmt.Sprintf("error of the first-order expression at μ = %.4g and at a sixteenth of it", m.StepSize),
+		Measured: fmt.Sprintf("%.2g %% and %.2g %%", 100*gap, 100*finer), Expected: "falls in proportion to μ, within a factor of 2",
+		Holds: math.Abs(finer) > math.Abs(gap)/32 && math.Abs(finer) < math.Abs(gap)/8})
+	return nil
+}
