@@ -190,7 +190,7 @@ func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 }
 
 func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
-	s.direct(wire.TypeInvitation, r, (&wire.Invitation{Agent: "press", Announcement: announcement, Left: 60000, Weight: 1}).Body())
+	s.direct(wire.TypeInvitation, r, (&wire.Invitation{Agent: "press", Announcement: announcement, Left: 60000, Weight: 1, Uploads: true}).Body())
 }
 
 // heard returns the agent's messages of a type, oldest first.

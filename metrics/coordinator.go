@@ -106,6 +106,7 @@ type fleet struct {
 	unfit            *prometheus.CounterVec // by reason
 	joined           prometheus.Counter
 	declined         *prometheus.CounterVec // by reason
+	replaced         prometheus.Counter
 	accepted         prometheus.Counter
 	refused          *prometheus.CounterVec // by reason
 	acceptedAfter    prometheus.Observer
@@ -128,7 +129,8 @@ func newFleet(r registrar) fleet {
 			"reason", words(round.LeaveReasons())),
 		unfit: r.counterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
 			"reason", names(wire.DeclineReasons())),
-		joined: r.counter("participants_joined_total", "Participants that went to work."),
+		joined:   r.counter("participants_joined_total", "Participants that went to work."),
+		replaced: r.counter("uploaders_replaced_total", "Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
 		declined: r.counterBy("participants_declined_total", "Participants that did not take part, by the reason they gave.",
 			"reason", names(wire.DeclineReasons())),
 		accepted: r.counter("updates_accepted_total", "Updates that passed all checks and are on disk."),

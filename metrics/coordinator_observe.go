@@ -48,6 +48,8 @@ func (c *Coordinator) observeUpdate(fact any) {
 		c.joined.Inc()
 	case round.AgentDeclined:
 		c.declined.WithLabelValues(f.Reason.String()).Inc()
+	case round.UploaderReplaced:
+		c.replaced.Inc()
 	case round.UpdateAccepted:
 		c.updateAccepted(f)
 	case round.UpdateRefused:

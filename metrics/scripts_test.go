@@ -78,6 +78,7 @@ var coordinatorScript = []any{
 	coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
 	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: coordinator.DropUnknown, Err: errors.New("no key")},
 	round.AgentDeclined{Agent: "a1", Round: 3, Reason: wire.DeclineNoTime},
+	round.UploaderReplaced{Round: 3, Agent: "a1", By: "a2"},
 	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNorm},
 	round.RoundAbandoned{Round: 3, Kind: wire.KindTraining, Reason: round.AbandonQuorum, Selected: 2, Took: time.Minute},
 	round.AgentLeft{Agent: "a1", Reason: round.LeftLost, Agents: 1},

@@ -67,6 +67,7 @@ type workState uint8
 const (
 	workFetching workState = iota
 	workTraining
+	workHolding // has its update, and is not asked for it
 	workSubmitting
 	workAccepted
 	workOut // declined or refused

@@ -50,7 +50,11 @@ func (a *Agent) leaveOldWork() {
 	if w == nil || a.sameRound(w.run, w.round, w.base) {
 		return
 	}
-	a.ended(WorkEnded{Result: WorkSuperseded})
+	result := WorkSuperseded
+	if w.state == workHolding {
+		result = WorkMixed
+	}
+	a.ended(WorkEnded{Result: result})
 	a.work = nil
 	a.do(Release{})
 }

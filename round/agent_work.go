@@ -22,6 +22,9 @@ func (a *Agent) invited(now time.Time, e Invited) {
 	}
 	if w := a.work; w != nil { // of this round: leaveOldWork has seen to that
 		w.invited, w.deadline = e, now.Add(e.Left) // a new attempt has more time
+		if w.state == workHolding && e.Uploads {   // drawn in the place of another
+			a.submit()
+		}
 		a.repeatAnswer(c.Order, w)
 		return
 	}
@@ -72,7 +75,7 @@ func (a *Agent) replayEarly(now time.Time) {
 func (a *Agent) train() {
 	w := a.work
 	w.state = workTraining
-	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight, Deadline: w.deadline})
+	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight, Peers: w.invited.Peers, Deadline: w.deadline})
 }
 
 // decline ends the agent's part in the round.
@@ -104,7 +107,7 @@ func (a *Agent) fetched(e Fetched) {
 	a.train()
 }
 
-// trained submits the update that the host has saved.
+// trained has the update saved by the host, and submits it if it is asked for.
 func (a *Agent) trained(e Trained) {
 	w := a.work
 	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
@@ -114,8 +117,17 @@ func (a *Agent) trained(e Trained) {
 		a.decline(e.Failed)
 		return
 	}
-	w.state, w.update = workSubmitting, e.Update
-	a.do(Submit{e.Run, e.Round, e.Update})
+	w.state, w.update = workHolding, e.Update
+	if w.invited.Uploads {
+		a.submit()
+	}
+}
+
+// submit sends the update that the host has saved.
+func (a *Agent) submit() {
+	w := a.work
+	w.state = workSubmitting
+	a.do(Submit{w.run, w.round, w.update})
 }
 
 // is reports whether an answer is about this work's update: two rounds may

@@ -90,12 +90,22 @@ func (c *Coordinator) noteSilent() {
 func (c *Coordinator) missing() []wire.AgentID {
 	var ids []wire.AgentID
 	for _, p := range c.peers {
-		if p.state == peerInvited || p.state == peerJoined {
+		if p.Times > 0 && (p.state == peerInvited || p.state == peerJoined) {
 			ids = append(ids, p.Agent)
 		}
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// selected counts the participants that were to send something.
+func (c *Coordinator) selected() (n int) {
+	for _, p := range c.peers {
+		if p.Times > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // folded moves on to the next plan.
@@ -114,11 +124,11 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		}
 	}
 	c.report(RoundClosed{
-		Round: e.Round, Kind: c.rec.Plan.Kind, Version: e.Next.Version, Selected: len(c.peers), Accepted: accepted,
+		Round: e.Round, Kind: c.rec.Plan.Kind, Version: e.Next.Version, Selected: c.selected(), Accepted: accepted,
 		Missing: c.missing(), ByDeadline: c.byDeadline, Took: now.Sub(c.announced),
 	})
 	c.rec.Plan, c.spent, c.failed = e.Next, e.Round, 0
-	c.rec.Agents, c.rec.Participants, c.peers = 0, nil, nil
+	c.rec.Agents, c.rec.Participants, c.rec.Edges, c.peers = 0, nil, nil, nil
 	switch {
 	case c.finished(e.Next.Version):
 		c.finish(now)
@@ -162,7 +172,7 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 		}
 	}
 	c.report(RoundAbandoned{
-		Round: c.rec.Round, Kind: c.rec.Plan.Kind, Reason: reason, Selected: len(c.peers), Accepted: accepted,
+		Round: c.rec.Round, Kind: c.rec.Plan.Kind, Reason: reason, Selected: c.selected(), Accepted: accepted,
 		Missing: c.missing(), Err: err, Took: now.Sub(c.announced),
 	})
 	c.retryAt = now.Add(min(retryFirst<<min(c.failed, 10), retryMost))

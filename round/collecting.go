@@ -9,6 +9,10 @@ import (
 // open draws the participants of the round and announces it.
 func (c *Coordinator) open(now time.Time) {
 	agents := c.eligible()
+	if c.mixes() {
+		c.mesh(agents)
+		return
+	}
 	rng := DrawSource(c.cfg.Seed, c.rec.Round)
 	var draws []Draw
 	switch {
@@ -80,7 +84,7 @@ func (c *Coordinator) invite(now time.Time, p *peer) {
 	if c.cfg.Weighting == WeightingStep && c.rec.Plan.Exchange != wire.ExchangeGradient {
 		weight = p.Weight
 	}
-	c.do(Invite{Agent: p.Agent, Left: c.wakeAt.Sub(now), Weight: weight})
+	c.do(Invite{Agent: p.Agent, Left: c.wakeAt.Sub(now), Weight: weight, Uploads: p.Times > 0, Peers: c.peersOf(p)})
 }
 
 // peerOf returns the participant that a message of the round is from, or nil.
@@ -110,6 +114,7 @@ func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
 func (c *Coordinator) dropOut(now time.Time, p *peer, reason wire.DeclineReason) {
 	p.state = peerOut
 	c.report(AgentDeclined{p.Agent, c.rec.Round, reason})
+	c.redraw(now, p)
 	c.settle(now)
 }
 
@@ -147,7 +152,7 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 		return wire.RefuseWrongRound
 	case e.Round < c.rec.Round, !c.in(CoordinatorCollecting):
 		return wire.RefuseLate
-	case p == nil, p.state == peerOut:
+	case p == nil, p.state == peerOut, p.Times == 0:
 		return wire.RefuseNotSelected
 	case p.state == peerAccepted:
 		return wire.RefuseConflict
@@ -173,7 +178,7 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 	if c.has(e.Agent, c.rec.Run, e.Round, digest) {
 		return // told twice
 	}
-	if p == nil || p.state == peerOut {
+	if p == nil || p.state == peerOut || p.Times == 0 {
 		c.refuse(e.Agent, c.rec.Run, e.Round, digest, wire.RefuseLate)
 		return
 	}
@@ -194,6 +199,7 @@ func (c *Coordinator) rejected(now time.Time, e Rejected) {
 	c.refuse(e.Agent, c.rec.Run, e.Round, e.Update, e.Reason)
 	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state < peerAccepted && p.offered == e.Update {
 		p.state = peerOut
+		c.redraw(now, p)
 		c.settle(now)
 	}
 }

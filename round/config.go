@@ -33,8 +33,18 @@ const (
 	WithReplacement    Sampling = "with_replacement"    // a repeated draw counts twice
 )
 
+// Algorithm says who works in a training round.
+type Algorithm string
+
+// The algorithms.
+const (
+	FedAvg Algorithm = "fedavg" // the L participants train and send
+	FedDec Algorithm = "feddec" // all agents train and mix with their neighbours; L, drawn with replacement, send (feddec Alg. 1)
+)
+
 // Config is what the coordinator's machine needs to know. Counts are of agents.
 type Config struct {
+	Algorithm    Algorithm     `yaml:"-"`            // no key yet: the hosts of FedDec are to come
 	Participants int           `yaml:"participants"` // L
 	Quorum       int           `yaml:"quorum"`       // fewest draws with an update that a round may close with at its deadline
 	OverSelect   int           `yaml:"over_select"`  // invited beyond L; bends uniform sampling towards fast agents
@@ -67,7 +77,7 @@ const longest = 1000 * time.Hour
 // DefaultConfig returns a configuration for a small federation.
 func DefaultConfig() Config {
 	return Config{
-		Participants: 6, Quorum: 4, Sampling: WithoutReplacement, Weights: WeightsEqual, Weighting: WeightingStep,
+		Algorithm: FedAvg, Participants: 6, Quorum: 4, Sampling: WithoutReplacement, Weights: WeightsEqual, Weighting: WeightingStep,
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second,
 	}
@@ -89,6 +99,9 @@ func (c *Config) Validate() error {
 			errs = append(errs, &FieldError{key, fmt.Sprintf(format, args...)})
 		}
 	}
+	need(oneOf(c.Algorithm, FedAvg, FedDec), "algorithm", "must be fedavg or feddec, is %q", c.Algorithm)
+	need(c.Algorithm != FedDec || c.Sampling == WithReplacement, "sampling", "must be with_replacement for feddec, is %q", c.Sampling)
+	need(c.Algorithm != FedDec || c.Weights == WeightsEqual, "weights", "must be equal for feddec, is %q", c.Weights)
 	need(c.Participants >= 1, "participants", "must be at least 1, is %d", c.Participants)
 	need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum", "must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
 	need(c.OverSelect >= 0, "over_select", "must not be negative, is %d", c.OverSelect)

@@ -44,7 +44,7 @@ func TestConfigValidate(t *testing.T) {
 		{"negative pause", func(c *round.Config) { c.Pause = -time.Second }, "pause"},
 		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
 		{"empty", func(c *round.Config) { *c = round.Config{} },
-			"participants quorum sampling weights weighting gather.minimum gather.within deadline invite_every"},
+			"algorithm participants quorum sampling weights weighting gather.minimum gather.within deadline invite_every"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,6 +25,7 @@ type Coordinator struct {
 	inviteAt   time.Time // when the silent are invited again; zero when nobody is
 	failed     int       // rounds abandoned in a row
 	retryAt    time.Time // no round is opened before, after one was abandoned
+	meshing    bool      // the edges of the next round have been asked for
 
 	out []Effect // of the step under way
 }
@@ -35,6 +36,8 @@ type member struct {
 	present bool
 	unfit   wire.DeclineReason // 0 = fit
 	samples uint64
+	peerKey wire.PeerKey // zero = it does not mix
+	place   wire.Location
 }
 
 // peer is how far a participant of the current round has come.
@@ -61,7 +64,9 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]wire.Dig
 	c.rec.Participants = slices.Clone(record.Participants)
 	if c.rec.Phase == CoordinatorCollecting {
 		for i := range c.rec.Participants {
-			c.rec.Participants[i].Accepted = spooled[c.rec.Participants[i].Agent]
+			if p := &c.rec.Participants[i]; p.Times > 0 { // else it came in when others had taken its draws
+				p.Accepted = spooled[p.Agent]
+			}
 		}
 	}
 	return c
@@ -98,7 +103,7 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	case HelloCame:
 		c.hello(now, e)
 	case PresenceCame:
-		c.presence(e)
+		c.presence(now, e)
 	case JoinedCame:
 		c.joined(e)
 	case DeclinedCame:
@@ -109,6 +114,8 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.stored(now, e)
 	case Rejected:
 		c.rejected(now, e)
+	case Meshed:
+		c.meshed(now, e)
 	case Folded:
 		c.folded(now, e)
 	}

@@ -30,9 +30,17 @@ type (
 	}
 	// Invite sends an invitation for the current announcement.
 	Invite struct {
-		Agent  wire.AgentID
-		Left   time.Duration
-		Weight float64
+		Agent   wire.AgentID
+		Left    time.Duration
+		Weight  float64
+		Uploads bool // it is to send its update, and not only to train and mix
+		Peers   []wire.Peer
+	}
+	// Mesh asks for the edges between the agents of the next round, which are in
+	// id order. The host answers with Meshed.
+	Mesh struct {
+		Round  wire.RoundID
+		Agents []MeshAgent
 	}
 	// Stand tells an agent its place in the current announcement's round.
 	Stand struct {
@@ -75,6 +83,7 @@ func (Report) effect()   {}
 func (Journal) effect()  {}
 func (Announce) effect() {}
 func (Invite) effect()   {}
+func (Mesh) effect()     {}
 func (Stand) effect()    {}
 func (Receive) effect()  {}
 func (Accept) effect()   {}
@@ -101,6 +110,7 @@ type (
 		Order        wire.Order
 		Announcement wire.Announcement
 		Weight       float64
+		Peers        []wire.Peer // to mix with at every local step
 		Deadline     time.Time
 	}
 	// Submit sends the saved update until it is accepted, refused or released.

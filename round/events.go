@@ -67,6 +67,11 @@ type (
 		Update wire.Digest
 		Reason wire.RefuseReason
 	}
+	// Meshed: the edges that Mesh asked for, in the order of (A, B).
+	Meshed struct {
+		Round wire.RoundID
+		Edges []Edge
+	}
 	// Folded: the round's set is aggregated; Next is what comes after it.
 	Folded struct {
 		Round wire.RoundID
@@ -86,6 +91,7 @@ func (DeclinedCame) event() {}
 func (OfferCame) event()    {}
 func (Stored) event()       {}
 func (Rejected) event()     {}
+func (Meshed) event()       {}
 func (Folded) event()       {}
 
 // Events of the agent's machine. What comes from the coordinator has been
@@ -102,6 +108,8 @@ type (
 		Announcement wire.Digest
 		Left         time.Duration
 		Weight       float64
+		Uploads      bool
+		Peers        []wire.Peer
 	}
 	// StandingCame: an answer to a hello.
 	StandingCame struct {

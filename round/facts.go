@@ -81,6 +81,11 @@ type (
 		Round  wire.RoundID
 		Reason wire.DeclineReason
 	}
+	// UploaderReplaced: an agent will not send; another was drawn in its place.
+	UploaderReplaced struct {
+		Round     wire.RoundID
+		Agent, By wire.AgentID
+	}
 	// UpdateAccepted: a participant's update is on disk.
 	UpdateAccepted struct {
 		Agent  wire.AgentID
@@ -129,6 +134,7 @@ func (GatheringExtended) fact() {}
 func (RoundOpened) fact()       {}
 func (AgentJoined) fact()       {}
 func (AgentDeclined) fact()     {}
+func (UploaderReplaced) fact()  {}
 func (UpdateAccepted) fact()    {}
 func (UpdateRefused) fact()     {}
 func (RoundClosed) fact()       {}
@@ -153,6 +159,7 @@ type WorkResult string
 // The results.
 const (
 	WorkAccepted   WorkResult = "accepted"
+	WorkMixed      WorkResult = "mixed" // it trained and mixed, and was not asked to send
 	WorkRefused    WorkResult = "refused"
 	WorkDeclined   WorkResult = "declined"
 	WorkSuperseded WorkResult = "superseded" // the round went on without it
@@ -160,7 +167,7 @@ const (
 
 // WorkResults returns all results, for closed label sets.
 func WorkResults() []WorkResult {
-	return []WorkResult{WorkAccepted, WorkRefused, WorkDeclined, WorkSuperseded}
+	return []WorkResult{WorkAccepted, WorkMixed, WorkRefused, WorkDeclined, WorkSuperseded}
 }
 
 // Facts of the agent's machine.

@@ -14,13 +14,16 @@ import (
 func TestFederation(t *testing.T) { liveThroughAll(t, 0, 80) }
 
 func liveThroughAll(t *testing.T, from, to uint64) {
-	closed, abandoned := 0, 0
+	closed, abandoned, replaced := 0, 0, 0
 	for seed := from; seed < to; seed++ {
 		w := liveThrough(seed)
 		if problem := w.report(); problem != "" {
 			t.Fatalf("seed %d: %s", seed, problem)
 		}
-		closed, abandoned = closed+w.checks.closed, abandoned+w.checks.abandoned
+		closed, abandoned, replaced = closed+w.checks.closed, abandoned+w.checks.abandoned, replaced+w.checks.replaced
+	}
+	if replaced < int(to-from)/10 {
+		t.Errorf("%d uploaders were replaced: too little happened", replaced)
 	}
 	if seeds := int(to - from); closed < 10*seeds || abandoned < seeds {
 		t.Errorf("%d rounds closed and %d abandoned with %d seeds: too little happened", closed, abandoned, seeds)

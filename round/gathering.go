@@ -12,7 +12,7 @@ import (
 func (c *Coordinator) gather(now time.Time) {
 	c.enter(now, CoordinatorGathering)
 	c.asked = true
-	c.peers, c.rec.Participants, c.rec.Agents = nil, nil, 0
+	c.peers, c.rec.Participants, c.rec.Edges, c.rec.Agents, c.meshing = nil, nil, nil, 0, false
 	c.wakeAt = now.Add(c.cfg.Gather.Within)
 	c.journal()
 	c.announce(wire.PhaseGathering)
@@ -78,7 +78,9 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 		e.Hello.Unfit = wire.DeclineTooFewRows // nothing to learn from, and no weight
 	}
 	news := !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit
-	*m = member{boot: e.Boot, present: true, unfit: e.Hello.Unfit, samples: e.Hello.Samples}
+	*m = member{
+		boot: e.Boot, present: true, unfit: e.Hello.Unfit, samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, place: e.Hello.Location,
+	}
 	switch {
 	case news && m.unfit != 0:
 		c.report(AgentUnfit{e.Agent, m.unfit, len(c.eligible())})
@@ -112,7 +114,7 @@ func (c *Coordinator) helloOfPeer(now time.Time, p *peer, unfit wire.DeclineReas
 }
 
 // presence believes a leave and nothing else: an agent that is there says hello.
-func (c *Coordinator) presence(e PresenceCame) {
+func (c *Coordinator) presence(now time.Time, e PresenceCame) {
 	if m := c.members[e.Agent]; m != nil && m.present && e.State != wire.StateOnline {
 		m.present = false
 		why := LeftLost
@@ -120,5 +122,9 @@ func (c *Coordinator) presence(e PresenceCame) {
 			why = LeftOffline
 		}
 		c.report(AgentLeft{e.Agent, why, len(c.eligible())})
+		if p := c.peers[e.Agent]; p != nil && c.in(CoordinatorCollecting) && p.state < peerAccepted && p.Times > 0 && c.mixes() {
+			c.redraw(now, p)
+			c.settle(now)
+		}
 	}
 }

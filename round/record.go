@@ -35,9 +35,18 @@ type Plan struct {
 // Participant is an agent of the current round.
 type Participant struct {
 	Agent    wire.AgentID
-	Times    int         // drawn so often
+	Times    int         // drawn so often; 0 = it trains and mixes, and sends nothing
 	Weight   float64     // K·p_k
 	Accepted wire.Digest // the update that is on disk; zero while there is none
+	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
+	Boot    wire.Epoch
+	PeerKey wire.PeerKey
+}
+
+// Edge joins two participants, A before B in id order, that mix with weight w_AB.
+type Edge struct {
+	A, B   wire.AgentID
+	Weight float64
 }
 
 // Record is what the coordinator's machine keeps on disk. A machine made from
@@ -50,4 +59,6 @@ type Record struct {
 	Plan         Plan
 	Agents       int // K at the draw
 	Participants []Participant
+	Edges        []Edge // between participants, in the order of (A, B); none where agents do not mix
+	Drawn        int    // draws of the round so far, from its seeded sequence, where agents mix
 }

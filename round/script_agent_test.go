@@ -72,7 +72,7 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "announcement":
 		return p.announcement(c)
 	case "invited":
-		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1}
+		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1, Uploads: true}
 	case "standing":
 		return round.StandingCame{Announcement: name(c.word(0)), Place: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected)}
 	case "accepted":

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 	}
 	p.before = coordinatorDisk{p.disk.last, p.disk.record, maps.Clone(p.disk.spool)}
 	agents := []wire.AgentID{""}
-	if len(c.words) > 0 {
+	if len(c.words) > 0 && c.name != "meshed" {
 		agents = ids(c.word(0))
 	}
 	var all []round.Effect
@@ -86,6 +87,7 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 
 func (p *coordinatorPlayer) begin(c command) {
 	p.cfg = round.Config{
+		Algorithm:    round.Algorithm(c.opt("algorithm", "fedavg")),
 		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)), OverSelect: int(c.num("over", 0)),
 		Sampling: round.Sampling(c.opt("sampling", "without_replacement")),
 		Weights:  round.Weights(c.opt("weights", "equal")), Weighting: round.Weighting(c.opt("weighting", "step")),
@@ -125,7 +127,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		}
 		return round.LinkDown{}
 	case "hello":
-		h := wire.Hello{Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
+		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
 	case "presence":
 		return round.PresenceCame{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline, wire.StateLost)}
@@ -142,6 +144,13 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		return round.Stored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
 	case "rejected":
 		return round.Rejected{Agent: a, Round: r, Update: name(c.word(1)), Reason: pick(c.word(2), wire.RefuseReasons()...)}
+	case "meshed": // a1-a2 a2-a3: all edges, with one weight
+		m := round.Meshed{Round: r}
+		for _, e := range c.words {
+			from, to, _ := strings.Cut(e, "-")
+			m.Edges = append(m.Edges, round.Edge{A: wire.AgentID(from), B: wire.AgentID(to), Weight: 0.25})
+		}
+		return m
 	case "folded":
 		return p.folded(c, r)
 	}

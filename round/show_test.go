@@ -60,6 +60,10 @@ func value(v reflect.Value) string {
 		return strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.Version, nameOf(x.Task.Hash), nameOf(x.Base.Hash)), "-")
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
+	case round.Edge:
+		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.Weight)
+	case wire.Peer:
+		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.Weight, x.Key[0])
 	case round.Contribution:
 		return fmt.Sprintf("%.6g*%s:%s", x.Coefficient, x.Agent, nameOf(x.Update))
 	case fmt.Stringer:

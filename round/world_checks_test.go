@@ -24,6 +24,7 @@ type checks struct {
 	ends         map[string]int         // of work, by agent, life and round
 
 	closed, abandoned     int
+	replaced              int // journals of rounds with an uploader in the place of another
 	lastOpened            round.RoundOpened
 	openedAt, abandonedAt time.Time
 }
@@ -57,8 +58,14 @@ func (c *checks) journaled(before, rec round.Record) {
 	if rec.Phase == round.CoordinatorCollecting || rec.Phase == round.CoordinatorClosing {
 		all := ""
 		for _, p := range rec.Participants {
-			all += fmt.Sprintf("%s*%d@%g ", p.Agent, p.Times, p.Weight)
+			times := p.Times
+			if c.world.cfg.Algorithm == round.FedDec && rec.Plan.Kind == wire.KindTraining {
+				times = 0 // moves on from those that will not send
+			}
+			all += fmt.Sprintf("%s*%d@%g ", p.Agent, times, p.Weight)
 		}
+		all += fmt.Sprint(rec.Edges)
+		c.draws(rec)
 		if old, known := c.participants[rec.Round]; known && old != all {
 			c.world.fail("round %d has participants %s, had %s", rec.Round, all, old)
 		}
@@ -90,6 +97,12 @@ func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 			c.world.fail("round %d is drawn while nobody can be heard", opened.Round)
 		}
 		cfg, agents := c.world.cfg, m.Eligible()
+		if rec := m.Record(); len(rec.Edges) > 0 { // some may have left while the edges were made
+			agents = nil
+			for _, p := range rec.Participants {
+				agents = append(agents, p.Agent)
+			}
+		}
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(opened.Round)))
 		slices.Reverse(agents)
 		var want []round.Draw
@@ -103,11 +116,33 @@ func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 		}
 		var got []round.Draw
 		for _, p := range m.Record().Participants {
+			if p.Times == 0 {
+				continue // it only trains and mixes
+			}
 			got = append(got, round.Draw{Agent: p.Agent, Times: p.Times})
 		}
 		if !slices.Equal(got, want) {
 			c.world.fail("round %d drew %v, the seed says %v", opened.Round, got, want)
 		}
+	}
+}
+
+// draws: where agents mix the draws add up to L, and no accepted one loses any.
+func (c *checks) draws(rec round.Record) {
+	if c.world.cfg.Algorithm != round.FedDec || rec.Plan.Kind != wire.KindTraining {
+		return
+	}
+	sum := 0
+	for _, p := range rec.Participants {
+		if sum += p.Times; p.Times == 0 && !p.Accepted.IsZero() {
+			c.world.fail("round %d: %s is accepted and not drawn", rec.Round, p.Agent)
+		}
+	}
+	if sum != c.world.cfg.Participants {
+		c.world.fail("round %d: %d draws, want %d", rec.Round, sum, c.world.cfg.Participants)
+	}
+	if rec.Drawn > c.world.cfg.Participants {
+		c.replaced++
 	}
 }
 

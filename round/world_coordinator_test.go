@@ -146,7 +146,9 @@ func (c *coordinatorHost) perform(e round.Effect) {
 			c.w.publish(c.board)
 		}
 	case round.Invite:
-		c.tell(e.Agent, round.Invited{Announcement: c.board.Digest, Left: e.Left, Weight: e.Weight})
+		c.tell(e.Agent, round.Invited{Announcement: c.board.Digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads, Peers: e.Peers})
+	case round.Mesh:
+		c.later(c.w.between(time.Millisecond, time.Second), func() { c.mesh(e) })
 	case round.Stand:
 		c.tell(e.Agent, round.StandingCame{Announcement: c.board.Digest, Place: e.Place})
 	case round.Receive:
@@ -169,6 +171,18 @@ func (c *coordinatorHost) perform(e round.Effect) {
 	case round.Report:
 		c.w.checks.fact(e.Fact)
 	}
+}
+
+// mesh puts the agents on a ring.
+func (c *coordinatorHost) mesh(e round.Mesh) {
+	var edges []round.Edge
+	for i := range e.Agents {
+		j := (i + 1) % len(e.Agents)
+		if a, b := e.Agents[min(i, j)].ID, e.Agents[max(i, j)].ID; a != b && (j > 0 || len(e.Agents) > 2) {
+			edges = append(edges, round.Edge{A: a, B: b, Weight: 0.25})
+		}
+	}
+	c.step(round.Meshed{Round: e.Round, Edges: edges})
 }
 
 // receive takes a while, and stalls when a link is down.

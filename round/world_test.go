@@ -88,6 +88,9 @@ func newWorld(seed uint64) *world {
 	if rng.IntN(3) == 0 {
 		w.cfg.Sampling, w.cfg.OverSelect = round.WithReplacement, 0
 	}
+	if w.cfg.Algorithm = round.FedAvg; w.cfg.Sampling == round.WithReplacement && rng.IntN(2) == 0 {
+		w.cfg.Algorithm = round.FedDec
+	}
 	if rng.IntN(2) == 0 {
 		w.cfg.Gather.Target = 3
 	}

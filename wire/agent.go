@@ -72,6 +72,14 @@ type Hello struct {
 	Unfit        DeclineReason // 0 when the agent can do the announced task
 	Samples      uint64        // rows of local data that fit the task
 	Update       Digest        // an update that it holds for this round, else zero
+	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
+	Location     Location
+}
+
+// Location is where an agent stands, in metres or any unit common to the federation, if it tells.
+type Location struct {
+	Known bool
+	X, Y  float64
 }
 
 // Body returns the message's encoding.
@@ -82,6 +90,10 @@ func (m *Hello) Body() []byte {
 	w.u8(uint8(m.Unfit))
 	w.u64(m.Samples)
 	w.digest(m.Update)
+	w.b = append(w.b, m.PeerKey[:]...)
+	w.bool(m.Location.Known)
+	w.f64(m.Location.X)
+	w.f64(m.Location.Y)
 	return w.b
 }
 
@@ -89,6 +101,8 @@ func (m *Hello) Body() []byte {
 func DecodeHello(body []byte) (Hello, error) {
 	r := reader{b: body}
 	m := Hello{Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.u8()), Samples: r.u64(), Update: r.digest()}
+	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
+	m.Location = Location{r.bool("location known"), r.f64("x"), r.f64("y")}
 	if r.err == nil && m.Unfit > lastDecline {
 		r.failf("reason is %d, more than %d", m.Unfit, lastDecline)
 	}

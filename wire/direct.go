@@ -9,6 +9,19 @@ type Invitation struct {
 	Announcement Digest  // of the announcement's envelope
 	Left         uint32  // milliseconds until the round's deadline: clocks of devices are not trusted
 	Weight       float64 // K·p_k for the local step size; 1 where weights are applied at the server
+	Uploads      bool    // the agent is to send its update; else it only trains and mixes
+	Peers        []Peer  // whom it mixes with, in id order
+}
+
+// PeerKey is an X25519 public key; zero = none.
+type PeerKey [32]byte
+
+// Peer is the other end of one of an agent's edges.
+type Peer struct {
+	ID     AgentID
+	Boot   Epoch   // the start of its program that the edge is to
+	Key    PeerKey // it seals with
+	Weight float64 // w_ij
 }
 
 // Body returns the invitation's encoding.
@@ -18,13 +31,33 @@ func (m *Invitation) Body() []byte {
 	w.digest(m.Announcement)
 	w.u32(m.Left)
 	w.f64(m.Weight)
+	w.bool(m.Uploads)
+	w.u32(uint32(len(m.Peers)))
+	for _, p := range m.Peers {
+		w.str(string(p.ID))
+		w.u64(uint64(p.Boot))
+		w.b = append(w.b, p.Key[:]...)
+		w.f64(p.Weight)
+	}
 	return w.b
 }
 
 // DecodeInvitation reads the body of a TypeInvitation envelope.
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{b: body}
-	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight")}
+	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight"), Uploads: r.bool("uploads")}
+	for range r.count("peers", MaxNeighbors, 51) {
+		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
+		copy(p.Key[:], r.take(len(p.Key)))
+		p.Weight = r.f64("edge weight")
+		if err := p.ID.ValidateAgent(); err != nil {
+			r.fail(err)
+		}
+		if n := len(m.Peers); n > 0 && m.Peers[n-1].ID >= p.ID {
+			r.failf("peer %q after %q: they must ascend", p.ID, m.Peers[n-1].ID)
+		}
+		m.Peers = append(m.Peers, p)
+	}
 	if err := m.Agent.ValidateAgent(); err != nil {
 		r.fail(err)
 	}

@@ -22,6 +22,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.Activation]():    uint8(wire.ActivationReLU),
 	reflect.TypeFor[wire.Risk]():          uint8(wire.RiskSoftmax),
 	reflect.TypeFor[wire.Exchange]():      uint8(wire.ExchangeGradient),
+	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerFinish),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.

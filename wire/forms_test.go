@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"crypto/ed25519"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -58,6 +59,9 @@ func forms() []form {
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest, randomManifest),
 		formOf("chunk", 0, encodeChunk, decodeChunk, randomChunk),
+		formOf("greeting", 0, encodeGreeting, decodeGreeting, randomGreeting),
+		formOf("snapshot", 0, encodeSnapshot, decodeSnapshot, randomSnapshot),
+		formOf("control", 0, encodeControl, decodeControl, randomControl),
 	}
 }
 
@@ -86,6 +90,72 @@ func decodeChunk(p []byte) (chunk, error) {
 	k, payload, err := wire.DecodeChunk(p, chunkBlob)
 	return chunk{k, payload}, err
 }
+
+// The messages between neighbours, with their heads and what follows them.
+type (
+	greeting struct {
+		Head wire.PeerHead
+		wire.Greeting
+	}
+	snapshot struct {
+		Head wire.PeerHead
+		wire.Snapshot
+		Sealed []byte
+	}
+	control struct {
+		Head wire.PeerHead
+		wire.PeerControl
+		Seal []byte
+	}
+)
+
+func encodeGreeting(m *greeting) []byte { return wire.AppendGreeting(nil, m.Head, &m.Greeting) }
+
+func decodeGreeting(p []byte) (greeting, error) {
+	h, rest, err := wire.DecodePeerHead(p)
+	if err != nil || h.Type != wire.PeerGreeting {
+		return greeting{}, errors.Join(err, errNotThis)
+	}
+	g, err := wire.DecodeGreeting(rest)
+	return greeting{h, g}, err
+}
+
+func encodeSnapshot(m *snapshot) []byte {
+	return append(wire.AppendSnapshot(nil, m.Head, &m.Snapshot), m.Sealed...)
+}
+
+func decodeSnapshot(p []byte) (snapshot, error) {
+	h, rest, err := wire.DecodePeerHead(p)
+	if err != nil || h.Type != wire.PeerSnapshot {
+		return snapshot{}, errors.Join(err, errNotThis)
+	}
+	s, sealed, err := wire.DecodeSnapshot(rest)
+	if err == nil && len(sealed) != partOfTests { // what the seal would tell
+		err = wire.ErrTruncated
+	}
+	return snapshot{h, s, sealed}, err
+}
+
+func encodeControl(m *control) []byte {
+	return append(wire.AppendControl(nil, m.Head, &m.PeerControl), m.Seal...)
+}
+
+func decodeControl(p []byte) (control, error) {
+	h, rest, err := wire.DecodePeerHead(p)
+	if err != nil || h.Type < wire.PeerAsk {
+		return control{}, errors.Join(err, errNotThis)
+	}
+	c, seal, err := wire.DecodeControl(rest)
+	if err == nil && len(seal) != wire.PeerSeal {
+		err = wire.ErrTruncated
+	}
+	return control{h, c, seal}, err
+}
+
+// partOfTests is the length of the snapshots' parts in these tests.
+const partOfTests = 12
+
+var errNotThis = errors.New("another message between neighbours")
 
 // testKey is the key of the golden files: its seed is the bytes 0, 1, … 31.
 func testKey() ed25519.PrivateKey {

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"crypto/sha256"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -53,7 +54,7 @@ func byAgent(run wire.RunID, round wire.RoundID, sequence uint64) wire.Header {
 
 func goldens() []golden {
 	manifest := manifestOf(bigVector(), bigSchema())
-	return append(append(goldensOfCoordinator(), goldensOfAgent()...),
+	return append(slices.Concat(goldensOfCoordinator(), goldensOfAgent(), goldensOfNeighbors()),
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
@@ -98,7 +99,7 @@ func goldensOfCoordinator() []golden {
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11), &wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted}},
-		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5}},
+		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
@@ -127,6 +128,22 @@ func goldensOfAgent() []golden {
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
 			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()), Inline: statisticsVector(), Samples: 12,
 		}},
+	}
+}
+
+func goldensOfNeighbors() []golden {
+	head := wire.PeerHead{Run: goldenRun, Round: 3, From: "press-01", Boot: 5}
+	of := func(t wire.PeerType) wire.PeerHead { h := head; h.Type = t; return h }
+	to := wire.PeerAddress{ID: "press-02", Boot: 4}
+	key := wire.GreetingKey{To: to, Holds: true}
+	copy(key.Wrapped[:], testPublicKey())
+	return []golden{
+		{"peer_greeting", "greeting", wire.Header{}, &greeting{of(wire.PeerGreeting), wire.Greeting{Salt: [16]byte{1, 2, 3}, Keys: []wire.GreetingKey{key}}}},
+		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.Snapshot{
+			Step: 9, Part: 0, Parts: 1, To: []wire.SnapshotTo{{PeerAddress: to, Seq: 8}},
+		}, smallVector()}},
+		{"peer_ask", "control", wire.Header{}, &control{of(wire.PeerAsk), wire.PeerControl{To: to, Count: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
+		{"peer_finish", "control", wire.Header{}, &control{of(wire.PeerFinish), wire.PeerControl{To: to, Count: 2, Seq: 10, Applied: 9, Drained: true}, make([]byte, wire.PeerSeal)}},
 	}
 }
 

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -95,7 +96,15 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 
 func randomInvitation(rng *rand.Rand) wire.Invitation {
 	id := wire.AgentID(randomName(rng, "abcXYZ019-._", wire.MaxAgentID))
-	return wire.Invitation{Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) + math.SmallestNonzeroFloat64}
+	m := wire.Invitation{
+		Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) + math.SmallestNonzeroFloat64,
+		Uploads: rng.IntN(2) == 0,
+	}
+	for i := range rng.IntN(5) {
+		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()), Key: wire.PeerKey(randomDigest(rng)), Weight: randomFloat(rng)}
+		m.Peers = append(m.Peers, p)
+	}
+	return m
 }
 
 func randomStanding(rng *rand.Rand) wire.Standing {
@@ -145,8 +154,47 @@ func randomPresence(rng *rand.Rand) wire.Presence {
 func randomHello(rng *rand.Rand) wire.Hello {
 	return wire.Hello{
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
-		Samples: rng.Uint64(), Update: randomDigest(rng),
+		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
+		Location: wire.Location{Known: rng.IntN(2) == 0, X: randomFloat(rng), Y: randomFloat(rng)},
 	}
+}
+
+func randomPeerHead(rng *rand.Rand) wire.PeerHead {
+	return wire.PeerHead{
+		Type: wire.PeerAsk + wire.PeerType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()),
+		From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64()),
+	}
+}
+
+func randomPeerAddress(rng *rand.Rand) wire.PeerAddress {
+	return wire.PeerAddress{ID: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64())}
+}
+
+func randomGreeting(rng *rand.Rand) greeting {
+	m := greeting{Head: randomPeerHead(rng)}
+	m.Head.Type = wire.PeerGreeting
+	copy(m.Salt[:], randomBytes(rng, 16))
+	for range rng.IntN(4) {
+		k := wire.GreetingKey{To: randomPeerAddress(rng), Holds: rng.IntN(2) == 0}
+		copy(k.Wrapped[:], randomBytes(rng, wire.WrappedKey))
+		m.Keys = append(m.Keys, k)
+	}
+	return m
+}
+
+func randomSnapshot(rng *rand.Rand) snapshot {
+	m := snapshot{Head: randomPeerHead(rng), Snapshot: wire.Snapshot{Step: rng.Uint64(), Part: uint16(rng.IntN(3)), Parts: 3}, Sealed: randomBytes(rng, partOfTests)}
+	m.Head.Type = wire.PeerSnapshot
+	for range rng.IntN(4) {
+		m.To = append(m.To, wire.SnapshotTo{PeerAddress: randomPeerAddress(rng), Seq: rng.Uint64()})
+	}
+	return m
+}
+
+func randomControl(rng *rand.Rand) control {
+	return control{randomPeerHead(rng), wire.PeerControl{
+		To: randomPeerAddress(rng), Count: rng.Uint64(), Seq: rng.Uint64(), Applied: rng.Uint64(), Drained: rng.IntN(2) == 0,
+	}, randomBytes(rng, wire.PeerSeal)}
 }
 
 func randomJoined(rng *rand.Rand) wire.Joined { return wire.Joined{Announcement: randomDigest(rng)} }

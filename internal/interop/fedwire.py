@@ -118,7 +118,8 @@ BODIES = {  # in the order of the numbers in section 5
     "announcement": record(
         attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, task=BLOB, base=BLOB, schema=DIGEST, seed=U64,
         offset=U64, hello_within=U32, round_within=U32),
-    "invitation": record(agent=string(), announcement=DIGEST, left=U32, weight=F64),
+    "invitation": record(agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, peers=list_of(
+        record(id=string(48), boot=U64, key=DIGEST, weight=F64), 128)),
     "standing": record(announcement=DIGEST, place=enum(1, 2)),
     "accepted": record(update=DIGEST),
     "refused": record(update=DIGEST, reason=enum(1, 11)),
@@ -127,7 +128,8 @@ BODIES = {  # in the order of the numbers in section 5
         kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
         samples=U64, risk_before=F64, risk_after=F64, step_time=F64),
     "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string()),
-    "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 8), samples=U64, update=DIGEST),
+    "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 8), samples=U64, update=DIGEST,
+                    peer_key=DIGEST, located=BOOL, x=F64, y=F64),
     "joined": record(announcement=DIGEST),
     "declined": record(announcement=DIGEST, reason=enum(1, 8)),
 }

@@ -96,6 +96,8 @@ func (l coordinatorLog) Observe(fact any) {
 		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.Agents, "participants", len(f.Participants))
 	case round.AgentDeclined:
 		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
+	case round.UploaderReplaced:
+		l.Info("another agent sends in the place of one that will not", "round", f.Round, "agent", f.Agent, "by", f.By)
 	case round.UpdateAccepted:
 		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps, "norm", short(f.Norm), "after", f.After)
 	case round.UpdateRefused:

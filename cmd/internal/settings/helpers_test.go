@@ -54,6 +54,9 @@ func leaves(t reflect.Type, prefix string) []string {
 	var all []string
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Tag.Get("yaml") == "-" {
+			continue
+		}
 		name, typ := prefix+f.Tag.Get("yaml"), f.Type
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()

@@ -1,0 +1,67 @@
+package d2d
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Codec is how parameters travel in a snapshot.
+type Codec uint8
+
+// The codecs.
+const (
+	Raw      Codec = iota // as they are, little-endian
+	BFloat16              // the upper half of float32, rounded to nearest even: 2 bytes, a relative error of 2⁻⁹
+)
+
+// String is the codec's name in configuration and logs.
+func (c Codec) String() string { return [...]string{"raw", "bfloat16"}[c] }
+
+// size is the length of n parameters in a snapshot, in bytes.
+func size[T wire.Float](c Codec, n int) int { return len(appendVector(c, nil, []T{0})) * n }
+
+// bf16 returns x in the upper 16 bits of a float32.
+func bf16(x float32) uint16 {
+	b := math.Float32bits(x)
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// quantizer rounds a vector to what the codec carries; nil if it carries all.
+func quantizer[T wire.Float](c Codec) func([]T) {
+	if c == Raw {
+		return nil
+	}
+	return func(x []T) {
+		for i := range x {
+			x[i] = T(math.Float32frombits(uint32(bf16(float32(x[i]))) << 16))
+		}
+	}
+}
+
+func appendVector[T wire.Float](c Codec, dst []byte, x []T) []byte {
+	if c == Raw {
+		return wire.AppendVector(dst, x)
+	}
+	for _, v := range x {
+		dst = binary.LittleEndian.AppendUint16(dst, bf16(float32(v)))
+	}
+	return dst
+}
+
+// decode reads a snapshot of whole parameters; the error says that one is not finite.
+func decode[T wire.Float](c Codec, data []byte) ([]T, error) {
+	if c == Raw {
+		x := make([]T, len(data)/len(wire.AppendVector(nil, []T{0})))
+		return x, wire.DecodeVector(x, data)
+	}
+	x := make([]T, len(data)/2)
+	for i := range x {
+		x[i] = T(math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:])) << 16))
+		if x[i]-x[i] != 0 {
+			return nil, wire.ErrNotFinite
+		}
+	}
+	return x, nil
+}

@@ -1,0 +1,71 @@
+package d2d
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Neighbor is one end of an edge: who is there, and the edge's weight.
+type Neighbor struct {
+	ID     wire.AgentID
+	Weight float64 // w_ij, the same at both ends
+	// Boot is the start of the neighbour's program that the edge is to, 0 while
+	// it is not known: then the first message decides.
+	Boot wire.Epoch
+	// Key is its X25519 public key; nil where messages are not sealed.
+	Key []byte
+}
+
+// Config says how an agent mixes. All durations are of the agent's own clock.
+type Config[T wire.Float] struct {
+	Boot      wire.Epoch // of this agent
+	Neighbors []Neighbor // ascending by ID, without this agent
+	// Steps is H, the local steps of the block; 0 goes on for ever (`server_every: 0`).
+	Steps uint64
+	// Wait is how long a step waits for its neighbours' snapshots; 0 waits for
+	// as long as it takes, unless a neighbour is Gone.
+	Wait time.Duration
+	// Patience is how many waits in a row a silent neighbour may spoil, until it
+	// is waited for no longer. It is waited for again once it is heard.
+	Patience int
+	// Repeat is the time until a missing snapshot is asked for, again and again.
+	Repeat time.Duration
+	// Drain bounds the time after the last step in which late flows may still come.
+	Drain time.Duration
+	// Quantize replaces a vector by what the wire will carry of it, in place, so
+	// that both ends compute a flow from the same numbers; nil where that is T itself.
+	Quantize func(x []T)
+	// Ledger keeps the sum of the flows of every edge, to audit that the mean is conserved.
+	Ledger bool
+}
+
+// Validate reports every field that cannot work.
+func (c Config[T]) Validate() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for i, n := range c.Neighbors {
+		if i > 0 && c.Neighbors[i-1].ID >= n.ID {
+			fail("neighbour %q after %q: they must ascend", n.ID, c.Neighbors[i-1].ID)
+		}
+		if math.IsNaN(n.Weight) || math.IsInf(n.Weight, 0) {
+			fail("weight of the edge to %q is %v", n.ID, n.Weight)
+		}
+	}
+	if c.Boot == 0 {
+		fail("boot epoch 0")
+	}
+	if c.Wait < 0 || c.Drain < 0 {
+		fail("wait %v and drain %v must not be negative", c.Wait, c.Drain)
+	}
+	if c.Repeat <= 0 {
+		fail("repeat %v must be positive", c.Repeat)
+	}
+	if c.Patience < 1 {
+		fail("patience %d must be at least 1", c.Patience)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,70 @@
+package d2d
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// edge is this agent's end of an edge: stop and wait, with a sequence q of its
+// own. The q-th flow is w·(theirs − ours) of the two q-th snapshots. What is
+// known of the other end follows from what it sends: its snapshot q+1, or its
+// asking for ours, means that it has applied flow q.
+type edge[T wire.Float] struct {
+	id     wire.AgentID
+	weight T
+	boot   wire.Epoch // of the other end; 0 = not known
+
+	seq     uint64       // q of the newest own snapshot; 0 = none yet
+	own     *snapshot[T] // the q-th
+	before  *snapshot[T] // the q−1-th, while the other end may miss it
+	theirs  []T          // the other end's q-th
+	early   []T          // the other end's q+1-th
+	applied uint64       // flows 1 to applied are in the parameters, q−1 or q
+	reached uint64       // the flows that the other end is known to have applied
+
+	askAt  time.Time // when theirs is missed
+	waited bool      // the steps wait for this edge
+	silent int       // waits in a row that it spoiled without a sign of life
+
+	finished bool   // the other end has said so,
+	last     uint64 // and this is the last that it issued
+
+	flow []float64 // the sum of the flows that were applied; nil without a ledger
+}
+
+// snapshot is the parameters at one moment, shared by the edges that carry it.
+type snapshot[T wire.Float] struct {
+	step  uint64
+	x     []T
+	edges int
+}
+
+// idle tells that the edge can carry the next snapshot.
+func (e *edge[T]) idle() bool { return e.boot != 0 && e.applied == e.seq }
+
+// whole tells that both ends' q-th snapshots are here, and their flow is not applied.
+func (e *edge[T]) whole() bool { return e.theirs != nil && e.applied < e.seq }
+
+// missing tells that the other end's q-th snapshot should come.
+func (e *edge[T]) missing() bool {
+	return e.applied < e.seq && e.theirs == nil && (!e.finished || e.last >= e.seq)
+}
+
+// target is the last flow that both ends can apply, once both have finished.
+func (e *edge[T]) target() uint64 { return min(e.seq, e.last) }
+
+// drained tells that both ends have applied all that they can.
+func (e *edge[T]) drained() bool {
+	return e.finished && e.applied >= e.target() && e.reached >= e.target()
+}
+
+// open tells that one end may have applied a flow that the other has not.
+func (e *edge[T]) open() bool {
+	if e.finished {
+		return !e.drained()
+	}
+	return e.applied < e.seq || e.reached < e.seq
+}
+
+func (e *edge[T]) to(seq uint64) To { return To{ID: e.id, Boot: e.boot, Seq: seq} }

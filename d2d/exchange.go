@@ -1,0 +1,245 @@
+package d2d
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ExchangeConfig says between whom, and for which block, messages travel.
+type ExchangeConfig[T wire.Float] struct {
+	Config[T]
+	Self  wire.AgentID
+	Run   wire.RunID
+	Round wire.RoundID
+	Keys  *Keys // nil leaves messages open, as on a trusted bench
+	Codec Codec
+}
+
+// Exchange is a Mixer and its messages: it seals and opens them, takes large
+// snapshots apart and puts them together, and hands the keys round. Its host
+// only publishes, subscribes and takes local steps:
+//
+//	effects := exchange.Step(now, Start{})
+//	for {
+//		carry out Publish, Compute and Done, in order
+//		effects = exchange.Step(now, Message{…}, Stepped{}, Gone{…} or, at Deadline(), Tick{})
+//	}
+type Exchange[T wire.Float] struct {
+	cfg   ExchangeConfig[T]
+	head  wire.PeerHead
+	mixer *Mixer[T]
+	peers []*peer // in the order of Config.Neighbors
+	own   *sealer
+	sent  map[uint64][][]byte // sealed snapshots by step
+	count uint64              // of sealed controls
+	greet time.Time           // when the greeting is due; zero while it is not
+	last  time.Time           // of the last greeting
+	size  int                 // of a snapshot, in bytes
+	out   []Effect
+}
+
+// peer is the other end of an edge, as its messages go.
+type peer struct {
+	id     wire.AgentID
+	public []byte
+	boot   wire.Epoch // that the key is of
+	key    *sealer    // nil until its greeting has come
+	holds  bool       // it holds our key
+	parts  []*assembly
+}
+
+// assembly is a snapshot of which parts are missing.
+type assembly struct {
+	step    uint64
+	data    []byte
+	have    []bool
+	missing int
+}
+
+// Message is what came under a neighbour's topic. The payload is not kept.
+type Message struct{ Payload []byte }
+
+// Publish asks the host to publish a message to the neighbours. Part is the
+// last level of its topic.
+type Publish struct {
+	Part    string
+	Payload []byte
+}
+
+func (Message) event()  {}
+func (Publish) effect() {}
+
+// NewExchange returns the machine that mixes x, in place, as New does. The
+// error is of the neighbours' keys.
+func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], error) {
+	if len(cfg.Neighbors) > wire.MaxNeighbors {
+		return nil, fmt.Errorf("%d neighbours, more than %d", len(cfg.Neighbors), wire.MaxNeighbors)
+	}
+	cfg.Quantize = quantizer[T](cfg.Codec)
+	e := &Exchange[T]{
+		cfg: cfg, size: size[T](cfg.Codec, len(x)), sent: map[uint64][][]byte{},
+		head: wire.PeerHead{Run: cfg.Run, Round: cfg.Round, From: cfg.Self, Boot: cfg.Boot},
+	}
+	if cfg.Keys != nil {
+		own, err := newSealer(cfg.Keys.Sender[:])
+		if err != nil {
+			return nil, err
+		}
+		e.own = own
+	}
+	for _, n := range cfg.Neighbors {
+		p := &peer{id: n.ID, public: n.Key, boot: n.Boot}
+		if cfg.Keys == nil {
+			p.holds = true
+		} else if _, err := wrap(cfg.Keys, n.Key, e.head, wire.PeerAddress{ID: n.ID, Boot: n.Boot}); err != nil {
+			return nil, fmt.Errorf("key of neighbour %q: %w", n.ID, err)
+		}
+		e.peers = append(e.peers, p)
+	}
+	e.mixer = New(cfg.Config, x)
+	return e, nil
+}
+
+// Stats returns the counts so far.
+func (e *Exchange[T]) Stats() Stats { return e.mixer.Stats() }
+
+// Flow is that of the Mixer.
+func (e *Exchange[T]) Flow(id wire.AgentID) (sum []float64, flows uint64) { return e.mixer.Flow(id) }
+
+// Deadline returns when the machine wants a Tick, if it does.
+func (e *Exchange[T]) Deadline() (time.Time, bool) {
+	at, ok := e.mixer.Deadline()
+	if !e.greet.IsZero() && (!ok || e.greet.Before(at)) {
+		return e.greet, true
+	}
+	return at, ok
+}
+
+// Step takes one event (Start, Stepped, Message, Gone or Tick) and returns the effects to carry out, in order: Publish,
+// Compute and Done.
+func (e *Exchange[T]) Step(now time.Time, ev Event) []Effect {
+	e.out = nil
+	if m, ok := ev.(Message); ok {
+		ev = e.open(now, m.Payload)
+	}
+	if _, ok := ev.(Start); ok {
+		e.greetAt(now)
+	}
+	e.sayHello(now) // before what it is the key of
+	if ev != nil {
+		e.perform(now, e.mixer.Step(now, ev))
+	}
+	e.sayHello(now)
+	return e.out
+}
+
+// perform turns the mixer's effects into messages.
+func (e *Exchange[T]) perform(now time.Time, effects []Effect) {
+	for _, ef := range effects {
+		switch ef := ef.(type) {
+		case Send[T]:
+			e.sent[ef.Step] = e.seal(ef)
+			e.publishSnapshot(ef.Step)
+		case Resend:
+			e.publishSnapshot(ef.Step)
+		case Release:
+			delete(e.sent, ef.Step)
+		case Ask:
+			e.control(wire.PeerAsk, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq})
+		case Finish:
+			e.control(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq, Applied: ef.Applied, Drained: ef.Drained})
+		case Greet:
+			e.greetAt(now)
+		default: // Compute, Done
+			e.out = append(e.out, ef)
+		}
+	}
+}
+
+func address(to To) wire.PeerAddress { return wire.PeerAddress{ID: to.ID, Boot: to.Boot} }
+
+// controlPart is the part of greetings and controls; a snapshot's have their numbers, from 1.
+const controlPart = "0"
+
+func (e *Exchange[T]) publish(part string, payload []byte) {
+	e.out = append(e.out, Publish{part, payload})
+}
+
+func (e *Exchange[T]) publishSnapshot(step uint64) {
+	for i, payload := range e.sent[step] {
+		e.publish(fmt.Sprint(i+1), payload)
+	}
+}
+
+// seal makes the messages of a snapshot.
+func (e *Exchange[T]) seal(s Send[T]) [][]byte {
+	data := appendVector(e.cfg.Codec, make([]byte, 0, e.size), s.X)
+	head := wire.Snapshot{Step: s.Step, Parts: uint16(e.parts())}
+	for _, to := range s.To {
+		head.To = append(head.To, wire.SnapshotTo{PeerAddress: address(to), Seq: to.Seq})
+	}
+	messages := make([][]byte, 0, e.parts())
+	for part := range slices.Chunk(data, wire.MaxSnapshotPart) {
+		head.Part = uint16(len(messages))
+		m := wire.AppendSnapshot(make([]byte, 0, 64+48*len(head.To)+len(part)+wire.PeerSeal), e.headOf(wire.PeerSnapshot), &head)
+		if e.own == nil {
+			m = append(m, part...)
+		} else {
+			m = e.own.aead.Seal(m, nonce(wire.PeerSnapshot, head.Part, s.Step), part, m)
+		}
+		messages = append(messages, m)
+	}
+	return messages
+}
+
+func (e *Exchange[T]) headOf(t wire.PeerType) wire.PeerHead {
+	h := e.head
+	h.Type = t
+	return h
+}
+
+func (e *Exchange[T]) parts() int {
+	return max(1, (e.size+wire.MaxSnapshotPart-1)/wire.MaxSnapshotPart)
+}
+
+func (e *Exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
+	e.count++
+	c.Count = e.count
+	m := wire.AppendControl(nil, e.headOf(t), &c)
+	if e.own != nil {
+		m = e.own.aead.Seal(m, nonce(t, 0, c.Count), nil, m)
+	}
+	e.publish(controlPart, m)
+}
+
+// greetAt plans a greeting, but none sooner than Repeat after another.
+func (e *Exchange[T]) greetAt(now time.Time) {
+	if e.cfg.Keys == nil {
+		return
+	}
+	e.greet = now
+	if soonest := e.last.Add(e.cfg.Repeat); !e.last.IsZero() && soonest.After(now) {
+		e.greet = soonest
+	}
+}
+
+// sayHello publishes the greeting when it is due, and plans the next one while a key is missing somewhere.
+func (e *Exchange[T]) sayHello(now time.Time) {
+	if e.greet.IsZero() || now.Before(e.greet) {
+		return
+	}
+	e.greet, e.last = time.Time{}, now
+	g := wire.Greeting{Salt: e.cfg.Keys.Salt}
+	for _, p := range e.peers {
+		k := wire.GreetingKey{To: wire.PeerAddress{ID: p.id, Boot: p.boot}, Holds: p.key != nil}
+		k.Wrapped, _ = wrap(e.cfg.Keys, p.public, e.head, k.To) // the keys were tried in NewExchange
+		g.Keys = append(g.Keys, k)
+		if (p.key == nil || !p.holds) && e.mixer.waitsFor(p.id) {
+			e.greetAt(now)
+		}
+	}
+	e.publish(controlPart, wire.AppendGreeting(nil, e.headOf(wire.PeerGreeting), &g))
+}

@@ -1,0 +1,183 @@
+package d2d
+
+import "github.com/fedmesh/fedmesh/wire"
+
+// from returns the edge that a message is on, or nil, with the reason counted.
+func (m *Mixer[T]) from(p Peer) *edge[T] {
+	e := m.edge(p.ID)
+	if e == nil {
+		return m.ignore(IgnoreStranger)
+	}
+	m.meet(e, p.Boot)
+	if p.For != m.cfg.Boot || p.Boot != e.boot {
+		return m.ignore(IgnoreBoot)
+	}
+	e.silent, e.waited = 0, true
+	return e
+}
+
+func (m *Mixer[T]) ignore(why Ignore) *edge[T] {
+	m.stats.Ignored[why]++
+	return nil
+}
+
+// meet takes note of the start of the other end's program. In a block with an
+// end, an edge is to one start of it: who comes back waits for the next block.
+func (m *Mixer[T]) meet(e *edge[T], boot wire.Epoch) {
+	switch {
+	case e.boot == 0:
+		e.boot = boot
+	case boot > e.boot && m.cfg.Steps == 0:
+		m.reset(e)
+		e.boot = boot
+	case boot > e.boot:
+		e.waited = false
+	}
+}
+
+// reset begins an edge again at q = 1.
+func (m *Mixer[T]) reset(e *edge[T]) {
+	m.stats.Resets++
+	m.drop(&e.before)
+	m.drop(&e.own)
+	m.recycle(&e.theirs)
+	m.recycle(&e.early)
+	*e = edge[T]{id: e.id, weight: e.weight, waited: true, flow: e.flow}
+}
+
+func (m *Mixer[T]) greeted(ev Greeted) {
+	e := m.edge(ev.From.ID)
+	if e == nil {
+		m.ignore(IgnoreStranger)
+		return
+	}
+	m.meet(e, ev.From.Boot)
+	if ev.From.Boot == e.boot && ev.From.For != m.cfg.Boot {
+		m.emit(Greet{e.to(0)})
+	}
+}
+
+func (m *Mixer[T]) received(ev Received[T]) {
+	e := m.from(ev.From)
+	switch {
+	case e == nil:
+		return
+	case len(ev.X) != len(m.x):
+		m.ignore(IgnoreDimension)
+		return
+	case !finite(ev.X):
+		m.ignore(IgnoreNotFinite)
+		return
+	}
+	switch {
+	case ev.Seq == e.seq && e.applied < e.seq && e.theirs == nil:
+		e.theirs = ev.X
+	case ev.Seq == e.seq+1 && e.early == nil:
+		e.early = ev.X
+	case ev.Seq > e.seq+1:
+		m.ignore(IgnoreSequence)
+		return
+	default:
+		m.ignore(IgnoreDuplicate)
+		return
+	}
+	m.knows(e, ev.Seq-1)
+}
+
+func (m *Mixer[T]) asked(ev Asked) {
+	e := m.from(ev.From)
+	if e == nil || ev.Seq == 0 || ev.Seq > e.seq+1 {
+		return
+	}
+	m.knows(e, ev.Seq-1)
+	for _, s := range []struct {
+		seq  uint64
+		snap *snapshot[T]
+	}{{e.seq, e.own}, {e.seq - 1, e.before}} {
+		if s.seq == ev.Seq && s.snap != nil {
+			m.stats.Resent++
+			m.emit(Resend{s.snap.step})
+		}
+	}
+}
+
+func (m *Mixer[T]) theyFinished(ev Finished) {
+	e := m.from(ev.From)
+	if e == nil || ev.Applied > e.seq || ev.Last > e.seq+1 {
+		return
+	}
+	e.finished, e.last = true, ev.Last
+	m.knows(e, ev.Applied)
+	if !ev.Drained && m.state >= draining && e.drained() {
+		m.finish(e)
+	}
+}
+
+// knows takes note that the other end has applied its flows up to seq.
+func (m *Mixer[T]) knows(e *edge[T], seq uint64) {
+	e.reached = max(e.reached, seq)
+	m.trim(e)
+}
+
+// trim lets go of the own snapshots that neither end needs.
+func (m *Mixer[T]) trim(e *edge[T]) {
+	if e.seq > 0 && e.reached >= e.seq-1 {
+		m.drop(&e.before)
+	}
+	if e.reached >= e.seq && e.applied == e.seq {
+		m.drop(&e.own)
+	}
+}
+
+// drop takes an edge off a snapshot.
+func (m *Mixer[T]) drop(p **snapshot[T]) {
+	s := *p
+	if s == nil {
+		return
+	}
+	*p = nil
+	if s.edges--; s.edges == 0 {
+		m.emit(Release{s.step})
+		m.recycle(&s.x)
+	}
+}
+
+func (m *Mixer[T]) recycle(p *[]T) {
+	if *p != nil && len(m.free) < 2 {
+		m.free = append(m.free, *p)
+	}
+	*p = nil
+}
+
+// copyOfX returns the parameters in a buffer of their own.
+func (m *Mixer[T]) copyOfX() []T {
+	var b []T
+	if n := len(m.free); n > 0 {
+		b, m.free = m.free[n-1], m.free[:n-1]
+	} else {
+		b = make([]T, len(m.x))
+	}
+	copy(b, m.x)
+	return b
+}
+
+func finite[T wire.Float](x []T) bool {
+	for _, v := range x {
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// wants tells whether a neighbour's snapshot q can be of use.
+func (m *Mixer[T]) wants(id wire.AgentID, seq uint64) bool {
+	e := m.edge(id)
+	return e != nil && (seq == e.seq && e.missing() || seq == e.seq+1 && e.early == nil || seq > e.seq+1)
+}
+
+// waitsFor tells whether steps wait for a neighbour.
+func (m *Mixer[T]) waitsFor(id wire.AgentID) bool {
+	e := m.edge(id)
+	return e != nil && e.waited && m.state != done
+}

@@ -1,0 +1,281 @@
+package d2d
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Mixer mixes one agent's parameters with its neighbours', step by step.
+type Mixer[T wire.Float] struct {
+	cfg   Config[T]
+	x     []T
+	edges []*edge[T] // ascending by id
+	state state
+	step  uint64    // the local step under way, from 1
+	until time.Time // of waiting, or of draining
+	tell  time.Time // when Finish is repeated
+	free  [][]T
+	out   []Effect
+	stats Stats
+}
+
+type state uint8
+
+const (
+	fresh     state = iota
+	computing       // the host takes the local step
+	waiting         // for snapshots of the neighbours
+	draining        // all steps are taken, flows may still come
+	done
+)
+
+// New returns the machine that mixes x, in place. While Compute is under way x
+// is the host's, then it is the machine's until Done. It panics on a
+// configuration that does not validate.
+func New[T wire.Float](cfg Config[T], x []T) *Mixer[T] {
+	if err := cfg.Validate(); err != nil {
+		panic("d2d: New: " + err.Error())
+	}
+	m := &Mixer[T]{cfg: cfg, x: x}
+	for _, n := range cfg.Neighbors {
+		e := &edge[T]{id: n.ID, weight: T(n.Weight), boot: n.Boot, waited: true}
+		if cfg.Ledger {
+			e.flow = make([]float64, len(x))
+		}
+		m.edges = append(m.edges, e)
+	}
+	return m
+}
+
+// Stats returns the counts so far.
+func (m *Mixer[T]) Stats() Stats { return m.stats }
+
+// Flow returns the sum of the flows that were applied on the edge to a
+// neighbour, if the configuration asks for a ledger, and their number.
+func (m *Mixer[T]) Flow(id wire.AgentID) (sum []float64, flows uint64) {
+	e := m.edge(id)
+	if e == nil {
+		panic(fmt.Sprintf("d2d: Flow: %q is no neighbour", id))
+	}
+	return e.flow, e.applied
+}
+
+// Deadline returns when the machine wants a Tick, if it does.
+func (m *Mixer[T]) Deadline() (time.Time, bool) {
+	var first time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	if m.state == fresh || m.state == done {
+		return first, false
+	}
+	if m.state == draining || m.state == waiting && m.cfg.Wait > 0 {
+		sooner(m.until)
+	}
+	sooner(m.tell)
+	for _, e := range m.edges {
+		if e.missing() {
+			sooner(e.askAt)
+		}
+	}
+	return first, !first.IsZero()
+}
+
+// Step takes one event and returns the effects to carry out, in order.
+func (m *Mixer[T]) Step(now time.Time, ev Event) []Effect {
+	m.out = nil
+	switch ev := ev.(type) {
+	case Start:
+		m.start()
+	case Stepped:
+		m.stepped(now)
+	case Received[T]:
+		m.received(ev)
+	case Asked:
+		m.asked(ev)
+	case Finished:
+		m.theyFinished(ev)
+	case Greeted:
+		m.greeted(ev)
+	case Gone:
+		if e := m.edge(ev.ID); e != nil {
+			e.waited = false
+		}
+	case Tick:
+	default:
+		panic(fmt.Sprintf("d2d: event %T", ev))
+	}
+	m.proceed(now)
+	m.ask(now)
+	return m.out
+}
+
+func (m *Mixer[T]) emit(e Effect) { m.out = append(m.out, e) }
+
+func (m *Mixer[T]) edge(id wire.AgentID) *edge[T] {
+	i := sort.Search(len(m.edges), func(i int) bool { return m.edges[i].id >= id })
+	if i == len(m.edges) || m.edges[i].id != id {
+		return nil
+	}
+	return m.edges[i]
+}
+
+func (m *Mixer[T]) start() {
+	if m.state != fresh {
+		return
+	}
+	for _, e := range m.edges {
+		if e.boot == 0 || m.cfg.Steps == 0 {
+			m.emit(Greet{e.to(0)})
+		}
+	}
+	m.next()
+}
+
+// next begins a local step.
+func (m *Mixer[T]) next() {
+	m.state = computing
+	m.step++
+	m.emit(Compute{m.step})
+}
+
+// stepped takes the half-step into a snapshot for every edge that can carry one.
+func (m *Mixer[T]) stepped(now time.Time) {
+	if m.state != computing {
+		return
+	}
+	m.stats.Steps++
+	m.state, m.until = waiting, now.Add(m.cfg.Wait)
+	s := &snapshot[T]{step: m.step}
+	var to []To
+	for _, e := range m.edges {
+		if !e.idle() {
+			m.stats.Skipped++
+			continue
+		}
+		m.drop(&e.before)
+		e.before, e.own = e.own, s
+		s.edges++
+		e.seq++
+		e.theirs, e.early = e.early, nil
+		e.askAt = now.Add(m.cfg.Repeat)
+		m.trim(e)
+		to = append(to, e.to(e.seq))
+	}
+	if len(to) == 0 {
+		return
+	}
+	s.x = m.copyOfX()
+	if m.cfg.Quantize != nil {
+		m.cfg.Quantize(s.x)
+	}
+	m.emit(Send[T]{m.step, s.x, to})
+}
+
+// proceed goes on as far as the neighbours let it.
+func (m *Mixer[T]) proceed(now time.Time) {
+	switch m.state {
+	case waiting:
+		if m.mustWait(now) {
+			return
+		}
+		m.apply()
+		if m.step != m.cfg.Steps {
+			m.next()
+			return
+		}
+		m.state, m.until, m.tell = draining, now.Add(m.cfg.Drain), now
+		m.drain(now)
+	case draining:
+		m.apply()
+		m.drain(now)
+	}
+}
+
+// mustWait tells whether the step still waits for a neighbour. At the
+// deadline it gives up those that have been silent for too long.
+func (m *Mixer[T]) mustWait(now time.Time) bool {
+	late := func(e *edge[T]) bool { return e.waited && e.missing() }
+	if !slices.ContainsFunc(m.edges, late) {
+		return false
+	}
+	if m.cfg.Wait == 0 || now.Before(m.until) {
+		return true
+	}
+	m.stats.Waits++
+	for _, e := range m.edges {
+		if late(e) {
+			e.silent++
+			e.waited = e.silent < m.cfg.Patience
+		}
+	}
+	return false
+}
+
+// apply adds the flows that are whole, in the order of the neighbours' ids.
+func (m *Mixer[T]) apply() {
+	for _, e := range m.edges {
+		if !e.whole() {
+			continue
+		}
+		AddFlow(m.x, e.weight, e.own.x, e.theirs)
+		for i := range e.flow {
+			e.flow[i] += float64(T(e.weight * (e.theirs[i] - e.own.x[i])))
+		}
+		m.stats.Flows++
+		if e.own.step < m.step || m.state == draining {
+			m.stats.Late++
+		}
+		e.applied = e.seq
+		m.recycle(&e.theirs)
+		m.trim(e)
+	}
+}
+
+// drain tells the neighbours how far this end is, until nothing can come or
+// the time is over.
+func (m *Mixer[T]) drain(now time.Time) {
+	over := !now.Before(m.until)
+	if again := !now.Before(m.tell); again && !over {
+		m.tell = now.Add(m.cfg.Repeat)
+		for _, e := range m.edges {
+			if !e.drained() {
+				m.finish(e)
+			}
+		}
+	}
+	if open := slices.ContainsFunc(m.edges, func(e *edge[T]) bool { return !e.drained() && e.seq > 0 }); open && !over {
+		return
+	}
+	for _, e := range m.edges {
+		if e.open() {
+			m.stats.Unreconciled++
+		}
+	}
+	m.state = done
+	m.emit(Done{m.stats})
+}
+
+func (m *Mixer[T]) finish(e *edge[T]) {
+	m.emit(Finish{To: e.to(e.seq), Applied: e.applied, Drained: e.drained()})
+}
+
+// ask asks for the snapshots that are late.
+func (m *Mixer[T]) ask(now time.Time) {
+	if m.state == done {
+		return
+	}
+	for _, e := range m.edges {
+		if e.missing() && !now.Before(e.askAt) {
+			e.askAt = now.Add(m.cfg.Repeat)
+			m.stats.Asked++
+			m.emit(Ask{e.to(e.seq)})
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package d2d
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ring joins each of n nodes with the next and the one after it, by Metropolis weights.
+func ring(n int) map[[2]int]float64 {
+	w := map[[2]int]float64{}
+	for i := range n {
+		for _, j := range []int{(i + 1) % n, (i + 2) % n} {
+			w[[2]int{min(i, j), max(i, j)}] = 0.2
+		}
+	}
+	return w
+}
+
+// TestLockStep holds mixing without loss and without deadlines against the synchronous step of a simulator, to the bit.
+func TestLockStep(t *testing.T) {
+	const n, d, steps = 20, 7, 50
+	weights := ring(n)
+	f := fate{delay: 30 * time.Millisecond, compute: 20 * time.Millisecond, steps: steps, drain: time.Second}
+	w := newWorld[float32](t, 3, n, d, weights, f)
+	var edges [][2]int
+	for e := range weights {
+		edges = append(edges, e)
+	}
+	slices.SortFunc(edges, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+	x, y := make([][]float32, n), make([][]float32, n)
+	for i := range n {
+		x[i], y[i] = slices.Clone(w.nodes[i].x), make([]float32, d)
+	}
+	for range steps {
+		for i := range n {
+			copy(y[i], x[i])
+			for j := range n {
+				if c, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
+					AddFlow(y[i], float32(c), x[i], x[j])
+				}
+			}
+		}
+		x, y = y, x
+	}
+	w.run(1e6)
+	for i, a := range w.nodes {
+		if !a.done {
+			t.Fatalf("%s is not done", a.id)
+		}
+		if !slices.Equal(a.x, x[i]) {
+			t.Errorf("%s: %v, want %v", a.id, a.x, x[i])
+		}
+		if s := a.m.Stats(); s.Late != 0 || s.Skipped != 0 || s.Unreconciled != 0 || s.Flows != 4*steps {
+			t.Errorf("%s: %+v", a.id, s)
+		}
+	}
+}
+
+// TestConservation loses, doubles, delays and reorders messages, kills one agent, and holds the sum over the living.
+func TestConservation(t *testing.T) {
+	for seed := range uint64(5) {
+		for _, kill := range []uint64{0, 200} {
+			f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
+				killAt: kill, wait: 100 * time.Millisecond, steps: 500, drain: 5 * time.Second}
+			t.Run(fmt.Sprintf("float64/%d/%d", seed, kill), func(t *testing.T) { conserve(t, newWorld[float64](t, seed, 20, 3, ring(20), f), 1e-12) })
+			if seed < 2 {
+				t.Run(fmt.Sprintf("float32/%d/%d", seed, kill), func(t *testing.T) { conserve(t, newWorld[float32](t, seed, 20, 3, ring(20), f), 1e-5) })
+			}
+		}
+	}
+}
+
+func conserve[T wire.Float](t *testing.T, w *world[T], most float64) {
+	for range 50 { // in the middle, too
+		for range 4000 {
+			w.tick()
+		}
+		if d := w.drift(); d > most {
+			t.Fatalf("at %v: drift %g", w.now.Sub(time.Unix(0, 0)), d)
+		}
+	}
+	w.run(1e6)
+	if d := w.drift(); d > most {
+		t.Errorf("at the end: drift %g", d)
+	}
+	late, skipped := uint64(0), uint64(0)
+	for i, a := range w.nodes {
+		s := a.m.Stats()
+		late, skipped = late+s.Late, skipped+s.Skipped
+		if a.dead {
+			continue
+		}
+		if !a.done {
+			t.Errorf("%s is not done", a.id)
+		}
+		if far := i > 2 && i < 18; s.Unreconciled > 0 && (far || w.fate.killAt == 0) {
+			t.Errorf("%s: %d edges unreconciled", a.id, s.Unreconciled)
+		}
+		if a.maxKept > 2*len(a.cfg.Neighbors) {
+			t.Errorf("%s kept %d sealed snapshots", a.id, a.maxKept)
+		}
+	}
+	if late == 0 || skipped == 0 {
+		t.Errorf("%d late flows and %d skipped steps: nothing was tried", late, skipped)
+	}
+}
+
+// TestContraction sees the spread shrink though every message is late, or many are lost.
+func TestContraction(t *testing.T) {
+	for name, f := range map[string]fate{
+		"late": {delay: 200 * time.Millisecond, everyLater: true},
+		"loss": {loss: 0.3, delay: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.wait, f.compute, f.steps, f.drain = 100*time.Millisecond, time.Millisecond, 300, 5*time.Second
+			w := newWorld[float64](t, 9, 20, 3, ring(20), f)
+			before := w.spread()
+			w.run(1e6)
+			if after := w.spread(); after > 1e-3*before {
+				t.Errorf("spread %g → %g", before, after)
+			}
+			if d := w.drift(); d > 1e-12 {
+				t.Errorf("drift %g", d)
+			}
+		})
+	}
+}
+
+// TestEndless kills an agent where blocks have no end: it begins from a neighbour's parameters and its edges begin again.
+func TestEndless(t *testing.T) {
+	for seed := range uint64(4) {
+		f := fate{loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond, wait: 50 * time.Millisecond,
+			killAt: 50, restart: 2 * time.Second}
+		w := newWorld[float64](t, seed, 12, 3, ring(12), f)
+		before := w.spread()
+		w.run(150_000)
+		back := w.nodes[0]
+		if back.boot != 2 || back.m.Stats().Flows < 100 {
+			t.Errorf("seed %d: node 0 is at boot %d with %d flows", seed, back.boot, back.m.Stats().Flows)
+		}
+		resets := uint64(0)
+		for _, a := range w.nodes[1:] {
+			resets += a.m.Stats().Resets
+		}
+		if resets != 4 {
+			t.Errorf("seed %d: %d resets, want one for each neighbour", seed, resets)
+		}
+		if after := w.spread(); after > 1e-6*before {
+			t.Errorf("seed %d: spread %g → %g", seed, before, after)
+		}
+	}
+}
+
+// TestQuantized computes flows from what the wire carries: coarse snapshots bend no sum.
+func TestQuantized(t *testing.T) {
+	f := fate{loss: 0.2, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1, wait: 100 * time.Millisecond,
+		steps: 100, drain: 5 * time.Second}
+	w := newWorld[float64](t, 5, 10, 3, ring(10), f)
+	for i, n := range w.nodes {
+		n.cfg.Quantize = func(x []float64) {
+			for k := range x {
+				x[k] = math.Round(8*x[k]) / 8
+			}
+		}
+		w.nodes[i].m = w.machine(n, n.x)
+	}
+	conserve(t, w, 1e-12)
+}
+
+// TestSlowNeighbor waits for a silent neighbour to the deadline, as often as patience allows, and for one that is heard again.
+func TestSlowNeighbor(t *testing.T) {
+	now := time.Unix(0, 0)
+	x := []float64{1}
+	m := New(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}}, Wait: time.Second, Patience: 2,
+		Repeat: time.Hour, Steps: 10}, x)
+	step := func(ev Event) []Effect { return m.Step(now, ev) }
+	from := func(id wire.AgentID) Peer { return Peer{id, 1, 1} }
+	waits := func() (n int) {
+		for step(Stepped{}); m.state == waiting; step(Tick{}) {
+			n++
+			now, _ = m.Deadline()
+		}
+		return n
+	}
+	step(Start{})
+	for _, want := range []int{1, 1, 0, 0} {
+		step(Received[float64]{from("b"), m.edge("b").seq + 1, []float64{3}})
+		if n := waits(); n != want {
+			t.Fatalf("waited %d times at step %d, want %d", n, m.step-1, want)
+		}
+	}
+	if x[0] != 2.875 { // four flows ½(3 − x) from b
+		t.Errorf("x = %v", x)
+	}
+	step(Received[float64]{from("c"), 1, []float64{5}}) // late: it was for x = 1
+	step(Received[float64]{from("b"), 5, []float64{3}})
+	waits()
+	if want := 2.875 + 0.5*(3-2.875) + 0.25*(5-1); x[0] != want {
+		t.Errorf("x = %v, want %v", x, want)
+	}
+	if s := m.Stats(); s.Waits != 2 || s.Late != 1 || s.Skipped != 4 {
+		t.Errorf("%+v", s)
+	}
+	step(Received[float64]{from("b"), 6, []float64{3}})
+	if n := waits(); n != 1 {
+		t.Errorf("waited %d times for one that was heard again", n)
+	}
+	step(Gone{"c"})
+	step(Received[float64]{from("b"), 7, []float64{3}})
+	if n := waits(); n != 0 {
+		t.Errorf("waited %d times for one that is gone", n)
+	}
+}
+
+// TestIgnored sends what no neighbour would.
+func TestIgnored(t *testing.T) {
+	m := New(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1, Repeat: time.Second}, []float64{1, 2})
+	m.Step(time.Time{}, Start{})
+	ok := []float64{0, 0}
+	for _, tt := range []struct {
+		name string
+		ev   Event
+		why  Ignore
+	}{
+		{"stranger", Received[float64]{Peer{"z", 3, 7}, 1, ok}, IgnoreStranger},
+		{"a stranger's greeting", Greeted{Peer{"a", 3, 7}}, IgnoreStranger},
+		{"older start", Received[float64]{Peer{"b", 2, 7}, 1, ok}, IgnoreBoot},
+		{"newer start", Received[float64]{Peer{"b", 4, 7}, 1, ok}, IgnoreBoot},
+		{"for another start", Received[float64]{Peer{"b", 3, 6}, 1, ok}, IgnoreBoot},
+		{"dimension", Received[float64]{Peer{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
+		{"NaN", Received[float64]{Peer{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
+		{"ahead", Received[float64]{Peer{"b", 3, 7}, 2, ok}, IgnoreSequence},
+		{"zero", Received[float64]{Peer{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
+	} {
+		before := m.Stats().Ignored
+		if got := m.Step(time.Time{}, tt.ev); len(got) != 0 {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+		want := before
+		want[tt.why]++
+		if got := m.Stats().Ignored; got != want {
+			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
+		}
+	}
+	m.Step(time.Time{}, Received[float64]{Peer{"b", 3, 7}, 1, ok})
+	m.Step(time.Time{}, Received[float64]{Peer{"b", 3, 7}, 1, ok})
+	if got := m.Stats().Ignored[IgnoreDuplicate]; got != 2 {
+		t.Errorf("%d duplicates", got)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for h := uint64(1); h < 30; h++ {
+		for e := uint64(1); e <= h; e++ {
+			n := uint64(0)
+			for s := uint64(1); s <= h; s++ {
+				if Spread(s, h, e) {
+					n++
+				}
+			}
+			if n != e || !Spread(h, h, e) {
+				t.Errorf("%d of %d steps take a gradient, want %d; the last one: %v", n, h, e, Spread(h, h, e))
+			}
+		}
+	}
+}

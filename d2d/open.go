@@ -1,0 +1,156 @@
+package d2d
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// open turns a message into the mixer's event; nil if it is none, yet.
+func (e *Exchange[T]) open(now time.Time, payload []byte) Event {
+	h, rest, err := wire.DecodePeerHead(payload)
+	switch {
+	case err != nil:
+		return e.ignore(IgnoreMalformed)
+	case h.From == e.cfg.Self && h.Boot == e.cfg.Boot:
+		return nil // its own, as the broker gave it back
+	case h.Run != e.cfg.Run || h.Round != e.cfg.Round:
+		return e.ignore(IgnoreRound)
+	}
+	i := slices.IndexFunc(e.peers, func(p *peer) bool { return p.id == h.From })
+	if i < 0 {
+		return e.ignore(IgnoreStranger)
+	}
+	p := e.peers[i]
+	if h.Type == wire.PeerGreeting {
+		return e.openGreeting(now, p, h, rest)
+	}
+	if e.own != nil && (p.key == nil || p.boot != h.Boot) {
+		e.greetAt(now)
+		return e.ignore(IgnoreNoKey)
+	}
+	head := payload[:len(payload)-len(rest)]
+	if h.Type == wire.PeerSnapshot {
+		return e.openSnapshot(p, h, head, rest)
+	}
+	c, seal, err := wire.DecodeControl(rest)
+	if err != nil {
+		return e.ignore(IgnoreMalformed)
+	}
+	if e.own == nil && len(seal) > 0 {
+		return e.ignore(IgnoreMalformed)
+	}
+	if e.own != nil {
+		if _, err := p.key.aead.Open(nil, nonce(h.Type, 0, c.Count), seal, payload[:len(payload)-len(seal)]); err != nil {
+			return e.ignore(IgnoreSeal)
+		}
+	}
+	if c.To.ID != e.cfg.Self {
+		return nil
+	}
+	from := Peer{h.From, h.Boot, c.To.Boot}
+	if h.Type == wire.PeerAsk {
+		return Asked{from, c.Seq}
+	}
+	return Finished{from, c.Seq, c.Applied, c.Drained}
+}
+
+func (e *Exchange[T]) ignore(why Ignore) Event {
+	e.mixer.ignore(why)
+	return nil
+}
+
+// openGreeting takes a neighbour's key, and gives it ours if it has not got it. The key opens only if the neighbour
+// itself has wrapped it, in the start that it names; for which start of this program does not matter here.
+func (e *Exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest []byte) Event {
+	g, err := wire.DecodeGreeting(rest)
+	if err != nil {
+		return e.ignore(IgnoreMalformed)
+	}
+	i := slices.IndexFunc(g.Keys, func(k wire.GreetingKey) bool { return k.To.ID == e.cfg.Self })
+	if i < 0 || e.own == nil {
+		return nil
+	}
+	k := &g.Keys[i]
+	key, err := unwrap(e.cfg.Keys, p.public, h, k.To, g.Salt[:], k.Wrapped[:])
+	switch {
+	case err != nil:
+		return e.ignore(IgnoreSeal)
+	case h.Boot < p.boot:
+		return e.ignore(IgnoreBoot)
+	case h.Boot > p.boot:
+		p.parts = nil
+	}
+	p.key, p.boot, p.holds = key, h.Boot, k.Holds
+	if !k.Holds {
+		e.greetAt(now)
+	}
+	return Greeted{Peer{h.From, h.Boot, k.To.Boot}}
+}
+
+// openSnapshot opens a part, and returns the snapshot when it is the last one.
+func (e *Exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) Event {
+	s, sealed, err := wire.DecodeSnapshot(rest)
+	if err != nil {
+		return e.ignore(IgnoreMalformed)
+	}
+	i := slices.IndexFunc(s.To, func(to wire.SnapshotTo) bool { return to.ID == e.cfg.Self })
+	if i < 0 {
+		return nil // it has nothing new on this edge
+	}
+	from, seq := Peer{h.From, h.Boot, s.To[i].Boot}, s.To[i].Seq
+	switch {
+	case !e.mixer.wants(h.From, seq):
+		return e.ignore(IgnoreDuplicate)
+	case int(s.Parts) != e.parts():
+		return e.ignore(IgnoreDimension)
+	}
+	head = head[:len(head)+len(rest)-len(sealed)]
+	part := sealed
+	if e.own != nil {
+		if part, err = p.key.aead.Open(nil, nonce(wire.PeerSnapshot, s.Part, s.Step), sealed, head); err != nil {
+			return e.ignore(IgnoreSeal)
+		}
+	}
+	data := p.assemble(s, part, e.size)
+	if data == nil {
+		return nil
+	}
+	x, err := decode[T](e.cfg.Codec, data)
+	if err != nil {
+		return e.ignore(IgnoreNotFinite)
+	}
+	return Received[T]{from, seq, x}
+}
+
+// assemble adds a part to its snapshot and returns that when it is whole. Two are
+// under way at most: the neighbour's q-th and the one after it.
+func (p *peer) assemble(s wire.Snapshot, part []byte, size int) []byte {
+	from := int(s.Part) * wire.MaxSnapshotPart
+	if from+len(part) > size || len(part) != min(wire.MaxSnapshotPart, size-from) {
+		return nil
+	}
+	if s.Parts == 1 {
+		return part
+	}
+	i := slices.IndexFunc(p.parts, func(a *assembly) bool { return a.step == s.Step })
+	if i < 0 {
+		if len(p.parts) == 2 { // the older one has become useless
+			p.parts = p.parts[1:]
+		}
+		p.parts = append(p.parts, &assembly{s.Step, make([]byte, size), make([]bool, s.Parts), int(s.Parts)})
+		i = len(p.parts) - 1
+	}
+	a := p.parts[i]
+	if a.have[s.Part] {
+		return nil
+	}
+	copy(a.data[from:], part)
+	a.have[s.Part] = true
+	if a.missing--; a.missing > 0 {
+		return nil
+	}
+	p.parts = slices.Delete(p.parts, i, i+1)
+	return a.data
+}

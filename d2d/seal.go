@@ -1,0 +1,97 @@
+package d2d
+
+import (
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Keys is what an agent seals with. All but Private is fresh random bytes for
+// every Exchange, so that no key and nonce ever meet twice: not after a
+// restart, in another attempt, or on a cloned device.
+//
+// Whoever holds a sender's key, that is each of its neighbours, could forge its
+// messages to the others. Seals keep strangers out, and the broker.
+type Keys struct {
+	Private *ecdh.PrivateKey // X25519, of the device
+	Sender  [32]byte         // seals what this agent sends in this block
+	Salt    [16]byte         // of the keys that wrap Sender
+}
+
+// DeviceKey derives a device's X25519 key from the seed of its Ed25519 key: one secret to keep, two uses kept apart.
+func DeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
+	b, err := hkdf.Key(sha256.New, seed, nil, "fl/v1/x25519", 32)
+	if err != nil {
+		return nil, err
+	}
+	return ecdh.X25519().NewPrivateKey(b)
+}
+
+// sealer holds one sender's key.
+type sealer struct{ aead cipher.AEAD }
+
+func newSealer(key []byte) (*sealer, error) {
+	aead, err := chacha20poly1305.New(key)
+	if err != nil {
+		return nil, err
+	}
+	return &sealer{aead}, nil
+}
+
+// nonce is unique under a sender's key: snapshots count steps and parts, controls their own number.
+func nonce(t wire.PeerType, part uint16, count uint64) []byte {
+	n := make([]byte, chacha20poly1305.NonceSize)
+	n[0] = uint8(t)
+	binary.LittleEndian.PutUint16(n[2:], part)
+	binary.LittleEndian.PutUint64(n[4:], count)
+	return n
+}
+
+// wrapping returns the key under which a sender's key travels from one start of a program to another.
+func wrapping(private *ecdh.PrivateKey, public []byte, salt []byte, h wire.PeerHead, to wire.PeerAddress) (*sealer, error) {
+	theirs, err := ecdh.X25519().NewPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := private.ECDH(theirs)
+	if err != nil {
+		return nil, err
+	}
+	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.From, h.Boot, to.ID, to.Boot)
+	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
+	if err != nil {
+		return nil, err
+	}
+	return newSealer(key)
+}
+
+// wrap seals a sender's key for a neighbour.
+func wrap(k *Keys, public []byte, h wire.PeerHead, to wire.PeerAddress) (wrapped [wire.WrappedKey]byte, err error) {
+	s, err := wrapping(k.Private, public, k.Salt[:], h, to)
+	if err != nil {
+		return wrapped, err
+	}
+	s.aead.Seal(wrapped[:0], nonce(wire.PeerGreeting, 0, 0), k.Sender[:], nil)
+	return wrapped, nil
+}
+
+// unwrap opens the key that a neighbour has sealed for self.
+func unwrap(k *Keys, public []byte, h wire.PeerHead, self wire.PeerAddress, salt, wrapped []byte) (*sealer, error) {
+	s, err := wrapping(k.Private, public, salt, h, self)
+	if err != nil {
+		return nil, err
+	}
+	key, err := s.aead.Open(nil, nonce(wire.PeerGreeting, 0, 0), wrapped, nil)
+	if err != nil {
+		return nil, errors.New("the key in the greeting does not open")
+	}
+	return newSealer(key)
+}

@@ -1,0 +1,145 @@
+package round
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// MeshAgent is what the edges of an agent may follow from.
+type MeshAgent struct {
+	ID    wire.AgentID
+	Mixes bool // it can reach neighbours
+	Place wire.Location
+}
+
+// mixes tells that all agents work in the round, and mix with their neighbours.
+func (c *Coordinator) mixes() bool {
+	return c.cfg.Algorithm == FedDec && c.rec.Plan.Kind == wire.KindTraining
+}
+
+// mesh asks for the edges between the agents, before the round is opened.
+func (c *Coordinator) mesh(agents []wire.AgentID) {
+	if c.meshing {
+		return
+	}
+	c.meshing = true
+	c.wakeAt = time.Time{}
+	m := Mesh{Round: c.rec.Round}
+	for _, id := range agents {
+		a := c.members[id]
+		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place})
+	}
+	c.rec.Agents, c.rec.Participants, c.rec.Edges, c.rec.Drawn = len(agents), nil, nil, 0
+	for _, id := range agents {
+		a := c.members[id]
+		c.rec.Participants = append(c.rec.Participants, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey})
+	}
+	c.do(m)
+}
+
+// meshed opens the round: everybody trains, L draws say who sends.
+func (c *Coordinator) meshed(now time.Time, e Meshed) {
+	if !c.meshing || e.Round != c.rec.Round {
+		return
+	}
+	c.meshing = false
+	c.rec.Edges = e.Edges
+	for _, i := range c.draws(c.cfg.Participants, func(int) bool { return true }) {
+		c.rec.Participants[i].Times++
+	}
+	c.announced = now
+	c.collect(now)
+}
+
+// draws continues the round's seeded sequence of draws by n of those that may
+// be drawn, as indices of participants. A restart goes on in the same sequence.
+func (c *Coordinator) draws(n int, may func(i int) bool) []int {
+	rng := DrawSource(c.cfg.Seed, c.rec.Round)
+	k := len(c.rec.Participants)
+	for range c.rec.Drawn {
+		rng.IntN(k)
+	}
+	var drawn []int
+	for len(drawn) < n {
+		i := rng.IntN(k)
+		c.rec.Drawn++
+		if may(i) {
+			drawn = append(drawn, i)
+		}
+	}
+	return drawn
+}
+
+// redraw gives the draws of an agent that will not send to others: the model
+// it would have sent is one that all have come near to by mixing.
+func (c *Coordinator) redraw(now time.Time, p *peer) {
+	if !c.mixes() || p.Times == 0 {
+		return
+	}
+	able := func(i int) bool {
+		q := c.peers[c.rec.Participants[i].Agent]
+		m := c.members[q.Agent]
+		return q != p && (q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
+	}
+	if !slices.ContainsFunc(c.rec.Participants, func(q Participant) bool {
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, q.Agent, byAgent)
+		return able(i)
+	}) {
+		return
+	}
+	n := p.Times
+	p.Times = 0
+	drawn := c.draws(n, able)
+	for _, i := range drawn {
+		c.rec.Participants[i].Times++
+	}
+	c.journal() // before anybody is told
+	slices.Sort(drawn)
+	for _, i := range slices.Compact(drawn) {
+		q := c.peers[c.rec.Participants[i].Agent]
+		c.report(UploaderReplaced{Round: c.rec.Round, Agent: p.Agent, By: q.Agent})
+		if q.state < peerAccepted {
+			c.invite(now, q)
+		}
+	}
+}
+
+func byAgent(p Participant, id wire.AgentID) int {
+	if p.Agent < id {
+		return -1
+	} else if p.Agent > id {
+		return 1
+	}
+	return 0
+}
+
+// peersOf returns a participant's ends of its edges, in id order. An agent that
+// has restarted since the edges were made has none until the next round.
+func (c *Coordinator) peersOf(p *peer) []wire.Peer {
+	if m := c.members[p.Agent]; m != nil && m.boot != p.Boot {
+		return nil
+	}
+	var peers []wire.Peer
+	for _, e := range c.rec.Edges {
+		other := e.A
+		switch p.Agent {
+		case e.A:
+			other = e.B
+		case e.B:
+		default:
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, byAgent)
+		q := &c.rec.Participants[i]
+		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, Weight: e.Weight})
+	}
+	slices.SortFunc(peers, func(a, b wire.Peer) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return peers
+}
