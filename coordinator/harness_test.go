@@ -49,6 +49,20 @@ func rowsOf(seed uint64, n int) table {
 	return table(b)
 }
 
+// classes makes the target a class: +1 above 424, else −1.
+func (t table) classes() table {
+	lines := strings.Split(strings.TrimSpace(string(t)), "\n")
+	for i, line := range lines[1:] {
+		comma := strings.LastIndexByte(line, ',')
+		class := "-1"
+		if line[comma+1:] > "424" {
+			class = "1"
+		}
+		lines[i+1] = line[:comma+1] + class
+	}
+	return table(strings.Join(lines, "\n"))
+}
+
 // happening is a fact and who told it.
 type happening struct {
 	who  wire.AgentID

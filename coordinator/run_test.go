@@ -16,32 +16,50 @@ import (
 )
 
 // A whole run gives the model that task and round give without any host, to
-// the bit, and the risk falls.
+// the bit, and the risk falls. What is set makes a difference.
 func TestRun(t *testing.T) {
+	seen := map[wire.Digest]string{}
 	for _, tt := range []struct {
 		name   string
-		change func(*coordinator.Config)
+		change func(*federation)
 	}{
-		{"weights in the step", func(*coordinator.Config) {}},
-		{"weights in the mean", func(c *coordinator.Config) { c.Round.Weighting = round.WeightingMean }},
-		{"gradients", func(c *coordinator.Config) {
-			c.Task.Training.Exchange, c.Task.Training.BatchSize = wire.ExchangeGradient, 0
+		{"weights in the step", func(*federation) {}},
+		{"weights in the mean", func(f *federation) { f.cfg.Round.Weighting = round.WeightingMean }},
+		{"gradients", func(f *federation) {
+			f.cfg.Task.Training.Exchange, f.cfg.Task.Training.BatchSize = wire.ExchangeGradient, 0
 		}},
-		{"a network and a schedule", func(c *coordinator.Config) {
-			c.Task.Model.Hidden = []uint32{4}
-			c.Task.Training.StepSize, c.Task.Training.StrongConvexity, c.Task.Training.Gamma = 0, 1, 20
+		{"a network and a schedule", func(f *federation) {
+			f.cfg.Task.Model.Hidden = []uint32{4}
+			f.cfg.Task.Training.StepSize, f.cfg.Task.Training.StrongConvexity, f.cfg.Task.Training.Gamma = 0, 1, 20
+		}},
+		{"mini-batches", func(f *federation) { f.cfg.Task.Training.BatchSize = 10 }},
+		{"Gaussian noise", noisy(wire.NoiseGaussian)},
+		{"Laplace noise", noisy(wire.NoiseLaplace)},
+		{"stragglers", func(f *federation) { f.cfg.Task.Training.ResponseProb = 0.5 }},
+		{"all together", allTogether},
+		{"all together, gradients", func(f *federation) {
+			allTogether(f)
+			f.cfg.Task.Training.Exchange = wire.ExchangeGradient
+		}},
+		{"the bilinear network, all together", func(f *federation) {
+			allTogether(f)
+			f.bilinear()
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 4, memory.Options{})
 				f.cfg.Held = rowsOf(99, 50)
-				tt.change(&f.cfg)
+				tt.change(f)
 				f.start()
 				hash := f.finished(time.Hour)
 				if want := sha256.Sum256(wire.AppendVector(nil, f.alone())); hash != want {
 					t.Errorf("model %x, want %x as computed directly", hash[:4], want[:4])
 				}
+				if other, twice := seen[hash]; twice {
+					t.Errorf("the same model as with %s", other)
+				}
+				seen[hash] = tt.name
 				models := facts[coordinator.ModelReady](f)
 				if first, last := models[0], models[len(models)-1]; len(models) != 5 || !(last.Risk < first.Risk) || !(last.Score.Risk < first.Score.Risk) {
 					t.Errorf("%d models, risk from %v to %v, held-out from %v to %v", len(models), first.Risk, last.Risk, first.Score.Risk, last.Score.Risk)
@@ -54,6 +72,26 @@ func TestRun(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// noisy adds noise to the gradients (2nd-order (8)).
+func noisy(law wire.Noise) func(*federation) {
+	return func(f *federation) { f.cfg.Task.Training.Noise, f.cfg.Task.Training.NoiseVariance = law, 0.01 }
+}
+
+// allTogether composes mini-batches, noise and stragglers (2nd-order (42)).
+func allTogether(f *federation) {
+	noisy(wire.NoiseLaplace)(f)
+	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.ResponseProb = 5, 0.5
+}
+
+// bilinear makes the model that of 2nd-order (40), and the target a class.
+func (f *federation) bilinear() {
+	f.cfg.Task.Model = wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: wire.ActivationIdentity, Risk: wire.RiskLogistic, Ridge: 0.01}
+	f.cfg.Held = f.cfg.Held.(table).classes()
+	for _, a := range f.agents {
+		a.data = a.data.classes()
 	}
 }
 

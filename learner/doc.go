@@ -8,7 +8,7 @@
 // One round of an agent, from the samples to the model it sends:
 //
 //	model, err := learner.NewModel[float32](architecture)
-//	sampler := &learner.Sampler[float32]{Data: samples, BatchSize: 10, Rand: rng} // and ResponseProb, Noise
+//	sampler := &learner.Sampler[float32]{Construction: learner.Construction{BatchSize: 10}, Data: samples, Rand: rng}
 //	err = sampler.Validate(model)
 //	descent := learner.Descent[float32]{Model: model, Draws: sampler, Schedule: schedule, Normalize: true}
 //	steps, reason := sizing.LocalSteps(pace.PerStep())

@@ -6,8 +6,33 @@ import (
 	"math/rand/v2"
 )
 
-// Sampler is the [Draws] of an agent: the stochastic gradient constructions of 2nd-order, any of them together. With
-// nothing but Data it gives the exact gradient.
+// Construction is how an agent makes its stochastic gradient: the constructions of 2nd-order, any of them together. The
+// zero value is the exact gradient.
+type Construction struct {
+	BatchSize int // B_k samples, drawn afresh for every step (2nd-order (7)); 0 = all stored rows
+	// ResponseProb is δ_k, the probability that a local step happens; 0 and 1 = all do. It is per local step, as 2nd-order
+	// (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of its gradient:
+	// whoever picks the participants leaves it out, and then nothing is scaled.
+	ResponseProb float64
+	Noise        Noise
+}
+
+// maxBatch bounds the memory that a received batch size can claim.
+const maxBatch = 65536
+
+// Validate reports every setting that cannot work.
+func (c Construction) Validate() error {
+	var errs []error
+	if c.BatchSize < 0 || c.BatchSize > maxBatch {
+		errs = append(errs, fmt.Errorf("batch size %d; 1 to %d, or 0 for all rows", c.BatchSize, maxBatch))
+	}
+	if !(c.ResponseProb >= 0 && c.ResponseProb <= 1) {
+		errs = append(errs, fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always", c.ResponseProb))
+	}
+	return errors.Join(append(errs, c.Noise.Validate())...)
+}
+
+// Sampler is the [Draws] of an agent. With nothing but Data it gives the exact gradient.
 //
 // Every step takes from Rand, in this order and whatever came out before:
 //
@@ -17,26 +42,17 @@ import (
 //
 // A straggling step draws its samples and its noise too, so that agents that differ in ResponseProb alone see the same ones.
 type Sampler[T Float] struct {
-	Data      *Samples[T] // stored rows, of which each sample is drawn uniformly with replacement; or
-	Stream    Stream[T]   // fresh samples
-	BatchSize int         // B_k samples, drawn afresh for every step (2nd-order (7)); 0 = all rows of Data, the exact gradient
-	// ResponseProb is δ_k, the probability that a local step happens; 0 and 1 = all do. It is per local step, as 2nd-order
-	// (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of its gradient:
-	// whoever picks the participants leaves it out, and then nothing is scaled.
-	ResponseProb float64
-	Noise        Noise
-	Rand         *rand.Rand // may be nil if nothing is drawn
+	Construction
+	Data   *Samples[T] // stored rows, of which each sample is drawn uniformly with replacement; or
+	Stream Stream[T]   // fresh samples
+	Rand   *rand.Rand  // may be nil if nothing is drawn
 
 	draw  Draw[T]
 	batch Batch[T]
 	noise []T
 }
 
-// maxBatch bounds the memory that a received batch size can claim.
-const maxBatch = 65536
-
-// Validate reports the first setting that cannot work with m, or that there are no samples. A [Descent] expects a valid
-// Sampler.
+// Validate reports what cannot work with m, or that there are no samples. A [Descent] expects a valid Sampler.
 func (s *Sampler[T]) Validate(m *Model[T]) error {
 	switch {
 	case (s.Data == nil) == (s.Stream == nil):
@@ -45,14 +61,10 @@ func (s *Sampler[T]) Validate(m *Model[T]) error {
 		return errors.New("no samples to learn from")
 	case s.Data != nil && s.Data.Inputs() != m.arch.Inputs:
 		return fmt.Errorf("samples with %d features for a model with %d inputs", s.Data.Inputs(), m.arch.Inputs)
-	case s.BatchSize < 0 || s.BatchSize > maxBatch:
-		return fmt.Errorf("batch size %d; 1 to %d, or 0 for all rows", s.BatchSize, maxBatch)
 	case s.BatchSize == 0 && s.Stream != nil:
 		return fmt.Errorf("batch size 0 with a stream, which has no end; 1 to %d", maxBatch)
-	case !(s.ResponseProb >= 0 && s.ResponseProb <= 1):
-		return fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always", s.ResponseProb)
 	}
-	return s.Noise.Validate()
+	return s.Construction.Validate()
 }
 
 // Next is the next draw, in the order that is written above.

@@ -24,7 +24,7 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 		}
 	}
 	const draws = 30000
-	for _, s := range []Sampler[float64]{
+	for _, c := range []Construction{
 		{BatchSize: 1},
 		{BatchSize: 3},
 		{BatchSize: 1, ResponseProb: 0.25},
@@ -32,8 +32,8 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 		{Noise: Noise{Laplace, 0.5}},
 		{BatchSize: 2, ResponseProb: 0.5, Noise: Noise{Laplace, 0.5}},
 	} {
-		s.Data, s.Rand = data, newRNG(62)
-		d := Descent[float64]{Model: m, Draws: &s}
+		s := &Sampler[float64]{Construction: c, Data: data, Rand: newRNG(62)}
+		d := Descent[float64]{Model: m, Draws: s}
 		sum, squares := make([]float64, 3), make([]float64, 3)
 		for range draws {
 			d.GradientAt(one, w)
@@ -52,10 +52,10 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 				want = inner/s.ResponseProb - g*g
 			}
 			if bound := 5 * math.Sqrt(want/draws); math.Abs(sum[j]-g) > bound {
-				t.Errorf("%+v: mean of coordinate %d is %v, want %v ± %v", s, j, sum[j], g, bound)
+				t.Errorf("%+v: mean of coordinate %d is %v, want %v ± %v", c, j, sum[j], g, bound)
 			}
 			if got := squares[j] - sum[j]*sum[j]; math.Abs(got/want-1) > 0.08 {
-				t.Errorf("%+v: variance of coordinate %d is %v, want %v", s, j, got, want)
+				t.Errorf("%+v: variance of coordinate %d is %v, want %v", c, j, got, want)
 			}
 		}
 	}
@@ -89,8 +89,10 @@ func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1}
 	m := newModel[float64](t, a)
 	data := randomSamples[float64](a, 30, newRNG(64))
-	often := Sampler[float64]{Data: data, BatchSize: 2, ResponseProb: 0.9, Noise: Noise{Variance: 1}, Rand: newRNG(65)}
-	seldom := Sampler[float64]{Data: data, BatchSize: 2, ResponseProb: 0.1, Noise: Noise{Variance: 1}, Rand: newRNG(65)}
+	c := Construction{BatchSize: 2, ResponseProb: 0.9, Noise: Noise{Variance: 1}}
+	often := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
+	c.ResponseProb = 0.1
+	seldom := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
 	responses := map[float64]int{}
 	for range 1000 {
 		x, y := often.Next(m), seldom.Next(m)
@@ -118,7 +120,7 @@ func (c *counting) Sample(x []float64, _ *rand.Rand) float64 {
 
 func TestStreamGivesFreshSamples(t *testing.T) {
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1})
-	s := &Sampler[float64]{Stream: &counting{}, BatchSize: 3}
+	s := &Sampler[float64]{Stream: &counting{}, Construction: Construction{BatchSize: 3}}
 	if err := s.Validate(m); err != nil {
 		t.Fatal(err)
 	}

@@ -13,10 +13,10 @@ import (
 type Job[T learner.Float] struct {
 	Base    []T // w_{i−1}; not changed
 	Samples *learner.Samples[T]
-	Weight  float64 // K·p_k, or 1 where the server weights
-	Offset  uint64  // t: local steps of the schedule before this round
-	Steps   int     // E_k
-	Rand    *rand.Rand
+	Weight  float64     // K·p_k, or 1 where the server weights
+	Offset  uint64      // t: local steps of the schedule before this round
+	Steps   int         // E_k
+	Rand    *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
 	Stop    func() bool // polled between steps; nil = never
 }
 
@@ -40,7 +40,7 @@ var ErrNoSteps = errors.New("stopped before the first local step")
 // unbiased. The error is a *learner.DivergenceError when the numbers left the
 // finite ones.
 func (p *Problem[T]) Local(j Job[T]) (Outcome[T], error) {
-	draws := learner.Sampler[T]{Data: j.Samples, BatchSize: int(p.Task.Training.BatchSize), Rand: j.Rand}
+	draws := learner.Sampler[T]{Construction: p.Construction(), Data: j.Samples, Rand: j.Rand}
 	if err := draws.Validate(p.Model); err != nil {
 		return Outcome[T]{}, err
 	}

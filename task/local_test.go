@@ -200,7 +200,8 @@ func TestStoppedStretches(t *testing.T) {
 		if err != nil || out.Steps != e {
 			t.Fatalf("%d steps: %+v, %v", e, out, err)
 		}
-		draws := &learner.Sampler[float64]{Data: c.data[0], BatchSize: 2, Rand: task.Source(1, 2, task.Stream("a"))}
+		draws := &learner.Sampler[float64]{Data: c.data[0], Rand: task.Source(1, 2, task.Stream("a"))}
+		draws.BatchSize = 2
 		d := learner.Descent[float64]{Model: c.problem.Model, Draws: draws, Schedule: learner.Schedule{StepSize: 0.1}}
 		phi := []float64{1, 2}
 		if _, err := d.Run(phi, e, 1.5/5, 0, nil); err != nil {

@@ -25,7 +25,7 @@ func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
 	p := &Problem[T]{Task: t, Schedule: learner.Schedule{
 		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
 	}}
-	errs := []error{checkColumns(t), p.Schedule.Validate(), p.Sizing().Validate()}
+	errs := []error{checkColumns(t), checkNoise(&t.Training), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate()}
 	if st := p.Standardization(); len(st.Mean) > 0 || len(st.Scale) > 0 {
 		errs = append(errs, st.Validate())
 		if len(st.Mean) != len(t.Features)+1 {
@@ -57,18 +57,32 @@ func checkColumns(t wire.Task) error {
 	return nil
 }
 
+func checkNoise(t *wire.Training) error {
+	if (t.Noise == 0) != (t.NoiseVariance == 0) {
+		return errors.New("noise: a law and a variance go together, or neither")
+	}
+	return nil
+}
+
 func architecture(t wire.Task) learner.Architecture {
 	a := learner.Architecture{
 		Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
-		Activation: learner.Tanh, Risk: learner.Risk(t.Model.Risk - wire.RiskSquared),
-	}
-	if t.Model.Activation == wire.ActivationReLU {
-		a.Activation = learner.ReLU
+		Activation: learner.Activation(t.Model.Activation - wire.ActivationTanh), Risk: learner.Risk(t.Model.Risk - wire.RiskSquared),
 	}
 	for _, h := range t.Model.Hidden {
 		a.Hidden = append(a.Hidden, int(h))
 	}
 	return a
+}
+
+// Construction returns how an agent makes its stochastic gradient.
+func (p *Problem[T]) Construction() learner.Construction {
+	t := &p.Task.Training
+	c := learner.Construction{BatchSize: int(t.BatchSize), ResponseProb: t.ResponseProb, Noise: learner.Noise{Variance: t.NoiseVariance}}
+	if t.Noise == wire.NoiseLaplace {
+		c.Noise.Law = learner.Laplace
+	}
+	return c
 }
 
 // Sizing returns how E_k follows from a device's speed.

@@ -100,12 +100,12 @@ func (m *Hello) Body() []byte {
 // DecodeHello reads the body of a TypeHello envelope.
 func DecodeHello(body []byte) (Hello, error) {
 	r := reader{b: body}
-	m := Hello{Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.u8()), Samples: r.u64(), Update: r.digest()}
+	m := Hello{
+		Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.upTo("reason", uint8(lastDecline))),
+		Samples: r.u64(), Update: r.digest(),
+	}
 	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
 	m.Location = Location{r.bool("location known"), r.f64("x"), r.f64("y")}
-	if r.err == nil && m.Unfit > lastDecline {
-		r.failf("reason is %d, more than %d", m.Unfit, lastDecline)
-	}
 	return m, r.done("hello")
 }
 

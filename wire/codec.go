@@ -135,6 +135,15 @@ func (r *reader) enum(field string, last uint8) uint8 {
 	return x
 }
 
+// upTo reads an enumeration that may be absent: a byte that must lie in 0…last.
+func (r *reader) upTo(field string, last uint8) uint8 {
+	x := r.u8()
+	if r.err == nil && x > last {
+		r.failf("%s is %d, more than %d", field, x, last)
+	}
+	return x
+}
+
 // str reads a string of 0…most bytes of UTF-8.
 func (r *reader) str(field string, most int) string {
 	n := int(r.u16())

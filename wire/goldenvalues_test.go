@@ -164,7 +164,8 @@ func networkTask() *wire.Task {
 		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
 		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: wire.ActivationReLU, Risk: wire.RiskSoftmax, Bias: true},
 		Training: wire.Training{
-			Exchange: wire.ExchangeGradient, StrongConvexity: 0.5, Gamma: 15, Budget: 1000, MinSteps: 1, MaxSteps: 1,
+			Exchange: wire.ExchangeGradient, ResponseProb: 0.5, Noise: wire.NoiseLaplace, NoiseVariance: 0.25,
+			StrongConvexity: 0.5, Gamma: 15, Budget: 1000, MinSteps: 1, MaxSteps: 1,
 		},
 		MinSamples: 1,
 	}

@@ -207,11 +207,12 @@ func randomTask(rng *rand.Rand) wire.Task {
 	t := wire.Task{
 		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
 		Model: wire.Model{
-			Outputs: rng.Uint32(), Activation: oneTo(rng, wire.ActivationReLU), Risk: oneTo(rng, wire.RiskSoftmax),
+			Outputs: rng.Uint32(), Activation: oneTo(rng, wire.ActivationIdentity), Risk: oneTo(rng, wire.RiskSoftmax),
 			Bias: rng.IntN(2) == 0, Ridge: randomFloat(rng),
 		},
 		Training: wire.Training{
 			Exchange: oneTo(rng, wire.ExchangeGradient), BatchSize: rng.Uint32(),
+			ResponseProb: randomFloat(rng), Noise: oneTo(rng, wire.NoiseLaplace+1) - 1, NoiseVariance: randomFloat(rng),
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
 			Normalize: rng.IntN(2) == 0, Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},

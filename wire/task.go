@@ -30,6 +30,7 @@ type Activation uint8
 const (
 	ActivationTanh Activation = iota + 1
 	ActivationReLU
+	ActivationIdentity // nothing: with it, 2nd-order (40)
 )
 
 // Model is the shape of a model: a linear one has no hidden layers.
@@ -51,10 +52,24 @@ const (
 	ExchangeGradient                       // g_k at w_{i−1} (lecture 13–14)
 )
 
+// Noise is the law of a perturbation added to gradients.
+type Noise uint8
+
+// The laws, beside 0 for no noise.
+const (
+	NoiseGaussian Noise = iota + 1
+	NoiseLaplace
+)
+
 // Training holds the numbers of the local recursion.
 type Training struct {
 	Exchange  Exchange
 	BatchSize uint32 // B_k; 0 means all rows, the exact gradient
+	// ResponseProb is δ_k, the probability that a local step happens (2nd-order
+	// (9)); 0 and 1 mean that all do.
+	ResponseProb  float64
+	Noise         Noise   // law of v in 2nd-order (8)
+	NoiseVariance float64 // of each coordinate of v; 0 without noise
 	// StepSize is the constant μ; 0 means 2/(StrongConvexity·(Gamma + t)).
 	StepSize        float64
 	StrongConvexity float64
@@ -94,6 +109,9 @@ func (t *Task) Append(dst []byte) []byte {
 	w.f64(t.Model.Ridge)
 	w.u8(uint8(t.Training.Exchange))
 	w.u32(t.Training.BatchSize)
+	w.f64(t.Training.ResponseProb)
+	w.u8(uint8(t.Training.Noise))
+	w.f64(t.Training.NoiseVariance)
 	w.f64(t.Training.StepSize)
 	w.f64(t.Training.StrongConvexity)
 	w.f64(t.Training.Gamma)
@@ -121,14 +139,15 @@ func DecodeTask(p []byte) (Task, error) {
 		t.Model.Hidden = append(t.Model.Hidden, r.u32())
 	}
 	t.Model.Outputs = r.u32()
-	t.Model.Activation = Activation(r.enum("activation", uint8(ActivationReLU)))
+	t.Model.Activation = Activation(r.enum("activation", uint8(ActivationIdentity)))
 	t.Model.Risk = Risk(r.enum("risk", uint8(RiskSoftmax)))
 	t.Model.Bias = r.bool("bias")
 	t.Model.Ridge = r.f64("ridge")
 	t.Training = Training{
 		Exchange:  Exchange(r.enum("exchange", uint8(ExchangeGradient))),
-		BatchSize: r.u32(),
-		StepSize:  r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
+		BatchSize: r.u32(), ResponseProb: r.f64("response probability"),
+		Noise: Noise(r.upTo("noise", uint8(NoiseLaplace))), NoiseVariance: r.f64("noise variance"),
+		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
 		Normalize: r.bool("normalize"),
 		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}

@@ -33,7 +33,7 @@ func TestPythonAgent(t *testing.T) {
 func (x *tools) testInline(t *testing.T) {
 	p := &problem{
 		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200, rounds: 3,
-		task: "  batch_size: 32\n  step_size: 2\n  steps: {budget: 10s, min: 5, max: 10}\n  model: {kind: linear, bias: true, ridge: 1e-9}",
+		task: "  batch_size: 32\n  response_prob: 0.8\n  noise: laplace\n  noise_variance: 1e-6\n  step_size: 2\n  steps: {budget: 10s, min: 5, max: 10}\n  model: {kind: linear, bias: true, ridge: 1e-9}",
 	}
 	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 3})
 	f.await(t)

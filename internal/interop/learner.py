@@ -29,6 +29,7 @@ def supported(task):
         not task.hidden and (task.outputs, task.risk, task.exchange) == (1, 1, 1)
         and len(columns) > 1 and all(columns) and len(set(columns)) == len(columns)
         and (constant or decaying) and task.ridge >= 0 and task.clip >= 0 and task.batch_size <= 65536
+        and 0 <= task.response_prob <= 1 and task.noise_variance >= 0 and (task.noise > 0) == (task.noise_variance > 0)
         and 1 <= task.min_steps <= task.max_steps and task.budget >= 1
         and len(task.mean) in (0, len(columns)) and len(task.scale) == len(task.mean)
         and min(task.scale, default=1) > 0)
@@ -83,12 +84,24 @@ class Learner:
         squares = sum((target - dot(model, h)) ** 2 for h, target in self.rows)
         return squares / 2 / len(self.rows) + self.task.ridge / 2 * dot(model, model)
 
-    def gradient(self, model, batch):
-        gradient = [self.task.ridge * x for x in model]
+    def gradient(self, model, draw):
+        task = self.task
+        batch = draw.choices(self.rows, k=task.batch_size) if task.batch_size else self.rows
+        if draw.random() >= (task.response_prob or 1):
+            return [0.0] * len(model)
+        gradient = [task.ridge * x for x in model]
         for h, target in batch:
             error = (dot(model, h) - target) / len(batch)
             gradient = [g + error * x for g, x in zip(gradient, h)]
-        return gradient
+        return [(g + self.noise(draw)) / (task.response_prob or 1) for g in gradient]
+
+    def noise(self, draw):
+        deviation = math.sqrt(self.task.noise_variance)
+        if self.task.noise == 1:
+            return draw.gauss(0, deviation)
+        if self.task.noise == 2:  # the difference of two exponential variables
+            return deviation / math.sqrt(2) * (draw.expovariate(1) - draw.expovariate(1))
+        return 0.0
 
     def train(self, base, offset, weight, step_time, draw):
         """Yields after each local step; returns Δ and what else the update says."""
@@ -104,10 +117,9 @@ class Learner:
             before = self.risk(model)
             for e in range(1, steps + 1):
                 began = time.monotonic()
-                batch = draw.choices(self.rows, k=task.batch_size) if task.batch_size else self.rows
                 mu = task.step_size or 2 / (task.strong_convexity * (task.gamma + offset + e))
                 mu *= weight / (steps if task.normalize else 1)
-                model = [x - mu * g for x, g in zip(model, self.gradient(model, batch))]
+                model = [x - mu * g for x, g in zip(model, self.gradient(model, draw))]
                 spent += time.monotonic() - began
                 yield True
             after = self.risk(model)

@@ -121,7 +121,7 @@ func TestWire(t *testing.T) {
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
 		Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true},
 		Training: wire.Training{
-			Exchange: wire.ExchangeParameters, BatchSize: 32, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
+			Exchange: wire.ExchangeParameters, BatchSize: 32, ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}
 	if got := task.Wire(); !reflect.DeepEqual(got, want) {
@@ -134,10 +134,11 @@ func TestWire(t *testing.T) {
 		}
 	}
 	task.Model = Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
-	task.Exchange = "gradient"
+	task.Exchange, task.ResponseProb, task.Noise, task.NoiseVariance = "gradient", 0.5, "laplace", 0.25
 	got := task.Wire()
 	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != wire.RiskSoftmax ||
-		got.Model.Activation != wire.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != wire.ExchangeGradient {
+		got.Model.Activation != wire.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != wire.ExchangeGradient ||
+		got.Training.ResponseProb != 0.5 || got.Training.Noise != wire.NoiseLaplace || got.Training.NoiseVariance != 0.25 {
 		t.Errorf("%+v", got)
 	}
 }

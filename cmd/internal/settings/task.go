@@ -17,6 +17,9 @@ type Task struct {
 
 	Exchange        string  `yaml:"exchange"` // parameters or gradient
 	BatchSize       int     `yaml:"batch_size"`
+	ResponseProb    float64 `yaml:"response_prob"`    // δ: probability that a local step happens
+	Noise           string  `yaml:"noise"`            // added to gradients: none, gaussian or laplace
+	NoiseVariance   float64 `yaml:"noise_variance"`   // of each coordinate
 	StepSize        float64 `yaml:"step_size"`        // constant μ, or
 	StrongConvexity float64 `yaml:"strong_convexity"` // μ_sc and
 	Smoothness      float64 `yaml:"smoothness"`       // L_s of η_t = 2/(μ_sc(γ+t))
@@ -33,7 +36,7 @@ type Model struct {
 	Kind       string  `yaml:"kind"`       // linear, logistic, softmax or mlp
 	Classes    int     `yaml:"classes"`    // of softmax, or of an mlp with a softmax risk
 	Hidden     []int   `yaml:"hidden"`     // units of an mlp's layers
-	Activation string  `yaml:"activation"` // of an mlp: tanh or relu
+	Activation string  `yaml:"activation"` // of an mlp: tanh, relu or identity
 	Risk       string  `yaml:"risk"`       // of an mlp: squared, logistic or softmax
 	Bias       bool    `yaml:"bias"`
 	Ridge      float64 `yaml:"ridge"` // ρ of (ρ/2)‖w‖²
@@ -48,14 +51,16 @@ type Steps struct {
 
 func defaultTask() Task {
 	return Task{
-		Exchange: "parameters", BatchSize: 32, StepSize: 0.02, Normalize: true, Steps: Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
+		Exchange: "parameters", BatchSize: 32, ResponseProb: 1, Noise: "none", StepSize: 0.02, Normalize: true,
+		Steps:   Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
 		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: "tanh", Risk: "squared", Bias: true},
 	}
 }
 
 var risks = map[string]wire.Risk{"squared": wire.RiskSquared, "logistic": wire.RiskLogistic, "softmax": wire.RiskSoftmax}
 var kindRisk = map[string]string{"linear": "squared", "logistic": "logistic", "softmax": "softmax"}
-var activations = map[string]wire.Activation{"tanh": wire.ActivationTanh, "relu": wire.ActivationReLU}
+var activations = map[string]wire.Activation{"tanh": wire.ActivationTanh, "relu": wire.ActivationReLU, "identity": wire.ActivationIdentity}
+var noises = map[string]wire.Noise{"none": 0, "gaussian": wire.NoiseGaussian, "laplace": wire.NoiseLaplace}
 var exchanges = map[string]wire.Exchange{"parameters": wire.ExchangeParameters, "gradient": wire.ExchangeGradient}
 
 // risk returns the name of the model's risk.
@@ -73,11 +78,17 @@ func (t *Task) check(c *check) {
 	m := &t.Model
 	c.need(m.Kind == "mlp" || kindRisk[m.Kind] != "", "task.model.kind", "must be linear, logistic, softmax or mlp, is %q", m.Kind)
 	c.need(risks[m.Risk] != 0, "task.model.risk", "must be squared, logistic or softmax, is %q", m.Risk)
-	c.need(activations[m.Activation] != 0, "task.model.activation", "must be tanh or relu, is %q", m.Activation)
+	c.need(activations[m.Activation] != 0, "task.model.activation", "must be tanh, relu or identity, is %q", m.Activation)
 	c.need((m.Kind == "mlp") == (len(m.Hidden) > 0), "task.model.hidden", "goes with kind mlp, and with no other")
 	c.need((m.risk() == "softmax") == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
 	c.need(exchanges[t.Exchange] != 0, "task.exchange", "must be parameters or gradient, is %q", t.Exchange)
 	c.need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
+	c.need(t.ResponseProb > 0 && t.ResponseProb <= 1, "task.response_prob", "must be above 0 and at most 1, is %v", t.ResponseProb)
+	law, known := noises[t.Noise]
+	c.need(known, "task.noise", "must be none, gaussian or laplace, is %q", t.Noise)
+	c.need(law != 0 || t.NoiseVariance == 0, "task.noise_variance", "goes with task.noise gaussian or laplace, is %v without", t.NoiseVariance)
+	c.need(law == 0 || t.NoiseVariance > 0, "task.noise_variance",
+		"must be above 0 with task.noise %s, is %v", t.Noise, t.NoiseVariance)
 	c.need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
 	c.need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
 	diminishing := t.StrongConvexity != 0 || t.Smoothness != 0
@@ -103,7 +114,9 @@ func (t *Task) Wire() wire.Task {
 			Risk: risks[t.Model.risk()], Bias: t.Model.Bias, Ridge: t.Model.Ridge,
 		},
 		Training: wire.Training{
-			Exchange: exchanges[t.Exchange], BatchSize: uint32(t.BatchSize), StepSize: t.StepSize, Normalize: t.Normalize,
+			Exchange: exchanges[t.Exchange], BatchSize: uint32(t.BatchSize),
+			ResponseProb: t.ResponseProb, Noise: noises[t.Noise], NoiseVariance: t.NoiseVariance,
+			StepSize: t.StepSize, Normalize: t.Normalize,
 			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min), MaxSteps: uint32(t.Steps.Max),
 		},
 	}
