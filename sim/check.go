@@ -43,7 +43,8 @@ func check[T learner.Float](e *Experiment, in Instance[T]) error {
 		return err
 	}
 	local := p.Loader()(0)
-	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream, BatchSize: int(e.BatchSize.At(0, e.Seed))}
+	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
+	s.BatchSize = int(e.BatchSize.At(0, e.Seed))
 	if err := s.Validate(model); err != nil {
 		bad("batch_size", "%v", err)
 	}
