@@ -34,6 +34,7 @@ var rooms = []room{
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"sim", 3, false, "host of the same machines in simulated time"},
 	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
+	{"sim/plot", 3, false, "pictures: gonum/plot and its fonts, which no device links"},
 	{"sim/reproduce", 3, false, "the documents' experiments, on the simulator and the code of the daemons"},
 	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code reproduces them"},
 	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the simulator means something"},

@@ -1,0 +1,52 @@
+package plot
+
+import (
+	"image/color"
+	"io"
+	"sync"
+
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/font/liberation"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Drawing fills a canvas.
+type Drawing interface{ Draw(c draw.Canvas) }
+
+// SVG writes a drawing of this size as SVG. The error is that of w.
+func SVG(w io.Writer, d Drawing, width, height vg.Length) error {
+	c := vgsvg.New(width, height)
+	d.Draw(draw.New(c))
+	_, err := c.WriteTo(w)
+	return err
+}
+
+// PNG writes a drawing of this size as PNG, 144 dots an inch on white. The error is that of w.
+func PNG(w io.Writer, d Drawing, width, height vg.Length) error {
+	c := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144), vgimg.UseBackgroundColor(color.White))
+	d.Draw(draw.New(c))
+	_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
+	return err
+}
+
+// The colours of pictures.
+var (
+	ink   = color.NRGBA{R: 0x22, G: 0x2b, B: 0x36, A: 0xff}
+	faint = color.NRGBA{R: 0x6b, G: 0x77, B: 0x85, A: 0xff}
+	blue  = color.NRGBA{R: 0x1f, G: 0x5f, B: 0x9e, A: 0xff}
+	amber = color.NRGBA{R: 0xc2, G: 0x6a, B: 0x12, A: 0xff}
+	slate = color.NRGBA{R: 0x8a, G: 0x9b, B: 0xae, A: 0xff}
+)
+
+// fonts are embedded, so that pictures are the same on every machine. They are parsed when first needed.
+var fonts = sync.OnceValue(func() *font.Cache { return font.NewCache(liberation.Collection()) })
+
+// letters is a style of centred text.
+func letters(size vg.Length, c color.Color) text.Style {
+	return text.Style{Color: c, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, size),
+		XAlign: text.XCenter, YAlign: text.YCenter, Handler: text.Plain{Fonts: fonts()}}
+}

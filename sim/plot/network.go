@@ -1,0 +1,194 @@
+package plot
+
+import (
+	"cmp"
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+)
+
+// Network is a picture of a graph of devices: each at its place, or on a circle when places are unknown. The width of an edge
+// shows the size of its weight, a dashed one has a negative weight, and a colour from green to red its health. Devices
+// outside the largest connected part are orange.
+type Network struct {
+	Graph   *graph.Graph
+	Weights []float64 // one an edge, in the graph's order; nil: all alike
+	Health  []float64 // one an edge, from 0, dead, to 1; nil: not known
+	Title   string    // above
+	Caption string    // below
+}
+
+// What a picture is made of, in points.
+const (
+	margin     = 8 * vg.Length(1)
+	lineHeight = 16 * vg.Length(1)
+	thinnest   = 0.4 * vg.Length(1)
+	thickest   = 3.6 * vg.Length(1)
+	nameSize   = 8 * vg.Length(1)
+
+	smallestNamed = 4.5 * vg.Length(1) // nodes of a smaller radius are too many to be named
+	longestInside = 2                  // letters of an id that fit into a node
+)
+
+// Draw implements [Drawing]. It panics when weights or health are not one an edge.
+func (n Network) Draw(c draw.Canvas) {
+	edges := n.Graph.Edges()
+	if n.Weights != nil && len(n.Weights) != len(edges) || n.Health != nil && len(n.Health) != len(edges) {
+		panic(fmt.Sprintf("plot: %d weights and %d health values for %d edges", len(n.Weights), len(n.Health), len(edges)))
+	}
+	top, bottom := margin, margin
+	if n.Title != "" {
+		c.FillText(letters(12, ink), vg.Point{X: c.Center().X, Y: c.Max.Y - margin - lineHeight/2}, n.Title)
+		top += lineHeight
+	}
+	if n.Caption != "" {
+		c.FillText(letters(9, faint), vg.Point{X: c.Center().X, Y: c.Min.Y + margin + lineHeight/2}, n.Caption)
+		bottom += lineHeight
+	}
+	radius, side := n.nodeRadius(), margin
+	if n.named(radius) {
+		bottom, side = bottom+nameSize, side+2*nameSize
+	}
+	places := fit(n.places(), draw.Crop(c, side+radius, -side-radius, bottom+radius, -top-radius).Rectangle)
+	n.drawEdges(c, places)
+	n.drawNodes(c, places, radius)
+}
+
+// nodeRadius leaves room for numbers where there are not too many nodes.
+func (n Network) nodeRadius() vg.Length {
+	return vg.Length(min(max(36/math.Sqrt(float64(n.Graph.Nodes()+1)), 2), 8))
+}
+
+// named tells whether some ids go below their nodes, being too long to go inside.
+func (n Network) named(radius vg.Length) bool {
+	for i := range n.Graph.Nodes() {
+		if radius >= smallestNamed && len(n.Graph.ID(i)) > longestInside {
+			return true
+		}
+	}
+	return false
+}
+
+// places are the nodes' own, or those on a circle, from the top on, clockwise.
+func (n Network) places() []graph.Point {
+	if places := n.Graph.Positions(); places != nil {
+		return places
+	}
+	places := make([]graph.Point, n.Graph.Nodes())
+	for i := range places {
+		sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(len(places)))
+		places[i] = graph.Point{X: sin, Y: cos}
+	}
+	return places
+}
+
+// fit moves and scales places into a box, both axes alike.
+func fit(places []graph.Point, box vg.Rectangle) []vg.Point {
+	low, high := graph.Point{X: math.Inf(1), Y: math.Inf(1)}, graph.Point{X: math.Inf(-1), Y: math.Inf(-1)}
+	for _, p := range places {
+		low = graph.Point{X: min(low.X, p.X), Y: min(low.Y, p.Y)}
+		high = graph.Point{X: max(high.X, p.X), Y: max(high.Y, p.Y)}
+	}
+	scale := min(float64(box.Size().X)/(high.X-low.X), float64(box.Size().Y)/(high.Y-low.Y))
+	if math.IsInf(scale, 0) || math.IsNaN(scale) {
+		scale = 0 // a single node, or all at one place
+	}
+	fitted := make([]vg.Point, len(places))
+	for i, p := range places {
+		fitted[i] = vg.Point{
+			X: (box.Min.X+box.Max.X)/2 + vg.Length(scale*(p.X-(low.X+high.X)/2)),
+			Y: (box.Min.Y+box.Max.Y)/2 + vg.Length(scale*(p.Y-(low.Y+high.Y)/2)),
+		}
+	}
+	return fitted
+}
+
+// drawEdges draws the strongest last, on top.
+func (n Network) drawEdges(c draw.Canvas, places []vg.Point) {
+	size := func(k int) float64 { return 1 }
+	if n.Weights != nil {
+		size = func(k int) float64 { return math.Abs(n.Weights[k]) }
+	}
+	order, largest := make([]int, len(n.Graph.Edges())), 0.0
+	for k := range order {
+		order[k] = k
+		largest = max(largest, size(k))
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size(a), size(b)) })
+	for _, k := range order {
+		e := n.Graph.Edges()[k]
+		style := draw.LineStyle{Color: slate, Width: 1}
+		if n.Weights != nil && largest > 0 {
+			style.Width = thinnest + (thickest-thinnest)*vg.Length(size(k)/largest)
+		}
+		if n.Weights != nil && n.Weights[k] < 0 {
+			style.Dashes = []vg.Length{4, 3}
+		}
+		if n.Health != nil {
+			style.Color = healthColour(n.Health[k])
+		}
+		c.StrokeLine2(style, places[e.I].X, places[e.I].Y, places[e.J].X, places[e.J].Y)
+	}
+}
+
+// healthColour runs from red over yellow to green, each of another brightness, for eyes that do not tell red from green.
+func healthColour(health float64) color.Color {
+	stops := [3]color.NRGBA{{R: 0x9e, G: 0x1b, B: 0x32, A: 0xff}, {R: 0xf2, G: 0xb1, B: 0x34, A: 0xff}, {R: 0x2e, G: 0x8b, B: 0x68, A: 0xff}}
+	at := 2 * min(max(health, 0), 1)
+	from := int(min(at, 1))
+	part := at - float64(from)
+	mix := func(a, b uint8) uint8 { return uint8(math.Round(float64(a) + part*(float64(b)-float64(a)))) }
+	a, b := stops[from], stops[from+1]
+	return color.NRGBA{R: mix(a.R, b.R), G: mix(a.G, b.G), B: mix(a.B, b.B), A: 0xff}
+}
+
+func (n Network) drawNodes(c draw.Canvas, places []vg.Point, radius vg.Length) {
+	colours := make([]color.Color, len(places))
+	for _, part := range n.Graph.Components() {
+		for _, i := range part {
+			colours[i] = amber
+		}
+	}
+	for _, i := range n.largestPart() {
+		colours[i] = blue
+	}
+	for i, p := range places {
+		c.DrawGlyphNoClip(draw.GlyphStyle{Color: color.White, Radius: radius + 1.5, Shape: draw.CircleGlyph{}}, p)
+		c.DrawGlyphNoClip(draw.GlyphStyle{Color: colours[i], Radius: radius, Shape: draw.CircleGlyph{}}, p)
+	}
+	if radius < smallestNamed {
+		return
+	}
+	for i, p := range places {
+		if id := n.Graph.ID(i); len(id) <= longestInside {
+			c.FillText(letters(radius*0.95, color.White), p, id)
+		} else {
+			drawName(c, vg.Point{X: p.X, Y: p.Y - radius - nameSize*0.75}, id)
+		}
+	}
+}
+
+// drawName writes an id on a light ground, as edges pass below it.
+func drawName(c draw.Canvas, at vg.Point, id string) {
+	style := letters(nameSize, ink)
+	half := vg.Point{X: style.Width(id)/2 + 1, Y: nameSize / 2}
+	c.FillPolygon(color.NRGBA{R: 0xff, G: 0xff, B: 0xff, A: 0xd0}, []vg.Point{
+		at.Sub(half), {X: at.X + half.X, Y: at.Y - half.Y}, at.Add(half), {X: at.X - half.X, Y: at.Y + half.Y}})
+	c.FillText(style, at, id)
+}
+
+// largestPart is the first of the largest connected parts.
+func (n Network) largestPart() (largest []int) {
+	for _, part := range n.Graph.Components() {
+		if len(part) > len(largest) {
+			largest = part
+		}
+	}
+	return largest
+}
