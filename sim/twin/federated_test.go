@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -71,16 +72,19 @@ func (p *player) fold(base []float64, accepted []round.Participant, payloads map
 func (p *player) local(w []float64, k int, steps []step) []float64 {
 	p.t.Helper()
 	s := p.setting()
+	weight := p.weight(k)
+	if s.weighting == round.WeightingMean {
+		weight = 1 // the server weights
+	}
+	if steps == nil {
+		return p.task(w, k, weight)
+	}
 	d := learner.Descent[float64]{Model: p.model, Draws: p.draws(k, steps), Normalize: s.normalize,
 		Schedule: learner.Schedule{StepSize: p.StepSize}}
 	out := slices.Clone(w)
 	if s.exchange == wire.ExchangeGradient {
 		d.GradientAt(out, w)
 		return out
-	}
-	weight := p.weight(k)
-	if s.weighting == round.WeightingMean {
-		weight = 1 // the server weights
 	}
 	if _, err := d.Run(out, p.steps(k), weight, 0, nil); err != nil {
 		p.t.Fatal(err)
@@ -89,4 +93,31 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 		out[j] -= w[j]
 	}
 	return out
+}
+
+// task is what agent k sends with the exact gradient: nothing is drawn, so that all of an agent's work can be replayed.
+func (p *player) task(w []float64, k int, weight float64) []float64 {
+	p.t.Helper()
+	s := p.setting()
+	t := wire.Task{Name: p.Algorithm, Target: "y",
+		Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Ridge: p.Ridge},
+		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1, MinSteps: 1, MaxSteps: 100}}
+	for j := range p.Inputs {
+		t.Features = append(t.Features, fmt.Sprintf("x%d", j))
+	}
+	if p.Risk != "squared" {
+		t.Model.Risk = wire.RiskLogistic
+	}
+	if p.Hidden > 0 {
+		t.Model.Hidden, t.Model.Activation = []uint32{uint32(p.Hidden)}, wire.ActivationIdentity
+	}
+	problem, err := task.Compile[float64](t)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	out, err := problem.Local(task.Job[float64]{Base: w, Samples: p.samples(k), Weight: weight, Steps: p.steps(k)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return out.Vector
 }

@@ -55,7 +55,7 @@ type step struct {
 func load(t *testing.T) []golden {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")
-	if err != nil || len(files) < 17 {
+	if err != nil || len(files) < 18 {
 		t.Fatalf("%d golden files: %v", len(files), err)
 	}
 	all := make([]golden, len(files))

@@ -46,6 +46,14 @@ type player struct {
 
 func newPlayer(t *testing.T, g *golden) *player {
 	t.Helper()
+	model, err := learner.NewModel[float64](g.architecture())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &player{g, t, model}
+}
+
+func (g *golden) architecture() learner.Architecture {
 	a := learner.Architecture{Inputs: g.Inputs, Outputs: 1, Risk: learner.Logistic, Ridge: g.Ridge}
 	switch g.Risk {
 	case "squared", "row":
@@ -53,19 +61,16 @@ func newPlayer(t *testing.T, g *golden) *player {
 	case "bilinear":
 		a.Hidden, a.Activation = []int{g.Hidden}, learner.Identity
 	}
-	model, err := learner.NewModel[float64](a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &player{g, t, model}
+	return a
 }
 
-// draws is what agent k draws with these steps; without steps the exact gradient over its samples.
+// samples is the data of agent k.
+func (g *golden) samples(k int) *learner.Samples[float64] {
+	return learner.NewSamples(g.Inputs, slices.Concat(g.Agents[k].X...), g.Agents[k].Y)
+}
+
+// draws is what agent k draws with these steps.
 func (p *player) draws(k int, steps []step) learner.Draws[float64] {
-	if steps == nil {
-		a := p.Agents[k]
-		return &learner.Sampler[float64]{Data: learner.NewSamples(p.Inputs, slices.Concat(a.X...), a.Y)}
-	}
 	scale := 1.0
 	if p.Risk == "row" {
 		scale = math.Sqrt2

@@ -176,7 +176,7 @@ def fedavg_notes(case):
 
 
 def weighted_step(case):
-    """2nd-order (5), (6): p_k in the step size."""
+    """2nd-order (5), (6): p_k in the step size. Where no rows are drawn, the gradient is exact."""
     w, mu, K = case["start"], case["step_size"], len(case["agents"])
     for r in case["rounds"]:
         last = []
@@ -184,7 +184,8 @@ def weighted_step(case):
             a = case["agents"][k]
             wk = w
             for e in range(a["local_steps"]):
-                wk = minus(wk, times(mu * K * a["p"] / a["local_steps"], stochastic(case, a, wk, steps[e])))
+                g = stochastic(case, a, wk, steps[e]) if steps else exact_gradient(case, a, wk)
+                wk = minus(wk, times(mu * K * a["p"] / a["local_steps"], g))
             last.append(wk)
         w = mean(last)
         yield w
@@ -250,7 +251,7 @@ ALGORITHM = {
     "gradient-parameters": gradient_parameters, "gradient-gradients": gradient_gradients,
     "sgd-parameters": sgd_parameters, "sgd-gradients": sgd_gradients,
     "asynchronous": asynchronous, "federated-averaging": federated_averaging, "fedavg-notes": fedavg_notes,
-    "weighted-step": weighted_step, "weighted-mean": weighted_mean,
+    "weighted-step": weighted_step, "weighted-exact": weighted_step, "weighted-mean": weighted_mean,
     "weighted-gradients": weighted_gradients,
     "minibatch": federated_averaging, "perturbed": federated_averaging, "straggling": federated_averaging,
     "composed": weighted_step,
@@ -375,6 +376,9 @@ def inputs(name):
         case = problem(rng, "squared", 4, 3, 6, step_size=0.06, tau=5)
         case["rounds"] = [{"participants": list(range(4)), "steps": [[step(rng, a) for _ in range(5)] for a in case["agents"]]}
                           for _ in range(10)]
+    elif name == "weighted-exact":
+        case = constructions(rng, name, False, False, False, True)
+        case["rounds"] = [{"participants": list(range(6)), "steps": [None] * 6} for _ in range(10)]
     elif name.startswith("weighted"):
         rng = random.Random("weighted")
         case = constructions(rng, name, True, False, False, True)
