@@ -1,16 +1,11 @@
 package mqtt_test
 
 import (
-	"bufio"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
@@ -64,75 +59,24 @@ func (b *embedded) start(t *testing.T) {
 
 func (b *embedded) stop() { _ = b.server.Close() }
 
-type mosquitto struct {
-	binary, config, listen string
-	process                *exec.Cmd
-}
+type mosquitto struct{ *brokers.Mosquitto }
 
 func newMosquitto(t *testing.T, maxPacket int) testBroker {
 	t.Helper()
-	binary, err := exec.LookPath("mosquitto")
-	if err != nil {
-		if binary = "/usr/sbin/mosquitto"; !isFile(binary) {
-			if os.Getenv("CI") == "true" {
-				t.Fatal("mosquitto is not installed, and CI needs it")
-			}
-			t.Skip("mosquitto is not installed")
-		}
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	host, port, _ := net.SplitHostPort(listener.Addr().String())
-	m := &mosquitto{binary: binary, listen: listener.Addr().String(), config: filepath.Join(t.TempDir(), "mosquitto.conf")}
-	config := fmt.Sprintf("listener %s %s\nallow_anonymous true\nset_tcp_nodelay true\nmax_packet_size %d\n", port, host, maxPacket)
-	if err := os.WriteFile(m.config, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return mosquittoWith(t, fmt.Sprintf("max_packet_size %d\n", maxPacket))
 }
 
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
-}
-
-func (m *mosquitto) url() string { return "tcp://" + m.listen }
-
-// start returns when Mosquitto says that it runs.
-func (m *mosquitto) start(t *testing.T) {
+// mosquittoWith adds lines to a configuration that lets everyone do everything.
+func mosquittoWith(t *testing.T, lines string) testBroker {
 	t.Helper()
-	m.process = exec.Command(m.binary, "-c", m.config)
-	output, err := m.process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	running := make(chan bool, 1)
-	go func() {
-		lines := bufio.NewScanner(output)
-		for lines.Scan() {
-			if strings.HasSuffix(lines.Text(), " running") {
-				running <- true
-			}
-		}
-		close(running)
-	}()
-	select {
-	case ok := <-running:
-		if !ok {
-			t.Fatal("mosquitto ended")
-		}
-	case <-time.After(patience):
-		t.Fatal("mosquitto does not start")
-	}
+	return mosquitto{brokers.NewMosquitto(t, []byte(brokers.Open+lines))}
 }
 
-func (m *mosquitto) stop() {
-	_ = m.process.Process.Kill()
-	_ = m.process.Wait()
+func (m mosquitto) url() string { return "tcp://" + m.Address }
+
+func (m mosquitto) start(t *testing.T) {
+	t.Helper()
+	m.Start(t)
 }
+
+func (m mosquitto) stop() { m.Kill() }

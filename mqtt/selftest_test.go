@@ -16,21 +16,6 @@ import (
 
 const loop = "fl/v1/air/s/air-press/loop"
 
-// more adds lines to Mosquitto's configuration.
-func (m *mosquitto) more(t *testing.T, lines string) {
-	t.Helper()
-	f, err := os.OpenFile(m.config, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString(lines); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // selfTested drives a self-test to its end, as a host does.
 func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTested {
 	t.Helper()
@@ -97,9 +82,7 @@ func TestR12SelfTest(t *testing.T) {
 
 func withLines(lines string) func(t *testing.T) testBroker {
 	return func(t *testing.T) testBroker {
-		m := newMosquitto(t, 128<<10)
-		m.(*mosquitto).more(t, lines)
-		return m
+		return mosquittoWith(t, lines)
 	}
 }
 
@@ -109,7 +92,7 @@ func withACL(rules string) func(t *testing.T) testBroker {
 		if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return withLines("user root\nacl_file " + file + "\n")(t) // it would give root's rights away, and not find the file
+		return withLines("acl_file " + file + "\n")(t)
 	}
 }
 

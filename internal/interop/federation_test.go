@@ -3,27 +3,22 @@ package interop
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
 )
 
 // tools are the programs that the tests run.
-type tools struct{ dir, mosquitto, python string }
+type tools struct{ dir, python string }
 
 // findTools builds the daemons and finds the rest. Without a program it skips the test, but not in CI.
 func findTools(t *testing.T) tools {
 	t.Helper()
 	x := tools{dir: t.TempDir(), python: findPython(t)}
-	var err error
-	if x.mosquitto, err = exec.LookPath("mosquitto"); err != nil { // Debian keeps it where only root looks
-		if x.mosquitto, err = exec.LookPath("/usr/sbin/mosquitto"); err != nil {
-			missing(t, "mosquitto")
-		}
-	}
 	build := exec.Command("go", "build", "-o", x.dir, "./cmd/agentd", "./cmd/coordinator")
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -53,20 +48,11 @@ func missing(t *testing.T, what string) {
 }
 
 // startBroker returns the host:port of a Mosquitto that listens there.
-func (x *tools) startBroker(t *testing.T) string {
+func startBroker(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	host, port, _ := net.SplitHostPort(addr)
-	config := write(t, "mosquitto.conf", fmt.Sprintf("listener %s %s\nallow_anonymous true\nset_tcp_nodelay true\n", port, host))
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	start(t, "mosquitto", x.mosquitto, "-c", config).await(t, " running")
-	return addr
+	m := brokers.NewMosquitto(t, []byte(brokers.Open))
+	m.Start(t)
+	return m.Address
 }
 
 // newKey makes a key file, and returns it and the public key.
@@ -127,7 +113,7 @@ type federation struct {
 // start runs a federation that needs all its agents. seeds are those of their data.
 func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federation {
 	t.Helper()
-	addr := x.startBroker(t)
+	addr := startBroker(t)
 	coordinatorKey, coordinatorPublic := x.newKey(t)
 	f := &federation{stateDir: t.TempDir()}
 	var agents []string

@@ -9,10 +9,18 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
+
+// patience bounds each wait for an event; no test waits that long.
+const patience = 10 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // everyone has the rules of both federations of the table, and its observer.
 func everyone(t *testing.T) []byte {
@@ -24,11 +32,12 @@ func everyone(t *testing.T) []byte {
 }
 
 func TestAccessWithPasswords(t *testing.T) {
-	p := newProcess(t, mosquitto.PlainConf, everyone(t))
-	p.addUsers(t, append(slices.Clone(acltest.Users), acltest.Observer)...)
-	p.start(t)
+	p := brokers.NewMosquitto(t, mosquitto.PlainConf)
+	p.Write(t, "acl", everyone(t))
+	p.AddUsers(t, append(slices.Clone(acltest.Users), acltest.Observer)...)
+	p.Start(t)
 	options := func(user string) mqtt.Options {
-		return mqtt.Options{URL: "tcp://" + p.address, ClientID: user, Username: user, Password: "password of " + user}
+		return mqtt.Options{URL: "tcp://" + p.Address, ClientID: user, Username: user, Password: "password of " + user}
 	}
 	acltest.Run(t, acltest.Broker{Options: options})
 
@@ -44,14 +53,15 @@ func TestAccessWithPasswords(t *testing.T) {
 
 // secured returns a broker with our file for production, and how to connect to
 // it with a certificate.
-func secured(t *testing.T, acl []byte) (*process, *acltest.Authority, func(...tls.Certificate) mqtt.Options) {
+func secured(t *testing.T, acl []byte) (*brokers.Mosquitto, *acltest.Authority, func(...tls.Certificate) mqtt.Options) {
 	t.Helper()
 	a := acltest.NewAuthority(t)
-	p := newProcess(t, mosquitto.Conf, acl)
-	p.addCertificates(t, a)
+	p := brokers.NewMosquitto(t, mosquitto.Conf)
+	p.Write(t, "acl", acl)
+	p.AddCertificates(t, a)
 	return p, a, func(certificates ...tls.Certificate) mqtt.Options {
 		return mqtt.Options{
-			URL: "tls://" + p.address, ClientID: "whatever", Username: "whatever",
+			URL: "tls://" + p.Address, ClientID: "whatever", Username: "whatever",
 			TLS: &tls.Config{RootCAs: a.Pool(), Certificates: certificates, MinVersion: tls.VersionTLS12},
 		}
 	}
@@ -108,7 +118,7 @@ func observe(t *testing.T, o mqtt.Options) *mqtt.Session {
 
 func TestAccessWithCertificates(t *testing.T) {
 	p, a, with := secured(t, everyone(t))
-	p.start(t)
+	p.Start(t)
 	acltest.Run(t, acltest.Broker{Options: func(user string) mqtt.Options {
 		o := with(a.Issue(t, user))
 		o.ClientID = user
@@ -118,7 +128,7 @@ func TestAccessWithCertificates(t *testing.T) {
 
 func TestCertificatesRefused(t *testing.T) {
 	p, a, with := secured(t, everyone(t))
-	p.start(t)
+	p.Start(t)
 	stranger := acltest.NewAuthority(t)
 	for name, certificates := range map[string][]tls.Certificate{
 		"none":                 nil,
@@ -143,13 +153,13 @@ func TestRevokedCertificate(t *testing.T) {
 		t.Fatalf("the file has no line %s", commented)
 	}
 	p, a, with := secured(t, everyone(t))
-	p.configure(t, strings.Replace(string(mosquitto.Conf), commented, "crlfile ", 1))
+	p.Configure(t, []byte(strings.Replace(string(mosquitto.Conf), commented, "crlfile ", 1)))
 	lost, kept := a.Issue(t, "air-press"), a.Issue(t, "air-press-2")
-	p.writeRevocations(t, a)
-	p.start(t)
+	p.WriteRevocations(t, a)
+	p.Start(t)
 	_ = dial(t, with(lost)).Close()
-	p.writeRevocations(t, a, lost)
-	p.reload(t)
+	p.WriteRevocations(t, a, lost)
+	p.Reload(t)
 	if _, s := acltest.Attempt(t, with(lost)); s != nil {
 		t.Error("a revoked certificate was let in")
 		_ = s.Close()
@@ -162,7 +172,7 @@ func TestReloadedRules(t *testing.T) {
 	listed := everyone(t)
 	without := slices.Concat(rules(t, "air", "press-2"), []byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
 	p, a, with := secured(t, without)
-	p.start(t)
+	p.Start(t)
 	observer := observe(t, with(a.Issue(t, acltest.Observer)))
 	certificate := a.Issue(t, "air-press")
 	say := func(what string) {
@@ -173,8 +183,8 @@ func TestReloadedRules(t *testing.T) {
 	}
 	become := func(acl []byte) {
 		t.Helper()
-		p.write(t, "acl", acl)
-		p.reload(t)
+		p.Write(t, "acl", acl)
+		p.Reload(t)
 	}
 	say("not yet")
 	become(listed)
@@ -194,7 +204,7 @@ func TestLongestName(t *testing.T) {
 	text := slices.Concat(rules(t, "ffffffffffffffffffffffffffffffff", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
 		[]byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
 	p, a, with := secured(t, text)
-	p.start(t)
+	p.Start(t)
 	observer := observe(t, with(a.Issue(t, acltest.Observer)))
 	topic := "fl/v1/" + name[:32] + "/p/" + name
 	publish(t, dial(t, with(a.Issue(t, name))), mqtt.Message{Topic: topic, Payload: []byte("online")})
@@ -206,7 +216,7 @@ func TestLongestName(t *testing.T) {
 func TestBoundsAndPersistence(t *testing.T) {
 	const n = 1000
 	p, a, with := secured(t, everyone(t))
-	p.start(t)
+	p.Start(t)
 	o := with(a.Issue(t, "air-coordinator"))
 	o.OutboxMessages, o.MailboxMessages = 2*n, 2*n
 	early := dial(t, o)
@@ -229,8 +239,8 @@ func TestBoundsAndPersistence(t *testing.T) {
 			}
 		}
 		_ = late.Close()
-		p.stop()
-		p.start(t)
+		p.Stop(t)
+		p.Start(t)
 	}
 
 	o.MaxPacket = 256 << 10

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 	"github.com/fedmesh/fedmesh/wire"
@@ -39,16 +40,6 @@ func TestSampleIsWhatTheProgramWrites(t *testing.T) {
 	}
 }
 
-// settings returns the lines that are not comments.
-func settings(conf []byte) (lines []string) {
-	for line := range strings.Lines(string(conf)) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
 // What does not concern the way in is the same in both files.
 func TestFilesAgree(t *testing.T) {
 	only := func(lines, others []string) string {
@@ -60,7 +51,7 @@ func TestFilesAgree(t *testing.T) {
 		}
 		return strings.Join(own, " ")
 	}
-	tls, plain := settings(mosquitto.Conf), settings(mosquitto.PlainConf)
+	tls, plain := brokers.Settings(mosquitto.Conf), brokers.Settings(mosquitto.PlainConf)
 	if got, want := only(tls, plain), "listener cafile certfile keyfile require_certificate use_identity_as_username"; got != want {
 		t.Errorf("only with TLS: %s, want %s", got, want)
 	}

@@ -4,21 +4,22 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
 )
 
 // TestUnreachableBroker wants one clear line, and the connection when the broker
 // comes.
 func TestUnreachableBroker(t *testing.T) {
-	address := freeAddress(t)
+	broker := brokers.NewMosquitto(t, []byte(brokers.Open))
+	address := broker.Address
 	f := newFederation(t, "tcp://"+address)
 	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 	daemons := []*process{f.run(t, "agentd", "one"), f.run(t, "coordinator", "coordinator")}
 	for _, p := range daemons {
 		p.await(t, "cannot reach the broker at tcp://"+address+": connection refused; next try in ")
 	}
-	if !mosquittoAt(t, address) {
-		t.Fatal("another process took the port meanwhile")
-	}
+	broker.Start(t)
 	for _, p := range daemons {
 		p.await(t, "connected to the broker at tcp://"+address)
 		if n := strings.Count(p.log(), "cannot reach"); n != 1 {
@@ -30,7 +31,7 @@ func TestUnreachableBroker(t *testing.T) {
 
 // TestStopsWithoutBroker wants an end soon, whatever the broker does.
 func TestStopsWithoutBroker(t *testing.T) {
-	f := newFederation(t, "tcp://"+freeAddress(t))
+	f := newFederation(t, "tcp://"+brokers.FreeAddress(t))
 	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
 		p := f.run(t, program, name)

@@ -1,0 +1,154 @@
+package brokers
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+)
+
+// Open is a mosquitto.conf that lets everyone do everything, for tests that
+// are about something else.
+const Open = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n"
+
+// Mosquitto is Debian's Mosquitto.
+type Mosquitto struct{ process }
+
+// NewMosquitto lays out a folder for Mosquitto with the lines of conf, in
+// which our paths become the folder's, and the listener is on loopback. A test
+// without Mosquitto is skipped, but never when CI is true.
+func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
+	t.Helper()
+	program := tool(t, "mosquitto")
+	m := &Mosquitto{newProcess(t)}
+	m.command = func() *exec.Cmd { return exec.Command(program, "-c", filepath.Join(m.Dir, "mosquitto.conf")) }
+	m.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
+	m.check = complaints
+	m.Configure(t, conf)
+	return m
+}
+
+// complaints fails a test in which Mosquitto complains.
+func complaints(t testing.TB, line string) {
+	t.Helper()
+	if strings.Contains(line, "should not be run as root") { // as the tests may be
+		return
+	}
+	if strings.Contains(line, "Error") || strings.Contains(line, "Warning") {
+		t.Errorf("mosquitto says %q", line)
+	}
+}
+
+// tool finds a program of Mosquitto's. Debian keeps the broker where only root looks for it.
+func tool(t testing.TB, name string) string {
+	t.Helper()
+	for _, candidate := range []string{name, "/usr/sbin/" + name} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is not installed, and CI needs it", name)
+	}
+	t.Skipf("%s is not installed", name)
+	return ""
+}
+
+// Settings returns the lines of a mosquitto.conf that are not comments.
+func Settings(conf []byte) (lines []string) {
+	for line := range strings.Lines(string(conf)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Configure replaces the configuration.
+func (m *Mosquitto) Configure(t testing.TB, conf []byte) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(m.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	for _, line := range Settings(conf) {
+		if strings.HasPrefix(line, "listener ") {
+			line = "listener " + port + " " + host
+		}
+		line = strings.Replace(line, "/etc/mosquitto/", m.Dir+"/", 1)
+		line = strings.Replace(line, "/var/lib/mosquitto/", m.Dir+"/", 1)
+		fmt.Fprintln(&text, line)
+	}
+	fmt.Fprintln(&text, "user", me.Username) // root would become somebody who cannot read the folder
+	m.Write(t, "mosquitto.conf", text.Bytes())
+}
+
+// AddUsers gives users their passwords, "password of " and the name, as
+// mosquitto_passwd keeps them.
+func (m *Mosquitto) AddUsers(t testing.TB, users ...string) {
+	t.Helper()
+	var plain bytes.Buffer
+	for _, u := range users {
+		fmt.Fprintf(&plain, "%s:password of %s\n", u, u)
+	}
+	m.Write(t, "passwd", plain.Bytes())
+	if out, err := exec.Command(tool(t, "mosquitto_passwd"), "-U", filepath.Join(m.Dir, "passwd")).CombinedOutput(); err != nil {
+		t.Fatalf("mosquitto_passwd: %v: %s", err, out)
+	}
+}
+
+// AddCertificates makes Mosquitto trust an authority, which issues its
+// certificate.
+func (m *Mosquitto) AddCertificates(t testing.TB, a *acltest.Authority) {
+	t.Helper()
+	own := a.Issue(t, "broker")
+	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"ca.crt":     {Type: "CERTIFICATE", Bytes: a.Certificate.Raw},
+		"broker.crt": {Type: "CERTIFICATE", Bytes: own.Certificate[0]},
+		"broker.key": {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		m.Write(t, "certs/"+name, pem.EncodeToMemory(block))
+	}
+}
+
+// WriteRevocations writes the authority's list of revoked certificates.
+func (m *Mosquitto) WriteRevocations(t testing.TB, a *acltest.Authority, revoked ...tls.Certificate) {
+	t.Helper()
+	m.Write(t, "certs/crl.pem", pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: a.Revoke(t, revoked...)}))
+}
+
+// Reload returns when what comes from now on is held against the new files:
+// Mosquitto has one thread.
+func (m *Mosquitto) Reload(t testing.TB) {
+	t.Helper()
+	m.Signal(t, syscall.SIGHUP)
+	m.Await(t, "Reloading config.")
+}
+
+// Stop ends Mosquitto as systemd does.
+func (m *Mosquitto) Stop(t testing.TB) {
+	t.Helper()
+	m.Signal(t, syscall.SIGTERM)
+	m.wait()
+}
