@@ -20,8 +20,10 @@ func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 	// is about what Mosquitto queues.
 	c.MaximumClientWritesPending = 1024
 	return &mochi.Options{
-		Capabilities:           c,
-		SysTopicResendInterval: 60, // seconds; each time stops the world for its memory statistics
+		Capabilities: c,
+		// Seconds: never. It stops the world for its memory statistics, and writes to
+		// what is retained where nothing keeps it apart from who looks.
+		SysTopicResendInterval: 1 << 32,
 		// Mochi logs whole packets, payloads and all. What matters is logged by the
 		// hook and the listener.
 		Logger: slog.New(slog.DiscardHandler),

@@ -34,6 +34,7 @@ type conn struct {
 	clientID string        // once known; belongs to the listener's lock
 	user     string        // from the certificate, or once CONNECT is accepted
 	denied   atomic.Bool   // something already was
+	looks    func()        // if set, unlocks what is retained; belongs to the goroutine that reads
 
 	mu     sync.Mutex
 	queue  [][]byte
@@ -71,6 +72,14 @@ func (c *conn) handshake(due time.Time) error {
 		}
 	}
 	return nil
+}
+
+// looked ends a look through what is retained, if there is one.
+func (c *conn) looked() {
+	if unlock := c.looks; unlock != nil {
+		c.looks = nil
+		unlock()
+	}
 }
 
 // Write queues a copy of p.

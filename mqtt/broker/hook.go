@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	mochi "github.com/mochi-mqtt/server/v2"
@@ -17,15 +19,21 @@ type hook struct {
 	takeOver func(clientID string, c *conn)
 	keep     *keep // nil without a folder
 	denied   atomic.Int64
+
+	// retaining keeps those who look through all that is retained apart from who
+	// changes it: mochi reads in its index what it writes under a lock of its own.
+	// Looking up one topic needs no lock.
+	retaining sync.RWMutex
 }
 
 func (h *hook) ID() string { return "fedmesh" }
 
 func (h *hook) Provides(b byte) bool {
 	switch b {
-	case mochi.OnConnectAuthenticate, mochi.OnACLCheck, mochi.OnSessionEstablish, mochi.OnPacketRead, mochi.OnPublish:
+	case mochi.OnConnectAuthenticate, mochi.OnACLCheck, mochi.OnSessionEstablish, mochi.OnPacketRead, mochi.OnPublish,
+		mochi.OnWill, mochi.OnRetainMessage, mochi.OnSubscribe, mochi.OnPacketProcessed:
 		return true
-	case mochi.OnRetainMessage, mochi.OnRetainedExpired:
+	case mochi.OnRetainedExpired:
 		return h.keep != nil
 	}
 	return false
@@ -57,6 +65,7 @@ func (h *hook) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) {
 	if will := cl.Properties.Will; will.Flag == 1 && !h.mayPublish(cl, will.TopicName) {
 		cl.Properties.Will = mochi.Will{}
 	}
+	cl.Properties.Will.WillDelayInterval = 0 // else it would be retained without OnWill
 	h.takeOver(cl.ID, connOf(cl))
 }
 
@@ -75,7 +84,18 @@ func (h *hook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, e
 	// Mochi's topic lies in the bytes of the whole packet, which a retained
 	// message would keep beside its own copy of the payload.
 	pk.TopicName = strings.Clone(pk.TopicName)
+	if pk.FixedHeader.Retain {
+		h.retaining.Lock() // until OnRetainMessage, which comes next
+	}
 	return pk, nil
+}
+
+// OnWill comes before a will is published.
+func (h *hook) OnWill(_ *mochi.Client, will mochi.Will) (mochi.Will, error) {
+	if will.Retain {
+		h.retaining.Lock() // until OnRetainMessage, which comes next
+	}
+	return will, nil
 }
 
 // mayPublish counts denials, and logs the first of a connection.
@@ -92,7 +112,25 @@ func (h *hook) mayPublish(cl *mochi.Client, topic string) bool {
 }
 
 func (h *hook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64) {
-	h.keep.update(pk.TopicName)
+	h.retaining.Unlock()
+	if h.keep != nil {
+		h.keep.update(pk.TopicName)
+	}
+}
+
+// OnSubscribe comes before a subscription and what is retained under it.
+func (h *hook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
+	looks := func(s packets.Subscription) bool { return strings.ContainsAny(s.Filter, "+#") }
+	if slices.ContainsFunc(pk.Filters, looks) {
+		h.retaining.RLock()
+		connOf(cl).looks = h.retaining.RUnlock
+	}
+	return pk
+}
+
+// OnPacketProcessed comes after it.
+func (h *hook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ error) {
+	connOf(cl).looked()
 }
 
 func (h *hook) OnRetainedExpired(topic string) { h.keep.update(topic) }

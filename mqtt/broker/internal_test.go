@@ -80,8 +80,10 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	}
 	s.Topics.RetainMessage(message("older"))
 	s.Topics.RetainMessage(message("newer"))
-	h.OnRetainMessage(nil, message("newer"), 1)
-	h.OnRetainMessage(nil, message("older"), 1)
+	for _, payload := range []string{"newer", "older"} {
+		h.retaining.Lock() // as OnPublish does
+		h.OnRetainMessage(nil, message(payload), 1)
+	}
 	if pk, err := readKept(filepath.Join(k.dir, keptName("x")), 100); err != nil || string(pk.Payload) != "newer" {
 		t.Errorf("on disk is %q, %v", pk.Payload, err)
 	}

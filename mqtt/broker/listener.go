@@ -125,6 +125,7 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	defer close(c.left)
 	defer func() {
 		_ = c.Close()
+		c.looked() // if mochi got no further
 		// A packet that mochi cannot stand ends its connection, not the process
 		// that the broker lives in.
 		if r := recover(); r != nil {

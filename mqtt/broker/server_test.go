@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,42 @@ func TestRetainedBurst(t *testing.T) {
 	if dropped := s.Stats().MessagesDropped; dropped != 0 {
 		t.Errorf("%d messages dropped", dropped)
 	}
+}
+
+// Mochi looks through what is retained without the lock under which it is
+// changed. The race detector sees it.
+func TestRetainingWhileSomebodyLooks(t *testing.T) {
+	const rounds = 1000
+	s := start(t, broker.Options{})
+	var all sync.WaitGroup
+	for i := range 2 {
+		looker := dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("looker ", i), MailboxMessages: 1 << 16})
+		all.Go(func() {
+			for range rounds {
+				looker.Subscribe(mqtt.AtMostOnce, "x/+")
+				looker.Unsubscribe("x/+")
+			}
+			looker.Subscribe(mqtt.AtMostOnce, "end")
+			for {
+				if m, ok := (<-looker.Events()).(mqtt.Received); !ok || m.Topic == "end" {
+					return
+				}
+			}
+		})
+		writer := dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("writer ", i), OutboxMessages: 10 * rounds})
+		all.Go(func() {
+			for k := range 2 * rounds { // retained, and deleted again
+				m := mqtt.Message{Topic: fmt.Sprint("x/", i), Payload: make([]byte, 1-k%2), Retained: true}
+				if err := writer.Publish(m); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := writer.Publish(mqtt.Message{Topic: "end", Payload: []byte{1}, Retained: true}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestStalledSubscriberDelaysNobody(t *testing.T) {
