@@ -33,9 +33,9 @@ import (
 //	R12  silently refused messages            TestR12SelfTest; else by whoever asks the other end for an answer
 //	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue
 //	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard, TestGuardAllocatesNothing, FuzzGuard
-//	R15  never QoS 2                          TestConformance/*/invalid, TestGuard
-//	R16  a payload has one owner              TestConformance/*/ownership
-//	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: TestConformance/*/overlap
+//	R15  never QoS 2                          package conformance, connections/invalid, TestGuard
+//	R16  a payload has one owner              package conformance, connections/ownership
+//	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: package conformance, connections/overlap
 //	R18  a will for each attempt              TestWillOnAbruptDeath
 
 // R1: nobody reads the events of a flood, which costs no goroutines and no

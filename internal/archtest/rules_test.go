@@ -43,6 +43,7 @@ var rooms = []room{
 	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
 	{"internal/archtest", 4, false, "looks at the house from outside"},
 	{"internal/brokers", 4, false, "starts the real brokers that tests of any floor run on"},
+	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 }
 

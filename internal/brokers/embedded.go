@@ -45,7 +45,7 @@ func NewEmbedded(t testing.TB, openPrefix string, maxConns, memoryLimit int) *Em
 		if _, err := cmd.StdinPipe(); err != nil { // which ends with this process
 			t.Error(err)
 		}
-		cmd.Env = append(os.Environ(), serveEnv+"="+string(options))
+		cmd.Env = append(os.Environ(), serveEnv+"="+string(options), "GORACE=halt_on_error=1")
 		if memoryLimit > 0 {
 			cmd.Env = append(cmd.Env, fmt.Sprint("GOMEMLIMIT=", memoryLimit))
 		}

@@ -33,7 +33,10 @@ func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 	t.Helper()
 	program := tool(t, "mosquitto")
 	m := &Mosquitto{newProcess(t)}
-	m.command = func() *exec.Cmd { return exec.Command(program, "-c", filepath.Join(m.Dir, "mosquitto.conf")) }
+	m.command = func() *exec.Cmd {
+		// With as many open files as we may have: a login's 1,024 are too few for a thousand clients.
+		return exec.Command("/bin/sh", "-c", `ulimit -n "$(ulimit -H -n)"; exec "$0" -c "$1"`, program, filepath.Join(m.Dir, "mosquitto.conf"))
+	}
 	m.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
 	m.check = complaints
 	m.Configure(t, conf)

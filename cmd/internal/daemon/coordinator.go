@@ -41,8 +41,8 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
 	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {
-		// All uploads of a round meet here.
-		m.MailboxMessages, m.MailboxBytes = 16384, int(s.Policy.MaxBuffered)
+		// All uploads of a round meet here, and all answers leave from here.
+		m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, int(s.Policy.MaxBuffered), 16384
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package mqtt_test
+package conformance
 
 import (
 	"bytes"
@@ -11,32 +11,33 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 )
 
-// connector returns a connection that is up, for a client id of its own.
-type connector func(t *testing.T, clientID string) mqtt.Conn
+// connector returns a connection that is up, for a client of its own.
+type connector func(t *testing.T, client string) mqtt.Conn
 
-// TestConformance holds every Conn, on every broker, to the same.
-func TestConformance(t *testing.T) {
-	t.Run("memory", func(t *testing.T) {
-		conform(t, func(t *testing.T) connector {
-			b := memory.New(memory.Options{})
-			return func(t *testing.T, clientID string) mqtt.Conn {
-				c := b.Connect(clientID, nil)
-				t.Cleanup(func() { _ = c.Close() })
-				wantUp(t, c)
-				return c
-			}
-		})
-	})
-	eachBroker(t, func(t *testing.T, b testBroker) {
-		conform(t, func(*testing.T) connector {
-			return func(t *testing.T, clientID string) mqtt.Conn {
-				return dial(t, mqtt.Options{URL: b.url(), ClientID: clientID})
-			}
-		})
+// The broker in memory stands for the others in most tests.
+func TestConnectionsInMemory(t *testing.T) {
+	b := memory.New(memory.Options{})
+	conform(t, func(t *testing.T, client string) mqtt.Conn {
+		c := b.Connect(client, nil)
+		t.Cleanup(func() { _ = c.Close() })
+		wantUp(t, c)
+		return c
 	})
 }
 
-func conform(t *testing.T, open func(*testing.T) connector) {
+// testConnections is what a mqtt.Conn promises, whatever is behind it.
+func testConnections(t *testing.T, s subject) {
+	b := s.start(t, needs{})
+	users := map[string]string{}
+	conform(t, func(t *testing.T, client string) mqtt.Conn {
+		if users[client] == "" {
+			users[client] = anyOne(len(users))
+		}
+		return dial(t, b.as(users[client]))
+	})
+}
+
+func conform(t *testing.T, connect connector) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, connector)
@@ -55,7 +56,7 @@ func conform(t *testing.T, open func(*testing.T) connector) {
 		{"invalid", conformInvalid},
 		{"closed", conformClosed},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, connect) })
 	}
 }
 

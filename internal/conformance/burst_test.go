@@ -1,0 +1,100 @@
+package conformance
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"sync"
+	"testing"
+	"time"
+)
+
+func testBurst(t *testing.T, s subject) { burst(t, s, false) }
+
+// testBurstKilled kills the broker when some of the updates are accepted.
+func testBurstKilled(t *testing.T, s subject) { burst(t, s, true) }
+
+// burst has 5,000 agents upload at the same moment, over 100 sessions: far
+// more than Mosquitto queues, which drops the rest without a word. In the end
+// all are accepted, and what was accepted is on disk.
+func burst(t *testing.T, s subject, kill bool) {
+	const sessions, each = burstSessions, 50
+	b := s.start(t, needs{})
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	some := make(chan struct{})
+	sink := newSink(t, b.as(anyOne(sessions)), key, func(accepted int) {
+		if accepted == sessions*each/4 {
+			close(some)
+		}
+	})
+	gateways := make([]*gateway, sessions)
+	for i := range gateways {
+		gateways[i] = newGateway(t, dial(t, b.as(anyOne(i))), key, i*each, (i+1)*each)
+		settle(t, gateways[i].session)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var receiving, sending sync.WaitGroup
+	receiving.Go(func() { sink.run(ctx) })
+	begun := time.Now()
+	for _, g := range gateways {
+		sending.Go(g.run)
+	}
+	done := make(chan struct{})
+	go func() {
+		sending.Wait()
+		close(done)
+	}()
+	if kill {
+		waitFor(t, some, "a quarter of the updates is not accepted")
+		b.proc.Kill()
+		b.proc.Start(t)
+	}
+	waitFor(t, done, "not all updates are accepted")
+	took := time.Since(begun)
+	cancel()
+	receiving.Wait()
+	if sink.failure != nil {
+		t.Error(sink.failure)
+	}
+	offers := wantSpooled(t, sink, gateways)
+	t.Logf("%d updates in %v, %d offers of them; receiver: %+v", sessions*each, took.Round(time.Millisecond), offers, sink.receiver.Stats())
+}
+
+// waitFor fails the test after some minutes, so that a full broker has time to
+// be asked again.
+func waitFor(t *testing.T, done <-chan struct{}, otherwise string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Minute):
+		t.Fatal(otherwise)
+	}
+}
+
+// wantSpooled opens the spool again and looks for every update that an agent
+// was told is accepted. It returns how many manifests were sent.
+func wantSpooled(t *testing.T, k *sink, gateways []*gateway) (offers uint64) {
+	t.Helper()
+	spool := openSpool(t, k.dir)
+	defer func() { _ = spool.Close() }()
+	var payload []byte
+	for _, g := range gateways {
+		if g.failure != nil {
+			t.Error(g.failure)
+		}
+		for id, u := range g.uploads {
+			offers += u.Stats().Manifests
+			if !u.accepted {
+				t.Errorf("the update of %s is not accepted", id)
+				continue
+			}
+			var err error
+			if payload, err = spool.Payload(string(id), payload[:0]); err != nil {
+				t.Errorf("the accepted update of %s: %v", id, err)
+			} else if sha256.Sum256(payload) != u.update.Payload.Hash {
+				t.Errorf("the accepted update of %s is another one", id)
+			}
+		}
+	}
+	return offers
+}

@@ -1,0 +1,45 @@
+package conformance
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+)
+
+func TestMain(m *testing.M) {
+	brokers.ServeIfAsked()
+	// A sender whose link is lost under it may stay in paho until its write
+	// timeout, long after the session is closed.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/fedmesh/fedmesh/mqtt.(*link).send"),
+		goleak.IgnoreAnyFunction("github.com/fedmesh/fedmesh/mqtt.(*link).awaitAcks"))
+}
+
+// TestConformance holds each broker to each line of the suite.
+func TestConformance(t *testing.T) {
+	for _, s := range subjects {
+		t.Run(s.name, func(t *testing.T) {
+			for _, line := range []struct {
+				name string
+				test func(*testing.T, subject)
+			}{
+				{"connections", testConnections},
+				{"presence", testPresence},
+				{"killed", testKilled},
+				{"late joiner", testLateJoiner},
+				{"100 agents", func(t *testing.T, s subject) { testFleet(t, s, 100) }},
+				{"many agents", func(t *testing.T, s subject) { testFleet(t, s, manyAgents) }},
+				{"stalled", testStalled},
+				{"model to 50 agents", testModelToMany},
+				{"burst of uploads", testBurst},
+				{"burst of uploads, broker killed", testBurstKilled},
+				{"poison", testPoison},
+				{"malformed", testMalformed},
+			} {
+				t.Run(line.name, func(t *testing.T) { line.test(t, s) })
+			}
+		})
+	}
+}

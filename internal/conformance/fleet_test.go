@@ -1,0 +1,239 @@
+package conformance
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// rows is an agent's data: three features and a target.
+type rows uint64
+
+func (r rows) Load(features []string, _ string) (*learner.Samples[float32], error) {
+	const n = 8
+	rng := rand.New(rand.NewPCG(uint64(r), 7))
+	var xs, ys []float32
+	for range n {
+		y := float32(0)
+		for range features {
+			x := float32(rng.NormFloat64())
+			xs, y = append(xs, x), y+x
+		}
+		ys = append(ys, y)
+	}
+	return learner.NewSamples(len(features), xs, ys), nil
+}
+
+// fleet is a coordinator and agents, each as in its own process.
+type fleet struct {
+	t      *testing.T
+	b      *broker
+	topics mqtt.Topics
+	keys   map[wire.AgentID]ed25519.PrivateKey
+	dir    string
+	wg     sync.WaitGroup
+	closed chan round.RoundClosed
+	cancel context.CancelFunc
+	ctx    context.Context
+}
+
+type observer func(any)
+
+func (o observer) Observe(fact any) { o(fact) }
+
+// newFleet makes the keys and folders of n agents. Nothing runs yet.
+func newFleet(t *testing.T, b *broker, n int) *fleet {
+	t.Helper()
+	f := &fleet{t: t, b: b, topics: topicsOf(t), keys: map[wire.AgentID]ed25519.PrivateKey{}, dir: t.TempDir(), closed: make(chan round.RoundClosed, 100)}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	t.Cleanup(f.stop)
+	ids := []wire.AgentID{wire.CoordinatorID}
+	for i := range n {
+		ids = append(ids, agentID(i))
+	}
+	for _, id := range ids {
+		seed := sha256.Sum256([]byte(id))
+		f.keys[id] = ed25519.NewKeyFromSeed(seed[:])
+		if err := os.Mkdir(f.path(id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+func (f *fleet) path(id wire.AgentID) string { return filepath.Join(f.dir, string(id)) }
+
+func (f *fleet) public(id wire.AgentID) ed25519.PublicKey {
+	return f.keys[id].Public().(ed25519.PublicKey)
+}
+
+// stop ends all hosts in good order.
+func (f *fleet) stop() {
+	f.cancel()
+	f.wg.Wait()
+}
+
+// run runs a host until stop.
+func (f *fleet) run(id wire.AgentID, host interface{ Run(context.Context) error }) {
+	f.wg.Go(func() {
+		if err := host.Run(f.ctx); err != nil {
+			f.t.Errorf("%s: %v", id, err)
+		}
+	})
+}
+
+// connect is the link of a host, as the daemons make it.
+func (f *fleet) connect(id wire.AgentID, more func(*mqtt.Options)) (mqtt.Conn, error) {
+	o := f.b.as(clientOf(id))
+	more(&o)
+	return mqtt.Dial(context.Background(), o)
+}
+
+// startCoordinator begins a run of so many training rounds after one of
+// statistics, with all agents in each. The model has 101 parameters.
+func (f *fleet) startCoordinator(rounds int) {
+	f.t.Helper()
+	n := len(f.keys) - 1
+	cfg := coordinator.Config{
+		Federation: federation, Key: f.keys[wire.CoordinatorID], Agents: map[wire.AgentID]ed25519.PublicKey{}, Topics: f.topics,
+		Round: round.DefaultConfig(), Standardize: true, Dir: f.path(wire.CoordinatorID),
+		Task: wire.Task{
+			Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
+			Model:    wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true},
+			Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 3},
+		},
+		MaxBuffered: 64 << 20, SelfTest: patience, Rand: rand.New(rand.NewPCG(1, 4)),
+		Logger: slog.New(slog.DiscardHandler),
+		Observer: observer(func(fact any) {
+			if c, ok := fact.(round.RoundClosed); ok {
+				f.closed <- c
+			}
+		}),
+	}
+	for id := range f.keys {
+		if id != wire.CoordinatorID {
+			cfg.Agents[id] = f.public(id)
+		}
+	}
+	r := &cfg.Round
+	r.Participants, r.Quorum, r.Rounds = n, n, rounds
+	r.Gather = round.Gather{Target: n, Minimum: n, Within: 2 * time.Minute, Spread: time.Second}
+	r.Deadline = 5 * time.Minute
+	conn, err := f.connect(wire.CoordinatorID, func(o *mqtt.Options) { o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384 })
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	c, err := coordinator.New(cfg, conn)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.run(wire.CoordinatorID, c)
+}
+
+// startAgent starts agent i, and tells of each new state of its link.
+func (f *fleet) startAgent(i int, link func(up bool)) {
+	f.t.Helper()
+	id := agentID(i)
+	a, err := agent.New(agent.Config{
+		Federation: federation, ID: id, Key: f.keys[id], Coordinator: f.public(wire.CoordinatorID), Topics: f.topics,
+		Data: rows(i), Dir: f.path(id), Boot: 1, MaxModel: 1 << 20, MinRows: 1,
+		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(uint64(i), 3)), SelfTest: patience,
+		Observer: observer(func(fact any) {
+			if c, ok := fact.(agent.LinkChanged); ok && link != nil {
+				link(c.Up)
+			}
+		}),
+	}, func(will func() mqtt.Message) (mqtt.Conn, error) {
+		return f.connect(id, func(o *mqtt.Options) { o.Will = will })
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.run(id, a)
+}
+
+// wantRound waits for a round to close with the updates of all agents.
+func (f *fleet) wantRound(limit time.Duration) {
+	f.t.Helper()
+	select {
+	case c := <-f.closed:
+		if n := len(f.keys) - 1; c.Accepted != n || c.Selected != n {
+			f.t.Errorf("a round closed with %d updates of %d agents, want all %d: %+v", c.Accepted, c.Selected, n, c)
+		}
+	case <-time.After(limit):
+		f.t.Fatalf("no round closed in %v", limit)
+	}
+}
+
+// testFleet trains two rounds with n agents, after one of statistics.
+func testFleet(t *testing.T, s subject, n int) {
+	b := s.start(t, needs{agents: n})
+	f := newFleet(t, b, n)
+	begun := time.Now()
+	f.startCoordinator(2)
+	for i := range n {
+		f.startAgent(i, nil)
+	}
+	for i := range 3 {
+		f.wantRound(5 * time.Minute)
+		t.Logf("round %d of %d agents closed after %v", i, n, time.Since(begun).Round(time.Millisecond))
+	}
+	f.stop()
+	t.Logf("the broker needed %d MiB for %d agents", b.proc.Memory(t, "VmHWM")>>20, n)
+}
+
+// testKilled kills the broker with whatever it knows, between rounds and while
+// one is under way; the coordinator publishes again what is missing.
+func testKilled(t *testing.T, s subject) {
+	const n, rounds = 10, 8
+	b := s.start(t, needs{agents: n})
+	f := newFleet(t, b, n)
+	f.startCoordinator(rounds)
+	for i := range n {
+		f.startAgent(i, nil)
+	}
+	for i := range rounds + 1 {
+		f.wantRound(2 * time.Minute)
+		if i%2 == 0 {
+			b.proc.Kill()
+			b.proc.Start(t)
+		}
+	}
+	f.stop()
+	testRetainedOverKill(t, s, b)
+}
+
+func testRetainedOverKill(t *testing.T, s subject, b *broker) {
+	if !s.survives {
+		return
+	}
+	writer := dial(t, b.as(anyOne(0)))
+	for i := range 20 {
+		publish(t, writer, mqtt.Message{Topic: fmt.Sprint("kept/", i), Payload: make([]byte, 60<<10), Retained: true})
+	}
+	settle(t, writer)
+	b.proc.Kill()
+	b.proc.Start(t)
+	reader := dial(t, b.as(anyOne(1)))
+	reader.Subscribe(mqtt.AtLeastOnce, "kept/+")
+	for range 20 {
+		if m := received(t, reader); len(m.Payload) != 60<<10 || !m.Retained {
+			t.Errorf("%s has %d bytes after the kill", m.Topic, len(m.Payload))
+		}
+	}
+}

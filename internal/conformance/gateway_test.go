@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// gateway sends the updates of many agents over one session.
+type gateway struct {
+	session  *mqtt.Session
+	topics   mqtt.Topics
+	key      ed25519.PrivateKey
+	uploads  map[wire.AgentID]*upload
+	open     int // uploads without an end
+	sequence uint64
+	failure  error
+}
+
+// upload is the update of one agent.
+type upload struct {
+	*transfer.Sender
+	update   wire.Update
+	accepted bool
+}
+
+// updateOf is agent i's update: most fit into their manifest, one in ten needs
+// a chunk and one in ten needs two.
+func updateOf(i int) []byte {
+	size := 400
+	switch i % 10 {
+	case 3:
+		size = 10_000
+	case 7:
+		size = 70_000
+	}
+	return blobOf(uint64(i), size+i)
+}
+
+// newGateway makes the senders of agents from one to before another.
+func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to int) *gateway {
+	t.Helper()
+	g := &gateway{session: s, topics: topicsOf(t), key: key, uploads: map[wire.AgentID]*upload{}, open: to - from}
+	for i := from; i < to; i++ {
+		payload := updateOf(i)
+		m, err := wire.NewManifest(payload, wire.Digest{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := agentID(i)
+		g.uploads[id] = &upload{
+			Sender: transfer.NewSender(m, payload, 0, rand.New(rand.NewPCG(uint64(i), 5))),
+			update: wire.Update{Kind: wire.KindTraining, Payload: m, LocalSteps: 1, Samples: 1},
+		}
+		s.Subscribe(mqtt.AtLeastOnce, g.topics.Device(id))
+	}
+	return g
+}
+
+// run sends until every update has its end, or the session has.
+func (g *gateway) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	g.stepAll(transfer.Start{})
+	for g.open > 0 && g.failure == nil {
+		select {
+		case e, ok := <-g.session.Events():
+			if !ok {
+				g.failure = mqtt.ErrClosed
+			}
+			g.hear(e)
+		case <-timer.C:
+			g.stepAll(transfer.Tick{})
+		}
+		timer.Reset(time.Until(g.deadline()))
+	}
+}
+
+func (g *gateway) deadline() time.Time {
+	first := time.Now().Add(time.Hour)
+	for _, u := range g.uploads {
+		if at, ok := u.Deadline(); ok && at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+func (g *gateway) hear(e mqtt.Event) {
+	switch e := e.(type) {
+	case mqtt.Up:
+		g.stepAll(transfer.Connected{})
+	case mqtt.Down:
+		g.stepAll(transfer.Disconnected{})
+	case mqtt.Received:
+		_, id, _, _, err := g.topics.Parse(e.Topic)
+		if err == nil {
+			err = g.answer(id, e.Payload)
+		}
+		if err != nil {
+			g.failure = err
+		}
+	}
+}
+
+// answer takes what the coordinator says to an agent.
+func (g *gateway) answer(id wire.AgentID, payload []byte) error {
+	e, err := wire.Open(payload)
+	if err != nil {
+		return err
+	}
+	switch e.Type {
+	case wire.TypeCredit:
+		m, err := wire.DecodeCredit(e.Body)
+		g.step(id, transfer.CreditGranted{Credit: m})
+		return err
+	case wire.TypeAccepted:
+		m, err := wire.DecodeAccepted(e.Body)
+		g.step(id, transfer.AcceptedBy{Accepted: m})
+		return err
+	case wire.TypeRefused:
+		m, err := wire.DecodeRefused(e.Body)
+		g.step(id, transfer.RefusedBy{Refused: m})
+		return err
+	}
+	return fmt.Errorf("an answer of type %s", e.Type)
+}
+
+func (g *gateway) stepAll(ev transfer.SendEvent) {
+	for id := range g.uploads {
+		g.step(id, ev)
+	}
+}
+
+func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
+	u := g.uploads[id]
+	topic := func(part string) string { return g.topics.Update(id, transfer.ID(u.update.Payload.Hash), part) }
+	for _, e := range u.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case transfer.SendManifest:
+			g.sequence++
+			m := u.update
+			m.Inline = u.Inline()
+			h := wire.Header{Type: wire.TypeUpdate, Federation: federation, Sender: id, Epoch: 1, Run: 1, Round: 1, Sequence: g.sequence}
+			g.send(mqtt.Message{Topic: topic(transfer.ManifestPart), QoS: mqtt.AtLeastOnce, Payload: wire.Seal(nil, h, m.Body(), g.key)})
+		case transfer.SendChunk:
+			g.send(mqtt.Message{Topic: topic(transfer.ChunkPart(e.K)), Payload: u.Chunk(e.K)})
+		case transfer.Finished:
+			g.open--
+			u.accepted = e.Accepted
+		}
+	}
+}
+
+// send is all that is done for a message: what is lost is sent again when the
+// machine says so.
+func (g *gateway) send(m mqtt.Message) { _ = g.session.Publish(m) }

@@ -1,0 +1,100 @@
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// testPoison sends what the broker hangs up on. It costs one link, and is not
+// sent again: the next link stays, and what comes after it arrives.
+func testPoison(t *testing.T, s subject) {
+	b := s.start(t, needs{})
+	for i, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
+		o := b.as(anyOne(i))
+		sent := make(chan mqtt.Traffic, 100)
+		o.MaxPacket = 512 << 10
+		o.Observe = func(x mqtt.Traffic) {
+			if !x.Incoming && x.Topic == "too/large" {
+				sent <- x
+			}
+		}
+		c := dial(t, o)
+		publish(t, c, mqtt.Message{Topic: "too/large", Payload: make([]byte, 256<<10), QoS: qos})
+		refused := s.maxPacket > 0
+		if refused {
+			wantDown(t, c)
+			wantUp(t, c)
+		}
+		for range 20 { // a loop would cut in
+			settle(t, c)
+		}
+		if x := <-sent; qos == mqtt.AtLeastOnce && x.Dropped != refused {
+			t.Errorf("QoS %d: %+v, want dropped %v", qos, x, refused)
+		}
+		if len(sent) > 0 {
+			t.Errorf("QoS %d: sent %d times more", qos, len(sent))
+		}
+	}
+}
+
+// testMalformed has strangers and users send what is no MQTT. Each loses its
+// connection; nobody else notices.
+func testMalformed(t *testing.T, s subject) {
+	b := s.start(t, needs{})
+	victim := dial(t, b.as(anyOne(0)))
+	settle(t, victim)
+	for i, c := range malformed {
+		if c.claim && s.maxPacket == 0 {
+			continue // which takes any size for a good one, and waits for the rest
+		}
+		b.wantClosed(t, anyOne(1+i), c)
+		publish(t, victim, mqtt.Message{Topic: fmt.Sprint("after/", i)})
+		settle(t, victim)
+	}
+}
+
+type frame struct {
+	name         string
+	known, claim bool // after a good CONNECT; only its length is wrong
+	bytes        string
+}
+
+var malformed = []frame{
+	{"HTTP", false, false, "GET / HTTP/1.1\r\nHost: broker\r\n\r\n"},
+	{"zeros", false, false, strings.Repeat("\x00", 100)},
+	{"PUBLISH before CONNECT", false, false, "\x30\x05\x00\x01xhi"},
+	{"CONNECT with a length that does not end", false, false, "\x10\xff\xff\xff\xff\xff"},
+	{"CONNECT of another protocol", false, false, "\x10\x0e\x00\x04XXTT\x04\x02\x00\x3c\x00\x02ab"},
+	{"CONNECT with a string beyond its end", false, false, "\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\xff\xff"},
+	{"CONNECT of 256 MiB", false, true, "\x10\xff\xff\xff\x7f\x00\x04MQTT"},
+	{"second CONNECT", true, false, "\x10\x0e\x00\x04MQTT\x04\x02\x00\x3c\x00\x02ab"},
+	{"PUBLISH with QoS 3", true, false, "\x36\x07\x00\x01x\x00\x01hi"},
+	{"PUBLISH to a wildcard", true, false, "\x30\x05\x00\x03x/#"},
+	{"PUBLISH without a topic", true, false, "\x30\x02\x00\x00"},
+	{"PUBLISH with a topic beyond its end", true, false, "\x30\x03\x00\xffx"},
+	{"SUBSCRIBE to nothing", true, false, "\x82\x02\x00\x01"},
+	{"SUBSCRIBE with the flags of another", true, false, "\x80\x06\x00\x01\x00\x01x\x00"},
+	{"SUBSCRIBE with QoS 3", true, false, "\x82\x06\x00\x01\x00\x01x\x03"},
+	{"SUBSCRIBE to a topic that is not UTF-8", true, false, "\x82\x08\x00\x01\x00\x03\xff\xfe\xfd\x00"},
+	{"reserved packet", true, false, "\xf0\x00"},
+	{"packet for clients", true, false, "\x20\x02\x00\x00"},
+}
+
+// wantClosed sends a frame, and waits for the end of the connection.
+func (b *broker) wantClosed(t *testing.T, user string, f frame) {
+	t.Helper()
+	conn := b.reach(t, b.as(user))
+	if f.known {
+		conn = b.connect(t, user)
+	}
+	if _, err := io.WriteString(conn, f.bytes); err != nil {
+		t.Fatalf("%s: %v", f.name, err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil && strings.Contains(err.Error(), "timeout") {
+		t.Errorf("%s: the connection stays open", f.name)
+	}
+}

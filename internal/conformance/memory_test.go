@@ -1,0 +1,58 @@
+package conformance
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// testModelToMany has 50 agents pull a model at once. The broker's memory is
+// what it has when idle, the model, and 64 MiB; and what each client may cost
+// that asks for much and reads nothing. The embedded broker needs a GOMEMLIMIT
+// for it, as its package says: without one Go collects later.
+func testModelToMany(t *testing.T, s subject) {
+	const mebibyte, pullers = 1 << 20, 50
+	for _, slow := range []int{0, 8} {
+		t.Run(fmt.Sprint(slow, " slow"), func(t *testing.T) {
+			needed := modelBytes + slow*s.slowBytes
+			b := s.start(t, needs{memory: needed + 56*mebibyte})
+			idle := 0
+			if runtime.GOOS == "linux" {
+				idle = b.proc.Memory(t, "VmRSS")
+			}
+			topics := topicsOf(t)
+			publisher := dial(t, b.as(anyOne(0)))
+			ref := retain(t, publisher, blobOf(3, modelBytes))
+			_ = publisher.Close()
+			for i := range slow {
+				b.connect(t, anyOne(100+i)).subscribe(0, aheadOf(topics.Blob, ref, s.slowBytes)...)
+			}
+			var all sync.WaitGroup
+			for i := range pullers {
+				o := b.as(anyOne(1 + i))
+				all.Go(func() { wantBlob(t, o, topics, ref, nowhere{}) })
+			}
+			all.Wait()
+			if runtime.GOOS != "linux" || racing {
+				return
+			}
+			peak, most := b.proc.Memory(t, "VmHWM"), idle+needed+64*mebibyte
+			t.Logf("model %d MiB, idle %d MiB, peak %d MiB, bound %d MiB", modelBytes/mebibyte, idle/mebibyte, peak/mebibyte, most/mebibyte)
+			if peak > most {
+				t.Errorf("%d MiB too many", (peak-most)/mebibyte)
+			}
+		})
+	}
+}
+
+// aheadOf names nearly as many chunks as may wait for one client.
+func aheadOf(topic func(hash, part string) string, ref wire.BlobRef, bytes int) (filters []string) {
+	for k := range min(bytes/(wire.MaxChunk+200), wire.ChunkCount(int(ref.Length))) {
+		filters = append(filters, topic(ref.Hash.Topic(), transfer.ChunkPart(k)))
+	}
+	return filters
+}

@@ -1,0 +1,117 @@
+package conformance
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// cable forwards connections to a broker, and can be cut.
+type cable struct {
+	listener net.Listener
+	target   string
+	mu       sync.Mutex
+	conns    []net.Conn
+	running  sync.WaitGroup
+}
+
+// lay puts a cable between a broker and whoever connects from now on.
+func lay(t *testing.T, b *broker) (*cable, *broker) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{listener: listener, target: b.address}
+	c.running.Go(c.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		c.cut()
+		c.running.Wait()
+	})
+	far := *b
+	far.address = listener.Addr().String()
+	return c, &far
+}
+
+func (c *cable) accept() {
+	for {
+		near, err := c.listener.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", c.target)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		c.mu.Lock()
+		c.conns = append(c.conns, near, far)
+		c.mu.Unlock()
+		for _, end := range [][2]net.Conn{{near, far}, {far, near}} {
+			c.running.Go(func() {
+				_, _ = io.Copy(end[0], end[1])
+				_, _ = end[0].Close(), end[1].Close()
+			})
+		}
+	}
+}
+
+func (c *cable) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// testPresence watches an agent that comes, loses its link and comes back, and
+// leaves; and a later look at what is retained of it.
+func testPresence(t *testing.T, s subject) {
+	b := s.start(t, needs{agents: 1})
+	topic := topicsOf(t).Presence(agentID(0))
+	watcher := dial(t, b.as(anyOne(0)))
+	watcher.Subscribe(mqtt.AtLeastOnce, topic)
+	settle(t, watcher)
+	link, far := lay(t, b)
+	f := newFleet(t, far, 1)
+	f.startAgent(0, nil)
+	var last wire.Envelope
+	expect := func(c mqtt.Conn, state wire.State) {
+		t.Helper()
+		m := received(t, c)
+		e, err := wire.Open(m.Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Verify(f.public(agentID(0))); err != nil {
+			t.Error(err)
+		}
+		p, err := wire.DecodePresence(e.Body)
+		if err != nil || m.Topic != topic || p.State != state || e.Epoch != 1 {
+			t.Errorf("got %v of epoch %d under %s, %v; want %v", p.State, e.Epoch, m.Topic, err, state)
+		}
+		if state == wire.StateLost && e.Sequence <= last.Sequence {
+			t.Errorf("the will has sequence %d, older than %d before it", e.Sequence, last.Sequence)
+		}
+		last = e
+	}
+	expect(watcher, wire.StateOnline)
+	for range 3 {
+		link.cut()
+		expect(watcher, wire.StateLost)
+		expect(watcher, wire.StateOnline)
+	}
+	f.stop()
+	expect(watcher, wire.StateOffline)
+	settle(t, watcher) // no will follows
+	late := dial(t, b.as(anyOne(1)))
+	late.Subscribe(mqtt.AtLeastOnce, strings.Replace(topic, federation+"-a0", "+", 1))
+	expect(late, wire.StateOffline)
+}

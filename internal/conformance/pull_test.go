@@ -1,0 +1,155 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// blobOf returns n bytes that do not repeat.
+func blobOf(seed uint64, n int) []byte {
+	var key [32]byte
+	key[0] = byte(seed)
+	p := make([]byte, n)
+	_, _ = rand.NewChaCha8(key).Read(p) // never fails
+	return p
+}
+
+// retain publishes a blob for its pullers, a message at a time, since the
+// outbox is bounded.
+func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
+	t.Helper()
+	ref, parts, err := transfer.Publish(blob, wire.Digest{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topics := topicsOf(t)
+	for part, payload := range parts {
+		publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true})
+		settle(t, s)
+	}
+	return ref
+}
+
+// pull fetches a blob into a storage as an agent does. It may be called by any
+// goroutine.
+func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand, storage transfer.Storage) (transfer.PullerStats, error) {
+	p := transfer.NewPuller(transfer.DefaultPullerConfig(), ref, rng)
+	names := func(parts []string) []string {
+		of := make([]string, len(parts))
+		for i, part := range parts {
+			of[i] = topics.Blob(ref.Hash.Topic(), part)
+		}
+		return of
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var ev transfer.PullEvent = transfer.Start{}
+	for {
+		effects := p.Step(time.Now(), ev)
+		ev = nil
+		for _, e := range effects {
+			switch e := e.(type) {
+			case transfer.Subscribe:
+				s.Subscribe(mqtt.AtMostOnce, names(e.Parts)...)
+			case transfer.Unsubscribe:
+				s.Unsubscribe(names(e.Parts)...)
+			case transfer.Open:
+				ev = transfer.Opened{Blob: e.Manifest.Hash, Data: storage}
+			case transfer.Done:
+				return p.Stats(), nil
+			case transfer.Failed:
+				return p.Stats(), e.Err
+			}
+		}
+		if ev != nil {
+			continue
+		}
+		if at, ok := p.Deadline(); ok {
+			timer.Reset(time.Until(at))
+		}
+		ev = nextPullEvent(s, timer.C)
+	}
+}
+
+func nextPullEvent(s *mqtt.Session, timer <-chan time.Time) transfer.PullEvent {
+	select {
+	case <-timer:
+		return transfer.Tick{}
+	case e, open := <-s.Events():
+		switch e := e.(type) {
+		case mqtt.Received:
+			return transfer.Part{Name: e.Topic[strings.LastIndexByte(e.Topic, '/')+1:], Payload: e.Payload}
+		case mqtt.Down:
+			return transfer.Disconnected{}
+		case mqtt.Up:
+			return transfer.Connected{}
+		}
+		if !open {
+			return transfer.Cancel{}
+		}
+		return transfer.Tick{}
+	}
+}
+
+// wantBlob pulls a blob with a new session into a storage. Each chunk is held
+// against its hash.
+func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef, storage transfer.Storage) {
+	t.Helper()
+	s, err := mqtt.Dial(context.Background(), o)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = s.Close() }()
+	stats, err := pull(s, topics, ref, rand.New(rand.NewPCG(uint64(len(o.ClientID)), 1)), storage)
+	if chunks := wire.ChunkCount(int(ref.Length)); err != nil || stats.Chunks != uint64(chunks) {
+		t.Errorf("%s got %d of %d chunks: %v; %+v", o.ClientID, stats.Chunks, chunks, err, stats)
+	}
+}
+
+// nowhere is a storage that holds nothing: fifty models need much memory.
+type nowhere struct{}
+
+func (nowhere) Has(int) bool          { return false }
+func (nowhere) Put(int, []byte) error { return nil }
+func (nowhere) Close() error          { return nil }
+
+// testLateJoiner pulls a blob from among 3,000 retained messages. A
+// subscription to all of them at once would lose most: Mosquitto sends as many
+// as may be in flight and queued, and drops the rest.
+func testLateJoiner(t *testing.T, s subject) {
+	const others = 3000
+	b := s.start(t, needs{})
+	topics := topicsOf(t)
+	o := b.as(anyOne(0))
+	o.OutboxMessages = others + 10
+	publisher := dial(t, o)
+	for k := range others {
+		hash := fmt.Sprintf("%032x", k/100)
+		publish(t, publisher, mqtt.Message{Topic: topics.Blob(hash, transfer.ChunkPart(k%100)), Payload: make([]byte, 500), QoS: mqtt.AtLeastOnce, Retained: true})
+	}
+	blob := blobOf(1, 50*wire.MaxChunk+17)
+	ref := retain(t, publisher, blob)
+	var all sync.WaitGroup
+	for i := range 3 {
+		o := b.as(anyOne(i + 1))
+		all.Go(func() {
+			got := transfer.NewMemory(len(blob))
+			wantBlob(t, o, topics, ref, got)
+			if !bytes.Equal(got.Bytes(), blob) {
+				t.Error("the blob that came is another")
+			}
+		})
+	}
+	all.Wait()
+}

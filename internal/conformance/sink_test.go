@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// sink receives updates into a spool, as a coordinator does.
+type sink struct {
+	session  *mqtt.Session
+	topics   mqtt.Topics
+	key      ed25519.PrivateKey
+	receiver *transfer.Receiver
+	dir      string
+	spool    *store.Spool
+	accepted map[wire.AgentID]wire.Digest
+	told     func(accepted int)
+	results  chan func()
+	jobs     sync.WaitGroup
+	sequence uint64
+	ctx      context.Context
+	failure  error
+}
+
+var spoolID = store.SpoolID{Run: 1, Round: 1}
+
+func openSpool(t *testing.T, dir string) *store.Spool {
+	t.Helper()
+	s, err := store.OpenSpool(dir, spoolID, func(problem string) { t.Errorf("the spool: %s", problem) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// newSink makes a receiver with the daemon's bounds. told hears how many
+// updates are accepted.
+func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int)) *sink {
+	t.Helper()
+	o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384
+	k := &sink{
+		session: dial(t, o), topics: topicsOf(t), key: key, receiver: transfer.NewReceiver(transfer.DefaultReceiverConfig()),
+		dir: filepath.Join(t.TempDir(), "spool"), accepted: map[wire.AgentID]wire.Digest{}, told: told, results: make(chan func()),
+	}
+	k.spool = openSpool(t, k.dir)
+	k.session.Subscribe(mqtt.AtLeastOnce, k.topics.Updates())
+	settle(t, k.session)
+	return k
+}
+
+// run receives until ctx ends, and closes the spool.
+func (k *sink) run(ctx context.Context) {
+	k.ctx = ctx
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case e := <-k.session.Events():
+			if m, ok := e.(mqtt.Received); ok {
+				if err := k.take(m.Message); err != nil && k.failure == nil {
+					k.failure = err
+				}
+			}
+		case result := <-k.results:
+			result()
+		case <-timer.C:
+			k.step(transfer.Tick{})
+		}
+		if at, ok := k.receiver.Deadline(); ok {
+			timer.Reset(time.Until(at))
+		}
+	}
+	k.jobs.Wait()
+	if err := k.spool.Close(); err != nil && k.failure == nil {
+		k.failure = err
+	}
+}
+
+func (k *sink) take(m mqtt.Message) error {
+	kind, id, transferID, part, err := k.topics.Parse(m.Topic)
+	if err != nil || kind != mqtt.KindUpdate {
+		return fmt.Errorf("topic %s: %w", m.Topic, err)
+	}
+	if part != transfer.ManifestPart {
+		k.step(transfer.Chunk{Agent: id, Transfer: transferID, Payload: m.Payload})
+		return nil
+	}
+	e, err := wire.Open(m.Payload)
+	if err != nil {
+		return err
+	}
+	u, err := wire.DecodeUpdate(e.Body)
+	if err != nil {
+		return err
+	}
+	if k.accepted[id] == u.Payload.Hash {
+		k.accept(id)
+		return nil
+	}
+	k.step(transfer.Offer{Agent: id, Boot: e.Epoch, Manifest: u.Payload, Inline: u.Inline})
+	return nil
+}
+
+func (k *sink) step(ev transfer.ReceiveEvent) {
+	for _, e := range k.receiver.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case transfer.Open:
+			k.step(transfer.Opened{Agent: e.Agent, Blob: e.Manifest.Hash, Data: transfer.NewMemory(int(e.Manifest.Length))})
+		case transfer.Grant:
+			k.tell(e.Agent, wire.TypeCredit, e.Credit.Body())
+		case transfer.Complete:
+			k.keep(e)
+		case transfer.Refuse:
+			k.failure = fmt.Errorf("%s is refused: %v", e.Agent, e.Reason)
+		}
+	}
+}
+
+// keep accepts an update when it is on disk.
+func (k *sink) keep(e transfer.Complete) {
+	payload := e.Data.(*transfer.Memory).Bytes()
+	k.jobs.Go(func() {
+		err := k.spool.Put(k.ctx, store.Entry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))}, payload)
+		select {
+		case <-k.ctx.Done():
+		case k.results <- func() {
+			if err != nil {
+				k.failure = err
+				return
+			}
+			k.step(transfer.Stored{Agent: e.Agent})
+			k.accepted[e.Agent] = e.Digest
+			k.accept(e.Agent)
+			k.told(len(k.accepted))
+		}:
+		}
+	})
+}
+
+func (k *sink) accept(id wire.AgentID) {
+	m := wire.Accepted{Update: k.accepted[id]}
+	k.tell(id, wire.TypeAccepted, m.Body())
+}
+
+// tell says something once: who misses it asks again.
+func (k *sink) tell(id wire.AgentID, typ wire.Type, body []byte) {
+	k.sequence++
+	h := wire.Header{Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: k.sequence}
+	_ = k.session.Publish(mqtt.Message{Topic: k.topics.Device(id), QoS: mqtt.AtLeastOnce, Payload: wire.Seal(nil, h, body, k.key)})
+}

@@ -1,0 +1,6 @@
+//go:build nightly
+
+package conformance
+
+// modelBytes is the model that 50 agents pull at once.
+const modelBytes = 40_000_000

@@ -1,0 +1,124 @@
+package conformance
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const federation = "plant"
+
+// Users of the federation may do what the rules say; those whose names begin
+// with anyone may do everything. There are this many of them: anyone0, ….
+const (
+	anyone  = "anyone"
+	anyones = 160
+)
+
+// subject is a broker that the suite is run on.
+type subject struct {
+	name string
+	// maxPacket is the largest MQTT packet in bytes; 0 = no limit.
+	maxPacket int
+	// survives tells that what is retained survives a kill.
+	survives bool
+	// slowBytes is what each client that does not read may cost.
+	slowBytes int
+	open      func(t *testing.T, n needs) *broker
+}
+
+// needs is what a test wants of its broker.
+type needs struct {
+	agents int // a0, a1, …
+	memory int // bytes, as Go's memory limit; 0 = none
+}
+
+// broker is a running one.
+type broker struct {
+	proc interface {
+		Start(t testing.TB)
+		Kill()
+		Memory(t testing.TB, line string) int
+	}
+	address string
+	scheme  string
+	secrets func(o *mqtt.Options) // adds what a user proves itself by
+}
+
+var subjects = []subject{
+	{"embedded", 128 << 10, true, 8 << 20, openEmbedded},
+	{"mosquitto shipped", 128 << 10, false, 4 << 20, openShipped},
+	{"mosquitto stock", 0, false, 4 << 20, openStock},
+}
+
+// start returns a broker that runs, and knows nothing yet.
+func (s subject) start(t *testing.T, n needs) *broker {
+	t.Helper()
+	b := s.open(t, n)
+	b.proc.Start(t)
+	return b
+}
+
+// as says how to connect as a user.
+func (b *broker) as(user string) mqtt.Options {
+	o := mqtt.Options{URL: b.scheme + "://" + b.address, ClientID: user, MaxReconnectDelay: 50 * time.Millisecond}
+	b.secrets(&o)
+	return o
+}
+
+func anyOne(i int) string { return fmt.Sprint(anyone, i) }
+
+func agentID(i int) wire.AgentID { return wire.AgentID(fmt.Sprint("a", i)) }
+
+func withPassword(o *mqtt.Options) {
+	o.Username, o.Password = o.ClientID, "password of "+o.ClientID
+}
+
+func openEmbedded(t *testing.T, n needs) *broker {
+	e := brokers.NewEmbedded(t, anyone, n.agents+1024, n.memory)
+	return &broker{proc: e, address: e.Address, scheme: "tcp", secrets: withPassword}
+}
+
+// openShipped has the configuration for production, with TLS and certificates.
+func openShipped(t *testing.T, n needs) *broker {
+	m := brokers.NewMosquitto(t, mosquitto.Conf)
+	table, err := acl.New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents := make([]wire.AgentID, n.agents)
+	for i := range agents {
+		agents[i] = agentID(i)
+	}
+	text, err := table.Mosquitto(federation, agents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := bytes.NewBuffer(text)
+	for i := range anyones {
+		fmt.Fprintf(rules, "\nuser %s\ntopic readwrite #\n", anyOne(i))
+	}
+	m.Write(t, "acl", rules.Bytes())
+	authority := acltest.NewAuthority(t)
+	m.AddCertificates(t, authority)
+	pool := authority.Pool()
+	return &broker{proc: m, address: m.Address, scheme: "tls", secrets: func(o *mqtt.Options) {
+		certificate := authority.Issue(t, o.ClientID)
+		o.TLS = &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	}}
+}
+
+// openStock is what Mosquitto does when it is told nothing but where to listen.
+func openStock(t *testing.T, _ needs) *broker {
+	m := brokers.NewMosquitto(t, []byte("listener 1883\nallow_anonymous true\n"))
+	return &broker{proc: m, address: m.Address, scheme: "tcp", secrets: func(*mqtt.Options) {}}
+}
