@@ -54,8 +54,15 @@ metrics: {listen: ""}
 	return id + " " + public
 }
 
-// lead writes the coordinator's configuration and the list of keys.
+// lead writes the coordinator's configuration, to learn the plane, and the list
+// of keys.
 func (f *federation) lead(t *testing.T, agents, round string) {
+	t.Helper()
+	f.leadTo(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", agents, round)
+}
+
+// leadTo is lead with a task.
+func (f *federation) leadTo(t *testing.T, task, agents, round string) {
 	t.Helper()
 	f.write(t, "agents.keys", agents)
 	f.write(t, "coordinator.yaml", fmt.Sprintf(`
@@ -63,14 +70,10 @@ federation: e2e
 state_dir: %s
 broker: {url: %s}
 identity: {key_file: %s, agents_file: %s}
-task:
-  name: plane
-  features: [a, b]
-  target: y
-  steps: {budget: 100ms, max: 20}
+task: %s
 round: %s
 metrics: {listen: ""}
-`, f.path("state"), f.broker, f.path("coordinator.key"), f.path("agents.keys"), round))
+`, f.path("state"), f.broker, f.path("coordinator.key"), f.path("agents.keys"), task, round))
 }
 
 // run starts a daemon with its configuration file.
