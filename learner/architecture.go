@@ -22,15 +22,6 @@ type Tensor struct {
 	Shape []int
 }
 
-// Size is the number of parameters in the tensor.
-func (t Tensor) Size() int {
-	size := 1
-	for _, n := range t.Shape {
-		size *= n
-	}
-	return size
-}
-
 // Activation is what the hidden layers apply to each unit.
 type Activation uint8
 

@@ -15,12 +15,12 @@ func TestLayout(t *testing.T) {
 		t.Errorf("Layout:\n got %s\nwant %s", got, want)
 	}
 	for _, a := range append(architectures(), a) {
-		size := 0
+		total := 0
 		for _, tensor := range a.Layout() {
-			size += tensor.Size()
+			total += size(tensor)
 		}
-		if size != a.Params() {
-			t.Errorf("%s: layout of %d parameters, Params %d", describe(a), size, a.Params())
+		if total != a.Params() {
+			t.Errorf("%s: layout of %d parameters, Params %d", describe(a), total, a.Params())
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package learner is what an agent computes: models, risks, their gradients, the local steps of a round, how many
-// steps a device can afford, and the preparation of its data.
+// Package learner is what an agent computes: models, risks, their gradients, how these become stochastic, the local
+// steps of a round, how many steps a device can afford, and the preparation of its data.
 //
 // A model is one flat vector w with a named layout ([Architecture.Layout]); weights and biases are views into it, so
 // the same numbers are the model, the payload on the wire and the input of the aggregation. Everything that touches

@@ -102,16 +102,6 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	return sum/float64(len(b.Y)) + m.ridge(w)
 }
 
-// Predict writes the raw outputs for one sample x, of length Inputs, to dst, of length Outputs.
-func (m *Model[T]) Predict(dst, w, x []T) {
-	m.checkVector("w", w)
-	if len(dst) != m.arch.Outputs || len(x) != m.arch.Inputs {
-		panic(fmt.Sprintf("learner: %d outputs and %d inputs for a model with %d and %d",
-			len(dst), len(x), m.arch.Outputs, m.arch.Inputs))
-	}
-	copy(dst, m.forward(w, x, 1))
-}
-
 // ridge is (ρ/2)‖w‖².
 func (m *Model[T]) ridge(w []T) float64 {
 	if m.arch.Ridge == 0 {

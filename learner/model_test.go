@@ -105,15 +105,13 @@ func TestStepIsAGradientStep(t *testing.T) {
 	}
 }
 
-func TestPredict(t *testing.T) {
+func TestOutputByHand(t *testing.T) {
 	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 1, Activation: ReLU, Bias: true}
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
 	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
-	got := make([]float32, 1)
-	m.Predict(got, w, []float32{1, 1})
-	if got[0] != 5*4+7 { // the second unit is off
-		t.Errorf("Predict = %v, want 27", got[0])
+	if got := m.forward(w, []float32{1, 1}, 1); got[0] != 5*4+7 { // the second unit is off
+		t.Errorf("output %v, want 27", got[0])
 	}
 }
 
@@ -129,8 +127,9 @@ func TestInit(t *testing.T) {
 	m.Init(w, newRNG(6))
 	bounds := map[string]float64{"layer0.weight": math.Sqrt(6. / 50), "layer1.weight": math.Sqrt(6. / 30)}
 	for _, tensor := range a.Layout() {
-		view := w[:tensor.Size()]
-		w = w[tensor.Size():]
+		n := size(tensor)
+		view := w[:n]
+		w = w[n:]
 		bound, top := bounds[tensor.Name], 0.0
 		for _, v := range view {
 			top = max(top, math.Abs(v))
@@ -148,7 +147,6 @@ func TestMismatchedLengthsPanic(t *testing.T) {
 		"w":       func() { m.Risk(three, Batch[float32]{X: two, Y: three[:1]}) },
 		"grad":    func() { m.Gradient(three, two, Batch[float32]{X: two, Y: three[:1]}) },
 		"batch":   func() { m.Risk(two, Batch[float32]{X: three, Y: three[:1]}) },
-		"predict": func() { m.Predict(two, two, two) },
 		"init":    func() { m.Init(three, nil) },
 		"samples": func() { NewSamples(2, three, two) },
 	} {

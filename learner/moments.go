@@ -14,26 +14,23 @@ type Moments struct {
 	SumSquares []float64
 }
 
-// NewMoments is the moments of no rows of that many features and a target.
-func NewMoments(features int) *Moments {
+// newMoments is the moments of no rows of that many features and a target.
+func newMoments(features int) *Moments {
 	return &Moments{Sum: make([]float64, features+1), SumSquares: make([]float64, features+1)}
 }
 
 // MomentsOf is the moments of all rows of s.
 func MomentsOf[T Float](s *Samples[T]) *Moments {
-	m := NewMoments(s.Inputs())
+	m := newMoments(s.Inputs())
 	for i := range s.Len() {
 		x, y := s.Row(i)
-		AddRow(m, x, y)
+		addRow(m, x, y)
 	}
 	return m
 }
 
-// AddRow adds one sample. It panics if x has not the number of features m was made for.
-func AddRow[T Float](m *Moments, x []T, y T) {
-	if len(x)+1 != len(m.Sum) {
-		panic(fmt.Sprintf("learner: a row of %d features for moments of %d", len(x), len(m.Sum)-1))
-	}
+// addRow adds one sample.
+func addRow[T Float](m *Moments, x []T, y T) {
 	m.Rows++
 	for j, v := range x {
 		m.add(j, float64(v))
@@ -44,18 +41,6 @@ func AddRow[T Float](m *Moments, x []T, y T) {
 func (m *Moments) add(column int, v float64) {
 	m.Sum[column] += v
 	m.SumSquares[column] += float64(v * v)
-}
-
-// Merge adds the moments of other data with the same columns. It panics if the number of columns differs.
-func (m *Moments) Merge(other *Moments) {
-	if len(other.Sum) != len(m.Sum) {
-		panic(fmt.Sprintf("learner: moments of %d columns merged into %d", len(other.Sum), len(m.Sum)))
-	}
-	m.Rows += other.Rows
-	for j := range m.Sum {
-		m.Sum[j] += other.Sum[j]
-		m.SumSquares[j] += other.SumSquares[j]
-	}
 }
 
 // Vector is the moments as one flat vector, [n, s_1 … s_m, q_1 … q_m].
@@ -77,7 +62,7 @@ func MomentsFromVector(v []float64) (*Moments, error) {
 			return nil, fmt.Errorf("moments: element %d is %v", i, x)
 		}
 	}
-	m := NewMoments(columns - 1)
+	m := newMoments(columns - 1)
 	m.Rows = v[0]
 	copy(m.Sum, v[1:])
 	copy(m.SumSquares, v[1+columns:])

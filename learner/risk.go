@@ -46,10 +46,15 @@ func sampleRisk[T Float](r Risk, delta, z []T, y T) float64 {
 		return 0.5 * miss * miss
 	case Logistic:
 		margin := float64(y) * float64(z[0])
+		e := math.Exp(-math.Abs(margin))
 		if delta != nil {
-			delta[0] = T(-float64(y) / (1 + math.Exp(margin)))
+			wrong := 1 / (1 + e) // the probability of the other class
+			if margin > 0 {
+				wrong *= e
+			}
+			delta[0] = T(-float64(y) * wrong)
 		}
-		return math.Max(-margin, 0) + math.Log1p(math.Exp(-math.Abs(margin)))
+		return max(-margin, 0) + math.Log1p(e)
 	case FullSquared:
 		miss := float64(z[0]) - float64(y)
 		if delta != nil {

@@ -50,10 +50,9 @@ func TestEvaluateAgreesWithModel(t *testing.T) {
 		for _, y := range s.All().Y {
 			mean += float64(y) / float64(s.Len())
 		}
-		z := make([]float32, a.Outputs)
 		for i := range s.Len() {
 			x, y := s.Row(i)
-			m.Predict(z, w, x)
+			z := m.forward(w, x, 1)
 			if predicted(a.Risk, z) == y {
 				hits++
 			}

@@ -68,3 +68,12 @@ func architectures() []Architecture {
 	}
 	return all
 }
+
+// size is the number of parameters in a tensor.
+func size(t Tensor) int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
