@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -12,153 +13,190 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// board keeps the broker's retained messages as they should be: the present
-// announcement and, before it, the blobs that it names. What an older
-// announcement named stays for one more announcement of a round, then it goes.
+// board keeps the broker's retained messages as they should be: the blobs that
+// the present announcement names, read back to see that the broker has them,
+// then the announcement, then the deletion of what is named no longer. What an
+// older announcement named stays for one more announcement of other blobs.
+//
+// Of everything it says it knows only that it was said: when the link comes
+// back, each blob is read back again, and what is missing published again.
 type board struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics
+	rng    *rand.Rand
+	tell   func(BlobChecked)
 
+	up     bool
 	sealed []byte
 	digest wire.Digest // of the present announcement's envelope
-	blobs  []blob      // that it names, and that are not inside it
-	before []relic     // of the blobs that these replaced
+	posts  []*post     // of the blobs that it names, and that are not inside it
+	listed published
 
-	gone []relic // is to be deleted at the broker
+	announced bool // in this session
+	deleted   bool // the same, of listed.Gone
 
-	next  func() (mqtt.Message, bool) // what is still to be published
-	stop  func()
-	first *mqtt.Message // taken from next, and not published yet
-	retry time.Time
+	reading   *reading
+	suspected time.Time                   // the last check that an agent asked for
+	next      func() (mqtt.Message, bool) // what is still to be published
+	stop      func()
+	done      func()        // when all of next is with the connection
+	first     *mqtt.Message // taken from next, and not published yet
+	retry     time.Time     // nothing is done before
 }
 
-// blob is what agents pull.
-type blob struct {
-	hash   wire.Digest
-	data   []byte
-	schema wire.Digest
-}
-
-// relic is what is left of a blob that is named no longer.
+// relic is what a blob's deletion needs to know of it.
 type relic struct {
-	hash   wire.Digest
-	chunks int
+	Hash   wire.Digest
+	Chunks int
+}
+
+// published lists the blobs that may be retained at the broker. It is on disk
+// before the first part of a new one is published.
+type published struct {
+	Now    []relic // named by the present announcement
+	Before []relic // of the blobs that these replaced
+	Gone   []relic // are to be deleted
 }
 
 // pumpAgain is the wait while the connection's outbox is full.
 const pumpAgain = 5 * time.Millisecond
 
-// show makes an announcement the present one.
-func (b *board) show(sealed []byte, blobs []blob) {
-	b.sealed, b.digest = sealed, sha256.Sum256(sealed[:wire.HeaderSize])
-	if !sameBlobs(blobs, b.blobs) {
-		b.gone = append(b.gone, b.before...)
-		b.before = nil
-		for _, old := range b.blobs {
-			b.before = append(b.before, relic{old.hash, wire.ChunkCount(len(old.data))})
-		}
-		b.blobs = blobs
-		b.gone = slices.DeleteFunc(b.gone, b.names)
+// plan returns the list as it must be on disk before an announcement that
+// names these blobs is shown, and whether it is another than that there.
+func (b *board) plan(blobs []blob) (published, bool) {
+	var now []relic
+	for _, x := range blobs {
+		now = append(now, x.relic())
 	}
-	b.publish()
+	if slices.Equal(now, b.listed.Now) {
+		return b.listed, false
+	}
+	p := published{Now: now, Before: b.listed.Now}
+	if !b.deleted { // else they were, and the link held
+		p.Gone = slices.Clone(b.listed.Gone)
+	}
+	p.Gone = append(p.Gone, b.listed.Before...)
+	p.Gone = slices.DeleteFunc(p.Gone, func(x relic) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
+	return p, true
 }
 
-// republish says everything again to a broker that may have forgotten it.
-func (b *board) republish() {
-	if b.sealed != nil {
-		b.publish()
-	}
-}
-
-func (b *board) publish() {
+// show makes an announcement the present one. The list is what plan returned.
+func (b *board) show(now time.Time, sealed []byte, blobs []blob, list published) {
 	b.halt()
-	b.next, b.stop = iter.Pull(b.messages())
-	b.pump()
+	var posts []*post
+	for _, x := range blobs {
+		i := slices.IndexFunc(b.posts, func(p *post) bool { return p.ref.Hash == x.ref.Hash })
+		if i >= 0 {
+			posts = append(posts, b.posts[i])
+		} else {
+			// One that an earlier process has listed is at the broker, perhaps.
+			posts = append(posts, newPost(x, slices.Contains(b.listed.Now, x.relic())))
+		}
+	}
+	b.sealed, b.digest, b.posts = sealed, sha256.Sum256(sealed[:wire.HeaderSize]), posts
+	b.listed, b.announced, b.deleted = list, false, false
+	b.pump(now)
 }
 
-// halt forgets what is still to be published.
+// connected says everything again to a broker that may have forgotten it.
+func (b *board) connected(now time.Time) {
+	b.halt()
+	b.up, b.announced, b.deleted = true, false, false
+	b.doubt()
+	b.pump(now)
+}
+
+func (b *board) disconnected() {
+	b.halt()
+	b.up, b.deleted = false, false
+}
+
+// halt gives up what is being done; it is begun again where it matters.
 func (b *board) halt() {
 	if b.stop != nil {
 		b.stop()
 	}
-	b.next, b.stop, b.first, b.retry = nil, nil, nil, time.Time{}
+	b.next, b.stop, b.done, b.first, b.retry = nil, nil, nil, nil, time.Time{}
+	b.stopReading()
 }
 
-// messages yields the blobs' parts, then the announcement, then the deletions.
-func (b *board) messages() iter.Seq[mqtt.Message] {
-	return func(yield func(mqtt.Message) bool) {
-		retain := func(topic string, payload []byte) bool {
-			return yield(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true})
+// pump does what is next, as far as the broker lets it.
+func (b *board) pump(now time.Time) {
+	for b.up && b.sealed != nil && b.reading == nil && !now.Before(b.retry) {
+		b.retry = time.Time{}
+		if b.next != nil {
+			b.drain(now)
+			continue
 		}
-		for _, x := range b.blobs {
-			_, parts, err := transfer.Publish(x.data, x.schema)
-			if err != nil {
-				continue // a blob of impossible length is refused when it is made
-			}
-			for part, payload := range parts {
-				if !retain(b.topics.Blob(x.hash.Topic(), part), payload) {
-					return
-				}
-			}
-		}
-		if !retain(b.topics.Round(), b.sealed) {
+		i := slices.IndexFunc(b.posts, func(p *post) bool { return !p.checked })
+		switch {
+		case i >= 0 && !b.posts[i].said:
+			b.publish(b.posts[i].missing(b.topics), func() { b.posts[i].said, b.posts[i].anew = true, true })
+		case i >= 0:
+			b.read(now, b.posts[i])
+		case !b.announced:
+			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.sealed)}), func() { b.announced = true })
+		case !b.deleted:
+			b.publish(b.deletions(), func() { b.deleted = true })
+		default:
 			return
 		}
-		for len(b.gone) > 0 {
-			x := b.gone[0]
-			for k := range x.chunks {
-				if !retain(b.topics.Blob(x.hash.Topic(), transfer.ChunkPart(k)), nil) {
+	}
+	b.tickReading(now)
+}
+
+func retained(topic string, payload []byte) mqtt.Message {
+	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
+}
+
+func (b *board) publish(messages iter.Seq[mqtt.Message], done func()) {
+	b.next, b.stop = iter.Pull(messages)
+	b.done = done
+}
+
+func (b *board) deletions() iter.Seq[mqtt.Message] {
+	return func(yield func(mqtt.Message) bool) {
+		for _, x := range b.listed.Gone {
+			for k := range x.Chunks {
+				if !yield(retained(b.topics.Blob(x.Hash.Topic(), transfer.ChunkPart(k)), nil)) {
 					return
 				}
 			}
-			if !retain(b.topics.Blob(x.hash.Topic(), transfer.ManifestPart), nil) {
+			if !yield(retained(b.topics.Blob(x.Hash.Topic(), transfer.ManifestPart), nil)) {
 				return
 			}
-			b.gone = b.gone[1:]
 		}
 	}
 }
 
-// pump publishes as much as the connection takes.
-func (b *board) pump() {
-	b.retry = time.Time{}
-	for b.next != nil {
+// drain publishes as much as the connection takes.
+func (b *board) drain(now time.Time) {
+	for {
 		if b.first == nil {
 			m, ok := b.next()
 			if !ok {
-				b.halt()
+				b.done()
+				b.next, b.stop, b.done = nil, nil, nil
 				return
 			}
 			b.first = &m
 		}
 		switch err := b.conn.Publish(*b.first); {
 		case errors.Is(err, mqtt.ErrBusy):
-			b.retry = time.Now().Add(pumpAgain)
+			b.retry = now.Add(pumpAgain)
 			return
 		case err != nil: // down: everything is said again after the next connect
-			b.halt()
+			b.disconnected()
 			return
 		}
 		b.first = nil
 	}
 }
 
-func (b *board) deadline() (time.Time, bool) { return b.retry, !b.retry.IsZero() }
-
-func sameBlobs(x, y []blob) bool {
-	if len(x) != len(y) {
-		return false
+// deadline returns when pump wants to be called, if nothing comes before.
+func (b *board) deadline() (time.Time, bool) {
+	if b.reading != nil {
+		return b.reading.puller.Deadline()
 	}
-	for i := range x {
-		if x[i].hash != y[i].hash {
-			return false
-		}
-	}
-	return true
-}
-
-// names reports whether this announcement or the one before needs the blob.
-func (b *board) names(x relic) bool {
-	return slices.ContainsFunc(b.blobs, func(y blob) bool { return y.hash == x.hash }) ||
-		slices.ContainsFunc(b.before, func(y relic) bool { return y.hash == x.hash })
+	return b.retry, b.up && !b.retry.IsZero()
 }

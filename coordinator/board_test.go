@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +15,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// narrow is a broker that takes a few messages at a time.
+// narrow is a broker that takes a few messages at a time, and may not retain
+// what it takes.
 type narrow struct {
 	mqtt.Conn
+	b        *board
+	now      time.Time
 	room     int
-	err      error // instead of taking a message
+	err      error                   // instead of taking a message
+	loses    func(topic string) bool // a message is taken and not retained
+	mute     bool                    // nothing is delivered
+	lost     map[string][]byte       // what was not retained: it still comes to whoever is subscribed, once
 	retained map[string][]byte
 	order    []string
+	subs     map[string]bool
+	inbox    []mqtt.Message
+	deleted  int
 }
 
 func (c *narrow) Publish(m mqtt.Message) error {
@@ -31,115 +42,349 @@ func (c *narrow) Publish(m mqtt.Message) error {
 	}
 	c.room--
 	c.order = append(c.order, m.Topic)
-	if len(m.Payload) == 0 {
+	switch {
+	case len(m.Payload) == 0:
+		c.deleted++
 		delete(c.retained, m.Topic)
-	} else {
+	case c.loses == nil || !c.loses(m.Topic):
 		c.retained[m.Topic] = m.Payload
+	case c.lost != nil:
+		c.lost[m.Topic] = m.Payload
+	}
+	if c.subs[m.Topic] {
+		m.Retained = false
+		c.inbox = append(c.inbox, m)
 	}
 	return nil
 }
 
-func newBoard(t *testing.T) (*board, *narrow) {
+func (c *narrow) Subscribe(_ mqtt.QoS, topics ...string) {
+	for _, t := range topics {
+		c.subs[t] = true
+		if p, ok := c.retained[t]; ok {
+			c.inbox = append(c.inbox, mqtt.Message{Topic: t, Payload: p, Retained: true})
+		}
+		if p, ok := c.lost[t]; ok {
+			c.inbox = append(c.inbox, mqtt.Message{Topic: t, Payload: p})
+			delete(c.lost, t)
+		}
+	}
+}
+
+func (c *narrow) Unsubscribe(topics ...string) {
+	for _, t := range topics {
+		delete(c.subs, t)
+	}
+}
+
+// deliver gives the board what it has subscribed to.
+func (c *narrow) deliver() {
+	for len(c.inbox) > 0 && !c.mute {
+		m := c.inbox[0]
+		c.inbox = c.inbox[1:]
+		if c.subs[m.Topic] {
+			c.b.take(c.now, m, path.Base(path.Dir(m.Topic)), path.Base(m.Topic))
+		}
+	}
+}
+
+// pass lets the board work until that much time has passed.
+func (c *narrow) pass(d time.Duration) {
+	end := c.now.Add(d)
+	for {
+		c.deliver()
+		at, ok := c.b.deadline()
+		if !ok || at.After(end) {
+			c.now = end
+			return
+		}
+		c.now = at
+		c.b.pump(c.now)
+	}
+}
+
+func newBoard(t *testing.T) (*board, *narrow, *[]BlobChecked) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &narrow{room: 1 << 30, retained: map[string][]byte{}}
-	b := &board{conn: c, topics: topics}
-	t.Cleanup(b.halt)
-	return b, c
+	var told []BlobChecked
+	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
+	c.b = &board{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), tell: func(f BlobChecked) { told = append(told, f) }}
+	t.Cleanup(func() {
+		c.b.halt()
+		if len(c.subs) > 0 {
+			t.Errorf("subscribed still to %v", slices.Collect(maps.Keys(c.subs)))
+		}
+	})
+	c.b.connected(c.now)
+	return c.b, c, &told
+}
+
+func modelOf(letter byte) blob {
+	return newBlob(bytes.Repeat([]byte{letter}, 2*wire.MaxChunk), wire.Digest{})
 }
 
 // showModels shows announcement n, which names the models given by a letter each.
-func (b *board) showModels(n byte, models string) {
+func (c *narrow) showModels(n byte, models string) {
 	var blobs []blob
 	for _, x := range []byte(models) {
-		data := bytes.Repeat([]byte{x}, 2*wire.MaxChunk)
-		blobs = append(blobs, blob{hash: wire.Digest{x}, data: data})
+		blobs = append(blobs, modelOf(x))
 	}
-	b.show(bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs)
+	list, _ := c.b.plan(blobs)
+	c.b.show(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs, list)
+	c.deliver()
 }
 
-// kept returns the first bytes of the hashes of which parts are retained, and
-// how many parts that is.
+// kept returns of which models parts are retained, and how many.
 func (c *narrow) kept() string {
+	letters := map[string]string{}
+	for _, x := range []byte("aABCDE") {
+		letters[modelOf(x).ref.Hash.Topic()] = string(x)
+	}
 	parts := map[string]int{}
 	for topic := range c.retained {
 		if _, rest, ok := strings.Cut(topic, "/m/"); ok {
-			parts[rest[:2]]++
+			parts[letters[path.Dir(rest)]]++
 		}
 	}
 	var all []string
-	for _, hash := range slices.Sorted(maps.Keys(parts)) {
-		all = append(all, fmt.Sprintf("%s:%d", hash, parts[hash]))
+	for _, letter := range slices.Sorted(maps.Keys(parts)) {
+		all = append(all, fmt.Sprintf("%s%d", letter, parts[letter]))
 	}
 	return strings.Join(all, " ")
 }
 
+// announced returns which announcement is retained, 0 = none.
+func (c *narrow) announced() byte {
+	if p := c.retained[c.b.topics.Round()]; len(p) > 0 {
+		return p[0]
+	}
+	return 0
+}
+
 // What an announcement names is there before it, stays for one more, and then goes.
 func TestBoardKeepsTwo(t *testing.T) {
-	b, c := newBoard(t)
+	b, c, told := newBoard(t)
 	for i, step := range []struct{ models, want string }{
-		{"aA", "41:3 61:3"},
-		{"aA", "41:3 61:3"},
-		{"aB", "41:3 42:3 61:3"},
-		{"aC", "42:3 43:3 61:3"},
-		{"aB", "42:3 43:3 61:3"}, // back again
-		{"aB", "42:3 43:3 61:3"},
-		{"aD", "42:3 44:3 61:3"},
-		{"", "44:3 61:3"},
-		{"E", "45:3"},
+		{"aA", "A3 a3"},
+		{"aA", "A3 a3"},
+		{"aB", "A3 B3 a3"},
+		{"aC", "B3 C3 a3"},
+		{"aB", "B3 C3 a3"}, // back again
+		{"aB", "B3 C3 a3"},
+		{"aD", "B3 D3 a3"},
+		{"", "D3 a3"},
+		{"E", "E3"},
 	} {
-		b.showModels(byte(i), step.models)
+		c.showModels(byte(i+1), step.models)
 		if last := c.order[len(c.order)-1]; i == 0 && last != b.topics.Round() {
 			t.Errorf("the announcement is not the last: %s", last)
 		}
 		if got := c.kept(); got != step.want {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
 		}
-		if _, busy := b.deadline(); busy || b.next != nil {
-			t.Error("it is not done")
+		if _, busy := b.deadline(); busy || b.next != nil || c.announced() != byte(i+1) {
+			t.Errorf("step %d is not done", i)
 		}
+	}
+	for _, f := range *told {
+		if f.Parts != 3 || f.Missing != 0 {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(*told) != 7 { // a, A, B, C, B, D, E
+		t.Errorf("%d blobs were read back", len(*told))
 	}
 }
 
 // A full outbox and a lost link delay what is published and what is deleted,
 // and lose nothing of it.
 func TestBoardWaits(t *testing.T) {
-	b, c := newBoard(t)
-	b.showModels(1, "A")
-	b.showModels(2, "B")
+	b, c, _ := newBoard(t)
+	c.showModels(1, "A")
+	c.showModels(2, "B")
 	c.room = 4 // three parts of C, the announcement, and no deletion
-	b.showModels(3, "C")
-	if at, busy := b.deadline(); !busy || time.Until(at) > pumpAgain {
+	c.showModels(3, "C")
+	if at, busy := b.deadline(); !busy || at.Sub(c.now) > pumpAgain {
 		t.Fatalf("deadline %v, %v while the outbox is full", at, busy)
 	}
-	if got := c.kept(); got != "41:3 42:3 43:3" {
-		t.Errorf("before there is room: %q", got)
+	if got := c.kept(); got != "A3 B3 C3" || c.announced() != 3 {
+		t.Errorf("before there is room: %q, announcement %d", got, c.announced())
 	}
 	c.room, c.err = 1<<30, mqtt.ErrDown
-	b.pump()
-	b.showModels(4, "C")
-	if _, busy := b.deadline(); busy || len(b.gone) != 1 {
-		t.Errorf("busy %v while the link is down, %d blobs to be deleted", busy, len(b.gone))
+	c.pass(pumpAgain)
+	c.showModels(4, "C")
+	if _, busy := b.deadline(); busy {
+		t.Error("busy while the link is down")
 	}
 	c.err = nil
-	b.republish()
-	if got := c.kept(); got != "42:3 43:3" || len(b.gone) != 0 {
-		t.Errorf("after the link is back: %q, %d to be deleted", got, len(b.gone))
+	b.connected(c.now)
+	c.deliver()
+	if got := c.kept(); got != "B3 C3" || c.announced() != 4 {
+		t.Errorf("after the link is back: %q, announcement %d", got, c.announced())
 	}
-	if !bytes.Equal(c.retained[b.topics.Round()], b.sealed) || b.sealed[0] != 4 {
-		t.Error("the announcement is not the newest")
+}
+
+// A deletion that was under way when the link was lost is said again, also by
+// the next process; one that was said on a link that held is not.
+func TestBoardDeletesForCertain(t *testing.T) {
+	b, c, _ := newBoard(t)
+	for i, models := range []string{"A", "B", "C"} {
+		c.showModels(byte(i), models)
+	}
+	if want := 3; c.deleted != want {
+		t.Fatalf("%d deletions, want %d", c.deleted, want)
+	}
+	b.disconnected()
+	b.connected(c.now)
+	c.deliver()
+	if want := 6; c.deleted != want {
+		t.Errorf("%d deletions after the link was lost, want %d", c.deleted, want)
+	}
+	b.halt()
+	after := &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, listed: b.listed}
+	c.b = after
+	after.connected(c.now)
+	c.showModels(9, "C")
+	if want := 9; c.deleted != want || c.kept() != "B3 C3" {
+		t.Errorf("%d deletions after a restart, want %d; %q", c.deleted, want, c.kept())
+	}
+	c.room = 4 // three parts of D, the announcement, and no deletion
+	c.showModels(10, "D")
+	c.room = 1 << 30
+	c.showModels(11, "D")
+	if want := 12; c.deleted != want || c.kept() != "C3 D3" {
+		t.Errorf("%d deletions, want those of B and no more: %d; %q", c.deleted, want, c.kept())
+	}
+	c.room = 4
+	c.showModels(12, "E") // nothing of C is deleted yet
+	c.room = 1 << 30
+	c.showModels(13, "A")
+	if c.kept() != "A3 E3" {
+		t.Errorf("a deletion that was put off is forgotten: %q", c.kept())
+	}
+}
+
+// A blob that the broker does not keep is not announced; it is told, and
+// published again, later and later, until the broker has it.
+func TestBoardReadsBack(t *testing.T) {
+	b, c, told := newBoard(t)
+	chunk := b.topics.Blob(modelOf('A').ref.Hash.Topic(), "1")
+	full := true
+	c.loses = func(topic string) bool { return full && topic == chunk }
+	c.showModels(1, "A")
+	c.pass(2 * time.Minute)
+	if len(*told) < 4 || c.announced() != 0 {
+		t.Fatalf("told %+v, announcement %d", *told, c.announced())
+	}
+	for i, f := range (*told)[:3] {
+		if want := checkAgain << i; f.Missing != 2 || f.Parts != 3 || f.Again != want || f.Refused {
+			t.Errorf("%+v, want 2 of 3 missing, again in %v", f, want)
+		}
+	}
+	for _, topic := range c.order[3:] {
+		if strings.HasSuffix(topic, "/0") {
+			t.Errorf("what the broker has is published again: %s", topic)
+		}
+	}
+	full = false
+	c.pass(checkSeldom)
+	if last := (*told)[len(*told)-1]; last.Missing != 0 || c.announced() != 1 {
+		t.Errorf("told %+v at last, announcement %d", last, c.announced())
+	}
+}
+
+// A broker that lets the coordinator not read its blobs is told at once.
+func TestBoardMayNotRead(t *testing.T) {
+	b, c, told := newBoard(t)
+	c.mute = true
+	c.showModels(1, "A")
+	if b.refused(c.now, "fl/v1/plant/s/+") {
+		t.Error("another filter is the board's")
+	}
+	for topic := range maps.Clone(c.subs) {
+		if !b.refused(c.now, topic) {
+			t.Errorf("%s is not the board's", topic)
+		}
+	}
+	if len(*told) != 1 || !(*told)[0].Refused || c.announced() != 0 {
+		t.Errorf("told %+v, announcement %d", *told, c.announced())
+	}
+}
+
+// After a reconnect, and after a restart, what the broker has kept is not
+// published again, and what it has forgotten is, before it is announced again.
+func TestBoardMendsWhatIsMissing(t *testing.T) {
+	b, c, _ := newBoard(t)
+	c.showModels(1, "aA")
+	for _, restart := range []bool{false, true} {
+		for _, forgets := range []string{"nothing", "a chunk", "all"} {
+			switch forgets {
+			case "a chunk":
+				delete(c.retained, c.b.topics.Blob(modelOf('A').ref.Hash.Topic(), "0"))
+			case "all":
+				clear(c.retained)
+			}
+			c.order = nil
+			if restart {
+				c.b.halt()
+				c.b = &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, listed: b.listed}
+				c.b.connected(c.now)
+				c.showModels(1, "aA")
+			} else {
+				c.b.disconnected()
+				c.b.connected(c.now)
+			}
+			c.pass(time.Minute)
+			if c.kept() != "A3 a3" || c.announced() != 1 {
+				t.Errorf("restart %v, forgets %s: %q, announcement %d", restart, forgets, c.kept(), c.announced())
+			}
+			if n := map[string]int{"nothing": 1, "a chunk": 3, "all": 7}[forgets]; len(c.order) > n {
+				t.Errorf("restart %v, forgets %s: published %q", restart, forgets, c.order)
+			}
+		}
+	}
+}
+
+// An agent that cannot get a blob makes the board look, but not too often.
+func TestBoardSuspects(t *testing.T) {
+	b, c, told := newBoard(t)
+	c.showModels(1, "A")
+	for range 5 {
+		b.suspect(c.now)
+		c.pass(time.Second)
+	}
+	if len(*told) != 2 {
+		t.Errorf("%d checks, want the first and another", len(*told))
+	}
+	clear(c.retained)
+	c.pass(checkPause)
+	b.suspect(c.now)
+	c.pass(checkPause)
+	if c.kept() != "A3" {
+		t.Errorf("%q", c.kept())
+	}
+}
+
+// A part that comes as it is published is none that the broker retains.
+func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
+	_, c, told := newBoard(t)
+	c.loses, c.lost = func(string) bool { return true }, map[string][]byte{}
+	c.showModels(1, "A")
+	c.pass(3 * checkTimeout * 2)
+	if c.announced() != 0 || len(*told) == 0 || (*told)[0].Missing != 3 {
+		t.Errorf("told %+v, announcement %d", *told, c.announced())
 	}
 }
 
 // The iterator of a board that stops in the middle is no goroutine left behind:
 // TestMain would tell.
 func TestBoardHalts(t *testing.T) {
-	b, c := newBoard(t)
-	b.republish() // nothing to say yet
+	b, c, _ := newBoard(t)
+	b.connected(c.now) // nothing to say yet
 	c.room = 1
-	b.showModels(1, "A")
+	c.showModels(1, "A")
 	b.halt()
 	if _, busy := b.deadline(); busy {
 		t.Error("it goes on")

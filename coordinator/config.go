@@ -47,7 +47,7 @@ type Config struct {
 	MaxBuffered int
 	Observer    Observer
 	Logger      *slog.Logger
-	Rand        *rand.Rand // of the self-test
+	Rand        *rand.Rand // jitter, and the self-test
 	// SelfTest is how long the broker has for bringing a message back that the coordinator
 	// sends to itself, to learn whether the largest ones come through
 	// (mqtt.SelfTest); 0 = that is not tested.
@@ -66,7 +66,8 @@ func (c *Config) validate() error {
 	need(len(c.Agents) > 0, "no agent may take part: the list of their keys is empty")
 	need(c.Dir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
-	need(c.SelfTest == 0 || c.SelfTest > 0 && c.Rand != nil, "a self-test needs randomness, and a positive time")
+	need(c.Rand != nil, "randomness must be given")
+	need(c.SelfTest >= 0, "the time of the self-test must not be negative, is %v", c.SelfTest)
 	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d", c.KeepModels)

@@ -52,7 +52,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
 		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
-		board: &board{conn: conn, topics: cfg.Topics}, results: make(chan func()),
+		results: make(chan func()),
 	}
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
@@ -60,6 +60,10 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	var err error
 	if c.disk, err = openDisk(cfg.Dir); err != nil {
 		return nil, err
+	}
+	c.board = &board{
+		conn: conn, topics: cfg.Topics, rng: cfg.Rand, listed: c.disk.loadPublished(cfg.Logger),
+		tell: func(f BlobChecked) { cfg.Observer.Observe(f) },
 	}
 	if err := c.takeUp(); err != nil {
 		c.close()
@@ -116,7 +120,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			c.receive(transfer.Tick{})
 			c.tickSelfTest()
 		}
-		c.board.pump()
+		c.board.pump(time.Now())
 		timer.Reset(time.Until(c.deadline()))
 	}
 }
@@ -157,13 +161,17 @@ func (c *Coordinator) hear(e mqtt.Event) {
 	case mqtt.Up:
 		c.up = true
 		c.cfg.Observer.Observe(LinkChanged{Up: true})
-		c.board.republish() // the broker may have forgotten
+		c.board.connected(time.Now())
 		c.step(round.LinkUp{})
 	case mqtt.Down:
 		c.up = false
+		c.board.disconnected()
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		c.step(round.LinkDown{})
 	case mqtt.SubscribeRefused:
+		if c.board.refused(time.Now(), e.Filter) {
+			return
+		}
 		c.cfg.Logger.Error("the broker does not let the coordinator read a topic it needs: check the broker's access rules", "topic", e.Filter)
 	case mqtt.Received:
 		c.take(e.Message)

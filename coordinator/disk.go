@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 //
 //	run                where the run stands: the journal
 //	task               the blob of the run's present task
+//	published          the blobs that may be retained at the broker
 //	models/RUN/        the models, as safetensors
 //	spool/ROUND/       the accepted updates of the round under way
 //	history.jsonl      a line a round, for charts
@@ -32,6 +34,7 @@ const (
 	recordVersion = 1
 	maxRecord     = 64 << 20
 	taskFile      = "task"
+	publishedFile = "published"
 	spoolDir      = "spool"
 	modelsDir     = "models"
 )
@@ -98,6 +101,29 @@ func (d *disk) saveTask(blob []byte) error {
 }
 
 func (d *disk) loadTask() ([]byte, error) { return os.ReadFile(filepath.Join(d.dir, taskFile)) }
+
+func (d *disk) savePublished(p published) error {
+	body, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return store.SaveRecord(filepath.Join(d.dir, publishedFile), recordVersion, body)
+}
+
+// loadPublished returns the list that an earlier process left. To have lost it
+// costs no more than old blobs that stay at the broker.
+func (d *disk) loadPublished(logger *slog.Logger) published {
+	var p published
+	_, body, err := store.LoadRecord(filepath.Join(d.dir, publishedFile), maxRecord)
+	if err == nil {
+		err = json.Unmarshal(body, &p)
+	}
+	if err != nil && !errors.Is(err, store.ErrNoRecord) {
+		logger.Warn("the list of published blobs is unreadable: old blobs may stay at the broker", "err", err)
+		return published{}
+	}
+	return p
+}
 
 func (d *disk) spoolPath(r wire.RoundID) string {
 	return filepath.Join(d.dir, spoolDir, strconv.FormatUint(uint64(r), 10))

@@ -91,7 +91,12 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	}
 	c.shown = e.Round
 	sealed := c.voice.seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.board.show(sealed, c.work.blobs(&e.Announcement))
+	blobs := c.work.blobs(&e.Announcement)
+	list, changed := c.board.plan(blobs)
+	if changed && c.untilDone("save the list of published blobs", func() error { return c.disk.savePublished(list) }) != nil {
+		return false
+	}
+	c.board.show(time.Now(), sealed, blobs, list)
 	return true
 }
 

@@ -47,6 +47,15 @@ type (
 		Boots  [2]wire.Epoch
 		Nonces [2]uint64
 	}
+	// BlobChecked: the broker was asked for a blob that was published for the
+	// agents to fetch. Until nothing is missing it is not announced.
+	BlobChecked struct {
+		Blob           wire.Digest
+		Parts, Missing int           // the manifest and the chunks
+		Refused        bool          // the broker does not let the coordinator read them
+		Took           time.Duration // to read it back, or to give up
+		Again          time.Duration // until it is published again
+	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
 		Kind   mqtt.Kind

@@ -68,7 +68,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, e
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
-	fact := ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: len(w.baseBlob)}
+	fact := ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseBlob.ref.Length)}
 	if w.held != nil {
 		score := learner.Evaluate(w.problem.Model, model, w.held)
 		fact.Score = &score

@@ -140,6 +140,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 			Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true, Budget: 1000, MinSteps: 2, MaxSteps: 10},
 		},
 	}
+	f.cfg.Rand = rand.New(rand.NewPCG(1, 2))
 	r := &f.cfg.Round
 	r.Participants, r.Quorum, r.Rounds, r.Weights = n, n, 5, round.WeightsSamples
 	r.Gather = round.Gather{Target: n, Minimum: n, Within: 30 * time.Second, Spread: time.Second}

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -43,6 +44,8 @@ func (c *Coordinator) take(m mqtt.Message) {
 		err = drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
+	case kind == mqtt.KindBlob:
+		c.board.take(time.Now(), m, transferID, part)
 	case len(m.Payload) == 0:
 		return // a retained message was deleted
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:

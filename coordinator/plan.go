@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -26,9 +25,9 @@ type workbench struct {
 	persist func(what string, write func() error) error
 
 	problem  *task.Problem[float32]
-	taskBlob []byte
+	taskBlob blob
 	base     []float32 // w_{i−1}; nil before the first training round
-	baseBlob []byte
+	baseBlob blob
 	held     *learner.Samples[float32]
 }
 
@@ -97,8 +96,13 @@ func (w *workbench) restore(p round.Plan) error {
 	if err := w.disk.models.RemoveAbove(uint64(p.Version)); err != nil {
 		return err
 	}
-	w.base, w.baseBlob, err = w.disk.loadModel(p.Version, p.Base.Hash, w.problem.Schema(wire.KindTraining))
-	return err
+	s := w.problem.Schema(wire.KindTraining)
+	base, data, err := w.disk.loadModel(p.Version, p.Base.Hash, s)
+	if err != nil {
+		return err
+	}
+	w.base, w.baseBlob = base, newBlob(data, s.Hash())
+	return nil
 }
 
 // setTask makes t the run's task, on disk too.
@@ -111,7 +115,7 @@ func (w *workbench) setTask(t wire.Task) error {
 }
 
 // useTask compiles the task and prepares the held-out data for it.
-func (w *workbench) useTask(t wire.Task, blob []byte) error {
+func (w *workbench) useTask(t wire.Task, data []byte) error {
 	p, err := task.Compile[float32](t)
 	if err != nil {
 		return err
@@ -125,14 +129,14 @@ func (w *workbench) useTask(t wire.Task, blob []byte) error {
 			return fmt.Errorf("the held-out data: %w", err)
 		}
 	}
-	w.problem, w.taskBlob, w.held = p, blob, held
+	w.problem, w.taskBlob, w.held = p, newBlob(data, wire.Digest{}), held
 	return nil
 }
 
 // statistics plans the round that standardises the columns.
 func (w *workbench) statistics() round.Plan {
 	s := w.problem.Schema(wire.KindStatistics)
-	return round.Plan{Kind: wire.KindStatistics, Task: refer(w.taskBlob, wire.Digest{}, inlineTask), Schema: s.Hash(), Bytes: uint32(s.Bytes())}
+	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.refer(inlineTask), Schema: s.Hash(), Bytes: uint32(s.Bytes())}
 }
 
 // training plans a round on the model w_{i−1}, after storing it.
@@ -142,12 +146,12 @@ func (w *workbench) training(version wire.ModelVersion, offset uint64, model []f
 	if err != nil {
 		return round.Plan{}, err
 	}
-	w.base, w.baseBlob = model, data
 	s := w.problem.Schema(wire.KindTraining)
+	w.base, w.baseBlob = model, newBlob(data, s.Hash())
 	t := &w.problem.Task.Training
 	p := round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange, StepSize: w.problem.Schedule.At(offset + 1),
-		Task: refer(w.taskBlob, wire.Digest{}, inlineTask), Base: refer(w.baseBlob, s.Hash(), wire.MaxInline),
+		Task: w.taskBlob.refer(inlineTask), Base: w.baseBlob.refer(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(s.Bytes()),
 	}
 	err = w.persist("save the model", func() error { return w.disk.models.Put(uint64(version), p.Base.Hash, file) })
@@ -167,26 +171,14 @@ func (w *workbench) stepsPerRound() uint64 {
 	return uint64(w.problem.Task.Training.MaxSteps)
 }
 
-// refer names a blob in an announcement, which holds it if it is small.
-func refer(data []byte, schema wire.Digest, inline int) wire.BlobRef {
-	if len(data) <= inline {
-		return wire.BlobRef{Hash: sha256.Sum256(data), Length: uint32(len(data)), Inline: data}
-	}
-	ref, _, err := transfer.Publish(data, schema)
-	if err != nil {
-		panic("coordinator: " + err.Error()) // task.Compile bounds what a task can ask for
-	}
-	return ref
-}
-
 // blobs returns what an announcement names and does not hold.
 func (w *workbench) blobs(a *wire.Announcement) []blob {
 	var all []blob
 	if a.Task.Present() && a.Task.Inline == nil {
-		all = append(all, blob{a.Task.Hash, w.taskBlob, wire.Digest{}})
+		all = append(all, w.taskBlob)
 	}
 	if a.Base.Present() && a.Base.Inline == nil {
-		all = append(all, blob{a.Base.Hash, w.baseBlob, a.Schema})
+		all = append(all, w.baseBlob)
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ func huge(f *federation) {
 type traffic struct {
 	mu    sync.Mutex
 	under string // a part of their topics
+	on    bool   // before, the coordinator reads back what it has published
+	blob  string // the first that is seen; the next round's does not count
 	seen  map[string]int
 	total int
 	at    int
@@ -46,13 +49,23 @@ func newTraffic(under string, at int) *traffic {
 func (c *traffic) delay(topic string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if strings.Contains(topic, c.under) && !strings.HasSuffix(topic, "/m") {
+	if c.on && strings.Contains(topic, c.under) && !strings.HasSuffix(topic, "/m") && (c.blob == "" || c.blob == path.Dir(topic)) {
+		c.blob = path.Dir(topic)
 		c.seen[topic]++
 		if c.total++; c.total == c.at {
 			c.news <- struct{}{}
 		}
 	}
 	return 20 * time.Millisecond
+}
+
+// begin is an agent's moment.
+func (c *traffic) begin(m any) {
+	if _, ok := m.(round.WorkStarted); ok {
+		c.mu.Lock()
+		c.on = true
+		c.mu.Unlock()
+	}
 }
 
 // Whoever is killed in the middle of a transfer goes on with what is on its
@@ -80,6 +93,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 				huge(f)
 				f.cfg.Standardize = false
 				p := []*process{f.agents[0], f.coord}[tt.victim]
+				f.agents[0].moment = links.begin
 				f.start()
 				<-links.news
 				synctest.Wait()

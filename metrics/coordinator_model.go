@@ -89,12 +89,15 @@ func (o *outcome) meanOf(round wire.RoundID, accepted int) {
 // uploads is where the transfers of updates stand.
 type uploads struct {
 	receiving, queued, buffered prometheus.Gauge
+	missingParts                prometheus.Gauge
 }
 
 func newUploads(r registrar) uploads {
 	return uploads{
 		receiving: r.gauge("transfers_receiving", "Updates whose chunks are coming in."),
 		queued:    r.gauge("transfers_queued", "Updates that were offered and wait for their turn."),
-		buffered:  r.gauge("transfers_buffered_bytes", "Length of the updates that are received or being stored, in memory or in files."),
+		missingParts: r.gauge("blob_missing_parts",
+			"Parts that the broker did not return when the last task or model for the agents to fetch was read back from it; it is not announced until none is missing."),
+		buffered: r.gauge("transfers_buffered_bytes", "Length of the updates that are received or being stored, in memory or in files."),
 	}
 }

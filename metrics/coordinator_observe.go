@@ -66,6 +66,8 @@ func (c *Coordinator) observeHost(fact any) {
 		c.selfTest.choose(string(f.Result))
 	case coordinator.CloneSeen:
 		c.clones.Inc()
+	case coordinator.BlobChecked:
+		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:
 		c.notUsed(string(f.Reason))
 	case coordinator.StatisticsReady:

@@ -50,6 +50,7 @@ var agentScript = []any{
 var coordinatorScript = []any{
 	coordinator.LinkChanged{Up: true},
 	coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
+	coordinator.BlobChecked{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, Before: round.CoordinatorIdle},
 	round.AgentCounted{Agent: "a1", Samples: 100, Agents: 1},
 	round.GatheringExtended{Agents: 1, Minimum: 2},

@@ -78,6 +78,8 @@ func (l coordinatorLog) Observe(fact any) {
 	case coordinator.CloneSeen:
 		l.Error("two devices speak as one agent: give one of them an id and a key of its own", "agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
+	case coordinator.BlobChecked:
+		l.blobChecked(f)
 	case coordinator.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case coordinator.StatisticsReady:
@@ -108,6 +110,20 @@ func (l coordinatorLog) Observe(fact any) {
 		l.abandoned(f)
 	case round.RunFinished:
 		l.Info("run finished", "version", f.Version)
+	}
+}
+
+func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
+	attrs := []any{"blob", f.Blob.Topic(), "parts", f.Parts, "missing", f.Missing, "again_in", f.Again}
+	switch {
+	case f.Missing == 0:
+		l.Debug("the broker has what the agents fetch", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
+	case f.Refused:
+		l.Error("the broker does not let the coordinator read what it published for the agents to fetch, so it is not announced: "+
+			"let the coordinator read and write m/# (coordinator acl writes the rules for Mosquitto)", attrs...)
+	default:
+		l.Error("the broker does not return what was published for the agents to fetch, so it is not announced: let the broker retain "+
+			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
 	}
 }
 

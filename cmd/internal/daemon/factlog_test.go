@@ -102,6 +102,14 @@ func TestCoordinatorLog(t *testing.T) {
 			`<6>INFO  model ready version=1 hash=00000000000000000000000000000000 accuracy=0.75`},
 		{coordinator.ModelReady{Version: 1, Risk: 12345.6}, `<6>INFO  model ready version=1 hash=00000000000000000000000000000000 risk=12350`},
 		{coordinator.TransfersChanged{Receiving: 1}, ""},
+		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Took: time.Second},
+			`<7>DEBUG the broker has what the agents fetch blob=01000000000000000000000000000000 parts=3 took=1s`},
+		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, Again: time.Second},
+			`<3>ERROR the broker does not return what was published for the agents to fetch, so it is not announced: let the broker retain messages of 64 KiB, ` +
+				`as many as there are parts, and let the coordinator read and write m/# blob=01000000000000000000000000000000 parts=3 missing=2 again_in=1s`},
+		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, Refused: true, Again: time.Second},
+			`<3>ERROR the broker does not let the coordinator read what it published for the agents to fetch, so it is not announced: let the coordinator ` +
+				`read and write m/# (coordinator acl writes the rules for Mosquitto) blob=01000000000000000000000000000000 parts=3 missing=3 again_in=1s`},
 		{round.PhaseEntered{}, ""},
 		{round.AgentCounted{Agent: "a", Samples: 712, Agents: 3}, `<6>INFO  agent is there agent=a rows=712 agents=3`},
 		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, `<4>WARN  agent cannot do the task agent=a reason=bad_data`},

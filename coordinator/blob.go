@@ -1,0 +1,38 @@
+package coordinator
+
+import (
+	"iter"
+
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// blob is a task or a model, and what agents pull of it. It is made where
+// there is time: to hash a large one takes a while.
+type blob struct {
+	ref   wire.BlobRef // as one that is not inline
+	data  []byte
+	parts iter.Seq2[string, []byte] // the chunks in order, then the manifest
+}
+
+// newBlob describes data, whose length task.Compile has bounded. The schema is
+// that of the vector inside, zero for a task.
+func newBlob(data []byte, schema wire.Digest) blob {
+	ref, parts, err := transfer.Publish(data, schema)
+	if err != nil {
+		panic("coordinator: " + err.Error())
+	}
+	return blob{ref, data, parts}
+}
+
+// refer names the blob in an announcement, which holds it if it is small.
+func (b blob) refer(inline int) wire.BlobRef {
+	if len(b.data) > inline {
+		return b.ref
+	}
+	return wire.BlobRef{Hash: b.ref.Hash, Length: b.ref.Length, Inline: b.data}
+}
+
+func (b blob) chunks() int { return wire.ChunkCount(len(b.data)) }
+
+func (b blob) relic() relic { return relic{b.ref.Hash, b.chunks()} }
