@@ -18,10 +18,10 @@ func (a *Agent) perform(e round.Effect) bool {
 		return a.untilDone("save the announcement's place", func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) })
 	case round.Prepare:
 		a.wanted = e.Task.Hash
-		a.startPull(e.Task, purposeTask)
+		a.startPull(e.Task, purposeTask, 0)
 	case round.FetchModel:
 		a.fetching = e.Base.Hash
-		a.startPull(e.Base, purposeModel)
+		a.startPull(e.Base, purposeModel, 0)
 	case round.Train:
 		if e.Announcement.Schema != a.prepared.problem.Schema(e.Announcement.Kind).Hash() {
 			a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: wire.DeclineUnsupported})

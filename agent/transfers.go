@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -19,22 +21,27 @@ const (
 	purposeModel
 )
 
+// pullAgain is how often a model that is gone is pulled once more, before the
+// agent declines. A task is pulled until another is announced.
+const pullAgain = 2
+
 // pull is a blob on its way here.
 type pull struct {
 	*transfer.Puller
-	ref  wire.BlobRef
-	what purpose
+	ref   wire.BlobRef
+	what  purpose
+	again int // pulls before this one, of the same blob in vain
 }
 
 func (a *Agent) pullKeys() []string { return slices.Sorted(maps.Keys(a.pulls)) }
 
 // startPull begins to fetch a blob; only one of each purpose is wanted.
-func (a *Agent) startPull(ref wire.BlobRef, what purpose) {
+func (a *Agent) startPull(ref wire.BlobRef, what purpose, again int) {
 	a.endPulls(what)
 	cfg := transfer.DefaultPullerConfig()
 	cfg.MaxBytes = a.cfg.MaxModel
 	key := ref.Hash.Topic()
-	a.pulls[key] = &pull{transfer.NewPuller(cfg, ref, a.cfg.Rand), ref, what}
+	a.pulls[key] = &pull{transfer.NewPuller(cfg, ref, a.cfg.Rand), ref, what, again}
 	if !a.up {
 		a.stepPull(key, transfer.Disconnected{})
 	}
@@ -120,15 +127,25 @@ func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
 	})
 }
 
-// pulled goes on with a blob that is here, or that could not be had.
+// pulled goes on with a blob that is here, or that could not be had. One that
+// is gone may come back: the announcement is read again, in case it is an old
+// one, and the hello that is due makes the coordinator look after its blobs.
 func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
+	retry := errors.Is(err, transfer.ErrGone) || errors.Is(err, transfer.ErrUnstored)
+	retry = retry && (p.what == purposeTask || p.again < pullAgain)
 	if err != nil {
-		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length, "err", err)
+		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length, "tried_again", retry, "err", err)
 	}
-	if p.what == purposeTask {
+	switch {
+	case p.what == purposeTask:
 		a.prepare(p.ref, data, err)
-	} else {
+	case !retry:
 		a.takeBase(p.ref, data, err)
+	}
+	if retry {
+		a.startPull(p.ref, p.what, p.again+1)
+		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+		a.step(round.Stranded{})
 	}
 }
 

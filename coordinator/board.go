@@ -101,7 +101,7 @@ func (b *board) show(now time.Time, sealed []byte, blobs []blob, list published)
 // connected says everything again to a broker that may have forgotten it.
 func (b *board) connected(now time.Time) {
 	b.halt()
-	b.up, b.announced, b.deleted = true, false, false
+	b.up, b.announced, b.deleted, b.suspected = true, false, false, now
 	b.doubt()
 	b.pump(now)
 }

@@ -355,6 +355,14 @@ func TestBoardSuspects(t *testing.T) {
 		b.suspect(c.now)
 		c.pass(time.Second)
 	}
+	if len(*told) != 1 {
+		t.Errorf("%d checks, want the first", len(*told))
+	}
+	c.pass(checkPause)
+	for range 5 {
+		b.suspect(c.now)
+		c.pass(time.Second)
+	}
 	if len(*told) != 2 {
 		t.Errorf("%d checks, want the first and another", len(*told))
 	}

@@ -107,7 +107,13 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if err != nil {
 			return err
 		}
+		// One that says hello in the middle of its work may be unable to fetch the
+		// model; a new start has not joined yet.
+		stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) && c.heard[sourceKey{agent, wire.TypeJoined}].epoch == e.Epoch
 		c.step(round.HelloCame{Agent: agent, Boot: e.Epoch, Hello: m})
+		if stranded {
+			c.board.suspect(time.Now())
+		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
 		m, err := wire.DecodeJoined(e.Body)
 		if err != nil {
@@ -123,6 +129,9 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		}
 		if m.Announcement == c.board.digest {
 			c.step(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
+			if m.Reason == wire.DeclineFetch {
+				c.board.suspect(time.Now())
+			}
 		}
 	case kind == mqtt.KindUpdate && e.Type == wire.TypeUpdate:
 		m, err := wire.DecodeUpdate(e.Body)

@@ -120,6 +120,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.refused(now, e)
 	case Prepared:
 		a.prepared(now, e)
+	case Stranded:
+		a.helloDue = true
 	case Fetched:
 		a.fetched(e)
 	case Trained:

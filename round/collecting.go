@@ -144,6 +144,13 @@ func (c *Coordinator) has(a wire.AgentID, run wire.RunID, r wire.RoundID, update
 	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
 }
 
+// AtWork reports whether an agent has joined the open round and has offered
+// nothing yet: it fetches, or trains.
+func (c *Coordinator) AtWork(a wire.AgentID) bool {
+	p := c.peers[a]
+	return p != nil && c.in(CoordinatorCollecting) && p.state == peerJoined && p.offered.IsZero()
+}
+
 // judge returns why the update cannot count, or 0.
 func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 	plan := &c.rec.Plan

@@ -135,6 +135,9 @@ type (
 		Unfit   wire.DeclineReason // 0 = the data fit
 		Samples uint64
 	}
+	// Stranded: what is being fetched has not come for long. The broker may have
+	// lost it, and the coordinator, which would have said so, is told by a hello.
+	Stranded struct{}
 	// Fetched answers FetchModel.
 	Fetched struct {
 		Base   wire.Digest
@@ -155,5 +158,6 @@ func (StandingCame) event()     {}
 func (AcceptedCame) event()     {}
 func (RefusedCame) event()      {}
 func (Prepared) event()         {}
+func (Stranded) event()         {}
 func (Fetched) event()          {}
 func (Trained) event()          {}

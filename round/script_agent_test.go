@@ -81,6 +81,8 @@ func (p *agentPlayer) event(c command) round.Event {
 		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)), Reason: pick(c.word(1), wire.RefuseReasons()...)}
 	case "prepared":
 		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
+	case "stranded":
+		return round.Stranded{}
 	case "fetched":
 		return round.Fetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
 	case "trained":

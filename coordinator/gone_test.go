@@ -1,0 +1,301 @@
+package coordinator_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// parts remembers the topics of the blobs' parts that are published.
+type parts struct {
+	mu     sync.Mutex
+	topics map[string]bool
+}
+
+// note is the coordinator's moment.
+func (p *parts) note(m any) {
+	if m, ok := m.(mqtt.Message); ok && strings.Contains(m.Topic, "/m/") {
+		p.mu.Lock()
+		p.topics[m.Topic] = true
+		p.mu.Unlock()
+	}
+}
+
+// erase deletes them, as a broker that loses its memory does.
+func (p *parts) erase(f *federation) {
+	conn := f.broker.Connect("eraser", nil)
+	defer conn.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.topics) == 0 {
+		f.t.Error("nothing to erase")
+	}
+	for topic := range p.topics {
+		if err := conn.Publish(mqtt.Message{Topic: topic, Retained: true}); err != nil {
+			f.t.Error(err)
+		}
+	}
+}
+
+// The model, or the task, is deleted at the broker while agents pull it: they
+// say so, the coordinator publishes it again, and nobody misses the round.
+func TestGoneInTheMiddle(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		after int // parts that come before
+		setup func(*federation)
+	}{
+		{"small model", 3, func(f *federation) { // in memory, of more chunks than a window has
+			large(f)
+			f.cfg.Task.Model.Hidden = []uint32{400, 400}
+		}},
+		{"large model", 60, huge},
+		{"task", 0, func(f *federation) {
+			large(f)
+			f.cfg.Task.Name = strings.Repeat("x", 100)
+			wide := []string{"warm", "wet", "wind"}
+			for i := range 200 { // so that it is not inline
+				wide = append(wide, strings.Repeat("y", 100)+string(rune('a'+i/26))+string(rune('a'+i%26)))
+			}
+			f.cfg.Task.Features = wide
+			f.cfg.Task.Model.Hidden = nil
+			for i, a := range f.agents {
+				a.data = wideRows(uint64(i), wide)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				links := newTraffic("/m/", tt.after)
+				f := newFederation(t, 2, memory.Options{Delay: links.delay})
+				f.cfg.Standardize = false
+				tt.setup(f)
+				said := &parts{topics: map[string]bool{}}
+				f.coord.moment = said.note
+				f.cfg.Round.Rounds = 1
+				for _, a := range f.agents {
+					a.moment = links.begin
+				}
+				if tt.after == 0 {
+					f.coord.start()
+					wait(time.Minute)
+					said.erase(f)
+					for _, a := range f.agents {
+						a.start()
+					}
+				} else {
+					f.start()
+					<-links.news
+					said.erase(f)
+				}
+				f.finished(time.Hour)
+				f.checkOnce(tt.name)
+				if no := facts[round.AgentDeclined](f); len(no) > 0 {
+					t.Errorf("declined: %+v", no)
+				}
+				for _, c := range facts[round.RoundClosed](f) {
+					if tt.after > 0 && c.Took < time.Minute {
+						t.Errorf("it took %v: nothing was gone", c.Took)
+					}
+					if c.Accepted != 2 || c.ByDeadline {
+						t.Errorf("%+v", c)
+					}
+				}
+			})
+		})
+	}
+}
+
+// wideRows makes rows with these columns, of which only the first matter.
+func wideRows(seed uint64, columns []string) table {
+	rng := rand.New(rand.NewPCG(seed, 9))
+	var b strings.Builder
+	b.WriteString(strings.Join(columns, ",") + ",power\n")
+	for range 20 {
+		for range columns {
+			b.WriteString([]string{"0.1,", "0.2,", "0.3,"}[rng.IntN(3)])
+		}
+		b.WriteString("1\n")
+	}
+	return table(b.String())
+}
+
+// The same between a puller and the embedded broker: deleted in the middle it
+// is gone; published again it comes, what came before not a second time.
+func TestGoneOnTheEmbeddedBroker(t *testing.T) {
+	server, err := broker.Start(broker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	dial := func(id string) mqtt.Conn {
+		c, err := mqtt.Dial(t.Context(), mqtt.Options{URL: server.URL(), ClientID: id, MailboxMessages: 4096, MailboxBytes: 64 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e := range c.Events() {
+			if _, ok := e.(mqtt.Up); ok {
+				return c
+			}
+		}
+		t.Fatal("closed")
+		return nil
+	}
+	coordinator, agent := dial("plant-coordinator"), dial("plant-a")
+	defer coordinator.Close()
+	defer agent.Close()
+	topics, err := mqtt.NewTopics("", fedName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := make([]byte, 40*wire.MaxChunk)
+	for i := range blob {
+		blob[i] = byte(i * i >> 8)
+	}
+	ref, parts, err := transfer.Publish(blob, wire.Digest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(from string) {
+		on := from == ""
+		for part, payload := range parts {
+			if on = on || part == from; from != "" {
+				payload = nil
+			}
+			if !on {
+				continue
+			}
+			m := mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
+			if err := coordinator.Publish(m); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	// settle returns when the broker has taken all that was published.
+	settle := func() {
+		marker := topics.Device("marker")
+		coordinator.Subscribe(mqtt.AtLeastOnce, marker)
+		if err := coordinator.Publish(mqtt.Message{Topic: marker, QoS: mqtt.AtLeastOnce}); err != nil {
+			t.Error(err)
+		}
+		for e := range coordinator.Events() {
+			if r, ok := e.(mqtt.Received); ok && r.Topic == marker {
+				return
+			}
+		}
+	}
+	publish("")
+	settle()
+	cfg := transfer.DefaultPullerConfig()
+	cfg.Timeout, cfg.Attempts = 300*time.Millisecond, 3
+	store := &counted{Memory: transfer.NewMemory(len(blob)), puts: map[int]int{}}
+	p := &realPull{conn: agent, topics: topics, ref: ref, store: store, rng: rand.New(rand.NewPCG(1, 1))}
+	p.on = func(k int) {
+		if k == 10 {
+			publish("20")
+			settle()
+		}
+	}
+	if err := p.run(cfg); err == nil || !strings.Contains(err.Error(), transfer.ErrGone.Error()) {
+		t.Fatalf("deleted in the middle: %v", err)
+	}
+	p.on = func(int) {}
+	publish("")
+	settle()
+	if err := p.run(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if string(store.Bytes()) != string(blob) {
+		t.Error("the blob is wrong")
+	}
+	for k, n := range store.puts {
+		if n != 1 {
+			t.Errorf("chunk %d was stored %d times", k, n)
+		}
+	}
+}
+
+// counted is a storage that outlives a pull.
+type counted struct {
+	*transfer.Memory
+	puts map[int]int
+}
+
+func (c *counted) Has(k int) bool { return c.puts[k] > 0 }
+
+func (c *counted) Put(k int, p []byte) error {
+	c.puts[k]++
+	return c.Memory.Put(k, p)
+}
+
+// realPull is a host of a puller on a real connection.
+type realPull struct {
+	conn   mqtt.Conn
+	topics mqtt.Topics
+	ref    wire.BlobRef
+	store  *counted
+	rng    *rand.Rand
+	on     func(chunks int)
+}
+
+func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
+	m := transfer.NewPuller(cfg, p.ref, p.rng)
+	ended := false
+	var step func(ev transfer.PullEvent)
+	named := func(parts []string) (topics []string) {
+		for _, part := range parts {
+			topics = append(topics, p.topics.Blob(p.ref.Hash.Topic(), part))
+		}
+		return topics
+	}
+	step = func(ev transfer.PullEvent) {
+		for _, e := range m.Step(time.Now(), ev) {
+			switch e := e.(type) {
+			case transfer.Subscribe:
+				p.conn.Subscribe(mqtt.AtMostOnce, named(e.Parts)...)
+			case transfer.Unsubscribe:
+				p.conn.Unsubscribe(named(e.Parts)...)
+			case transfer.Open:
+				step(transfer.Opened{Blob: p.ref.Hash, Data: p.store})
+			case transfer.Done:
+				ended = true
+			case transfer.Failed:
+				ended, err = true, e.Err
+			}
+		}
+	}
+	step(transfer.Start{})
+	for !ended {
+		at, ok := m.Deadline()
+		if !ok {
+			at = time.Now().Add(time.Minute)
+		}
+		select {
+		case e := <-p.conn.Events():
+			if r, ok := e.(mqtt.Received); ok {
+				_, _, _, part, err := p.topics.Parse(r.Topic)
+				if err != nil {
+					return err
+				}
+				before := len(p.store.puts)
+				step(transfer.Part{Name: part, Payload: r.Payload})
+				if n := len(p.store.puts); n > before {
+					p.on(n)
+				}
+			}
+		case <-time.After(time.Until(at)):
+			step(transfer.Tick{})
+		}
+	}
+	return err
+}
