@@ -23,6 +23,7 @@ type Agent struct {
 	machine *round.Agent
 	voice   *voice
 	twin    twin
+	ledger  *ledger        // of the byte budget; nil without one
 	test    *mqtt.SelfTest // nil if there is none
 
 	up      bool
@@ -58,6 +59,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	order, digest, err := loadObeyed(cfg.Dir)
 	if err != nil {
 		return nil, err
@@ -75,11 +79,16 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		saved = &round.SavedUpdate{Run: ready.run, Round: ready.round, Base: ready.Base, Update: ready.Payload.Hash}
 	}
 	a.machine = round.NewAgent(order, digest, saved, cfg.Rand)
+	if cfg.Budget > 0 {
+		if a.ledger, err = openLedger(cfg.Dir, cfg.Budget, cfg.Meter, cfg.Now()); err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+	}
 	a.conn, err = connect(a.voice.will)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.SelfTest > 0 {
+	if cfg.SelfTest > 0 && !a.spent() {
 		a.test = mqtt.NewSelfTest(a.conn, cfg.Topics.Loop(cfg.ID), cfg.SelfTest, cfg.Rand)
 	}
 	return a, nil
@@ -92,15 +101,22 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = inner
 	defer a.jobs.Wait()
 	defer cancel()
-	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round(), a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
+	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
+	if !a.spent() {
+		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	events := a.conn.Events()
 	for {
+		a.account()
+		timer.Reset(time.Until(a.deadline()))
 		select {
 		case <-ctx.Done():
 			a.publish(a.voice.presence(wire.StateOffline))
-			return a.conn.Close()
+			err := a.conn.Close()
+			a.closeBooks()
+			return err
 		case e, ok := <-events:
 			if !ok {
 				return fmt.Errorf("agent: the connection was closed")
@@ -113,7 +129,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-timer.C:
 			a.tick()
 		}
-		timer.Reset(time.Until(a.deadline()))
 	}
 }
 

@@ -39,6 +39,12 @@ type Config struct {
 	MinRows uint64
 	// MaxModel bounds the models and tasks that are fetched, in bytes.
 	MaxModel int
+	// Budget is how many bytes the uplink may carry in a calendar month, as
+	// Meter counts them: rounds that do not fit are declined. 0 = any number.
+	Budget uint64
+	Meter  *mqtt.Meter
+	Now    func() time.Time // of day, for the budget's months; time.Now unless set
+
 	Software string // for people, in presence
 	Observer Observer
 	Logger   *slog.Logger
@@ -77,6 +83,7 @@ func (c *Config) validate() error {
 	need(c.Dir != "", "there is no state folder")
 	need(c.Boot > 0, "the boot epoch counts from 1")
 	need(c.MaxModel > 0, "the largest model must have some bytes")
+	need(c.Budget == 0 || c.Meter != nil, "a budget needs a meter")
 	need(c.SelfTest >= 0, "the self-test's time must not be negative, is %v", c.SelfTest)
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
 	return errors.Join(errs...)

@@ -46,6 +46,12 @@ type (
 		Nonce, OtherNonce uint64
 		Pause             time.Duration // for which this one leaves the broker; 0 = it goes on
 	}
+	// BudgetUsed: what the uplink has carried in this month.
+	BudgetUsed struct {
+		Month       string // such as 2026-03
+		Used, Limit uint64 // bytes
+		Estimate    uint64 // of the round that is announced, or comes next
+	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
 		Kind   mqtt.Kind

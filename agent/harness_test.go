@@ -71,11 +71,13 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
 // start begins a life of the agent, and connects it.
 func (s *scene) start() {
 	s.t.Helper()
 	s.cfg.Boot++
-	s.cfg.Rand = rand.New(rand.NewPCG(1, 2))
+	s.cfg.Rand = newRand()
 	a, err := agent.New(s.cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		w := will()
 		s.said = append(s.said, w)

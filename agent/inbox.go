@@ -90,7 +90,7 @@ func (a *Agent) receiveAnnouncement(p []byte) error {
 // catchUp asks the broker for the retained announcement once more, when the
 // coordinator speaks of one that has not come.
 func (a *Agent) catchUp(named wire.Digest) {
-	if named != a.newest {
+	if named != a.newest && !a.spent() {
 		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
 	}
 }

@@ -75,6 +75,7 @@ func (a *Agent) prepare(ref wire.BlobRef, data transfer.Storage, err error) {
 			ev := round.Prepared{Task: ref.Hash, Unfit: unfit}
 			if p != nil {
 				a.prepared, fact.Rows = p, p.samples.Len()
+				ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
 				ev.Samples = uint64(fact.Rows)
 			}
 			a.cfg.Observer.Observe(fact)

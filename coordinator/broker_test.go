@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
@@ -43,6 +44,46 @@ func TestOverTCP(t *testing.T) {
 	for _, c := range closed {
 		if c.Accepted != 8 {
 			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// What a round is estimated to move is what it moves, and not much more: over
+// TCP, as the meter counts it.
+func TestBudgetEstimate(t *testing.T) {
+	server, err := broker.Start(broker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	f := newFederation(t, 3, memory.Options{})
+	f.broker = nil
+	meters := map[string]*mqtt.Meter{}
+	for _, a := range f.agents {
+		a.cfg.StepTime, a.cfg.Budget, a.cfg.Meter = 0, 1<<40, new(mqtt.Meter)
+		meters[f.topics.ClientID(a.id)] = a.cfg.Meter
+	}
+	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+		conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: server.URL(), ClientID: clientID, Will: will, Meter: meters[clientID]})
+		if err != nil {
+			t.Error(err)
+		}
+		return conn
+	}
+	large(f)
+	f.cfg.Round.Rounds, f.cfg.Round.Gather.Spread = 3, 50*time.Millisecond
+	defer f.stop()
+	f.start()
+	f.finished(time.Minute)
+	for _, a := range f.agents {
+		var estimate uint64 // of a training round
+		for _, b := range facts[agent.BudgetUsed](f, a.id) {
+			estimate = max(estimate, b.Estimate)
+		}
+		if moved := a.cfg.Meter.Total(); moved > 4*estimate || moved < 2*estimate {
+			t.Errorf("%s moved %d bytes in a round of statistics and three of training, each estimated at %d", a.id, moved, estimate)
+		} else {
+			t.Logf("%s moved %d bytes, a round is estimated at %d", a.id, moved, estimate)
 		}
 	}
 }

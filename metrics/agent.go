@@ -34,6 +34,9 @@ type Agent struct {
 	samples  measure
 	dataLoad measure
 
+	budget, budgetUsed, estimate measure
+	budgetShort                  prometheus.Counter
+
 	modelVersion, modelBytes measure
 	modelFetches             prometheus.Counter
 
@@ -65,6 +68,11 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 			"fitness", append([]string{fit}, names(wire.DeclineReasons())...)),
 		samples:  r.measure("samples", "Rows of local data that fit the announced task."),
 		dataLoad: r.measure("data_load_seconds", "Time that reading the local data for the announced task took."),
+
+		budget:      r.measure("budget_bytes", "Bytes that the uplink may carry in a calendar month, if that is bounded."),
+		budgetUsed:  r.measure("budget_used_bytes", "Bytes that the uplink has carried in this calendar month, as an operator would count them."),
+		estimate:    r.measure("round_estimate_bytes", "Bytes that the announced round, or the next one, will move over the uplink, as estimated before joining it; only with a budget."),
+		budgetShort: r.counter("budget_short_total", "Times that the rest of the month's budget became too small for a round."),
 
 		modelVersion: r.measure("model_version", "Version of the base model that was fetched last: the number of aggregations behind it."),
 		modelBytes:   r.measure("model_bytes", "Size of the base model that was fetched last."),

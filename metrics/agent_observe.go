@@ -27,6 +27,12 @@ func (a *Agent) Observe(fact any) {
 		a.selfTest.choose(string(f.Result))
 	case agent.CloneSeen:
 		a.clones.Inc()
+	case agent.BudgetUsed:
+		a.budget.set(float64(f.Limit))
+		a.budgetUsed.set(float64(f.Used))
+		a.estimate.set(float64(f.Estimate))
+	case round.BudgetShort:
+		a.budgetShort.Inc()
 	case agent.MessageDropped:
 		a.notUsed(string(f.Reason))
 	case agent.DataLoaded:

@@ -31,6 +31,8 @@ var agentScript = []any{
 	round.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: round.WorkAccepted},
 	agent.LinkChanged{Err: errors.New("reset by peer")},
 	agent.LinkChanged{Up: true},
+	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, Estimate: 90_000},
+	round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
 	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: agent.DropSignature, Err: errors.New("bad signature")},
 	round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 7, Round: 1}, Reason: round.IgnoredOlder},

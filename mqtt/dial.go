@@ -23,12 +23,25 @@ const sendBuffer = 128 << 10
 func open(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
 	defer cancel()
+	o.Meter.add(meterOpening)
 	var conn net.Conn
 	var err error
-	if u.Scheme == "ws" || u.Scheme == "wss" {
+	websocket := u.Scheme == "ws" || u.Scheme == "wss"
+	if websocket {
 		conn, err = openWebsocket(ctx, u, o)
 	} else {
 		conn, err = openTCP(ctx, u, o)
+	}
+	if dialing := (*net.OpError)(nil); err == nil || !errors.As(err, &dialing) || dialing.Op != "dial" { // else nothing else was sent
+		if secure(u) {
+			o.Meter.add(meterTLS)
+		}
+		if websocket {
+			o.Meter.add(meterUpgrade)
+		}
+		if o.Proxy != nil {
+			o.Meter.add(meterUpgrade)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -141,6 +154,7 @@ func boundSendBuffer(conn net.Conn) {
 type linkConn struct {
 	net.Conn
 	guard  *guard
+	meter  *Meter
 	reason atomic.Pointer[error]
 }
 
@@ -151,7 +165,10 @@ func (c *linkConn) abort(reason error) {
 
 func (c *linkConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if bad := c.guard.incoming(p[:n]); bad != nil {
+	before := c.guard.packets
+	bad := c.guard.incoming(p[:n])
+	c.meter.Count(n, c.guard.packets-before)
+	if bad != nil {
 		c.abort(bad)
 		n, err = 0, bad
 	}
@@ -165,6 +182,7 @@ func (c *linkConn) Read(p []byte) (int, error) {
 
 func (c *linkConn) Write(p []byte) (int, error) {
 	c.guard.outgoing(p)
+	c.meter.Count(len(p), 1) // paho writes each packet with one call
 	return c.Conn.Write(p)
 }
 

@@ -17,6 +17,7 @@ import (
 type guard struct {
 	most int // bytes of a packet
 
+	packets   int  // that have begun
 	connected bool // CONNACK has come
 	stage     stage
 	header    byte // type and flags
@@ -75,6 +76,7 @@ func (g *guard) kind() byte { return g.header >> 4 }
 // (MQTT 3.1.1, table 2.1 and 2.2.2).
 func (g *guard) begin(b byte) error {
 	g.header, g.read, g.left, g.stage = b, 1, 0, atLength
+	g.packets++
 	flags := b & 0x0f
 	switch kind := g.kind(); kind {
 	case packets.Connack:

@@ -57,6 +57,8 @@ type Options struct {
 	// Observe, if set, sees every message that was sent or came in, and those
 	// that were dropped; each once. It is called from several goroutines and may not block.
 	Observe func(Traffic)
+	// Meter, if set, counts the bytes of all attempts and links.
+	Meter *Meter
 	// Rand draws the waits between attempts; seeded by the system unless set.
 	Rand *rand.Rand
 	// Logger hears of connects, losses and refusals; nobody does unless set.

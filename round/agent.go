@@ -1,6 +1,7 @@
 package round
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -14,6 +15,7 @@ const (
 	helloFirst = 5 * time.Second
 	helloMost  = time.Minute
 	helloRest  = 10 * time.Minute
+	helloSpent = 2 * time.Hour // instead of it, when the budget is spent
 )
 
 // Agent is a device's machine. It is not safe for concurrent use: one
@@ -28,6 +30,8 @@ type Agent struct {
 	early       *Invited // came before it could be answered
 	earlyAt     time.Time
 
+	left  uint64 // bytes that the uplink may carry
+	short bool   // which are fewer than a round takes
 	task  taskState
 	work  *work
 	saved *SavedUpdate // of the process before this one, not yet matched
@@ -46,6 +50,8 @@ type taskState struct {
 	ready   bool // the host has answered
 	unfit   wire.DeclineReason
 	samples uint64
+
+	statistics uint32 // bytes of the update of a statistics round
 }
 
 // work is the agent's part in one round.
@@ -85,7 +91,7 @@ type SavedUpdate struct {
 // Obey effect, zero at the first start; saved is an update that was not
 // released, or nil. rng jitters the hellos.
 func NewAgent(floor wire.Order, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Agent {
-	return &Agent{rng: rng, floor: floor, floorDigest: digest, saved: saved}
+	return &Agent{left: math.MaxUint64, rng: rng, floor: floor, floorDigest: digest, saved: saved}
 }
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
@@ -122,6 +128,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.prepared(now, e)
 	case Stranded:
 		a.helloDue = true
+	case Budgeted:
+		a.budgeted(e)
 	case Fetched:
 		a.fetched(e)
 	case Trained:
@@ -153,7 +161,7 @@ func (a *Agent) tick(now time.Time) {
 		a.sayHello()
 		a.helloSaid = true
 		a.helloAt = now.Add(a.helloWait*3/4 + a.jitter(a.helloWait/2))
-		a.helloWait = min(2*a.helloWait, helloMost)
+		a.helloWait = min(2*a.helloWait, a.seldom(helloMost))
 	}
 }
 
@@ -165,7 +173,7 @@ func (a *Agent) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Agent) sayHello() {
-	h := SayHello{Announcement: a.current.Digest, Order: a.current.Order, Unfit: a.task.unfit, Samples: a.task.samples}
+	h := SayHello{Announcement: a.current.Digest, Order: a.current.Order, Unfit: a.unfit(), Samples: a.task.samples}
 	if w := a.work; w != nil {
 		h.Update = w.update
 	}
@@ -179,10 +187,19 @@ func (a *Agent) answered(now time.Time, announcement wire.Digest) {
 	}
 }
 
+// seldom stretches a wait when the budget is spent: even hellos cost.
+func (a *Agent) seldom(d time.Duration) time.Duration {
+	if a.left == 0 {
+		return helloSpent
+	}
+	return d
+}
+
 // heard ends the repetition of the hello: the coordinator knows this agent.
 // One that is still to be said may have news, and is said all the same.
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
-		a.helloWait, a.helloAt = helloFirst, now.Add(helloRest*3/4+a.jitter(helloRest/2))
+		rest := a.seldom(helloRest)
+		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
 	}
 }

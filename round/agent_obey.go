@@ -34,6 +34,7 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 		a.task = taskState{hash: t.Hash}
 		a.do(Prepare{*t})
 	}
+	a.priceRound()
 	a.replayEarly(now)
 }
 
@@ -84,8 +85,9 @@ func (a *Agent) prepared(now time.Time, e Prepared) {
 	if e.Task != a.task.hash {
 		return
 	}
-	a.task.ready, a.task.unfit, a.task.samples = true, e.Unfit, e.Samples
+	a.task.ready, a.task.unfit, a.task.samples, a.task.statistics = true, e.Unfit, e.Samples, e.Statistics
 	a.report(TaskPrepared{Unfit: e.Unfit, Samples: e.Samples})
+	a.priceRound()
 	a.helloDue = true // the coordinator may count on an unfit agent, or have given up a slow one
 	a.replayEarly(now)
 }

@@ -14,7 +14,8 @@ func (a *Agent) invited(now time.Time, e Invited) {
 		a.early, a.earlyAt = &e, now // the latest one only: the coordinator repeats it anyway
 		return
 	}
-	if a.task.unfit == 0 { // else the coordinator has not heard it yet
+	unfit := a.unfit()
+	if unfit == 0 { // else the coordinator has not heard it yet
 		a.answered(now, e.Announcement)
 	}
 	if c.Announcement.Phase != wire.PhaseOpen {
@@ -33,8 +34,8 @@ func (a *Agent) invited(now time.Time, e Invited) {
 		invited: e, deadline: now.Add(e.Left),
 	}
 	switch {
-	case a.task.unfit != 0:
-		a.decline(a.task.unfit)
+	case unfit != 0:
+		a.decline(unfit)
 		return
 	case e.Left <= 0:
 		a.decline(wire.DeclineNoTime)

@@ -134,10 +134,15 @@ type (
 		Task    wire.Digest
 		Unfit   wire.DeclineReason // 0 = the data fit
 		Samples uint64
+		// Statistics is how many bytes the update of a statistics round has.
+		Statistics uint32
 	}
 	// Stranded: what is being fetched has not come for long. The broker may have
 	// lost it, and the coordinator, which would have said so, is told by a hello.
 	Stranded struct{}
+	// Budgeted says how many bytes the agent's uplink may still carry in this
+	// month. Without one it may carry any number.
+	Budgeted struct{ Left uint64 }
 	// Fetched answers FetchModel.
 	Fetched struct {
 		Base   wire.Digest
@@ -159,5 +164,6 @@ func (AcceptedCame) event()     {}
 func (RefusedCame) event()      {}
 func (Prepared) event()         {}
 func (Stranded) event()         {}
+func (Budgeted) event()         {}
 func (Fetched) event()          {}
 func (Trained) event()          {}

@@ -179,6 +179,11 @@ type (
 		Order  wire.Order
 		Reason IgnoreReason
 	}
+	// BudgetShort: what is left of the month's bytes is less than a round takes.
+	BudgetShort struct {
+		Round       wire.RoundID
+		Bytes, Left uint64
+	}
 	// TaskPrepared: the local data were held against the task.
 	TaskPrepared struct {
 		Unfit   wire.DeclineReason
@@ -203,5 +208,6 @@ type (
 func (AnnouncementObeyed) fact()  {}
 func (AnnouncementIgnored) fact() {}
 func (TaskPrepared) fact()        {}
+func (BudgetShort) fact()         {}
 func (WorkStarted) fact()         {}
 func (WorkEnded) fact()           {}

@@ -80,9 +80,11 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "refused":
 		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)), Reason: pick(c.word(1), wire.RefuseReasons()...)}
 	case "prepared":
-		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
+		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...), Statistics: uint32(c.num("statistics", 0))}
 	case "stranded":
 		return round.Stranded{}
+	case "budget":
+		return round.Budgeted{Left: command{name: "budget", opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "fetched":
 		return round.Fetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
 	case "trained":
@@ -101,7 +103,7 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	if c.opt("kind", "training") == "statistics" {
 		ann.Kind = wire.KindStatistics
 	} else {
-		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: 1}
+		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
 	order := wire.Order{Epoch: 1, Run: wire.RunID(c.num("run", 7)), Round: wire.RoundID(r), Attempt: ann.Attempt, Phase: phase}

@@ -54,12 +54,13 @@ const (
 	DeclineFetch                                // the model or task could not be had
 	DeclineStopping
 	DeclineRefused // an update of it for this round was refused
-	lastDecline    = DeclineRefused
+	DeclineBudget  // the rest of its month's bytes is too small for a round
+	lastDecline    = DeclineBudget
 )
 
 // String returns the reason's name, as metrics and logs show it.
 func (r DeclineReason) String() string {
-	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping", "refused")
+	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping", "refused", "budget")
 }
 
 // DeclineReasons returns all reasons, for closed label sets.

@@ -22,6 +22,8 @@ func (l agentLog) Observe(fact any) {
 	switch f := fact.(type) {
 	case agent.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
+	case round.BudgetShort:
+		l.Warn("what is left of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes, "left", f.Left)
 	case agent.CloneSeen:
 		l.cloneSeen(f)
 	case agent.MessageDropped:

@@ -53,6 +53,8 @@ func TestAgentLog(t *testing.T) {
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
 			"<3>ERROR the broker does not bring back a message to s/a/loop: let this user write and read that topic " +
 				"(Mosquitto: a line `topic readwrite s/a/loop` in its acl_file; coordinator acl writes all of them)"},
+		{round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
+			`<4>WARN  what is left of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
 		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
 			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one goes on ` +
 				`starts="5 (00000000000000ab, here) and 4 (00000000000000cd)"`},

@@ -23,6 +23,7 @@ type Agent struct {
 	Compute    Compute       `yaml:"compute"`
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
+	Budget     Budget        `yaml:"budget"`
 	Metrics    Metrics       `yaml:"metrics"`
 	Log        Log           `yaml:"log"`
 }
@@ -49,6 +50,15 @@ type Limits struct {
 	MaxModel config.ByteSize `yaml:"max_model"`
 }
 
+// Budget bounds what the device's link to the broker may cost.
+type Budget struct {
+	// BytesPerMonth is of a calendar month, both directions together; 0 = any number.
+	BytesPerMonth config.ByteSize `yaml:"bytes_per_month"`
+}
+
+// leastBudget is enough for a month of pings and hellos, and for small rounds.
+const leastBudget = 20_000_000
+
 // DefaultAgent returns agentd's defaults.
 func DefaultAgent() Agent {
 	return Agent{
@@ -73,6 +83,8 @@ func (a *Agent) Validate() error {
 	c.need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 	c.need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model", "must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
+	c.need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
+		"must be 0 (any number) or at least 20MB, is %s: staying connected takes some 10MB a month", a.Budget.BytesPerMonth)
 	c.metrics(&a.Metrics)
 	c.log(&a.Log)
 	return c.err()
@@ -96,6 +108,6 @@ func (a *Agent) Config() (agent.Config, error) {
 	return agent.Config{
 		Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
 		Data: a.Data.Source(), Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
-		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
+		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
 	}, nil
 }

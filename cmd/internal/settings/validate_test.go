@@ -70,6 +70,7 @@ func TestAgentProblems(t *testing.T) {
 		{" -> compute: {step_time: -1s}", `:10:22: compute.step_time: must not be negative, is -1s`},
 		{" -> privacy: {min_rows: 0}", `:10:21: privacy.min_rows: must be at least 1, is 0`},
 		{" -> limits: {max_model: 0B}", `:10:21: limits.max_model: must be 1 to`},
+		{" -> budget: {bytes_per_month: 5MB}", `:10:27: budget.bytes_per_month: must be 0 (any number) or at least 20MB, is 5MB: staying connected takes some 10MB a month`},
 		{" -> metrics: {listen: localhost}", `:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
 		{" -> log: {level: loud}", `:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
 		{" -> log: {format: xml}", `:10:15: log.format: unknown log format "xml"; the formats are text and json`},

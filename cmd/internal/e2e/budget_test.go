@@ -1,0 +1,35 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// TestBudget starts an agent that has used up nearly all of the month's bytes.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, mosquitto(t))
+	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1, within: 2s, spread: 10ms}}`)
+	now := time.Now()
+	used := binary.LittleEndian.AppendUint32(nil, uint32(now.Year()*12+int(now.Month())-1))
+	used = binary.LittleEndian.AppendUint64(used, 19_985_000)
+	if err := os.MkdirAll(f.path("state-one"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.SaveRecord(filepath.Join(f.path("state-one"), "budget"), 1, used); err != nil {
+		t.Fatal(err)
+	}
+	lead := f.run(t, "coordinator", "coordinator")
+	one := f.run(t, "agentd", "one", "--set", "budget.bytes_per_month=20MB")
+	one.await(t, "what is left of the month's byte budget is too small for a round")
+	lead.await(t, "agent cannot do the task agent=one reason=budget")
+	for _, p := range []*process{one, lead} {
+		p.stop(t, syscall.SIGTERM, 0)
+	}
+}

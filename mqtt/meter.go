@@ -1,0 +1,35 @@
+package mqtt
+
+import "sync/atomic"
+
+// What the network adds, in bytes, that a session does not see: to each packet
+// of MQTT the headers of a TCP segment and of its acknowledgement, a TLS record
+// and a WebSocket frame; to long packets the same for every further segment,
+// as a fraction; to a connection its opening and its end, and TLS's handshake
+// with a chain of certificates each way.
+const (
+	meterPacket   = 130
+	meterFraction = 16 // one byte for so many
+	meterOpening  = 600
+	meterTLS      = 8 << 10
+	meterUpgrade  = 1 << 10 // to WebSocket, or through a proxy
+)
+
+// Meter counts the bytes that sessions move over the network, in both
+// directions, as a mobile operator would: what the network adds is estimated,
+// rather too high. The zero Meter is ready. It may be read at any time.
+type Meter struct{ total atomic.Uint64 }
+
+// Total returns the bytes so far.
+func (m *Meter) Total() uint64 { return m.total.Load() }
+
+// Count adds so many bytes of MQTT in so many packets. A nil Meter counts nothing.
+func (m *Meter) Count(bytes, packets int) {
+	m.add(bytes + (bytes+meterFraction-1)/meterFraction + packets*meterPacket)
+}
+
+func (m *Meter) add(bytes int) {
+	if m != nil {
+		m.total.Add(uint64(bytes))
+	}
+}

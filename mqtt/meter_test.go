@@ -1,0 +1,115 @@
+package mqtt_test
+
+import (
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// countingLine forwards connections to a URL's host, and counts what passes,
+// both ways. It returns the URL through it.
+func countingLine(t *testing.T, target string) (through string, passed *atomic.Int64) {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed = new(atomic.Int64)
+	far := u.Host
+	u.Host = listener.Addr().String()
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			onward, err := net.Dial("tcp", far)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			running.Go(func() { forward(onward, counted{near, passed}) })
+			running.Go(func() { forward(near, counted{onward, passed}) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		running.Wait()
+	})
+	return u.String(), passed
+}
+
+type counted struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// The meter counts what passes the sockets, and the headers of TCP/IP, which
+// nothing here can see: 40 bytes for each segment of 1448 at least. It may err
+// on the other side by a tenth, and by the opening and small packets.
+func TestMeter(t *testing.T) {
+	for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			direct, config := front(t, scheme)
+			through, passed := countingLine(t, direct)
+			var meter mqtt.Meter
+			s := dial(t, mqtt.Options{URL: through, ClientID: "s", TLS: config, Meter: &meter})
+			s.Subscribe(mqtt.AtLeastOnce, "x")
+			opened := meter.Total()
+			if real := uint64(passed.Load()); opened < real || opened > real+12_000 {
+				t.Errorf("after opening %d are counted, %d passed", opened, real)
+			}
+			const large, small = 30, 100
+			for range large {
+				publish(t, s, mqtt.Message{Topic: "x", Payload: make([]byte, 60<<10)})
+				received(t, s)
+			}
+			settle(t, s)
+			got, real := meter.Total(), uint64(passed.Load())
+			if least := real + real/1448*40; got < least || got > real*11/10+12_000 {
+				t.Errorf("%d are counted; %d passed, and %d with the least headers", got, real, least)
+			}
+			for range small {
+				publish(t, s, mqtt.Message{Topic: "x", Payload: make([]byte, 10), QoS: mqtt.AtLeastOnce})
+				received(t, s)
+			}
+			settle(t, s)
+			got, real = meter.Total()-got, uint64(passed.Load())-real
+			if least := real + small*4*80; got < least || got > real+small*4*140+1000 { // a header and an acknowledgement for each of four
+				t.Errorf("of small ones %d are counted; %d passed, and %d with the least headers", got, real, least)
+			}
+		})
+	}
+}
+
+// Attempts that fail cost, too.
+func TestMeterCountsAttempts(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close()
+	var meter mqtt.Meter
+	s := dialing(t, mqtt.Options{URL: "tcp://" + listener.Addr().String(), ClientID: "s", Meter: &meter})
+	eventually(t, "several attempts are counted", func() bool { return meter.Total() >= 1800 })
+	if meter.Total()%600 != 0 {
+		t.Errorf("%d bytes for attempts that reach nobody", meter.Total())
+	}
+	_ = s.Close()
+}

@@ -1,0 +1,69 @@
+package round
+
+import "github.com/fedmesh/fedmesh/wire"
+
+// What a round moves beside its vectors, in bytes on the network.
+const (
+	// talk is hellos, invitation, credit, answers, presence and pings.
+	talk = 16 << 10
+	// perChunk is the headers of a chunk and its packets, and what asks for it
+	// and answers it.
+	perChunk = 1000
+	// perByte is what the network adds to each, as one of so many.
+	perByte = 16
+)
+
+// Estimate returns how many bytes the round that is announced, or comes next,
+// will move over this agent's uplink: model, update, announcements and answers.
+// It is 0 before an announcement, and leaves out what is sent again.
+func (a *Agent) Estimate() uint64 {
+	if a.current == nil {
+		return 0
+	}
+	ann := &a.current.Announcement
+	update := ann.Base.Length // an update has an entry for each of the model's
+	if ann.Kind == wire.KindStatistics {
+		update = a.task.statistics
+	}
+	// The announcement comes in each phase, for this round and the next.
+	bytes := talk + onNetwork(update) + 2*onNetwork(uint32(len(ann.Base.Inline)+len(ann.Task.Inline)))
+	if ann.Kind == wire.KindTraining && len(ann.Base.Inline) == 0 {
+		bytes += onNetwork(ann.Base.Length)
+	}
+	return bytes
+}
+
+// onNetwork is what a vector of so many bytes takes to move.
+func onNetwork(bytes uint32) uint64 {
+	n := uint64(bytes)
+	return n + n/perByte + uint64(wire.ChunkCount(int(bytes)))*perChunk
+}
+
+// unfit returns why the agent can take no part in the round that is announced;
+// what it is at work on it goes on with, whatever is left.
+func (a *Agent) unfit() wire.DeclineReason {
+	if a.task.unfit == 0 && a.work == nil && a.Estimate() > a.left {
+		return wire.DeclineBudget
+	}
+	return a.task.unfit
+}
+
+// budgeted takes what is left of the budget. The coordinator hears of it when
+// it makes a difference.
+func (a *Agent) budgeted(e Budgeted) {
+	before := a.unfit()
+	a.left = e.Left
+	a.priceRound()
+	if a.unfit() != before {
+		a.helloDue = true
+	}
+}
+
+// priceRound reports that the budget does not allow a round, once.
+func (a *Agent) priceRound() {
+	short := a.unfit() == wire.DeclineBudget
+	if short && !a.short {
+		a.report(BudgetShort{Round: a.current.Order.Round, Bytes: a.Estimate(), Left: a.left})
+	}
+	a.short = short
+}
