@@ -1,0 +1,165 @@
+// Package edges says which agents mix with each other, and with which weights:
+// the graph of a round, from the places of the agents that are there, from a
+// file, or of a fixed shape. The coordinator asks for it before each round in
+// which agents mix.
+package edges
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Shape is where edges come from.
+type Shape string
+
+// The shapes.
+const (
+	Radius   Shape = "radius"   // agents nearer to each other than the radius (feddec section 4)
+	File     Shape = "file"     // the edges of a graph file whose nodes are agents
+	Ring     Shape = "ring"     // each agent and the next in id order
+	Complete Shape = "complete" // all with all
+)
+
+// Maker makes the edges of a round.
+type Maker struct {
+	Shape  Shape
+	Radius float64      // for Radius, in the unit of the agents' places
+	Graph  *graph.Graph // for File; its node ids are agent ids
+	Rule   graph.Rule
+}
+
+// Mesh is the edges of a round, and what is to be known of them.
+type Mesh struct {
+	Edges  []round.Edge // in the order of (A, B)
+	Agents int          // that can mix
+	// SecondEigenvalue is |λ̂₂| of W without lost messages, Alpha is |λ̂₂|/(1−|λ̂₂|); 1 and +Inf when the graph is not connected.
+	SecondEigenvalue, Alpha float64
+	// Parts are the connected parts, the largest first: one if all is well.
+	Parts [][]wire.AgentID
+	// Nowhere are agents that could mix and have no place, where edges come from places.
+	Nowhere []wire.AgentID
+}
+
+// Make makes the edges between agents, which are in id order. Agents that do
+// not mix get none. Each connected part is weighed by itself.
+func (m *Maker) Make(agents []round.MeshAgent) (Mesh, error) {
+	var mesh Mesh
+	var mixing []round.MeshAgent
+	for _, a := range agents {
+		switch {
+		case !a.Mixes:
+		case m.Shape == Radius && !a.Place.Known:
+			mesh.Nowhere = append(mesh.Nowhere, a.ID)
+		default:
+			mixing = append(mixing, a)
+		}
+	}
+	mesh.Agents = len(mixing)
+	if len(mixing) == 0 {
+		mesh.SecondEigenvalue, mesh.Alpha = 1, math.Inf(1)
+		return mesh, nil
+	}
+	g, err := m.graph(mixing)
+	if err != nil {
+		return mesh, err
+	}
+	for _, d := range g.Degrees() {
+		if d > wire.MaxNeighbors {
+			return mesh, fmt.Errorf("an agent has %d neighbours, more than %d: make the graph sparser", d, wire.MaxNeighbors)
+		}
+	}
+	weights := make([]float64, len(g.Edges()))
+	for _, part := range g.Components() {
+		if err := m.weigh(weights, g, part); err != nil {
+			return mesh, err
+		}
+		ids := make([]wire.AgentID, len(part))
+		for k, i := range part {
+			ids[k] = mixing[i].ID
+		}
+		mesh.Parts = append(mesh.Parts, ids)
+	}
+	slices.SortStableFunc(mesh.Parts, func(a, b []wire.AgentID) int { return len(b) - len(a) })
+	for k, e := range g.Edges() {
+		mesh.Edges = append(mesh.Edges, round.Edge{A: mixing[e.I].ID, B: mixing[e.J].ID, Weight: weights[k]})
+	}
+	w, err := graph.NewGivenMixing(g, weights)
+	if err != nil {
+		return mesh, err
+	}
+	mesh.SecondEigenvalue = w.SecondEigenvalue(1)
+	mesh.Alpha = graph.Alpha(mesh.SecondEigenvalue)
+	return mesh, nil
+}
+
+func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
+	n := len(agents)
+	switch m.Shape {
+	case Ring:
+		return graph.Ring(n), nil
+	case Complete:
+		return graph.Complete(n), nil
+	case Radius:
+		places := make([]graph.Point, n)
+		for i, a := range agents {
+			places[i] = graph.Point{X: a.Place.X, Y: a.Place.Y}
+		}
+		return graph.Geographic(places, m.Radius), nil
+	case File:
+		at := map[string]int{}
+		for i, a := range agents {
+			at[string(a.ID)] = i
+		}
+		var all []graph.Edge
+		for _, e := range m.Graph.Edges() {
+			i, here := at[m.Graph.ID(e.I)]
+			j, there := at[m.Graph.ID(e.J)]
+			if here && there {
+				all = append(all, graph.Edge{I: min(i, j), J: max(i, j)})
+			}
+		}
+		return graph.New(n, all)
+	}
+	return nil, fmt.Errorf("edges from %q: must be radius, file, ring or complete", m.Shape)
+}
+
+// weigh stores the weights of the edges within one connected part.
+func (m *Maker) weigh(weights []float64, g *graph.Graph, part []int) error {
+	place := map[int]int{}
+	for k, i := range part {
+		place[i] = k
+	}
+	var of []int // the edges of the part, by their numbers in g
+	var all []graph.Edge
+	for k, e := range g.Edges() {
+		if i, in := place[e.I]; in {
+			of = append(of, k)
+			all = append(all, graph.Edge{I: i, J: place[e.J]})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	p, err := graph.New(len(part), all)
+	if err != nil {
+		return err
+	}
+	w, err := graph.NewMixing(p, m.Rule)
+	if err != nil {
+		return err
+	}
+	live := w.Weights
+	if m.Rule == graph.Fastest {
+		live = make([]float64, len(w.Weights))
+		graph.ScaleForLive(live, p, w.Weights)
+	}
+	for k, number := range of {
+		weights[number] = live[k]
+	}
+	return nil
+}

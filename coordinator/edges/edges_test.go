@@ -1,0 +1,83 @@
+package edges
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// onALine has agents at 0, 1, 2, … of which some do not mix, or have no place.
+func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
+	all := make([]round.MeshAgent, n)
+	for i := range all {
+		all[i] = round.MeshAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), Mixes: true, Place: wire.Location{Known: true, X: float64(i)}}
+		if more != nil {
+			more(i, &all[i])
+		}
+	}
+	return all
+}
+
+func names(m Mesh) string {
+	var all []string
+	for _, e := range m.Edges {
+		all = append(all, fmt.Sprintf("%s-%s*%.3g", e.A, e.B, e.Weight))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestMake(t *testing.T) {
+	file, _, err := graph.Parse([]byte("from,to\na00,a02\na02,zz\na01,a02\n"), "edges.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		maker  Maker
+		agents []round.MeshAgent
+		want   string
+		lambda float64
+		parts  int
+	}{
+		{"ring", Maker{Shape: Ring}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
+		{"radius", Maker{Shape: Radius, Radius: 1.5}, onALine(3, nil), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
+		{"best constant of a path", Maker{Shape: Radius, Radius: 1.5, Rule: graph.BestConstant}, onALine(3, nil), "a00-a01*0.5 a01-a02*0.5", 0.25, 1},
+		{"file", Maker{Shape: File, Graph: file}, onALine(3, nil), "a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
+		{"two do not mix", Maker{Shape: Ring}, onALine(4, func(i int, a *round.MeshAgent) { a.Mixes = i%2 == 0 }), "a00-a02*0.5", 0, 1},
+		{"in two parts", Maker{Shape: Radius, Radius: 1.5, Rule: graph.Fastest},
+			onALine(5, func(i int, a *round.MeshAgent) { a.Place.X += float64(10 * (i / 3)) }),
+			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
+		{"nobody mixes", Maker{Shape: Ring}, onALine(2, func(_ int, a *round.MeshAgent) { a.Mixes = false }), "", 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := tt.maker.Make(tt.agents)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := names(m); got != tt.want {
+				t.Errorf("edges %s\nwant  %s", got, tt.want)
+			}
+			if math.Abs(m.SecondEigenvalue-tt.lambda) > 1e-6 || len(m.Parts) != tt.parts {
+				t.Errorf("|λ₂| = %g, parts %v, want %g and %d parts", m.SecondEigenvalue, m.Parts, tt.lambda, tt.parts)
+			}
+		})
+	}
+}
+
+func TestMakeTells(t *testing.T) {
+	m, err := (&Maker{Shape: Radius, Radius: 1.5}).Make(onALine(4, func(i int, a *round.MeshAgent) { a.Place.Known = i > 0 }))
+	if err != nil || fmt.Sprint(m.Nowhere) != "[a00]" || m.Agents != 3 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := (&Maker{Shape: Complete}).Make(onALine(200, nil)); err == nil || !strings.Contains(err.Error(), "199 neighbours") {
+		t.Errorf("a graph that is too dense: %v", err)
+	}
+	if _, err := (&Maker{}).Make(onALine(2, nil)); err == nil {
+		t.Error("no shape, and no error")
+	}
+}
