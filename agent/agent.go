@@ -24,6 +24,7 @@ type Agent struct {
 	voice   *voice
 	twin    twin
 	ledger  *ledger        // of the byte budget; nil without one
+	mesh    *mesh          // its way to the neighbours
 	test    *mqtt.SelfTest // nil if there is none
 
 	up      bool
@@ -88,6 +89,10 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		return nil, err
 	}
+	if a.mesh, err = newMesh(&a.cfg, a.conn); err != nil {
+		_ = a.conn.Close() // the first error is the one to show
+		return nil, err
+	}
 	if cfg.SelfTest > 0 && !a.spent() {
 		a.test = mqtt.NewSelfTest(a.conn, cfg.Topics.Loop(cfg.ID), cfg.SelfTest, cfg.Rand)
 	}
@@ -101,6 +106,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.ctx = inner
 	defer a.jobs.Wait()
 	defer cancel()
+	if !a.mesh.shared {
+		defer a.mesh.conn.Close()
+		a.jobs.Go(a.mesh.listen)
+	}
 	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if !a.spent() {
 		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())

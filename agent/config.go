@@ -54,6 +54,9 @@ type Config struct {
 	// (mqtt.SelfTest); 0 = that is not tested.
 	SelfTest time.Duration
 
+	// Mesh is the way to the neighbours; nil for an agent that does not mix.
+	Mesh *MeshConfig
+
 	// Suspend, if set, is asked before training and before submitting, and
 	// stops the agent for so long, as a device that is put to sleep: testbeds
 	// make agents vanish or be late with it.

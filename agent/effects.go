@@ -33,7 +33,8 @@ func (a *Agent) perform(e round.Effect) bool {
 	case round.Release:
 		return a.release()
 	case round.SayHello:
-		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update}
+		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update,
+			PeerKey: a.mesh.peerKey(), Location: a.mesh.place()}
 		a.publish(a.voice.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:
 		m := wire.Joined{Announcement: e.Announcement}

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
@@ -79,7 +80,11 @@ type (
 		StepTime   time.Duration // per local step, as measured or declared
 		RiskBefore float64
 		RiskAfter  float64
-		Took       time.Duration
+		Took       time.Duration // in local steps
+		// Mixed is how the mixing went, where agents mix, and MixedFor how long
+		// the block took with it.
+		Mixed    *d2d.Stats
+		MixedFor time.Duration
 	}
 	// TrainingFailed: there is no update for this round.
 	TrainingFailed struct {

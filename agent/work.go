@@ -129,12 +129,14 @@ func (a *Agent) train(e round.Train) {
 	steps, why := p.problem.Sizing().LocalSteps(perStep)
 	ctx, cease := context.WithCancel(a.ctx)
 	a.cease = cease
+	if e.Announcement.Kind == wire.KindTraining && p.problem.Task.Mixing.Every > 0 {
+		a.mix(ctx, cease, e, p, base, steps, why)
+		return
+	}
 	a.start(func() func() {
 		u, fact, err := a.compute(ctx, e, p, base, steps)
 		if err == nil && ctx.Err() == nil {
-			if err := saveUpdate(a.cfg.Dir, u); err != nil {
-				a.cfg.Logger.Error("the update is not on disk: a restart will lose it", "err", err)
-			}
+			a.save(u)
 		}
 		fact.Sizing = why
 		return func() {
@@ -170,7 +172,7 @@ func failure(err error) wire.DeclineReason {
 	switch d := (*learner.DivergenceError)(nil); {
 	case errors.As(err, &d):
 		return wire.DeclineDiverged
-	case errors.Is(err, task.ErrNoSteps):
+	case errors.Is(err, task.ErrNoSteps), errors.Is(err, task.ErrStopped):
 		return wire.DeclineNoTime
 	}
 	return wire.DeclineBadData
@@ -179,7 +181,7 @@ func failure(err error) wire.DeclineReason {
 // compute makes the update.
 func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []float32, steps int) (*update, Trained, error) {
 	ann := &e.Announcement
-	u := &update{run: e.Order.Run, round: e.Order.Round, Update: wire.Update{Kind: ann.Kind, Base: ann.Base.Hash, Samples: uint64(p.samples.Len())}}
+	u := a.newUpdate(e, p)
 	fact := Trained{Round: e.Order.Round, Version: ann.Version}
 	if ann.Kind == wire.KindStatistics {
 		v, err := p.problem.Statistics(p.samples)

@@ -34,6 +34,8 @@ type Config struct {
 	Clip        float64
 	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
 	MaxNorm float64
+	// Edges makes the edges between the agents of a round, where agents mix: see package edges.
+	Edges func(agents []round.MeshAgent) (Mesh, error)
 	// Held, if set, is data on which each new model is scored.
 	Held Data
 	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
@@ -68,6 +70,8 @@ func (c *Config) validate() error {
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
 	need(c.Rand != nil, "randomness must be given")
 	need(c.SelfTest >= 0, "the time of the self-test must not be negative, is %v", c.SelfTest)
+	need(c.Round.Algorithm != round.FedDec || c.Edges != nil && c.Task.Mixing.Every > 0, "feddec needs edges, and a task with mixing")
+	need(c.Round.Algorithm == round.FedDec || c.Task.Mixing.Every == 0, "a task with mixing needs the algorithm feddec")
 	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d", c.KeepModels)

@@ -24,6 +24,8 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Invite:
 		m := wire.Invitation{Agent: e.Agent, Announcement: c.board.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Peers: e.Peers}
 		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
+	case round.Mesh:
+		c.mesh(e)
 	case round.Stand:
 		m := wire.Standing{Announcement: c.board.digest, Place: e.Place}
 		c.tell(e.Agent, wire.TypeStanding, run, present, m.Body())

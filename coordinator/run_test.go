@@ -103,23 +103,12 @@ func (f *federation) alone() []float32 {
 			f.t.Fatal(err)
 		}
 	}
-	p, err := task.Compile[float32](f.cfg.Task)
-	must(err)
-	sum, total := make([]float64, p.Schema(wire.KindStatistics).Len()), 0.0
+	p, total := f.standardised(), 0.0
 	for _, a := range f.agents {
 		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
 		must(err)
-		must(p.Prepare(s))
-		v, err := p.Statistics(s)
-		must(err)
-		_, err = round.AddScaled[float64](sum, 1, wire.AppendVector(nil, v))
-		must(err)
 		total += float64(s.Len())
 	}
-	standardised, err := p.WithStandardization(sum, f.cfg.Clip)
-	must(err)
-	p, err = task.Compile[float32](standardised)
-	must(err)
 	w, r := p.Initial(f.cfg.Round.Seed), &f.cfg.Round
 	gradient := f.cfg.Task.Training.Exchange == wire.ExchangeGradient
 	perRound := uint64(p.Task.Training.MaxSteps)
@@ -155,6 +144,33 @@ func (f *federation) alone() []float32 {
 		w = next
 	}
 	return w
+}
+
+// standardised compiles the task with the statistics of all agents.
+func (f *federation) standardised() *task.Problem[float32] {
+	must := func(err error) {
+		f.t.Helper()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	p, err := task.Compile[float32](f.cfg.Task)
+	must(err)
+	sum := make([]float64, p.Schema(wire.KindStatistics).Len())
+	for _, a := range f.agents {
+		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
+		must(err)
+		must(p.Prepare(s))
+		v, err := p.Statistics(s)
+		must(err)
+		_, err = round.AddScaled[float64](sum, 1, wire.AppendVector(nil, v))
+		must(err)
+	}
+	standardised, err := p.WithStandardization(sum, f.cfg.Clip)
+	must(err)
+	p, err = task.Compile[float32](standardised)
+	must(err)
+	return p
 }
 
 // In whatever order messages arrive, the model is the same to the bit.

@@ -61,8 +61,7 @@ func (Tick) event()        {}
 // Effect is Compute, Send, Resend, Release, Ask, Finish, Greet or Done.
 type Effect interface{ effect() }
 
-// Compute asks for local step Step, from 1, on the parameters: of an agent
-// that takes fewer gradients than there are steps, not each has one (Spread).
+// Compute asks for local step Step, from 1, on the parameters.
 type Compute struct{ Step uint64 }
 
 // To addresses a snapshot on one edge.
@@ -150,4 +149,13 @@ const (
 func (r Ignore) String() string {
 	return [...]string{"stranger", "dimension", "not_finite", "boot", "duplicate", "sequence",
 		"round", "malformed", "seal", "no_key"}[r]
+}
+
+// Ignores returns all reasons, for closed label sets.
+func Ignores() []Ignore {
+	all := make([]Ignore, lastIgnore+1)
+	for i := range all {
+		all[i] = Ignore(i)
+	}
+	return all
 }

@@ -253,19 +253,3 @@ func TestIgnored(t *testing.T) {
 		t.Errorf("%d duplicates", got)
 	}
 }
-
-func TestSpread(t *testing.T) {
-	for h := uint64(1); h < 30; h++ {
-		for e := uint64(1); e <= h; e++ {
-			n := uint64(0)
-			for s := uint64(1); s <= h; s++ {
-				if Spread(s, h, e) {
-					n++
-				}
-			}
-			if n != e || !Spread(h, h, e) {
-				t.Errorf("%d of %d steps take a gradient, want %d; the last one: %v", n, h, e, Spread(h, h, e))
-			}
-		}
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -40,11 +41,14 @@ type Agent struct {
 	modelVersion, modelBytes measure
 	modelFetches             prometheus.Counter
 
-	riskBefore, riskAfter    measure
-	localSteps, stepEstimate measure
-	sizing                   *prometheus.CounterVec
-	stepTook, trainingTook   prometheus.Observer
-	trainingFailures         prometheus.Counter
+	riskBefore, riskAfter                                measure
+	localSteps, stepEstimate                             measure
+	sizing                                               *prometheus.CounterVec
+	stepTook, trainingTook                               prometheus.Observer
+	flows, flowsLate, mixSkipped, mixWaits, unreconciled prometheus.Counter
+	mixIgnored                                           *prometheus.CounterVec // by reason
+	mixingTook                                           prometheus.Observer
+	trainingFailures                                     prometheus.Counter
 }
 
 // NewAgent registers the metrics of an agent. now is the clock of the one
@@ -87,6 +91,13 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 			"reason", names(sizingReasons)),
 		stepTook:         r.histogram("step_duration_seconds", "Time per local step, as measured in each round.", stepBuckets),
 		trainingTook:     r.histogram("training_duration_seconds", "Time that the local steps of a round took.", trainingBuckets),
+		flows:            r.counter("mixing_flows_total", "Flows from neighbours that were applied."),
+		flowsLate:        r.counter("mixing_flows_late_total", "Of these, those applied after the step of their snapshots."),
+		mixSkipped:       r.counter("mixing_skipped_total", "Snapshots that were not issued on an edge, since the edge was behind."),
+		mixWaits:         r.counter("mixing_waits_total", "Steps whose wait for neighbours ended at its deadline."),
+		unreconciled:     r.counter("mixing_unreconciled_total", "Edges on which, at the end of a round, one end may have applied a flow that the other did not."),
+		mixIgnored:       r.counterBy("mixing_ignored_total", "Messages from the neighbours' broker that were not used, by reason.", "reason", names(d2d.Ignores())),
+		mixingTook:       r.histogram("mixing_duration_seconds", "Time that the block of a round took, local steps and mixing.", trainingBuckets),
 		trainingFailures: r.counter("training_failures_total", "Rounds in which training gave no update."),
 	}
 	for _, kind := range roundKinds {

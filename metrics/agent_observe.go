@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/round"
 )
 
@@ -77,7 +78,23 @@ func (a *Agent) trained(f agent.Trained) {
 	a.stepEstimate.set(f.StepTime.Seconds())
 	a.sizing.WithLabelValues(f.Sizing.String()).Inc()
 	a.trainingTook.Observe(f.Took.Seconds())
+	if f.Mixed != nil {
+		a.mixed(f)
+	}
 	if f.LocalSteps > 0 {
 		a.stepTook.Observe(f.Took.Seconds() / float64(f.LocalSteps))
 	}
+}
+
+func (a *Agent) mixed(f agent.Trained) {
+	s := f.Mixed
+	a.flows.Add(float64(s.Flows))
+	a.flowsLate.Add(float64(s.Late))
+	a.mixSkipped.Add(float64(s.Skipped))
+	a.mixWaits.Add(float64(s.Waits))
+	a.unreconciled.Add(float64(s.Unreconciled))
+	for why, n := range s.Ignored {
+		a.mixIgnored.WithLabelValues(d2d.Ignore(why).String()).Add(float64(n))
+	}
+	a.mixingTook.Observe(f.MixedFor.Seconds())
 }

@@ -100,17 +100,20 @@ func newCourse(r registrar) course {
 
 // fleet is who is there and who takes part.
 type fleet struct {
-	eligible         prometheus.Gauge
-	counted          prometheus.Counter
-	left             *prometheus.CounterVec // by reason
-	unfit            *prometheus.CounterVec // by reason
-	joined           prometheus.Counter
-	declined         *prometheus.CounterVec // by reason
-	replaced         prometheus.Counter
-	accepted         prometheus.Counter
-	refused          *prometheus.CounterVec // by reason
-	acceptedAfter    prometheus.Observer
-	norm, localSteps prometheus.Observer
+	eligible prometheus.Gauge
+	counted  prometheus.Counter
+	left     *prometheus.CounterVec // by reason
+	unfit    *prometheus.CounterVec // by reason
+	joined   prometheus.Counter
+	declined *prometheus.CounterVec // by reason
+	replaced prometheus.Counter
+
+	meshAgents, meshEdges, meshParts prometheus.Gauge
+	meshEigenvalue, meshAlpha        measure
+	accepted                         prometheus.Counter
+	refused                          *prometheus.CounterVec // by reason
+	acceptedAfter                    prometheus.Observer
+	norm, localSteps                 prometheus.Observer
 }
 
 // Buckets: the norm of an update depends on the model, so they span six
@@ -129,7 +132,13 @@ func newFleet(r registrar) fleet {
 			"reason", words(round.LeaveReasons())),
 		unfit: r.counterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
 			"reason", names(wire.DeclineReasons())),
-		joined:   r.counter("participants_joined_total", "Participants that went to work."),
+		joined:         r.counter("participants_joined_total", "Participants that went to work."),
+		meshAgents:     r.gauge("mesh_agents", "Agents that can mix with neighbours, in the last round in which agents mix."),
+		meshEdges:      r.gauge("mesh_edges", "Edges between them."),
+		meshParts:      r.gauge("mesh_parts", "Connected parts of their graph; with more than one, the parts mix each by itself."),
+		meshEigenvalue: r.measure("mesh_second_eigenvalue", "|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
+		meshAlpha:      r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; +Inf when the graph is not connected."),
+
 		replaced: r.counter("uploaders_replaced_total", "Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
 		declined: r.counterBy("participants_declined_total", "Participants that did not take part, by the reason they gave.",
 			"reason", names(wire.DeclineReasons())),

@@ -77,6 +77,8 @@ func (c *Coordinator) observeHost(fact any) {
 		c.modelBytes.set(float64(f.Bytes))
 		c.foldTook.Observe(f.FoldTook.Seconds())
 		c.scored(f.Score)
+	case coordinator.MeshMade:
+		c.meshMade(f)
 	case coordinator.TransfersChanged:
 		c.receiving.Set(float64(f.Receiving))
 		c.queued.Set(float64(f.Queued))
@@ -140,4 +142,12 @@ func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
 	c.norm.Observe(f.Norm)
 	c.localSteps.Observe(float64(f.Update.LocalSteps))
 	c.sums.add(f.Round, &f.Update, f.Norm)
+}
+
+func (c *Coordinator) meshMade(f coordinator.MeshMade) {
+	c.meshAgents.Set(float64(f.Agents))
+	c.meshEdges.Set(float64(len(f.Edges)))
+	c.meshParts.Set(float64(len(f.Parts)))
+	c.meshEigenvalue.set(f.SecondEigenvalue)
+	c.meshAlpha.set(f.Alpha)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -70,6 +71,11 @@ func everyAgentLabel() []any {
 	for _, reason := range agent.DropReasons() {
 		facts = append(facts, agent.MessageDropped{Reason: reason})
 	}
+	mixed := d2d.Stats{Flows: 1}
+	for i := range mixed.Ignored {
+		mixed.Ignored[i] = 1
+	}
+	facts = append(facts, agent.Trained{Mixed: &mixed, LocalSteps: 1})
 	for _, reason := range sizingReasons {
 		facts = append(facts, agent.Trained{Sizing: reason, LocalSteps: 1})
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -40,6 +41,10 @@ var agentScript = []any{
 	agent.Trained{
 		Round: 2, Version: 4, LocalSteps: 10, Sizing: learner.ByMinimum, StepTime: 3 * time.Millisecond,
 		RiskBefore: 0.5, RiskAfter: 0.25, Took: 3 * time.Second,
+	},
+	agent.Trained{
+		Round: 2, Version: 4, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25, Took: 30 * time.Millisecond,
+		Mixed: &d2d.Stats{Steps: 10, Flows: 38, Late: 2, Skipped: 1, Waits: 1, Unreconciled: 1, Ignored: [10]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, MixedFor: time.Second,
 	},
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
 	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineDiverged},
@@ -77,6 +82,9 @@ var coordinatorScript = []any{
 		Score: &learner.Score{Risk: 0.25, R2: 0.875, Accuracy: math.NaN(), Samples: 64},
 	},
 	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 2, Accepted: 2, Took: 4 * time.Second},
+	coordinator.MeshMade{Round: 3, Mesh: coordinator.Mesh{
+		Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}}, Agents: 2, SecondEigenvalue: 0.25, Alpha: 1. / 3, Parts: [][]wire.AgentID{{"a1", "a2"}},
+	}},
 	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, Agents: 2, Participants: []wire.AgentID{"a1", "a2"}},
 	coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
 	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: coordinator.DropUnknown, Err: errors.New("no key")},

@@ -13,9 +13,10 @@ const (
 	KindPresence      // an agent's presence, or its will
 	KindStatus        // from an agent to the coordinator
 	KindLoop          // a self-test's, from someone to itself
+	KindPeer          // from an agent to its neighbours
 )
 
-// String returns one of eight words, fit for a metric's label.
+// String returns one of nine words, fit for a metric's label.
 func (k Kind) String() string {
 	switch k {
 	case KindRound:
@@ -32,6 +33,8 @@ func (k Kind) String() string {
 		return "status"
 	case KindLoop:
 		return "loop"
+	case KindPeer:
+		return "peer"
 	}
 	return "unknown"
 }

@@ -3,6 +3,7 @@ package mqtt
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -107,6 +108,24 @@ func (t Topics) Update(agent wire.AgentID, transfer, part string) string {
 	return base + "/" + transfer + "/" + part
 }
 
+// Peer is the topic of a part of what an agent says to its neighbours in a round.
+func (t Topics) Peer(agent wire.AgentID, round wire.RoundID, part string) string {
+	base := t.ofAgent("x", agent)
+	if base == "" || !isPart(part) || part == ManifestPart {
+		return ""
+	}
+	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/" + part
+}
+
+// PeerParts is a neighbour's filter for all that an agent says in a round.
+func (t Topics) PeerParts(agent wire.AgentID, round wire.RoundID) string {
+	base := t.ofAgent("x", agent)
+	if base == "" {
+		return ""
+	}
+	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/+"
+}
+
 // Updates is the coordinator's filter for all parts of all agents' updates.
 func (t Topics) Updates() string { return t.join("u/0/+/+/+") }
 
@@ -132,8 +151,8 @@ func (t Topics) join(levels ...string) string {
 }
 
 // Parse takes an incoming topic apart: what it is; for KindDirect,
-// KindUpdate, KindPresence, KindStatus and KindLoop whose; for KindUpdate and
-// KindBlob the transfer or the hash, and the part. Parse accepts exactly the topics
+// KindUpdate, KindPresence, KindStatus, KindLoop and KindPeer whose; for KindUpdate,
+// KindBlob and KindPeer the transfer, the hash or the round, and the part. Parse accepts exactly the topics
 // that the methods of t make.
 func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (Kind, wire.AgentID, string, string, error) {
@@ -162,6 +181,12 @@ func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part str
 		}
 		kind, id, part = KindUpdate, levels[3], levels[4]
 		agent, err = t.parseAgent(levels[2])
+	case levels[0] == "x" && len(levels) == 4:
+		if n, err := strconv.ParseUint(levels[2], 10, 64); err != nil || strconv.FormatUint(n, 10) != levels[2] || !isPart(levels[3]) || levels[3] == ManifestPart {
+			return unknown(errors.New("names no part of a round between neighbours"))
+		}
+		kind, id, part = KindPeer, levels[2], levels[3]
+		agent, err = t.parseAgent(levels[1])
 	case len(levels) == 2 && kindOf(levels[0]) != KindUnknown:
 		kind = kindOf(levels[0])
 		agent, err = t.parseAgent(levels[1])

@@ -1,6 +1,7 @@
 package mqtt_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +33,7 @@ func TestTopics(t *testing.T) {
 		{ts.Blob("00ff", "12"), "fl/v1/plant_7/m/00ff/12", mqtt.KindBlob, "", "00ff", "12"},
 		{ts.Update("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
 		{ts.Loop("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a/loop", mqtt.KindLoop, "pump-1.a", "", ""},
+		{ts.Peer("a", 17, "0"), "fl/v1/plant_7/x/plant_7-a/17/0", mqtt.KindPeer, "a", "17", "0"},
 		{ts.Loop("coordinator"), "fl/v1/plant_7/m/loop", mqtt.KindLoop, "coordinator", "", ""},
 	} {
 		if c.topic != c.want {
@@ -120,15 +122,15 @@ func TestNewTopicsRefuses(t *testing.T) {
 
 func TestKindsAreWordsForLabels(t *testing.T) {
 	seen := make(map[string]bool)
-	for k := mqtt.KindUnknown; k <= mqtt.KindLoop; k++ {
+	for k := mqtt.KindUnknown; k <= mqtt.KindPeer; k++ {
 		seen[k.String()] = true
 	}
-	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "loop", "unknown"} {
+	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "loop", "peer", "unknown"} {
 		if !seen[word] {
 			t.Errorf("no kind is %s", word)
 		}
 	}
-	if len(seen) != 8 || mqtt.Kind(200).String() != "unknown" {
+	if len(seen) != 9 || mqtt.Kind(200).String() != "unknown" {
 		t.Errorf("kinds are %v", seen)
 	}
 }
@@ -136,7 +138,7 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 // Parse accepts exactly what the methods of Topics make.
 func FuzzParse(f *testing.F) {
 	for _, topic := range []string{
-		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop", "s/plant_7-a/loop", "s/plant_7-a/m", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9",
+		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop", "s/plant_7-a/loop", "s/plant_7-a/m", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9", "x/plant_7-a/9/1",
 		"", "d/plant_7-", "d/plant_7-coordinator", "d/other-a", "m/00/007", "u/1/plant_7-a/x/m", "u/0/+/+/+", "p/+", "round/", "x/1/2/3",
 	} {
 		f.Add("fl/v1/plant_7/" + topic)
@@ -163,6 +165,12 @@ func FuzzParse(f *testing.F) {
 			again = ts.Loop(agent)
 		case mqtt.KindBlob:
 			again = ts.Blob(id, part)
+		case mqtt.KindPeer:
+			round, err := strconv.ParseUint(id, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again = ts.Peer(agent, wire.RoundID(round), part)
 		case mqtt.KindUpdate:
 			again = ts.Update(agent, id, part)
 		}

@@ -44,7 +44,7 @@ const (
 
 // Config is what the coordinator's machine needs to know. Counts are of agents.
 type Config struct {
-	Algorithm    Algorithm     `yaml:"-"`            // no key yet: the hosts of FedDec are to come
+	Algorithm    Algorithm     `yaml:"algorithm"`
 	Participants int           `yaml:"participants"` // L
 	Quorum       int           `yaml:"quorum"`       // fewest draws with an update that a round may close with at its deadline
 	OverSelect   int           `yaml:"over_select"`  // invited beyond L; bends uniform sampling towards fast agents

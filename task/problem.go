@@ -25,7 +25,7 @@ func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
 	p := &Problem[T]{Task: t, Schedule: learner.Schedule{
 		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
 	}}
-	errs := []error{checkColumns(t), checkNoise(&t.Training), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate()}
+	errs := []error{checkColumns(t), checkNoise(&t.Training), checkMixing(&t), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate()}
 	if st := p.Standardization(); len(st.Mean) > 0 || len(st.Scale) > 0 {
 		errs = append(errs, st.Validate())
 		if len(st.Mean) != len(t.Features)+1 {
@@ -60,6 +60,26 @@ func checkColumns(t wire.Task) error {
 func checkNoise(t *wire.Training) error {
 	if (t.Noise == 0) != (t.NoiseVariance == 0) {
 		return errors.New("noise: a law and a variance go together, or neither")
+	}
+	return nil
+}
+
+func checkMixing(t *wire.Task) error {
+	m := &t.Mixing
+	switch {
+	case m.Every == 0:
+		if *m != (wire.Mixing{}) {
+			return errors.New("mixing: never, and yet there are settings for it")
+		}
+		return nil
+	case t.Training.Exchange != wire.ExchangeParameters:
+		return errors.New("mixing: goes with the exchange of parameters, not of gradients")
+	case t.Training.Normalize:
+		return errors.New("mixing: the step size is per local step, and not divided by their number (feddec Alg. 1)")
+	case t.Training.MaxSteps%m.Every != 0:
+		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.Every, t.Training.MaxSteps)
+	case m.Repeat == 0 || m.Codec == 0:
+		return errors.New("mixing: a repeat and a codec are needed")
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.Activation]():    uint8(wire.ActivationIdentity),
 	reflect.TypeFor[wire.Risk]():          uint8(wire.RiskSoftmax),
 	reflect.TypeFor[wire.Noise]():         uint8(wire.NoiseLaplace),
+	reflect.TypeFor[wire.PeerCodec]():     uint8(wire.PeerBFloat16),
 	reflect.TypeFor[wire.Exchange]():      uint8(wire.ExchangeGradient),
 	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerFinish),
 }
@@ -41,7 +42,7 @@ func TestUnknownValuesAreRefused(t *testing.T) {
 			}
 			seen[field.Type()] = true
 			for _, x := range []uint8{0, last + 1, 255} {
-				if x == 0 && (g.form == "hello" || field.Type() == reflect.TypeFor[wire.Noise]()) {
+				if x == 0 && (g.form == "hello" || field.Type() == reflect.TypeFor[wire.Noise]() || field.Type() == reflect.TypeFor[wire.PeerCodec]()) {
 					continue // 0 says that the agent is fit, or that there is no noise
 				}
 				field.SetUint(uint64(x))
@@ -62,6 +63,7 @@ func TestBoolsAreZeroOrOne(t *testing.T) {
 	good := readGolden(t, "task")
 	other := linearTask()
 	other.Model.Bias, other.Training.Normalize = !other.Model.Bias, !other.Training.Normalize
+	other.Mixing.Open = !other.Mixing.Open
 	changed := 0
 	for i, b := range other.Append(nil) {
 		if b == good[i] {
@@ -74,8 +76,8 @@ func TestBoolsAreZeroOrOne(t *testing.T) {
 			t.Errorf("2 is taken for a bool at byte %d", i)
 		}
 	}
-	if changed != 2 {
-		t.Errorf("%d bytes were tested, want 2", changed)
+	if changed != 3 {
+		t.Errorf("%d bytes were tested, want 3", changed)
 	}
 }
 

@@ -154,6 +154,7 @@ func linearTask() *wire.Task {
 		Training: wire.Training{
 			Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
 		},
+		Mixing:          wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: wire.PeerBFloat16, Open: true},
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}

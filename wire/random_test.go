@@ -216,6 +216,10 @@ func randomTask(rng *rand.Rand) wire.Task {
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
 			Normalize: rng.IntN(2) == 0, Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
+		Mixing: wire.Mixing{
+			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
+			Codec: oneTo(rng, wire.PeerBFloat16), Open: rng.IntN(2) == 0,
+		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),
 		},

@@ -7,6 +7,7 @@ type Task struct {
 	Target   string
 	Model    Model
 	Training Training
+	Mixing   Mixing
 	// MinSamples is the fewest rows an agent may have and still speak of them.
 	MinSamples uint64
 	// Standardization is empty until the statistics round has been held.
@@ -82,6 +83,27 @@ type Training struct {
 	MaxSteps uint32
 }
 
+// Mixing says how agents mix their parameters with their neighbours between
+// the local steps of a round (feddec Alg. 1). Its zero value means that they do not.
+type Mixing struct {
+	Every uint32 // they mix after so many local steps, which divide MaxSteps, the H steps of a round; 0 = never
+	// Wait is how long a step waits for the neighbours' snapshots; 0 = as long
+	// as it takes. Repeat is the time until a missing one is asked for, Drain
+	// the time after the last step in which late ones may come. Milliseconds.
+	Wait, Repeat, Drain uint32
+	Codec               PeerCodec
+	Open                bool // messages are not sealed, as on a trusted bench
+}
+
+// PeerCodec is how parameters travel between neighbours.
+type PeerCodec uint8
+
+// The codecs; 0 where agents do not mix.
+const (
+	PeerRaw      PeerCodec = iota + 1 // as they are
+	PeerBFloat16                      // the upper half of float32
+)
+
 // Standardization maps a column x to clip((x − Mean)/Scale, ±Clip), features
 // first and the target last.
 type Standardization struct {
@@ -119,6 +141,12 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u32(t.Training.Budget)
 	w.u32(t.Training.MinSteps)
 	w.u32(t.Training.MaxSteps)
+	w.u32(t.Mixing.Every)
+	w.u32(t.Mixing.Wait)
+	w.u32(t.Mixing.Repeat)
+	w.u32(t.Mixing.Drain)
+	w.u8(uint8(t.Mixing.Codec))
+	w.bool(t.Mixing.Open)
 	w.u64(t.MinSamples)
 	w.f64s(t.Standardization.Mean)
 	w.f64s(t.Standardization.Scale)
@@ -150,6 +178,10 @@ func DecodeTask(p []byte) (Task, error) {
 		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
 		Normalize: r.bool("normalize"),
 		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
+	}
+	t.Mixing = Mixing{
+		Every: r.u32(), Wait: r.u32(), Repeat: r.u32(), Drain: r.u32(),
+		Codec: PeerCodec(r.upTo("codec", uint8(PeerBFloat16))), Open: r.bool("open"),
 	}
 	t.MinSamples = r.u64()
 	t.Standardization = Standardization{

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/round"
 )
 
 func runCommand() *cobra.Command {
@@ -29,7 +32,15 @@ func runCommand() *cobra.Command {
 			if _, err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
 				return err
 			}
-			return daemon.RunCoordinator(cmd.Context(), s, daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun})
+			o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun}
+			if s.Round.Algorithm == round.FedDec {
+				maker, err := edges.New(edges.Shape(s.Mesh.Edges), s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
+				if err != nil {
+					return fmt.Errorf("mesh: %w", err)
+				}
+				o.Edges = maker.Make
+			}
+			return daemon.RunCoordinator(cmd.Context(), s, o)
 		},
 	}
 	l.Flags(cmd, program)

@@ -7,8 +7,10 @@ package edges
 import (
 	"fmt"
 	"math"
+	"os"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -33,22 +35,28 @@ type Maker struct {
 	Rule   graph.Rule
 }
 
-// Mesh is the edges of a round, and what is to be known of them.
-type Mesh struct {
-	Edges  []round.Edge // in the order of (A, B)
-	Agents int          // that can mix
-	// SecondEigenvalue is |λ̂₂| of W without lost messages, Alpha is |λ̂₂|/(1−|λ̂₂|); 1 and +Inf when the graph is not connected.
-	SecondEigenvalue, Alpha float64
-	// Parts are the connected parts, the largest first: one if all is well.
-	Parts [][]wire.AgentID
-	// Nowhere are agents that could mix and have no place, where edges come from places.
-	Nowhere []wire.AgentID
+// New returns a maker; file is the path of a graph file, for the shape File.
+func New(shape Shape, radius float64, file, rule string) (*Maker, error) {
+	m := &Maker{Shape: shape, Radius: radius}
+	var err error
+	if m.Rule, err = graph.ParseRule(rule); err != nil {
+		return nil, err
+	}
+	if shape != File {
+		return m, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	m.Graph, _, err = graph.Parse(data, file)
+	return m, err
 }
 
 // Make makes the edges between agents, which are in id order. Agents that do
 // not mix get none. Each connected part is weighed by itself.
-func (m *Maker) Make(agents []round.MeshAgent) (Mesh, error) {
-	var mesh Mesh
+func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
+	var mesh coordinator.Mesh
 	var mixing []round.MeshAgent
 	for _, a := range agents {
 		switch {

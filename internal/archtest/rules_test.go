@@ -32,6 +32,7 @@ var rooms = []room{
 
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
+	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},
 	{"sim", 3, false, "host of the same machines in simulated time"},
 	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
 	{"sim/plot", 3, false, "pictures: gonum/plot and its fonts, which no device links"},
@@ -52,6 +53,7 @@ var beside = []struct{ from, to, why string }{
 	{"cmd/...", "cmd/...", "the commands share cmd/internal, and Go's internal rule keeps it among them"},
 	{"metrics", "agent", "an observer reads the facts of the host"},
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
+	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
 	{"sim/reproduce", "sim/...", "the experiments run on the simulator"},
 	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},

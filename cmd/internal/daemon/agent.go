@@ -78,6 +78,15 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
 	cfg.Meter = new(mqtt.Meter)
 	cfg.SelfTest = selfTestTime(&s.Broker)
+	if cfg.Mesh != nil {
+		cfg.Mesh.Random = func(p []byte) { crand.Read(p) } // never fails
+		if !s.D2D.Uplink {
+			site := s.D2D.Site()
+			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
+				return dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(*mqtt.Options) {})
+			}
+		}
+	}
 	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, o.Observer}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })

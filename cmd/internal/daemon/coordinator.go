@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -20,6 +21,8 @@ type CoordinatorOptions struct {
 	Observer coordinator.Observer // beside the log
 	Metrics  *metrics.Coordinator
 	NewRun   bool
+	// Edges makes the edges between agents that mix; nil where the settings do not ask for it.
+	Edges func(agents []round.MeshAgent) (coordinator.Mesh, error)
 }
 
 // RunCoordinator works until ctx ends.
@@ -36,7 +39,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	defer unlock(lock, o.Logger)
-	cfg.Logger, cfg.NewRun = o.Logger, o.NewRun
+	cfg.Logger, cfg.NewRun, cfg.Edges = o.Logger, o.NewRun, o.Edges
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
 	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, o.Observer}

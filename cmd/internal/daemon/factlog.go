@@ -37,6 +37,10 @@ func (l agentLog) Observe(fact any) {
 	case agent.Trained:
 		l.Info("trained", "round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
 			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took)
+		if s := f.Mixed; s != nil {
+			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late, "skipped", s.Skipped,
+				"unreconciled", s.Unreconciled, "took", f.MixedFor)
+		}
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
 	case round.AnnouncementIgnored:
@@ -88,6 +92,8 @@ func (l coordinatorLog) Observe(fact any) {
 		l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
 	case coordinator.ModelReady:
 		l.modelReady(f)
+	case coordinator.MeshMade:
+		l.meshMade(f)
 	case round.AgentCounted:
 		l.Info("agent is there", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
 	case round.AgentUnfit:
@@ -127,6 +133,19 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 		l.Error("the broker does not return what was published for the agents to fetch, so it is not announced: let the broker retain "+
 			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
 	}
+}
+
+func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
+	switch {
+	case f.Err != nil:
+		l.Error("there are no edges between the agents; in this round they do not mix", "round", f.Round, "err", f.Err)
+	case len(f.Nowhere) > 0:
+		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file", "round", f.Round, "agents", f.Nowhere)
+	}
+	if len(f.Parts) > 1 {
+		l.Warn("the graph of the agents is not connected: its parts mix each by itself", "round", f.Round, "parts", f.Parts)
+	}
+	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges), "second_eigenvalue", short(f.SecondEigenvalue), "alpha", short(f.Alpha))
 }
 
 func (l coordinatorLog) modelReady(f coordinator.ModelReady) {

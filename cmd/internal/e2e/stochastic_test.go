@@ -75,7 +75,7 @@ func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, data map[s
 			t.Fatal(err)
 		}
 	}
-	p, err := task.Compile[float32](cfg.Task.Wire())
+	p, err := task.Compile[float32](cfg.Task.Wire(false))
 	must(err)
 	w := p.Initial(cfg.Round.Seed)
 	for i := range wire.RoundID(3) {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -20,6 +21,7 @@ type Agent struct {
 	Broker     Broker        `yaml:"broker"`
 	Identity   AgentIdentity `yaml:"identity"`
 	Data       Data          `yaml:"data"`
+	D2D        *D2D          `yaml:"d2d"`
 	Compute    Compute       `yaml:"compute"`
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
@@ -32,6 +34,40 @@ type Agent struct {
 type AgentIdentity struct {
 	KeyFile        string `yaml:"key_file"`        // the agent's private key
 	CoordinatorKey string `yaml:"coordinator_key"` // the coordinator's public key, base64
+}
+
+// D2D says how the agent reaches its neighbours, where the algorithm has
+// agents mix. Without it the agent takes no part in mixing.
+type D2D struct {
+	// Uplink sends what passes between neighbours over the broker of the
+	// coordinator, too: devices × steps × model × fan-out, so never by default.
+	Uplink bool   `yaml:"uplink"`
+	Broker Broker `yaml:"broker"` // of the site; instead of uplink
+	Place  *Place `yaml:"place"`
+}
+
+// Place is where the agent stands, in a unit common to the federation.
+type Place struct {
+	X float64 `yaml:"x"`
+	Y float64 `yaml:"y"`
+}
+
+// Site is the broker of the site, with the defaults that a section that is
+// left out cannot have.
+func (d *D2D) Site() Broker {
+	b := d.Broker
+	if b.KeepAlive == 0 {
+		b.KeepAlive = defaultBroker().KeepAlive
+	}
+	return b
+}
+
+// location is the place as the protocol has it.
+func (d *D2D) location() wire.Location {
+	if d.Place == nil {
+		return wire.Location{}
+	}
+	return wire.Location{Known: true, X: d.Place.X, Y: d.Place.Y}
 }
 
 // Compute says how fast the device is.
@@ -79,6 +115,9 @@ func (a *Agent) Validate() error {
 	c.valid("identity.key_file", err)
 	_, err = keys.Parse(a.Identity.CoordinatorKey)
 	c.valid("identity.coordinator_key", err)
+	if a.D2D != nil {
+		c.d2d(a.D2D, a.Federation)
+	}
 	c.data("data", &a.Data)
 	c.need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
@@ -105,9 +144,29 @@ func (a *Agent) Config() (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, fmt.Errorf("broker.prefix: %w", err)
 	}
+	var mesh *agent.MeshConfig
+	if a.D2D != nil {
+		mesh = &agent.MeshConfig{Place: a.D2D.location()}
+	}
 	return agent.Config{
-		Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
+		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
 		Data: a.Data.Source(), Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
 	}, nil
+}
+
+func (c *check) d2d(d *D2D, federation string) {
+	c.need(d.Uplink == (d.Broker.URL == ""), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+	if d.Broker.URL == "" {
+		return
+	}
+	var of check
+	site := d.Site()
+	of.broker(&site, federation)
+	for _, err := range of.errs {
+		if f := (config.FieldError{}); errors.As(err, &f) {
+			err = config.FieldError{Key: "d2d." + f.Key, Problem: f.Problem}
+		}
+		c.errs = append(c.errs, err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
@@ -22,6 +23,7 @@ type Coordinator struct {
 	Identity   CoordinatorIdentity `yaml:"identity"`
 	Task       Task                `yaml:"task"`
 	Round      round.Config        `yaml:"round"`
+	Mesh       Mesh                `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
 	Held       *Data               `yaml:"held_out"` // scores each model, if given
 	Policy     Policy              `yaml:"policy"`
 	Metrics    Metrics             `yaml:"metrics"`
@@ -41,10 +43,19 @@ type Policy struct {
 	KeepModels  int             `yaml:"keep_models"`  // on disk; 0 = all
 }
 
+// Mesh says which agents mix with each other.
+type Mesh struct {
+	Edges   string  `yaml:"edges"` // radius, file, ring or complete
+	Radius  float64 `yaml:"radius"`
+	File    string  `yaml:"file"`    // an edge list of agents' ids
+	Weights string  `yaml:"weights"` // metropolis, best-constant, max-degree or fastest
+}
+
 // DefaultCoordinator returns the coordinator's defaults.
 func DefaultCoordinator() Coordinator {
 	return Coordinator{
 		StateDir: "/var/lib/coordinator", Broker: defaultBroker(), Task: defaultTask(), Round: round.DefaultConfig(),
+		Mesh:     Mesh{Edges: "radius", Weights: "metropolis"},
 		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key", AgentsFile: "/etc/coordinator/agents.keys"},
 		Policy:   Policy{MaxBuffered: 256 << 20, KeepModels: 20},
 		Metrics:  Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
@@ -64,7 +75,10 @@ func (s *Coordinator) Validate() error {
 	c.need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
 	c.need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, len(agents), s.Round.Gather.Minimum)
-	s.Task.check(&c)
+	s.Task.check(&c, s.Round.Algorithm == round.FedDec)
+	if s.Round.Algorithm == round.FedDec {
+		c.mesh(&s.Mesh)
+	}
 	c.round(s.Round.Validate())
 	if s.Held != nil {
 		c.data("held_out", s.Held)
@@ -75,6 +89,14 @@ func (s *Coordinator) Validate() error {
 	c.metrics(&s.Metrics)
 	c.log(&s.Log)
 	return c.err()
+}
+
+func (c *check) mesh(m *Mesh) {
+	c.need(slices.Contains([]string{"radius", "file", "ring", "complete"}, m.Edges), "mesh.edges", "must be radius, file, ring or complete, is %q", m.Edges)
+	c.need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius", "must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
+	c.need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q", m.File)
+	c.need(slices.Contains([]string{"metropolis", "best-constant", "max-degree", "fastest"}, m.Weights), "mesh.weights",
+		"must be metropolis, best-constant, max-degree or fastest, is %q", m.Weights)
 }
 
 // round takes over the problems that package round found.
@@ -108,7 +130,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	}
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
-		Task: s.Task.Wire(), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
+		Task: s.Task.Wire(s.Round.Algorithm == round.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(s.Policy.MaxBuffered), KeepModels: s.Policy.KeepModels, Dir: filepath.Clean(s.StateDir),
 	}
 	if s.Held != nil {

@@ -124,18 +124,18 @@ func TestWire(t *testing.T) {
 			Exchange: wire.ExchangeParameters, BatchSize: 32, ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}
-	if got := task.Wire(); !reflect.DeepEqual(got, want) {
+	if got := task.Wire(false); !reflect.DeepEqual(got, want) {
 		t.Errorf("the default task is\n%+v, want\n%+v", got, want)
 	}
 	for kind, risk := range map[string]wire.Risk{"linear": wire.RiskSquared, "logistic": wire.RiskLogistic, "softmax": wire.RiskSoftmax} {
 		task.Model.Kind = kind
-		if got := task.Wire().Model.Risk; got != risk {
+		if got := task.Wire(false).Model.Risk; got != risk {
 			t.Errorf("%s has risk %v, want %v", kind, got, risk)
 		}
 	}
 	task.Model = Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
 	task.Exchange, task.ResponseProb, task.Noise, task.NoiseVariance = "gradient", 0.5, "laplace", 0.25
-	got := task.Wire()
+	got := task.Wire(false)
 	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != wire.RiskSoftmax ||
 		got.Model.Activation != wire.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != wire.ExchangeGradient ||
 		got.Training.ResponseProb != 0.5 || got.Training.Noise != wire.NoiseLaplace || got.Training.NoiseVariance != 0.25 {
@@ -150,7 +150,7 @@ func TestWireSchedule(t *testing.T) {
 	task.StepSize, task.StrongConvexity, task.Smoothness = 0, 0.5, 4
 	for steps, gamma := range map[int]float64{10: 63, 100: 100} {
 		task.Steps.Max = steps
-		got := task.Wire().Training
+		got := task.Wire(false).Training
 		if got.StepSize != 0 || got.StrongConvexity != 0.5 || got.Gamma != gamma {
 			t.Errorf("H = %d: step size %v, μ_sc %v, γ %v; want 0, 0.5, %v", steps, got.StepSize, got.StrongConvexity, got.Gamma, gamma)
 		}

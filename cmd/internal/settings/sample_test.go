@@ -48,6 +48,7 @@ func TestSamplesLoad(t *testing.T) {
 func TestSamplesAreComplete(t *testing.T) {
 	agent, coordinator := agentKeys(DefaultAgent()), coordinatorKeys(DefaultCoordinator())
 	coordinator.Held = &Data{}
+	agent.D2D = &D2D{Place: &Place{}}
 	t.Run("agentd", func(t *testing.T) {
 		loaded := agentKeys(DefaultAgent())
 		compareSample(t, packaging.AgentConfig, &loaded, &agent)

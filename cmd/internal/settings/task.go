@@ -25,6 +25,7 @@ type Task struct {
 	Smoothness      float64 `yaml:"smoothness"`       // L_s of η_t = 2/(μ_sc(γ+t))
 	Normalize       bool    `yaml:"normalize"`        // divide the step size by E_k
 	Steps           Steps   `yaml:"steps"`
+	Mixing          Mixing  `yaml:"mixing"` // for round.algorithm feddec
 
 	MinRows     int     `yaml:"min_rows"` // agents with fewer take no part
 	Standardize bool    `yaml:"standardize"`
@@ -49,10 +50,43 @@ type Steps struct {
 	Max    int           `yaml:"max"`
 }
 
+// Mixing says how agents mix with their neighbours between local steps, of
+// which a round then has steps.max.
+type Mixing struct {
+	Every  int           `yaml:"every"`  // local steps
+	Wait   time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = as long as it takes
+	Repeat time.Duration `yaml:"repeat"` // until a missing snapshot is asked for
+	Drain  time.Duration `yaml:"drain"`  // after the last step, for late snapshots
+	Codec  string        `yaml:"codec"`  // raw or bfloat16
+	Sealed bool          `yaml:"sealed"` // only a trusted bench goes without
+}
+
+var codecs = map[string]wire.PeerCodec{"raw": wire.PeerRaw, "bfloat16": wire.PeerBFloat16}
+
+func (m *Mixing) wire() wire.Mixing {
+	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
+	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain), Codec: codecs[m.Codec], Open: !m.Sealed}
+}
+
+func (m *Mixing) check(c *check, t *Task) {
+	c.need(m.Every >= 1 && t.Steps.Max%max(m.Every, 1) == 0, "task.mixing.every", "must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.Every)
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+		least time.Duration
+	}{{"wait", m.Wait, 0}, {"repeat", m.Repeat, time.Millisecond}, {"drain", m.Drain, 0}} {
+		c.need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key, "must be %s to 1h, is %s", d.least, d.value)
+	}
+	c.need(codecs[m.Codec] != 0, "task.mixing.codec", "must be raw or bfloat16, is %q", m.Codec)
+	c.need(!t.Normalize, "task.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
+	c.need(t.Exchange == "parameters", "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)
+}
+
 func defaultTask() Task {
 	return Task{
 		Exchange: "parameters", BatchSize: 32, ResponseProb: 1, Noise: "none", StepSize: 0.02, Normalize: true,
 		Steps:   Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
+		Mixing:  Mixing{Every: 1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: "raw", Sealed: true},
 		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: "tanh", Risk: "squared", Bias: true},
 	}
 }
@@ -71,7 +105,10 @@ func (m *Model) risk() string {
 	return kindRisk[m.Kind]
 }
 
-func (t *Task) check(c *check) {
+func (t *Task) check(c *check, mixes bool) {
+	if mixes {
+		t.Mixing.check(c, t)
+	}
 	c.need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName, len(t.Name))
 	c.need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
 	c.need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
@@ -100,13 +137,14 @@ func (t *Task) check(c *check) {
 	c.need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
 	c.need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
 	if len(c.errs) == 0 {
-		_, err := task.Compile[float32](t.Wire())
+		_, err := task.Compile[float32](t.Wire(mixes))
 		c.valid("task", err)
 	}
 }
 
-// Wire returns the task as it is announced, before any standardisation.
-func (t *Task) Wire() wire.Task {
+// Wire returns the task as it is announced, before any standardisation; mixes
+// tells whether its agents mix.
+func (t *Task) Wire(mixes bool) wire.Task {
 	w := wire.Task{
 		Name: t.Name, Features: t.Features, Target: t.Target, MinSamples: uint64(t.MinRows),
 		Model: wire.Model{
@@ -119,6 +157,9 @@ func (t *Task) Wire() wire.Task {
 			StepSize: t.StepSize, Normalize: t.Normalize,
 			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min), MaxSteps: uint32(t.Steps.Max),
 		},
+	}
+	if mixes {
+		w.Mixing = t.Mixing.wire()
 	}
 	for _, n := range t.Model.Hidden {
 		w.Model.Hidden = append(w.Model.Hidden, uint32(n))

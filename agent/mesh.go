@@ -1,0 +1,231 @@
+package agent
+
+import (
+	"context"
+	"crypto/ecdh"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// MeshConfig says how an agent reaches its neighbours, where the algorithm has agents mix.
+type MeshConfig struct {
+	// Connect opens the connection to the neighbours' broker; nil shares the one to the coordinator.
+	Connect func() (mqtt.Conn, error)
+	Place   wire.Location
+	// Random fills key material: crypto/rand.Read but in tests.
+	Random func(p []byte)
+}
+
+// mesh is an agent's way to its neighbours. One that is not configured for
+// any has it all the same, to take the steps of a block alone.
+type mesh struct {
+	cfg     *Config
+	conn    mqtt.Conn         // of the neighbours' broker
+	shared  bool              // it is the coordinator's, too
+	private *ecdh.PrivateKey  // nil if the agent does not mix
+	inbox   chan mqtt.Message // for the block under way
+	block   chan struct{}     // closed when the last block has ended
+}
+
+// waiting bounds what waits for the block under way. What does not fit is asked for again.
+const waiting = 1024
+
+func newMesh(cfg *Config, uplink mqtt.Conn) (*mesh, error) {
+	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting), block: make(chan struct{})}
+	close(m.block)
+	if cfg.Mesh == nil {
+		return m, nil
+	}
+	var err error
+	if m.private, err = d2d.DeviceKey(cfg.Key.Seed()); err != nil {
+		return nil, err
+	}
+	if cfg.Mesh.Connect != nil {
+		m.shared = false
+		if m.conn, err = cfg.Mesh.Connect(); err != nil {
+			return nil, fmt.Errorf("the neighbours' broker: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// peerKey is what the coordinator tells the neighbours; zero for an agent that does not mix.
+func (m *mesh) peerKey() (k wire.PeerKey) {
+	if m.private != nil {
+		copy(k[:], m.private.PublicKey().Bytes())
+	}
+	return k
+}
+
+func (m *mesh) place() wire.Location {
+	if m.private == nil {
+		return wire.Location{}
+	}
+	return m.cfg.Mesh.Place
+}
+
+// listen hands on what comes over a connection of the mesh's own, until that is closed.
+func (m *mesh) listen() {
+	for e := range m.conn.Events() {
+		switch e := e.(type) {
+		case mqtt.Received:
+			m.take(e.Message)
+		case mqtt.SubscribeRefused:
+			m.cfg.Logger.Error("the neighbours' broker does not let this agent read a topic it needs: check the broker's access rules", "topic", e.Filter)
+		}
+	}
+}
+
+// take hands a message to the block under way.
+func (m *mesh) take(msg mqtt.Message) {
+	select {
+	case m.inbox <- msg:
+	default: // the neighbour is asked for it again
+	}
+}
+
+// mixing runs one block: H local steps with mixing after every m-th of them.
+type mixing struct {
+	*mesh
+	order    wire.Order
+	every    uint64
+	stepper  *task.Stepper[float32]
+	exchange *d2d.Exchange[float32]
+	x        []float32
+	taken    uint64        // local steps so far
+	computed time.Duration // in them
+	events   []d2d.Event
+	done     bool
+}
+
+// mixed is what a block came to.
+type mixed struct {
+	x        []float32
+	stats    d2d.Stats
+	computed time.Duration // in local steps
+	err      error
+}
+
+// mix works on the block of a round. Its end is told by ended; then it goes on
+// answering the neighbours until ctx ends.
+func (m *mesh) mix(ctx context.Context, e round.Train, t *wire.Task, stepper *task.Stepper[float32], base []float32, ended func(mixed)) {
+	x := append([]float32(nil), base...)
+	b := &mixing{mesh: m, order: e.Order, every: uint64(t.Mixing.Every), stepper: stepper, x: x}
+	exchange, err := d2d.NewExchange(m.exchangeConfig(e, t), x)
+	if err != nil {
+		ended(mixed{err: err})
+		return
+	}
+	b.exchange = exchange
+	filters := make([]string, 0, len(e.Peers))
+	for _, p := range e.Peers {
+		filters = append(filters, m.cfg.Topics.PeerParts(p.ID, e.Order.Round))
+	}
+	if len(filters) > 0 {
+		m.conn.Subscribe(mqtt.AtMostOnce, filters...)
+		defer m.conn.Unsubscribe(filters...)
+	}
+	b.run(ctx, ended)
+}
+
+func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[float32] {
+	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
+	cfg := d2d.ExchangeConfig[float32]{
+		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Order.Round, Codec: d2d.Codec(t.Mixing.Codec - wire.PeerRaw),
+		Config: d2d.Config[float32]{
+			Boot: m.cfg.Boot, Steps: uint64(t.Training.MaxSteps / t.Mixing.Every),
+			Wait: ms(t.Mixing.Wait), Repeat: ms(t.Mixing.Repeat), Drain: ms(t.Mixing.Drain), Patience: patience,
+		},
+	}
+	for _, p := range e.Peers {
+		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Boot: p.Boot, Key: p.Key[:]})
+	}
+	if !t.Mixing.Open && len(e.Peers) > 0 {
+		cfg.Keys = &d2d.Keys{Private: m.private}
+		m.cfg.Mesh.Random(cfg.Keys.Sender[:])
+		m.cfg.Mesh.Random(cfg.Keys.Salt[:])
+	}
+	return cfg
+}
+
+// patience is how many waits in a row a silent neighbour may spoil.
+const patience = 3
+
+// run is the block's loop: one goroutine owns the exchange and the parameters.
+func (b *mixing) run(ctx context.Context, ended func(mixed)) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	b.events = append(b.events, d2d.Start{})
+	for {
+		for len(b.events) > 0 {
+			ev := b.events[0]
+			b.events = b.events[1:]
+			if err := b.step(ctx, ev); err != nil {
+				ended(mixed{stats: b.exchange.Stats(), computed: b.computed, err: err})
+				return
+			}
+			if b.done {
+				b.done = false
+				ended(mixed{b.x, b.exchange.Stats(), b.computed, nil})
+			}
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		wait := time.Hour
+		if at, ok := b.exchange.Deadline(); ok {
+			wait = time.Until(at)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-b.inbox:
+			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
+		case <-timer.C:
+			b.events = append(b.events, d2d.Tick{})
+		}
+	}
+}
+
+// step gives the exchange an event and does what it asks for.
+func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
+	for _, e := range b.exchange.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case d2d.Publish:
+			// What is not sent, the neighbours ask for.
+			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.order.Round, e.Part), Payload: e.Payload})
+		case d2d.Compute:
+			began := time.Now()
+			for range b.every {
+				b.taken++
+				if err := b.stepper.Step(b.x, b.taken); err != nil {
+					return err
+				}
+			}
+			b.lastAsDeclared(ctx, began)
+			b.computed += time.Since(began)
+			b.events = append(b.events, d2d.Stepped{})
+		case d2d.Done:
+			b.done = true
+		}
+	}
+	return nil
+}
+
+// lastAsDeclared makes the local steps take as long as the declared device would.
+func (b *mixing) lastAsDeclared(ctx context.Context, began time.Time) {
+	if b.cfg.StepTime == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(began.Add(time.Duration(b.every) * b.cfg.StepTime))):
+	}
+}

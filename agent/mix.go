@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// errNoMesh is the failure of an agent that is to mix and was not told how.
+var errNoMesh = errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
+
+// mix computes the update of a round in which agents mix. The goroutine of the
+// block outlives the update: neighbours may need this agent's snapshots until
+// the round is over.
+func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int, why learner.SizingReason) {
+	began := time.Now()
+	latest := e.Deadline.Add(-e.Deadline.Sub(began) / 10) // leave time for sending
+	tell := func(u *update, fact Trained, err error) {
+		fact.Round, fact.Version, fact.Sizing = e.Order.Round, e.Announcement.Version, why
+		select {
+		case a.results <- func() {
+			if ctx.Err() == nil {
+				if err != nil {
+					cease()
+				}
+				a.trained(e, u, fact, err)
+			}
+		}:
+		case <-ctx.Done():
+		}
+	}
+	stepper, err := p.problem.Stepper(task.Job[float32]{
+		Base: base, Samples: p.samples, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
+		Rand: task.Source(e.Announcement.Seed, e.Order.Round, task.Stream(a.cfg.ID)),
+		Stop: func() bool { return ctx.Err() != nil || time.Now().After(latest) },
+	})
+	if err == nil && a.mesh.private == nil && len(e.Peers) > 0 {
+		err = errNoMesh
+	}
+	if err != nil {
+		a.jobs.Go(func() { tell(&update{}, Trained{}, err) })
+		return
+	}
+	m := a.mesh
+	before := m.block // the last block's goroutine, which has been told to end
+	m.block = make(chan struct{})
+	a.jobs.Go(func() {
+		defer close(m.block)
+		<-before
+		m.mix(ctx, e, &p.problem.Task, stepper, base, func(end mixed) {
+			u, fact, err := a.newUpdate(e, p), Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
+			if err == nil {
+				err = u.takeOutcome(stepper, end.x, &fact, e.Announcement.Schema)
+			}
+			if err == nil && ctx.Err() == nil {
+				a.save(u)
+			}
+			tell(u, fact, err)
+		})
+	})
+}
+
+// newUpdate is an update without its vector.
+func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
+	return &update{run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
+		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: uint64(p.samples.Len()),
+	}}
+}
+
+// takeOutcome makes what a block has come to the update's.
+func (u *update) takeOutcome(s *task.Stepper[float32], x []float32, fact *Trained, schema wire.Digest) error {
+	out, err := s.Outcome(x)
+	if err != nil {
+		return err
+	}
+	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
+	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
+	return u.take(wire.AppendVector(nil, out.Vector), schema)
+}
+
+// save keeps the update over a restart.
+func (a *Agent) save(u *update) {
+	if err := saveUpdate(a.cfg.Dir, u); err != nil {
+		a.cfg.Logger.Error("the update is not on disk: a restart will lose it", "err", err)
+	}
+}

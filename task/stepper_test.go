@@ -1,0 +1,19 @@
+package task
+
+import "testing"
+
+func TestSpread(t *testing.T) {
+	for h := uint64(1); h < 30; h++ {
+		for e := uint64(1); e <= h; e++ {
+			n := uint64(0)
+			for s := uint64(1); s <= h; s++ {
+				if spread(s, h, e) {
+					n++
+				}
+			}
+			if n != e || !spread(h, h, e) {
+				t.Errorf("%d of %d steps take a gradient, want %d; the last one: %v", n, h, e, spread(h, h, e))
+			}
+		}
+	}
+}
