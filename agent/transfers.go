@@ -169,7 +169,7 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			body := u.Update
 			body.Inline = s.Inline()
 			a.publish(mqtt.Message{
-				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtLeastOnce,
+				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
 				Payload: a.voice.seal(wire.TypeUpdate, u.run, u.round, body.Body()),
 			})
 		case transfer.SendChunk:

@@ -24,7 +24,7 @@ func (v *voice) seal(t wire.Type, run wire.RunID, round wire.RoundID, body []byt
 // invitations by the machine's timer, answers when the agent asks again.
 func (c *Coordinator) tell(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
 	err := c.conn.Publish(mqtt.Message{
-		Topic: c.cfg.Topics.Device(agent), Payload: c.voice.seal(t, run, round, body), QoS: mqtt.AtLeastOnce,
+		Topic: c.cfg.Topics.Device(agent), Payload: c.voice.seal(t, run, round, body), QoS: mqtt.AtMostOnce,
 	})
 	if err != nil && c.up {
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)

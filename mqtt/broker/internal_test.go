@@ -17,6 +17,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
 )
 
 // A sweep comes each second, so the time of the bubble passes some.
@@ -284,4 +285,12 @@ func TestCloseDoesNotWaitForAStalledClient(t *testing.T) {
 			t.Errorf("took %v, want %v", took, lingerTimeout)
 		}
 	})
+}
+
+// An overflow costs the coordinator its connection, so that what it lends to
+// its agents may fill no more than half of its queue.
+func TestQueueHoldsWhatACoordinatorLends(t *testing.T) {
+	if lent := transfer.DefaultReceiverConfig().MaxOutstandingBytes; lent > queueBytes/2 {
+		t.Errorf("%d bytes of chunks may be on their way to a queue of %d", lent, queueBytes)
+	}
 }

@@ -19,7 +19,8 @@ type ReceiverConfig struct {
 
 	// Chunks that are lent and have not come, over all agents: what may stand
 	// in the broker's queue for the coordinator. Half of Mosquitto's 1,000
-	// messages are for chunks, less a fifth of it for control messages.
+	// messages are for chunks, less a fifth of it for control messages, and half
+	// of the embedded broker's 8 MiB: who lets more wait there is disconnected.
 	MaxOutstandingChunks int
 	MaxOutstandingBytes  int
 
@@ -32,7 +33,7 @@ type ReceiverConfig struct {
 func DefaultReceiverConfig() ReceiverConfig {
 	return ReceiverConfig{
 		MaxUpdate: 64 << 20, MaxBuffered: 256 << 20,
-		MaxOutstandingChunks: 400, MaxOutstandingBytes: 16 << 20,
+		MaxOutstandingChunks: 400, MaxOutstandingBytes: 4 << 20,
 		Window: 16, Lease: 15 * time.Second, Leases: 8,
 	}
 }
