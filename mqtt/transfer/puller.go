@@ -32,6 +32,7 @@ type Puller struct {
 	missing  int
 	next     int   // chunks from here on have not been asked for
 	asked    []int // subscribed to and missing
+	came     []int // still subscribed to, and here
 	stalls   int   // in a row
 	timer    time.Time
 }
@@ -71,6 +72,7 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 	case Disconnected:
 		p.connected = false
 		p.rearm(now)
+		return p.leave()
 	case Part:
 		if p.started {
 			return p.part(now, ev)
@@ -206,15 +208,17 @@ func (p *Puller) failing(err error) []PullEffect {
 func (p *Puller) progress(now time.Time, k int) []PullEffect {
 	p.stalls = 0
 	p.rearm(now)
-	var effects []PullEffect
 	if i := slices.Index(p.asked, k); i >= 0 {
 		p.asked = slices.Delete(p.asked, i, i+1)
-		effects = append(effects, Unsubscribe{partNames([]int{k})})
+		p.came = append(p.came, k)
 	}
 	if p.missing == 0 {
 		data := p.data
 		p.data = nil // the host's now
-		return append(effects, p.end(Done{data})...)
+		return p.end(Done{data})
+	}
+	if p.next == len(p.have) || 2*len(p.asked) > p.cfg.Window {
+		return nil // each change costs two packets: half a window at a time
 	}
 	var more []int
 	for ; len(p.asked)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
@@ -222,7 +226,18 @@ func (p *Puller) progress(now time.Time, k int) []PullEffect {
 			more = append(more, p.next)
 		}
 	}
-	return append(effects, p.ask(more)...)
+	return append(p.leave(), p.ask(more)...)
+}
+
+// leave ends the subscriptions to what has come. They are harmless while the
+// link stands, but a new one would bring it all again.
+func (p *Puller) leave() []PullEffect {
+	if len(p.came) == 0 {
+		return nil
+	}
+	names := partNames(p.came)
+	p.came = nil
+	return []PullEffect{Unsubscribe{names}}
 }
 
 // stall subscribes to the window again, so that the broker sends its retained
@@ -241,7 +256,7 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 	}
 	p.rearm(now)
 	names := partNames(p.asked)
-	return []PullEffect{Unsubscribe{names}, Subscribe{names}}
+	return append(p.leave(), Unsubscribe{names}, Subscribe{names})
 }
 
 func (p *Puller) ask(ks []int) []PullEffect {
@@ -262,10 +277,8 @@ func (p *Puller) takeInline() []PullEffect {
 
 // end gives up every subscription and whatever is held.
 func (p *Puller) end(last ...PullEffect) []PullEffect {
-	var effects []PullEffect
-	if len(p.asked) > 0 {
-		effects = append(effects, Unsubscribe{partNames(p.asked)})
-	}
+	p.came = append(p.came, p.asked...)
+	effects := p.leave()
 	disown(p.data)
 	p.ended, p.timer = true, time.Time{}
 	p.data, p.have, p.asked, p.manifest = nil, nil, nil, wire.Manifest{}

@@ -30,8 +30,8 @@ func TestPullerTakesParts(t *testing.T) {
 			{"3s", part("0"), "unsub 0; sub 3", "13s"},
 			{"4s", part("0"), "", "13s"},
 			{"4s", part("m"), "", "13s"},
-			{"5s", part("3"), "unsub 3", "15s"},
-			{"6s", part("2"), "unsub 2; done 184253", ""},
+			{"5s", part("3"), "", "15s"},
+			{"6s", part("2"), "unsub 3 2; done 184253", ""},
 			{"7s", part("2"), "", ""},
 		},
 		"a wrong chunk is asked for again": {
@@ -51,6 +51,17 @@ func TestPullerTakesParts(t *testing.T) {
 			{"1s", part("m"), "unsub m; sub 0 1", "11s"},
 			{"2s", part("2"), "", "12s"},
 			{"3s", part("0"), "unsub 0; sub 3", "13s"},
+		},
+		"a new link does not bring again what has come": {
+			{"0s", Start{}, "sub m", "10s"},
+			{"1s", part("m"), "unsub m; sub 0 1", "11s"},
+			{"2s", part("1"), "unsub 1; sub 2", "12s"},
+			{"3s", part("0"), "unsub 0; sub 3", "13s"},
+			{"4s", part("2"), "", "14s"},
+			{"5s", Disconnected{}, "unsub 2", ""},
+			{"6s", Connected{}, "", "16s"},
+			{"16s", Tick{}, "unsub 3; sub 3", "26s"},
+			{"17s", part("3"), "unsub 3; done 184253", ""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,4 +243,23 @@ func TestPullerConfigValidate(t *testing.T) {
 			t.Errorf("%s is not in %v", field, err)
 		}
 	}
+}
+
+// Each change of the subscriptions costs two packets, so that the window moves
+// by half of it.
+func TestPullerMovesItsWindowByHalves(t *testing.T) {
+	ref, parts := published(t, blobOf(4, 7*wire.MaxChunk))
+	cfg := DefaultPullerConfig()
+	cfg.Window = 4
+	part := func(name string) Part { return Part{name, parts[name]} }
+	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
+		{"0s", Start{}, "sub m", "10s"},
+		{"0s", part("m"), "unsub m; sub 0 1 2 3", "10s"},
+		{"0s", part("0"), "", "10s"},
+		{"0s", part("1"), "unsub 0 1; sub 4 5", "10s"},
+		{"0s", part("2"), "", "10s"},
+		{"0s", part("3"), "unsub 2 3; sub 6", "10s"},
+		{"0s", part("4"), "", "10s"},
+		{"0s", Cancel{}, "unsub 4 5 6", ""},
+	})
 }
