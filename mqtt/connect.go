@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,10 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 			l.dialErr = err
 			return nil, err
 		}
-		wrapped := &linkConn{Conn: conn, guard: newGuard(l.options.MaxPacket), meter: l.options.Meter}
+		wrapped := &linkConn{
+			Conn: conn, in: bufio.NewReaderSize(conn, readAhead),
+			guard: newGuard(l.options.MaxPacket), meter: l.options.Meter,
+		}
 		l.conn.Store(wrapped)
 		if ctx.Err() != nil { // it ended before there was a conn to abort
 			wrapped.abort(ErrClosed)

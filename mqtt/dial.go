@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,10 @@ import (
 // sendBuffer bounds what the kernel holds of ours, in bytes. Without it a slow
 // link has minutes of chunks ahead of each PINGREQ, and keepalive fails.
 const sendBuffer = 128 << 10
+
+// readAhead is how many bytes are read at once where paho asks for less: it
+// reads a packet's head byte by byte, a system call each.
+const readAhead = 4 << 10
 
 // open makes the network connection of one attempt. Paho could do it itself,
 // but not be interrupted: Close would wait for a dead host's timeout.
@@ -153,6 +158,7 @@ func boundSendBuffer(conn net.Conn) {
 // in passes a guard.
 type linkConn struct {
 	net.Conn
+	in     *bufio.Reader
 	guard  *guard
 	meter  *Meter
 	reason atomic.Pointer[error]
@@ -164,7 +170,7 @@ func (c *linkConn) abort(reason error) {
 }
 
 func (c *linkConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+	n, err := c.in.Read(p)
 	before := c.guard.packets
 	bad := c.guard.incoming(p[:n])
 	c.meter.Count(n, c.guard.packets-before)
