@@ -7,10 +7,10 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check deps gofmt vet tidy lint vuln race fuzz cross bench nightly clean
+.PHONY: help build demo test check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport nightly clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 build: ## build agentd and coordinator into bin/
 	CGO_ENABLED=0 go build -trimpath -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator
@@ -55,6 +55,9 @@ cross: ## build for every system we support, into bin/cross/
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
+
+bench-transport: deps ## race the transport against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
+	go run ./internal/bench/transport
 
 nightly: deps ## what is too long for each commit: races three times over, the nightly tests, long fuzzing
 	tools/deps.sh race
