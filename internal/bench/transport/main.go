@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	// has: the collector shall run rarely, for all of them alike.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(8 << 30)
-	var notes []string
+	var cells []*cell
 	printHead(out)
 	for _, kind := range o.brokers {
 		for _, d := range o.dims {
@@ -103,14 +103,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 					return fmt.Errorf("%s, %d agents, d = %d: %w", kind, n, d, err)
 				}
 				c.print(out)
-				notes = append(notes, c.notes...)
+				cells = append(cells, c)
 			}
 		}
 	}
-	for _, note := range notes {
-		fmt.Fprintf(out, "\n* %s", note)
-	}
+	printCPU(out, cells)
 	fmt.Fprintln(out)
+	for _, c := range cells {
+		for _, note := range c.notes {
+			fmt.Fprintf(out, "- %s\n", note)
+		}
+	}
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -43,12 +42,15 @@ type cell struct {
 }
 
 func printHead(w io.Writer) {
-	head := append([]string{"broker", "d", "agents"}, columns...)
+	var head []string
 	for _, r := range ratios {
 		head = append(head, r.title)
 	}
-	head = append(head, "CPU of fedmesh", "of signatures", "of SHA-256", "of paho QoS 0", "rest ÷ paho QoS 0")
-	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
+	printTitles(w, slices.Concat(columns, head)...)
+}
+
+func printTitles(w io.Writer, titles ...string) {
+	fmt.Fprintf(w, "| broker | d | agents | %s |\n|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", 3+len(titles)))
 }
 
 // ratios are of whole rounds, in time.
@@ -64,11 +66,10 @@ func (c *cell) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf("%s, d = %d, %d agents: ", c.broker, c.dim, c.agents)+fmt.Sprintf(format, args...))
 }
 
-// print writes the line: out + back in ms, the ratios of the sums, and the
-// processor time in ms. The rest is what is left of ours without fsync when
-// signatures and hashes are taken off.
+// print writes the line of the times: out + back in ms, and the ratios of the
+// sums.
 func (c *cell) print(w io.Writer) {
-	line := []string{c.broker, strconv.Itoa(c.dim), strconv.Itoa(c.agents)}
+	var line []string
 	for _, name := range columns {
 		text := "–"
 		if len(c.took[name]) > 0 {
@@ -77,15 +78,29 @@ func (c *cell) print(w io.Writer) {
 		line = append(line, text)
 	}
 	for _, r := range ratios {
-		line = append(line, c.ratio(c.median(r.of, sample.time), c.median(r.by, sample.time)))
+		line = append(line, ratio(c.median(r.of, sample.time), c.median(r.by, sample.time)))
 	}
-	used, rival := c.median(oursQuick, sample.cpuTime), c.median(paho0, sample.cpuTime)
-	signatures, hashes := c.median(cryptoAlone, sample.outTime), c.median(cryptoAlone, sample.backTime)
-	for _, d := range []time.Duration{used, signatures, hashes, rival} {
-		line = append(line, milliseconds(d))
+	c.printLine(w, line)
+}
+
+// printCPU writes the table of the processor time, in ms. The rest is what is
+// left of ours when signatures and hashes are taken off.
+func printCPU(w io.Writer, cells []*cell) {
+	fmt.Fprintln(w)
+	printTitles(w, oursQuick, "of it signatures", "of it SHA-256", "rest", paho0, paho1, "rest ÷ "+paho0, "÷ "+paho1)
+	for _, c := range cells {
+		used, signatures, hashes := c.median(oursQuick, sample.cpuTime), c.median(cryptoAlone, sample.outTime), c.median(cryptoAlone, sample.backTime)
+		rest, least, most := used-signatures-hashes, c.median(paho0, sample.cpuTime), c.median(paho1, sample.cpuTime)
+		var line []string
+		for _, d := range []time.Duration{used, signatures, hashes, rest, least, most} {
+			line = append(line, milliseconds(d))
+		}
+		c.printLine(w, append(line, ratio(rest, least), ratio(rest, most)))
 	}
-	line = append(line, c.ratio(used-signatures-hashes, rival))
-	fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | "))
+}
+
+func (c *cell) printLine(w io.Writer, columns []string) {
+	fmt.Fprintf(w, "| %s | %d | %d | %s |\n", c.broker, c.dim, c.agents, strings.Join(columns, " | "))
 }
 
 func (s sample) outTime() time.Duration  { return s.out }
@@ -106,7 +121,7 @@ func (c *cell) median(name string, of func(sample) time.Duration) time.Duration 
 	return all[len(all)/2]
 }
 
-func (*cell) ratio(a, b time.Duration) string {
+func ratio(a, b time.Duration) string {
 	if a <= 0 || b <= 0 {
 		return "–"
 	}
@@ -114,7 +129,7 @@ func (*cell) ratio(a, b time.Duration) string {
 }
 
 func milliseconds(d time.Duration) string {
-	if d == 0 {
+	if d <= 0 {
 		return "–"
 	}
 	if d < 10*time.Millisecond {
