@@ -114,6 +114,28 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
+// A coordinator that invites an agent again has restarted, and knows nothing of
+// the update: it is offered at once, not when the next repeat is due.
+func TestInvitedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
+		s.invite(4, digest)
+		wait(20 * time.Second) // the next repeat is due after more than 10 s
+		before := len(s.heard(wire.TypeUpdate))
+		s.invite(3, digest)
+		if n := len(s.heard(wire.TypeUpdate)); n != before {
+			t.Errorf("offered %d times more for the invitation to another round", n-before)
+		}
+		s.invite(4, digest)
+		wait(time.Second)
+		if n := len(s.heard(wire.TypeUpdate)); n != before+1 {
+			t.Errorf("offered %d times more, want once", n-before)
+		}
+	})
+}
+
 // The presence that the agent publishes on a link is older than the link's
 // will, so that the will counts when it comes second.
 func TestPresence(t *testing.T) {

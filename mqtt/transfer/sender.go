@@ -89,6 +89,8 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 	case Disconnected:
 		s.connected = false
 		s.begin(now)
+	case Forgotten:
+		s.begin(now)
 	case CreditGranted:
 		s.credit(now, ev.Credit)
 	case AcceptedBy:

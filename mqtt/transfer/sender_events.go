@@ -2,9 +2,15 @@ package transfer
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// SendEvent is Start, Connected, Disconnected, CreditGranted, AcceptedBy,
-// RefusedBy, Cancel or Tick.
+// SendEvent is Start, Connected, Disconnected, Forgotten, CreditGranted,
+// AcceptedBy, RefusedBy, Cancel or Tick.
 type SendEvent interface{ sendEvent() }
+
+// Forgotten says that the coordinator shows no memory of the update, as after
+// its restart: it is offered again at once, not when the lease has ended.
+type Forgotten struct{}
+
+func (Forgotten) sendEvent() {}
 
 // Answers of the coordinator. One that names another update is ignored.
 type (

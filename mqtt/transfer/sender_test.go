@@ -95,6 +95,15 @@ func TestSenderObeysCredit(t *testing.T) {
 			{"7s", Connected{}, "", "9s"},
 			{"9s", Tick{}, "manifest", "11s"},
 		},
+		"the coordinator has forgotten the update": {
+			{"0s", Forgotten{}, "", ""},
+			{"0s", Start{}, "", "2s"},
+			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
+			{"4s", Forgotten{}, "", "6s"},
+			{"6s", Tick{}, "manifest", "8s"},
+			{"7s", Disconnected{}, "", ""},
+			{"7s", Forgotten{}, "", ""},
+		},
 		"cancelled": {
 			{"0s", Start{}, "", "2s"},
 			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
