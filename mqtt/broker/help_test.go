@@ -78,7 +78,12 @@ type rawClient struct {
 
 func rawDial(t testing.TB, s *broker.Server) rawClient {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "tcp://"))
+	return rawDialURL(t, s.URL())
+}
+
+func rawDialURL(t testing.TB, url string) rawClient {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "tcp://"))
 	if err != nil {
 		t.Fatal(err)
 	}
