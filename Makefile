@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport nightly clean
+.PHONY: help build demo test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -23,14 +23,19 @@ test: deps ## run the tests; with CI=true none may be skipped
 
 check: gofmt vet tidy lint vuln race fuzz ## what to run before each commit
 
+test-install: ## install both programs on Debian in a container, with a real systemd; a part of make test (needs root)
+	tools/deps.sh machine
+	go test -tags machine -count=1 -timeout 10m -v ./internal/machine
+
 deps: ## install what the tests need, where that is allowed; else name it
 	tools/deps.sh test
+	tools/deps.sh machine
 
 gofmt: ## fail when a file is not formatted
 	tools/gofmt.sh
 
-vet: ## run go vet, over the nightly tests too
-	go vet -tags nightly ./...
+vet: ## run go vet, over the nightly tests and those that boot machines too
+	go vet -tags nightly,machine ./...
 
 tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go mod tidy -diff
@@ -62,7 +67,7 @@ bench-transport: deps ## race the transport against bare paho and raw TCP (docs/
 nightly: deps ## what is too long for each commit: races three times over, the nightly tests, long fuzzing
 	tools/deps.sh race
 	CGO_ENABLED=1 go test -race -count=3 -shuffle=on -timeout 2h ./...
-	go test -tags nightly -count=1 -timeout 4h ./...
+	go test -tags nightly,machine -count=1 -timeout 4h ./...
 	tools/fuzz.sh 5m
 
 clean: ## remove what was built

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is not Go: `deps.sh test` for the tests, `deps.sh race` for the race detector. Quick when all is there.
+# Installs what is not Go: `deps.sh test` for the tests, `deps.sh machine` for those that boot machines, `deps.sh race`
+# for the race detector. Quick when all is there.
 # Without root, passwordless sudo or apt-get it names what is missing and goes on, and the tests that need it skip
 # themselves; with CI=true that is an error.
 set -euo pipefail
@@ -11,6 +12,10 @@ test mosquitto            mosquitto
 test python3              python3
 test $python/paho         python3-paho-mqtt
 test $python/cryptography python3-cryptography
+test systemd-analyze      systemd
+machine systemd-nspawn    systemd-container
+machine mmdebstrap        mmdebstrap
+machine nsenter           util-linux
 race gcc                  gcc libc6-dev
 "
 

@@ -3,11 +3,11 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
-[ "${CI:-}" = true ] || exec go test ./...
+[ "${CI:-}" = true ] || exec go test -tags machine ./...
 
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-go test -count=1 -timeout 20m -v ./... 2>&1 | tee "$log" | grep -Ev '^ *(=== |--- PASS)'
+go test -tags machine -count=1 -timeout 20m -v ./... 2>&1 | tee "$log" | grep -Ev '^ *(=== |--- PASS)'
 status=${PIPESTATUS[0]}
 if grep -qE '^ *--- SKIP' "$log"; then
   echo "test: skipped with CI=true (what is too long for CI belongs behind the build tag nightly):" >&2
