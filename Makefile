@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport nightly clean
+.PHONY: help build demo reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,9 @@ build: ## build agentd and coordinator into bin/
 
 demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
 	go run ./cmd/coordinator demo
+
+reproduce: ## run the documents' experiments, ten minutes on two cores, and write reproduced/report.html
+	go run ./cmd/coordinator reproduce --out reproduced
 
 test: deps ## run the tests; with CI=true none may be skipped
 	tools/test.sh
@@ -71,4 +74,4 @@ nightly: deps ## what is too long for each commit: races three times over, the n
 	tools/fuzz.sh 5m
 
 clean: ## remove what was built
-	rm -rf bin dist
+	rm -rf bin dist reproduced

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
@@ -36,7 +37,7 @@ func (b *Bias) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("bias: %w", err)
 	}
 	r := &Report{About: b.About()}
-	plot := Plot{Name: "bias", Title: "Where the average of the models ends", X: Axis{Label: "first parameter"}, Y: Axis{Label: "second parameter"}}
+	figure := plot.Figure{Title: "Where the average of the models ends", X: plot.Axis{Label: "first parameter"}, Y: plot.Axis{Label: "second parameter"}}
 	for _, normalized := range []bool{false, true} {
 		problem := b.theory(normalized)
 		exact, err := problem.SteadyState()
@@ -53,9 +54,9 @@ func (b *Bias) Run(ctx context.Context, o Options) (*Report, error) {
 			l.name, l.target, l.key = "normalised", "w⁰", "normalised_to_w0"
 		}
 		l.report(r, exact)
-		plot.Curves = append(plot.Curves, l.point(), Curve{Name: l.target, X: l.small[:1], Y: l.small[1:2], Points: true, Theory: true})
+		figure.Curves = append(figure.Curves, l.point(), plot.Curve{Name: l.target, X: l.small[:1], Y: l.small[1:2], Points: true, Theory: true})
 	}
-	r.Plots = append(r.Plots, plot)
+	r.figure("bias", figure)
 	return r, nil
 }
 
@@ -96,6 +97,6 @@ func (l *limit) report(r *Report, exact theory.Steady) {
 	}
 }
 
-func (l *limit) point() Curve {
-	return Curve{Name: l.name + ", measured", X: []float64{l.at[0].mean}, Y: []float64{l.at[1].mean}, Points: true}
+func (l *limit) point() plot.Curve {
+	return plot.Curve{Name: l.name + ", measured", X: []float64{l.at[0].mean}, Y: []float64{l.at[1].mean}, Points: true}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
@@ -59,7 +60,7 @@ func (l *Lab) About() About { return l.Subject }
 // Run implements Experiment.
 func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: l.Subject}
-	plot := Plot{Name: l.Subject.ID, Title: "Mean-square deviation", X: Axis{Label: "round i"}, Y: Axis{Label: "E‖w⁰ − w_i‖²", Log: true}}
+	figure := plot.Figure{Title: "Mean-square deviation", X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}}
 	measured := make([]estimate, len(l.Cases))
 	for i, c := range l.Cases {
 		exact := l.theory(c)
@@ -74,13 +75,13 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 		r.compare(c.Key(), c.String()+": steady-state E‖w⁰ − w‖²", measured[i], exact.MSD(), 0.2)
 		r.Values.Set(c.Key()+"_first_order", exact.FirstOrder())
 		r.Values.Set(c.Key()+"_bound", exact.Bound())
-		plot.Curves = append(plot.Curves, t.curve(c.String(), msd),
+		figure.Curves = append(figure.Curves, t.curve(c.String(), msd),
 			t.predicted(c.String()+", theory", exact.Curve(l.start(c), t.last())))
 	}
 	for _, c := range l.Claims {
 		r.find(l.judge(c, measured))
 	}
-	r.Plots = append(r.Plots, plot)
+	r.figure(l.Subject.ID, figure)
 	return r, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
@@ -150,8 +151,8 @@ func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
 	}
-	r.Plots = append(r.Plots, Plot{Name: "msd", Title: "Federated averaging of unlike agents", X: Axis{Label: "round i"},
-		Y: Axis{Label: "E‖w⁰ − w_i‖²", Log: true}, Curves: []Curve{t.curve("simulated", msd), t.predicted("exact recursion", curve)}})
+	r.figure("msd", plot.Figure{Title: "Federated averaging of unlike agents", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}, Curves: []plot.Curve{t.curve("simulated", msd), t.predicted("exact recursion", curve)}})
 	return r, nil
 }
 

@@ -1,33 +1,38 @@
 package reproduce
 
-// Plot is the data of one diagram.
+import (
+	"bytes"
+
+	"gonum.org/v1/plot/vg"
+
+	"github.com/fedmesh/fedmesh/sim/plot"
+)
+
+// Plot is a picture of a report.
 type Plot struct {
-	Name   string  `json:"name"` // of its file, without extension
-	Title  string  `json:"title"`
-	X      Axis    `json:"x"`
-	Y      Axis    `json:"y"`
-	Curves []Curve `json:"curves"`
+	Name string // of its file, without extension
+	plot.Drawing
 }
 
-// Axis says what an axis shows.
-type Axis struct {
-	Label string `json:"label"`
-	Log   bool   `json:"log"`
+// SVG draws it: a figure as wide as a page, a graph half as wide. The error names a figure with nothing in it.
+func (p Plot) SVG() ([]byte, error) {
+	width, height := vg.Length(plot.FigureWidth/2), vg.Length(plot.FigureWidth/2)
+	if f, ok := p.Drawing.(*plot.Figure); ok {
+		if err := f.Validate(); err != nil {
+			return nil, err
+		}
+		width, height = plot.FigureWidth, plot.FigureHeight
+	}
+	var b bytes.Buffer
+	err := plot.SVG(&b, p.Drawing, width, height)
+	return b.Bytes(), err
 }
 
-// Curve is one line of a diagram, or points.
-type Curve struct {
-	Name   string    `json:"name"`
-	X      []float64 `json:"x"`
-	Y      []float64 `json:"y"`
-	Low    []float64 `json:"low,omitempty"` // a 95 % band; both or neither
-	High   []float64 `json:"high,omitempty"`
-	Theory bool      `json:"theory,omitempty"` // predicted, not measured: dashed
-	Points bool      `json:"points,omitempty"` // marks instead of a line
-}
+// figure adds a diagram to the report.
+func (r *Report) figure(name string, f plot.Figure) { r.Plots = append(r.Plots, Plot{name, &f}) }
 
-// add appends a point with its interval.
-func (c *Curve) add(x float64, e estimate) {
+// appendTo appends a point with its interval.
+func (e estimate) appendTo(c *plot.Curve, x float64) {
 	c.X = append(c.X, x)
 	c.Y = append(c.Y, e.mean)
 	c.Low = append(c.Low, e.mean-e.half)

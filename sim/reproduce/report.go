@@ -12,7 +12,7 @@ type Report struct {
 	Holds    bool      `json:"holds"` // all findings hold
 	Values   Values    `json:"values"`
 	Findings []Finding `json:"findings"`
-	Plots    []Plot    `json:"plots"`
+	Plots    []Plot    `json:"-"`
 }
 
 // Finding is one comparison: what was measured, what it was held against, and whether it agrees.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -66,20 +67,19 @@ func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{About: s.About()}
-	plot := Plot{Name: "sampling", Title: "Variance of the mean of L of K", X: Axis{Label: "L"}, Y: Axis{Label: "E‖â − ā‖²", Log: true}}
+	figure := plot.Figure{Title: "Variance of the mean of L of K", X: plot.Axis{Label: "L"}, Y: plot.Axis{Label: "E‖â − ā‖²", Log: true}}
 	for d, way := range drawings {
-		points := Curve{Name: way.what, Points: true}
-		line := Curve{Name: way.what + ", theory", Theory: true}
+		points := plot.Curve{Name: way.what, Points: true}
+		line := plot.Curve{Name: way.what + ", theory", Theory: true}
 		for l := 1; l <= k; l++ {
 			e, predicted := measured[d*k+l-1], way.variance(l)
 			r.compare(fmt.Sprintf("%s%d", way.key, l), fmt.Sprintf("L = %d, %s", l, way.what), e, predicted, 0.05)
-			points.add(float64(l), e)
-			line.add(float64(l), estimate{mean: predicted})
+			e.appendTo(&points, float64(l))
+			line.X, line.Y = append(line.X, float64(l)), append(line.Y, predicted)
 		}
-		line.Low, line.High = nil, nil
-		plot.Curves = append(plot.Curves, points, line)
+		figure.Curves = append(figure.Curves, points, line)
 	}
-	r.Plots = append(r.Plots, plot)
+	r.figure("sampling", figure)
 	return r, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
@@ -38,7 +39,8 @@ func (s *Spectrum) report(cells []*spectrumCell) *Report {
 	s.fit(r, cells)
 	for _, kind := range s.kinds() {
 		if len(kind.levels) > 0 && len(s.Nodes) > 0 {
-			r.Plots = append(r.Plots, s.plotNodes(kind, cells), s.plotRules(kind, cells))
+			r.figure("spectrum-"+kind.key, s.plotNodes(kind, cells))
+			r.figure("spectrum-"+kind.key+"-rules", s.plotRules(kind, cells))
 		}
 	}
 	return r
@@ -98,42 +100,42 @@ func (s *Spectrum) fit(r *Report, cells []*spectrumCell) {
 }
 
 // plotNodes shows the best constant over the level, a curve a number of nodes, with the document's points.
-func (s *Spectrum) plotNodes(kind graphKind, cells []*spectrumCell) Plot {
-	p := Plot{Name: "spectrum-" + kind.key, Title: kind.what + " graphs, best constant weights", X: Axis{Label: kind.parameter}, Y: Axis{Label: "|λ₂|²"}}
+func (s *Spectrum) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure {
+	f := plot.Figure{Title: kind.what + " graphs, best constant weights", X: plot.Axis{Label: kind.parameter}, Y: plot.Axis{Label: "|λ₂|²"}}
 	for _, n := range s.Nodes {
-		curve := Curve{Name: fmt.Sprintf("n = %d", n)}
-		points := Curve{Name: fmt.Sprintf("n = %d, Table 1", n), Points: true}
+		curve := plot.Curve{Name: fmt.Sprintf("n = %d", n)}
+		points := plot.Curve{Name: fmt.Sprintf("n = %d, Table 1", n), Points: true}
 		for _, c := range cells {
 			if c.kind.key != kind.key || c.nodes != n {
 				continue
 			}
-			curve.add(c.level, c.estimate(0))
+			c.estimate(0).appendTo(&curve, c.level)
 			if want, ok := documented[c.key()]; ok {
 				points.X, points.Y = append(points.X, c.level), append(points.Y, want)
 			}
 		}
-		p.Curves = append(p.Curves, curve)
+		f.Curves = append(f.Curves, curve)
 		if len(points.X) > 0 {
-			p.Curves = append(p.Curves, points)
+			f.Curves = append(f.Curves, points)
 		}
 	}
-	return p
+	return f
 }
 
 // plotRules shows all rules over the level, for the number of nodes in the middle.
-func (s *Spectrum) plotRules(kind graphKind, cells []*spectrumCell) Plot {
+func (s *Spectrum) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure {
 	sorted := slices.Sorted(slices.Values(s.Nodes))
 	n := sorted[len(sorted)/2]
-	p := Plot{Name: "spectrum-" + kind.key + "-rules", Title: fmt.Sprintf("%s graphs, n = %d, by rule of weights", kind.what, n),
-		X: Axis{Label: kind.parameter}, Y: Axis{Label: "|λ₂|²"}}
+	f := plot.Figure{Title: fmt.Sprintf("%s graphs, n = %d, by rule of weights", kind.what, n),
+		X: plot.Axis{Label: kind.parameter}, Y: plot.Axis{Label: "|λ₂|²"}}
 	for k, rule := range spectrumRules {
-		curve := Curve{Name: rule.rule.String()}
+		curve := plot.Curve{Name: rule.rule.String()}
 		for _, c := range cells {
 			if c.kind.key == kind.key && c.nodes == n {
-				curve.add(c.level, c.estimate(k))
+				c.estimate(k).appendTo(&curve, c.level)
 			}
 		}
-		p.Curves = append(p.Curves, curve)
+		f.Curves = append(f.Curves, curve)
 	}
-	return p
+	return f
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/sim/plot"
 )
 
 // msd is the simulator's name of ‖w⁰ − w_i‖².
@@ -58,8 +59,8 @@ func (s *steady) mean(inputs int) []estimate {
 }
 
 // curve is the mean of a metric over the runs, thinned to what a diagram can show.
-func (s *steady) curve(name, metric string) Curve {
-	c := Curve{Name: name}
+func (s *steady) curve(name, metric string) plot.Curve {
+	c := plot.Curve{Name: name}
 	m := s.Metric(metric)
 	for _, i := range s.shown() {
 		c.X, c.Y = append(c.X, float64(s.Rounds[i])), append(c.Y, m.Mean[i])
@@ -68,8 +69,8 @@ func (s *steady) curve(name, metric string) Curve {
 }
 
 // predicted is a curve at the same rounds, from its value at every round.
-func (s *steady) predicted(name string, values []float64) Curve {
-	c := Curve{Name: name, Theory: true}
+func (s *steady) predicted(name string, values []float64) plot.Curve {
+	c := plot.Curve{Name: name, Theory: true}
 	for _, i := range s.shown() {
 		c.X, c.Y = append(c.X, float64(s.Rounds[i])), append(c.Y, values[s.Rounds[i]])
 	}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/sim/reproduce"
+)
+
+func reproduceCommand() *cobra.Command {
+	r := reproduction{}
+	cmd := &cobra.Command{
+		Use: "reproduce [ID...]", Short: "Reproduce what the documents show, on the code of the daemons",
+		Long: `Run the documents' experiments on the code of the daemons: all, or those named.
+For each it tells the claim, what was measured with a 95 % interval, what theory
+predicts, and whether the claim holds; a claim that fails makes the exit status 1.
+docs/EXPERIMENTS.md describes them. The experiments are
+
+` + list(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			chosen, err := reproduce.Select(args)
+			if err != nil {
+				return cli.Usage("%w", err)
+			}
+			r.stdout = cmd.OutOrStdout()
+			if f, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+				r.terminal = f
+			}
+			return r.run(cmd.Context(), chosen)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.out, "out", "", "folder for report.html, report.json and the plots as SVG")
+	f.BoolVar(&r.json, "json", false, "print one JSON object an experiment")
+	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: a minute instead of ten")
+	f.Uint64Var(&r.options.Seed, "seed", 1, "of all draws: one seed gives the same values at any number of cores")
+	return cmd
+}
+
+// list is the experiments with their claims.
+func list() string {
+	var b strings.Builder
+	for _, e := range reproduce.All() {
+		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
+	}
+	return b.String()
+}
+
+// reproduction is one call of the command.
+type reproduction struct {
+	out      string // empty = no files
+	json     bool
+	options  reproduce.Options
+	stdout   io.Writer
+	terminal io.Writer // shows what is under way; nil = nobody looks
+}
+
+// run runs the experiments one after the other, each on all cores. The error names those whose claim does not hold.
+func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experiment) error {
+	if r.out != "" {
+		if err := os.MkdirAll(r.out, 0o777); err != nil { // better now than after ten minutes
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	var outcomes []reproduce.Outcome
+	var failed []string
+	for i, e := range experiments {
+		stop := r.follow(fmt.Sprintf("[%d/%d] %s", i+1, len(experiments), e.About().ID))
+		began := time.Now()
+		report, err := e.Run(ctx, r.options)
+		seconds := time.Since(began).Seconds()
+		stop()
+		if err != nil && ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		if err != nil {
+			report = reproduce.Failed(e, err)
+		}
+		outcome := reproduce.Outcome{Report: report, Seconds: seconds}
+		outcomes = append(outcomes, outcome)
+		if !report.Holds {
+			failed = append(failed, report.ID)
+		}
+		if err := r.print(outcome); err != nil {
+			return err
+		}
+	}
+	if r.out != "" {
+		if err := reproduce.WriteFiles(r.out, outcomes); err != nil {
+			return err
+		}
+		if !r.json {
+			fmt.Fprintf(r.stdout, "\nreport.html, report.json and the plots are in %s\n", r.out)
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d claims do not hold: %s", len(failed), len(outcomes), strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// print writes an outcome: a line of JSON, or the claim and all that was compared.
+func (r *reproduction) print(o reproduce.Outcome) error {
+	if r.json {
+		return json.NewEncoder(r.stdout).Encode(map[string]any{"id": o.ID, "holds": o.Holds, "seconds": o.Seconds, "values": o.Values})
+	}
+	verdict := map[bool]string{true: "holds", false: "DOES NOT HOLD"}
+	_, err := fmt.Fprintf(r.stdout, "\n%s  %s (%.1f s)\n  %s\n  %s\n", o.ID, verdict[o.Holds], o.Seconds, o.Claim, o.Source)
+	for _, f := range o.Findings {
+		mark := map[bool]string{true: "+", false: "FAILS"}[f.Holds]
+		_, err = fmt.Fprintf(r.stdout, "  %s %s: %s; expected %s\n", mark, f.What, f.Measured, f.Expected)
+	}
+	return err
+}
+
+// follow shows on a terminal what is under way and for how long, until stop is called.
+func (r *reproduction) follow(what string) (stop func()) {
+	if r.terminal == nil {
+		return func() {}
+	}
+	ended, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for began := time.Now(); ; {
+			fmt.Fprintf(r.terminal, "\r%s, %.0f s\x1b[K", what, time.Since(began).Seconds())
+			select {
+			case <-ended:
+				fmt.Fprint(r.terminal, "\r\x1b[K")
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() { close(ended); <-gone }
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/sim/reproduce"
+)
+
+// try runs the program with these arguments.
+func try(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	root := rootCommand()
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	code = cli.Main(root, args)
+	return code, out.String(), errs.String()
+}
+
+func TestReproduceOne(t *testing.T) {
+	code, stdout, stderr := try(t, "reproduce", "lab-3", "--quick")
+	if code != 0 || !strings.Contains(stdout, "lab-3  holds") || strings.Contains(stdout, "msd") {
+		t.Errorf("exit status %d, %s\n%s", code, stdout, stderr)
+	}
+	code, _, stderr = try(t, "reproduce", "lab-9")
+	if code != 2 || !strings.Contains(stderr, `"lab-9"`) || !strings.Contains(stderr, "lab-1, lab-2") {
+		t.Errorf("unknown id: exit status %d, %s", code, stderr)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := try(t, "reproduce", "sampling", "--quick", "--out", file); code != 1 || !strings.Contains(stderr, "--out") {
+		t.Errorf("a file for a folder: exit status %d, %s", code, stderr)
+	}
+}
+
+// TestReproduceFails: a claim that does not hold, or an experiment that comes to no end, is told and makes the exit status 1.
+func TestReproduceFails(t *testing.T) {
+	broken := reproduce.Lab3()
+	broken.Claims[0].Case, broken.Claims[0].To = 1, 0 // "one local step is better than ten"
+	broken.Runs, broken.Window = 8, 100
+	impossible := reproduce.Lab4()
+	impossible.Setting.StepSize = 3
+	var out bytes.Buffer
+	r := reproduction{stdout: &out}
+	r.options.Seed = 1
+	err := r.run(t.Context(), []reproduce.Experiment{broken, impossible})
+	if err == nil || !strings.Contains(err.Error(), "2 of 2 claims do not hold: lab-3, lab-4") {
+		t.Errorf("error %v", err)
+	}
+	for _, want := range []string{"lab-3  DOES NOT HOLD", "FAILS one local step", "the experiment runs: lab-4"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}

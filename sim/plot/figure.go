@@ -1,0 +1,250 @@
+package plot
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Figure is one diagram.
+type Figure struct {
+	Title  string
+	X, Y   Axis
+	Curves []Curve
+}
+
+// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and such bands
+// end at the lower edge.
+type Axis struct {
+	Label string
+	Log   bool
+}
+
+// Curve is one line, or points.
+type Curve struct {
+	Name      string
+	X, Y      []float64
+	Low, High []float64 // a band around it; both or neither
+	Theory    bool      // predicted: dashed, in the colour of the curve before
+	Points    bool      // marks instead of a line
+}
+
+// palette is that of Okabe and Ito, the dark ones first.
+var palette = []color.NRGBA{
+	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
+	{0xe6, 0x9f, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff}, {0x33, 0x33, 0x33, 0xff},
+}
+
+// FigureWidth and FigureHeight fit a page.
+const (
+	FigureWidth  = 17 * vg.Centimeter
+	FigureHeight = 10 * vg.Centimeter
+)
+
+// Validate reports curves whose lengths disagree, and a figure without any point that its axes can show.
+func (f *Figure) Validate() error {
+	for _, c := range f.Curves {
+		if len(c.X) != len(c.Y) || len(c.Low) != len(c.High) || c.Low != nil && len(c.Low) != len(c.Y) {
+			return fmt.Errorf("figure %q: X, Y and the band of curve %q have different lengths", f.Title, c.Name)
+		}
+	}
+	if box := f.bounds(); !(box.xMin <= box.xMax && box.yMin <= box.yMax) {
+		return fmt.Errorf("figure %q has no points", f.Title)
+	}
+	return nil
+}
+
+// Draw implements [Drawing]. It panics on a figure that is not valid.
+func (f *Figure) Draw(c draw.Canvas) {
+	if err := f.Validate(); err != nil {
+		panic("plot: " + err.Error())
+	}
+	p, legend, box := newPlot(f), newLegend(), f.bounds()
+	own := -1 // colour of the curve that is drawn
+	for i := range f.Curves {
+		curve := &f.Curves[i]
+		if !curve.Theory || own < 0 {
+			own++
+		}
+		f.addCurve(p, &legend, curve, palette[own%len(palette)], box)
+	}
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = box.xMin, box.xMax, box.yMin, box.yMax
+	c = draw.Crop(c, margin, -margin, margin, -margin)
+	if len(f.Curves) > 1 { // beside the plot, where it covers nothing
+		size := legend.Rectangle(c)
+		side := draw.Crop(c, c.Max.X-c.Min.X-(size.Max.X-size.Min.X), 0, 0, -vg.Centimeter)
+		legend.Draw(side)
+		c = draw.Crop(c, 0, -(size.Max.X-size.Min.X)-vg.Points(10), 0, 0)
+	}
+	drawLabelled(p, c, label(f.Y.Label))
+}
+
+// drawLabelled draws the plot with a label at its y axis. The library's own label shrinks a logarithmic plot, as it measures
+// where the middle of such an axis is in the wrong units.
+func drawLabelled(p *plot.Plot, c draw.Canvas, text string) {
+	style := p.X.Label.TextStyle
+	style.Rotation, style.XAlign, style.YAlign = math.Pi/2, draw.XCenter, draw.YTop
+	inner := draw.Crop(c, style.Height("M")+vg.Points(8), 0, 0, 0)
+	p.Draw(inner)
+	middle := p.DataCanvas(inner)
+	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Center().Y}, text)
+}
+
+// label replaces the few signs of our notation that the font lacks.
+func label(text string) string { return missing.Replace(text) }
+
+var missing = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", "-")
+
+func newPlot(f *Figure) *plot.Plot {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text = label(f.Title), label(f.X.Label)
+	p.Title.TextStyle.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(13)}
+	p.Title.Padding = vg.Points(8)
+	for _, a := range []struct {
+		axis *plot.Axis
+		log  bool
+	}{{&p.X, f.X.Log}, {&p.Y, f.Y.Log}} {
+		a.axis.Label.TextStyle.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(11)}
+		a.axis.Tick.Label.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(10)}
+		a.axis.Tick.Marker = plot.DefaultTicks{}
+		if a.log {
+			a.axis.Scale, a.axis.Tick.Marker = plot.LogScale{}, decades{}
+		}
+	}
+	grid := plotter.NewGrid()
+	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{0xe4}, color.Gray{0xe4}
+	p.Add(grid)
+	return p
+}
+
+func newLegend() plot.Legend {
+	l := plot.NewLegend()
+	l.Top, l.Left = true, true
+	l.TextStyle.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(10)}
+	l.Padding, l.ThumbnailWidth = vg.Points(3), vg.Points(22)
+	return l
+}
+
+// box is the range of the axes.
+type box struct{ xMin, xMax, yMin, yMax float64 }
+
+// bounds holds all points, and the bands too unless that would stretch a logarithmic axis to where nothing is.
+func (f *Figure) bounds() box {
+	b := box{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
+	for i := range f.Curves {
+		c := &f.Curves[i]
+		for j, x := range c.X {
+			if !f.shown(x, c.Y[j]) {
+				continue
+			}
+			b.xMin, b.xMax = min(b.xMin, x), max(b.xMax, x)
+			b.yMin, b.yMax = min(b.yMin, c.Y[j]), max(b.yMax, c.Y[j])
+			if c.High != nil {
+				b.yMax = max(b.yMax, c.High[j])
+				if !f.Y.Log || c.Low[j] > c.Y[j]/3 {
+					b.yMin = min(b.yMin, c.Low[j])
+				}
+			}
+		}
+	}
+	b.xMin, b.xMax = widen(b.xMin, b.xMax, f.X.Log, 0)
+	b.yMin, b.yMax = widen(b.yMin, b.yMax, f.Y.Log, 0.04)
+	return b
+}
+
+// widen leaves some air, and room where all values are one.
+func widen(low, high float64, log bool, share float64) (float64, float64) {
+	switch {
+	case !(low <= high):
+		return low, high
+	case log && low == high:
+		return low / 2, high * 2
+	case log:
+		air := math.Pow(high/low, share)
+		return low / air, high * air
+	case low == high:
+		return low - 1, high + 1
+	}
+	return low - share*(high-low), high + share*(high-low)
+}
+
+// shown tells whether a point has a place on the axes.
+func (f *Figure) shown(x, y float64) bool {
+	finite := !math.IsNaN(x+y) && !math.IsInf(x+y, 0)
+	return finite && (x > 0 || !f.X.Log) && (y > 0 || !f.Y.Log)
+}
+
+// addCurve adds band, line or marks, and a line of the legend.
+func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour color.NRGBA, b box) {
+	var line, low, high plotter.XYs
+	for j, x := range c.X {
+		if !f.shown(x, c.Y[j]) {
+			continue
+		}
+		line = append(line, plotter.XY{X: x, Y: c.Y[j]})
+		if c.Low != nil {
+			low = append(low, plotter.XY{X: x, Y: min(max(c.Low[j], b.yMin), b.yMax)})
+			high = append(high, plotter.XY{X: x, Y: min(max(c.High[j], b.yMin), b.yMax)})
+		}
+	}
+	switch {
+	case len(line) == 0:
+	case c.Points:
+		addPoints(p, legend, c.Name, line, low, high, colour)
+	default:
+		addBand(p, low, high, colour)
+		l := must(plotter.NewLine(line))
+		l.Color, l.Width = colour, vg.Points(1.6)
+		if c.Theory {
+			l.Color, l.Width, l.Dashes = darker(colour), vg.Points(1.3), []vg.Length{vg.Points(5), vg.Points(3)}
+		}
+		p.Add(l)
+		legend.Add(label(c.Name), l)
+	}
+}
+
+// must is for the library's constructors, which fail on points that are none or not finite: those are left out before.
+func must[D any](d D, err error) D {
+	if err != nil {
+		panic("plot: " + err.Error())
+	}
+	return d
+}
+
+func addBand(p *plot.Plot, low, high plotter.XYs, colour color.NRGBA) {
+	if len(low) == 0 {
+		return
+	}
+	around := append(plotter.XYs(nil), low...)
+	for j := len(high) - 1; j >= 0; j-- {
+		around = append(around, high[j])
+	}
+	band := must(plotter.NewPolygon(around))
+	colour.A = 0x38
+	band.Color, band.LineStyle.Width = colour, 0
+	p.Add(band)
+}
+
+// addPoints draws marks with bars for their bands.
+func addPoints(p *plot.Plot, legend *plot.Legend, name string, at, low, high plotter.XYs, colour color.NRGBA) {
+	for j := range low {
+		bar := must(plotter.NewLine(plotter.XYs{low[j], high[j]}))
+		bar.Color, bar.Width = colour, vg.Points(1.2)
+		p.Add(bar)
+	}
+	marks := must(plotter.NewScatter(at))
+	marks.GlyphStyle = draw.GlyphStyle{Color: colour, Radius: vg.Points(3), Shape: draw.CircleGlyph{}}
+	p.Add(marks)
+	legend.Add(label(name), marks)
+}
+
+func darker(c color.NRGBA) color.NRGBA {
+	return color.NRGBA{c.R / 5 * 3, c.G / 5 * 3, c.B / 5 * 3, c.A}
+}

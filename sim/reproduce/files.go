@@ -1,0 +1,41 @@
+package reproduce
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+)
+
+// Failed is the report of an experiment that came to no end, which does not hold.
+func Failed(e Experiment, err error) *Report {
+	r := &Report{About: e.About()}
+	r.find(Finding{What: "the experiment runs", Measured: err.Error(), Expected: "a result"})
+	return r
+}
+
+// WriteFiles writes report.html, report.json with all findings and values, and each plot as a file of its own into a folder.
+func WriteFiles(dir string, outcomes []Outcome) error {
+	var page bytes.Buffer
+	if err := WriteHTML(&page, outcomes); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(outcomes, "", " ")
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{"report.html": page.Bytes(), "report.json": append(text, '\n')}
+	for _, o := range outcomes {
+		for _, p := range o.Plots {
+			if files[p.Name+".svg"], err = p.SVG(); err != nil {
+				return err
+			}
+		}
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
