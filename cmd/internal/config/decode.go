@@ -120,8 +120,11 @@ func (l *loader) value(f *field, n ast.Node, at origin) {
 		} else {
 			l.failKey(l.doc.place(n.GetToken()), f.key, "want a section of keys, got "+describe(n), "")
 		}
+	case readsItself(f.typ):
+		l.values(f, n, dst)
 	case f.typ.Kind() == reflect.Slice:
-		l.list(f, n, dst)
+		l.origins[f.key] = at
+		l.list(f.key, n, dst, at)
 	case f.typ.Kind() == reflect.Map:
 		l.table(f, n, dst)
 	default:
@@ -134,24 +137,34 @@ func (l *loader) value(f *field, n ast.Node, at origin) {
 	}
 }
 
-func (l *loader) list(f *field, n ast.Node, dst reflect.Value) {
+// list sets dst from a list, of values or of lists; at is where it belongs when it has no place of its own.
+func (l *loader) list(key string, n ast.Node, dst reflect.Value, at origin) {
 	sequence, ok := n.(*ast.SequenceNode)
 	if !ok {
-		l.failKey(l.doc.place(n.GetToken()), f.key, "want a list, got "+describe(n), "write [a, b]")
+		if !isNull(n) {
+			at = l.doc.place(n.GetToken())
+		}
+		l.failKey(at, key, "want a list, got "+describe(n), "write [a, b]")
 		return
 	}
-	list := reflect.MakeSlice(f.typ, len(sequence.Values), len(sequence.Values))
+	list := reflect.MakeSlice(dst.Type(), len(sequence.Values), len(sequence.Values))
 	for i, element := range sequence.Values {
-		key := fmt.Sprintf("%s[%d]", f.key, i)
-		at := l.origins[f.key]
+		key, at := elementKey(key, i), at
 		if element != nil {
 			at = l.doc.place(element.GetToken())
 		}
 		l.origins[key] = at
-		l.scalar(key, element, list.Index(i), at)
+		if dst.Type().Elem().Kind() == reflect.Slice {
+			l.list(key, element, list.Index(i), at)
+		} else {
+			l.scalar(key, element, list.Index(i), at)
+		}
 	}
 	dst.Set(list)
 }
+
+// elementKey is the key of an element of a list.
+func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
 
 func (l *loader) table(f *field, n ast.Node, dst reflect.Value) {
 	m, ok := n.(*ast.MappingNode)

@@ -16,7 +16,7 @@ type field struct {
 	fields []*field     // of a section, in the order of declaration
 }
 
-func (f *field) section() bool { return f.typ.Kind() == reflect.Struct }
+func (f *field) section() bool { return f.typ.Kind() == reflect.Struct && !readsItself(f.typ) }
 
 func (f *field) secret() bool { return f.typ == secretType }
 
@@ -96,13 +96,21 @@ func (s *schema) read(t reflect.Type, section string, index []int) []*field {
 }
 
 func supported(t reflect.Type) bool {
+	if readsItself(t) {
+		return true
+	}
 	switch t.Kind() {
 	case reflect.String, reflect.Bool, reflect.Float32, reflect.Float64,
 		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return true
 	case reflect.Slice:
-		return t.Elem().Kind() == reflect.String || t.Elem().Kind() == reflect.Int
+		switch e := t.Elem(); e.Kind() {
+		case reflect.String, reflect.Int, reflect.Float64:
+			return true
+		default:
+			return e.Kind() == reflect.Slice && e.Elem().Kind() == reflect.Float64
+		}
 	case reflect.Map:
 		return t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String
 	default:

@@ -15,15 +15,28 @@ func (l *loader) setText(f *field, text string, at origin) {
 	})
 	l.origins[f.key] = at
 	dst := f.in(l.root)
-	switch f.typ.Kind() {
-	case reflect.Slice:
+	switch kind := f.typ.Kind(); {
+	case readsItself(f.typ):
+		inner, list := strings.CutPrefix(text, "[")
+		texts := []string{text}
+		if list = list && strings.HasSuffix(inner, "]"); list {
+			texts = splitList(strings.TrimSuffix(inner, "]"))
+		}
+		places := make([]origin, len(texts))
+		for i := range places {
+			places[i] = at
+		}
+		l.parse(f, dst, texts, list, places)
+	case kind == reflect.Slice && f.typ.Elem().Kind() == reflect.Slice:
+		l.failKey(at, f.key, "is a list of lists", "write it in the file")
+	case kind == reflect.Slice:
 		parts := splitList(text)
 		list := reflect.MakeSlice(f.typ, len(parts), len(parts))
 		for i, part := range parts {
 			l.setPart(fmt.Sprintf("%s[%d]", f.key, i), part, list.Index(i), at)
 		}
 		dst.Set(list)
-	case reflect.Map:
+	case kind == reflect.Map:
 		table := reflect.MakeMap(f.typ)
 		for _, part := range splitList(text) {
 			name, value, ok := strings.Cut(part, "=")

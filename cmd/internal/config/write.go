@@ -54,6 +54,8 @@ func writeValue(v reflect.Value) string {
 		return writeText(fmt.Sprint(v.Interface()))
 	}
 	switch {
+	case readsItself(v.Type()):
+		return fmt.Sprint(v.Interface())
 	case v.Kind() == reflect.Slice:
 		elements := make([]string, v.Len())
 		for i := range elements {

@@ -1,0 +1,93 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+)
+
+// letters is a field that reads itself: every text must be one letter.
+type letters struct {
+	texts []string
+	list  bool
+}
+
+func (l *letters) Parse(texts []string, list bool) (bad int, err error) {
+	for i, t := range texts {
+		if len(t) != 1 {
+			return i, fmt.Errorf("want one letter, got %q", t)
+		}
+	}
+	l.texts, l.list = texts, list
+	return 0, nil
+}
+
+func (l letters) String() string {
+	if l.list {
+		return "[" + strings.Join(l.texts, ", ") + "]"
+	}
+	return strings.Join(l.texts, "")
+}
+
+type selfReading struct {
+	Section struct {
+		Own letters `yaml:"own"`
+	} `yaml:"section"`
+	Numbers []float64   `yaml:"numbers"`
+	Rows    [][]float64 `yaml:"rows"`
+}
+
+func loadSelfReading(t *testing.T, yaml string, overrides map[string]string) (selfReading, error) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("c.yaml", []byte(yaml), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var cfg selfReading
+	err := config.Load(&cfg, config.Source{Path: "c.yaml", Overrides: overrides})
+	return cfg, err
+}
+
+func TestSelfReadingFields(t *testing.T) {
+	for yaml, want := range map[string]string{"section:\n  own: a\n": "a", "section: {own: [a, b]}\n": "[a, b]"} {
+		cfg, err := loadSelfReading(t, yaml+"numbers: [1, 2.5e-3]\nrows: [[1, 2], [], [3]]\n", nil)
+		if err != nil || cfg.Section.Own.String() != want || fmt.Sprint(cfg.Numbers, cfg.Rows) != "[1 0.0025] [[1 2] [] [3]]" {
+			t.Errorf("%q gives %+v, %v", yaml, cfg, err)
+		}
+		var b strings.Builder
+		if err := config.Write(&b, &cfg); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := loadSelfReading(t, b.String(), nil); err != nil || fmt.Sprint(again) != fmt.Sprint(cfg) {
+			t.Errorf("written as %q, read as %+v, %v", b.String(), again, err)
+		}
+	}
+	for text, want := range map[string]string{"x": "x", "[x, y]": "[x, y]"} {
+		if cfg, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"section.own": text, "numbers": "3,4"}); err != nil || cfg.Section.Own.String() != want || len(cfg.Numbers) != 2 {
+			t.Errorf("override %q gives %+v, %v", text, cfg, err)
+		}
+	}
+}
+
+func TestSelfReadingErrors(t *testing.T) {
+	for yaml, want := range map[string]string{
+		"section:\n  own: [a, bcd]\n":   "c.yaml:2:12: section.own: want one letter, got \"bcd\"\n  2 |   own: [a, bcd]\n    |            ^",
+		"section:\n  own: abc\n":        "c.yaml:2:8: section.own: want one letter, got \"abc\"",
+		"section:\n  own: [a, [b]]\n":   "c.yaml:2:12: section.own: want one value, got a list",
+		"section:\n  own: []\n":         "c.yaml:2:8: section.own: is an empty list",
+		"section:\n  own: [a, \"1\"]\n": "c.yaml:2:12: section.own: want a number, got the text \"1\"; remove the quotes",
+		"rows: [[1], 2]\n":              "c.yaml:1:13: rows[1]: want a list, got 2",
+		"rows: [[1, x]]\n":              "c.yaml:1:12: rows[0][1]: want a finite number, got \"x\"",
+		"numbers: 3\n":                  "c.yaml:1:10: numbers: want a list, got 3",
+	} {
+		if _, err := loadSelfReading(t, yaml, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q gives\n%v\nwant\n%s", yaml, err, want)
+		}
+	}
+	if _, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"rows": "1,2"}); err == nil || !strings.Contains(err.Error(), "is a list of lists; write it in the file") {
+		t.Errorf("rows from the command line: %v", err)
+	}
+}
