@@ -16,13 +16,7 @@ type Contribution struct {
 }
 
 // Coefficients returns c_k of the fold w_i = w_{i−1} + Σ c_k v_k for the
-// accepted participants, in id order. With N the accepted draws and n_k those
-// of agent k:
-//
-//	parameters, weighting step:  c_k = n_k/N            (ch5 (5.11) in Δ form, notes Alg. 1)
-//	parameters, weighting mean:  c_k = K·p_k·n_k/N      (w + (K/L) Σ p_k Δ_k)
-//	gradients:                   c_k = −μ·K·p_k·n_k/N   (lecture (14), (34))
-//	statistics:                  c_k = 1
+// accepted participants, in id order, as [Plan.Coefficient] has them.
 func Coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Contribution {
 	total := 0
 	for _, p := range accepted {
@@ -30,18 +24,29 @@ func Coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Con
 	}
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
-		c := float64(p.Times) / float64(total)
-		switch {
-		case plan.Kind == wire.KindStatistics:
-			c = 1
-		case plan.Exchange == wire.ExchangeGradient:
-			c *= -plan.StepSize * p.Weight
-		case weighting == WeightingMean:
-			c *= p.Weight
-		}
-		set[i] = Contribution{p.Agent, p.Accepted, c}
+		set[i] = Contribution{p.Agent, p.Accepted, plan.Coefficient(weighting, p.Times, total, p.Weight)}
 	}
 	return set
+}
+
+// Coefficient returns c_k of an agent that was drawn n_k times, of N draws that
+// were accepted, and has the weight K·p_k:
+//
+//	parameters, weighting step:  c_k = n_k/N            (ch5 (5.11) in Δ form, notes Alg. 1)
+//	parameters, weighting mean:  c_k = K·p_k·n_k/N      (w + (K/L) Σ p_k Δ_k)
+//	gradients:                   c_k = −μ·K·p_k·n_k/N   (lecture (14), (34))
+//	statistics:                  c_k = 1
+func (p *Plan) Coefficient(weighting Weighting, times, total int, weight float64) float64 {
+	c := float64(times) / float64(total)
+	switch {
+	case p.Kind == wire.KindStatistics:
+		return 1
+	case p.Exchange == wire.ExchangeGradient:
+		c *= -p.StepSize * weight
+	case weighting == WeightingMean:
+		c *= weight
+	}
+	return c
 }
 
 // AddScaled adds c·v to acc, element by element, where v is the raw
