@@ -12,6 +12,7 @@ test mosquitto            mosquitto
 test python3              python3
 test $python/paho         python3-paho-mqtt
 test $python/cryptography python3-cryptography
+test $python/numpy        python3-numpy
 test systemd-analyze      systemd
 machine systemd-nspawn    systemd-container
 machine mmdebstrap        mmdebstrap

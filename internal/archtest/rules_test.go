@@ -35,6 +35,7 @@ var rooms = []room{
 	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},
 	{"sim", 3, false, "host of the same machines in simulated time"},
 	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
+	{"sim/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
 	{"sim/plot", 3, false, "pictures: gonum/plot and its fonts, which no device links"},
 	{"sim/reproduce", 3, false, "the documents' experiments, on the simulator and the code of the daemons"},
 	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code reproduces them"},

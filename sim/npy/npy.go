@@ -1,0 +1,197 @@
+// Package npy writes and reads arrays in numpy's own file format (version 1.0, little-endian, C order), which is a short header
+// and the numbers as they are.
+package npy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Element is what an array is made of here. Files with other numbers can be read, and are converted.
+type Element interface {
+	float32 | float64 | int64 | uint8
+}
+
+const magic = "\x93NUMPY"
+
+// Write writes an array of that shape, row by row. It panics if the shape does not fit the data; the error is that of w.
+func Write[T Element](w io.Writer, data []T, shape ...int) error {
+	if n := size(shape); n != len(data) {
+		panic(fmt.Sprintf("npy: shape %v for %d numbers", shape, len(data)))
+	}
+	b := bufio.NewWriter(w)
+	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", describe(data), tuple(shape))
+	const before = len(magic) + 4 // the header's length is in two bytes, and all of it is a multiple of 64, with a line feed at its end
+	header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n"
+	_, _ = b.WriteString(magic + "\x01\x00") // an error stays in b
+	_ = binary.Write(b, binary.LittleEndian, uint16(len(header)))
+	_, _ = b.WriteString(header)
+	_ = binary.Write(b, binary.LittleEndian, data)
+	return b.Flush()
+}
+
+func size(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+func tuple(shape []int) string {
+	var b strings.Builder
+	b.WriteString("(")
+	for _, d := range shape {
+		fmt.Fprintf(&b, "%d, ", d)
+	}
+	text := strings.TrimSuffix(b.String(), " ")
+	if len(shape) > 1 {
+		text = strings.TrimSuffix(text, ",")
+	}
+	return text + ")"
+}
+
+func describe[T Element](data []T) string {
+	switch any(data).(type) {
+	case []float32:
+		return "<f4"
+	case []float64:
+		return "<f8"
+	case []int64:
+		return "<i8"
+	}
+	return "|u1"
+}
+
+// maxNumbers bounds what a header can claim, and maxDimensions its shape.
+const (
+	maxNumbers    = 1 << 31
+	maxDimensions = 8
+)
+
+// fields are those of a header, in any order.
+var (
+	descrField = regexp.MustCompile(`['"]descr['"]\s*:\s*['"]([<>|=]?)([a-z][0-9]+)['"]`)
+	orderField = regexp.MustCompile(`['"]fortran_order['"]\s*:\s*(True|False)`)
+	shapeField = regexp.MustCompile(`['"]shape['"]\s*:\s*\(([0-9, ]*)\)`)
+)
+
+// Read reads an array of floats, integers or truth values, little-endian and in C order, and converts it. A shape () is read as
+// one number.
+func Read[T Element](r io.Reader) (data []T, shape []int, err error) {
+	b := bufio.NewReader(r)
+	header, err := readHeader(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	descr, order, dims := descrField.FindStringSubmatch(header), orderField.FindStringSubmatch(header), shapeField.FindStringSubmatch(header)
+	switch {
+	case descr == nil || order == nil || dims == nil:
+		return nil, nil, fmt.Errorf("the header %q names no descr, fortran_order or shape", header)
+	case order[1] != "False":
+		return nil, nil, errors.New("the array is in Fortran order; save numpy.ascontiguousarray of it")
+	case descr[1] == ">":
+		return nil, nil, errors.New("the array is big-endian; save it as little-endian")
+	}
+	n := 1
+	for text := range strings.SplitSeq(dims[1], ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		d, err := strconv.Atoi(text)
+		if err != nil || d > 0 && n > maxNumbers/d || len(shape) == maxDimensions {
+			return nil, nil, fmt.Errorf("the shape (%s) is too large", dims[1])
+		}
+		n *= d
+		shape = append(shape, d)
+	}
+	data, err = readNumbers[T](b, descr[2], n)
+	return data, shape, err
+}
+
+func readHeader(b *bufio.Reader) (string, error) {
+	var start [len(magic) + 2]byte
+	if _, err := io.ReadFull(b, start[:]); err != nil || string(start[:len(magic)]) != magic {
+		return "", errors.New("not an npy file")
+	}
+	length := uint32(0)
+	if start[len(magic)] == 1 {
+		var short uint16
+		if err := binary.Read(b, binary.LittleEndian, &short); err != nil {
+			return "", fmt.Errorf("the header: %w", err)
+		}
+		length = uint32(short)
+	} else if err := binary.Read(b, binary.LittleEndian, &length); err != nil {
+		return "", fmt.Errorf("the header: %w", err)
+	}
+	if length > 1<<16 {
+		return "", fmt.Errorf("a header of %d bytes", length)
+	}
+	header := make([]byte, length)
+	if _, err := io.ReadFull(b, header); err != nil {
+		return "", fmt.Errorf("the header: %w", err)
+	}
+	return string(header), nil
+}
+
+// readNumbers reads in pieces, so that a header that claims too much claims no memory.
+func readNumbers[T Element](b *bufio.Reader, kind string, n int) ([]T, error) {
+	decode, width := decoder(kind)
+	if decode == nil {
+		return nil, fmt.Errorf("numbers of type %q; there are f4, f8, i1 to i8, u1 to u8 and b1", kind)
+	}
+	var data []T
+	buffer := make([]byte, width)
+	for i := range n {
+		if _, err := io.ReadFull(b, buffer); err != nil {
+			return nil, fmt.Errorf("the array ends after %d of %d numbers", i, n)
+		}
+		if v, whole := decode(buffer); whole {
+			data = append(data, T(v.whole))
+		} else {
+			data = append(data, T(v.real))
+		}
+	}
+	return data, nil
+}
+
+// number is one or the other.
+type number struct {
+	real  float64
+	whole int64
+}
+
+func decoder(kind string) (decode func(b []byte) (v number, whole bool), width int) {
+	le := binary.LittleEndian
+	integer := func(read func(b []byte) int64) func(b []byte) (number, bool) {
+		return func(b []byte) (number, bool) { return number{whole: read(b)}, true }
+	}
+	switch kind {
+	case "f4":
+		return func(b []byte) (number, bool) { return number{real: float64(math.Float32frombits(le.Uint32(b)))}, false }, 4
+	case "f8":
+		return func(b []byte) (number, bool) { return number{real: math.Float64frombits(le.Uint64(b))}, false }, 8
+	case "i1":
+		return integer(func(b []byte) int64 { return int64(int8(b[0])) }), 1
+	case "u1", "b1":
+		return integer(func(b []byte) int64 { return int64(b[0]) }), 1
+	case "i2":
+		return integer(func(b []byte) int64 { return int64(int16(le.Uint16(b))) }), 2
+	case "u2":
+		return integer(func(b []byte) int64 { return int64(le.Uint16(b)) }), 2
+	case "i4":
+		return integer(func(b []byte) int64 { return int64(int32(le.Uint32(b))) }), 4
+	case "u4":
+		return integer(func(b []byte) int64 { return int64(le.Uint32(b)) }), 4
+	case "i8", "u8":
+		return integer(func(b []byte) int64 { return int64(le.Uint64(b)) }), 8
+	}
+	return nil, 0
+}
