@@ -5,7 +5,29 @@ import (
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/sim/data"
 )
+
+// Check is Validate and what else [Run] would refuse before its first round, which takes the making of an instance: a step
+// size above the stability limit, lists that do not have a number for each agent, a graph that cannot be connected.
+func (e *Experiment) Check() error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	if e.Precision == Float32 {
+		return checkFirst[float32](*e)
+	}
+	return checkFirst[float64](*e)
+}
+
+func checkFirst[T learner.Float](e Experiment) error {
+	in, err := instances[T](e)(0)
+	if err != nil {
+		return err
+	}
+	_, err = newCourse(&e, 0, in)
+	return err
+}
 
 // check holds an experiment against its instance.
 func check[T learner.Float](e *Experiment, in Instance[T]) error {
@@ -42,6 +64,9 @@ func check[T learner.Float](e *Experiment, in Instance[T]) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if in.replay != nil {
+		return nil // its draws are made
+	}
 	local := p.Loader()(0)
 	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
 	s.BatchSize = int(e.BatchSize.At(0, e.Seed))
@@ -63,7 +88,10 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T]) error {
 			return &FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
 		}
 	}
-	if o.Curvature == nil || e.Exchange == Gradients {
+	if e.Exchange == Gradients {
+		return checkServerStep(e, o)
+	}
+	if o.Curvature == nil {
 		return nil
 	}
 	total := 0.0
@@ -80,13 +108,26 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T]) error {
 			scale /= e.LocalSteps.At(k, e.Seed)
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
-			key := "step_size.constant"
-			if e.StepSize.Diminishing {
-				key = "step_size.diminishing"
-			}
-			return &FieldError{Key: key, Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
+			return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
 				mu, k, 2/(lambda*scale), lambda)}
 		}
 	}
 	return nil
+}
+
+// checkServerStep refuses a step size with which the mean of an exchange of gradients diverges: μ ≥ 2/λ_max(∇²J).
+func checkServerStep(e *Experiment, o *data.Objective) error {
+	if mu := e.schedule(o).At(1); mu*o.Steepest >= 2 {
+		return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
+			mu, 2/o.Steepest, o.Steepest)}
+	}
+	return nil
+}
+
+// key is the one that a step size comes from.
+func (s StepSize) key() string {
+	if s.Diminishing {
+		return "step_size.diminishing"
+	}
+	return "step_size.constant"
 }

@@ -29,3 +29,9 @@ type agentError struct {
 
 func (e *agentError) Error() string { return fmt.Sprintf("agent %d %v", e.agent, e.err) }
 func (e *agentError) Unwrap() error { return e.err }
+
+// replayError is what the files of a replay lack.
+type replayError struct{ err error }
+
+func (e *replayError) Error() string { return e.err.Error() }
+func (e *replayError) Unwrap() error { return e.err }

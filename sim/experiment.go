@@ -59,7 +59,7 @@ type Experiment struct {
 	Data data.Spec `yaml:"data" json:"data"`
 
 	Algorithm    Algorithm      `yaml:"algorithm" json:"algorithm"`
-	Agents       int            `yaml:"agents" json:"agents"`             // K; 0 = as many as the data have
+	Agents       int            `yaml:"agents" json:"agents"`             // K; 0 = as many as a column of the data names
 	Participants int            `yaml:"participants" json:"participants"` // L; 0 = all
 	Sampling     round.Sampling `yaml:"sampling" json:"sampling"`
 	LocalSteps   PerAgent       `yaml:"local_steps" json:"local_steps"` // E_k
@@ -74,6 +74,10 @@ type Experiment struct {
 	Response Response `yaml:"response" json:"response"`
 	Noise    Noise    `yaml:"noise" json:"noise"`
 	Mixing   Mixing   `yaml:"mixing" json:"mixing"`
+
+	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [Dumped].
+	Dump string `yaml:"-" json:"-"`
+	Load string `yaml:"-" json:"-"`
 
 	// Shadow records also the excess risk of the mean of all agents' local iterates, over all local steps (notes (4)); all
 	// agents take part with the same number of steps.
@@ -151,11 +155,11 @@ const (
 	GraphFile  GraphKind = "file"
 )
 
-// Default is an experiment on the lecture's Lab #1 with one agent.
+// Default is an experiment on the lecture's Lab #1, but for the number of agents.
 func Default() Experiment {
 	return Experiment{
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,
-		Data: data.DefaultSpec(), Algorithm: FedAvg, Agents: 1, Sampling: round.WithoutReplacement,
+		Data: data.DefaultSpec(), Algorithm: FedAvg, Sampling: round.WithoutReplacement,
 		LocalSteps: Each(1), BatchSize: Each(1), StepSize: StepSize{Constant: 0.01, Normalize: true}, Exchange: Parameters,
 		Weights: Each(1), Weighting: round.WeightingStep,
 		Response: Response{Probability: Each(1), Per: StraggleStep}, Noise: Noise{Kind: NoNoise}, Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3, Weights: graph.BestConstant.String(), LinkUp: 1},

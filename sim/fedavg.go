@@ -26,14 +26,14 @@ type fedavg[T learner.Float] struct {
 func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 	f := &fedavg[T]{course: c, w: c.start(), block: blockSize(c)}
 	f.next, f.acc = make([]T, len(f.w)), make([]float64, len(f.w))
-	if c.e.Shadow {
-		goroutines = 1 // its sums have an order too
+	if c.e.Shadow || c.tape != nil {
+		goroutines = 1 // what they keep has an order too
 	}
 	for range max(1, min(goroutines, c.e.Participants/f.block)) {
 		f.hands = append(f.hands, newHand(c))
 	}
 	if c.e.Shadow {
-		f.shadow = newShadow(&f.hands[0].sampler, c.steps(0), len(f.w))
+		f.shadow = newShadow(f.hands[0].descent.Draws, c.steps(0), len(f.w))
 		f.hands[0].descent.Draws = f.shadow
 	}
 	return f
@@ -73,6 +73,17 @@ func (f *fedavg[T]) step(i int) error {
 
 // draw is the participants of round i that respond.
 func (f *fedavg[T]) draw(i int) []round.Place {
+	if f.in.replay != nil {
+		return f.in.replay.places[i]
+	}
+	places := f.responding(i)
+	if f.tape != nil {
+		f.tape.drawn(i, places)
+	}
+	return places
+}
+
+func (f *fedavg[T]) responding(i int) []round.Place {
 	rng := round.DrawSource(f.seed, wire.RoundID(i))
 	places := f.lottery.WithoutReplacement
 	if f.e.Sampling == round.WithReplacement {
@@ -93,6 +104,7 @@ func (f *fedavg[T]) draw(i int) []round.Place {
 
 // fold adds the changes of all participants to the sum, in id order whatever the number of hands.
 func (f *fedavg[T]) fold(i int, places []round.Place, total int) error {
+	plan := f.plan(i)
 	if len(f.hands) == 1 || len(places) < 2*f.block {
 		h := f.hands[0]
 		h.changes = resize(h.changes, len(f.w))
@@ -100,7 +112,7 @@ func (f *fedavg[T]) fold(i int, places []round.Place, total int) error {
 			if err := f.change(h, h.changes, p.Index, i); err != nil {
 				return err
 			}
-			round.Add(f.acc, f.coefficient(p, total, i), h.changes)
+			round.Add(f.acc, f.coefficient(plan, p, total), h.changes)
 		}
 		return nil
 	}
@@ -124,7 +136,7 @@ func (f *fedavg[T]) fold(i int, places []round.Place, total int) error {
 
 // foldBlock computes the changes of a block at once, and adds them when the blocks before have been.
 func (f *fedavg[T]) foldBlock(h *hand[T], b int, places []round.Place, total, i int, turn *turn) {
-	d := len(f.w)
+	d, plan := len(f.w), f.plan(i)
 	h.changes = resize(h.changes, f.block*d)
 	var err error
 	for n, p := range places {
@@ -137,22 +149,23 @@ func (f *fedavg[T]) foldBlock(h *hand[T], b int, places []round.Place, total, i 
 			return err
 		}
 		for n, p := range places {
-			round.Add(f.acc, f.coefficient(p, total, i), h.changes[n*d:][:d])
+			round.Add(f.acc, f.coefficient(plan, p, total), h.changes[n*d:][:d])
 		}
 		return nil
 	})
 }
 
-// coefficient is c_k of w_i = w_{i−1} + Σ c_k v_k, as round.Coefficients has it.
-func (f *fedavg[T]) coefficient(p round.Place, total, i int) float64 {
-	c := float64(p.Times) / float64(total)
-	switch {
-	case f.e.Exchange == Gradients:
-		c *= -f.schedule.At(uint64(i)) * f.weight(p.Index)
-	case f.e.Weighting == round.WeightingMean:
-		c *= f.weight(p.Index)
+// plan is what the coordinator's fold needs to know of round i.
+func (f *fedavg[T]) plan(i int) *round.Plan {
+	if f.e.Exchange == Gradients {
+		return &round.Plan{Kind: wire.KindTraining, Exchange: wire.ExchangeGradient, StepSize: f.schedule.At(uint64(i))}
 	}
-	return c
+	return &round.Plan{Kind: wire.KindTraining, Exchange: wire.ExchangeParameters}
+}
+
+// coefficient is c_k of w_i = w_{i−1} + Σ c_k v_k.
+func (f *fedavg[T]) coefficient(plan *round.Plan, p round.Place, total int) float64 {
+	return plan.Coefficient(f.e.Weighting, p.Times, total, f.weight(p.Index))
 }
 
 // change writes v_k to dst: Δ_k, or the gradient.
@@ -160,6 +173,9 @@ func (f *fedavg[T]) change(h *hand[T], dst []T, k, i int) error {
 	h.become(k, i)
 	if f.e.Exchange == Gradients {
 		h.descent.GradientAt(dst, f.w)
+		if h.replaying != nil && h.replaying.err != nil {
+			return &replayError{h.replaying.err}
+		}
 		return nil
 	}
 	copy(dst, f.w)
@@ -170,8 +186,12 @@ func (f *fedavg[T]) change(h *hand[T], dst []T, k, i int) error {
 	if f.e.Weighting == round.WeightingStep {
 		weight = f.weight(k)
 	}
-	if _, err := h.descent.Run(dst, f.steps(k), weight, uint64(i-1)*f.most, nil); err != nil {
-		return &agentError{k, err}
+	steps := f.steps(k)
+	if f.in.replay != nil {
+		steps = f.in.replay.count(k, i)
+	}
+	if err := h.run(dst, k, steps, weight, uint64(i-1)*f.most); err != nil {
+		return err
 	}
 	if f.shadow != nil {
 		f.shadow.finish()

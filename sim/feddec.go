@@ -59,8 +59,14 @@ func (f *feddec[T]) step(i int) error {
 		}
 	}
 	for k, hand := range f.hands {
-		if _, err := hand.descent.Run(f.z[k], 1, f.weight(k), uint64(t-1), nil); err != nil {
-			return &agentError{k, err}
+		switch {
+		case hand.recording != nil:
+			hand.recording.mark(t)
+		case hand.replaying != nil:
+			hand.become(k, t)
+		}
+		if err := hand.run(f.z[k], k, 1, f.weight(k), uint64(t-1)); err != nil {
+			return err
 		}
 	}
 	if f.links != nil {
@@ -69,13 +75,19 @@ func (f *feddec[T]) step(i int) error {
 		f.z, f.mix = f.mix, f.z
 	}
 	if (t+1)%h == 0 {
-		return f.average(f.blockNow)
+		return f.average(t)
 	}
 	return nil
 }
 
 // failLinks weighs the links that are up in iteration t.
 func (f *feddec[T]) failLinks(t int) {
+	if r := f.in.replay; r != nil {
+		if r.weights != nil {
+			f.weights = r.weights[(t-1)*r.edges : t*r.edges]
+		}
+		return
+	}
 	if f.e.Mixing.LinkUp == 1 {
 		return
 	}
@@ -84,22 +96,42 @@ func (f *feddec[T]) failLinks(t int) {
 		f.up[e] = f.rng.Float64() < f.e.Mixing.LinkUp
 	}
 	f.in.Mixing.ActiveTo(f.weights, f.up, f.degrees)
+	if f.tape != nil {
+		f.tape.weights = append(f.tape.weights, f.weights...)
+	}
 }
 
-// average is lines 8 to 11: the server's fold over the draws, which it sends to all.
-func (f *feddec[T]) average(block int) error {
-	rng := round.DrawSource(f.seed, wire.RoundID(block))
+// draw is the participants of the server round of iteration t.
+func (f *feddec[T]) draw(t int) []round.Place {
+	if f.in.replay != nil {
+		return f.in.replay.places[t]
+	}
+	rng := round.DrawSource(f.seed, wire.RoundID(f.blockNow))
 	places := f.lottery.WithReplacement
 	if f.e.Sampling == round.WithoutReplacement {
 		places = f.lottery.WithoutReplacement
 	}
+	drawn := places(f.agents, f.e.Participants, rng)
+	if f.tape != nil {
+		f.tape.drawn(t, drawn)
+	}
+	return drawn
+}
+
+// average is lines 8 to 11: the server's fold over the draws, which it sends to all.
+func (f *feddec[T]) average(t int) error {
+	places := f.draw(t)
+	total := 0
+	for _, p := range places {
+		total += p.Times
+	}
 	clear(f.acc)
 	change := f.mix[0]
-	for _, p := range places(f.agents, f.e.Participants, rng) {
+	for _, p := range places {
 		for j, v := range f.z[p.Index] {
 			change[j] = v - f.server[j]
 		}
-		round.Add(f.acc, float64(p.Times)/float64(f.e.Participants), change)
+		round.Add(f.acc, float64(p.Times)/float64(total), change)
 	}
 	if err := round.Advance(f.next, f.server, f.acc); err != nil {
 		return err

@@ -16,8 +16,9 @@ type course[T learner.Float] struct {
 	in       Instance[T]
 	agents   int // K
 	schedule learner.Schedule
-	total    float64 // Σ of the problem's weights
-	most     uint64  // the largest E_k, by which t of the schedule advances in a round
+	total    float64  // Σ of the problem's weights
+	tape     *tape[T] // of a dump, or nil
+	most     uint64   // the largest E_k, by which t of the schedule advances in a round
 }
 
 // weight is K·p_k, in the order of operations of the coordinator.
@@ -64,6 +65,9 @@ type hand[T learner.Float] struct {
 	descent learner.Descent[T]
 	pcg     rand.PCG
 	changes []T
+
+	recording *recording[T] // in front of the sampler of a dump
+	replaying *replaying[T] // in place of the sampler of a replay
 }
 
 func newHand[T learner.Float](c *course[T]) *hand[T] {
@@ -75,16 +79,43 @@ func newHand[T learner.Float](c *course[T]) *hand[T] {
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.Noise.law()
 	h.descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule, Normalize: c.e.StepSize.Normalize}
+	if c.tape != nil {
+		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}
+		h.descent.Draws = h.recording
+	}
+	if c.in.replay != nil {
+		h.replaying = &replaying[T]{replay: c.in.replay}
+		h.descent.Draws = h.replaying
+	}
 	return h
 }
 
 // become takes the part of agent k in a round.
 func (h *hand[T]) become(k, round int) {
 	local := h.load(k)
+	if h.replaying != nil {
+		h.replaying.begin(k, round, local.Samples)
+		return
+	}
 	h.sampler.Data, h.sampler.Stream = local.Samples, local.Stream
 	h.sampler.BatchSize = int(h.c.e.BatchSize.At(k, h.c.seed))
 	if h.c.e.Response.Per == StraggleStep {
 		h.sampler.ResponseProb = h.c.e.Response.Probability.At(k, h.c.seed)
 	}
 	task.Reseed(&h.pcg, h.c.seed, wire.RoundID(round), h.c.stream(k))
+	if h.recording != nil {
+		h.recording.begin(k, round)
+	}
+}
+
+// run takes local steps on w.
+func (h *hand[T]) run(w []T, k, steps int, weight float64, offset uint64) error {
+	_, err := h.descent.Run(w, steps, weight, offset, nil)
+	if h.replaying != nil && h.replaying.err != nil {
+		return &replayError{h.replaying.err}
+	}
+	if err != nil {
+		return &agentError{k, err}
+	}
+	return nil
 }

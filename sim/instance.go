@@ -15,6 +15,8 @@ import (
 type Instance[T learner.Float] struct {
 	Problem *data.Problem[T]
 	Mixing  *graph.Mixing // of FedDec; nil = W = I
+
+	replay *replay[T] // nil = the run draws itself
 }
 
 // What a generator is for, beside an agent's draws in a round.
@@ -40,7 +42,7 @@ func runSeed(seed uint64, run int) uint64 {
 // instances makes the instances that an experiment describes: one for each run, or one for all.
 func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	problem := func(seed uint64) (*data.Problem[T], error) {
-		return data.Build[T](e.Data, e.Agents, e.weights(), data.Mix(seed, forInstance))
+		return data.Build[T](e.Data, e.Agents, e.weights(), e.WeighRows, data.Mix(seed, forInstance))
 	}
 	mixing := func(seed uint64, agents int) (*graph.Mixing, error) {
 		if e.Algorithm != FedDec {

@@ -20,6 +20,7 @@ type recorder struct {
 	names  []string
 	values map[string][]float64
 	point  []float64 // the model that is measured
+	last   []float64 // the model of the last record
 	usual  func(r *recorder)
 }
 
@@ -66,16 +67,20 @@ func (r *recorder) set(name string, v float64) {
 	r.values[name] = append(r.values[name], v)
 }
 
-// record measures the present model. The error says that a metric has left the finite numbers: nothing of this record counts.
+// maxMetric is where a metric has diverged: its square, which intervals need, is still finite.
+const maxMetric = 1e150
+
+// record measures the present model. The error says that a metric has diverged: nothing of this record counts.
 func (r *recorder) record(a algorithm) error {
 	a.model(r.point)
 	r.usual(r)
 	a.measure(r)
 	for _, name := range r.names {
 		values := r.values[name]
-		if v := values[len(values)-1]; math.IsInf(v, 0) || math.IsNaN(v) {
+		if v := values[len(values)-1]; !(math.Abs(v) <= maxMetric) {
 			return fmt.Errorf("%s is %v", name, v)
 		}
 	}
+	r.last = append(r.last[:0], r.point...)
 	return nil
 }

@@ -101,7 +101,7 @@ func collect(e Experiment, rounds []int, tracks []*track) *Result {
 		r.Metrics = append(r.Metrics, m)
 	}
 	for _, t := range tracks {
-		r.Final = append(r.Final, t.recorder.point)
+		r.Final = append(r.Final, t.recorder.last)
 	}
 	return r
 }

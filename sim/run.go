@@ -23,6 +23,12 @@ type Observer func(Progress)
 // Run validates an experiment, makes its instances and simulates it on all cores. The error is that of Validate, of an
 // instance that cannot be made, or of ctx; or a [*Divergence], and then the result holds what was recorded before it.
 func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
+	if e.Load != "" {
+		if e.Precision == Float32 {
+			return On(ctx, e, loaded[float32](e), o)
+		}
+		return On(ctx, e, loaded[float64](e), o)
+	}
 	if err := e.Validate(); err != nil {
 		return nil, err
 	}
@@ -38,6 +44,11 @@ func On[T learner.Float](ctx context.Context, e Experiment, instance func(run in
 	e.Agents = 0 // the instance's
 	if err := errors.Join(e.validate()...); err != nil {
 		return nil, err
+	}
+	if e.Dump != "" {
+		if err := writeExperiment(&e); err != nil {
+			return nil, err
+		}
 	}
 	goroutines := runtime.GOMAXPROCS(0)
 	outer := min(goroutines, e.Runs)
@@ -66,6 +77,7 @@ func On[T learner.Float](ctx context.Context, e Experiment, instance func(run in
 		return nil, err
 	}
 	r := collect(e, s.rounds, s.tracks)
+	r.Experiment.Agents = s.tracks[0].agents
 	if r.Divergence != nil {
 		return r, r.Divergence
 	}
@@ -86,6 +98,7 @@ type simulation[T learner.Float] struct {
 
 // track is what one run leaves.
 type track struct {
+	agents     int
 	recorder   *recorder
 	divergence *Divergence
 }
@@ -124,7 +137,10 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	t := &track{recorder: newRecorder(in.Problem)}
+	if e.Dump != "" {
+		c.tape = &tape[T]{}
+	}
+	t := &track{agents: c.agents, recorder: newRecorder(in.Problem)}
 	s.tracks[run] = t
 	var a algorithm
 	if e.Algorithm == FedDec {
@@ -141,12 +157,24 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 			next++
 			err = t.recorder.record(a)
 		}
+		var lacking *replayError
+		if errors.As(err, &lacking) {
+			return fmt.Errorf("%s: %w", runDir(e.Load, run), err)
+		}
 		if err != nil {
 			t.divergence = &Divergence{Run: run, Round: i, Reason: err.Error()}
 			s.divergedAt(int64(i))
 			break
 		}
+		if c.tape != nil {
+			if err := c.tape.full(); err != nil {
+				return &FieldError{Key: "rounds", Problem: err.Error()}
+			}
+		}
 		s.progress(i)
+	}
+	if c.tape != nil {
+		return c.tape.dump(c, run)
 	}
 	return nil
 }

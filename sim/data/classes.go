@@ -43,7 +43,7 @@ func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	deviation := math.Sqrt(c.Variance)
 	a := &aggregateClasses{Classes: c, share: shares(weights, len(c.Means))}
 	return &Problem[T]{
-		Model: model, Agents: len(c.Means), Weights: weights, Objective: a.objective(),
+		Model: model, Agents: len(c.Means), Weights: weights, Objective: a.objective(), Classes: &c,
 		Loader: func() Loader[T] {
 			s := &classStream[T]{deviation: deviation}
 			return func(k int) Local[T] {

@@ -33,6 +33,7 @@ type Problem[T learner.Float] struct {
 
 	Start     []float64 // w_0; nil = the model's own, zero without hidden layers
 	Objective Objective
+	Classes   *Classes // of logistic and bilinear problems
 	Metrics   []Metric // recorded beside the usual ones
 	Labels    []string // names of the agents; nil = their numbers
 }
@@ -43,10 +44,12 @@ type Objective struct {
 	Excess   func(w []float64) float64 // J(w) − J(w⁰), without cancellation
 	Gradient func(dst, w []float64)    // ∇J(w)
 
-	Minimizer []float64 // w⁰
-	Minimum   float64   // J(w⁰); meaningful with Excess
+	Minimizer []float64        // w⁰
+	Hessian   func() []float64 // ∇²J, d·d numbers, of a quadratic J; nil = another, or unknown
+	Minimum   float64          // J(w⁰); meaningful with Excess
 
 	StrongConvexity float64 // μ_sc = λ_min(∇²J); 0 = unknown
+	Steepest        float64 // λ_max(∇²J) of a quadratic J; 0 = another, or unknown
 	Smoothness      float64 // L_s = max_k λ_max(∇²J_k); 0 = unknown
 	// Curvature is λ_max(∇²J_k) of agent k where a step size of 2/λ_max or more is known to diverge; nil = unknown.
 	Curvature func(k int) float64

@@ -16,8 +16,8 @@ func specs() map[string]data.Spec {
 	for _, kind := range []data.Kind{data.KindLinear, data.KindLogistic, data.KindBilinear, data.KindRegression, data.KindQuadratics, data.KindToy} {
 		s := data.DefaultSpec()
 		s.Kind, s.Inputs, s.Ridge, s.Spread = kind, 4, 0.1, 0.3
-		s.Regressors = [][]float64{{1, 2, 0.5, 1}}
-		s.Eigenvalues = []float64{1, 0.5, 0.25}
+		s.RegressorVar = data.Numbers{1, 2, 0.5, 1}
+		s.Eigenvalues = data.Numbers{1, 0.5, 0.25}
 		all[string(kind)] = s
 	}
 	pooled := all["linear"]
@@ -26,7 +26,7 @@ func specs() map[string]data.Spec {
 	pooled.Spread = 0
 	all["pooled, all alike"] = pooled
 	toy := all["toy"]
-	toy.Centre, toy.Rows = []float64{1, -0.5}, 50
+	toy.Centre, toy.Rows = data.Numbers{1, -0.5}, 50
 	all["toy"] = toy
 	return all
 }
@@ -43,7 +43,7 @@ func build(t *testing.T, s data.Spec, agents int) *data.Problem[float64] {
 	if s.Kind == data.KindRegression {
 		weights = nil
 	}
-	p, err := data.Build[float64](s, agents, weights, 7)
+	p, err := data.Build[float64](s, agents, weights, false, 7)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 )
@@ -42,20 +43,33 @@ func (q *quadratic) gradient(dst, w []float64) {
 	q.times(w, func(j int, slope, _ float64) { dst[j] = slope })
 }
 
+// hessian is A, row by row.
+func (q *quadratic) hessian() []float64 {
+	n := len(q.minimizer)
+	a := make([]float64, n*n)
+	for i := range n {
+		if q.diagonal != nil {
+			a[i*n+i] = q.diagonal[i]
+			continue
+		}
+		for j := range n {
+			a[i*n+j] = q.full.At(i, j)
+		}
+	}
+	return a
+}
+
 // objective is J with the curvatures that it knows itself.
 func (q *quadratic) objective() Objective {
 	o := Objective{
 		Risk:   func(w []float64) float64 { return q.minimum + q.excess(w) },
-		Excess: q.excess, Gradient: q.gradient, Minimizer: q.minimizer, Minimum: q.minimum,
+		Excess: q.excess, Gradient: q.gradient, Hessian: q.hessian, Minimizer: q.minimizer, Minimum: q.minimum,
 	}
-	if q.diagonal != nil {
-		o.StrongConvexity = q.diagonal[0]
-		for _, v := range q.diagonal {
-			o.StrongConvexity = min(o.StrongConvexity, v)
-		}
-	} else {
-		o.StrongConvexity = eigenvalues(q.full)[0]
+	values := q.diagonal
+	if q.full != nil {
+		values = eigenvalues(q.full)
 	}
+	o.StrongConvexity, o.Steepest = slices.Min(values), slices.Max(values)
 	return o
 }
 

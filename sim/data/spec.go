@@ -17,47 +17,103 @@ const (
 	KindRegression Kind = "regression" // Regression, feddec's
 	KindQuadratics Kind = "quadratics" // Quadratics, those of the notes' bound
 	KindToy        Kind = "toy"        // Toy, the notes' classifier
+	KindBlobs      Kind = "blobs"      // a table of Gaussian classes, dealt to the agents
+	KindCSV        Kind = "csv"        // a table in a file, dealt to the agents
 )
 
 // Spec describes a problem in a configuration file. What a kind does not use is ignored by it.
 type Spec struct {
 	Kind Kind `yaml:"kind" json:"kind"`
 	// Fresh draws a new instance for every run; else all runs share one.
-	Fresh  bool `yaml:"fresh" json:"fresh"`
-	Inputs int  `yaml:"inputs" json:"inputs"` // M, d: features of a sample
+	Fresh  bool    `yaml:"fresh" json:"fresh"`
+	Inputs int     `yaml:"inputs" json:"inputs"` // M, d: features of a sample
+	Start  Numbers `yaml:"start" json:"start"`   // w_0; one number = for all parameters; empty = the model's
+	Ridge  float64 `yaml:"ridge" json:"ridge"`   // logistic, bilinear, blobs, csv: ρ
 
-	Regressors [][]float64 `yaml:"regressors" json:"regressors,omitempty"` // linear: diagonals of R_k
-	NoiseVar   []float64   `yaml:"noise_var" json:"noise_var,omitempty"`   // linear: σ_v²
-	Optima     [][]float64 `yaml:"optima" json:"optima,omitempty"`         // linear: w_k⁰
-	Centre     []float64   `yaml:"centre" json:"centre,omitempty"`         // linear: mean of the w_k⁰; toy: mean of the class +1
-	Pool       int         `yaml:"pool" json:"pool"`                       // linear: rows that all agents share; 0 = fresh samples
-	Spread     float64     `yaml:"spread" json:"spread"`                   // linear: σ_w²; toy: how uneven the classes are
+	RegressorVar Numbers     `yaml:"regressor_var" json:"regressor_var"` // linear: diagonal of R, or σ_h²
+	Regressors   [][]float64 `yaml:"regressors" json:"regressors"`       // linear: diagonals of R_k, one row an agent; empty = RegressorVar
+	NoiseVar     Numbers     `yaml:"noise_var" json:"noise_var"`         // linear: σ_v², or one an agent
+	Optima       [][]float64 `yaml:"optima" json:"optima"`               // linear: w_k⁰, one row an agent; empty = drawn
+	Centre       Numbers     `yaml:"centre" json:"centre"`               // linear: mean of the w_k⁰; toy: mean of the class +1
+	Spread       float64     `yaml:"spread" json:"spread"`               // linear: σ_w²; toy: how uneven the classes are, 0 to 1
+	Pool         int         `yaml:"pool" json:"pool"`                   // linear: rows that all agents share; 0 = fresh samples
 
-	Means    [][]float64 `yaml:"means" json:"means,omitempty"` // logistic, bilinear: m_k; empty = those of SPEC's `saddle`
-	Variance float64     `yaml:"variance" json:"variance"`     // logistic, bilinear, toy: of h around its mean
-	Ridge    float64     `yaml:"ridge" json:"ridge"`           // ρ
-	Hidden   int         `yaml:"hidden" json:"hidden"`         // bilinear: units of w₁
+	Means    [][]float64 `yaml:"means" json:"means"`       // logistic, bilinear: m_k, one row an agent; empty = those of SPEC's `saddle`
+	Variance float64     `yaml:"variance" json:"variance"` // logistic, bilinear, toy, blobs: of h around its mean
 
-	Rows      int     `yaml:"rows" json:"rows"`           // regression, toy: of each agent
+	Rows      int     `yaml:"rows" json:"rows"`           // regression, toy: of each agent; blobs: in all
 	Deviation float64 `yaml:"deviation" json:"deviation"` // regression: of the elements of X_i
 	Base      float64 `yaml:"base" json:"base"`           // regression: c_i = base^i
 
-	Eigenvalues []float64   `yaml:"eigenvalues" json:"eigenvalues,omitempty"` // quadratics: of A
-	Centres     [][]float64 `yaml:"centres" json:"centres,omitempty"`         // quadratics: c_i; empty = those of SPEC's `bound`
-	Start       []float64   `yaml:"start" json:"start,omitempty"`             // w_0; one number = for all parameters; empty = the model's
+	Eigenvalues Numbers     `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: of A
+	Centres     [][]float64 `yaml:"centres" json:"centres"`         // quadratics: c_i, one row an agent; empty = those of SPEC's `bound`
+
+	File        string   `yaml:"file" json:"file"`               // csv: plain or .gz, columns named in the first line
+	HeldOut     string   `yaml:"held_out" json:"held_out"`       // csv: another file, to score the model on; empty = all agents' rows
+	Features    []string `yaml:"features" json:"features"`       // csv: columns
+	Target      string   `yaml:"target" json:"target"`           // csv: column
+	Standardize bool     `yaml:"standardize" json:"standardize"` // csv, blobs: columns by their mean and deviation over all agents
+	Model       Model    `yaml:"model" json:"model"`
+
+	Partition Partition `yaml:"partition" json:"partition"` // csv, blobs
+	Device    string    `yaml:"device" json:"device"`       // partition column: the column that names the agent
+	Alpha     float64   `yaml:"alpha" json:"alpha"`         // partition dirichlet: small = uneven
+	Shards    int       `yaml:"shards" json:"shards"`       // partition shards: pieces for each agent
 }
+
+// Model is what learns from a table; other kinds have a model of their own.
+type Model struct {
+	Kind    ModelKind `yaml:"kind" json:"kind"`
+	Hidden  []int     `yaml:"hidden" json:"hidden"`   // mlp: units of each hidden layer; bilinear: units of w₁
+	ReLU    bool      `yaml:"relu" json:"relu"`       // mlp: instead of tanh
+	Outputs int       `yaml:"outputs" json:"outputs"` // softmax, mlp: classes; 1 of an mlp = a number
+	Bias    bool      `yaml:"bias" json:"bias"`
+}
+
+// ModelKind is a kind of model.
+type ModelKind string
+
+// The kinds of models.
+const (
+	ModelLinear   ModelKind = "linear"
+	ModelLogistic ModelKind = "logistic"
+	ModelSoftmax  ModelKind = "softmax"
+	ModelMLP      ModelKind = "mlp"
+)
 
 // DefaultSpec is the lecture's Lab #1, homogeneous.
 func DefaultSpec() Spec {
 	return Spec{
-		Kind: KindLinear, Inputs: 10, Regressors: [][]float64{{1}}, NoiseVar: []float64{0.1}, Centre: []float64{1},
-		Variance: 1, Hidden: 3, Rows: 10, Deviation: 0.25, Base: 2,
+		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1, Rows: 10,
+		Deviation: 0.25, Base: 2, Model: Model{Kind: ModelLinear, Hidden: []int{3}, Outputs: 1}, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
 	}
 }
 
-// Build makes the instance of a seed for K agents of weights p_k (nil = equal).
-func Build[T learner.Float](s Spec, agents int, weights []float64, seed uint64) (*Problem[T], error) {
-	p, err := build[T](s, agents, weights, seed)
+// architecture is the model of a table.
+func (s *Spec) architecture(inputs int) learner.Architecture {
+	a := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: learner.Squared, Bias: s.Model.Bias, Ridge: s.Ridge, Activation: learner.Tanh}
+	switch s.Model.Kind {
+	case ModelLogistic:
+		a.Risk = learner.Logistic
+	case ModelSoftmax:
+		a.Risk, a.Outputs = learner.Softmax, s.Model.Outputs
+	case ModelMLP:
+		a.Hidden = s.Model.Hidden
+		if s.Model.ReLU {
+			a.Activation = learner.ReLU
+		}
+		if s.Model.Outputs > 1 {
+			a.Risk, a.Outputs = learner.Softmax, s.Model.Outputs
+		}
+	}
+	return a
+}
+
+// Build makes the instance of a seed for K agents of weights p_k: in any scale, nil for equal ones, or with byRows in
+// proportion to the rows that they hold. K may be 0 where a table names the agents. The error is a [*FieldError] where a key is to
+// blame.
+func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
+	p, err := build[T](&s, agents, weights, byRows, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +128,16 @@ func Build[T learner.Float](s Spec, agents int, weights []float64, seed uint64) 
 	return p, nil
 }
 
-func build[T learner.Float](s Spec, agents int, weights []float64, seed uint64) (*Problem[T], error) {
+func build[T learner.Float](s *Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	switch s.Kind {
 	case KindLinear:
 		l := Linear{Inputs: s.Inputs, Regressors: s.Regressors, Noise: s.NoiseVar, Optima: s.Optima, Centre: s.Centre, Spread: s.Spread}
+		if len(l.Regressors) == 0 {
+			l.Regressors = [][]float64{s.RegressorVar}
+		}
+		if len(l.Optima) == 0 {
+			l.Optima = nil
+		}
 		if s.Pool > 0 {
 			return NewPooled[T](l, s.Pool, agents, weights, seed), nil
 		}
@@ -83,7 +145,7 @@ func build[T learner.Float](s Spec, agents int, weights []float64, seed uint64) 
 	case KindLogistic, KindBilinear:
 		c := Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge}
 		if s.Kind == KindBilinear {
-			c.Hidden = s.Hidden
+			c.Hidden = s.Model.Hidden[0]
 		}
 		if len(c.Means) == 0 {
 			c.Means = SaddleMeans(agents, s.Inputs)
@@ -99,6 +161,8 @@ func build[T learner.Float](s Spec, agents int, weights []float64, seed uint64) 
 		return NewQuadratics[T](q, weights)
 	case KindToy:
 		return NewToy[T](Toy{Mean: s.Centre, Variance: s.Variance, Rows: s.Rows, Skew: s.Spread}, agents, weights, seed)
+	case KindBlobs, KindCSV:
+		return newTable[T](s, agents, weights, byRows, seed)
 	}
 	return nil, fmt.Errorf("data.kind: unknown kind %q", s.Kind)
 }

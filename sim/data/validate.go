@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // FieldError is a value in a file that cannot be.
@@ -15,71 +16,146 @@ type FieldError struct {
 // Error returns "key: problem".
 func (e *FieldError) Error() string { return e.Key + ": " + e.Problem }
 
-// Validate joins a [*FieldError] for every value that cannot be, with its bound.
-func (s *Spec) Validate(agents int) error {
-	var errs []error
-	need := func(ok bool, key, format string, args ...any) {
-		if !ok {
-			errs = append(errs, &FieldError{Key: "data." + key, Problem: fmt.Sprintf(format, args...)})
-		}
-	}
-	numbers := func(key string, list []float64, low float64, strict bool, lengths ...int) {
-		for _, v := range list {
-			need(v > low || !strict && v == low, key, "has %v; want numbers above %v", v, low)
-		}
-		fits := false
-		for _, n := range lengths {
-			fits = fits || len(list) == n
-		}
-		need(fits, key, "has %d numbers; want one of %v", len(list), lengths)
-	}
-	need(agents > 0, "kind", "%s needs agents of at least 1", s.Kind)
-	switch s.Kind {
-	case KindLinear:
-		need(s.Inputs >= 1, "inputs", "is %d; want at least 1", s.Inputs)
-		need(s.Spread >= 0, "spread", "is %v; want 0 or more", s.Spread)
-		need(s.Pool == 0 || s.Pool >= 10*s.Inputs, "pool", "is %d; want 0 for fresh samples, or at least 10 rows for each of the %d inputs", s.Pool, s.Inputs)
-		need(s.Pool == 0 || len(s.Regressors) == 1 && len(s.NoiseVar) == 1, "pool", "is %d; agents that share rows have one row of regressors and one noise_var", s.Pool)
-		numbers("noise_var", s.NoiseVar, 0, false, 1, agents)
-		numbers("centre", s.Centre, math.Inf(-1), false, 1, s.Inputs)
-		need(len(s.Regressors) == 1 || len(s.Regressors) == agents, "regressors", "has %d rows; want 1, or one for each of the %d agents", len(s.Regressors), agents)
-		for _, row := range s.Regressors {
-			numbers("regressors", row, 0, true, 1, s.Inputs)
-		}
-		need(len(s.Optima) == 0 || len(s.Optima) == agents, "optima", "has %d rows; want one for each of the %d agents", len(s.Optima), agents)
-		for _, row := range s.Optima {
-			numbers("optima", row, math.Inf(-1), false, s.Inputs)
-		}
-	case KindLogistic, KindBilinear:
-		need(s.Variance >= 0, "variance", "is %v; want 0 or more", s.Variance)
-		need(s.Ridge >= 0, "ridge", "is %v; want 0 or more", s.Ridge)
-		need(s.Kind == KindLogistic || s.Hidden >= 1, "hidden", "is %d; want at least 1", s.Hidden)
-		need(len(s.Means) == 0 || len(s.Means) == agents, "means", "has %d rows; want one for each of the %d agents", len(s.Means), agents)
-		need(len(s.Means) > 0 || s.Inputs >= 1, "inputs", "is %d; want at least 1", s.Inputs)
-		for _, row := range s.Means {
-			numbers("means", row, math.Inf(-1), false, len(s.Means[0]))
-		}
-	case KindRegression:
-		need(s.Inputs >= 1, "inputs", "is %d; want at least 1", s.Inputs)
-		need(s.Rows >= 1, "rows", "is %d; want at least 1", s.Rows)
-		need(s.Deviation > 0, "deviation", "is %v; want a positive number", s.Deviation)
-		need(s.Base > 0, "base", "is %v; want a positive number", s.Base)
-	case KindQuadratics:
-		numbers("eigenvalues", s.Eigenvalues, 0, true, max(1, len(s.Eigenvalues)))
-		need(len(s.Centres) == 0 || len(s.Centres) == agents, "centres", "has %d rows; want one for each of the %d agents", len(s.Centres), agents)
-		for _, row := range s.Centres {
-			numbers("centres", row, math.Inf(-1), false, len(s.Eigenvalues))
-		}
-	case KindToy:
-		numbers("centre", s.Centre, math.Inf(-1), false, max(1, len(s.Centre)))
-		need(s.Rows >= 1, "rows", "is %d; want at least 1", s.Rows)
-		need(s.Variance >= 0, "variance", "is %v; want 0 or more", s.Variance)
-		need(s.Spread >= 0 && s.Spread <= 1, "spread", "is %v; want 0 to 1", s.Spread)
-	default:
-		need(false, "kind", "is %q; want one of %q", s.Kind, kinds)
-	}
-	return errors.Join(errs...)
+// validator collects what is wrong in the section `data`.
+type validator struct {
+	agents int
+	errs   []error
 }
 
-// kinds are all kinds, as an error lists them.
-var kinds = []Kind{KindLinear, KindLogistic, KindBilinear, KindRegression, KindQuadratics, KindToy}
+func (v *validator) need(ok bool, key, format string, args ...any) {
+	if !ok {
+		v.errs = append(v.errs, &FieldError{Key: "data." + key, Problem: fmt.Sprintf(format, args...)})
+	}
+}
+
+// numbers needs a list of one of these lengths.
+func (v *validator) numbers(key string, list []float64, lengths ...int) {
+	v.need(slices.Contains(lengths, len(list)), key, "has %d numbers; want %s", len(list), or(lengths))
+	for _, x := range list {
+		v.need(!math.IsNaN(x) && !math.IsInf(x, 0), key, "has %v; want finite numbers", x)
+	}
+}
+
+// positive needs numbers above 0, or not below it.
+func (v *validator) positive(key string, strict bool, list ...float64) {
+	for _, x := range list {
+		if strict {
+			v.need(x > 0 && !math.IsInf(x, 0), key, "is %v; want a positive number", x)
+		} else {
+			v.need(x >= 0 && !math.IsInf(x, 0), key, "is %v; want 0 or more", x)
+		}
+	}
+}
+
+// rows needs no rows, or one for each agent, of some length.
+func (v *validator) rows(key string, rows [][]float64, lengths ...int) {
+	v.need(len(rows) == 0 || len(rows) == v.agents, key, "has %d rows; want one for each of the %d agents", len(rows), v.agents)
+	for i, row := range rows {
+		v.numbers(fmt.Sprintf("%s[%d]", key, i), row, lengths...)
+	}
+}
+
+func (v *validator) atLeast(key string, n, least int) {
+	v.need(n >= least, key, "is %d; want at least %d", n, least)
+}
+
+// or is "1 or 10".
+func or(lengths []int) string {
+	slices.Sort(lengths)
+	lengths = slices.Compact(lengths)
+	text := fmt.Sprint(lengths[0])
+	for _, n := range lengths[1:] {
+		text += fmt.Sprintf(" or %d", n)
+	}
+	return text
+}
+
+// oneOf needs a word of a list.
+func oneOf[S ~string](v *validator, key string, got S, allowed ...S) {
+	v.need(slices.Contains(allowed, got), key, "is %q; want one of %q", got, allowed)
+}
+
+// maxModel bounds inputs, units and rows of a mistyped file.
+const maxModel = 65536
+
+// Validate joins a [*FieldError] for every value that cannot be, with its bound. agents is K, 0 if the data tell.
+func (s *Spec) Validate(agents int) error {
+	v := &validator{agents: agents}
+	v.need(s.Inputs <= maxModel, "inputs", "is %d; want at most %d", s.Inputs, maxModel)
+	named := s.Kind == KindCSV && s.Partition == PartitionColumn
+	if agents == 0 && !named {
+		v.errs = append(v.errs, &FieldError{Key: "agents", Problem: "is 0; want at least 1, as these data do not name the agents"})
+	}
+	switch s.Kind {
+	case KindLinear:
+		s.validateLinear(v)
+	case KindLogistic, KindBilinear:
+		v.positive("variance", false, s.Variance)
+		v.positive("ridge", false, s.Ridge)
+		v.need(s.Kind == KindLogistic || len(s.Model.Hidden) == 1 && s.Model.Hidden[0] >= 1, "model.hidden", "is %v; want one number of units", s.Model.Hidden)
+		v.atLeast("inputs", s.Inputs, 1)
+		v.rows("means", s.Means, s.Inputs)
+	case KindRegression:
+		v.atLeast("inputs", s.Inputs, 1)
+		v.atLeast("rows", s.Rows, 1)
+		v.positive("deviation", true, s.Deviation)
+		v.positive("base", true, s.Base)
+	case KindQuadratics:
+		v.numbers("eigenvalues", s.Eigenvalues, max(1, len(s.Eigenvalues)))
+		v.positive("eigenvalues", true, s.Eigenvalues...)
+		v.rows("centres", s.Centres, len(s.Eigenvalues))
+	case KindToy:
+		v.numbers("centre", s.Centre, max(1, len(s.Centre)))
+		v.atLeast("rows", s.Rows, 1)
+		v.positive("variance", false, s.Variance)
+		v.need(s.Spread >= 0 && s.Spread <= 1, "spread", "is %v; want 0 to 1", s.Spread)
+	case KindBlobs, KindCSV:
+		s.validateTable(v)
+	default:
+		oneOf(v, "kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression, KindQuadratics, KindToy, KindBlobs, KindCSV)
+	}
+	return errors.Join(v.errs...)
+}
+
+func (s *Spec) validateLinear(v *validator) {
+	v.atLeast("inputs", s.Inputs, 1)
+	v.positive("spread", false, s.Spread)
+	v.numbers("noise_var", s.NoiseVar, 1, v.agents)
+	v.positive("noise_var", false, s.NoiseVar...)
+	v.numbers("centre", s.Centre, 1, s.Inputs)
+	v.numbers("regressor_var", s.RegressorVar, 1, s.Inputs)
+	v.positive("regressor_var", true, s.RegressorVar...)
+	v.rows("regressors", s.Regressors, 1, s.Inputs)
+	for i, row := range s.Regressors {
+		v.positive(fmt.Sprintf("regressors[%d]", i), true, row...)
+	}
+	v.rows("optima", s.Optima, s.Inputs)
+	v.need(s.Pool == 0 || s.Pool >= 10*s.Inputs, "pool", "is %d; want 0 for fresh samples, or at least 10 rows for each of the %d inputs", s.Pool, s.Inputs)
+	v.need(s.Pool == 0 || len(s.Regressors) == 0 && len(s.NoiseVar) == 1, "pool", "is %d; agents that share rows have one regressor_var and one noise_var", s.Pool)
+}
+
+func (s *Spec) validateTable(v *validator) {
+	oneOf(v, "model.kind", s.Model.Kind, ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP)
+	classes := s.Model.Kind == ModelSoftmax || s.Kind == KindBlobs
+	if classes {
+		v.atLeast("model.outputs", s.Model.Outputs, 2)
+	} else {
+		v.atLeast("model.outputs", s.Model.Outputs, 1)
+	}
+	v.positive("ridge", false, s.Ridge)
+	oneOf(v, "partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet, PartitionShards)
+	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
+	v.need(s.Partition != PartitionShards || s.Shards >= 1, "shards", "is %d; want at least 1", s.Shards)
+	if s.Kind == KindBlobs {
+		v.need(s.Partition != PartitionColumn, "partition", "is %q; blobs have no column that names agents", s.Partition)
+		v.need(s.Model.Kind == ModelSoftmax || s.Model.Kind == ModelMLP, "model.kind", "is %q; blobs are classes, for softmax or mlp", s.Model.Kind)
+		v.atLeast("inputs", s.Inputs, 1)
+		v.atLeast("rows", s.Rows, 1)
+		v.positive("variance", false, s.Variance)
+		return
+	}
+	v.need(s.File != "", "file", "is empty; name the CSV file")
+	v.need(len(s.Features) > 0, "features", "is empty; name the columns")
+	v.need(s.Target != "", "target", "is empty; name the column")
+	v.need(s.Partition != PartitionColumn || s.Device != "", "device", "is empty; name the column that names the agents")
+}

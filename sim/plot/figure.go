@@ -228,7 +228,7 @@ func addBand(p *plot.Plot, low, high plotter.XYs, colour color.NRGBA) {
 	}
 	band := must(plotter.NewPolygon(around))
 	colour.A = 0x38
-	band.Color, band.LineStyle.Width = colour, 0
+	band.Color, band.Width = colour, 0
 	p.Add(band)
 }
 

@@ -1,0 +1,55 @@
+package data
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Numbers is a list that may be written as the one number that it holds.
+type Numbers []float64
+
+// Parse sets n from the texts of a list, or from one; it returns the place of what is not a finite number.
+func (n *Numbers) Parse(texts []string, _ bool) (bad int, err error) {
+	*n = make(Numbers, len(texts))
+	for i, text := range texts {
+		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return i, fmt.Errorf("want a number or a list of numbers, got %q", text)
+		}
+		(*n)[i] = v
+	}
+	return 0, nil
+}
+
+// String is n as it is written in a file.
+func (n Numbers) String() string {
+	texts := make([]string, len(n))
+	for i, v := range n {
+		texts[i] = strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	if len(n) == 1 {
+		return texts[0]
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+// MarshalJSON writes the number, or the list.
+func (n Numbers) MarshalJSON() ([]byte, error) {
+	if len(n) == 1 {
+		return json.Marshal(n[0])
+	}
+	return json.Marshal([]float64(n))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (n *Numbers) UnmarshalJSON(text []byte) error {
+	var one float64
+	if json.Unmarshal(text, &one) == nil {
+		*n = Numbers{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]float64)(n))
+}

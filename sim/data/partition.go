@@ -1,0 +1,122 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Partition is how the rows of one table are dealt to the agents.
+type Partition string
+
+// The partitions.
+const (
+	PartitionColumn    Partition = "column"    // a column names the agent of each row
+	PartitionUniform   Partition = "uniform"   // shuffled and dealt: agents are alike
+	PartitionDirichlet Partition = "dirichlet" // the shares of each class follow a Dirichlet distribution over the agents
+	PartitionShards    Partition = "shards"    // sorted by target and cut; each agent gets a few pieces
+)
+
+// deal is the row numbers of each of K agents, none without any. y holds the targets; classes is the number of labels in
+// it, or 0 for numbers.
+func (s *Spec) deal(y []float64, classes, agents int, rng *rand.Rand) ([][]int, error) {
+	if len(y) < agents {
+		return nil, &FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; the table has %d rows, and every agent needs one", agents, len(y))}
+	}
+	switch s.Partition {
+	case PartitionUniform:
+		return cut(rng.Perm(len(y)), agents), nil
+	case PartitionShards:
+		return dealShards(y, agents, s.Shards, rng)
+	}
+	return dealDirichlet(y, classes, agents, s.Alpha, rng)
+}
+
+// cut splits a list into n parts whose lengths differ by at most one.
+func cut(list []int, n int) [][]int {
+	parts := make([][]int, n)
+	for k := range parts {
+		parts[k] = list[k*len(list)/n : (k+1)*len(list)/n]
+	}
+	return parts
+}
+
+// byTarget is the rows in the order of their targets.
+func byTarget(y []float64, rng *rand.Rand) []int {
+	rows := rng.Perm(len(y)) // equals in random order
+	slices.SortStableFunc(rows, func(a, b int) int {
+		switch {
+		case y[a] < y[b]:
+			return -1
+		case y[a] > y[b]:
+			return 1
+		}
+		return 0
+	})
+	return rows
+}
+
+func dealShards(y []float64, agents, shards int, rng *rand.Rand) ([][]int, error) {
+	if len(y) < agents*shards {
+		return nil, &FieldError{Key: "data.shards", Problem: fmt.Sprintf("is %d; %d rows give %d agents at most %d pieces each", shards, len(y), agents, len(y)/agents)}
+	}
+	pieces := cut(byTarget(y, rng), agents*shards)
+	parts := make([][]int, agents)
+	for i, p := range rng.Perm(len(pieces)) {
+		parts[i%agents] = append(parts[i%agents], pieces[p]...)
+	}
+	return parts, nil
+}
+
+// bins is the number of classes that numbers are sorted into, equally many in each.
+const bins = 10
+
+// dealDirichlet draws, for each class, the agents' shares q ~ Dirichlet(α, …, α) (independent Gamma(α) over their sum) until
+// every agent has a row.
+func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Rand) ([][]int, error) {
+	const tries = 1000
+	members := cut(byTarget(y, rng), bins)
+	if classes > 0 {
+		members = make([][]int, 0, classes)
+		for _, i := range byTarget(y, rng) {
+			if n := len(members); n == 0 || y[members[n-1][0]] != y[i] {
+				members = append(members, nil)
+			}
+			members[len(members)-1] = append(members[len(members)-1], i)
+		}
+	}
+	gamma := distuv.Gamma{Alpha: alpha, Beta: 1, Src: rng}
+	shares := make([]float64, agents)
+	for range tries {
+		parts := make([][]int, agents)
+		for _, rows := range members {
+			total := 0.0
+			for k := range shares {
+				shares[k] = gamma.Rand()
+				total += shares[k]
+			}
+			if total == 0 {
+				total = math.Inf(1) // all have underflown: the class goes nowhere, and this draw is none
+			}
+			from, sum := 0, 0.0
+			for k, q := range shares {
+				sum += q
+				to := int(math.Round(sum / total * float64(len(rows))))
+				parts[k] = append(parts[k], rows[from:to]...)
+				from = to
+			}
+		}
+		dealt, empty := 0, false
+		for _, p := range parts {
+			dealt += len(p)
+			empty = empty || len(p) == 0
+		}
+		if dealt == len(y) && !empty {
+			return parts, nil
+		}
+	}
+	return nil, &FieldError{Key: "data.alpha", Problem: fmt.Sprintf("is %v; in %d draws some of the %d agents had no row: take a larger one, or fewer agents", alpha, tries, agents)}
+}

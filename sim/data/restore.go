@@ -1,0 +1,64 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Restored is what is known of an instance that was made elsewhere. Everything but Model and Agents is optional.
+type Restored[T learner.Float] struct {
+	Model   learner.Architecture
+	Agents  int
+	Weights []float64
+
+	Start     []float64
+	Minimizer []float64
+	Hessian   []float64 // d·d numbers, of a quadratic J with this Minimum
+	Minimum   float64
+	Means     [][]float64 // of Classes, with this Variance
+	Variance  float64
+	Held      []*learner.Samples[T]
+}
+
+// Restore makes a problem of it. Without Held its agents have no data of their own: their draws come from a tape.
+func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
+	p := &Problem[T]{Model: r.Model, Agents: r.Agents}
+	if r.Held != nil {
+		rows, err := NewRows(r.Model, r.Held, r.Weights)
+		if err != nil {
+			return nil, err
+		}
+		p = rows
+	} else {
+		p.Loader = func() Loader[T] { return func(int) Local[T] { return Local[T]{} } }
+	}
+	p.Weights, p.Start = r.Weights, r.Start
+	if r.Weights != nil && len(r.Weights) != r.Agents {
+		return nil, fmt.Errorf("%d weights for %d agents", len(r.Weights), r.Agents)
+	}
+	switch {
+	case r.Hessian != nil:
+		if r.Minimizer == nil {
+			return nil, errors.New("a Hessian without a minimiser")
+		}
+		q := &quadratic{full: mat.NewSymDense(len(r.Minimizer), r.Hessian), minimizer: r.Minimizer, minimum: r.Minimum}
+		p.Objective = q.objective()
+	case r.Means != nil:
+		hidden := 0
+		if len(r.Model.Hidden) > 0 {
+			hidden = r.Model.Hidden[0]
+		}
+		p.Classes = &Classes{Means: r.Means, Variance: r.Variance, Ridge: r.Model.Ridge, Hidden: hidden}
+		a := &aggregateClasses{Classes: *p.Classes, share: shares(r.Weights, r.Agents)}
+		p.Objective = a.objective()
+	}
+	if r.Minimizer != nil {
+		p.Objective.Minimizer = r.Minimizer
+	}
+	p.Objective.Curvature = nil
+	return p, nil
+}

@@ -1,0 +1,74 @@
+package data
+
+import (
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// quadraticMost is the number of parameters up to which least squares are solved: eigenvalues of every agent cost its cube.
+const quadraticMost = 200
+
+// NewRows makes a problem of samples that agents hold, for any model, with weights p_k (in any scale; nil = equal). Least
+// squares of few parameters are known as [NewSquares] has it; of others the risk and its gradient over all rows are.
+func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T], error) {
+	if model.Risk == learner.Squared && len(model.Hidden) == 0 && !model.Bias && model.Params() <= quadraticMost {
+		return NewSquares(held, model.Ridge, weights)
+	}
+	p, err := NewHeld(model, held)
+	if err != nil {
+		return nil, err
+	}
+	p.Weights = weights
+	share := shares(weights, len(held))
+	each := func(w []float64, take func(k int, m *learner.Model[T], w []T)) {
+		m, err := learner.NewModel[T](model) // one for each call: calls come from several goroutines
+		if err != nil {
+			panic("data: " + err.Error()) // the simulator has made one before
+		}
+		at := make([]T, len(w))
+		for j, v := range w {
+			at[j] = T(v)
+		}
+		for k := range held {
+			take(k, m, at)
+		}
+	}
+	p.Objective.Risk = func(w []float64) float64 {
+		sum := 0.0
+		each(w, func(k int, m *learner.Model[T], w []T) { sum += share(k) * m.Risk(w, held[k].All()) })
+		return sum
+	}
+	p.Objective.Gradient = func(dst, w []float64) {
+		clear(dst)
+		grad := make([]T, len(w))
+		each(w, func(k int, m *learner.Model[T], w []T) {
+			m.Gradient(grad, w, held[k].All())
+			for j, g := range grad {
+				dst[j] += share(k) * float64(g)
+			}
+		})
+	}
+	return p, nil
+}
+
+// scores is `accuracy` or `r2` on samples.
+func scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
+	name := "accuracy"
+	if model.Risk == learner.Squared {
+		name = "r2"
+	}
+	return []Metric{{Name: name, Of: func(w []float64) float64 {
+		m, err := learner.NewModel[T](model)
+		if err != nil {
+			panic("data: " + err.Error()) // the simulator has made one before
+		}
+		at := make([]T, len(w))
+		for j, v := range w {
+			at[j] = T(v)
+		}
+		score := learner.Evaluate(m, at, test)
+		if name == "r2" {
+			return score.R2
+		}
+		return score.Accuracy
+	}}}
+}

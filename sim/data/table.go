@@ -1,0 +1,224 @@
+package data
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// table is rows that are dealt to agents.
+type table[T learner.Float] struct {
+	samples *learner.Samples[T]
+	devices []string // of each row; nil without a column that names them
+}
+
+// open reads a file, which may be compressed (.gz).
+func open(path string, read func(r io.Reader) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !strings.HasSuffix(path, ".gz") {
+		return read(f)
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return read(z)
+}
+
+// readTable reads a CSV file: the numbers by the learner's reader, as the daemons do, and the names of the devices.
+func readTable[T learner.Float](s *Spec, path string, withDevices bool) (*table[T], error) {
+	t := &table[T]{}
+	err := open(path, func(r io.Reader) (err error) {
+		t.samples, err = learner.ReadCSV[T](r, path, s.Features, s.Target, learner.Filter{})
+		return err
+	})
+	if err != nil || !withDevices {
+		return t, err
+	}
+	return t, open(path, func(r io.Reader) (err error) {
+		t.devices, err = column(csv.NewReader(r), path, s.Device)
+		return err
+	})
+}
+
+// column is the texts of one column. The file has been read once and is well formed.
+func column(r *csv.Reader, path, name string) ([]string, error) {
+	r.ReuseRecord = true
+	header, err := r.Read()
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(header, func(h string) bool { return strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")) == name })
+	if at < 0 {
+		return nil, &learner.DataError{File: path, Line: 1, Column: name, Problem: "missing"}
+	}
+	var texts []string
+	for {
+		record, err := r.Read()
+		if err == io.EOF {
+			return texts, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		text := strings.TrimSpace(record[at])
+		if text == "" {
+			line, _ := r.FieldPos(at)
+			return nil, &learner.DataError{File: path, Line: line, Column: name, Problem: "empty; it names the device"}
+		}
+		texts = append(texts, strings.Clone(text))
+	}
+}
+
+// newBlobs draws rows of so many Gaussian classes, labelled 0, 1, …: the centre of class c is Gaussian with variance 1 in each
+// coordinate, and its rows spread around it.
+func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
+	centres := make([]float64, s.Model.Outputs*s.Inputs)
+	for j := range centres {
+		centres[j] = rng.NormFloat64()
+	}
+	x, y := make([]T, s.Rows*s.Inputs), make([]T, s.Rows)
+	for i := range y {
+		c := rng.IntN(s.Model.Outputs)
+		y[i] = T(c)
+		for j := range s.Inputs {
+			x[i*s.Inputs+j] = T(centres[c*s.Inputs+j] + math.Sqrt(s.Variance)*rng.NormFloat64())
+		}
+	}
+	return &table[T]{samples: learner.NewSamples(s.Inputs, x, y)}
+}
+
+// newTable makes a problem of a table.
+func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
+	var t *table[T]
+	var err error
+	if s.Kind == KindBlobs {
+		t = newBlobs[T](s, source(seed, forRows, 0))
+	} else if t, err = readTable[T](s, s.File, s.Partition == PartitionColumn); err != nil {
+		return nil, &FieldError{Key: "data.file", Problem: err.Error()}
+	}
+	model := s.architecture(t.samples.Inputs())
+	standardize := func(*learner.Samples[T]) error { return nil }
+	if s.Standardize {
+		st := learner.MomentsOf(t.samples).Standardization(model.Risk, 0)
+		standardize = func(x *learner.Samples[T]) error { return x.Standardize(st) }
+	}
+	prepare := func(x *learner.Samples[T]) error {
+		if err := x.MapLabels(model.Risk, model.Outputs); err != nil {
+			return &FieldError{Key: "data.target", Problem: err.Error()}
+		}
+		return standardize(x)
+	}
+	if err := prepare(t.samples); err != nil {
+		return nil, err
+	}
+	held, labels, err := t.split(s, model, agents, source(seed, forPartition, 0))
+	if err != nil {
+		return nil, err
+	}
+	if byRows {
+		weights = make([]float64, len(held))
+		for k, h := range held {
+			weights[k] = float64(h.Len())
+		}
+	}
+	p, err := NewRows(model, held, weights)
+	if err != nil {
+		return nil, err
+	}
+	p.Labels, p.Streams = labels, named(labels)
+	test := t.samples
+	if s.HeldOut != "" {
+		other, err := readTable[T](s, s.HeldOut, false)
+		if err == nil {
+			err = prepare(other.samples)
+		}
+		if err != nil {
+			return nil, &FieldError{Key: "data.held_out", Problem: err.Error()}
+		}
+		test = other.samples
+	}
+	p.Metrics = scores(model, test)
+	return p, nil
+}
+
+// named is the keys of agents that have names, as live agents of these names have them.
+func named(labels []string) func(k int) uint64 {
+	if labels == nil {
+		return nil
+	}
+	keys := make([]uint64, len(labels))
+	for k, label := range labels {
+		keys[k] = task.Stream(wire.AgentID(label))
+	}
+	return func(k int) uint64 { return keys[k] }
+}
+
+// split deals the rows; agents that a column names are in the order of their names.
+func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *rand.Rand) ([]*learner.Samples[T], []string, error) {
+	var parts [][]int
+	var labels []string
+	if s.Partition == PartitionColumn {
+		members := map[string][]int{}
+		for i, d := range t.devices {
+			members[d] = append(members[d], i)
+		}
+		for d := range members {
+			labels = append(labels, d)
+		}
+		slices.Sort(labels)
+		for _, d := range labels {
+			parts = append(parts, members[d])
+		}
+		if agents != 0 && agents != len(parts) {
+			return nil, nil, &FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; column %q names %d (0 takes them all)", agents, s.Device, len(parts))}
+		}
+	} else {
+		y := make([]float64, t.samples.Len())
+		for i := range y {
+			_, v := t.samples.Row(i)
+			y[i] = float64(v)
+		}
+		classes := model.Outputs
+		switch model.Risk {
+		case learner.Logistic:
+			classes = 2
+		case learner.Squared:
+			classes = 0
+		}
+		var err error
+		if parts, err = s.deal(y, classes, agents, rng); err != nil {
+			return nil, nil, err
+		}
+	}
+	held := make([]*learner.Samples[T], len(parts))
+	for k, rows := range parts {
+		held[k] = pick(t.samples, rows)
+	}
+	return held, labels, nil
+}
+
+// pick copies rows.
+func pick[T learner.Float](s *learner.Samples[T], rows []int) *learner.Samples[T] {
+	slices.Sort(rows)
+	var x, y []T
+	for _, i := range rows {
+		h, v := s.Row(i)
+		x, y = append(x, h...), append(y, v)
+	}
+	return learner.NewSamples(s.Inputs(), x, y)
+}

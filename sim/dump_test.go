@@ -1,0 +1,166 @@
+package sim_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/sim/npy"
+)
+
+// dumped are experiments that draw in all the ways there are.
+func dumped() map[string]func(*sim.Experiment) {
+	all := experiments()
+	all["stored rows, batches"] = func(e *sim.Experiment) {
+		e.Data.Kind, e.Data.Centre, e.Data.Rows, e.BatchSize = data.KindToy, data.Numbers{1, -1}, 6, sim.Each(2)
+	}
+	all["all rows, noise, gradients"] = func(e *sim.Experiment) {
+		e.Data.Kind, e.Data.Eigenvalues, e.BatchSize = data.KindQuadratics, data.Numbers{1, 0.5}, sim.Each(0)
+		e.Noise, e.Exchange = sim.Noise{Kind: sim.Gaussian, Variance: 0.1}, sim.Gradients
+	}
+	all["the bilinear network, stragglers, weights"] = func(e *sim.Experiment) {
+		e.Data.Kind, e.Data.Start, e.Response.Probability = data.KindBilinear, data.Numbers{0.1}, sim.Each(0.5)
+		e.Weights, e.LocalSteps = sim.Each(1, 2, 3, 4, 5, 6, 7, 8), sim.Each(3)
+	}
+	all["a network from a random start"] = func(e *sim.Experiment) {
+		e.Data.Kind, e.Data.Rows, e.Data.Partition, e.Data.Model = data.KindBlobs, 90, data.PartitionShards, data.Model{Kind: data.ModelMLP, Hidden: []int{4}, Outputs: 3, Bias: true}
+	}
+	all["feddec, all links up"] = func(e *sim.Experiment) {
+		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = sim.FedDec, sim.Ring, 4, "with_replacement"
+		e.Data.Kind, e.Data.Inputs, e.StepSize.Diminishing = data.KindRegression, 3, true
+	}
+	all["shadow"] = func(e *sim.Experiment) { e.Participants, e.Shadow, e.LocalSteps = 8, true, sim.Each(3) }
+	return all
+}
+
+// TestReplay dumps each experiment and replays it: to the bit, and dumping changes nothing.
+func TestReplay(t *testing.T) {
+	for name, change := range dumped() {
+		t.Run(name, func(t *testing.T) {
+			e := sim.Default()
+			e.Rounds, e.Runs, e.Seed = 12, 2, 9
+			change(&e)
+			e.Agents, e.Participants, e.Rounds = 8, max(3, e.Participants%9), 12
+			want := run(t, e)
+			e.Dump = t.TempDir()
+			if got := run(t, e); !reflect.DeepEqual(got.Metrics, want.Metrics) {
+				t.Fatal("a run that is dumped gives other numbers")
+			}
+			again, err := sim.Dumped(e.Dump)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again.Seed = 1000 // all that is drawn comes from the files
+			got := run(t, again)
+			if !reflect.DeepEqual(got.Final, want.Final) || !reflect.DeepEqual(got.Rounds, want.Rounds) {
+				t.Fatalf("the models of the replay differ:\n%v\n%v", got.Final, want.Final)
+			}
+			for _, m := range got.Metrics {
+				if !reflect.DeepEqual(m, *want.Metric(m.Name)) {
+					t.Errorf("%s differs:\n%v\n%v", m.Name, m.Mean, want.Metric(m.Name).Mean)
+				}
+			}
+			if len(got.Metrics) == 0 {
+				t.Error("nothing is recorded")
+			}
+		})
+	}
+}
+
+// small writes a dump by hand: two agents with a row each, w = (w − …), one round of two steps.
+func small(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	runDir := filepath.Join(dir, "run-0000")
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(runDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(dir, "experiment.json"), `{"runs": 1, "rounds": 1, "local_steps": 2, "step_size": {"constant": 0.5, "normalize": true}}`)
+	write(filepath.Join(runDir, "problem.json"), `{"agents": 2, "model": {"Inputs": 1, "Outputs": 1}}`)
+	floats := func(name string, shape []int, numbers ...float64) { array(t, runDir, name, shape, numbers...) }
+	floats("x", []int{3, 1}, 1, 2, 1)
+	floats("y", []int{3}, 1, 4, 3)
+	floats("rows", []int{2}, 2, 1)
+	floats("participants", []int{2, 3}, 1, 0, 1, 1, 1, 1)
+	floats("steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 1, 1, 1, 1, 1, 2)
+	floats("scale", []int{4}, 1, 1, 2, 0)
+	floats("batch", []int{4}, 1, 2, 1, 1)
+	floats("sample_rows", []int{5}, 0, 0, 1, 0, 0)
+	return dir
+}
+
+func array(t *testing.T, dir, name string, shape []int, numbers ...float64) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := npy.Write(&b, numbers, shape...); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".npy"), b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReplayByHand replays files that were written by hand, numbers as floats, against numbers computed by hand.
+func TestReplayByHand(t *testing.T) {
+	e, err := sim.Dumped(small(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := run(t, e).Final[0][0]
+	// Agent 0, μ = ¼: row (1, 1): φ = ¼; both rows, gradient ½(−(1−¼) − 2(4−½)) = −3.875: φ = 1.21875.
+	// Agent 1: scaled by 2, row (1, 3): φ = ¼·2·3 = 1.5; then it straggles.
+	if want := (1.21875 + 1.5) / 2; got != want {
+		t.Errorf("w_1 = %v, by hand %v", got, want)
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	for want, spoil := range map[string]func(dir string){
+		"steps.npy has 4 rows": func(dir string) { array(t, dir, "scale", []int{3}, 1, 1, 1) },
+		"row 2, (1, 1, 2): an agent's steps": func(dir string) {
+			array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 1, 1, 2, 1, 1, 1)
+		},
+		"no step 1 of agent 1 in round 1": func(dir string) {
+			array(t, dir, "participants", []int{2, 3}, 1, 0, 1, 1, 1, 1)
+			array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 2, 1, 1, 2, 1, 2)
+		},
+		"agent 1 has no row 7":       func(dir string) { array(t, dir, "sample_rows", []int{5}, 0, 0, 1, 7, 0) },
+		"batch.npy counts 6 samples": func(dir string) { array(t, dir, "batch", []int{4}, 1, 2, 2, 1) },
+		"want agents from 0 to 1":    func(dir string) { array(t, dir, "participants", []int{1, 3}, 1, 5, 1) },
+		"x.npy: has shape [2 2]":     func(dir string) { array(t, dir, "x", []int{2, 2}, 1, 2, 3, 4) },
+		"agent 1 holds 5 rows":       func(dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
+		"unknown field \"agens\"": func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agens": 2}`), 0o600))
+		},
+		"scale.npy: not an npy file": func(dir string) { must(t, os.WriteFile(filepath.Join(dir, "scale.npy"), []byte("1 1 1 1"), 0o600)) },
+		"problem.json: no such file": func(dir string) { must(t, os.Remove(filepath.Join(dir, "problem.json"))) },
+	} {
+		dir := small(t)
+		spoil(filepath.Join(dir, "run-0000"))
+		e, err := sim.Dumped(dir)
+		if err == nil {
+			_, err = sim.Run(context.Background(), e, nil)
+		}
+		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "open "+dir, ""), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

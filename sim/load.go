@@ -1,0 +1,230 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/sim/npy"
+)
+
+// Dumped is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not read. The
+// error names the file.
+func Dumped(dir string) (Experiment, error) {
+	e := Default()
+	path := filepath.Join(dir, fileExperiment)
+	if err := decodeFile(path, &e); err != nil {
+		return e, err
+	}
+	e.Load = dir
+	err := errors.Join(e.validate()...)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return e, err
+}
+
+func decodeFile(path string, into any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// loading reads the arrays of one folder, until one cannot be read.
+type loading struct {
+	dir string
+	err error
+}
+
+// take reads an array and holds it against a shape, in which −1 is any number; nil if there is no such file.
+func take[T npy.Element](l *loading, name string, want ...int) (numbers []T, shape []int) {
+	path := filepath.Join(l.dir, name+".npy")
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) || l.err != nil {
+		return nil, nil
+	}
+	if err == nil {
+		numbers, shape, err = npy.Read[T](f)
+		err = errors.Join(err, f.Close())
+	}
+	fits := len(shape) == len(want)
+	for i := range min(len(shape), len(want)) {
+		fits = fits && (want[i] < 0 || want[i] == shape[i])
+	}
+	if err == nil && !fits {
+		err = fmt.Errorf("has shape %v; want %v (-1 = any)", shape, want)
+	}
+	if err != nil {
+		l.err = fmt.Errorf("%s: %w", path, err)
+	}
+	return numbers, shape
+}
+
+// takeFloats reads an array into the model's type.
+func takeFloats[T learner.Float](l *loading, name string, want ...int) []T {
+	var v []T
+	switch any(v).(type) {
+	case []float32:
+		got, _ := take[float32](l, name, want...)
+		v, _ = any(got).([]T)
+	case []float64:
+		got, _ := take[float64](l, name, want...)
+		v, _ = any(got).([]T)
+	}
+	return v
+}
+
+// loaded makes the instances of a dump.
+func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
+	return func(run int) (Instance[T], error) {
+		l := &loading{dir: runDir(e.Load, run)}
+		var file problemFile
+		if err := decodeFile(filepath.Join(l.dir, fileProblem), &file); err != nil {
+			return Instance[T]{}, err
+		}
+		if err := file.Model.Validate(); err != nil || file.Agents < 1 {
+			return Instance[T]{}, fmt.Errorf("%s: %d agents, model: %w", filepath.Join(l.dir, fileProblem), file.Agents, err)
+		}
+		in := Instance[T]{Problem: restore[T](l, &file)}
+		in.replay = &replay[T]{inputs: file.Model.Inputs, params: file.Model.Params()}
+		in.replay.read(l)
+		if l.err == nil && e.Algorithm == FedDec {
+			in.Mixing = in.replay.mixing(l, file.Agents, e.Rounds-1)
+		}
+		if l.err == nil {
+			if err := in.replay.index(file.Agents); err != nil {
+				l.err = fmt.Errorf("%s: %w", l.dir, err)
+			}
+		}
+		return in, l.err
+	}
+}
+
+// restore makes the problem of a folder.
+func restore[T learner.Float](l *loading, file *problemFile) *data.Problem[T] {
+	inputs, params := file.Model.Inputs, file.Model.Params()
+	r := data.Restored[T]{Model: file.Model, Agents: file.Agents, Weights: file.Weights, Minimum: file.Minimum, Variance: file.Variance}
+	r.Start, _ = take[float64](l, arrayStart, params)
+	r.Minimizer, _ = take[float64](l, arrayMinimizer, params)
+	r.Hessian, _ = take[float64](l, arrayHessian, params, params)
+	means, _ := take[float64](l, arrayMeans, file.Agents, inputs)
+	for at := 0; at < len(means); at += inputs {
+		r.Means = append(r.Means, means[at:at+inputs])
+	}
+	rows, _ := take[int64](l, arrayRows, file.Agents)
+	x, y := takeFloats[T](l, arrayX, -1, inputs), takeFloats[T](l, arrayY, -1)
+	at := 0
+	for k, n := range rows {
+		if n < 1 || at+int(n) > len(y) || (at+int(n))*inputs > len(x) {
+			l.err = errors.Join(l.err, fmt.Errorf("%s: rows.npy: agent %d holds %d rows; x.npy and y.npy have %d in all", l.dir, k, n, len(y)))
+			break
+		}
+		r.Held = append(r.Held, learner.NewSamples(inputs, x[at*inputs:(at+int(n))*inputs], y[at:at+int(n)]))
+		at += int(n)
+	}
+	if l.err != nil {
+		return nil
+	}
+	p, err := data.Restore(r)
+	if err != nil {
+		l.err = fmt.Errorf("%s: %w", l.dir, err)
+		return nil
+	}
+	p.Objective.StrongConvexity, p.Objective.Smoothness = file.StrongConvexity, file.Smoothness
+	return p
+}
+
+// read fills the tape.
+func (p *replay[T]) read(l *loading) {
+	p.participants, _ = take[int64](l, arrayParticipants, -1, 3)
+	p.steps, _ = take[int64](l, arraySteps, -1, 3)
+	p.scale, _ = take[float64](l, arrayScale, -1)
+	p.batch, _ = take[int64](l, arrayBatch, -1)
+	p.rows, _ = take[int64](l, arraySampleRows, -1)
+	p.x, p.y = takeFloats[T](l, arraySampleX, -1, p.inputs), takeFloats[T](l, arraySampleY, -1)
+	p.noise = takeFloats[T](l, arrayNoise, -1, p.params)
+}
+
+// mixing takes the graph from W: its edges are where some W^t is not 0.
+func (p *replay[T]) mixing(l *loading, n, iterations int) *graph.Mixing {
+	w, shape := []float64(nil), []int(nil)
+	if f, err := os.Stat(filepath.Join(l.dir, arrayW+".npy")); err != nil || f.IsDir() {
+		return nil // W = I
+	}
+	probe := &loading{dir: l.dir}
+	if w, shape = take[float64](probe, arrayW, n, n); probe.err != nil {
+		w, shape = take[float64](l, arrayW, iterations, n, n)
+	}
+	if l.err != nil {
+		return nil
+	}
+	steps := 1
+	if len(shape) == 3 {
+		steps = iterations
+	}
+	var edges []graph.Edge
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			for t := range steps {
+				if w[(t*n+i)*n+j] != 0 {
+					edges = append(edges, graph.Edge{I: i, J: j})
+					break
+				}
+			}
+		}
+	}
+	for t := range steps {
+		if err := p.addWeights(w[t*n*n:(t+1)*n*n], n, edges); err != nil {
+			l.err = fmt.Errorf("%s: W.npy: matrix %d %w", l.dir, t, err)
+			return nil
+		}
+	}
+	g, err := graph.New(n, edges)
+	if err == nil {
+		var m *graph.Mixing
+		if m, err = graph.NewGivenMixing(g, p.weights[:len(edges)]); err == nil {
+			p.edges = len(edges)
+			if steps == 1 {
+				p.weights = nil // the same in all iterations
+			}
+			return m
+		}
+	}
+	l.err = fmt.Errorf("%s: W.npy: %w", l.dir, err)
+	return nil
+}
+
+// addWeights takes one W, which must be symmetric and doubly stochastic.
+func (p *replay[T]) addWeights(w []float64, n int, edges []graph.Edge) error {
+	for i := range n {
+		sum := 0.0
+		for j := range n {
+			if w[i*n+j] != w[j*n+i] {
+				return fmt.Errorf("is not symmetric: W[%d, %d] is %v, W[%d, %d] is %v", i, j, w[i*n+j], j, i, w[j*n+i])
+			}
+			sum += w[i*n+j]
+		}
+		if math.Abs(sum-1) > 1e-9 {
+			return fmt.Errorf("is not doubly stochastic: row %d adds up to %v", i, sum)
+		}
+	}
+	for _, e := range edges {
+		p.weights = append(p.weights, w[e.I*n+e.J])
+	}
+	return nil
+}

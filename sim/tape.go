@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// tape keeps all that a run draws, in the order of its rounds, for a dump.
+type tape[T learner.Float] struct {
+	participants []int64   // (round, agent, times) each
+	steps        []int64   // (round, agent, step) each
+	scale        []float64 // of each step
+	batch        []int64   // number of samples of each step; 0 = all rows
+	rows         []int64   // numbers of the samples of steps on stored rows
+	x, y         []T       // the samples of other steps
+	noise        []T       // of each step, if there is any
+	weights      []float64 // of the edges, in each iteration of feddec, if links fail
+}
+
+// maxTape bounds a tape, in numbers: a gigabyte.
+const maxTape = 1 << 27
+
+// full is the error of a run that draws more than a dump can hold.
+func (t *tape[T]) full() error {
+	n := len(t.participants) + len(t.steps) + len(t.scale) + len(t.batch) + len(t.rows) + len(t.x) + len(t.y) + len(t.noise) + len(t.weights)
+	if n > maxTape {
+		return fmt.Errorf("a dump of more than %d numbers: take fewer agents or rounds", maxTape)
+	}
+	return nil
+}
+
+// drawn keeps the participants of a round.
+func (t *tape[T]) drawn(i int, places []round.Place) {
+	for _, p := range places {
+		t.participants = append(t.participants, int64(i), int64(p.Index), int64(p.Times))
+	}
+}
+
+// recording stands between a descent and the sampler that it draws from, and between the sampler and the agent's data.
+type recording[T learner.Float] struct {
+	tape    *tape[T]
+	sampler *learner.Sampler[T]
+	stored  *learner.Samples[T] // of the agent, or
+	stream  learner.Stream[T]
+	at      [3]int64 // round, agent, step
+	samples int64    // of the present step
+}
+
+// begin puts itself in front of the data of agent k.
+func (r *recording[T]) begin(k, i int) {
+	r.at = [3]int64{int64(i), int64(k), 0}
+	r.stored, r.stream = r.sampler.Data, r.sampler.Stream
+	if r.sampler.BatchSize > 0 {
+		r.sampler.Data, r.sampler.Stream = nil, r
+	}
+}
+
+// mark goes on with the same agent and data in another round.
+func (r *recording[T]) mark(i int) { r.at[0], r.at[2] = int64(i), 0 }
+
+// Sample implements learner.Stream: of stored rows it draws as the sampler does.
+func (r *recording[T]) Sample(x []T, rng *rand.Rand) T {
+	r.samples++
+	if r.stored == nil {
+		y := r.stream.Sample(x, rng)
+		r.tape.x, r.tape.y = append(r.tape.x, x...), append(r.tape.y, y)
+		return y
+	}
+	i := rng.IntN(r.stored.Len())
+	r.tape.rows = append(r.tape.rows, int64(i))
+	h, y := r.stored.Row(i)
+	copy(x, h)
+	return y
+}
+
+// Next implements learner.Draws.
+func (r *recording[T]) Next(m *learner.Model[T]) *learner.Draw[T] {
+	r.samples = 0
+	r.at[2]++
+	d := r.sampler.Next(m)
+	r.tape.steps = append(r.tape.steps, r.at[:]...)
+	r.tape.scale = append(r.tape.scale, float64(d.Scale))
+	r.tape.batch = append(r.tape.batch, r.samples)
+	r.tape.noise = append(r.tape.noise, d.Noise...)
+	return d
+}
+
+// replay hands out what a tape holds.
+type replay[T learner.Float] struct {
+	tape[T]
+	places map[int][]round.Place
+	first  map[[2]int]int // (round, agent) → its first step
+	from   []int          // of each step, the number of its first sample
+	inputs int
+	params int
+	edges  int
+}
+
+// index prepares a tape that has been read. The error says what in it does not fit together.
+func (p *replay[T]) index(agents int) error {
+	p.places, p.first = map[int][]round.Place{}, map[[2]int]int{}
+	for n := 0; n+3 <= len(p.participants); n += 3 {
+		i, k, times := int(p.participants[n]), int(p.participants[n+1]), int(p.participants[n+2])
+		places := p.places[i]
+		if k < 0 || k >= agents || times < 1 || len(places) > 0 && places[len(places)-1].Index >= k {
+			return fmt.Errorf("participants.npy: row %d, (%d, %d, %d): want agents from 0 to %d, in ascending order, drawn at least once", n/3, i, k, times, agents-1)
+		}
+		p.places[i] = append(places, round.Place{Index: k, Times: times})
+	}
+	steps, at := len(p.steps)/3, 0
+	if len(p.scale) != steps || len(p.batch) != steps || len(p.noise) != 0 && len(p.noise) != steps*p.params {
+		return fmt.Errorf("steps.npy has %d rows; scale.npy, batch.npy and noise.npy must have as many", steps)
+	}
+	for s := range steps {
+		i, k, step := int(p.steps[3*s]), int(p.steps[3*s+1]), int(p.steps[3*s+2])
+		if step == 1 {
+			p.first[[2]int{i, k}] = s
+		} else if s == 0 || p.steps[3*s-3] != int64(i) || p.steps[3*s-2] != int64(k) || p.steps[3*s-1] != int64(step-1) {
+			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): an agent's steps of a round count from 1, one row after the other", s, i, k, step)
+		}
+		if p.batch[s] < 0 {
+			return fmt.Errorf("batch.npy: row %d is negative", s)
+		}
+		p.from = append(p.from, at)
+		at += int(p.batch[s])
+	}
+	if samples := max(len(p.rows), len(p.y)); samples != at || len(p.y) > 0 && len(p.x) != at*p.inputs {
+		return fmt.Errorf("batch.npy counts %d samples; there are %d in sample_rows.npy or sample_y.npy, with %d features", at, samples, len(p.x))
+	}
+	return nil
+}
+
+// count is how many steps agent k takes in a round, at least the one whose lack is an error.
+func (p *replay[T]) count(k, i int) int {
+	s, n := p.first[[2]int{i, k}], 0
+	for 3*(s+n) < len(p.steps) && p.steps[3*(s+n)] == int64(i) && p.steps[3*(s+n)+1] == int64(k) {
+		n++
+	}
+	return max(n, 1)
+}
+
+// replaying is the draws of one agent after the other.
+type replaying[T learner.Float] struct {
+	*replay[T]
+	stored *learner.Samples[T]
+	at     [3]int
+	now    int // place of the next step
+	draw   learner.Draw[T]
+	own    learner.Batch[T] // memory for the rows of a step
+	err    error            // the first draw that the tape lacks
+}
+
+// begin goes to the steps of agent k in a round.
+func (r *replaying[T]) begin(k, i int, stored *learner.Samples[T]) {
+	r.stored = stored
+	r.at = [3]int{i, k, 0}
+	now, found := r.first[[2]int{i, k}]
+	if !found {
+		now = len(r.from)
+	}
+	r.now = now
+}
+
+// Next implements learner.Draws.
+func (r *replaying[T]) Next(*learner.Model[T]) *learner.Draw[T] {
+	d := &r.draw
+	*d = learner.Draw[T]{}
+	s := r.now
+	r.at[2]++
+	if s >= len(r.from) || int(r.steps[3*s]) != r.at[0] || int(r.steps[3*s+1]) != r.at[1] || int(r.steps[3*s+2]) != r.at[2] {
+		r.fail(fmt.Errorf("the files have no step %d of agent %d in round %d", r.at[2], r.at[1], r.at[0]))
+		return d
+	}
+	r.now++
+	d.Scale = r.scale[s]
+	if len(r.noise) > 0 {
+		d.Noise = r.noise[s*r.params:][:r.params]
+	}
+	from, n := r.from[s], int(r.batch[s])
+	switch {
+	case n == 0 && r.stored == nil:
+		r.fail(fmt.Errorf("batch.npy: step %d of agent %d in round %d takes all rows, and x.npy has none", r.at[2], r.at[1], r.at[0]))
+	case n == 0:
+		d.Batch = r.stored.All()
+	case len(r.y) > 0:
+		d.Batch = learner.Batch[T]{X: r.x[from*r.inputs:][:n*r.inputs], Y: r.y[from:][:n]}
+	default:
+		d.Batch = r.gather(r.rows[from:][:n])
+	}
+	if r.err != nil {
+		d.Scale = 0
+	}
+	return d
+}
+
+// gather copies rows that the agent holds.
+func (r *replaying[T]) gather(rows []int64) learner.Batch[T] {
+	r.own.X, r.own.Y = r.own.X[:0], r.own.Y[:0]
+	for _, i := range rows {
+		if r.stored == nil || i < 0 || int(i) >= r.stored.Len() {
+			r.fail(fmt.Errorf("sample_rows.npy: agent %d has no row %d", r.at[1], i))
+			return learner.Batch[T]{}
+		}
+		h, y := r.stored.Row(int(i))
+		r.own.X, r.own.Y = append(r.own.X, h...), append(r.own.Y, y)
+	}
+	return r.own
+}
+
+func (r *replaying[T]) fail(err error) { r.err = errors.Join(r.err, err) }
