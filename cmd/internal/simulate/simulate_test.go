@@ -1,0 +1,208 @@
+package simulate_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/simulate"
+	"github.com/fedmesh/fedmesh/sim"
+)
+
+const page = "../../../docs/SIMULATION.md"
+
+// examples are the experiments of the documentation, as files in a folder with the data that they name.
+func examples(t *testing.T) map[string]string {
+	t.Helper()
+	text := read(t, page)
+	dir := t.TempDir()
+	var rows strings.Builder
+	rows.WriteString("station,temperature,humidity,power\n")
+	for i := range 60 {
+		x := float64(i)
+		fmt.Fprintf(&rows, "s%d,%v,%v,%v\n", i%3, math.Sin(x), math.Cos(x*x), math.Sin(x)+0.1*math.Cos(x))
+	}
+	write(t, filepath.Join(dir, "sensors.csv"), rows.String())
+	files := map[string]string{}
+	for i, block := range strings.Split(text, "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		block = strings.ReplaceAll(block, "file: sensors.csv", "file: "+filepath.Join(dir, "sensors.csv"))
+		path := filepath.Join(dir, fmt.Sprintf("example-%d.yaml", i))
+		write(t, path, block)
+		files[path] = block
+	}
+	return files
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExamples runs what the documentation shows, and replays a dump of each to the same files.
+func TestExamples(t *testing.T) {
+	all := examples(t)
+	if len(all) < 4 {
+		t.Fatalf("%d examples in %s", len(all), page)
+	}
+	for path := range all {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			out, dump, again := t.TempDir(), t.TempDir(), t.TempDir()
+			var screen bytes.Buffer
+			o := simulate.Options{
+				Config: path, Out: out, Dump: dump, Set: map[string]string{"rounds": "25", "runs": "2"}, Stdout: &screen, Stderr: &screen,
+			}
+			if err := simulate.Run(context.Background(), o); err != nil {
+				t.Fatal(err)
+			}
+			if err := simulate.Run(context.Background(), simulate.Options{Load: dump, Out: again, Stdout: &screen, Stderr: &screen}); err != nil {
+				t.Fatal(err)
+			}
+			var first, second sim.Result
+			for dir, r := range map[string]*sim.Result{out: &first, again: &second} {
+				if err := json.Unmarshal([]byte(read(t, filepath.Join(dir, "result.json"))), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !reflect.DeepEqual(first.Final, second.Final) || first.Experiment.Agents != second.Experiment.Agents || first.Experiment.Agents < 2 {
+				t.Errorf("what was dumped and loaded differs: %v, %v", first.Final, second.Final)
+			}
+			looksWhole(t, out, &first)
+		})
+	}
+}
+
+// looksWhole holds the files of a result against each other.
+func looksWhole(t *testing.T, dir string, r *sim.Result) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "curves.csv"))), "\n")
+	if !strings.HasPrefix(lines[0], "round,") || len(lines) != len(r.Rounds)+1 {
+		t.Errorf("curves.csv has %d lines, the first %q", len(lines), lines[0])
+	}
+	if len(r.Metrics) == 0 {
+		t.Error("nothing is measured")
+	}
+	for _, m := range r.Metrics {
+		if !strings.Contains(lines[0], ","+m.Name+","+m.Name+"_ci95") {
+			t.Errorf("%q lacks %s", lines[0], m.Name)
+		}
+		if _, err := png.Decode(strings.NewReader(read(t, filepath.Join(dir, m.Name+".png")))); err != nil {
+			t.Errorf("%s.png: %v", m.Name, err)
+		}
+		if svg := read(t, filepath.Join(dir, m.Name+".svg")); !strings.Contains(svg, "</svg>") {
+			t.Errorf("%s.svg does not end", m.Name)
+		}
+	}
+}
+
+// TestEveryKeyIsDocumented: the page names each key of an experiment.
+func TestEveryKeyIsDocumented(t *testing.T) {
+	text := read(t, page)
+	var look func(typ reflect.Type, prefix string)
+	look = func(typ reflect.Type, prefix string) {
+		for f := range fields(typ) {
+			key := f.Tag.Get("yaml")
+			if key == "-" {
+				continue
+			}
+			if f.Type.Kind() == reflect.Struct && f.Type.NumField() > 0 && f.Type.Field(0).Tag.Get("yaml") != "" {
+				below := prefix + key + "."
+				if key == "data" {
+					below = ""
+				}
+				look(f.Type, below)
+			} else if !strings.Contains(text, "`"+prefix+key+"`") {
+				t.Errorf("%s does not name %s%s", page, prefix, key)
+			}
+		}
+	}
+	look(reflect.TypeFor[sim.Experiment](), "")
+}
+
+func fields(typ reflect.Type) func(yield func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range typ.NumField() {
+			if !yield(typ.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+// TestRefused: what cannot be is refused before anything is written, with the key, the place and the bound.
+func TestRefused(t *testing.T) {
+	for text, want := range map[string][]string{
+		"participants: 11\nagents: 10\n":                                {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
+		"agents: 10\nlocal_stops: 3\n":                                  {"e.yaml:2:1", `unknown key "local_stops"; did you mean "local_steps"?`},
+		"agents: 10\nstep_size:\n  constant: 2.5\n":                     {"e.yaml:3:13", "step_size.constant: is 2.5", "stable below 2 = 2/"},
+		"agents: 10\nexchange: gradients\nstep_size: {constant: 2.5}\n": {"e.yaml:3:23", "stable below 2"},
+		"agents: 10\nlocal_steps: [1, 2]\n":                             {"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents"},
+		"agents: 10\nlocal_steps: [1, 2.5]\n":                           {"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to"},
+		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n":        {"e.yaml:2:70", "nowhere.csv"},
+		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {"e.yaml:4:37", "mixing.radius", "connected"},
+	} {
+		dir := t.TempDir()
+		path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
+		write(t, path, text)
+		err := simulate.Run(context.Background(), simulate.Options{Config: path, Out: out})
+		var bad *config.Error
+		if !errors.As(err, &bad) {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		for _, w := range want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%q: the complaint lacks %q:\n%v", text, w, err)
+			}
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Errorf("%q: something was written", text)
+		}
+	}
+}
+
+// TestDivergence: a run that diverges says where and why, and what was measured before is written.
+func TestDivergence(t *testing.T) {
+	dir := t.TempDir()
+	path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
+	// Stable in the mean (μ < 2), but not in the mean square.
+	write(t, path, "agents: 10\nrounds: 5000\nruns: 2\nrecord: 10\nstep_size: {constant: 1.9}\nparticipants: 1\n")
+	var screen bytes.Buffer
+	err := simulate.Run(context.Background(), simulate.Options{Config: path, Out: out, Stdout: &screen, Stderr: &screen})
+	var diverged *sim.Divergence
+	if !errors.As(err, &diverged) || diverged.Round < 20 {
+		t.Fatalf("%v", err)
+	}
+	if !strings.Contains(err.Error(), fmt.Sprintf("diverged in round %d: ", diverged.Round)) || !strings.Contains(err.Error(), out) {
+		t.Errorf("%v", err)
+	}
+	var r sim.Result
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "result.json"))), &r); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.Rounds); n < 2 || r.Rounds[n-1] >= diverged.Round || r.Rounds[n-1] < diverged.Round-10 || r.Divergence == nil {
+		t.Errorf("kept are rounds up to %v, divergence %v", r.Rounds[n-1], r.Divergence)
+	}
+	looksWhole(t, out, &r)
+}
