@@ -27,11 +27,12 @@ type Agent struct {
 	mesh    *mesh          // its way to the neighbours
 	test    *mqtt.SelfTest // nil if there is none
 
-	up      bool
-	newest  wire.Digest      // of the last announcement that came, obeyed or not
-	pulls   map[string]*pull // by the hash in the topic
-	sender  *transfer.Sender
-	sending *update
+	up       bool
+	reportAt time.Time        // of the next report
+	newest   wire.Digest      // of the last announcement that came, obeyed or not
+	pulls    map[string]*pull // by the hash in the topic
+	sender   *transfer.Sender
+	sending  *update
 
 	pace     learner.Pace
 	wanted   wire.Digest // the task that was asked for last
@@ -153,6 +154,7 @@ func (a *Agent) deadline() time.Time {
 	if a.test != nil {
 		earlier(a.test.Deadline())
 	}
+	earlier(a.reportDue())
 	for _, p := range a.pulls {
 		earlier(p.Deadline())
 	}
@@ -169,6 +171,7 @@ func (a *Agent) tick() {
 	}
 	a.stepSender(transfer.Tick{})
 	a.tickSelfTest()
+	a.report(time.Now())
 }
 
 // hear takes what the connection tells.
@@ -182,6 +185,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.twin.up()
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
 		a.publish(a.voice.online())
+		a.planReport(time.Now())
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
 		a.up = false

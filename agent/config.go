@@ -55,7 +55,8 @@ type Config struct {
 	SelfTest time.Duration
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
-	Mesh *MeshConfig
+	Mesh    *MeshConfig
+	Reports Reports
 
 	// Suspend, if set, is asked before training and before submitting, and
 	// stops the agent for so long, as a device that is put to sleep: testbeds
@@ -88,6 +89,9 @@ func (c *Config) validate() error {
 	need(c.MaxModel > 0, "the largest model must have some bytes")
 	need(c.Budget == 0 || c.Meter != nil, "a budget needs a meter")
 	need(c.SelfTest >= 0, "the self-test's time must not be negative, is %v", c.SelfTest)
+	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0, "reports are whole seconds apart, not %v", c.Reports.Every)
+	need(c.Reports.Every == 0 || c.Reports.Readings != nil, "reports need readings")
+	need(len(c.Reports.Scrape) <= wire.MaxName, "the address for scraping has %d bytes, more than %d", len(c.Reports.Scrape), wire.MaxName)
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
 	return errors.Join(errs...)
 }

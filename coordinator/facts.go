@@ -63,6 +63,12 @@ type (
 		Reason DropReason
 		Err    error
 	}
+	// AgentReported: an agent told how it is doing.
+	AgentReported struct {
+		Agent  wire.AgentID
+		Boot   wire.Epoch // its counts began with
+		Report wire.Report
+	}
 	// StatisticsReady: the statistics round gave the task its standardisation.
 	StatisticsReady struct {
 		Rows    float64

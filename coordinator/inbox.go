@@ -133,6 +133,12 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 				c.board.suspect(time.Now())
 			}
 		}
+	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
+		m, err := wire.DecodeReport(e.Body)
+		if err != nil {
+			return err
+		}
+		c.cfg.Observer.Observe(AgentReported{agent, e.Epoch, m})
 	case kind == mqtt.KindUpdate && e.Type == wire.TypeUpdate:
 		m, err := wire.DecodeUpdate(e.Body)
 		if err != nil {

@@ -19,6 +19,7 @@ type Coordinator struct {
 	fleet
 	outcome
 	uploads
+	reports *reports
 }
 
 // NewCoordinator registers the metrics of a coordinator. now is the clock of
@@ -27,7 +28,7 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 	r := registrar{reg, "coordinator"}
 	return &Coordinator{
 		now: now, broker: newBroker(r, words(coordinator.DropReasons())),
-		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
+		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r), reports: newReports(r, now),
 	}
 }
 

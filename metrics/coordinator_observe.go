@@ -70,6 +70,8 @@ func (c *Coordinator) observeHost(fact any) {
 		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:
 		c.notUsed(string(f.Reason))
+	case coordinator.AgentReported:
+		c.reports.add(f)
 	case coordinator.StatisticsReady:
 		c.statisticsRows.set(f.Rows)
 	case coordinator.ModelReady:

@@ -15,9 +15,15 @@ Both programs serve these at ` + "`/metrics`" + `, beside the metrics of the Go 
 (` + "`process_*`" + `). ` + "`/-/healthy`" + ` tells that the process answers, ` + "`/-/ready`" + ` whether it can do its work (200, or 503 with
 the reason).
 
+The coordinator also serves ` + "`/sd/agents`" + `, the list of agents for Prometheus (` + "`http_sd_configs`" + `), and for each agent
+` + "`/agents/{id}/metrics`" + `: what the agent last reported over the broker (PROTOCOL.md, 7.11), under the names that it has at the
+agent; status 503 when three reports in a row are missing. Agents that say where they can be reached (` + "`metrics.advertise`" + `) are
+listed at that address, unless the list is asked for with ` + "`?via=coordinator`" + `: an agent's word is then not taken for where
+Prometheus is sent.
+
 - All times are in seconds, all sizes in bytes. Counters begin with 0 at each start of the process.
 - Labels have no values but those listed, and every such series exists from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work
-  before the first event. No label names an agent: the series of the coordinator do not grow with the fleet.
+  before the first event; but for the label ` + "`stat`" + `, of spreads over the agents that report. No label names an agent: the series of the coordinator do not grow with the fleet.
 - A gauge without labels may have no series: its value is not known, or not yet. It never shows NaN.
 - Histograms have classic buckets and, for scrapers that ask for them, native ones too.
 `

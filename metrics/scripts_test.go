@@ -88,6 +88,7 @@ var coordinatorScript = []any{
 	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, Agents: 2, Participants: []wire.AgentID{"a1", "a2"}},
 	coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
 	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: coordinator.DropUnknown, Err: errors.New("no key")},
+	reportOf("a1", 5, "agentd 0.1.0", 2, 10), reportOf("a1", 5, "agentd 0.1.0", 4, 20), reportOf("a2", 2, "agentd 0.2.0", 1, 40),
 	round.AgentDeclined{Agent: "a1", Round: 3, Reason: wire.DeclineNoTime},
 	round.UploaderReplaced{Round: 3, Agent: "a1", By: "a2"},
 	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNorm},
@@ -106,4 +107,19 @@ func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, af
 		Agent: agent, Round: r, Norm: norm, After: 3 * time.Second,
 		Update: wire.Update{Kind: wire.KindTraining, LocalSteps: steps, RiskBefore: before, RiskAfter: after},
 	}
+}
+
+// reportOf is an agent's report in which each count is rounds, and each gauge x.
+func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReported {
+	m := wire.Report{Every: 300, Software: software}
+	for _, r := range readings {
+		value := x
+		if r.counter {
+			value = rounds
+		} else if r.labels != "" {
+			value = 1
+		}
+		m.Readings = append(m.Readings, wire.Reading{ID: r.id, Value: value})
+	}
+	return coordinator.AgentReported{Agent: agent, Boot: boot, Report: m}
 }

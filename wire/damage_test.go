@@ -85,7 +85,7 @@ func damages() []damage {
 		{"version 0", set(4, 0), wire.ErrVersion},
 		{"version 2", set(4, 2), wire.ErrVersion},
 		{"type 0", set(5, 0), wire.ErrMalformed},
-		{"type after the last", set(5, 12), wire.ErrMalformed},
+		{"type after the last", set(5, 13), wire.ErrMalformed},
 		{"type 255", set(5, 255), wire.ErrMalformed},
 		{"first reserved field", set(6, 1), wire.ErrMalformed},
 		{"first reserved field, high byte", set(7, 1), wire.ErrMalformed},

@@ -25,10 +25,11 @@ const (
 	TypeHello
 	TypeJoined
 	TypeDeclined
+	TypeReport
 )
 
 var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
-	"update", "presence", "hello", "joined", "declined"}
+	"update", "presence", "hello", "joined", "declined", "report"}
 
 // String returns the type's name, as it stands in the signature's domain.
 func (t Type) String() string {

@@ -56,6 +56,7 @@ func forms() []form {
 		formOf("hello", wire.TypeHello, (*wire.Hello).Body, wire.DecodeHello, randomHello),
 		formOf("joined", wire.TypeJoined, (*wire.Joined).Body, wire.DecodeJoined, randomJoined),
 		formOf("declined", wire.TypeDeclined, (*wire.Declined).Body, wire.DecodeDeclined, randomDeclined),
+		formOf("report", wire.TypeReport, (*wire.Report).Body, wire.DecodeReport, randomReport),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest, randomManifest),
 		formOf("chunk", 0, encodeChunk, decodeChunk, randomChunk),

@@ -117,6 +117,9 @@ func goldensOfAgent() []golden {
 		{"hello", "hello", byAgent(goldenRun, 3, 3), &wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4), &wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},
+		{"report", "report", byAgent(0, 0, 8), &wire.Report{
+			Every: 300, Software: "agentd 0.1.0", Scrape: "192.0.2.7:9465", Readings: []wire.Reading{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
+		}},
 		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
 			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()), Inline: smallUpdate(),
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.001953125,

@@ -134,6 +134,16 @@ func randomManifest(rng *rand.Rand) wire.Manifest {
 	return m
 }
 
+func randomReport(rng *rand.Rand) wire.Report {
+	m := wire.Report{Every: rng.Uint32(), Software: randomString(rng), Scrape: randomString(rng)}
+	for id := range uint8(wire.MaxReadings) {
+		if rng.IntN(8) == 0 {
+			m.Readings = append(m.Readings, wire.Reading{ID: id, Value: randomFloat(rng)})
+		}
+	}
+	return m
+}
+
 func randomUpdate(rng *rand.Rand) wire.Update {
 	m := wire.Update{
 		Kind: oneTo(rng, wire.KindTraining), Base: randomDigest(rng), Payload: randomManifest(rng),

@@ -99,7 +99,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	}
 	reg := metrics.NewRegistry(program)
 	m := daemon.NewAgentMetrics(reg)
-	if _, err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
+	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())

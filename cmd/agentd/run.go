@@ -23,10 +23,10 @@ func runCommand() *cobra.Command {
 			}
 			reg := metrics.NewRegistry(program)
 			m := daemon.NewAgentMetrics(reg)
-			if _, err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
+			if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {
 				return err
 			}
-			return daemon.RunAgent(cmd.Context(), s, daemon.AgentOptions{Logger: log, Metrics: m})
+			return daemon.RunAgent(cmd.Context(), s, daemon.AgentOptions{Logger: log, Metrics: m, Gatherer: reg})
 		},
 	}
 	l.Flags(cmd, program)

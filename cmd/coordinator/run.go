@@ -29,7 +29,7 @@ func runCommand() *cobra.Command {
 			}
 			reg := metrics.NewRegistry(program)
 			m := metrics.NewCoordinator(reg, time.Now)
-			if _, err := daemon.Serve(cmd.Context(), s.Metrics, reg, log); err != nil {
+			if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, m.Handler(reg, daemon.Ready), log); err != nil {
 				return err
 			}
 			o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun}

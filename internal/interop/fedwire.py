@@ -132,6 +132,7 @@ BODIES = {  # in the order of the numbers in section 5
                     peer_key=DIGEST, located=BOOL, x=F64, y=F64),
     "joined": record(announcement=DIGEST),
     "declined": record(announcement=DIGEST, reason=enum(1, 9)),
+    "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
 }
 NAMES = list(BODIES)
 TASK = record(

@@ -27,6 +27,9 @@ type AgentOptions struct {
 	Logger   *slog.Logger
 	Observer agent.Observer // beside the log
 	Metrics  *AgentMetrics
+	// Gatherer has the metrics of this agent alone, which it reports to the
+	// coordinator; nil where several share a process, which then report nothing.
+	Gatherer prometheus.Gatherer
 	// Suspend makes the agent of a testbed vanish or be late (agent.Config).
 	Suspend func(m agent.Moment, deadline time.Time) time.Duration
 	// Key, if set, is the agent's instead of the one in its key file.
@@ -87,6 +90,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 			}
 		}
 	}
+	reportOf(&cfg.Reports, o.Gatherer)
 	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, o.Observer}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
@@ -95,6 +99,15 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 		return err
 	}
 	return a.Run(ctx)
+}
+
+// reportOf says what an agent reports; an agent without metrics of its own
+// reports nothing.
+func reportOf(r *agent.Reports, g prometheus.Gatherer) {
+	if g == nil {
+		r.Every = 0
+	}
+	r.Readings = func() []wire.Reading { return metrics.Readings(g) }
 }
 
 // dial begins a session with the broker. Its end is the owner's to choose, so

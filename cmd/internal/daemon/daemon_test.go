@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/metrics"
@@ -36,7 +34,7 @@ func TestServe(t *testing.T) {
 	defer cancel()
 	reg := metrics.NewRegistry("agentd")
 	NewAgentMetrics(reg)
-	url, err := Serve(ctx, settings.Metrics{Listen: "127.0.0.1:0"}, reg, quiet())
+	url, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, Ready), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +46,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("no agentd_broker_connected in\n%s", body)
 	}
 	listen := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/metrics")
-	if _, err := Serve(ctx, settings.Metrics{Listen: listen}, reg, quiet()); err == nil || !strings.Contains(err.Error(), listen) {
+	if _, err := Serve(ctx, listen, metrics.Handler(reg, Ready), quiet()); err == nil || !strings.Contains(err.Error(), listen) {
 		t.Errorf("error %v, want one that names the address that is taken", err)
 	}
 	cancel()
@@ -68,7 +66,7 @@ func get(url string) (string, error) {
 }
 
 func TestServeNowhere(t *testing.T) {
-	if url, err := Serve(t.Context(), settings.Metrics{}, prometheus.NewRegistry(), quiet()); url != "" || err != nil {
+	if url, err := Serve(t.Context(), "", nil, quiet()); url != "" || err != nil {
 		t.Errorf("%q, error %v; want nothing", url, err)
 	}
 }

@@ -4,10 +4,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -21,11 +20,11 @@ func Logger(w io.Writer, l settings.Log) (*slog.Logger, error) {
 
 // Serve serves the process's metrics until ctx ends, and returns their URL; an
 // empty address serves nothing.
-func Serve(ctx context.Context, m settings.Metrics, reg *prometheus.Registry, log *slog.Logger) (string, error) {
-	if m.Listen == "" {
+func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger) (string, error) {
+	if listen == "" {
 		return "", nil
 	}
-	s, err := metrics.Listen(m.Listen, metrics.Handler(reg, func() error { return nil }))
+	s, err := metrics.Listen(listen, h)
 	if err != nil {
 		return "", err
 	}
@@ -38,3 +37,6 @@ func Serve(ctx context.Context, m settings.Metrics, reg *prometheus.Registry, lo
 	})
 	return url, nil
 }
+
+// Ready is what /-/ready asks: whoever answers is ready.
+func Ready() error { return nil }

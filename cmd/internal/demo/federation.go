@@ -105,7 +105,7 @@ func (fed *federation) enrol(url string) (err error) {
 // serve serves the metrics of all, if an address for them is given, and returns
 // their URL.
 func (fed *federation) serve(ctx context.Context) (string, error) {
-	return daemon.Serve(ctx, settings.Metrics{Listen: fed.options.Metrics}, fed.registry, fed.log)
+	return daemon.Serve(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.Ready), fed.log)
 }
 
 // run works until the run is finished or something fails.

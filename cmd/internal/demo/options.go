@@ -101,6 +101,6 @@ func (o *Options) agent(f *files, i int) settings.Agent {
 	s := settings.DefaultAgent()
 	s.ID, s.Data.CSV = f.stations[i], f.train[i]
 	s.Compute.StepTime = stepTimes[i%len(stepTimes)]
-	s.Metrics = settings.Metrics{}
+	s.Metrics = settings.AgentMetrics{}
 	return s
 }

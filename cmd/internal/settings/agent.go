@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"time"
 
@@ -26,7 +27,7 @@ type Agent struct {
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
 	Budget     Budget        `yaml:"budget"`
-	Metrics    Metrics       `yaml:"metrics"`
+	Metrics    AgentMetrics  `yaml:"metrics"`
 	Log        Log           `yaml:"log"`
 }
 
@@ -92,6 +93,15 @@ type Budget struct {
 	BytesPerMonth config.ByteSize `yaml:"bytes_per_month"`
 }
 
+// AgentMetrics says how those who watch the fleet see the device.
+type AgentMetrics struct {
+	Listen string `yaml:"listen"` // host:port; empty = nowhere
+	// ReportEvery is how often the coordinator is told how the device is doing; 0 = never.
+	ReportEvery time.Duration `yaml:"report_every"`
+	// Advertise is where Prometheus reaches the address in Listen; empty = nowhere.
+	Advertise string `yaml:"advertise"`
+}
+
 // leastBudget is enough for a month of pings and hellos, and for small rounds.
 const leastBudget = 20_000_000
 
@@ -100,7 +110,8 @@ func DefaultAgent() Agent {
 	return Agent{
 		StateDir: "/var/lib/agentd", Broker: defaultBroker(), Privacy: Privacy{MinRows: 10},
 		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
-		Limits:   Limits{MaxModel: 64 << 20}, Metrics: Metrics{Listen: "127.0.0.1:9465"}, Log: Log{Level: "info", Format: "text"},
+		Metrics:  AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
+		Limits:   Limits{MaxModel: 64 << 20}, Log: Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -124,7 +135,14 @@ func (a *Agent) Validate() error {
 	c.need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model", "must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
 	c.need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (any number) or at least 20MB, is %s: staying connected takes some 10MB a month", a.Budget.BytesPerMonth)
-	c.metrics(&a.Metrics)
+	c.listen(a.Metrics.Listen)
+	c.need(a.Metrics.ReportEvery == 0 || a.Metrics.ReportEvery >= time.Second && a.Metrics.ReportEvery%time.Second == 0, "metrics.report_every",
+		"must be 0s (never) or whole seconds, is %s", a.Metrics.ReportEvery)
+	if a.Metrics.Advertise != "" {
+		host, _, err := net.SplitHostPort(a.Metrics.Advertise)
+		c.need(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
+			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.Advertise)
+	}
 	c.log(&a.Log)
 	return c.err()
 }
@@ -152,6 +170,7 @@ func (a *Agent) Config() (agent.Config, error) {
 		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
 		Data: a.Data.Source(), Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
+		Reports: agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
 	}, nil
 }
 

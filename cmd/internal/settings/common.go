@@ -110,10 +110,10 @@ func (c *check) broker(b *Broker, federation string) {
 // schemes are those of brokers' URLs.
 var schemes = []string{"tcp", "mqtt", "tls", "ssl", "mqtts", "ws", "wss"}
 
-func (c *check) metrics(m *Metrics) {
-	if m.Listen != "" {
-		_, _, err := net.SplitHostPort(m.Listen)
-		c.need(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", m.Listen)
+func (c *check) listen(address string) {
+	if address != "" {
+		_, _, err := net.SplitHostPort(address)
+		c.need(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
 	}
 }
 

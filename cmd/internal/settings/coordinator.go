@@ -86,7 +86,7 @@ func (s *Coordinator) Validate() error {
 	c.need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
 	c.need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
 	c.need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models", "must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
-	c.metrics(&s.Metrics)
+	c.listen(s.Metrics.Listen)
 	c.log(&s.Log)
 	return c.err()
 }

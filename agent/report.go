@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Reports is how an agent tells those who watch the fleet how it is doing.
+type Reports struct {
+	Every  time.Duration // whole seconds; 0 = it does not
+	Scrape string        // where others may read its metrics, as host:port; may be empty
+	// Readings returns what is measured now. It is called by the agent's own
+	// goroutine and must not block.
+	Readings func() []wire.Reading
+}
+
+// reportSpread is over how long the first reports are spread: agents come
+// together after a power cut.
+const reportSpread = time.Minute
+
+// planReport is called when the link comes up. A report that is still to come
+// keeps its time, so that a link that flaps does not make more of them.
+func (a *Agent) planReport(now time.Time) {
+	if r := &a.cfg.Reports; r.Every > 0 && !a.reportAt.After(now) {
+		a.reportAt = now.Add(time.Duration(a.cfg.Rand.Float64() * float64(min(r.Every, reportSpread))))
+	}
+}
+
+// reportDue returns when the next report is to be sent, if one is.
+func (a *Agent) reportDue() (time.Time, bool) {
+	return a.reportAt, a.up && a.cfg.Reports.Every > 0 && !a.spent()
+}
+
+// report sends a report if it is due. One that is lost is not missed: the next
+// one says more.
+func (a *Agent) report(now time.Time) {
+	at, due := a.reportDue()
+	if !due || now.Before(at) {
+		return
+	}
+	r := &a.cfg.Reports
+	a.reportAt = now.Add(r.Every)
+	m := wire.Report{Every: uint32(r.Every / time.Second), Software: a.cfg.Software, Scrape: r.Scrape, Readings: r.Readings()}
+	a.publish(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID), Payload: a.voice.seal(wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
+}

@@ -1,0 +1,54 @@
+package coordinator_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestReportsAreHeard, each once: a report that the broker doubles, or that
+// someone replays, is dropped, or counters would be added up twice.
+func TestReportsAreHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 1, memory.Options{})
+		p := f.agents[0]
+		p.cfg.Reports = agent.Reports{Every: time.Minute, Readings: func() []wire.Reading { return []wire.Reading{{ID: 13, Value: 2}} }}
+		var again []mqtt.Message
+		p.moment = func(x any) {
+			if m, ok := x.(mqtt.Message); ok {
+				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeReport {
+					again = append(again, m)
+				}
+			}
+		}
+		f.start()
+		f.finished(time.Hour)
+		wait(5 * time.Minute)
+		p.stop()
+		old := f.connect(f.topics.ClientID(p.id), nil)
+		for _, m := range again {
+			if err := old.Publish(m); err != nil {
+				t.Error(err)
+			}
+		}
+		wait(time.Minute)
+		told := facts[coordinator.AgentReported](f)
+		if len(told) < 5 || len(told) != len(again) {
+			t.Errorf("%d of %d reports were told", len(told), len(again))
+		}
+		for _, r := range told {
+			if r.Agent != p.id || r.Boot != 1 || r.Report.Every != 60 || len(r.Report.Readings) != 1 {
+				t.Errorf("told %+v", r)
+			}
+		}
+		if err := old.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

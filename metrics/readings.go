@@ -1,0 +1,110 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// reading is what an ID in a wire.Report stands for: the sum over those series
+// of an agent's metric that have these labels, and do not count for a reading
+// before it.
+type reading struct {
+	id      uint8
+	metric  string
+	labels  string // in the exposition format; empty = all series
+	counter bool
+}
+
+// readings is the table of docs/PROTOCOL.md. An ID is never used again for
+// something else.
+var readings = []reading{
+	{1, "process_start_time_seconds", "", false},
+	{2, "process_resident_memory_bytes", "", false},
+	{3, "process_cpu_seconds_total", "", true},
+	{4, "agentd_round", "", false},
+	{5, "agentd_model_version", "", false},
+	{6, "agentd_samples", "", false},
+	{7, "agentd_step_seconds", "", false},
+	{8, "agentd_local_steps", "", false},
+	{9, "agentd_local_risk_before", "", false},
+	{10, "agentd_local_risk_after", "", false},
+	{11, "agentd_last_round_timestamp_seconds", "", false},
+	{12, "agentd_task_fitness", `fitness="fit"`, false},
+	{13, "agentd_rounds_total", `result="accepted"`, true},
+	{14, "agentd_rounds_total", `result="mixed"`, true},
+	{15, "agentd_rounds_total", `result="refused"`, true},
+	{16, "agentd_rounds_total", `result="declined"`, true},
+	{17, "agentd_rounds_total", `result="superseded"`, true},
+	{18, "agentd_local_steps_decisions_total", `reason="budget"`, true},
+	{19, "agentd_local_steps_decisions_total", `reason="minimum"`, true},
+	{20, "agentd_local_steps_decisions_total", `reason="maximum"`, true},
+	{21, "agentd_local_steps_decisions_total", `reason="unmeasured"`, true},
+	{22, "agentd_training_failures_total", "", true},
+	{23, "agentd_broker_reconnects_total", "", true},
+	{24, "agentd_mqtt_payload_bytes_total", `direction="received",kind="peer"`, true},
+	{25, "agentd_mqtt_payload_bytes_total", `direction="sent",kind="peer"`, true},
+	{26, "agentd_mqtt_payload_bytes_total", `direction="received"`, true},
+	{27, "agentd_mqtt_payload_bytes_total", `direction="sent"`, true},
+	{28, "agentd_mqtt_dropped_messages_total", "", true},
+	{29, "agentd_budget_bytes", "", false},
+	{30, "agentd_budget_used_bytes", "", false},
+	{31, "agentd_mixing_flows_total", "", true},
+	{32, "agentd_mixing_flows_late_total", "", true},
+	{33, "agentd_mixing_skipped_total", "", true},
+	{34, "agentd_mixing_waits_total", "", true},
+	{35, "agentd_mixing_unreconciled_total", "", true},
+}
+
+// readingOf finds what an ID stands for; not ok if this build does not know it.
+func readingOf(id uint8) (reading, bool) {
+	if id == 0 || int(id) > len(readings) {
+		return reading{}, false
+	}
+	return readings[id-1], true
+}
+
+// Readings returns what an agent reports of the metrics of its process. What
+// is not known, or not a finite number, has no reading.
+func Readings(g prometheus.Gatherer) []wire.Reading {
+	families, _ := g.Gather() // what could be gathered is reported
+	sums := map[uint8]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			i := slices.IndexFunc(readings, func(r reading) bool { return r.metric == f.GetName() && matches(r.labels, m.GetLabel()) })
+			if i >= 0 {
+				sums[readings[i].id] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	var all []wire.Reading
+	for _, r := range readings {
+		if x, ok := sums[r.id]; ok && !math.IsNaN(x) && !math.IsInf(x, 0) {
+			all = append(all, wire.Reading{ID: r.id, Value: x})
+		}
+	}
+	return all
+}
+
+// matches tells whether a series has these labels.
+func matches[L interface {
+	GetName() string
+	GetValue() string
+}](labels string, series []L) bool {
+	for _, l := range series {
+		labels = strings.Replace(labels, l.GetName()+`="`+l.GetValue()+`"`, "", 1)
+	}
+	return strings.Trim(labels, ",") == ""
+}
+
+// kind is the metric's type in the exposition format.
+func (r reading) kind() string {
+	if r.counter {
+		return "counter"
+	}
+	return "gauge"
+}

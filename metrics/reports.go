@@ -1,0 +1,198 @@
+package metrics
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// reports folds what agents tell of themselves into metrics of the whole fleet,
+// and keeps the newest report of each. It holds one for each agent in the
+// coordinator's list at most.
+type reports struct {
+	now   func() time.Time
+	came  prometheus.Counter
+	sums  map[uint8]prometheus.Counter // by the reading's ID
+	descs descriptions
+
+	mu     sync.Mutex // scrapes come from other goroutines
+	newest map[wire.AgentID]report
+}
+
+// report is the newest one of an agent.
+type report struct {
+	wire.Report
+	boot wire.Epoch
+	at   time.Time
+}
+
+// fresh tells whether an agent that is well would not yet have missed three reports.
+func (r *report) fresh(now time.Time) bool {
+	return now.Sub(r.at) <= 3*time.Duration(max(r.Every, 1))*time.Second
+}
+
+// value returns a reading.
+func (r *report) value(id uint8) (float64, bool) {
+	i, ok := slices.BinarySearchFunc(r.Readings, id, func(x wire.Reading, id uint8) int { return cmp.Compare(x.ID, id) })
+	if !ok {
+		return 0, false
+	}
+	return r.Readings[i].Value, true
+}
+
+// The readings whose spread over the fleet is shown.
+var spreads = []struct {
+	id         uint8
+	name, help string
+}{
+	{2, "fleet_resident_memory_bytes", "Resident memory of the agents' programs"},
+	{7, "fleet_step_seconds", "Time per local step, as the agents estimate it"},
+	{8, "fleet_local_steps", "Local steps E_k in the last round that each agent trained in"},
+	{9, "fleet_local_risk", "Risk of the base model on the agents' own data, in the last round that each trained in"},
+}
+
+// The places in a sorted list that are shown of a spread.
+var stats = []struct {
+	name string
+	at   float64
+}{{"min", 0}, {"median", 0.5}, {"p95", 0.95}, {"max", 1}}
+
+type descriptions struct {
+	reporting, versions, fit *prometheus.Desc
+	spreads                  []*prometheus.Desc
+}
+
+func newReports(r registrar, now func() time.Time) *reports {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(r.program, "", name), help, labels, nil)
+	}
+	s := &reports{
+		now: now, newest: map[wire.AgentID]report{}, sums: map[uint8]prometheus.Counter{},
+		came: r.counter("reports_total", "Reports that agents sent of themselves."),
+		descs: descriptions{
+			reporting: desc("fleet_agents_reporting", "Agents whose last report is less than three of their intervals old; the fleet metrics that are gauges are of these."),
+			versions:  desc("fleet_versions", "Different versions of the program among the agents that report."),
+			fit:       desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
+		},
+	}
+	for _, x := range spreads {
+		s.descs.spreads = append(s.descs.spreads, desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
+	}
+	const since = ", added up over the agents' reports since this process began."
+	s.sum(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "result", 13, words(round.WorkResults()))
+	s.sum(r, "fleet_local_steps_decisions_total", "Rounds trained, by what decided the number of local steps"+since, "reason", 18,
+		[]string{"budget", "minimum", "maximum", "unmeasured"})
+	s.sums[22] = r.counter("fleet_training_failures_total", "Rounds in which training gave no update"+since)
+	s.sums[23] = r.counter("fleet_broker_reconnects_total", "Connections of agents to the broker after the first one of their process"+since)
+	s.sum(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since, "direction", 24, []string{received, sent})
+	s.sum(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since, "direction", 26, []string{received, sent})
+	s.sums[28] = r.counter("fleet_mqtt_dropped_messages_total", "MQTT messages that agents did not use"+since)
+	for i, what := range []struct{ name, help string }{
+		{"flows", "Flows from neighbours that were applied"},
+		{"flows_late", "Of these, those applied after the step of their snapshots"},
+		{"skipped", "Snapshots that were not issued on an edge, since the edge was behind"},
+		{"waits", "Steps whose wait for neighbours ended at its deadline"},
+		{"unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the other did not"},
+	} {
+		s.sums[31+uint8(i)] = r.counter("fleet_mixing_"+what.name+"_total", what.help+since)
+	}
+	r.reg.MustRegister(s)
+	return s
+}
+
+// sum makes a counter whose label values have consecutive IDs.
+func (s *reports) sum(r registrar, name, help, label string, first uint8, values []string) {
+	vec := r.counterBy(name, help, label, values)
+	for i, v := range values {
+		s.sums[first+uint8(i)] = vec.WithLabelValues(v)
+	}
+}
+
+// add takes in a report. A counter of an agent began with 0 at its start; of
+// one that has not reported before nobody knows since when it counts, so
+// its first report only begins the count.
+func (s *reports) add(f coordinator.AgentReported) {
+	s.came.Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.newest[f.Agent]
+	s.newest[f.Agent] = report{f.Report, f.Boot, s.now()}
+	for _, r := range f.Report.Readings {
+		counter, ok := s.sums[r.ID]
+		if !ok || !known {
+			continue
+		}
+		more := r.Value
+		if f.Boot == before.boot {
+			was, _ := before.value(r.ID)
+			more -= was
+		}
+		counter.Add(max(0, more)) // an agent may say anything; a counter only grows
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (s *reports) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.versions, s.descs.fit}, s.descs.spreads...) {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *reports) Collect(metrics chan<- prometheus.Metric) {
+	fresh := s.fresh()
+	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
+	}
+	versions, able := map[string]bool{}, 0.
+	for _, r := range fresh {
+		versions[r.Software] = true
+		x, _ := r.value(12)
+		able += x
+	}
+	gauge(s.descs.reporting, float64(len(fresh)))
+	gauge(s.descs.versions, float64(len(versions)))
+	gauge(s.descs.fit, able)
+	for i, spread := range spreads {
+		var xs []float64
+		for _, r := range fresh {
+			if x, ok := r.value(spread.id); ok {
+				xs = append(xs, x)
+			}
+		}
+		if len(xs) == 0 {
+			continue
+		}
+		slices.Sort(xs)
+		for _, at := range stats {
+			gauge(s.descs.spreads[i], xs[int(at.at*float64(len(xs)-1)+0.5)], at.name)
+		}
+	}
+}
+
+func (s *reports) fresh() (all []report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, r := range s.newest {
+		if r.fresh(now) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// of returns an agent's newest report.
+func (s *reports) of(id wire.AgentID) (r report, fresh, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, known = s.newest[id]
+	return r, r.fresh(s.now()), known
+}

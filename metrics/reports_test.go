@@ -1,0 +1,206 @@
+package metrics
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// watched is a coordinator's metrics with a clock that the test sets.
+type watched struct {
+	*Coordinator
+	t   *testing.T
+	reg *prometheus.Registry
+	now time.Time
+}
+
+func newWatched(t *testing.T) *watched {
+	w := &watched{t: t, reg: prometheus.NewRegistry(), now: clock()}
+	w.Coordinator = NewCoordinator(w.reg, func() time.Time { return w.now })
+	return w
+}
+
+func (w *watched) get(path string) *httptest.ResponseRecorder {
+	got := httptest.NewRecorder()
+	req := httptest.NewRequest("GET", path, nil)
+	req.Host = "coordinator.example:9464"
+	w.Handler(w.reg, func() error { return nil }).ServeHTTP(got, req)
+	return got
+}
+
+// fleet returns the fleet's series that have a value other than 0.
+func (w *watched) fleet() map[string]string {
+	all := map[string]string{}
+	for name, value := range seriesOf(w.t, w.reg) {
+		if rest, ok := strings.CutPrefix(name, "coordinator_fleet_"); ok && value != "0" {
+			all[rest] = value
+		}
+	}
+	return all
+}
+
+func readingsOf(pairs ...float64) (all []wire.Reading) {
+	for p := range slices.Chunk(pairs, 2) {
+		all = append(all, wire.Reading{ID: uint8(p[0]), Value: p[1]})
+	}
+	return all
+}
+
+func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) {
+	w.Observe(coordinator.AgentReported{Agent: agent, Boot: boot, Report: wire.Report{Every: 60, Software: "agentd 1", Readings: readingsOf(pairs...)}})
+}
+
+// TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
+func TestFolding(t *testing.T) {
+	w := newWatched(t)
+	w.report("a", 1, 7, 0.5, 12, 1, 13, 10) // rounds accepted before anyone looked
+	w.report("b", 4, 7, 0.25, 12, 1, 13, 3)
+	w.report("c", 1, 12, 0)
+	w.report("a", 1, 7, 2, 12, 1, 13, 12)
+	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // it was restarted
+	w.report("b", 5, 7, 0.25, 12, 1, 13, 0, 200, 1e9)
+	want := map[string]string{
+		"agents_reporting": "3", "agents_fit": "2", "versions": "1", `rounds_total{result="accepted"}`: "3",
+		`step_seconds{stat="min"}`: "0.25", `step_seconds{stat="median"}`: "2", `step_seconds{stat="p95"}`: "2", `step_seconds{stat="max"}`: "2",
+	}
+	if got := w.fleet(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	w.now = w.now.Add(3*time.Minute + time.Second)
+	want = map[string]string{`rounds_total{result="accepted"}`: "3"} // counts stay, gauges do not
+	if got := w.fleet(); !reflect.DeepEqual(got, want) {
+		t.Errorf("when all are stale: got %v, want %v", got, want)
+	}
+}
+
+// TestSilentAgentIs503 until it reports again; Prometheus then has up == 0 for it.
+func TestSilentAgentIs503(t *testing.T) {
+	w := newWatched(t)
+	const path = "/agents/press-01/metrics"
+	if got := w.get(path); got.Code != 404 {
+		t.Errorf("before its first report: status %d", got.Code)
+	}
+	w.report("press-01", 1, 7, 0.5, 13, 10, 15, 1, 200, 3)
+	w.now = w.now.Add(3 * time.Minute)
+	got := w.get(path)
+	const want = `# HELP agentd_report_age_seconds Time since the coordinator got these numbers from the agent.
+# TYPE agentd_report_age_seconds gauge
+agentd_report_age_seconds 180
+# TYPE agentd_step_seconds gauge
+agentd_step_seconds 0.5
+# TYPE agentd_rounds_total counter
+agentd_rounds_total{result="accepted"} 10
+agentd_rounds_total{result="refused"} 1
+`
+	if got.Code != 200 || got.Body.String() != want {
+		t.Errorf("status %d\n%s\nwant\n%s", got.Code, got.Body, want)
+	}
+	w.now = w.now.Add(time.Second)
+	if got := w.get(path); got.Code != 503 || !strings.Contains(got.Body.String(), "181 s old") {
+		t.Errorf("when it is stale: status %d, %s", got.Code, got.Body)
+	}
+	w.report("press-01", 1)
+	if got := w.get(path); got.Code != 200 {
+		t.Errorf("when it is back: status %d", got.Code)
+	}
+}
+
+// TestTargets holds the list for Prometheus against the form of http_sd.
+func TestTargets(t *testing.T) {
+	w := newWatched(t)
+	if got := w.get("/sd/agents"); got.Body.String() != "[]\n" || got.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("without agents: %q of type %q", got.Body, got.Header().Get("Content-Type"))
+	}
+	for agent, scrape := range map[wire.AgentID]string{"b": "192.0.2.7:9465", "a": "", "c": "[2001:db8::1]:9465", "d": "evil/path?:80", "e": "host:0"} {
+		w.Observe(coordinator.AgentReported{Agent: agent, Boot: 1, Report: wire.Report{Every: 60, Scrape: scrape}})
+	}
+	var got []targetGroup
+	if err := json.Unmarshal(w.get("/sd/agents").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	here := func(id string) targetGroup {
+		return targetGroup{[]string{"coordinator.example:9464"}, map[string]string{"instance": id, "__metrics_path__": "/agents/" + id + "/metrics"}}
+	}
+	direct := func(id, at string) targetGroup {
+		return targetGroup{[]string{at}, map[string]string{"instance": id}}
+	}
+	want := []targetGroup{here("a"), direct("b", "192.0.2.7:9465"), direct("c", "[2001:db8::1]:9465"), here("d"), here("e")}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	got = nil
+	if err := json.Unmarshal(w.get("/sd/agents?via=coordinator").Body.Bytes(), &got); err != nil || !reflect.DeepEqual(got[1], here("b")) {
+		t.Errorf("via the coordinator: %v, error %v", got, err)
+	}
+	if got := w.get("/sd/agents?via=pigeon"); got.Code != 400 {
+		t.Errorf("via=pigeon: status %d", got.Code)
+	}
+}
+
+// TestReadings plays an agent's story and wants every reading to be of a metric
+// that is there, and the exposition of all to be what Prometheus parses.
+func TestReadings(t *testing.T) {
+	reg := NewRegistry("agentd")
+	a := NewAgent(reg, clock)
+	for _, fact := range agentScript {
+		a.Observe(fact)
+	}
+	all := Readings(reg)
+	for i, r := range readings {
+		if int(r.id) != i+1 {
+			t.Errorf("reading %d has the ID %d", i+1, r.id)
+		}
+		if !slices.ContainsFunc(all, func(x wire.Reading) bool { return x.ID == r.id }) {
+			t.Errorf("no reading of %s{%s}: is there such a series?", r.metric, r.labels)
+		}
+	}
+	for i, result := range round.WorkResults() {
+		if got := readings[12+i].labels; got != `result="`+string(result)+`"` {
+			t.Errorf("reading %d is of the result %s, want %s", 13+i, got, result)
+		}
+	}
+	text := string((&report{Report: wire.Report{Readings: all}}).exposition(1))
+	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
+		t.Errorf("the exposition does not parse: %v\n%s", err, text)
+	}
+	if got := strings.Count(text, "agentd_rounds_total{"); got != len(round.WorkResults()) {
+		t.Errorf("%d series of agentd_rounds_total", got)
+	}
+}
+
+// TestReadingsAreDocumented holds the table of the protocol against the code.
+func TestReadingsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/PROTOCOL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| (\\d+) \\| `([^`]+)` \\|$").FindAllStringSubmatch(string(text), -1)
+	var got, want []string
+	for _, row := range rows {
+		got = append(got, row[1]+" "+row[2])
+	}
+	for _, r := range readings {
+		name := r.metric
+		if r.labels != "" {
+			name += "{" + r.labels + "}"
+		}
+		want = append(want, fmt.Sprint(r.id, " ", name))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the table of readings in docs/PROTOCOL.md has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

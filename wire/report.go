@@ -1,0 +1,53 @@
+package wire
+
+// MaxReadings bounds the readings of a report.
+const MaxReadings = 255
+
+// Report is what an agent measures of itself, for those who watch the fleet.
+// It is sent now and then; nothing waits for it or rests on it.
+type Report struct {
+	Every    uint32 // seconds until the next one
+	Software string // for people
+	// Scrape is where the agent serves its metrics itself, as host:port; empty
+	// where nobody else reaches it.
+	Scrape   string
+	Readings []Reading // ascending by ID
+}
+
+// Reading is one number of a report. What an ID means stands in
+// docs/PROTOCOL.md; a receiver passes over those it does not know.
+type Reading struct {
+	ID    uint8
+	Value float64
+}
+
+// readingSize is the length of an encoded reading, in bytes.
+const readingSize = 9
+
+// Body returns the message's encoding.
+func (m *Report) Body() []byte {
+	var w writer
+	w.u32(m.Every)
+	w.str(m.Software)
+	w.str(m.Scrape)
+	w.u32(uint32(len(m.Readings)))
+	for _, r := range m.Readings {
+		w.u8(r.ID)
+		w.f64(r.Value)
+	}
+	return w.b
+}
+
+// DecodeReport reads the body of a TypeReport envelope.
+func DecodeReport(body []byte) (Report, error) {
+	r := reader{b: body}
+	m := Report{Every: r.u32(), Software: r.str("software", MaxName), Scrape: r.str("scrape", MaxName)}
+	for i := range r.count("readings", MaxReadings, readingSize) {
+		x := Reading{r.u8(), r.f64("reading")}
+		if i > 0 && r.err == nil && x.ID <= m.Readings[i-1].ID {
+			r.failf("reading %d comes after reading %d", x.ID, m.Readings[i-1].ID)
+		}
+		m.Readings = append(m.Readings, x)
+	}
+	return m, r.done("report")
+}
