@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,6 +82,12 @@ func serve(asked string) error {
 		Authenticate: func(_, user, password string) bool { return password == "password of "+user },
 		Allow: func(user, topic string, toWrite bool) bool {
 			return strings.HasPrefix(user, o.OpenPrefix) || rules.Allowed(user, topic, toWrite)
+		},
+		Quota: func(user string) int {
+			if strings.HasPrefix(user, o.OpenPrefix) {
+				return math.MaxInt
+			}
+			return rules.Quota(user)
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	}); err != nil {

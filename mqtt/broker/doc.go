@@ -11,8 +11,10 @@
 //
 // With TLS and client certificates, and the rules of package acl as
 // Options.Allow, it holds what Mosquitto holds with the files of
-// packaging/mosquitto: a device can read and write its own topics only. It
-// keeps retained messages in memory and, if given a folder, on disk.
+// packaging/mosquitto: a device can read and write its own topics only. With
+// the quota of package acl no device fills the memory with what it has retained,
+// which Mosquitto cannot prevent. Retained messages are kept in memory and, if
+// given a folder, on disk.
 //
 // Memory grows with what is retained, and by up to 8 MiB for each client that
 // is slow. With GOMEMLIMIT at the size of what is retained, 8 MiB for each

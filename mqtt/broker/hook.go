@@ -24,6 +24,7 @@ type hook struct {
 	// changes it: mochi reads in its index what it writes under a lock of its own.
 	// Looking up one topic needs no lock.
 	retaining sync.RWMutex
+	quota     quota
 }
 
 func (h *hook) ID() string { return "fedmesh" }
@@ -33,8 +34,6 @@ func (h *hook) Provides(b byte) bool {
 	case mochi.OnConnectAuthenticate, mochi.OnACLCheck, mochi.OnSessionEstablish, mochi.OnPacketRead, mochi.OnPublish,
 		mochi.OnWill, mochi.OnRetainMessage, mochi.OnSubscribe, mochi.OnPacketProcessed:
 		return true
-	case mochi.OnRetainedExpired:
-		return h.keep != nil
 	}
 	return false
 }
@@ -84,31 +83,49 @@ func (h *hook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, e
 	// Mochi's topic lies in the bytes of the whole packet, which a retained
 	// message would keep beside its own copy of the payload.
 	pk.TopicName = strings.Clone(pk.TopicName)
-	if pk.FixedHeader.Retain {
-		h.retaining.Lock() // until OnRetainMessage, which comes next
+	if !pk.FixedHeader.Retain {
+		return pk, nil
 	}
+	if !h.mayRetain(cl, pk.TopicName, len(pk.Payload)) {
+		return pk, packets.CodeSuccessIgnore
+	}
+	pk.Expiry = 0 // MQTT 5 has one; mochi would drop the message, and keep its node of the index for ever
 	return pk, nil
 }
 
-// OnWill comes before a will is published.
-func (h *hook) OnWill(_ *mochi.Client, will mochi.Will) (mochi.Will, error) {
-	if will.Retain {
-		h.retaining.Lock() // until OnRetainMessage, which comes next
-	}
+// OnWill comes before a will is published, retained or not.
+func (h *hook) OnWill(cl *mochi.Client, will mochi.Will) (mochi.Will, error) {
+	will.Retain = will.Retain && h.mayRetain(cl, will.TopicName, len(will.Payload))
 	return will, nil
 }
 
-// mayPublish counts denials, and logs the first of a connection.
-func (h *hook) mayPublish(cl *mochi.Client, topic string) bool {
-	c := connOf(cl)
-	if h.options.Allow == nil || h.options.Allow(c.user, topic, true) {
+// mayRetain takes the lock for retaining, until OnRetainMessage, which comes
+// next, if the sender has room for the message.
+func (h *hook) mayRetain(cl *mochi.Client, topic string, payload int) bool {
+	h.retaining.Lock()
+	if h.quota.admit(connOf(cl).user, topic, payload) {
 		return true
 	}
-	h.denied.Add(1)
-	if !c.denied.Swap(true) {
-		h.options.Logger.Warn("the broker dropped a message that its sender may not publish; more of this connection are counted only", "client", cl.ID, "topic", topic)
-	}
+	h.retaining.Unlock()
+	h.deny(cl, topic, "the broker dropped a message to be retained, of which its sender has too many; more of this connection are counted only")
 	return false
+}
+
+// mayPublish counts denials.
+func (h *hook) mayPublish(cl *mochi.Client, topic string) bool {
+	if h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, true) {
+		return true
+	}
+	h.deny(cl, topic, "the broker dropped a message that its sender may not publish; more of this connection are counted only")
+	return false
+}
+
+// deny logs the first denial of a connection.
+func (h *hook) deny(cl *mochi.Client, topic, why string) {
+	h.denied.Add(1)
+	if !connOf(cl).denied.Swap(true) {
+		h.options.Logger.Warn(why, "client", cl.ID, "topic", topic)
+	}
 }
 
 func (h *hook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64) {
@@ -132,8 +149,6 @@ func (h *hook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
 func (h *hook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ error) {
 	connOf(cl).looked()
 }
-
-func (h *hook) OnRetainedExpired(topic string) { h.keep.update(topic) }
 
 // OnPacketRead frees the packet id of a SUBSCRIBE or UNSUBSCRIBE. The ids of
 // the two directions are independent (MQTT 3.1.1, 2.3.1), but mochi takes one

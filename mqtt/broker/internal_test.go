@@ -4,10 +4,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -87,11 +85,6 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	}
 	if pk, err := readKept(filepath.Join(k.dir, keptName("x")), 100); err != nil || string(pk.Payload) != "newer" {
 		t.Errorf("on disk is %q, %v", pk.Payload, err)
-	}
-	s.Topics.Retained.Delete("x") // as mochi does with one that has expired
-	h.OnRetainedExpired("x")
-	if _, err := os.Stat(filepath.Join(k.dir, keptName("x"))); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an expired message is still on disk: %v", err)
 	}
 }
 

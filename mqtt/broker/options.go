@@ -49,6 +49,12 @@ type Options struct {
 	// throw another out. It is called from several goroutines, for each message
 	// and receiver. Nil allows all; package acl has our rules.
 	Allow func(user, topic string, toWrite bool) bool
+	// Quota bounds, in bytes, what a user may have retained at a time; 512 for
+	// each message and 256 for each level of its topic come on top of topic and
+	// payload. What is too much is acknowledged and dropped; of a will only the
+	// retaining is. What Dir kept from before a restart counts for nobody. It is
+	// called under a lock. Nil is no bound; package acl has ours.
+	Quota func(user string) int
 	// Dir, if set, is a folder for this broker alone that keeps the retained
 	// messages, so that a restart does not lose them. It is made if it is missing.
 	// What was retained in the last seconds before a power cut may be lost.
@@ -88,8 +94,8 @@ func (o *Options) complete() error {
 		return errors.New("broker: TLS without a certificate of the broker's; give one")
 	case o.Authenticate == nil && !o.demandsCertificates() && !isLoopback(host):
 		return fmt.Errorf("broker: listening on %q, which others can reach, needs an Authenticate function, or TLS with client certificates; listen on 127.0.0.1 to do without", o.Listen)
-	case o.Authenticate == nil && !o.demandsCertificates() && o.Allow != nil:
-		return errors.New("broker: Allow rests on user names, which nobody checks; give an Authenticate function, or TLS with client certificates")
+	case o.Authenticate == nil && !o.demandsCertificates() && (o.Allow != nil || o.Quota != nil):
+		return errors.New("broker: Allow and Quota rest on user names, which nobody checks; give an Authenticate function, or TLS with client certificates")
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type Stats struct {
 	BytesIn, BytesOut             int64 // of MQTT packets
 	MessagesIn, MessagesOut       int64
 	MessagesDropped, ClosedAsSlow int64 // for clients that did not keep up
-	Denied                        int64 // messages that Options.Allow did not let through, wills too
+	Denied                        int64 // messages that Options.Allow or Quota did not let through, wills too
 }
 
 // Start listens, and serves until Close.
@@ -38,7 +38,7 @@ func Start(o Options) (*Server, error) {
 	}
 	l := newListener(socket, o)
 	server := mochi.New(mochiOptions(o.MaxPacket, o.MaxConns))
-	h := &hook{options: o, info: server.Info, takeOver: l.takeOver}
+	h := &hook{options: o, info: server.Info, takeOver: l.takeOver, quota: newQuota(o.Quota)}
 	if o.Dir != "" {
 		h.keep = &keep{dir: o.Dir, topics: server.Topics, logger: o.Logger}
 		err = h.keep.load(o.MaxPacket)

@@ -328,7 +328,8 @@ func TestStartRefuses(t *testing.T) {
 		"huge packets":     {broker.Options{MaxPacket: 1 << 30}, "up to 256 MiB"},
 		"open with TLS":    {broker.Options{Listen: "0.0.0.0:0", TLS: &tls.Config{Certificates: make([]tls.Certificate, 1), ClientAuth: tls.VerifyClientCertIfGiven}}, "or TLS with client certificates"},
 		"no certificate":   {broker.Options{TLS: &tls.Config{}}, "without a certificate"},
-		"unchecked names":  {broker.Options{Allow: func(string, string, bool) bool { return false }}, "rests on user names"},
+		"unchecked names":  {broker.Options{Allow: func(string, string, bool) bool { return false }}, "rest on user names"},
+		"unchecked quota":  {broker.Options{Quota: func(string) int { return 1 }}, "rest on user names"},
 		"negative":         {broker.Options{MaxConnsPerIP: -1}, "must be positive"},
 		"port taken":       {broker.Options{Listen: strings.TrimPrefix(taken.URL(), "tcp://")}, "cannot listen on"},
 	} {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"os"
@@ -16,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -54,6 +57,38 @@ func runJSON(t *testing.T, o Options) (*Result, []map[string]any) {
 		events = append(events, e)
 	}
 	return r, events
+}
+
+// Another program of this machine reaches the embedded broker, and may do nothing.
+func TestBrokerKnowsItsUsers(t *testing.T) {
+	dir := t.TempDir()
+	fed, err := layOut(Options{Seed: 1, Rounds: 1, Participants: 1, Model: "linear"}, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fed.server.Close()
+	good, _, err := fed.coordinator.Broker.Session("demo-coordinator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, none, climbing := good, good, good
+	wrong.Password += "?"
+	none.Username, none.Password = "", ""
+	climbing.ClientID, climbing.Username = "../demo-coordinator", "../demo-coordinator"
+	for name, o := range map[string]mqtt.Options{"wrong": wrong, "none": none, "climbing": climbing} {
+		failure, s := acltest.Attempt(t, o)
+		if s != nil {
+			_ = s.Close()
+		}
+		if !strings.Contains(failure, "not Authorized") {
+			t.Errorf("%s: %q", name, failure)
+		}
+	}
+	if failure, s := acltest.Attempt(t, good); s == nil {
+		t.Errorf("the coordinator: %s", failure)
+	} else {
+		_ = s.Close()
+	}
 }
 
 func TestBaselines(t *testing.T) {

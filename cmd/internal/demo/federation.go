@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"crypto/rand"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,8 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // federation is what the demo runs, laid out in a folder of its own.
@@ -58,13 +61,47 @@ func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
 		return fed, fed.enrol(o.Broker)
 	}
-	if fed.server, err = broker.Start(broker.Options{Logger: log}); err != nil {
+	if fed.server, err = startBroker(dir, log); err != nil {
 		return nil, err
 	}
 	if err := fed.enrol(fed.server.URL()); err != nil {
 		return nil, errors.Join(err, fed.server.Close())
 	}
 	return fed, nil
+}
+
+// passwordFile holds the password of a user of the embedded broker.
+func passwordFile(dir, user string) string { return filepath.Join(dir, user+".password") }
+
+// startBroker starts the embedded broker with the rules of a real one. Who
+// knows the password in a user's file is that user: other programs of this
+// machine are not.
+func startBroker(dir string, log *slog.Logger) (*broker.Server, error) {
+	rules, err := acl.New("")
+	if err != nil {
+		return nil, err
+	}
+	return broker.Start(broker.Options{
+		Authenticate: func(_, user, password string) bool {
+			if filepath.Base(user) != user {
+				return false
+			}
+			want, err := os.ReadFile(passwordFile(dir, user))
+			return err == nil && subtle.ConstantTimeCompare([]byte(password), want) == 1
+		},
+		Allow: rules.Allowed, Quota: rules.Quota, Logger: log,
+	})
+}
+
+// reach says how an agent or the coordinator reaches the broker.
+func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) error {
+	b.URL = url
+	if fed.server == nil {
+		return nil
+	}
+	b.Username = fed.topics.ClientID(id)
+	b.PasswordFile = passwordFile(fed.dir, b.Username)
+	return os.WriteFile(b.PasswordFile, []byte(rand.Text()), 0o600)
 }
 
 // enrol makes everyone's key and completes the settings.
@@ -79,7 +116,10 @@ func (fed *federation) enrol(url string) (err error) {
 	var list []byte
 	for i, station := range fed.files.stations {
 		s := fed.options.agent(fed.files, i)
-		s.Federation, s.Broker.URL = fed.name, url
+		s.Federation = fed.name
+		if err := fed.reach(&s.Broker, url, wire.AgentID(station)); err != nil {
+			return err
+		}
 		s.StateDir = filepath.Join(fed.dir, "agent-"+station)
 		s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(fed.dir, station+".key"), CoordinatorKey: keys.Format(keys.Public(key))}
 		k, err := keys.Create(s.Identity.KeyFile)
@@ -90,7 +130,10 @@ func (fed *federation) enrol(url string) (err error) {
 		fed.agents = append(fed.agents, s)
 	}
 	s := fed.options.coordinator(fed.files)
-	s.Federation, s.Broker.URL = fed.name, url
+	s.Federation = fed.name
+	if err := fed.reach(&s.Broker, url, wire.CoordinatorID); err != nil {
+		return err
+	}
 	s.StateDir = filepath.Join(fed.dir, "coordinator")
 	s.Identity = settings.CoordinatorIdentity{
 		KeyFile: filepath.Join(fed.dir, "coordinator.key"), AgentsFile: filepath.Join(fed.dir, "agents.keys"),

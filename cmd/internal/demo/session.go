@@ -22,9 +22,12 @@ func (fed *federation) await(ctx context.Context) error {
 
 // dial returns a session of the demo's own that is up.
 func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
-	conn, err := mqtt.Dial(context.WithoutCancel(ctx), mqtt.Options{
-		URL: fed.coordinator.Broker.URL, ClientID: fed.topics.ClientID(wire.CoordinatorID), Logger: fed.log,
-	})
+	o, _, err := fed.coordinator.Broker.Session(fed.topics.ClientID(wire.CoordinatorID))
+	if err != nil {
+		return nil, err
+	}
+	o.Logger = fed.log
+	conn, err := mqtt.Dial(context.WithoutCancel(ctx), o)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@
 // Nobody may do anything in another federation, whatever the names there.
 //
 // [Table.Allowed] serves the embedded broker (its Options.Allow), and
-// [Table.Mosquitto] writes the same rules as Mosquitto's acl_file. Package
+// [Table.Mosquitto] writes the same rules as Mosquitto's acl_file. [Table.Quota],
+// which Mosquitto has nothing for, bounds what a user may have retained. Package
 // acltest holds both against one table of cases.
 package acl

@@ -1,6 +1,7 @@
 package acl
 
 import (
+	"math"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -86,6 +87,19 @@ func (t Table) Allowed(name, filter string, toWrite bool) bool {
 		}
 	}
 	return false
+}
+
+// deviceQuota is for a presence, beacons, and messages on the way from a place
+// to another.
+const deviceQuota = 256 << 10
+
+// Quota is how many bytes a user may have retained at a time: little, but for
+// coordinators.
+func (t Table) Quota(name string) int {
+	if _, id, _ := strings.Cut(name, "-"); wire.AgentID(id) == wire.CoordinatorID {
+		return math.MaxInt
+	}
+	return deviceQuota
 }
 
 func (r rule) grants(toWrite bool) bool {

@@ -39,6 +39,21 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// A device may have little retained; a coordinator, whole models.
+func TestQuota(t *testing.T) {
+	rules := table(t, "")
+	for name, least := range map[string]int{"air-press": 100 << 10, "air-coordinator": 1 << 40} {
+		if got := rules.Quota(name); got < least {
+			t.Errorf("%s may retain %d bytes", name, got)
+		}
+	}
+	for _, name := range []string{"air-press", "air", "", "coordinator", "air-coordinator-2", "air-coordinator2"} {
+		if got := rules.Quota(name); got > 1<<20 {
+			t.Errorf("%q may retain %d bytes", name, got)
+		}
+	}
+}
+
 // A filter is allowed if nothing that it matches is forbidden.
 func TestFilters(t *testing.T) {
 	rules := table(t, "")

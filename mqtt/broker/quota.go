@@ -1,0 +1,62 @@
+package broker
+
+import "strings"
+
+// messageBytes and levelBytes are what a retained message costs beside its
+// topic and payload, and each level of its topic: about a node of mochi's index.
+const messageBytes, levelBytes = 512, 256
+
+// quota counts what each user has retained. It belongs to the hook's lock for
+// retaining. What was kept over a restart counts for nobody.
+type quota struct {
+	of     func(user string) int // bytes; nil for no bound
+	used   map[string]int
+	owners map[string]owned // by topic
+}
+
+type owned struct {
+	user  string
+	bytes int
+}
+
+func newQuota(of func(user string) int) quota {
+	return quota{of: of, used: make(map[string]int), owners: make(map[string]owned)}
+}
+
+// admit reports whether a user may retain a message in the place of what is
+// retained under its topic, and then counts it. Deleting is always admitted.
+func (q *quota) admit(user, topic string, payload int) bool {
+	if q.of == nil {
+		return true
+	}
+	before := q.owners[topic]
+	bytes, free := cost(topic, payload), q.of(user)-q.used[user]
+	if before.user == user {
+		free += before.bytes
+	}
+	if payload > 0 && bytes > free {
+		return false
+	}
+	q.forget(topic)
+	if payload > 0 {
+		q.owners[topic] = owned{user, bytes}
+		q.used[user] += bytes
+	}
+	return true
+}
+
+// forget gives back what a topic's message cost.
+func (q *quota) forget(topic string) {
+	before, ok := q.owners[topic]
+	if !ok {
+		return
+	}
+	delete(q.owners, topic)
+	if q.used[before.user] -= before.bytes; q.used[before.user] == 0 {
+		delete(q.used, before.user)
+	}
+}
+
+func cost(topic string, payload int) int {
+	return messageBytes + len(topic) + payload + levelBytes*(1+strings.Count(topic, "/"))
+}

@@ -1,0 +1,134 @@
+package broker_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
+)
+
+// withQuota has room for one message of 3000 bytes to s/x, or less, of each user.
+func withQuota(t *testing.T, log *slog.Logger) *broker.Server {
+	t.Helper()
+	return start(t, broker.Options{
+		Authenticate: password, Logger: log,
+		Quota: func(user string) int {
+			if user == "observer" {
+				return 1 << 30
+			}
+			return 4000
+		},
+	})
+}
+
+// kept returns what is retained under a filter: topic and length.
+func kept(t *testing.T, c *mqtt.Session, filter string) string {
+	t.Helper()
+	c.Subscribe(mqtt.AtMostOnce, filter, "end")
+	defer c.Unsubscribe(filter, "end")
+	if err := c.Publish(mqtt.Message{Topic: "end"}); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for {
+		m := received(t, c)
+		if m.Topic == "end" {
+			slices.Sort(all)
+			return strings.Join(all, " ")
+		}
+		if m.Retained {
+			all = append(all, fmt.Sprint(m.Topic, ":", len(m.Payload)))
+		}
+	}
+}
+
+// A device that retains without end gets no further than its quota, and costs
+// nobody else theirs. What it replaces or deletes makes room.
+func TestQuota(t *testing.T) {
+	lines := make(chan string, 10)
+	s := withQuota(t, slog.New(slog.NewTextHandler(lineWriter(lines), nil)))
+	observer := dial(t, asUser(s)("observer"))
+	rogue, honest := dial(t, asUser(s)("rogue")), dial(t, asUser(s)("honest"))
+	say := func(c *mqtt.Session, topic string, n int) {
+		t.Helper()
+		if err := c.Publish(mqtt.Message{Topic: topic, Payload: bytes.Repeat([]byte{1}, n), QoS: mqtt.AtLeastOnce, Retained: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rogue.Subscribe(mqtt.AtMostOnce, "done/rogue")
+	honest.Subscribe(mqtt.AtMostOnce, "done/honest")
+	want := func(now string) {
+		t.Helper()
+		for name, c := range map[string]*mqtt.Session{"rogue": rogue, "honest": honest} { // what was said before has been done
+			if err := c.Publish(mqtt.Message{Topic: "done/" + name}); err != nil {
+				t.Fatal(err)
+			}
+			received(t, c)
+		}
+		if got := kept(t, observer, "s/#"); got != now {
+			t.Errorf("retained are %q, want %q", got, now)
+		}
+	}
+	say(rogue, "s/a", 1000) // 2027
+	for i := range 100 {
+		say(rogue, fmt.Sprint("s/b", i), 1000)
+	}
+	want("s/a:1000")
+	say(rogue, "s/a", 2900) // in its own place
+	say(honest, "s/h", 2900)
+	want("s/a:2900 s/h:2900")
+	say(rogue, "s/a", 3000)
+	say(rogue, "s"+strings.Repeat("/", 20), 1) // few bytes, many nodes of the index
+	want("s/a:2900 s/h:2900")
+	say(rogue, "s/a", 0)
+	say(rogue, "s/b", 2900)
+	want("s/b:2900 s/h:2900")
+	say(honest, "s/b", 1) // too much for the honest one, who has s/h
+	want("s/b:2900 s/h:2900")
+	say(honest, "s/h", 0)
+	say(honest, "s/b", 1) // now it is the honest one's, and the rogue has room
+	want("s/b:1")
+	say(rogue, "s/c", 2900)
+	want("s/b:1 s/c:2900")
+	if denied := s.Stats().Denied; denied != 100+2+1 {
+		t.Errorf("%d messages denied", denied)
+	}
+	if line := logged(t, lines); !strings.Contains(line, "of which its sender has too many") || !strings.Contains(line, "client=rogue") || len(lines) != 1 {
+		t.Errorf("logged %q, and %d more, want one of the honest", line, len(lines))
+	}
+}
+
+// A will that there is no room for is published, but not retained.
+func TestQuotaOfWills(t *testing.T) {
+	s := withQuota(t, nil)
+	observer := dial(t, asUser(s)("observer"))
+	observer.Subscribe(mqtt.AtMostOnce, "w")
+	if got := kept(t, observer, "nothing"); got != "" {
+		t.Fatal(got)
+	}
+	for _, n := range []int{100, 3500} {
+		c := rawDial(t, s)
+		connect := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
+		connect.ProtocolName, connect.ProtocolVersion, connect.CleanSession = "MQTT", 4, true
+		connect.ClientIdentifier, connect.UsernameFlag, connect.Username = "rogue", true, "rogue"
+		connect.PasswordFlag, connect.Password = true, []byte("password of rogue")
+		connect.WillFlag, connect.WillRetain, connect.WillTopic, connect.WillMessage = true, true, "w", make([]byte, n)
+		c.send(connect)
+		receive[*packets.ConnackPacket](c)
+		_ = c.Close()
+		if m := received(t, observer); len(m.Payload) != n {
+			t.Errorf("the will has %d bytes, want %d", len(m.Payload), n)
+		}
+	}
+	late := dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", Username: "late", Password: "password of late"})
+	if got := kept(t, late, "w"); got != "w:100" {
+		t.Errorf("retained is %q", got)
+	}
+}
