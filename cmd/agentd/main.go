@@ -20,7 +20,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), fleetCommand(), cli.KeyCommand(),
+	root.AddCommand(runCommand(), statusCommand(), fleetCommand(), cli.KeyCommand(),
 		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }))
 	return root
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/store"
@@ -91,7 +92,9 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 		}
 	}
 	reportOf(&cfg.Reports, o.Gatherer)
-	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, o.Observer}
+	view := status.NewAgent(Version(), s.Federation, s.ID, time.Now)
+	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
+	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
 	})

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -42,7 +44,9 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	cfg.Logger, cfg.NewRun, cfg.Edges = o.Logger, o.NewRun, o.Edges
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
-	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, o.Observer}
+	view := status.NewCoordinator(Version(), s.Federation, len(cfg.Agents), uint64(s.Round.Rounds), s.Round.Deadline, time.Now)
+	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
+	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, view, o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {
 		// All uploads of a round meet here, and all answers leave from here.
 		m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, int(s.Policy.MaxBuffered), 16384

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,6 +127,7 @@ func TestFederation(t *testing.T) {
 	lead.await(t, "run finished version=3")
 	f.checkModels(t) // while the daemon runs
 	f.checkLocks(t)
+	f.checkStatus(t)
 	for _, p := range agents {
 		p.stop(t, syscall.SIGTERM, 0)
 	}
@@ -184,6 +186,31 @@ func (f *federation) checkLocks(t *testing.T) {
 		code, _, stderr := run(t, program, "run", "--config", f.path(name+".yaml"))
 		if code != 1 || !strings.Contains(stderr, " is held by process ") || !strings.Contains(stderr, f.path("state")) {
 			t.Errorf("a second %s: exit %d, %s", program, code, stderr)
+		}
+	}
+}
+
+// checkStatus asks the daemons what they do, while they run.
+func (f *federation) checkStatus(t *testing.T) {
+	t.Helper()
+	for name, wants := range map[string][]string{
+		"coordinator": {"federation e2e", "version 3 of 3", "phase         finished", "3 may be drawn, of 4 in the list", "broken (bad_data)", "3 of 3"},
+		"one":         {"agent one of federation e2e", "60 rows fit the task", "last trained", "rounds        accepted"},
+		"broken":      {"cannot do the task: bad_data", `"warm" is not a number`},
+	} {
+		program := "agentd"
+		if name == "coordinator" {
+			program = name
+		}
+		text := mustRun(t, program, "status", "--config", f.path(name+".yaml"))
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("the status of %s has no %q:\n%s", name, want, text)
+			}
+		}
+		var picture struct{ Federation string }
+		if err := json.Unmarshal([]byte(mustRun(t, program, "status", "--json", "--config", f.path(name+".yaml"))), &picture); err != nil || picture.Federation != "e2e" {
+			t.Errorf("the status of %s as JSON: %+v, error %v", name, picture, err)
 		}
 	}
 }

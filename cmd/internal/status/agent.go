@@ -1,0 +1,181 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// Agent is a picture of an agent.
+type Agent struct {
+	Program    string    `json:"program"`
+	Version    string    `json:"version"`
+	Federation string    `json:"federation"`
+	ID         string    `json:"id"`
+	At         time.Time `json:"at"` // of the picture
+	Started    time.Time `json:"started"`
+	Broker     Link      `json:"broker"`
+	Problems   []string  `json:"problems,omitempty"`
+
+	Round   uint64         `json:"round"` // of the announcement that is obeyed
+	Work    *Work          `json:"work,omitempty"`
+	Fit     string         `json:"fit"` // fit, the reason why not, or empty as long as nothing is announced
+	Rows    uint64         `json:"rows"`
+	Trained *Trained       `json:"trained,omitempty"` // the last time
+	Results map[string]int `json:"results"`           // rounds, since the start
+	Losses  []float64      `json:"losses"`            // risk of the base model on the local data, of the newest rounds
+	Recent  []Refusal      `json:"refusals"`
+	Budget  *Budget        `json:"budget,omitempty"`
+}
+
+// Work is the part in a round.
+type Work struct {
+	Round uint64    `json:"round"`
+	Kind  string    `json:"kind"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"` // the deadline
+	Done  bool      `json:"done"`  // the local steps; what comes then is sending
+}
+
+// Trained is how the local steps of a round went.
+type Trained struct {
+	Round      uint64   `json:"round"`
+	LocalSteps int      `json:"local_steps"`
+	Because    string   `json:"because"`
+	StepTime   float64  `json:"step_time"` // seconds
+	Took       float64  `json:"took"`      // seconds
+	RiskBefore *float64 `json:"risk_before,omitempty"`
+	RiskAfter  *float64 `json:"risk_after,omitempty"`
+	Flows      uint64   `json:"flows,omitempty"` // of neighbours, applied
+	Late       uint64   `json:"late,omitempty"`  // of these
+}
+
+// Budget is what the uplink has carried in a month.
+type Budget struct {
+	Month string `json:"month"`
+	Used  uint64 `json:"used"` // bytes
+	Limit uint64 `json:"limit"`
+}
+
+// AgentView keeps the picture.
+type AgentView struct {
+	now      func() time.Time
+	mu       sync.Mutex // pictures are asked for from other goroutines
+	is       Agent
+	problems map[string]string // by what they are about
+}
+
+var _ agent.Observer = (*AgentView)(nil)
+
+// NewAgent begins a picture.
+func NewAgent(version, federation, id string, now func() time.Time) *AgentView {
+	return &AgentView{now: now, problems: map[string]string{}, is: Agent{
+		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(), Broker: Link{Since: now()},
+		Results: map[string]int{}, Losses: []float64{}, Recent: []Refusal{},
+	}}
+}
+
+// Picture returns what is now.
+func (v *AgentView) Picture() Picture {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := v.is
+	p.At = v.now()
+	p.Losses, p.Recent = slices.Clone(p.Losses), slices.Clone(p.Recent)
+	p.Results = map[string]int{}
+	for result, n := range v.is.Results {
+		p.Results[result] = n
+	}
+	for _, problem := range v.problems {
+		p.Problems = append(p.Problems, problem)
+	}
+	slices.Sort(p.Problems)
+	return &p
+}
+
+// Observe implements agent.Observer.
+func (v *AgentView) Observe(fact any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch f := fact.(type) {
+	case round.AnnouncementObeyed:
+		v.is.Round = uint64(f.Order.Round)
+	case round.TaskPrepared:
+		v.is.Rows, v.is.Fit = f.Samples, "fit"
+		if f.Unfit != 0 {
+			v.is.Fit = f.Unfit.String()
+		}
+	case round.WorkStarted:
+		v.is.Work = &Work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(), Until: v.now().Add(f.Left)}
+	case round.WorkEnded:
+		v.ended(f)
+	case agent.Trained:
+		v.trained(f)
+	case agent.TrainingFailed:
+		v.is.Recent = keep(v.is.Recent, keptRefusals, Refusal{v.now(), "", uint64(f.Round), "no update", f.Err.Error()})
+	default:
+		v.observeHost(fact)
+	}
+}
+
+func (v *AgentView) observeHost(fact any) {
+	note := func(about, text string) {
+		if delete(v.problems, about); text != "" {
+			v.problems[about] = text
+		}
+	}
+	switch f := fact.(type) {
+	case agent.LinkChanged:
+		v.is.Broker.change(v.now(), f.Up, f.Err)
+	case agent.BrokerTested:
+		note("broker", brokerProblem(f.Result))
+	case agent.DataLoaded:
+		text := ""
+		if f.Problem != nil {
+			text = "the local data do not fit the task: " + f.Problem.Error()
+		}
+		note("data", text)
+	case agent.CloneSeen:
+		note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
+	case round.BudgetShort:
+		note("budget", fmt.Sprintf("what is left of the month's bytes (%d) is too small for a round (%d)", f.Left, f.Bytes))
+	case agent.BudgetUsed:
+		v.is.Budget = &Budget{f.Month, f.Used, f.Limit}
+		if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
+			note("budget", "")
+		}
+	}
+}
+
+func (v *AgentView) ended(f round.WorkEnded) {
+	v.is.Work = nil
+	v.is.Results[string(f.Result)]++
+	switch f.Result {
+	case round.WorkRefused:
+		v.is.Recent = keep(v.is.Recent, keptRefusals, Refusal{v.now(), "", uint64(f.Round), "refused", f.Refused.String()})
+	case round.WorkDeclined:
+		v.is.Recent = keep(v.is.Recent, keptRefusals, Refusal{v.now(), "", uint64(f.Round), "declined", f.Declined.String()})
+	}
+}
+
+func (v *AgentView) trained(f agent.Trained) {
+	v.is.Trained = &Trained{
+		Round: uint64(f.Round), LocalSteps: f.LocalSteps, Because: f.Sizing.String(), StepTime: f.StepTime.Seconds(), Took: f.Took.Seconds(),
+		RiskBefore: number(f.RiskBefore), RiskAfter: number(f.RiskAfter),
+	}
+	if f.Mixed != nil {
+		v.is.Trained.Flows, v.is.Trained.Late = f.Mixed.Flows, f.Mixed.Late
+	}
+	if v.is.Work != nil {
+		done := *v.is.Work // pictures share the old one
+		done.Done = true
+		v.is.Work = &done
+	}
+	if risk := number(f.RiskBefore); risk != nil {
+		v.is.Losses = keep(v.is.Losses, keptLosses, *risk)
+	}
+}

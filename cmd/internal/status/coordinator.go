@@ -1,0 +1,136 @@
+package status
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Coordinator is a picture of a coordinator and its federation.
+type Coordinator struct {
+	Program    string    `json:"program"`
+	Version    string    `json:"version"`
+	Federation string    `json:"federation"`
+	At         time.Time `json:"at"` // of the picture
+	Started    time.Time `json:"started"`
+	Broker     Link      `json:"broker"`
+	Problems   []string  `json:"problems,omitempty"`
+
+	Phase        string        `json:"phase"`
+	PhaseSince   time.Time     `json:"phase_since"`
+	Round        uint64        `json:"round"`
+	Attempt      uint64        `json:"attempt"`
+	Kind         string        `json:"kind,omitempty"`
+	Opened       time.Time     `json:"opened"`   // the round
+	Deadline     float64       `json:"deadline"` // seconds from then
+	Participants []Participant `json:"participants"`
+
+	Agents   int     `json:"agents"`   // that may be drawn
+	Enrolled int     `json:"enrolled"` // in the list of keys
+	Unfit    []Unfit `json:"unfit,omitempty"`
+
+	Aggregations uint64    `json:"aggregations"`     // behind the newest model
+	Wanted       uint64    `json:"wanted,omitempty"` // aggregations until the run is finished
+	Abandoned    int       `json:"abandoned"`        // rounds, since the start
+	Risk         *float64  `json:"held_out_risk,omitempty"`
+	R2           *float64  `json:"held_out_r2,omitempty"`
+	Accuracy     *float64  `json:"held_out_accuracy,omitempty"`
+	Losses       []float64 `json:"losses"` // mean risk of the participants, of the newest rounds
+	Mesh         *Mesh     `json:"mesh,omitempty"`
+	Refusals     []Refusal `json:"refusals"`
+}
+
+// Participant is an agent in the round under way.
+type Participant struct {
+	Agent string  `json:"agent"`
+	State string  `json:"state"` // invited, at work, accepted or out
+	Steps uint32  `json:"local_steps,omitempty"`
+	After float64 `json:"after,omitempty"` // seconds from the announcement to the state
+	Why   string  `json:"why,omitempty"`   // it is out
+}
+
+// The states of a participant.
+const (
+	invited  = "invited"
+	working  = "at work"
+	accepted = "accepted"
+	out      = "out"
+)
+
+// Unfit is an agent that cannot do the task.
+type Unfit struct {
+	Agent  string `json:"agent"`
+	Reason string `json:"reason"`
+}
+
+// Mesh is how agents mix.
+type Mesh struct {
+	Agents           int      `json:"agents"`
+	Edges            int      `json:"edges"`
+	Parts            int      `json:"parts"`
+	SecondEigenvalue *float64 `json:"second_eigenvalue,omitempty"`
+	Alpha            *float64 `json:"alpha,omitempty"`
+}
+
+// CoordinatorView keeps the picture.
+type CoordinatorView struct {
+	now      func() time.Time
+	mu       sync.Mutex // pictures are asked for from other goroutines
+	is       Coordinator
+	unfit    map[wire.AgentID]string
+	problems map[string]string // by what they are about
+}
+
+// NewCoordinator begins a picture. wanted is the number of aggregations until
+// the run is finished, 0 = without end.
+func NewCoordinator(version, federation string, enrolled int, wanted uint64, deadline time.Duration, now func() time.Time) *CoordinatorView {
+	return &CoordinatorView{
+		now: now, unfit: map[wire.AgentID]string{}, problems: map[string]string{},
+		is: Coordinator{
+			Program: "coordinator", Version: version, Federation: federation, Started: now(), Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
+			Enrolled: enrolled, Wanted: wanted, Deadline: deadline.Seconds(), Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
+		},
+	}
+}
+
+// Picture returns what is now.
+func (v *CoordinatorView) Picture() Picture {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := v.is
+	p.At = v.now()
+	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses), slices.Clone(p.Refusals)
+	for agent, reason := range v.unfit {
+		p.Unfit = append(p.Unfit, Unfit{string(agent), reason})
+	}
+	slices.SortFunc(p.Unfit, func(a, b Unfit) int { return strings.Compare(a.Agent, b.Agent) })
+	for _, problem := range v.problems {
+		p.Problems = append(p.Problems, problem)
+	}
+	slices.Sort(p.Problems)
+	return &p
+}
+
+// problem notes one, or that there is none.
+func (v *CoordinatorView) problem(about, text string) {
+	if text == "" {
+		delete(v.problems, about)
+		return
+	}
+	v.problems[about] = text
+}
+
+// participant finds an agent of the round, in which one may come later, in the
+// place of another.
+func (v *CoordinatorView) participant(agent wire.AgentID) *Participant {
+	list := &v.is.Participants
+	i := slices.IndexFunc(*list, func(p Participant) bool { return p.Agent == string(agent) })
+	if i < 0 {
+		i = len(*list)
+		*list = append(*list, Participant{Agent: string(agent), State: invited})
+	}
+	return &(*list)[i]
+}

@@ -1,0 +1,122 @@
+package status
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var _ coordinator.Observer = (*CoordinatorView)(nil)
+
+// Observe implements coordinator.Observer.
+func (v *CoordinatorView) Observe(fact any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch f := fact.(type) {
+	case round.PhaseEntered:
+		v.is.Phase, v.is.PhaseSince = string(f.Phase), v.now()
+	case round.AgentCounted:
+		v.is.Agents = f.Agents
+		delete(v.unfit, f.Agent)
+	case round.AgentUnfit:
+		v.is.Agents = f.Agents
+		v.unfit[f.Agent] = f.Reason.String()
+	case round.AgentLeft:
+		v.is.Agents = f.Agents
+		delete(v.unfit, f.Agent)
+	case round.GatheringExtended:
+		v.is.Agents = f.Agents
+	case round.RunFinished:
+		v.is.Aggregations = uint64(f.Version)
+	case coordinator.ModelReady:
+		v.modelReady(f)
+	default:
+		v.observeRound(fact)
+		v.observeHost(fact)
+	}
+}
+
+func (v *CoordinatorView) observeRound(fact any) {
+	switch f := fact.(type) {
+	case round.RoundOpened:
+		v.opened(f)
+	case round.AgentJoined:
+		v.move(f.Agent, working, "")
+	case round.AgentDeclined:
+		v.move(f.Agent, out, f.Reason.String())
+		v.refusal(f.Agent, f.Round, "declined", f.Reason.String())
+	case round.UploaderReplaced:
+		v.move(f.Agent, out, "another sends in its place")
+		v.participant(f.By)
+	case round.UpdateAccepted:
+		v.move(f.Agent, accepted, "").Steps = f.Update.LocalSteps
+	case round.UpdateRefused:
+		if f.Round == wire.RoundID(v.is.Round) {
+			v.move(f.Agent, out, f.Reason.String())
+		}
+		v.refusal(f.Agent, f.Round, "refused", f.Reason.String())
+	case round.RoundAbandoned:
+		v.is.Abandoned++
+		v.refusal("", f.Round, "abandoned", string(f.Reason))
+	}
+}
+
+func (v *CoordinatorView) observeHost(fact any) {
+	switch f := fact.(type) {
+	case coordinator.LinkChanged:
+		v.is.Broker.change(v.now(), f.Up, f.Err)
+	case coordinator.BrokerTested:
+		v.problem("broker", brokerProblem(f.Result))
+	case coordinator.BlobChecked:
+		text := ""
+		if f.Missing > 0 {
+			text = fmt.Sprintf("the broker does not return %d of %d parts of what agents fetch; nothing is announced until it does", f.Missing, f.Parts)
+		}
+		v.problem("blob", text)
+	case coordinator.CloneSeen:
+		v.problem("clone "+string(f.Agent), fmt.Sprintf("two devices speak as %s: give one of them an id and a key of its own", f.Agent))
+	case coordinator.MeshMade:
+		v.is.Mesh = &Mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
+	}
+}
+
+// brokerProblem is what a self-test found.
+func brokerProblem(r mqtt.SelfTestResult) string {
+	if r == mqtt.SelfTestPassed {
+		return ""
+	}
+	return fmt.Sprintf("the broker does not carry the largest messages: %s; the log says what to change", r)
+}
+
+func (v *CoordinatorView) opened(f round.RoundOpened) {
+	v.is.Round, v.is.Attempt, v.is.Kind, v.is.Opened, v.is.Agents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(), v.now(), f.Agents
+	v.is.Aggregations = uint64(f.Version)
+	v.is.Participants = make([]Participant, 0, len(f.Participants))
+	for _, agent := range f.Participants {
+		v.is.Participants = append(v.is.Participants, Participant{Agent: string(agent), State: invited})
+	}
+}
+
+func (v *CoordinatorView) move(agent wire.AgentID, state, why string) *Participant {
+	p := v.participant(agent)
+	p.State, p.Why, p.After = state, why, v.now().Sub(v.is.Opened).Seconds()
+	return p
+}
+
+func (v *CoordinatorView) refusal(agent wire.AgentID, r wire.RoundID, what, reason string) {
+	v.is.Refusals = keep(v.is.Refusals, keptRefusals, Refusal{v.now(), string(agent), uint64(r), what, reason})
+}
+
+func (v *CoordinatorView) modelReady(f coordinator.ModelReady) {
+	v.is.Aggregations = uint64(f.Version)
+	if risk := number(f.Risk); risk != nil {
+		v.is.Losses = keep(v.is.Losses, keptLosses, *risk)
+	}
+	v.is.Risk, v.is.R2, v.is.Accuracy = nil, nil, nil
+	if f.Score != nil {
+		v.is.Risk, v.is.R2, v.is.Accuracy = number(f.Score.Risk), number(f.Score.R2), number(f.Score.Accuracy)
+	}
+}

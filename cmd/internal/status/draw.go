@@ -1,0 +1,163 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Draw returns the picture as text.
+func (c *Coordinator) Draw(width int) string {
+	p := &page{width: width}
+	p.head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.At, c.Started, c.Problems, c.Broker)
+	of := ""
+	if c.Wanted > 0 {
+		of = fmt.Sprintf(" of %d  %s", c.Wanted, bar(float64(c.Aggregations), float64(c.Wanted)))
+	}
+	p.line("model", "version %d%s", c.Aggregations, of)
+	if f := figures("R²", c.R2, "accuracy", c.Accuracy, "risk", c.Risk); f != "" {
+		p.line("  held out", "%s", f)
+	}
+	p.losses(c.Losses)
+	p.line("agents", "%d may be drawn, of %d in the list", c.Agents, c.Enrolled)
+	if len(c.Unfit) > 0 {
+		var all []string
+		for _, u := range c.Unfit {
+			all = append(all, u.Agent+" ("+u.Reason+")")
+		}
+		p.line("  unfit", "%s", names(all))
+	}
+	if m := c.Mesh; m != nil {
+		p.line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts, figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
+	}
+	c.drawRound(p)
+	p.refusals(c.Refusals)
+	return p.text.String()
+}
+
+func (c *Coordinator) drawRound(p *page) {
+	p.line("phase", "%s for %s", c.Phase, span(c.At.Sub(c.PhaseSince)))
+	if c.Round == 0 || c.Opened.IsZero() {
+		return
+	}
+	more := ""
+	if c.Attempt > 1 {
+		more = fmt.Sprintf(", attempt %d", c.Attempt)
+	}
+	if c.Abandoned > 0 {
+		more += fmt.Sprintf("; abandoned since the start: %d", c.Abandoned)
+	}
+	p.line(fmt.Sprintf("round %d", c.Round), "%s%s", c.Kind, more)
+	by := c.byState()
+	done := len(by[accepted])
+	p.line("  updates", "%s %d of %d", bar(float64(done), float64(len(c.Participants))), done, len(c.Participants))
+	if c.Phase == "collecting" {
+		took := c.At.Sub(c.Opened)
+		p.line("  time", "%s %s of %s", bar(took.Seconds(), c.Deadline), span(took), seconds(c.Deadline))
+	}
+	for _, label := range []string{accepted, working, invited, late, missing, out} {
+		if all := by[label]; len(all) > 0 {
+			p.line("  "+label, "%s", names(all))
+		}
+	}
+}
+
+// What is made of the states invited and working when an agent takes more than
+// twice as long as the others, and when the round is over.
+const (
+	late    = "late"
+	missing = "missing"
+)
+
+// byState lists the participants by what is to be said of them.
+func (c *Coordinator) byState() map[string][]string {
+	by := map[string][]string{}
+	took, slow := c.At.Sub(c.Opened).Seconds(), c.slow()
+	for _, a := range c.Participants {
+		text, state := a.Agent, a.State
+		switch state {
+		case working:
+			text += fmt.Sprintf(" (at work for %s)", seconds(took-a.After))
+		case invited:
+			text += " (silent)"
+		case accepted:
+			if a.Steps > 0 {
+				text += fmt.Sprintf(" (E=%d)", a.Steps)
+			}
+		case out:
+			text += " (" + a.Why + ")"
+		}
+		if state == working || state == invited {
+			switch {
+			case c.Phase != "collecting":
+				text, state = a.Agent, missing
+			case slow > 0 && took > slow:
+				state = late
+			}
+		}
+		by[state] = append(by[state], text)
+	}
+	return by
+}
+
+// slow is twice the median time until an update was accepted; 0 while none is.
+func (c *Coordinator) slow() float64 {
+	var all []float64
+	for _, a := range c.Participants {
+		if a.State == accepted {
+			all = append(all, a.After)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return 2 * all[len(all)/2]
+}
+
+// Draw returns the picture as text.
+func (a *Agent) Draw(width int) string {
+	p := &page{width: width}
+	p.head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.At, a.Started, a.Problems, a.Broker)
+	switch a.Fit {
+	case "":
+		p.line("data", "no task was announced yet")
+	case "fit":
+		p.line("data", "%d rows fit the task", a.Rows)
+	default:
+		p.line("data", "cannot do the task: %s", a.Fit)
+	}
+	if b := a.Budget; b != nil {
+		p.line("budget", "%s %.1f of %.1f MB in %s", bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6, float64(b.Limit)/1e6, b.Month)
+	}
+	if w := a.Work; w == nil && a.Round > 0 {
+		p.line(fmt.Sprintf("round %d", a.Round), "this device has no part in it now")
+	} else if w != nil {
+		doing := "at work"
+		if w.Done {
+			doing = "sending its update"
+		}
+		took, all := a.At.Sub(w.Since), w.Until.Sub(w.Since)
+		p.line(fmt.Sprintf("round %d", w.Round), "%s, %s", w.Kind, doing)
+		p.line("  time", "%s %s of %s", bar(took.Seconds(), all.Seconds()), span(took), span(all))
+	}
+	if t := a.Trained; t != nil {
+		p.line("last trained", "round %d: E=%d steps (by %s) in %s, %s each", t.Round, t.LocalSteps, t.Because, seconds(t.Took),
+			time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond))
+		if t.Flows > 0 {
+			p.line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.Late)
+		}
+	}
+	p.losses(a.Losses)
+	if len(a.Results) > 0 {
+		var all []string
+		for result, n := range a.Results {
+			all = append(all, fmt.Sprintf("%s %d", result, n))
+		}
+		slices.Sort(all)
+		p.line("rounds", "%s", strings.Join(all, ", "))
+	}
+	p.refusals(a.Recent)
+	return p.text.String()
+}

@@ -1,0 +1,126 @@
+package status
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// page is text of lines with a label each, no wider than the terminal.
+type page struct {
+	width int
+	text  strings.Builder
+}
+
+const (
+	labelWidth = 14
+	barWidth   = 30
+	listed     = 8 // names on a line, at most
+)
+
+// line adds a line. What has no room is cut off.
+func (p *page) line(label, format string, args ...any) {
+	text := []rune(fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...)))
+	if len(text) > p.width {
+		text = append(text[:max(p.width-1, 0)], '…')
+	}
+	p.text.WriteString(strings.TrimRight(string(text), " ") + "\n")
+}
+
+// bar draws a share of a whole.
+func bar(done, of float64) string {
+	share := 0.
+	if of > 0 {
+		share = min(max(done/of, 0), 1)
+	}
+	full := int(share * barWidth)
+	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
+}
+
+// sparkline draws numbers, the least at the bottom and the most at the top.
+func sparkline(xs []float64) string {
+	const heights = "▁▂▃▄▅▆▇█"
+	if len(xs) == 0 {
+		return ""
+	}
+	least, most := slices.Min(xs), slices.Max(xs)
+	var b strings.Builder
+	for _, x := range xs {
+		at := 0
+		if most > least {
+			at = int(math.Round((x - least) / (most - least) * 7))
+		}
+		b.WriteRune([]rune(heights)[at])
+	}
+	return b.String()
+}
+
+// names joins the first few, and counts the others.
+func names(all []string) string {
+	if len(all) <= listed {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d others", strings.Join(all[:listed], ", "), len(all)-listed)
+}
+
+// span is a duration for people.
+func span(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
+func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
+
+// figures are numbers with their names, those that are known.
+func figures(pairs ...any) string {
+	var all []string
+	for p := range slices.Chunk(pairs, 2) {
+		if x := p[1].(*float64); x != nil {
+			all = append(all, fmt.Sprintf("%s %.4g", p[0], *x))
+		}
+	}
+	return strings.Join(all, "   ")
+}
+
+// head is what both programs' pages begin with.
+func (p *page) head(what, version string, at, started time.Time, problems []string, l Link) {
+	p.line(what, "%s, up %s", version, span(at.Sub(started)))
+	for _, problem := range problems {
+		p.line("!", "%s", problem)
+	}
+	state := "connected"
+	if !l.Connected {
+		state = "NOT connected"
+	}
+	if l.Error != "" {
+		l.Error = ": " + l.Error
+	}
+	p.line("broker", "%s for %s%s", state, span(at.Sub(l.Since)), l.Error)
+}
+
+func (p *page) losses(xs []float64) {
+	if len(xs) > 0 {
+		p.line("loss", "%s  %.4g → %.4g over %d rounds", sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
+	}
+}
+
+func (p *page) refusals(all []Refusal) {
+	for i, r := range slices.Backward(all) {
+		label := ""
+		if i == len(all)-1 {
+			label = "refused"
+		}
+		who := ""
+		if r.Agent != "" {
+			who = r.Agent + " "
+		}
+		p.line(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.What, r.Reason)
+	}
+}

@@ -1,0 +1,107 @@
+package status
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// patience is how long either end of the socket waits for the other.
+const patience = 5 * time.Second
+
+// socketIn is where a daemon with this state folder listens.
+func socketIn(dir string) string { return filepath.Join(dir, "status.sock") }
+
+// Picture is what a daemon shows of itself. It is encoded as JSON too.
+type Picture interface {
+	// Draw returns the picture as text, no line wider than width.
+	Draw(width int) string
+}
+
+// asJSON asks for JSON; who wants text sends the width instead.
+const asJSON = "json"
+
+// Serve shows the picture to whoever connects to the socket in the state folder
+// and sends a line with what it shall be, until ctx ends. The daemon draws, so that
+// a newer or older command understands it. Only the folder's owner can: it is a private folder.
+// A daemon works without it too, so what goes wrong is only logged.
+func Serve(ctx context.Context, dir string, picture func() Picture, log *slog.Logger) {
+	path := socketIn(dir)
+	err := os.Remove(path) // of a process that was killed: the folder is locked, so there is no other
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		var l net.Listener
+		if l, err = net.Listen("unix", path); err == nil {
+			context.AfterFunc(ctx, func() { _ = l.Close() }) // which removes the file
+			go accept(l, picture)
+			return
+		}
+	}
+	log.Warn("the status command will not find this program", "err", err)
+}
+
+func accept(l net.Listener, picture func() Picture) {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // too many open files, say
+			time.Sleep(time.Second)
+			continue
+		}
+		go answer(conn, picture())
+	}
+}
+
+func answer(conn net.Conn, p Picture) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	line, err := bufio.NewReaderSize(io.LimitReader(conn, 64), 64).ReadString('\n')
+	if err != nil {
+		return
+	}
+	line = strings.TrimSpace(line)
+	if line == asJSON {
+		_ = json.NewEncoder(conn).Encode(p) // who asked may be gone
+		return
+	}
+	if width, err := strconv.Atoi(line); err == nil {
+		_, _ = io.WriteString(conn, p.Draw(width))
+	}
+}
+
+// fetch asks the daemon with this state folder for asJSON, or a width.
+func fetch(program, dir, what string) ([]byte, error) {
+	path := socketIn(dir)
+	conn, err := net.DialTimeout("unix", path, patience)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("no %s runs with the state folder %s", program, dir)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("the state folder %s is not for this user: ask as root, or as the user that %s runs as", dir, program)
+	case err != nil:
+		return nil, err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, what+"\n"); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(conn)
+	if err == nil && len(text) == 0 {
+		err = fmt.Errorf("%s closed the socket %s without an answer", program, path)
+	}
+	return text, err
+}

@@ -1,0 +1,78 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+)
+
+func ask(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	cmd := Command("agentd", func(*cli.Loader) (string, error) { return dir, nil })
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestSocket asks a daemon for text and JSON, also where a daemon that was
+// killed has left its socket, and afterwards.
+func TestSocket(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ask(t, dir); err == nil || !strings.Contains(err.Error(), "no agentd runs with the state folder "+dir) {
+		t.Errorf("without a daemon: error %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "status.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(t, dir); err == nil || !strings.Contains(err.Error(), "no agentd runs") {
+		t.Errorf("where one was killed: error %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	v := NewAgent("v0.1.0", "air", "s1", time.Now)
+	Serve(ctx, dir, v.Picture, slog.New(slog.DiscardHandler))
+	if text, err := ask(t, dir); err != nil || !strings.Contains(text, "agent s1 of federation air") {
+		t.Errorf("got %q, error %v", text, err)
+	}
+	text, err := ask(t, dir, "--json")
+	var got Agent
+	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.ID != "s1" || strings.Count(text, "\n") != 1 {
+		t.Errorf("got %q, error %v", text, err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "status.sock")); err != nil || info.Mode()&os.ModeSocket == 0 {
+		t.Errorf("%v, error %v", info, err)
+	}
+	cancel()
+	for err == nil || !strings.Contains(err.Error(), "no agentd runs") { // until it has heard of it
+		_, err = ask(t, dir)
+	}
+}
+
+// TestNoSocket: a daemon that cannot open its socket says so and works on.
+func TestNoSocket(t *testing.T) {
+	var log bytes.Buffer
+	Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil, slog.New(slog.NewTextHandler(&log, nil)))
+	if !strings.Contains(log.String(), "the status command will not find this program") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
+// TestSparkline draws the least lowest and the most highest.
+func TestSparkline(t *testing.T) {
+	for want, xs := range map[string][]float64{"": nil, "▁": {3}, "▁▁": {3, 3}, "█▁▅": {8, 1, 5}} {
+		if got := sparkline(xs); got != want {
+			t.Errorf("%v gives %q, want %q", xs, got, want)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+// clock is moved by hand.
+type clock struct{ time.Time }
+
+func newClock() *clock                { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)} }
+func (c *clock) now() time.Time       { return c.Time }
+func (c *clock) pass(d time.Duration) { c.Time = c.Add(d) }
+func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
+	return round.UpdateAccepted{Agent: id, Round: 8, Update: wire.Update{LocalSteps: e}}
+}
+
+// compare holds what a person sees against a file, and that a machine gets JSON.
+func compare(t *testing.T, file string, p Picture) {
+	t.Helper()
+	if _, err := json.Marshal(p); err != nil {
+		t.Error(err)
+	}
+	got := p.Draw(110)
+	path := "testdata/" + file + ".txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+	}
+	for line := range strings.Lines(p.Draw(40)) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 40 {
+			t.Errorf("%d characters on a terminal of 40: %s", n, line)
+		}
+	}
+}
+
+func TestCoordinatorPage(t *testing.T) {
+	c := newClock()
+	v := NewCoordinator("v0.1.0", "air", 12, 20, 2*time.Minute, c.now)
+	compare(t, "coordinator_new", v.Picture())
+	tell := func(facts ...any) {
+		for _, f := range facts {
+			v.Observe(f)
+		}
+	}
+	c.pass(2 * time.Second)
+	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
+		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
+		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11}, round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
+		round.AgentCounted{Agent: "s3", Agents: 11})
+	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
+		c.pass(time.Minute)
+		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), Risk: risk, Score: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
+	}
+	tell(coordinator.MeshMade{Round: 8, Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), Parts: make([][]wire.AgentID, 1), SecondEigenvalue: 0.9, Alpha: 9}},
+		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
+		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 11, Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"}},
+		round.PhaseEntered{Phase: round.CoordinatorCollecting})
+	c.pass(3 * time.Second)
+	tell(round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8}, round.AgentJoined{Agent: "s4", Round: 8},
+		round.AgentDeclined{Agent: "s5", Round: 8, Reason: wire.DeclineNoTime})
+	c.pass(9 * time.Second)
+	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm}, round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
+	tell(round.AgentJoined{Agent: "s6", Round: 8})
+	c.pass(30 * time.Second)
+	compare(t, "coordinator_collecting", v.Picture())
+	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")}, coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
+		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"}, round.RunFinished{Version: 20}, round.PhaseEntered{Phase: round.CoordinatorFinished})
+	for i := range 30 {
+		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
+	}
+	compare(t, "coordinator_finished", v.Picture())
+}
+
+func TestAgentPage(t *testing.T) {
+	c := newClock()
+	v := NewAgent("v0.1.0", "air", "s1", c.now)
+	compare(t, "agent_new", v.Picture())
+	tell := func(facts ...any) {
+		for _, f := range facts {
+			v.Observe(f)
+		}
+	}
+	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.Order{Round: 4}}, round.TaskPrepared{Samples: 712})
+	for i, risk := range []float64{0.5, 0.4, 0.3} {
+		c.pass(time.Minute)
+		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
+			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget, StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2, Took: 80 * time.Millisecond,
+				Mixed: &d2d.Stats{Flows: 38, Late: 2}},
+			round.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: round.WorkAccepted})
+	}
+	tell(round.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineNoTime},
+		round.AnnouncementObeyed{Order: wire.Order{Round: 8}}, round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
+		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, Estimate: 1}, agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
+	c.pass(15 * time.Second)
+	compare(t, "agent_working", v.Picture())
+	tell(round.BudgetShort{Round: 9, Bytes: 5000, Left: 10}, agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")}, round.TaskPrepared{Unfit: wire.DeclineBadData},
+		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate}, agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{})
+	compare(t, "agent_unfit", v.Picture())
+	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000})
+	if got := v.Picture().(*Agent).Problems; len(got) != 2 {
+		t.Errorf("a new month, and yet: %q", got)
+	}
+}
