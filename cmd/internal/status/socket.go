@@ -58,7 +58,7 @@ func accept(l net.Listener, picture func() Picture) {
 			return
 		}
 		if err != nil { // too many open files, say
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			continue
 		}
 		go answer(conn, picture())
