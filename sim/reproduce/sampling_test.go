@@ -30,7 +30,10 @@ func check(t *testing.T, e Experiment) *Report {
 func TestRepeatable(t *testing.T) {
 	lab := Lab4()
 	lab.Cases, lab.Runs, lab.Window = []LabCase{{4, 4, 1, 0.1}, {4, 2, 3, 0.1}}, 3, 50
-	for _, e := range []Experiment{lab, &Sampling{Means: [][]float64{{1}, {2}}, Variances: []float64{3, 0}, Trials: 100}} {
+	mixing := smallFedDec()
+	mixing.Radii, mixing.ServerEvery, mixing.Iterations, mixing.Instances, mixing.Runs = []float64{0.6}, []int{5}, 50, 3, 2
+	graphs := &Spectrum{Nodes: []int{6}, Radii: []float64{0.5}, Probabilities: []float64{0.5}, Realisations: 3}
+	for _, e := range []Experiment{lab, mixing, graphs, &Sampling{Means: [][]float64{{1}, {2}}, Variances: []float64{3, 0}, Trials: 100}} {
 		run := func(seed uint64) string {
 			r, err := e.Run(t.Context(), Options{Seed: seed})
 			if err != nil {
@@ -39,6 +42,13 @@ func TestRepeatable(t *testing.T) {
 			text, err := json.Marshal(r)
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, p := range r.Plots {
+				drawn, err := p.SVG()
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = append(text, drawn...)
 			}
 			return string(text)
 		}
