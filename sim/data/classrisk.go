@@ -43,8 +43,12 @@ func (a *aggregateClasses) margin(grad, u, at, weight []float64) float64 {
 		var value, slope, bend float64 // E ℓ, E ℓ′, E ℓ″
 		for i, z := range at {
 			t := centre + deviation*z
-			s := 1 / (1 + math.Exp(t))
-			value += weight[i] * (math.Max(-t, 0) + math.Log1p(math.Exp(-math.Abs(t))))
+			e := math.Exp(-math.Abs(t))
+			s, loss := e/(1+e), math.Log(1+e)
+			if t < 0 {
+				s, loss = 1-s, loss-t
+			}
+			value += weight[i] * loss
 			slope -= weight[i] * s
 			bend += weight[i] * s * (1 - s)
 		}

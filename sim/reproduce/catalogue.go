@@ -10,7 +10,7 @@ import (
 func All() []Experiment {
 	return []Experiment{
 		LinearGain(), Lab1(), Lab2(), Lab3(), Lab4(), Async(), DefaultBias(), DefaultSampling(), DefaultMSD(),
-		DefaultFedDec(), DefaultFedDecFailures(), DefaultSpectrum(),
+		DefaultSaddle(), DefaultFedDec(), DefaultFedDecFailures(), DefaultSpectrum(),
 	}
 }
 

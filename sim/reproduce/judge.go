@@ -3,10 +3,14 @@ package reproduce
 import (
 	"fmt"
 	"math"
+
+	"github.com/fedmesh/fedmesh/sim"
 )
 
 // estimate is a measured mean with the half width of its 95 % interval.
 type estimate struct{ mean, half float64 }
+
+func measured(e sim.Estimate) estimate { return estimate{e.Mean, e.Half} }
 
 func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e.half) }
 

@@ -45,8 +45,7 @@ func coordinate(j int) string { return fmt.Sprintf("w%d", j) }
 
 // average is the mean of a metric over the settled rounds, with an interval over the runs.
 func (s *steady) average(metric string) estimate {
-	e := s.Steady(metric, s.from)
-	return estimate{e.Mean, e.Half}
+	return measured(s.Steady(metric, s.from))
 }
 
 // mean is the average of w_i over the settled rounds, coordinate by coordinate.
@@ -62,7 +61,7 @@ func (s *steady) mean(inputs int) []estimate {
 func (s *steady) curve(name, metric string) plot.Curve {
 	c := plot.Curve{Name: name}
 	m := s.Metric(metric)
-	for _, i := range s.shown() {
+	for _, i := range shown(len(s.Rounds)) {
 		c.X, c.Y = append(c.X, float64(s.Rounds[i])), append(c.Y, m.Mean[i])
 	}
 	return c
@@ -71,7 +70,7 @@ func (s *steady) curve(name, metric string) plot.Curve {
 // predicted is a curve at the same rounds, from its value at every round.
 func (s *steady) predicted(name string, values []float64) plot.Curve {
 	c := plot.Curve{Name: name, Theory: true}
-	for _, i := range s.shown() {
+	for _, i := range shown(len(s.Rounds)) {
 		c.X, c.Y = append(c.X, float64(s.Rounds[i])), append(c.Y, values[s.Rounds[i]])
 	}
 	return c
@@ -80,13 +79,13 @@ func (s *steady) predicted(name string, values []float64) plot.Curve {
 // last is the last round.
 func (s *steady) last() int { return s.Rounds[len(s.Rounds)-1] }
 
-// shown is the records that a diagram shows.
-func (s *steady) shown() []int {
+// shown is which of so many records a diagram shows.
+func shown(records int) []int {
 	const most = 250
-	every := (len(s.Rounds) + most - 1) / most
-	var records []int
-	for i := 0; i < len(s.Rounds); i += every {
-		records = append(records, i)
+	every := (records + most - 1) / most
+	var places []int
+	for i := 0; i < records; i += every {
+		places = append(places, i)
 	}
-	return records
+	return places
 }

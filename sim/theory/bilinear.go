@@ -76,9 +76,13 @@ func (b Bilinear) margins(u *mat.VecDense) margins {
 func logisticMoments(mean, spread float64) (e [5]float64) {
 	for i, z := range hermiteAt {
 		t := mean + spread*z
-		s := 1 / (1 + math.Exp(t)) // σ(−t) = −ℓ′
+		away := math.Exp(-math.Abs(t))
+		s, loss := away/(1+away), math.Log(1+away) // σ(−t) = −ℓ′
+		if t < 0 {
+			s, loss = 1-s, loss-t
+		}
 		v := s * (1 - s)
-		l := [5]float64{math.Max(-t, 0) + math.Log1p(math.Exp(-math.Abs(t))), -s, v, v * (2*s - 1), v * (1 - 6*v)}
+		l := [5]float64{loss, -s, v, v * (2*s - 1), v * (1 - 6*v)}
 		for j := range e {
 			e[j] += hermiteWeight[i] * l[j]
 		}
@@ -116,13 +120,7 @@ func (b Bilinear) Hessian(w []float64) *mat.SymDense {
 	w2, w1 := b.split(w)
 	m := b.margins(fold(w2, w1))
 	inputs := len(b.Means[0])
-	jacobian := mat.NewDense(inputs, len(w), nil)
-	for i := range b.Hidden {
-		for j := range inputs {
-			jacobian.Set(j, i*inputs+j, w1.AtVec(i))
-			jacobian.Set(j, b.Hidden*inputs+i, w2.At(i, j))
-		}
-	}
+	jacobian := b.jacobian(w2, w1)
 	full := product(product(jacobian.T(), m.hessian), jacobian)
 	h := symmetric(full)
 	for i := range b.Hidden {
@@ -135,6 +133,19 @@ func (b Bilinear) Hessian(w []float64) *mat.SymDense {
 		h.SetSym(i, i, h.At(i, i)+b.Ridge)
 	}
 	return h
+}
+
+// jacobian is U = ∂u/∂w [inputs, d].
+func (b Bilinear) jacobian(w2 *mat.Dense, w1 *mat.VecDense) *mat.Dense {
+	inputs := len(b.Means[0])
+	u := mat.NewDense(inputs, b.Hidden*(inputs+1), nil)
+	for i := range b.Hidden {
+		for j := range inputs {
+			u.Set(j, i*inputs+j, w1.AtVec(i))
+			u.Set(j, b.Hidden*inputs+i, w2.At(i, j))
+		}
+	}
+	return u
 }
 
 // SmallestEigenvalue is λ_min(∇²J(w)); at w = 0 it is ρ − ½‖Σp_k m_k‖, negative for a strict saddle.

@@ -1,0 +1,154 @@
+package theory
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/mathext"
+)
+
+// Averaged is federated averaging on a Bilinear risk: L of K agents drawn without replacement, E local steps of size μKp_k/E, each on
+// B fresh samples, perturbed by v of variance σ_v² per coordinate, with probability δ and then scaled by 1/δ (2nd-order (5), (7)–(9)).
+type Averaged struct {
+	Bilinear
+	Participants int     // L
+	LocalSteps   int     // E
+	BatchSize    int     // B
+	StepSize     float64 // μ
+	ResponseProb float64 // δ
+	NoiseVar     float64 // σ_v²
+}
+
+// Noise is the covariance of a round's gradient noise s_i at w (2nd-order (35)):
+//
+//	(K/L)Σ (p_k²/E) R_k + (K/L)·(K−L)/(K−1)·Σ t_k t_kᵀ,  t_k = p_k∇J_k − ∇J/K
+//
+// where R_k = (1/δ)(C_k/B + ∇J_k∇J_kᵀ + σ_v²I) − ∇J_k∇J_kᵀ, C_k the covariance of one sample's gradient.
+func (a Averaged) Noise(w []float64) *mat.SymDense {
+	agents := len(a.Means)
+	noise := mat.NewSymDense(len(w), nil)
+	all := mat.NewVecDense(len(w), a.Gradient(w))
+	share, absent := float64(agents)/float64(a.Participants), 0.0
+	if agents > 1 {
+		absent = float64(agents-a.Participants) / float64(agents-1)
+	}
+	for k := range a.Means {
+		p := 1 / float64(agents)
+		if a.Weights != nil {
+			p = a.Weights[k]
+		}
+		mean, covariance := a.sample(k, w)
+		scale := share * p * p / float64(a.LocalSteps)
+		noise.AddSym(noise, scaledSym(scale/a.ResponseProb/float64(a.BatchSize), covariance))
+		noise.SymRankOne(noise, scale*(1/a.ResponseProb-1), mean)
+		for i := range w {
+			noise.SetSym(i, i, noise.At(i, i)+scale/a.ResponseProb*a.NoiseVar)
+		}
+		var t mat.VecDense
+		t.ScaleVec(p, mean)
+		t.AddScaledVec(&t, -1/float64(agents), all)
+		noise.SymRankOne(noise, share*absent, &t)
+	}
+	return noise
+}
+
+// sample is the mean and the covariance of agent k's gradient for one sample: −σ(−uᵀx)Uᵀx + ρw with x = γh ~ N(m_k, σ²I), where U
+// is the Jacobian of u = W₂ᵀw₁. Across u, x is independent of the margin: one quadrature along it is enough.
+func (a Averaged) sample(k int, w []float64) (mean *mat.VecDense, covariance *mat.SymDense) {
+	w2, w1 := a.split(w)
+	u := fold(w2, w1)
+	inputs, norm := u.Len(), mat.Norm(u, 2)
+	along := mat.NewVecDense(inputs, nil)
+	if along.SetVec(0, 1); norm > 0 {
+		along.ScaleVec(1/norm, u)
+	}
+	centre := mat.NewVecDense(inputs, a.Means[k])
+	first, second := mat.NewVecDense(inputs, nil), mat.NewSymDense(inputs, nil) // E σ(−uᵀx)x and E σ(−uᵀx)²xxᵀ
+	margin, deviation := mat.Dot(u, centre), math.Sqrt(a.Variance)
+	for i, z := range hermiteAt {
+		s := 1 / (1 + math.Exp(margin+deviation*norm*z))
+		var x mat.VecDense
+		x.AddScaledVec(centre, deviation*z, along)
+		first.AddScaledVec(first, hermiteWeight[i]*s, &x)
+		second.SymRankOne(second, hermiteWeight[i]*s*s, &x)
+		for j := range inputs {
+			second.SetSym(j, j, second.At(j, j)+hermiteWeight[i]*s*s*a.Variance)
+		}
+		second.SymRankOne(second, -hermiteWeight[i]*s*s*a.Variance, along)
+	}
+	jacobian := a.jacobian(w2, w1)
+	mean = mat.NewVecDense(len(w), nil)
+	mean.MulVec(jacobian.T(), first)
+	covariance = symmetric(product(product(jacobian.T(), second), jacobian))
+	covariance.SymRankOne(covariance, -1, mean)
+	mean.AddScaledVec(mat.NewVecDense(len(w), nil), -1, mean)
+	mean.AddScaledVec(mean, a.Ridge, mat.NewVecDense(len(w), w))
+	return mean, covariance
+}
+
+// Steady is lim E J(w_i) − J* and lim E‖∇J(w_i)‖² to first order in μ. Around a minimum with Hessian H the covariance P of w_i solves
+// HP + PH = μR, R the noise there, so that E‖H(w − w⁰)‖² = (μ/2) tr(HR), and ½ tr(HP) = (μ/4) tr(R) but for the directions of R along
+// a valley of minima, where H is zero and nothing is lost.
+func (a Averaged) Steady() (excess, gradient float64) {
+	_, star := a.Minimum()
+	h, r := a.Hessian(star), a.Noise(star)
+	var eig mat.EigenSym
+	if !eig.Factorize(h, true) {
+		panic("theory: the eigenvalues of the Hessian were not found")
+	}
+	var vectors mat.Dense
+	eig.VectorsTo(&vectors)
+	values := eig.Values(nil)
+	for j, v := range values {
+		if v > 1e-6*values[len(values)-1] {
+			excess += a.StepSize / 4 * mat.Inner(vectors.ColView(j), r, vectors.ColView(j))
+		}
+	}
+	return excess, a.StepSize / 2 * mat.Trace(product(h, r))
+}
+
+// Descent is the first round at which J ≤ level on the way of exact gradients from w, or −1 if that takes more than most rounds: what
+// is left of the recursion as its noise vanishes. E steps of μ/E a round are w − μ(∇J(w) + ∇J(w′))/2 with w′ = w − μ(1 − 1/E)∇J(w), up
+// to O(μ³).
+func (a Averaged) Descent(w []float64, level float64, most int) int {
+	at, ahead := append([]float64(nil), w...), make([]float64, len(w))
+	for i := range most + 1 {
+		if a.Risk(at) <= level {
+			return i
+		}
+		first := a.Gradient(at)
+		for j, g := range first {
+			ahead[j] = at[j] - a.StepSize*(1-1/float64(a.LocalSteps))*g
+		}
+		for j, g := range a.Gradient(ahead) {
+			at[j] -= a.StepSize * (first[j] + g) / 2
+		}
+	}
+	return -1
+}
+
+// Escape is the first round at which J ≤ level from the strict saddle w = 0, or −1. There the gradients of all samples are zero
+// and only v moves the model: along the unstable directions, of eigenvalue −λ and as many as hidden units, w_i is a sum of noise that
+// grows by 1 + μλ a round, of squared size Hidden·μ²σ_s²/((1+μλ)² − 1)·(1+μλ)²ⁱ in the mean; the mean of its logarithm is that of a
+// χ² variable. From that size at i = 0 exact gradients take over.
+func (a Averaged) Escape(level float64, most int) int {
+	zero := make([]float64, a.Hidden*(len(a.Means[0])+1))
+	var eig mat.EigenSym
+	if !eig.Factorize(a.Hessian(zero), true) {
+		panic("theory: the eigenvalues of the Hessian were not found")
+	}
+	lambda := -eig.Values(nil)[0]
+	if lambda <= 0 || a.NoiseVar == 0 {
+		return -1
+	}
+	var vectors mat.Dense
+	eig.VectorsTo(&vectors)
+	direction := vectors.ColView(0)
+	growth := 1 + a.StepSize*lambda
+	perCoordinate := mat.Inner(direction, a.Noise(zero), direction)
+	size := a.StepSize * math.Sqrt(2*perCoordinate/(growth*growth-1)) * math.Exp(mathext.Digamma(float64(a.Hidden)/2)/2)
+	for j := range zero {
+		zero[j] = size * direction.AtVec(j)
+	}
+	return a.Descent(zero, level, most)
+}
