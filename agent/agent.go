@@ -111,6 +111,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer a.mesh.conn.Close()
 		a.jobs.Go(a.mesh.listen)
 	}
+	a.scout()
 	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if !a.spent() {
 		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
@@ -124,6 +125,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			a.publish(a.voice.presence(wire.StateOffline))
+			a.mesh.leave()
 			err := a.conn.Close()
 			a.closeBooks()
 			return err
@@ -183,6 +185,7 @@ func (a *Agent) hear(e mqtt.Event) {
 	case mqtt.Up:
 		a.up = true
 		a.twin.up()
+		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
 		a.publish(a.voice.online())
 		a.planReport(time.Now())
@@ -190,6 +193,7 @@ func (a *Agent) hear(e mqtt.Event) {
 	case mqtt.Down:
 		a.up = false
 		a.twin.down()
+		a.mesh.uplink(false)
 		a.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		a.link(round.LinkDown{}, transfer.Disconnected{})
 	case mqtt.SubscribeRefused:

@@ -88,6 +88,8 @@ func (c *Config) validate() error {
 	need(c.Boot > 0, "the boot epoch counts from 1")
 	need(c.MaxModel > 0, "the largest model must have some bytes")
 	need(c.Budget == 0 || c.Meter != nil, "a budget needs a meter")
+	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 && c.Mesh.MaxDegree <= wire.MaxNeighbors,
+		"looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
 	need(c.SelfTest >= 0, "the self-test's time must not be negative, is %v", c.SelfTest)
 	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0, "reports are whole seconds apart, not %v", c.Reports.Every)
 	need(c.Reports.Every == 0 || c.Reports.Readings != nil, "reports need readings")

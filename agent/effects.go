@@ -34,7 +34,7 @@ func (a *Agent) perform(e round.Effect) bool {
 		return a.release()
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update,
-			PeerKey: a.mesh.peerKey(), Location: a.mesh.place()}
+			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found}
 		a.publish(a.voice.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:
 		m := wire.Joined{Announcement: e.Announcement}

@@ -86,6 +86,11 @@ type (
 		Mixed    *d2d.Stats
 		MixedFor time.Duration
 	}
+	// NeighborsFound: whom the agent would mix with, of those in its cell.
+	NeighborsFound struct {
+		Neighbors []wire.AgentID
+		Others    int // agents that are there, in the cell
+	}
 	// TrainingFailed: there is no update for this round.
 	TrainingFailed struct {
 		Round wire.RoundID

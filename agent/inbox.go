@@ -28,7 +28,7 @@ func drop(reason DropReason, format string, args ...any) error {
 func (a *Agent) receive(m mqtt.Message) {
 	kind, agent, id, part, err := a.cfg.Topics.Parse(m.Topic)
 	switch {
-	case err == nil && kind == mqtt.KindPeer && a.mesh != nil:
+	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
 		a.mesh.take(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
 		err = drop(DropForeign, "topic %q", m.Topic)

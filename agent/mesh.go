@@ -18,6 +18,9 @@ type MeshConfig struct {
 	// Connect opens the connection to the neighbours' broker; nil shares the one to the coordinator.
 	Connect func() (mqtt.Conn, error)
 	Place   wire.Location
+	// Cell is within which the agent looks for neighbours by itself, of which it takes MaxDegree at most; "" = it does not.
+	Cell      string
+	MaxDegree int
 	// Random fills key material: crypto/rand.Read but in tests.
 	Random func(p []byte)
 }
@@ -31,13 +34,18 @@ type mesh struct {
 	private *ecdh.PrivateKey  // nil if the agent does not mix
 	inbox   chan mqtt.Message // for the block under way
 	block   chan struct{}     // closed when the last block has ended
+
+	scouting chan d2d.Event // for the scout
+	scouted  chan struct{}  // closed when it has ended
+	found    []wire.AgentID // neighbours; the owner's
 }
 
 // waiting bounds what waits for the block under way. What does not fit is asked for again.
 const waiting = 1024
 
 func newMesh(cfg *Config, uplink mqtt.Conn) (*mesh, error) {
-	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting), block: make(chan struct{})}
+	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting), block: make(chan struct{}),
+		scouting: make(chan d2d.Event, waiting), scouted: make(chan struct{})}
 	close(m.block)
 	if cfg.Mesh == nil {
 		return m, nil
@@ -74,6 +82,10 @@ func (m *mesh) place() wire.Location {
 func (m *mesh) listen() {
 	for e := range m.conn.Events() {
 		switch e := e.(type) {
+		case mqtt.Up:
+			m.linked(true)
+		case mqtt.Down:
+			m.linked(false)
 		case mqtt.Received:
 			m.take(e.Message)
 		case mqtt.SubscribeRefused:
@@ -82,8 +94,13 @@ func (m *mesh) listen() {
 	}
 }
 
-// take hands a message to the block under way.
+// take hands a message to the block under way, or to the scout.
 func (m *mesh) take(msg mqtt.Message) {
+	kind, from, _, _, _ := m.cfg.Topics.Parse(msg.Topic)
+	if kind == mqtt.KindBeacon {
+		m.tellScout(d2d.Heard{From: from, Payload: msg.Payload, Retained: msg.Retained})
+		return
+	}
 	select {
 	case m.inbox <- msg:
 	default: // the neighbour is asked for it again

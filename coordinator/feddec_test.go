@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
@@ -197,5 +198,74 @@ func TestFedDecTroubled(t *testing.T) {
 			t.Errorf("the agent was started %d times", killed.started)
 		}
 		fmt.Fprintf(t.Output(), "risk %.3f → %.3f, %d flows late\n", first, last, late)
+	})
+}
+
+// Agents of a cell find each other at their broker, and mix along what they found. One that dies without a word is
+// left out, though the broker keeps its beacon, and has edges again when it is back.
+func TestDiscoveredEdges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(5, 5))
+		site := memory.New(memory.Options{Delay: func(string) time.Duration { return time.Duration(rng.IntN(2000)) * time.Microsecond }})
+		f := newMixing(t, 6, 3, site)
+		maker, err := edges.New(edges.Discovered, 0, "", "metropolis")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.cfg.Edges, f.cfg.Standardize = maker.Make, false
+		r := &f.cfg.Round
+		r.Rounds, r.Pause, r.Gather = 12, 20*time.Second, round.Gather{Minimum: 5, Within: 30 * time.Second, Spread: time.Second}
+		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
+		f.cfg.Task.Mixing.Wait = 300
+		for _, a := range f.agents {
+			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.StepTime = "hall", 2, 20*time.Millisecond
+		}
+		dead := f.agents[2]
+		f.coord.moment = func(fact any) {
+			switch m, _ := fact.(coordinator.MeshMade); m.Round {
+			case 3:
+				dead.kill()
+				site.Disconnect(f.topics.ClientID(dead.id))
+			case 8:
+				dead.again()
+			}
+		}
+		f.start()
+		f.finished(time.Hour)
+		for _, m := range facts[coordinator.MeshMade](f) {
+			has := slices.ContainsFunc(m.Edges, func(e round.Edge) bool { return e.A == dead.id || e.B == dead.id })
+			agents := 6
+			if away := m.Round > 6 && m.Round < 8; away {
+				agents = 5
+				if has {
+					t.Errorf("round %d has edges to the dead: %v", m.Round, m.Edges)
+				}
+			} else if m.Round > 3 && m.Round < 12 {
+				continue // until it is noticed
+			}
+			if len(m.Parts) != 1 || m.Agents != agents || len(m.Edges) != agents {
+				t.Errorf("round %d: %d agents in %v, edges %v", m.Round, m.Agents, m.Parts, m.Edges)
+			}
+		}
+		for _, a := range f.agents {
+			if found := facts[agent.NeighborsFound](f, a.id); len(found) == 0 || len(found) > 8 {
+				t.Errorf("%s found its neighbours %d times", a.id, len(found))
+			}
+			a.stop()
+		}
+		late := site.Connect("late", nil)
+		late.Subscribe(mqtt.AtMostOnce, f.topics.Beacons("hall"))
+		for end := time.After(time.Second); ; {
+			select {
+			case e := <-late.Events():
+				if m, ok := e.(mqtt.Received); ok {
+					t.Errorf("%s is left behind", m.Topic)
+				}
+				continue
+			case <-end:
+			}
+			break
+		}
+		_ = late.Close()
 	})
 }

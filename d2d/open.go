@@ -11,7 +11,7 @@ import (
 func (e *Exchange[T]) open(now time.Time, payload []byte) Event {
 	h, rest, err := wire.DecodePeerHead(payload)
 	switch {
-	case err != nil:
+	case err != nil, h.Type == wire.PeerBeacon:
 		return e.ignore(IgnoreMalformed)
 	case h.From == e.cfg.Self && h.Boot == e.cfg.Boot:
 		return nil // its own, as the broker gave it back

@@ -48,6 +48,7 @@ type Agent struct {
 	flows, flowsLate, mixSkipped, mixWaits, unreconciled prometheus.Counter
 	mixIgnored                                           *prometheus.CounterVec // by reason
 	mixingTook                                           prometheus.Observer
+	neighbors, others                                    measure
 	trainingFailures                                     prometheus.Counter
 }
 
@@ -98,6 +99,8 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 		unreconciled:     r.counter("mixing_unreconciled_total", "Edges on which, at the end of a round, one end may have applied a flow that the other did not."),
 		mixIgnored:       r.counterBy("mixing_ignored_total", "Messages from the neighbours' broker that were not used, by reason.", "reason", names(d2d.Ignores())),
 		mixingTook:       r.histogram("mixing_duration_seconds", "Time that the block of a round took, local steps and mixing.", trainingBuckets),
+		neighbors:        r.measure("neighbors", "Neighbours that this device has chosen in its cell, if it looks for some."),
+		others:           r.measure("cell_agents", "Other devices that were there, in its cell, when it chose them."),
 		trainingFailures: r.counter("training_failures_total", "Rounds in which training gave no update."),
 	}
 	for _, kind := range roundKinds {

@@ -44,6 +44,9 @@ func (a *Agent) Observe(fact any) {
 		a.modelBytes.set(float64(f.Bytes))
 	case agent.Trained:
 		a.trained(f)
+	case agent.NeighborsFound:
+		a.neighbors.set(float64(len(f.Neighbors)))
+		a.others.set(float64(f.Others))
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
 	}

@@ -15,7 +15,7 @@ var (
 	roundKinds = []wire.Kind{wire.KindStatistics, wire.KindTraining}
 	topicKinds = []mqtt.Kind{
 		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence, mqtt.KindStatus, mqtt.KindLoop,
-		mqtt.KindPeer,
+		mqtt.KindPeer, mqtt.KindBeacon,
 	}
 )
 

@@ -14,9 +14,10 @@ const (
 	KindStatus        // from an agent to the coordinator
 	KindLoop          // a self-test's, from someone to itself
 	KindPeer          // from an agent to its neighbours
+	KindBeacon        // an agent is there: to all of its cell
 )
 
-// String returns one of nine words, fit for a metric's label.
+// String returns one of ten words, fit for a metric's label.
 func (k Kind) String() string {
 	switch k {
 	case KindRound:
@@ -35,6 +36,8 @@ func (k Kind) String() string {
 		return "loop"
 	case KindPeer:
 		return "peer"
+	case KindBeacon:
+		return "beacon"
 	}
 	return "unknown"
 }

@@ -25,6 +25,7 @@ const (
 	maxPrefix   = 64 // bytes
 	maxTransfer = 64 // bytes of a transfer's or blob's name
 	maxPart     = 6  // digits
+	maxCell     = 48 // bytes
 )
 
 // Topics names the topics of one federation. An agent is named in them by its
@@ -126,6 +127,30 @@ func (t Topics) PeerParts(agent wire.AgentID, round wire.RoundID) string {
 	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/+"
 }
 
+// Beacon is the topic on which an agent says to its cell that it is there.
+func (t Topics) Beacon(cell string, agent wire.AgentID) string {
+	if CheckCell(cell) != nil {
+		return ""
+	}
+	return t.ofAgent("b/"+cell, agent)
+}
+
+// Beacons is the filter for the beacons of a cell.
+func (t Topics) Beacons(cell string) string {
+	if CheckCell(cell) != nil {
+		return ""
+	}
+	return t.join("b", cell, "+")
+}
+
+// CheckCell reports whether the name of a cell can stand in a topic.
+func CheckCell(cell string) error {
+	if !isName(cell, maxCell) {
+		return fmt.Errorf("mqtt: cell %.64q must have 1 to %d letters, digits, '.', '_' or '-'", cell, maxCell)
+	}
+	return nil
+}
+
 // Updates is the coordinator's filter for all parts of all agents' updates.
 func (t Topics) Updates() string { return t.join("u/0/+/+/+") }
 
@@ -151,9 +176,9 @@ func (t Topics) join(levels ...string) string {
 }
 
 // Parse takes an incoming topic apart: what it is; for KindDirect,
-// KindUpdate, KindPresence, KindStatus, KindLoop and KindPeer whose; for KindUpdate,
-// KindBlob and KindPeer the transfer, the hash or the round, and the part. Parse accepts exactly the topics
-// that the methods of t make.
+// KindUpdate, KindPresence, KindStatus, KindLoop, KindPeer and KindBeacon whose; for KindUpdate,
+// KindBlob and KindPeer the transfer, the hash or the round, and the part; for KindBeacon the cell. Parse
+// accepts exactly the topics that the methods of t make.
 func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (Kind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
@@ -187,6 +212,12 @@ func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part str
 		}
 		kind, id, part = KindPeer, levels[2], levels[3]
 		agent, err = t.parseAgent(levels[1])
+	case levels[0] == "b" && len(levels) == 3:
+		if err := CheckCell(levels[1]); err != nil {
+			return unknown(err)
+		}
+		kind, id = KindBeacon, levels[1]
+		agent, err = t.parseAgent(levels[2])
 	case len(levels) == 2 && kindOf(levels[0]) != KindUnknown:
 		kind = kindOf(levels[0])
 		agent, err = t.parseAgent(levels[1])

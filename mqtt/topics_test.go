@@ -34,6 +34,7 @@ func TestTopics(t *testing.T) {
 		{ts.Update("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
 		{ts.Loop("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a/loop", mqtt.KindLoop, "pump-1.a", "", ""},
 		{ts.Peer("a", 17, "0"), "fl/v1/plant_7/x/plant_7-a/17/0", mqtt.KindPeer, "a", "17", "0"},
+		{ts.Beacon("hall-2", "a"), "fl/v1/plant_7/b/hall-2/plant_7-a", mqtt.KindBeacon, "a", "hall-2", ""},
 		{ts.Loop("coordinator"), "fl/v1/plant_7/m/loop", mqtt.KindLoop, "coordinator", "", ""},
 	} {
 		if c.topic != c.want {
@@ -55,9 +56,10 @@ func TestTopics(t *testing.T) {
 func TestWildcardsCoverTheTopics(t *testing.T) {
 	ts := topics(t)
 	for filter, topic := range map[string]string{
-		ts.Updates():   ts.Update("a", "x", "m"),
-		ts.Presences(): ts.Presence("a"),
-		ts.Statuses():  ts.Status("a"),
+		ts.Updates():    ts.Update("a", "x", "m"),
+		ts.Presences():  ts.Presence("a"),
+		ts.Statuses():   ts.Status("a"),
+		ts.Beacons("c"): ts.Beacon("c", "a"),
 	} {
 		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil || !mqtt.Match(filter, topic) {
 			t.Errorf("%s does not cover %s: %v", filter, topic, err)
@@ -92,6 +94,7 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 		ts.ClientID("a/b"),
 		ts.Blob("", "m"), ts.Blob("+", "m"), ts.Blob("FF", "m"), ts.Blob("ff", ""), ts.Blob("ff", "+"), ts.Blob("ff", "01"),
 		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
+		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.Beacons("#"), ts.Beacons(strings.Repeat("a", 49)),
 		ts.Loop("a/b"), ts.Loop(""), mqtt.Topics{}.Loop("coordinator"), mqtt.Topics{}.Round(), mqtt.Topics{}.Updates(), mqtt.Topics{}.ClientID("a"),
 	} {
 		if topic != "" {
@@ -122,15 +125,15 @@ func TestNewTopicsRefuses(t *testing.T) {
 
 func TestKindsAreWordsForLabels(t *testing.T) {
 	seen := make(map[string]bool)
-	for k := mqtt.KindUnknown; k <= mqtt.KindPeer; k++ {
+	for k := mqtt.KindUnknown; k <= mqtt.KindBeacon; k++ {
 		seen[k.String()] = true
 	}
-	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "loop", "peer", "unknown"} {
+	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "loop", "peer", "beacon", "unknown"} {
 		if !seen[word] {
 			t.Errorf("no kind is %s", word)
 		}
 	}
-	if len(seen) != 9 || mqtt.Kind(200).String() != "unknown" {
+	if len(seen) != 10 || mqtt.Kind(200).String() != "unknown" {
 		t.Errorf("kinds are %v", seen)
 	}
 }
@@ -138,8 +141,8 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 // Parse accepts exactly what the methods of Topics make.
 func FuzzParse(f *testing.F) {
 	for _, topic := range []string{
-		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop", "s/plant_7-a/loop", "s/plant_7-a/m", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9", "x/plant_7-a/9/1",
-		"", "d/plant_7-", "d/plant_7-coordinator", "d/other-a", "m/00/007", "u/1/plant_7-a/x/m", "u/0/+/+/+", "p/+", "round/", "x/1/2/3",
+		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop", "s/plant_7-a/loop", "s/plant_7-a/m", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9", "x/plant_7-a/9/1", "b/c/plant_7-a",
+		"", "d/plant_7-", "d/plant_7-coordinator", "d/other-a", "m/00/007", "u/1/plant_7-a/x/m", "u/0/+/+/+", "p/+", "round/", "x/1/2/3", "b/+/plant_7-a", "b/plant_7-a",
 	} {
 		f.Add("fl/v1/plant_7/" + topic)
 	}
@@ -171,6 +174,8 @@ func FuzzParse(f *testing.F) {
 				t.Fatal(err)
 			}
 			again = ts.Peer(agent, wire.RoundID(round), part)
+		case mqtt.KindBeacon:
+			again = ts.Beacon(id, agent)
 		case mqtt.KindUpdate:
 			again = ts.Update(agent, id, part)
 		}

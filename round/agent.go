@@ -126,7 +126,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.refused(now, e)
 	case Prepared:
 		a.prepared(now, e)
-	case Stranded:
+	case Stranded, NeighborsFound:
 		a.helloDue = true
 	case Budgeted:
 		a.budgeted(e)

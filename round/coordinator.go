@@ -38,6 +38,8 @@ type member struct {
 	samples uint64
 	peerKey wire.PeerKey // zero = it does not mix
 	place   wire.Location
+	// neighbors are those that it would mix with.
+	neighbors []wire.AgentID
 }
 
 // peer is how far a participant of the current round has come.

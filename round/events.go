@@ -140,6 +140,8 @@ type (
 	// Stranded: what is being fetched has not come for long. The broker may have
 	// lost it, and the coordinator, which would have said so, is told by a hello.
 	Stranded struct{}
+	// NeighborsFound: what the next hello says of the agent's neighbours has changed.
+	NeighborsFound struct{}
 	// Budgeted says how many bytes the agent's uplink may still carry in this
 	// month. Without one it may carry any number.
 	Budgeted struct{ Left uint64 }
@@ -164,6 +166,7 @@ func (AcceptedCame) event()     {}
 func (RefusedCame) event()      {}
 func (Prepared) event()         {}
 func (Stranded) event()         {}
+func (NeighborsFound) event()   {}
 func (Budgeted) event()         {}
 func (Fetched) event()          {}
 func (Trained) event()          {}

@@ -80,6 +80,7 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	news := !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit
 	*m = member{
 		boot: e.Boot, present: true, unfit: e.Hello.Unfit, samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, place: e.Hello.Location,
+		neighbors: e.Hello.Neighbors,
 	}
 	switch {
 	case news && m.unfit != 0:

@@ -12,6 +12,8 @@ type MeshAgent struct {
 	ID    wire.AgentID
 	Mixes bool // it can reach neighbours
 	Place wire.Location
+	// Neighbors are those that it has found by itself, in id order.
+	Neighbors []wire.AgentID
 }
 
 // mixes tells that all agents work in the round, and mix with their neighbours.
@@ -29,7 +31,7 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 	m := Mesh{Round: c.rec.Round}
 	for _, id := range agents {
 		a := c.members[id]
-		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place})
+		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place, Neighbors: a.neighbors})
 	}
 	c.rec.Agents, c.rec.Participants, c.rec.Edges, c.rec.Drawn = len(agents), nil, nil, 0
 	for _, id := range agents {

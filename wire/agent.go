@@ -75,6 +75,7 @@ type Hello struct {
 	Update       Digest        // an update that it holds for this round, else zero
 	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
 	Location     Location
+	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
 }
 
 // Location is where an agent stands, in metres or any unit common to the federation, if it tells.
@@ -92,10 +93,22 @@ func (m *Hello) Body() []byte {
 	w.u64(m.Samples)
 	w.digest(m.Update)
 	w.b = append(w.b, m.PeerKey[:]...)
-	w.bool(m.Location.Known)
-	w.f64(m.Location.X)
-	w.f64(m.Location.Y)
+	w.location(m.Location)
+	w.u32(uint32(len(m.Neighbors)))
+	for _, id := range m.Neighbors {
+		w.str(string(id))
+	}
 	return w.b
+}
+
+func (w *writer) location(l Location) {
+	w.bool(l.Known)
+	w.f64(l.X)
+	w.f64(l.Y)
+}
+
+func (r *reader) location() Location {
+	return Location{r.bool("location known"), r.f64("x"), r.f64("y")}
 }
 
 // DecodeHello reads the body of a TypeHello envelope.
@@ -106,7 +119,17 @@ func DecodeHello(body []byte) (Hello, error) {
 		Samples: r.u64(), Update: r.digest(),
 	}
 	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
-	m.Location = Location{r.bool("location known"), r.f64("x"), r.f64("y")}
+	m.Location = r.location()
+	for range r.count("neighbours", MaxNeighbors, 3) {
+		id := AgentID(r.str("neighbour", MaxAgentID))
+		if err := id.ValidateAgent(); r.err == nil && err != nil {
+			r.fail(err)
+		}
+		if n := len(m.Neighbors); n > 0 && m.Neighbors[n-1] >= id {
+			r.failf("neighbour %q after %q: they must ascend", id, m.Neighbors[n-1])
+		}
+		m.Neighbors = append(m.Neighbors, id)
+	}
 	return m, r.done("hello")
 }
 

@@ -24,7 +24,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.Noise]():         uint8(wire.NoiseLaplace),
 	reflect.TypeFor[wire.PeerCodec]():     uint8(wire.PeerBFloat16),
 	reflect.TypeFor[wire.Exchange]():      uint8(wire.ExchangeGradient),
-	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerFinish),
+	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerBeacon),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.

@@ -63,6 +63,7 @@ func forms() []form {
 		formOf("greeting", 0, encodeGreeting, decodeGreeting, randomGreeting),
 		formOf("snapshot", 0, encodeSnapshot, decodeSnapshot, randomSnapshot),
 		formOf("control", 0, encodeControl, decodeControl, randomControl),
+		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
 	}
 }
 
@@ -108,6 +109,10 @@ type (
 		wire.PeerControl
 		Seal []byte
 	}
+	beacon struct {
+		Head wire.PeerHead
+		wire.Beacon
+	}
 )
 
 func encodeGreeting(m *greeting) []byte { return wire.AppendGreeting(nil, m.Head, &m.Greeting) }
@@ -143,7 +148,7 @@ func encodeControl(m *control) []byte {
 
 func decodeControl(p []byte) (control, error) {
 	h, rest, err := wire.DecodePeerHead(p)
-	if err != nil || h.Type < wire.PeerAsk {
+	if err != nil || h.Type != wire.PeerAsk && h.Type != wire.PeerFinish {
 		return control{}, errors.Join(err, errNotThis)
 	}
 	c, seal, err := wire.DecodeControl(rest)
@@ -151,6 +156,13 @@ func decodeControl(p []byte) (control, error) {
 		err = wire.ErrTruncated
 	}
 	return control{h, c, seal}, err
+}
+
+func encodeBeacon(m *beacon) []byte { return wire.AppendBeacon(nil, m.Head, &m.Beacon) }
+
+func decodeBeacon(p []byte) (beacon, error) {
+	h, b, err := wire.DecodeBeacon(p)
+	return beacon{h, b}, err
 }
 
 // partOfTests is the length of the snapshots' parts in these tests.

@@ -114,7 +114,7 @@ func goldensOfAgent() []golden {
 	return []golden{
 		{"presence_online", "presence", byAgent(0, 0, 1), &wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
 		{"presence_lost", "presence", byAgent(0, 0, 2), &wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
-		{"hello", "hello", byAgent(goldenRun, 3, 3), &wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12}},
+		{"hello", "hello", byAgent(goldenRun, 3, 3), &wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12, Location: wire.Location{Known: true, X: 3.5, Y: -7}, Neighbors: []wire.AgentID{"press-02", "press-04"}}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4), &wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},
 		{"report", "report", byAgent(0, 0, 8), &wire.Report{
@@ -147,6 +147,10 @@ func goldensOfNeighbors() []golden {
 		}, smallVector()}},
 		{"peer_ask", "control", wire.Header{}, &control{of(wire.PeerAsk), wire.PeerControl{To: to, Count: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
 		{"peer_finish", "control", wire.Header{}, &control{of(wire.PeerFinish), wire.PeerControl{To: to, Count: 2, Seq: 10, Applied: 9, Drained: true}, make([]byte, wire.PeerSeal)}},
+		{"peer_beacon", "beacon", wire.Header{}, &beacon{wire.PeerHead{Type: wire.PeerBeacon, From: "press-01", Boot: 5}, wire.Beacon{
+			Next: 10000, Stamp: 1 << 33, Degree: 6, Location: wire.Location{Known: true, X: 3.5, Y: -7},
+			Heard: []wire.Heard{{PeerAddress: to, Stamp: 1 << 32, Held: 250000, RTT: 1900}},
+		}}},
 	}
 }
 

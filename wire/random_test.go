@@ -162,11 +162,15 @@ func randomPresence(rng *rand.Rand) wire.Presence {
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
-	return wire.Hello{
+	m := wire.Hello{
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
 		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
-		Location: wire.Location{Known: rng.IntN(2) == 0, X: randomFloat(rng), Y: randomFloat(rng)},
+		Location: randomLocation(rng),
 	}
+	for i := range rng.IntN(4) {
+		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))
+	}
+	return m
 }
 
 func randomPeerHead(rng *rand.Rand) wire.PeerHead {
@@ -199,6 +203,22 @@ func randomSnapshot(rng *rand.Rand) snapshot {
 		m.To = append(m.To, wire.SnapshotTo{PeerAddress: randomPeerAddress(rng), Seq: rng.Uint64()})
 	}
 	return m
+}
+
+func randomBeacon(rng *rand.Rand) beacon {
+	m := beacon{
+		Head:   wire.PeerHead{Type: wire.PeerBeacon, From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64())},
+		Beacon: wire.Beacon{Next: rng.Uint32(), Stamp: rng.Uint64(), Degree: uint16(rng.Uint32()), Location: randomLocation(rng)},
+	}
+	for i := range rng.IntN(4) {
+		to := wire.PeerAddress{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64())}
+		m.Heard = append(m.Heard, wire.Heard{PeerAddress: to, Stamp: rng.Uint64(), Held: rng.Uint32(), RTT: rng.Uint32()})
+	}
+	return m
+}
+
+func randomLocation(rng *rand.Rand) wire.Location {
+	return wire.Location{Known: rng.IntN(2) == 0, X: randomFloat(rng), Y: randomFloat(rng)}
 }
 
 func randomControl(rng *rand.Rand) control {

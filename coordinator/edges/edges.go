@@ -1,6 +1,6 @@
 // Package edges says which agents mix with each other, and with which weights:
 // the graph of a round, from the places of the agents that are there, from a
-// file, or of a fixed shape. The coordinator asks for it before each round in
+// file, of a fixed shape, or as they have found each other. The coordinator asks for it before each round in
 // which agents mix.
 package edges
 
@@ -25,6 +25,8 @@ const (
 	File     Shape = "file"     // the edges of a graph file whose nodes are agents
 	Ring     Shape = "ring"     // each agent and the next in id order
 	Complete Shape = "complete" // all with all
+	// Discovered joins agents that have found each other: both ends say so.
+	Discovered Shape = "discovered"
 )
 
 // Maker makes the edges of a round.
@@ -118,6 +120,8 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 			places[i] = graph.Point{X: a.Place.X, Y: a.Place.Y}
 		}
 		return graph.Geographic(places, m.Radius), nil
+	case Discovered:
+		return mutual(agents)
 	case File:
 		at := map[string]int{}
 		for i, a := range agents {
@@ -133,7 +137,24 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 		}
 		return graph.New(n, all)
 	}
-	return nil, fmt.Errorf("edges from %q: must be radius, file, ring or complete", m.Shape)
+	return nil, fmt.Errorf("edges from %q: must be radius, file, ring, complete or discovered", m.Shape)
+}
+
+// mutual joins agents that name each other.
+func mutual(agents []round.MeshAgent) (*graph.Graph, error) {
+	at := map[wire.AgentID]int{}
+	for i, a := range agents {
+		at[a.ID] = i
+	}
+	var all []graph.Edge
+	for i, a := range agents {
+		for _, id := range a.Neighbors {
+			if j, here := at[id]; here && j > i && slices.Contains(agents[j].Neighbors, a.ID) {
+				all = append(all, graph.Edge{I: i, J: j})
+			}
+		}
+	}
+	return graph.New(len(agents), all)
 }
 
 // weigh stores the weights of the edges within one connected part.

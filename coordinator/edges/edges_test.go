@@ -53,6 +53,9 @@ func TestMake(t *testing.T) {
 		{"in two parts", Maker{Shape: Radius, Radius: 1.5, Rule: graph.Fastest},
 			onALine(5, func(i int, a *round.MeshAgent) { a.Place.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
+		{"discovered", Maker{Shape: Discovered}, onALine(4, func(i int, a *round.MeshAgent) {
+			a.Neighbors = [][]wire.AgentID{{"a01", "a02", "zz"}, {"a00", "a03"}, {"a00"}, {"a00", "a03"}}[i]
+		}), "a00-a01*0.333 a00-a02*0.333", 1, 2},
 		{"nobody mixes", Maker{Shape: Ring}, onALine(2, func(_ int, a *round.MeshAgent) { a.Mixes = false }), "", 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -295,7 +295,8 @@ class Agent:
         if self.hello.due():
             held = sha256(self.job.payload) if self.job and self.job.payload else w.NONE
             rows = len(self.learner.rows) if self.learner else 0
-            self.say("hello", nonce=self.nonce, unfit=self.unfit, samples=rows, update=held, peer_key=w.NONE, located=0, x=0, y=0)
+            self.say("hello", nonce=self.nonce, unfit=self.unfit, samples=rows, update=held, peer_key=w.NONE, located=0, x=0, y=0,
+                     neighbours=[])
 
     def take_invitation(self):
         invited, a = self.invitation, self.announcement

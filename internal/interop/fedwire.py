@@ -129,7 +129,7 @@ BODIES = {  # in the order of the numbers in section 5
         samples=U64, risk_before=F64, risk_after=F64, step_time=F64),
     "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string()),
     "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 9), samples=U64, update=DIGEST,
-                    peer_key=DIGEST, located=BOOL, x=F64, y=F64),
+                    peer_key=DIGEST, located=BOOL, x=F64, y=F64, neighbours=list_of(string(48), 128)),
     "joined": record(announcement=DIGEST),
     "declined": record(announcement=DIGEST, reason=enum(1, 9)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),

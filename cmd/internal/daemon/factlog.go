@@ -41,6 +41,8 @@ func (l agentLog) Observe(fact any) {
 			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late, "skipped", s.Skipped,
 				"unreconciled", s.Unreconciled, "took", f.MixedFor)
 		}
+	case agent.NeighborsFound:
+		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
 	case round.AnnouncementIgnored:

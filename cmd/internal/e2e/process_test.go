@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
 )
 
 // patience bounds what takes some seconds at most.
@@ -22,6 +24,7 @@ var programDir string
 
 // TestMain builds the programs once.
 func TestMain(m *testing.M) {
+	brokers.ServeIfAsked()
 	code := 1
 	defer func() { os.Exit(code) }()
 	var err error

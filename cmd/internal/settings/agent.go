@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -45,7 +46,13 @@ type D2D struct {
 	Uplink bool   `yaml:"uplink"`
 	Broker Broker `yaml:"broker"` // of the site; instead of uplink
 	Place  *Place `yaml:"place"`
+	// Cell is the group of devices among which the agent looks for neighbours, of which it takes MaxDegree at most.
+	Cell      string `yaml:"cell"`
+	MaxDegree int    `yaml:"max_degree"` // 0 = defaultDegree
 }
+
+// defaultDegree is how many neighbours an agent looks for, unless told.
+const defaultDegree = 6
 
 // Place is where the agent stands, in a unit common to the federation.
 type Place struct {
@@ -164,7 +171,7 @@ func (a *Agent) Config() (agent.Config, error) {
 	}
 	var mesh *agent.MeshConfig
 	if a.D2D != nil {
-		mesh = &agent.MeshConfig{Place: a.D2D.location()}
+		mesh = &agent.MeshConfig{Place: a.D2D.location(), Cell: a.D2D.Cell, MaxDegree: cmp.Or(a.D2D.MaxDegree, defaultDegree)}
 	}
 	return agent.Config{
 		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
@@ -176,6 +183,11 @@ func (a *Agent) Config() (agent.Config, error) {
 
 func (c *check) d2d(d *D2D, federation string) {
 	c.need(d.Uplink == (d.Broker.URL == ""), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+	if d.Cell != "" {
+		c.valid("d2d.cell", mqtt.CheckCell(d.Cell))
+	}
+	c.need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree", "must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
+	c.need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree", "goes with d2d.cell, within which neighbours are looked for")
 	if d.Broker.URL == "" {
 		return
 	}

@@ -45,7 +45,7 @@ type Policy struct {
 
 // Mesh says which agents mix with each other.
 type Mesh struct {
-	Edges   string  `yaml:"edges"` // radius, file, ring or complete
+	Edges   string  `yaml:"edges"` // radius, file, ring, complete or discovered
 	Radius  float64 `yaml:"radius"`
 	File    string  `yaml:"file"`    // an edge list of agents' ids
 	Weights string  `yaml:"weights"` // metropolis, best-constant, max-degree or fastest
@@ -92,7 +92,7 @@ func (s *Coordinator) Validate() error {
 }
 
 func (c *check) mesh(m *Mesh) {
-	c.need(slices.Contains([]string{"radius", "file", "ring", "complete"}, m.Edges), "mesh.edges", "must be radius, file, ring or complete, is %q", m.Edges)
+	c.need(slices.Contains([]string{"radius", "file", "ring", "complete", "discovered"}, m.Edges), "mesh.edges", "must be radius, file, ring, complete or discovered, is %q", m.Edges)
 	c.need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius", "must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
 	c.need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q", m.File)
 	c.need(slices.Contains([]string{"metropolis", "best-constant", "max-degree", "fastest"}, m.Weights), "mesh.weights",

@@ -74,6 +74,9 @@ func TestAgentProblems(t *testing.T) {
 		{" -> metrics: {listen: localhost}", `:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
 		{" -> log: {level: loud}", `:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
 		{" -> log: {format: xml}", `:10:15: log.format: unknown log format "xml"; the formats are text and json`},
+		{" -> d2d: {uplink: true, cell: a/b}", `:10:27: d2d.cell: mqtt: cell "a/b" must have 1 to 48 letters`},
+		{" -> d2d: {uplink: true, cell: a, max_degree: 129}", `:10:42: d2d.max_degree: must be 1 to 128, or 0 for 6, is 129`},
+		{" -> d2d: {uplink: true, max_degree: 3}", `:10:33: d2d.max_degree: goes with d2d.cell`},
 		{" -> metric: {}", `:10:1: unknown key "metric"; did you mean "metrics"?`},
 	}, load)
 }

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// scout looks for neighbours beside the owner, if the agent has a cell to look in.
+func (a *Agent) scout() {
+	m := a.mesh
+	if m.private == nil || m.cfg.Mesh.Cell == "" {
+		close(m.scouted)
+		return
+	}
+	s := d2d.NewScout(d2d.ScoutConfig{
+		Self: a.cfg.ID, Boot: a.cfg.Boot, Place: m.cfg.Mesh.Place, MaxDegree: m.cfg.Mesh.MaxDegree,
+		Rand: rand.New(rand.NewPCG(a.cfg.Rand.Uint64(), a.cfg.Rand.Uint64())),
+	})
+	m.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Beacons(m.cfg.Mesh.Cell))
+	a.jobs.Go(func() {
+		defer close(m.scouted)
+		a.scouts(s)
+	})
+}
+
+// scouts is the scout's loop.
+func (a *Agent) scouts(s *d2d.Scout) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := time.Hour
+		if at, ok := s.Deadline(); ok {
+			wait = time.Until(at)
+		}
+		timer.Reset(wait)
+		var ev d2d.Event = d2d.Tick{}
+		select {
+		case <-a.ctx.Done():
+			return
+		case ev = <-a.mesh.scouting:
+		case <-timer.C:
+		}
+		for _, e := range s.Step(time.Now(), ev) {
+			a.performScout(e)
+		}
+	}
+}
+
+func (a *Agent) performScout(e d2d.Effect) {
+	switch e := e.(type) {
+	case d2d.Beacon:
+		// One that is not sent is made up for by the next.
+		_ = a.mesh.conn.Publish(a.mesh.beacon(e.Payload))
+	case d2d.Found:
+		a.tell(func() {
+			a.mesh.found = e.Neighbors
+			a.cfg.Observer.Observe(NeighborsFound(e))
+			a.step(round.NeighborsFound{})
+		})
+	case d2d.Unheard:
+		a.tell(func() {
+			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: DropMalformed, Err: e.Err})
+		})
+	}
+}
+
+// tell has the owner do something, unless the agent stops.
+func (a *Agent) tell(result func()) {
+	select {
+	case a.results <- result:
+	case <-a.ctx.Done():
+	}
+}
+
+// beacon is the message of the agent's beacon; an empty one deletes it.
+func (m *mesh) beacon(payload []byte) mqtt.Message {
+	return mqtt.Message{Topic: m.cfg.Topics.Beacon(m.cfg.Mesh.Cell, m.cfg.ID), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
+}
+
+// leave takes the agent's beacon away, when all else has ended.
+func (m *mesh) leave() {
+	<-m.scouted
+	if m.private != nil && m.cfg.Mesh.Cell != "" {
+		_ = m.conn.Publish(m.beacon(nil)) // if the link is down the others will notice its silence
+	}
+}
+
+// uplink takes note of the coordinator's broker, where that is the neighbours', too.
+func (m *mesh) uplink(up bool) {
+	if m.shared {
+		m.linked(up)
+	}
+}
+
+// linked tells the scout of the neighbours' broker.
+func (m *mesh) linked(up bool) { m.tellScout(d2d.Linked{Up: up}) }
+
+func (m *mesh) tellScout(ev d2d.Event) {
+	if m.private == nil || m.cfg.Mesh.Cell == "" {
+		return
+	}
+	select {
+	case m.scouting <- ev:
+	default: // a beacon comes again
+	}
+}

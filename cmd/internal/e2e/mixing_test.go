@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
+)
+
+// feddec is a run of four agents that mix at every step.
+const feddec = `{name: plane, features: [a, b], target: y, normalize: false, steps: {budget: 1s, min: 1, max: 10},
+  mixing: {wait: 300ms, repeat: 100ms, drain: 2s}}`
+
+// sites are the brokers of a site, with our access rules for these agents of the federation.
+var sites = []struct {
+	name string
+	open func(t *testing.T, f *federation, ids []string) (address string)
+}{
+	{"mosquitto", func(t *testing.T, f *federation, ids []string) string {
+		m := brokers.NewMosquitto(t, shipped.PlainConf)
+		m.Write(t, "acl", []byte(mustRun(t, "coordinator", "acl", "--config", f.path("coordinator.yaml"))))
+		var users []string
+		for _, id := range ids {
+			users = append(users, "e2e-"+id)
+		}
+		m.AddUsers(t, users...)
+		m.Start(t)
+		return m.Address
+	}},
+	{"embedded", func(t *testing.T, _ *federation, _ []string) string {
+		e := brokers.NewEmbedded(t, "nobody", 100, 0)
+		e.Start(t)
+		return e.Address
+	}},
+}
+
+// mixingFederation has four agents that mix over a broker of their site, with lines of their configuration there.
+func mixingFederation(t *testing.T, uplink, round, mesh, d2d string, open func(*testing.T, *federation, []string) string) (f *federation, ids []string) {
+	t.Helper()
+	f = newFederation(t, uplink)
+	ids = []string{"four", "one", "three", "two"}
+	var list strings.Builder
+	for i, id := range ids {
+		list.WriteString(f.agent(t, id, plane(60+7*i)))
+	}
+	f.leadTo(t, feddec, list.String(), round)
+	f.add(t, "coordinator", "mesh: "+mesh)
+	address := open(t, f, ids)
+	for _, id := range ids {
+		f.add(t, id, fmt.Sprintf("d2d: {broker: {url: tcp://%s, username: e2e-%s, password: password of e2e-%s}, %s}", address, id, id, d2d))
+	}
+	return f, ids
+}
+
+// add adds a line to a configuration file.
+func (f *federation) add(t *testing.T, name, line string) {
+	t.Helper()
+	text, err := os.ReadFile(f.path(name + ".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, name+".yaml", string(text)+line+"\n")
+}
+
+// TestDiscovery has agents find each other at the broker of their site, whose rules let each write its own beacon only.
+func TestDiscovery(t *testing.T) {
+	for _, site := range sites {
+		t.Run(site.name, func(t *testing.T) {
+			f, ids := mixingFederation(t, mosquitto(t), `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
+  deadline: 20s, pause: 1s, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: discovered}`, "cell: hall, max_degree: 2", site.open)
+			daemons := []*process{f.run(t, "coordinator", "coordinator")}
+			for _, id := range ids {
+				daemons = append(daemons, f.run(t, "agentd", id))
+			}
+			for _, p := range daemons[1:] {
+				if line := p.await(t, "neighbours found"); !strings.Contains(line, "agents_in_cell=3") {
+					t.Error(line)
+				}
+			}
+			line := daemons[0].await(t, "agents=4 edges=4")
+			if !strings.Contains(line, "agents mix") {
+				t.Error(line)
+			}
+			daemons[1].await(t, "flows=20")
+			slices.Reverse(daemons)
+			for _, p := range daemons {
+				p.stop(t, syscall.SIGTERM, 0)
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+package d2d
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// nearTime is the round-trip time below which differences are noise. Above it times count by their power of two, so that
+// the same edges come out of each measurement.
+const nearTime = 4 * time.Millisecond
+
+// candidate is an edge that could be: both ends have measured it.
+type candidate struct {
+	i, j     int // i < j, in id order
+	far      int // the class of its round-trip time
+	distance float64
+	lot      uint64 // decides among equals
+}
+
+// choose returns, in id order, the neighbours of this agent in the graph of the cell. All agents compute the whole of it,
+// from what the beacons say, which they all hear: so both ends of an edge choose it. Each agent of its own choosing the
+// nearest would not do, as few choices are mutual, and cliques come of those.
+//
+// Edges are taken from the nearest pair to the farthest, as long as both ends have room: first those that join two parts
+// that are not joined yet (Kruskal, so the graph is connected if all have measured all and take two neighbours), then those
+// that fill what room there is. Pairs count by the class of their round-trip time, then by their distance if all places are
+// known, then by lot.
+func (s *Scout) choose(alive []wire.AgentID) []wire.AgentID {
+	ids := append(slices.Clone(alive), s.cfg.Self)
+	slices.Sort(ids)
+	rows, boots := make([]*wire.Beacon, len(ids)), make([]wire.Epoch, len(ids))
+	for k, id := range ids {
+		if id == s.cfg.Self {
+			rows[k], boots[k] = &s.told, s.cfg.Boot
+		} else {
+			rows[k], boots[k] = &s.others[id].beacon, s.others[id].boot
+		}
+	}
+	self, _ := slices.BinarySearch(ids, s.cfg.Self)
+	pairs := pairsOf(ids, boots, rows)
+	room, part := make([]int, len(ids)), make([]int, len(ids))
+	for k := range ids {
+		room[k], part[k] = int(rows[k].Degree), k
+	}
+	var chosen []wire.AgentID
+	for _, joins := range []bool{true, false} {
+		pairs = slices.DeleteFunc(pairs, func(p candidate) bool {
+			if room[p.i] == 0 || room[p.j] == 0 || joins && rootOf(part, p.i) == rootOf(part, p.j) {
+				return false
+			}
+			part[rootOf(part, p.i)] = rootOf(part, p.j)
+			room[p.i]--
+			room[p.j]--
+			switch self {
+			case p.i:
+				chosen = append(chosen, ids[p.j])
+			case p.j:
+				chosen = append(chosen, ids[p.i])
+			}
+			return true
+		})
+	}
+	slices.Sort(chosen)
+	return chosen
+}
+
+// rootOf finds the part that an agent is in, with shorter ways for the next time.
+func rootOf(part []int, k int) int {
+	for part[k] != k {
+		part[k] = part[part[k]]
+		k = part[k]
+	}
+	return k
+}
+
+// pairsOf returns the pairs of which each end has heard the other's present start and measured it, the nearest first.
+func pairsOf(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []candidate {
+	placed := !slices.ContainsFunc(rows, func(b *wire.Beacon) bool { return !b.Location.Known })
+	var pairs []candidate
+	for i := range ids {
+		for j := i + 1; j < len(ids); j++ {
+			there, back := heardOf(rows[i], ids[j], boots[j]), heardOf(rows[j], ids[i], boots[i])
+			if there == 0 || back == 0 {
+				continue
+			}
+			p := candidate{i: i, j: j, far: bits.Len64(uint64(max(there, back) / nearTime)), lot: lotOf(ids[i], ids[j])}
+			if placed {
+				a, b := rows[i].Location, rows[j].Location
+				p.distance = math.Hypot(a.X-b.X, a.Y-b.Y)
+			}
+			pairs = append(pairs, p)
+		}
+	}
+	slices.SortFunc(pairs, func(p, q candidate) int {
+		return cmp.Or(cmp.Compare(p.far, q.far), cmp.Compare(p.distance, q.distance), cmp.Compare(p.lot, q.lot),
+			cmp.Compare(p.i, q.i), cmp.Compare(p.j, q.j))
+	})
+	return pairs
+}
+
+// heardOf returns the round-trip time that a row has for an agent; 0 if it is not known.
+func heardOf(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Duration {
+	i, found := slices.BinarySearchFunc(row.Heard, id, byHeard)
+	if !found || row.Heard[i].Boot != boot {
+		return 0
+	}
+	return time.Duration(row.Heard[i].RTT) * time.Microsecond
+}
+
+// lotOf is the same at all agents and has no order: edges by lot make a graph that mixes well, those by id would make cliques.
+func lotOf(a, b wire.AgentID) uint64 {
+	h := sha256.Sum256([]byte(a + "\x00" + b))
+	return binary.LittleEndian.Uint64(h[:])
+}

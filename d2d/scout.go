@@ -1,0 +1,306 @@
+package d2d
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ScoutConfig says who looks for neighbours.
+type ScoutConfig struct {
+	Self      wire.AgentID
+	Boot      wire.Epoch // of this agent
+	Place     wire.Location
+	MaxDegree int        // most neighbours that this agent takes
+	Rand      *rand.Rand // spreads the answers to a newcomer
+}
+
+// The times of beacons.
+const (
+	beaconEvery   = 10 * time.Second // in a small cell; the time grows with the cell
+	beaconCell    = 16               // agents for which it is twice that
+	beaconAnswer  = time.Second      // within which a newcomer is answered
+	beaconMissing = 3                // beacons in a row after which their sender is taken for gone
+	beaconLongest = 10 * time.Minute // that a beacon may claim until the next
+	looksEvery    = 10               // the edges are chosen so often between two beacons, while news come
+)
+
+// Scout finds an agent's neighbours: it announces the agent to the others of
+// its cell, measures the time to each of them and back, and chooses the edges.
+//
+// There is one kind of message, the beacon, which all in the cell hear. It
+// says when each of the others was last heard, and with which stamp; whoever
+// finds its own stamp in there knows the round-trip time, less the time that
+// the stamp was held. A beacon that the broker has kept proves nothing: its
+// sender counts once it is heard.
+type Scout struct {
+	cfg    ScoutConfig
+	began  time.Time // zero of the own stamps
+	others map[wire.AgentID]*other
+	next   time.Time // of the own beacon; zero while the link is down
+	look   time.Time // at what is known, to choose; zero while there is no news
+	told   wire.Beacon
+	last   []wire.AgentID
+	chosen []wire.AgentID
+	out    []Effect
+}
+
+// other is another agent of the cell.
+type other struct {
+	boot   wire.Epoch
+	at     time.Time // its newest beacon came; zero if only the broker spoke of it
+	until  time.Time // it counts
+	beacon wire.Beacon
+	rtt    time.Duration // from here and back; 0 = not known
+	told   time.Duration // as the own beacons say it: it changes only if it doubles or halves
+}
+
+// Events and effects of a Scout; it takes Tick, too.
+type (
+	// Linked says that the broker is connected, or not.
+	Linked struct{ Up bool }
+	// Heard is a message under an agent's beacon topic, an empty one if it has deleted it.
+	Heard struct {
+		From     wire.AgentID // whose topic it is
+		Payload  []byte
+		Retained bool // kept by the broker, from nobody knows when
+	}
+	// Beacon asks the host to publish the agent's beacon, retained.
+	Beacon struct{ Payload []byte }
+	// Found tells with whom the agent would mix, in id order, when that has changed.
+	Found struct {
+		Neighbors []wire.AgentID
+		Others    int // that are there, in the cell
+	}
+	// Unheard tells why a message was not used.
+	Unheard struct {
+		From wire.AgentID
+		Err  error
+	}
+)
+
+func (Linked) event()   {}
+func (Heard) event()    {}
+func (Beacon) effect()  {}
+func (Found) effect()   {}
+func (Unheard) effect() {}
+
+// NewScout returns a Scout that waits for its link. It panics on a configuration that cannot work.
+func NewScout(cfg ScoutConfig) *Scout {
+	if cfg.Boot == 0 || cfg.MaxDegree < 1 || cfg.MaxDegree > wire.MaxNeighbors || cfg.Rand == nil {
+		panic(fmt.Sprintf("d2d: NewScout: boot %d, degree %d", cfg.Boot, cfg.MaxDegree))
+	}
+	return &Scout{cfg: cfg, others: map[wire.AgentID]*other{}}
+}
+
+// Deadline returns when the machine wants a Tick, if it does.
+func (s *Scout) Deadline() (time.Time, bool) {
+	if !s.look.IsZero() && s.look.Before(s.next) {
+		return s.look, true
+	}
+	return s.next, !s.next.IsZero()
+}
+
+// Step takes one event (Linked, Heard or Tick) and returns the effects to carry out, in order: Beacon, Found and Unheard.
+func (s *Scout) Step(now time.Time, ev Event) []Effect {
+	s.out = nil
+	if s.began.IsZero() {
+		s.began = now.Add(-time.Second) // so that no stamp is 0
+	}
+	switch ev := ev.(type) {
+	case Linked:
+		s.next, s.look = time.Time{}, time.Time{}
+		if ev.Up {
+			s.next = now
+		}
+	case Heard:
+		if err := s.hear(now, ev); err != nil {
+			s.out = append(s.out, Unheard{ev.From, err})
+		}
+	case Tick:
+	default:
+		panic(fmt.Sprintf("d2d: event %T", ev))
+	}
+	if !s.next.IsZero() && !now.Before(s.next) {
+		s.shine(now)
+	}
+	if !s.look.IsZero() && !now.Before(s.look) {
+		s.decide(now)
+	}
+	return s.out
+}
+
+// hear takes note of another agent.
+func (s *Scout) hear(now time.Time, ev Heard) error {
+	if ev.From == s.cfg.Self {
+		return nil // as the broker gave it back, or kept it from an earlier start
+	}
+	if len(ev.Payload) == 0 {
+		if o := s.others[ev.From]; o != nil {
+			o.until = now // it has said goodbye
+		}
+		return nil
+	}
+	head, beacon, err := wire.DecodeBeacon(ev.Payload)
+	if err != nil {
+		return err
+	}
+	if head.From != ev.From {
+		return fmt.Errorf("a beacon of %q under the topic of %q", head.From, ev.From)
+	}
+	o, err := s.other(now, ev.From)
+	if err != nil {
+		return err
+	}
+	switch {
+	case head.Boot < o.boot:
+		return nil // of an earlier start
+	case head.Boot > o.boot:
+		*o = other{boot: head.Boot}
+	}
+	if ev.Retained {
+		return nil
+	}
+	if !o.alive(now) {
+		s.answer(now)
+	}
+	within := min(time.Duration(beacon.Next)*time.Millisecond, beaconLongest)
+	o.at, o.until, o.beacon = now, now.Add(beaconMissing*within), beacon
+	s.measure(now, o)
+	s.news(now)
+	return nil
+}
+
+// news lets the edges be chosen again before long.
+func (s *Scout) news(now time.Time) {
+	if s.look.IsZero() && !s.next.IsZero() {
+		s.look = now.Add(interval(len(s.others)) / looksEvery)
+	}
+}
+
+// interval is the time between beacons in a cell of so many others: each brings as many entries as there are.
+func interval(others int) time.Duration {
+	return beaconEvery + beaconEvery*time.Duration(others)/beaconCell
+}
+
+// other returns what is known of an agent. When the cell is full the silent make room.
+func (s *Scout) other(now time.Time, id wire.AgentID) (*other, error) {
+	o := s.others[id]
+	if o != nil {
+		return o, nil
+	}
+	if len(s.others) == wire.MaxHeard {
+		maps.DeleteFunc(s.others, func(_ wire.AgentID, o *other) bool { return !o.alive(now) })
+	}
+	if len(s.others) == wire.MaxHeard {
+		return nil, fmt.Errorf("there are more than %d agents in the cell: divide it", wire.MaxHeard)
+	}
+	o = &other{}
+	s.others[id] = o
+	return o, nil
+}
+
+func (o *other) alive(now time.Time) bool { return now.Before(o.until) }
+
+// answer lets the next beacon come soon: a newcomer is waiting for its stamp.
+func (s *Scout) answer(now time.Time) {
+	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(beaconAnswer))))
+	if !s.next.IsZero() && soon.Before(s.next) {
+		s.next = soon
+	}
+}
+
+// measure takes the round-trip time from the answer to an own beacon. It
+// follows a shorter time at once and a longer one slowly: what is above the
+// shortest is waiting, in queues and for processors.
+func (s *Scout) measure(now time.Time, o *other) {
+	i, found := slices.BinarySearchFunc(o.beacon.Heard, s.cfg.Self, byHeard)
+	if !found || o.beacon.Heard[i].Boot != s.cfg.Boot {
+		return
+	}
+	h := &o.beacon.Heard[i]
+	sent := s.began.Add(time.Duration(h.Stamp) * time.Microsecond)
+	rtt := now.Sub(sent) - time.Duration(h.Held)*time.Microsecond
+	if h.Stamp > uint64(now.Sub(s.began).Microseconds()) || rtt < 0 {
+		return // not an own stamp
+	}
+	rtt = max(rtt, time.Microsecond)
+	if o.rtt == 0 {
+		s.answer(now) // the others wait for it to choose
+	}
+	if o.rtt == 0 || rtt < o.rtt {
+		o.rtt = rtt
+	} else {
+		o.rtt += (rtt - o.rtt) / 8
+	}
+}
+
+func byHeard(h wire.Heard, id wire.AgentID) int {
+	if h.ID < id {
+		return -1
+	} else if h.ID > id {
+		return 1
+	}
+	return 0
+}
+
+// shine says that the agent is there.
+func (s *Scout) shine(now time.Time) {
+	alive := s.alive(now)
+	s.next = now.Add(interval(len(s.others)))
+	s.told = s.row(now, alive)
+	head := wire.PeerHead{Type: wire.PeerBeacon, From: s.cfg.Self, Boot: s.cfg.Boot}
+	s.out = append(s.out, Beacon{wire.AppendBeacon(nil, head, &s.told)})
+	s.news(now) // others may have become silent
+}
+
+// decide chooses the edges, from what all have said so far. What comes out twice in a row will last, and is told.
+func (s *Scout) decide(now time.Time) {
+	s.look = time.Time{}
+	alive := s.alive(now)
+	chosen := s.choose(alive)
+	switch {
+	case !slices.Equal(chosen, s.last):
+		s.last = chosen
+		s.news(now)
+	case !slices.Equal(chosen, s.chosen):
+		s.chosen = chosen
+		s.out = append(s.out, Found{slices.Clone(chosen), len(alive)})
+	}
+}
+
+// alive returns, in id order, the agents of the cell that are there.
+func (s *Scout) alive(now time.Time) []wire.AgentID {
+	var ids []wire.AgentID
+	for _, id := range slices.Sorted(maps.Keys(s.others)) {
+		if s.others[id].alive(now) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// row is what this agent knows of the others, as its beacon says it.
+func (s *Scout) row(now time.Time, alive []wire.AgentID) wire.Beacon {
+	b := wire.Beacon{
+		Next: uint32(interval(len(s.others)).Milliseconds()), Stamp: uint64(now.Sub(s.began).Microseconds()), Degree: uint16(s.cfg.MaxDegree), Location: s.cfg.Place,
+	}
+	for _, id := range alive {
+		o := s.others[id]
+		if o.told == 0 || o.rtt > 2*o.told || 2*o.rtt < o.told {
+			o.told = o.rtt
+		}
+		b.Heard = append(b.Heard, wire.Heard{
+			PeerAddress: wire.PeerAddress{ID: id, Boot: o.boot}, Stamp: o.beacon.Stamp,
+			Held: micros(now.Sub(o.at)), RTT: micros(o.told),
+		})
+	}
+	return b
+}
+
+// micros returns a time in microseconds, as far as 32 bits go: 71 minutes.
+func micros(d time.Duration) uint32 { return uint32(min(d.Microseconds(), 1<<32-1)) }

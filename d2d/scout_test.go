@@ -1,0 +1,328 @@
+package d2d
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// cell is scouts at one broker, which keeps their last beacons.
+type cell struct {
+	t      *testing.T
+	rng    *rand.Rand
+	now    time.Time
+	ids    []wire.AgentID
+	scouts map[wire.AgentID]*Scout // those alive
+	found  map[wire.AgentID][]wire.AgentID
+	news   int // Found effects
+	kept   map[wire.AgentID][]byte
+	under  []delivery
+	link   func(id wire.AgentID) time.Duration // half the time to the broker and back, at most
+	loss   float64
+	degree int
+}
+
+type delivery struct {
+	at   time.Time
+	to   wire.AgentID
+	what Heard
+}
+
+func newCell(t *testing.T, n, degree int) *cell {
+	c := &cell{
+		t: t, rng: rand.New(rand.NewPCG(5, 5)), now: time.Unix(1000, 0), scouts: map[wire.AgentID]*Scout{}, degree: degree,
+		found: map[wire.AgentID][]wire.AgentID{}, kept: map[wire.AgentID][]byte{},
+		link: func(wire.AgentID) time.Duration { return time.Millisecond },
+	}
+	for i := range n {
+		c.ids = append(c.ids, wire.AgentID(fmt.Sprintf("n%03d", i)))
+	}
+	return c
+}
+
+// boot starts an agent, or starts it again.
+func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.Location) {
+	c.scouts[id] = NewScout(ScoutConfig{Self: id, Boot: boot, Place: place, MaxDegree: c.degree, Rand: c.rng})
+	delete(c.found, id)
+	c.step(id, Linked{Up: true})
+	for _, from := range c.ids {
+		if p := c.kept[from]; p != nil {
+			c.send(id, Heard{from, p, true})
+		}
+	}
+}
+
+func (c *cell) bootAll(place func(i int) wire.Location) {
+	for i, id := range c.ids {
+		c.boot(id, 1, place(i))
+	}
+}
+
+func nowhere(int) wire.Location { return wire.Location{} }
+
+func (c *cell) send(to wire.AgentID, h Heard) {
+	delay := c.link(to) + c.link(h.From)
+	c.under = append(c.under, delivery{c.now.Add(delay/2 + time.Duration(c.rng.Int64N(int64(delay/2)+1))), to, h})
+}
+
+func (c *cell) step(id wire.AgentID, ev Event) {
+	for _, e := range c.scouts[id].Step(c.now, ev) {
+		switch e := e.(type) {
+		case Beacon:
+			c.kept[id] = e.Payload
+			for _, to := range c.ids {
+				if c.rng.Float64() >= c.loss {
+					c.send(to, Heard{id, e.Payload, false})
+				}
+			}
+		case Found:
+			c.found[id], c.news = e.Neighbors, c.news+1
+		case Unheard:
+			c.t.Errorf("%s: %v", id, e.Err)
+		}
+	}
+}
+
+// run lets so much time pass.
+func (c *cell) run(d time.Duration) {
+	for end := c.now.Add(d); ; {
+		at, next := end, func() {}
+		for i, m := range c.under {
+			if !m.at.After(at) {
+				at, next = m.at, func() {
+					c.under = slices.Delete(c.under, i, i+1)
+					if c.scouts[m.to] != nil {
+						c.step(m.to, m.what)
+					}
+				}
+			}
+		}
+		for _, id := range c.ids {
+			if s := c.scouts[id]; s != nil {
+				if due, ok := s.Deadline(); ok && !due.After(at) {
+					at, next = due, func() { c.step(id, Tick{}) }
+				}
+			}
+		}
+		if c.now = at; at.Equal(end) {
+			return
+		}
+		next()
+	}
+}
+
+// edges returns what both ends report, after a look at what all do.
+func (c *cell) edges() map[[2]wire.AgentID]bool {
+	edges := map[[2]wire.AgentID]bool{}
+	for id, to := range c.found {
+		if len(to) > c.degree {
+			c.t.Errorf("%s has %d neighbours", id, len(to))
+		}
+		for _, other := range to {
+			if !slices.Contains(c.found[other], id) {
+				c.t.Errorf("%s has chosen %s, and is not chosen", id, other)
+			}
+			edges[[2]wire.AgentID{min(id, other), max(id, other)}] = true
+		}
+	}
+	return edges
+}
+
+// parts counts the connected parts of the agents that are alive.
+func (c *cell) parts() int {
+	part := map[wire.AgentID]wire.AgentID{}
+	var root func(id wire.AgentID) wire.AgentID
+	root = func(id wire.AgentID) wire.AgentID {
+		if p, ok := part[id]; ok && p != id {
+			return root(p)
+		}
+		return id
+	}
+	n := len(c.scouts)
+	for e := range c.edges() {
+		if a, b := root(e[0]), root(e[1]); a != b {
+			part[a] = b
+			n--
+		}
+	}
+	return n
+}
+
+// Agents that start together soon have one graph: both ends of each edge choose it, it is connected, and all have as many
+// neighbours as they may.
+func TestScoutsAgree(t *testing.T) {
+	for _, tt := range []struct{ n, degree, edges int }{{1, 4, 0}, {2, 4, 1}, {5, 2, 4}, {20, 4, 39}, {50, 6, 149}} {
+		c := newCell(t, tt.n, tt.degree)
+		c.bootAll(nowhere)
+		c.run(15 * time.Second)
+		if got := len(c.edges()); got < tt.edges || c.parts() != 1 {
+			t.Errorf("%d agents: %d edges, want %d, in %d parts", tt.n, got, tt.edges, c.parts())
+		}
+		before := c.news
+		c.run(2 * time.Minute)
+		if c.news > before {
+			t.Errorf("%d agents: %d changes in a quiet cell", tt.n, c.news-before)
+		}
+	}
+}
+
+// Beacons are lost, and those that come are late by up to 3 ms: the edges agree all the same.
+func TestScoutsWithLoss(t *testing.T) {
+	c := newCell(t, 12, 3)
+	c.loss, c.link = 0.2, func(wire.AgentID) time.Duration { return 3 * time.Millisecond }
+	c.bootAll(nowhere)
+	c.run(5 * time.Minute)
+	c.loss = 0
+	c.run(2 * time.Minute)
+	before := c.news
+	c.run(10 * time.Minute)
+	if c.parts() != 1 || c.news > before+24 {
+		t.Errorf("%d parts, %d changes when nothing is lost: %v", c.parts(), c.news-before, c.found)
+	}
+}
+
+// The near come first: those on a slow link have the edge that joins them, and others only if room is left.
+func TestScoutsChooseTheNear(t *testing.T) {
+	c := newCell(t, 10, 3)
+	slow := func(id wire.AgentID) bool { return id >= "n004" }
+	c.link = func(id wire.AgentID) time.Duration {
+		if slow(id) {
+			return 80 * time.Millisecond
+		}
+		return time.Millisecond
+	}
+	c.bootAll(nowhere)
+	c.run(time.Minute)
+	for id, to := range c.found {
+		far := 0
+		for _, other := range to {
+			if slow(other) {
+				far++
+			}
+		}
+		if !slow(id) && far == len(to) {
+			t.Errorf("%s is fast and has only slow neighbours: %v", id, to)
+		}
+	}
+	if c.parts() != 1 || c.scouts["n000"].others["n001"].rtt > 4*time.Millisecond || c.scouts["n000"].others["n009"].rtt < 50*time.Millisecond {
+		t.Errorf("%d parts; times %v and %v", c.parts(), c.scouts["n000"].others["n001"].rtt, c.scouts["n000"].others["n009"].rtt)
+	}
+}
+
+// With equal times, places decide: on a line of agents with two neighbours each, the line comes out.
+func TestScoutsChooseByPlace(t *testing.T) {
+	c := newCell(t, 8, 2)
+	c.bootAll(func(i int) wire.Location { return wire.Location{Known: true, X: float64(i * 3 % 8)} })
+	c.run(time.Minute)
+	at := func(id wire.AgentID) int { return slices.Index(c.ids, id) * 3 % 8 }
+	for e := range c.edges() {
+		if d := at(e[0]) - at(e[1]); d*d != 1 && d*d != 49 { // the ends of the line have room for each other
+			t.Errorf("edge %v between places %d and %d", e, at(e[0]), at(e[1]))
+		}
+	}
+	if c.parts() != 1 {
+		t.Errorf("%d parts", c.parts())
+	}
+}
+
+// Whoever is silent is given up, and what the broker keeps of it does not bring it back, not for newcomers either.
+func TestScoutsForgetTheDead(t *testing.T) {
+	c := newCell(t, 6, 2)
+	late := c.ids[5]
+	for i, id := range c.ids[:5] {
+		c.boot(id, 1, nowhere(i))
+	}
+	c.run(time.Minute)
+	dead := c.ids[2]
+	delete(c.scouts, dead)
+	delete(c.found, dead)
+	c.run(time.Minute)
+	c.boot(late, 1, nowhere(5))
+	c.run(20 * time.Second)
+	if alive := c.scouts[late].alive(c.now); slices.Contains(alive, dead) {
+		t.Errorf("%s counts for the newcomer: %v", dead, alive)
+	}
+	c.run(time.Minute)
+	for id, to := range c.found {
+		if slices.Contains(to, dead) {
+			t.Errorf("%s has chosen the dead %s: %v", id, dead, to)
+		}
+	}
+	if c.parts() != 1 || len(c.found[late]) == 0 {
+		t.Errorf("%d parts, the newcomer has %v", c.parts(), c.found[late])
+	}
+	c.boot(dead, 2, nowhere(2)) // and is there again
+	c.run(time.Minute)
+	if len(c.found[dead]) == 0 || c.parts() != 1 {
+		t.Errorf("after its restart %s has %v, %d parts", dead, c.found[dead], c.parts())
+	}
+	for _, id := range c.ids { // one that says goodbye is given up at once
+		if id != dead {
+			c.step(id, Heard{From: dead})
+		}
+	}
+	delete(c.scouts, dead)
+	if alive := c.scouts[late].alive(c.now); slices.Contains(alive, dead) {
+		t.Errorf("%s still counts: %v", dead, alive)
+	}
+}
+
+// What strangers write is not used, and says why.
+func TestScoutRefuses(t *testing.T) {
+	s := NewScout(ScoutConfig{Self: "a", Boot: 1, MaxDegree: 2, Rand: rand.New(rand.NewPCG(1, 1))})
+	now := time.Unix(0, 0)
+	s.Step(now, Linked{Up: true})
+	beacon := func(from wire.AgentID, h ...wire.Heard) []byte {
+		return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 3}, &wire.Beacon{Next: 1000, Stamp: 1, Degree: 2, Heard: h})
+	}
+	for name, tt := range map[string]struct {
+		heard Heard
+		want  string
+	}{
+		"another's topic": {Heard{From: "b", Payload: beacon("c")}, "under the topic"},
+		"not a beacon":    {Heard{From: "b", Payload: []byte("FEDX")}, "ends inside"},
+		"a round's":       {Heard{From: "b", Payload: wire.AppendControl(nil, wire.PeerHead{Type: wire.PeerAsk, From: "b"}, &wire.PeerControl{})}, "malformed"},
+	} {
+		var got string
+		for _, e := range s.Step(now, tt.heard) {
+			if u, ok := e.(Unheard); ok {
+				got = u.Err.Error()
+			}
+		}
+		if !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+	own := wire.PeerAddress{ID: "a", Boot: 1}
+	for name, h := range map[string]wire.Heard{
+		"a stamp of the future":  {PeerAddress: own, Stamp: 1 << 62},
+		"held longer than it is": {PeerAddress: own, Stamp: 1_000_000, Held: 1 << 31},
+		"an earlier start":       {PeerAddress: wire.PeerAddress{ID: "a", Boot: 9}, Stamp: 1_000_000},
+	} {
+		s.Step(now.Add(time.Second), Heard{From: "b", Payload: beacon("b", h)})
+		if rtt := s.others["b"].rtt; rtt != 0 {
+			t.Errorf("%s gives a time of %v", name, rtt)
+		}
+	}
+	for i := range wire.MaxHeard {
+		id := wire.AgentID(fmt.Sprint("z", i))
+		effects := s.Step(now.Add(2*time.Second), Heard{From: id, Payload: beacon(id)})
+		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(Unheard); return ok })
+		if full != (i == wire.MaxHeard-1) { // "b" is there already
+			t.Errorf("agent %d of the cell is refused: %v", i, full)
+		}
+	}
+	for _, e := range s.Step(now.Add(time.Minute), Heard{From: "y", Payload: beacon("y")}) {
+		if u, ok := e.(Unheard); ok { // all others are silent by now
+			t.Error(u.Err)
+		}
+	}
+	if got := s.Step(now.Add(time.Hour), Linked{}); got != nil || !s.next.IsZero() {
+		t.Errorf("without a link it does %v", got)
+	}
+}
