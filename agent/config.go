@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -39,6 +40,8 @@ type Config struct {
 	MinRows uint64
 	// MaxModel bounds the models and tasks that are fetched, in bytes.
 	MaxModel int
+	// Rate is what the uplink carries at least; 0 = any number of bytes per second.
+	Rate transfer.Rate
 	// Budget is how many bytes the uplink may carry in a calendar month, as
 	// Meter counts them: rounds that do not fit are declined. 0 = any number.
 	Budget uint64

@@ -84,7 +84,7 @@ func (a *Agent) submit(e round.Submit) {
 	}
 	a.suspend(BeforeSubmitting, a.ready.deadline)
 	a.sending = a.ready
-	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, a.cfg.Rand)
+	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, a.cfg.Rate, a.cfg.Rand)
 	if !a.up {
 		a.stepSender(transfer.Disconnected{})
 	}

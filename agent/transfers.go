@@ -38,7 +38,7 @@ func (a *Agent) pullKeys() []string { return slices.Sorted(maps.Keys(a.pulls)) }
 // startPull begins to fetch a blob; only one of each purpose is wanted.
 func (a *Agent) startPull(ref wire.BlobRef, what purpose, again int) {
 	a.endPulls(what)
-	cfg := transfer.DefaultPullerConfig()
+	cfg := transfer.DefaultPullerConfig().For(a.cfg.Rate)
 	cfg.MaxBytes = a.cfg.MaxModel
 	key := ref.Hash.Topic()
 	a.pulls[key] = &pull{transfer.NewPuller(cfg, ref, a.cfg.Rand), ref, what, again}

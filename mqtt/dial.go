@@ -15,10 +15,6 @@ import (
 	paho "github.com/eclipse/paho.mqtt.golang"
 )
 
-// sendBuffer bounds what the kernel holds of ours, in bytes. Without it a slow
-// link has minutes of chunks ahead of each PINGREQ, and keepalive fails.
-const sendBuffer = 128 << 10
-
 // readAhead is how many bytes are read at once where paho asks for less: it
 // reads a packet's head byte by byte, a system call each.
 const readAhead = 4 << 10
@@ -51,7 +47,7 @@ func open(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	boundSendBuffer(conn)
+	boundSendBuffer(conn, o.sendBuffer())
 	return conn, nil
 }
 
@@ -138,11 +134,11 @@ func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 }
 
 // boundSendBuffer reaches through TLS and WebSocket.
-func boundSendBuffer(conn net.Conn) {
+func boundSendBuffer(conn net.Conn, bytes int) {
 	for {
 		switch c := conn.(type) {
 		case *net.TCPConn:
-			_ = c.SetWriteBuffer(sendBuffer) // a help only: it works without
+			_ = c.SetWriteBuffer(bytes) // a help only: it works without
 			return
 		case interface{ NetConn() net.Conn }:
 			conn = c.NetConn()
@@ -198,10 +194,10 @@ func plain(err error) string {
 	var dnsErr *net.DNSError
 	var netErr net.Error
 	switch {
+	case errors.As(err, &dnsErr): // ahead of why the name server does not answer
+		return dnsErr.Error()
 	case errors.As(err, &syscallErr):
 		return syscallErr.Err.Error()
-	case errors.As(err, &dnsErr):
-		return dnsErr.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "no answer in time"
 	}

@@ -29,13 +29,16 @@ type Options struct {
 	// authentication, in the clear. Nil is none, whatever the environment says.
 	Proxy *url.URL
 
+	// MinRate is what the link carries at least, in bytes per second, DefaultRate
+	// unless set.
+	MinRate int
 	// KeepAlive is whole seconds, 60 s unless set. A PINGRESP is waited for half
 	// as long, an acknowledgement as long.
 	KeepAlive time.Duration
 	// ConnectTimeout bounds one attempt, 10 s unless set.
 	ConnectTimeout time.Duration
-	// WriteTimeout bounds the sending of one message, 20 s unless set: a link
-	// that takes longer for it is given up.
+	// WriteTimeout bounds the sending of one message, unless set 20 s, or four
+	// times what the largest takes at MinRate: a link that takes longer is given up.
 	WriteTimeout time.Duration
 	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
 	MaxReconnectDelay time.Duration
@@ -80,7 +83,8 @@ type Traffic struct {
 func (o Options) withDefaults() Options {
 	orDuration(&o.KeepAlive, time.Minute)
 	orDuration(&o.ConnectTimeout, 10*time.Second)
-	orDuration(&o.WriteTimeout, 20*time.Second)
+	orInt(&o.MinRate, DefaultRate)
+	orDuration(&o.WriteTimeout, max(20*time.Second, 4*messageTime(max(o.MinRate, 1))))
 	orDuration(&o.MaxReconnectDelay, time.Minute)
 	orInt(&o.MaxPacket, 128<<10)
 	orInt(&o.MailboxMessages, 1024)
@@ -134,6 +138,8 @@ func (o Options) parse() (*url.URL, error) {
 		err = errors.New("mqtt: connect timeout, write timeout and longest reconnect delay must not be negative")
 	case min(o.MailboxMessages, o.MailboxBytes, o.OutboxMessages, o.OutboxBytes) < 0:
 		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
+	case o.MinRate < 0:
+		err = fmt.Errorf("mqtt: a link of %d bytes per second: must be positive", o.MinRate)
 	case o.MaxPacket < 0:
 		err = fmt.Errorf("mqtt: packets of at most %d bytes: must be positive", o.MaxPacket)
 	default:

@@ -3,95 +3,15 @@ package mqtt_test
 import (
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
-
-// slowLine forwards connections at so many bytes per second each way. Its own
-// buffers are small: a thin line, not a deep one.
-type slowLine struct {
-	listener net.Listener
-	target   string
-	rate     int
-	stop     chan struct{}
-	running  sync.WaitGroup
-}
-
-func startSlowLine(t *testing.T, url string, rate int) (slowURL string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &slowLine{listener: listener, target: strings.TrimPrefix(url, "tcp://"), rate: rate, stop: make(chan struct{})}
-	l.running.Go(l.accept)
-	t.Cleanup(func() {
-		close(l.stop)
-		_ = listener.Close()
-		l.running.Wait()
-	})
-	return "tcp://" + listener.Addr().String()
-}
-
-func (l *slowLine) accept() {
-	for {
-		near, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		far, err := net.Dial("tcp", l.target)
-		if err != nil {
-			_ = near.Close()
-			continue
-		}
-		for _, c := range []net.Conn{near, far} {
-			_ = c.(*net.TCPConn).SetReadBuffer(16 << 10)
-			_ = c.(*net.TCPConn).SetWriteBuffer(16 << 10)
-		}
-		l.running.Go(func() { l.forward(near, far) })
-		l.running.Go(func() { l.forward(far, near) })
-		l.running.Go(func() {
-			<-l.stop
-			_ = near.Close()
-			_ = far.Close()
-		})
-	}
-}
-
-// forward sends each piece when the line is free again after the one before.
-func (l *slowLine) forward(to, from net.Conn) {
-	defer to.Close()
-	defer from.Close()
-	piece := make([]byte, 4<<10)
-	free := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		n, err := from.Read(piece)
-		if err != nil {
-			return
-		}
-		if now := time.Now(); free.Before(now) {
-			free = now // an idle line saves up nothing
-		}
-		free = free.Add(time.Duration(n) * time.Second / time.Duration(l.rate))
-		timer.Reset(time.Until(free))
-		select {
-		case <-timer.C:
-		case <-l.stop:
-			return
-		}
-		if _, err := to.Write(piece[:n]); err != nil {
-			return
-		}
-	}
-}
 
 // R13: megabytes over a line of 20 kB/s, with a keepalive of 60 s and 30 s for
 // the answer to a ping, and all times divided by 30: 600 kB/s, 2 s and 1 s. A
@@ -121,6 +41,12 @@ func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 	settle(t, from) // no Down before its own message
 }
 
+// slow returns where to reach a broker over a slow line.
+func slow(t *testing.T, url string, rate int) string {
+	t.Helper()
+	return "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(url, "tcp://"), rate)
+}
+
 func TestR13SlowUpload(t *testing.T) {
 	t.Parallel()
 	b := newEmbedded(t, 128<<10)
@@ -128,8 +54,8 @@ func TestR13SlowUpload(t *testing.T) {
 	t.Cleanup(b.stop)
 	// All at once, 3 MiB: were they all in the kernel, a ping after 2 s would
 	// have to wait for 3 s more.
-	slow := dial(t, mqtt.Options{URL: startSlowLine(t, b.url(), slowRate), ClientID: "slow", KeepAlive: slowKeepAlive})
-	stays(t, slow, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), 3<<20/slowMessage, 1000)
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate, KeepAlive: slowKeepAlive})
+	stays(t, thin, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), 3<<20/slowMessage, 1000)
 }
 
 func TestR13SlowDownload(t *testing.T) {
@@ -139,8 +65,8 @@ func TestR13SlowDownload(t *testing.T) {
 	t.Cleanup(b.stop)
 	// A window of 4, as pulling keeps one: 12.3 s at 20 kB/s, here 0.4 s. What
 	// the broker has queued for us is ahead of its answer to a ping.
-	slow := dial(t, mqtt.Options{URL: startSlowLine(t, b.url(), slowRate), ClientID: "slow", KeepAlive: slowKeepAlive})
-	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), slow, 2<<20/slowMessage, 4)
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate, KeepAlive: slowKeepAlive})
+	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), thin, 2<<20/slowMessage, 4)
 }
 
 // R13: what a broker that stops reading leaves in the kernel is seconds of
@@ -167,5 +93,24 @@ func TestR13ShortQueue(t *testing.T) {
 	// 256 KiB of ours and what the broker's side takes in before it is read.
 	if written := (n - counts.get(outgoingDropped)) * slowMessage; written > 600_000 {
 		t.Errorf("%d bytes in the kernel: half a minute at 20 kB/s", written)
+	}
+}
+
+// R13: whatever a link carries, the largest message takes a quarter at most of
+// what the answer to a ping may, which is half the keepalive; what the kernel
+// holds, half of it; and the write timeout leaves time for it.
+func TestR13ByRate(t *testing.T) {
+	for _, rate := range []int{1000, 2000, 8738, 20_000, 1_000_000, 1_000_000_000} {
+		keepAlive := max(time.Minute, mqtt.LeastKeepAlive(rate))
+		held, write, message := mqtt.LinkTimes(mqtt.Options{MinRate: rate, KeepAlive: keepAlive})
+		if 4*message > keepAlive/2 || 2*held > keepAlive/2 || write < 4*message || write < 20*time.Second {
+			t.Errorf("%d B/s, keepalive %v: a message takes %v, what the kernel holds %v, a write may take %v", rate, keepAlive, message, held, write)
+		}
+	}
+	if least := mqtt.LeastKeepAlive(mqtt.DefaultRate); least > time.Minute {
+		t.Errorf("the usual rate needs %v", least)
+	}
+	if least := mqtt.LeastKeepAlive(2000); least < 4*time.Minute || least > 5*time.Minute || least%time.Second != 0 {
+		t.Errorf("2 kB/s need %v", least)
 	}
 }

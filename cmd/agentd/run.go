@@ -21,6 +21,7 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			daemon.ResolveNames(s, log)
 			reg := metrics.NewRegistry(program)
 			m := daemon.NewAgentMetrics(reg)
 			if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {

@@ -13,6 +13,7 @@ const (
 	lastRepeat  = 30 * time.Second // the doubling of the repeats ends here
 	patience    = 10 * time.Second // beyond a lease, until the manifest is sent again
 	burst       = 8                // chunks of one step
+	envelope    = 512              // bytes of a manifest beside its hashes, and topic and framing: rather more
 )
 
 // Sender uploads one update. It repeats the manifest until the coordinator
@@ -24,6 +25,7 @@ type Sender struct {
 	manifest wire.Manifest
 	payload  []byte
 	spread   time.Duration
+	rate     Rate
 	rng      *rand.Rand
 	stats    SenderStats
 
@@ -33,18 +35,21 @@ type Sender struct {
 	repeat     time.Duration // from the next manifest to the one after
 	pending    []int         // chunks of the credit that are still to be sent
 	until      time.Time     // end of the credit's lease
+	free       time.Time     // when the link has carried what was sent on this session
+	carried    []time.Time   // by chunk: when the link has carried it; zero if it was not sent on this session
 	last       time.Time     // of the newest step
 }
 
 // NewSender returns the machine that uploads payload, which m describes. The
-// first manifest waits a random time of up to spread. The payload is held,
-// not copied. A payload of another length than the manifest's panics.
-func NewSender(m wire.Manifest, payload []byte, spread time.Duration, rng *rand.Rand) *Sender {
+// first manifest waits a random time of up to spread. What the link may still
+// be carrying, by its rate, is not sent again. The payload is held, not copied.
+// A payload of another length than the manifest's panics.
+func NewSender(m wire.Manifest, payload []byte, spread time.Duration, rate Rate, rng *rand.Rand) *Sender {
 	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
 			len(payload), m.Length, len(m.Chunks), spread))
 	}
-	return &Sender{manifest: m, payload: payload, spread: spread, rng: rng, connected: true}
+	return &Sender{manifest: m, payload: payload, spread: spread, rate: rate, rng: rng, connected: true, carried: make([]time.Time, len(m.Chunks))}
 }
 
 // Inline returns the payload if it is to travel in the manifest, else nil.
@@ -85,6 +90,7 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 		}
 	case Connected:
 		s.connected = true
+		s.newSession()
 		s.begin(now)
 	case Disconnected:
 		s.connected = false
@@ -130,9 +136,25 @@ func (s *Sender) begin(now time.Time) {
 	}
 }
 
+// newSession forgets what was on its way: it may be lost.
+func (s *Sender) newSession() {
+	clear(s.carried)
+	s.free = time.Time{}
+}
+
+// carry puts bytes on the link, and returns when it has carried them.
+func (s *Sender) carry(now time.Time, bytes int) time.Time {
+	if s.free.Before(now) {
+		s.free = now
+	}
+	s.free = s.free.Add(s.rate.time(bytes))
+	return s.free
+}
+
 func (s *Sender) announce(now time.Time) []SendEffect {
 	s.pending = nil // the lease is long over
-	s.announceAt = now.Add(jitter(s.rng, s.repeat))
+	carried := s.carry(now, envelope+len(s.Inline())+len(s.manifest.Chunks)*len(wire.Digest{}))
+	s.announceAt = carried.Add(jitter(s.rng, s.repeat))
 	s.repeat = min(2*s.repeat, lastRepeat)
 	s.stats.Manifests++
 	return []SendEffect{SendManifest{}}
@@ -160,7 +182,10 @@ func (s *Sender) credit(now time.Time, c wire.Credit) {
 	}
 	s.pending = nil
 	for k, ok := range lent {
-		if ok {
+		switch {
+		case ok && s.carried[k].After(now): // lent again too soon
+			s.stats.Held++
+		case ok:
 			s.pending = append(s.pending, k)
 		}
 	}
@@ -175,6 +200,7 @@ func (s *Sender) burst(now time.Time) []SendEffect {
 	effects := make([]SendEffect, n)
 	for i, k := range s.pending[:n] {
 		effects[i] = SendChunk{k}
+		s.carried[k] = s.carry(now, maxChunkMessage)
 	}
 	s.pending = s.pending[n:]
 	s.stats.Chunks += uint64(n)

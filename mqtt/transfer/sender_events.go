@@ -51,5 +51,6 @@ type SenderStats struct {
 	Manifests uint64 // manifests sent
 	Chunks    uint64 // chunks sent, repeats too
 	Credits   uint64 // credits heard
+	Held      uint64 // chunks that were lent again while the link may still have carried them
 	Ignored   uint64 // answers about another update, or a credit without a link
 }

@@ -50,7 +50,7 @@ func TestSenderRepeatsItsManifest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 4*time.Second, unjittered()), script)
+			play(t, NewSender(m, payload, 4*time.Second, 0, unjittered()), script)
 		})
 	}
 }
@@ -112,7 +112,7 @@ func TestSenderObeysCredit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 4*time.Second, unjittered()), script)
+			play(t, NewSender(m, payload, 4*time.Second, 0, unjittered()), script)
 		})
 	}
 }
@@ -122,7 +122,7 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 	m := manifestOf(payload)
 	least, most := time.Hour, time.Duration(0)
 	for seed := range uint64(200) {
-		s := NewSender(m, payload, 10*time.Second, seeded(seed))
+		s := NewSender(m, payload, 10*time.Second, 0, seeded(seed))
 		s.Step(epoch, Start{})
 		at, _ := s.Deadline()
 		least, most = min(least, at.Sub(epoch)), max(most, at.Sub(epoch))
@@ -130,7 +130,7 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 	if least > time.Second || most < 9*time.Second || most > 10*time.Second {
 		t.Errorf("first manifests are from %v to %v, want about 0 to 10s", least, most)
 	}
-	if s := NewSender(m, payload, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" || describe(s.Step(epoch, Tick{})) != "manifest" {
+	if s := NewSender(m, payload, 0, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" || describe(s.Step(epoch, Tick{})) != "manifest" {
 		t.Error("without a spread the manifest is not sent at once")
 	}
 }
@@ -138,13 +138,13 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 func TestSenderMessages(t *testing.T) {
 	payload := blobOf(8, wire.MaxInlineUpdate+1)
 	m := manifestOf(payload)
-	s := NewSender(m, payload, 0, unjittered())
+	s := NewSender(m, payload, 0, 0, unjittered())
 	k, got, err := wire.DecodeChunk(s.Chunk(0), m.Hash)
 	if err != nil || k != 0 || !bytes.Equal(got, payload) || s.Inline() != nil {
 		t.Errorf("chunk %d of %d bytes, inline %d: %v", k, len(got), len(s.Inline()), err)
 	}
 	small := payload[:wire.MaxInlineUpdate]
-	if s := NewSender(manifestOf(small), small, 0, unjittered()); !bytes.Equal(s.Inline(), small) {
+	if s := NewSender(manifestOf(small), small, 0, 0, unjittered()); !bytes.Equal(s.Inline(), small) {
 		t.Errorf("%d bytes are inline, want all %d", len(s.Inline()), len(small))
 	}
 	defer func() {
@@ -152,5 +152,5 @@ func TestSenderMessages(t *testing.T) {
 			t.Error("a payload that is not the manifest's was taken")
 		}
 	}()
-	NewSender(m, small, 0, unjittered())
+	NewSender(m, small, 0, 0, unjittered())
 }

@@ -17,6 +17,10 @@ type download struct {
 	ref      wire.BlobRef
 	retained map[string][]byte
 	cfg      PullerConfig
+	line     Rate          // of the downlink
+	free     time.Time     // when it has carried everything
+	ahead    time.Duration // most that was on it
+	parts    int           // sent
 	puller   *Puller
 	disk     *disk // outlives the process
 	handle   *handle
@@ -147,10 +151,18 @@ func (d *download) redeliver(names []string) {
 			continue
 		}
 		message = d.spoil(message)
-		d.carry(func() {
-			if d.up && d.session == session {
-				d.step(Part{name, message})
-			}
+		d.parts++
+		if d.free.Before(d.now) {
+			d.free = d.now
+		}
+		d.free = d.free.Add(d.line.time(len(message)))
+		d.ahead = max(d.ahead, d.free.Sub(d.now))
+		d.at(d.free, func() {
+			d.carry(func() {
+				if d.up && d.session == session {
+					d.step(Part{name, message})
+				}
+			})
 		})
 	}
 }
@@ -201,6 +213,32 @@ func TestDownloadsCompleteInBadWeather(t *testing.T) {
 			}
 			if !d.run(2*time.Hour, func() bool { return d.done }) || d.err != nil {
 				t.Fatalf("seed %d: not complete in %v with %+v: %v", seed, d.now.Sub(epoch), d.weather, d.err)
+			}
+			return d.log
+		})
+	}
+}
+
+// R13: a window comes in less than the time for the answer to a ping, which is
+// four chunks' or 30 s, and nothing is asked for twice.
+func TestDownloadOnASlowLink(t *testing.T) {
+	const chunks = 40
+	for _, rate := range []Rate{0, 1_000_000, 20_000, 10_000, 2000, 1000} {
+		twice(t, func() []string {
+			w := newWorld(t, 1, weather{delay: 50 * time.Millisecond})
+			d := newDownload(w, blobOf(1, chunks*wire.MaxChunk), DefaultPullerConfig().For(rate))
+			d.line = rate
+			if !d.run(24*time.Hour, func() bool { return d.done }) || d.err != nil {
+				t.Fatalf("%d B/s: not complete in %v: %v", rate, d.now.Sub(epoch), d.err)
+			}
+			if most := max(30*time.Second, 4*rate.time(wire.MaxMessage)); d.ahead > most {
+				t.Errorf("%d B/s: %v of chunks on the line, want at most %v", rate, d.ahead, most)
+			}
+			if s := d.puller.Stats(); d.parts != chunks+1 || s.Stalls != 0 {
+				t.Errorf("%d B/s: %d parts were sent, %d stalls", rate, d.parts, s.Stalls)
+			}
+			if took, least := d.now.Sub(epoch), rate.time(chunks*maxChunkMessage); took > least+least/10+20*time.Second {
+				t.Errorf("%d B/s: took %v, the line alone %v", rate, took, least)
 			}
 			return d.log
 		})

@@ -14,6 +14,8 @@ import (
 type uploads struct {
 	*world
 	cfg      ReceiverConfig
+	rate     Rate // of each agent's uplink, as it knows
+	line     Rate // as it is
 	receiver *Receiver
 	life     int // of the coordinator's process
 	alarm    alarm
@@ -38,6 +40,8 @@ type uploader struct {
 	done     bool
 	lent     map[int]bool
 	until    time.Time
+	free     time.Time // when the uplink has carried everything
+	chunks   int       // sent
 }
 
 func newUploads(w *world, cfg ReceiverConfig, payloads [][]byte, spread time.Duration) *uploads {
@@ -45,18 +49,24 @@ func newUploads(w *world, cfg ReceiverConfig, payloads [][]byte, spread time.Dur
 		world: w, cfg: cfg, receiver: NewReceiver(cfg), accepted: map[wire.AgentID]wire.Digest{},
 		disks: map[wire.AgentID]*disk{}, handles: map[wire.AgentID]*handle{},
 	}
-	for i, p := range payloads {
-		a := &uploader{id: wire.AgentID(fmt.Sprintf("agent-%03d", i)), payload: p, up: true}
-		if i > 0 && &p[0] == &payloads[i-1][0] {
-			a.manifest = u.agents[i-1].manifest // hashing is most of the test's work
-		} else {
-			a.manifest = manifestOf(p)
-		}
-		u.agents = append(u.agents, a)
-		u.disks[a.id] = newDisk(a.manifest)
-		u.boot(a, spread)
+	for _, p := range payloads {
+		u.add(p, spread)
 	}
 	return u
+}
+
+// add starts an agent with an update.
+func (u *uploads) add(p []byte, spread time.Duration) {
+	i := len(u.agents)
+	a := &uploader{id: wire.AgentID(fmt.Sprintf("agent-%03d", i)), payload: p, up: true}
+	if i > 0 && &p[0] == &u.agents[i-1].payload[0] {
+		a.manifest = u.agents[i-1].manifest // hashing is most of the test's work
+	} else {
+		a.manifest = manifestOf(p)
+	}
+	u.agents = append(u.agents, a)
+	u.disks[a.id] = newDisk(a.manifest)
+	u.boot(a, spread)
 }
 
 // boot starts the agent's process, anew if there was one.
@@ -65,7 +75,7 @@ func (u *uploads) boot(a *uploader, spread time.Duration) {
 	a.session++
 	a.lent = nil
 	a.alarm = alarm{}
-	a.sender = NewSender(a.manifest, a.payload, spread, seeded(u.rng.Uint64()))
+	a.sender = NewSender(a.manifest, a.payload, spread, u.rate, seeded(u.rng.Uint64()))
 	if !a.up {
 		u.stepSender(a, Disconnected{})
 	}
@@ -88,8 +98,9 @@ func (u *uploads) stepSender(a *uploader, ev SendEvent) {
 			if !a.up || !a.lent[e.K] || !u.now.Before(a.until) {
 				u.t.Fatalf("%s sends chunk %d without credit", a.id, e.K)
 			}
+			a.chunks++
 			message := u.spoil(a.sender.Chunk(e.K))
-			u.carry(func() { u.stepReceiver(Chunk{a.id, ID(a.manifest.Hash), message}) })
+			u.send(a, len(message), func() { u.stepReceiver(Chunk{a.id, ID(a.manifest.Hash), message}) })
 		case Finished:
 			if !e.Accepted || u.accepted[a.id] != a.manifest.Hash {
 				u.t.Fatalf("%s: %+v, on disk %v", a.id, e, u.accepted[a.id])
@@ -111,7 +122,7 @@ func (u *uploads) sendManifest(a *uploader) {
 		u.t.Fatalf("%s sends its manifest without a link", a.id)
 	}
 	offer := Offer{Agent: a.id, Boot: a.boot, Manifest: a.manifest, Inline: a.sender.Inline()}
-	u.carry(func() {
+	u.send(a, len(offer.Inline)+32*len(a.manifest.Chunks), func() {
 		if !slices.Contains(u.offered, a.id) {
 			u.offered = append(u.offered, a.id)
 		}
@@ -121,6 +132,15 @@ func (u *uploads) sendManifest(a *uploader) {
 		}
 		u.stepReceiver(offer)
 	})
+}
+
+// send takes a message over the agent's uplink, one after the other.
+func (u *uploads) send(a *uploader, bytes int, deliver func()) {
+	if a.free.Before(u.now) {
+		a.free = u.now
+	}
+	a.free = a.free.Add(u.line.time(bytes))
+	u.at(a.free, func() { u.carry(deliver) })
 }
 
 // answer sends to the agent, whose clean session forgets what was on its way.
@@ -335,6 +355,42 @@ func manyUploads(t *testing.T, w weather) *uploads {
 		t.Fatalf("want %d complete and none dropped: %+v", agents, s)
 	}
 	return u
+}
+
+// R13: on links on which a chunk takes as long as several leases nothing
+// is sent twice, and whoever knows less of its link than it carries is no slower.
+func TestUploadOnASlowLink(t *testing.T) {
+	for _, tt := range []struct {
+		line, rate Rate
+		again      int // chunks that are sent again, at most
+	}{
+		{1000, 1000, 0},
+		{2000, 2000, 0},
+		{10_000, 10_000, 0},
+		{20_000, 20_000, 0},
+		{200_000, 20_000, 0},
+		{0, 20_000, 0},
+		{20_000, 0, 100}, // what knowing it saves
+	} {
+		twice(t, func() []string {
+			const chunks = 40
+			w := newWorld(t, 1, weather{delay: 50 * time.Millisecond})
+			u := newUploads(w, DefaultReceiverConfig(), nil, 0)
+			u.rate, u.line = tt.rate, tt.line
+			u.add(blobOf(1, chunks*wire.MaxChunk), 0)
+			if !u.run(6*time.Hour, u.allDone) {
+				t.Fatalf("%+v: not complete: %+v", tt, u.receiver.Stats())
+			}
+			a := u.agents[0]
+			if again := a.chunks - chunks; again > tt.again || (again > 0) != (tt.again > 0) {
+				t.Errorf("%+v: %d chunks were sent again", tt, again)
+			}
+			if took, least := u.now.Sub(epoch), tt.line.time(chunks*maxChunkMessage); tt.again == 0 && took > least+least/10+20*time.Second {
+				t.Errorf("%+v: took %v, the line alone %v", tt, took, least)
+			}
+			return u.log
+		})
+	}
 }
 
 // TestUploadsOutliveAgentsThatFallSilent: the memory of an agent that went

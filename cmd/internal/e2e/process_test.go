@@ -125,7 +125,12 @@ func (p *process) log() string {
 // await returns the first line that holds a text.
 func (p *process) await(t *testing.T, text string) string {
 	t.Helper()
-	deadline := time.After(patience)
+	return p.awaitFor(t, patience, text)
+}
+
+func (p *process) awaitFor(t *testing.T, long time.Duration, text string) string {
+	t.Helper()
+	deadline := time.After(long)
 	for seen := 0; ; {
 		p.mu.Lock()
 		fresh, more := p.lines[seen:], p.more

@@ -20,7 +20,7 @@ func TestSelfTest(t *testing.T) {
 			f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 			var daemons []*process
 			for program, file := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
-				daemons = append(daemons, f.run(t, program, file, "--set", "broker.keep_alive="+c.keepAlive, "--set", "log.level=debug"))
+				daemons = append(daemons, f.run(t, program, file, "--set", "broker.keep_alive="+c.keepAlive, "--set", "broker.min_rate=1MB", "--set", "log.level=debug"))
 			}
 			for _, p := range daemons {
 				p.await(t, c.want)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -20,6 +22,7 @@ type Agent struct {
 	Federation string        `yaml:"federation"`
 	ID         string        `yaml:"id"`
 	StateDir   string        `yaml:"state_dir"`
+	DNS        string        `yaml:"dns"` // address:port of a name server; the system's unless set
 	Broker     Broker        `yaml:"broker"`
 	Identity   AgentIdentity `yaml:"identity"`
 	Data       Data          `yaml:"data"`
@@ -66,6 +69,9 @@ func (d *D2D) Site() Broker {
 	b := d.Broker
 	if b.KeepAlive == 0 {
 		b.KeepAlive = defaultBroker().KeepAlive
+	}
+	if b.MinRate == 0 {
+		b.MinRate = defaultBroker().MinRate
 	}
 	return b
 }
@@ -128,6 +134,10 @@ func (a *Agent) Validate() error {
 	c.valid("federation", wire.Federation(a.Federation).Validate())
 	c.valid("id", wire.AgentID(a.ID).ValidateAgent())
 	c.need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	if a.DNS != "" {
+		_, err := netip.ParseAddrPort(a.DNS)
+		c.need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
+	}
 	c.broker(&a.Broker, a.Federation)
 	_, err := keys.Private(a.Identity.KeyFile)
 	c.valid("identity.key_file", err)
@@ -177,6 +187,7 @@ func (a *Agent) Config() (agent.Config, error) {
 		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
 		Data: a.Data.Source(), Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
+		Rate:    transfer.Rate(a.Broker.MinRate),
 		Reports: agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
 	}, nil
 }

@@ -33,7 +33,9 @@ type Broker struct {
 	CertFile     string        `yaml:"cert_file"` // a client certificate, with its key
 	KeyFile      string        `yaml:"key_file"`
 	KeepAlive    time.Duration `yaml:"keep_alive"`
-	Proxy        string        `yaml:"proxy"` // http://host:port, asked with CONNECT for the way to the broker
+	// MinRate is what the link carries at least in a second.
+	MinRate config.ByteSize `yaml:"min_rate"`
+	Proxy   string          `yaml:"proxy"` // http://host:port, asked with CONNECT for the way to the broker
 }
 
 // Log says what is logged, to stderr.
@@ -61,7 +63,13 @@ func (d *Data) Source() dataset.CSV {
 	return dataset.CSV{Path: d.CSV, Filter: learner.Filter{Where: d.Where, Share: d.Share, Shares: d.Shares}}
 }
 
-func defaultBroker() Broker { return Broker{URL: "tcp://127.0.0.1:1883", KeepAlive: time.Minute} }
+func defaultBroker() Broker {
+	return Broker{URL: "tcp://127.0.0.1:1883", KeepAlive: time.Minute, MinRate: mqtt.DefaultRate}
+}
+
+// leastRate is in bytes per second: on a slower link the coordinator would give
+// a chunk up before it is there.
+const leastRate = 1000
 
 // check collects the problems of a configuration.
 type check struct{ errs []error }
@@ -105,6 +113,12 @@ func (c *check) broker(b *Broker, federation string) {
 	}
 	c.need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0, "broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
+	c.need(b.MinRate >= leastRate && b.MinRate <= 1<<40, "broker.min_rate", "must be 1kB to 1TB a second, is %s", b.MinRate)
+	if b.MinRate >= leastRate {
+		least := mqtt.LeastKeepAlive(int(b.MinRate))
+		c.need(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
+			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an eighth of it", least, b.MinRate, b.KeepAlive)
+	}
 }
 
 // schemes are those of brokers' URLs.
@@ -133,7 +147,7 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	if err != nil {
 		return o, "", config.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
-	o = mqtt.Options{URL: b.URL, ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive}
+	o = mqtt.Options{URL: b.URL, ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive, MinRate: int(b.MinRate)}
 	if o.Username == "" && o.Password != "" {
 		o.Username = clientID
 	}

@@ -50,7 +50,7 @@ func (d *device) run(ctx context.Context) {
 				}
 			}
 		case d.play = <-d.submit:
-			d.sender = transfer.NewSender(d.play.update, d.play.payload, 0, d.rng)
+			d.sender = transfer.NewSender(d.play.update, d.play.payload, 0, 0, d.rng)
 			d.step(transfer.Start{})
 		case <-timer.C:
 			d.pull(d.current(), transfer.Tick{})

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestNameServer runs agentd as on Android: the system knows no name server
+// that has the broker's name; the one in the configuration does.
+func TestNameServer(t *testing.T) {
+	t.Parallel()
+	url := mosquitto(t)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "tcp://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := "tcp://broker.invalid:" + port
+	f := newFederation(t, named)
+	f.agent(t, "one", plane(60))
+	without := f.run(t, "agentd", "one")
+	without.await(t, "cannot reach the broker at "+named+": lookup broker.invalid")
+	without.stop(t, syscall.SIGTERM, 0)
+	one := f.run(t, "agentd", "one", "--set", "dns="+nameServer(t, "broker.invalid"))
+	one.await(t, "connected to the broker at "+named)
+	one.stop(t, syscall.SIGTERM, 0)
+}
+
+// nameServer answers that a name is 127.0.0.1, and returns its own address.
+func nameServer(t *testing.T, name string) string {
+	t.Helper()
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	var labels strings.Builder
+	for label := range strings.SplitSeq(name, ".") {
+		labels.WriteString(string(rune(len(label))) + label)
+	}
+	go func() {
+		query := make([]byte, 1500)
+		for {
+			n, from, err := socket.ReadFrom(query)
+			if err != nil {
+				return
+			}
+			if end := 12 + labels.Len() + 1 + 4; n >= end && string(query[12:12+labels.Len()]) == labels.String() {
+				_, _ = socket.WriteTo(answerOf(query[:end]), from)
+			}
+		}
+	}()
+	return socket.LocalAddr().String()
+}
+
+// answerOf answers a question (RFC 1035, 4.1): with an address if one of IPv4
+// is asked for, else with none.
+func answerOf(question []byte) []byte {
+	answer := append([]byte(nil), question...)
+	answer[2], answer[3] = 0x81, 0x80 // a response, no error
+	copy(answer[4:12], []byte{0, 1, 0, 0, 0, 0, 0, 0})
+	if binary.BigEndian.Uint16(question[len(question)-4:]) != 1 {
+		return answer
+	}
+	answer[7] = 1
+	return append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1)
+}

@@ -1,0 +1,37 @@
+package mqtt
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Paho counts a message as traffic only when all of it is through, and a
+// broker's answer to a ping waits behind what is on its way already. So a
+// message may take a quarter of the time for that answer at most, which is half
+// a keepalive (requirement R13), and what waits in the kernel half of it.
+const (
+	// DefaultRate is what a link has to carry for the defaults of Options, in
+	// bytes per second.
+	DefaultRate = 20_000
+
+	quarters      = 2 * 4     // messages in a keepalive
+	maxSendBuffer = 128 << 10 // bytes; the kernel holds twice as many
+)
+
+// messageTime is how long a link takes for the largest message that we send.
+func messageTime(rate int) time.Duration {
+	return time.Duration(wire.MaxMessage) * time.Second / time.Duration(rate)
+}
+
+// LeastKeepAlive is the shortest keepalive that a link of this rate, in bytes
+// per second, allows for; whole seconds.
+func LeastKeepAlive(rate int) time.Duration {
+	return (quarters*messageTime(rate) + time.Second - 1).Truncate(time.Second)
+}
+
+// sendBuffer is how many bytes the kernel may be asked to hold of ours: without
+// a bound a slow link would have minutes of chunks ahead of each PINGREQ.
+func (o *Options) sendBuffer() int {
+	return int(min(maxSendBuffer, o.KeepAlive.Seconds()*float64(o.MinRate)/8))
+}

@@ -1,0 +1,36 @@
+package transfer
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Rate is what a link carries at least, in bytes per second. 0 is any number:
+// nothing waits for the link then.
+type Rate int
+
+// time is how long the link takes for so many bytes, at most.
+func (r Rate) time(bytes int) time.Duration {
+	if r <= 0 {
+		return 0
+	}
+	return time.Duration(bytes) * time.Second / time.Duration(r)
+}
+
+const (
+	// aheadTime bounds what a pull has the broker queue for a slow link: answers
+	// to pings wait behind it.
+	aheadTime = 20 * time.Second
+	leastPull = 2 // chunks, whatever they take: one comes, one is on its way
+)
+
+// For returns the policy on a link of this rate: what is asked for at a time
+// comes within seconds, and a timeout leaves time for three chunks.
+func (c PullerConfig) For(r Rate) PullerConfig {
+	if chunk := r.time(wire.MaxMessage); chunk > 0 {
+		c.Window = min(c.Window, max(leastPull, int(aheadTime/chunk)))
+		c.Timeout = max(c.Timeout, 3*chunk)
+	}
+	return c
+}
