@@ -9,7 +9,7 @@ import (
 // All is every experiment on its default instance, in the order of SPEC's table.
 func All() []Experiment {
 	return []Experiment{
-		LinearGain(), Lab1(), Lab2(), Lab3(), Lab4(), Async(), DefaultBias(), DefaultSampling(), DefaultMSD(),
+		LinearGain(), Lab1(), Lab2(), Lab3(), Lab4(), Async(), DefaultBias(), DefaultSampling(), DefaultMSD(), DefaultBound(), DefaultToy(),
 		DefaultSaddle(), DefaultFedDec(), DefaultFedDecFailures(), DefaultSpectrum(),
 	}
 }

@@ -33,7 +33,10 @@ func TestRepeatable(t *testing.T) {
 	mixing := smallFedDec()
 	mixing.Radii, mixing.ServerEvery, mixing.Iterations, mixing.Instances, mixing.Runs = []float64{0.6}, []int{5}, 50, 3, 2
 	graphs := &Spectrum{Nodes: []int{6}, Radii: []float64{0.5}, Probabilities: []float64{0.5}, Realisations: 3}
-	for _, e := range []Experiment{lab, mixing, graphs, &Sampling{Means: [][]float64{{1}, {2}}, Variances: []float64{3, 0}, Trials: 100}} {
+	escape, small, toy := smallSaddle(), smallBound(), DefaultToy()
+	escape.Participants, escape.Rounds, escape.Steady, escape.Runs = []int{3}, 60, 50, 3
+	small.Runs, toy.Rounds, toy.Runs = 3, 20, 3
+	for _, e := range []Experiment{lab, mixing, graphs, escape, small, toy, &Sampling{Means: [][]float64{{1}, {2}}, Variances: []float64{3, 0}, Trials: 100}} {
 		run := func(seed uint64) string {
 			r, err := e.Run(t.Context(), Options{Seed: seed})
 			if err != nil {

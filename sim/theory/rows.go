@@ -1,0 +1,152 @@
+package theory
+
+import "gonum.org/v1/gonum/mat"
+
+// Rows is federated averaging of a linear model ŷ = wᵀx under the loss (ŷ − y)² on rows that the agents hold (notes Alg. 1 on the
+// problem of 3.1): all take part with τ steps of size η, each on B rows drawn uniformly with replacement. Its mean and its second moment
+// obey exact recursions.
+type Rows struct {
+	X        [][][]float64 // [agent][row]
+	Y        [][]float64
+	StepSize float64 // η
+	Steps    int     // τ
+	Batch    int     // B; 0 = all rows, the exact gradient
+}
+
+// errorMoments is the mean m and the second moment S of an error e = w − w°, about some point w°.
+type errorMoments struct {
+	mean   *mat.VecDense
+	second *mat.SymDense
+}
+
+// agentRows is one agent's rows about w°: the gradient for a row is 2x(xᵀe − r), r = y − xᵀw°.
+type agentRows struct {
+	x       []*mat.VecDense
+	r       []float64
+	hessian *mat.SymDense // 2·mean xxᵀ
+	pull    *mat.VecDense // 2·mean r x
+}
+
+func (r Rows) agents(about []float64) []agentRows {
+	agents := make([]agentRows, len(r.X))
+	for k, rows := range r.X {
+		a := agentRows{hessian: mat.NewSymDense(len(about), nil), pull: mat.NewVecDense(len(about), nil)}
+		for i, row := range rows {
+			x := mat.NewVecDense(len(row), row)
+			miss := r.Y[k][i] - mat.Dot(x, mat.NewVecDense(len(about), about))
+			a.x, a.r = append(a.x, x), append(a.r, miss)
+			a.hessian.SymRankOne(a.hessian, 2/float64(len(rows)), x)
+			a.pull.AddScaledVec(a.pull, 2*miss/float64(len(rows)), x)
+		}
+		agents[k] = a
+	}
+	return agents
+}
+
+// step maps the moments over one local step: e ← e − ηĝ, where the mean gradient is He − c, and the second moment of that of one row
+// is mean over the rows of 4xxᵀ(xᵀSx − 2r·xᵀm + r²).
+func (r Rows) step(a agentRows, at errorMoments) errorMoments {
+	d := at.mean.Len()
+	gradient := mat.NewVecDense(d, nil)
+	gradient.MulVec(a.hessian, at.mean)
+	gradient.SubVec(gradient, a.pull)
+	along := mat.NewDense(d, d, nil) // E ḡeᵀ = HS − cmᵀ
+	along.Mul(a.hessian, at.second)
+	along.RankOne(along, -1, a.pull, at.mean)
+	square := mat.NewDense(d, d, nil) // E ḡḡᵀ = HSH − cmᵀH − Hmcᵀ + ccᵀ = (E ḡeᵀ)H − (E ḡ)cᵀ
+	square.Mul(along, a.hessian)
+	square.RankOne(square, -1, gradient, a.pull)
+	if r.Batch > 0 {
+		one := mat.NewSymDense(d, nil)
+		for i, x := range a.x {
+			weight := mat.Inner(x, at.second, x) - 2*a.r[i]*mat.Dot(x, at.mean) + a.r[i]*a.r[i]
+			one.SymRankOne(one, 4*weight/float64(len(a.x)), x)
+		}
+		square.Scale(1-1/float64(r.Batch), square)
+		square.Add(square, scaledSym(1/float64(r.Batch), one))
+	}
+	next := errorMoments{mean: mat.NewVecDense(d, nil), second: mat.NewSymDense(d, nil)}
+	next.mean.AddScaledVec(at.mean, -r.StepSize, gradient)
+	for i := range d {
+		for j := i; j < d; j++ {
+			next.second.SetSym(i, j, at.second.At(i, j)-r.StepSize*(along.At(i, j)+along.At(j, i))+r.StepSize*r.StepSize*square.At(i, j))
+		}
+	}
+	return next
+}
+
+// Curve is E w_i and E J(w_i) − J(w°) at each round i = 0 … rounds, from w_0 = 0, for the minimiser w° of the aggregate J = (1/K)ΣJ_k.
+// The agents' steps are independent given w_{i−1}, so that E zz̃ᵀ of two of them needs their means only, which are affine in it.
+func (r Rows) Curve(minimizer []float64, rounds int) (means [][]float64, excess []float64) {
+	d, n := len(minimizer), float64(len(r.X))
+	agents := r.agents(minimizer)
+	total, start := mat.NewSymDense(d, nil), mat.NewVecDense(d, nil)
+	start.AddScaledVec(start, -1, mat.NewVecDense(d, minimizer))
+	at := errorMoments{start, mat.NewSymDense(d, nil)}
+	at.second.SymRankOne(at.second, 1, start)
+	for _, a := range agents {
+		total.AddSym(total, scaledSym(1/n, a.hessian))
+	}
+	for i := range rounds + 1 {
+		mean := make([]float64, d)
+		for j := range mean {
+			mean[j] = minimizer[j] + at.mean.AtVec(j)
+		}
+		means, excess = append(means, mean), append(excess, mat.Trace(product(total, at.second))/2)
+		if i < rounds {
+			at = r.round(agents, at)
+		}
+	}
+	return means, excess
+}
+
+// round maps the moments over a round: that of the mean of the agents' z_k is (1/K²)(Σ_k E z_k z_kᵀ + Σ_{k≠l} E z̄_k z̄_lᵀ), and the
+// second sum is that of all pairs less the pairs of one agent with itself.
+func (r Rows) round(agents []agentRows, at errorMoments) errorMoments {
+	d, n := at.mean.Len(), float64(len(agents))
+	all := affine{mat.NewDense(d, d, nil), mat.NewVecDense(d, nil)}
+	next := errorMoments{mat.NewVecDense(d, nil), mat.NewSymDense(d, nil)}
+	for _, a := range agents {
+		local, own := at, affine{identity(d), mat.NewVecDense(d, nil)}
+		for range r.Steps {
+			local = r.step(a, local)
+			own = own.then(r.StepSize, a)
+		}
+		all.a.Add(all.a, own.a)
+		all.b.AddVec(all.b, own.b)
+		next.mean.AddScaledVec(next.mean, 1/n, local.mean)
+		next.second.AddSym(next.second, scaledSym(1/n/n, local.second))
+		next.second.AddSym(next.second, scaledSym(-1/n/n, own.second(at)))
+	}
+	next.second.AddSym(next.second, scaledSym(1/n/n, all.second(at)))
+	return next
+}
+
+// affine is e → Ae + b.
+type affine struct {
+	a *mat.Dense
+	b *mat.VecDense
+}
+
+// then is a step of the mean after it: e → (I − ηH)e + ηc.
+func (m affine) then(eta float64, a agentRows) affine {
+	next := affine{mat.NewDense(m.b.Len(), m.b.Len(), nil), mat.NewVecDense(m.b.Len(), nil)}
+	next.a.Mul(a.hessian, m.a)
+	next.a.Scale(-eta, next.a)
+	next.a.Add(next.a, m.a)
+	next.b.MulVec(a.hessian, m.b)
+	next.b.ScaleVec(-eta, next.b)
+	next.b.AddVec(next.b, m.b)
+	next.b.AddScaledVec(next.b, eta, a.pull)
+	return next
+}
+
+// second is E (Ae + b)(Ae + b)ᵀ = ASAᵀ + Am bᵀ + b(Am)ᵀ + bbᵀ.
+func (m affine) second(at errorMoments) *mat.SymDense {
+	var moved mat.VecDense
+	moved.MulVec(m.a, at.mean)
+	s := symmetric(product(product(m.a, at.second), m.a.T()))
+	s.RankTwo(s, 1, &moved, m.b)
+	s.SymRankOne(s, 1, m.b)
+	return s
+}
