@@ -110,22 +110,26 @@ func removeRound(dir string) error {
 }
 
 // readBlob reads a blob that was pulled, piece by piece, in whole elements of a
-// vector, and holds the whole against its hash.
+// vector, and holds a file against the blob's hash: who knows what became of it
+// since its chunks came.
 func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, data.Close()) }()
 	r := io.NewSectionReader(data.(io.ReaderAt), 0, int64(ref.Length))
 	sum, piece := sha256.New(), make([]byte, min(int(ref.Length), wire.MaxChunk/8*8))
+	_, verified := data.(*transfer.Memory)
 	for at := 0; at < int(ref.Length); at += len(piece) {
 		piece = piece[:min(len(piece), int(ref.Length)-at)]
 		if _, err := io.ReadFull(r, piece); err != nil {
 			return err
 		}
-		sum.Write(piece)
+		if !verified {
+			sum.Write(piece)
+		}
 		if err := take(at, piece); err != nil {
 			return err
 		}
 	}
-	if wire.Digest(sum.Sum(nil)) != ref.Hash {
+	if !verified && wire.Digest(sum.Sum(nil)) != ref.Hash {
 		return transfer.ErrCorrupt
 	}
 	return nil

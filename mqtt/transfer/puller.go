@@ -32,7 +32,7 @@ type Puller struct {
 	missing  int
 	next     int   // chunks from here on have not been asked for
 	asked    []int // subscribed to and missing
-	came     []int // still subscribed to, and here
+	came     []int // still subscribed to, and here, such as the manifest
 	stalls   int   // in a row
 	timer    time.Time
 }
@@ -158,9 +158,9 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 		return p.end(Failed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
 	}
 	p.manifest = m
-	p.asked = nil
+	p.asked, p.came = nil, p.asked
 	p.stalls = 0
-	return append([]PullEffect{Unsubscribe{[]string{ManifestPart}}}, p.open(now)...)
+	return p.open(now)
 }
 
 // open asks the host for the storage.
@@ -220,13 +220,17 @@ func (p *Puller) progress(now time.Time, k int) []PullEffect {
 	if p.next == len(p.have) || 2*len(p.asked) > p.cfg.Window {
 		return nil // each change costs two packets: half a window at a time
 	}
+	var effects []PullEffect
+	if 2*len(p.came) >= p.cfg.Window {
+		effects = p.leave()
+	}
 	var more []int
-	for ; len(p.asked)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
+	for ; len(p.asked)+len(p.came)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
 		if !p.have[p.next] {
 			more = append(more, p.next)
 		}
 	}
-	return append(p.leave(), p.ask(more)...)
+	return append(effects, p.ask(more)...)
 }
 
 // leave ends the subscriptions to what has come. They are harmless while the
