@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -215,7 +216,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	if err := p.run(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if string(store.Bytes()) != string(blob) {
+	if !bytes.Equal(bytes.Join(store.Pieces(), nil), blob) {
 		t.Error("the blob is wrong")
 	}
 	for k, n := range store.puts {

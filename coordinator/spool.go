@@ -141,7 +141,7 @@ func putAway(ctx context.Context, spool *store.Spool, o *offer, data transfer.St
 		return 0, reason, err
 	}
 	if m, ok := data.(*transfer.Memory); ok {
-		err = spool.Put(ctx, e, m.Bytes())
+		err = spool.Put(ctx, e, m.Pieces()...)
 	} else {
 		err = spool.Adopt(ctx, e)
 	}
@@ -197,10 +197,12 @@ func check(kind wire.Kind, size int64, data transfer.Storage, most float64) (flo
 	return norm, 0, nil
 }
 
-// inPieces reads a payload in whole elements; one in memory is one piece.
+// inPieces reads a payload in whole elements; one in memory is in such pieces.
 func inPieces(size int64, data transfer.Storage, take func(piece []byte)) error {
 	if m, ok := data.(*transfer.Memory); ok {
-		take(m.Bytes())
+		for _, piece := range m.Pieces() {
+			take(piece)
+		}
 		return nil
 	}
 	r := io.NewSectionReader(data.(io.ReaderAt), 0, size)

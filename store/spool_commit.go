@@ -12,10 +12,10 @@ const maxGroup = 256
 
 // putRequest is one Put on its way through the committer.
 type putRequest struct {
-	entry   Entry
-	payload []byte
-	apart   bool       // the payload is in its file, fsynced
-	done    chan error // buffered: the committer never waits for a caller
+	entry  Entry
+	pieces [][]byte   // of the payload
+	apart  bool       // the payload is in its file, fsynced
+	done   chan error // buffered: the committer never waits for a caller
 }
 
 // runCommitter commits one group after the other until Close. Callers queue up on the channel while the disk is busy
@@ -84,17 +84,14 @@ func (s *Spool) appendAll(fresh []*putRequest) error {
 	slots := make([]slot, len(fresh))
 	for i, r := range fresh {
 		head := encodeEntry(s.id, r.entry, r.apart)
-		_, err := s.file.WriteAt(head, end)
-		end += int64(len(head))
-		if err == nil && !r.apart {
-			_, err = s.file.WriteAt(r.payload, end)
-		}
-		if err != nil {
-			return s.rollback("write", err)
-		}
-		slots[i] = slot{Entry: r.entry, offset: end, apart: r.apart}
+		slots[i] = slot{Entry: r.entry, offset: end + int64(len(head)), apart: r.apart}
 		slots[i].Meta = bytes.Clone(r.entry.Meta)
-		end += int64(len(r.payload))
+		for _, p := range append([][]byte{head}, r.pieces...) {
+			if _, err := s.file.WriteAt(p, end); err != nil {
+				return s.rollback("write", err)
+			}
+			end += int64(len(p))
+		}
 	}
 	if err := s.file.Sync(); err != nil {
 		return s.rollback("fsync", err)

@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// Put stores an update and returns nil only after its payload is fsynced; concurrent calls share an fsync. The same
-// update again is nil at once; another digest of the same agent is ErrConflict. When the disk is full the error says
-// so, the log is as it was before, and a later Put works once there is room. ctx bounds the wait for a place in a
-// group, not the fsync.
-func (s *Spool) Put(ctx context.Context, e Entry, payload []byte) error {
-	if err := checkEntry(e, payload); err != nil {
+// Put stores an update, whose payload may come in pieces, and returns nil only after all is fsynced; concurrent calls
+// share an fsync. The same update again is nil at once; another digest of the same agent is ErrConflict. When the disk
+// is full the error says so, the log is as it was before, and a later Put works once there is room. ctx bounds the wait
+// for a place in a group, not the fsync.
+func (s *Spool) Put(ctx context.Context, e Entry, pieces ...[]byte) error {
+	if err := checkEntry(e, pieces); err != nil {
 		return err
 	}
 	if done, err := s.settled(e); done {
@@ -20,7 +20,7 @@ func (s *Spool) Put(ctx context.Context, e Entry, payload []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.enqueue(ctx, &putRequest{entry: e, payload: payload, done: make(chan error, 1)})
+	return s.enqueue(ctx, &putRequest{entry: e, pieces: pieces, done: make(chan error, 1)})
 }
 
 // enqueue waits for the group that the request becomes part of.
@@ -45,14 +45,19 @@ func checkNames(e Entry) error {
 	return nil
 }
 
-func checkEntry(e Entry, payload []byte) error {
+func checkEntry(e Entry, pieces [][]byte) error {
 	if err := checkNames(e); err != nil {
 		return err
 	}
+	sum, size := sha256.New(), int64(0)
+	for _, p := range pieces {
+		sum.Write(p)
+		size += int64(len(p))
+	}
 	switch {
-	case e.Size != int64(len(payload)):
-		return fmt.Errorf("store: update of %s has %d bytes: its manifest says %d", e.Agent, len(payload), e.Size)
-	case e.Digest != sha256.Sum256(payload):
+	case e.Size != size:
+		return fmt.Errorf("store: update of %s has %d bytes: its manifest says %d", e.Agent, size, e.Size)
+	case e.Digest != [sha256.Size]byte(sum.Sum(nil)):
 		return fmt.Errorf("store: update of %s: %w %x", e.Agent, ErrDigest, e.Digest)
 	}
 	return nil

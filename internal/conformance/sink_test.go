@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"fmt"
@@ -129,7 +130,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 
 // keep accepts an update when it is on disk.
 func (k *sink) keep(e transfer.Complete) {
-	payload := e.Data.(*transfer.Memory).Bytes()
+	payload := bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
 	k.jobs.Go(func() {
 		err := k.spool.Put(k.ctx, store.Entry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))}, payload)
 		select {

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func bytesOf(s Storage) []byte {
 	if h, ok := s.(*handle); ok {
 		return h.whole()
 	}
-	return s.(*Memory).Bytes()
+	return bytes.Join(s.(*Memory).Pieces(), nil)
 }
 
 func describe[F any](effects []F) string {

@@ -276,7 +276,7 @@ func (p *Puller) takeInline() []PullEffect {
 	if len(p.ref.Inline) != int(p.ref.Length) || sha256.Sum256(p.ref.Inline) != p.ref.Hash {
 		return p.end(Failed{fmt.Errorf("%w: what is inline does not match its hash", ErrCorrupt)})
 	}
-	return p.end(Done{&Memory{p.ref.Inline}})
+	return p.end(Done{inMemory(p.ref.Inline)})
 }
 
 // end gives up every subscription and whatever is held.

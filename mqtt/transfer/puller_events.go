@@ -67,7 +67,7 @@ type (
 	// Unsubscribe ends the subscriptions to these parts.
 	Unsubscribe struct{ Parts []string }
 	// Done ends the transfer and hands the storage over: the one that was opened,
-	// or a *Memory of the reference's own slice for an inline blob. Each chunk was
+	// or a *Memory with the reference's own slice of an inline blob. Each chunk was
 	// what the manifest says when it came, and so the whole is right in memory; a
 	// file the host holds against the blob's hash when it reads it.
 	Done struct{ Data Storage }

@@ -156,7 +156,7 @@ func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 		return nil
 	}
 	r.stats.BufferedBytes += int(m.Length)
-	return r.finish(ev.Agent, m, int(m.Length), &Memory{ev.Inline})
+	return r.finish(ev.Agent, m, int(m.Length), inMemory(ev.Inline))
 }
 
 // opened begins to lend what is not in the storage.

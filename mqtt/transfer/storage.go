@@ -14,15 +14,17 @@ import (
 type Storage interface {
 	// Has reports whether chunk k is there. It is asked once, at the beginning.
 	Has(k int) bool
-	// Put keeps the payload of chunk k, which the machine has verified; the slice
-	// is not kept. After an error the chunk counts as missing and comes again.
+	// Put keeps the payload of chunk k, which the machine has verified; nobody
+	// writes to the slice any more. After an error the chunk counts as missing and
+	// comes again.
 	Put(k int, payload []byte) error
 	// Close ends the use; what a storage on disk holds stays there.
 	Close() error
 }
 
-// Memory is a Storage of exactly the blob's length in memory.
-type Memory struct{ data []byte }
+// Memory is a Storage in memory. It holds the chunks as they came: copied
+// together, they would cost twice the blob for a moment.
+type Memory struct{ pieces [][]byte }
 
 var (
 	_ Storage     = (*Memory)(nil)
@@ -30,26 +32,33 @@ var (
 )
 
 // NewMemory returns the storage of a blob of n bytes.
-func NewMemory(n int) *Memory { return &Memory{make([]byte, n)} }
+func NewMemory(n int) *Memory { return &Memory{make([][]byte, wire.ChunkCount(n))} }
 
-// Bytes returns the blob, once it is complete. It is not copied.
-func (m *Memory) Bytes() []byte { return m.data }
+// inMemory is the storage of an inline blob, which has at most one chunk.
+func inMemory(p []byte) *Memory { return &Memory{[][]byte{p}} }
+
+// Pieces returns the blob, once it is complete, as views that make it up in
+// this order. Each but the last has wire.MaxChunk bytes.
+func (m *Memory) Pieces() [][]byte { return m.pieces }
 
 // Has implements Storage: nothing is there at first.
 func (m *Memory) Has(int) bool { return false }
 
 // Put implements Storage. It never fails.
 func (m *Memory) Put(k int, payload []byte) error {
-	copy(m.data[k*wire.MaxChunk:], payload)
+	m.pieces[k] = payload
 	return nil
 }
 
-// ReadAt implements io.ReaderAt.
-func (m *Memory) ReadAt(p []byte, at int64) (int, error) {
-	if at < 0 || at > int64(len(m.data)) {
-		return 0, fmt.Errorf("transfer: read at %d of %d bytes", at, len(m.data))
+// ReadAt implements io.ReaderAt, once the blob is complete.
+func (m *Memory) ReadAt(p []byte, at int64) (n int, err error) {
+	if at < 0 {
+		return 0, fmt.Errorf("transfer: read at %d", at)
 	}
-	n := copy(p, m.data[at:])
+	for k := at / wire.MaxChunk; k < int64(len(m.pieces)) && n < len(p); k++ {
+		from := max(0, int(at-k*wire.MaxChunk))
+		n += copy(p[n:], m.pieces[k][min(from, len(m.pieces[k])):])
+	}
 	if n < len(p) {
 		return n, io.EOF
 	}
