@@ -36,19 +36,13 @@ type site struct {
 // password is made up; the broker checks it all the same.
 func (*site) password(user string) string { return "password of " + user }
 
-// errBounded says that a broker's queues cannot be made unbounded.
-var errBounded = errors.New("the broker's queues are bounded")
-
-// startBroker starts a broker as we ship it or, if asked to, with no bounds on
-// what may wait for one client.
-func startBroker(kind string, n int, unbounded bool) (*site, error) {
-	switch {
-	case kind == "embedded" && unbounded:
-		return nil, errBounded
-	case kind == "embedded":
+// startBroker starts a broker as we ship it.
+func startBroker(kind string, n int) (*site, error) {
+	switch kind {
+	case "embedded":
 		return startEmbedded(n)
-	case kind == "mosquitto":
-		return startMosquitto(n, unbounded)
+	case "mosquitto":
+		return startMosquitto(n)
 	}
 	return nil, fmt.Errorf("unknown broker %q: use mosquitto or embedded", kind)
 }
@@ -70,13 +64,13 @@ func startEmbedded(n int) (*site, error) {
 	return &b, nil
 }
 
-func startMosquitto(n int, unbounded bool) (*site, error) {
+func startMosquitto(n int) (*site, error) {
 	dir, err := os.MkdirTemp("", "fedmesh-bench-")
 	if err != nil {
 		return nil, err
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
-	address, err := layOut(dir, n, unbounded)
+	address, err := layOut(dir, n)
 	if err != nil {
 		remove()
 		return nil, err
@@ -126,7 +120,7 @@ func find(name string) string {
 }
 
 // layOut writes the shipped configuration, with paths in dir and a free port.
-func layOut(dir string, n int, unbounded bool) (address string, err error) {
+func layOut(dir string, n int) (address string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -142,11 +136,6 @@ func layOut(dir string, n int, unbounded bool) (address string, err error) {
 	for line := range strings.Lines(string(mosquitto.PlainConf)) {
 		if strings.HasPrefix(line, "listener ") {
 			line = "listener " + port + " " + host + "\n"
-		}
-		for _, bound := range []string{"max_inflight_messages", "max_queued_messages", "max_queued_bytes"} {
-			if unbounded && strings.HasPrefix(line, bound+" ") {
-				line = bound + " 0\n"
-			}
 		}
 		line = strings.Replace(line, "/etc/mosquitto/", dir+"/", 1)
 		conf.WriteString(strings.Replace(line, "/var/lib/mosquitto/", dir+"/", 1))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"iter"
 	"time"
@@ -178,13 +179,20 @@ func (s *server) receive(ev transfer.ReceiveEvent) {
 	}
 }
 
-// keep stores an update beside the owner, and then accepts it.
+// keep holds an update against its hash and stores it, beside the owner, and
+// then accepts it.
 func (s *server) keep(e transfer.Complete) {
 	p := s.play
-	payload := e.Data.(*transfer.Memory).Bytes()
-	entry := store.Entry{Agent: string(e.Agent), Digest: e.Digest, Meta: s.sealed[e.Agent], Size: int64(len(payload))}
+	pieces := e.Data.(*transfer.Memory).Pieces()
+	entry := store.Entry{Agent: string(e.Agent), Digest: e.Digest, Meta: s.sealed[e.Agent], Size: int64(p.update.Length)}
 	go func() {
-		err := p.spool.Put(context.Background(), entry, payload)
+		var err error
+		switch {
+		case p.spool != nil:
+			err = p.spool.Put(context.Background(), entry, pieces...)
+		case sum(pieces) != e.Digest:
+			err = store.ErrDigest
+		}
 		s.results <- func() {
 			p.check(err)
 			s.receive(transfer.Stored{Agent: e.Agent})
@@ -193,6 +201,14 @@ func (s *server) keep(e transfer.Complete) {
 			delete(s.sealed, e.Agent)
 		}
 	}()
+}
+
+func sum(pieces [][]byte) wire.Digest {
+	h := sha256.New()
+	for _, p := range pieces {
+		h.Write(p)
+	}
+	return wire.Digest(h.Sum(nil))
 }
 
 // tell says something to one agent.

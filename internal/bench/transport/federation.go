@@ -28,7 +28,7 @@ var (
 // variant is how a round of ours is played.
 type variant struct {
 	signed bool
-	dir    string // of the spool
+	dir    string // of the spool, if there is one
 }
 
 // play is one round of ours.
@@ -36,10 +36,9 @@ type play struct {
 	variant
 	number    wire.RoundID
 	model     []byte
-	hash      wire.Digest   // of the model
 	update    wire.Manifest // all agents send the same: d·N bytes of memory would say nothing
 	payload   []byte
-	spool     *store.Spool
+	spool     *store.Spool // or nil
 	out, back *count
 	failed    chan error
 }
@@ -156,23 +155,18 @@ func (f *fleet) close() {
 // round plays one round.
 func (f *fleet) round(ctx context.Context, v variant) (s sample, err error) {
 	f.played++
-	folder, err := os.MkdirTemp(v.dir, "fedmesh-bench-")
-	if err != nil {
-		return s, err
-	}
-	defer func() { _ = os.RemoveAll(folder) }()
 	p := &play{
 		variant: v, number: f.played, model: append([]byte(nil), f.payload...), update: f.update, payload: f.payload,
 		out: newCount(len(f.devices)), back: newCount(len(f.devices)), failed: make(chan error, 1),
 	}
 	binary.LittleEndian.PutUint64(p.model, uint64(f.played)) // each round has a model of its own
-	p.hash = sha256.Sum256(p.model)
-	id := store.SpoolID{Run: 1, Round: uint64(f.played)}
-	p.spool, err = store.OpenSpool(filepath.Join(folder, "spool"), id, func(problem string) { p.check(fmt.Errorf("spool: %s", problem)) })
-	if err != nil {
-		return s, err
+	if v.dir != "" {
+		discard, err := p.openSpool()
+		if err != nil {
+			return s, err
+		}
+		defer discard()
 	}
-	defer func() { _ = p.spool.Close() }()
 	f.current.Store(p)
 
 	used, begun := f.meter.now(), time.Now()
@@ -190,6 +184,24 @@ func (f *fleet) round(ctx context.Context, v variant) (s sample, err error) {
 	}
 	s.back, s.cpu = time.Since(begun), f.meter.now()-used
 	return s, f.rest(p)
+}
+
+// openSpool makes the spool in a new folder. Discard removes both.
+func (p *play) openSpool() (discard func(), err error) {
+	folder, err := os.MkdirTemp(p.dir, "fedmesh-bench-")
+	if err != nil {
+		return nil, err
+	}
+	id := store.SpoolID{Run: 1, Round: uint64(p.number)}
+	p.spool, err = store.OpenSpool(filepath.Join(folder, "spool"), id, func(problem string) { p.check(fmt.Errorf("spool: %s", problem)) })
+	if err != nil {
+		_ = os.RemoveAll(folder)
+		return nil, err
+	}
+	return func() {
+		_ = p.spool.Close()
+		_ = os.RemoveAll(folder)
+	}, nil
 }
 
 // rest forgets the round, when the clock is stopped.

@@ -41,7 +41,7 @@ func parse(args []string) (options, error) {
 	dims := flags.String("dims", "1000,100000", "lengths of the model, in float32 elements")
 	only := flags.String("only", "", "only these contestants, by their names in the table")
 	o := options{}
-	flags.IntVar(&o.reps, "reps", 7, "repetitions, of which the median counts")
+	flags.IntVar(&o.reps, "reps", 7, "repetitions, of which the best counts")
 	flags.StringVar(&o.dir, "dir", os.TempDir(), "where the spool is, on the disk whose fsync is to be measured")
 	flags.StringVar(&o.quick, "tmpfs", "/dev/shm", "where the spool is without fsync: a folder in memory")
 	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the rounds to this file")

@@ -9,12 +9,16 @@ import (
 
 	paho "github.com/eclipse/paho.mqtt.golang"
 
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // bare is paho and nothing else: a publisher of a retained model to N
 // subscribers, and N publishers to one subscriber. The parts have the length
-// of our chunks, since the broker takes no larger packets.
+// of our chunks, since the broker takes no larger packets. On their way to the
+// one subscriber are a quarter of what our credits lend, or Mosquitto's
+// bounded queue would lose some; what costs us messages costs paho nothing, as
+// the publishers see the subscriber's arrivals.
 type bare struct {
 	center  paho.Client
 	agents  []paho.Client
@@ -25,12 +29,24 @@ type bare struct {
 }
 
 // exchange is one round.
-type exchange struct{ out, back *count }
+type exchange struct {
+	out, back *count
+	underway  chan struct{} // parts that are published, and have not come back
+	over      chan struct{}
+}
+
+func (x *exchange) came() {
+	select {
+	case <-x.underway:
+	default: // a repeat
+	}
+	x.back.done()
+}
 
 func connectPaho(b *site, n int, payload []byte) (*bare, error) {
 	p := &bare{payload: payload, parts: wire.ChunkCount(len(payload)), meter: b.meter}
 	var err error
-	p.center, err = p.connect(b, wire.CoordinatorID, "u/0/+/+/+", func(x *exchange) { x.back.done() })
+	p.center, err = p.connect(b, wire.CoordinatorID, "u/0/+/+/+", (*exchange).came)
 	if err != nil {
 		return p, err
 	}
@@ -46,12 +62,14 @@ func connectPaho(b *site, n int, payload []byte) (*bare, error) {
 
 func (p *bare) connect(b *site, id wire.AgentID, filter string, came func(*exchange)) (paho.Client, error) {
 	name := rival + "-" + string(id)
-	o := paho.NewClientOptions().AddBroker(b.url).SetClientID(name).SetUsername(name).SetPassword(b.password(name)).SetProtocolVersion(4)
+	o := paho.NewClientOptions().AddBroker(b.url).SetClientID(name).SetUsername(name).SetPassword(b.password(name)).SetProtocolVersion(4).
+		SetAutoAckDisabled(true) // which would come after we have let others publish, and overrun the broker's queue
 	c := paho.NewClient(o)
 	if t := c.Connect(); t.Wait() && t.Error() != nil {
 		return nil, fmt.Errorf("paho: %w", t.Error())
 	}
 	t := c.Subscribe("fl/v1/"+rival+"/"+filter, 1, func(_ paho.Client, m paho.Message) {
+		m.Ack()
 		if x := p.current.Load(); x != nil && len(m.Payload()) > 0 {
 			came(x)
 		}
@@ -72,11 +90,14 @@ func (p *bare) close() {
 
 // round returns the first error of a publisher, or how many messages were lost.
 func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
-	x := &exchange{newCount(p.parts * len(p.agents)), newCount(p.parts * len(p.agents))}
+	lend := transfer.DefaultReceiverConfig()
+	most := min(lend.MaxOutstandingChunks, lend.MaxOutstandingBytes/4/min(wire.MaxChunk, len(p.payload)))
+	n := p.parts * len(p.agents)
+	x := &exchange{newCount(n), newCount(n), make(chan struct{}, most), make(chan struct{})}
 	p.current.Store(x)
 	failed := make(chan error, 1)
 	used, begun := p.meter.now(), time.Now()
-	if err := p.publish(p.center, "m/0123456789abcdef0123456789abcdef", qos, true); err != nil {
+	if err := p.publish(p.center, "m/0123456789abcdef0123456789abcdef", qos, true, nil); err != nil {
 		return s, err
 	}
 	if err := x.out.wait(ctx, failed); err != nil {
@@ -87,7 +108,7 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	var publishers sync.WaitGroup
 	for k, c := range p.agents {
 		publishers.Go(func() {
-			if err := p.publish(c, fmt.Sprintf("u/0/%s-%s/0123456789abcdef", rival, agentID(k)), qos, false); err != nil {
+			if err := p.publish(c, fmt.Sprintf("u/0/%s-%s/0123456789abcdef", rival, agentID(k)), qos, false, x); err != nil {
 				select {
 				case failed <- err:
 				default:
@@ -95,17 +116,28 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 			}
 		})
 	}
+	err = x.back.wait(ctx, failed)
+	close(x.over)
 	publishers.Wait()
-	if err := x.back.wait(ctx, failed); err != nil {
+	if err != nil {
 		return s, fmt.Errorf("updates back: %w", err)
 	}
 	s.back, s.cpu = time.Since(begun), p.meter.now()-used
 	return s, nil
 }
 
-func (p *bare) publish(c paho.Client, topic string, qos byte, retained bool) error {
+// publish returns when all parts are acknowledged, or written with QoS 0. The
+// model to all is paced by nothing.
+func (p *bare) publish(c paho.Client, topic string, qos byte, retained bool, x *exchange) error {
 	var tokens []paho.Token
 	for k := range p.parts {
+		if x != nil {
+			select {
+			case x.underway <- struct{}{}:
+			case <-x.over:
+				return nil
+			}
+		}
 		tokens = append(tokens, c.Publish(fmt.Sprintf("fl/v1/%s/%s/%d", rival, topic, k), qos, retained, wire.ChunkOf(p.payload, k)))
 	}
 	for _, t := range tokens {

@@ -120,7 +120,7 @@ func (r *relay) close() {
 }
 
 func (r *relay) round(ctx context.Context) (s sample, err error) {
-	x := &exchange{newCount(len(r.agents)), newCount(len(r.agents))}
+	x := &exchange{out: newCount(len(r.agents)), back: newCount(len(r.agents))}
 	r.current.Store(x)
 	used, begun := meter{}.now(), time.Now()
 	if err := r.send(r.center); err != nil {
