@@ -32,6 +32,7 @@ test-install: ## install both programs on Debian in a container, with a real sys
 
 deps: ## install what the tests need, where that is allowed; else name it
 	tools/deps.sh test
+	tools/grafana/deps.sh
 	tools/deps.sh machine
 
 gofmt: ## fail when a file is not formatted

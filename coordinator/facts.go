@@ -82,6 +82,7 @@ type (
 		Bytes    int
 		Risk     float64        // mean of the participants' risks at the base model, NaN when unknown
 		Score    *learner.Score // on the evaluation data; nil without any
+		Spread   float64        // of the updates in it around their mean, as a Euclidean distance
 		FoldTook time.Duration
 	}
 	// TransfersChanged: where the uploads stand.

@@ -56,7 +56,8 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, e
 		return w.foldStatistics(spool, e)
 	}
 	acc := make([]float64, len(w.base))
-	if err := addAll[float32](acc, spool, e.Set); err != nil {
+	spread, err := addAll[float32](acc, spool, e.Set)
+	if err != nil {
 		return round.Plan{}, nil, err
 	}
 	model := make([]float32, len(w.base))
@@ -68,7 +69,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, e
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
-	fact := ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseBlob.ref.Length)}
+	fact := ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseBlob.ref.Length), Spread: spread}
 	if w.held != nil {
 		score := learner.Evaluate(w.problem.Model, model, w.held)
 		fact.Score = &score
@@ -80,7 +81,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, e
 // and plans the first training round.
 func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan, []any, error) {
 	sum := make([]float64, w.problem.Schema(wire.KindStatistics).Len())
-	if err := addAll[float64](sum, spool, e.Set); err != nil {
+	if _, err := addAll[float64](sum, spool, e.Set); err != nil {
 		return round.Plan{}, nil, err
 	}
 	t, err := w.problem.WithStandardization(sum, w.cfg.Clip)
@@ -94,18 +95,29 @@ func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan
 	return next, []any{StatisticsReady{Rows: sum[0], Columns: len(t.Features) + 1}}, err
 }
 
-// addAll adds c_k·v_k of the set to acc.
-func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) error {
+// addAll adds c_k·v_k of the set to acc, which must be zero. spread is how far
+// the v_k are from their weighted mean v̄ = Σ c_k v_k / Σ c_k, as the root of
+// the mean square √(Σ c_k‖v_k‖²/Σ c_k − ‖v̄‖²); of updates of one base model this is the
+// consensus distance of the agents that sent them.
+func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) (spread float64, err error) {
 	var buffer []byte
+	var total, squares float64
 	for _, x := range set {
 		payload, err := spool.Payload(string(x.Agent), buffer)
 		if err != nil {
-			return fmt.Errorf("update of %s: %w", x.Agent, err)
+			return 0, fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
-		if _, err := round.AddScaled[T](acc, x.Coefficient, payload); err != nil {
-			return fmt.Errorf("update of %s: %w", x.Agent, err)
+		norm, err := round.AddScaled[T](acc, x.Coefficient, payload)
+		if err != nil {
+			return 0, fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
+		total += x.Coefficient
+		squares += x.Coefficient * norm * norm
 		buffer = slices.Grow(payload[:0], len(payload))
 	}
-	return nil
+	mean := 0.0
+	for _, x := range acc {
+		mean += x / total * x / total
+	}
+	return math.Sqrt(max(0, squares/total-mean)), nil
 }

@@ -14,6 +14,7 @@ type outcome struct {
 	modelVersion, modelBytes       measure
 	statisticsRows                 measure
 	riskBefore, riskAfter, norms   measure
+	spread                         measure
 	heldRisk, heldR2, heldAccuracy measure
 	heldSamples                    measure
 	foldTook                       prometheus.Observer
@@ -33,6 +34,8 @@ func newOutcome(r registrar) outcome {
 			"Mean risk on the data of the agents whose updates were accepted, after their local steps, in the training round published last; see coordinator_last_round_risk_before."),
 		norms: r.measure("last_round_update_norm",
 			"Mean Euclidean norm of the accepted updates of the training round published last; not known when a restart forgot some."),
+		spread: r.measure("last_round_update_spread",
+			"Root mean square of the Euclidean distances of the updates from their mean, in the training round published last; where agents mix, their consensus distance."),
 		heldRisk:     r.measure("held_out_risk", "Risk of the newest model on the held-out data."),
 		heldR2:       r.measure("held_out_r2", "Coefficient of determination of the newest model on the held-out data, in regression."),
 		heldAccuracy: r.measure("held_out_accuracy_ratio", "Share of the held-out rows that the newest model classifies rightly, in classification."),

@@ -77,6 +77,7 @@ func (c *Coordinator) observeHost(fact any) {
 	case coordinator.ModelReady:
 		c.modelVersion.set(float64(f.Version))
 		c.modelBytes.set(float64(f.Bytes))
+		c.spread.set(f.Spread)
 		c.foldTook.Observe(f.FoldTook.Seconds())
 		c.scored(f.Score)
 	case coordinator.MeshMade:

@@ -65,8 +65,8 @@ var stats = []struct {
 }{{"min", 0}, {"median", 0.5}, {"p95", 0.95}, {"max", 1}}
 
 type descriptions struct {
-	reporting, versions, fit *prometheus.Desc
-	spreads                  []*prometheus.Desc
+	reporting, known, versions, fit *prometheus.Desc
+	spreads                         []*prometheus.Desc
 }
 
 func newReports(r registrar, now func() time.Time) *reports {
@@ -78,6 +78,7 @@ func newReports(r registrar, now func() time.Time) *reports {
 		came: r.counter("reports_total", "Reports that agents sent of themselves."),
 		descs: descriptions{
 			reporting: desc("fleet_agents_reporting", "Agents whose last report is less than three of their intervals old; the fleet metrics that are gauges are of these."),
+			known:     desc("fleet_agents_known", "Agents that have reported since this process began."),
 			versions:  desc("fleet_versions", "Different versions of the program among the agents that report."),
 			fit:       desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
 		},
@@ -140,7 +141,7 @@ func (s *reports) add(f coordinator.AgentReported) {
 
 // Describe implements prometheus.Collector.
 func (s *reports) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.versions, s.descs.fit}, s.descs.spreads...) {
+	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.known, s.descs.versions, s.descs.fit}, s.descs.spreads...) {
 		descs <- d
 	}
 }
@@ -158,6 +159,7 @@ func (s *reports) Collect(metrics chan<- prometheus.Metric) {
 		able += x
 	}
 	gauge(s.descs.reporting, float64(len(fresh)))
+	gauge(s.descs.known, float64(len(s.agents())))
 	gauge(s.descs.versions, float64(len(versions)))
 	gauge(s.descs.fit, able)
 	for i, spread := range spreads {

@@ -74,14 +74,14 @@ func TestFolding(t *testing.T) {
 	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // it was restarted
 	w.report("b", 5, 7, 0.25, 12, 1, 13, 0, 200, 1e9)
 	want := map[string]string{
-		"agents_reporting": "3", "agents_fit": "2", "versions": "1", `rounds_total{result="accepted"}`: "3",
+		"agents_known": "3", "agents_reporting": "3", "agents_fit": "2", "versions": "1", `rounds_total{result="accepted"}`: "3",
 		`step_seconds{stat="min"}`: "0.25", `step_seconds{stat="median"}`: "2", `step_seconds{stat="p95"}`: "2", `step_seconds{stat="max"}`: "2",
 	}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	w.now = w.now.Add(3*time.Minute + time.Second)
-	want = map[string]string{`rounds_total{result="accepted"}`: "3"} // counts stay, gauges do not
+	want = map[string]string{"agents_known": "3", `rounds_total{result="accepted"}`: "3"} // counts stay, gauges do not
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
 		t.Errorf("when all are stale: got %v, want %v", got, want)
 	}

@@ -9,6 +9,7 @@ set -euo pipefail
 python=/usr/lib/python3/dist-packages
 needs="
 test mosquitto            mosquitto
+test promtool             prometheus
 test python3              python3
 test $python/paho         python3-paho-mqtt
 test $python/cryptography python3-cryptography
@@ -54,7 +55,7 @@ if [ "$(id -u)" != 0 ]; then
   as_root=(sudo -n)
 fi
 
-# mosquitto's package would start a broker on port 1883 and at each boot. Debian asks policy-rc.d before it starts
+# The packages of mosquitto and prometheus would start these on their ports, and at each boot. Debian asks policy-rc.d before it starts
 # anything; an administrator's own policy is left alone.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
@@ -67,7 +68,8 @@ echo "deps: installing ${packages[*]}"
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=120)
 "${apt[@]}" update || give_up "apt-get update failed"
 "${apt[@]}" install -y --no-install-recommends "${packages[@]}" || give_up "apt-get install failed"
-if [[ " ${missing[*]} " = *" mosquitto "* ]]; then
-  "${as_root[@]}" update-rc.d mosquitto disable
-  ! command -v systemctl >/dev/null || "${as_root[@]}" systemctl --quiet disable mosquitto.service
-fi
+for daemon in mosquitto prometheus; do
+  [[ " ${packages[*]} " = *" $daemon "* ]] || continue
+  "${as_root[@]}" update-rc.d $daemon disable
+  ! command -v systemctl >/dev/null || "${as_root[@]}" systemctl --quiet disable $daemon.service
+done

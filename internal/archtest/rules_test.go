@@ -47,6 +47,7 @@ var rooms = []room{
 	{"internal/brokers", 4, false, "starts the real brokers that tests of any floor run on"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
 	{"internal/machine", 4, false, "boots Debian with systemd and installs the finished programs there"},
+	{"internal/monitoring", 4, false, "holds dashboards and rules against what the programs export, and against a live Prometheus"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 	{"internal/bench/transport", 4, false, "a program that races the transport against bare paho: nothing links it"},
 }
