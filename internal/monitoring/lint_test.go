@@ -72,7 +72,9 @@ func lintVariables(d *Dashboard, known knownMetrics, say func(string, ...any)) {
 func lintPanels(d *Dashboard, known knownMetrics, say func(string, ...any)) {
 	ids, drawn := map[int]bool{}, 0
 	for i, p := range d.Panels {
-		say := func(format string, args ...any) { say("panel %d (%s): %s", p.ID, p.Title, fmt.Sprintf(format, args...)) }
+		say := func(format string, args ...any) {
+			say("panel %d (%s): %s", p.ID, p.Title, fmt.Sprintf(format, args...))
+		}
 		if p.ID <= 0 || ids[p.ID] {
 			say("has an id that is not its own")
 		}
