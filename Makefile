@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport nightly clean
+.PHONY: help build demo reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,7 @@ tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go mod tidy -diff
 	go -C tools/lint mod tidy -diff
 	go -C tools/vuln mod tidy -diff
+	go -C tools/package mod tidy -diff
 
 lint: ## run golangci-lint, built from tools/lint
 	go tool -modfile=tools/lint/go.mod golangci-lint run ./...
@@ -62,6 +63,22 @@ fuzz: ## fuzz every fuzz target for a few seconds
 cross: ## build for every system we support, into bin/cross/
 	tools/cross.sh
 
+dist: ## make what is released, into dist/: packages, tarballs, bills of materials, checksums
+	go -C tools/package run . -root $(CURDIR) -out $(CURDIR)/dist
+
+size: deps ## fail when agentd is too large for a device; print what it weighs, and what it holds in memory
+	tools/size.sh
+	@go test -count=1 -run '^TestResidentMemory$$' -v ./cmd/internal/e2e | sed -n 's/.*_test.go:[0-9]*: //p;/^FAIL/{p;q1}'
+
+test-package: ## make the packages of one processor, twice, and look at them (lintian, rpm)
+	tools/deps.sh package
+	go -C tools/package vet ./...
+	go -C tools/package test -count=1 ./...
+
+test-arm: ## run the unit tests as ARM code under qemu-user: 32 bits (v7) and 64
+	tools/deps.sh arm
+	tools/arm.sh
+
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
@@ -73,6 +90,9 @@ nightly: deps ## what is too long for each commit: races three times over, the n
 	CGO_ENABLED=1 go test -race -count=3 -shuffle=on -timeout 2h ./...
 	go test -tags nightly,machine -count=1 -timeout 4h ./...
 	tools/fuzz.sh 5m
+	tools/deps.sh package
+	go -C tools/package test -tags nightly -count=1 -timeout 1h ./...
+	$(MAKE) test-arm
 
 clean: ## remove what was built
 	rm -rf bin dist reproduced

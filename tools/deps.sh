@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is not Go: `deps.sh test` for the tests, `deps.sh machine` for those that boot machines, `deps.sh race`
-# for the race detector. Quick when all is there.
+# Installs what is not Go: `deps.sh test` for the tests, `machine` for those that boot machines, `race` for the race
+# detector, `package` for the tests of our packages, `arm` to run ARM code. Quick when all is there.
 # Without root, passwordless sudo or apt-get it names what is missing and goes on, and the tests that need it skip
 # themselves; with CI=true that is an error.
 set -euo pipefail
@@ -19,6 +19,9 @@ machine systemd-nspawn    systemd-container
 machine mmdebstrap        mmdebstrap
 machine nsenter           util-linux
 race gcc                  gcc libc6-dev
+package lintian           lintian
+package rpm               rpm
+arm  qemu-arm-static      qemu-user-static
 "
 
 group=$1

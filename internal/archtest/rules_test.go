@@ -87,6 +87,7 @@ var agentLinks = []struct{ path, except, why string }{
 	{"gonum.org/v1/plot/...", "", "a device draws nothing"},
 	{"text/template/...", "github.com/spf13/cobra", "its reflection keeps dead code alive, megabytes of it; cobra reaches it only from custom templates, which we do not set"},
 	{"html/template/...", "", "its reflection keeps dead code alive, megabytes of it"},
+	{"github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
 	{"net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},
 }
 

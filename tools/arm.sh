@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs the unit tests as ARM code under qemu-user. What starts whole programs or real brokers is left out: it says little
+# about a processor, and takes long.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+# qemu hangs for minutes where Go interrupts its goroutines by signals.
+export CGO_ENABLED=0 GODEBUG=asyncpreemptoff=1
+
+mapfile -t packages < <(go list ./... | grep -Ev '/(cmd/internal/(e2e|demo)|internal/(archtest|brokers|conformance|interop)|packaging/mosquitto|sim/reproduce)$')
+failed=()
+while read -r arch variant qemu; do
+  [ -n "$arch" ] || continue
+  echo "== $arch ${variant#*=} (at ${SECONDS} s)"
+  env GOARCH="$arch" "$variant" go test -count=1 -timeout 30m -exec "$qemu" "${packages[@]}" </dev/null || failed+=("$arch ${variant#*=}")
+done <<'END'
+arm64 GOARM64=v8.0 qemu-aarch64-static
+arm   GOARM=7      qemu-arm-static
+END
+[ ${#failed[@]} = 0 ] && exit 0
+printf 'arm: failed on %s\n' "${failed[@]}" >&2
+exit 1

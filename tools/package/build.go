@@ -1,0 +1,74 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+)
+
+// target is a processor that we release for. Debian calls both ARMs armhf, and
+// means the 7th; armv6 is for the first Raspberry Pis, whose Debian calls itself
+// armhf too.
+type target struct {
+	name   string   // ours, in the names of files
+	env    []string // for the go command
+	nfpm   string   // nfpm's name, which it translates for each kind of package
+	debian string   // in the names of .deb files
+}
+
+var targets = []target{
+	{"amd64", []string{"GOARCH=amd64", "GOAMD64=v1"}, "amd64", "amd64"},
+	{"arm64", []string{"GOARCH=arm64", "GOARM64=v8.0"}, "arm64", "arm64"},
+	{"armv7", []string{"GOARCH=arm", "GOARM=7"}, "arm7", "armhf"},
+	{"armv6", []string{"GOARCH=arm", "GOARM=6"}, "arm6", "armhf-v6"},
+}
+
+// binary is a program that was built for a target.
+type binary struct {
+	target
+	path    string
+	info    *debug.BuildInfo
+	version version
+}
+
+// build builds a program into a folder, as `make build` does, but stripped.
+func build(root, dir, name string, t target) (*binary, error) {
+	b := &binary{target: t, path: filepath.Join(dir, name)}
+	cmd := goCommand(root, "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", b.path, "./cmd/"+name)
+	cmd.Env = append(cmd.Env, append([]string{"GOOS=linux"}, t.env...)...)
+	if _, err := output(cmd); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.info, err = buildinfo.ReadFile(b.path); err != nil {
+		return nil, err
+	}
+	if b.version, err = versionOf(b.info); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+// goCommand is the go command in a folder, in an environment that leaves no
+// traces in what it builds.
+func goCommand(dir string, args ...string) *exec.Cmd {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off")
+	return cmd
+}
+
+// output returns what a command prints; its complaints go into the error.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, errs.String(), out)
+	}
+	return out, nil
+}

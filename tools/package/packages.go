@@ -1,0 +1,105 @@
+package main
+
+import (
+	"cmp"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/goreleaser/nfpm/v2"
+	"github.com/goreleaser/nfpm/v2/apk"
+	"github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
+	"github.com/goreleaser/nfpm/v2/rpm"
+)
+
+const maintainer = "The fedmesh authors <fedmesh@users.noreply.github.com>"
+
+// about is what packages say of each program: a line, and more.
+var about = map[string][2]string{
+	"agentd": {"agent of a federated learning system, for edge devices", `agentd trains a model on the data of this device, which never leave it, and
+sends only what it learned. It meets its coordinator at an MQTT broker, takes
+as many local steps as the device can afford, and goes on after lost links,
+power cuts and restarts.`},
+	"coordinator": {"parameter server of a federated learning system", `coordinator leads a federation of devices that train one model on data they
+keep: it announces rounds over an MQTT broker, collects and averages what the
+agents learned, and publishes the model. An update that it accepted survives
+crashes and power cuts.`},
+}
+
+// writeDeb writes the package for Debian and its kin.
+func writeDeb(p *program, b *binary, out string) error {
+	info := p.info(b, b.version.debian(), func(f file) string { return f.deb })
+	info.Section, info.Priority = "net", "optional"
+	info.License = "" // in the file copyright; Debian knows no such field
+	info.Depends = []string{"init-system-helpers (>= 1.54~)", "systemd | systemd-standalone-sysusers | systemd-sysusers"}
+	info.Deb.Compression = "xz"
+	info.Scripts = nfpm.Scripts{PostInstall: p.script("deb/postinst"), PreRemove: p.script("deb/prerm"), PostRemove: p.script("deb/postrm")}
+	return pack(deb.Default, info, filepath.Join(out, p.name+"_"+info.Version+"-1_"+b.debian+".deb"))
+}
+
+// writeRPM writes the package for Fedora, openSUSE and their kin.
+func writeRPM(p *program, b *binary, out string) error {
+	info := p.info(b, b.version.debian(), func(f file) string { return f.rpm })
+	info.Depends = []string{"systemd"}
+	info.RPM = nfpm.RPM{BuildHost: "localhost", Compression: "xz", Summary: about[p.name][0]}
+	info.Scripts = nfpm.Scripts{PostInstall: p.script("rpm/post"), PreRemove: p.script("rpm/preun"), PostRemove: p.script("rpm/postun")}
+	return pack(rpm.DefaultRPM, info, filepath.Join(out, rpm.DefaultRPM.ConventionalFileName(info)))
+}
+
+// writeAPK writes the package for Alpine. It is not signed: apk add
+// --allow-untrusted takes it.
+func writeAPK(p *program, b *binary, out string) error {
+	v, err := b.version.alpine()
+	if err != nil {
+		return err
+	}
+	info := p.info(b, v, func(f file) string { return f.apk })
+	info.Scripts = nfpm.Scripts{PreInstall: p.script("apk/pre-install"), PostInstall: p.script("apk/post-install"), PreRemove: p.script("apk/pre-deinstall")}
+	info.APK.Scripts.PostUpgrade = p.script("apk/post-upgrade")
+	return pack(apk.Default, info, filepath.Join(out, apk.Default.ConventionalFileName(info)))
+}
+
+func (p *program) script(name string) string { return filepath.Join(p.scripts, name) }
+
+// info is what all kinds of packages have in common; at tells where a file goes.
+func (p *program) info(b *binary, version string, at func(file) string) *nfpm.Info {
+	contents := files.Contents{entry(b.path, "/usr/bin/"+p.name, 0o755)}
+	for _, f := range p.files {
+		if at(f) == "" {
+			continue
+		}
+		c := entry(f.from, at(f), f.mode)
+		if f.conf {
+			c.Type = files.TypeConfigNoReplace
+		}
+		contents = append(contents, c)
+	}
+	slices.SortFunc(contents, func(a, b *files.Content) int { return cmp.Compare(a.Destination, b.Destination) })
+	return nfpm.WithDefaults(&nfpm.Info{
+		Name: p.name, Arch: b.nfpm, Version: version, VersionSchema: "none", Release: "1", Maintainer: maintainer, Vendor: "fedmesh",
+		Homepage: "https://github.com/fedmesh/fedmesh", License: "Apache-2.0",
+		Description: about[p.name][0] + "\n" + about[p.name][1], DisableGlobbing: true, MTime: b.version.time,
+		Overridables: nfpm.Overridables{Contents: contents},
+	})
+}
+
+func entry(from, to string, mode os.FileMode) *files.Content {
+	return &files.Content{Source: from, Destination: to, FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode}}
+}
+
+// pack writes one package.
+func pack(kind interface {
+	Package(*nfpm.Info, io.Writer) error
+}, info *nfpm.Info, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // an error comes from the first Close
+	if err := kind.Package(info, f); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// version is a version as Go writes it, such as v0.2.0, v0.2.0-rc.1 or, between
+// releases, v0.2.1-0.20261121161502-993043bce1a2; with +dirty if the files were
+// not those of a commit.
+type version struct {
+	text string
+	time time.Time // of the commit: the date of all that is made of it
+}
+
+// versionOf returns the version that the go command recorded in a binary.
+func versionOf(info *debug.BuildInfo) (version, error) {
+	v := version{text: info.Main.Version}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.time" {
+			t, err := time.Parse(time.RFC3339, s.Value)
+			if err != nil {
+				return v, err
+			}
+			v.time = t.UTC()
+		}
+	}
+	if !strings.HasPrefix(v.text, "v") || v.time.IsZero() {
+		return v, errors.New("the build knows no version: package a git repository with a commit")
+	}
+	return v, nil
+}
+
+// debian returns it for dpkg and rpm, which both sort what is before a release
+// by a tilde: 0.2.0~rc.1.
+func (v version) debian() string {
+	number, rest, pre := strings.Cut(strings.TrimPrefix(v.text, "v"), "-")
+	if pre {
+		number += "~" + strings.ReplaceAll(rest, "-", ".")
+	}
+	return number
+}
+
+var (
+	pseudo     = regexp.MustCompile(`^([0-9.]+)-(?:.*\.)?([0-9]{14})-[0-9a-f]{12}$`)
+	prerelease = regexp.MustCompile(`^([0-9.]+)-(alpha|beta|rc)\.?([0-9]+)$`)
+	plain      = regexp.MustCompile(`^[0-9.]+$`)
+)
+
+// alpine returns it for apk, which has a few words and numbers, and none for a
+// commit: what is between releases is an alpha, numbered by its time.
+func (v version) alpine() (string, error) {
+	text, _, _ := strings.Cut(strings.TrimPrefix(v.text, "v"), "+")
+	if m := pseudo.FindStringSubmatch(text); m != nil {
+		return m[1] + "_alpha" + m[2], nil
+	}
+	if m := prerelease.FindStringSubmatch(text); m != nil {
+		return m[1] + "_" + m[2] + m[3], nil
+	}
+	if plain.MatchString(text) {
+		return text, nil
+	}
+	return "", fmt.Errorf("apk has no such version as %s: tag a number, or one with -alpha.N, -beta.N or -rc.N", v.text)
+}

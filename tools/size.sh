@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Fails when agentd, as it is released, is larger than the devices' flash allows. Prints the sizes, and what on amd64 is
+# made of which package.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+limit=12000000 # bytes
+targets='
+amd64 GOAMD64=v1
+arm64 GOARM64=v8.0
+arm   GOARM=7
+'
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export GOOS=linux CGO_ENABLED=0
+
+linked() { go build -trimpath -ldflags='-s -w' -o "$1" ./cmd/agentd </dev/null && wc -c <"$1"; }
+
+too_large=()
+while read -r arch variant; do
+  [ -n "$arch" ] || continue
+  size=$(export GOARCH="$arch" "$variant" && linked "$dir/stripped")
+  printf 'agentd %-12s %9d bytes of %d\n' "$arch ${variant#*=}" "$size" $limit
+  [ "$size" -le $limit ] || too_large+=("$arch")
+done <<<"$targets"
+
+# Symbols are named PACKAGE.NAME, with NAME perhaps (*T).method or f[go.shape.…]; only what comes after the last slash of the
+# package ends at a dot. The standard library is summed by its first word, modules by their first three.
+echo
+echo "agentd on amd64, code and data by package (bytes):"
+GOARCH=amd64 go build -trimpath -o "$dir/full" ./cmd/agentd
+go tool nm -size "$dir/full" | awk '
+  $3 !~ /^[TtRrDd]$/ || $2 > 8e6 { next } # memory that is only reserved is not in the file
+  {
+    name = $4
+    sub(/^type:\.[a-z]*\./, "", name)
+    sub(/[\[(].*/, "", name)
+    head = ""
+    if (match(name, /.*\//)) { head = substr(name, 1, RLENGTH); name = substr(name, RLENGTH + 1) }
+    sub(/\..*/, "", name)
+    n = split(head name, part, "/")
+    if (part[1] == "vendor") key = "(standard library) vendor"
+    else if (part[1] !~ /\./) key = n == 1 && head name ~ /^(type|go)?:/ ? "types and strings" : "(standard library) " part[1]
+    else if (part[2] == "fedmesh") key = "fedmesh/" part[4] (n > 4 ? "/" part[5] : "")
+    else key = part[1] "/" part[2] (n > 2 ? "/" part[3] : "")
+    gsub(/%2e/, ".", key)
+    sum[key] += $2
+    all += $2
+  }
+  END {
+    for (k in sum) printf "%9d  %s\n", sum[k], k
+    printf "%9d  %s\n", size - all, "texts, and the tables of functions and lines that stack traces need"
+  }' size="$(GOARCH=amd64 linked "$dir/stripped")" | sort -rn | head -40
+
+[ ${#too_large[@]} = 0 ] && exit 0
+echo "size: agentd is above $limit bytes on ${too_large[*]}: see what the last change links (go list -deps ./cmd/agentd)" >&2
+exit 1
