@@ -79,7 +79,7 @@ func loadUpdate(dir string) (*update, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(b) < 20 || int(le.Uint32(b[16:])) > len(b)-20 {
+	if len(b) < 20 || int64(le.Uint32(b[16:])) > int64(len(b)-20) {
 		return nil, fmt.Errorf("%s: too short", filepath.Join(dir, updateFile))
 	}
 	n := 20 + int(le.Uint32(b[16:]))
@@ -88,7 +88,7 @@ func loadUpdate(dir string) (*update, error) {
 		return nil, err
 	}
 	u := &update{Update: body, run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])), payload: b[n:]}
-	if int(body.Payload.Length) != len(u.payload) {
+	if int64(body.Payload.Length) != int64(len(u.payload)) {
 		return nil, fmt.Errorf("%s: the payload has %d bytes, want %d", filepath.Join(dir, updateFile), len(u.payload), body.Payload.Length)
 	}
 	return u, nil

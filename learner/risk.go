@@ -66,10 +66,10 @@ func sampleRisk[T Float](r Risk, delta, z []T, y T) float64 {
 }
 
 func softmaxRisk[T Float](delta, z []T, y T) float64 {
-	class := int(y)
-	if class < 0 || class >= len(z) {
+	if !(y >= 0 && y < T(len(z))) { // before the conversion: what it makes of NaN differs between processors
 		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
 	}
+	class := int(y)
 	top := float64(z[0])
 	for _, v := range z[1:] {
 		top = max(top, float64(v)) // the builtin keeps a NaN, which must reach the risk
