@@ -44,7 +44,7 @@ type Exchange[T wire.Float] struct {
 // peer is the other end of an edge, as its messages go.
 type peer struct {
 	id     wire.AgentID
-	public []byte
+	secret []byte     // that it shares with this device
 	boot   wire.Epoch // that the key is of
 	key    *sealer    // nil until its greeting has come
 	holds  bool       // it holds our key
@@ -91,11 +91,12 @@ func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], erro
 		e.own = own
 	}
 	for _, n := range cfg.Neighbors {
-		p := &peer{id: n.ID, public: n.Key, boot: n.Boot}
-		if cfg.Keys == nil {
-			p.holds = true
-		} else if _, err := wrap(cfg.Keys, n.Key, e.head, wire.PeerAddress{ID: n.ID, Boot: n.Boot}); err != nil {
-			return nil, fmt.Errorf("key of neighbour %q: %w", n.ID, err)
+		p := &peer{id: n.ID, boot: n.Boot, holds: cfg.Keys == nil}
+		if cfg.Keys != nil {
+			var err error
+			if p.secret, err = sharedSecret(cfg.Keys.Private, n.Key); err != nil {
+				return nil, fmt.Errorf("key of neighbour %q: %w", n.ID, err)
+			}
 		}
 		e.peers = append(e.peers, p)
 	}
@@ -235,7 +236,7 @@ func (e *Exchange[T]) sayHello(now time.Time) {
 	g := wire.Greeting{Salt: e.cfg.Keys.Salt}
 	for _, p := range e.peers {
 		k := wire.GreetingKey{To: wire.PeerAddress{ID: p.id, Boot: p.boot}, Holds: p.key != nil}
-		k.Wrapped, _ = wrap(e.cfg.Keys, p.public, e.head, k.To) // the keys were tried in NewExchange
+		k.Wrapped, _ = wrap(e.cfg.Keys, p.secret, e.head, k.To) // which no secret fails
 		g.Keys = append(g.Keys, k)
 		if (p.key == nil || !p.holds) && e.mixer.waitsFor(p.id) {
 			e.greetAt(now)

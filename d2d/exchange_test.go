@@ -23,7 +23,7 @@ func TestExchangeConserves(t *testing.T) {
 	t.Run("parts", func(t *testing.T) {
 		f := fate{bytes: true, loss: 0.1, dup: 0.05, delay: 80 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
 			wait: 60 * time.Millisecond, steps: 12, drain: 10 * time.Second}
-		conserve(t, newWorld[float32](t, 4, 6, 30_000, ring(6), f), 1e-5)
+		conserve(t, newWorld[float32](t, 4, 6, 13_000, ring(6), f), 1e-5)
 	})
 }
 

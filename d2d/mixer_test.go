@@ -63,12 +63,12 @@ func TestLockStep(t *testing.T) {
 
 // TestConservation loses, doubles, delays and reorders messages, kills one agent, and holds the sum over the living.
 func TestConservation(t *testing.T) {
-	for seed := range uint64(5) {
+	for seed := range uint64(2) {
 		for _, kill := range []uint64{0, 200} {
 			f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
 				killAt: kill, wait: 100 * time.Millisecond, steps: 500, drain: 5 * time.Second}
 			t.Run(fmt.Sprintf("float64/%d/%d", seed, kill), func(t *testing.T) { conserve(t, newWorld[float64](t, seed, 20, 3, ring(20), f), 1e-12) })
-			if seed < 2 {
+			if seed == 0 {
 				t.Run(fmt.Sprintf("float32/%d/%d", seed, kill), func(t *testing.T) { conserve(t, newWorld[float32](t, seed, 20, 3, ring(20), f), 1e-5) })
 			}
 		}
@@ -78,7 +78,9 @@ func TestConservation(t *testing.T) {
 func conserve[T wire.Float](t *testing.T, w *world[T], most float64) {
 	for range 50 { // in the middle, too
 		for range 4000 {
-			w.tick()
+			if !w.tick() {
+				break
+			}
 		}
 		if d := w.drift(); d > most {
 			t.Fatalf("at %v: drift %g", w.now.Sub(time.Unix(0, 0)), d)
@@ -133,12 +135,12 @@ func TestContraction(t *testing.T) {
 
 // TestEndless kills an agent where blocks have no end: it begins from a neighbour's parameters and its edges begin again.
 func TestEndless(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(2) {
 		f := fate{loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond, wait: 50 * time.Millisecond,
 			killAt: 50, restart: 2 * time.Second}
 		w := newWorld[float64](t, seed, 12, 3, ring(12), f)
 		before := w.spread()
-		w.run(150_000)
+		w.run(60_000)
 		back := w.nodes[0]
 		if back.boot != 2 || back.m.Stats().Flows < 100 {
 			t.Errorf("seed %d: node 0 is at boot %d with %d flows", seed, back.boot, back.m.Stats().Flows)

@@ -73,7 +73,7 @@ func (e *Exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest
 		return nil
 	}
 	k := &g.Keys[i]
-	key, err := unwrap(e.cfg.Keys, p.public, h, k.To, g.Salt[:], k.Wrapped[:])
+	key, err := unwrap(p.secret, h, k.To, g.Salt[:], k.Wrapped[:])
 	switch {
 	case err != nil:
 		return e.ignore(IgnoreSeal)

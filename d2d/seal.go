@@ -55,16 +55,17 @@ func nonce(t wire.PeerType, part uint16, count uint64) []byte {
 	return n
 }
 
-// wrapping returns the key under which a sender's key travels from one start of a program to another.
-func wrapping(private *ecdh.PrivateKey, public []byte, salt []byte, h wire.PeerHead, to wire.PeerAddress) (*sealer, error) {
+// sharedSecret is that of two devices, from the private key of one and the public key of the other.
+func sharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
 	theirs, err := ecdh.X25519().NewPublicKey(public)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := private.ECDH(theirs)
-	if err != nil {
-		return nil, err
-	}
+	return private.ECDH(theirs)
+}
+
+// wrapping returns the key under which a sender's key travels from one start of a program to another.
+func wrapping(secret, salt []byte, h wire.PeerHead, to wire.PeerAddress) (*sealer, error) {
 	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.From, h.Boot, to.ID, to.Boot)
 	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
 	if err != nil {
@@ -74,8 +75,8 @@ func wrapping(private *ecdh.PrivateKey, public []byte, salt []byte, h wire.PeerH
 }
 
 // wrap seals a sender's key for a neighbour.
-func wrap(k *Keys, public []byte, h wire.PeerHead, to wire.PeerAddress) (wrapped [wire.WrappedKey]byte, err error) {
-	s, err := wrapping(k.Private, public, k.Salt[:], h, to)
+func wrap(k *Keys, secret []byte, h wire.PeerHead, to wire.PeerAddress) (wrapped [wire.WrappedKey]byte, err error) {
+	s, err := wrapping(secret, k.Salt[:], h, to)
 	if err != nil {
 		return wrapped, err
 	}
@@ -84,8 +85,8 @@ func wrap(k *Keys, public []byte, h wire.PeerHead, to wire.PeerAddress) (wrapped
 }
 
 // unwrap opens the key that a neighbour has sealed for self.
-func unwrap(k *Keys, public []byte, h wire.PeerHead, self wire.PeerAddress, salt, wrapped []byte) (*sealer, error) {
-	s, err := wrapping(k.Private, public, salt, h, self)
+func unwrap(secret []byte, h wire.PeerHead, self wire.PeerAddress, salt, wrapped []byte) (*sealer, error) {
+	s, err := wrapping(secret, salt, h, self)
 	if err != nil {
 		return nil, err
 	}

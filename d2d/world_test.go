@@ -55,6 +55,8 @@ type worldNode[T wire.Float] struct {
 	dead    bool
 	done    bool
 	maxKept int
+	due     time.Time // its machine's deadline
+	waits   bool      // for it
 }
 
 // machine is a Mixer, or an Exchange around one.
@@ -74,7 +76,7 @@ type worldEvent struct {
 	do   func()
 }
 
-type eventQueue []worldEvent
+type eventQueue []*worldEvent
 
 func (q eventQueue) Len() int { return len(q) }
 func (q eventQueue) Less(i, j int) bool {
@@ -84,7 +86,7 @@ func (q eventQueue) Less(i, j int) bool {
 	return q[i].seq < q[j].seq
 }
 func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(worldEvent)) }
+func (q *eventQueue) Push(x any)   { *q = append(*q, x.(*worldEvent)) }
 func (q *eventQueue) Pop() any {
 	last := (*q)[len(*q)-1]
 	*q = (*q)[:len(*q)-1]
@@ -116,7 +118,7 @@ func newWorld[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 
 func (w *world[T]) boot(i int, boot wire.Epoch, x []T) {
 	n := w.nodes[i]
-	n.boot, n.x, n.dead, n.done = boot, x, false, false
+	n.boot, n.x, n.dead, n.done, n.waits = boot, x, false, false, false
 	n.base = make([]float64, len(x))
 	for k := range x {
 		n.base[k] = float64(x[k])
@@ -167,7 +169,7 @@ func (w *world[T]) keys(id wire.AgentID) *Keys {
 
 func (w *world[T]) at(after time.Duration, node int, ev Event) {
 	w.seq++
-	heap.Push(&w.queue, worldEvent{at: w.now.Add(after), seq: w.seq, node: node, boot: w.nodes[node].boot, ev: ev})
+	heap.Push(&w.queue, &worldEvent{at: w.now.Add(after), seq: w.seq, node: node, boot: w.nodes[node].boot, ev: ev})
 }
 
 // send carries a message to a neighbour, or does not.
@@ -207,7 +209,7 @@ func (w *world[T]) run(most int) {
 func (w *world[T]) tick() bool {
 	next, node := w.earliestDeadline()
 	if len(w.queue) > 0 && (node < 0 || !next.Before(w.queue[0].at)) {
-		e := heap.Pop(&w.queue).(worldEvent)
+		e := heap.Pop(&w.queue).(*worldEvent)
 		w.now = e.at
 		if e.do != nil {
 			e.do()
@@ -236,8 +238,8 @@ func (w *world[T]) earliestDeadline() (time.Time, int) {
 	var first time.Time
 	node := -1
 	for i, n := range w.nodes {
-		if at, ok := n.m.Deadline(); ok && !n.dead && (node < 0 || at.Before(first)) {
-			first, node = at, i
+		if n.waits && !n.dead && (node < 0 || n.due.Before(first)) {
+			first, node = n.due, i
 		}
 	}
 	if node >= 0 && first.Before(w.now) {
@@ -248,7 +250,9 @@ func (w *world[T]) earliestDeadline() (time.Time, int) {
 
 func (w *world[T]) step(i int, ev Event) {
 	n := w.nodes[i]
-	for _, e := range n.m.Step(w.now, ev) {
+	effects := n.m.Step(w.now, ev)
+	n.due, n.waits = n.m.Deadline()
+	for _, e := range effects {
 		peer := func(to To) Peer { return Peer{n.id, n.boot, to.Boot} }
 		switch e := e.(type) {
 		case Compute:
@@ -340,7 +344,7 @@ func (w *world[T]) compute(i int, e Compute) {
 		n.dead = true
 		if w.fate.restart > 0 {
 			w.seq++
-			heap.Push(&w.queue, worldEvent{at: w.now.Add(w.fate.restart), seq: w.seq, do: func() {
+			heap.Push(&w.queue, &worldEvent{at: w.now.Add(w.fate.restart), seq: w.seq, do: func() {
 				w.boot(i, 2, slices.Clone(w.nodes[1].x))
 			}})
 		}
@@ -377,31 +381,38 @@ func (w *world[T]) spread() float64 {
 // drift is the largest |Σx − Σ(x_0 − Σηg) − flows to the dead or in flight|
 // of a parameter over the living, relative to Σ|x|.
 func (w *world[T]) drift() float64 {
-	worst := 0.0
-	for k := range w.nodes[0].x {
-		sum, scale := 0.0, 0.0
-		for i, a := range w.nodes {
-			if a.dead {
-				continue
+	d := len(w.nodes[0].x)
+	sum, scale := make([]float64, d), make([]float64, d)
+	for i, a := range w.nodes {
+		if a.dead {
+			continue
+		}
+		for k, x := range a.x {
+			sum[k] += float64(x) - a.base[k]
+			scale[k] += math.Abs(float64(x))
+		}
+		for _, nb := range a.cfg.Neighbors {
+			j := slices.Index(w.ids, nb.ID)
+			b := w.nodes[j]
+			mine, q := a.m.Flow(nb.ID)
+			theirs, r := b.m.Flow(a.id)
+			toDead, inFlight := b.dead || a.boot != 1 || b.boot != 1, q != r && i < j
+			if !toDead && (q > r+1 || r > q+1) {
+				w.t.Fatalf("edge %s %s: %d and %d flows applied", a.id, b.id, q, r)
 			}
-			sum += float64(a.x[k]) - a.base[k]
-			scale += math.Abs(float64(a.x[k]))
-			for _, nb := range a.cfg.Neighbors {
-				j := slices.Index(w.ids, nb.ID)
-				b := w.nodes[j]
-				mine, q := a.m.Flow(nb.ID)
-				theirs, r := b.m.Flow(a.id)
+			for k := range d {
 				switch {
-				case b.dead || a.boot != 1 || b.boot != 1:
-					sum -= mine[k]
-				case q != r && i < j: // one flow is in flight: the sums differ by it alone
-					sum -= mine[k] + theirs[k]
-				case q > r+1 || r > q+1:
-					w.t.Fatalf("edge %s %s: %d and %d flows applied", a.id, b.id, q, r)
+				case toDead:
+					sum[k] -= mine[k]
+				case inFlight: // one flow: the sums differ by it alone
+					sum[k] -= mine[k] + theirs[k]
 				}
 			}
 		}
-		worst = max(worst, math.Abs(sum)/scale)
+	}
+	worst := 0.0
+	for k := range d {
+		worst = max(worst, math.Abs(sum[k])/scale[k])
 	}
 	return worst
 }
