@@ -44,6 +44,7 @@ type Agent struct {
 
 	events  []round.Event // the one that the machine takes, and those that wait for it
 	results chan func()   // what jobs bring back, run by the owner
+	pings   chan struct{} // who sends has been heard by the owner
 	jobs    sync.WaitGroup
 	turn    chan struct{} // one job at a time
 	ctx     context.Context
@@ -74,7 +75,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), voice: newVoice(&cfg), pulls: map[string]*pull{}, ready: ready,
-		cease: func() {}, results: make(chan func()), turn: make(chan struct{}, 1),
+		cease: func() {}, results: make(chan func()), pings: make(chan struct{}), turn: make(chan struct{}, 1),
 	}
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -138,9 +139,22 @@ func (a *Agent) Run(ctx context.Context) error {
 			if ctx.Err() == nil { // else the job may have been cut short
 				result()
 			}
+		case <-a.pings:
 		case <-timer.C:
 			a.tick()
 		}
+	}
+}
+
+// Alive returns nil once the owner's goroutine has been met: it works, or
+// waits for room on a disk, and does not hang. The error is that it has not
+// been met before ctx ended. It may be called from any goroutine.
+func (a *Agent) Alive(ctx context.Context) error {
+	select {
+	case a.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("agent: no sign of life: %w", ctx.Err())
 	}
 }
 

@@ -56,10 +56,15 @@ func (a *Agent) untilDone(what string, write func() error) bool {
 			return true
 		}
 		a.cfg.Logger.Error("cannot "+what+"; the agent waits and tries again", "err", err)
-		select {
-		case <-a.ctx.Done():
-			return false
-		case <-time.After(5 * time.Second):
+		again := time.After(5 * time.Second)
+		for waiting := true; waiting; {
+			select {
+			case <-a.ctx.Done():
+				return false
+			case <-a.pings: // who waits is alive: a restart would not make room
+			case <-again:
+				waiting = false
+			}
 		}
 	}
 }

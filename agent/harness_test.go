@@ -43,6 +43,7 @@ type scene struct {
 	cfg    agent.Config
 	key    ed25519.PrivateKey
 	events chan mqtt.Event
+	host   *agent.Agent // in its present life
 	cancel context.CancelFunc
 	done   chan error
 	serial uint64
@@ -87,7 +88,7 @@ func (s *scene) start() {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel, s.done = cancel, make(chan error, 1)
+	s.host, s.cancel, s.done = a, cancel, make(chan error, 1)
 	go func() { s.done <- a.Run(ctx) }()
 	s.tell(mqtt.Up{})
 	s.t.Cleanup(s.stop)

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"sync"
 	"time"
@@ -39,6 +40,8 @@ type Coordinator struct {
 
 	events  []round.Event // the one that the machine takes, and those that wait for it
 	results chan func()   // what jobs bring back, run by the owner
+	pings   chan struct{} // who sends has been heard by the owner
+	lists   chan map[wire.AgentID]ed25519.PublicKey
 	jobs    sync.WaitGroup
 	ctx     context.Context
 }
@@ -52,7 +55,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	c := &Coordinator{
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
 		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
-		results: make(chan func()),
+		results: make(chan func()), pings: make(chan struct{}), lists: make(chan map[wire.AgentID]ed25519.PublicKey),
 	}
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
@@ -93,7 +96,8 @@ func (c *Coordinator) takeUp() error {
 // Run works until ctx ends. The error is nil unless the coordinator could not go on.
 func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
-	c.ctx, c.work.persist = inner, c.untilDone
+	c.ctx = inner
+	c.work.persist = func(what string, write func() error) error { return c.repeat(what, write, nil) }
 	defer c.close()
 	defer c.jobs.Wait()
 	defer cancel()
@@ -115,6 +119,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			if ctx.Err() == nil { // else the job may have been cut short
 				result()
 			}
+		case <-c.pings:
+		case c.cfg.Agents = <-c.lists:
 		case <-timer.C:
 			c.step(round.Tick{})
 			c.receive(transfer.Tick{})
@@ -122,6 +128,30 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 		c.board.pump(time.Now())
 		timer.Reset(time.Until(c.deadline()))
+	}
+}
+
+// Alive returns nil once the owner's goroutine has been met: it works, or
+// waits for room on a disk, and does not hang. The error is that it has not
+// been met before ctx ended. It may be called from any goroutine.
+func (c *Coordinator) Alive(ctx context.Context) error {
+	select {
+	case c.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("coordinator: no sign of life: %w", ctx.Err())
+	}
+}
+
+// SetAgents replaces the list of who may take part, from the next message on.
+// Those that are no longer in it are as if they had fallen silent. The error
+// is that the owner's goroutine has not been met before ctx ended.
+func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed25519.PublicKey) error {
+	select {
+	case c.lists <- keys:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("coordinator: the list of agents was not taken: %w", ctx.Err())
 	}
 }
 

@@ -67,16 +67,27 @@ func (c *Coordinator) observe(f round.Fact) {
 // A full disk so stops the round, not for ever, and nothing is forgotten. The
 // error is the context's: the coordinator stops before it is done.
 func (c *Coordinator) untilDone(what string, write func() error) error {
+	return c.repeat(what, write, c.pings) // who waits is alive: a restart would not make room
+}
+
+// repeat is untilDone, also beside the owner, where pings are not to be taken
+// in its place.
+func (c *Coordinator) repeat(what string, write func() error, pings <-chan struct{}) error {
 	for {
 		err := write()
 		if err == nil {
 			return nil
 		}
 		c.cfg.Logger.Error("cannot "+what+"; the coordinator waits and tries again", "err", err)
-		select {
-		case <-c.ctx.Done():
-			return c.ctx.Err()
-		case <-time.After(5 * time.Second):
+		again := time.After(5 * time.Second)
+		for waiting := true; waiting; {
+			select {
+			case <-c.ctx.Done():
+				return c.ctx.Err()
+			case <-pings:
+			case <-again:
+				waiting = false
+			}
 		}
 	}
 }

@@ -78,6 +78,7 @@ type federation struct {
 	topics mqtt.Topics
 	cfg    coordinator.Config
 	coord  *process
+	host   *coordinator.Coordinator // in its present life
 	agents []*process
 	// connect joins the broker.
 	connect func(clientID string, will func() mqtt.Message) mqtt.Conn
@@ -209,6 +210,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 			_ = conn.Close()
 			return nil, err
 		}
+		f.host = c
 		return c.Run, nil
 	}
 	p.boot++

@@ -24,6 +24,7 @@ var sizingReasons = []learner.SizingReason{learner.ByBudget, learner.ByMinimum, 
 type Agent struct {
 	now func() time.Time
 	*broker
+	*reload
 
 	rounds    *prometheus.CounterVec // by kind, result and reason
 	working   prometheus.Gauge
@@ -59,6 +60,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 	a := &Agent{
 		now:    now,
 		broker: newBroker(r, words(agent.DropReasons())),
+		reload: newReload(r, now),
 		rounds: r.counters("rounds_total",
 			"Rounds that this device was invited to and that are over for it, by kind of round, result, and the reason for a refusal or a declining.",
 			"kind", "result", "reason"),

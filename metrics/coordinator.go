@@ -15,6 +15,7 @@ import (
 type Coordinator struct {
 	now func() time.Time
 	*broker
+	*reload
 	course
 	fleet
 	outcome
@@ -27,7 +28,7 @@ type Coordinator struct {
 func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 	r := registrar{reg, "coordinator"}
 	return &Coordinator{
-		now: now, broker: newBroker(r, words(coordinator.DropReasons())),
+		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now),
 		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r), reports: newReports(r, now),
 	}
 }

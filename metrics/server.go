@@ -81,6 +81,28 @@ func Listen(addr string, h http.Handler) (*Server, error) {
 	return s, nil
 }
 
+// URL is where the metrics are; empty for the nil Server, which serves nothing.
+func (s *Server) URL() string {
+	if s == nil {
+		return ""
+	}
+	return "http://" + s.Addr().String() + "/metrics"
+}
+
+// Alive returns nil while the server, or the nil Server, does its work, else
+// why it has stopped.
+func (s *Server) Alive(context.Context) error {
+	if s == nil {
+		return nil
+	}
+	select {
+	case <-s.stopped:
+		return s.err
+	default:
+		return nil
+	}
+}
+
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 

@@ -93,7 +93,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	if f.writeKeys != "" {
 		return f.listKeys(s, master)
 	}
-	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log)
+	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log, nil)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
 const program = "agentd"
@@ -21,7 +22,8 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
 	root.AddCommand(runCommand(), statusCommand(), fleetCommand(), cli.KeyCommand(),
-		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }))
+		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }),
+		cli.ServiceCommand(systemd.Agent(), func(l *cli.Loader) (cli.Served, error) { return load(l) }))
 	return root
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
 const program = "coordinator"
@@ -21,7 +22,8 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep", Version: daemon.Version(),
 	}
 	root.AddCommand(demoCommand(), simulateCommand(), runCommand(), statusCommand(), reproduceCommand(), modelCommand(), aclCommand(), cli.KeyCommand(),
-		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }))
+		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }),
+		cli.ServiceCommand(systemd.Coordinator(), func(l *cli.Loader) (cli.Served, error) { return load(l) }))
 	return root
 }
 

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/service"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/round"
@@ -19,31 +25,58 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the coordinator", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load(&l)
-			if err != nil {
-				return err
-			}
-			log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log)
-			if err != nil {
-				return err
-			}
-			reg := metrics.NewRegistry(program)
-			m := metrics.NewCoordinator(reg, time.Now)
-			if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, m.Handler(reg, daemon.Ready), log); err != nil {
-				return err
-			}
-			o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun}
-			if s.Round.Algorithm == round.FedDec {
-				maker, err := edges.New(edges.Shape(s.Mesh.Edges), s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
-				if err != nil {
-					return fmt.Errorf("mesh: %w", err)
-				}
-				o.Edges = maker.Make
-			}
-			return daemon.RunCoordinator(cmd.Context(), s, o)
+			return service.Run(cmd.Context(), program, func(ctx context.Context) error { return run(ctx, cmd, &l, newRun) })
 		},
 	}
 	l.Flags(cmd, program)
 	cmd.Flags().BoolVar(&newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one")
 	return cmd
+}
+
+func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) error {
+	s, err := load(l)
+	if err != nil {
+		return err
+	}
+	var level slog.LevelVar
+	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log, &level)
+	if err != nil {
+		return err
+	}
+	supervisor, err := daemon.Supervise(log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer supervisor.Wait()
+	defer stop()
+	reg := metrics.NewRegistry(program)
+	m := metrics.NewCoordinator(reg, time.Now)
+	server, err := daemon.Serve(ctx, s.Metrics.Listen, m.Handler(reg, daemon.Ready), log)
+	if err != nil {
+		return err
+	}
+	reloader := daemon.Reloader[settings.Coordinator]{
+		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
+		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
+	}
+	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun, Observer: supervisor.Status}
+	if s.Round.Algorithm == round.FedDec {
+		maker, err := edges.New(edges.Shape(s.Mesh.Edges), s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
+		if err != nil {
+			return fmt.Errorf("mesh: %w", err)
+		}
+		o.Edges = maker.Make
+	}
+	o.Ready = func(c *coordinator.Coordinator) {
+		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
+			agents, err := keys.Agents(fresh.Identity.AgentsFile)
+			if err != nil {
+				return err
+			}
+			return c.SetAgents(ctx, agents)
+		}
+		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: c.Alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
+	}
+	return daemon.RunCoordinator(ctx, s, o)
 }

@@ -57,10 +57,10 @@ func Boot(t testing.TB, drop string) *Machine {
 		_ = container.Wait()
 	}()
 	t.Cleanup(func() {
-		m.powerOff(container.Process, ended)
-		if text, err := os.ReadFile(console); err == nil && t.Failed() {
-			t.Logf("the machine's console:\n%s", text)
+		if t.Failed() {
+			m.tell(console)
 		}
+		m.powerOff(container.Process, ended)
 	})
 	m.Await("systemd has started", func() bool {
 		m.init = childNamed(container.Process.Pid, "systemd")
@@ -74,6 +74,20 @@ func Boot(t testing.TB, drop string) *Machine {
 		return state == "running"
 	})
 	return m
+}
+
+// tell writes what the machine can say of a failure: its journal, or what came
+// before there was one.
+func (m *Machine) tell(console string) {
+	if m.init != 0 {
+		if journal, err := m.command("journalctl", "--no-pager", "--boot", "--lines=60").Output(); err == nil {
+			m.t.Logf("the machine's journal:\n%s", journal)
+			return
+		}
+	}
+	if text, err := os.ReadFile(console); err == nil {
+		m.t.Logf("the machine's console:\n%s", text)
+	}
 }
 
 // powerOff ends the container as a power cut would. The test is ending too, so

@@ -27,6 +27,11 @@ const (
 	exitInterrupted = 130 // what a shell reports of a program that Ctrl-C ended
 )
 
+// exitError ends a program that has said all it has to say.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprint("exit status ", e.code) }
+
 // usageError marks errors of the command line itself.
 type usageError struct{ error }
 
@@ -47,7 +52,10 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
+	if exit := (exitError{}); errors.As(err, &exit) {
+		return exit.code
+	}
+	report(root, err)
 	var bad *config.Error
 	switch {
 	case ctx.Err() != nil:
@@ -59,6 +67,18 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// report writes an error: for a person with the lines of the file that are
+// wrong; for journald a line for each error, as one of priority 3.
+func report(root *cobra.Command, err error) {
+	if os.Getenv("JOURNAL_STREAM") == "" {
+		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
+		return
+	}
+	for _, line := range config.Lines(err) {
+		fmt.Fprintln(root.ErrOrStderr(), "<3>"+line)
+	}
 }
 
 // Args wraps a check of positional arguments, so that its errors count as
@@ -93,10 +113,16 @@ type Loader struct {
 
 // Flags adds the flags to a command of a program.
 func (l *Loader) Flags(cmd *cobra.Command, program string) {
-	file := cmp.Or(os.Getenv(settings.PathVariable(program)), "/etc/"+program+"/"+program+".yaml")
-	cmd.Flags().StringVarP(&l.Path, "config", "c", file, "configuration file")
+	l.fileFlag(cmd, program)
 	cmd.Flags().Var(&l.Set, "set", "set one key, such as broker.url=tcp://broker:1883; may be given again for another")
 }
+
+func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
+	cmd.Flags().StringVarP(&l.Path, "config", "c", cmp.Or(os.Getenv(settings.PathVariable(program)), defaultFile(program)), "configuration file")
+}
+
+// defaultFile is where a program looks for its configuration unless told otherwise.
+func defaultFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
 
 // Overrides are configuration keys with the values that the command line gives
 // them. It is the flag's value: unlike pflag's own maps it leaves commas alone,

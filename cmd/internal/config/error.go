@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -29,22 +30,41 @@ type Error struct {
 //	  12 |   particpants: 6
 //	     |   ^
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(e.Origin)
+	if e.Line == 0 {
+		return e.line()
+	}
+	text, indent := window(e.Excerpt, e.Column)
+	number := strconv.Itoa(e.Line)
+	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s^", e.line(), number, text, len(number), "", indent)
+}
+
+// line is the first line of Error.
+func (e *Error) line() string {
+	place := e.Origin
 	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+		place += fmt.Sprintf(":%d:%d", e.Line, e.Column)
 	}
-	b.WriteString(": " + e.Problem)
-	if e.Hint != "" {
-		b.WriteString("; " + e.Hint)
+	if e.Hint == "" {
+		return place + ": " + e.Problem
 	}
-	if e.Line > 0 {
-		text, indent := window(e.Excerpt, e.Column)
-		number := strconv.Itoa(e.Line)
-		fmt.Fprintf(&b, "\n  %s | %s", number, text)
-		fmt.Fprintf(&b, "\n  %*s | %s^", len(number), "", indent)
+	return place + ": " + e.Problem + "; " + e.Hint
+}
+
+// Lines returns an error of [Load] as lines for a log, one for each thing that
+// is wrong, without the excerpts of the file.
+func Lines(err error) []string {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		var lines []string
+		for _, one := range joined.Unwrap() {
+			lines = append(lines, Lines(one)...)
+		}
+		return lines
 	}
-	return b.String()
+	if one := (*Error)(nil); errors.As(err, &one) {
+		return []string{one.line()}
+	}
+	return strings.Split(err.Error(), "\n")
 }
 
 // Unwrap returns the cause, for errors.Is.

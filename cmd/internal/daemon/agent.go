@@ -33,6 +33,8 @@ type AgentOptions struct {
 	Gatherer prometheus.Gatherer
 	// Suspend makes the agent of a testbed vanish or be late (agent.Config).
 	Suspend func(m agent.Moment, deadline time.Time) time.Duration
+	// Ready, if set, is told when the agent is about to begin: its state is open.
+	Ready func(*agent.Agent)
 	// Key, if set, is the agent's instead of the one in its key file.
 	Key ed25519.PrivateKey
 }
@@ -55,6 +57,9 @@ func (m *AgentMetrics) Observe(fact any) {
 	defer m.mu.Unlock()
 	m.of.Observe(fact)
 }
+
+// Reloaded takes in that the configuration was read again.
+func (m *AgentMetrics) Reloaded(good bool) { m.of.Reloaded(good) }
 
 // RunAgent works until ctx ends.
 func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
@@ -100,6 +105,9 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	})
 	if err != nil {
 		return err
+	}
+	if o.Ready != nil {
+		o.Ready(a)
 	}
 	return a.Run(ctx)
 }

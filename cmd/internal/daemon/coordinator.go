@@ -23,6 +23,8 @@ type CoordinatorOptions struct {
 	Observer coordinator.Observer // beside the log
 	Metrics  *metrics.Coordinator
 	NewRun   bool
+	// Ready, if set, is told when the coordinator is about to begin: its state is open.
+	Ready func(*coordinator.Coordinator)
 	// Edges makes the edges between agents that mix; nil where the settings do not ask for it.
 	Edges func(agents []round.MeshAgent) (coordinator.Mesh, error)
 }
@@ -58,6 +60,9 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	if err != nil {
 		_ = conn.Close() // the first error is the one to show
 		return err
+	}
+	if o.Ready != nil {
+		o.Ready(c)
 	}
 	return c.Run(ctx)
 }

@@ -23,7 +23,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestLoggerRefuses(t *testing.T) {
-	if _, err := Logger(io.Discard, settings.Log{Level: "loud", Format: "text"}); err == nil {
+	if _, err := Logger(io.Discard, settings.Log{Level: "loud", Format: "text"}, nil); err == nil {
 		t.Error("a level that does not exist is taken")
 	}
 }
@@ -34,10 +34,11 @@ func TestServe(t *testing.T) {
 	defer cancel()
 	reg := metrics.NewRegistry("agentd")
 	NewAgentMetrics(reg)
-	url, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, Ready), quiet())
+	server, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, Ready), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
+	url := server.URL()
 	body, err := get(url)
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +67,8 @@ func get(url string) (string, error) {
 }
 
 func TestServeNowhere(t *testing.T) {
-	if url, err := Serve(t.Context(), "", nil, quiet()); url != "" || err != nil {
-		t.Errorf("%q, error %v; want nothing", url, err)
+	if url, err := Serve(t.Context(), "", nil, quiet()); url != nil || err != nil {
+		t.Errorf("%v, error %v; want nothing", url, err)
 	}
 }
 

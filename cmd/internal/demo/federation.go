@@ -148,7 +148,8 @@ func (fed *federation) enrol(url string) (err error) {
 // serve serves the metrics of all, if an address for them is given, and returns
 // their URL.
 func (fed *federation) serve(ctx context.Context) (string, error) {
-	return daemon.Serve(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.Ready), fed.log)
+	s, err := daemon.Serve(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.Ready), fed.log)
+	return s.URL(), err
 }
 
 // run works until the run is finished or something fails.

@@ -17,6 +17,8 @@ import (
 type Options struct {
 	// Level is the least level that is logged: "debug", "info", "warn" or "error".
 	Level string
+	// Changing, if set, is given that level and followed from then on.
+	Changing *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
 	// Journal is set if the lines go to journald (JOURNAL_STREAM is in the environment): each begins with its
@@ -29,12 +31,15 @@ type Options struct {
 // New returns a logger that writes to w, one Write a line. The logger may be used by many goroutines. The error
 // says which option is wrong and which values it has.
 func New(w io.Writer, o Options) (*slog.Logger, error) {
-	level, ok := map[string]slog.Level{
-		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
-	}[o.Level]
-	if !ok {
-		return nil, fmt.Errorf("unknown log level %q; the levels are debug, info, warn and error", o.Level)
+	least, err := ParseLevel(o.Level)
+	if err != nil {
+		return nil, err
 	}
+	level := o.Changing
+	if level == nil {
+		level = new(slog.LevelVar)
+	}
+	level.Set(least)
 	build, ok := map[string]func(io.Writer) slog.Handler{
 		"text": func(w io.Writer) slog.Handler { return newTextHandler(w, level) },
 		"json": func(w io.Writer) slog.Handler {
@@ -52,4 +57,15 @@ func New(w io.Writer, o Options) (*slog.Logger, error) {
 		handler = newJournalHandler(w, build)
 	}
 	return slog.New(newLimiter(handler, o.Now)), nil
+}
+
+// ParseLevel returns the level of that name; the error says which there are.
+func ParseLevel(name string) (slog.Level, error) {
+	level, ok := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}[name]
+	if !ok {
+		return 0, fmt.Errorf("unknown log level %q; the levels are debug, info, warn and error", name)
+	}
+	return level, nil
 }

@@ -17,7 +17,7 @@ import (
 //
 //	12:04:05 INFO  round 12 closed accepted=6 took=1.2s
 type textHandler struct {
-	level slog.Level
+	level slog.Leveler
 	out   *lockedWriter
 	attrs string // of WithAttrs, formatted, each with a blank before it
 	group string // of WithGroup: the prefix of keys, as in "broker.tls."
@@ -29,11 +29,11 @@ type lockedWriter struct {
 	w  io.Writer
 }
 
-func newTextHandler(w io.Writer, level slog.Level) *textHandler {
+func newTextHandler(w io.Writer, level slog.Leveler) *textHandler {
 	return &textHandler{level: level, out: &lockedWriter{w: w}}
 }
 
-func (h *textHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level }
+func (h *textHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
 
 func (h *textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h

@@ -67,6 +67,7 @@ type Place struct {
 // left out cannot have.
 func (d *D2D) Site() Broker {
 	b := d.Broker
+	b.credential = "d2d-password" // never the one of the uplink
 	if b.KeepAlive == 0 {
 		b.KeepAlive = defaultBroker().KeepAlive
 	}
@@ -139,7 +140,7 @@ func (a *Agent) Validate() error {
 		c.need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
 	}
 	c.broker(&a.Broker, a.Federation)
-	_, err := keys.Private(a.Identity.KeyFile)
+	_, err := keys.Private(secretFile(a.Identity.KeyFile))
 	c.valid("identity.key_file", err)
 	_, err = keys.Parse(a.Identity.CoordinatorKey)
 	c.valid("identity.coordinator_key", err)
@@ -167,7 +168,7 @@ func (a *Agent) Validate() error {
 // Config returns what package agent needs, but for what belongs to the
 // process: observer, logger, randomness and boot epoch.
 func (a *Agent) Config() (agent.Config, error) {
-	key, err := keys.Private(a.Identity.KeyFile)
+	key, err := keys.Private(secretFile(a.Identity.KeyFile))
 	if err != nil {
 		return agent.Config{}, err
 	}

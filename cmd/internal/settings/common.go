@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -36,6 +37,8 @@ type Broker struct {
 	// MinRate is what the link carries at least in a second.
 	MinRate config.ByteSize `yaml:"min_rate"`
 	Proxy   string          `yaml:"proxy"` // http://host:port, asked with CONNECT for the way to the broker
+
+	credential string `yaml:"-"` // the name of its password among systemd's credentials; mqtt-password unless set
 }
 
 // Log says what is logged, to stderr.
@@ -132,7 +135,7 @@ func (c *check) listen(address string) {
 }
 
 func (c *check) log(l *Log) {
-	_, err := logging.New(nil, logging.Options{Level: l.Level, Format: "text"})
+	_, err := logging.ParseLevel(l.Level)
 	c.valid("log.level", err)
 	_, err = logging.New(nil, logging.Options{Level: "info", Format: l.Format})
 	c.valid("log.format", err)
@@ -143,7 +146,7 @@ func (c *check) err() error { return errors.Join(c.errs...) }
 // Session returns the options of the broker's session. warning is not empty if
 // a secret lies open. The error is a config.FieldError.
 func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
-	password, warning, err := config.ReadSecret(b.Password, b.PasswordFile, "mqtt-password", os.Getenv("CREDENTIALS_DIRECTORY"))
+	password, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile), cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
 	if err != nil {
 		return o, "", config.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
@@ -177,7 +180,7 @@ func (b *Broker) tls() (*tls.Config, error) {
 		}
 	}
 	if b.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(b.CertFile, b.KeyFile)
+		cert, err := tls.LoadX509KeyPair(b.CertFile, secretFile(b.KeyFile))
 		if err != nil {
 			return nil, config.FieldError{Key: "broker.cert_file", Problem: err.Error()}
 		}

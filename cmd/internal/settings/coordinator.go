@@ -68,7 +68,7 @@ func (s *Coordinator) Validate() error {
 	c.valid("federation", wire.Federation(s.Federation).Validate())
 	c.need(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	c.broker(&s.Broker, s.Federation)
-	_, err := keys.Private(s.Identity.KeyFile)
+	_, err := keys.Private(secretFile(s.Identity.KeyFile))
 	c.valid("identity.key_file", err)
 	agents, err := keys.Agents(s.Identity.AgentsFile)
 	c.valid("identity.agents_file", err)
@@ -116,7 +116,7 @@ func (c *check) round(err error) {
 // Config returns what package coordinator needs, but for what belongs to the
 // process: observer and logger.
 func (s *Coordinator) Config() (coordinator.Config, error) {
-	key, err := keys.Private(s.Identity.KeyFile)
+	key, err := keys.Private(secretFile(s.Identity.KeyFile))
 	if err != nil {
 		return coordinator.Config{}, err
 	}

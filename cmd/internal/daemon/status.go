@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// Status is a line for people about where a daemon stands, made of its facts.
+type Status struct {
+	changed chan struct{} // has something in it after a change
+
+	mu           sync.Mutex
+	link, course string
+}
+
+func newStatus() *Status {
+	return &Status{changed: make(chan struct{}, 1), link: "connecting to the broker"}
+}
+
+// String returns the line.
+func (s *Status) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.course == "" {
+		return s.link
+	}
+	return s.link + "; " + s.course
+}
+
+// Observe takes in a fact of either daemon.
+func (s *Status) Observe(fact any) {
+	switch f := fact.(type) {
+	case agent.LinkChanged:
+		s.linkChanged(f.Up, f.Err)
+	case coordinator.LinkChanged:
+		s.linkChanged(f.Up, f.Err)
+	case round.WorkStarted:
+		s.set("at work in round %d", f.Round)
+	case round.WorkEnded:
+		s.set("round %d %s", f.Round, f.Result)
+	case round.GatheringExtended:
+		s.set("waiting for agents: %d of %d are there", f.Agents, f.Minimum)
+	case round.RoundOpened:
+		s.set("round %d is open for %d of %d agents", f.Round, len(f.Participants), f.Agents)
+	case round.RoundClosed:
+		s.set("round %d closed with %d of %d", f.Round, f.Accepted, f.Selected)
+	case round.RoundAbandoned:
+		s.set("round %d abandoned with %d of %d", f.Round, f.Accepted, f.Selected)
+	case round.RunFinished:
+		s.set("the run is finished, with version %d", f.Version)
+	}
+}
+
+func (s *Status) linkChanged(up bool, err error) {
+	link := "connected to the broker"
+	if !up {
+		link = fmt.Sprintf("not connected to the broker: %v", err)
+	}
+	s.mu.Lock()
+	s.link = link
+	s.mu.Unlock()
+	s.hint()
+}
+
+func (s *Status) set(format string, args ...any) {
+	s.mu.Lock()
+	s.course = fmt.Sprintf(format, args...)
+	s.mu.Unlock()
+	s.hint()
+}
+
+// hint wakes the supervisor, who reads the line when it comes to it: many
+// changes may be one message.
+func (s *Status) hint() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}

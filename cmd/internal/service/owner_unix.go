@@ -1,0 +1,65 @@
+//go:build unix
+
+package service
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// checkReadable refuses a file that its permissions keep from the user. Access
+// lists and folders on the way are not looked at: a start will tell.
+func checkReadable(what, path string, owner *user.User) error {
+	if owner == nil || owner.Uid == "0" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) { // the configuration's check knows what must be there by now
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	belongs, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	groups, err := owner.GroupIds()
+	if err != nil {
+		groups = []string{owner.Gid}
+	}
+	mode := info.Mode().Perm()
+	switch {
+	case strconv.Itoa(int(belongs.Uid)) == owner.Uid:
+		ok = mode&0o400 != 0
+	case slices.Contains(groups, strconv.Itoa(int(belongs.Gid))):
+		ok = mode&0o040 != 0
+	default:
+		ok = mode&0o004 != 0
+	}
+	if !ok {
+		return fmt.Errorf("%s: the user %s may not read %s (%v): for example chgrp %s and chmod 640 it", what, owner.Username, path, mode, owner.Username)
+	}
+	return nil
+}
+
+// checkOwned refuses a folder that is not there or not the user's.
+func checkOwned(what, path string, owner *user.User) error {
+	if owner == nil {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		if belongs, ok := info.Sys().(*syscall.Stat_t); !ok || strconv.Itoa(int(belongs.Uid)) == owner.Uid {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: %s must be a folder of the user %s: make it with %q", what, path, owner.Username,
+		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
+}

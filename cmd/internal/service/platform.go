@@ -1,0 +1,80 @@
+package service
+
+import (
+	_ "embed" // the texts
+	"fmt"
+	"html"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/packaging/systemd"
+)
+
+// platform is one service manager.
+type platform struct {
+	file   string // where a service's file lives, with %s for its name; empty if there is none
+	render func(u systemd.Unit) (string, error)
+	option string // of kardianos/service, that takes the text
+}
+
+// The names are those of kardianos/service.
+const (
+	onSystemd = "linux-systemd"
+	onWindows = "windows-service"
+)
+
+var platforms = map[string]platform{
+	onSystemd:        {"/etc/systemd/system/%s.service", systemd.Unit.Text, "SystemdScript"},
+	"linux-openrc":   {"/etc/init.d/%s", renderOpenRC, "OpenRCScript"},
+	"darwin-launchd": {"/Library/LaunchDaemons/%s.plist", renderLaunchd, "LaunchdConfig"},
+	onWindows:        {"", renderWindows, ""},
+}
+
+//go:embed openrc.in
+var openRC string
+
+//go:embed launchd.plist.in
+var launchd string
+
+func renderOpenRC(u systemd.Unit) (string, error) {
+	if _, err := u.Text(); err != nil { // what is unfit for a unit is unfit for a shell
+		return "", err
+	}
+	stateDir := u.StateDir
+	if stateDir == "" {
+		stateDir = "/var/lib/" + u.Program
+	}
+	return strings.NewReplacer("@Program@", u.Program, "@Description@", u.Description, "@User@", u.User, "@Executable@", u.Executable,
+		"@Arguments@", strings.Join(arguments(u), " "), "@StateDir@", stateDir).Replace(openRC), nil
+}
+
+func renderLaunchd(u systemd.Unit) (string, error) {
+	command, user := "", ""
+	for _, word := range append([]string{u.Executable}, arguments(u)...) {
+		command += "\n\t\t<string>" + html.EscapeString(word) + "</string>"
+	}
+	if u.User != "" {
+		user = "\n\t<key>UserName</key>\n\t<string>" + html.EscapeString(u.User) + "</string>"
+	}
+	if strings.Contains(command+user, "{{") { // which kardianos/service has its own ideas about
+		return "", fmt.Errorf("no path and no user may have {{ in it")
+	}
+	return strings.NewReplacer("@Program@", html.EscapeString(u.Program), "@Command@", command, "@User@", user).Replace(launchd), nil
+}
+
+// renderWindows tells what is registered: there is no file.
+func renderWindows(u systemd.Unit) (string, error) {
+	user := u.User
+	if user == "" {
+		user = "LocalSystem"
+	}
+	return fmt.Sprintf("service:  %s (%s)\ncommand:  %q %s\naccount:  %s\nstarts:   with the system, delayed\nfailure:  started again after 5s\n",
+		u.Program, u.Description, u.Executable, strings.Join(arguments(u), " "), user), nil
+}
+
+// arguments returns the command line after the program's path.
+func arguments(u systemd.Unit) []string {
+	if u.Config == "" {
+		return []string{"run"}
+	}
+	return []string{"run", "--config", u.Config}
+}

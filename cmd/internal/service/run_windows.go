@@ -1,0 +1,51 @@
+package service
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+
+	kardianos "github.com/kardianos/service"
+)
+
+// Run runs work under the service manager, which wants to be spoken to, or
+// just runs it if a person has started the program.
+func Run(ctx context.Context, program string, work func(ctx context.Context) error) error {
+	if kardianos.Interactive() {
+		return work(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	h := &hosted{work: func() error { return work(ctx) }, stop: stop, done: make(chan error, 1)}
+	s, err := kardianos.New(h, &kardianos.Config{Name: program})
+	if err != nil {
+		return err
+	}
+	return s.Run()
+}
+
+// hosted is the work as the service manager sees it.
+type hosted struct {
+	work     func() error
+	stop     context.CancelFunc
+	stopping atomic.Bool
+	done     chan error
+}
+
+// Start implements kardianos.Interface.
+func (h *hosted) Start(kardianos.Service) error {
+	go func() {
+		h.done <- h.work()
+		if !h.stopping.Load() {
+			os.Exit(1) // so that the manager sees a failure, and starts the service again
+		}
+	}()
+	return nil
+}
+
+// Stop implements kardianos.Interface.
+func (h *hosted) Stop(kardianos.Service) error {
+	h.stopping.Store(true)
+	h.stop()
+	return <-h.done
+}

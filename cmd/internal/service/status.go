@@ -1,0 +1,116 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	kardianos "github.com/kardianos/service"
+)
+
+// The exit codes of status commands, as the Linux Standard Base has them.
+const (
+	Running      = 0
+	NotRunning   = 3
+	NotInstalled = 4
+)
+
+// Status returns lines that tell how the service is, and its exit code.
+func (s *Service) Status() (text string, code int) {
+	if s.on == onSystemd {
+		return describe(s.unit.Program, s.show())
+	}
+	status, err := s.manager.Status()
+	switch {
+	case !s.installed():
+		return s.unit.Program + " is not installed as a service\n", NotInstalled
+	case status == kardianos.StatusRunning:
+		return s.unit.Program + " is running\n", Running
+	case err != nil:
+		return fmt.Sprintf("%s is not running: %v\n", s.unit.Program, err), NotRunning
+	default:
+		return s.unit.Program + " is stopped\n", NotRunning
+	}
+}
+
+// shown are the properties of a unit that tell how it is.
+var shown = []string{
+	"LoadState", "LoadError", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "StatusText", "MainPID",
+	"UnitFileState", "FragmentPath", "DropInPaths", "InvocationID",
+}
+
+// show asks systemd for them.
+func (s *Service) show() map[string]string {
+	text, err := s.run("systemctl", "show", "--property="+strings.Join(shown, ","), s.unit.Program+".service")
+	if err != nil {
+		return map[string]string{"LoadState": "unknown", "LoadError": err.Error()}
+	}
+	properties := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
+			properties[name] = value
+		}
+	}
+	return properties
+}
+
+// describe words a unit's properties.
+func describe(program string, p map[string]string) (text string, code int) {
+	switch p["LoadState"] {
+	case "loaded":
+	case "not-found":
+		return program + " is not installed as a service\n", NotInstalled
+	default:
+		return fmt.Sprintf("%s: systemd cannot tell: unit %s %s\n", program, p["LoadState"], p["LoadError"]), NotInstalled
+	}
+	code = NotRunning
+	if p["ActiveState"] == "active" || p["ActiveState"] == "reloading" {
+		code = Running
+	}
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("%s is %s (%s)", program, p["ActiveState"], p["SubState"])
+	if p["StatusText"] != "" && code == Running {
+		line("  says:      %s", p["StatusText"])
+	}
+	if p["MainPID"] != "" && p["MainPID"] != "0" {
+		line("  process:   %s", p["MainPID"])
+	}
+	if p["Result"] != "success" || code != Running && p["ExecMainStatus"] != "0" {
+		line("  last end:  %s, exit status %s", p["Result"], p["ExecMainStatus"])
+	}
+	if p["NRestarts"] != "0" {
+		line("  restarts:  %s", p["NRestarts"])
+	}
+	line("  at boot:   %s", p["UnitFileState"])
+	line("  unit:      %s", strings.Join(strings.Fields(p["FragmentPath"]+" "+p["DropInPaths"]), " "))
+	return b.String(), code
+}
+
+// explain adds to an error of the service manager what the program said last,
+// as far as systemd knows it.
+func (s *Service) explain(err error) error {
+	if s.on != onSystemd {
+		return err
+	}
+	p := s.show()
+	problem := fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
+	said, journal := s.run("journalctl", "--no-pager", "--output=cat", "--lines=1",
+		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_SYSTEMD_INVOCATION_ID="+p["InvocationID"])
+	if journal == nil && strings.TrimSpace(said) != "" {
+		problem = fmt.Errorf("%w\n%s", problem, strings.TrimSpace(said))
+	}
+	return fmt.Errorf("%w\nmore of it: journalctl -u %s", problem, s.unit.Program)
+}
+
+// output runs a program and returns its standard output; the error holds what
+// it wrote to the other one.
+func output(args ...string) (string, error) {
+	out, err := exec.Command(args[0], args[1:]...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return string(out), err
+}

@@ -1,0 +1,57 @@
+package settings
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+)
+
+// StateFolder is the folder that the agent writes to.
+func (a *Agent) StateFolder() string { return a.StateDir }
+
+// Files are what the agent reads, by key; a path may be empty.
+func (a *Agent) Files() map[string]string {
+	files := a.Broker.files("broker.")
+	files["identity.key_file"], files["data.csv"] = a.Identity.KeyFile, a.Data.CSV
+	if a.D2D != nil {
+		maps.Copy(files, a.D2D.Broker.files("d2d.broker."))
+	}
+	return files
+}
+
+// StateFolder is the folder that the coordinator writes to.
+func (s *Coordinator) StateFolder() string { return s.StateDir }
+
+// Files are what the coordinator reads, by key; a path may be empty.
+func (s *Coordinator) Files() map[string]string {
+	files := s.Broker.files("broker.")
+	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile, s.Identity.AgentsFile, s.Mesh.File
+	if s.Held != nil {
+		files["held_out.csv"] = s.Held.CSV
+	}
+	return files
+}
+
+func (b *Broker) files(section string) map[string]string {
+	return map[string]string{
+		section + "password_file": b.PasswordFile, section + "ca_file": b.CAFile,
+		section + "cert_file": b.CertFile, section + "key_file": b.KeyFile,
+	}
+}
+
+// secretFile returns where the content of a secret file is: in systemd's
+// credential of the same name, if there is one, so that the file itself may be
+// root's alone; else in the file. The unit's credentials hold a line break for
+// what is not there.
+func secretFile(path string) string {
+	folder := os.Getenv("CREDENTIALS_DIRECTORY")
+	if folder == "" || path == "" {
+		return path
+	}
+	credential := filepath.Join(folder, filepath.Base(path))
+	if content, err := os.ReadFile(credential); err == nil && len(bytes.TrimSpace(content)) > 0 {
+		return credential
+	}
+	return path
+}

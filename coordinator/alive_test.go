@@ -1,0 +1,99 @@
+package coordinator_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// alive asks the coordinator for a sign of life, for some seconds.
+func (f *federation) alive() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return f.host.Alive(ctx)
+}
+
+// TestAlive wants a sign of life from a coordinator that works or waits for
+// room on its disk, and none from one that hangs.
+func TestAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds = 2
+		full, hang, hung := make(chan func(), 1), make(chan struct{}), make(chan struct{})
+		f.coord.moment = func(m any) {
+			switch m := m.(type) {
+			case round.RoundClosed:
+				if m.Round == 2 {
+					full <- obstruct(t, f.coord.path("run"))
+				}
+			case round.RunFinished:
+				close(hung)
+				<-hang
+			}
+		}
+		f.start()
+		undo := <-full
+		wait(12 * time.Second)
+		for range 3 {
+			if err := f.alive(); err != nil {
+				t.Errorf("with a full disk: %v", err)
+			}
+		}
+		undo()
+		<-hung
+		if f.alive() == nil {
+			t.Error("a coordinator that hangs is alive")
+		}
+		close(hang)
+		if err := f.alive(); err != nil {
+			t.Error(err)
+		}
+		f.coord.stop()
+		if f.alive() == nil {
+			t.Error("a coordinator that has ended is alive")
+		}
+	})
+}
+
+// TestSetAgents lets an agent in while the run is under way, and another out.
+func TestSetAgents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds, f.cfg.Round.Participants, f.cfg.Round.Quorum = 0, 3, 1
+		f.cfg.Round.Gather.Minimum = 1
+		all := f.cfg.Agents
+		f.cfg.Agents = maps.Clone(all)
+		delete(f.cfg.Agents, "a2")
+		f.start()
+		f.until(time.Hour, "dropped", func() bool { return len(facts[coordinator.MessageDropped](f)) > 0 })
+		if d := facts[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != coordinator.DropUnknown {
+			t.Errorf("dropped: %+v", d)
+		}
+		if n := len(facts[agent.Trained](f, "a2")); n > 0 {
+			t.Errorf("an agent that is not in the list trained %d times", n)
+		}
+		delete(all, "a0")
+		if err := f.host.SetAgents(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
+		before := len(facts[agent.Trained](f, "a0"))
+		f.until(time.Hour, "going on", func() bool { return len(facts[agent.Trained](f, "a2")) > 8 })
+		if after := len(facts[agent.Trained](f, "a0")); after > before+1 { // what it was invited to meanwhile
+			t.Errorf("an agent that is no longer in the list trained %d times more", after-before)
+		}
+		f.coord.stop()
+		ended, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if f.host.SetAgents(ended, all) == nil {
+			t.Error("a coordinator that has ended takes a list")
+		}
+	})
+}

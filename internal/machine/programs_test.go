@@ -1,0 +1,137 @@
+//go:build linux && machine
+
+package machine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// programs is a folder with both programs.
+var programs string
+
+// TestMain builds the programs once, as they are shipped.
+func TestMain(m *testing.M) {
+	code := 1
+	defer func() { os.Exit(code) }()
+	var err error
+	if programs, err = os.MkdirTemp("", "fedmesh-machine-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	defer os.RemoveAll(programs)
+	build := exec.Command("go", "build", "-trimpath", "-o", programs, "./cmd/agentd", "./cmd/coordinator")
+	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return
+	}
+	code = m.Run()
+}
+
+// site is a machine with a federation of one agent: keys, configurations and
+// data are where the packages would look for them, and Mosquitto is there.
+type site struct{ *Machine }
+
+const (
+	agentConfig = `federation: air
+id: station-1
+broker: {url: "tcp://127.0.0.1:1883"}
+identity:
+  coordinator_key: %q
+data:
+  csv: /srv/data.csv
+log:
+  level: info
+`
+	coordinatorConfig = `federation: air
+broker: {url: "tcp://127.0.0.1:1883"}
+task:
+  name: line
+  features: [x]
+  target: y
+  step_size: 0.01
+  standardize: false
+  steps: {budget: 1s, max: 5}
+  min_rows: 1
+round:
+  participants: 1
+  quorum: 1
+  rounds: 3
+  deadline: 30s
+  gather: {minimum: 1, target: 1, within: 2s, spread: 100ms}
+log:
+  level: info
+`
+)
+
+// newSite boots a machine and lays everything out but the services. Keys are
+// root's alone, as systemd hands them over.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	m := &site{Boot(t, programs)}
+	m.Shell("install -m 755 -t /usr/local/bin " + Drop + "/agentd " + Drop + "/coordinator; mkdir /etc/agentd /etc/coordinator")
+	agentKey := m.Must("agentd", "key", "new", "/etc/agentd/agent.key")
+	coordinatorKey := m.Must("coordinator", "key", "new", "/etc/coordinator/coordinator.key")
+	m.Write("/etc/coordinator/agents.keys", 0o644, "station-1 "+agentKey+"\n")
+	m.configure("agentd", fmt.Sprintf(agentConfig, coordinatorKey))
+	m.configure("coordinator", coordinatorConfig)
+	var rows strings.Builder
+	rows.WriteString("x,y\n")
+	for i := range 100 {
+		fmt.Fprintf(&rows, "%d,%d\n", i%7, 3*(i%7)+i%2)
+	}
+	m.Write("/srv/data.csv", 0o644, rows.String())
+	return m
+}
+
+// configure writes a program's configuration.
+func (m *site) configure(program, text string) {
+	m.t.Helper()
+	m.Write("/etc/"+program+"/"+program+".yaml", 0o644, text)
+}
+
+// addUser makes the user that the program runs as.
+func (m *site) addUser(program string) {
+	m.t.Helper()
+	m.Must("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/var/lib/"+program, "--shell", "/usr/sbin/nologin", program)
+}
+
+// dropIn overrides lines of a program's unit.
+func (m *site) dropIn(program, lines string) {
+	m.t.Helper()
+	m.Write("/etc/systemd/system/"+program+".service.d/test.conf", 0o644, lines)
+	m.Must("systemctl", "daemon-reload")
+}
+
+// property is what systemd says of a program's service.
+func (m *site) property(program, name string) string {
+	m.t.Helper()
+	return m.Must("systemctl", "show", "--value", "--property="+name, program+".service")
+}
+
+// journal is what the program itself has written.
+func (m *site) journal(program string) string {
+	m.t.Helper()
+	return m.Must("journalctl", "--no-pager", "--output=cat", "_SYSTEMD_UNIT="+program+".service")
+}
+
+// metrics is what Prometheus would see.
+func (m *site) metrics(port int) string {
+	m.t.Helper()
+	return m.Must("bash", "-ec", fmt.Sprintf(`exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`, port))
+}
+
+// wantFailure runs a command that must fail with an exit code, and say
+// something.
+func (m *site) wantFailure(code int, says string, command ...string) {
+	m.t.Helper()
+	got, output := m.Run(command...)
+	if got != code || !strings.Contains(output, says) {
+		m.t.Errorf("%v: exit %d, want %d, and %q in\n%s", command, got, code, says, output)
+	}
+}

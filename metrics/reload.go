@@ -1,0 +1,36 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// reload tells whether a program has the configuration that is in its file.
+type reload struct {
+	now        func() time.Time
+	successful prometheus.Gauge
+	at         prometheus.Gauge
+}
+
+func newReload(r registrar, now func() time.Time) *reload {
+	l := &reload{
+		now: now,
+		successful: r.gauge("config_last_reload_successful",
+			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in effect."),
+		at: r.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration was last read, in Unix time."),
+	}
+	l.Reloaded(true) // or there would be no process
+	return l
+}
+
+// Reloaded takes in that the configuration was read again. It may be called
+// from several goroutines.
+func (l *reload) Reloaded(good bool) {
+	if !good {
+		l.successful.Set(0)
+		return
+	}
+	l.successful.Set(1)
+	l.at.Set(unixSeconds(l.now()))
+}
