@@ -83,6 +83,17 @@ func Add[T wire.Float](acc []float64, c float64, v []T) {
 	}
 }
 
+// AddChange is Add of the change v − base, which is rounded to T as an agent sends it.
+func AddChange[T wire.Float](acc []float64, c float64, v, base []T) {
+	if len(v) != len(acc) || len(base) != len(acc) {
+		panic(fmt.Sprintf("round: AddChange of %d elements from a base of %d to a sum of %d", len(v), len(base), len(acc)))
+	}
+	base, acc = base[:len(v)], acc[:len(v)]
+	for i, x := range v {
+		acc[i] += float64(c * float64(T(x-base[i])))
+	}
+}
+
 // Norm returns ‖v‖₂ of a raw payload: what AddScaled returns, without the sum.
 // It fails on a payload that ends within an element, and on an element that is
 // not finite.

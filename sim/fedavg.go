@@ -2,7 +2,6 @@ package sim
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -18,7 +17,8 @@ type fedavg[T learner.Float] struct {
 	lottery round.Lottery
 	places  []round.Place // those of a round's participants that respond
 	hands   []*hand[T]
-	block   int // agents that one hand takes at a time
+	block   int         // agents that one hand takes at a time
+	room    []*block[T] // of several hands
 	shadow  *shadow[T]
 }
 
@@ -32,6 +32,11 @@ func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 	for range max(1, min(goroutines, c.e.Participants/f.block)) {
 		f.hands = append(f.hands, newHand(c))
 	}
+	if n := len(f.hands); n > 1 {
+		for range n * roomEach {
+			f.room = append(f.room, &block[T]{})
+		}
+	}
 	if c.e.Shadow {
 		f.shadow = newShadow(f.hands[0].descent.Draws, c.steps(0), len(f.w))
 		f.hands[0].descent.Draws = f.shadow
@@ -39,12 +44,15 @@ func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 	return f
 }
 
-// blockSize is a number of agents whose steps cost far more than passing the turn on.
+// roomEach is how many blocks a hand may be ahead of one that is set aside.
+const roomEach = 16
+
+// blockSize is a number of agents whose steps cost far more than passing them on, and whose parameters fit into a cache.
 func blockSize[T learner.Float](c *course[T]) int {
-	const numbers = 100_000 // some ten microseconds and more
-	batch := max(1, c.e.BatchSize.At(0, c.seed))
-	each := float64(c.in.Problem.Model.Params()) * batch * c.e.LocalSteps.At(0, c.seed)
-	return int(min(max(numbers/each, 1), 4096))
+	const numbers, cached = 100_000, 32 << 10 // some ten microseconds and more; elements
+	d := float64(c.in.Problem.Model.Params())
+	each := d * max(1, c.e.BatchSize.At(0, c.seed)) * c.e.LocalSteps.At(0, c.seed)
+	return int(max(min(numbers/each, cached/d), 1))
 }
 
 // step is round i, from 1.
@@ -102,57 +110,57 @@ func (f *fedavg[T]) responding(i int) []round.Place {
 	return f.places
 }
 
-// fold adds the changes of all participants to the sum, in id order whatever the number of hands.
+// fold adds what all participants send to the sum, in id order whatever the number of hands.
 func (f *fedavg[T]) fold(i int, places []round.Place, total int) error {
 	plan := f.plan(i)
 	if len(f.hands) == 1 || len(places) < 2*f.block {
-		h := f.hands[0]
-		h.changes = resize(h.changes, len(f.w))
 		for _, p := range places {
-			if err := f.change(h, h.changes, p.Index, i); err != nil {
+			if err := f.end(f.hands[0], f.next, p.Index, i); err != nil {
 				return err
 			}
-			round.Add(f.acc, f.coefficient(plan, p, total), h.changes)
+			f.add(f.coefficient(plan, p, total), f.next)
 		}
 		return nil
 	}
-	var next atomic.Int64
-	turn := newTurn()
+	line := newConveyor((len(places)+f.block-1)/f.block, f.room, func(b *block[T]) error {
+		if b.err != nil {
+			return b.err
+		}
+		for n, p := range b.places {
+			f.add(f.coefficient(plan, p, total), b.ends[n*len(f.w):][:len(f.w)])
+		}
+		return nil
+	})
 	var group sync.WaitGroup
 	for _, h := range f.hands {
 		group.Go(func() {
-			for {
-				b := int(next.Add(1)) - 1
-				if b*f.block >= len(places) {
-					return
-				}
-				f.foldBlock(h, b, places[b*f.block:min((b+1)*f.block, len(places))], total, i, turn)
+			for n, b, ok := line.begin(); ok; n, b, ok = line.begin() {
+				b.places = places[n*f.block : min((n+1)*f.block, len(places))]
+				f.compute(h, b, i)
+				line.finish(n, b)
 			}
 		})
 	}
 	group.Wait()
-	return turn.err
+	return line.stopped
 }
 
-// foldBlock computes the changes of a block at once, and adds them when the blocks before have been.
-func (f *fedavg[T]) foldBlock(h *hand[T], b int, places []round.Place, total, i int, turn *turn) {
-	d, plan := len(f.w), f.plan(i)
-	h.changes = resize(h.changes, f.block*d)
-	var err error
-	for n, p := range places {
-		if err = f.change(h, h.changes[n*d:][:d], p.Index, i); err != nil {
-			break
+// block is some agents of a round, and where they come to.
+type block[T learner.Float] struct {
+	places []round.Place
+	ends   []T // d each
+	err    error
+}
+
+// compute takes the parts of a block's agents.
+func (f *fedavg[T]) compute(h *hand[T], b *block[T], i int) {
+	d := len(f.w)
+	b.ends, b.err = resize(b.ends, f.block*d), nil
+	for n, p := range b.places {
+		if b.err = f.end(h, b.ends[n*d:][:d], p.Index, i); b.err != nil {
+			return
 		}
 	}
-	turn.take(b, func(failed bool) error {
-		if failed || err != nil {
-			return err
-		}
-		for n, p := range places {
-			round.Add(f.acc, f.coefficient(plan, p, total), h.changes[n*d:][:d])
-		}
-		return nil
-	})
 }
 
 // plan is what the coordinator's fold needs to know of round i.
@@ -168,8 +176,17 @@ func (f *fedavg[T]) coefficient(plan *round.Plan, p round.Place, total int) floa
 	return plan.Coefficient(f.e.Weighting, p.Times, total, f.weight(p.Index))
 }
 
-// change writes v_k to dst: Δ_k, or the gradient.
-func (f *fedavg[T]) change(h *hand[T], dst []T, k, i int) error {
+// add adds c_k v_k to the sum, where v is a gradient, or ψ_k = v_k + w_{i−1}.
+func (f *fedavg[T]) add(c float64, v []T) {
+	if f.e.Exchange == Gradients {
+		round.Add(f.acc, c, v)
+	} else {
+		round.AddChange(f.acc, c, v, f.w)
+	}
+}
+
+// end writes where agent k comes to in round i to dst: ψ_k, or the gradient.
+func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 	h.become(k, i)
 	if f.e.Exchange == Gradients {
 		h.descent.GradientAt(dst, f.w)
@@ -195,9 +212,6 @@ func (f *fedavg[T]) change(h *hand[T], dst []T, k, i int) error {
 	}
 	if f.shadow != nil {
 		f.shadow.finish()
-	}
-	for j, w := range f.w {
-		dst[j] -= w
 	}
 	return nil
 }

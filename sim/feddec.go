@@ -126,12 +126,8 @@ func (f *feddec[T]) average(t int) error {
 		total += p.Times
 	}
 	clear(f.acc)
-	change := f.mix[0]
 	for _, p := range places {
-		for j, v := range f.z[p.Index] {
-			change[j] = v - f.server[j]
-		}
-		round.Add(f.acc, float64(p.Times)/float64(total), change)
+		round.AddChange(f.acc, float64(p.Times)/float64(total), f.z[p.Index], f.server)
 	}
 	if err := round.Advance(f.next, f.server, f.acc); err != nil {
 		return err

@@ -64,7 +64,6 @@ type hand[T learner.Float] struct {
 	sampler learner.Sampler[T]
 	descent learner.Descent[T]
 	pcg     rand.PCG
-	changes []T
 
 	recording *recording[T] // in front of the sampler of a dump
 	replaying *replaying[T] // in place of the sampler of a replay

@@ -1,0 +1,69 @@
+package sim
+
+import "sync"
+
+// conveyor lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one at a
+// time. Who is slow, or is set aside by the system, holds nobody up before all room is in use.
+type conveyor[P any] struct {
+	pieces int // how many there are to make
+	take   func(P) error
+
+	mu      sync.Mutex
+	freed   sync.Cond
+	spare   []P // room for pieces
+	begun   int // the next number to be given out
+	taken   int // the next number to be taken off
+	made    map[int]P
+	taking  bool
+	stopped error // what take returned first
+}
+
+// newConveyor makes one for so many pieces, with room for some of them. take is called with one piece after the other, until it
+// fails.
+func newConveyor[P any](pieces int, room []P, take func(P) error) *conveyor[P] {
+	c := &conveyor[P]{pieces: pieces, take: take, spare: room, made: map[int]P{}}
+	c.freed.L = &c.mu
+	return c
+}
+
+// begin waits for room and gives out a number; false when no more is to be made.
+func (c *conveyor[P]) begin() (n int, room P, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.spare) == 0 && c.stopped == nil && c.begun < c.pieces {
+		c.freed.Wait()
+	}
+	if c.stopped != nil || c.begun == c.pieces {
+		return 0, room, false
+	}
+	last := len(c.spare) - 1 // the one that is still in the cache
+	n, room = c.begun, c.spare[last]
+	c.begun, c.spare = c.begun+1, c.spare[:last]
+	return n, room, true
+}
+
+// finish hands in piece n, and takes off what is next in line unless another goroutine is doing that.
+func (c *conveyor[P]) finish(n int, piece P) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made[n] = piece
+	if c.taking {
+		return
+	}
+	c.taking = true
+	for c.stopped == nil {
+		next, there := c.made[c.taken]
+		if !there {
+			break
+		}
+		delete(c.made, c.taken)
+		c.mu.Unlock()
+		err := c.take(next)
+		c.mu.Lock()
+		c.stopped = err
+		c.taken++
+		c.spare = append(c.spare, next)
+		c.freed.Broadcast()
+	}
+	c.taking = false
+}
