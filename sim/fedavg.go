@@ -20,6 +20,7 @@ type fedavg[T learner.Float] struct {
 	block   int         // agents that one hand takes at a time
 	room    []*block[T] // of several hands
 	shadow  *shadow[T]
+	sent    int64 // changes or gradients
 }
 
 // newFedAvg prepares a run for so many goroutines.
@@ -65,6 +66,7 @@ func (f *fedavg[T]) step(i int) error {
 	for _, p := range places {
 		total += p.Times
 	}
+	f.sent += int64(len(places))
 	clear(f.acc)
 	if f.shadow != nil {
 		f.shadow.begin()
@@ -224,6 +226,7 @@ func (f *fedavg[T]) model(dst []float64) {
 }
 
 func (f *fedavg[T]) measure(r *recorder) {
+	r.setBytes(len(f.w), f.sent, f.sent, 0)
 	if f.shadow != nil {
 		r.set("shadow_excess_risk", f.shadow.mean(f.in.Problem.Objective.Excess))
 	}

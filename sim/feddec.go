@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/d2d"
@@ -29,6 +30,13 @@ type feddec[T learner.Float] struct {
 	lottery  round.Lottery
 	mean     []float64
 	blockNow int
+
+	iterations int
+	before     float64 // the consensus distance before the server round of the last iteration; −1 if it had none
+	ups        []int   // in how many iterations each link was up
+	flows      int64   // over all links that were up, one in each direction
+	uploads    int64
+	downloads  int64
 }
 
 func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
@@ -43,7 +51,7 @@ func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
 	if m := c.in.Mixing; m != nil {
 		f.links = m.Graph.Links()
 		f.weights = append([]float64(nil), m.Weights...)
-		f.up, f.degrees = make([]bool, len(m.Weights)), make([]int, c.agents)
+		f.up, f.degrees, f.ups = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int, len(m.Weights))
 	}
 	return f
 }
@@ -51,6 +59,7 @@ func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
 // step is iteration i−1 of Algorithm 1, which makes z^i from z^(i−1); i counts from 2, as z^1 is the start.
 func (f *feddec[T]) step(i int) error {
 	t := i - 1
+	f.iterations = t
 	h := f.e.Mixing.ServerEvery
 	if block := t/h + 1; block != f.blockNow { // an agent's draws are those of a server round
 		f.blockNow = block
@@ -71,13 +80,25 @@ func (f *feddec[T]) step(i int) error {
 	}
 	if f.links != nil {
 		f.failLinks(t)
+		f.countLinks()
 		d2d.Mix(f.mix, f.z, f.links, f.weights)
 		f.z, f.mix = f.mix, f.z
 	}
+	f.before = -1
 	if (t+1)%h == 0 {
 		return f.average(t)
 	}
 	return nil
+}
+
+// countLinks notes which links carry flows in this iteration.
+func (f *feddec[T]) countLinks() {
+	for e, w := range f.weights {
+		if w != 0 {
+			f.ups[e]++
+			f.flows += 2
+		}
+	}
 }
 
 // failLinks weighs the links that are up in iteration t.
@@ -120,7 +141,9 @@ func (f *feddec[T]) draw(t int) []round.Place {
 
 // average is lines 8 to 11: the server's fold over the draws, which it sends to all.
 func (f *feddec[T]) average(t int) error {
+	f.before = f.consensus()
 	places := f.draw(t)
+	f.uploads, f.downloads = f.uploads+int64(len(places)), f.downloads+int64(f.agents)
 	total := 0
 	for _, p := range places {
 		total += p.Times
@@ -149,8 +172,8 @@ func (f *feddec[T]) model(dst []float64) {
 	}
 }
 
-// measure records the consensus distance (1/n)Σ‖z_i − z̄‖².
-func (f *feddec[T]) measure(r *recorder) {
+// consensus is (1/n)Σ‖z_i − z̄‖².
+func (f *feddec[T]) consensus() float64 {
 	f.model(f.mean)
 	sum := 0.0
 	for _, z := range f.z {
@@ -158,5 +181,34 @@ func (f *feddec[T]) measure(r *recorder) {
 			sum += (float64(v) - f.mean[j]) * (float64(v) - f.mean[j])
 		}
 	}
-	r.set("consensus", sum/float64(len(f.z)))
+	return sum / float64(len(f.z))
+}
+
+// measure records the consensus distance, where the server averages before it does, and what has been sent.
+func (f *feddec[T]) measure(r *recorder) {
+	if f.before >= 0 {
+		r.set("consensus", f.before)
+	} else {
+		r.set("consensus", f.consensus())
+	}
+	r.setBytes(len(f.server), f.uploads, f.downloads, f.flows)
+}
+
+// maxSpectrum is the number of agents up to which |λ̂₂| is computed, at the cost of its cube.
+const maxSpectrum = 1000
+
+// network is the graph as it was.
+func (f *feddec[T]) network() *Network {
+	m := f.in.Mixing
+	if m == nil {
+		return nil
+	}
+	n := &Network{Mixing: m, Health: make([]float64, len(f.ups)), SecondEigenvalue: math.NaN()}
+	for e, up := range f.ups {
+		n.Health[e] = float64(up) / float64(max(f.iterations, 1))
+	}
+	if f.agents <= maxSpectrum {
+		n.SecondEigenvalue = m.SecondEigenvalue(f.e.Mixing.LinkUp)
+	}
+	return n
 }

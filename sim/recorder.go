@@ -67,6 +67,14 @@ func (r *recorder) set(name string, v float64) {
 	r.values[name] = append(r.values[name], v)
 }
 
+// setBytes records what has been sent so far, in parameters of 4 bytes as the daemons send them and without what is around them:
+// by agents to the server, and in all.
+func (r *recorder) setBytes(params int, uploads, downloads, flows int64) {
+	model := 4 * float64(params)
+	r.set("uplink_bytes", model*float64(uploads))
+	r.set("total_bytes", model*float64(uploads+downloads+flows))
+}
+
 // maxMetric is where a metric has diverged: its square, which intervals need, is still finite.
 const maxMetric = 1e150
 

@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
@@ -12,9 +15,37 @@ type Result struct {
 	Experiment Experiment  `json:"experiment"`
 	Rounds     []int       `json:"rounds"` // that were recorded: i of w_i, from 0; of feddec t of z^t, from 1
 	Metrics    []Metric    `json:"metrics"`
-	Final      [][]float64 `json:"final"`      // the last recorded model of each run
+	Final      [][]float64 `json:"final"`      // the last model of each run; nil after a divergence
 	Divergence *Divergence `json:"divergence"` // nil if all runs came to their end; else the curves end before it
+	Network    *Network    `json:"network"`    // of FedDec's first run; nil without a graph
 }
+
+// Network is the graph over which agents mixed.
+type Network struct {
+	*graph.Mixing
+	Health           []float64 // of each edge, the share of the iterations in which it was up; nil after a divergence
+	SecondEigenvalue float64   // |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1); NaN if there are too many agents to tell
+}
+
+// MarshalJSON writes |λ̂₂| and α, null where they are infinite or unknown, the graph with its weights in the form of a graph
+// file, and the health of its edges in that order.
+func (n *Network) MarshalJSON() ([]byte, error) {
+	finite := func(v float64) *float64 {
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return nil
+		}
+		return &v
+	}
+	return json.Marshal(struct {
+		SecondEigenvalue *float64        `json:"second_eigenvalue"`
+		Alpha            *float64        `json:"alpha"`
+		Graph            json.RawMessage `json:"graph"`
+		Health           []float64       `json:"health"`
+	}{finite(n.SecondEigenvalue), finite(n.Alpha()), n.Graph.JSON(n.Weights), n.Health})
+}
+
+// Alpha is α = |λ̂₂|/(1 − |λ̂₂|).
+func (n *Network) Alpha() float64 { return graph.Alpha(n.SecondEigenvalue) }
 
 // Metric is the course of one number.
 type Metric struct {
@@ -99,6 +130,9 @@ func collect(e Experiment, rounds []int, tracks []*track) *Result {
 			}
 		}
 		r.Metrics = append(r.Metrics, m)
+	}
+	if r.Divergence != nil { // how far the other runs have come depends on the machine
+		return r
 	}
 	for _, t := range tracks {
 		r.Final = append(r.Final, t.recorder.last)

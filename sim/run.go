@@ -77,8 +77,11 @@ func On[T learner.Float](ctx context.Context, e Experiment, instance func(run in
 		return nil, err
 	}
 	r := collect(e, s.rounds, s.tracks)
-	r.Experiment.Agents = s.tracks[0].agents
+	r.Experiment.Agents, r.Network = s.tracks[0].agents, s.tracks[0].network
 	if r.Divergence != nil {
+		if r.Network != nil {
+			r.Network.Health = nil
+		}
 		return r, r.Divergence
 	}
 	return r, nil
@@ -100,6 +103,7 @@ type simulation[T learner.Float] struct {
 type track struct {
 	agents     int
 	recorder   *recorder
+	network    *Network
 	divergence *Divergence
 }
 
@@ -172,6 +176,9 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 			}
 		}
 		s.progress(i)
+	}
+	if f, ok := a.(*feddec[T]); ok && run == 0 && ctx.Err() == nil {
+		t.network = f.network()
 	}
 	if c.tape != nil {
 		return c.tape.dump(c, run)

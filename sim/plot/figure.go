@@ -83,18 +83,23 @@ func (f *Figure) Draw(c draw.Canvas) {
 		legend.Draw(side)
 		c = draw.Crop(c, 0, -(size.Max.X-size.Min.X)-vg.Points(10), 0, 0)
 	}
-	drawLabelled(p, c, label(f.Y.Label))
+	drawLabelled(p, c, label(f.X.Label), label(f.Y.Label))
 }
 
-// drawLabelled draws the plot with a label at its y axis. The library's own label shrinks a logarithmic plot, as it measures
-// where the middle of such an axis is in the wrong units.
-func drawLabelled(p *plot.Plot, c draw.Canvas, text string) {
+// drawLabelled draws the plot with labels at its axes. The library's own labels shrink a logarithmic plot, as it measures where
+// the middle of such an axis is in the wrong units.
+func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	style := p.X.Label.TextStyle
-	style.Rotation, style.XAlign, style.YAlign = math.Pi/2, draw.XCenter, draw.YTop
-	inner := draw.Crop(c, style.Height("M")+vg.Points(8), 0, 0, 0)
+	style.XAlign = draw.XCenter
+	room := style.Height("M") + vg.Points(8)
+	inner := draw.Crop(c, room, 0, style.Height("M")+vg.Points(2), 0)
 	p.Draw(inner)
-	middle := p.DataCanvas(inner)
-	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Center().Y}, text)
+	data := p.DataCanvas(inner)
+	middle := data.Center()
+	style.YAlign = draw.YBottom
+	c.FillText(style, vg.Point{X: middle.X, Y: c.Min.Y}, x)
+	style.Rotation, style.YAlign = math.Pi/2, draw.YTop
+	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Y}, y)
 }
 
 // label replaces the few signs of our notation that the font lacks.
@@ -104,7 +109,7 @@ var missing = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", 
 
 func newPlot(f *Figure) *plot.Plot {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text = label(f.Title), label(f.X.Label)
+	p.Title.Text = label(f.Title)
 	p.Title.TextStyle.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(13)}
 	p.Title.Padding = vg.Points(8)
 	for _, a := range []struct {
@@ -113,7 +118,7 @@ func newPlot(f *Figure) *plot.Plot {
 	}{{&p.X, f.X.Log}, {&p.Y, f.Y.Log}} {
 		a.axis.Label.TextStyle.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(11)}
 		a.axis.Tick.Label.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(10)}
-		a.axis.Tick.Marker = plot.DefaultTicks{}
+		a.axis.Tick.Marker = even{}
 		if a.log {
 			a.axis.Scale, a.axis.Tick.Marker = plot.LogScale{}, decades{}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/sim"
 )
@@ -31,24 +32,53 @@ func Run(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(o.Out, 0o777); err != nil { // better now than after the run
 		return fmt.Errorf("--out: %w", err)
 	}
-	p := newProgress(o.Stdout)
 	fmt.Fprintln(o.Stdout, describe(&e))
-	result, err := p.follow(func(observer sim.Observer) (*sim.Result, error) { return sim.Run(ctx, e, observer) })
-	var diverged *sim.Divergence
-	if err != nil && !errors.As(err, &diverged) {
-		if ctx.Err() != nil {
-			err = errors.New("interrupted")
-		}
+	result, err := o.simulate(ctx, e)
+	if result == nil {
 		return err
 	}
-	if writeErr := write(o.Out, result); writeErr != nil {
+	if writeErr := errors.Join(writeNumbers(o.Out, result), writePictures(o.Out, result)); writeErr != nil {
 		return errors.Join(writeErr, err)
 	}
-	summarise(o.Stdout, result, o.Out)
-	if diverged != nil {
+	summarise(o.Stdout, result)
+	if other, mixes := baseline(e); mixes && err == nil {
+		err = o.compare(ctx, other, result)
+	}
+	var diverged *sim.Divergence
+	if errors.As(err, &diverged) {
 		return fmt.Errorf("%w; what was found before it is in %s", err, o.Out)
 	}
-	return nil
+	if err == nil {
+		fmt.Fprintf(o.Stdout, "result.json, curves.csv and the pictures are in %s\n", o.Out)
+	}
+	return err
+}
+
+// simulate runs an experiment and shows how far it is. With a divergence it returns both, a result and an error.
+func (o *Options) simulate(ctx context.Context, e sim.Experiment) (*sim.Result, error) {
+	r, err := newProgress(o.Stdout).follow(func(observer sim.Observer) (*sim.Result, error) { return sim.Run(ctx, e, observer) })
+	if ctx.Err() != nil {
+		return nil, errors.New("interrupted")
+	}
+	return r, err
+}
+
+// compare runs FedAvg beside FedDec, and draws both.
+func (o *Options) compare(ctx context.Context, e sim.Experiment, feddec *sim.Result) error {
+	fmt.Fprintln(o.Stdout, "\nFedAvg on the same data, with the same draws:")
+	fedavg, err := o.simulate(ctx, e)
+	if fedavg == nil {
+		return err
+	}
+	dir := filepath.Join(o.Out, "fedavg")
+	if mkdirErr := os.MkdirAll(dir, 0o777); mkdirErr != nil {
+		return errors.Join(mkdirErr, err)
+	}
+	if writeErr := errors.Join(writeNumbers(dir, fedavg), writeComparison(o.Out, feddec, fedavg)); writeErr != nil {
+		return errors.Join(writeErr, err)
+	}
+	summarise(o.Stdout, fedavg)
+	return err
 }
 
 // experiment is that of the file, or of the folder that is replayed.
@@ -75,7 +105,7 @@ func describe(e *sim.Experiment) string {
 }
 
 // summarise prints the metrics at the start and at the end.
-func summarise(w io.Writer, r *sim.Result, out string) {
+func summarise(w io.Writer, r *sim.Result) {
 	if len(r.Rounds) == 0 {
 		return
 	}
@@ -88,5 +118,4 @@ func summarise(w io.Writer, r *sim.Result, out string) {
 		}
 		fmt.Fprintf(w, "%-20s %14.6g %14.6g %12s\n", m.Name, m.Mean[0], m.Mean[last], ci)
 	}
-	fmt.Fprintf(w, "result.json, curves.csv and the plots are in %s\n", out)
 }

@@ -3,9 +3,34 @@ package plot
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"gonum.org/v1/plot"
 )
+
+// even marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between two of them.
+type even struct{}
+
+// Ticks implements plot.Ticker.
+func (even) Ticks(low, high float64) []plot.Tick {
+	const least = 4
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/least)))
+	for _, m := range []float64{5, 2} {
+		if (high-low)/(m*step) >= least {
+			step *= m
+			break
+		}
+	}
+	var ticks []plot.Tick
+	for n := math.Ceil(2 * low / step); n*step/2 <= high; n++ {
+		tick := plot.Tick{Value: n * step / 2}
+		if math.Mod(n, 2) == 0 {
+			tick.Label = strconv.FormatFloat(n*step/2, 'g', 12, 64) // 0.3, where the product has a 4 in its last digit
+		}
+		ticks = append(ticks, tick)
+	}
+	return ticks
+}
 
 // decades marks a logarithmic axis: labels at powers of ten, of which many are thinned out, and at 2 and 5 times them too where
 // there are few; small marks in between.
