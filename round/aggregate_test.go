@@ -172,7 +172,7 @@ func BenchmarkAddScaled(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed())/float64(twin), "x/twin")
 }
 
-// Add is AddScaled without the bytes.
+// Add is AddScaled without the bytes, and AddChange is Add of what an agent sends.
 func TestAddIsAddScaled(t *testing.T) {
 	t.Run("float32", addIsAddScaled[float32])
 	t.Run("float64", addIsAddScaled[float64])
@@ -180,19 +180,21 @@ func TestAddIsAddScaled(t *testing.T) {
 
 func addIsAddScaled[T wire.Float](t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	direct, bytes := make([]float64, 25), make([]float64, 25)
-	v := make([]T, 25)
+	direct, bytes, changes := make([]float64, 25), make([]float64, 25), make([]float64, 25)
+	v, end, base := make([]T, 25), make([]T, 25), make([]T, 25)
 	for range 100 {
 		for i := range v {
-			v[i] = T(rng.NormFloat64())
+			end[i], base[i] = T(rng.NormFloat64()), T(rng.NormFloat64())
+			v[i] = end[i] - base[i]
 		}
 		c := rng.Float64()
 		round.Add(direct, c, v)
+		round.AddChange(changes, c, end, base)
 		if _, err := round.AddScaled[T](bytes, c, wire.AppendVector(nil, v)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !slices.Equal(direct, bytes) {
-		t.Errorf("sums differ:\n%v\n%v", direct, bytes)
+	if !slices.Equal(direct, bytes) || !slices.Equal(direct, changes) {
+		t.Errorf("sums differ:\n%v\n%v\n%v", direct, bytes, changes)
 	}
 }

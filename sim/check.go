@@ -15,13 +15,13 @@ func (e *Experiment) Check() error {
 		return err
 	}
 	if e.Precision == Float32 {
-		return checkFirst[float32](*e)
+		return checkFirst(*e, source[float32](*e))
 	}
-	return checkFirst[float64](*e)
+	return checkFirst(*e, source[float64](*e))
 }
 
-func checkFirst[T learner.Float](e Experiment) error {
-	in, err := instances[T](e)(0)
+func checkFirst[T learner.Float](e Experiment, instance func(run int) (Instance[T], error)) error {
+	in, err := instance(0)
 	if err != nil {
 		return err
 	}
@@ -70,6 +70,9 @@ func check[T learner.Float](e *Experiment, in Instance[T]) error {
 	local := p.Loader()(0)
 	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
 	s.BatchSize = int(e.BatchSize.At(0, e.Seed))
+	if e.Load != "" && local.Samples == nil && local.Stream == nil {
+		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, rows.npy, or means.npy)", runDir(e.Load, 0))
+	}
 	if err := s.Validate(model); err != nil {
 		bad("batch_size", "%v", err)
 	}

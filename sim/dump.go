@@ -17,6 +17,7 @@ import (
 const (
 	fileExperiment = "experiment.json"
 	fileProblem    = "problem.json"
+	fileGraph      = "graph.json" // in the form of a graph file, with weights
 
 	arrayStart        = "start"        // [d] w_0
 	arrayMinimizer    = "minimizer"    // [d] w⁰
@@ -34,19 +35,8 @@ const (
 	arraySampleX      = "sample_x"     // [samples, M]
 	arraySampleY      = "sample_y"     // [samples]
 	arrayNoise        = "noise"        // [S, d]
+	arrayFinal        = "final"        // [d] the last model; not read
 )
-
-// problemFile is problem.json.
-type problemFile struct {
-	Agents   int                  `json:"agents"`
-	Model    learner.Architecture `json:"model"`
-	Weights  []float64            `json:"weights"`  // p_k in any scale; null = equal
-	Minimum  float64              `json:"minimum"`  // J(w⁰), with hessian.npy
-	Variance float64              `json:"variance"` // σ², with means.npy
-	// StrongConvexity and Smoothness are those of the schedule η_t; 0 = unknown.
-	StrongConvexity float64 `json:"strong_convexity"`
-	Smoothness      float64 `json:"smoothness"`
-}
 
 func runDir(dir string, run int) string { return filepath.Join(dir, fmt.Sprintf("run-%04d", run)) }
 
@@ -91,7 +81,7 @@ func putFloats[T learner.Float](a *arrays, name string, numbers []T, shape ...in
 }
 
 // dump writes the instance of a run and all that it drew.
-func (t *tape[T]) dump(c *course[T], run int) error {
+func (t *tape[T]) dump(c *course[T], run int, final []float64) error {
 	a := &arrays{dir: runDir(c.e.Dump, run)}
 	if err := errors.Join(t.full(), os.MkdirAll(a.dir, 0o777)); err != nil {
 		return err
@@ -99,7 +89,7 @@ func (t *tape[T]) dump(c *course[T], run int) error {
 	p := c.in.Problem
 	inputs, params := p.Model.Inputs, p.Model.Params()
 	file := problemFile{
-		Agents: p.Agents, Model: p.Model, Weights: p.Weights, Minimum: p.Objective.Minimum,
+		Agents: p.Agents, Model: describeModel(p.Model), Weights: p.Weights, Minimum: p.Objective.Minimum,
 		StrongConvexity: p.Objective.StrongConvexity, Smoothness: p.Objective.Smoothness,
 	}
 	putFloats(a, arrayStart, c.start(), params)
@@ -124,6 +114,7 @@ func (t *tape[T]) dump(c *course[T], run int) error {
 	putFloats(a, arraySampleX, t.x, len(t.y), inputs)
 	putFloats(a, arraySampleY, t.y, len(t.y))
 	putFloats(a, arrayNoise, t.noise, steps, params)
+	put(a, arrayFinal, final, params)
 	text, err := json.MarshalIndent(file, "", " ")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(a.dir, fileProblem), append(text, '\n'), 0o666)
@@ -149,10 +140,11 @@ func putHeld[T learner.Float](a *arrays, p *data.Problem[T]) {
 	put(a, arrayRows, rows, len(rows))
 }
 
-// putMixing writes W, or the W^t of all iterations where links fail.
+// putMixing writes the graph, and W, or the W^t of all iterations where links fail.
 func putMixing[T learner.Float](a *arrays, c *course[T], perStep []float64) {
 	m := c.in.Mixing
 	n, edges := c.agents, len(m.Weights)
+	a.errs = append(a.errs, os.WriteFile(filepath.Join(a.dir, fileGraph), append(m.Graph.JSON(m.Weights), '\n'), 0o666))
 	if c.e.Mixing.LinkUp == 1 || edges == 0 {
 		put(a, arrayW, matrix(c, m.Weights), n, n)
 		return

@@ -39,14 +39,19 @@ func dumped() map[string]func(*sim.Experiment) {
 	return all
 }
 
+func dumpedExperiment(change func(*sim.Experiment)) sim.Experiment {
+	e := sim.Default()
+	e.Rounds, e.Runs, e.Seed = 12, 2, 9
+	change(&e)
+	e.Agents, e.Participants, e.Rounds, e.Runs = 8, max(3, e.Participants%9), 12, 2
+	return e
+}
+
 // TestReplay dumps each experiment and replays it: to the bit, and dumping changes nothing.
 func TestReplay(t *testing.T) {
 	for name, change := range dumped() {
 		t.Run(name, func(t *testing.T) {
-			e := sim.Default()
-			e.Rounds, e.Runs, e.Seed = 12, 2, 9
-			change(&e)
-			e.Agents, e.Participants, e.Rounds = 8, max(3, e.Participants%9), 12
+			e := dumpedExperiment(change)
 			want := run(t, e)
 			e.Dump = t.TempDir()
 			if got := run(t, e); !reflect.DeepEqual(got.Metrics, want.Metrics) {
@@ -87,7 +92,7 @@ func small(t *testing.T) string {
 		t.Fatal(err)
 	}
 	write(filepath.Join(dir, "experiment.json"), `{"runs": 1, "rounds": 1, "local_steps": 2, "step_size": {"constant": 0.5, "normalize": true}}`)
-	write(filepath.Join(runDir, "problem.json"), `{"agents": 2, "model": {"Inputs": 1, "Outputs": 1}}`)
+	write(filepath.Join(runDir, "problem.json"), `{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`)
 	floats := func(name string, shape []int, numbers ...float64) { array(t, runDir, name, shape, numbers...) }
 	floats("x", []int{3, 1}, 1, 2, 1)
 	floats("y", []int{3}, 1, 4, 3)
@@ -142,6 +147,9 @@ func TestBadFiles(t *testing.T) {
 		"agent 1 holds 5 rows":       func(dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
 		"unknown field \"agens\"": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agens": 2}`), 0o600))
+		},
+		"model.risk is \"cubed\"": func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "cubed"}}`), 0o600))
 		},
 		"scale.npy: not an npy file": func(dir string) { must(t, os.WriteFile(filepath.Join(dir, "scale.npy"), []byte("1 1 1 1"), 0o600)) },
 		"problem.json: no such file": func(dir string) { must(t, os.Remove(filepath.Join(dir, "problem.json"))) },

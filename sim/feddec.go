@@ -105,7 +105,8 @@ func (f *feddec[T]) countLinks() {
 func (f *feddec[T]) failLinks(t int) {
 	if r := f.in.replay; r != nil {
 		if r.weights != nil {
-			f.weights = r.weights[(t-1)*r.edges : t*r.edges]
+			edges := len(f.ups)
+			f.weights = r.weights[(t-1)*edges : t*edges]
 		}
 		return
 	}

@@ -6,18 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
-	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/npy"
 )
 
-// Dumped is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not read. The
-// error names the file.
+// Dumped is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not read. Where
+// there are no draws, [Run] makes its own, by the seed. The error names the file.
 func Dumped(dir string) (Experiment, error) {
 	e := Default()
 	path := filepath.Join(dir, fileExperiment)
@@ -97,28 +95,39 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 		if err := decodeFile(filepath.Join(l.dir, fileProblem), &file); err != nil {
 			return Instance[T]{}, err
 		}
-		if err := file.Model.Validate(); err != nil || file.Agents < 1 {
-			return Instance[T]{}, fmt.Errorf("%s: %d agents, model: %w", filepath.Join(l.dir, fileProblem), file.Agents, err)
+		model, err := file.Model.architecture()
+		if err == nil && (file.Agents < 1 || file.Agents > maxAgents) {
+			err = fmt.Errorf("agents is %d; want 1 to %d", file.Agents, maxAgents)
 		}
-		in := Instance[T]{Problem: restore[T](l, &file)}
-		in.replay = &replay[T]{inputs: file.Model.Inputs, params: file.Model.Params()}
+		if err != nil {
+			return Instance[T]{}, fmt.Errorf("%s: %w", filepath.Join(l.dir, fileProblem), err)
+		}
+		in := Instance[T]{Problem: restore[T](l, &file, model)}
+		in.replay = &replay[T]{inputs: model.Inputs, params: model.Params()}
 		in.replay.read(l)
 		if l.err == nil && e.Algorithm == FedDec {
-			in.Mixing = in.replay.mixing(l, file.Agents, e.Rounds-1)
+			in.Mixing, in.replay.weights = l.mixing(&e, file.Agents)
 		}
-		if l.err == nil {
-			if err := in.replay.index(file.Agents); err != nil {
-				l.err = fmt.Errorf("%s: %w", l.dir, err)
+		switch r := in.replay; {
+		case l.err != nil:
+			return in, l.err
+		case !r.empty():
+			if err := r.index(file.Agents); err != nil {
+				return in, fmt.Errorf("%s: %w", l.dir, err)
 			}
+		case r.weights != nil:
+			return in, fmt.Errorf("%s: W.npy has a matrix for each iteration, which only goes with draws: steps.npy and participants.npy are missing", l.dir)
+		default:
+			in.replay = nil
 		}
-		return in, l.err
+		return in, nil
 	}
 }
 
 // restore makes the problem of a folder.
-func restore[T learner.Float](l *loading, file *problemFile) *data.Problem[T] {
-	inputs, params := file.Model.Inputs, file.Model.Params()
-	r := data.Restored[T]{Model: file.Model, Agents: file.Agents, Weights: file.Weights, Minimum: file.Minimum, Variance: file.Variance}
+func restore[T learner.Float](l *loading, file *problemFile, model learner.Architecture) *data.Problem[T] {
+	inputs, params := model.Inputs, model.Params()
+	r := data.Restored[T]{Model: model, Agents: file.Agents, Weights: file.Weights, Minimum: file.Minimum, Variance: file.Variance}
 	r.Start, _ = take[float64](l, arrayStart, params)
 	r.Minimizer, _ = take[float64](l, arrayMinimizer, params)
 	r.Hessian, _ = take[float64](l, arrayHessian, params, params)
@@ -158,73 +167,4 @@ func (p *replay[T]) read(l *loading) {
 	p.rows, _ = take[int64](l, arraySampleRows, -1)
 	p.x, p.y = takeFloats[T](l, arraySampleX, -1, p.inputs), takeFloats[T](l, arraySampleY, -1)
 	p.noise = takeFloats[T](l, arrayNoise, -1, p.params)
-}
-
-// mixing takes the graph from W: its edges are where some W^t is not 0.
-func (p *replay[T]) mixing(l *loading, n, iterations int) *graph.Mixing {
-	w, shape := []float64(nil), []int(nil)
-	if f, err := os.Stat(filepath.Join(l.dir, arrayW+".npy")); err != nil || f.IsDir() {
-		return nil // W = I
-	}
-	probe := &loading{dir: l.dir}
-	if w, shape = take[float64](probe, arrayW, n, n); probe.err != nil {
-		w, shape = take[float64](l, arrayW, iterations, n, n)
-	}
-	if l.err != nil {
-		return nil
-	}
-	steps := 1
-	if len(shape) == 3 {
-		steps = iterations
-	}
-	var edges []graph.Edge
-	for i := range n {
-		for j := i + 1; j < n; j++ {
-			for t := range steps {
-				if w[(t*n+i)*n+j] != 0 {
-					edges = append(edges, graph.Edge{I: i, J: j})
-					break
-				}
-			}
-		}
-	}
-	for t := range steps {
-		if err := p.addWeights(w[t*n*n:(t+1)*n*n], n, edges); err != nil {
-			l.err = fmt.Errorf("%s: W.npy: matrix %d %w", l.dir, t, err)
-			return nil
-		}
-	}
-	g, err := graph.New(n, edges)
-	if err == nil {
-		var m *graph.Mixing
-		if m, err = graph.NewGivenMixing(g, p.weights[:len(edges)]); err == nil {
-			p.edges = len(edges)
-			if steps == 1 {
-				p.weights = nil // the same in all iterations
-			}
-			return m
-		}
-	}
-	l.err = fmt.Errorf("%s: W.npy: %w", l.dir, err)
-	return nil
-}
-
-// addWeights takes one W, which must be symmetric and doubly stochastic.
-func (p *replay[T]) addWeights(w []float64, n int, edges []graph.Edge) error {
-	for i := range n {
-		sum := 0.0
-		for j := range n {
-			if w[i*n+j] != w[j*n+i] {
-				return fmt.Errorf("is not symmetric: W[%d, %d] is %v, W[%d, %d] is %v", i, j, w[i*n+j], j, i, w[j*n+i])
-			}
-			sum += w[i*n+j]
-		}
-		if math.Abs(sum-1) > 1e-9 {
-			return fmt.Errorf("is not doubly stochastic: row %d adds up to %v", i, sum)
-		}
-	}
-	for _, e := range edges {
-		p.weights = append(p.weights, w[e.I*n+e.J])
-	}
-	return nil
 }

@@ -23,19 +23,21 @@ type Observer func(Progress)
 // Run validates an experiment, makes its instances and simulates it on all cores. The error is that of Validate, of an
 // instance that cannot be made, or of ctx; or a [*Divergence], and then the result holds what was recorded before it.
 func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
-	if e.Load != "" {
-		if e.Precision == Float32 {
-			return On(ctx, e, loaded[float32](e), o)
-		}
-		return On(ctx, e, loaded[float64](e), o)
-	}
 	if err := e.Validate(); err != nil {
 		return nil, err
 	}
 	if e.Precision == Float32 {
-		return On(ctx, e, instances[float32](e), o)
+		return On(ctx, e, source[float32](e), o)
 	}
-	return On(ctx, e, instances[float64](e), o)
+	return On(ctx, e, source[float64](e), o)
+}
+
+// source is where an experiment's instances come from.
+func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
+	if e.Load != "" {
+		return loaded[T](e)
+	}
+	return instances[T](e)
 }
 
 // On is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the graph of
@@ -181,7 +183,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 		t.network = f.network()
 	}
 	if c.tape != nil {
-		return c.tape.dump(c, run)
+		return c.tape.dump(c, run, t.recorder.last)
 	}
 	return nil
 }

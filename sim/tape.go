@@ -97,8 +97,10 @@ type replay[T learner.Float] struct {
 	from   []int          // of each step, the number of its first sample
 	inputs int
 	params int
-	edges  int
 }
+
+// empty reports that nothing was drawn.
+func (p *replay[T]) empty() bool { return len(p.steps) == 0 && len(p.participants) == 0 }
 
 // index prepares a tape that has been read. The error says what in it does not fit together.
 func (p *replay[T]) index(agents int) error {

@@ -38,6 +38,9 @@ func oneOf[S ~string](v *validator, key string, got S, allowed ...S) {
 // Validate joins a [*FieldError] for every value that cannot be, naming its key and bound. What only the data can tell is
 // refused by [Run] before the first round.
 func (e *Experiment) Validate() error {
+	if e.Load != "" { // its data are not read
+		return errors.Join(e.validate()...)
+	}
 	return errors.Join(append(e.validate(), e.Data.Validate(e.Agents))...)
 }
 

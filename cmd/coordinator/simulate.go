@@ -20,6 +20,9 @@ every key.`,
 			if (o.Config == "") == (o.Load == "") {
 				return cli.Usage("give either --config or --load")
 			}
+			if o.Load != "" && o.Dump != "" {
+				return cli.Usage("--load reads what --dump would write")
+			}
 			if o.Out == "" {
 				return cli.Usage("--out names no folder")
 			}

@@ -24,7 +24,7 @@ type Restored[T learner.Float] struct {
 	Held      []*learner.Samples[T]
 }
 
-// Restore makes a problem of it. Without Held its agents have no data of their own: their draws come from a tape.
+// Restore makes a problem of it. Without Held and Means its agents have no data of their own: their draws come from a tape.
 func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	p := &Problem[T]{Model: r.Model, Agents: r.Agents}
 	if r.Held != nil {
@@ -53,12 +53,14 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 			hidden = r.Model.Hidden[0]
 		}
 		p.Classes = &Classes{Means: r.Means, Variance: r.Variance, Ridge: r.Model.Ridge, Hidden: hidden}
+		if r.Held == nil {
+			p.Loader = NewClasses[T](*p.Classes, r.Weights).Loader
+		}
 		a := &aggregateClasses{Classes: *p.Classes, share: shares(r.Weights, r.Agents)}
 		p.Objective = a.objective()
 	}
 	if r.Minimizer != nil {
 		p.Objective.Minimizer = r.Minimizer
 	}
-	p.Objective.Curvature = nil
 	return p, nil
 }

@@ -29,9 +29,18 @@ func located(err error) error {
 	return err
 }
 
-// Load reads and checks an experiment: the defaults, the file, and keys that the command line sets.
-func Load(path string, set map[string]string) (sim.Experiment, error) {
-	c := checked(sim.Default())
-	err := config.Load(&c, config.Source{Path: path, Overrides: set})
-	return sim.Experiment(c), err
+// experiment is that of the file, or of the folder that is loaded, with the keys that the command line sets.
+func (o *Options) experiment() (sim.Experiment, error) {
+	e := sim.Default()
+	if o.Load != "" {
+		var err error
+		if e, err = sim.Dumped(o.Load); err != nil {
+			return e, err
+		}
+	}
+	c := checked(e)
+	err := config.Load(&c, config.Source{Path: o.Config, Overrides: o.Set})
+	e = sim.Experiment(c)
+	e.Dump = o.Dump
+	return e, err
 }

@@ -81,16 +81,6 @@ func (o *Options) compare(ctx context.Context, e sim.Experiment, feddec *sim.Res
 	return err
 }
 
-// experiment is that of the file, or of the folder that is replayed.
-func (o *Options) experiment() (sim.Experiment, error) {
-	if o.Load != "" {
-		return sim.Dumped(o.Load)
-	}
-	e, err := Load(o.Config, o.Set)
-	e.Dump = o.Dump
-	return e, err
-}
-
 // describe is the experiment in a line.
 func describe(e *sim.Experiment) string {
 	agents := "all agents"

@@ -1,0 +1,125 @@
+package sim_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/sim"
+)
+
+// numpy is a Python that has it.
+func numpy(t *testing.T) string {
+	t.Helper()
+	for _, p := range []string{"python3", "/usr/bin/python3"} {
+		if exec.Command(p, "-c", "import numpy").Run() == nil {
+			return p
+		}
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("python3 with numpy is not installed, and CI needs it")
+	}
+	t.Skip("python3 with numpy is not installed; `make deps` installs it")
+	return ""
+}
+
+// TestRecompute has numpy recompute dumps, from the arrays alone.
+func TestRecompute(t *testing.T) {
+	python := numpy(t)
+	tried := 0
+	for name, change := range dumped() {
+		e := dumpedExperiment(change)
+		if strings.Contains(name, "network") || e.Exchange == sim.Gradients || e.Precision == sim.Float32 {
+			continue // the script has neither
+		}
+		tried++
+		t.Run(name, func(t *testing.T) {
+			e.Dump = t.TempDir()
+			run(t, e)
+			out, err := exec.Command(python, "testdata/recompute.py", filepath.Join(e.Dump, "experiment.json"), filepath.Join(e.Dump, "run-0001")).CombinedOutput()
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	if tried < 5 {
+		t.Errorf("%d dumps", tried)
+	}
+}
+
+// TestLoadWithoutDraws loads instances of which only data and graph are there: the draws of the same seed are the same.
+func TestLoadWithoutDraws(t *testing.T) {
+	for _, name := range []string{"stored rows, batches", "the bilinear network, stragglers, weights", "feddec, all links up"} {
+		e := dumpedExperiment(dumped()[name])
+		e.Runs, e.Dump = 1, t.TempDir()
+		want := run(t, e)
+		away := []string{"participants", "steps", "scale", "batch", "sample_rows", "sample_x", "sample_y", "noise", "final"}
+		if e.Algorithm == sim.FedDec {
+			away = append(away, "W") // graph.json has the weights too
+		}
+		for _, array := range away {
+			if err := os.Remove(filepath.Join(e.Dump, "run-0000", array+".npy")); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+		again, err := sim.Dumped(e.Dump)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := run(t, again); !reflect.DeepEqual(got.Final, want.Final) {
+			t.Errorf("%s: the data alone give %v, with the draws it was %v", name, got.Final, want.Final)
+		}
+	}
+}
+
+// TestBadInstances loads what is incomplete, or does not agree.
+func TestBadInstances(t *testing.T) {
+	for want, spoil := range map[string]func(t *testing.T, dir string){
+		"neither draws": func(t *testing.T, dir string) {
+			for _, array := range []string{"participants", "steps", "x", "y", "rows"} {
+				must(t, os.Remove(filepath.Join(dir, array+".npy")))
+			}
+		},
+		"only goes with draws": func(t *testing.T, dir string) {
+			must(t, os.Remove(filepath.Join(dir, "participants.npy")))
+			must(t, os.Remove(filepath.Join(dir, "steps.npy")))
+			array(t, dir, "W", []int{11, 2, 2}, make44()...)
+		},
+		"graph.json has no edge between 0 and 1": func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "graph.json"), []byte(`{"nodes": [{"id": "0"}, {"id": "1"}], "edges": []}`), 0o600))
+		},
+		"has 1 nodes; there are 2 agents": func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "graph.json"), []byte(`{"nodes": [{"id": "0"}], "edges": []}`), 0o600))
+		},
+		"matrix 0 of W.npy is not symmetric":         func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.5, 0.25, 0.75) },
+		"matrix 0 of W.npy is not doubly stochastic": func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.25, 0.25, 0.75) },
+		"W.npy: has shape [4]":                       func(t *testing.T, dir string) { array(t, dir, "W", []int{4}, 0.5, 0.5, 0.5, 0.5) },
+	} {
+		e := dumpedExperiment(dumped()["feddec, all links up"])
+		e.Runs, e.Agents, e.Participants, e.Dump = 1, 2, 1, t.TempDir()
+		run(t, e)
+		spoil(t, filepath.Join(e.Dump, "run-0000"))
+		again, err := sim.Dumped(e.Dump)
+		if err == nil {
+			err = again.Check()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got %v", want, err)
+		}
+	}
+}
+
+// make44 is eleven matrices of two agents.
+func make44() []float64 {
+	var w []float64
+	for range 11 {
+		w = append(w, 0.5, 0.5, 0.5, 0.5)
+	}
+	return w
+}
