@@ -39,7 +39,7 @@ func TestSameBitsOnAnyCores(t *testing.T) {
 	for name, change := range experiments() {
 		t.Run(name, func(t *testing.T) {
 			e := sim.Default()
-			e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Spread = 3000, 2000, 1, 3, 0.1
+			e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Spread, e.LocalSteps = 3000, 2000, 1, 3, 0.1, sim.Each(50) // several blocks
 			change(&e)
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 			var first *sim.Result
@@ -62,13 +62,15 @@ func experiments() map[string]func(*sim.Experiment) {
 		"float32":   func(e *sim.Experiment) { e.Precision = sim.Float32 },
 		"many runs": func(e *sim.Experiment) { e.Runs, e.Agents, e.Participants = 5, 30, 10 },
 		"drawn steps, stragglers, noise": func(e *sim.Experiment) {
-			e.LocalSteps = sim.PerAgent{Draw: sim.Uniform, A: 1, B: 5}
+			e.LocalSteps = sim.PerAgent{Draw: sim.Uniform, A: 20, B: 60}
 			e.Response = sim.Response{Probability: sim.Each(0.7), Per: sim.StraggleRound}
 			e.Noise = sim.Noise{Kind: sim.Laplace, Variance: 0.01}
 		},
-		"gradients": func(e *sim.Experiment) { e.Exchange = sim.Gradients },
+		"gradients": func(e *sim.Experiment) {
+			e.Exchange, e.LocalSteps, e.BatchSize = sim.Gradients, sim.Each(1), sim.Each(50)
+		},
 		"feddec": func(e *sim.Experiment) {
-			e.Agents, e.Participants, e.Rounds, e.Runs = 12, 3, 40, 3
+			e.Agents, e.Participants, e.Rounds, e.Runs, e.LocalSteps = 12, 3, 40, 3, sim.Each(1)
 			e.Algorithm, e.Mixing.Graph, e.Mixing.Radius, e.Mixing.LinkUp, e.Sampling = sim.FedDec, sim.Geographic, 0.5, 0.5, "with_replacement"
 		},
 	}
