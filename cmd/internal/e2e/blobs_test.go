@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// vandal deletes a chunk of the base of the second round, once it is announced,
+// and keeps what announcements name.
+type vandal struct {
+	conn     mqtt.Conn
+	mu       sync.Mutex
+	named    map[wire.Order][]string // hashes
+	finished map[wire.RunID]bool
+	gone     bool
+}
+
+func newVandal(t *testing.T, url string) *vandal {
+	t.Helper()
+	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: url, ClientID: "vandal", MailboxMessages: 4096, MailboxBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	v := &vandal{conn: conn, named: map[wire.Order][]string{}, finished: map[wire.RunID]bool{}}
+	conn.Subscribe(mqtt.AtLeastOnce, "fl/v1/e2e/round")
+	go func() {
+		for e := range conn.Events() {
+			if m, ok := e.(mqtt.Received); ok && len(m.Payload) > 0 {
+				v.hear(m.Payload)
+			}
+		}
+	}()
+	return v
+}
+
+func (v *vandal) hear(payload []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	e, err := wire.Open(payload)
+	if err != nil {
+		return
+	}
+	a, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		return
+	}
+	o := wire.OrderOf(e.Header, &a)
+	if _, again := v.named[o]; again {
+		return
+	}
+	v.named[o] = []string{a.Task.Hash.Topic(), a.Base.Hash.Topic()}
+	v.finished[e.Run] = a.Phase == wire.PhaseFinished
+	if a.Phase == wire.PhaseOpen && e.Round == 2 && !v.gone {
+		v.gone = true
+		_ = v.conn.Publish(mqtt.Message{Topic: "fl/v1/e2e/m/" + a.Base.Hash.Topic() + "/16", QoS: mqtt.AtLeastOnce, Retained: true})
+	}
+}
+
+// mayStay is what the announcements of the newest two rounds of the newest run named.
+func (v *vandal) mayStay() map[string]bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	orders := slices.SortedFunc(maps.Keys(v.named), wire.Order.Compare)
+	newest := orders[len(orders)-1]
+	may := map[string]bool{}
+	for _, o := range orders {
+		if o.Run == newest.Run && o.Round+1 >= newest.Round {
+			for _, hash := range v.named[o] {
+				may[hash] = true
+			}
+		}
+	}
+	return may
+}
+
+// ended returns how many runs have announced their end, and the last model.
+func (v *vandal) ended() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, is := range v.finished {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// TestBlobsAtBroker has somebody delete a part of a model while agents fetch it,
+// and kills the coordinator: what is missing is published again, and what no
+// round needs any more is deleted.
+func TestBlobsAtBroker(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, mosquitto(t))
+	list := f.agent(t, "one", plane(20))
+	f.leadTo(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, 500]}, steps: {budget: 100ms, min: 1, max: 1}}", // 1 MB, 17 chunks
+		list, `{participants: 1, quorum: 1, rounds: 3, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
+	v := newVandal(t, f.broker)
+	lead := f.run(t, "coordinator", "coordinator")
+	slow := "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.broker, "tcp://"), 500_000)
+	one := f.run(t, "agentd", "one", "--set", "broker.url="+slow)
+	lead.awaitFor(t, 5*patience, "run finished version=3")
+	one.await(t, "a blob could not be fetched")
+	until(t, "the end is announced", func() bool { return v.ended() == 1 })
+	v.check(t, f)
+	kill(t, lead)
+
+	again := f.run(t, "coordinator", "coordinator", "--new-run", "--set", "task.batch_size=16", "--set", "round.rounds=2")
+	again.awaitFor(t, 2*patience, "run finished version=2")
+	until(t, "the second end is announced", func() bool { return v.ended() == 2 })
+	v.check(t, f)
+	one.stop(t, syscall.SIGTERM, 0)
+	again.stop(t, syscall.SIGTERM, 0)
+}
+
+// check looks at what the broker retains.
+func (v *vandal) check(t *testing.T, f *federation) {
+	t.Helper()
+	may := v.mayStay()
+	kept := retained(t, f.broker)
+	blob := regexp.MustCompile(`^fl/v1/e2e/m/(\w+)/`)
+	n := 0
+	for topic := range kept {
+		if m := blob.FindStringSubmatch(topic); m != nil {
+			n++
+			if !may[m[1]] {
+				t.Errorf("the broker still has %s", topic)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("the broker has no blobs")
+	}
+}

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/pem"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// side is a federation beside another, with agents of the same names.
+type side struct {
+	*federation
+	name   string
+	column int // that the agents learn to copy
+	lead   *process
+	all    []*process
+}
+
+var sideAgents = []string{"one", "two"}
+
+func newSide(t *testing.T, name, url string, column int) *side {
+	t.Helper()
+	s := &side{federation: newFederation(t, url), name: name, column: column}
+	var rows strings.Builder
+	rows.WriteString("a,b,y\n")
+	for i := range 40 {
+		x := []int{i%7 - 3, i%11 - 5}
+		fmt.Fprintf(&rows, "%d,%d,%d\n", x[0], x[1], x[column])
+	}
+	var list strings.Builder
+	for _, id := range sideAgents {
+		list.WriteString(s.agent(t, id, rows.String()))
+	}
+	s.leadTo(t, "{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, step_size: 0.05}", list.String(),
+		`{participants: 2, quorum: 2, rounds: 3, deadline: 30s, gather: {target: 2, minimum: 2, within: 20s, spread: 10ms}}`)
+	return s
+}
+
+// rules are those that the coordinator writes for Mosquitto.
+func (s *side) rules(t *testing.T) string {
+	return mustRun(t, "coordinator", "acl", "--config", s.path("coordinator.yaml"), "--set", "federation="+s.name)
+}
+
+func (s *side) users() []string {
+	users := []string{s.name + "-coordinator"}
+	for _, id := range sideAgents {
+		users = append(users, s.name+"-"+id)
+	}
+	return users
+}
+
+// start starts everyone, with what proves who they are.
+func (s *side) start(t *testing.T, proof func(user string) []string) {
+	for _, user := range s.users() {
+		id := strings.TrimPrefix(user, s.name+"-")
+		program := "agentd"
+		if id == "coordinator" {
+			program = "coordinator"
+		}
+		args := []string{"--set", "federation=" + s.name, "--set", "broker.url=" + s.broker}
+		for _, p := range proof(user) {
+			args = append(args, "--set", p)
+		}
+		p := s.run(t, program, id, args...)
+		s.all = append(s.all, p)
+		if id == "coordinator" {
+			s.lead = p
+		}
+	}
+}
+
+// check looks at the model: it has learned from this side's agents alone.
+func (s *side) check(t *testing.T) {
+	t.Helper()
+	s.lead.await(t, "run finished version=3")
+	for _, p := range s.all {
+		p.stop(t, syscall.SIGTERM, 0)
+		for line := range strings.Lines(p.log()) {
+			if !strings.Contains(line, " INFO ") && !strings.Contains(line, "round") {
+				t.Errorf("%s of %s: %s", p.name, s.name, line)
+			}
+		}
+	}
+	out := s.path("model.safetensors")
+	mustRun(t, "coordinator", "model", "export", "--state-dir", s.path("state"), "--out", out)
+	file, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, _, err := store.DecodeSafetensors(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(tensors, func(x store.Tensor) bool { return x.Name == "layer0.weight" })
+	weight := func(k int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(tensors[i].Data[4*k:])) }
+	if own, other := weight(s.column), weight(1-s.column); own-other < 0.3 {
+		t.Errorf("%s learned the weights %v and %v, the first for what is to be copied", s.name, own, other)
+	}
+}
+
+// TestTwoFederations has two federations with the same names of agents and
+// coordinators on one Mosquitto with our files, with passwords and with
+// certificates.
+func TestTwoFederations(t *testing.T) {
+	t.Run("passwords", func(t *testing.T) {
+		t.Parallel()
+		m := brokers.NewMosquitto(t, shipped.PlainConf)
+		air, land := newSide(t, "air", "tcp://"+m.Address, 0), newSide(t, "land", "tcp://"+m.Address, 1)
+		m.AddUsers(t, append(air.users(), land.users()...)...)
+		sideBySide(t, m, air, land, func(user string) []string { return []string{"broker.password=password of " + user} })
+	})
+	t.Run("certificates", func(t *testing.T) {
+		t.Parallel()
+		m := brokers.NewMosquitto(t, shipped.Conf)
+		authority := acltest.NewAuthority(t)
+		m.AddCertificates(t, authority)
+		air, land := newSide(t, "air", "tls://"+m.Address, 0), newSide(t, "land", "tls://"+m.Address, 1)
+		ca := air.write(t, "ca.crt", block("CERTIFICATE", authority.Certificate.Raw))
+		sideBySide(t, m, air, land, func(user string) []string {
+			c := authority.Issue(t, user)
+			key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{
+				"broker.ca_file=" + ca, "broker.cert_file=" + air.write(t, user+".crt", block("CERTIFICATE", c.Certificate[0])),
+				"broker.key_file=" + air.write(t, user+".pem", block("PRIVATE KEY", key)),
+			}
+		})
+	})
+}
+
+func sideBySide(t *testing.T, m *brokers.Mosquitto, air, land *side, proof func(user string) []string) {
+	t.Helper()
+	m.Write(t, "acl", []byte(air.rules(t)+land.rules(t)))
+	m.Start(t)
+	air.start(t, proof)
+	land.start(t, proof)
+	air.check(t)
+	land.check(t)
+}
+
+func block(typ string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der}))
+}
