@@ -32,14 +32,17 @@ type Config[T wire.Float] struct {
 	// Patience is how many waits in a row a silent neighbour may spoil, until it
 	// is waited for no longer. It is waited for again once it is heard.
 	Patience int
-	// Repeat is the time until a missing snapshot is asked for, again and again.
+	// Repeat is the time until a missing snapshot is asked for, again and again;
+	// after some times in vain it doubles, up to 16 times this.
 	Repeat time.Duration
-	// Drain bounds the time after the last step in which late flows may still come.
+	// Drain bounds the time after the last step in which late flows may still
+	// come. The first step waits as long, if that is longer than Wait:
+	// neighbours begin a block when its announcement reaches them.
 	Drain time.Duration
 	// Quantize replaces a vector by what the wire will carry of it, in place, so
 	// that both ends compute a flow from the same numbers; nil where that is T itself.
 	Quantize func(x []T)
-	// Ledger keeps the sum of the flows of every edge, to audit that the mean is conserved.
+	// Ledger keeps Books, to audit that the mean is conserved.
 	Ledger bool
 }
 

@@ -24,13 +24,16 @@ type edge[T wire.Float] struct {
 	reached uint64       // the flows that the other end is known to have applied
 
 	askAt  time.Time // when theirs is missed
+	asks   int       // for it, so far
 	waited bool      // the steps wait for this edge
 	silent int       // waits in a row that it spoiled without a sign of life
 
 	finished bool   // the other end has said so,
 	last     uint64 // and this is the last that it issued
 
+	late uint64    // flows applied after the step of their snapshot
 	flow []float64 // the sum of the flows that were applied; nil without a ledger
+	past []float64 // the same with earlier starts of the other end
 }
 
 // snapshot is the parameters at one moment, shared by the edges that carry it.

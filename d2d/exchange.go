@@ -37,6 +37,7 @@ type Exchange[T wire.Float] struct {
 	count uint64              // of sealed controls
 	greet time.Time           // when the greeting is due; zero while it is not
 	last  time.Time           // of the last greeting
+	gap   time.Duration       // until the next one at the earliest
 	size  int                 // of a snapshot, in bytes
 	out   []Effect
 }
@@ -107,8 +108,12 @@ func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], erro
 // Stats returns the counts so far.
 func (e *Exchange[T]) Stats() Stats { return e.mixer.Stats() }
 
-// Flow is that of the Mixer.
-func (e *Exchange[T]) Flow(id wire.AgentID) (sum []float64, flows uint64) { return e.mixer.Flow(id) }
+// Books are those of the Mixer.
+func (e *Exchange[T]) Books() Books {
+	b := e.mixer.Books()
+	b.ID = e.cfg.Self
+	return b
+}
 
 // Deadline returns when the machine wants a Tick, if it does.
 func (e *Exchange[T]) Deadline() (time.Time, bool) {
@@ -216,13 +221,14 @@ func (e *Exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
 	e.publish(controlPart, m)
 }
 
-// greetAt plans a greeting, but none sooner than Repeat after another.
+// greetAt plans a greeting, but none sooner than the gap after another: short ones first, since neighbours begin within
+// moments of each other and who has not subscribed yet hears nothing.
 func (e *Exchange[T]) greetAt(now time.Time) {
 	if e.cfg.Keys == nil {
 		return
 	}
 	e.greet = now
-	if soonest := e.last.Add(e.cfg.Repeat); !e.last.IsZero() && soonest.After(now) {
+	if soonest := e.last.Add(e.gap); !e.last.IsZero() && soonest.After(now) {
 		e.greet = soonest
 	}
 }
@@ -232,7 +238,7 @@ func (e *Exchange[T]) sayHello(now time.Time) {
 	if e.greet.IsZero() || now.Before(e.greet) {
 		return
 	}
-	e.greet, e.last = time.Time{}, now
+	e.greet, e.last, e.gap = time.Time{}, now, min(max(2*e.gap, e.cfg.Repeat/16), e.cfg.Repeat)
 	g := wire.Greeting{Salt: e.cfg.Keys.Salt}
 	for _, p := range e.peers {
 		k := wire.GreetingKey{To: wire.PeerAddress{ID: p.id, Boot: p.boot}, Holds: p.key != nil}

@@ -42,7 +42,12 @@ func (m *Mixer[T]) reset(e *edge[T]) {
 	m.drop(&e.own)
 	m.recycle(&e.theirs)
 	m.recycle(&e.early)
-	*e = edge[T]{id: e.id, weight: e.weight, waited: true, flow: e.flow}
+	fresh := edge[T]{id: e.id, weight: e.weight, waited: true}
+	if e.flow != nil {
+		fresh.flow, fresh.past = make([]float64, len(e.flow)), e.flow
+		add(fresh.past, 1, e.past)
+	}
+	*e = fresh
 }
 
 func (m *Mixer[T]) greeted(ev Greeted) {

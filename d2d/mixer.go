@@ -21,6 +21,8 @@ type Mixer[T wire.Float] struct {
 	free  [][]T
 	out   []Effect
 	stats Stats
+	// ledger is nil unless the configuration asks for one.
+	ledger *ledger
 }
 
 type state uint8
@@ -48,21 +50,14 @@ func New[T wire.Float](cfg Config[T], x []T) *Mixer[T] {
 		}
 		m.edges = append(m.edges, e)
 	}
+	if cfg.Ledger {
+		m.ledger = &ledger{start: widened(x), local: make([]float64, len(x)), before: make([]float64, len(x))}
+	}
 	return m
 }
 
 // Stats returns the counts so far.
 func (m *Mixer[T]) Stats() Stats { return m.stats }
-
-// Flow returns the sum of the flows that were applied on the edge to a
-// neighbour, if the configuration asks for a ledger, and their number.
-func (m *Mixer[T]) Flow(id wire.AgentID) (sum []float64, flows uint64) {
-	e := m.edge(id)
-	if e == nil {
-		panic(fmt.Sprintf("d2d: Flow: %q is no neighbour", id))
-	}
-	return e.flow, e.applied
-}
 
 // Deadline returns when the machine wants a Tick, if it does.
 func (m *Mixer[T]) Deadline() (time.Time, bool) {
@@ -142,6 +137,11 @@ func (m *Mixer[T]) start() {
 func (m *Mixer[T]) next() {
 	m.state = computing
 	m.step++
+	if m.ledger != nil {
+		for k, x := range m.x {
+			m.ledger.before[k] = float64(x)
+		}
+	}
 	m.emit(Compute{m.step})
 }
 
@@ -151,7 +151,15 @@ func (m *Mixer[T]) stepped(now time.Time) {
 		return
 	}
 	m.stats.Steps++
+	if m.ledger != nil {
+		for k, x := range m.x {
+			m.ledger.local[k] += float64(x) - m.ledger.before[k]
+		}
+	}
 	m.state, m.until = waiting, now.Add(m.cfg.Wait)
+	if m.step == 1 {
+		m.until = now.Add(max(m.cfg.Wait, m.cfg.Drain))
+	}
 	s := &snapshot[T]{step: m.step}
 	var to []To
 	for _, e := range m.edges {
@@ -164,7 +172,10 @@ func (m *Mixer[T]) stepped(now time.Time) {
 		s.edges++
 		e.seq++
 		e.theirs, e.early = e.early, nil
-		e.askAt = now.Add(m.cfg.Repeat)
+		e.asks, e.askAt = 0, now.Add(m.cfg.Repeat)
+		if e.seq == 1 { // it came before this agent could hear it, as likely as not
+			e.askAt = now.Add(m.cfg.Repeat / 8)
+		}
 		m.trim(e)
 		to = append(to, e.to(e.seq))
 	}
@@ -190,7 +201,10 @@ func (m *Mixer[T]) proceed(now time.Time) {
 			m.next()
 			return
 		}
-		m.state, m.until, m.tell = draining, now.Add(m.cfg.Drain), now
+		m.state, m.until, m.tell = draining, now.Add(m.cfg.Drain), now.Add(m.cfg.Repeat)
+		for _, e := range m.edges { // also those that are drained here: the other end waits to hear so
+			m.finish(e)
+		}
 		m.drain(now)
 	case draining:
 		m.apply()
@@ -231,6 +245,7 @@ func (m *Mixer[T]) apply() {
 		m.stats.Flows++
 		if e.own.step < m.step || m.state == draining {
 			m.stats.Late++
+			e.late++
 		}
 		e.applied = e.seq
 		m.recycle(&e.theirs)
@@ -273,7 +288,8 @@ func (m *Mixer[T]) ask(now time.Time) {
 	}
 	for _, e := range m.edges {
 		if e.missing() && !now.Before(e.askAt) {
-			e.askAt = now.Add(m.cfg.Repeat)
+			e.asks++
+			e.askAt = now.Add(m.cfg.Repeat << max(0, min(e.asks-4, 4)))
 			m.stats.Asked++
 			m.emit(Ask{e.to(e.seq)})
 		}

@@ -64,7 +64,7 @@ type machine interface {
 	Step(now time.Time, ev Event) []Effect
 	Deadline() (time.Time, bool)
 	Stats() Stats
-	Flow(id wire.AgentID) ([]float64, uint64)
+	Books() Books
 }
 
 type worldEvent struct {
@@ -378,41 +378,25 @@ func (w *world[T]) spread() float64 {
 	return math.Sqrt(sum)
 }
 
-// drift is the largest |Σx − Σ(x_0 − Σηg) − flows to the dead or in flight|
-// of a parameter over the living, relative to Σ|x|.
+// drift is that of the books of the living; their local steps are as the world has recorded them.
 func (w *world[T]) drift() float64 {
-	d := len(w.nodes[0].x)
-	sum, scale := make([]float64, d), make([]float64, d)
-	for i, a := range w.nodes {
-		if a.dead {
+	var all []Books
+	for _, n := range w.nodes {
+		if n.dead {
 			continue
 		}
-		for k, x := range a.x {
-			sum[k] += float64(x) - a.base[k]
-			scale[k] += math.Abs(float64(x))
-		}
-		for _, nb := range a.cfg.Neighbors {
-			j := slices.Index(w.ids, nb.ID)
-			b := w.nodes[j]
-			mine, q := a.m.Flow(nb.ID)
-			theirs, r := b.m.Flow(a.id)
-			toDead, inFlight := b.dead || a.boot != 1 || b.boot != 1, q != r && i < j
-			if !toDead && (q > r+1 || r > q+1) {
-				w.t.Fatalf("edge %s %s: %d and %d flows applied", a.id, b.id, q, r)
-			}
-			for k := range d {
-				switch {
-				case toDead:
-					sum[k] -= mine[k]
-				case inFlight: // one flow: the sums differ by it alone
-					sum[k] -= mine[k] + theirs[k]
-				}
+		b := n.m.Books()
+		b.ID = n.id
+		for k := range b.Local {
+			if own := n.base[k] - b.Start[k]; n.done && math.Abs(b.Local[k]-own) > 1e-9 {
+				w.t.Fatalf("%s: local steps of %v in the books, %v were taken", n.id, b.Local[k], own)
 			}
 		}
+		all = append(all, b)
 	}
-	worst := 0.0
-	for k := range d {
-		worst = max(worst, math.Abs(sum[k])/scale[k])
+	drift, err := Drift(all)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	return worst
+	return drift
 }
