@@ -24,6 +24,7 @@ var rooms = []room{
 	{"d2d/graph", 2, false, "graphs and spectra need gonum/mat, which no device may link"},
 	{"mqtt", 2, false, "sessions over paho: knows topics and bytes, not rounds"},
 	{"mqtt/memory", 2, false, "the same sessions without a network, for tests"},
+	{"mqtt/faults", 2, false, "a bad network for benches and tests, in front of any session"},
 	{"mqtt/broker", 2, false, "the embedded broker, which only the coordinator links"},
 	{"mqtt/broker/acl", 2, false, "who may read and write what: one table, for the embedded broker and for Mosquitto"},
 	{"mqtt/broker/acl/acltest", 2, false, "tries that table on a broker, whichever it is"},
