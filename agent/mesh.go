@@ -23,6 +23,16 @@ type MeshConfig struct {
 	MaxDegree int
 	// Random fills key material: crypto/rand.Read but in tests.
 	Random func(p []byte)
+	// Audit, if set, sees all that is mixed, which a bench may and nobody else.
+	Audit Auditor
+}
+
+// Auditor looks over an agent's shoulder while it mixes, from the goroutine of the block.
+type Auditor interface {
+	// Mixed is told the parameters after local step t and the mixing that follows it. It may not keep x.
+	Mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32)
+	// Ended is told the books of a block when it is over.
+	Ended(r wire.RoundID, b d2d.Books)
 }
 
 // mesh is an agent's way to its neighbours. One that is not configured for
@@ -119,6 +129,7 @@ type mixing struct {
 	computed time.Duration // in them
 	events   []d2d.Event
 	done     bool
+	told     bool // the auditor has the books
 }
 
 // mixed is what a block came to.
@@ -163,6 +174,7 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[fl
 	for _, p := range e.Peers {
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Boot: p.Boot, Key: p.Key[:]})
 	}
+	cfg.Ledger = m.audited()
 	if !t.Mixing.Open && len(e.Peers) > 0 {
 		cfg.Keys = &d2d.Keys{Private: m.private}
 		m.cfg.Mesh.Random(cfg.Keys.Sender[:])
@@ -171,6 +183,8 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[fl
 	return cfg
 }
 
+func (m *mesh) audited() bool { return m.cfg.Mesh != nil && m.cfg.Mesh.Audit != nil }
+
 // patience is how many waits in a row a silent neighbour may spoil.
 const patience = 3
 
@@ -178,6 +192,7 @@ const patience = 3
 func (b *mixing) run(ctx context.Context, ended func(mixed)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer b.closeBooks()
 	b.events = append(b.events, d2d.Start{})
 	for {
 		for len(b.events) > 0 {
@@ -219,6 +234,7 @@ func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
 			// What is not sent, the neighbours ask for.
 			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.order.Round, e.Part), Payload: e.Payload})
 		case d2d.Compute:
+			b.show()
 			began := time.Now()
 			for range b.every {
 				b.taken++
@@ -230,10 +246,27 @@ func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
 			b.computed += time.Since(began)
 			b.events = append(b.events, d2d.Stepped{})
 		case d2d.Done:
+			b.show()
+			b.closeBooks()
 			b.done = true
 		}
 	}
 	return nil
+}
+
+// show shows the auditor the parameters as they are between two local steps.
+func (b *mixing) show() {
+	if b.audited() && b.taken > 0 {
+		b.cfg.Mesh.Audit.Mixed(b.cfg.ID, b.order.Round, b.taken, b.x)
+	}
+}
+
+// closeBooks gives the auditor the books of a block that is over, or was ended.
+func (b *mixing) closeBooks() {
+	if b.audited() && !b.told {
+		b.told = true
+		b.cfg.Mesh.Audit.Ended(b.order.Round, b.exchange.Books())
+	}
 }
 
 // lastAsDeclared makes the local steps take as long as the declared device would.

@@ -37,6 +37,28 @@ type AgentOptions struct {
 	Ready func(*agent.Agent)
 	// Key, if set, is the agent's instead of the one in its key file.
 	Key ed25519.PrivateKey
+	// Traffic, if set, is told of each message beside the metrics.
+	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
+	// Wrap, if set, stands between the agent and each of its brokers.
+	Wrap func(mqtt.Conn) mqtt.Conn
+	// Audit, if set, sees all that the agent mixes.
+	Audit agent.Auditor
+}
+
+func (o *AgentOptions) traffic(x mqtt.Traffic, kind mqtt.Kind) {
+	o.Metrics.of.Traffic(x, kind)
+	if o.Traffic != nil {
+		o.Traffic(x, kind)
+	}
+}
+
+// dial begins a session with a broker.
+func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.Config, more func(*mqtt.Options)) (mqtt.Conn, error) {
+	conn, err := dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic, more)
+	if err != nil || o.Wrap == nil {
+		return conn, err
+	}
+	return o.Wrap(conn), nil
 }
 
 // AgentMetrics are the metrics of the agents of one process. Each agent reports
@@ -89,10 +111,11 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	cfg.SelfTest = selfTestTime(&s.Broker)
 	if cfg.Mesh != nil {
 		cfg.Mesh.Random = func(p []byte) { crand.Read(p) } // never fails
+		cfg.Mesh.Audit = o.Audit
 		if !s.D2D.Uplink {
 			site := s.D2D.Site()
 			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
-				return dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(*mqtt.Options) {})
+				return o.dial(ctx, &site, &cfg, func(*mqtt.Options) {})
 			}
 		}
 	}
@@ -101,7 +124,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
 	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-		return dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.Metrics.of.Traffic, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
+		return o.dial(ctx, &s.Broker, &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
 	})
 	if err != nil {
 		return err

@@ -29,6 +29,8 @@ var (
 // files are the data of the demo as the daemons find it: a file for each
 // station's own rows and one for the held-out year of all stations.
 type files struct {
+	features []string
+	target   string
 	stations []string // in alphabetical order
 	train    []string // paths, in the same order
 	held     string
@@ -42,7 +44,7 @@ func writeData(dir string) (*files, error) {
 	}
 	station, test := slices.Index(header, "station"), slices.Index(header, "test")
 	byFile := map[string][][]string{}
-	var f files
+	f := files{features: airFeatures, target: airTarget}
 	for _, row := range rows {
 		name := "held-out"
 		if row[test] == "0" {

@@ -20,10 +20,12 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -34,15 +36,24 @@ type federation struct {
 	dir         string
 	name        string
 	files       *files
+	plan        plan
 	coordinator settings.Coordinator
 	agents      []settings.Agent
 	topics      mqtt.Topics
-	server      *broker.Server // nil with a broker of the user's
-	reached     bool           // the broker, once
+	server      *broker.Server                                    // nil with a broker of the user's
+	edges       func([]round.MeshAgent) (coordinator.Mesh, error) // where agents mix
+	host        func(context.Context, *settings.Agent) error      // what runs an agent; nil = here, or in a process of its own
+	reached     bool                                              // the broker, once
 
 	registry      *prometheus.Registry
 	ofCoordinator *metrics.Coordinator
 	ofAgents      *daemon.AgentMetrics
+}
+
+// plan says how the daemons of a federation are set.
+type plan interface {
+	coordinator() settings.Coordinator
+	agent(i int) settings.Agent
 }
 
 // layOut writes data, keys and settings, and starts the embedded broker. After
@@ -52,9 +63,14 @@ func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newFederation(o, f, together{&o, f}, dir, log)
+}
+
+// newFederation writes keys and settings, and starts the embedded broker.
+func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_ *federation, err error) {
 	reg := metrics.NewRegistry("coordinator")
 	fed := &federation{
-		options: o, log: log, dir: dir, files: f, name: "demo",
+		options: o, log: log, dir: dir, files: f, plan: p, name: "demo",
 		registry: reg, ofCoordinator: metrics.NewCoordinator(reg, time.Now), ofAgents: daemon.NewAgentMetrics(reg),
 	}
 	if o.Broker != "" {
@@ -115,10 +131,13 @@ func (fed *federation) enrol(url string) (err error) {
 	}
 	var list []byte
 	for i, station := range fed.files.stations {
-		s := fed.options.agent(fed.files, i)
+		s := fed.plan.agent(i)
 		s.Federation = fed.name
 		if err := fed.reach(&s.Broker, url, wire.AgentID(station)); err != nil {
 			return err
+		}
+		if s.D2D != nil && !s.D2D.Uplink { // the neighbours' broker knows the same users
+			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
 		}
 		s.StateDir = filepath.Join(fed.dir, "agent-"+station)
 		s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(fed.dir, station+".key"), CoordinatorKey: keys.Format(keys.Public(key))}
@@ -129,7 +148,7 @@ func (fed *federation) enrol(url string) (err error) {
 		list = fmt.Appendf(list, "%s %s\n", station, keys.Format(keys.Public(k)))
 		fed.agents = append(fed.agents, s)
 	}
-	s := fed.options.coordinator(fed.files)
+	s := fed.plan.coordinator()
 	s.Federation = fed.name
 	if err := fed.reach(&s.Broker, url, wire.CoordinatorID); err != nil {
 		return err
@@ -156,9 +175,12 @@ func (fed *federation) serve(ctx context.Context) (string, error) {
 func (fed *federation) run(ctx context.Context, w *watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	runAgent, err := fed.runner(ctx)
-	if err != nil {
-		return err
+	runAgent := fed.host
+	if runAgent == nil {
+		var err error
+		if runAgent, err = fed.runner(ctx); err != nil {
+			return err
+		}
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -176,9 +198,9 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 		start("agent "+s.ID, func() error { return runAgent(ctx, s) })
 	}
 	start("coordinator", func() error {
-		return daemon.RunCoordinator(ctx, &fed.coordinator, daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator})
+		return daemon.RunCoordinator(ctx, &fed.coordinator, daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edges})
 	})
-	err = w.wait(ctx)
+	err := w.wait(ctx)
 	cancel(err)
 	return err
 }

@@ -20,15 +20,28 @@ type Options struct {
 	Broker       string // URL of a broker that runs already; empty = embedded
 	Processes    bool   // each agent in a process of its own
 	Agentd       string // the program for it; empty = looked for
-	Metrics      string // host:port; empty = nowhere
-	Out          string // folder for the results; empty = none
-	JSON         bool
+
+	Algorithm round.Algorithm
+	Task      string // of FedDec: air or regression; empty = regression
+	// SiteBroker is the URL of the neighbours' broker; empty = embedded, or the uplink where Broker is set.
+	SiteBroker string
+	// What befalls each message between neighbours: the probability of being lost and of coming twice, and the longest
+	// delay; and how many agents are killed, and come back.
+	Loss, Duplicates float64
+	Delay            time.Duration
+	Kill             int
+
+	Metrics string // host:port; empty = nowhere
+	Out     string // folder for the results; empty = none
+	JSON    bool
 
 	Stdout, Stderr io.Writer
 }
 
 // Defaults returns the options of a plain run.
-func Defaults() Options { return Options{Seed: 1, Participants: 6, Model: "linear"} }
+func Defaults() Options {
+	return Options{Seed: 1, Participants: 6, Model: "linear", Algorithm: round.FedAvg}
+}
 
 // stepTimes are the declared speeds of the twelve agents, which repeat: the
 // fastest takes eight times as many local steps as the slowest.
@@ -64,8 +77,24 @@ func (o *Options) Validate() error {
 	need(o.Participants >= 1 && o.Participants <= stations, "--participants must be 1 to %d, is %d", stations, o.Participants)
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
+	need(o.Algorithm == round.FedAvg || o.Algorithm == round.FedDec, "--algorithm must be fedavg or feddec, is %q", o.Algorithm)
+	if o.Algorithm != round.FedDec {
+		need(o.Task == "" && o.SiteBroker == "" && !o.faulty(), "--task, --d2d-broker, --loss, --dup, --delay and --kill go with --algorithm feddec")
+		return errors.Join(errs...)
+	}
+	need(!o.Processes, "--processes does not go with --algorithm feddec, which adds up what all agents hold: they run in this process")
+	need(o.Metrics == "", "--metrics does not go with --algorithm feddec, which runs two federations")
+	need(o.Task == "" || o.Task == "air" || o.Task == "regression", "--task must be air or regression, is %q", o.Task)
+	need(o.Task == "air" || o.Model == "linear", "--model mlp goes with --task air")
+	need(o.Loss >= 0 && o.Loss <= 0.9, "--loss must be 0 to 0.9, is %v", o.Loss)
+	need(o.Duplicates >= 0 && o.Duplicates <= 1, "--dup must be 0 to 1, is %v", o.Duplicates)
+	need(o.Delay >= 0 && o.Delay <= 10*time.Second, "--delay must be 0 to 10s, is %v", o.Delay)
+	need(o.Kill >= 0 && o.Kill < stations, "--kill must be 0 to %d, is %d", stations-1, o.Kill)
 	return errors.Join(errs...)
 }
+
+// faulty tells whether something befalls the messages between neighbours.
+func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Delay > 0 || o.Kill > 0 }
 
 // task returns what is learned. μ is what 20 steps of 0.02 make together,
 // since the step size is divided by E_k.
@@ -81,10 +110,17 @@ func (o *Options) task() settings.Task {
 	return t
 }
 
+// together is the plan of the demo of federated averaging.
+type together struct {
+	*Options
+	files *files
+}
+
 // coordinator returns the coordinator's settings. Everything that could make
 // the result depend on who is faster is shut out: it waits for all agents,
 // needs all participants, and the demo takes a missed deadline for an error.
-func (o *Options) coordinator(f *files) settings.Coordinator {
+func (o together) coordinator() settings.Coordinator {
+	f := o.files
 	s := settings.DefaultCoordinator()
 	s.Task, s.Held = o.task(), &settings.Data{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.Participants, o.Participants
@@ -97,7 +133,8 @@ func (o *Options) coordinator(f *files) settings.Coordinator {
 }
 
 // agent returns the settings of the agent at station i.
-func (o *Options) agent(f *files, i int) settings.Agent {
+func (o together) agent(i int) settings.Agent {
+	f := o.files
 	s := settings.DefaultAgent()
 	s.ID, s.Data.CSV = f.stations[i], f.train[i]
 	s.Compute.StepTime = stepTimes[i%len(stepTimes)]

@@ -21,6 +21,7 @@ type watcher struct {
 	display display
 	began   time.Time
 	now     progress
+	rough   bool // agents are killed, so rounds may go on without some
 }
 
 // progress is what a person wants to know of the run.
@@ -32,6 +33,8 @@ type progress struct {
 	Done         map[wire.AgentID]int // E_k of those whose update is in
 	Loss         float64              // mean risk of the participants at the base model
 	R2           float64              // of the newest model on the held-out year
+	Held         float64              // its risk there
+	Mesh         *coordinator.Mesh    // of the newest round in which agents mix
 	Elapsed      time.Duration
 }
 
@@ -86,13 +89,21 @@ func (w *watcher) take(fact any) (done bool, err error) {
 			w.display.round(p)
 		}
 	case coordinator.ModelReady:
-		p.Round, p.Loss, p.R2 = int(f.Version), f.Risk, f.Score.R2
+		p.Round, p.Loss, p.R2, p.Held = int(f.Version), f.Risk, f.Score.R2, f.Score.Risk
 		w.display.model(p)
 	case round.RoundClosed:
-		if f.ByDeadline || len(f.Missing) > 0 {
+		if !w.rough && (f.ByDeadline || len(f.Missing) > 0) {
 			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round, f.Missing)
 		}
+	case coordinator.MeshMade:
+		p.Mesh = &f.Mesh
+		if f.Err != nil {
+			return false, fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
+		}
 	case round.RoundAbandoned:
+		if w.rough {
+			return false, nil
+		}
 		err := fmt.Errorf("round %d was abandoned (%s), without %v", f.Round, f.Reason, f.Missing)
 		return false, errors.Join(err, f.Err)
 	case round.AgentUnfit:

@@ -145,7 +145,7 @@ func (a *Agent) Validate() error {
 	_, err = keys.Parse(a.Identity.CoordinatorKey)
 	c.valid("identity.coordinator_key", err)
 	if a.D2D != nil {
-		c.d2d(a.D2D, a.Federation)
+		c.d2d(a.D2D, a.Federation, a.Broker.URL)
 	}
 	c.data("data", &a.Data)
 	c.need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
@@ -193,7 +193,7 @@ func (a *Agent) Config() (agent.Config, error) {
 	}, nil
 }
 
-func (c *check) d2d(d *D2D, federation string) {
+func (c *check) d2d(d *D2D, federation, uplink string) {
 	c.need(d.Uplink == (d.Broker.URL == ""), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
 		c.valid("d2d.cell", mqtt.CheckCell(d.Cell))
@@ -203,6 +203,7 @@ func (c *check) d2d(d *D2D, federation string) {
 	if d.Broker.URL == "" {
 		return
 	}
+	c.need(d.Broker.URL != uplink, "d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write d2d.uplink: true instead")
 	var of check
 	site := d.Site()
 	of.broker(&site, federation)

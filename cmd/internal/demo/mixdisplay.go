@@ -1,0 +1,144 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// mixDisplay shows a demo of FedDec: in lines, or as JSON.
+type mixDisplay interface {
+	start(m *mixing, site string)
+	round(m *mixing, c *course, p point)
+	alone(m *mixing) // FedAvg is done
+	result(r *MixResult)
+}
+
+func newMixDisplay(o Options) mixDisplay {
+	if o.JSON {
+		return mixJSON{o.Stdout}
+	}
+	return mixLines{o.Stdout}
+}
+
+// recording is the watcher's display: it notes the rounds of a course, and shows them.
+type recording struct {
+	mixing *mixing
+	course *course
+}
+
+func (r *recording) start(heading)         {}
+func (r *recording) gathering(*progress)   {}
+func (r *recording) standardised(int, int) {}
+func (r *recording) round(*progress)       {}
+func (r *recording) result(*Result)        {}
+func (r *recording) failed()               {}
+
+func (r *recording) model(p *progress) {
+	c := r.course
+	pt := point{Loss: r.mixing.scene.loss(p.Held), R2: p.R2, Uplink: c.uplink.Load(), D2D: c.site.Load()}
+	pt.Consensus = c.audit.newest()
+	c.mesh = p.Mesh
+	c.rounds = append(c.rounds, pt)
+	r.mixing.show.round(r.mixing, c, pt)
+}
+
+// mixLines writes for a person.
+type mixLines struct{ w io.Writer }
+
+func (d mixLines) start(m *mixing, site string) {
+	o, s := &m.options, m.scene
+	fmt.Fprintf(d.w, "fedmesh demo: FedDec beside FedAvg\n%s\n", s.what)
+	fmt.Fprintf(d.w, "%d agents, %d rounds of %d local steps, %d uploads a round, seed %d\n", len(s.files.stations), s.rounds, s.task.Steps.Max, s.uploads, o.Seed)
+	switch {
+	case site != "":
+		fmt.Fprintf(d.w, "neighbours meet at a broker of their own, %s\n", site)
+	default:
+		fmt.Fprintf(d.w, "neighbours meet at the coordinator's broker, %s\n", o.Broker)
+	}
+	if o.faulty() {
+		fmt.Fprintf(d.w, "of the messages between neighbours %.3g %% are lost and %.3g %% come twice, each is up to %v late; %d agents are killed and come back\n",
+			100*o.Loss, 100*o.Duplicates, o.Delay, o.Kill)
+	}
+	fmt.Fprintln(d.w)
+}
+
+func (d mixLines) alone(m *mixing) {
+	p := m.alone.last()
+	fmt.Fprintf(d.w, "FedAvg came first: loss %s after %d rounds, %s over the uplink\n\n", loss(p.Loss), len(m.alone.rounds), bytesOf(p.Uplink))
+}
+
+func (d mixLines) round(m *mixing, c *course, p point) {
+	if c.algorithm != round.FedDec {
+		return
+	}
+	n := len(c.rounds)
+	if n == 1 && c.mesh != nil {
+		fmt.Fprintf(d.w, "%d edges, |λ̂₂| = %.4f, α = %.3g\n", len(c.mesh.Edges), c.mesh.SecondEigenvalue, c.mesh.Alpha)
+	}
+	if every := max(1, m.scene.rounds/20); n%every != 0 && n != 1 && n != m.scene.rounds {
+		return
+	}
+	beside := math.NaN()
+	if n <= len(m.alone.rounds) {
+		beside = m.alone.rounds[n-1].Loss
+	}
+	fmt.Fprintf(d.w, "round %3d/%d  loss %s  FedAvg's %s  Σ‖x−x̄‖² %s  uplink %s  D2D %s\n",
+		n, m.scene.rounds, loss(p.Loss), loss(beside), loss(p.Consensus), bytesOf(p.Uplink), bytesOf(p.D2D))
+}
+
+func (d mixLines) result(r *MixResult) { r.write(d.w) }
+
+// loss formats what may be of any size.
+func loss(x float64) string {
+	if math.IsNaN(x) {
+		return "    -    "
+	}
+	return fmt.Sprintf("%9.3g", x)
+}
+
+// bytesOf formats a number of bytes.
+func bytesOf(n uint64) string {
+	switch {
+	case n >= 1e6:
+		return fmt.Sprintf("%6.1f MB", float64(n)/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%6.1f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%6d B ", n)
+}
+
+// mixJSON writes one JSON object a line.
+type mixJSON struct{ w io.Writer }
+
+func (d mixJSON) put(v any) {
+	_ = json.NewEncoder(d.w).Encode(v) // a reader that went away is no reason to stop training
+}
+
+func (d mixJSON) start(m *mixing, site string) {
+	s := m.scene
+	d.put(map[string]any{
+		"event": "start", "algorithm": round.FedDec, "task": m.task(), "agents": len(s.files.stations), "features": len(s.files.features), "rounds": s.rounds,
+		"local_steps": s.task.Steps.Max, "uploads": s.uploads, "seed": m.options.Seed, "broker": m.options.Broker, "d2d_broker": site,
+	})
+}
+
+func (d mixJSON) alone(*mixing) {}
+
+func (d mixJSON) round(_ *mixing, c *course, p point) {
+	line := map[string]any{
+		"event": "round", "algorithm": c.algorithm, "round": len(c.rounds), "loss": finite(p.Loss), "r2": finite(p.R2), "uplink_bytes": p.Uplink, "d2d_bytes": p.D2D,
+	}
+	if c.algorithm == round.FedDec {
+		line["consensus"] = finite(p.Consensus)
+		if c.mesh != nil {
+			line["second_eigenvalue"], line["alpha"], line["edges"] = finite(c.mesh.SecondEigenvalue), finite(c.mesh.Alpha), len(c.mesh.Edges)
+		}
+	}
+	d.put(line)
+}
+
+func (d mixJSON) result(r *MixResult) { d.put(r) }
