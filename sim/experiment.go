@@ -133,6 +133,9 @@ const (
 // Mixing is the part of an experiment that only FedDec has.
 type Mixing struct {
 	ServerEvery int       `yaml:"server_every" json:"server_every"` // H
+	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t from 1
+	// (SPEC decision 4); the daemons take H.
+	FirstBlock  int       `yaml:"first_block" json:"first_block"`
 	Graph       GraphKind `yaml:"graph" json:"graph"`
 	Fresh       bool      `yaml:"fresh" json:"fresh"`             // a new graph for every run
 	Radius      float64   `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square

@@ -61,7 +61,11 @@ func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
 	h := f.e.Mixing.ServerEvery
-	if block := t/h + 1; block != f.blockNow { // an agent's draws are those of a server round
+	at := t // in the blocks, of which the first begins at 1 unless it is longer or shorter
+	if first := f.e.Mixing.FirstBlock; first > 0 {
+		at += h - 1 - first
+	}
+	if block := at/h + 1; block != f.blockNow { // an agent's draws are those of a server round
 		f.blockNow = block
 		for k, hand := range f.hands {
 			hand.become(k, block)
@@ -85,7 +89,7 @@ func (f *feddec[T]) step(i int) error {
 		f.z, f.mix = f.mix, f.z
 	}
 	f.before = -1
-	if (t+1)%h == 0 {
+	if (at+1)%h == 0 {
 		return f.average(t)
 	}
 	return nil

@@ -103,6 +103,7 @@ func (e *Experiment) validateMixing(v *validator) {
 	}
 	m := e.Mixing
 	v.need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
+	v.need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block", "is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
 	oneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
 	v.need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)

@@ -128,9 +128,13 @@ func (d mixJSON) start(m *mixing, site string) {
 
 func (d mixJSON) alone(*mixing) {}
 
-func (d mixJSON) round(_ *mixing, c *course, p point) {
+func (d mixJSON) round(_ *mixing, c *course, _ point) { d.put(c.line(len(c.rounds) - 1)) }
+
+// line is a round for JSON.
+func (c *course) line(i int) map[string]any {
+	p := c.rounds[i]
 	line := map[string]any{
-		"event": "round", "algorithm": c.algorithm, "round": len(c.rounds), "loss": finite(p.Loss), "r2": finite(p.R2), "uplink_bytes": p.Uplink, "d2d_bytes": p.D2D,
+		"event": "round", "algorithm": c.algorithm, "round": i + 1, "loss": finite(p.Loss), "r2": finite(p.R2), "uplink_bytes": p.Uplink, "d2d_bytes": p.D2D,
 	}
 	if c.algorithm == round.FedDec {
 		line["consensus"] = finite(p.Consensus)
@@ -138,7 +142,7 @@ func (d mixJSON) round(_ *mixing, c *course, p point) {
 			line["second_eigenvalue"], line["alpha"], line["edges"] = finite(c.mesh.SecondEigenvalue), finite(c.mesh.Alpha), len(c.mesh.Edges)
 		}
 	}
-	d.put(line)
+	return line
 }
 
 func (d mixJSON) result(r *MixResult) { d.put(r) }

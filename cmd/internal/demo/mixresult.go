@@ -1,7 +1,9 @@
 package demo
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -73,7 +75,7 @@ func (r *MixResult) write(w io.Writer) {
 	fmt.Fprintf(w, "%d flows were applied, %d of them late and %d on one end only; the mean drifted by %.2g of its size.\n", r.Flows, r.FlowsLate, r.FlowsUnreconciled, r.MeanDrift)
 	fmt.Fprintf(w, "%.1f seconds\n", r.Seconds)
 	if r.out != "" {
-		fmt.Fprintf(w, "result.json and rounds.json are in %s\n", r.out)
+		fmt.Fprintf(w, "result.json, rounds.jsonl and the pictures are in %s\n", r.out)
 	}
 }
 
@@ -82,15 +84,19 @@ func (m *mixing) writeOut(r *MixResult) error {
 	if r.out == "" {
 		return nil
 	}
-	rounds := map[round.Algorithm][]point{round.FedAvg: m.alone.rounds, round.FedDec: m.mixed.rounds}
-	for name, v := range map[string]any{"result.json": r, "rounds.json": rounds} {
-		text, err := json.MarshalIndent(v, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := store.WriteFile(filepath.Join(r.out, name), append(text, '\n'), 0o666); err != nil {
-			return err
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	var rounds bytes.Buffer
+	for _, c := range []*course{m.alone, m.mixed} {
+		for i := range c.rounds {
+			mixJSON{&rounds}.put(c.line(i))
 		}
 	}
-	return nil
+	return errors.Join(
+		store.WriteFile(filepath.Join(r.out, "result.json"), append(text, '\n'), 0o666),
+		store.WriteFile(filepath.Join(r.out, "rounds.jsonl"), rounds.Bytes(), 0o666),
+		m.writePlots(r.out),
+	)
 }

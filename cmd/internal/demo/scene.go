@@ -124,7 +124,7 @@ func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
 	for k := range p.Agents {
 		samples := load(k).Samples
 		all = append(all, samples)
-		name := fmt.Sprintf("agent-%02d", k+1)
+		name := agentName(k)
 		f.stations = append(f.stations, name)
 		f.train = append(f.train, filepath.Join(dir, name+".csv"))
 		if err := f.write(f.train[k], samples); err != nil {
@@ -133,6 +133,8 @@ func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
 	}
 	return f, f.write(f.held, all...)
 }
+
+func agentName(k int) string { return fmt.Sprintf("agent-%02d", k+1) }
 
 // write writes samples as CSV, to the bit.
 func (f *files) write(path string, all ...*learner.Samples[float32]) error {

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -95,6 +96,10 @@ func (c *check) mesh(m *Mesh) {
 	c.need(slices.Contains([]string{"radius", "file", "ring", "complete", "discovered"}, m.Edges), "mesh.edges", "must be radius, file, ring, complete or discovered, is %q", m.Edges)
 	c.need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius", "must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
 	c.need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q", m.File)
+	if m.File != "" {
+		_, err := os.Stat(m.File)
+		c.valid("mesh.file", err)
+	}
 	c.need(slices.Contains([]string{"metropolis", "best-constant", "max-degree", "fastest"}, m.Weights), "mesh.weights",
 		"must be metropolis, best-constant, max-degree or fastest, is %q", m.Weights)
 }

@@ -75,6 +75,10 @@ func TestAgentProblems(t *testing.T) {
 		{" -> privacy: {min_rows: 0}", `:10:21: privacy.min_rows: must be at least 1, is 0`},
 		{" -> limits: {max_model: 0B}", `:10:21: limits.max_model: must be 1 to`},
 		{" -> budget: {bytes_per_month: 5MB}", `:10:27: budget.bytes_per_month: must be 0 (any number) or at least 20MB, is 5MB: staying connected takes some 10MB a month`},
+		{" -> d2d: {place: {x: 1, y: 2}}", `:10:1: d2d.broker.url: give either d2d.broker.url, the broker of the site, or d2d.uplink: true`},
+		{" -> d2d: {uplink: true, broker: {url: \"tcp://site:1883\"}}", `:10:35: d2d.broker.url: give either`},
+		{" -> d2d: {broker: {url: \"tcp://localhost:1883\"}}", `:10:21: d2d.broker.url: is the coordinator's broker, too`},
+		{" -> d2d: {broker: {url: site}}", `:10:21: d2d.broker.url: must be something like`},
 		{" -> metrics: {listen: localhost}", `:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
 		{" -> log: {level: loud}", `:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
 		{" -> log: {format: xml}", `:10:15: log.format: unknown log format "xml"; the formats are text and json`},
@@ -132,6 +136,25 @@ func TestCoordinatorProblems(t *testing.T) {
 		{" -> policy: {keep_models: 1}", `:14:23: policy.keep_models: must be 0 (all) or at least 2, is 1`},
 		{" -> log: {level: loud}", `:14:14: log.level: unknown log level`},
 		{" -> metrics: {listen: x}", `:14:19: metrics.listen: must be host:port`},
+	}, load)
+}
+
+func TestMixingProblems(t *testing.T) {
+	load := func(path string) error {
+		s := DefaultCoordinator()
+		return Load(&s, "coordinator", path, nil)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	base := strings.Replace(coordinatorFile(t), "  quorum: 1", "  quorum: 1\n  algorithm: feddec\n  sampling: with_replacement", 1) + "  normalize: false\nmesh: {edges: ring}\n"
+	checkProblems(t, base, []problem{
+		{"normalize: false -> normalize: true", `:16:14: task.normalize: must be false for round.algorithm feddec`},
+		{"normalize: false -> normalize: false\n  mixing: {every: 3}", `:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
+		{"normalize: false -> normalize: false\n  mixing: {codec: zip}", `:17:19: task.mixing.codec: must be raw or bfloat16, is "zip"`},
+		{"edges: ring -> edges: star", `:17:15: mesh.edges: must be radius, file, ring or complete, is "star"`},
+		{"edges: ring -> edges: radius", `:17:1: mesh.radius: must be positive for mesh.edges radius`},
+		{"edges: ring -> edges: file", `:17:1: mesh.file: goes with mesh.edges file`},
+		{"edges: ring -> edges: file, file: " + none, `:17:27: mesh.file: stat ` + none},
+		{"edges: ring -> edges: ring, weights: heavy", `:17:30: mesh.weights: must be metropolis, best-constant, max-degree or fastest, is "heavy"`},
 	}, load)
 }
 
