@@ -117,14 +117,14 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		c.abandon(now, AbandonFold, e.Err)
 		return
 	}
-	accepted := 0
+	c.counted = settled{c.rec.Run, e.Round, map[wire.AgentID]wire.Digest{}}
 	for _, p := range c.peers {
 		if p.state == peerAccepted {
-			accepted++
+			c.counted.updates[p.Agent] = p.Accepted
 		}
 	}
 	c.report(RoundClosed{
-		Round: e.Round, Kind: c.rec.Plan.Kind, Version: e.Next.Version, Selected: c.selected(), Accepted: accepted,
+		Round: e.Round, Kind: c.rec.Plan.Kind, Version: e.Next.Version, Selected: c.selected(), Accepted: len(c.counted.updates),
 		Missing: c.missing(), ByDeadline: c.byDeadline, Took: now.Sub(c.announced),
 	})
 	c.rec.Plan, c.spent, c.failed = e.Next, e.Round, 0

@@ -138,8 +138,12 @@ func (c *Coordinator) offer(e OfferCame) {
 	c.do(Receive{e.Agent, digest})
 }
 
-// has reports whether the update is in the round's set, which may be fixed already.
+// has reports whether the update is in the round's set, which may be fixed
+// already, or was in that of the round before.
 func (c *Coordinator) has(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest) bool {
+	if taken, ok := c.counted.updates[a]; ok && run == c.counted.run && r == c.counted.round && taken == update {
+		return true
+	}
 	p := c.peers[a]
 	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
 }

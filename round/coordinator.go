@@ -14,6 +14,7 @@ type Coordinator struct {
 	rec     Record
 	members map[wire.AgentID]*member
 	peers   map[wire.AgentID]*peer // of the current round
+	counted settled               // what the last round took
 	linkUp  bool
 	asked   bool         // this process has asked all agents for a hello
 	spent   wire.RoundID // is over: its spool goes with the next record; 0 = none
@@ -28,6 +29,14 @@ type Coordinator struct {
 	meshing    bool      // the edges of the next round have been asked for
 
 	out []Effect // of the step under way
+}
+
+// settled is the updates that a round has taken: who offers one of them again
+// has not heard so.
+type settled struct {
+	run     wire.RunID
+	round   wire.RoundID
+	updates map[wire.AgentID]wire.Digest
 }
 
 // member is what the coordinator knows of an agent, whatever the round.

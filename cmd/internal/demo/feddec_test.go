@@ -60,7 +60,7 @@ func runMixing(t *testing.T, o Options) (*MixResult, map[string]any) {
 // nothing is late and the mean is what it should be.
 func TestFedDecBeatsFedAvg(t *testing.T) {
 	o := Defaults()
-	o.Rounds, o.Out = 10, filepath.Join(t.TempDir(), "out")
+	o.Rounds, o.Out = 6, filepath.Join(t.TempDir(), "out")
 	r, last := runMixing(t, o)
 	if !(r.Final < r.FedAvgFinal/2) {
 		t.Errorf("FedDec ends at %.3g, FedAvg at %.3g", r.Final, r.FedAvgFinal)
@@ -88,7 +88,7 @@ func TestFedDecBeatsFedAvg(t *testing.T) {
 func conserved(t *testing.T, change func(*Options)) {
 	t.Helper()
 	o := Defaults()
-	o.Rounds, o.Loss, o.Duplicates, o.Delay, o.Kill = 8, 0.2, 0.05, 5*time.Millisecond, 1
+	o.Rounds, o.Loss, o.Duplicates, o.Delay, o.Kill = 5, 0.2, 0.05, 5*time.Millisecond, 1
 	change(&o)
 	r, _ := runMixing(t, o)
 	if !(r.MeanDrift <= 1e-5) {
@@ -119,7 +119,7 @@ func TestMeanIsConservedOverMosquitto(t *testing.T) {
 // Without faults the model of the federation is the simulator's, to the bit, over either broker and over one or two.
 func TestFedDecEqualsSimulation(t *testing.T) {
 	o := Defaults()
-	o.Rounds = 5
+	o.Rounds = 3
 	want := simulated(t, &o)
 	for _, tt := range []struct{ name, broker string }{{"embedded", ""}, {"mosquitto", newMosquitto(t)}} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/faults"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -175,7 +176,7 @@ const rest = 300 * time.Millisecond
 // host runs an agent, and runs it again when it was killed.
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
-		l := &life{course: c, topics: fed.topics, options: &m.options}
+		l := &life{course: c, topics: fed.topics, options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
 		c.audit.fate(wire.AgentID(s.ID), l.strike)
@@ -213,6 +214,7 @@ type life struct {
 	topics  mqtt.Topics
 	end     context.CancelFunc
 	dead    atomic.Bool
+	rand    *rand.Rand // of the seeds of the connections' faults
 
 	mu    sync.Mutex
 	conns []*faults.Conn
@@ -223,7 +225,7 @@ func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := faults.Wrap(conn, faults.Options{
-		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay, Rand: rand.New(rand.NewPCG(rand.Uint64(), 3)),
+		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay, Rand: rand.New(rand.NewPCG(l.rand.Uint64(), 0)),
 		Spares: func(topic string) bool {
 			kind, _, _, _, _ := l.topics.Parse(topic) // a foreign topic has KindUnknown
 			return kind != mqtt.KindPeer

@@ -150,7 +150,7 @@ func TestMixingProblems(t *testing.T) {
 		{"normalize: false -> normalize: true", `:16:14: task.normalize: must be false for round.algorithm feddec`},
 		{"normalize: false -> normalize: false\n  mixing: {every: 3}", `:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
 		{"normalize: false -> normalize: false\n  mixing: {codec: zip}", `:17:19: task.mixing.codec: must be raw or bfloat16, is "zip"`},
-		{"edges: ring -> edges: star", `:17:15: mesh.edges: must be radius, file, ring or complete, is "star"`},
+		{"edges: ring -> edges: star", `:17:15: mesh.edges: must be radius, file, ring, complete or discovered, is "star"`},
 		{"edges: ring -> edges: radius", `:17:1: mesh.radius: must be positive for mesh.edges radius`},
 		{"edges: ring -> edges: file", `:17:1: mesh.file: goes with mesh.edges file`},
 		{"edges: ring -> edges: file, file: " + none, `:17:27: mesh.file: stat ` + none},
