@@ -66,7 +66,7 @@ func sampleRisk[T Float](r Risk, delta, z []T, y T) float64 {
 }
 
 func softmaxRisk[T Float](delta, z []T, y T) float64 {
-	if !(y >= 0 && y < T(len(z))) { // before the conversion: what it makes of NaN differs between processors
+	if known := y >= 0 && y < T(len(z)); !known { // before the conversion: what it makes of NaN differs between processors
 		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
 	}
 	class := int(y)

@@ -44,7 +44,7 @@ func heard(t *testing.T, o faults.Options, after func(*faults.Conn)) (all []stri
 		}
 		synctest.Wait()
 	}
-	time.Sleep(time.Minute)
+	<-time.After(time.Minute)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // judge sets the values of a case and holds them against theory.
 func (s *Saddle) judge(r *Report, c *saddleCase, lowest float64) {
 	escape, lambda := average(c.escape), average(c.lambda)
-	risk, gradient := measured(c.Result.Steady("risk", s.Steady)), measured(c.Result.Steady("gradient_norm2", s.Steady))
+	risk, gradient := measured(c.Steady("risk", s.Steady)), measured(c.Steady("gradient_norm2", s.Steady))
 	for _, v := range []struct {
 		what string
 		estimate
