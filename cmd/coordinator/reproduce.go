@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 func reproduceCommand() *cobra.Command {
 	r := reproduction{}
+	var settings []string
 	cmd := &cobra.Command{
 		Use: "reproduce [ID...]", Short: "Reproduce what the documents show, on the code of the daemons",
 		Long: `Run the documents' experiments on the code of the daemons: all, or those named.
@@ -32,6 +34,9 @@ docs/EXPERIMENTS.md describes them. The experiments are
 			if err != nil {
 				return cli.Usage("%w", err)
 			}
+			if err := change(chosen, settings); err != nil {
+				return cli.Usage("%w", err)
+			}
 			r.stdout = cmd.OutOrStdout()
 			if f, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 				r.terminal = f
@@ -42,9 +47,29 @@ docs/EXPERIMENTS.md describes them. The experiments are
 	f := cmd.Flags()
 	f.StringVar(&r.out, "out", "", "folder for report.html, report.json and the plots as SVG")
 	f.BoolVar(&r.json, "json", false, "print one JSON object an experiment")
+	f.StringArrayVar(&settings, "set", nil, "ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may be given again")
 	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: a minute instead of ten")
 	f.Uint64Var(&r.options.Seed, "seed", 1, "of all draws: one seed gives the same values at any number of cores")
 	return cmd
+}
+
+// change sets keys of the chosen experiments.
+func change(chosen []reproduce.Experiment, settings []string) error {
+	for _, text := range settings {
+		path, value, ok := strings.Cut(text, "=")
+		id, key, dotted := strings.Cut(path, ".")
+		if !ok || !dotted {
+			return fmt.Errorf("--set %s: want ID.KEY=VALUE", text)
+		}
+		i := slices.IndexFunc(chosen, func(e reproduce.Experiment) bool { return e.About().ID == id })
+		if i < 0 {
+			return fmt.Errorf("--set %s: no experiment %q is to be run", text, id)
+		}
+		if err := reproduce.Set(chosen[i], key, value); err != nil {
+			return fmt.Errorf("--set %s: %w", text, err)
+		}
+	}
+	return nil
 }
 
 // list is the experiments with their claims.
@@ -86,7 +111,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 		if err != nil {
 			report = reproduce.Failed(e, err)
 		}
-		outcome := reproduce.Outcome{Report: report, Seconds: seconds}
+		outcome := reproduce.Outcome{Report: report, Seconds: seconds, Settings: e}
 		outcomes = append(outcomes, outcome)
 		if !report.Holds {
 			failed = append(failed, report.ID)
@@ -112,7 +137,12 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 // print writes an outcome: a line of JSON, or the claim and all that was compared.
 func (r *reproduction) print(o reproduce.Outcome) error {
 	if r.json {
-		return json.NewEncoder(r.stdout).Encode(map[string]any{"id": o.ID, "holds": o.Holds, "seconds": o.Seconds, "values": o.Values})
+		return json.NewEncoder(r.stdout).Encode(struct {
+			ID      string           `json:"id"`
+			Holds   bool             `json:"holds"`
+			Seconds float64          `json:"seconds"`
+			Values  reproduce.Values `json:"values"`
+		}{o.ID, o.Holds, o.Seconds, o.Values})
 	}
 	verdict := map[bool]string{true: "holds", false: "DOES NOT HOLD"}
 	_, err := fmt.Fprintf(r.stdout, "\n%s  %s (%.1f s)\n  %s\n  %s\n", o.ID, verdict[o.Holds], o.Seconds, o.Claim, o.Source)

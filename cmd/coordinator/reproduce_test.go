@@ -31,6 +31,19 @@ func TestReproduceOne(t *testing.T) {
 	if code != 2 || !strings.Contains(stderr, `"lab-9"`) || !strings.Contains(stderr, "lab-1, lab-2") {
 		t.Errorf("unknown id: exit status %d, %s", code, stderr)
 	}
+	_, stdout, _ = try(t, "reproduce", "sampling", "bias", "--quick", "--json", "--set", "sampling.means=[[1],[2]]", "--set", "sampling.variances=[0,0]",
+		"--set", "bias.step_size=0.02")
+	if !strings.Contains(stdout, `"without_L1_theory":0.25,`) || strings.Contains(stdout, "without_L3") || !strings.HasPrefix(stdout, `{"id":"bias","holds":true,"seconds":`) {
+		t.Errorf("with other numbers: %s", stdout)
+	}
+	for setting, want := range map[string]string{
+		"sampling.mean=1": "means, trials, variances", "sampling.trials=x": "sampling.trials", "lab-3.runs=2": `no experiment "lab-3" is to be run`,
+		"sampling=2": "want ID.KEY=VALUE", "sampling.trials": "want ID.KEY=VALUE",
+	} {
+		if code, _, stderr := try(t, "reproduce", "sampling", "--set", setting); code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("--set %s: exit status %d, %s", setting, code, stderr)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -46,7 +59,7 @@ func TestReproduceFails(t *testing.T) {
 	broken.Claims[0].Case, broken.Claims[0].To = 1, 0 // "one local step is better than ten"
 	broken.Runs, broken.Window = 8, 100
 	impossible := reproduce.Lab4()
-	impossible.Setting.StepSize = 3
+	impossible.StepSize = 3
 	var out bytes.Buffer
 	r := reproduction{stdout: &out}
 	r.options.Seed = 1
@@ -54,7 +67,7 @@ func TestReproduceFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "2 of 2 claims do not hold: lab-3, lab-4") {
 		t.Errorf("error %v", err)
 	}
-	for _, want := range []string{"lab-3  DOES NOT HOLD", "FAILS one local step", "the experiment runs: lab-4"} {
+	for _, want := range []string{"lab-3  DOES NOT HOLD", "FAILS K = 100, L = 10, E = 10", "the experiment runs: lab-4"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

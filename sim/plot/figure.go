@@ -29,11 +29,11 @@ type Axis struct {
 
 // Curve is one line, or points.
 type Curve struct {
-	Name      string
+	Name      string // empty = not in the legend
 	X, Y      []float64
 	Low, High []float64 // a band around it; both or neither
 	Theory    bool      // predicted: dashed, in the colour of the curve before
-	Points    bool      // marks instead of a line
+	Points    bool      // marks instead of a line; rings for theory
 }
 
 // palette is that of Okabe and Ito, the dark ones first.
@@ -202,7 +202,11 @@ func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour co
 	switch {
 	case len(line) == 0:
 	case c.Points:
-		addPoints(p, legend, c.Name, line, low, high, colour)
+		marks := addPoints(p, line, low, high, colour)
+		if c.Theory {
+			marks.Shape, marks.Radius = draw.RingGlyph{}, vg.Points(5)
+		}
+		addToLegend(legend, c.Name, marks)
 	default:
 		addBand(p, low, high, colour)
 		l := must(plotter.NewLine(line))
@@ -211,7 +215,7 @@ func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour co
 			l.Color, l.Width, l.Dashes = darker(colour), vg.Points(1.3), []vg.Length{vg.Points(5), vg.Points(3)}
 		}
 		p.Add(l)
-		legend.Add(label(c.Name), l)
+		addToLegend(legend, c.Name, l)
 	}
 }
 
@@ -238,7 +242,7 @@ func addBand(p *plot.Plot, low, high plotter.XYs, colour color.NRGBA) {
 }
 
 // addPoints draws marks with bars for their bands.
-func addPoints(p *plot.Plot, legend *plot.Legend, name string, at, low, high plotter.XYs, colour color.NRGBA) {
+func addPoints(p *plot.Plot, at, low, high plotter.XYs, colour color.NRGBA) *plotter.Scatter {
 	for j := range low {
 		bar := must(plotter.NewLine(plotter.XYs{low[j], high[j]}))
 		bar.Color, bar.Width = colour, vg.Points(1.2)
@@ -247,7 +251,13 @@ func addPoints(p *plot.Plot, legend *plot.Legend, name string, at, low, high plo
 	marks := must(plotter.NewScatter(at))
 	marks.GlyphStyle = draw.GlyphStyle{Color: colour, Radius: vg.Points(3), Shape: draw.CircleGlyph{}}
 	p.Add(marks)
-	legend.Add(label(name), marks)
+	return marks
+}
+
+func addToLegend(legend *plot.Legend, name string, of plot.Thumbnailer) {
+	if name != "" {
+		legend.Add(label(name), of)
+	}
 }
 
 func darker(c color.NRGBA) color.NRGBA {

@@ -3,6 +3,7 @@ package reproduce
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/sim/plot"
@@ -14,7 +15,11 @@ import (
 func (f *FedDec) plots(r *Report, fields []field, tracks []*feddecTrack) {
 	for j, radius := range f.Radii {
 		m := fields[0].mixings[j]
-		r.Plots = append(r.Plots, Plot{f.Subject.ID + "-graph-" + f.name(j), plot.Network{Graph: m.Graph, Weights: m.Weights,
+		weights := m.Weights
+		if slices.Min(weights) == slices.Max(weights) {
+			weights = nil
+		}
+		r.Plots = append(r.Plots, Plot{f.Subject.ID + "-graph-" + f.name(j), plot.Network{Graph: m.Graph, Weights: weights,
 			Title:   fmt.Sprintf("r = %v, instance 1 of %d", radius, len(fields)),
 			Caption: fmt.Sprintf("%d links, |λ₂|² = %.3g, α = %.3g", len(m.Weights), m.SecondEigenvalue(f.LinkUp), graph.Alpha(m.SecondEigenvalue(f.LinkUp)))}})
 	}

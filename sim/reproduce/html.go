@@ -3,6 +3,7 @@ package reproduce
 import (
 	"bytes"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
@@ -12,10 +13,11 @@ import (
 //go:embed report.html.tmpl
 var page string
 
-// Outcome is a report and how long it took.
+// Outcome is a report, how long it took, and on what numbers.
 type Outcome struct {
 	*Report
-	Seconds float64 `json:"seconds"`
+	Seconds  float64    `json:"seconds"`
+	Settings Experiment `json:"settings"`
 }
 
 // WriteHTML writes one page, without anything outside of it, with all outcomes and their plots.
@@ -29,6 +31,18 @@ func WriteHTML(w io.Writer, outcomes []Outcome) error {
 		"number": func(v *Values, key string) string {
 			x, _ := v.Get(key)
 			return fmt.Sprintf("%.6g", x)
+		},
+		"settings": func(e Experiment) (string, error) {
+			text, err := json.MarshalIndent(e, "", " ")
+			return string(text), err
+		},
+		"holding": func(findings []Finding) (n int) {
+			for _, f := range findings {
+				if f.Holds {
+					n++
+				}
+			}
+			return n
 		},
 		"seconds": func(s float64) string { return fmt.Sprintf("%.1f s", s) },
 	}).Parse(page)

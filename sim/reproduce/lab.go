@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
@@ -16,18 +18,24 @@ import (
 // Lab is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what the ratios
 // between them say.
 type Lab struct {
-	Subject About
-	Setting theory.Lab // of all cases but for what a case sets
-	Cases   []LabCase
-	Claims  []LabClaim
-	Runs    int // of each case, each on a problem of its own
-	Window  int // rounds averaged in each run, once steady
+	Subject      About      `json:"-"`
+	Inputs       int        `json:"inputs"`        // M
+	RegressorVar float64    `json:"regressor_var"` // σ_h²
+	NoiseVar     float64    `json:"noise_var"`     // σ_v²
+	StepSize     float64    `json:"step_size"`     // μ
+	BatchSize    int        `json:"batch_size"`
+	Cases        []LabCase  `json:"cases"`
+	Claims       []LabClaim `json:"claims"`
+	Runs         int        `json:"runs"`   // of each case, each on a problem of its own
+	Window       int        `json:"window"` // rounds averaged in each run, once steady
 }
 
 // LabCase is K, L, E and σ_w².
 type LabCase struct {
-	Agents, Participants, LocalSteps int
-	Spread                           float64
+	Agents       int     `json:"agents"`
+	Participants int     `json:"participants"`
+	LocalSteps   int     `json:"local_steps"`
+	Spread       float64 `json:"spread"`
 }
 
 // Key names the case among the values: "K100_L10_E10_sw0.1".
@@ -46,12 +54,29 @@ func (c LabCase) String() string {
 	return fmt.Sprintf("K = %d, L = %d, E = %d, σ_w² = %v", c.Agents, c.Participants, c.LocalSteps, c.Spread)
 }
 
+// short is what a case has that not all have.
+func (l *Lab) short(c LabCase) string {
+	var parts []string
+	for _, p := range []struct {
+		name string
+		of   func(LabCase) float64
+	}{
+		{"K", func(c LabCase) float64 { return float64(c.Agents) }}, {"L", func(c LabCase) float64 { return float64(c.Participants) }},
+		{"E", func(c LabCase) float64 { return float64(c.LocalSteps) }}, {"σ_w²", func(c LabCase) float64 { return c.Spread }},
+	} {
+		if slices.ContainsFunc(l.Cases, func(o LabCase) bool { return p.of(o) != p.of(c) }) {
+			parts = append(parts, fmt.Sprintf("%s = %v", p.name, p.of(c)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // LabClaim compares the errors of two cases, by their places in the list. Their ratio must be the exact one, and the
 // first larger where the claim is that something hurts.
 type LabClaim struct {
-	What      string
-	Case, To  int
-	MustBeBig bool
+	Case      int  `json:"case"`
+	To        int  `json:"to"`
+	MustBeBig bool `json:"must_be_big"`
 }
 
 // About implements Experiment.
@@ -59,8 +84,11 @@ func (l *Lab) About() About { return l.Subject }
 
 // Run implements Experiment.
 func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
+	if err := l.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Subject.ID, err)
+	}
 	r := &Report{About: l.Subject}
-	figure := plot.Figure{Title: "Mean-square deviation", X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}}
+	figure := plot.Figure{Title: "Mean-square deviation; dashed: theory", X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}}
 	measured := make([]estimate, len(l.Cases))
 	for i, c := range l.Cases {
 		exact := l.theory(c)
@@ -75,8 +103,7 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 		r.compare(c.Key(), c.String()+": steady-state E‖w⁰ − w‖²", measured[i], exact.MSD(), 0.2)
 		r.Values.Set(c.Key()+"_first_order", exact.FirstOrder())
 		r.Values.Set(c.Key()+"_bound", exact.Bound())
-		figure.Curves = append(figure.Curves, t.curve(c.String(), msd),
-			t.predicted(c.String()+", theory", exact.Curve(l.start(c), t.last())))
+		figure.Curves = append(figure.Curves, t.curve(l.short(c), msd), t.predicted("", exact.Curve(l.start(c), t.last())))
 	}
 	for _, c := range l.Claims {
 		r.find(l.judge(c, measured))
@@ -85,15 +112,33 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
+// validate reports what makes no sense. What a simulation refuses is left to it.
+func (l *Lab) validate() error {
+	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 || l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
+		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, a window of %d: want all above 0, and two runs",
+			len(l.Cases), l.Inputs, l.RegressorVar, l.NoiseVar, l.StepSize, l.BatchSize, l.Runs, l.Window)
+	}
+	for _, c := range l.Cases {
+		if c.Participants < 1 || c.Participants > c.Agents || c.LocalSteps < 1 || c.Spread < 0 {
+			return fmt.Errorf("%v: want L from 1 to K, E from 1 and σ_w² from 0", c)
+		}
+	}
+	for _, c := range l.Claims {
+		if min(c.Case, c.To) < 0 || max(c.Case, c.To) >= len(l.Cases) {
+			return fmt.Errorf("a claim on cases %d and %d: there are 0 to %d", c.Case, c.To, len(l.Cases)-1)
+		}
+	}
+	return nil
+}
+
 func (l *Lab) theory(c LabCase) theory.Lab {
-	t := l.Setting
-	t.Agents, t.Participants, t.LocalSteps, t.Spread = c.Agents, c.Participants, c.LocalSteps, c.Spread
-	return t
+	return theory.Lab{Inputs: l.Inputs, RegressorVar: l.RegressorVar, NoiseVar: l.NoiseVar, StepSize: l.StepSize, BatchSize: l.BatchSize,
+		Agents: c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
 }
 
 // start is E‖w⁰ − w_0‖² for w_0 = 0 and w⁰ the mean of K optima around 𝟙.
 func (l *Lab) start(c LabCase) float64 {
-	return float64(l.Setting.Inputs) * (1 + c.Spread/float64(c.Agents))
+	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }
 
 // burn is how many rounds it takes until the start has left a thousandth of the steady-state error.
@@ -107,15 +152,14 @@ func (l *Lab) experiment(c LabCase, o Options) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs = c.seed(o.Seed), o.size(l.Runs, 24)
 	e.Agents, e.Participants = c.Agents, c.Participants
-	e.LocalSteps, e.BatchSize = sim.Each(float64(c.LocalSteps)), sim.Each(float64(l.Setting.BatchSize))
-	e.StepSize.Constant = l.Setting.StepSize
+	e.LocalSteps, e.BatchSize = sim.Each(float64(c.LocalSteps)), sim.Each(float64(l.BatchSize))
+	e.StepSize.Constant = l.StepSize
 	e.Rounds = l.burn(l.theory(c)) + o.size(l.Window, 500)
 	return e
 }
 
 func (l *Lab) problem(c LabCase) data.Linear {
-	s := l.Setting
-	return data.Linear{Inputs: s.Inputs, Regressors: [][]float64{{s.RegressorVar}}, Noise: []float64{s.NoiseVar},
+	return data.Linear{Inputs: l.Inputs, Regressors: [][]float64{{l.RegressorVar}}, Noise: []float64{l.NoiseVar},
 		Centre: []float64{1}, Spread: c.Spread}
 }
 
@@ -123,7 +167,7 @@ func (l *Lab) problem(c LabCase) data.Linear {
 func (l *Lab) judge(c LabClaim, measured []estimate) Finding {
 	a, b := l.theory(l.Cases[c.Case]), l.theory(l.Cases[c.To])
 	got, want := ratio(measured[c.Case], measured[c.To]), a.MSD()/b.MSD()
-	f := Finding{What: c.What, Measured: "×" + got.String(), Holds: got.agrees(want, 0.3)}
+	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.Case], l.Cases[c.To]), Measured: "×" + got.String(), Holds: got.agrees(want, 0.3)}
 	f.Expected = fmt.Sprintf("×%.4g (to first order in μ ×%.4g)", want, a.FirstOrder()/b.FirstOrder())
 	if c.MustBeBig {
 		f.Expected += ", above 1"

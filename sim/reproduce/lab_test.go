@@ -7,11 +7,11 @@ func TestLabs(t *testing.T) {
 		for i, c := range l.Cases { // a fifth of the agents, and faster
 			l.Cases[i].Agents, l.Cases[i].Participants = max(1, c.Agents/5), max(1, c.Participants/5)
 		}
-		l.Setting.StepSize, l.Runs, l.Window = 0.03, 12, 300
+		l.StepSize, l.Runs, l.Window = 0.03, 12, 300
 		t.Run(l.Subject.ID, func(t *testing.T) { check(t, l) })
 	}
 	other := Lab4()
-	other.Setting.Inputs, other.Setting.StepSize, other.Setting.RegressorVar = 4, 0.03, 0.7
+	other.Inputs, other.StepSize, other.RegressorVar = 4, 0.03, 0.7
 	other.Cases = []LabCase{{20, 20, 1, 0.3}, {20, 4, 3, 0.3}}
 	other.Runs, other.Window = 12, 300
 	r := check(t, other)
@@ -20,7 +20,7 @@ func TestLabs(t *testing.T) {
 			t.Errorf("no value %s", key)
 		}
 	}
-	other.Setting.StepSize = 3
+	other.StepSize = 3
 	if _, err := other.Run(t.Context(), Options{Quick: true}); err == nil {
 		t.Error("μ = 3 is far above the stability limit")
 	}

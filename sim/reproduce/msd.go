@@ -16,15 +16,15 @@ import (
 // LMS is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and w_k⁰
 // (ch5 (5.66)–(5.68)).
 type LMS struct {
-	Participants int
-	StepSize     float64
-	LocalSteps   []int
-	BatchSizes   []int
-	Regressors   [][]float64 // diagonals of R_k
-	NoiseVar     []float64
-	Optima       [][]float64 // w_k⁰
-	Runs         int
-	Window       int // rounds averaged in each run, once steady
+	Participants int         `json:"participants"`
+	StepSize     float64     `json:"step_size"`
+	LocalSteps   []int       `json:"local_steps"`
+	BatchSizes   []int       `json:"batch_sizes"`
+	Regressors   [][]float64 `json:"regressors"` // diagonals of R_k
+	NoiseVar     []float64   `json:"noise_var"`
+	Optima       [][]float64 `json:"optima"` // w_k⁰
+	Runs         int         `json:"runs"`
+	Window       int         `json:"window"` // rounds averaged in each run, once steady
 }
 
 // theory is the problem for the exact recursion.

@@ -14,6 +14,12 @@ type Plot struct {
 	plot.Drawing
 }
 
+// Graph tells whether it is a graph of devices.
+func (p Plot) Graph() bool {
+	_, graph := p.Drawing.(plot.Network)
+	return graph
+}
+
 // SVG draws it: a figure as wide as a page, a graph half as wide. The error names a figure with nothing in it.
 func (p Plot) SVG() ([]byte, error) {
 	width, height := vg.Length(plot.FigureWidth/2), vg.Length(plot.FigureWidth/2)

@@ -68,7 +68,7 @@ func (s *Saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
 			continue
 		}
 		risk := plot.Figure{Title: "The aggregate risk, " + start.what, X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "J(w_i)"}}
-		gradient := plot.Figure{Title: "The gradient, " + start.what, X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "‖∇J(w_i)‖²", Log: true}}
+		gradient := plot.Figure{Title: "The gradient, " + start.what + "; dashed: theory", X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "‖∇J(w_i)‖²", Log: true}}
 		for _, c := range cases {
 			if c.saddleStart != start {
 				continue
@@ -77,7 +77,7 @@ func (s *Saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
 			risk.Curves = append(risk.Curves, s.curve(c, name, "risk"))
 			_, norm2 := s.theory(start, c.participants).Steady()
 			gradient.Curves = append(gradient.Curves, s.curve(c, name, "gradient_norm2"), plot.Curve{
-				Name: name + ", theory", X: []float64{float64(s.Steady), float64(s.Rounds)}, Y: []float64{norm2, norm2}, Theory: true})
+				X: []float64{float64(s.Steady), float64(s.Rounds)}, Y: []float64{norm2, norm2}, Theory: true})
 		}
 		risk.Curves = append(risk.Curves, plot.Curve{Name: "J*", X: []float64{0, float64(s.Rounds)}, Y: []float64{lowest, lowest}, Theory: true})
 		r.figure("saddle-risk-"+start.key, risk)

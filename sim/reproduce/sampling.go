@@ -16,9 +16,9 @@ import (
 // Sampling is the variance of the mean of L of K random vectors, drawn as the coordinator draws its participants
 // (ch5 Lemma 5.1), for every L.
 type Sampling struct {
-	Means     [][]float64 // ā_k
-	Variances []float64   // of a_k, in total over its coordinates
-	Trials    int         // for each L
+	Means     [][]float64 `json:"means"`     // ā_k
+	Variances []float64   `json:"variances"` // of a_k, in total over its coordinates
+	Trials    int         `json:"trials"`    // for each L
 }
 
 // DefaultSampling is the instance of SPEC's row `sampling`.
@@ -56,7 +56,7 @@ func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	drawings := []drawing{
 		{"without_L", "without replacement", round.SampleWithoutReplacement, true, m.WithoutReplacement},
 		{"with_L", "with replacement", round.SampleWithReplacement, false, m.WithReplacement},
-		{"with_repeated_L", "with replacement, repeated draws answering once", round.SampleWithReplacement, true, m.WithRepetition},
+		{"with_repeated_L", "with replacement, answering once", round.SampleWithReplacement, true, m.WithRepetition},
 	}
 	measured := make([]estimate, len(drawings)*k)
 	err := inParallel(ctx, len(measured), func(i int) {
@@ -67,10 +67,10 @@ func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{About: s.About()}
-	figure := plot.Figure{Title: "Variance of the mean of L of K", X: plot.Axis{Label: "L"}, Y: plot.Axis{Label: "E‖â − ā‖²", Log: true}}
+	figure := plot.Figure{Title: "Variance of the mean of L of K; dashed: theory", X: plot.Axis{Label: "L"}, Y: plot.Axis{Label: "E‖â − ā‖²", Log: true}}
 	for d, way := range drawings {
 		points := plot.Curve{Name: way.what, Points: true}
-		line := plot.Curve{Name: way.what + ", theory", Theory: true}
+		line := plot.Curve{Theory: true}
 		for l := 1; l <= k; l++ {
 			e, predicted := measured[d*k+l-1], way.variance(l)
 			r.compare(fmt.Sprintf("%s%d", way.key, l), fmt.Sprintf("L = %d, %s", l, way.what), e, predicted, 0.05)

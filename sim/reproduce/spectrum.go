@@ -14,10 +14,10 @@ import (
 
 // Spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table 1).
 type Spectrum struct {
-	Nodes         []int
-	Radii         []float64 // of geographic graphs in the unit square
-	Probabilities []float64 // of the links of random graphs
-	Realisations  int       // of each cell
+	Nodes         []int     `json:"nodes"`
+	Radii         []float64 `json:"radii"`         // of geographic graphs in the unit square
+	Probabilities []float64 `json:"probabilities"` // of the links of random graphs
+	Realisations  int       `json:"realisations"`  // of each cell
 }
 
 // DefaultSpectrum is the instance of SPEC's row `spectrum`.

@@ -1,0 +1,50 @@
+package reproduce
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Set changes a number of an experiment: key as its struct tags have it, value in JSON, or a bare word. The error names the keys that
+// there are.
+func Set(e Experiment, key, value string) error {
+	text := json.RawMessage(value)
+	if !json.Valid(text) {
+		text, _ = json.Marshal(value)
+	}
+	settings := keysOf(e)
+	if !slices.Contains(settings, key) {
+		return fmt.Errorf("%s has no key %q; there are %s", e.About().ID, key, strings.Join(settings, ", "))
+	}
+	change, err := json.Marshal(map[string]json.RawMessage{key: text})
+	if err != nil {
+		return fmt.Errorf("%s.%s: %w", e.About().ID, key, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(change))
+	d.DisallowUnknownFields() // of what is in a list
+	if err := d.Decode(e); err != nil {
+		return fmt.Errorf("%s.%s=%s: %w", e.About().ID, key, value, err)
+	}
+	return nil
+}
+
+// keysOf lists the keys of an experiment, sorted.
+func keysOf(e Experiment) []string {
+	text, err := json.Marshal(e)
+	var fields map[string]json.RawMessage
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err != nil {
+		panic("reproduce: " + err.Error()) // an experiment is plain data
+	}
+	keys := make([]string, 0, len(fields))
+	for key := range fields {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
