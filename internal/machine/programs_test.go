@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	defer os.RemoveAll(programs)
-	build := exec.Command("go", "build", "-trimpath", "-o", programs, "./cmd/agentd", "./cmd/coordinator")
+	build := exec.Command("go", "build", "-tags=nethttpomithttp2", "-trimpath", "-o", programs, "./cmd/agentd", "./cmd/coordinator")
 	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)

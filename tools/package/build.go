@@ -38,7 +38,7 @@ type binary struct {
 // build builds a program into a folder, as `make build` does, but stripped.
 func build(root, dir, name string, t target) (*binary, error) {
 	b := &binary{target: t, path: filepath.Join(dir, name)}
-	cmd := goCommand(root, "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", b.path, "./cmd/"+name)
+	cmd := goCommand(root, "build", "-tags=nethttpomithttp2", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", b.path, "./cmd/"+name)
 	cmd.Env = append(cmd.Env, append([]string{"GOOS=linux"}, t.env...)...)
 	if _, err := output(cmd); err != nil {
 		return nil, err
