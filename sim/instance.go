@@ -2,8 +2,10 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
@@ -95,11 +97,13 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
 		return nil, nil
 	case Geographic:
 		if g, err = graph.ConnectedGeographic(n, m.Radius, rng); err != nil {
-			return nil, &FieldError{Key: "mixing.radius", Problem: err.Error()}
+			return nil, &FieldError{Key: "mixing.radius", Problem: mostlyConnected(err,
+				math.Sqrt(math.Log(float64(n))/(math.Pi*float64(n))))}
 		}
 	case Random:
 		if g, err = graph.ConnectedRandom(n, m.Probability, rng); err != nil {
-			return nil, &FieldError{Key: "mixing.probability", Problem: err.Error()}
+			return nil, &FieldError{Key: "mixing.probability", Problem: mostlyConnected(err,
+				math.Log(float64(n))/float64(n))}
 		}
 	case Ring:
 		g = graph.Ring(n)
@@ -111,6 +115,12 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
 		return nil, &FieldError{Key: "mixing.graph", Problem: fmt.Sprintf("unknown graph %q", m.Graph)}
 	}
 	return graph.NewMixing(g, rule)
+}
+
+// mostlyConnected adds to an error that no graph of n nodes was connected from where on they are, as n grows.
+func mostlyConnected(err error, from float64) string {
+	_, problem, _ := strings.Cut(err.Error(), ": ") // the key stands before it
+	return fmt.Sprintf("%s; most are from about %.2g on", problem, from)
 }
 
 // read takes the graph, and its weights if it has any, from a file.
@@ -125,12 +135,10 @@ func (m Mixing) read(n int, rule graph.Rule) (*graph.Mixing, error) {
 		return nil, &FieldError{Key: "mixing.file", Problem: err.Error()}
 	case g.Nodes() != n:
 		return nil, &FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
+	case g.RequireConnected() != nil:
+		return nil, &FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
 	case weights != nil:
 		return graph.NewGivenMixing(g, weights)
 	}
-	mixing, err := graph.NewMixing(g, rule)
-	if err != nil {
-		return nil, &FieldError{Key: "mixing.file", Problem: err.Error()}
-	}
-	return mixing, nil
+	return graph.NewMixing(g, rule)
 }

@@ -71,8 +71,8 @@ type DisconnectedError struct {
 	Parts [][]string // the names of the nodes
 }
 
-// requireConnected fails with a [*DisconnectedError] on a graph of several parts.
-func (g *Graph) requireConnected() error {
+// RequireConnected fails with a [*DisconnectedError] on a graph of several parts.
+func (g *Graph) RequireConnected() error {
 	components := g.Components()
 	if len(components) == 1 {
 		return nil

@@ -16,7 +16,7 @@ const (
 // linear averaging). Weights and own weights may come out negative. The search starts at the best constant, and its result
 // is never worse.
 func fastest(g *Graph) ([]float64, error) {
-	if err := g.requireConnected(); err != nil {
+	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("fastest-mixing weights: %w", err)
 	}
 	if len(g.edges) > fastestEdges {

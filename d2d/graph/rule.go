@@ -69,7 +69,7 @@ func constant(g *Graph, weight float64) []float64 {
 // bestConstant minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|) over a, the largest and the smallest nonzero eigenvalue of the
 // Laplacian. With a λ_{n−1} of 0 there is nothing to minimise.
 func bestConstant(g *Graph) ([]float64, error) {
-	if err := g.requireConnected(); err != nil {
+	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("best-constant weights: %w", err)
 	}
 	if g.nodes == 1 {

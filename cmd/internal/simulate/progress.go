@@ -29,7 +29,7 @@ func newProgress(w io.Writer) *progress {
 		p.every = 100 * time.Millisecond
 		p.width = func() int {
 			width, _, err := term.GetSize(int(f.Fd()))
-			if err != nil {
+			if err != nil || width == 0 { // some terminals do not know
 				return 80
 			}
 			return width

@@ -178,11 +178,13 @@ func TestRefused(t *testing.T) {
 		"agents: 10\nlocal_steps: [1, 2]\n":                             {"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents"},
 		"agents: 10\nlocal_steps: [1, 2.5]\n":                           {"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to"},
 		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n":        {"e.yaml:2:70", "nowhere.csv"},
-		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {"e.yaml:4:37", "mixing.radius", "connected"},
+		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {"e.yaml:4:37", "mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01", "most are from about 0.16 on"},
+		"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n":                {"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}"},
 	} {
 		dir := t.TempDir()
 		path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
-		write(t, path, text)
+		write(t, filepath.Join(dir, "g.csv"), "from,to\na,b\nc,d\n")
+		write(t, path, strings.ReplaceAll(text, "GRAPH", filepath.Join(dir, "g.csv")))
 		err := simulate.Run(context.Background(), simulate.Options{Config: path, Out: out})
 		var bad *config.Error
 		if !errors.As(err, &bad) {
