@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"image/png"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -94,6 +96,43 @@ func TestExamples(t *testing.T) {
 				read(t, filepath.Join(out, "fedavg", "curves.csv"))
 			}
 		})
+	}
+}
+
+// TestSameFilesOnAnyCores: every file is the same to the byte on one core and on two, whether runs share the cores or agents do.
+func TestSameFilesOnAnyCores(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for text, runs := range map[string]string{
+		"agents: 3000\nlocal_steps: 60\ndata: {spread: 0.1}\n":                                                     "1",
+		"agents: 9\nalgorithm: feddec\nparticipants: 2\nmixing: {graph: random, probability: 0.5, link_up: 0.7}\n": "3",
+	} {
+		path := filepath.Join(t.TempDir(), "e.yaml")
+		write(t, path, text)
+		var first map[string]string
+		for _, cores := range []int{1, 2} {
+			runtime.GOMAXPROCS(cores)
+			out := t.TempDir()
+			var screen bytes.Buffer
+			o := simulate.Options{Config: path, Out: out, Set: map[string]string{"rounds": "4", "runs": runs}, Stdout: &screen, Stderr: &screen}
+			if err := simulate.Run(context.Background(), o); err != nil {
+				t.Fatal(err)
+			}
+			files := map[string]string{}
+			for _, pattern := range []string{"*", "fedavg/*"} {
+				names, _ := filepath.Glob(filepath.Join(out, pattern))
+				for _, name := range names {
+					if filepath.Ext(name) != "" {
+						files[strings.TrimPrefix(name, out)] = read(t, name)
+					}
+				}
+			}
+			if first == nil {
+				first = files
+			}
+			if len(files) < 6 || !maps.Equal(files, first) {
+				t.Errorf("%d cores write %d files, not all of them as one core does", cores, len(files))
+			}
+		}
 	}
 }
 
