@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-transport dist size test-package test-arm nightly clean
+.PHONY: help build demo reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,9 @@ test-arm: ## run the unit tests as ARM code under qemu-user: 32 bits (v7) and 64
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
+
+bench-sim: ## race the simulator against bare local steps, and one core against two (docs/BENCHMARKS.md)
+	go test ./sim -run '^$$' -bench 'FedAvg|Million' -benchtime 3s
 
 bench-transport: deps ## race the transport against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
 	go run ./internal/bench/transport
