@@ -24,7 +24,7 @@ const (
 	DropSignature DropReason = "bad_signature"
 	DropForeign   DropReason = "foreign"  // another federation, sender or topic
 	DropUnwanted  DropReason = "unwanted" // nothing here waits for it
-	DropOverflow  DropReason = "overflow" // the mailbox was full
+	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
 )
 
 // DropReasons returns all reasons, for closed label sets.

@@ -24,7 +24,7 @@ const (
 	DropForeign   DropReason = "foreign" // another federation, or a topic that is not the sender's
 	DropUnknown   DropReason = "unknown_agent"
 	DropReplayed  DropReason = "replayed" // not newer than what came before from this agent
-	DropOverflow  DropReason = "overflow" // the mailbox was full
+	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
 )
 
 // DropReasons returns all reasons, for closed label sets.

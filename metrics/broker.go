@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -24,7 +25,7 @@ var (
 const (
 	received = "received"
 	sent     = "sent"
-	overflow = "overflow"
+	overflow = string(coordinator.DropOverflow) // and agent.DropOverflow
 	unsent   = "unsent"
 )
 

@@ -31,12 +31,13 @@ import (
 //	R10  nothing is stored without bound      TestR10UnacknowledgedIsBounded, TestBusy
 //	R11  a refused message is not sent again  TestR11RefusedMessage, TestNoPoisonLoop
 //	R12  silently refused messages            TestR12SelfTest; else by whoever asks the other end for an answer
-//	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue
+//	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue, TestR13ByRate;
+//	                                          package transfer, TestUploadOnASlowLink, TestDownloadOnASlowLink; package e2e, TestSlowLink
 //	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard, TestGuardAllocatesNothing, FuzzGuard
 //	R15  never QoS 2                          package conformance, connections/invalid, TestGuard
 //	R16  a payload has one owner              package conformance, connections/ownership
 //	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: package conformance, connections/overlap
-//	R18  a will for each attempt              TestWillOnAbruptDeath
+//	R18  a will for each attempt              TestWillOnAbruptDeath; package conformance, presence
 
 // R1: nobody reads the events of a flood, which costs no goroutines and no
 // more bytes than the mailbox may hold.
