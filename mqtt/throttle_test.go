@@ -14,13 +14,13 @@ import (
 )
 
 // R13: megabytes over a line of 20 kB/s, with a keepalive of 60 s and 30 s for
-// the answer to a ping, and all times divided by 30: 600 kB/s, 2 s and 1 s. A
-// message of 60 KiB takes 3.1 s, here 0.1 s: less than a quarter of the 30 s,
+// the answer to a ping, and all times divided by 10: 200 kB/s, 6 s and 3 s. A
+// message of 60 KiB takes 3.1 s, here 0.3 s: less than a quarter of the 30 s,
 // as R13 wants. A ping waits for what the kernel holds ahead of it: twice
-// sendBuffer, 256 KiB or 13 s, here 0.4 s.
+// sendBuffer, 256 KiB or 13 s, here 1.3 s.
 const (
-	slowRate      = 30 * 20_000
-	slowKeepAlive = 2 * time.Second
+	slowRate      = 10 * 20_000
+	slowKeepAlive = 6 * time.Second
 	slowMessage   = 60 << 10
 )
 
@@ -52,8 +52,8 @@ func TestR13SlowUpload(t *testing.T) {
 	b := newEmbedded(t, 128<<10)
 	b.start(t)
 	t.Cleanup(b.stop)
-	// All at once, 3 MiB: were they all in the kernel, a ping after 2 s would
-	// have to wait for 3 s more.
+	// All at once, 3 MiB: were they all in the kernel, a ping after 6 s would
+	// have to wait for 7 s, or more.
 	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate, KeepAlive: slowKeepAlive})
 	stays(t, thin, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), 3<<20/slowMessage, 1000)
 }
@@ -63,10 +63,10 @@ func TestR13SlowDownload(t *testing.T) {
 	b := newEmbedded(t, 128<<10)
 	b.start(t)
 	t.Cleanup(b.stop)
-	// A window of 4, as pulling keeps one: 12.3 s at 20 kB/s, here 0.4 s. What
+	// A window of 4, as pulling keeps one: 12.3 s at 20 kB/s, here 1.2 s. What
 	// the broker has queued for us is ahead of its answer to a ping.
 	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate, KeepAlive: slowKeepAlive})
-	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), thin, 2<<20/slowMessage, 4)
+	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), thin, 1<<20/slowMessage, 4)
 }
 
 // R13: what a broker that stops reading leaves in the kernel is seconds of

@@ -60,6 +60,9 @@ func (l *slowLine) accept() {
 	}
 }
 
+// late is how late a busy host may be woken without the line being slower.
+const late = 250 * time.Millisecond
+
 // forward sends each piece when the line is free again after the one before.
 func (l *slowLine) forward(to, from net.Conn) {
 	defer to.Close()
@@ -73,7 +76,7 @@ func (l *slowLine) forward(to, from net.Conn) {
 		if err != nil {
 			return
 		}
-		if now := time.Now(); free.Before(now) {
+		if now := time.Now(); free.Before(now.Add(-late)) {
 			free = now // an idle line saves up nothing
 		}
 		free = free.Add(time.Duration(n) * time.Second / time.Duration(l.rate))

@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// TestThroughProxy trains where only an HTTP proxy is open.
+func TestThroughProxy(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, mosquitto(t))
+	var list strings.Builder
+	for _, id := range []string{"one", "two", "three"} {
+		list.WriteString(f.agent(t, id, plane(60)))
+	}
+	f.lead(t, list.String(), threeOfThree)
+	var tunnels atomic.Int64
+	proxy := httpProxy(t, strings.TrimPrefix(f.broker, "tcp://"), &tunnels)
+	daemons := []*process{f.run(t, "coordinator", "coordinator", "--set", "broker.proxy="+proxy)}
+	for _, id := range []string{"one", "two", "three"} {
+		daemons = append(daemons, f.run(t, "agentd", id, "--set", "broker.proxy="+proxy))
+	}
+	daemons[0].await(t, "run finished version=3")
+	for _, p := range daemons {
+		p.stop(t, syscall.SIGTERM, 0)
+	}
+	if n := tunnels.Load(); n != 4 {
+		t.Errorf("%d tunnels for 4 programs", n)
+	}
+}
+
+// httpProxy lets everyone through to one address (CONNECT), and counts them.
+func httpProxy(t *testing.T, allowed string, tunnels *atomic.Int64) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Host != allowed {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		far, err := net.Dial("tcp", allowed)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer far.Close()
+		near, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer near.Close()
+		tunnels.Add(1)
+		_, _ = io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n")
+		go func() {
+			_, _ = io.Copy(far, near)
+			_ = far.Close()
+		}()
+		_, _ = io.Copy(near, far)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
