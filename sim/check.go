@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
 // Check is Validate and what else [Run] would refuse before its first round, which takes the making of an instance: a step
@@ -76,7 +77,44 @@ func check[T learner.Float](e *Experiment, in Instance[T]) error {
 	if err := s.Validate(model); err != nil {
 		bad("batch_size", "%v", err)
 	}
+	if err := checkMeanSquare(e, in); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	return errors.Join(append(errs, checkStepSize(e, in))...)
+}
+
+// checkMeanSquare refuses a step size with which E‖w⁰ − w_i‖² grows, where that is known exactly: agents that are all alike, with
+// regressors in all directions alike.
+func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
+	p, always := in.Problem, e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1
+	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != FedAvg || e.Sampling == withReplacement ||
+		!always || !e.LocalSteps.alike() || !e.BatchSize.alike() {
+		return nil
+	}
+	lab := theory.Lab{
+		Inputs: p.Model.Inputs, RegressorVar: p.Objective.Isotropic, Agents: p.Agents, Participants: e.Participants,
+		LocalSteps: int(e.LocalSteps.Values[0]), BatchSize: int(e.BatchSize.Values[0]),
+	}
+	stable := func(mu float64) bool {
+		lab.StepSize = mu
+		if !e.StepSize.Normalize {
+			lab.StepSize *= float64(lab.LocalSteps) // the theory divides by E
+		}
+		return lab.Gain() < 1
+	}
+	if stable(e.StepSize.Constant) {
+		return nil
+	}
+	low, high := 0.0, e.StepSize.Constant
+	for range 50 {
+		if middle := (low + high) / 2; stable(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
+		e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
 // checkStepSize refuses a step size with which an agent's own recursion diverges for certain: μ_k ≥ 2/λ_max(∇²J_k).

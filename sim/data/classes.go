@@ -42,8 +42,10 @@ func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	}
 	deviation := math.Sqrt(c.Variance)
 	a := &aggregateClasses{Classes: c, share: shares(weights, len(c.Means))}
+	objective := a.objective()
+	objective.Curvature = ridgeCurvature(model)
 	return &Problem[T]{
-		Model: model, Agents: len(c.Means), Weights: weights, Objective: a.objective(), Classes: &c,
+		Model: model, Agents: len(c.Means), Weights: weights, Objective: objective, Classes: &c,
 		Loader: func() Loader[T] {
 			s := &classStream[T]{deviation: deviation}
 			return func(k int) Local[T] {
@@ -70,4 +72,13 @@ func (s *classStream[T]) Sample(x []T, rng *rand.Rand) T {
 		x[j] = T(y*s.mean[j] + float64(s.deviation*rng.NormFloat64()))
 	}
 	return T(y)
+}
+
+// ridgeCurvature is the Curvature of a convex risk whose gradient without the ridge is bounded; nil of others.
+func ridgeCurvature(model learner.Architecture) func(k int) float64 {
+	bounded := model.Risk == learner.Logistic || model.Risk == learner.Softmax
+	if !bounded || len(model.Hidden) > 0 || model.Ridge == 0 {
+		return nil
+	}
+	return func(int) float64 { return model.Ridge }
 }

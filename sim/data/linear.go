@@ -86,6 +86,9 @@ func NewLinear[T learner.Float](spec Linear, agents int, weights []float64, seed
 	l := newLinear(spec, agents, seed)
 	objective := l.aggregate(agents, weights).objective()
 	objective.Curvature = func(k int) float64 { return largest(l.regressors(k)) }
+	if len(l.Regressors) == 1 && len(l.Regressors[0]) == 1 {
+		objective.Isotropic = l.Regressors[0][0]
+	}
 	for k := range l.Regressors {
 		objective.Smoothness = max(objective.Smoothness, largest(l.Regressors[k]))
 	}

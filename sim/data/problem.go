@@ -51,6 +51,8 @@ type Objective struct {
 	StrongConvexity float64 // μ_sc = λ_min(∇²J); 0 = unknown
 	Steepest        float64 // λ_max(∇²J) of a quadratic J; 0 = another, or unknown
 	Smoothness      float64 // L_s = max_k λ_max(∇²J_k); 0 = unknown
-	// Curvature is λ_max(∇²J_k) of agent k where a step size of 2/λ_max or more is known to diverge; nil = unknown.
+	Isotropic       float64 // σ_h² of agents that all draw fresh regressors from N(0, σ_h²I); 0 = otherwise
+	// Curvature is λ_max(∇²J_k) of agent k, or the ridge ρ of logistic and softmax regression, whose other curvature vanishes far
+	// away: a step size of 2 over it is known to diverge. nil = unknown.
 	Curvature func(k int) float64
 }

@@ -32,6 +32,7 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 			take(k, m, at)
 		}
 	}
+	p.Objective.Curvature = ridgeCurvature(model)
 	p.Objective.Risk = func(w []float64) float64 {
 		sum := 0.0
 		each(w, func(k int, m *learner.Model[T], w []T) { sum += share(k) * m.Risk(w, held[k].All()) })

@@ -210,12 +210,14 @@ func fields(typ reflect.Type) func(yield func(reflect.StructField) bool) {
 // TestRefused: what cannot be is refused before anything is written, with the key, the place and the bound.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string][]string{
-		"participants: 11\nagents: 10\n":                                {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
-		"agents: 10\nlocal_stops: 3\n":                                  {"e.yaml:2:1", `unknown key "local_stops"; did you mean "local_steps"?`},
-		"agents: 10\nstep_size:\n  constant: 2.5\n":                     {"e.yaml:3:13", "step_size.constant: is 2.5", "stable below 2 = 2/"},
-		"agents: 10\nexchange: gradients\nstep_size: {constant: 2.5}\n": {"e.yaml:3:23", "stable below 2"},
-		"agents: 10\nlocal_steps: [1, 2]\n":                             {"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents"},
-		"agents: 10\nlocal_steps: [1, 2.5]\n":                           {"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to"},
+		"participants: 11\nagents: 10\n":            {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
+		"agents: 10\nlocal_stops: 3\n":              {"e.yaml:2:1", `unknown key "local_stops"; did you mean "local_steps"?`},
+		"agents: 10\nstep_size:\n  constant: 2.5\n": {"e.yaml:3:13", "step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below 0.9524"},
+		"agents: 2\nexchange: gradients\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {"e.yaml:3:23", "stable below 2"},
+		"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n":                      {"e.yaml:2:23", "agent 0 is stable below 2 = 2/"},
+		"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, ridge: 0.1}\n":                    {"e.yaml:2:23", "agent 0 is stable below 20"},
+		"agents: 10\nlocal_steps: [1, 2]\n":   {"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents"},
+		"agents: 10\nlocal_steps: [1, 2.5]\n": {"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to"},
 		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n":        {"e.yaml:2:70", "nowhere.csv"},
 		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {"e.yaml:4:37", "mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01", "most are from about 0.16 on"},
 		"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n":                {"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}"},
@@ -246,7 +248,7 @@ func TestDivergence(t *testing.T) {
 	dir := t.TempDir()
 	path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
 	// Stable in the mean (μ < 2), but not in the mean square.
-	write(t, path, "agents: 10\nrounds: 5000\nruns: 2\nrecord: 10\nstep_size: {constant: 1.9}\nparticipants: 1\n")
+	write(t, path, "agents: 10\nrounds: 5000\nruns: 2\nrecord: 10\nstep_size: {constant: 1.9}\nparticipants: 1\ndata: {inputs: 3, regressor_var: [1, 1, 0.5]}\n")
 	var screen bytes.Buffer
 	err := simulate.Run(context.Background(), simulate.Options{Config: path, Out: out, Stdout: &screen, Stderr: &screen})
 	var diverged *sim.Divergence
