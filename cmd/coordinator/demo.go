@@ -49,6 +49,7 @@ beside it: on the regression of the FedDec paper, or on the air data.`,
 	f.StringVar(&algorithm, "algorithm", algorithm, "fedavg, or feddec: agents mix with their neighbours; it is shown beside fedavg")
 	f.StringVar(&o.Task, "task", "", "of feddec: regression or air (default: regression)")
 	f.StringVar(&o.SiteBroker, "d2d-broker", "", "URL of the neighbours' broker (default: embedded, or the one of --broker)")
+	f.StringVar(&o.Codec, "codec", o.Codec, "of feddec: raw, or bfloat16 for half the bytes between neighbours")
 	f.Float64Var(&o.Loss, "loss", 0, "of feddec: probability that a message between neighbours is lost")
 	f.IntVar(&delay, "delay", 0, "of feddec: longest delay of a message between neighbours, in milliseconds")
 	f.Float64Var(&o.Duplicates, "dup", 0, "of feddec: probability that a message between neighbours comes twice")

@@ -31,7 +31,7 @@ func runMixing(t *testing.T, o Options) (*MixResult, map[string]any) {
 	}
 	defer os.RemoveAll(dir)
 	t.Setenv("TMPDIR", dir)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(4+o.Rounds)*patience)
 	defer cancel()
 	var out, errs bytes.Buffer
 	o.Algorithm, o.JSON, o.Stdout, o.Stderr = round.FedDec, true, &out, &errs
@@ -94,6 +94,9 @@ func conserved(t *testing.T, change func(*Options)) {
 	if !(r.MeanDrift <= 1e-5) {
 		t.Errorf("the mean drifted by %.3g", r.MeanDrift)
 	}
+	if r.AgentsKilled != 1 {
+		t.Errorf("%d agents were killed, want 1", r.AgentsKilled)
+	}
 	if r.FlowsLate == 0 {
 		t.Error("no flow was late: nothing was tried")
 	}
@@ -114,6 +117,10 @@ func TestMeanIsConserved(t *testing.T) { conserved(t, func(*Options) {}) }
 func TestMeanIsConservedOverMosquitto(t *testing.T) {
 	uplink, site := newMosquitto(t), newMosquitto(t)
 	conserved(t, func(o *Options) { o.Broker, o.SiteBroker = uplink, site })
+}
+
+func TestMeanIsConservedOfRoundedSnapshots(t *testing.T) {
+	conserved(t, func(o *Options) { o.Codec = "bfloat16" })
 }
 
 // Without faults the model of the federation is the simulator's, to the bit, over either broker and over one or two.

@@ -86,7 +86,8 @@ type course struct {
 	places    []settings.Place
 	audit     *audit
 	account   *account
-	model     string // SHA-256
+	model     string       // SHA-256
+	revived   atomic.Int64 // agents that were killed, and run again
 	uplink    atomic.Uint64
 	site      atomic.Uint64
 }
@@ -187,6 +188,7 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 		if !l.dead.Load() {
 			return err
 		}
+		c.revived.Add(1)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -31,6 +31,7 @@ type MixResult struct {
 	Flows             uint64  `json:"flows"`
 	FlowsLate         uint64  `json:"flows_late"`
 	FlowsUnreconciled uint64  `json:"flows_unreconciled"`
+	AgentsKilled      int     `json:"agents_killed"`
 	SecondEigenvalue  float64 `json:"second_eigenvalue"`
 	Alpha             float64 `json:"alpha"`
 	Seconds           float64 `json:"seconds"`
@@ -55,6 +56,7 @@ func newMixResult(m *mixing) *MixResult {
 		UplinkBytes: d.Uplink, D2DBytes: d.D2D, FedAvgUplinkBytes: a.Uplink, Model: m.mixed.model, FedAvgModel: m.alone.model, out: m.options.Out,
 	}
 	c := m.mixed.account
+	r.AgentsKilled = int(m.mixed.revived.Load())
 	r.MeanDrift, r.Flows, r.FlowsLate, r.FlowsUnreconciled = c.drift, c.flows, c.late, c.loose
 	if g := m.mixed.mesh; g != nil {
 		r.SecondEigenvalue, r.Alpha = g.SecondEigenvalue, g.Alpha
@@ -73,6 +75,9 @@ func (r *MixResult) write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%s.\n", verdict)
 	fmt.Fprintf(w, "%d flows were applied, %d of them late and %d on one end only; the mean drifted by %.2g of its size.\n", r.Flows, r.FlowsLate, r.FlowsUnreconciled, r.MeanDrift)
+	if r.AgentsKilled > 0 {
+		fmt.Fprintf(w, "%d agents were killed and came back.\n", r.AgentsKilled)
+	}
 	fmt.Fprintf(w, "%.1f seconds\n", r.Seconds)
 	if r.out != "" {
 		fmt.Fprintf(w, "result.json, rounds.jsonl and the pictures are in %s\n", r.out)

@@ -25,6 +25,7 @@ type Options struct {
 	Task      string // of FedDec: air or regression; empty = regression
 	// SiteBroker is the URL of the neighbours' broker; empty = embedded, or the uplink where Broker is set.
 	SiteBroker string
+	Codec      string // of snapshots between neighbours: raw or bfloat16
 	// What befalls each message between neighbours: the probability of being lost and of coming twice, and the longest
 	// delay; and how many agents are killed, and come back.
 	Loss, Duplicates float64
@@ -40,7 +41,7 @@ type Options struct {
 
 // Defaults returns the options of a plain run.
 func Defaults() Options {
-	return Options{Seed: 1, Participants: 6, Model: "linear", Algorithm: round.FedAvg}
+	return Options{Seed: 1, Participants: 6, Model: "linear", Algorithm: round.FedAvg, Codec: "raw"}
 }
 
 // stepTimes are the declared speeds of the twelve agents, which repeat: the
@@ -86,6 +87,7 @@ func (o *Options) Validate() error {
 	need(o.Metrics == "", "--metrics does not go with --algorithm feddec, which runs two federations")
 	need(o.Task == "" || o.Task == "air" || o.Task == "regression", "--task must be air or regression, is %q", o.Task)
 	need(o.Task == "air" || o.Model == "linear", "--model mlp goes with --task air")
+	need(o.Codec == "raw" || o.Codec == "bfloat16", "--codec must be raw or bfloat16, is %q", o.Codec)
 	need(o.Loss >= 0 && o.Loss <= 0.9, "--loss must be 0 to 0.9, is %v", o.Loss)
 	need(o.Duplicates >= 0 && o.Duplicates <= 1, "--dup must be 0 to 1, is %v", o.Duplicates)
 	need(o.Delay >= 0 && o.Delay <= 10*time.Second, "--delay must be 0 to 10s, is %v", o.Delay)

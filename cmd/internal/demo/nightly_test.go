@@ -1,0 +1,25 @@
+//go:build nightly
+
+package demo
+
+import "testing"
+
+// TestMeanIsConservedForLong is 500 local steps of 20 devices, as conserved tries them, on either broker.
+func TestMeanIsConservedForLong(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(t *testing.T, o *Options)
+	}{
+		{"embedded", func(*testing.T, *Options) {}},
+		{"mosquitto", func(t *testing.T, o *Options) { o.Broker, o.SiteBroker = newMosquitto(t), newMosquitto(t) }},
+		{"one mosquitto", func(t *testing.T, o *Options) { o.Broker = newMosquitto(t) }},
+		{"rounded", func(_ *testing.T, o *Options) { o.Codec = "bfloat16" }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			conserved(t, func(o *Options) {
+				o.Rounds = 500 / regressionSteps
+				tt.change(t, o)
+			})
+		})
+	}
+}
