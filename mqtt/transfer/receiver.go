@@ -40,7 +40,8 @@ type transfer struct {
 	low      int // no chunk below is missing
 
 	lent     []int     // chunks of the credit that have not come, ascending
-	until    time.Time // end of the credit's lease
+	granted  time.Time // when the credit was given
+	until    time.Time // end of the credit's lease, which each chunk renews
 	window   int       // chunks of the next credit
 	progress bool      // a chunk has come since the last credit
 	barren   int       // leases in a row without a chunk
@@ -74,7 +75,7 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	case Offer:
 		effects = r.offer(now, ev)
 	case Chunk:
-		effects = r.chunk(ev)
+		effects = r.chunk(now, ev)
 	case Opened:
 		effects = r.opened(ev)
 	case Stored:
@@ -186,7 +187,7 @@ func (r *Receiver) opened(ev Opened) []ReceiveEffect {
 	return nil
 }
 
-func (r *Receiver) chunk(ev Chunk) []ReceiveEffect {
+func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	if t == nil || t.data == nil || ev.Transfer != ID(t.manifest.Hash) {
 		r.stats.Unknown++
@@ -217,7 +218,8 @@ func (r *Receiver) chunk(ev Chunk) []ReceiveEffect {
 	t.missing--
 	r.stats.Chunks++
 	t.progress, t.barren = true, 0
-	r.repay(ev.Agent, t, k)
+	t.until = now.Add(r.cfg.Lease)
+	r.repay(now, ev.Agent, t, k)
 	if t.missing > 0 {
 		return nil
 	}

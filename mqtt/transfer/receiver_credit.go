@@ -8,9 +8,10 @@ import (
 )
 
 // minWindow is what a window shrinks to. A lease that ends with chunks
-// missing halves it: either the link is too slow for the whole window, and
-// lending it again would send twice what is still under way, or a queue has
-// overflowed. A credit that is repaid in time doubles it.
+// missing halves it, for a queue has overflowed; so does a credit that takes
+// longer than a lease, for others wait for their turn. One that is repaid in
+// time doubles it. Each chunk that comes renews the lease: on a slow link the
+// others are still under way, and would be sent twice if they were lent again.
 const minWindow = 4
 
 // Deadline returns when the first lease ends, if one lasts.
@@ -58,7 +59,7 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 		r.stats.OutstandingChunks += len(lent)
 		r.stats.OutstandingBytes += t.messageBytes(lent)
 		r.idle = slices.Delete(r.idle, 0, 1)
-		t.lent, t.until, t.progress = lent, now.Add(r.cfg.Lease), false
+		t.lent, t.granted, t.until, t.progress = lent, now, now.Add(r.cfg.Lease), false
 		effects = append(effects, r.grant(now, agent, t))
 	}
 	return effects
@@ -103,17 +104,22 @@ func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *transfer) Grant {
 
 // repay takes chunk k off the credit; a chunk that comes after its lease may
 // be on none. When the credit is used up the transfer asks for the next.
-func (r *Receiver) repay(agent wire.AgentID, t *transfer, k int) {
+func (r *Receiver) repay(now time.Time, agent wire.AgentID, t *transfer, k int) {
 	i := slices.Index(t.lent, k)
 	if i < 0 {
 		return
 	}
 	r.giveBack(t, t.lent[i:i+1])
 	t.lent = slices.Delete(t.lent, i, i+1)
-	if len(t.lent) == 0 {
-		t.window = min(2*t.window, r.cfg.Window)
-		r.idle = append(r.idle, agent)
+	if len(t.lent) > 0 {
+		return
 	}
+	if now.Sub(t.granted) > r.cfg.Lease {
+		t.window = r.halved(t.window)
+	} else {
+		t.window = min(2*t.window, r.cfg.Window)
+	}
+	r.idle = append(r.idle, agent)
 }
 
 // expire ends the leases that are over and drops the transfers that have been
@@ -132,7 +138,7 @@ func (r *Receiver) expire(now time.Time) {
 	for _, agent := range over {
 		t := r.transfers[agent]
 		r.stats.Expired++
-		t.window = max(t.window/2, min(minWindow, r.cfg.Window))
+		t.window = r.halved(t.window)
 		r.reclaim(t)
 		if t.barren >= r.cfg.Leases {
 			r.stats.Dropped++
@@ -142,6 +148,8 @@ func (r *Receiver) expire(now time.Time) {
 		r.idle = append(r.idle, agent)
 	}
 }
+
+func (r *Receiver) halved(window int) int { return max(window/2, min(minWindow, r.cfg.Window)) }
 
 // reclaim ends the lease of t.
 func (r *Receiver) reclaim(t *transfer) {

@@ -59,8 +59,8 @@ func TestReceiverTakesUploads(t *testing.T) {
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"straight": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", c3("a", 1), "", "10s"},
-			{"1s", c3("a", 1), "", "10s"},
+			{"1s", c3("a", 1), "", "11s"}, // which renews the lease
+			{"2s", c3("a", 1), "", "11s"},
 			{"2s", c3("a", 0), "grant a 2-2 for 10000ms", "12s"},
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"4s", offer("a", m3), "", ""},
@@ -86,10 +86,10 @@ func TestReceiverTakesUploads(t *testing.T) {
 		},
 		"another digest replaces": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", c3("a", 0), "", "10s"},
+			{"1s", c3("a", 0), "", "11s"},
 			{"2s", offer("a", m2), "grant a 0-1 for 10000ms", "12s"},
 			{"3s", c3("a", 1), "", "12s"},
-			{"3s", c2("a", 1), "", "12s"},
+			{"3s", c2("a", 1), "", "13s"},
 			{"3s", inline("a", ms, small), "complete a 100", ""},
 		},
 		"chunks of nobody": {
@@ -123,13 +123,13 @@ func TestReceiverLends(t *testing.T) {
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"missing and wrong chunks are lent again": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", wrong, "", "10s"},
-			{"1s", c3("a", 1), "", "10s"},
-			{"9s", Tick{}, "", "10s"},
-			{"10s", Tick{}, "grant a 0-0 2-2 for 10000ms", "20s"},
-			{"20s", Tick{}, "grant a 0-0 2-2 for 10000ms", "30s"},
-			{"21s", c3("a", 2), "", "30s"},
-			{"30s", Tick{}, "grant a 0-0 for 10000ms", "40s"},
+			{"1s", c3("a", 1), "", "11s"},
+			{"2s", wrong, "", "11s"},
+			{"10s", Tick{}, "", "11s"},
+			{"11s", Tick{}, "grant a 0-0 2-2 for 10000ms", "21s"},
+			{"21s", Tick{}, "grant a 0-0 2-2 for 10000ms", "31s"},
+			{"22s", c3("a", 2), "", "32s"},
+			{"32s", Tick{}, "grant a 0-0 for 10000ms", "42s"},
 		},
 		"dropped after barren leases, late chunks unknown then": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
@@ -140,8 +140,8 @@ func TestReceiverLends(t *testing.T) {
 		},
 		"a repeated offer gets the credit again, a new start a new one": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
-			{"1s", c3("a", 0), "", "10s"},
-			{"4s", offer("a", m3), "grant a 1-1 for 6000ms", "10s"},
+			{"1s", c3("a", 0), "", "11s"},
+			{"4s", offer("a", m3), "grant a 1-1 for 7000ms", "11s"},
 			{"5s", reboot("a", 2, m3), "grant a 1-2 for 10000ms", "15s"},
 			{"6s", offer("a", m3), "", "15s"},
 			{"15s", reboot("a", 2, m3), "", "15s"},
@@ -152,13 +152,13 @@ func TestReceiverLends(t *testing.T) {
 			{"1s", offer("c", m2), "", "10s"}, // would fit, but not before b
 			{"1s", offer("b", m3), "", "10s"},
 			{"1s", c2("c", 0), "", "10s"},
-			{"2s", c3("a", 0), "", "10s"},
+			{"2s", c3("a", 0), "", "12s"},
 			{"2s", c3("a", 1), "grant a 2-2 for 10000ms", "12s"},
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"3s", inline("d", ms, small), "complete d 100", ""},
 			{"3s", Drop{"a"}, "", ""}, // the host still holds it
 			{"3s", Stored{"a"}, "grant b 0-1 for 10000ms", "13s"},
-			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "13s"}, // c had room, no credit
+			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had room, no credit
 			{"5s", Drop{"b"}, "", "14s"},
 		},
 	})
@@ -182,13 +182,13 @@ func TestReceiverStorage(t *testing.T) {
 		{"2s", Opened{"a", m2.Hash, disk.open(), nil}, "", ""},
 		{"2s", opened("a"), "grant a 0-0 2-2 for 10000ms", "12s"},
 		{"2s", opened("a"), "", "12s"},
-		{"3s", c3("a", 0), "", "12s"},
+		{"3s", c3("a", 0), "", "13s"},
 	})
 	disk.full = true
 	play(t, r, []step[ReceiveEvent]{
-		{"4s", c3("a", 2), "unstored a", "12s"},
-		{"5s", c3("a", 2), "", "12s"},
-		{"12s", Tick{}, "grant a 2-2 for 10000ms", "22s"},
+		{"4s", c3("a", 2), "unstored a", "13s"},
+		{"5s", c3("a", 2), "", "13s"},
+		{"13s", Tick{}, "grant a 2-2 for 10000ms", "23s"},
 	})
 	checkReceiver(t, r)
 	disk.full = false
@@ -259,7 +259,17 @@ func TestReceiverWindowFollowsTheLink(t *testing.T) {
 			sizes = append(sizes, lent(effects))
 		}
 	}
-	if want := []int{16, 8, 4, 4, 8, 16}; !slices.Equal(sizes, want) {
+	slow := now // a chunk each 5 s: no lease ends, but the credit takes longer than one
+	for k := 12; k < 28; k++ {
+		slow = slow.Add(5 * time.Second)
+		if at, ok := r.Deadline(); !ok || !slow.Before(at) {
+			t.Fatalf("the lease ends at %v, before chunk %d", at.Sub(epoch), k)
+		}
+		if effects := r.Step(slow, chunkOf("a", m, blob, k)); len(effects) > 0 {
+			sizes = append(sizes, lent(effects))
+		}
+	}
+	if want := []int{16, 8, 4, 4, 8, 16, 8}; !slices.Equal(sizes, want) {
 		t.Errorf("windows %v, want %v", sizes, want)
 	}
 }

@@ -358,7 +358,7 @@ func manyUploads(t *testing.T, w weather) *uploads {
 }
 
 // R13: on links on which a chunk takes as long as several leases nothing
-// is sent twice, and whoever knows less of its link than it carries is no slower.
+// is sent twice, and whoever takes its link for a slower one is no slower.
 func TestUploadOnASlowLink(t *testing.T) {
 	for _, tt := range []struct {
 		line, rate Rate
@@ -370,6 +370,8 @@ func TestUploadOnASlowLink(t *testing.T) {
 		{20_000, 20_000, 0},
 		{200_000, 20_000, 0},
 		{0, 20_000, 0},
+		{10_000, 20_000, 0}, // who takes its link for a faster one
+		{5_000, 20_000, 0},
 		{20_000, 0, 100}, // what knowing it saves
 	} {
 		twice(t, func() []string {
