@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -18,6 +18,12 @@ build: ## build agentd and coordinator into bin/
 
 demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
 	go run ./cmd/coordinator demo
+
+testbed: build ## run Mosquitto, Prometheus, a coordinator and AGENTS=30 agents on this machine, until Ctrl-C (TLS=true for certificates)
+	go run ./internal/testbed up --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false)
+
+testbed-check: build ## run such a testbed until every target, panel and alert has data, and fail if one has none (PICTURES=FOLDER draws them)
+	go run ./internal/testbed check --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false) --pictures="$(PICTURES)"
 
 reproduce: ## run the documents' experiments, ten minutes on two cores, and write reproduced/report.html
 	go run ./cmd/coordinator reproduce --out reproduced

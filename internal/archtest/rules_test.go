@@ -48,6 +48,7 @@ var rooms = []room{
 	{"internal/brokers", 4, false, "starts the real brokers that tests of any floor run on"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
 	{"internal/machine", 4, false, "boots Debian with systemd and installs the finished programs there"},
+	{"internal/testbed", 4, false, "a federation of finished programs on one machine, with the broker and Prometheus of Debian"},
 	{"internal/monitoring", 4, false, "holds dashboards and rules against what the programs export, and against a live Prometheus"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 	{"internal/bench/transport", 4, false, "a program that races the transport against bare paho: nothing links it"},
@@ -62,6 +63,7 @@ var beside = []struct{ from, to, why string }{
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
 	{"sim/reproduce", "sim/...", "the experiments run on the simulator"},
 	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},
+	{"internal/testbed", "internal/monitoring", "the testbed's check asks what the dashboards ask"},
 	{"mqtt/...", "mqtt", "a broker or a transport for tests is written against the session's own types"},
 }
 

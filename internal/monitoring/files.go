@@ -51,10 +51,23 @@ type Panel struct {
 	} `json:"gridPos"`
 	FieldConfig struct {
 		Defaults struct {
-			Unit string `json:"unit"`
+			Unit     string `json:"unit"`
+			Mappings []struct {
+				Options map[string]struct{ Text, Color string } `json:"options"`
+			} `json:"mappings"`
+			Thresholds struct {
+				Steps []struct {
+					Color string   `json:"color"`
+					Value *float64 `json:"value"`
+				} `json:"steps"`
+			} `json:"thresholds"`
+			Custom struct {
+				Stacking struct{ Mode string } `json:"stacking"`
+			} `json:"custom"`
 		} `json:"defaults"`
 	} `json:"fieldConfig"`
-	Targets []Target `json:"targets"`
+	Options struct{ TextMode string } `json:"options"`
+	Targets []Target                  `json:"targets"`
 }
 
 // Target is one query of a panel.

@@ -8,11 +8,8 @@ import (
 	"strings"
 )
 
-// gridWidth is the number of columns of a dashboard; mostPanels of panels on one.
-const (
-	gridWidth  = 24
-	mostPanels = 20
-)
+// mostPanels is how many a dashboard may have.
+const mostPanels = 20
 
 // lintDashboards returns what is wrong with dashboards, one by one and together.
 func lintDashboards(all []Dashboard, known knownMetrics, files fs.FS) []string {
@@ -80,8 +77,8 @@ func lintPanels(d *Dashboard, known knownMetrics, say func(string, ...any)) {
 		}
 		ids[p.ID] = true
 		g := p.GridPos
-		if g.X < 0 || g.Y < 0 || g.W <= 0 || g.H <= 0 || g.X+g.W > gridWidth {
-			say("lies outside of the %d columns", gridWidth)
+		if g.X < 0 || g.Y < 0 || g.W <= 0 || g.H <= 0 || g.X+g.W > gridColumns {
+			say("lies outside of the %d columns", gridColumns)
 		}
 		for _, other := range d.Panels[:i] {
 			o := other.GridPos

@@ -46,7 +46,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	cfg.Logger, cfg.NewRun, cfg.Edges = o.Logger, o.NewRun, o.Edges
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
-	view := status.NewCoordinator(Version(), s.Federation, len(cfg.Agents), uint64(s.Round.Rounds), s.Round.Deadline, time.Now)
+	view := status.NewCoordinator(Version(), s.Federation, len(cfg.Agents), &s.Round, time.Now)
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
 	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, view, o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -27,6 +28,7 @@ type Coordinator struct {
 	Opened       time.Time     `json:"opened"`   // the round
 	Deadline     float64       `json:"deadline"` // seconds from then
 	Participants []Participant `json:"participants"`
+	Draws        int           `json:"draws,omitempty"` // where agents mix, all train, and those that so many draws name send
 
 	Agents   int     `json:"agents"`   // that may be drawn
 	Enrolled int     `json:"enrolled"` // in the list of keys
@@ -84,14 +86,18 @@ type CoordinatorView struct {
 	problems map[string]string // by what they are about
 }
 
-// NewCoordinator begins a picture. wanted is the number of aggregations until
-// the run is finished, 0 = without end.
-func NewCoordinator(version, federation string, enrolled int, wanted uint64, deadline time.Duration, now func() time.Time) *CoordinatorView {
+// NewCoordinator begins a picture of a federation with so many agents in the
+// list.
+func NewCoordinator(version, federation string, enrolled int, cfg *round.Config, now func() time.Time) *CoordinatorView {
+	draws := 0
+	if cfg.Algorithm == round.FedDec {
+		draws = cfg.Participants
+	}
 	return &CoordinatorView{
 		now: now, unfit: map[wire.AgentID]string{}, problems: map[string]string{},
 		is: Coordinator{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(), Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
-			Enrolled: enrolled, Wanted: wanted, Deadline: deadline.Seconds(), Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
+			Enrolled: enrolled, Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
 		},
 	}
 }

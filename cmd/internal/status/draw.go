@@ -51,12 +51,16 @@ func (c *Coordinator) drawRound(p *page) {
 	p.line(fmt.Sprintf("round %d", c.Round), "%s%s", c.Kind, more)
 	by := c.byState()
 	done := len(by[accepted])
-	p.line("  updates", "%s %d of %d", bar(float64(done), float64(len(c.Participants))), done, len(c.Participants))
+	if c.Draws > 0 {
+		p.line("  updates", "%s %d, of those that %d draws named", bar(float64(done), float64(min(c.Draws, len(c.Participants)))), done, c.Draws)
+	} else {
+		p.line("  updates", "%s %d of %d", bar(float64(done), float64(len(c.Participants))), done, len(c.Participants))
+	}
 	if c.Phase == "collecting" {
 		took := c.At.Sub(c.Opened)
 		p.line("  time", "%s %s of %s", bar(took.Seconds(), c.Deadline), span(took), seconds(c.Deadline))
 	}
-	for _, label := range []string{accepted, working, invited, late, missing, out} {
+	for _, label := range []string{accepted, working, invited, late, mixed, missing, out} {
 		if all := by[label]; len(all) > 0 {
 			p.line("  "+label, "%s", names(all))
 		}
@@ -68,6 +72,7 @@ func (c *Coordinator) drawRound(p *page) {
 const (
 	late    = "late"
 	missing = "missing"
+	mixed   = "mixed" // where agents mix, and this one was not drawn to send
 )
 
 // byState lists the participants by what is to be said of them.
@@ -90,8 +95,11 @@ func (c *Coordinator) byState() map[string][]string {
 		}
 		if state == working || state == invited {
 			switch {
+			case c.Phase != "collecting" && c.Draws > 0 && state == working:
+				text, state = a.Agent, mixed
 			case c.Phase != "collecting":
 				text, state = a.Agent, missing
+			case c.Draws > 0: // the others may wait for nothing but the end of the round
 			case slow > 0 && took > slow:
 				state = late
 			}

@@ -60,7 +60,7 @@ func compare(t *testing.T, file string, p Picture) {
 
 func TestCoordinatorPage(t *testing.T) {
 	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", 12, 20, 2*time.Minute, c.now)
+	v := NewCoordinator("v0.1.0", "air", 12, &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, c.now)
 	compare(t, "coordinator_new", v.Picture())
 	tell := func(facts ...any) {
 		for _, f := range facts {
@@ -94,6 +94,27 @@ func TestCoordinatorPage(t *testing.T) {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
 	}
 	compare(t, "coordinator_finished", v.Picture())
+}
+
+// TestMixingPage: where agents mix, most of them send nothing, and none of them
+// is late or missing for that.
+func TestMixingPage(t *testing.T) {
+	c := newClock()
+	v := NewCoordinator("v0.1.0", "air", 4, &round.Config{Algorithm: round.FedDec, Participants: 2, Deadline: time.Minute}, c.now)
+	for _, f := range []any{
+		round.PhaseEntered{Phase: round.CoordinatorCollecting},
+		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4, Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
+		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8}, round.AgentJoined{Agent: "s3", Round: 8},
+	} {
+		v.Observe(f)
+	}
+	c.pass(time.Second)
+	v.Observe(accept8("s1", 8))
+	c.pass(10 * time.Second)
+	compare(t, "coordinator_mixing", v.Picture())
+	v.Observe(accept8("s2", 8))
+	v.Observe(round.PhaseEntered{Phase: round.CoordinatorIdle})
+	compare(t, "coordinator_mixed", v.Picture())
 }
 
 func TestAgentPage(t *testing.T) {

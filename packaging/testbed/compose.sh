@@ -1,0 +1,18 @@
+#!/bin/sh
+# Runs compose.yml on a testbed's folder, made anew at each "up": compose.sh up|down. AGENTS is the number of agents.
+set -eu
+cd "$(dirname "$0")/../.."
+BIN=$PWD/bin BED=$PWD/state/compose UID_GID=$(id -u):$(id -g)
+export BIN BED UID_GID
+compose="docker compose -p fedmesh-testbed -f packaging/testbed/compose.yml"
+case ${1:-} in
+  up)
+    $compose down --remove-orphans
+    rm -rf "$BED"
+    mkdir -p state
+    go run ./internal/testbed files --bin "$BIN" --dir "$BED" --agents "${AGENTS:-12}"
+    $compose up --detach
+    ;;
+  down) $compose down ;;
+  *) echo "usage: $0 up|down" >&2; exit 2 ;;
+esac
