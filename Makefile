@@ -56,6 +56,7 @@ tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 
 lint: ## run golangci-lint, built from tools/lint
 	go tool -modfile=tools/lint/go.mod golangci-lint run ./...
+	cd tools/package && go tool -modfile=../lint/go.mod golangci-lint run ./...
 
 vuln: ## look for known vulnerabilities in what is linked
 	tools/vuln.sh

@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds each wait for an event; no test waits that long.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // soon is the longest delay between attempts in tests.
 const soon = 20 * time.Millisecond

@@ -74,9 +74,17 @@ log:
 func newSite(t *testing.T) *site {
 	t.Helper()
 	m := &site{Boot(t, programs)}
-	m.Shell("install -m 755 -t /usr/local/bin " + Drop + "/agentd " + Drop + "/coordinator; mkdir /etc/agentd /etc/coordinator")
-	agentKey := m.Must("agentd", "key", "new", "/etc/agentd/agent.key")
-	coordinatorKey := m.Must("coordinator", "key", "new", "/etc/coordinator/coordinator.key")
+	m.Shell("install -m 755 -t /usr/local/bin " + Drop + "/agentd " + Drop + "/coordinator")
+	m.furnish()
+	return m
+}
+
+// furnish lays out a federation.
+func (m *site) furnish() {
+	m.t.Helper()
+	m.Must("mkdir", "--parents", "/etc/agentd", "/etc/coordinator")
+	agentKey := m.Must(Drop+"/agentd", "key", "new", "/etc/agentd/agent.key")
+	coordinatorKey := m.Must(Drop+"/coordinator", "key", "new", "/etc/coordinator/coordinator.key")
 	m.Write("/etc/coordinator/agents.keys", 0o644, "station-1 "+agentKey+"\n")
 	m.configure("agentd", fmt.Sprintf(agentConfig, coordinatorKey))
 	m.configure("coordinator", coordinatorConfig)
@@ -86,7 +94,6 @@ func newSite(t *testing.T) *site {
 		fmt.Fprintf(&rows, "%d,%d\n", i%7, 3*(i%7)+i%2)
 	}
 	m.Write("/srv/data.csv", 0o644, rows.String())
-	return m
 }
 
 // configure writes a program's configuration.

@@ -20,6 +20,8 @@ type target struct {
 	debian string   // in the names of .deb files
 }
 
+func (t target) String() string { return t.name }
+
 var targets = []target{
 	{"amd64", []string{"GOARCH=amd64", "GOAMD64=v1"}, "amd64", "amd64"},
 	{"arm64", []string{"GOARCH=arm64", "GOARM64=v8.0"}, "arm64", "arm64"},

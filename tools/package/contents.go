@@ -44,12 +44,13 @@ func (p *program) gather(stage string, b *binary) error {
 		return err
 	}
 	name, doc := p.name, "/usr/share/doc/"+p.name+"/"
-	etc := "/etc/" + name + "/" + name + ".yaml"
+	etc, unit := "/etc/"+name+"/"+name+".yaml", "/usr/lib/systemd/system/"+name+".service"
 	everywhere := func(f file, at string) file { f.deb, f.rpm, f.apk = at, at, at; return f }
 	err = errors.Join(
 		p.add(everywhere(file{tar: name + ".yaml", mode: 0o640, conf: true}, etc), "packaging/"+name+".yaml"),
 		p.add(file{deb: "/etc/default/" + name, rpm: "/etc/default/" + name, apk: "/etc/conf.d/" + name, mode: 0o644, conf: true},
 			"packaging/linux/default"),
+		p.add(file{deb: unit, rpm: unit, tar: name + ".service", mode: 0o644}, "packaging/systemd/"+name+".service"),
 		p.add(file{deb: "/usr/lib/sysusers.d/" + name + ".conf", rpm: "/usr/lib/sysusers.d/" + name + ".conf", mode: 0o644},
 			"packaging/linux/sysusers.conf"),
 		p.add(file{apk: "/etc/init.d/" + name, tar: name + ".openrc", mode: 0o755}, "packaging/linux/apk/openrc"),

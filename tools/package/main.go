@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -19,16 +20,21 @@ func main() {
 	root := flag.String("root", ".", "the `folder` of the repository")
 	out := flag.String("out", "dist", "the `folder` to fill; what it held is removed")
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
+	kinds := flag.String("kind", "", "`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom (default: all)")
 	flag.Parse()
-	if err := run(*root, *out, *archs); err != nil {
+	if err := run(*root, *out, *archs, *kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
 		os.Exit(1)
 	}
 }
 
 // run fills out with what is released of the repository at root.
-func run(root, out, archs string) error {
-	chosen, err := choose(archs)
+func run(root, out, archs, kinds string) error {
+	on, err := choose(targets, archs)
+	if err != nil {
+		return err
+	}
+	as, err := choose(writers, kinds)
 	if err != nil {
 		return err
 	}
@@ -44,50 +50,56 @@ func run(root, out, archs string) error {
 		return err
 	}
 	for _, name := range []string{"agentd", "coordinator"} {
-		if err := release(root, out, stage, name, chosen); err != nil {
+		if err := release(&program{name: name, root: root}, out, stage, on, as); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return writeSums(out)
 }
 
+// writer writes one kind of file.
+type writer struct {
+	kind  string
+	write func(p *program, b *binary, out string) error
+}
+
+func (w writer) String() string { return w.kind }
+
+var writers = []writer{{"deb", writeDeb}, {"rpm", writeRPM}, {"apk", writeAPK}, {"tar", writeTarball}, {"sbom", writeSBOM}}
+
 // release makes everything of one program.
-func release(root, out, stage, name string, chosen []target) error {
-	p := &program{name: name, root: root}
-	for _, t := range chosen {
-		b, err := build(root, filepath.Join(stage, name+"-"+t.name), name, t)
+func release(p *program, out, stage string, on []target, as []writer) error {
+	for _, t := range on {
+		b, err := build(p.root, filepath.Join(stage, p.name+"-"+t.name), p.name, t)
 		if err != nil {
 			return err
 		}
 		if p.files == nil { // the first: the rest of the files is the same for all processors
-			if err := p.gather(filepath.Join(stage, name), b); err != nil {
+			if err := p.gather(filepath.Join(stage, p.name), b); err != nil {
 				return err
 			}
 		}
-		for _, write := range []func(*program, *binary, string) error{writeDeb, writeRPM, writeAPK, writeTarball, writeSBOM} {
-			if err := write(p, b, out); err != nil {
-				return fmt.Errorf("%s: %w", t.name, err)
+		for _, w := range as {
+			if err := w.write(p, b, out); err != nil {
+				return fmt.Errorf("%v for %v: %w", w, t, err)
 			}
 		}
 	}
 	return nil
 }
 
-// choose returns the targets with the names in a list, or all.
-func choose(names string) ([]target, error) {
+// choose returns those of all whose names are in a list, or all.
+func choose[T fmt.Stringer](all []T, names string) ([]T, error) {
 	if names == "" {
-		return targets, nil
+		return all, nil
 	}
-	var chosen []target
-next:
+	var chosen []T
 	for name := range strings.SplitSeq(names, ",") {
-		for _, t := range targets {
-			if t.name == name {
-				chosen = append(chosen, t)
-				continue next
-			}
+		i := slices.IndexFunc(all, func(one T) bool { return one.String() == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no %q, only %v", name, all)
 		}
-		return nil, fmt.Errorf("there is no processor %q", name)
+		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }

@@ -153,7 +153,7 @@ func wanted(t reflect.Type) string {
 		return "a finite number"
 	case k >= reflect.Uint && k <= reflect.Uint64:
 		return fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-t.Bits()))
-	case t.Bits() < 64:
+	case k != reflect.Int && t.Bits() < 64: // an int has 32 bits on some devices, and room enough
 		most := int64(math.MaxInt64) >> (64 - t.Bits())
 		return fmt.Sprintf("a whole number from %d to %d", -most-1, most)
 	default:

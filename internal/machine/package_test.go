@@ -1,0 +1,198 @@
+//go:build linux && machine
+
+package machine
+
+import (
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// release2 is the version of the newer packages, whose configuration files
+// have a line more.
+const release2 = "99.0.0-1"
+
+// debs makes a folder with the Debian packages of both programs, once: old/
+// has them as they are released, new/ with a higher version.
+var debs = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("bash", "-ec", `
+cd ../..
+git clone --quiet --shared . "$1/src" # the go command reads the version of clones only, not of work trees
+git diff --binary HEAD | (cd "$1/src" && git apply --allow-empty)
+go -C tools/package run . -root "$1/src" -out "$1/old" -arch "$2" -kind deb
+mkdir "$1/new"
+for name in agentd coordinator; do
+	dpkg-deb --raw-extract "$1"/old/${name}_*.deb "$1/new/$name"
+	sed -i 's/^Version: .*/Version: `+release2+`/' "$1/new/$name/DEBIAN/control"
+	echo '# a line of the next release' >> "$1/new/$name/etc/$name/$name.yaml"
+	dpkg-deb --root-owner-group -Znone --build "$1/new/$name" "$1/new/${name}_new.deb"
+done`, "bash", programs, runtime.GOARCH).CombinedOutput()
+	if err != nil {
+		return string(out), err
+	}
+	return programs, nil
+})
+
+// TestPackage takes each program through the life of its Debian package.
+func TestPackage(t *testing.T) {
+	for program, port := range services {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			need(t)
+			drop, err := debs()
+			if err != nil {
+				t.Fatalf("making packages: %v\n%s", err, drop)
+			}
+			m := &site{Boot(t, drop)}
+			p := packaged{life{m, program, port, "/usr/lib/systemd/system/" + program + ".service", "/etc/" + program + "/" + program + ".yaml"}}
+			p.install(t)
+			p.firstStart(t)
+			p.furnish()
+			p.unitOfBoth(t)
+			p.dropIn(program, "[Service]\nRestartSec=100ms\nWatchdogSec=3s\nTimeoutAbortSec=1s\n")
+			p.Must("systemctl", "start", program)
+			p.start(t)
+			p.reload(t)
+			p.crash(t)
+			p.upgrade(t)
+			p.remove(t)
+			p.purge(t)
+		})
+	}
+}
+
+// packaged is a program that a package has installed.
+type packaged struct{ life }
+
+// dpkg installs a package of the drop, as unattended upgrades do: what the
+// administrator has edited is kept.
+func (p packaged) dpkg(file string) string {
+	p.t.Helper()
+	return p.Shell("dpkg --force-confdef --force-confold --install " + Drop + "/" + file)
+}
+
+func (p packaged) install(t *testing.T) {
+	said := p.dpkg("old/" + p.program + "_*.deb")
+	if !strings.Contains(said, "not started: fill in "+p.config) {
+		t.Errorf("the installation does not say what comes next:\n%s", said)
+	}
+	if got := p.Must("systemctl", "is-enabled", p.program); got != "enabled" {
+		t.Errorf("the service is %s", got)
+	}
+	if got := p.property(p.program, "ActiveState"); got != "inactive" {
+		t.Errorf("the service is %s before its configuration is filled in", got)
+	}
+	if got, want := p.Must("stat", "--format=%a %U %G", p.config), "640 root "+p.program; got != want {
+		t.Errorf("the configuration is %s, want %s", got, want)
+	}
+	p.Must("systemd-analyze", "verify", p.unit)
+	p.Shell("test -s /usr/share/man/man1/" + p.program + ".1.gz || grep -q man /etc/dpkg/dpkg.cfg.d/*") // minimal systems go without manuals
+}
+
+// unitOfBoth holds the package's unit against the one that the program would
+// install, and wants it not to do so.
+func (p packaged) unitOfBoth(t *testing.T) {
+	if unit, printed := p.Must("cat", p.unit), p.Must(p.program, "service", "install", "--print"); unit != printed {
+		t.Errorf("the package's unit is\n%s\nand not, as %s service install would write it,\n%s", unit, p.program, printed)
+	}
+	p.wantFailure(1, "installed by a package", p.program, "service", "install")
+}
+
+// firstStart tries the configuration that the package brings, which has lines
+// to fill in.
+func (p packaged) firstStart(t *testing.T) {
+	p.wantFailure(1, "", "systemctl", "start", p.program)
+	if status, restarts := p.property(p.program, "ExecMainStatus"), p.property(p.program, "NRestarts"); status != "78" || restarts != "0" {
+		t.Errorf("exit status %s after %s restarts, want 78 and none", status, restarts)
+	}
+	if log := p.journal(p.program); !strings.Contains(log, p.config+":") {
+		t.Errorf("the journal does not name the configuration's line:\n%s", log)
+	}
+}
+
+// upgrade installs the next release over one that runs, one that shall not be
+// restarted, and one that stands still.
+func (p packaged) upgrade(t *testing.T) {
+	pid := func() string { return p.property(p.program, "MainPID") }
+	edited, first := p.Must("cat", p.config), pid()
+	p.dpkg("new/" + p.program + "_new.deb")
+	if got := p.Must("dpkg-query", "--show", "--showformat=${Version}", p.program); got != release2 {
+		t.Errorf("version %s is installed, want %s", got, release2)
+	}
+	if got := p.Must("cat", p.config); got != edited {
+		t.Errorf("the upgrade changed the configuration to\n%s", got)
+	}
+	if got := p.Must("tail", "-n1", p.config+".dpkg-dist"); got != "# a line of the next release" {
+		t.Errorf("the package's own configuration ends with %q", got)
+	}
+	p.Await("the new version runs", func() bool { return p.property(p.program, "ActiveState") == "active" })
+	second := pid()
+	if second == first {
+		t.Error("the old process runs on after an upgrade")
+	}
+
+	p.Must("sed", "-i", "s/^RESTART_ON_UPGRADE=true$/RESTART_ON_UPGRADE=false/", "/etc/default/"+p.program)
+	if said := p.dpkg("old/" + p.program + "_*.deb"); !strings.Contains(said, "runs on as it was") {
+		t.Errorf("the installation does not say that the old process runs on:\n%s", said)
+	}
+	if now := pid(); now != second {
+		t.Error("the process was restarted, against RESTART_ON_UPGRADE=false")
+	}
+
+	p.Must("systemctl", "stop", p.program)
+	p.Must("sed", "-i", "s/^RESTART_ON_UPGRADE=false$/RESTART_ON_UPGRADE=true/", "/etc/default/"+p.program)
+	p.dpkg("new/" + p.program + "_new.deb")
+	if got := p.property(p.program, "ActiveState"); got != "inactive" {
+		t.Errorf("an upgrade made the stopped service %s", got)
+	}
+	p.Must("systemctl", "disable", p.program)
+	p.dpkg("old/" + p.program + "_*.deb")
+	if _, got := p.Run("systemctl", "is-enabled", p.program); got != "disabled" {
+		t.Errorf("an upgrade made the disabled service %s", got)
+	}
+	p.Must("systemctl", "enable", "--now", p.program)
+}
+
+func (p packaged) remove(t *testing.T) {
+	process := "/proc/" + p.property(p.program, "MainPID") + "/comm"
+	p.Must("dpkg", "--remove", p.program)
+	if p.Exists(process) {
+		t.Error("the process outlives its package")
+	}
+	for _, gone := range []string{p.unit, "/usr/bin/" + p.program, "/usr/lib/sysusers.d/" + p.program + ".conf"} {
+		if p.Exists(gone) {
+			t.Errorf("%s outlives the package", gone)
+		}
+	}
+	for _, kept := range []string{p.config, "/etc/default/" + p.program, "/var/lib/" + p.program} {
+		if !p.Exists(kept) {
+			t.Errorf("%s went before purge", kept)
+		}
+	}
+	// It comes back as it was, but does not start by itself.
+	edited := p.Must("cat", p.config)
+	p.dpkg("old/" + p.program + "_*.deb")
+	if got := p.Must("cat", p.config); got != edited {
+		t.Errorf("a new installation changed the configuration to\n%s", got)
+	}
+	p.Must("systemctl", "start", p.program)
+}
+
+func (p packaged) purge(t *testing.T) {
+	p.Must("rm", "-r", "/etc/systemd/system/"+p.program+".service.d")
+	p.Must("dpkg", "--purge", p.program)
+	for _, gone := range []string{p.config, "/etc/default/" + p.program, "/var/lib/" + p.program} {
+		if p.Exists(gone) {
+			t.Errorf("%s is left after purge", gone)
+		}
+	}
+	if left := p.leftovers() + p.Shell("find /var/lib/systemd /var/lib/dpkg/info -name '*"+p.program+"*'"); left != "" {
+		t.Errorf("purge left %s", left)
+	}
+	if keys := p.Must("sh", "-c", "ls /etc/"+p.program+"/*.key"); keys == "" {
+		t.Error("the administrator's key went with the package")
+	}
+	p.Must("id", p.program)
+}
