@@ -72,7 +72,7 @@ func describe[T Element](data []T) string {
 
 // maxNumbers bounds what a header can claim, and maxDimensions its shape.
 const (
-	maxNumbers    = 1 << 31
+	maxNumbers    = 1<<31 - 1 // an int on every processor
 	maxDimensions = 8
 )
 

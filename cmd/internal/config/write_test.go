@@ -68,7 +68,7 @@ func TestWriteOptionalSections(t *testing.T) {
 func TestWriteExtremes(t *testing.T) {
 	reload(t, settings{
 		Broker: broker{Keepalive: math.MinInt64},
-		Task:   task{Participants: math.MinInt64, StepSize: math.MaxFloat64, Spool: math.MaxInt64, Offset: -128},
+		Task:   task{Participants: math.MinInt, StepSize: math.MaxFloat64, Spool: math.MaxInt64, Offset: -128},
 		Labels: map[string]string{"\x00\t\"'\\": "\u2028\U0001f600\u0085", "~": "null", "": "0x1f", "true": "01"},
 	})
 }
