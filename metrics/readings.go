@@ -58,6 +58,7 @@ var readings = []reading{
 	{33, "agentd_mixing_skipped_total", "", true},
 	{34, "agentd_mixing_waits_total", "", true},
 	{35, "agentd_mixing_unreconciled_total", "", true},
+	{36, "agentd_config_last_reload_successful", "", false},
 }
 
 // readingOf finds what an ID stands for; not ok if this build does not know it.

@@ -45,6 +45,8 @@ rows are dealt to them one by one.
   agentd fleet --agents 50 --config FILE --write-keys agents.keys
   agentd fleet --agents 50 --config FILE --slow 0.3:10 --drop 0.1 --late 0.1
 
+The agents share their metrics, so they report none to the coordinator.
+
 The first command only writes the list of public keys that the coordinator needs
 (identity.agents_file); the second one runs the agents.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
