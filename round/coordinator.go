@@ -14,7 +14,7 @@ type Coordinator struct {
 	rec     Record
 	members map[wire.AgentID]*member
 	peers   map[wire.AgentID]*peer // of the current round
-	counted settled               // what the last round took
+	counted settled                // what the last round took
 	linkUp  bool
 	asked   bool         // this process has asked all agents for a hello
 	spent   wire.RoundID // is over: its spool goes with the next record; 0 = none

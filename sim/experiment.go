@@ -132,7 +132,7 @@ const (
 
 // Mixing is the part of an experiment that only FedDec has.
 type Mixing struct {
-	ServerEvery int       `yaml:"server_every" json:"server_every"` // H
+	ServerEvery int `yaml:"server_every" json:"server_every"` // H
 	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t from 1
 	// (SPEC decision 4); the daemons take H.
 	FirstBlock  int       `yaml:"first_block" json:"first_block"`
