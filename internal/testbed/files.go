@@ -101,7 +101,9 @@ func (b *bed) brokerConfig(id string) string {
 	return fmt.Sprintf("{url: tls://%s, ca_file: %s, cert_file: %s.crt, key_file: %s.key}", b.broker, b.path("certs/ca.crt"), cert, cert)
 }
 
-// coordinatorConfig is a federation whose agents mix, in rounds of seconds.
+// coordinatorConfig is a federation whose agents mix, in rounds of seconds. Its
+// times are bounds for a machine that is too small for so many agents; where
+// there is room, nothing waits for them.
 func (b *bed) coordinatorConfig() []byte {
 	return fmt.Appendf(nil, `
 federation: %s
@@ -116,20 +118,20 @@ task:
   normalize: false
   batch_size: 8
   steps: {budget: 2s, min: 1, max: 8}
-  mixing: {every: 2, wait: 500ms, repeat: 100ms, drain: 2s}
+  mixing: {every: 2, wait: %ds, repeat: 300ms, drain: %ds}
 round:
   algorithm: feddec
   participants: %d
   quorum: 3
   sampling: with_replacement
-  deadline: 20s
+  deadline: %ds
   pause: 1s
   gather: {target: %d, minimum: %d, within: 10s, spread: 1s}
 mesh: {edges: radius, radius: 1.3}
 held_out: {csv: %s}
 metrics: {listen: %s}
 `, federation, b.path("state"), b.brokerConfig("coordinator"), b.path("coordinator.key"), b.path("agents.keys"),
-		min(b.agents/2, 12), b.agents, b.agents/2, b.path("held-out.csv"), b.coordinator)
+		2+b.agents/20, 5+b.agents/10, min(b.agents/2, 12), 30+b.agents, b.agents, b.agents/2, b.path("held-out.csv"), b.coordinator)
 }
 
 // agentConfig is an agent on a square grid, so that the graph is connected.
