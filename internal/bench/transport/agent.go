@@ -49,7 +49,7 @@ func (d *device) run(ctx context.Context) {
 				}
 			}
 		case d.play = <-d.submit:
-			d.sender = transfer.NewSender(d.play.update, d.play.payload, 0, 0, d.rng)
+			d.sender = transfer.NewSender(d.play.update, d.play.payload, 0, mqtt.DefaultRate, d.rng)
 			d.step(transfer.Start{})
 		case <-timer.C:
 			d.pull(d.current(), transfer.Tick{})
@@ -113,7 +113,7 @@ func (d *device) fetch(p *play, e wire.Envelope) error {
 	}
 	d.pulled = p.number
 	d.hash = a.Base.Hash.Topic()
-	d.puller = transfer.NewPuller(transfer.DefaultPullerConfig(), a.Base, d.rng)
+	d.puller = transfer.NewPuller(transfer.DefaultPullerConfig().For(mqtt.DefaultRate), a.Base, d.rng)
 	d.pull(p, transfer.Start{})
 	return nil
 }
