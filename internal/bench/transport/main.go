@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,6 +59,11 @@ func parse(args []string) (options, error) {
 	if o.reps < 1 {
 		return o, fmt.Errorf("-reps is %d: must be at least 1", o.reps)
 	}
+	for _, name := range o.only {
+		if !slices.Contains(columns, name) {
+			return o, fmt.Errorf("-only: no contestant is called %q: they are %s", name, strings.Join(columns, ", "))
+		}
+	}
 	return o, errors.Join(err1, err2)
 }
 
@@ -73,7 +79,8 @@ func numbers(name, list string, least, most int) ([]int, error) {
 	return all, nil
 }
 
-// run measures every cell and prints its line when it is done.
+// run measures every cell and prints its line when it is done, and then what
+// needs them all.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parse(args)
 	if err != nil {
@@ -93,20 +100,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	// has: the collector shall run rarely, for all of them alike.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(8 << 30)
-	var cells []*cell
-	printHead(out)
-	for _, kind := range o.brokers {
-		for _, d := range o.dims {
-			for _, n := range o.agents {
-				c, err := measure(ctx, o, kind, n, d, record)
-				if err != nil {
-					return fmt.Errorf("%s, %d agents, d = %d: %w", kind, n, d, err)
-				}
-				c.print(out)
-				cells = append(cells, c)
-			}
-		}
-	}
+	cells, err := measureAll(ctx, o, out, record)
 	printCPU(out, cells)
 	fmt.Fprintln(out)
 	for _, c := range cells {
@@ -114,7 +108,25 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			fmt.Fprintf(out, "- %s\n", note)
 		}
 	}
-	return nil
+	return err
+}
+
+// measureAll returns the cells that it got, also with an error.
+func measureAll(ctx context.Context, o options, out io.Writer, record func() error) (cells []*cell, err error) {
+	printHead(out)
+	for _, kind := range o.brokers {
+		for _, d := range o.dims {
+			for _, n := range o.agents {
+				c, err := measure(ctx, o, kind, n, d, record)
+				if err != nil {
+					return cells, fmt.Errorf("%s, %d agents, d = %d: %w", kind, n, d, err)
+				}
+				c.print(out)
+				cells = append(cells, c)
+			}
+		}
+	}
+	return cells, nil
 }
 
 // measure gets a cell: a broker of its own, and all contestants on it. The

@@ -9,16 +9,15 @@ import (
 
 	paho "github.com/eclipse/paho.mqtt.golang"
 
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // bare is paho and nothing else: a publisher of a retained model to N
 // subscribers, and N publishers to one subscriber. The parts have the length
 // of our chunks, since the broker takes no larger packets. On their way to the
-// one subscriber are a quarter of what our credits lend, or Mosquitto's
-// bounded queue would lose some; what costs us messages costs paho nothing, as
-// the publishers see the subscriber's arrivals.
+// one subscriber are so few (see underway) that the brokers' bounded queues
+// lose none. What costs us messages costs paho nothing here: its publishers
+// see the subscriber's arrivals.
 type bare struct {
 	center  paho.Client
 	agents  []paho.Client
@@ -27,6 +26,13 @@ type bare struct {
 	meter   meter
 	current atomic.Pointer[exchange]
 }
+
+// On their way to paho's subscriber: the embedded broker has 256 messages of
+// QoS 1 unacknowledged at most, and Mosquitto loses some long before 4 MiB wait.
+const (
+	underway      = 64
+	underwayBytes = 1 << 20
+)
 
 // exchange is one round.
 type exchange struct {
@@ -90,9 +96,7 @@ func (p *bare) close() {
 
 // round returns the first error of a publisher, or how many messages were lost.
 func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
-	lend := transfer.DefaultReceiverConfig()
-	most := min(lend.MaxOutstandingChunks, lend.MaxOutstandingBytes/4/min(wire.MaxChunk, len(p.payload)))
-	n := p.parts * len(p.agents)
+	most, n := min(underway, underwayBytes/min(wire.MaxChunk, len(p.payload))), p.parts*len(p.agents)
 	x := &exchange{newCount(n), newCount(n), make(chan struct{}, most), make(chan struct{})}
 	p.current.Store(x)
 	failed := make(chan error, 1)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -61,6 +62,7 @@ func connectRelay(n int, payload []byte) (*relay, error) {
 			}
 		}()
 		each(far, func(frame []byte) {
+			frame = bytes.Clone(frame)
 			for _, frames := range down {
 				frames <- frame
 			}
