@@ -13,7 +13,7 @@ import (
 )
 
 // stuck is after how long without progress a half of a round is given up.
-const stuck = 5 * time.Second
+const stuck = 15 * time.Second
 
 var errLost = errors.New("lost")
 
