@@ -1,8 +1,10 @@
 package plot
 
 import (
+	"bytes"
 	"image/color"
 	"io"
+	"strings"
 	"sync"
 
 	"gonum.org/v1/plot/font"
@@ -17,13 +19,19 @@ import (
 // Drawing fills a canvas.
 type Drawing interface{ Draw(c draw.Canvas) }
 
-// SVG writes a drawing of this size as SVG. The error is that of w.
+// SVG writes a drawing of this size as SVG, on white. The error is that of w.
 func SVG(w io.Writer, d Drawing, width, height vg.Length) error {
 	c := vgsvg.New(width, height)
 	d.Draw(draw.New(c))
-	_, err := c.WriteTo(w)
+	var b bytes.Buffer
+	_, _ = c.WriteTo(&b) // to memory
+	_, err := everywhere.WriteString(w, b.String())
 	return err
 }
+
+// everywhere makes a picture look alike where Liberation is not installed, which Arial is as wide as, and on dark pages.
+var everywhere = strings.NewReplacer("font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif",
+	"<svg ", `<svg style="background:#fff" `)
 
 // PNG writes a drawing of this size as PNG, 144 dots an inch on white. The error is that of w.
 func PNG(w io.Writer, d Drawing, width, height vg.Length) error {
