@@ -17,6 +17,7 @@ type feddecTrack struct {
 	radius      int // place among the radii; −1 = W = I
 	t           []int
 	logs        [][]float64 // [record][instance]
+	health      []float64   // of the first run's links, the share of the iterations in which they were up; nil without links
 }
 
 func newFedDecTrack(r *sim.Result, fields []field, h, radius int) *feddecTrack {
@@ -33,6 +34,9 @@ func newFedDecTrack(r *sim.Result, fields []field, h, radius int) *feddecTrack {
 			logs[run/per] += math.Log(values[at]/start) / float64(per)
 		}
 		t.t, t.logs = append(t.t, iteration), append(t.logs, logs)
+	}
+	if r.Network != nil {
+		t.health = r.Network.Health
 	}
 	return t
 }
@@ -79,6 +83,9 @@ func (f *FedDec) report(fields []field, tracks []*feddecTrack) (*Report, error) 
 		}
 	}
 	f.compareGains(r, gains)
+	if f.LinkUp < 1 {
+		f.linksUp(r, tracks[1:perH])
+	}
 	if err := f.bound(r, fields, tracks); err != nil {
 		return nil, err
 	}
@@ -117,6 +124,19 @@ func (f *FedDec) connectivity(r *Report, fields []field) []float64 {
 		alphas = append(alphas, a)
 	}
 	return alphas
+}
+
+// linksUp finds that links were up as often as they should be.
+func (f *FedDec) linksUp(r *Report, tracks []*feddecTrack) {
+	for _, t := range tracks {
+		share := 0.0
+		for _, up := range t.health {
+			share += up / float64(len(t.health))
+		}
+		half := 1.96 * math.Sqrt(f.LinkUp*(1-f.LinkUp)/float64(len(t.health)*f.Iterations))
+		r.find(Finding{What: fmt.Sprintf("r = %v: share of the links that are up at a step", f.Radii[t.radius]), Measured: estimate{share, half}.String(),
+			Expected: fmt.Sprint(f.LinkUp), Holds: near(estimate{share, half}, f.LinkUp, 0)})
+	}
 }
 
 // compareGains finds that the gain grows with H and with the radius, instance by instance.

@@ -19,7 +19,11 @@ func (f *FedDec) plots(r *Report, fields []field, tracks []*feddecTrack) {
 		if slices.Min(weights) == slices.Max(weights) {
 			weights = nil
 		}
-		r.Plots = append(r.Plots, Plot{f.Subject.ID + "-graph-" + f.name(j), plot.Network{Graph: m.Graph, Weights: weights,
+		var health []float64
+		if f.LinkUp < 1 {
+			health = tracks[1+j].health
+		}
+		r.Plots = append(r.Plots, Plot{f.Subject.ID + "-graph-" + f.name(j), plot.Network{Graph: m.Graph, Weights: weights, Health: health,
 			Title:   fmt.Sprintf("r = %v, instance 1 of %d", radius, len(fields)),
 			Caption: fmt.Sprintf("%d links, |λ₂|² = %.3g, α = %.3g", len(m.Weights), m.SecondEigenvalue(f.LinkUp), graph.Alpha(m.SecondEigenvalue(f.LinkUp)))}})
 	}
