@@ -94,6 +94,15 @@ func (y *Toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 		r.compare(fmt.Sprintf("w%d", j), fmt.Sprintf("coordinate %d of the mean model at the end", j), measured(t.At(coordinate(j), y.Rounds)),
 			means[y.Rounds][j], math.Inf(1))
 	}
+	early := y.Rounds // on the way, which shows how many steps are taken
+	for i, round := range t.Rounds {
+		if excess[round] < excess[0]/20 && i > 0 {
+			early = round
+			break
+		}
+	}
+	r.compare("excess_loss_early", fmt.Sprintf("loss above the least possible, in round %d", early), measured(t.At("excess_risk", early)),
+		excess[early], 0.5)
 	late, records := 0.0, 0.0
 	for _, i := range t.Rounds {
 		if i >= y.Rounds/2 {
