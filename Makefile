@@ -25,7 +25,7 @@ testbed: build ## run Mosquitto, Prometheus, a coordinator and AGENTS=30 agents 
 testbed-check: build ## run such a testbed until every target, panel and alert has data, and fail if one has none (PICTURES=FOLDER draws them)
 	go run ./internal/testbed check --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false) --pictures="$(PICTURES)"
 
-reproduce: ## run the documents' experiments, ten minutes on two cores, and write reproduced/report.html
+reproduce: ## run the documents' experiments, four minutes on two cores, and write reproduced/report.html
 	go run ./cmd/coordinator reproduce --out reproduced
 
 test: deps ## run the tests; with CI=true none may be skipped

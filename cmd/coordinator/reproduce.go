@@ -48,7 +48,7 @@ docs/EXPERIMENTS.md describes them. The experiments are
 	f.StringVar(&r.out, "out", "", "folder for report.html, report.json and the plots as SVG")
 	f.BoolVar(&r.json, "json", false, "print one JSON object an experiment")
 	f.StringArrayVar(&settings, "set", nil, "ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may be given again")
-	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: a minute instead of ten")
+	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: half a minute instead of four")
 	f.Uint64Var(&r.options.Seed, "seed", 1, "of all draws: one seed gives the same values at any number of cores")
 	return cmd
 }
@@ -93,7 +93,7 @@ type reproduction struct {
 // run runs the experiments one after the other, each on all cores. The error names those whose claim does not hold.
 func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experiment) error {
 	if r.out != "" {
-		if err := os.MkdirAll(r.out, 0o777); err != nil { // better now than after ten minutes
+		if err := os.MkdirAll(r.out, 0o777); err != nil { // better now than at the end
 			return fmt.Errorf("--out: %w", err)
 		}
 	}

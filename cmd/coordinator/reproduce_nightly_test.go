@@ -4,7 +4,7 @@ package main
 
 import "testing"
 
-// TestReproduceFull runs all experiments as they are, ten minutes on two cores.
+// TestReproduceFull runs all experiments as they are, four minutes on two cores.
 func TestReproduceFull(t *testing.T) {
 	if code, stdout, stderr := try(t, "reproduce", "--out", t.TempDir()); code != 0 {
 		t.Errorf("exit status %d: %s\n%s", code, stderr, stdout)
