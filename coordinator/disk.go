@@ -51,7 +51,7 @@ func openDisk(dir string) (*disk, error) {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
 	var err error
-	if d.history, err = store.OpenHistory(filepath.Join(dir, "history.jsonl")); err != nil {
+	if d.history, err = store.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
 		return nil, err
 	}
 	return d, nil

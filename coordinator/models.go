@@ -70,6 +70,9 @@ func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wir
 	return w, data, wire.DecodeVector(w, data)
 }
 
+// historyFile is in the state folder.
+const historyFile = "history.jsonl"
+
 // historyEntry is a line of history.jsonl.
 type historyEntry struct {
 	Round    wire.RoundID      `json:"round"`

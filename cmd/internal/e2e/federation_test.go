@@ -238,6 +238,9 @@ func (f *federation) checkRestart(t *testing.T) {
 	t.Helper()
 	again := f.run(t, "coordinator", "coordinator")
 	again.await(t, "connected to the broker at "+f.broker)
+	if text := mustRun(t, "coordinator", "status", "--config", f.path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") || !strings.Contains(text, "over 3 rounds") {
+		t.Errorf("the status after a restart:\n%s", text)
+	}
 	again.stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
 	code, _, stderr := run(t, "coordinator", "run", "--config", f.path("coordinator.yaml"), "--set", "task.batch_size=16")

@@ -176,6 +176,6 @@ func (v *AgentView) trained(f agent.Trained) {
 		v.is.Work = &done
 	}
 	if risk := number(f.RiskBefore); risk != nil {
-		v.is.Losses = keep(v.is.Losses, keptLosses, *risk)
+		v.is.Losses = keep(v.is.Losses, KeptLosses, *risk)
 	}
 }

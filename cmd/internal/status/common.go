@@ -36,11 +36,11 @@ func keep[T any](list []T, most int, x T) []T {
 	return list
 }
 
-// The lengths of the lists of the newest.
-const (
-	keptRefusals = 10
-	keptLosses   = 60
-)
+// keptRefusals is the length of the list of them.
+const keptRefusals = 10
+
+// KeptLosses is how many rounds the line of losses has.
+const KeptLosses = 60
 
 // number is a number that may be unknown, as JSON has no NaN.
 func number(x float64) *float64 {

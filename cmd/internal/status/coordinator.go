@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -100,6 +101,14 @@ func NewCoordinator(version, federation string, enrolled int, cfg *round.Config,
 			Enrolled: enrolled, Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
 		},
 	}
+}
+
+// Recall takes in what earlier processes knew of the run.
+func (v *CoordinatorView) Recall(p coordinator.Past) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.is.Aggregations, v.is.R2, v.is.Accuracy = uint64(p.Version), p.R2, p.Accuracy
+	v.is.Losses = append(v.is.Losses, p.Risks...)
 }
 
 // Picture returns what is now.

@@ -113,7 +113,7 @@ func (v *CoordinatorView) refusal(agent wire.AgentID, r wire.RoundID, what, reas
 func (v *CoordinatorView) modelReady(f coordinator.ModelReady) {
 	v.is.Aggregations = uint64(f.Version)
 	if risk := number(f.Risk); risk != nil {
-		v.is.Losses = keep(v.is.Losses, keptLosses, *risk)
+		v.is.Losses = keep(v.is.Losses, KeptLosses, *risk)
 	}
 	v.is.Risk, v.is.R2, v.is.Accuracy = nil, nil, nil
 	if f.Score != nil {

@@ -96,6 +96,17 @@ func TestCoordinatorPage(t *testing.T) {
 	compare(t, "coordinator_finished", v.Picture())
 }
 
+// TestRecall: a coordinator that was restarted knows its run.
+func TestRecall(t *testing.T) {
+	v := NewCoordinator("v0.1.0", "air", 4, &round.Config{}, newClock().now)
+	r2 := 0.5
+	v.Recall(coordinator.Past{Version: 7, Risks: []float64{3, 2}, R2: &r2})
+	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1, Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
+	if got := v.Picture().Draw(80); !strings.Contains(got, "version 8") || !strings.Contains(got, "3 → 1 over 3 rounds") || !strings.Contains(got, "R² 0.75") {
+		t.Error(got)
+	}
+}
+
 // TestMixingPage: where agents mix, most of them send nothing, and none of them
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {
