@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -29,6 +30,8 @@ type Agent struct {
 
 	up       bool
 	reportAt time.Time        // of the next report
+	judgeAt  time.Time        // of the next look at the device
+	verdict  device.Verdict   // of the last one
 	newest   wire.Digest      // of the last announcement that came, obeyed or not
 	pulls    map[string]*pull // by the hash in the topic
 	sender   *transfer.Sender
@@ -171,6 +174,7 @@ func (a *Agent) deadline() time.Time {
 		earlier(a.test.Deadline())
 	}
 	earlier(a.reportDue())
+	earlier(a.judgeAt, a.cfg.Device != nil)
 	for _, p := range a.pulls {
 		earlier(p.Deadline())
 	}
@@ -187,6 +191,9 @@ func (a *Agent) tick() {
 	}
 	a.stepSender(transfer.Tick{})
 	a.tickSelfTest()
+	if !time.Now().Before(a.judgeAt) {
+		a.judge()
+	}
 	a.report(time.Now())
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -56,6 +57,10 @@ type Config struct {
 	// sends to itself, to learn whether the largest ones come through
 	// (mqtt.SelfTest); 0 = that is not tested.
 	SelfTest time.Duration
+
+	// Device, if set, returns what the rules of the device's owner say now, given
+	// what they said before. It is asked every half a minute and before training.
+	Device func(before device.Verdict) device.Verdict
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
 	Mesh    *MeshConfig

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -52,6 +53,11 @@ type (
 		Month       string // such as 2026-03
 		Used, Limit uint64 // bytes
 		Estimate    uint64 // of the round that is announced, or comes next
+	}
+	// DeviceJudged: the rules for this device were held against what the system tells.
+	DeviceJudged struct {
+		device.Verdict
+		Before device.Verdict
 	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {

@@ -126,7 +126,12 @@ func (a *Agent) train(e round.Train) {
 	if a.cfg.StepTime > 0 {
 		perStep = a.cfg.StepTime
 	}
-	steps, why := p.problem.Sizing().LocalSteps(perStep)
+	a.judge()
+	sizing := p.problem.Sizing()
+	steps, why := sizing.LocalSteps(perStep)
+	if a.cfg.Device != nil && a.verdict.May() { // a round that has begun is finished
+		steps, why = sizing.Ease(steps, why, a.verdict.Share)
+	}
 	ctx, cease := context.WithCancel(a.ctx)
 	a.cease = cease
 	if e.Announcement.Kind == wire.KindTraining && p.problem.Task.Mixing.Every > 0 {

@@ -21,6 +21,7 @@ const (
 	ByMinimum                      // the budget pays for fewer than Min
 	ByMaximum                      // the budget pays for more than Max
 	Unmeasured                     // no speed is known yet: Min
+	Eased                          // the device is to be spared: a share of what it could take
 )
 
 // String is the reason as metrics and logs name it.
@@ -34,6 +35,8 @@ func (r SizingReason) String() string {
 		return "maximum"
 	case Unmeasured:
 		return "unmeasured"
+	case Eased:
+		return "eased"
 	}
 	return fmt.Sprintf("SizingReason(%d)", uint8(r))
 }
@@ -94,4 +97,12 @@ func (p *Pace) PerStep() time.Duration {
 		return 0
 	}
 	return max(1, time.Duration(p.nanoseconds))
+}
+
+// Ease takes a share of the steps that LocalSteps gave, 0 to 1, but no fewer than Min.
+func (s Sizing) Ease(steps int, reason SizingReason, share float64) (int, SizingReason) {
+	if eased := max(s.Min, int(float64(steps)*share)); eased < steps {
+		return eased, Eased
+	}
+	return steps, reason
 }

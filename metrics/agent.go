@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -18,7 +19,7 @@ import (
 const fit = "fit"
 
 // sizingReasons is the closed set of what decides the number of local steps.
-var sizingReasons = []learner.SizingReason{learner.ByBudget, learner.ByMinimum, learner.ByMaximum, learner.Unmeasured}
+var sizingReasons = []learner.SizingReason{learner.ByBudget, learner.ByMinimum, learner.ByMaximum, learner.Unmeasured, learner.Eased}
 
 // Agent shows the facts of an agent as the agentd_* metrics.
 type Agent struct {
@@ -39,6 +40,10 @@ type Agent struct {
 	budget, budgetUsed, estimate measure
 	budgetShort                  prometheus.Counter
 
+	share                                 prometheus.Gauge
+	judged                                *prometheus.CounterVec // by rule and decision
+	load, temperature, battery, available measure
+
 	modelVersion, modelBytes measure
 	modelFetches             prometheus.Counter
 
@@ -52,6 +57,9 @@ type Agent struct {
 	neighbors, others                                    measure
 	trainingFailures                                     prometheus.Counter
 }
+
+// decisions are what the rules for a device may come to, beside nothing.
+var decisions = []string{"ease", "stop"}
 
 // NewAgent registers the metrics of an agent. now is the clock of the one
 // timestamp among them.
@@ -75,6 +83,14 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 			"fitness", append([]string{fit}, names(wire.DeclineReasons())...)),
 		samples:  r.measure("samples", "Rows of local data that fit the announced task."),
 		dataLoad: r.measure("data_load_seconds", "Time that reading the local data for the announced task took."),
+
+		share: r.gauge("device_share", "Share of the local steps that the rules for this device allow now; 0 = it declines. 1 without rules."),
+		judged: r.counters("device_decisions_total", "Times that the rules for this device began to spare it (ease) or to bar it (stop), by the rule.",
+			"rule", "decision"),
+		load:        r.measure("device_load_ratio", "Average number of programs that ran or wanted to, in the last minute, per core; only with rules."),
+		temperature: r.measure("device_temperature_celsius", "Temperature of the hottest sensor; only with rules."),
+		battery:     r.measure("device_battery_ratio", "Level of the emptiest battery, from 0 to 1; only with rules."),
+		available:   r.measure("device_memory_available_bytes", "Memory that programs can have without swapping; only with rules."),
 
 		budget:      r.measure("budget_bytes", "Bytes that the uplink may carry in a calendar month, if that is bounded."),
 		budgetUsed:  r.measure("budget_used_bytes", "Bytes that the uplink has carried in this calendar month, as an operator would count them."),
@@ -107,6 +123,12 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 	}
 	for _, kind := range roundKinds {
 		a.nameRounds(kind)
+	}
+	a.share.Set(1)
+	for _, rule := range device.AllRules() {
+		for _, decision := range decisions {
+			a.judged.WithLabelValues(string(rule), decision)
+		}
 	}
 	return a
 }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/round"
 )
@@ -32,6 +33,8 @@ func (a *Agent) Observe(fact any) {
 		a.budget.set(float64(f.Limit))
 		a.budgetUsed.set(float64(f.Used))
 		a.estimate.set(float64(f.Estimate))
+	case agent.DeviceJudged:
+		a.deviceJudged(f)
 	case round.BudgetShort:
 		a.budgetShort.Inc()
 	case agent.MessageDropped:
@@ -50,6 +53,34 @@ func (a *Agent) Observe(fact any) {
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
 	}
+}
+
+func (a *Agent) deviceJudged(f agent.DeviceJudged) {
+	a.share.Set(f.Share)
+	for _, m := range []struct {
+		measure
+		value *float64
+		scale float64
+	}{{a.load, f.Load, 1}, {a.temperature, f.Temperature, 1}, {a.battery, f.Battery, 0.01}, {a.available, f.Memory, 1}} {
+		if m.value != nil {
+			m.set(*m.value * m.scale)
+		}
+	}
+	switch decision := decisionOf(f.Verdict); {
+	case decision == "", f.Rule == f.Before.Rule && decision == decisionOf(f.Before):
+	default:
+		a.judged.WithLabelValues(string(f.Rule), decision).Inc()
+	}
+}
+
+func decisionOf(v device.Verdict) string {
+	switch {
+	case v.Rule == "" || v.Share == 1:
+		return ""
+	case v.Share == 0:
+		return decisions[1]
+	}
+	return decisions[0]
 }
 
 func (a *Agent) prepared(f round.TaskPrepared) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
@@ -17,6 +18,8 @@ import (
 // agentScript is the story of an agent: it connects, is accepted in one
 // round, loses the broker, and fails in the next rounds. Each fact changes a
 // metric.
+var half, warm = 0.5, 65.0
+
 var agentScript = []any{
 	agent.LinkChanged{Up: true},
 	agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
@@ -33,6 +36,12 @@ var agentScript = []any{
 	agent.LinkChanged{Err: errors.New("reset by peer")},
 	agent.LinkChanged{Up: true},
 	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, Estimate: 90_000},
+	agent.DeviceJudged{Verdict: device.Verdict{Share: 0.25, Rule: device.Temperature, Reading: device.Reading{
+		Load: &half, Temperature: &warm, Battery: &warm, Memory: &warm,
+	}}},
+	agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Battery}, Before: device.Verdict{Share: 0.25, Rule: device.Temperature}},
+	agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Battery}, Before: device.Verdict{Rule: device.Battery}},
+	agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Battery}, Before: device.Verdict{Rule: device.Battery}},
 	round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
 	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: agent.DropSignature, Err: errors.New("bad signature")},

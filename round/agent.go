@@ -30,11 +30,12 @@ type Agent struct {
 	early       *Invited // came before it could be answered
 	earlyAt     time.Time
 
-	left  uint64 // bytes that the uplink may carry
-	short bool   // which are fewer than a round takes
-	task  taskState
-	work  *work
-	saved *SavedUpdate // of the process before this one, not yet matched
+	left   uint64             // bytes that the uplink may carry
+	short  bool               // which are fewer than a round takes
+	barred wire.DeclineReason // by the device's owner; 0 = it is not
+	task   taskState
+	work   *work
+	saved  *SavedUpdate // of the process before this one, not yet matched
 
 	helloDue  bool      // a hello is owed
 	helloSaid bool      // since it was due, perhaps more than once
@@ -130,6 +131,10 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.helloDue = true
 	case Budgeted:
 		a.budgeted(e)
+	case Barred:
+		before := a.unfit()
+		a.barred = e.Reason
+		a.helloDue = a.helloDue || a.unfit() != before
 	case Fetched:
 		a.fetched(e)
 	case Trained:

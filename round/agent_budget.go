@@ -42,10 +42,15 @@ func onNetwork(bytes uint32) uint64 {
 // unfit returns why the agent can take no part in the round that is announced;
 // what it is at work on it goes on with, whatever is left.
 func (a *Agent) unfit() wire.DeclineReason {
-	if a.task.unfit == 0 && a.work == nil && a.Estimate() > a.left {
+	switch {
+	case a.task.unfit != 0 || a.work != nil:
+		return a.task.unfit
+	case a.barred != 0:
+		return a.barred
+	case a.Estimate() > a.left:
 		return wire.DeclineBudget
 	}
-	return a.task.unfit
+	return 0
 }
 
 // budgeted takes what is left of the budget. The coordinator hears of it when

@@ -145,6 +145,8 @@ type (
 	// Budgeted says how many bytes the agent's uplink may still carry in this
 	// month. Without one it may carry any number.
 	Budgeted struct{ Left uint64 }
+	// Barred says why the device's owner does not let it begin a round now; 0 = it may.
+	Barred struct{ Reason wire.DeclineReason }
 	// Fetched answers FetchModel.
 	Fetched struct {
 		Base   wire.Digest
@@ -168,5 +170,6 @@ func (Prepared) event()         {}
 func (Stranded) event()         {}
 func (NeighborsFound) event()   {}
 func (Budgeted) event()         {}
+func (Barred) event()           {}
 func (Fetched) event()          {}
 func (Trained) event()          {}

@@ -55,12 +55,19 @@ const (
 	DeclineStopping
 	DeclineRefused // an update of it for this round was refused
 	DeclineBudget  // the rest of its month's bytes is too small for a round
-	lastDecline    = DeclineBudget
+	// By the rules of the device's owner:
+	DeclineBusy    // its load is too high
+	DeclineHot     // it is too hot
+	DeclineBattery // its battery is low, or it is not on mains
+	DeclineMemory  // too little memory is available
+	DeclineWindow  // not at this time of day
+	lastDecline    = DeclineWindow
 )
 
 // String returns the reason's name, as metrics and logs show it.
 func (r DeclineReason) String() string {
-	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping", "refused", "budget")
+	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping", "refused", "budget",
+		"busy", "hot", "battery", "memory", "window")
 }
 
 // DeclineReasons returns all reasons, for closed label sets.

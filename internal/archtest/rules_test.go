@@ -31,6 +31,7 @@ var rooms = []room{
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
 	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
 
+	{"agent/device", 2, false, "what the system tells of the device, and what its owner allows: reads files, knows no rounds"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},

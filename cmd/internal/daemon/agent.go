@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
@@ -107,6 +108,9 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	cfg.Boot, cfg.Software, cfg.Suspend = wire.Epoch(boot), "agentd "+Version(), o.Suspend
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
+	if err := watchDevice(&cfg, s); err != nil {
+		return err
+	}
 	cfg.Meter = new(mqtt.Meter)
 	cfg.SelfTest = selfTestTime(&s.Broker)
 	if cfg.Mesh != nil {
@@ -162,6 +166,20 @@ func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 	}
 	more(&o)
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
+}
+
+// watchDevice has the agent keep the rules for its device, if there are some.
+func watchDevice(cfg *agent.Config, s *settings.Agent) error {
+	rules, err := s.Device.Rules()
+	if err != nil || !rules.Any() {
+		return err
+	}
+	system := device.System{Root: "/"}
+	for _, rule := range rules.Blind(system.Read()) {
+		cfg.Logger.Warn("a rule for this device decides nothing: the system does not tell what it needs", "rule", rule)
+	}
+	cfg.Device = func(before device.Verdict) device.Verdict { return rules.Judge(time.Now(), system.Read(), before) }
+	return nil
 }
 
 // selfTestTime is how long a message may take to the broker and back, with

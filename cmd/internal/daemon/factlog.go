@@ -22,6 +22,8 @@ func (l agentLog) Observe(fact any) {
 	switch f := fact.(type) {
 	case agent.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
+	case agent.DeviceJudged:
+		l.deviceJudged(f)
 	case round.BudgetShort:
 		l.Warn("what is left of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes, "left", f.Left)
 	case agent.CloneSeen:
@@ -202,4 +204,14 @@ func short(x float64) float64 {
 	}
 	scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
 	return math.Round(x*scale) / scale
+}
+
+// deviceJudged tells when the rules for this device let it work, or not.
+func (l agentLog) deviceJudged(f agent.DeviceJudged) {
+	switch barred := f.Before.Rule != "" && !f.Before.May(); {
+	case !f.May() && (!barred || f.Rule != f.Before.Rule):
+		l.Info("the rules for this device bar it from working", "rule", f.Rule)
+	case f.May() && barred:
+		l.Info("the rules for this device let it work again", "share_of_local_steps", short(f.Share))
+	}
 }

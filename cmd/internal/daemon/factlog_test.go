@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/learner"
@@ -55,6 +56,11 @@ func TestAgentLog(t *testing.T) {
 				"(Mosquitto: a line `topic readwrite s/a/loop` in its acl_file; coordinator acl writes all of them)"},
 		{round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 			`<4>WARN  what is left of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
+		{agent.DeviceJudged{Verdict: device.Verdict{Share: 1, Rule: device.None}}, ""},
+		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature}}, `<6>INFO  the rules for this device bar it from working rule=temperature`},
+		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature}, Before: device.Verdict{Rule: device.Temperature}}, ""},
+		{agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Load}, Before: device.Verdict{Rule: device.Temperature}},
+			`<6>INFO  the rules for this device let it work again share_of_local_steps=0.5`},
 		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
 			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one goes on ` +
 				`starts="5 (00000000000000ab, here) and 4 (00000000000000cd)"`},

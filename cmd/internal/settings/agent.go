@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -31,6 +32,7 @@ type Agent struct {
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
 	Budget     Budget        `yaml:"budget"`
+	Device     Device        `yaml:"device"`
 	Metrics    AgentMetrics  `yaml:"metrics"`
 	Log        Log           `yaml:"log"`
 }
@@ -116,6 +118,62 @@ type AgentMetrics struct {
 	Advertise string `yaml:"advertise"`
 }
 
+// Device says when the device may work, and when it is to be spared.
+type Device struct {
+	Load        DeviceBand      `yaml:"load"`        // of the last minute, per core
+	Temperature DeviceBand      `yaml:"temperature"` // °C
+	Battery     DeviceBand      `yaml:"battery"`     // percent, while it discharges
+	Mains       bool            `yaml:"mains"`       // work only on mains
+	Memory      config.ByteSize `yaml:"memory"`      // that must be available
+	Windows     []string        `yaml:"windows"`     // of the day, in local time
+}
+
+// DeviceBand is from where on the agent takes fewer local steps, and where it
+// declines rounds; both 0 = no rule.
+type DeviceBand struct {
+	Ease float64 `yaml:"ease"`
+	Stop float64 `yaml:"stop"`
+}
+
+// Rules are what package device makes of it.
+func (d *Device) Rules() (*device.Rules, error) {
+	r := &device.Rules{
+		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery), Mains: d.Mains, Memory: uint64(d.Memory),
+	}
+	for _, text := range d.Windows {
+		w, err := device.ParseWindow(text)
+		if err != nil {
+			return nil, err
+		}
+		r.Windows = append(r.Windows, w)
+	}
+	return r, nil
+}
+
+func (c *check) device(d *Device) {
+	for _, b := range []struct {
+		key     string
+		band    DeviceBand
+		falling bool
+		most    float64
+	}{{"load", d.Load, false, 1000}, {"temperature", d.Temperature, false, 200}, {"battery", d.Battery, true, 100}} {
+		key, low, high := "device."+b.key+".stop", b.band.Ease, b.band.Stop
+		if b.falling {
+			low, high = high, low
+		}
+		none := b.band == DeviceBand{}
+		c.need(none || low > 0 && high <= b.most, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v", b.most, b.band.Ease, b.band.Stop)
+		if b.falling {
+			c.need(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.Ease, b.band.Stop)
+		} else {
+			c.need(low <= high, key, "must be at least ease (%v), is %v", b.band.Ease, b.band.Stop)
+		}
+	}
+	c.need(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
+	_, err := d.Rules()
+	c.valid("device.windows", err)
+}
+
 // leastBudget is enough for a month of pings and hellos, and for small rounds.
 const leastBudget = 20_000_000
 
@@ -161,6 +219,7 @@ func (a *Agent) Validate() error {
 		c.need(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
 			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.Advertise)
 	}
+	c.device(&a.Device)
 	c.log(&a.Log)
 	return c.err()
 }

@@ -1,0 +1,192 @@
+package device
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// lay writes the files of a system, as "path: text".
+func lay(t *testing.T, files ...string) System {
+	t.Helper()
+	s := System{Root: t.TempDir(), Cores: 4}
+	for _, f := range files {
+		name, text, _ := strings.Cut(f, ": ")
+		path := filepath.Join(s.Root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+const (
+	supply = "sys/class/power_supply/"
+	zone   = "sys/class/thermal/thermal_zone"
+)
+
+func show(r Reading) string {
+	var b strings.Builder
+	for _, x := range []struct {
+		name  string
+		value *float64
+	}{{"load", r.Load}, {"temperature", r.Temperature}, {"battery", r.Battery}, {"memory", r.Memory}} {
+		if x.value != nil {
+			fmt.Fprintf(&b, "%s %g ", x.name, *x.value)
+		}
+	}
+	if r.Discharging {
+		b.WriteString("discharging")
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func TestRead(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		files []string
+		want  string
+	}{
+		{"nothing", nil, ""},
+		{"a gateway", []string{
+			"proc/loadavg: 2.00 1.50 1.00 3/512 9999", "proc/meminfo: MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:     500 kB\nBuffers: 1 kB",
+			zone + "0/temp: 41500", zone + "1/temp: 48250", "sys/class/hwmon/hwmon0/temp1_input: 44000",
+		}, "load 0.5 temperature 48.25 memory 512000"},
+		{"a phone", []string{
+			supply + "battery/type: Battery", supply + "battery/capacity: 63", supply + "battery/status: Discharging", supply + "usb/type: USB", supply + "usb/online: 0",
+		}, "battery 63 discharging"},
+		{"charging", []string{supply + "BAT0/type: Battery", supply + "BAT0/capacity: 12", supply + "BAT0/status: Charging"}, "battery 12"},
+		{"two batteries", []string{
+			supply + "BAT0/type: Battery", supply + "BAT0/capacity: 80", supply + "BAT0/status: Full",
+			supply + "BAT1/type: Battery", supply + "BAT1/capacity: 40", supply + "BAT1/status: Discharging",
+		}, "battery 40 discharging"},
+		{"a wireless mouse", []string{supply + "mouse/type: Battery", supply + "mouse/scope: Device", supply + "mouse/capacity: 5", supply + "mouse/status: Discharging"}, ""},
+		{"sensors that are off", []string{zone + "0/temp: 0", zone + "1/temp: -274000", zone + "2/temp: 4294967", zone + "3/temp: 30000"}, "temperature 30"},
+		{"rubbish", []string{
+			"proc/loadavg: NaN", "proc/meminfo: MemAvailable: much", zone + "0/temp: hot", supply + "b/type: Battery", supply + "b/capacity: ", supply + "b/status: Unknown",
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := show(lay(t, tt.files...).Read()); got != tt.want {
+				t.Errorf("read %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// This machine has at least a load and memory, where it runs Linux.
+func TestReadThisMachine(t *testing.T) {
+	if _, err := os.Stat("/proc/loadavg"); err != nil {
+		t.Skip("there is no /proc here")
+	}
+	if r := (System{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.Memory == nil || *r.Memory <= 0 {
+		t.Errorf("read %q", show(r))
+	}
+}
+
+func of(x float64) *float64 { return &x }
+
+func TestJudge(t *testing.T) {
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	stopped := func(r Rule) Verdict { return Verdict{Share: 0, Rule: r} }
+	heat := Rules{Temperature: Band{Ease: 60, Stop: 80}}
+	cell := Rules{Battery: Band{Ease: 50, Stop: 20}}
+	for _, tt := range []struct {
+		name   string
+		rules  Rules
+		x      Reading
+		before Verdict
+		share  float64
+		rule   Rule
+	}{
+		{"no rules", Rules{}, Reading{Load: of(99), Temperature: of(120), Battery: of(1), Discharging: true}, Verdict{}, 1, None},
+		{"cool", heat, Reading{Temperature: of(60)}, Verdict{}, 1, None},
+		{"warm", heat, Reading{Temperature: of(65)}, Verdict{}, 0.75, Temperature},
+		{"hot", heat, Reading{Temperature: of(80)}, Verdict{}, 0, Temperature},
+		{"still warm after it was hot", heat, Reading{Temperature: of(65)}, stopped(Temperature), 0, Temperature},
+		{"cool after it was hot", heat, Reading{Temperature: of(59)}, stopped(Temperature), 1, None},
+		{"warm after it was busy", heat, Reading{Temperature: of(65)}, stopped(Load), 0.75, Temperature},
+		{"no sensor", heat, Reading{}, Verdict{}, 1, None},
+		{"busy", Rules{Load: Band{Ease: 1, Stop: 2}}, Reading{Load: of(1.5)}, Verdict{}, 0.5, Load},
+		{"a step", Rules{Load: Band{Ease: 2, Stop: 2}}, Reading{Load: of(2)}, Verdict{}, 0, Load},
+		{"below a step", Rules{Load: Band{Ease: 2, Stop: 2}}, Reading{Load: of(1.9)}, Verdict{}, 1, None},
+		{"full", cell, Reading{Battery: of(90), Discharging: true}, Verdict{}, 1, None},
+		{"half empty", cell, Reading{Battery: of(35), Discharging: true}, Verdict{}, 0.5, Battery},
+		{"empty", cell, Reading{Battery: of(20), Discharging: true}, Verdict{}, 0, Battery},
+		{"empty, on mains", cell, Reading{Battery: of(5)}, stopped(Battery), 1, None},
+		{"not on mains", Rules{Mains: true}, Reading{Battery: of(99), Discharging: true}, Verdict{}, 0, Battery},
+		{"on mains", Rules{Mains: true}, Reading{}, Verdict{}, 1, None},
+		{"short of memory", Rules{Memory: 1000}, Reading{Memory: of(999)}, Verdict{}, 0, Memory},
+		{"enough memory", Rules{Memory: 1000}, Reading{Memory: of(1000)}, Verdict{}, 1, None},
+		{"at night only", Rules{Windows: []Window{{22 * time.Hour, 6 * time.Hour}}}, Reading{}, Verdict{}, 0, Hours},
+		{"at noon too", Rules{Windows: []Window{{22 * time.Hour, 6 * time.Hour}, {12 * time.Hour, 13 * time.Hour}}}, Reading{}, Verdict{}, 1, None},
+		{"the worst decides", Rules{Temperature: Band{60, 80}, Load: Band{1, 2}}, Reading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, Load},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := tt.rules.Judge(noon, tt.x, tt.before)
+			if math.Abs(v.Share-tt.share) > 1e-12 || v.Rule != tt.rule || v.May() != (tt.share > 0) {
+				t.Errorf("share %v by %s, want %v by %s", v.Share, v.Rule, tt.share, tt.rule)
+			}
+			if (v.Declines() == 0) != v.May() {
+				t.Errorf("declines with %v at a share of %v", v.Declines(), v.Share)
+			}
+		})
+	}
+}
+
+func TestDeclines(t *testing.T) {
+	var seen []wire.DeclineReason
+	for _, r := range AllRules() {
+		d := r.Declines()
+		if d == 0 || slices.Contains(seen, d) {
+			t.Errorf("%s declines with %v", r, d)
+		}
+		seen = append(seen, d)
+	}
+}
+
+func TestBlind(t *testing.T) {
+	r := Rules{Load: Band{1, 2}, Temperature: Band{60, 80}, Battery: Band{50, 20}, Mains: true, Memory: 1, Windows: []Window{{0, time.Hour}}}
+	if got := fmt.Sprint(r.Blind(Reading{Load: of(1)})); got != "[temperature memory]" {
+		t.Errorf("blind to %s", got)
+	}
+	if r := (&Rules{}); len(r.Blind(Reading{})) > 0 || r.Any() {
+		t.Error("no rules, and something is missed")
+	}
+}
+
+func TestWindow(t *testing.T) {
+	w, err := ParseWindow("22:00-06:30")
+	if err != nil || w.String() != "22:00-06:30" {
+		t.Fatal(w, err)
+	}
+	for text, in := range map[string]bool{
+		"21:59:59": false, "22:00:00": true, "23:59:59": true, "00:00:00": true, "06:29:59": true, "06:30:00": false, "12:00:00": false,
+	} {
+		now, err := time.Parse(time.TimeOnly, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if within([]Window{w}, now) != in {
+			t.Errorf("%s is in %v: %v", text, w, !in)
+		}
+	}
+	if all, err := ParseWindow("00:00-24:00"); err != nil || !within([]Window{all}, time.Now()) {
+		t.Error("the whole day is not the whole day", err)
+	}
+	for _, bad := range []string{"", "22:00", "22:00-6:30", "25:00-06:00", "22:60-06:00", "24:01-06:00", "06:00-06:00", "22:00-06:30x", "-1:00-06:00", "22:00 06:30"} {
+		if w, err := ParseWindow(bad); err == nil {
+			t.Errorf("%q is taken for %v", bad, w)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package device
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Reading is what the system tells of itself. What it does not tell is nil.
+type Reading struct {
+	Load        *float64 // average number of programs that ran or wanted to, in the last minute, per core
+	Temperature *float64 // °C, of the hottest sensor
+	Battery     *float64 // percent, of the emptiest battery
+	Discharging bool     // a battery is, and so the device is not on mains
+	Memory      *float64 // bytes available to programs without swapping
+}
+
+// System reads Linux's files under a root, "/" but in tests. On other systems
+// there are none, and the readings are empty.
+type System struct {
+	Root  string
+	Cores int // 0 = those of this machine
+}
+
+// Read reads what there is now.
+func (s System) Read() Reading {
+	var r Reading
+	r.Load = s.load()
+	r.Temperature = s.temperature()
+	r.Battery, r.Discharging = s.battery()
+	r.Memory = s.memory()
+	return r
+}
+
+func (s System) path(name string) string { return filepath.Join(s.Root, filepath.FromSlash(name)) }
+
+// file is a file's text; empty if it cannot be read.
+func (s System) file(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}
+
+// number reads the first word of a text; nil if it is none.
+func number(text string, scale float64) *float64 {
+	word, _, _ := strings.Cut(text, " ")
+	x, err := strconv.ParseFloat(word, 64)
+	if err != nil || x-x != 0 {
+		return nil
+	}
+	x *= scale
+	return &x
+}
+
+func (s System) load() *float64 {
+	cores := s.Cores
+	if cores == 0 {
+		cores = runtime.NumCPU()
+	}
+	return number(s.file(s.path("proc/loadavg")), 1/float64(cores))
+}
+
+// temperature is that of the hottest sensor that makes sense: some report 0,
+// or the lowest number, while they are off.
+func (s System) temperature() (hottest *float64) {
+	for _, pattern := range []string{"sys/class/thermal/thermal_zone*/temp", "sys/class/hwmon/hwmon*/temp*_input"} {
+		paths, err := filepath.Glob(s.path(pattern))
+		if err != nil {
+			panic("device: " + err.Error()) // of the pattern
+		}
+		for _, path := range paths {
+			t := number(s.file(path), 1e-3)
+			if t != nil && *t > 0 && *t < 200 && (hottest == nil || *t > *hottest) {
+				hottest = t
+			}
+		}
+	}
+	return hottest
+}
+
+// battery reads the device's own batteries, not those of what is connected to it.
+func (s System) battery() (emptiest *float64, discharging bool) {
+	paths, err := filepath.Glob(s.path("sys/class/power_supply/*"))
+	if err != nil {
+		panic("device: " + err.Error()) // of the pattern
+	}
+	for _, dir := range paths {
+		if s.file(filepath.Join(dir, "type")) != "Battery" || s.file(filepath.Join(dir, "scope")) == "Device" {
+			continue
+		}
+		if level := number(s.file(filepath.Join(dir, "capacity")), 1); level != nil && (emptiest == nil || *level < *emptiest) {
+			emptiest = level
+		}
+		discharging = discharging || s.file(filepath.Join(dir, "status")) == "Discharging"
+	}
+	return emptiest, discharging
+}
+
+func (s System) memory() *float64 {
+	for line := range strings.Lines(s.file(s.path("proc/meminfo"))) {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			return number(strings.TrimSpace(rest), 1024)
+		}
+	}
+	return nil
+}
