@@ -40,9 +40,8 @@ type Agent struct {
 	budget, budgetUsed, estimate measure
 	budgetShort                  prometheus.Counter
 
-	share                                 prometheus.Gauge
-	judged                                *prometheus.CounterVec // by rule and decision
-	load, temperature, battery, available measure
+	judged                                       *prometheus.CounterVec // by rule and decision
+	share, load, temperature, battery, available measure
 
 	modelVersion, modelBytes measure
 	modelFetches             prometheus.Counter
@@ -57,9 +56,6 @@ type Agent struct {
 	neighbors, others                                    measure
 	trainingFailures                                     prometheus.Counter
 }
-
-// decisions are what the rules for a device may come to, beside nothing.
-var decisions = []string{"ease", "stop"}
 
 // NewAgent registers the metrics of an agent. now is the clock of the one
 // timestamp among them.
@@ -84,7 +80,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 		samples:  r.measure("samples", "Rows of local data that fit the announced task."),
 		dataLoad: r.measure("data_load_seconds", "Time that reading the local data for the announced task took."),
 
-		share: r.gauge("device_share", "Share of the local steps that the rules for this device allow now; 0 = it declines. 1 without rules."),
+		share: r.measure("device_share", "Share of the local steps that the rules for this device allow now; 0 = it declines. Only with rules."),
 		judged: r.counters("device_decisions_total", "Times that the rules for this device began to spare it (ease) or to bar it (stop), by the rule.",
 			"rule", "decision"),
 		load:        r.measure("device_load_ratio", "Average number of programs that ran or wanted to, in the last minute, per core; only with rules."),
@@ -124,10 +120,10 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 	for _, kind := range roundKinds {
 		a.nameRounds(kind)
 	}
-	a.share.Set(1)
 	for _, rule := range device.AllRules() {
-		for _, decision := range decisions {
-			a.judged.WithLabelValues(string(rule), decision)
+		a.judged.WithLabelValues(string(rule), "stop")
+		if rule.Eases() {
+			a.judged.WithLabelValues(string(rule), "ease")
 		}
 	}
 	return a

@@ -56,7 +56,7 @@ func (a *Agent) Observe(fact any) {
 }
 
 func (a *Agent) deviceJudged(f agent.DeviceJudged) {
-	a.share.Set(f.Share)
+	a.share.set(f.Share)
 	for _, m := range []struct {
 		measure
 		value *float64
@@ -78,9 +78,9 @@ func decisionOf(v device.Verdict) string {
 	case v.Rule == "" || v.Share == 1:
 		return ""
 	case v.Share == 0:
-		return decisions[1]
+		return "stop"
 	}
-	return decisions[0]
+	return "ease"
 }
 
 func (a *Agent) prepared(f round.TaskPrepared) {

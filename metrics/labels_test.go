@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
@@ -70,6 +71,12 @@ func everyAgentLabel() []any {
 	}
 	for _, reason := range agent.DropReasons() {
 		facts = append(facts, agent.MessageDropped{Reason: reason})
+	}
+	for _, rule := range device.AllRules() {
+		facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule}})
+		if rule.Eases() {
+			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, Share: 0.5}})
+		}
 	}
 	mixed := d2d.Stats{Flows: 1}
 	for i := range mixed.Ignored {

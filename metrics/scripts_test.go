@@ -40,7 +40,6 @@ var agentScript = []any{
 		Load: &half, Temperature: &warm, Battery: &warm, Memory: &warm,
 	}}},
 	agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Battery}, Before: device.Verdict{Share: 0.25, Rule: device.Temperature}},
-	agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Battery}, Before: device.Verdict{Rule: device.Battery}},
 	agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Battery}, Before: device.Verdict{Rule: device.Battery}},
 	round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},

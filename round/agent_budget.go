@@ -43,7 +43,7 @@ func onNetwork(bytes uint32) uint64 {
 // what it is at work on it goes on with, whatever is left.
 func (a *Agent) unfit() wire.DeclineReason {
 	switch {
-	case a.task.unfit != 0 || a.work != nil:
+	case a.task.unfit != 0 || a.work != nil && a.work.state < workAccepted:
 		return a.task.unfit
 	case a.barred != 0:
 		return a.barred

@@ -27,6 +27,9 @@ const (
 // AllRules returns all rules, for closed label sets.
 func AllRules() []Rule { return []Rule{Load, Temperature, Battery, Memory, Hours} }
 
+// Eases tells whether the rule may also ask for fewer local steps; else it only stops.
+func (r Rule) Eases() bool { return r == Load || r == Temperature || r == Battery }
+
 // Declines is why an agent declines that a rule has stopped.
 func (r Rule) Declines() wire.DeclineReason {
 	return map[Rule]wire.DeclineReason{

@@ -161,11 +161,13 @@ func (c *check) device(d *Device) {
 		if b.falling {
 			low, high = high, low
 		}
-		none := b.band == DeviceBand{}
-		c.need(none || low > 0 && high <= b.most, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v", b.most, b.band.Ease, b.band.Stop)
-		if b.falling {
+		switch {
+		case b.band == DeviceBand{}:
+		case min(low, high) <= 0 || max(low, high) > b.most:
+			c.need(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v", b.most, b.band.Ease, b.band.Stop)
+		case b.falling:
 			c.need(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.Ease, b.band.Stop)
-		} else {
+		default:
 			c.need(low <= high, key, "must be at least ease (%v), is %v", b.band.Ease, b.band.Stop)
 		}
 	}
