@@ -35,16 +35,19 @@ var booted atomic.Int64
 // ends with the test.
 func Boot(t testing.TB, drop string) *Machine {
 	t.Helper()
-	need(t)
+	need(t, "systemd-nspawn", "nsenter")
 	console := filepath.Join(t.TempDir(), "console")
 	output, err := os.Create(console)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer output.Close()
-	container := exec.Command("systemd-nspawn", "--volatile=overlay", "--directory="+rootfs(t), "--register=no", "--keep-unit",
-		fmt.Sprintf("--machine=fedmesh-%d-%d", os.Getpid(), booted.Add(1)), "--private-network", "--bind-ro="+drop+":"+Drop,
-		"--boot", "--console=passive")
+	root, name := rootfs(t), fmt.Sprintf("fedmesh-%d-%d", os.Getpid(), booted.Add(1))
+	groups := ownGroups(t, name)
+	container := exec.Command("sh", append([]string{"-ec", `for group; do echo $$ >"$group/cgroup.procs"; done
+		exec systemd-nspawn --volatile=overlay --directory="$ROOT" --register=no --keep-unit --machine="$NAME" --private-network \
+			--bind-ro="$DROP" --boot --console=passive`, name}, groups...)...)
+	container.Env = append(os.Environ(), "ROOT="+root, "NAME="+name, "DROP="+drop+":"+Drop)
 	container.Stdout, container.Stderr = output, output
 	container.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is killed leaves nothing behind
 	if err := container.Start(); err != nil {
@@ -61,6 +64,7 @@ func Boot(t testing.TB, drop string) *Machine {
 			m.tell(console)
 		}
 		m.powerOff(container.Process, ended)
+		removeGroups(t, groups)
 	})
 	m.Await("systemd has started", func() bool {
 		m.init = childNamed(container.Process.Pid, "systemd")

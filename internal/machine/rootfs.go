@@ -19,15 +19,15 @@ const release = "bookworm"
 
 var packages = []string{"systemd-sysv", "dbus", "udev", "libpam-systemd", "adduser", "mosquitto"}
 
-// need skips a test on a machine that cannot boot another one, but never when
-// CI is true.
-func need(t testing.TB) {
+// need skips a test on a machine that cannot boot another one with these
+// programs, but never when CI is true.
+func need(t testing.TB, programs ...string) {
 	t.Helper()
 	var missing []string
 	if os.Geteuid() != 0 {
 		missing = append(missing, "root")
 	}
-	for _, program := range []string{"systemd-nspawn", "nsenter", "mmdebstrap"} {
+	for _, program := range append(programs, "mmdebstrap") {
 		if _, err := exec.LookPath(program); err != nil {
 			missing = append(missing, program)
 		}
@@ -36,7 +36,7 @@ func need(t testing.TB) {
 		return
 	}
 	if os.Getenv("CI") == "true" {
-		t.Fatalf("no machine can be booted without %s, and CI needs it (tools/deps.sh machine)", strings.Join(missing, ", "))
+		t.Fatalf("no machine can be booted without %s, and CI needs it (tools/deps.sh)", strings.Join(missing, ", "))
 	}
 	t.Skipf("no machine can be booted without %s", strings.Join(missing, ", "))
 }
@@ -45,12 +45,18 @@ func need(t testing.TB) {
 // The first call on a machine builds it, which takes half a minute.
 func rootfs(t testing.TB) string {
 	t.Helper()
+	return debian(t, release)
+}
+
+// debian is rootfs for a Debian that differs, by more arguments of mmdebstrap.
+func debian(t testing.TB, name string, more ...string) string {
+	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	include := strings.Join(packages, ",")
-	dir := filepath.Join(cache, "fedmesh", fmt.Sprintf("%s-%.4x", release, sha256.Sum256([]byte(include))))
+	args := append([]string{"--quiet", "--variant=minbase", "--include=" + strings.Join(packages, ",")}, more...)
+	dir := filepath.Join(cache, "fedmesh", fmt.Sprintf("%s-%.4x", name, sha256.Sum256([]byte(strings.Join(args, "\n")))))
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +69,7 @@ func rootfs(t testing.TB) string {
 	if err := os.RemoveAll(building); err != nil { // of a build that was cut short
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mmdebstrap", "--quiet", "--variant=minbase", "--include="+include, release, building).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mmdebstrap", append(args, release, building)...).CombinedOutput(); err != nil {
 		t.Fatalf("mmdebstrap: %v\n%s", err, out)
 	}
 	if err := os.Rename(building, dir); err != nil {

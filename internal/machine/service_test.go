@@ -129,6 +129,7 @@ func (l life) reload(t *testing.T) {
 	l.configure(l.program, text+"federatoin: air\n")
 	l.wantFailure(1, "Job for "+l.program, "systemctl", "reload", l.program)
 	l.awaitJournal("the one before stays in effect: " + l.config + ":")
+	l.wantFailure(1, "the service runs on", l.service("restart")...)
 	if !strings.Contains(l.metrics(l.port), "\n"+metric+"0\n") {
 		t.Errorf("%s is not 0", metric)
 	}

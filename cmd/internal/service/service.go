@@ -134,8 +134,20 @@ func (s *Service) Start() error { return s.change("started", s.manager.Start) }
 // Stop stops the service and waits for its end.
 func (s *Service) Stop() error { return s.change("stopped", s.manager.Stop) }
 
-// Restart is Stop and Start.
-func (s *Service) Restart() error { return s.change("restarted", s.manager.Restart) }
+// Restart is Stop and Start. On systemd a service that runs is reloaded first:
+// if its configuration is bad, it runs on.
+func (s *Service) Restart() error {
+	return s.change("restarted", func() error {
+		if s.on == onSystemd && s.show()["ActiveState"] == "active" {
+			if _, err := s.run("systemctl", "reload", s.unit.Program+".service"); err != nil {
+				return errBadConfig
+			}
+		}
+		return s.manager.Restart()
+	})
+}
+
+var errBadConfig = errors.New("the configuration is bad, and the service runs on with the one before")
 
 func (s *Service) change(done string, act func() error) error {
 	if err := s.mayChange(); err != nil {

@@ -92,7 +92,30 @@ func TestLife(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		f.wants(t, "install", "start", "restart", "stop")
+		if name == onSystemd {
+			f.wants(t, "install", "start", "systemctl show", "systemctl reload", "restart", "stop")
+		} else {
+			f.wants(t, "install", "start", "restart", "stop")
+		}
+	}
+}
+
+// TestRestartNeedsAGoodConfiguration keeps a running service running.
+func TestRestartNeedsAGoodConfiguration(t *testing.T) {
+	s, f := newFake(t, onSystemd)
+	if err := s.Install(nil); err != nil {
+		t.Fatal(err)
+	}
+	show := s.run
+	s.run = func(args ...string) (string, error) {
+		if args[1] == "reload" {
+			return "", errors.New("exit status 1")
+		}
+		return show(args...)
+	}
+	wantError(t, s.Restart(), "runs on")
+	if slices.Contains(f.did, "restart") {
+		t.Errorf("did %q", f.did)
 	}
 }
 

@@ -95,7 +95,10 @@ func (s *Service) explain(err error) error {
 		return err
 	}
 	p := s.show()
-	problem := fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
+	problem := err
+	if !errors.Is(err, errBadConfig) {
+		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
+	}
 	said, journal := s.run("journalctl", "--no-pager", "--output=cat", "--lines=1",
 		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_SYSTEMD_INVOCATION_ID="+p["InvocationID"])
 	if journal == nil && strings.TrimSpace(said) != "" {

@@ -1,0 +1,63 @@
+//go:build linux
+
+package machine
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ownGroups makes control groups of the machine's own, and returns their
+// folders: two machines in one group would end each other's services.
+func ownGroups(t testing.TB, name string) []string {
+	t.Helper()
+	mine, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups []string
+	for line := range strings.Lines(string(mine)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		mounts := map[string][]string{"": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}, "name=systemd": {"/sys/fs/cgroup/systemd"}}[parts[1]]
+		for _, mount := range mounts {
+			if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err != nil {
+				continue
+			}
+			group := filepath.Join(mount, parts[2], name)
+			if err := os.Mkdir(group, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			groups = append(groups, group)
+			break
+		}
+	}
+	return groups
+}
+
+// removeGroups removes groups in which nothing runs any more, and those in
+// them.
+func removeGroups(t testing.TB, groups []string) {
+	for _, group := range groups {
+		var all []string
+		err := filepath.WalkDir(group, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, path)
+			}
+			return err
+		})
+		for _, path := range slices.Backward(all) {
+			err = errors.Join(err, os.Remove(path))
+		}
+		if err != nil {
+			t.Errorf("control groups are left: %v", err)
+		}
+	}
+}
