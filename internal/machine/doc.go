@@ -6,8 +6,10 @@
 //
 // A container shares the kernel and nothing else: it has a network of its own
 // with loopback only, and what it writes is in memory and gone with it. What it
-// cannot show are limits of cgroups; tools/vm.sh does.
+// cannot show are limits of cgroups, and another processor.
 //
 // The tests are behind the build tag "machine": make test-install runs them,
-// and so does make test.
+// and so does make test. Behind the tag "vm" are those that boot the same
+// Debian with a kernel of its own, on emulated processors: make
+// test-install-vm.
 package machine

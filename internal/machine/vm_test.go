@@ -1,0 +1,209 @@
+//go:build linux && vm
+
+package machine
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+)
+
+// processor is one that qemu emulates.
+type processor struct {
+	name string // as Debian and Go have it
+	user string // of binfmt, to build the file system; empty for what runs here anyway
+	qemu []string
+	tty  string
+}
+
+var processors = []processor{
+	{name: "amd64", qemu: []string{"qemu-system-x86_64", "-cpu", "max", "-M", "q35"}, tty: "ttyS0"},
+	{name: "arm64", qemu: []string{"qemu-system-aarch64", "-cpu", "cortex-a72", "-M", "virt"}, tty: "ttyAMA0", user: "qemu-aarch64"},
+}
+
+// TestVM gives an agent less memory than it would like, on kernels that mean
+// it: the agent trains a model of 4 MB over TLS within 40 MB.
+func TestVM(t *testing.T) {
+	for _, p := range processors {
+		t.Run(p.name, func(t *testing.T) {
+			need(t, p.qemu[0], "cpio", "go")
+			console := p.boot(t, vmFiles(t, p.name))
+			t.Logf("%s", told(console))
+			if !strings.Contains(console, "TEST done") {
+				t.Fatalf("the test did not come to its end:\n%s", console)
+			}
+			value := func(name string) int {
+				found := regexp.MustCompile(`TEST ` + name + `=(\d+)`).FindStringSubmatch(console)
+				if found == nil {
+					t.Fatalf("no %s in\n%s", name, told(console))
+				}
+				n, err := strconv.Atoi(found[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			if n := value("model"); n < 4_000_000 {
+				t.Errorf("the model has %d bytes, want 4 MB", n)
+			}
+			if peak := value("peak"); peak == 0 || peak > 40<<20 {
+				t.Errorf("the agent held %d bytes", peak)
+			}
+			if n := value("restarts"); n != 0 {
+				t.Errorf("the agent was restarted %d times", n)
+			}
+			if n := value("killed"); n == 0 {
+				t.Error("a limit that is far too small kills nobody: what did the other one mean?")
+			}
+		})
+	}
+}
+
+// told returns the lines that the test in the machine wrote.
+func told(console string) string {
+	return strings.Join(regexp.MustCompile(`TEST .*`).FindAllString(console, -1), "\n")
+}
+
+// boot boots a machine from memory, with files besides Debian's, and returns
+// what it wrote to its console until it was off.
+func (p processor) boot(t *testing.T, files string) string {
+	t.Helper()
+	root := p.rootfs(t)
+	initrd := filepath.Join(t.TempDir(), "initrd")
+	f, err := os.Create(initrd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{root, files} { // the kernel unpacks one after the other
+		pack := exec.Command("sh", "-c", "find . | cpio --create --format=newc --quiet --owner=+0:+0")
+		if dir == root {
+			pack = exec.Command("sh", "-c", "find . -path ./boot -prune -o -print | cpio --create --format=newc --quiet")
+		}
+		pack.Dir, pack.Stdout, pack.Stderr = dir, f, os.Stderr
+		if err := pack.Run(); err != nil {
+			t.Fatalf("cpio: %v", err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kernels, err := filepath.Glob(filepath.Join(root, "boot", "vmlinuz-*"))
+	if err != nil || len(kernels) != 1 {
+		t.Fatalf("kernels %v, %v", kernels, err)
+	}
+	bounded, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	qemu := exec.CommandContext(bounded, p.qemu[0], append(p.qemu[1:], "-accel", "tcg,thread=multi", "-smp", "2", "-m", "2048",
+		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot", "-kernel", kernels[0], "-initrd", initrd,
+		"-append", "console="+p.tty+" rdinit=/sbin/init systemd.show_status=false loglevel=3 mitigations=off")...)
+	var console bytes.Buffer
+	qemu.Stdout, qemu.Stderr = &console, &console
+	if testing.Verbose() { // it takes minutes
+		both := io.MultiWriter(&console, os.Stderr)
+		qemu.Stdout, qemu.Stderr = both, both
+	}
+	if err := qemu.Run(); err != nil {
+		t.Errorf("qemu: %v", err)
+	}
+	return console.String()
+}
+
+// rootfs returns Debian for the processor, with a kernel in /boot.
+func (p processor) rootfs(t *testing.T) string {
+	t.Helper()
+	if p.user != "" {
+		if _, err := os.Stat("/proc/sys/fs/binfmt_misc/" + p.user); err != nil {
+			mount := exec.Command("sh", "-c", "mountpoint -q /proc/sys/fs/binfmt_misc || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc; update-binfmts --enable "+p.user)
+			if out, err := mount.CombinedOutput(); err != nil {
+				t.Fatalf("%v runs nothing here: %v\n%s", p.user, err, out)
+			}
+		}
+	}
+	kernel := "linux-image-cloud-" + p.name
+	// Unpacked, not installed: nobody makes an initrd, and there are no modules.
+	return debian(t, release+"-vm-"+p.name, "--arch="+p.name,
+		`--customize-hook=chroot "$1" sh -ec 'cd /tmp; apt-get download $(apt-cache depends `+kernel+` | sed -n "s/.*Depends: \(linux-image\)/\1/p")`+
+			`; dpkg-deb --fsys-tarfile linux-image-*.deb | tar --extract --directory=/ --wildcards "./boot/vmlinuz-*"; rm linux-image-*.deb'`)
+}
+
+// vmFiles returns a folder with what the machine finds besides Debian: the
+// programs, a broker with TLS, a federation with a model of 4 MB, and a test
+// that begins by itself.
+func vmFiles(t *testing.T, arch string) string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, mode os.FileMode, data []byte) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-tags=nethttpomithttp2", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "usr/local/bin")+"/", "./cmd/agentd", "./cmd/coordinator")
+	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	authority := acltest.NewAuthority(t)
+	broker := authority.Issue(t, "broker")
+	key, err := x509.MarshalPKCS8PrivateKey(broker.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("etc/mosquitto/ca.crt", 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate.Raw}))
+	write("etc/mosquitto/broker.crt", 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: broker.Certificate[0]}))
+	write("etc/mosquitto/broker.key", 0o644, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
+	write("etc/mosquitto/conf.d/tls.conf", 0o644, []byte("listener 8883 127.0.0.1\nallow_anonymous true\ncafile /etc/mosquitto/ca.crt\n"+
+		"certfile /etc/mosquitto/broker.crt\nkeyfile /etc/mosquitto/broker.key\n"))
+
+	secure := func(config string) string {
+		return strings.Replace(config, `{url: "tcp://127.0.0.1:1883"}`, `{url: "tls://127.0.0.1:8883", ca_file: /etc/mosquitto/ca.crt}`, 1)
+	}
+	features := make([]string, 1000)
+	for i := range features {
+		features[i] = fmt.Sprint("x", i)
+	}
+	large := strings.Replace(coordinatorConfig, "features: [x]", "features: ["+strings.Join(features, ", ")+"]\n  model: {kind: mlp, hidden: [1000]}", 1)
+	large = strings.Replace(large, "deadline: 30s", "deadline: 5m", 1)
+	write("etc/coordinator/coordinator.yaml", 0o644, []byte(secure(large)))
+	write("etc/agentd/agentd.yaml.in", 0o644, []byte(secure(agentConfig)))
+	data := strings.Join(features, ",") + ",y\n"
+	for i := range 24 {
+		for j := range features {
+			data += fmt.Sprintf("%d,", (i*j)%3)
+		}
+		data += fmt.Sprintf("%d\n", i%5)
+	}
+	write("srv/data.csv", 0o644, []byte(data))
+	script, err := os.ReadFile(filepath.Join("testdata", "vm.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("test.sh", 0o755, script)
+	write("etc/systemd/system/test.service", 0o644, []byte("[Unit]\nDescription=The test\nAfter=mosquitto.service\n"+
+		"[Service]\nType=oneshot\nExecStart=/bin/bash /test.sh\n"))
+	wants := filepath.Join(dir, "etc/systemd/system/multi-user.target.wants")
+	if err := os.MkdirAll(wants, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../test.service", filepath.Join(wants, "test.service")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
