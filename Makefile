@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce test test-install check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,10 @@ test-install: ## install both programs on Debian in a container, with a real sys
 	tools/deps.sh machine
 	go test -tags machine -count=1 -timeout 10m -v ./internal/machine
 
+test-install-vm: ## the same on emulated amd64 and arm64, with limits on memory; takes minutes each (needs root)
+	tools/deps.sh vm
+	go test -tags vm -count=1 -timeout 40m -v -run TestVM ./internal/machine
+
 deps: ## install what the tests need, where that is allowed; else name it
 	tools/deps.sh test
 	tools/grafana/deps.sh
@@ -45,8 +49,8 @@ deps: ## install what the tests need, where that is allowed; else name it
 gofmt: ## fail when a file is not formatted
 	tools/gofmt.sh
 
-vet: ## run go vet, over the nightly tests and those that boot machines too
-	go vet -tags nightly,machine ./...
+vet: ## run go vet, over all tests
+	go vet -tags nightly,machine,vm ./...
 
 tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go mod tidy -diff
@@ -100,6 +104,7 @@ nightly: deps ## what is too long for each commit: races three times over, the n
 	tools/deps.sh race
 	CGO_ENABLED=1 go test -race -count=3 -shuffle=on -timeout 2h ./...
 	go test -tags nightly,machine -count=1 -timeout 4h ./...
+	$(MAKE) test-install-vm
 	tools/fuzz.sh 5m
 	tools/deps.sh package
 	go -C tools/package test -tags nightly -count=1 -timeout 1h ./...

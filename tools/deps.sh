@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is not Go: `deps.sh test` for the tests, `machine` for those that boot machines, `race` for the race
-# detector, `package` for the tests of our packages, `arm` to run ARM code. Quick when all is there.
+# Installs what is not Go: `deps.sh test` for the tests, `machine` for those that boot machines, `vm` for emulated ones,
+# `race` for the race detector, `package` for the tests of our packages, `arm` to run ARM code. Quick when all is there.
 # Without root, passwordless sudo or apt-get it names what is missing and goes on, and the tests that need it skip
 # themselves; with CI=true that is an error.
 set -euo pipefail
@@ -18,6 +18,13 @@ test systemd-analyze      systemd
 machine systemd-nspawn    systemd-container
 machine mmdebstrap        mmdebstrap
 machine nsenter           util-linux
+vm   mmdebstrap           mmdebstrap
+vm   cpio                 cpio
+vm   qemu-system-x86_64   qemu-system-x86
+vm   qemu-system-aarch64  qemu-system-arm
+vm   qemu-aarch64-static  qemu-user-static
+vm   update-binfmts       binfmt-support
+vm   arch-test            arch-test
 race gcc                  gcc libc6-dev
 package lintian           lintian
 package rpm               rpm
