@@ -39,18 +39,28 @@ func dial(t testing.TB, o mqtt.Options) *mqtt.Session {
 
 func event(t testing.TB, c mqtt.Conn) mqtt.Event {
 	t.Helper()
+	return eventWithin(t, c, patience)
+}
+
+func eventWithin(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Event {
+	t.Helper()
 	select {
 	case e := <-c.Events():
 		return e
-	case <-time.After(patience):
-		t.Fatal("no event in time")
+	case <-time.After(limit):
+		t.Fatalf("no event in %v", limit)
 		return nil
 	}
 }
 
 func received(t testing.TB, c mqtt.Conn) mqtt.Message {
 	t.Helper()
-	e := event(t, c)
+	return receivedWithin(t, c, patience)
+}
+
+func receivedWithin(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Message {
+	t.Helper()
+	e := eventWithin(t, c, limit)
 	r, ok := e.(mqtt.Received)
 	if !ok {
 		t.Fatalf("got %#v, want a message", e)

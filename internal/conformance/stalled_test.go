@@ -88,6 +88,10 @@ func (c rawClient) subscribe(qos byte, filters ...string) {
 	c.send(p)
 }
 
+// stallPatience is how long a healthy client may wait for one message: less than
+// the embedded broker's write timeout, which would end the stalled ones.
+const stallPatience = 15 * time.Second
+
 // testStalled has ten clients that ask for everything and read nothing. The
 // healthy ones get a stream, and then a model and a round, while those have not
 // read a byte: that they finish at all is what is tested.
@@ -114,7 +118,7 @@ func testStalled(t *testing.T, s subject) {
 		copy(payload, fmt.Sprintf("%06d", i))
 		publish(t, publisher, mqtt.Message{Topic: "stream", Payload: payload, QoS: mqtt.AtLeastOnce})
 		for _, r := range readers {
-			if m := received(t, r); len(m.Payload) != size || string(m.Payload[:6]) != fmt.Sprintf("%06d", i) {
+			if m := receivedWithin(t, r, stallPatience); len(m.Payload) != size || string(m.Payload[:6]) != fmt.Sprintf("%06d", i) {
 				t.Fatalf("message %d has %d bytes and begins with %.6s", i, len(m.Payload), m.Payload)
 			}
 		}
