@@ -63,7 +63,8 @@ func median(times []float64) float64 {
 }
 
 // BenchmarkFedAvg times rounds of federated averaging over 20 agents on one core, E steps of each, and in turn as many bare
-// steps on as many rows; of_bare is the ratio of the medians. One op is one round.
+// steps on as many rows, and as many calls of the learner's own E steps, on one agent; of_bare and of_learner are the ratios of the
+// medians. One op is one round.
 func BenchmarkFedAvg(b *testing.B) {
 	for _, steps := range []int{1, 5, 10} {
 		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
@@ -74,14 +75,25 @@ func BenchmarkFedAvg(b *testing.B) {
 			for i := range x {
 				x[i] = float32(rng.NormFloat64())
 			}
-			var own, bare []float64
+			var own, bare, learners []float64
+			h := newHand(f.course)
+			h.become(0, 1)
+			phi := make([]float32, benchInputs)
 			for i := range b.N {
 				own = append(own, f.timed(b, i+1))
 				from := time.Now()
 				bareSteps(w, x, y, agents*steps, 0.001, rng)
 				bare = append(bare, time.Since(from).Seconds())
+				from = time.Now()
+				for k := range agents {
+					if err := h.run(phi, k, steps, 1, 0); err != nil {
+						b.Fatal(err)
+					}
+				}
+				learners = append(learners, time.Since(from).Seconds())
 			}
 			b.ReportMetric(median(bare)/median(own), "of_bare")
+			b.ReportMetric(median(learners)/median(own), "of_learner")
 			b.ReportMetric(agents*float64(steps)/median(own)/1e6, "Msteps/s")
 		})
 	}

@@ -33,7 +33,7 @@ const (
 func Each(values ...float64) PerAgent { return PerAgent{Values: values} }
 
 // At is the number of agent k. The generator of a distribution depends on the seed and k alone.
-func (p PerAgent) At(k int, seed uint64) float64 {
+func (p *PerAgent) At(k int, seed uint64) float64 {
 	switch {
 	case p.Draw == Uniform:
 		return p.A + float64(p.rng(k, seed).IntN(int(p.B-p.A)+1))
@@ -48,12 +48,12 @@ func (p PerAgent) At(k int, seed uint64) float64 {
 	return p.Values[k]
 }
 
-func (p PerAgent) rng(k int, seed uint64) *rand.Rand {
+func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(data.Mix(seed, forNumbers), data.Mix(forNumbers, uint64(k))))
 }
 
 // alike reports that all agents have the same number.
-func (p PerAgent) alike() bool { return len(p.Values) == 1 }
+func (p *PerAgent) alike() bool { return len(p.Values) == 1 }
 
 // Parse sets p from what stands in a file: the texts of a list, or one text. It returns the place of a text that is none of
 // the forms, and what is wrong with it.
