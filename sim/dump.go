@@ -22,6 +22,9 @@ const (
 	arrayStart        = "start"        // [d] w_0
 	arrayMinimizer    = "minimizer"    // [d] w⁰
 	arrayHessian      = "hessian"      // [d, d] of a quadratic J
+	arrayOptima       = "optima"       // [K, M] w_k⁰ of linear problems
+	arrayRegressors   = "regressors"   // [1 or K, 1 or M] diagonals of R_k
+	arrayNoiseVar     = "noise_var"    // [1 or K] σ_v²
 	arrayMeans        = "means"        // [K, M] of logistic and bilinear problems
 	arrayX            = "x"            // [rows, M] of all agents
 	arrayY            = "y"            // [rows]
@@ -100,6 +103,12 @@ func (t *tape[T]) dump(c *course[T], run int, final []float64) error {
 	if p.Classes != nil {
 		file.Variance = p.Classes.Variance
 		put(a, arrayMeans, flatten(p.Classes.Means), p.Agents, inputs)
+	}
+	if p.Linear != nil {
+		l := p.Linear()
+		put(a, arrayOptima, flatten(l.Optima), p.Agents, inputs)
+		put(a, arrayRegressors, flatten(l.Regressors), len(l.Regressors), len(l.Regressors[0]))
+		put(a, arrayNoiseVar, l.Noise, len(l.Noise))
 	}
 	putHeld(a, p)
 	if m := c.in.Mixing; m != nil {

@@ -148,6 +148,26 @@ func TestBadFiles(t *testing.T) {
 		"unknown field \"agens\"": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agens": 2}`), 0o600))
 		},
+		"1 weights for 2 agents": func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "weights": [1], "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`), 0o600))
+		},
+		"weight of agent 1 is 0": func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "weights": [1, 0], "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`), 0o600))
+		},
+		"regressors.npy has shape [3 1]": func(dir string) {
+			array(t, dir, "optima", []int{2, 1}, 1, 2)
+			array(t, dir, "regressors", []int{3, 1}, 1, 1, 1)
+		},
+		"regressors: row 1 has -1": func(dir string) {
+			must(t, os.Remove(filepath.Join(dir, "rows.npy")))
+			array(t, dir, "optima", []int{2, 1}, 1, 2)
+			array(t, dir, "regressors", []int{2, 1}, 1, -1)
+			array(t, dir, "noise_var", []int{1}, 0.1)
+		},
+		"noise_var.npy has 0 numbers": func(dir string) {
+			array(t, dir, "optima", []int{2, 1}, 1, 2)
+			array(t, dir, "regressors", []int{1, 1}, 1)
+		},
 		"model.risk is \"cubed\"": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "cubed"}}`), 0o600))
 		},

@@ -132,9 +132,8 @@ func restore[T learner.Float](l *loading, file *problemFile, model learner.Archi
 	r.Minimizer, _ = take[float64](l, arrayMinimizer, params)
 	r.Hessian, _ = take[float64](l, arrayHessian, params, params)
 	means, _ := take[float64](l, arrayMeans, file.Agents, inputs)
-	for at := 0; at < len(means); at += inputs {
-		r.Means = append(r.Means, means[at:at+inputs])
-	}
+	r.Means = unflatten(means, inputs)
+	r.Linear = l.linear(file.Agents, inputs)
 	rows, _ := take[int64](l, arrayRows, file.Agents)
 	x, y := takeFloats[T](l, arrayX, -1, inputs), takeFloats[T](l, arrayY, -1)
 	at := 0
@@ -167,4 +166,29 @@ func (p *replay[T]) read(l *loading) {
 	p.rows, _ = take[int64](l, arraySampleRows, -1)
 	p.x, p.y = takeFloats[T](l, arraySampleX, -1, p.inputs), takeFloats[T](l, arraySampleY, -1)
 	p.noise = takeFloats[T](l, arrayNoise, -1, p.params)
+}
+
+// linear reads what linear problems are made of; nil if there are no optima.
+func (l *loading) linear(agents, inputs int) *data.Linear {
+	optima, _ := take[float64](l, arrayOptima, agents, inputs)
+	regressors, shape := take[float64](l, arrayRegressors, -1, -1)
+	noise, _ := take[float64](l, arrayNoiseVar, -1)
+	if optima == nil || l.err != nil {
+		return nil
+	}
+	if len(shape) != 2 || shape[0] != 1 && shape[0] != agents || shape[1] != 1 && shape[1] != inputs {
+		l.err = fmt.Errorf("%s: regressors.npy has shape %v; want 1 or %d rows of 1 or %d numbers", l.dir, shape, agents, inputs)
+	} else if n := len(noise); n != 1 && n != agents {
+		l.err = fmt.Errorf("%s: noise_var.npy has %d numbers; want 1 or %d", l.dir, n, agents)
+	} else {
+		return &data.Linear{Inputs: inputs, Optima: unflatten(optima, inputs), Regressors: unflatten(regressors, shape[1]), Noise: noise}
+	}
+	return nil
+}
+
+func unflatten(numbers []float64, width int) (rows [][]float64) {
+	for at := 0; at < len(numbers); at += width {
+		rows = append(rows, numbers[at:at+width])
+	}
+	return rows
 }

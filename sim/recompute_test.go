@@ -52,7 +52,7 @@ func TestRecompute(t *testing.T) {
 
 // TestLoadWithoutDraws loads instances of which only data and graph are there: the draws of the same seed are the same.
 func TestLoadWithoutDraws(t *testing.T) {
-	for _, name := range []string{"stored rows, batches", "the bilinear network, stragglers, weights", "feddec, all links up"} {
+	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights", "feddec, all links up"} {
 		e := dumpedExperiment(dumped()[name])
 		e.Runs, e.Dump = 1, t.TempDir()
 		want := run(t, e)

@@ -40,6 +40,17 @@ func (l *linear) optimum(dst []float64, k int) {
 	}
 }
 
+// drawn is the problem with all its optima.
+func (l *linear) drawn(agents int) Linear {
+	spec := l.Linear
+	spec.Optima = make([][]float64, agents)
+	for k := range spec.Optima {
+		spec.Optima[k] = make([]float64, l.Inputs)
+		l.optimum(spec.Optima[k], k)
+	}
+	return spec
+}
+
 func (l *linear) draw(dst []float64, k int) {
 	deviation := math.Sqrt(l.Spread)
 	var rng *rand.Rand
@@ -94,7 +105,7 @@ func NewLinear[T learner.Float](spec Linear, agents int, weights []float64, seed
 	}
 	return &Problem[T]{
 		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: learner.Squared},
-		Agents: agents, Weights: weights, Objective: objective,
+		Agents: agents, Weights: weights, Objective: objective, Linear: func() Linear { return l.drawn(agents) },
 		Loader: func() Loader[T] {
 			s := &linearStream[T]{optimum: make([]float64, l.Inputs), deviation: make([]float64, l.Inputs)}
 			same := l.Optima == nil && l.Spread == 0 && len(l.Regressors) == 1 && len(l.Noise) == 1 // all agents are alike

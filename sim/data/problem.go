@@ -33,9 +33,10 @@ type Problem[T learner.Float] struct {
 
 	Start     []float64 // w_0; nil = the model's own, zero without hidden layers
 	Objective Objective
-	Classes   *Classes // of logistic and bilinear problems
-	Metrics   []Metric // recorded beside the usual ones
-	Labels    []string // names of the agents; nil = their numbers
+	Classes   *Classes      // of logistic and bilinear problems
+	Linear    func() Linear // of linear problems, with the w_k⁰ that were drawn; nil of others
+	Metrics   []Metric      // recorded beside the usual ones
+	Labels    []string      // names of the agents; nil = their numbers
 }
 
 // Objective is what is known of J. Everything is optional.

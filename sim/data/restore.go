@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -21,11 +22,24 @@ type Restored[T learner.Float] struct {
 	Minimum   float64
 	Means     [][]float64 // of Classes, with this Variance
 	Variance  float64
+	Linear    *Linear // with all its Optima
 	Held      []*learner.Samples[T]
 }
 
-// Restore makes a problem of it. Without Held and Means its agents have no data of their own: their draws come from a tape.
+// Restore makes a problem of it. Without Held, Linear and Means its agents have no data of their own: their draws come from a
+// tape. The error says what does not fit together.
 func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
+	if r.Weights != nil && len(r.Weights) != r.Agents {
+		return nil, fmt.Errorf("%d weights for %d agents", len(r.Weights), r.Agents)
+	}
+	for k, v := range r.Weights {
+		if !(v > 0) {
+			return nil, fmt.Errorf("the weight of agent %d is %v; want a positive number", k, v)
+		}
+	}
+	if r.Linear != nil && r.Held == nil {
+		return restoreLinear(r)
+	}
 	p := &Problem[T]{Model: r.Model, Agents: r.Agents}
 	if r.Held != nil {
 		rows, err := NewRows(r.Model, r.Held, r.Weights)
@@ -37,9 +51,6 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 		p.Loader = func() Loader[T] { return func(int) Local[T] { return Local[T]{} } }
 	}
 	p.Weights, p.Start = r.Weights, r.Start
-	if r.Weights != nil && len(r.Weights) != r.Agents {
-		return nil, fmt.Errorf("%d weights for %d agents", len(r.Weights), r.Agents)
-	}
 	switch {
 	case r.Hessian != nil:
 		if r.Minimizer == nil {
@@ -62,5 +73,32 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	if r.Minimizer != nil {
 		p.Objective.Minimizer = r.Minimizer
 	}
+	return p, nil
+}
+
+func restoreLinear[T learner.Float](r Restored[T]) (*Problem[T], error) {
+	l := *r.Linear
+	if r.Model.Params() != l.Inputs || r.Model.Risk != learner.Squared || r.Model.Ridge != 0 {
+		return nil, errors.New("optima are of a linear model with the squared risk, without bias and ridge")
+	}
+	for _, list := range []struct {
+		name    string
+		rows    [][]float64
+		allowed func(v float64) bool
+	}{
+		{"optima", l.Optima, func(float64) bool { return true }},
+		{"regressors", l.Regressors, func(v float64) bool { return v > 0 }},
+		{"noise_var", [][]float64{l.Noise}, func(v float64) bool { return v >= 0 }},
+	} {
+		for k, row := range list.rows {
+			for _, v := range row {
+				if math.IsNaN(v) || math.IsInf(v, 0) || !list.allowed(v) {
+					return nil, fmt.Errorf("%s: row %d has %v", list.name, k, v)
+				}
+			}
+		}
+	}
+	p := NewLinear[T](l, r.Agents, r.Weights, 0)
+	p.Start = r.Start
 	return p, nil
 }
