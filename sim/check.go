@@ -30,6 +30,9 @@ func checkFirst[T learner.Float](e Experiment, instance func(run int) (Instance[
 	return err
 }
 
+// maxMixed is how many numbers a run keeps at most in each of its few lists.
+const maxMixed = 1 << 27
+
 // check holds an experiment against its instance.
 func check[T learner.Float](e *Experiment, in Instance[T]) error {
 	p := in.Problem
@@ -58,6 +61,12 @@ func check[T learner.Float](e *Experiment, in Instance[T]) error {
 	}
 	if n, d := len(p.Start), p.Model.Params(); n > 0 && n != d {
 		bad("data.start", "has %d numbers; the model has %d parameters", n, d)
+	}
+	if n, d := p.Agents, p.Model.Params(); e.Algorithm == FedDec && float64(n)*float64(d) > maxMixed {
+		bad("agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxMixed/d)
+	}
+	if b := e.BatchSize.At(0, e.Seed); b*float64(p.Model.Inputs) > maxMixed {
+		bad("batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs, maxMixed/p.Model.Inputs)
 	}
 	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
 		bad("mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/round"
 )
 
@@ -17,6 +18,7 @@ const (
 // Bounds that keep a mistyped number from claiming the machine.
 const (
 	maxAgents = 100_000_000
+	maxRounds = 1_000_000_000
 	maxSteps  = 1_000_000
 	maxBatch  = 65536
 )
@@ -48,7 +50,7 @@ func (e *Experiment) Validate() error {
 func (e *Experiment) validate() []error {
 	var v validator
 	v.need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
-	v.need(e.Rounds >= 1, "rounds", "is %d; want at least 1", e.Rounds)
+	v.need(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
 	v.need(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
 	oneOf(&v, "precision", e.Precision, Float32, Float64)
 	oneOf(&v, "algorithm", e.Algorithm, FedAvg, FedDec)
@@ -56,7 +58,7 @@ func (e *Experiment) validate() []error {
 	oneOf(&v, "exchange", e.Exchange, Parameters, Gradients)
 	oneOf(&v, "weighting", e.Weighting, round.WeightingStep, round.WeightingMean)
 	v.need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
-	v.need(e.Participants >= 0, "participants", "is %d; want 1 to the number of agents, or 0 for all", e.Participants)
+	v.need(e.Participants >= 0 && e.Participants <= maxAgents, "participants", "is %d; want 1 to the number of agents, or 0 for all", e.Participants)
 	if e.Agents > 0 && e.Sampling == round.WithoutReplacement {
 		v.need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement", e.Participants, e.Agents)
 	}
@@ -80,7 +82,7 @@ func (e *Experiment) validateSteps(v *validator) {
 	if e.Exchange == Gradients {
 		v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; an exchange of gradients has 1", e.LocalSteps)
 	}
-	v.need(e.Weights.Draw == "", "weights", "is %v; want a number or a list", e.Weights)
+	v.need(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
 	for i, p := range e.Weights.Values {
 		v.need(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
 	}
@@ -89,7 +91,7 @@ func (e *Experiment) validateSteps(v *validator) {
 func (e *Experiment) validateChance(v *validator) {
 	r := e.Response
 	oneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
-	v.need(r.Probability.Draw == "", "response.probability", "is %v; want a number or a list", r.Probability)
+	v.need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability", "is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
 		v.need(p > 0 && p <= 1, element("response.probability", r.Probability, i), "is %v; want more than 0 and at most 1", p)
 	}
@@ -108,6 +110,7 @@ func (e *Experiment) validateMixing(v *validator) {
 	v.need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
 	v.need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
 	v.need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability", "is %v; want more than 0 and at most 1", m.Probability)
+	e.validateGraphSize(v)
 	v.need(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
 	v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; feddec takes 1 step an iteration", e.LocalSteps)
 	v.need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
@@ -115,6 +118,27 @@ func (e *Experiment) validateMixing(v *validator) {
 	v.need(e.Exchange == Parameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
 	v.need(e.Weighting == round.WeightingStep, "weighting", "is %q; feddec weighs in the step", e.Weighting)
 	v.need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
+}
+
+// The numbers of agents up to which FedDec runs: at all, as each of its agents is there all the time; on graphs that are drawn
+// until they are connected, of which a search looks at all pairs a thousand times; and with weights from a Laplacian's eigenvalues.
+const (
+	maxMixing   = 1_000_000
+	maxDrawn    = 2_000
+	maxSpectral = 1_000
+)
+
+func (e *Experiment) validateGraphSize(v *validator) {
+	m := e.Mixing
+	switch m.Graph {
+	case Geographic, Random, Complete:
+		v.need(e.Agents <= maxDrawn, "agents", "is %d; at most %d with a %s graph", e.Agents, maxDrawn, m.Graph)
+	default:
+		v.need(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
+	}
+	if m.Graph != NoGraph && m.Weights == graph.BestConstant.String() {
+		v.need(e.Agents <= maxSpectral, "agents", "is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
+	}
 }
 
 // whole needs whole numbers within bounds.

@@ -114,7 +114,33 @@ func (s *Spec) Validate(agents int) error {
 	default:
 		oneOf(v, "kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression, KindQuadratics, KindToy, KindBlobs, KindCSV)
 	}
+	s.validateSize(v)
 	return errors.Join(v.errs...)
+}
+
+// maxHeld bounds the numbers that an instance keeps in memory: two gigabytes.
+const maxHeld = 1 << 28
+
+// validateSize keeps a mistyped number from claiming the machine.
+func (s *Spec) validateSize(v *validator) {
+	key, rows, width := "rows", float64(s.Rows), float64(s.Inputs)
+	agents := float64(v.agents)
+	switch s.Kind {
+	case KindLinear:
+		key, rows = "pool", float64(s.Pool)
+	case KindLogistic, KindBilinear:
+		key, rows = "inputs", agents
+	case KindRegression:
+		rows *= agents
+	case KindQuadratics:
+		d := float64(len(s.Eigenvalues))
+		key, rows, width = "eigenvalues", agents*d, d
+	case KindToy:
+		rows, width = rows*agents, float64(len(s.Centre))
+	case KindCSV:
+		return
+	}
+	v.need(rows*width <= maxHeld, key, "makes %.3g numbers for %d agents; want at most %d", rows*width, v.agents, maxHeld)
 }
 
 func (s *Spec) validateLinear(v *validator) {

@@ -216,11 +216,16 @@ func TestRefused(t *testing.T) {
 		"agents: 2\nexchange: gradients\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {"e.yaml:3:23", "stable below 2"},
 		"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n":                      {"e.yaml:2:23", "agent 0 is stable below 2 = 2/"},
 		"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, ridge: 0.1}\n":                    {"e.yaml:2:23", "agent 0 is stable below 20"},
-		"agents: 10\nlocal_steps: [1, 2]\n":   {"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents"},
-		"agents: 10\nlocal_steps: [1, 2.5]\n": {"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to"},
-		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n":        {"e.yaml:2:70", "nowhere.csv"},
-		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {"e.yaml:4:37", "mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01", "most are from about 0.16 on"},
-		"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n":                {"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}"},
+		"agents: 10\nrounds: 1000000000000\n":                                                                      {"e.yaml:2:9", "want 1 to 1000000000"},
+		"agents: 100000\ndata: {kind: toy, centre: [1, 1], rows: 1000000}\n":                                       {"e.yaml:2:41", "makes 2e+11 numbers for 100000 agents; want at most"},
+		"agents: 1000\nbatch_size: 65536\ndata: {inputs: 60000}\n":                                                 {"e.yaml:2:13", "batch_size: is 65536; of 60000 features, at most 2236"},
+		"algorithm: feddec\nagents: 1001\nmixing: {graph: ring}\n":                                                 {"e.yaml:2:9", "at most 1000 with best-constant weights"},
+		"algorithm: feddec\nagents: 2000000\n":                                                                     {"e.yaml:2:9", "at most 1000000 in feddec"},
+		"agents: 10\nlocal_steps: [1, 2]\n":                                                                        {"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents"},
+		"agents: 10\nlocal_steps: [1, 2.5]\n":                                                                      {"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to"},
+		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n":          {"e.yaml:2:70", "nowhere.csv"},
+		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n":   {"e.yaml:4:37", "mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01", "most are from about 0.16 on"},
+		"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n":                  {"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}"},
 	} {
 		dir := t.TempDir()
 		path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
