@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,9 @@ bench-sim: ## race the simulator against bare local steps, and one core against 
 
 bench-transport: deps ## race the transport against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
 	go run ./internal/bench/transport
+
+bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
+	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
 
 nightly: deps ## what is too long for each commit: races three times over, the nightly tests, long fuzzing
 	tools/deps.sh race

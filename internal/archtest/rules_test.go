@@ -52,6 +52,7 @@ var rooms = []room{
 	{"internal/testbed", 4, false, "a federation of finished programs on one machine, with the broker and Prometheus of Debian"},
 	{"internal/monitoring", 4, false, "holds dashboards and rules against what the programs export, and against a live Prometheus"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
+	{"internal/bench/mixing", 4, false, "a benchmark that races neighbours against bare paho: it has only tests"},
 	{"internal/bench/transport", 4, false, "a program that races the transport against bare paho: nothing links it"},
 }
 

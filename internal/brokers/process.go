@@ -149,3 +149,23 @@ func (p *process) Memory(t testing.TB, line string) int {
 	}
 	return kib << 10
 }
+
+// CPU is the processor time that the broker has used so far, in Linux's ticks of 10 ms.
+func (p *process) CPU(t testing.TB) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ") // the program's name ends here
+	fields := strings.Fields(after)
+	var ticks time.Duration
+	for _, field := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += time.Duration(n)
+	}
+	return ticks * 10 * time.Millisecond
+}
