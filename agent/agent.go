@@ -26,8 +26,10 @@ type Agent struct {
 	twin    twin
 	ledger  *ledger        // of the byte budget; nil without one
 	mesh    *mesh          // its way to the neighbours
+	endless *endless       // the block under way, if blocks have no end
 	test    *mqtt.SelfTest // nil if there is none
 
+	order    wire.Order // of the last announcement that this process obeyed
 	up       bool
 	reportAt time.Time        // of the next report
 	judgeAt  time.Time        // of the next look at the device
@@ -116,6 +118,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.jobs.Go(a.mesh.listen)
 	}
 	a.scout()
+	a.resumeBlock()
 	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if !a.spent() {
 		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())

@@ -28,6 +28,7 @@ type update struct {
 const (
 	obeyedFile  = "obeyed"
 	updateFile  = "update"
+	blockFile   = "block"
 	fileVersion = 1
 )
 
@@ -92,6 +93,66 @@ func loadUpdate(dir string) (*update, error) {
 		return nil, fmt.Errorf("%s: the payload has %d bytes, want %d", filepath.Join(dir, updateFile), len(u.payload), body.Payload.Length)
 	}
 	return u, nil
+}
+
+// saveBlock keeps a block without an end, of which so many local steps are taken.
+func saveBlock(dir string, b *endless, taken uint64, x []float32) error {
+	e := &b.e
+	edges := wire.Invitation{Agent: "me", Weight: e.Weight, Block: e.Block, Peers: e.Peers}
+	out := le.AppendUint64(nil, uint64(e.Order.Run))
+	out = le.AppendUint64(out, e.Announcement.Seed)
+	out = le.AppendUint64(out, e.Announcement.Offset+taken)
+	out = le.AppendUint32(out, uint32(b.steps))
+	for _, part := range [][]byte{edges.Body(), b.p.problem.Task.Append(nil)} {
+		out = le.AppendUint32(out, uint32(len(part)))
+		out = append(out, part...)
+	}
+	return store.SaveRecord(filepath.Join(dir, blockFile), fileVersion, wire.AppendVector(out, x))
+}
+
+// loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
+func loadBlock(dir string) (b *endless, blob []byte, x []float32, err error) {
+	path := filepath.Join(dir, blockFile)
+	_, in, err := store.LoadRecord(path, wire.MaxBlob+wire.MaxMessage)
+	if errors.Is(err, store.ErrNoRecord) {
+		return nil, nil, nil, nil
+	}
+	take := func(n int) (part []byte) {
+		if err == nil && n > len(in) {
+			err = fmt.Errorf("%s: too short", path)
+		}
+		if err != nil {
+			return make([]byte, 28)
+		}
+		part, in = in[:n], in[n:]
+		return part
+	}
+	head := take(28)
+	edges := take(int(le.Uint32(take(4))))
+	blob = take(int(le.Uint32(take(4))))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	m, err := wire.DecodeInvitation(edges)
+	x = make([]float32, len(in)/4)
+	if err == nil {
+		err = wire.DecodeVector(x, in)
+	}
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	b = &endless{task: sha256.Sum256(blob), steps: int(le.Uint32(head[24:]))}
+	b.e.Order.Run, b.e.Block, b.e.Weight, b.e.Peers = wire.RunID(le.Uint64(head)), m.Block, m.Weight, m.Peers
+	b.e.Announcement.Seed, b.e.Announcement.Offset = le.Uint64(head[8:]), le.Uint64(head[16:])
+	return b, blob, x, nil
+}
+
+// removeBlock forgets a block that is over.
+func removeBlock(dir string) error {
+	if err := os.Remove(filepath.Join(dir, blockFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // path is the file into which a large blob is pulled.

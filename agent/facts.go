@@ -97,6 +97,12 @@ type (
 		Neighbors []wire.AgentID
 		Others    int // agents that are there, in the cell
 	}
+	// BlockBegan: the agent mixes from now on, over all rounds until its edges change.
+	BlockBegan struct {
+		Block     wire.RoundID // for which its edges were made
+		From      BlockSource
+		Neighbors int
+	}
 	// TrainingFailed: there is no update for this round.
 	TrainingFailed struct {
 		Round wire.RoundID

@@ -113,7 +113,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return drop(DropForeign, "an invitation of agent %s", m.Agent)
 		}
 		a.stepSenderOf(e.Header, transfer.Forgotten{}) // who has heard of the update does not invite
-		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond, Weight: m.Weight, Uploads: m.Uploads, Peers: m.Peers})
+		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond, Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers})
 	case wire.TypeStanding:
 		m, err := wire.DecodeStanding(e.Body)
 		if err != nil {

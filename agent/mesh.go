@@ -120,7 +120,7 @@ func (m *mesh) take(msg mqtt.Message) {
 // mixing runs one block: H local steps with mixing after every m-th of them.
 type mixing struct {
 	*mesh
-	order    wire.Order
+	e        round.Train
 	every    uint64
 	stepper  *task.Stepper[float32]
 	exchange *d2d.Exchange[float32]
@@ -130,6 +130,12 @@ type mixing struct {
 	events   []d2d.Event
 	done     bool
 	told     bool // the auditor has the books
+
+	// Where blocks have no end: what to do between two local steps, what was reported of the mixing so far, and when the
+	// block was saved.
+	turn     func() error
+	reported d2d.Stats
+	kept     time.Time
 }
 
 // mixed is what a block came to.
@@ -143,21 +149,34 @@ type mixed struct {
 // mix works on the block of a round. Its end is told by ended; then it goes on
 // answering the neighbours until ctx ends.
 func (m *mesh) mix(ctx context.Context, e round.Train, t *wire.Task, stepper *task.Stepper[float32], base []float32, ended func(mixed)) {
-	x := append([]float32(nil), base...)
-	b := &mixing{mesh: m, order: e.Order, every: uint64(t.Mixing.Every), stepper: stepper, x: x}
-	exchange, err := d2d.NewExchange(m.exchangeConfig(e, t), x)
+	b, err := m.newMixing(e, t, stepper, base, false)
 	if err != nil {
 		ended(mixed{err: err})
 		return
 	}
-	b.exchange = exchange
-	filters := make([]string, 0, len(e.Peers))
-	for _, p := range e.Peers {
-		filters = append(filters, m.cfg.Topics.PeerParts(p.ID, e.Order.Round))
+	b.work(ctx, ended)
+}
+
+// newMixing prepares a block; joins says that the others may be in it already.
+func (m *mesh) newMixing(e round.Train, t *wire.Task, stepper *task.Stepper[float32], base []float32, joins bool) (*mixing, error) {
+	x := append([]float32(nil), base...)
+	cfg := m.exchangeConfig(e, t)
+	if joins {
+		cfg.Join = joining * cfg.Repeat
+	}
+	exchange, err := d2d.NewExchange(cfg, x)
+	return &mixing{mesh: m, e: e, every: uint64(t.Mixing.Every), stepper: stepper, exchange: exchange, x: x}, err
+}
+
+// work runs the block, with what comes from its neighbours.
+func (b *mixing) work(ctx context.Context, ended func(mixed)) {
+	filters := make([]string, 0, len(b.e.Peers))
+	for _, p := range b.e.Peers {
+		filters = append(filters, b.cfg.Topics.PeerParts(p.ID, b.e.Block))
 	}
 	if len(filters) > 0 {
-		m.conn.Subscribe(mqtt.AtMostOnce, filters...)
-		defer m.conn.Unsubscribe(filters...)
+		b.conn.Subscribe(mqtt.AtMostOnce, filters...)
+		defer b.conn.Unsubscribe(filters...)
 	}
 	b.run(ctx, ended)
 }
@@ -165,11 +184,14 @@ func (m *mesh) mix(ctx context.Context, e round.Train, t *wire.Task, stepper *ta
 func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.ExchangeConfig[float32]{
-		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Order.Round, Codec: d2d.Codec(t.Mixing.Codec - wire.PeerRaw),
+		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Block, Codec: d2d.Codec(t.Mixing.Codec - wire.PeerRaw),
 		Config: d2d.Config[float32]{
 			Boot: m.cfg.Boot, Steps: uint64(t.Training.MaxSteps / t.Mixing.Every),
 			Wait: ms(t.Mixing.Wait), Repeat: ms(t.Mixing.Repeat), Drain: ms(t.Mixing.Drain), Patience: patience,
 		},
+	}
+	if t.Mixing.Endless {
+		cfg.Steps = 0
 	}
 	for _, p := range e.Peers {
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Boot: p.Boot, Key: p.Key[:]})
@@ -184,6 +206,9 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[fl
 }
 
 func (m *mesh) audited() bool { return m.cfg.Mesh != nil && m.cfg.Mesh.Audit != nil }
+
+// joining is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
+const joining = 20
 
 // patience is how many waits in a row a silent neighbour may spoil.
 const patience = 3
@@ -232,9 +257,14 @@ func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
 		switch e := e.(type) {
 		case d2d.Publish:
 			// What is not sent, the neighbours ask for.
-			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.order.Round, e.Part), Payload: e.Payload})
+			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.e.Block, e.Part), Payload: e.Payload})
 		case d2d.Compute:
 			b.show()
+			if b.turn != nil {
+				if err := b.turn(); err != nil {
+					return err
+				}
+			}
 			began := time.Now()
 			for range b.every {
 				b.taken++
@@ -257,7 +287,7 @@ func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
 // show shows the auditor the parameters as they are between two local steps.
 func (b *mixing) show() {
 	if b.audited() && b.taken > 0 {
-		b.cfg.Mesh.Audit.Mixed(b.cfg.ID, b.order.Round, b.taken, b.x)
+		b.cfg.Mesh.Audit.Mixed(b.cfg.ID, b.e.Block, b.taken, b.x)
 	}
 }
 
@@ -265,7 +295,7 @@ func (b *mixing) show() {
 func (b *mixing) closeBooks() {
 	if b.audited() && !b.told {
 		b.told = true
-		b.cfg.Mesh.Audit.Ended(b.order.Round, b.exchange.Books())
+		b.cfg.Mesh.Audit.Ended(b.e.Block, b.exchange.Books())
 	}
 }
 

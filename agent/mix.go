@@ -21,18 +21,8 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 	began := time.Now()
 	latest := e.Deadline.Add(-e.Deadline.Sub(began) / 10) // leave time for sending
 	tell := func(u *update, fact Trained, err error) {
-		fact.Round, fact.Version, fact.Sizing = e.Order.Round, e.Announcement.Version, why
-		select {
-		case a.results <- func() {
-			if ctx.Err() == nil {
-				if err != nil {
-					cease()
-				}
-				a.trained(e, u, fact, err)
-			}
-		}:
-		case <-ctx.Done():
-		}
+		fact.Sizing = why
+		a.tellTrained(ctx, cease, e, u, fact, err)
 	}
 	stepper, err := p.problem.Stepper(task.Job[float32]{
 		Base: base, Samples: p.samples, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
@@ -47,15 +37,18 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 		return
 	}
 	m := a.mesh
-	before := m.block // the last block's goroutine, which has been told to end
-	m.block = make(chan struct{})
+	before, over := m.block, make(chan struct{}) // the last block's goroutine has been told to end
+	m.block = over
 	a.jobs.Go(func() {
-		defer close(m.block)
+		defer close(over)
 		<-before
 		m.mix(ctx, e, &p.problem.Task, stepper, base, func(end mixed) {
 			u, fact, err := a.newUpdate(e, p), Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
 			if err == nil {
-				err = u.takeOutcome(stepper, end.x, &fact, e.Announcement.Schema)
+				var out task.Outcome[float32]
+				if out, err = stepper.Outcome(end.x); err == nil {
+					err = u.takeOutcome(out, &fact, e.Announcement.Schema)
+				}
 			}
 			if err == nil && ctx.Err() == nil {
 				a.save(u)
@@ -63,6 +56,22 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 			tell(u, fact, err)
 		})
 	})
+}
+
+// tellTrained has the owner go on with an update, unless its round is over.
+func (a *Agent) tellTrained(ctx context.Context, cease func(), e round.Train, u *update, fact Trained, err error) {
+	fact.Round, fact.Version = e.Order.Round, e.Announcement.Version
+	select {
+	case a.results <- func() {
+		if ctx.Err() == nil {
+			if err != nil {
+				cease()
+			}
+			a.trained(e, u, fact, err)
+		}
+	}:
+	case <-ctx.Done():
+	}
 }
 
 // newUpdate is an update without its vector.
@@ -73,11 +82,7 @@ func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
 }
 
 // takeOutcome makes what a block has come to the update's.
-func (u *update) takeOutcome(s *task.Stepper[float32], x []float32, fact *Trained, schema wire.Digest) error {
-	out, err := s.Outcome(x)
-	if err != nil {
-		return err
-	}
+func (u *update) takeOutcome(out task.Outcome[float32], fact *Trained, schema wire.Digest) error {
 	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
 	return u.take(wire.AppendVector(nil, out.Vector), schema)

@@ -90,6 +90,10 @@ func (a *Agent) load(ref wire.BlobRef, data transfer.Storage) (*prepared, wire.D
 	if err := readBlob(ref, data, func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
 		return nil, wire.DeclineFetch, DataLoaded{Problem: err}
 	}
+	return a.loadTask(blob)
+}
+
+func (a *Agent) loadTask(blob []byte) (*prepared, wire.DeclineReason, DataLoaded) {
 	t, err := wire.DecodeTask(blob)
 	if err != nil {
 		return nil, wire.DeclineUnsupported, DataLoaded{Problem: err}
@@ -135,7 +139,11 @@ func (a *Agent) train(e round.Train) {
 	ctx, cease := context.WithCancel(a.ctx)
 	a.cease = cease
 	if e.Announcement.Kind == wire.KindTraining && p.problem.Task.Mixing.Every > 0 {
-		a.mix(ctx, cease, e, p, base, steps, why)
+		if p.problem.Task.Mixing.Endless {
+			a.mixOn(ctx, cease, e, p, base, steps, why)
+		} else {
+			a.mix(ctx, cease, e, p, base, steps, why)
+		}
 		return
 	}
 	a.start(func() func() {

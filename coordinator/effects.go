@@ -22,7 +22,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Announce:
 		return c.announce(e)
 	case round.Invite:
-		m := wire.Invitation{Agent: e.Agent, Announcement: c.board.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Peers: e.Peers}
+		m := wire.Invitation{Agent: e.Agent, Announcement: c.board.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Block: e.Block, Peers: e.Peers}
 		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.Mesh:
 		c.mesh(e)

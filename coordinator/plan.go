@@ -152,7 +152,7 @@ func (w *workbench) training(version wire.ModelVersion, offset uint64, model []f
 	p := round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange, StepSize: w.problem.Schedule.At(offset + 1),
 		Task: w.taskBlob.refer(inlineTask), Base: w.baseBlob.refer(wire.MaxInline),
-		Schema: s.Hash(), Bytes: uint32(s.Bytes()),
+		Schema: s.Hash(), Bytes: uint32(s.Bytes()), Endless: w.problem.Task.Mixing.Endless,
 	}
 	err = w.persist("save the model", func() error { return w.disk.models.Put(uint64(version), p.Base.Hash, file) })
 	if err == nil && w.cfg.KeepModels > 0 {

@@ -26,6 +26,9 @@ type Config[T wire.Float] struct {
 	Neighbors []Neighbor // ascending by ID, without this agent
 	// Steps is H, the local steps of the block; 0 goes on for ever (`server_every: 0`).
 	Steps uint64
+	// Join has an agent that comes back to a block without an end begin with a neighbour's snapshot, for which it waits so
+	// long, before it begins with its own parameters; 0 = it begins with these.
+	Join time.Duration
 	// Wait is how long a step waits for its neighbours' snapshots; 0 waits for
 	// as long as it takes, unless a neighbour is Gone.
 	Wait time.Duration
@@ -61,8 +64,11 @@ func (c Config[T]) Validate() error {
 	if c.Boot == 0 {
 		fail("boot epoch 0")
 	}
-	if c.Wait < 0 || c.Drain < 0 {
-		fail("wait %v and drain %v must not be negative", c.Wait, c.Drain)
+	if c.Wait < 0 || c.Drain < 0 || c.Join < 0 {
+		fail("wait %v, drain %v and join %v must not be negative", c.Wait, c.Drain, c.Join)
+	}
+	if c.Join > 0 && c.Steps > 0 {
+		fail("a block with %d steps cannot be joined", c.Steps)
 	}
 	if c.Repeat <= 0 {
 		fail("repeat %v must be positive", c.Repeat)

@@ -122,9 +122,27 @@ type Stats struct {
 	// Unreconciled counts the edges on which one end may have applied a flow
 	// that the other did not.
 	Unreconciled  uint64
+	Joined        bool                   // it began with a neighbour's snapshot
 	Resets        uint64                 // edges that began again with a new start of the neighbour
 	Asked, Resent uint64                 // snapshots asked for, and sent again
 	Ignored       [lastIgnore + 1]uint64 // messages, by reason
+}
+
+// Since returns what was counted after an earlier moment.
+func (s Stats) Since(before Stats) Stats {
+	s.Steps -= before.Steps
+	s.Flows -= before.Flows
+	s.Late -= before.Late
+	s.Skipped -= before.Skipped
+	s.Waits -= before.Waits
+	s.Unreconciled -= before.Unreconciled
+	s.Resets -= before.Resets
+	s.Asked -= before.Asked
+	s.Resent -= before.Resent
+	for i := range s.Ignored {
+		s.Ignored[i] -= before.Ignored[i]
+	}
+	return s
 }
 
 // Ignore is why a message was ignored. It is a metric's label.

@@ -51,15 +51,17 @@ func TestExchangeLockStep(t *testing.T) {
 
 // TestExchangeEndless restarts a node: its keys are new, and its neighbours take them.
 func TestExchangeEndless(t *testing.T) {
-	f := fate{bytes: true, loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond, wait: 50 * time.Millisecond,
-		killAt: 50, restart: 2 * time.Second}
-	w := newWorld[float64](t, 3, 8, 3, ring(8), f)
-	w.run(100_000)
-	if back := w.nodes[0]; back.boot != 2 || back.m.Stats().Flows < 100 {
-		t.Errorf("node 0 is at boot %d: %+v", back.boot, back.m.Stats())
-	}
-	if s := w.spread(); s > 1e-6 {
-		t.Errorf("spread %g", s)
+	for _, open := range []bool{false, true} {
+		f := fate{bytes: true, open: open, loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond,
+			wait: 50 * time.Millisecond, killAt: 50, restart: 2 * time.Second}
+		w := newWorld[float64](t, 3, 8, 3, ring(8), f)
+		w.run(60_000)
+		if back := w.nodes[0]; back.boot != 2 || back.m.Stats().Flows < 100 || !back.m.Stats().Joined {
+			t.Errorf("open %v: node 0 is at boot %d: %+v", open, back.boot, back.m.Stats())
+		}
+		if s := w.spread(); s > 1e-6 {
+			t.Errorf("open %v: spread %g", open, s)
+		}
 	}
 }
 

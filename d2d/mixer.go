@@ -29,6 +29,7 @@ type state uint8
 
 const (
 	fresh     state = iota
+	joining         // for a neighbour's snapshot to begin with
 	computing       // the host takes the local step
 	waiting         // for snapshots of the neighbours
 	draining        // all steps are taken, flows may still come
@@ -70,10 +71,12 @@ func (m *Mixer[T]) Deadline() (time.Time, bool) {
 	if m.state == fresh || m.state == done {
 		return first, false
 	}
-	if m.state == draining || m.state == waiting && m.cfg.Wait > 0 {
+	if m.state == joining || m.state == draining || m.state == waiting && m.cfg.Wait > 0 {
 		sooner(m.until)
 	}
-	sooner(m.tell)
+	if m.state != waiting && m.state != computing {
+		sooner(m.tell)
+	}
 	for _, e := range m.edges {
 		if e.missing() {
 			sooner(e.askAt)
@@ -87,7 +90,7 @@ func (m *Mixer[T]) Step(now time.Time, ev Event) []Effect {
 	m.out = nil
 	switch ev := ev.(type) {
 	case Start:
-		m.start()
+		m.start(now)
 	case Stepped:
 		m.stepped(now)
 	case Received[T]:
@@ -121,7 +124,7 @@ func (m *Mixer[T]) edge(id wire.AgentID) *edge[T] {
 	return m.edges[i]
 }
 
-func (m *Mixer[T]) start() {
+func (m *Mixer[T]) start(now time.Time) {
 	if m.state != fresh {
 		return
 	}
@@ -130,7 +133,34 @@ func (m *Mixer[T]) start() {
 			m.emit(Greet{e.to(0)})
 		}
 	}
+	if m.cfg.Join > 0 && len(m.edges) > 0 {
+		m.state, m.until, m.tell = joining, now.Add(m.cfg.Join), now
+		return
+	}
 	m.next()
+}
+
+// join begins with the first snapshot that a neighbour has sent to this start of the program. Asking for it begins the edge again
+// at the other end, if the greeting has not.
+func (m *Mixer[T]) join(now time.Time) {
+	for _, e := range m.edges {
+		if e.early != nil {
+			copy(m.x, e.early)
+			m.stats.Joined = true
+			m.next()
+			return
+		}
+	}
+	if !now.Before(m.until) {
+		m.next()
+		return
+	}
+	if !now.Before(m.tell) {
+		m.tell = now.Add(m.cfg.Repeat)
+		for _, e := range m.edges {
+			m.emit(Ask{e.to(1)})
+		}
+	}
 }
 
 // next begins a local step.
@@ -192,6 +222,8 @@ func (m *Mixer[T]) stepped(now time.Time) {
 // proceed goes on as far as the neighbours let it.
 func (m *Mixer[T]) proceed(now time.Time) {
 	switch m.state {
+	case joining:
+		m.join(now)
 	case waiting:
 		if m.mustWait(now) {
 			return

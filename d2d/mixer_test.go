@@ -142,7 +142,7 @@ func TestEndless(t *testing.T) {
 		before := w.spread()
 		w.run(60_000)
 		back := w.nodes[0]
-		if back.boot != 2 || back.m.Stats().Flows < 100 {
+		if back.boot != 2 || back.m.Stats().Flows < 100 || !back.m.Stats().Joined {
 			t.Errorf("seed %d: node 0 is at boot %d with %d flows", seed, back.boot, back.m.Stats().Flows)
 		}
 		resets := uint64(0)

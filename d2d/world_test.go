@@ -345,7 +345,8 @@ func (w *world[T]) compute(i int, e Compute) {
 		if w.fate.restart > 0 {
 			w.seq++
 			heap.Push(&w.queue, &worldEvent{at: w.now.Add(w.fate.restart), seq: w.seq, do: func() {
-				w.boot(i, 2, slices.Clone(w.nodes[1].x))
+				w.nodes[i].cfg.Join = 10 * time.Second
+				w.boot(i, 2, slices.Repeat([]T{1e6}, len(w.nodes[i].x))) // what it has is of no use
 			}})
 		}
 		return

@@ -128,7 +128,8 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		Missing: c.missing(), ByDeadline: c.byDeadline, Took: now.Sub(c.announced),
 	})
 	c.rec.Plan, c.spent, c.failed = e.Next, e.Round, 0
-	c.rec.Agents, c.rec.Participants, c.rec.Edges, c.peers = 0, nil, nil, nil
+	c.peers = nil
+	c.forgetParticipants()
 	switch {
 	case c.finished(e.Next.Version):
 		c.finish(now)

@@ -10,7 +10,11 @@ import (
 func (c *Coordinator) open(now time.Time) {
 	agents := c.eligible()
 	if c.mixes() {
-		c.mesh(agents)
+		if c.goesOn(agents) {
+			c.goOn(now, agents)
+		} else {
+			c.mesh(agents)
+		}
 		return
 	}
 	rng := DrawSource(c.cfg.Seed, c.rec.Round)
@@ -27,7 +31,7 @@ func (c *Coordinator) open(now time.Time) {
 	for _, id := range agents {
 		total += float64(c.members[id].samples)
 	}
-	c.rec.Agents, c.rec.Participants = len(agents), nil
+	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
 		weight := 1.0
 		if c.cfg.Weights == WeightsSamples {
@@ -84,7 +88,7 @@ func (c *Coordinator) invite(now time.Time, p *peer) {
 	if c.cfg.Weighting == WeightingStep && c.rec.Plan.Exchange != wire.ExchangeGradient {
 		weight = p.Weight
 	}
-	c.do(Invite{Agent: p.Agent, Left: c.wakeAt.Sub(now), Weight: weight, Uploads: p.Times > 0, Peers: c.peersOf(p)})
+	c.do(Invite{Agent: p.Agent, Left: c.wakeAt.Sub(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block, Peers: c.peersOf(p)})
 }
 
 // peerOf returns the participant that a message of the round is from, or nil.

@@ -34,6 +34,7 @@ type (
 		Left    time.Duration
 		Weight  float64
 		Uploads bool // it is to send its update, and not only to train and mix
+		Block   wire.RoundID
 		Peers   []wire.Peer
 	}
 	// Mesh asks for the edges between the agents of the next round, which are in
@@ -110,7 +111,8 @@ type (
 		Order        wire.Order
 		Announcement wire.Announcement
 		Weight       float64
-		Peers        []wire.Peer // to mix with at every local step
+		Block        wire.RoundID // for which the edges to them were made
+		Peers        []wire.Peer  // to mix with at every local step
 		Deadline     time.Time
 	}
 	// Submit sends the saved update until it is accepted, refused or released.

@@ -109,6 +109,7 @@ type (
 		Left         time.Duration
 		Weight       float64
 		Uploads      bool
+		Block        wire.RoundID
 		Peers        []wire.Peer
 	}
 	// StandingCame: an answer to a hello.

@@ -12,7 +12,8 @@ import (
 func (c *Coordinator) gather(now time.Time) {
 	c.enter(now, CoordinatorGathering)
 	c.asked = true
-	c.peers, c.rec.Participants, c.rec.Edges, c.rec.Agents, c.meshing = nil, nil, nil, 0, false
+	c.peers, c.meshing = nil, false
+	c.forgetParticipants()
 	c.wakeAt = now.Add(c.cfg.Gather.Within)
 	c.journal()
 	c.announce(wire.PhaseGathering)

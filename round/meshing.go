@@ -33,7 +33,7 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 		a := c.members[id]
 		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place, Neighbors: a.neighbors})
 	}
-	c.rec.Agents, c.rec.Participants, c.rec.Edges, c.rec.Drawn = len(agents), nil, nil, 0
+	c.rec.Participants, c.rec.Edges, c.rec.Block = nil, nil, c.rec.Round
 	for _, id := range agents {
 		a := c.members[id]
 		c.rec.Participants = append(c.rec.Participants, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey})
@@ -48,11 +48,53 @@ func (c *Coordinator) meshed(now time.Time, e Meshed) {
 	}
 	c.meshing = false
 	c.rec.Edges = e.Edges
-	for _, i := range c.draws(c.cfg.Participants, func(int) bool { return true }) {
+	c.draw(now, len(c.rec.Participants), func(int) bool { return true })
+}
+
+// draw opens a round in which agents mix: L draws, of the k agents that are there, say who sends.
+func (c *Coordinator) draw(now time.Time, k int, here func(i int) bool) {
+	c.rec.Agents, c.rec.Drawn = k, 0
+	for _, i := range c.draws(c.cfg.Participants, here) {
 		c.rec.Participants[i].Times++
 	}
 	c.announced = now
 	c.collect(now)
+}
+
+// goOn opens a round of a block without an end, which has all agents in it.
+func (c *Coordinator) goOn(now time.Time, agents []wire.AgentID) {
+	c.draw(now, len(agents), func(i int) bool {
+		_, here := slices.BinarySearch(agents, c.rec.Participants[i].Agent)
+		return here
+	})
+}
+
+// goesOn tells that the block without an end, in which the agents mix, has all of them: its edges stay. Who has left keeps
+// them too, as it may mix still where the coordinator cannot see it.
+func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
+	if !c.rec.Plan.Endless || c.rec.Block == 0 {
+		return false
+	}
+	for _, id := range agents {
+		i, found := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
+		if !found || c.rec.Participants[i].PeerKey != c.members[id].peerKey {
+			return false
+		}
+		c.rec.Participants[i].Boot = c.members[id].boot
+	}
+	return true
+}
+
+// forgetParticipants ends a round. A block without an end outlives it, with its edges.
+func (c *Coordinator) forgetParticipants() {
+	c.rec.Agents = 0
+	if !c.rec.Plan.Endless {
+		c.rec.Participants, c.rec.Edges = nil, nil
+		return
+	}
+	for i := range c.rec.Participants {
+		c.rec.Participants[i].Times, c.rec.Participants[i].Accepted = 0, wire.Digest{}
+	}
 }
 
 // draws continues the round's seeded sequence of draws by n of those that may
@@ -118,9 +160,9 @@ func byAgent(p Participant, id wire.AgentID) int {
 }
 
 // peersOf returns a participant's ends of its edges, in id order. An agent that
-// has restarted since the edges were made has none until the next round.
+// has restarted since the edges were made has none until the next round, unless the block has no end.
 func (c *Coordinator) peersOf(p *peer) []wire.Peer {
-	if m := c.members[p.Agent]; m != nil && m.boot != p.Boot {
+	if m := c.members[p.Agent]; m != nil && m.boot != p.Boot && !c.rec.Plan.Endless {
 		return nil
 	}
 	var peers []wire.Peer

@@ -28,6 +28,7 @@ type Plan struct {
 	Schema   wire.Digest  // of the vectors sent in
 	Bytes    uint32       // of a vector on the wire
 	Exchange wire.Exchange
+	Endless  bool    // agents go on mixing over the rounds
 	StepSize float64 // μ of the server's step, for gradient exchange
 	Offset   uint64  // t: local steps of the schedule so far
 }
@@ -59,6 +60,7 @@ type Record struct {
 	Plan         Plan
 	Agents       int // K at the draw
 	Participants []Participant
-	Edges        []Edge // between participants, in the order of (A, B); none where agents do not mix
-	Drawn        int    // draws of the round so far, from its seeded sequence, where agents mix
+	Edges        []Edge       // between participants, in the order of (A, B); none where agents do not mix
+	Block        wire.RoundID // for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
+	Drawn        int          // draws of the round so far, from its seeded sequence, where agents mix
 }

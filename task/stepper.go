@@ -38,7 +38,7 @@ func (p *Problem[T]) Stepper(j Job[T]) (*Stepper[T], error) {
 	return &Stepper[T]{problem: p, descent: d, job: j, block: block}, nil
 }
 
-// Step takes local step t, from 1 to H, in place on x.
+// Step takes local step t, from 1 to H, in place on x. Where blocks have no end t goes on beyond H.
 func (s *Stepper[T]) Step(x []T, t uint64) error {
 	if !spread(t, s.block, uint64(s.job.Steps)) {
 		return nil
@@ -55,13 +55,17 @@ func (s *Stepper[T]) Step(x []T, t uint64) error {
 var ErrStopped = errors.New("stopped in the middle of a block")
 
 // Outcome returns what the agent has after its block: Δ_k = x − w_{i−1}.
-func (s *Stepper[T]) Outcome(x []T) (Outcome[T], error) {
+func (s *Stepper[T]) Outcome(x []T) (Outcome[T], error) { return s.OutcomeFrom(s.job.Base, x) }
+
+// OutcomeFrom returns what the agent has by now, as a change of a model w_{i−1}, and begins to count its steps anew.
+func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 	all := s.job.Samples.All()
 	out := Outcome[T]{
 		Vector: slices.Clone(x), Steps: s.taken,
-		RiskBefore: s.problem.Model.Risk(s.job.Base, all), RiskAfter: s.problem.Model.Risk(x, all),
+		RiskBefore: s.problem.Model.Risk(base, all), RiskAfter: s.problem.Model.Risk(x, all),
 	}
-	for i, w := range s.job.Base {
+	s.taken = 0
+	for i, w := range base {
 		out.Vector[i] -= w
 	}
 	return out, checkFinite(out)

@@ -10,6 +10,7 @@ type Invitation struct {
 	Left         uint32  // milliseconds until the round's deadline: clocks of devices are not trusted
 	Weight       float64 // K·p_k for the local step size; 1 where weights are applied at the server
 	Uploads      bool    // the agent is to send its update; else it only trains and mixes
+	Block        RoundID // the round for which the edges were made: this one, but where blocks have no end
 	Peers        []Peer  // whom it mixes with, in id order
 }
 
@@ -32,6 +33,7 @@ func (m *Invitation) Body() []byte {
 	w.u32(m.Left)
 	w.f64(m.Weight)
 	w.bool(m.Uploads)
+	w.u64(uint64(m.Block))
 	w.u32(uint32(len(m.Peers)))
 	for _, p := range m.Peers {
 		w.str(string(p.ID))
@@ -45,7 +47,7 @@ func (m *Invitation) Body() []byte {
 // DecodeInvitation reads the body of a TypeInvitation envelope.
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{b: body}
-	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight"), Uploads: r.bool("uploads")}
+	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight"), Uploads: r.bool("uploads"), Block: RoundID(r.u64())}
 	for range r.count("peers", MaxNeighbors, 51) {
 		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
 		copy(p.Key[:], r.take(len(p.Key)))

@@ -99,7 +99,7 @@ func goldensOfCoordinator() []golden {
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11), &wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted}},
-		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
+		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true, Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
@@ -161,7 +161,7 @@ func linearTask() *wire.Task {
 		Training: wire.Training{
 			Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
 		},
-		Mixing:          wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: wire.PeerBFloat16, Open: true},
+		Mixing:          wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: wire.PeerBFloat16, Open: true, Endless: true},
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}

@@ -248,7 +248,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Mixing: wire.Mixing{
 			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
-			Codec: oneTo(rng, wire.PeerBFloat16), Open: rng.IntN(2) == 0,
+			Codec: oneTo(rng, wire.PeerBFloat16), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),

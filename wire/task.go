@@ -93,6 +93,8 @@ type Mixing struct {
 	Wait, Repeat, Drain uint32
 	Codec               PeerCodec
 	Open                bool // messages are not sealed, as on a trusted bench
+	// Endless blocks have no last step: agents go on mixing over the rounds, of which each asks for what they have by then.
+	Endless bool
 }
 
 // PeerCodec is how parameters travel between neighbours.
@@ -147,6 +149,7 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u32(t.Mixing.Drain)
 	w.u8(uint8(t.Mixing.Codec))
 	w.bool(t.Mixing.Open)
+	w.bool(t.Mixing.Endless)
 	w.u64(t.MinSamples)
 	w.f64s(t.Standardization.Mean)
 	w.f64s(t.Standardization.Scale)
@@ -181,7 +184,7 @@ func DecodeTask(p []byte) (Task, error) {
 	}
 	t.Mixing = Mixing{
 		Every: r.u32(), Wait: r.u32(), Repeat: r.u32(), Drain: r.u32(),
-		Codec: PeerCodec(r.upTo("codec", uint8(PeerBFloat16))), Open: r.bool("open"),
+		Codec: PeerCodec(r.upTo("codec", uint8(PeerBFloat16))), Open: r.bool("open"), Endless: r.bool("endless"),
 	}
 	t.MinSamples = r.u64()
 	t.Standardization = Standardization{

@@ -118,7 +118,7 @@ BODIES = {  # in the order of the numbers in section 5
     "announcement": record(
         attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, task=BLOB, base=BLOB, schema=DIGEST, seed=U64,
         offset=U64, hello_within=U32, round_within=U32),
-    "invitation": record(agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, peers=list_of(
+    "invitation": record(agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, block=U64, peers=list_of(
         record(id=string(48), boot=U64, key=DIGEST, weight=F64), 128)),
     "standing": record(announcement=DIGEST, place=enum(1, 2)),
     "accepted": record(update=DIGEST),

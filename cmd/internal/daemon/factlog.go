@@ -43,6 +43,8 @@ func (l agentLog) Observe(fact any) {
 			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late, "skipped", s.Skipped,
 				"unreconciled", s.Unreconciled, "took", f.MixedFor)
 		}
+	case agent.BlockBegan:
+		l.Info("mixing goes on without a server from now on", "block", f.Block, "neighbours", f.Neighbors, "begins_with", f.From)
 	case agent.NeighborsFound:
 		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
 	case agent.TrainingFailed:

@@ -53,19 +53,22 @@ type Steps struct {
 // Mixing says how agents mix with their neighbours between local steps, of
 // which a round then has steps.max.
 type Mixing struct {
-	Every  int           `yaml:"every"`  // local steps
-	Wait   time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = as long as it takes
-	Repeat time.Duration `yaml:"repeat"` // until a missing snapshot is asked for
-	Drain  time.Duration `yaml:"drain"`  // after the last step, for late snapshots
-	Codec  string        `yaml:"codec"`  // raw or bfloat16
-	Sealed bool          `yaml:"sealed"` // only a trusted bench goes without
+	Every int `yaml:"every"` // local steps
+	// ServerEvery is H, after which the server's average replaces what agents have: steps.max unless set; 0 = never.
+	ServerEvery *int          `yaml:"server_every"`
+	Wait        time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = as long as it takes
+	Repeat      time.Duration `yaml:"repeat"` // until a missing snapshot is asked for
+	Drain       time.Duration `yaml:"drain"`  // after the last step, for late snapshots
+	Codec       string        `yaml:"codec"`  // raw or bfloat16
+	Sealed      bool          `yaml:"sealed"` // only a trusted bench goes without
 }
 
 var codecs = map[string]wire.PeerCodec{"raw": wire.PeerRaw, "bfloat16": wire.PeerBFloat16}
 
 func (m *Mixing) wire() wire.Mixing {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain), Codec: codecs[m.Codec], Open: !m.Sealed}
+	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain), Codec: codecs[m.Codec], Open: !m.Sealed,
+		Endless: m.ServerEvery != nil && *m.ServerEvery == 0}
 }
 
 func (m *Mixing) check(c *check, t *Task) {
@@ -77,6 +80,9 @@ func (m *Mixing) check(c *check, t *Task) {
 	}{{"wait", m.Wait, 0}, {"repeat", m.Repeat, time.Millisecond}, {"drain", m.Drain, 0}} {
 		c.need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key, "must be %s to 1h, is %s", d.least, d.value)
 	}
+	c.need(m.ServerEvery == nil || *m.ServerEvery == 0 || *m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
+		"must be 0, so that the server's average never replaces what agents have, or task.steps.max (%d), the local steps of a round", t.Steps.Max)
+	c.need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait", "must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
 	c.need(codecs[m.Codec] != 0, "task.mixing.codec", "must be raw or bfloat16, is %q", m.Codec)
 	c.need(!t.Normalize, "task.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
 	c.need(t.Exchange == "parameters", "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// endless is a block without an end. It outlives the rounds, which only ask for
+// what it has by then, the connection to the coordinator, and on disk the process.
+type endless struct {
+	e      round.Train // the edges, and where the schedule began
+	task   wire.Digest
+	p      *prepared
+	steps  int // E_k
+	cancel func()
+	over   chan struct{} // closed at its end
+	x      []float32     // then: what it came to
+	asked  atomic.Pointer[ask]
+}
+
+// ask is a round's, for the parameters after H more local steps.
+type ask struct {
+	base   []float32
+	at     uint64 // local steps of the block; 0 = not known yet
+	answer func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error)
+}
+
+// keepEvery is the time after which a block is saved again: a device that comes back begins with a neighbour's parameters,
+// and with its own only if all are gone.
+const keepEvery = 10 * time.Minute
+
+// BlockSource tells what a block without an end began with.
+type BlockSource string
+
+// The sources.
+const (
+	FromModel    BlockSource = "model"     // of the round
+	FromBlock    BlockSource = "block"     // the one before it, with other edges
+	FromNeighbor BlockSource = "neighbour" // that sent a snapshot, as others were in the block already
+	FromDisk     BlockSource = "disk"      // as no neighbour had one
+)
+
+// mixOn answers a round where blocks have no end, and begins the block if it has other edges than the one under way.
+func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int, why learner.SizingReason) {
+	blob := sha256.Sum256(p.problem.Task.Append(nil))
+	if b := a.endless; b == nil || b.e.Order.Run != e.Order.Run || b.e.Block != e.Block || b.task != blob {
+		if err := a.beginBlock(&endless{e: e, task: blob, p: p, steps: steps}, base, FromModel); err != nil {
+			a.jobs.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
+			return
+		}
+	}
+	began := time.Now()
+	a.endless.asked.Store(&ask{base: base, answer: func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error) {
+		u, fact := a.newUpdate(e, p), Trained{Sizing: why, Took: computed, Mixed: &s, MixedFor: time.Since(began)}
+		if err == nil {
+			err = u.takeOutcome(out, &fact, e.Announcement.Schema)
+		}
+		if err == nil && ctx.Err() == nil {
+			a.save(u)
+		}
+		a.tellTrained(ctx, cease, e, u, fact, err)
+	}})
+}
+
+// beginBlock begins a block beside the owner, in the place of the one under way, and with what that came to.
+func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
+	ctx, cancel := context.WithCancel(a.ctx)
+	seed := b.e.Announcement.Seed
+	if from == FromDisk {
+		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
+	}
+	stepper, err := b.p.problem.Stepper(task.Job[float32]{
+		Base: x, Samples: b.p.samples, Weight: b.e.Weight, Offset: b.e.Announcement.Offset, Steps: b.steps,
+		Rand: task.Source(seed, b.e.Block, task.Stream(a.cfg.ID)), Stop: func() bool { return ctx.Err() != nil },
+	})
+	if err == nil && a.mesh.private == nil && len(b.e.Peers) > 0 {
+		err = errNoMesh
+	}
+	if err != nil {
+		cancel()
+		return err
+	}
+	b.cancel, b.over = cancel, make(chan struct{})
+	old := a.endless
+	a.endless = b
+	before := a.mesh.block
+	a.mesh.block = b.over
+	if old != nil {
+		old.cancel()
+	}
+	a.jobs.Go(func() {
+		defer close(b.over)
+		<-before
+		if old != nil && old.e.Order.Run == b.e.Order.Run && len(old.x) == len(x) {
+			x, from = old.x, FromBlock
+		}
+		a.mixEndless(ctx, b, stepper, x, from)
+	})
+	return nil
+}
+
+// mixEndless is the block's goroutine.
+func (a *Agent) mixEndless(ctx context.Context, b *endless, stepper *task.Stepper[float32], x []float32, from BlockSource) {
+	joins := from == FromDisk || from == FromModel && b.e.Block != b.e.Order.Round
+	m, err := a.mesh.newMixing(b.e, &b.p.problem.Task, stepper, x, joins)
+	if err == nil {
+		m.turn = func() error { return a.turnOf(ctx, b, m, &from) }
+		m.work(ctx, func(end mixed) { err = end.err })
+		b.x = m.x
+	}
+	if err != nil && ctx.Err() == nil {
+		if q := b.asked.Swap(nil); q != nil {
+			q.answer(task.Outcome[float32]{}, d2d.Stats{}, 0, err)
+		}
+		a.tell(func() { a.endBlock(b) })
+		return
+	}
+	a.keep(b, m)
+}
+
+// turnOf is what a block without an end does between two local steps.
+func (a *Agent) turnOf(ctx context.Context, b *endless, m *mixing, from *BlockSource) error {
+	if m.taken == 0 {
+		if m.exchange.Stats().Joined {
+			*from = FromNeighbor
+		}
+		fact := BlockBegan{Block: b.e.Block, From: *from, Neighbors: len(b.e.Peers)}
+		a.tell(func() { a.cfg.Observer.Observe(fact) })
+		a.keep(b, m)
+	}
+	if q := b.asked.Load(); q != nil && q.at == 0 {
+		q.at = m.taken + uint64(b.p.problem.Task.Training.MaxSteps)
+	} else if q != nil && m.taken >= q.at && b.asked.CompareAndSwap(q, nil) {
+		out, err := m.stepper.OutcomeFrom(q.base, m.x)
+		s := m.exchange.Stats()
+		q.answer(out, s.Since(m.reported), m.computed, err)
+		m.reported, m.computed = s, 0
+		a.keep(b, m)
+	}
+	if time.Since(m.kept) > keepEvery {
+		a.keep(b, m)
+	}
+	return ctx.Err()
+}
+
+// keep saves the block, for a restart.
+func (a *Agent) keep(b *endless, m *mixing) {
+	m.kept = time.Now()
+	if err := saveBlock(a.cfg.Dir, b, m.taken, m.x); err != nil {
+		a.cfg.Logger.Error("the state of mixing is not on disk: after a restart the agent needs a neighbour or the coordinator", "err", err)
+	}
+}
+
+// endBlock ends a block for good.
+func (a *Agent) endBlock(b *endless) {
+	if a.endless != b || b == nil {
+		return
+	}
+	a.endless = nil
+	b.cancel()
+	a.jobs.Go(func() {
+		<-b.over
+		if err := removeBlock(a.cfg.Dir); err != nil {
+			a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
+		}
+	})
+}
+
+// resumeBlock goes on with the block that an earlier process was in, whether or not the coordinator can be reached.
+func (a *Agent) resumeBlock() {
+	b, blob, x, err := loadBlock(a.cfg.Dir)
+	if err != nil {
+		a.cfg.Logger.Warn("the state of mixing is unreadable: the agent waits for the coordinator", "err", err)
+	}
+	if b == nil {
+		return
+	}
+	a.start(func() func() {
+		p, _, fact := a.loadTask(blob)
+		return func() {
+			a.cfg.Observer.Observe(fact)
+			if a.order.Run > b.e.Order.Run || a.endless != nil {
+				return // the coordinator was faster
+			}
+			if b.p = p; p == nil {
+				return
+			}
+			if err := a.beginBlock(b, x, FromDisk); err != nil {
+				a.cfg.Logger.Warn("the block before the restart cannot go on", "err", err)
+			}
+		}
+	})
+}
