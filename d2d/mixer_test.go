@@ -152,6 +152,9 @@ func TestEndless(t *testing.T) {
 		if resets != 4 {
 			t.Errorf("seed %d: %d resets, want one for each neighbour", seed, resets)
 		}
+		if math.Abs(back.x[0]) > 10 {
+			t.Errorf("seed %d: the mean is %g: node 0 began with what it had", seed, back.x[0])
+		}
 		if after := w.spread(); after > 1e-6*before {
 			t.Errorf("seed %d: spread %g → %g", seed, before, after)
 		}

@@ -2,13 +2,16 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
@@ -40,7 +43,7 @@ var sites = []struct {
 }
 
 // mixingFederation has four agents that mix over a broker of their site, with lines of their configuration there.
-func mixingFederation(t *testing.T, uplink, round, mesh, d2d string, open func(*testing.T, *federation, []string) string) (f *federation, ids []string) {
+func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string, open func(*testing.T, *federation, []string) string) (f *federation, ids []string) {
 	t.Helper()
 	f = newFederation(t, uplink)
 	ids = []string{"four", "one", "three", "two"}
@@ -48,7 +51,7 @@ func mixingFederation(t *testing.T, uplink, round, mesh, d2d string, open func(*
 	for i, id := range ids {
 		list.WriteString(f.agent(t, id, plane(60+7*i)))
 	}
-	f.leadTo(t, feddec, list.String(), round)
+	f.leadTo(t, task, list.String(), round)
 	f.add(t, "coordinator", "mesh: "+mesh)
 	address := open(t, f, ids)
 	for _, id := range ids {
@@ -71,7 +74,7 @@ func (f *federation) add(t *testing.T, name, line string) {
 func TestDiscovery(t *testing.T) {
 	for _, site := range sites {
 		t.Run(site.name, func(t *testing.T) {
-			f, ids := mixingFederation(t, mosquitto(t), `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
+			f, ids := mixingFederation(t, mosquitto(t), feddec, `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
   deadline: 20s, pause: 1s, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: discovered}`, "cell: hall, max_degree: 2", site.open)
 			daemons := []*process{f.run(t, "coordinator", "coordinator")}
 			for _, id := range ids {
@@ -92,5 +95,74 @@ func TestDiscovery(t *testing.T) {
 				p.stop(t, syscall.SIGTERM, 0)
 			}
 		})
+	}
+}
+
+// endless is feddec where the server's average replaces nothing.
+var endless = strings.Replace(feddec, "{wait:", "{server_every: 0, wait:", 1)
+
+// TestWithoutUplink: agents go on mixing while the uplink's broker is down, one of them is killed and comes back to what its
+// neighbours have, and when the broker is there again the coordinator goes on averaging.
+func TestWithoutUplink(t *testing.T) {
+	uplink := brokers.NewMosquitto(t, []byte(brokers.Open))
+	uplink.Start(t)
+	var site string
+	f, ids := mixingFederation(t, "tcp://"+uplink.Address, endless, `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
+  deadline: 20s, pause: 500ms, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: ring}`, "place: {x: 1, y: 2}",
+		func(t *testing.T, _ *federation, _ []string) string {
+			m := brokers.NewMosquitto(t, []byte(brokers.Open))
+			m.Start(t)
+			site = "tcp://" + m.Address
+			return m.Address
+		})
+	lead := f.run(t, "coordinator", "coordinator")
+	agents := map[string]*process{}
+	for _, id := range ids {
+		agents[id] = f.run(t, "agentd", id)
+	}
+	for _, p := range agents {
+		p.await(t, "begins_with=model")
+	}
+	lead.await(t, "model ready version=2")
+	uplink.Kill()
+	lead.await(t, "lost the broker")
+
+	observer, err := mqtt.Dial(t.Context(), mqtt.Options{URL: site, ClientID: "observer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer observer.Close()
+	hear := func(id string) {
+		t.Helper()
+		late := time.After(patience)
+		topic := "fl/v1/e2e/x/e2e-" + id + "/"
+		for {
+			select {
+			case e := <-observer.Events():
+				if m, ok := e.(mqtt.Received); ok && strings.HasPrefix(m.Topic, topic) && strings.HasSuffix(m.Topic, "/1") {
+					return
+				}
+			case <-late:
+				t.Fatalf("%s mixes no longer", id)
+			}
+		}
+	}
+	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/e2e/x/#")
+	for _, id := range ids {
+		hear(id)
+	}
+	killed := agents["one"]
+	killed.stop(t, syscall.SIGKILL, -1)
+	agents["one"] = f.run(t, "agentd", "one")
+	agents["one"].await(t, "begins_with=neighbour")
+	for _, id := range ids {
+		hear(id)
+	}
+
+	before := strings.Count(lead.log(), "model ready")
+	uplink.Start(t)
+	lead.await(t, fmt.Sprintf("model ready version=%d", before+2)) // the first is version 1
+	for _, p := range append(slices.Collect(maps.Values(agents)), lead) {
+		p.stop(t, syscall.SIGTERM, 0)
 	}
 }

@@ -54,8 +54,8 @@ type Steps struct {
 // which a round then has steps.max.
 type Mixing struct {
 	Every int `yaml:"every"` // local steps
-	// ServerEvery is H, after which the server's average replaces what agents have: steps.max unless set; 0 = never.
-	ServerEvery *int          `yaml:"server_every"`
+	// ServerEvery is H, after which the server's average replaces what agents have: -1 = steps.max; 0 = never.
+	ServerEvery int           `yaml:"server_every"`
 	Wait        time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = as long as it takes
 	Repeat      time.Duration `yaml:"repeat"` // until a missing snapshot is asked for
 	Drain       time.Duration `yaml:"drain"`  // after the last step, for late snapshots
@@ -68,7 +68,7 @@ var codecs = map[string]wire.PeerCodec{"raw": wire.PeerRaw, "bfloat16": wire.Pee
 func (m *Mixing) wire() wire.Mixing {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
 	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain), Codec: codecs[m.Codec], Open: !m.Sealed,
-		Endless: m.ServerEvery != nil && *m.ServerEvery == 0}
+		Endless: m.ServerEvery == 0}
 }
 
 func (m *Mixing) check(c *check, t *Task) {
@@ -80,8 +80,8 @@ func (m *Mixing) check(c *check, t *Task) {
 	}{{"wait", m.Wait, 0}, {"repeat", m.Repeat, time.Millisecond}, {"drain", m.Drain, 0}} {
 		c.need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key, "must be %s to 1h, is %s", d.least, d.value)
 	}
-	c.need(m.ServerEvery == nil || *m.ServerEvery == 0 || *m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
-		"must be 0, so that the server's average never replaces what agents have, or task.steps.max (%d), the local steps of a round", t.Steps.Max)
+	c.need(m.ServerEvery == -1 || m.ServerEvery == 0 || m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
+		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max, m.ServerEvery)
 	c.need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait", "must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
 	c.need(codecs[m.Codec] != 0, "task.mixing.codec", "must be raw or bfloat16, is %q", m.Codec)
 	c.need(!t.Normalize, "task.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
@@ -92,7 +92,7 @@ func defaultTask() Task {
 	return Task{
 		Exchange: "parameters", BatchSize: 32, ResponseProb: 1, Noise: "none", StepSize: 0.02, Normalize: true,
 		Steps:   Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
-		Mixing:  Mixing{Every: 1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: "raw", Sealed: true},
+		Mixing:  Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: "raw", Sealed: true},
 		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: "tanh", Risk: "squared", Bias: true},
 	}
 }
