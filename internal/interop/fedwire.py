@@ -139,7 +139,7 @@ TASK = record(
     name=string(), features=list_of(string(), 65536), target=string(), hidden=list_of(U32, 8), outputs=U32,
     activation=enum(1, 3), risk=enum(1, 3), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32,
     response_prob=F64, noise=enum(0, 2), noise_variance=F64, step_size=F64, strong_convexity=F64, gamma=F64, normalize=BOOL, budget=U32, min_steps=U32, max_steps=U32, mix_every=U32, mix_wait=U32,
-    mix_repeat=U32, mix_drain=U32, mix_codec=enum(0, 2), mix_open=BOOL, min_samples=U64,
+    mix_repeat=U32, mix_drain=U32, mix_codec=enum(0, 2), mix_open=BOOL, mix_endless=BOOL, min_samples=U64,
     mean=list_of(F64, 65537), scale=list_of(F64, 65537), clip=F64)
 
 
