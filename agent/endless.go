@@ -48,6 +48,11 @@ const (
 	FromDisk     BlockSource = "disk"      // as no neighbour had one
 )
 
+// BlockSources returns all sources, for closed label sets.
+func BlockSources() []BlockSource {
+	return []BlockSource{FromModel, FromBlock, FromNeighbor, FromDisk}
+}
+
 // mixOn answers a round where blocks have no end, and begins the block if it has other edges than the one under way.
 func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int, why learner.SizingReason) {
 	blob := sha256.Sum256(p.problem.Task.Append(nil))

@@ -54,6 +54,7 @@ type Agent struct {
 	mixIgnored                                           *prometheus.CounterVec // by reason
 	mixingTook                                           prometheus.Observer
 	neighbors, others                                    measure
+	blocks                                               *prometheus.CounterVec // by what they began with
 	trainingFailures                                     prometheus.Counter
 }
 
@@ -115,6 +116,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 		mixingTook:       r.histogram("mixing_duration_seconds", "Time that the block of a round took, local steps and mixing.", trainingBuckets),
 		neighbors:        r.measure("neighbors", "Neighbours that this device has chosen in its cell, if it looks for some."),
 		others:           r.measure("cell_agents", "Other devices that were there, in its cell, when it chose them."),
+		blocks:           r.counterBy("mixing_blocks_total", "Blocks without an end that were begun, by what they began with.", "from", words(agent.BlockSources())),
 		trainingFailures: r.counter("training_failures_total", "Rounds in which training gave no update."),
 	}
 	for _, kind := range roundKinds {

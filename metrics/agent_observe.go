@@ -47,6 +47,8 @@ func (a *Agent) Observe(fact any) {
 		a.modelBytes.set(float64(f.Bytes))
 	case agent.Trained:
 		a.trained(f)
+	case agent.BlockBegan:
+		a.blocks.WithLabelValues(string(f.From)).Inc()
 	case agent.NeighborsFound:
 		a.neighbors.set(float64(len(f.Neighbors)))
 		a.others.set(float64(f.Others))

@@ -78,6 +78,9 @@ func everyAgentLabel() []any {
 			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, Share: 0.5}})
 		}
 	}
+	for _, from := range agent.BlockSources() {
+		facts = append(facts, agent.BlockBegan{From: from})
+	}
 	mixed := d2d.Stats{Flows: 1}
 	for i := range mixed.Ignored {
 		mixed.Ignored[i] = 1

@@ -54,6 +54,7 @@ var agentScript = []any{
 		Round: 2, Version: 4, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25, Took: 30 * time.Millisecond,
 		Mixed: &d2d.Stats{Steps: 10, Flows: 38, Late: 2, Skipped: 1, Waits: 1, Unreconciled: 1, Ignored: [10]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, MixedFor: time.Second,
 	},
+	agent.BlockBegan{Block: 2, From: agent.FromNeighbor, Neighbors: 2},
 	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, Others: 7},
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
 	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineDiverged},
