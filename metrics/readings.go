@@ -44,21 +44,29 @@ var readings = []reading{
 	{19, "agentd_local_steps_decisions_total", `reason="minimum"`, true},
 	{20, "agentd_local_steps_decisions_total", `reason="maximum"`, true},
 	{21, "agentd_local_steps_decisions_total", `reason="unmeasured"`, true},
-	{22, "agentd_training_failures_total", "", true},
-	{23, "agentd_broker_reconnects_total", "", true},
-	{24, "agentd_mqtt_payload_bytes_total", `direction="received",kind="peer"`, true},
-	{25, "agentd_mqtt_payload_bytes_total", `direction="sent",kind="peer"`, true},
-	{26, "agentd_mqtt_payload_bytes_total", `direction="received"`, true},
-	{27, "agentd_mqtt_payload_bytes_total", `direction="sent"`, true},
-	{28, "agentd_mqtt_dropped_messages_total", "", true},
-	{29, "agentd_budget_bytes", "", false},
-	{30, "agentd_budget_used_bytes", "", false},
-	{31, "agentd_mixing_flows_total", "", true},
-	{32, "agentd_mixing_flows_late_total", "", true},
-	{33, "agentd_mixing_skipped_total", "", true},
-	{34, "agentd_mixing_waits_total", "", true},
-	{35, "agentd_mixing_unreconciled_total", "", true},
-	{36, "agentd_config_last_reload_successful", "", false},
+	{22, "agentd_local_steps_decisions_total", `reason="eased"`, true},
+	{23, "agentd_training_failures_total", "", true},
+	{24, "agentd_broker_reconnects_total", "", true},
+	{25, "agentd_mqtt_payload_bytes_total", `direction="received",kind="peer"`, true},
+	{26, "agentd_mqtt_payload_bytes_total", `direction="sent",kind="peer"`, true},
+	{27, "agentd_mqtt_payload_bytes_total", `direction="received"`, true},
+	{28, "agentd_mqtt_payload_bytes_total", `direction="sent"`, true},
+	{29, "agentd_mqtt_dropped_messages_total", "", true},
+	{30, "agentd_budget_bytes", "", false},
+	{31, "agentd_budget_used_bytes", "", false},
+	{32, "agentd_mixing_flows_total", "", true},
+	{33, "agentd_mixing_flows_late_total", "", true},
+	{34, "agentd_mixing_skipped_total", "", true},
+	{35, "agentd_mixing_waits_total", "", true},
+	{36, "agentd_mixing_unreconciled_total", "", true},
+	{37, "agentd_config_last_reload_successful", "", false},
+	{38, "agentd_device_share", "", false},
+	{39, "agentd_device_load_ratio", "", false},
+	{40, "agentd_device_temperature_celsius", "", false},
+	{41, "agentd_device_battery_ratio", "", false},
+	{42, "agentd_device_memory_available_bytes", "", false},
+	{43, "agentd_device_decisions_total", `decision="ease"`, true},
+	{44, "agentd_device_decisions_total", `decision="stop"`, true},
 }
 
 // readingOf finds what an ID stands for; not ok if this build does not know it.
@@ -67,6 +75,17 @@ func readingOf(id uint8) (reading, bool) {
 		return reading{}, false
 	}
 	return readings[id-1], true
+}
+
+// idOf finds the ID of a reading. It panics if there is none, as only a mistake
+// in this package can make it.
+func idOf(metric, labels string) uint8 {
+	for _, r := range readings {
+		if r.metric == metric && r.labels == labels {
+			return r.id
+		}
+	}
+	panic("metrics: no reading of " + metric + "{" + labels + "}")
 }
 
 // Readings returns what an agent reports of the metrics of its process. What

@@ -47,15 +47,18 @@ func (r *report) value(id uint8) (float64, bool) {
 	return r.Readings[i].Value, true
 }
 
+// fitID is the reading of whether an agent can do the task.
+var fitID = idOf("agentd_task_fitness", `fitness="`+fit+`"`)
+
 // The readings whose spread over the fleet is shown.
 var spreads = []struct {
 	id         uint8
 	name, help string
 }{
-	{2, "fleet_resident_memory_bytes", "Resident memory of the agents' programs"},
-	{7, "fleet_step_seconds", "Time per local step, as the agents estimate it"},
-	{8, "fleet_local_steps", "Local steps E_k in the last round that each agent trained in"},
-	{9, "fleet_local_risk", "Risk of the base model on the agents' own data, in the last round that each trained in"},
+	{idOf("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes", "Resident memory of the agents' programs"},
+	{idOf("agentd_step_seconds", ""), "fleet_step_seconds", "Time per local step, as the agents estimate it"},
+	{idOf("agentd_local_steps", ""), "fleet_local_steps", "Local steps E_k in the last round that each agent trained in"},
+	{idOf("agentd_local_risk_before", ""), "fleet_local_risk", "Risk of the base model on the agents' own data, in the last round that each trained in"},
 }
 
 // The places in a sorted list that are shown of a spread.
@@ -87,32 +90,35 @@ func newReports(r registrar, now func() time.Time) *reports {
 		s.descs.spreads = append(s.descs.spreads, desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
 	}
 	const since = ", added up over the agents' reports since this process began."
-	s.sum(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "result", 13, words(round.WorkResults()))
-	s.sum(r, "fleet_local_steps_decisions_total", "Rounds trained, by what decided the number of local steps"+since, "reason", 18,
-		[]string{"budget", "minimum", "maximum", "unmeasured"})
-	s.sums[22] = r.counter("fleet_training_failures_total", "Rounds in which training gave no update"+since)
-	s.sums[23] = r.counter("fleet_broker_reconnects_total", "Connections of agents to the broker after the first one of their process"+since)
-	s.sum(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since, "direction", 24, []string{received, sent})
-	s.sum(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since, "direction", 26, []string{received, sent})
-	s.sums[28] = r.counter("fleet_mqtt_dropped_messages_total", "MQTT messages that agents did not use"+since)
-	for i, what := range []struct{ name, help string }{
-		{"flows", "Flows from neighbours that were applied"},
-		{"flows_late", "Of these, those applied after the step of their snapshots"},
-		{"skipped", "Snapshots that were not issued on an edge, since the edge was behind"},
-		{"waits", "Steps whose wait for neighbours ended at its deadline"},
-		{"unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the other did not"},
+	s.sum(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total", "result", words(round.WorkResults()), "")
+	s.sum(r, "fleet_local_steps_decisions_total", "Rounds trained, by what decided the number of local steps"+since,
+		"agentd_local_steps_decisions_total", "reason", names(sizingReasons), "")
+	s.sum(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
+		"agentd_mqtt_payload_bytes_total", "direction", []string{received, sent}, `,kind="peer"`)
+	s.sum(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
+		"agentd_mqtt_payload_bytes_total", "direction", []string{received, sent}, "")
+	for _, what := range []struct{ name, help string }{
+		{"training_failures", "Rounds in which training gave no update"},
+		{"broker_reconnects", "Connections of agents to the broker after the first one of their process"},
+		{"mqtt_dropped_messages", "MQTT messages that agents did not use"},
+		{"mixing_flows", "Flows from neighbours that were applied"},
+		{"mixing_flows_late", "Of these, those applied after the step of their snapshots"},
+		{"mixing_skipped", "Snapshots that were not issued on an edge, since the edge was behind"},
+		{"mixing_waits", "Steps whose wait for neighbours ended at its deadline"},
+		{"mixing_unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the other did not"},
 	} {
-		s.sums[31+uint8(i)] = r.counter("fleet_mixing_"+what.name+"_total", what.help+since)
+		s.sums[idOf("agentd_"+what.name+"_total", "")] = r.counter("fleet_"+what.name+"_total", what.help+since)
 	}
 	r.reg.MustRegister(s)
 	return s
 }
 
-// sum makes a counter whose label values have consecutive IDs.
-func (s *reports) sum(r registrar, name, help, label string, first uint8, values []string) {
+// sum makes a counter of the readings of a metric that have a label's values, and
+// the labels in more.
+func (s *reports) sum(r registrar, name, help, metric, label string, values []string, more string) {
 	vec := r.counterBy(name, help, label, values)
-	for i, v := range values {
-		s.sums[first+uint8(i)] = vec.WithLabelValues(v)
+	for _, v := range values {
+		s.sums[idOf(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
 	}
 }
 
@@ -155,7 +161,7 @@ func (s *reports) Collect(metrics chan<- prometheus.Metric) {
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
 		versions[r.Software] = true
-		x, _ := r.value(12)
+		x, _ := r.value(fitID)
 		able += x
 	}
 	gauge(s.descs.reporting, float64(len(fresh)))

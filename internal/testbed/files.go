@@ -147,6 +147,7 @@ data: {csv: %s, shares: %d, share: %d}
 d2d: {uplink: true, place: {x: %d, y: %d}}
 compute: {step_time: %dms}
 budget: {bytes_per_month: 10GB}
+device: {load: {ease: 500, stop: 1000}, temperature: {ease: 105, stop: 110}}
 metrics: {listen: %q, report_every: 5s, advertise: %q}
 `, federation, id, b.path("state-"+id), b.brokerConfig(id), b.path(id+".key"), coordinatorKey,
 		b.path("data.csv"), b.agents, i, i%side, i/side, 5+i%5, listen, listen)
