@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// AgentPatient is an agent as the doctor sees it.
+func AgentPatient(s *settings.Agent) (*doctor.Patient, error) {
+	cfg, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	broker, err := examined(&s.Broker, cfg.Topics, cfg.ID)
+	if err != nil {
+		return nil, err
+	}
+	broker.Announced = cfg.Topics.Round()
+	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), cfg.Topics.Presence(cfg.ID)}
+	return &doctor.Patient{
+		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker, // model and update, each beside its successor
+		Data: func() error { return readable(s.Data.CSV) },
+	}, nil
+}
+
+// CoordinatorPatient is a coordinator as the doctor sees it.
+func CoordinatorPatient(s *settings.Coordinator) (*doctor.Patient, error) {
+	cfg, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	broker, err := examined(&s.Broker, cfg.Topics, wire.CoordinatorID)
+	if err != nil {
+		return nil, err
+	}
+	broker.Reads = []string{cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
+	broker.Retains, broker.Queue = true, min(max(leastQueue, len(cfg.Agents)), mostQueue)
+	return &doctor.Patient{
+		Program: "coordinator", StateDir: cfg.Dir, Needs: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
+	}, nil
+}
+
+const (
+	leastQueue = 500      // messages, whatever the number of agents
+	mostQueue  = 50_000   // message ids end at 65535
+	leastFree  = 64 << 20 // beside the updates of a round
+)
+
+func examined(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (e doctor.BrokerExamined, err error) {
+	e.Options, _, err = b.Session(t.ClientID(id))
+	e.Loop = t.Loop(id)
+	return e, err
+}
+
+// readable reads the beginning of a file.
+func readable(path string) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := bufio.NewReader(f).ReadByte(); errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s is empty", path)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}

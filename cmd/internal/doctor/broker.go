@@ -1,0 +1,231 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// BrokerExamined is the broker as a daemon uses it.
+type BrokerExamined struct {
+	Options mqtt.Options
+	Reads   []string // the filters that it must be able to read
+	Loop    string   // the topic that it alone writes and reads
+	// Announced is the topic on which something is retained once a coordinator
+	// has worked there; empty for the coordinator.
+	Announced string
+	// Retains tells that the daemon needs its own messages retained.
+	Retains bool
+	// Queue is how many messages the broker should keep for a slow reader; 0 = that is not examined.
+	Queue int
+}
+
+// patience is how long an answer may take.
+const patience = 10 * time.Second
+
+// network examines the way to the broker, without a word to it.
+func (b *BrokerExamined) network(ctx context.Context, r *report) bool {
+	u, err := url.Parse(b.Options.URL)
+	if err != nil {
+		r.add("network", Bad, "mend broker.url", "%v", err)
+		return false
+	}
+	to, what := u, "the broker"
+	if b.Options.Proxy != nil {
+		to, what = b.Options.Proxy, "the proxy"
+	}
+	port := to.Port()
+	if port == "" {
+		port = map[string]string{"ws": "80", "wss": "443", "http": "80"}[to.Scheme]
+	}
+	d := net.Dialer{Timeout: patience}
+	began := time.Now()
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
+	if err != nil {
+		mend := "is the name right, and is there a name server? (config key dns on Android)"
+		if !strings.Contains(err.Error(), "lookup") {
+			mend = "is it running, does it listen on this address (Mosquitto listens on loopback only unless it is told `listener 1883`), and does a firewall let it through?"
+		}
+		r.add("network", Bad, mend, "%s cannot be reached: %v", what, err)
+		return false
+	}
+	_ = conn.Close() // nothing was said
+	r.good("network", "%s answers at %s after %v", what, conn.RemoteAddr(), time.Since(began).Round(100*time.Microsecond))
+	return true
+}
+
+// complaint keeps the last thing that a session complained of.
+type complaint struct {
+	slog.Handler
+	mu   sync.Mutex
+	text string
+}
+
+// Handle implements slog.Handler.
+func (c *complaint) Handle(_ context.Context, rec slog.Record) error {
+	text := rec.Message
+	rec.Attrs(func(a slog.Attr) bool {
+		if a.Key == "err" {
+			text += ": " + a.Value.String()
+		}
+		return true
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.text = text
+	return nil
+}
+
+// Enabled implements slog.Handler.
+func (*complaint) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (c *complaint) last() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.text == "" {
+		return "no answer came"
+	}
+	return c.text
+}
+
+// visit is a session with the broker.
+type visit struct {
+	*BrokerExamined
+	report *report
+	conn   *mqtt.Session
+	events <-chan mqtt.Event
+	kept   map[string]bool // topics of which something is retained
+}
+
+// session examines what needs a connection. It takes the daemon's client id.
+func (b *BrokerExamined) session(ctx context.Context, r *report) {
+	heard := &complaint{Handler: slog.DiscardHandler}
+	o := b.Options
+	o.Logger = slog.New(heard)
+	conn, err := mqtt.Dial(ctx, o)
+	if err != nil {
+		r.add("connection", Bad, "mend the configuration", "%v", err)
+		return
+	}
+	defer conn.Close()
+	v := &visit{BrokerExamined: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
+	refused := map[string]bool{}
+	conn.Subscribe(mqtt.AtLeastOnce, b.Reads...)
+	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
+		r.add("connection", Bad, "are user, password, certificate and CA those that the broker knows? See its log", "%s", heard.last())
+		return
+	}
+	r.good("connection", "the broker lets %s in", b.Options.ClientID)
+	v.selfTest(ctx, refused)
+	for _, filter := range b.Reads {
+		if refused[filter] {
+			r.add("access", Bad, "let its user read this topic; `coordinator acl` writes the rules for Mosquitto", "the broker refuses %s", filter)
+		}
+	}
+	if len(refused) == 0 {
+		r.good("access", "all topics can be read")
+	}
+	v.announced()
+	v.retained(ctx)
+}
+
+// await takes events until one is the right one; not for longer than patience.
+func (v *visit) await(ctx context.Context, right func(mqtt.Event) bool) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return false
+		case e := <-v.events:
+			if m, ok := e.(mqtt.Received); ok && m.Retained {
+				v.kept[m.Topic] = true
+			}
+			if right(e) {
+				return true
+			}
+		}
+	}
+}
+
+// selfTest sends a large message to itself, and meanwhile hears of refusals.
+func (v *visit) selfTest(ctx context.Context, refused map[string]bool) {
+	test := mqtt.NewSelfTest(v.conn, v.Loop, patience, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
+	test.Step(time.Now(), mqtt.Up{})
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var result *mqtt.SelfTested
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-v.events:
+			switch e := e.(type) {
+			case mqtt.SubscribeRefused:
+				refused[e.Filter] = true
+			case mqtt.Received:
+				v.kept[e.Topic] = v.kept[e.Topic] || e.Retained
+			}
+			_, result = test.Step(time.Now(), e)
+		case <-tick.C:
+			if at, due := test.Deadline(); due && !time.Now().Before(at) {
+				result = test.Tick(time.Now())
+			}
+		}
+		if result == nil {
+			continue
+		}
+		if advice := result.Advice(); advice != "" {
+			found, mend, _ := strings.Cut(advice, ": ")
+			v.report.add("messages", Bad, mend, "%s", found)
+		} else {
+			v.report.good("messages", "a message of %d bytes comes back from %s", result.Bytes, result.Topic)
+		}
+		return
+	}
+}
+
+// announced looks for what a coordinator would have left.
+func (v *visit) announced() {
+	switch {
+	case v.Announced == "":
+	case v.kept[v.Announced]:
+		v.report.good("coordinator", "has announced something on %s", v.Announced)
+	default:
+		v.report.add("coordinator", Warn, "start it, or compare federation and broker.prefix on both sides", "nothing is retained on %s: no coordinator has announced anything", v.Announced)
+	}
+}
+
+// retained examines whether the broker keeps messages for who comes later.
+func (v *visit) retained(ctx context.Context) {
+	if !v.Retains {
+		return
+	}
+	text := fmt.Sprint("doctor ", time.Now().UnixNano())
+	err := v.conn.Publish(mqtt.Message{Topic: v.Loop, Payload: []byte(text), QoS: mqtt.AtLeastOnce, Retained: true})
+	if err != nil {
+		v.report.add("retained", Bad, "try again", "%v", err)
+		return
+	}
+	v.conn.Subscribe(mqtt.AtLeastOnce, v.Loop) // which the self-test has given up
+	if v.await(ctx, func(e mqtt.Event) bool {
+		m, ok := e.(mqtt.Received)
+		return ok && string(m.Payload) == text && m.Retained
+	}) {
+		v.report.good("retained", "the broker keeps messages for who comes later")
+	} else {
+		v.report.add("retained", Bad, "let it keep retained messages (Mosquitto: retain_available true, which is the default); models are published so",
+			"a retained message was not kept")
+	}
+	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtLeastOnce, Retained: true}) // the next doctor's overwrites it
+}

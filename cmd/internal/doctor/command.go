@@ -1,0 +1,62 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+)
+
+// Command returns a program's command "doctor"; patient reads the configuration.
+func Command(program string, patient func(*cli.Loader) (*Patient, error)) *cobra.Command {
+	var l cli.Loader
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Examine the broker, the disk and the clock, and say what to change", Args: cli.Args(cobra.NoArgs),
+		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
+broker's access rules, largest messages, retained messages and queues. Each finding says
+what to change. While ` + program + ` runs, its connection is left alone, and so is what needs one.
+The exit status is 1 when something is bad.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := patient(&l)
+			if err != nil {
+				return err
+			}
+			show := lines(cmd.OutOrStdout())
+			if asJSON {
+				show = jsonLines(cmd.OutOrStdout())
+			}
+			if bad := p.Examine(cmd.Context(), show); bad > 0 {
+				return fmt.Errorf("%d findings are bad", bad)
+			}
+			return nil
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "a finding a line, as JSON")
+	return cmd
+}
+
+// Examine shows what it finds, and returns how much of it is bad.
+func (p *Patient) Examine(ctx context.Context, show func(Finding)) (bad int) {
+	r := &report{show: show}
+	r.good("configuration", "can be used")
+	lock, runs := p.folder(r)
+	p.data(r)
+	clock(r, time.Now())
+	reached := p.Broker.network(ctx, r)
+	switch {
+	case reached && runs:
+		r.add("broker", Skipped, "", "%s runs, and its connection is left alone: stop it to have the rest examined, or see `%[1]s status`", p.Program)
+	case reached:
+		p.Broker.session(ctx, r)
+		p.Broker.queue(ctx, r)
+	}
+	if lock != nil {
+		_ = lock.Unlock() // the process ends
+	}
+	return r.bad
+}

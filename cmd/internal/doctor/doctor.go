@@ -1,0 +1,62 @@
+// Package doctor examines what a daemon depends on and does not control: its
+// folder, its clock, and above all the broker. It says what it found, and what
+// to change.
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// State is how an examination ended.
+type State string
+
+// The states.
+const (
+	Good    State = "good"
+	Warn    State = "warn" // it works, but not well
+	Bad     State = "bad"
+	Skipped State = "skipped" // could not be examined; the finding says why
+)
+
+// Finding is what one examination found.
+type Finding struct {
+	About string `json:"about"`
+	State State  `json:"state"`
+	Found string `json:"found"`
+	Mend  string `json:"mend,omitempty"` // what to do; empty if nothing is
+}
+
+// report passes findings on, and counts.
+type report struct {
+	show func(Finding)
+	bad  int
+}
+
+func (r *report) add(about string, s State, mend, format string, args ...any) {
+	if s == Bad {
+		r.bad++
+	}
+	r.show(Finding{about, s, fmt.Sprintf(format, args...), mend})
+}
+
+func (r *report) good(about, format string, args ...any) { r.add(about, Good, "", format, args...) }
+
+var marks = map[State]string{Good: "ok  ", Warn: "warn", Bad: "BAD ", Skipped: "skip"}
+
+// lines writes findings for a person.
+func lines(w io.Writer) func(Finding) {
+	return func(f Finding) {
+		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.State], f.About, f.Found)
+		if f.Mend != "" {
+			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Mend)
+		}
+	}
+}
+
+// jsonLines writes a finding a line.
+func jsonLines(w io.Writer) func(Finding) {
+	e := json.NewEncoder(w)
+	return func(f Finding) { _ = e.Encode(f) } // a reader that went away needs none
+}

@@ -1,0 +1,150 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// newPatient is a coordinator at a broker.
+func newPatient(t *testing.T, url string) *Patient {
+	t.Helper()
+	topics, err := mqtt.NewTopics("", "air")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Patient{Program: "coordinator", StateDir: t.TempDir(), Needs: 1, Broker: BrokerExamined{
+		Options: mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
+		Reads:   []string{topics.Updates(), topics.Presences()},
+		Loop:    topics.Loop(wire.CoordinatorID), Retains: true, Queue: 300,
+	}}
+}
+
+// examine returns the findings that are not good, as "about state", and all of them for a person.
+func examine(t *testing.T, p *Patient) (found []string, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var b strings.Builder
+	bad := p.Examine(ctx, func(f Finding) {
+		lines(&b)(f)
+		if f.State != Good {
+			found = append(found, f.About+" "+string(f.State))
+		}
+		if f.State == Bad {
+			if f.Mend == "" {
+				t.Errorf("%+v does not say what to do", f)
+			}
+		}
+	})
+	if n := strings.Count(strings.Join(found, "\n"), " bad"); n != bad {
+		t.Errorf("%d are bad, %d are counted", n, bad)
+	}
+	return found, b.String()
+}
+
+func mosquitto(t *testing.T, lines ...string) string {
+	t.Helper()
+	m := brokers.NewMosquitto(t, []byte(brokers.Open+strings.Join(lines, "\n")+"\n"))
+	m.Start(t)
+	return "tcp://" + m.Address
+}
+
+func TestExamine(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		lines  []string // of mosquitto.conf
+		change func(*Patient)
+		found  string
+		says   string
+	}{
+		{"all is well", nil, nil, "", "the broker keeps 300 messages for a slow reader"},
+		{"a short queue", []string{"max_queued_messages 100"}, nil, "queue bad", "max_queued_messages 300"},
+		{"small messages", []string{"message_size_limit 1000"}, nil, "messages bad", "set max_packet_size 131072"},
+		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
+		{"no coordinator yet", nil, func(p *Patient) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false }, "coordinator warn", "no coordinator has announced anything"},
+		{"a full disk", nil, func(p *Patient) { p.Needs = 1 << 60 }, "state folder warn", "free the disk"},
+		{"no data", nil, func(p *Patient) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } }, "data bad", "rows.csv is empty"},
+		{"no folder", nil, func(p *Patient) { p.StateDir = filepath.Join(p.StateDir, "none") }, "state folder bad", "install -d"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t, mosquitto(t, tt.lines...))
+			if tt.change != nil {
+				tt.change(p)
+			}
+			found, text := examine(t, p)
+			if strings.Join(found, ", ") != tt.found || !strings.Contains(text, tt.says) {
+				t.Errorf("found %q, want %q, and %q in\n%s", found, tt.found, tt.says, text)
+			}
+		})
+	}
+}
+
+// Topics that may not be read, or written, are named.
+func TestAccess(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "acl")
+	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"), 0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
+		t.Fatal(err)
+	}
+	p := newPatient(t, mosquitto(t, "acl_file "+rules))
+	p.Broker.Retains, p.Broker.Queue = false, 0
+	found, text := examine(t, p)
+	if !slices.Contains(found, "messages bad") || !strings.Contains(text, "topic readwrite fl/v1/air/m/loop") {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	found, text := examine(t, newPatient(t, "tcp://"+brokers.FreeAddress(t)))
+	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "is it running") {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+}
+
+// A daemon that runs keeps its connection.
+func TestRunningDaemonIsLeftAlone(t *testing.T) {
+	p := newPatient(t, mosquitto(t))
+	lock, err := store.Lock(p.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	conn, err := mqtt.Dial(t.Context(), p.Broker.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, up := (<-conn.Events()).(mqtt.Up); !up {
+		t.Fatal("the daemon is not connected")
+	}
+	found, text := examine(t, p)
+	if !slices.Equal(found, []string{"broker skipped"}) || !strings.Contains(text, "coordinator status") {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+	conn.Subscribe(mqtt.AtLeastOnce, "x")
+	if err := conn.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case e := <-conn.Events():
+		if _, ok := e.(mqtt.Received); !ok {
+			t.Errorf("the daemon has %T", e)
+		}
+	case <-time.After(patience):
+		t.Error("the daemon hears nothing")
+	}
+}
