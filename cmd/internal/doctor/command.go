@@ -30,7 +30,7 @@ The exit status is 1 when something is bad.`,
 				show = jsonLines(cmd.OutOrStdout())
 			}
 			if bad := p.Examine(cmd.Context(), show); bad > 0 {
-				return fmt.Errorf("%d findings are bad", bad)
+				return fmt.Errorf("findings that are bad: %d", bad)
 			}
 			return nil
 		},
