@@ -121,7 +121,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 		}
 	}
 	if r.out != "" {
-		if err := reproduce.WriteFiles(r.out, outcomes); err != nil {
+		if err := reproduce.WriteFiles(r.out, r.options, outcomes); err != nil {
 			return err
 		}
 		if !r.json {

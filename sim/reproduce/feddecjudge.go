@@ -105,7 +105,8 @@ func (f *FedDec) value(r *Report, key string, logs []float64) {
 // above finds that a geometric mean of ratios is above 1.
 func (f *FedDec) above(r *Report, what string, logs []float64, expected string) {
 	mean, half := theory.Interval95(logs)
-	r.find(Finding{What: what, Measured: "×" + geometric(logs).String(), Expected: expected, Holds: mean > half})
+	r.find(Finding{What: what, Measured: fmt.Sprintf("×%.3g (%.3g to %.3g)", math.Exp(mean), math.Exp(mean-half), math.Exp(mean+half)),
+		Expected: expected, Holds: mean > half})
 }
 
 // connectivity sets |λ̂₂| and α, as means over the instances, and returns α by radius.

@@ -21,7 +21,7 @@ type Outcome struct {
 }
 
 // WriteHTML writes one page, without anything outside of it, with all outcomes and their plots.
-func WriteHTML(w io.Writer, outcomes []Outcome) error {
+func WriteHTML(w io.Writer, o Options, outcomes []Outcome) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
 		"svg": func(p Plot) (template.HTML, error) {
 			drawn, err := p.SVG()
@@ -50,11 +50,11 @@ func WriteHTML(w io.Writer, outcomes []Outcome) error {
 		return err
 	}
 	holding, seconds := 0, 0.0
-	for _, o := range outcomes {
-		seconds += o.Seconds
-		if o.Holds {
+	for _, outcome := range outcomes {
+		seconds += outcome.Seconds
+		if outcome.Holds {
 			holding++
 		}
 	}
-	return t.Execute(w, map[string]any{"Outcomes": outcomes, "Holding": holding, "Seconds": math.Round(seconds)})
+	return t.Execute(w, map[string]any{"Options": o, "Outcomes": outcomes, "Holding": holding, "Seconds": math.Round(seconds)})
 }

@@ -15,11 +15,11 @@ func TestWriteHTML(t *testing.T) {
 	bad := &Report{About: About{ID: "y"}}
 	bad.find(Finding{What: "nothing", Holds: false})
 	var page bytes.Buffer
-	err := WriteHTML(&page, []Outcome{{r, 1.25, DefaultToy()}, {bad, 2, DefaultToy()}})
+	err := WriteHTML(&page, Options{Seed: 7, Quick: true}, []Outcome{{r, 1.25, DefaultToy()}, {bad, 2, DefaultToy()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1 of 2 claims hold", "in 3 s", "One is &lt; two.", `id="x-1"`, "<figure>\n<!--", "x-1 in a figure", "1 ± 0.1", "key_theory", "does not hold"} {
+	for _, want := range []string{"1 of 2 claims hold", "in 3 s", "from seed 7, with fewer", "One is &lt; two.", `id="x-1"`, "<figure>\n<!--", "x-1 in a figure", "1 ± 0.1", "key_theory", "does not hold"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -30,7 +30,7 @@ func TestWriteHTML(t *testing.T) {
 		}
 	}
 	r.figure("empty", plot.Figure{Title: "an empty one"})
-	if err := WriteHTML(&page, []Outcome{{r, 1, DefaultToy()}}); err == nil || !strings.Contains(err.Error(), "an empty one") {
+	if err := WriteHTML(&page, Options{Seed: 7, Quick: true}, []Outcome{{r, 1, DefaultToy()}}); err == nil || !strings.Contains(err.Error(), "an empty one") {
 		t.Errorf("a figure with nothing in it: %v", err)
 	}
 }

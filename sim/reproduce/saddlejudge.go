@@ -75,8 +75,10 @@ func (s *Saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
 			}
 			name := fmt.Sprintf("L = %d of %d", c.participants, len(s.Means))
 			risk.Curves = append(risk.Curves, s.curve(c, name, "risk"))
+			norm := s.curve(c, name, "gradient_norm2")
+			norm.Low, norm.High = nil, nil // as wide as the curve is high
 			_, norm2 := s.theory(start, c.participants).Steady()
-			gradient.Curves = append(gradient.Curves, s.curve(c, name, "gradient_norm2"), plot.Curve{
+			gradient.Curves = append(gradient.Curves, norm, plot.Curve{
 				X: []float64{float64(s.Steady), float64(s.Rounds)}, Y: []float64{norm2, norm2}, Theory: true})
 		}
 		risk.Curves = append(risk.Curves, plot.Curve{Name: "J*", X: []float64{0, float64(s.Rounds)}, Y: []float64{lowest, lowest}, Theory: true})
