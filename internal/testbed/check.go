@@ -89,7 +89,9 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 
 // without names the metrics that this machine cannot have.
 func without() []string {
-	if sensors, _ := filepath.Glob("/sys/class/thermal/thermal_zone*/temp"); len(sensors) == 0 {
+	zones, _ := filepath.Glob("/sys/class/thermal/thermal_zone*/temp") // the patterns are good
+	chips, _ := filepath.Glob("/sys/class/hwmon/hwmon*/temp*_input")
+	if len(zones)+len(chips) == 0 {
 		return []string{"agentd_device_temperature_celsius"}
 	}
 	return nil
