@@ -70,7 +70,7 @@ type packaged struct{ life }
 // administrator has edited is kept.
 func (p packaged) dpkg(file string) string {
 	p.t.Helper()
-	return p.Shell("dpkg --force-confdef --force-confold --install " + Drop + "/" + file)
+	return p.Shell("dpkg --force-confdef --force-confold --install " + Drop + "/" + file + " 2>&1")
 }
 
 func (p packaged) install(t *testing.T) {
@@ -143,7 +143,13 @@ func (p packaged) upgrade(t *testing.T) {
 
 	p.Must("systemctl", "stop", p.program)
 	p.Must("sed", "-i", "s/^RESTART_ON_UPGRADE=false$/RESTART_ON_UPGRADE=true/", "/etc/default/"+p.program)
-	p.dpkg("new/" + p.program + "_new.deb")
+	own := "/etc/systemd/system/" + p.program + ".service" // as "service install" wrote it before there was a package
+	p.Must("cp", p.unit, own)
+	if said := p.dpkg("new/" + p.program + "_new.deb"); !strings.Contains(said, own+" hides the unit") {
+		t.Errorf("the installation does not say that its unit is hidden:\n%s", said)
+	}
+	p.Must("rm", own)
+	p.Must("systemctl", "daemon-reload")
 	if got := p.property(p.program, "ActiveState"); got != "inactive" {
 		t.Errorf("an upgrade made the stopped service %s", got)
 	}
