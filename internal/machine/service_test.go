@@ -152,14 +152,14 @@ func (l life) awaitJournal(line string) {
 
 func (l life) crash(t *testing.T) {
 	pid := l.property(l.program, "MainPID")
-	l.Must("systemctl", "kill", "--signal=KILL", l.program)
+	l.Must("systemctl", "kill", "--kill-whom=main", "--signal=KILL", l.program)
 	l.awaitRestart(pid)
 }
 
 // hang stops the process, so that it can do nothing.
 func (l life) hang(t *testing.T) {
 	pid := l.property(l.program, "MainPID")
-	l.Must("systemctl", "kill", "--signal=STOP", l.program)
+	l.Must("systemctl", "kill", "--kill-whom=main", "--signal=STOP", l.program)
 	l.awaitRestart(pid)
 	if log := l.Must("journalctl", "--no-pager", "--output=cat", "--unit="+l.program); !strings.Contains(log, "Watchdog timeout") {
 		t.Errorf("no watchdog in the journal:\n%s", log)
