@@ -50,18 +50,16 @@ func appendVector[T wire.Float](c Codec, dst []byte, x []T) []byte {
 	return dst
 }
 
-// decode reads a snapshot of whole parameters; the error says that one is not finite.
-func decode[T wire.Float](c Codec, data []byte) ([]T, error) {
+// decode reads a snapshot of whole parameters into x; the error says that one is not finite.
+func decode[T wire.Float](c Codec, x []T, data []byte) error {
 	if c == Raw {
-		x := make([]T, len(data)/len(wire.AppendVector(nil, []T{0})))
-		return x, wire.DecodeVector(x, data)
+		return wire.DecodeVector(x, data)
 	}
-	x := make([]T, len(data)/2)
 	for i := range x {
 		x[i] = T(math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:])) << 16))
 		if x[i]-x[i] != 0 {
-			return nil, wire.ErrNotFinite
+			return wire.ErrNotFinite
 		}
 	}
-	return x, nil
+	return nil
 }

@@ -50,6 +50,7 @@ type peer struct {
 	key    *sealer    // nil until its greeting has come
 	holds  bool       // it holds our key
 	parts  []*assembly
+	spare  []byte // of the last snapshot that was whole, for the next
 }
 
 // assembly is a snapshot of which parts are missing.
@@ -60,7 +61,7 @@ type assembly struct {
 	missing int
 }
 
-// Message is what came under a neighbour's topic. The payload is not kept.
+// Message is what came under a neighbour's topic. The payload is the machine's until the step is over: it is opened in place.
 type Message struct{ Payload []byte }
 
 // Publish asks the host to publish a message to the neighbours. Part is the

@@ -148,7 +148,7 @@ func (m *Mixer[T]) drop(p **snapshot[T]) {
 }
 
 func (m *Mixer[T]) recycle(p *[]T) {
-	if *p != nil && len(m.free) < 2 {
+	if *p != nil && len(m.free) <= len(m.edges) {
 		m.free = append(m.free, *p)
 	}
 	*p = nil
@@ -156,13 +156,19 @@ func (m *Mixer[T]) recycle(p *[]T) {
 
 // copyOfX returns the parameters in a buffer of their own.
 func (m *Mixer[T]) copyOfX() []T {
-	var b []T
-	if n := len(m.free); n > 0 {
-		b, m.free = m.free[n-1], m.free[:n-1]
-	} else {
-		b = make([]T, len(m.x))
-	}
+	b := m.buffer()
 	copy(b, m.x)
+	return b
+}
+
+// buffer returns room for a snapshot, with whatever in it.
+func (m *Mixer[T]) buffer() []T {
+	n := len(m.free)
+	if n == 0 {
+		return make([]T, len(m.x))
+	}
+	b := m.free[n-1]
+	m.free = m.free[:n-1]
 	return b
 }
 

@@ -109,7 +109,7 @@ func (e *Exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) 
 	head = head[:len(head)+len(rest)-len(sealed)]
 	part := sealed
 	if e.own != nil {
-		if part, err = p.key.aead.Open(nil, nonce(wire.PeerSnapshot, s.Part, s.Step), sealed, head); err != nil {
+		if part, err = p.key.aead.Open(sealed[:0], nonce(wire.PeerSnapshot, s.Part, s.Step), sealed, head); err != nil {
 			return e.ignore(IgnoreSeal)
 		}
 	}
@@ -117,7 +117,11 @@ func (e *Exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) 
 	if data == nil {
 		return nil
 	}
-	x, err := decode[T](e.cfg.Codec, data)
+	x := e.mixer.buffer()
+	err = decode(e.cfg.Codec, x, data)
+	if s.Parts > 1 {
+		p.spare = data
+	}
 	if err != nil {
 		return e.ignore(IgnoreNotFinite)
 	}
@@ -139,7 +143,11 @@ func (p *peer) assemble(s wire.Snapshot, part []byte, size int) []byte {
 		if len(p.parts) == 2 { // the older one has become useless
 			p.parts = p.parts[1:]
 		}
-		p.parts = append(p.parts, &assembly{s.Step, make([]byte, size), make([]bool, s.Parts), int(s.Parts)})
+		data := p.spare
+		if p.spare = nil; data == nil {
+			data = make([]byte, size)
+		}
+		p.parts = append(p.parts, &assembly{s.Step, data, make([]bool, s.Parts), int(s.Parts)})
 		i = len(p.parts) - 1
 	}
 	a := p.parts[i]

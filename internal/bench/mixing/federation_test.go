@@ -126,18 +126,29 @@ func keyOf(i int) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(slices.Repeat([]byte{byte(i)}, ed25519.SeedSize))
 }
 
-// featuresOf a linear model of so many bytes.
+// featuresOf a model of so many bytes, which is linear if it is small.
 func featuresOf(size int) []string {
-	all := make([]string, size/4)
+	n := size / 4
+	if h := hiddenOf(size); h != nil {
+		n = n/int(h[0]) - 1
+	}
+	all := make([]string, n)
 	for i := range all {
 		all[i] = fmt.Sprint("x", i)
 	}
 	return all
 }
 
+func hiddenOf(size int) []uint32 {
+	if size > wire.MaxSnapshotPart {
+		return []uint32{128}
+	}
+	return nil
+}
+
 func samples(size int) *learner.Samples[float32] {
 	names := strings.Join(featuresOf(size), ",")
-	row := strings.Repeat("1,", size/4) + "1\n"
+	row := strings.Repeat("1,", len(featuresOf(size))) + "1\n"
 	s, err := learner.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size), "y", learner.Filter{})
 	if err != nil {
 		panic(err)
@@ -162,7 +173,7 @@ func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, siz
 		Federation: federation, Key: keyOf(agents), Agents: public, Topics: f.topics, Round: r,
 		Task: wire.Task{
 			Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
-			Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
+			Model:    wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
 			Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, Budget: 1, MinSteps: 1, MaxSteps: uint32(steps)},
 			Mixing:   wire.Mixing{Every: 1, Repeat: 1000, Drain: 5000, Codec: wire.PeerRaw, Open: open},
 		},
