@@ -122,7 +122,11 @@ func TestRunningDaemonIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Unlock()
+	t.Cleanup(func() {
+		if err := lock.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
 	conn, err := mqtt.Dial(t.Context(), p.Broker.Options)
 	if err != nil {
 		t.Fatal(err)
