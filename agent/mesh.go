@@ -234,6 +234,7 @@ func (b *mixing) run(ctx context.Context, ended func(mixed)) {
 			if ctx.Err() != nil {
 				return
 			}
+			b.hear() // steps that wait for nobody would go on without
 		}
 		wait := time.Hour
 		if at, ok := b.exchange.Deadline(); ok {
@@ -247,6 +248,18 @@ func (b *mixing) run(ctx context.Context, ended func(mixed)) {
 			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
 		case <-timer.C:
 			b.events = append(b.events, d2d.Tick{})
+		}
+	}
+}
+
+// hear takes what has come so far.
+func (b *mixing) hear() {
+	for {
+		select {
+		case msg := <-b.inbox:
+			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
+		default:
+			return
 		}
 	}
 }
