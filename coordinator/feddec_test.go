@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,14 +273,15 @@ func TestDiscoveredEdges(t *testing.T) {
 }
 
 // Where blocks have no end, agents go on mixing over the rounds. The coordinator is killed and away for long: meanwhile a
-// device is killed, and goes on at once with what a neighbour has. When the coordinator is back it averages what they have
+// device is killed, and goes on at once with what a neighbour has, and the site's broker carries nothing for a minute. When the coordinator is back it averages what they have
 // by then. At last all devices lose power together, and go on with what is on their disks.
 func TestEndlessBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 3))
+		var cut atomic.Bool // the site's broker carries nothing
 		site := memory.New(memory.Options{
 			Delay: func(string) time.Duration { return time.Duration(rng.IntN(20)) * time.Millisecond },
-			Drop:  func(string) bool { return rng.Float64() < 0.1 },
+			Drop:  func(string) bool { return cut.Load() || rng.Float64() < 0.1 },
 		})
 		f := newMixing(t, 5, 2, site)
 		f.cfg.Task.Mixing.Endless, f.cfg.Task.Mixing.Wait = true, 300
@@ -292,7 +294,6 @@ func TestEndlessBlocks(t *testing.T) {
 		f.start()
 		models := func() int { return len(facts[coordinator.ModelReady](f)) }
 		f.until(time.Hour, "three averages", func() bool { return models() >= 3 })
-		first := f.agents[0]
 		began := facts[agent.BlockBegan](f)
 		for _, b := range began {
 			if b.From != agent.FromModel || b.Block != began[0].Block || b.Neighbors != 2 {
@@ -310,16 +311,22 @@ func TestEndlessBlocks(t *testing.T) {
 		site.Disconnect(f.topics.ClientID(killed.id))
 		wait(time.Minute)
 		killed.again()
+		wait(time.Minute)
+		cut.Store(true) // until all have given up all
+		wait(time.Minute)
+		cut.Store(false)
 		wait(time.Hour)
 		if b := facts[agent.BlockBegan](f, killed.id); len(b) != 2 || b[1].From != agent.FromNeighbor || b[1].Block != began[0].Block {
 			t.Errorf("after its restart the agent began %+v", b)
 		}
 		before := models()
 		f.coord.again()
-		f.until(time.Hour, "two averages more", func() bool { return models() >= before+2 })
-		mixed := facts[agent.Trained](f, first.id)
-		if s := mixed[len(mixed)-1].Mixed; s == nil || s.Flows == 0 {
-			t.Errorf("the last mixing was %+v", s)
+		f.until(time.Hour, "four averages more", func() bool { return models() >= before+4 })
+		for _, a := range f.agents {
+			mixed := facts[agent.Trained](f, a.id)
+			if s := mixed[len(mixed)-1].Mixed; s == nil || s.Flows == 0 {
+				t.Errorf("the last mixing of %s was %+v", a.id, s)
+			}
 		}
 		if meshes := facts[coordinator.MeshMade](f); len(meshes) != 1 {
 			t.Errorf("edges were made %d times, though all agents were in the block", len(meshes))
