@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -15,9 +14,7 @@ import (
 type meter struct{ broker int } // process id, 0 for none
 
 func (m meter) now() time.Duration {
-	var own syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &own) // cannot fail
-	used := time.Duration(own.Utime.Nano() + own.Stime.Nano())
+	used := processorTime()
 	var theirs int64 // in nanoseconds
 	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", m.broker)); err == nil && m.broker != 0 {
 		_, _ = fmt.Sscan(string(text), &theirs)
