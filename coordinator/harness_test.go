@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -242,16 +243,51 @@ func (p *process) stop() {
 // kill cuts a process off and leaves the next life a folder as it is now. It
 // may be called by the owner itself: the rest of what that does is in vain.
 func (p *process) kill() {
-	copied := p.f.t.TempDir()
-	if err := os.CopyFS(copied, os.DirFS(p.dir)); err != nil {
-		p.f.t.Errorf("copy of the folder of %s: %v", p.id, err)
-	}
-	p.dir = copied
+	p.dir = p.frozen()
 	p.f.mu.Lock()
 	p.life.dead = true
 	p.f.mu.Unlock()
 	p.f.broker.Disconnect(p.f.topics.ClientID(p.id))
 	p.life.cancel()
+}
+
+// frozen is a copy of the folder as it was at one moment: made again when something was written meanwhile.
+func (p *process) frozen() string {
+	for range 1000 {
+		copied, before := p.f.t.TempDir(), entries(p.dir)
+		err := os.CopyFS(copied, os.DirFS(p.dir))
+		if !slices.EqualFunc(before, entries(p.dir), sameFile) {
+			continue
+		}
+		if err != nil {
+			p.f.t.Errorf("copy of the folder of %s: %v", p.id, err)
+		}
+		return copied
+	}
+	p.f.t.Errorf("the folder of %s is never still", p.id)
+	return p.dir
+}
+
+// entries are the files under a folder, nil for those that vanished since they were listed.
+func entries(dir string) []fs.FileInfo {
+	var found []fs.FileInfo
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			found = append(found, nil)
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			info = nil
+		}
+		found = append(found, info)
+		return nil
+	})
+	return found
+}
+
+func sameFile(a, b fs.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // again starts a process that was killed.
