@@ -28,10 +28,10 @@ type moment struct {
 	step  uint64
 }
 
-// death is the moment from which on an agent is killed, once.
+// death is the moment from which on an agent is killed, once, and how.
 type death struct {
 	moment
-	strike func() // nil when it has struck
+	strike func()
 }
 
 func newAudit(agents int) *audit {
@@ -45,7 +45,7 @@ func newAudit(agents int) *audit {
 func (a *audit) doom(ids []wire.AgentID, n, rounds int, steps uint64, seed uint64) {
 	order := rand.New(rand.NewPCG(seed, 2)).Perm(len(ids))
 	for i := range n {
-		a.kill[ids[order[i]]] = death{moment: moment{wire.RoundID(2 + (i+1)*rounds/(n+1)), (steps + 1) / 2}}
+		a.kill[ids[order[i]]] = death{moment: moment{wire.RoundID(1 + (i+1)*rounds/(n+1)), (steps + 1) / 2}}
 	}
 }
 

@@ -53,10 +53,9 @@ func (d mixLines) start(m *mixing, site string) {
 	o, s := &m.options, m.scene
 	fmt.Fprintf(d.w, "fedmesh demo: FedDec beside FedAvg\n%s\n", s.what)
 	fmt.Fprintf(d.w, "%d agents, %d rounds of %d local steps, %d uploads a round, seed %d\n", len(s.files.stations), s.rounds, s.task.Steps.Max, s.uploads, o.Seed)
-	switch {
-	case site != "":
+	if site != "" {
 		fmt.Fprintf(d.w, "neighbours meet at a broker of their own, %s\n", site)
-	default:
+	} else {
 		fmt.Fprintf(d.w, "neighbours meet at the coordinator's broker, %s\n", o.Broker)
 	}
 	if o.faulty() {

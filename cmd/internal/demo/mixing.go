@@ -83,7 +83,6 @@ type course struct {
 	algorithm round.Algorithm
 	rounds    []point
 	mesh      *coordinator.Mesh
-	places    []settings.Place
 	audit     *audit
 	account   *account
 	model     string       // SHA-256
@@ -140,7 +139,7 @@ func (m *mixing) federate(ctx context.Context, algorithm round.Algorithm, site, 
 	if err := fed.await(ctx); err != nil {
 		return nil, err
 	}
-	c := &course{algorithm: algorithm, audit: newAudit(len(fed.agents)), places: m.scene.places}
+	c := &course{algorithm: algorithm, audit: newAudit(len(fed.agents))}
 	if algorithm == round.FedDec {
 		maker, err := edges.New(edges.Shape(m.scene.mesh.Edges), m.scene.mesh.Radius, "", m.scene.mesh.Weights)
 		if err != nil {

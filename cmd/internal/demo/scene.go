@@ -36,11 +36,11 @@ func (s *scene) loss(risk float64) float64 { return (risk - s.best) / (s.start -
 
 // newScene lays the data out in dir.
 func newScene(o *Options, dir string) (*scene, error) {
-	make := regressionScene
+	lay := regressionScene
 	if o.Task == "air" {
-		make = airScene
+		lay = airScene
 	}
-	s, err := make(o, dir)
+	s, err := lay(o, dir)
 	if err != nil {
 		return nil, err
 	}

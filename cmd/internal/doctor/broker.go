@@ -103,6 +103,17 @@ type visit struct {
 	conn   *mqtt.Session
 	events <-chan mqtt.Event
 	kept   map[string]bool // topics of which something is retained
+	denied []string        // filters that the broker refuses
+}
+
+// note remembers what an event tells of access.
+func (v *visit) note(e mqtt.Event) {
+	switch e := e.(type) {
+	case mqtt.SubscribeRefused:
+		v.denied = append(v.denied, e.Filter)
+	case mqtt.Received:
+		v.kept[e.Topic] = v.kept[e.Topic] || e.Retained
+	}
 }
 
 // session examines what needs a connection. It takes the daemon's client id.
@@ -117,21 +128,18 @@ func (b *BrokerExamined) session(ctx context.Context, r *report) {
 	}
 	defer conn.Close()
 	v := &visit{BrokerExamined: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
-	refused := map[string]bool{}
 	conn.Subscribe(mqtt.AtLeastOnce, b.Reads...)
 	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
 		r.add("connection", Bad, "are user, password, certificate and CA those that the broker knows? See its log", "%s", heard.last())
 		return
 	}
 	r.good("connection", "the broker lets %s in", b.Options.ClientID)
-	v.selfTest(ctx, refused)
-	for _, filter := range b.Reads {
-		if refused[filter] {
-			r.add("access", Bad, "let its user read this topic; `coordinator acl` writes the rules for Mosquitto", "the broker refuses %s", filter)
-		}
+	v.selfTest(ctx)
+	for _, filter := range v.denied {
+		r.add("access", Bad, "let its user read this topic; `coordinator acl` writes the rules for Mosquitto", "the broker refuses %s", filter)
 	}
-	if len(refused) == 0 {
-		r.good("access", "all topics can be read")
+	if len(v.denied) == 0 {
+		r.good("access", "no subscription is refused; brokers such as Mosquitto refuse none, and withhold messages instead: that shows only when others write")
 	}
 	v.announced()
 	v.retained(ctx)
@@ -148,9 +156,7 @@ func (v *visit) await(ctx context.Context, right func(mqtt.Event) bool) bool {
 		case <-timer.C:
 			return false
 		case e := <-v.events:
-			if m, ok := e.(mqtt.Received); ok && m.Retained {
-				v.kept[m.Topic] = true
-			}
+			v.note(e)
 			if right(e) {
 				return true
 			}
@@ -158,8 +164,8 @@ func (v *visit) await(ctx context.Context, right func(mqtt.Event) bool) bool {
 	}
 }
 
-// selfTest sends a large message to itself, and meanwhile hears of refusals.
-func (v *visit) selfTest(ctx context.Context, refused map[string]bool) {
+// selfTest sends a large message to itself.
+func (v *visit) selfTest(ctx context.Context) {
 	test := mqtt.NewSelfTest(v.conn, v.Loop, patience, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
 	test.Step(time.Now(), mqtt.Up{})
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -170,12 +176,7 @@ func (v *visit) selfTest(ctx context.Context, refused map[string]bool) {
 		case <-ctx.Done():
 			return
 		case e := <-v.events:
-			switch e := e.(type) {
-			case mqtt.SubscribeRefused:
-				refused[e.Filter] = true
-			case mqtt.Received:
-				v.kept[e.Topic] = v.kept[e.Topic] || e.Retained
-			}
+			v.note(e)
 			_, result = test.Step(time.Now(), e)
 		case <-tick.C:
 			if at, due := test.Deadline(); due && !time.Now().Before(at) {
@@ -202,7 +203,7 @@ func (v *visit) announced() {
 	case v.kept[v.Announced]:
 		v.report.good("coordinator", "has announced something on %s", v.Announced)
 	default:
-		v.report.add("coordinator", Warn, "start it, or compare federation and broker.prefix on both sides", "nothing is retained on %s: no coordinator has announced anything", v.Announced)
+		v.report.add("coordinator", Warn, "start it, compare federation and broker.prefix on both sides, and let this user read that topic", "nothing is retained on %s: no coordinator has announced anything, or the broker withholds it", v.Announced)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -91,7 +92,26 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// Topics that may not be read, or written, are named.
+// A subscription that the broker refuses is named. The embedded broker refuses; Mosquitto withholds.
+func TestRefusedSubscription(t *testing.T) {
+	topics, err := mqtt.NewTopics("", "air")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := broker.Start(broker.Options{Authenticate: func(_, _, _ string) bool { return true }, Allow: func(_, topic string, _ bool) bool { return topic != topics.Presences() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	p := newPatient(t, b.URL())
+	p.Broker.Options.Username, p.Broker.Queue = p.Broker.Options.ClientID, 0
+	found, text := examine(t, p)
+	if !slices.Equal(found, []string{"access bad"}) || !strings.Contains(text, "the broker refuses "+topics.Presences()) {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+}
+
+// A topic of its own that it may not use is named.
 func TestAccess(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "acl")
 	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"), 0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
