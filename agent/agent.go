@@ -52,6 +52,7 @@ type Agent struct {
 	pings   chan struct{} // who sends has been heard by the owner
 	jobs    sync.WaitGroup
 	turn    chan struct{} // one job at a time
+	late    stubborn      // jobs that do not end
 	ctx     context.Context
 }
 
@@ -81,6 +82,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), voice: newVoice(&cfg), pulls: map[string]*pull{}, ready: ready,
 		cease: func() {}, results: make(chan func()), pings: make(chan struct{}), turn: make(chan struct{}, 1),
+		late: stubborn{told: map[*time.Time]struct{}{}},
 	}
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -153,12 +155,13 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // Alive returns nil once the owner's goroutine has been met: it works, or
-// waits for room on a disk, and does not hang. The error is that it has not
-// been met before ctx ended. It may be called from any goroutine.
+// waits for room on a disk, and does not hang; and training ends when it is told
+// to. The error says which of the two has not been so before ctx ended. It may be
+// called from any goroutine.
 func (a *Agent) Alive(ctx context.Context) error {
 	select {
 	case a.pings <- struct{}{}:
-		return nil
+		return a.late.check(time.Now())
 	case <-ctx.Done():
 		return fmt.Errorf("agent: no sign of life: %w", ctx.Err())
 	}

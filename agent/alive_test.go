@@ -4,11 +4,14 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // alive asks the agent for a sign of life, for some seconds.
@@ -62,6 +65,49 @@ func TestAlive(t *testing.T) {
 		s.stop()
 		if s.alive() == nil {
 			t.Error("an agent that has ended is alive")
+		}
+	})
+}
+
+// stuck is an auditor that keeps a block from going on.
+type stuck struct{ free chan struct{} }
+
+func (s stuck) Mixed(wire.AgentID, wire.RoundID, uint64, []float32) { <-s.free }
+func (s stuck) Ended(wire.RoundID, d2d.Books)                       {}
+
+// TestAliveWhileTraining wants signs of life from an agent whose training takes as long as it likes, until long after its
+// round is over.
+func TestAliveWhileTraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		hang := stuck{make(chan struct{})}
+		s.cfg.Mesh = &agent.MeshConfig{Random: func(p []byte) { clear(p) }, Audit: hang}
+		s.start()
+		task := taskOf("a task")
+		task.Training.Normalize = false
+		task.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: wire.PeerRaw}
+		const day = 24 * 60 * 60 * 1000
+		a := s.training(task, 0, 0)
+		a.RoundWithin = day
+		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), Left: day, Weight: 1, Uploads: true}
+		s.direct(wire.TypeInvitation, 4, invitation.Body())
+		wait(time.Hour)
+		if err := s.alive(); err != nil {
+			t.Errorf("while it trains: %v", err)
+		}
+		s.announce(5, s.training(taskOf("another task"), 0, 0))
+		wait(9 * time.Minute)
+		if err := s.alive(); err != nil {
+			t.Errorf("just told to end: %v", err)
+		}
+		wait(2 * time.Minute)
+		if err := s.alive(); err == nil || !strings.Contains(err.Error(), "a training job was told to end 11m0s ago") {
+			t.Errorf("told to end long ago: %v", err)
+		}
+		close(hang.free)
+		wait(time.Second)
+		if err := s.alive(); err != nil {
+			t.Errorf("ended: %v", err)
 		}
 	})
 }

@@ -42,6 +42,7 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 	a.jobs.Go(func() {
 		defer close(over)
 		<-before
+		defer a.late.watch(ctx)()
 		m.mix(ctx, e, &p.problem.Task, stepper, base, func(end mixed) {
 			u, fact, err := a.newUpdate(e, p), Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
 			if err == nil {

@@ -147,6 +147,7 @@ func (a *Agent) train(e round.Train) {
 		return
 	}
 	a.start(func() func() {
+		defer a.late.watch(ctx)()
 		u, fact, err := a.compute(ctx, e, p, base, steps)
 		if err == nil && ctx.Err() == nil {
 			a.save(u)
