@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,14 +119,10 @@ func (c Choice) fill(expr string) string {
 }
 
 // CheckDashboard asks every query of a dashboard, and returns those that fail,
-// are empty, or have a value that is no number. Queries of one of the metrics in
-// without are passed over: nobody could have them here.
-func (p Prometheus) CheckDashboard(ctx context.Context, d *Dashboard, c Choice, without []string) (asked int, wrong []string) {
+// are empty, or have a value that is no number.
+func (p Prometheus) CheckDashboard(ctx context.Context, d *Dashboard, c Choice) (asked int, wrong []string) {
 	for _, panel := range d.Panels {
 		for _, t := range panel.Targets {
-			if slices.ContainsFunc(selectors(t.Expr), func(s selector) bool { return slices.Contains(without, s.metric) }) {
-				continue
-			}
 			asked++
 			if problem := p.hasData(ctx, c.fill(t.Expr)); problem != "" {
 				wrong = append(wrong, fmt.Sprintf("%s, panel %d (%s), of %s: %s", d.File, panel.ID, panel.Title, c.Instance, problem))

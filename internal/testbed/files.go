@@ -85,7 +85,7 @@ func (b *bed) writePrograms() ([]string, error) {
 		if i%2 == 0 {
 			listen = ports[i/2]
 		}
-		if err := b.put(id+".yaml", b.agentConfig(i, strings.TrimSpace(public), listen)); err != nil {
+		if err := firstOf(b.put(id+".yaml", b.agentConfig(i, strings.TrimSpace(public), listen)), b.writeMachine(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -147,10 +147,25 @@ data: {csv: %s, shares: %d, share: %d}
 d2d: {uplink: true, place: {x: %d, y: %d}}
 compute: {step_time: %dms}
 budget: {bytes_per_month: 10GB}
-device: {load: {ease: 500, stop: 1000}, temperature: {ease: 105, stop: 110}}
+device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
 metrics: {listen: %q, report_every: 5s, advertise: %q}
 `, federation, id, b.path("state-"+id), b.brokerConfig(id), b.path(id+".key"), coordinatorKey,
-		b.path("data.csv"), b.agents, i, i%side, i/side, 5+i%5, listen, listen)
+		b.path("data.csv"), b.agents, i, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, listen)
+}
+
+// writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this machine's.
+func (b *bed) writeMachine(i int) error {
+	root := "machine-" + agentID(i) + "/"
+	err := firstOf(
+		b.put(root+"sys/class/thermal/thermal_zone0/temp", fmt.Appendln(nil, 40_000+1000*(i%15))),
+		b.put(root+"sys/class/power_supply/BAT0/type", []byte("Battery\n")),
+		b.put(root+"sys/class/power_supply/BAT0/capacity", fmt.Appendln(nil, 100-7*i%70)),
+		b.put(root+"sys/class/power_supply/BAT0/status", []byte("Discharging\n")),
+	)
+	if err != nil {
+		return err
+	}
+	return os.Symlink("/proc", b.path(root+"proc"))
 }
 
 // writePasswords gives each user one, as mosquitto_passwd keeps them.

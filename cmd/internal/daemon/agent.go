@@ -174,7 +174,7 @@ func watchDevice(cfg *agent.Config, s *settings.Agent) error {
 	if err != nil || !rules.Any() {
 		return err
 	}
-	system := device.System{Root: "/"}
+	system := device.System{Root: s.Device.Root}
 	for _, rule := range rules.Blind(system.Read()) {
 		cfg.Logger.Warn("a rule for this device decides nothing: the system does not tell what it needs", "rule", rule)
 	}

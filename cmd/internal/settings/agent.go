@@ -120,6 +120,7 @@ type AgentMetrics struct {
 
 // Device says when the device may work, and when it is to be spared.
 type Device struct {
+	Root        string          `yaml:"root"`        // the folder with Linux's proc and sys
 	Load        DeviceBand      `yaml:"load"`        // of the last minute, per core
 	Temperature DeviceBand      `yaml:"temperature"` // °C
 	Battery     DeviceBand      `yaml:"battery"`     // percent, while it discharges
@@ -171,6 +172,7 @@ func (c *check) device(d *Device) {
 			c.need(low <= high, key, "must be at least ease (%v), is %v", b.band.Ease, b.band.Stop)
 		}
 	}
+	c.need(d.Root != "", "device.root", "is empty; want the folder with proc and sys, such as /")
 	c.need(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
 	_, err := d.Rules()
 	c.valid("device.windows", err)
@@ -184,6 +186,7 @@ func DefaultAgent() Agent {
 	return Agent{
 		StateDir: "/var/lib/agentd", Broker: defaultBroker(), Privacy: Privacy{MinRows: 10},
 		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
+		Device:   Device{Root: "/"},
 		Metrics:  AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
 		Limits:   Limits{MaxModel: 64 << 20}, Log: Log{Level: "info", Format: "text"},
 	}

@@ -84,6 +84,7 @@ func TestAgentProblems(t *testing.T) {
 		{" -> device: {load: {ease: 1, stop: 0}}", `:10:32: device.load.stop: ease and stop must be above 0 and at most 1000, or both 0 for no rule; are 1 and 0`},
 		{" -> device: {battery: {ease: 101, stop: 5}}", `:10:37: device.battery.stop: ease and stop must be above 0 and at most 100`},
 		{" -> device: {windows: [\"22:00\"]}", `:10:10: device.windows: "22:00" is no part of the day; want one such as 22:00-06:30`},
+		{" -> device: {root: \"\"}", `:10:16: device.root: is empty; want the folder with proc and sys, such as /`},
 		{" -> metrics: {listen: localhost}", `:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
 		{" -> log: {level: loud}", `:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
 		{" -> log: {format: xml}", `:10:15: log.format: unknown log format "xml"; the formats are text and json`},
