@@ -3,10 +3,8 @@ package coordinator_test
 import (
 	"crypto/sha256"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -269,104 +267,5 @@ func TestDiscoveredEdges(t *testing.T) {
 			break
 		}
 		_ = late.Close()
-	})
-}
-
-// Where blocks have no end, agents go on mixing over the rounds. The coordinator is killed and away for long: meanwhile a
-// device is killed, and goes on at once with what a neighbour has, and the site's broker carries nothing for a minute. When the coordinator is back it averages what they have
-// by then. At last all devices lose power together, and go on with what is on their disks.
-func TestEndlessBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(3, 3))
-		var cut atomic.Bool // the site's broker carries nothing
-		site := memory.New(memory.Options{
-			Delay: func(string) time.Duration { return time.Duration(rng.IntN(20)) * time.Millisecond },
-			Drop:  func(string) bool { return cut.Load() || rng.Float64() < 0.1 },
-		})
-		f := newMixing(t, 5, 2, site)
-		f.cfg.Task.Mixing.Endless, f.cfg.Task.Mixing.Wait = true, 300
-		r := &f.cfg.Round
-		r.Rounds, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
-		r.Gather = round.Gather{Minimum: 4, Within: 30 * time.Second, Spread: time.Second}
-		for _, a := range f.agents {
-			a.cfg.StepTime = 100 * time.Millisecond
-		}
-		f.start()
-		models := func() int { return len(facts[coordinator.ModelReady](f)) }
-		f.until(time.Hour, "three averages", func() bool { return models() >= 3 })
-		began := facts[agent.BlockBegan](f)
-		for _, b := range began {
-			if b.From != agent.FromModel || b.Block != began[0].Block || b.Neighbors != 2 {
-				t.Errorf("%+v", b)
-			}
-		}
-		if len(began) != 5 {
-			t.Errorf("%d blocks began, want one an agent", len(began))
-		}
-
-		f.coord.kill()
-		wait(time.Minute)
-		killed := f.agents[2]
-		killed.kill()
-		site.Disconnect(f.topics.ClientID(killed.id))
-		wait(time.Minute)
-		killed.again()
-		wait(time.Minute)
-		cut.Store(true) // until all have given up all
-		wait(time.Minute)
-		cut.Store(false)
-		wait(time.Hour)
-		if b := facts[agent.BlockBegan](f, killed.id); len(b) != 2 || b[1].From != agent.FromNeighbor || b[1].Block != began[0].Block {
-			t.Errorf("after its restart the agent began %+v", b)
-		}
-		before := models()
-		f.coord.again()
-		f.until(time.Hour, "four averages more", func() bool { return models() >= before+4 })
-		for _, a := range f.agents {
-			mixed := facts[agent.Trained](f, a.id)
-			if s := mixed[len(mixed)-1].Mixed; s == nil || s.Flows == 0 {
-				t.Errorf("the last mixing of %s was %+v", a.id, s)
-			}
-		}
-		if meshes := facts[coordinator.MeshMade](f); len(meshes) != 1 {
-			t.Errorf("edges were made %d times, though all agents were in the block", len(meshes))
-		}
-		risks := func() (first, last float64) { // that are known: not those of a round that a killed coordinator had begun
-			all := slices.DeleteFunc(facts[coordinator.ModelReady](f), func(m coordinator.ModelReady) bool { return math.IsNaN(m.Risk) })
-			return all[0].Risk, all[len(all)-1].Risk
-		}
-		if first, last := risks(); !(last < first/2) {
-			t.Errorf("risk %v → %v", first, last)
-		}
-
-		f.coord.kill()
-		for _, a := range f.agents {
-			a.kill()
-			site.Disconnect(f.topics.ClientID(a.id))
-		}
-		for _, a := range f.agents {
-			a.again()
-		}
-		wait(10 * time.Minute)
-		disk := 0
-		for _, a := range f.agents {
-			b := facts[agent.BlockBegan](f, a.id)
-			switch b[len(b)-1].From {
-			case agent.FromDisk:
-				disk++
-			case agent.FromNeighbor:
-			default:
-				t.Errorf("%s began with %s", a.id, b[len(b)-1].From)
-			}
-		}
-		if disk == 0 {
-			t.Error("nobody began with what its disk has")
-		}
-		before = models()
-		f.coord.again()
-		f.until(time.Hour, "averages of what came from disks", func() bool { return models() > before+1 })
-		if first, last := risks(); !(last < first/2) {
-			t.Errorf("after the loss of power: risk %v → %v", first, last)
-		}
 	})
 }

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"bytes"
+	"iter"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -131,6 +132,68 @@ func wideRows(seed uint64, columns []string) table {
 	return table(b.String())
 }
 
+// publisher publishes the parts of a blob, and deletes them, at a real broker.
+type publisher struct {
+	t      *testing.T
+	conn   mqtt.Conn
+	topics mqtt.Topics
+	ref    wire.BlobRef
+	parts  iter.Seq2[string, []byte]
+}
+
+func (p *publisher) publish(topic string, payload []byte, retained bool) {
+	if err := p.conn.Publish(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: retained}); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// all publishes every part, and returns when the broker has them.
+func (p *publisher) all() {
+	for part, payload := range p.parts {
+		p.publish(p.topics.Blob(p.ref.Hash.Topic(), part), payload, true)
+	}
+	p.settle()
+}
+
+// deleteFrom deletes that part and those behind it, and returns when the broker has done so.
+func (p *publisher) deleteFrom(first string) {
+	reached := false
+	for part := range p.parts {
+		if reached = reached || part == first; reached {
+			p.publish(p.topics.Blob(p.ref.Hash.Topic(), part), nil, true)
+		}
+	}
+	p.settle()
+}
+
+// settle returns when the broker has taken all that was published.
+func (p *publisher) settle() {
+	marker := p.topics.Device("marker")
+	p.conn.Subscribe(mqtt.AtLeastOnce, marker)
+	p.publish(marker, nil, false)
+	for e := range p.conn.Events() {
+		if r, ok := e.(mqtt.Received); ok && r.Topic == marker {
+			return
+		}
+	}
+}
+
+// dialUp returns a connection that is up.
+func dialUp(t *testing.T, url, id string) mqtt.Conn {
+	c, err := mqtt.Dial(t.Context(), mqtt.Options{URL: url, ClientID: id, MailboxMessages: 4096, MailboxBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	for e := range c.Events() {
+		if _, ok := e.(mqtt.Up); ok {
+			return c
+		}
+	}
+	t.Fatal("closed")
+	return nil
+}
+
 // The same between a puller and the embedded broker: deleted in the middle it
 // is gone; published again it comes, what came before not a second time.
 func TestGoneOnTheEmbeddedBroker(t *testing.T) {
@@ -138,23 +201,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close()
-	dial := func(id string) mqtt.Conn {
-		c, err := mqtt.Dial(t.Context(), mqtt.Options{URL: server.URL(), ClientID: id, MailboxMessages: 4096, MailboxBytes: 64 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for e := range c.Events() {
-			if _, ok := e.(mqtt.Up); ok {
-				return c
-			}
-		}
-		t.Fatal("closed")
-		return nil
-	}
-	coordinator, agent := dial("plant-coordinator"), dial("plant-a")
-	defer coordinator.Close()
-	defer agent.Close()
+	t.Cleanup(func() { _ = server.Close() })
 	topics, err := mqtt.NewTopics("", fedName)
 	if err != nil {
 		t.Fatal(err)
@@ -167,52 +214,22 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish := func(from string) {
-		on := from == ""
-		for part, payload := range parts {
-			if on = on || part == from; from != "" {
-				payload = nil
-			}
-			if !on {
-				continue
-			}
-			m := mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
-			if err := coordinator.Publish(m); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	// settle returns when the broker has taken all that was published.
-	settle := func() {
-		marker := topics.Device("marker")
-		coordinator.Subscribe(mqtt.AtLeastOnce, marker)
-		if err := coordinator.Publish(mqtt.Message{Topic: marker, QoS: mqtt.AtLeastOnce}); err != nil {
-			t.Error(err)
-		}
-		for e := range coordinator.Events() {
-			if r, ok := e.(mqtt.Received); ok && r.Topic == marker {
-				return
-			}
-		}
-	}
-	publish("")
-	settle()
+	source := &publisher{t, dialUp(t, server.URL(), "plant-coordinator"), topics, ref, parts}
+	source.all()
 	cfg := transfer.DefaultPullerConfig()
 	cfg.Timeout, cfg.Attempts = 300*time.Millisecond, 3
 	store := &counted{Memory: transfer.NewMemory(len(blob)), puts: map[int]int{}}
-	p := &realPull{conn: agent, topics: topics, ref: ref, store: store, rng: rand.New(rand.NewPCG(1, 1))}
+	p := &realPull{conn: dialUp(t, server.URL(), "plant-a"), topics: topics, ref: ref, store: store, rng: rand.New(rand.NewPCG(1, 1))}
 	p.on = func(k int) {
 		if k == 10 {
-			publish("20")
-			settle()
+			source.deleteFrom("20")
 		}
 	}
 	if err := p.run(cfg); err == nil || !strings.Contains(err.Error(), transfer.ErrGone.Error()) {
 		t.Fatalf("deleted in the middle: %v", err)
 	}
 	p.on = func(int) {}
-	publish("")
-	settle()
+	source.all()
 	if err := p.run(cfg); err != nil {
 		t.Fatal(err)
 	}

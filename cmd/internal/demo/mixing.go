@@ -14,7 +14,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
-	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
@@ -30,21 +29,12 @@ import (
 // steps, once with the agents mixing between server rounds and once without.
 func RunMixing(ctx context.Context, o Options) (_ *MixResult, err error) {
 	began := time.Now()
-	log, err := logging.New(o.Stderr, logging.Options{Level: "warn", Format: "text"})
+	log, dir, err := o.prepare()
 	if err != nil {
 		return nil, err
 	}
 	if o.faulty() { // who asks for faults need not be warned of them
 		log = slog.New(slog.DiscardHandler)
-	}
-	if o.Out != "" { // better now than after the run
-		if err := os.MkdirAll(o.Out, 0o777); err != nil {
-			return nil, fmt.Errorf("--out: %w", err)
-		}
-	}
-	dir, err := os.MkdirTemp("", "fedmesh-demo-")
-	if err != nil {
-		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	s, err := newScene(&o, dir)

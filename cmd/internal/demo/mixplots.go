@@ -1,10 +1,8 @@
 package demo
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -15,7 +13,6 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim/plot"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -102,14 +99,8 @@ func (m *mixing) writePlots(dir string) error {
 		if _, ok := d.(*plot.Network); ok {
 			width, height = plot.FigureHeight, plot.FigureHeight+vg.Centimeter
 		}
-		for format, write := range map[string]func(w io.Writer, d plot.Drawing, width, height vg.Length) error{".svg": plot.SVG, ".png": plot.PNG} {
-			var b bytes.Buffer
-			if err := write(&b, d, width, height); err != nil {
-				return err
-			}
-			if err := store.WriteFile(filepath.Join(dir, name+format), b.Bytes(), 0o666); err != nil {
-				return err
-			}
+		if err := plot.WriteFiles(filepath.Join(dir, name), d, width, height); err != nil {
+			return err
 		}
 	}
 	return nil

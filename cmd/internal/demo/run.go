@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -19,16 +20,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	began := time.Now()
 	show, stderr := newDisplay(o)
 	o.Stderr = stderr
-	log, err := logging.New(stderr, logging.Options{Level: "warn", Format: "text"})
-	if err != nil {
-		return nil, err
-	}
-	if o.Out != "" { // better now than after the run
-		if err := os.MkdirAll(o.Out, 0o777); err != nil {
-			return nil, fmt.Errorf("--out: %w", err)
-		}
-	}
-	dir, err := os.MkdirTemp("", "fedmesh-demo-")
+	log, dir, err := o.prepare()
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +45,20 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	show.result(r)
 	return r, fed.cleanUp(ctx)
+}
+
+// prepare makes a log, the folder of --out, and a folder for the time of the run, which the caller removes.
+func (o *Options) prepare() (log *slog.Logger, dir string, err error) {
+	if log, err = logging.New(o.Stderr, logging.Options{Level: "warn", Format: "text"}); err != nil {
+		return nil, "", err
+	}
+	if o.Out != "" { // better now than after the run
+		if err := os.MkdirAll(o.Out, 0o777); err != nil {
+			return nil, "", fmt.Errorf("--out: %w", err)
+		}
+	}
+	dir, err = os.MkdirTemp("", "fedmesh-demo-")
+	return log, dir, err
 }
 
 // measure runs the federation, and what it is compared with.

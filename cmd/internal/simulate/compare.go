@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/sim"
@@ -56,7 +57,7 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 			values = append(values, part.Mean...)
 		}
 		f.Y.Log = spreads(values)
-		errs = append(errs, writePicture(dir, by.file, f, plot.FigureWidth, plot.FigureHeight))
+		errs = append(errs, plot.WriteFiles(filepath.Join(dir, by.file), f, plot.FigureWidth, plot.FigureHeight))
 	}
 	return errors.Join(errs...)
 }

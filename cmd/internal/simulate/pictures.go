@@ -1,11 +1,9 @@
 package simulate
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -20,11 +18,11 @@ func writePictures(dir string, r *sim.Result) error {
 	var errs []error
 	for i := range r.Metrics {
 		if m := &r.Metrics[i]; len(r.Rounds) > 1 && m.Name != uplinkBytes && m.Name != totalBytes {
-			errs = append(errs, writePicture(dir, m.Name, metricFigure(r, m), plot.FigureWidth, plot.FigureHeight))
+			errs = append(errs, plot.WriteFiles(filepath.Join(dir, m.Name), metricFigure(r, m), plot.FigureWidth, plot.FigureHeight))
 		}
 	}
 	if r.Network != nil && r.Network.Graph.Nodes() <= maxDrawn {
-		errs = append(errs, writePicture(dir, "graph", drawnNetwork(r), 14*vg.Centimeter, 14*vg.Centimeter))
+		errs = append(errs, plot.WriteFiles(filepath.Join(dir, "graph"), drawnNetwork(r), 14*vg.Centimeter, 14*vg.Centimeter))
 	}
 	return errors.Join(errs...)
 }
@@ -37,17 +35,6 @@ const (
 
 // maxDrawn is the number of devices that a picture of their graph can show.
 const maxDrawn = 500
-
-func writePicture(dir, name string, d plot.Drawing, width, height vg.Length) error {
-	if f, ok := d.(*plot.Figure); ok {
-		if err := f.Validate(); err != nil {
-			return err
-		}
-	}
-	var image, vector bytes.Buffer
-	return errors.Join(plot.PNG(&image, d, width, height), plot.SVG(&vector, d, width, height),
-		os.WriteFile(filepath.Join(dir, name+".png"), image.Bytes(), 0o666), os.WriteFile(filepath.Join(dir, name+".svg"), vector.Bytes(), 0o666))
-}
 
 // axes are the labels of the metrics that the simulator knows.
 var axes = map[string]string{

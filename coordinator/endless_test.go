@@ -1,0 +1,149 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// endlessSite is five agents on a ring whose blocks have no end, at a site whose broker loses and delays.
+type endlessSite struct {
+	*federation
+	site *memory.Broker
+	cut  atomic.Bool // the site's broker carries nothing
+}
+
+func newEndlessSite(t *testing.T) *endlessSite {
+	rng, e := rand.New(rand.NewPCG(3, 3)), &endlessSite{}
+	e.site = memory.New(memory.Options{
+		Delay: func(string) time.Duration { return time.Duration(rng.IntN(20)) * time.Millisecond },
+		Drop:  func(string) bool { return e.cut.Load() || rng.Float64() < 0.1 },
+	})
+	e.federation = newMixing(t, 5, 2, e.site)
+	e.cfg.Task.Mixing.Endless, e.cfg.Task.Mixing.Wait = true, 300
+	r := &e.cfg.Round
+	r.Rounds, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
+	r.Gather = round.Gather{Minimum: 4, Within: 30 * time.Second, Spread: time.Second}
+	for _, a := range e.agents {
+		a.cfg.StepTime = 100 * time.Millisecond
+	}
+	return e
+}
+
+func (e *endlessSite) models() int { return len(facts[coordinator.ModelReady](e.federation)) }
+
+// awaitModels waits for so many averages more.
+func (e *endlessSite) awaitModels(n int) {
+	want := e.models() + n
+	e.until(time.Hour, fmt.Sprintf("%d averages more", n), func() bool { return e.models() >= want })
+}
+
+// blocks are what agents began, all or one.
+func (e *endlessSite) blocks(of ...wire.AgentID) []agent.BlockBegan {
+	return facts[agent.BlockBegan](e.federation, of...)
+}
+
+func (e *endlessSite) killAgent(a *process) {
+	a.kill()
+	e.site.Disconnect(e.topics.ClientID(a.id))
+}
+
+// checkLearning compares the first risk and the last that are known: a round that a killed coordinator had begun has none.
+func (e *endlessSite) checkLearning(after string) {
+	all := slices.DeleteFunc(facts[coordinator.ModelReady](e.federation), func(m coordinator.ModelReady) bool { return math.IsNaN(m.Risk) })
+	if first, last := all[0].Risk, all[len(all)-1].Risk; !(last < first/2) {
+		e.t.Errorf("after %s: risk %v → %v", after, first, last)
+	}
+}
+
+// Where blocks have no end, agents go on mixing over the rounds. The coordinator is killed and away for long: meanwhile a
+// device is killed, and goes on at once with what a neighbour has, and the site's broker carries nothing for a minute. When
+// the coordinator is back it averages what they have by then.
+func TestEndlessBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndlessSite(t)
+		e.start()
+		e.awaitModels(3)
+		began := e.blocks()
+		for _, b := range began {
+			if b.From != agent.FromModel || b.Block != began[0].Block || b.Neighbors != 2 {
+				t.Errorf("%+v", b)
+			}
+		}
+		if len(began) != 5 {
+			t.Errorf("%d blocks began, want one an agent", len(began))
+		}
+
+		e.coord.kill()
+		wait(time.Minute)
+		killed := e.agents[2]
+		e.killAgent(killed)
+		wait(time.Minute)
+		killed.again()
+		wait(time.Minute)
+		e.cut.Store(true) // until all have given up all
+		wait(time.Minute)
+		e.cut.Store(false)
+		wait(time.Hour)
+		if b := e.blocks(killed.id); len(b) != 2 || b[1].From != agent.FromNeighbor || b[1].Block != began[0].Block {
+			t.Errorf("after its restart the agent began %+v", b)
+		}
+		e.coord.again()
+		e.awaitModels(4)
+		for _, a := range e.agents {
+			mixed := facts[agent.Trained](e.federation, a.id)
+			if s := mixed[len(mixed)-1].Mixed; s == nil || s.Flows == 0 {
+				t.Errorf("the last mixing of %s was %+v", a.id, s)
+			}
+		}
+		if meshes := facts[coordinator.MeshMade](e.federation); len(meshes) != 1 {
+			t.Errorf("edges were made %d times, though all agents were in the block", len(meshes))
+		}
+		e.checkLearning("the absence of the coordinator")
+	})
+}
+
+// All devices and the coordinator lose power together, and go on with what is on their disks.
+func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndlessSite(t)
+		e.start()
+		e.awaitModels(5)
+		e.coord.kill()
+		for _, a := range e.agents {
+			e.killAgent(a)
+		}
+		for _, a := range e.agents {
+			a.again()
+		}
+		wait(10 * time.Minute)
+		disk := 0
+		for _, a := range e.agents {
+			b := e.blocks(a.id)
+			switch b[len(b)-1].From {
+			case agent.FromDisk:
+				disk++
+			case agent.FromNeighbor:
+			default:
+				t.Errorf("%s began with %s", a.id, b[len(b)-1].From)
+			}
+		}
+		if disk == 0 {
+			t.Error("nobody began with what its disk has")
+		}
+		e.coord.again()
+		e.awaitModels(2)
+		e.checkLearning("the loss of power")
+	})
+}
