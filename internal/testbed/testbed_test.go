@@ -41,6 +41,7 @@ func TestCompose(t *testing.T) {
 	var file struct {
 		Services map[string]struct {
 			Image, User, Restart string
+			Init                 bool
 			NetworkMode          string `yaml:"network_mode"`
 			Command              any
 			Volumes, Ports       []string
@@ -51,7 +52,7 @@ func TestCompose(t *testing.T) {
 	if err := yaml.UnmarshalWithOptions(text, &file, yaml.Strict()); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"mosquitto", "coordinator", "agents", "prometheus", "grafana"} {
+	for _, name := range []string{"network", "mosquitto", "coordinator", "agents", "prometheus", "grafana"} {
 		if file.Services[name].Image == "" {
 			t.Errorf("no service %s", name)
 		}

@@ -4,7 +4,9 @@ set -eu
 cd "$(dirname "$0")/../.."
 BIN=$PWD/bin BED=$PWD/state/compose UID_GID=$(id -u):$(id -g)
 export BIN BED UID_GID
-compose="docker compose -p fedmesh-testbed -f packaging/testbed/compose.yml"
+compose="docker compose"
+docker compose version >/dev/null 2>&1 || compose=docker-compose # Debian's
+compose="$compose -p fedmesh-testbed -f packaging/testbed/compose.yml"
 case ${1:-} in
   up)
     $compose down --remove-orphans
