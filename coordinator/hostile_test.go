@@ -211,6 +211,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) }, "dropped: foreign"},
 		{"a topic of another federation", func() { s.say("fl/v1/"+fedName+"/p/mine-a1", hello) }, "dropped: foreign"},
 		{"an update of no part", func() { s.say(f.topics.Update("a1", "x", "0")+"x", hello) }, "dropped: foreign"},
+		{"a presence that is retained, once more", func() { s.say(f.topics.Presence("a1"), s.last(f.topics.Presence("a1"), wire.TypePresence)) }, ""},
 		{"a deleted presence", func() { s.say(f.topics.Presence("a1"), nil) }, ""},
 		{"a chunk of nothing", func() { s.say(f.topics.Update("a1", "x", "0"), hello) }, ""},
 		{"a joined for another announcement", func() {

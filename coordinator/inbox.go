@@ -31,6 +31,9 @@ type dropError struct {
 
 func (e *dropError) Error() string { return fmt.Sprintf("%s: %v", e.reason, e.err) }
 
+// errKnown is a retained message that a broker brings once more after a reconnect.
+var errKnown = errors.New("known already")
+
 func drop(reason DropReason, format string, args ...any) error {
 	return &dropError{reason, fmt.Errorf(format, args...)}
 }
@@ -53,7 +56,7 @@ func (c *Coordinator) take(m mqtt.Message) {
 	default:
 		err = drop(DropForeign, "topic %q", m.Topic)
 	}
-	if err == nil {
+	if err == nil || errors.Is(err, errKnown) {
 		return
 	}
 	fact := MessageDropped{Kind: kind, Agent: agent, Reason: DropMalformed, Err: err}
@@ -83,7 +86,11 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	}
 	c.watchTwins(agent, &e)
 	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
-	if last := c.heard[source]; now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence {
+	last := c.heard[source]
+	switch {
+	case now == last && e.Type == wire.TypePresence:
+		return e, errKnown
+	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
 		return e, drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch, now.sequence, last.epoch, last.sequence)
 	}
 	c.heard[source] = now
