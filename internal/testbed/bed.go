@@ -25,6 +25,9 @@ type bed struct {
 	ended                           chan string // the name of a process that ended by itself
 }
 
+// stretch is by how much everything that each agent does goes slower than among a hundred: one machine runs them all.
+func (b *bed) stretch() int { return max(1, b.agents/100) }
+
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 
 // agentID names an agent.

@@ -11,8 +11,8 @@ import (
 	shipped "github.com/fedmesh/fedmesh/packaging/monitoring"
 )
 
-// rateInterval stands for what Grafana makes of $__rate_interval: some scrapes.
-const rateInterval = 30 * time.Second
+// rateInterval stands for what Grafana makes of $__rate_interval: six scrapes of an agent.
+func (b *bed) rateInterval() time.Duration { return time.Duration(30*b.stretch()) * time.Second }
 
 // watch is what the check looks at.
 type watch struct {
@@ -86,9 +86,9 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 // Prometheus scrapes itself, and one that it scrapes through the coordinator.
 func (w *watch) choices(d *monitoring.Dashboard) []monitoring.Choice {
 	if d.UID != "fedmesh-device" {
-		return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: rateInterval}}
+		return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval()}}
 	}
-	return []monitoring.Choice{{Job: "agents", Instance: agentID(0), Rate: rateInterval}, {Job: "agents", Instance: agentID(1), Rate: rateInterval}}
+	return []monitoring.Choice{{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 }
 
 // version is the model's; NaN if there is none yet.

@@ -118,20 +118,20 @@ task:
   normalize: false
   batch_size: 8
   steps: {budget: 2s, min: 1, max: 8}
-  mixing: {every: 2, wait: %ds, repeat: 300ms, drain: %ds}
+  mixing: {every: 2, wait: %ds, repeat: %dms, drain: %ds}
 round:
   algorithm: feddec
   participants: %d
   quorum: 3
   sampling: with_replacement
   deadline: %ds
-  pause: 1s
+  pause: %ds
   gather: {target: %d, minimum: %d, within: 10s, spread: 1s}
 mesh: {edges: radius, radius: 1.3}
 held_out: {csv: %s}
 metrics: {listen: %s}
 `, federation, b.path("state"), b.brokerConfig("coordinator"), b.path("coordinator.key"), b.path("agents.keys"),
-		2+b.agents/20, 5+b.agents/10, min(b.agents/2, 12), 30+b.agents, b.agents, b.agents/2, b.path("held-out.csv"), b.coordinator)
+		2+b.agents/20, 300*b.stretch(), 5+b.agents/10, min(b.agents/2, 12), 30+b.agents, b.stretch(), b.agents, b.agents/2, b.path("held-out.csv"), b.coordinator)
 }
 
 // agentConfig is an agent on a square grid, so that the graph is connected.
@@ -148,9 +148,9 @@ d2d: {uplink: true, place: {x: %d, y: %d}}
 compute: {step_time: %dms}
 budget: {bytes_per_month: 10GB}
 device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
-metrics: {listen: %q, report_every: 5s, advertise: %q}
+metrics: {listen: %q, report_every: %ds, advertise: %q}
 `, federation, id, b.path("state-"+id), b.brokerConfig(id), b.path(id+".key"), coordinatorKey,
-		b.path("data.csv"), b.agents, i, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, listen)
+		b.path("data.csv"), b.agents, i, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, 5*b.stretch(), listen)
 }
 
 // writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this machine's.
@@ -224,7 +224,8 @@ func (b *bed) writePrometheus() error {
 	if err != nil {
 		return err
 	}
-	faster := strings.NewReplacer("127.0.0.1:9464", b.coordinator, "interval: 15s", "interval: 2s", "interval: 1m", "interval: 5s")
+	faster := strings.NewReplacer("127.0.0.1:9464", b.coordinator, "interval: 15s", "interval: 2s",
+		"interval: 1m", fmt.Sprintf("interval: %ds", 5*b.stretch()))
 	if err := b.put("prometheus/prometheus.yml", []byte(faster.Replace(string(conf)))); err != nil {
 		return err
 	}
