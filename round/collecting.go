@@ -10,9 +10,11 @@ import (
 func (c *Coordinator) open(now time.Time) {
 	agents := c.eligible()
 	if c.mixes() {
-		if c.goesOn(agents) {
+		switch {
+		case c.meshing != nil: // its edges are on their way
+		case c.goesOn(agents):
 			c.goOn(now, agents)
-		} else {
+		default:
 			c.mesh(agents)
 		}
 		return

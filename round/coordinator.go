@@ -19,14 +19,14 @@ type Coordinator struct {
 	asked   bool         // this process has asked all agents for a hello
 	spent   wire.RoundID // is over: its spool goes with the next record; 0 = none
 
-	entered    time.Time // when the phase was
-	announced  time.Time // when the round was first announced by this process
-	byDeadline bool      // the round was closed by its deadline
-	wakeAt     time.Time // the phase's own deadline
-	inviteAt   time.Time // when the silent are invited again; zero when nobody is
-	failed     int       // rounds abandoned in a row
-	retryAt    time.Time // no round is opened before, after one was abandoned
-	meshing    bool      // the edges of the next round have been asked for
+	entered    time.Time     // when the phase was
+	announced  time.Time     // when the round was first announced by this process
+	byDeadline bool          // the round was closed by its deadline
+	wakeAt     time.Time     // the phase's own deadline
+	inviteAt   time.Time     // when the silent are invited again; zero when nobody is
+	failed     int           // rounds abandoned in a row
+	retryAt    time.Time     // no round is opened before, after one was abandoned
+	meshing    []Participant // of the next round, while the edges between them are being made; else nil
 
 	out []Effect // of the step under way
 }
@@ -191,7 +191,7 @@ func (c *Coordinator) start(now time.Time) {
 func (c *Coordinator) setLink(now time.Time, up bool) {
 	c.linkUp = up
 	switch {
-	case !up:
+	case !up, c.meshing != nil:
 	case c.in(CoordinatorGathering):
 		c.wakeAt = now.Add(c.cfg.Gather.Within) // the window counts while agents can be heard
 	case c.in(CoordinatorCollecting):

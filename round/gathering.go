@@ -12,7 +12,7 @@ import (
 func (c *Coordinator) gather(now time.Time) {
 	c.enter(now, CoordinatorGathering)
 	c.asked = true
-	c.peers, c.meshing = nil, false
+	c.peers = nil
 	c.forgetParticipants()
 	c.wakeAt = now.Add(c.cfg.Gather.Within)
 	c.journal()

@@ -21,34 +21,35 @@ func (c *Coordinator) mixes() bool {
 	return c.cfg.Algorithm == FedDec && c.rec.Plan.Kind == wire.KindTraining
 }
 
-// mesh asks for the edges between the agents, before the round is opened.
+// mesh asks for the edges between the agents, before the round is opened. Until they come the record has those of the block
+// before.
 func (c *Coordinator) mesh(agents []wire.AgentID) {
-	if c.meshing {
-		return
-	}
-	c.meshing = true
 	c.wakeAt = time.Time{}
 	m := Mesh{Round: c.rec.Round}
 	for _, id := range agents {
 		a := c.members[id]
 		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place, Neighbors: a.neighbors})
-	}
-	c.rec.Participants, c.rec.Edges, c.rec.Block = nil, nil, c.rec.Round
-	for _, id := range agents {
-		a := c.members[id]
-		c.rec.Participants = append(c.rec.Participants, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey})
+		c.meshing = append(c.meshing, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey})
 	}
 	c.do(m)
 }
 
-// meshed opens the round: everybody trains, L draws say who sends.
+// meshed opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is gathered anew.
 func (c *Coordinator) meshed(now time.Time, e Meshed) {
-	if !c.meshing || e.Round != c.rec.Round {
+	if c.meshing == nil || e.Round != c.rec.Round {
 		return
 	}
-	c.meshing = false
-	c.rec.Edges = e.Edges
-	c.draw(now, len(c.rec.Participants), func(int) bool { return true })
+	participants := c.meshing
+	c.meshing = nil
+	if !c.linkUp {
+		if c.in(CoordinatorGathering) {
+			c.rec.Attempt++
+		}
+		c.gather(now)
+		return
+	}
+	c.rec.Participants, c.rec.Edges, c.rec.Block = participants, e.Edges, c.rec.Round
+	c.draw(now, len(participants), func(int) bool { return true })
 }
 
 // draw opens a round in which agents mix: L draws, of the k agents that are there, say who sends.

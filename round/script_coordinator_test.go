@@ -102,7 +102,7 @@ func (p *coordinatorPlayer) begin(c command) {
 	}
 	p.plan = round.Plan{
 		Kind: pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining), Task: wire.BlobRef{Hash: name("task")},
-		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: wire.ExchangeParameters,
+		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: wire.ExchangeParameters, Endless: c.opt("blocks", "") == "endless",
 	}
 	if c.opt("exchange", "") == "gradient" {
 		p.plan.Exchange = wire.ExchangeGradient

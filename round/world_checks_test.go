@@ -97,16 +97,24 @@ func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 			c.world.fail("round %d is drawn while nobody can be heard", opened.Round)
 		}
 		cfg, agents := c.world.cfg, m.Eligible()
-		if rec := m.Record(); len(rec.Edges) > 0 { // some may have left while the edges were made
+		rec := m.Record()
+		mixes := cfg.Algorithm == round.FedDec && opened.Kind == wire.KindTraining
+		here := slices.Clone(agents)
+		if mixes { // some may have left while the edges were made, or since
 			agents = nil
 			for _, p := range rec.Participants {
 				agents = append(agents, p.Agent)
 			}
 		}
+		if mixes && len(agents) > 1 && len(rec.Edges) == 0 {
+			c.world.fail("round %d is opened without its edges", opened.Round)
+		}
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(opened.Round)))
 		slices.Reverse(agents)
 		var want []round.Draw
 		switch {
+		case mixes && rec.Block < opened.Round: // of those in the block that are here
+			want = drawnOf(rec.Participants, here, cfg.Participants, rng)
 		case opened.Kind == wire.KindStatistics:
 			want = round.SampleWithoutReplacement(agents, len(agents), rng)
 		case cfg.Sampling == round.WithReplacement:
@@ -115,7 +123,7 @@ func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 			want = round.SampleWithoutReplacement(agents, cfg.Participants+cfg.OverSelect, rng)
 		}
 		var got []round.Draw
-		for _, p := range m.Record().Participants {
+		for _, p := range rec.Participants {
 			if p.Times == 0 {
 				continue // it only trains and mixes
 			}
@@ -125,6 +133,23 @@ func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 			c.world.fail("round %d drew %v, the seed says %v", opened.Round, got, want)
 		}
 	}
+}
+
+// drawnOf draws of the participants, again where one is not here.
+func drawnOf(all []round.Participant, here []wire.AgentID, l int, rng *rand.Rand) (draws []round.Draw) {
+	times := make([]int, len(all))
+	for drawn := 0; drawn < l; {
+		if i := rng.IntN(len(all)); slices.Contains(here, all[i].Agent) {
+			times[i]++
+			drawn++
+		}
+	}
+	for i, n := range times {
+		if n > 0 {
+			draws = append(draws, round.Draw{Agent: all[i].Agent, Times: n})
+		}
+	}
+	return draws
 }
 
 // draws: where agents mix the draws add up to L, and no accepted one loses any.

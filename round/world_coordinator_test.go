@@ -25,7 +25,7 @@ type coordinatorHost struct {
 }
 
 func newCoordinatorHost(w *world, statistics bool) *coordinatorHost {
-	plan := round.Plan{Kind: wire.KindTraining, Task: blob("training"), Base: blob("w0"), Exchange: wire.ExchangeParameters}
+	plan := round.Plan{Kind: wire.KindTraining, Task: blob("training"), Base: blob("w0"), Exchange: wire.ExchangeParameters, Endless: w.endless}
 	if statistics {
 		plan.Kind, plan.Task, plan.Base = wire.KindStatistics, blob("statistics"), wire.BlobRef{}
 	}
@@ -146,9 +146,9 @@ func (c *coordinatorHost) perform(e round.Effect) {
 			c.w.publish(c.board)
 		}
 	case round.Invite:
-		c.tell(e.Agent, round.Invited{Announcement: c.board.Digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads, Peers: e.Peers})
+		c.tell(e.Agent, round.Invited{Announcement: c.board.Digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads, Block: e.Block, Peers: e.Peers})
 	case round.Mesh:
-		c.later(c.w.between(time.Millisecond, time.Second), func() { c.mesh(e) })
+		c.later(c.w.between(time.Millisecond, 5*time.Second), func() { c.mesh(e) })
 	case round.Stand:
 		c.tell(e.Agent, round.StandingCame{Announcement: c.board.Digest, Place: e.Place})
 	case round.Receive:

@@ -23,6 +23,7 @@ type world struct {
 	queue    queue
 
 	cfg      round.Config
+	endless  bool      // blocks are
 	calm     time.Time // no fault begins after it
 	trouble  trouble
 	coord    *coordinatorHost
@@ -88,7 +89,7 @@ func newWorld(seed uint64) *world {
 	if rng.IntN(3) == 0 {
 		w.cfg.Sampling, w.cfg.OverSelect = round.WithReplacement, 0
 	}
-	if w.cfg.Algorithm = round.FedAvg; w.cfg.Sampling == round.WithReplacement && rng.IntN(2) == 0 {
+	if w.cfg.Algorithm = round.FedAvg; w.cfg.Sampling == round.WithReplacement && rng.IntN(3) > 0 {
 		w.cfg.Algorithm = round.FedDec
 	}
 	if rng.IntN(2) == 0 {
@@ -97,6 +98,7 @@ func newWorld(seed uint64) *world {
 	if rng.IntN(2) == 0 {
 		w.cfg.Rounds = 20
 	}
+	w.endless = w.cfg.Algorithm == round.FedDec && rng.IntN(2) == 0
 	w.checks.world = w
 	for i := range agents {
 		w.agents = append(w.agents, newAgentHost(w, i))
