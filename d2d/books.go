@@ -12,7 +12,7 @@ import (
 type Books struct {
 	ID    wire.AgentID
 	Boot  wire.Epoch
-	Start []float64 // x_0
+	Start []float64 // x_0: of an agent that joined a block, the snapshot that it began with
 	Local []float64 // −Σηg: the sum of what local steps changed
 	X     []float64 // the parameters now
 	Edges []EdgeBooks

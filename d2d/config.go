@@ -30,7 +30,7 @@ type Config[T wire.Float] struct {
 	// long, before it begins with its own parameters; 0 = it begins with these.
 	Join time.Duration
 	// Wait is how long a step waits for its neighbours' snapshots; 0 waits for
-	// as long as it takes, unless a neighbour is Gone.
+	// as long as it takes.
 	Wait time.Duration
 	// Patience is how many waits in a row a silent neighbour may spoil, until it
 	// is waited for no longer. It is waited for again once it is heard.

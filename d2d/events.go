@@ -2,7 +2,7 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Event is Start, Stepped, Received, Asked, Finished, Greeted, Gone or Tick.
+// Event is Start, Stepped, Received, Asked, Finished, Greeted or Tick.
 type Event interface{ event() }
 
 // Start begins the block: the parameters are x_0.
@@ -42,10 +42,6 @@ type Finished struct {
 // Greeted says that a neighbour has started, perhaps anew.
 type Greeted struct{ From Peer }
 
-// Gone says that a neighbour will not answer: it is waited for no longer,
-// until it is heard again.
-type Gone struct{ ID wire.AgentID }
-
 // Tick says that the deadline may have passed.
 type Tick struct{}
 
@@ -55,7 +51,6 @@ func (Received[T]) event() {}
 func (Asked) event()       {}
 func (Finished) event()    {}
 func (Greeted) event()     {}
-func (Gone) event()        {}
 func (Tick) event()        {}
 
 // Effect is Compute, Send, Resend, Release, Ask, Finish, Greet or Done.

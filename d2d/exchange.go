@@ -25,7 +25,7 @@ type ExchangeConfig[T wire.Float] struct {
 //	effects := exchange.Step(now, Start{})
 //	for {
 //		carry out Publish, Compute and Done, in order
-//		effects = exchange.Step(now, Message{…}, Stepped{}, Gone{…} or, at Deadline(), Tick{})
+//		effects = exchange.Step(now, Message{…}, Stepped{} or, at Deadline(), Tick{})
 //	}
 type Exchange[T wire.Float] struct {
 	cfg   ExchangeConfig[T]
@@ -125,7 +125,7 @@ func (e *Exchange[T]) Deadline() (time.Time, bool) {
 	return at, ok
 }
 
-// Step takes one event (Start, Stepped, Message, Gone or Tick) and returns the effects to carry out, in order: Publish,
+// Step takes one event (Start, Stepped, Message or Tick) and returns the effects to carry out, in order: Publish,
 // Compute and Done.
 func (e *Exchange[T]) Step(now time.Time, ev Event) []Effect {
 	e.out = nil

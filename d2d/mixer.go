@@ -101,10 +101,6 @@ func (m *Mixer[T]) Step(now time.Time, ev Event) []Effect {
 		m.theyFinished(ev)
 	case Greeted:
 		m.greeted(ev)
-	case Gone:
-		if e := m.edge(ev.ID); e != nil {
-			e.waited = false
-		}
 	case Tick:
 	default:
 		panic(fmt.Sprintf("d2d: event %T", ev))
@@ -147,6 +143,9 @@ func (m *Mixer[T]) join(now time.Time) {
 		if e.early != nil {
 			copy(m.x, e.early)
 			m.stats.Joined = true
+			if m.ledger != nil {
+				m.ledger.start = widened(m.x)
+			}
 			m.next()
 			return
 		}
