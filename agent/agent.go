@@ -29,7 +29,7 @@ type Agent struct {
 	endless *endless       // the block under way, if blocks have no end
 	test    *mqtt.SelfTest // nil if there is none
 
-	order    wire.Order // of the last announcement that this process obeyed
+	order    wire.Order // of the last announcement that was obeyed
 	up       bool
 	reportAt time.Time        // of the next report
 	judgeAt  time.Time        // of the next look at the device
@@ -80,7 +80,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
 	a := &Agent{
-		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), voice: newVoice(&cfg), pulls: map[string]*pull{}, ready: ready,
+		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), voice: newVoice(&cfg), order: order, pulls: map[string]*pull{}, ready: ready,
 		cease: func() {}, results: make(chan func()), pings: make(chan struct{}), turn: make(chan struct{}, 1),
 		late: stubborn{told: map[*time.Time]struct{}{}},
 	}

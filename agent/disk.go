@@ -118,7 +118,7 @@ func loadBlock(dir string) (b *endless, blob []byte, x []float32, err error) {
 		return nil, nil, nil, nil
 	}
 	take := func(n int) (part []byte) {
-		if err == nil && n > len(in) {
+		if err == nil && (n < 0 || n > len(in)) { // of 32 bits
 			err = fmt.Errorf("%s: too short", path)
 		}
 		if err != nil {

@@ -54,7 +54,7 @@ func TestDiskRubbish(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 19, 20, 21, 60, 61, 62, 120} {
 		dir := t.TempDir()
 		body := bytes.Repeat([]byte{0xff}, n)
-		for _, file := range []string{obeyedFile, updateFile} {
+		for _, file := range []string{obeyedFile, updateFile, blockFile} {
 			if err := store.SaveRecord(filepath.Join(dir, file), fileVersion, body); err != nil {
 				t.Fatal(err)
 			}
@@ -64,6 +64,9 @@ func TestDiskRubbish(t *testing.T) {
 		}
 		if u, err := loadUpdate(dir); err == nil {
 			t.Errorf("%d bytes are an update: %+v", n, u)
+		}
+		if b, _, _, err := loadBlock(dir); err == nil {
+			t.Errorf("%d bytes are a block: %+v", n, b)
 		}
 		if err := os.WriteFile(filepath.Join(dir, obeyedFile), body, 0o600); err != nil {
 			t.Fatal(err)

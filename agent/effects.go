@@ -16,7 +16,7 @@ func (a *Agent) perform(e round.Effect) bool {
 		a.cfg.Observer.Observe(e.Fact)
 	case round.Obey:
 		a.order = e.Order
-		if b := a.endless; b != nil && (e.Order.Run != b.e.Order.Run || e.Order.Phase == wire.PhaseFinished) {
+		if b := a.endless; b != nil && b.past(a.order) {
 			a.endBlock(b)
 		}
 		return a.untilDone("save the announcement's place", func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) })

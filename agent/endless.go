@@ -24,6 +24,21 @@ type endless struct {
 	over   chan struct{} // closed at its end
 	x      []float32     // then: what it came to
 	asked  atomic.Pointer[ask]
+	barred atomic.Bool   // by the device's owner
+	woken  chan struct{} // asked or barred have changed
+}
+
+// past tells whether the block's run is over, going by what was obeyed last.
+func (b *endless) past(o wire.Order) bool {
+	return o != wire.Order{} && (o.Run != b.e.Order.Run || o.Phase == wire.PhaseFinished)
+}
+
+// wake has the block look at what it is to do.
+func (b *endless) wake() {
+	select {
+	case b.woken <- struct{}{}:
+	default:
+	}
 }
 
 // ask is a round's, for the parameters after H more local steps.
@@ -73,6 +88,7 @@ func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepa
 		}
 		a.tellTrained(ctx, cease, e, u, fact, err)
 	}})
+	a.endless.wake()
 }
 
 // beginBlock begins a block beside the owner, in the place of the one under way, and with what that came to.
@@ -93,7 +109,8 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 		cancel()
 		return err
 	}
-	b.cancel, b.over = cancel, make(chan struct{})
+	b.cancel, b.over, b.woken = cancel, make(chan struct{}), make(chan struct{}, 1)
+	b.barred.Store(a.barred())
 	old := a.endless
 	a.endless = b
 	before := a.mesh.block
@@ -154,7 +171,25 @@ func (a *Agent) turnOf(ctx context.Context, b *endless, m *mixing, from *BlockSo
 	if time.Since(m.kept) > keepEvery {
 		a.keep(b, m)
 	}
+	if b.mustRest() {
+		a.keep(b, m)
+		b.rest(ctx)
+	}
 	return ctx.Err()
+}
+
+// mustRest tells whether the device's owner does not let the block go on now. What a round has asked for is finished first.
+func (b *endless) mustRest() bool { return b.barred.Load() && b.asked.Load() == nil }
+
+// rest waits until the block may go on. The neighbours give up waiting for it, and take it up again when they hear it.
+func (b *endless) rest(ctx context.Context) {
+	for b.mustRest() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.woken:
+		}
+	}
 }
 
 // keep saves the block, for a restart.
@@ -165,22 +200,30 @@ func (a *Agent) keep(b *endless, m *mixing) {
 	}
 }
 
-// endBlock ends a block for good.
+// endBlock ends a block for good. The next one begins when this one's file is gone, or its own would go with it.
 func (a *Agent) endBlock(b *endless) {
 	if a.endless != b || b == nil {
 		return
 	}
 	a.endless = nil
 	b.cancel()
+	gone := make(chan struct{})
+	a.mesh.block = gone
 	a.jobs.Go(func() {
+		defer close(gone)
 		<-b.over
-		if err := removeBlock(a.cfg.Dir); err != nil {
-			a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
-		}
+		a.forgetBlock()
 	})
 }
 
-// resumeBlock goes on with the block that an earlier process was in, whether or not the coordinator can be reached.
+func (a *Agent) forgetBlock() {
+	if err := removeBlock(a.cfg.Dir); err != nil {
+		a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
+	}
+}
+
+// resumeBlock goes on with the block that an earlier process was in, whether or not the coordinator can be reached. One whose
+// run is over was left behind by a process that ended before it was removed.
 func (a *Agent) resumeBlock() {
 	b, blob, x, err := loadBlock(a.cfg.Dir)
 	if err != nil {
@@ -189,11 +232,15 @@ func (a *Agent) resumeBlock() {
 	if b == nil {
 		return
 	}
+	if b.past(a.order) {
+		a.forgetBlock()
+		return
+	}
 	a.start(func() func() {
 		p, _, fact := a.loadTask(blob)
 		return func() {
 			a.cfg.Observer.Observe(fact)
-			if a.order.Run > b.e.Order.Run || a.endless != nil {
+			if b.past(a.order) || a.endless != nil {
 				return // the coordinator was faster
 			}
 			if b.p = p; p == nil {

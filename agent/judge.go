@@ -18,5 +18,12 @@ func (a *Agent) judge() {
 	before := a.verdict
 	a.verdict = a.cfg.Device(before)
 	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.verdict, Before: before})
+	if b := a.endless; b != nil {
+		b.barred.Store(a.barred())
+		b.wake()
+	}
 	a.step(round.Barred{Reason: a.verdict.Declines()})
 }
+
+// barred tells whether the device's owner lets it do nothing now.
+func (a *Agent) barred() bool { return a.verdict.Declines() != 0 }

@@ -1,0 +1,144 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// stepCount counts the local steps of blocks.
+type stepCount struct{ atomic.Uint64 }
+
+func (c *stepCount) Mixed(wire.AgentID, wire.RoundID, uint64, []float32) { c.Add(1) }
+func (c *stepCount) Ended(wire.RoundID, d2d.Books)                       {}
+
+// endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
+func endlessScene(t *testing.T) (*scene, *stepCount) {
+	s, steps := newScene(t), &stepCount{}
+	s.cfg.Mesh = &agent.MeshConfig{Random: func(p []byte) { clear(p) }, Audit: steps}
+	return s, steps
+}
+
+const hour = 60 * 60 * 1000 // in milliseconds
+
+// inviteToBlock announces a round of a run and invites the agent to a block without neighbours.
+func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
+	task := taskOf("endless")
+	task.Training.Normalize, task.Training.MaxSteps = false, 100
+	task.Mixing = wire.Mixing{Every: 1, Wait: 1000, Repeat: 1000, Drain: 1000, Codec: wire.PeerRaw, Endless: true}
+	a := s.training(task, 0, 0)
+	a.RoundWithin = hour
+	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), Left: hour, Weight: 1, Uploads: true, Block: block}
+	h := s.header(wire.TypeInvitation, r)
+	h.Run = run
+	s.send(s.topics.Device("press"), s.seal(h, i.Body()))
+}
+
+func (s *scene) announceIn(run wire.RunID, r wire.RoundID, a wire.Announcement) wire.Digest {
+	h := s.header(wire.TypeAnnouncement, r)
+	h.Run = run
+	sealed := s.seal(h, a.Body())
+	s.send(s.topics.Round(), sealed)
+	e, err := wire.Open(sealed)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return e.Digest()
+}
+
+// A block without an end rests while the device's owner does not let it work, once the round that has begun is done.
+func TestEndlessBlockRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, steps := endlessScene(t)
+		set := heated(s)
+		s.start()
+		s.inviteToBlock(5, 4, 4)
+		wait(10 * time.Second)
+		set(90)
+		wait(80 * time.Second)
+		if n := steps.Load(); n < 80 || len(s.heard(wire.TypeUpdate)) > 0 {
+			t.Errorf("%d steps in 90 s, and %d updates", n, len(s.heard(wire.TypeUpdate)))
+		}
+		wait(time.Minute)
+		if _, u := s.update(); u.LocalSteps == 0 {
+			t.Error("the round that had begun was not finished")
+		}
+		resting := steps.Load()
+		wait(10 * time.Minute)
+		if n := steps.Load(); n != resting {
+			t.Errorf("%d local steps on a device that is too hot", n-resting)
+		}
+		set(50)
+		wait(2 * time.Minute)
+		if n := steps.Load() - resting; n < 80 {
+			t.Errorf("%d local steps in the two minutes after it has cooled", n)
+		}
+	})
+}
+
+// A block whose run is over is not taken up, though the process ended before it was removed.
+func TestEndlessBlockLeftBehind(t *testing.T) {
+	for name, end := range map[string]struct {
+		run   wire.RunID
+		phase wire.Phase
+	}{"another run": {6, wire.PhaseIdle}, "the run's end": {5, wire.PhaseFinished}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := endlessScene(t)
+				path := filepath.Join(s.cfg.Dir, "block")
+				s.start()
+				s.inviteToBlock(5, 4, 4)
+				wait(time.Minute)
+				s.stop()
+				block, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.start()
+				wait(time.Minute)
+				if b := factsOf[agent.BlockBegan](s); len(b) != 2 || b[1].From != agent.FromDisk {
+					t.Fatalf("after a restart: %+v", b)
+				}
+				s.announceIn(end.run, 9, wire.Announcement{Attempt: 1, Phase: end.phase, Kind: wire.KindTraining})
+				wait(time.Minute)
+				if _, err := os.Stat(path); !os.IsNotExist(err) {
+					t.Errorf("the block is not removed: %v", err)
+				}
+				s.stop()
+				if err := os.WriteFile(path, block, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s.start()
+				wait(time.Minute)
+				if b := factsOf[agent.BlockBegan](s); len(b) != 2 {
+					t.Errorf("a block of a run that is over goes on: %+v", b)
+				}
+				if _, err := os.Stat(path); !os.IsNotExist(err) {
+					t.Errorf("it stays on disk: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A run that follows another has its own block on disk, which does not go with that of the run before.
+func TestEndlessBlockOfTheNextRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := endlessScene(t)
+		s.start()
+		for run := wire.RunID(5); run < 25; run++ {
+			s.inviteToBlock(run, 4, 4)
+			wait(10 * time.Second)
+			if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); err != nil {
+				t.Errorf("run %d: %v", run, err)
+			}
+		}
+	})
+}
