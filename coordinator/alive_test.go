@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"maps"
 	"testing"
 	"testing/synctest"
@@ -95,5 +96,28 @@ func TestSetAgents(t *testing.T) {
 		if f.host.SetAgents(ended, all) == nil {
 			t.Error("a coordinator that has ended takes a list")
 		}
+	})
+}
+
+// TestSetAgentsReplacesADevice gives another device the id of one that was started often: it begins with its first start.
+func TestSetAgentsReplacesADevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		f.cfg.Round.Rounds, f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 0, 1, 0, 1
+		device := f.agents[1]
+		device.boot = 6
+		f.start()
+		trained := func() int { return len(facts[agent.Trained](f, device.id)) }
+		f.until(time.Hour, "trained", func() bool { return trained() > 2 })
+		device.stop()
+		device.key, device.dir, device.boot = keyOf("its successor"), t.TempDir(), 0
+		keys := maps.Clone(f.cfg.Agents)
+		keys[device.id] = device.key.Public().(ed25519.PublicKey)
+		if err := f.host.SetAgents(t.Context(), keys); err != nil {
+			t.Fatal(err)
+		}
+		before := trained()
+		device.start()
+		f.until(time.Hour, "trained on the other device", func() bool { return trained() > before+2 })
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -120,7 +121,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 				result()
 			}
 		case <-c.pings:
-		case c.cfg.Agents = <-c.lists:
+		case keys := <-c.lists:
+			c.setAgents(keys)
 		case <-timer.C:
 			c.step(round.Tick{})
 			c.receive(transfer.Tick{})
@@ -144,8 +146,8 @@ func (c *Coordinator) Alive(ctx context.Context) error {
 }
 
 // SetAgents replaces the list of who may take part, from the next message on.
-// Those that are no longer in it are as if they had fallen silent. The error
-// is that the owner's goroutine has not been met before ctx ended.
+// Those that are no longer in it are as if they had fallen silent; a device that takes the place of another, with a key of its
+// own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx ended.
 func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed25519.PublicKey) error {
 	select {
 	case c.lists <- keys:
@@ -153,6 +155,14 @@ func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed255
 	case <-ctx.Done():
 		return fmt.Errorf("coordinator: the list of agents was not taken: %w", ctx.Err())
 	}
+}
+
+// setAgents takes a new list. Who has another key than before is another device, whose starts and words count anew.
+func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
+	changed := func(a wire.AgentID) bool { return !keys[a].Equal(c.cfg.Agents[a]) }
+	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool { return changed(s.agent) })
+	maps.DeleteFunc(c.twins, func(a wire.AgentID, _ *twins) bool { return changed(a) })
+	c.cfg.Agents = keys
 }
 
 func (c *Coordinator) close() {

@@ -37,7 +37,7 @@ type Maker struct {
 	Rule   graph.Rule
 }
 
-// New returns a maker; file is the path of a graph file, for the shape File.
+// New returns a maker; file is the path of a graph file without weights, for the shape File.
 func New(shape Shape, radius float64, file, rule string) (*Maker, error) {
 	m := &Maker{Shape: shape, Radius: radius}
 	var err error
@@ -51,7 +51,11 @@ func New(shape Shape, radius float64, file, rule string) (*Maker, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Graph, _, err = graph.Parse(data, file)
+	g, weights, err := graph.Parse(data, file)
+	if err == nil && weights != nil {
+		err = fmt.Errorf("%s: gives weights to its edges, and the coordinator weighs them itself by the rule %s: leave the weights out", file, m.Rule)
+	}
+	m.Graph = g
 	return m, err
 }
 

@@ -3,6 +3,8 @@ package edges
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -83,5 +85,18 @@ func TestMakeTells(t *testing.T) {
 	}
 	if _, err := (&Maker{}).Make(onALine(2, nil)); err == nil {
 		t.Error("no shape, and no error")
+	}
+}
+
+// A file's weights would be passed over.
+func TestNewRefusesWeights(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "edges.csv")
+	for text, says := range map[string]string{"from,to\na,b\n": "", "from,to,weight\na,b,0.5\n": "leave the weights out", "nonsense\n": "edges.csv:1:1"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(File, 0, file, "metropolis"); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: error %v, want %q", text, err, says)
+		}
 	}
 }
