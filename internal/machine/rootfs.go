@@ -14,7 +14,7 @@ import (
 )
 
 // release and packages are what the machines run: the least Debian with
-// systemd, and a broker for the programs to meet at.
+// systemd, and a broker for the programs to meet at. Machines in containers have rpm, too.
 const release = "bookworm"
 
 var packages = []string{"systemd-sysv", "dbus", "udev", "libpam-systemd", "adduser", "mosquitto"}
@@ -45,7 +45,7 @@ func need(t testing.TB, programs ...string) {
 // The first call on a machine builds it, which takes half a minute.
 func rootfs(t testing.TB) string {
 	t.Helper()
-	return debian(t, release)
+	return debian(t, release, "--include=rpm")
 }
 
 // debian is rootfs for a Debian that differs, by more arguments of mmdebstrap.
