@@ -117,6 +117,12 @@ func orInt(n *int, otherwise int) {
 	}
 }
 
+// Validate reports what Dial would refuse, so that a configuration can be checked without a broker.
+func (o Options) Validate() error {
+	_, err := o.withDefaults().parse()
+	return err
+}
+
 // parse checks options that have their defaults, and returns the broker's URL.
 func (o Options) parse() (*url.URL, error) {
 	u, err := parseURL(o.URL)

@@ -88,14 +88,18 @@ func (d *document) place(t *token.Token) origin {
 }
 
 var (
+	credentials   = regexp.MustCompile(`(://)[^/\s@]+@`) // user and password in a URL
 	keyPattern    = regexp.MustCompile(`([\w.-]+)["']?\s*:(\s|$)`)
 	secretPattern = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
 )
 
-// excerpt returns a line with the values of secrets replaced: errors end up in logs. It goes by the text, not by the
-// tree, because there is no tree after a syntax error, and it takes an unknown key that sounds like a secret for one.
+// excerpt returns a line with the values of secrets replaced, and those in URLs: errors end up in logs. It goes by the
+// text, not by the tree, because there is no tree after a syntax error, and it takes an unknown key that sounds like a
+// secret for one.
 func (d *document) excerpt(line int) string {
-	text := d.lines[line-1]
+	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string { // as long as it was, for the caret
+		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
+	})
 	for i := line - 1; i >= 0; i-- {
 		keys := keyPattern.FindAllStringSubmatchIndex(d.lines[i], -1)
 		for _, k := range keys {

@@ -308,6 +308,10 @@ c.yaml:2:3: unknown key "api_token"; the keys here are url, password, password_f
 c.yaml:1:20: could not find end character of double-quoted text
   1 | broker: {password: [redacted]
     |                    ^`},
+	{"in a URL", "broker: {url: 'http://me:hunter2@proxy:1', ulr: x}\n", `
+c.yaml:1:44: unknown key "ulr"; did you mean "url"?
+  1 | broker: {url: 'http://**********@proxy:1', ulr: x}
+    |                                            ^`},
 	{"inside a block", "broker:\n  password: |\n    hunter2\n  \x01hunter2\n", `
 c.yaml:4:3: character U+0001 is not text; the file may be damaged
   4 | [redacted]

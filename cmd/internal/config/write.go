@@ -13,7 +13,7 @@ import (
 )
 
 // Write prints cfg, a pointer to a configuration struct, as YAML that [Load] reads back. Secrets that are set are
-// redacted, and optional sections that are nil are left out. The error is that of w.
+// redacted, and so are user and password in a URL; optional sections that are nil are left out. The error is that of w.
 func Write(w io.Writer, cfg any) error {
 	root := structOf(cfg)
 	s := newSchema(root.Type())
@@ -73,7 +73,7 @@ func writeValue(v reflect.Value) string {
 		}
 		return "{" + strings.Join(entries, ", ") + "}"
 	case v.Kind() == reflect.String:
-		return writeText(v.String())
+		return writeText(credentials.ReplaceAllString(v.String(), "${1}"+redacted+"@"))
 	case v.Kind() == reflect.Bool:
 		return strconv.FormatBool(v.Bool())
 	case v.CanInt():

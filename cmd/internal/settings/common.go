@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -71,8 +70,11 @@ func defaultBroker() Broker {
 }
 
 // leastRate is in bytes per second: on a slower link the coordinator would give
-// a chunk up before it is there.
-const leastRate = 1000
+// a chunk up before it is there. mostRate is an int where that has 32 bits, too.
+const (
+	leastRate = 1000
+	mostRate  = 1_000_000_000
+)
 
 // check collects the problems of a configuration.
 type check struct{ errs []error }
@@ -97,9 +99,7 @@ func (c *check) data(key string, d *Data) {
 }
 
 func (c *check) broker(b *Broker, federation string) {
-	u, err := url.Parse(b.URL)
-	c.need(err == nil && u.Hostname() != "" && slices.Contains(schemes, u.Scheme), "broker.url",
-		"must be something like tcp://broker:1883 or tls://broker:8883, is %q", b.URL)
+	reach := mqtt.Options{URL: b.URL, ClientID: "check"}
 	if wire.Federation(federation).Validate() == nil {
 		_, err := mqtt.NewTopics(b.Prefix, federation)
 		c.valid("broker.prefix", err)
@@ -110,22 +110,22 @@ func (c *check) broker(b *Broker, federation string) {
 	case b.Password != "" && b.PasswordFile != "":
 		c.need(false, "broker.password", "is set beside broker.password_file: give one of them")
 	default:
-		if _, _, err := b.Session("check"); err != nil {
+		o, _, err := b.Session("check")
+		if err != nil {
 			c.errs = append(c.errs, err)
 		}
+		reach.TLS = o.TLS // which goes with some URLs only
 	}
+	c.valid("broker.url", reach.Validate())
 	c.need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0, "broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
-	c.need(b.MinRate >= leastRate && b.MinRate <= 1<<40, "broker.min_rate", "must be 1kB to 1TB a second, is %s", b.MinRate)
-	if b.MinRate >= leastRate {
+	c.need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate", "must be 1kB to 1GB a second, is %s", b.MinRate)
+	if b.MinRate >= leastRate && b.MinRate <= mostRate {
 		least := mqtt.LeastKeepAlive(int(b.MinRate))
 		c.need(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
 			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an eighth of it", least, b.MinRate, b.KeepAlive)
 	}
 }
-
-// schemes are those of brokers' URLs.
-var schemes = []string{"tcp", "mqtt", "tls", "ssl", "mqtts", "ws", "wss"}
 
 func (c *check) listen(address string) {
 	if address != "" {
@@ -156,8 +156,8 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	}
 	if b.Proxy != "" {
 		o.Proxy, err = url.Parse(b.Proxy)
-		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Port() == "" {
-			return o, "", config.FieldError{Key: "broker.proxy", Problem: "must be http://host:port"}
+		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Hostname() == "" || o.Proxy.Port() == "" {
+			return o, "", config.FieldError{Key: "broker.proxy", Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
 		}
 	}
 	o.TLS, err = b.tls()

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,7 +137,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
 		Task: s.Task.Wire(s.Round.Algorithm == round.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
-		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(s.Policy.MaxBuffered), KeepModels: s.Policy.KeepModels, Dir: filepath.Clean(s.StateDir),
+		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)), KeepModels: s.Policy.KeepModels, Dir: filepath.Clean(s.StateDir),
 	}
 	if s.Held != nil {
 		cfg.Held = s.Held.Source()

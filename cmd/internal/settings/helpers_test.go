@@ -2,6 +2,9 @@ package settings
 
 import (
 	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,6 +34,18 @@ func writeKey(t *testing.T) (path string, key ed25519.PrivateKey) {
 		t.Fatal(err)
 	}
 	return path, key
+}
+
+// writeCertificate writes the certificate of an authority.
+func writeCertificate(t *testing.T) (path string) {
+	t.Helper()
+	_, key := writeKey(t)
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(nil, of, of, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 }
 
 // agentFile and coordinatorFile return configurations that are good.

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -103,6 +104,12 @@ var activations = map[string]wire.Activation{"tanh": wire.ActivationTanh, "relu"
 var noises = map[string]wire.Noise{"none": 0, "gaussian": wire.NoiseGaussian, "laplace": wire.NoiseLaplace}
 var exchanges = map[string]wire.Exchange{"parameters": wire.ExchangeParameters, "gradient": wire.ExchangeGradient}
 
+// The task travels with 32 bits for each of these; larger numbers would come out as small ones.
+const (
+	mostUnits = 65536 // of a layer, as package learner has it
+	mostSteps = 1_000_000_000
+)
+
 // risk returns the name of the model's risk.
 func (m *Model) risk() string {
 	if m.Kind == "mlp" {
@@ -123,7 +130,11 @@ func (t *Task) check(c *check, mixes bool) {
 	c.need(risks[m.Risk] != 0, "task.model.risk", "must be squared, logistic or softmax, is %q", m.Risk)
 	c.need(activations[m.Activation] != 0, "task.model.activation", "must be tanh, relu or identity, is %q", m.Activation)
 	c.need((m.Kind == "mlp") == (len(m.Hidden) > 0), "task.model.hidden", "goes with kind mlp, and with no other")
+	for i, n := range m.Hidden {
+		c.need(n >= 1 && n <= mostUnits, fmt.Sprintf("task.model.hidden[%d]", i), "must be 1 to %d, is %d", mostUnits, n)
+	}
 	c.need((m.risk() == "softmax") == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
+	c.need(m.Classes <= mostUnits, "task.model.classes", "must be at most %d, is %d", mostUnits, m.Classes)
 	c.need(exchanges[t.Exchange] != 0, "task.exchange", "must be parameters or gradient, is %q", t.Exchange)
 	c.need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
 	c.need(t.ResponseProb > 0 && t.ResponseProb <= 1, "task.response_prob", "must be above 0 and at most 1, is %v", t.ResponseProb)
@@ -142,6 +153,7 @@ func (t *Task) check(c *check, mixes bool) {
 	c.need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget", "must be 0 to 24h, is %s", t.Steps.Budget)
 	c.need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
 	c.need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
+	c.need(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
 	if len(c.errs) == 0 {
 		_, err := task.Compile[float32](t.Wire(mixes))
 		c.valid("task", err)

@@ -41,7 +41,7 @@ func checkProblems(t *testing.T, good string, tests []problem, load func(path st
 
 func TestAgentProblems(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
-	empty := writeFile(t, "empty", "")
+	empty, authority := writeFile(t, "empty", ""), writeCertificate(t)
 	load := func(path string) error {
 		s := DefaultAgent()
 		return Load(&s, "agentd", path, nil)
@@ -51,17 +51,23 @@ func TestAgentProblems(t *testing.T) {
 		{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator": this name is the coordinator's`},
 		{"id: roof-1\n -> ", `: id: agent id "": is empty`},
 		{" -> state_dir: \"\"", `:10:12: state_dir: is empty; want a folder that outlives a restart`},
-		{"tcp://localhost:1883 -> localhost", `:4:8: broker.url: must be something like tcp://broker:1883 or tls://broker:8883, is "localhost"`},
-		{"tcp:// -> http://", `:4:8: broker.url: must be something like tcp://broker:1883`},
+		{"tcp://localhost:1883 -> localhost", `:4:8: broker.url: mqtt: broker URL "localhost" is not scheme://host:port, such as tcp://127.0.0.1:1883`},
+		{"tcp:// -> http://", `:4:8: broker.url: mqtt: broker URL "http://localhost:1883": unknown scheme "http"`},
+		{"localhost:1883 -> localhost", `:4:8: broker.url: mqtt: broker URL "tcp://localhost" has no port; usual are 1883, and 8883 for TLS`},
+		{"localhost:1883 -> me:hush@localhost:1883", ":4:8: broker.url: mqtt: broker URL \"tcp://me:xxxxx@localhost:1883\" carries credentials; give them as user name and password\n" +
+			"  4 |   url: tcp://*******@localhost:1883\n"},
+		{"  url: -> \n  ca_file: " + authority + "\n  url:", `:6:8: broker.url: mqtt: TLS settings are given, but tcp:// does not encrypt; write tls:// or wss://`},
 		{"  url: -> \n  prefix: a b\n  url:", `:5:11: broker.prefix: mqtt: topic prefix "a b"`},
 		{"  url: -> \n  keep_alive: 1500ms\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s to 65535s, is 1.5s`},
 		{"  url: -> \n  keep_alive: 20s\n  url:", `:5:15: broker.keep_alive: must be at least 27s where the link carries 20kB a second (broker.min_rate), is 20s: a message may take an eighth of it`},
 		{"  url: -> \n  min_rate: 2kB\n  url:", `:3:1: broker.keep_alive: must be at least 4m23s where the link carries 2kB a second`},
-		{"  url: -> \n  min_rate: 999B\n  url:", `:5:13: broker.min_rate: must be 1kB to 1TB a second, is 999B`},
+		{"  url: -> \n  min_rate: 999B\n  url:", `:5:13: broker.min_rate: must be 1kB to 1GB a second, is 999B`},
+		{"  url: -> \n  min_rate: 4GiB\n  url:", `:5:13: broker.min_rate: must be 1kB to 1GB a second, is 4GiB`},
 		{" -> dns: resolver", `:10:6: dns: must be the address and port of a name server, such as 192.0.2.53:53, is "resolver"`},
 		{"  url: -> \n  keep_alive: 0s\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s`},
 		{"  url: -> \n  key_file: x\n  url:", `:3:1: broker.cert_file: goes with broker.key_file: give both or neither; set broker.cert_file in the file`},
 		{"  url: -> \n  proxy: https://p:1\n  url:", `:5:10: broker.proxy: must be http://host:port`},
+		{"  url: -> \n  proxy: http://me:hush@:1\n  url:", ":5:10: broker.proxy: must be http://host:port, with user:password@ before the host if the proxy wants that\n  5 |   proxy: http://*******@:1\n"},
 		{"  url: -> \n  cert_file: " + none + "\n  key_file: " + none + "\n  url:", `:5:14: broker.cert_file: open ` + none},
 		{"  url: -> \n  ca_file: " + none + "\n  url:", `:5:12: broker.ca_file: open ` + none},
 		{"  url: -> \n  ca_file: " + empty + "\n  url:", `:5:12: broker.ca_file: ` + empty + ` holds no certificate in PEM`},
@@ -78,7 +84,7 @@ func TestAgentProblems(t *testing.T) {
 		{" -> d2d: {place: {x: 1, y: 2}}", `:10:1: d2d.broker.url: give either d2d.broker.url, the broker of the site, or d2d.uplink: true`},
 		{" -> d2d: {uplink: true, broker: {url: \"tcp://site:1883\"}}", `:10:35: d2d.broker.url: give either`},
 		{" -> d2d: {broker: {url: \"tcp://localhost:1883\"}}", `:10:21: d2d.broker.url: is the coordinator's broker, too`},
-		{" -> d2d: {broker: {url: site}}", `:10:21: d2d.broker.url: must be something like`},
+		{" -> d2d: {broker: {url: site}}", `:10:21: d2d.broker.url: mqtt: broker URL "site" is not`},
 		{" -> device: {temperature: {ease: 80, stop: 60}}", `:10:40: device.temperature.stop: must be at least ease (80), is 60`},
 		{" -> device: {battery: {ease: 20, stop: 50}}", `:10:36: device.battery.stop: must be at most ease (20), is 50: a battery falls`},
 		{" -> device: {load: {ease: 1, stop: 0}}", `:10:32: device.load.stop: ease and stop must be above 0 and at most 1000, or both 0 for no rule; are 1 and 0`},
@@ -104,7 +110,7 @@ func TestCoordinatorProblems(t *testing.T) {
 	checkProblems(t, coordinatorFile(t), []problem{
 		{"federation: air -> federation: \"\"", `:1:13: federation: federation "": is empty`},
 		{" -> state_dir: \"\"", `:14:12: state_dir: is empty`},
-		{" -> broker: {url: x}", `:14:15: broker.url: must be something like`},
+		{" -> broker: {url: x}", `:14:15: broker.url: mqtt: broker URL "x" is not`},
 		{"agents_file: -> agents_file: " + bad + " #", `:4:16: identity.agents_file: ` + bad + `:1: want an agent id and its public key`},
 		{"agents_file: -> agents_file: " + writeFile(t, "none.keys", "# none\n") + " #", `:4:16: identity.agents_file: `},
 		{"    minimum: 2 ->     minimum: 3", `:9:14: round.gather.minimum: must be at most the number of agents in`},
@@ -119,6 +125,7 @@ func TestCoordinatorProblems(t *testing.T) {
 		{" ->   model: {risk: cubic}", `:14:17: task.model.risk: must be squared, logistic or softmax, is "cubic"`},
 		{" ->   model: {activation: step}", `:14:23: task.model.activation: must be tanh, relu or identity, is "step"`},
 		{" ->   model: {hidden: [3]}", `:14:11: task.model.hidden: goes with kind mlp, and with no other`},
+		{" ->   model: {kind: mlp, hidden: [65537]}", `:14:31: task.model.hidden[0]: must be 1 to 65536, is 65537`},
 		{" ->   model: {kind: mlp}", `:14:3: task.model.hidden: goes with kind mlp, and with no other; set task.model.hidden in the file`},
 		{" ->   model: {kind: softmax}", `:14:3: task.model.classes: goes with a softmax, and with no other`},
 		{" ->   exchange: letters", `:14:13: task.exchange: must be parameters or gradient, is "letters"`},
@@ -136,6 +143,7 @@ func TestCoordinatorProblems(t *testing.T) {
 		{" ->   step_size: 0\n  strong_convexity: 3\n  smoothness: 2", `:15:21: task.strong_convexity: must be positive and at most task.smoothness (2), is 3`},
 		{" ->   steps: {budget: 25h}", `:14:19: task.steps.budget: must be 0 to 24h, is 25h0m0s`},
 		{" ->   steps: {min: 0}", `:14:16: task.steps.min: must be at least 1, is 0`},
+		{" ->   steps: {max: 1000000001}", `:14:16: task.steps.max: must be at most 1000000000, is 1000000001`},
 		{" ->   steps: {max: 0}", `:14:16: task.steps.max: must be at least task.steps.min (1), is 0`},
 		{" -> held_out: {shares: 2}", `:14:1: held_out.csv: is empty`},
 		{" -> policy: {max_norm: -1}", `:14:20: policy.max_norm: must not be negative, is -1`},
