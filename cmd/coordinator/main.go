@@ -8,9 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/packaging/systemd"
+	"github.com/fedmesh/fedmesh/round"
 )
 
 const program = "coordinator"
@@ -29,5 +32,22 @@ func rootCommand() *cobra.Command {
 
 func load(l *cli.Loader) (*settings.Coordinator, error) {
 	s := settings.DefaultCoordinator()
-	return &s, settings.Load(&s, program, l.Path, l.Set)
+	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+		return &s, err
+	}
+	_, err := meshOf(&s)
+	return &s, err
+}
+
+// meshOf returns what makes the edges between agents, where they mix. It is not
+// for package settings to read graphs, which agentd does not link.
+func meshOf(s *settings.Coordinator) (*edges.Maker, error) {
+	if s.Round.Algorithm != round.FedDec {
+		return nil, nil
+	}
+	m, err := edges.New(edges.Shape(s.Mesh.Edges), s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
+	if err != nil {
+		return nil, &config.Error{Origin: "mesh", Problem: err.Error(), Err: err}
+	}
+	return m, nil
 }

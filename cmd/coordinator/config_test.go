@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// write writes a file into a folder of its own.
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestStatusNeedsNoKeys: what a daemon does can be asked by who cannot read its
+// keys, and while its file has values that it would refuse.
+func TestStatusNeedsNoKeys(t *testing.T) {
+	file := write(t, "coordinator.yaml", "state_dir: /none\nidentity: {key_file: /none/key}\nround: {quorum: 0}\n")
+	if code, _, stderr := try(t, "status", "--config", file); code != 1 || !strings.Contains(stderr, "no coordinator runs with the state folder /none") {
+		t.Errorf("exit status %d, %s", code, stderr)
+	}
+	file = write(t, "coordinator.yaml", "state_dri: /none\n")
+	if code, _, stderr := try(t, "status", "--config", file); code != 78 || !strings.Contains(stderr, `did you mean "state_dir"?`) {
+		t.Errorf("exit status %d, %s", code, stderr)
+	}
+}
+
+// TestBadGraphFile: it is a part of the configuration, which no restart mends.
+func TestBadGraphFile(t *testing.T) {
+	dir := t.TempDir()
+	key, graph := filepath.Join(dir, "key"), write(t, "edges.csv", "from,to\na,b\nb\n")
+	code, public, stderr := try(t, "key", "new", key)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	agents := write(t, "agents.keys", "a "+public+"b "+public)
+	file := write(t, "coordinator.yaml", `
+federation: air
+state_dir: `+dir+`
+identity: {key_file: `+key+`, agents_file: `+agents+`}
+task: {name: t, features: [a], target: b, normalize: false}
+round: {algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, gather: {minimum: 2}}
+mesh: {edges: file, file: `+graph+`}
+`)
+	for _, command := range []string{"config check", "run"} {
+		if code, _, stderr := try(t, append(strings.Fields(command), "--config", file)...); code != 78 || !strings.Contains(stderr, "mesh: "+graph+":3") {
+			t.Errorf("%s: exit status %d, %s", command, code, stderr)
+		}
+	}
+}
