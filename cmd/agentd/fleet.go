@@ -99,6 +99,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	if err != nil {
 		return err
 	}
+	daemon.ResolveNames(s, log)
 	reg := metrics.NewRegistry(program)
 	m := daemon.NewAgentMetrics(reg)
 	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {

@@ -46,7 +46,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	defer stop()
 	reg := metrics.NewRegistry(program)
 	m := daemon.NewAgentMetrics(reg)
-	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log)
+	var ready daemon.Readiness
+	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, ready.Err), log)
 	if err != nil {
 		return err
 	}
@@ -57,6 +58,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	return daemon.RunAgent(ctx, s, daemon.AgentOptions{
 		Logger: log, Metrics: m, Gatherer: reg, Observer: supervisor.Status,
 		Ready: func(a *agent.Agent) {
+			ready.Opened()
 			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: a.Alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
 		},
 	})

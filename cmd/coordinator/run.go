@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,9 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/service"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/metrics"
-	"github.com/fedmesh/fedmesh/round"
 )
 
 func runCommand() *cobra.Command {
@@ -52,7 +49,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) er
 	defer stop()
 	reg := metrics.NewRegistry(program)
 	m := metrics.NewCoordinator(reg, time.Now)
-	server, err := daemon.Serve(ctx, s.Metrics.Listen, m.Handler(reg, daemon.Ready), log)
+	var ready daemon.Readiness
+	server, err := daemon.Serve(ctx, s.Metrics.Listen, m.Handler(reg, ready.Err), log)
 	if err != nil {
 		return err
 	}
@@ -61,14 +59,13 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) er
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
 	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun, Observer: supervisor.Status}
-	if s.Round.Algorithm == round.FedDec {
-		maker, err := edges.New(edges.Shape(s.Mesh.Edges), s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
-		if err != nil {
-			return fmt.Errorf("mesh: %w", err)
-		}
-		o.Edges = maker.Make
+	if mesh, err := meshOf(s); err != nil {
+		return err
+	} else if mesh != nil {
+		o.Edges = mesh.Make
 	}
 	o.Ready = func(c *coordinator.Coordinator) {
+		ready.Opened()
 		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
 			agents, err := keys.Agents(fresh.Identity.AgentsFile)
 			if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
@@ -72,7 +73,7 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 // report writes an error: for a person with the lines of the file that are
 // wrong; for journald a line for each error, as one of priority 3.
 func report(root *cobra.Command, err error) {
-	if os.Getenv("JOURNAL_STREAM") == "" {
+	if !logging.ToJournal(root.ErrOrStderr()) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 		return
 	}

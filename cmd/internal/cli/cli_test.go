@@ -142,21 +142,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestJournal wants errors that go to journald on a line each, with their
-// priority, and the place in the file on it.
-func TestJournal(t *testing.T) {
-	t.Setenv("JOURNAL_STREAM", "8:1")
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("nmae: b\ncolunms: [a]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	code, _, stderr := try(t, t.Context(), "config", "check", "--config", bad)
-	want := "<3>" + bad + `:1:1: unknown key "nmae"; did you mean "name"?` + "\n<3>" + bad + `:2:1: unknown key "colunms"; did you mean "columns"?` + "\n"
-	if code != config.ExitConfig || stderr != want {
-		t.Errorf("exit %d, and\n%swant\n%s", code, stderr, want)
-	}
-}
-
 // TestStatusCode wants a command's own exit code, and nothing said beside what
 // it has said itself.
 func TestStatusCode(t *testing.T) {

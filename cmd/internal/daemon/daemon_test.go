@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +66,20 @@ func get(url string) (string, error) {
 	defer r.Body.Close()
 	body, err := io.ReadAll(r.Body)
 	return string(body), err
+}
+
+// TestReadiness wants /-/ready to be false until the state is open.
+func TestReadiness(t *testing.T) {
+	var r Readiness
+	h := metrics.Handler(metrics.NewRegistry("agentd"), r.Err)
+	for _, want := range []string{"503 not ready: the state folder is being opened\n", "200 ready\n"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/-/ready", nil))
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		r.Opened()
+	}
 }
 
 func TestServeNowhere(t *testing.T) {

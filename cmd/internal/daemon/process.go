@@ -2,10 +2,11 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
@@ -16,7 +17,7 @@ import (
 // Logger returns the process's logger, to stderr. level, if not nil, changes
 // what is logged from then on.
 func Logger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
-	return logging.New(w, logging.Options{Level: l.Level, Changing: level, Format: l.Format, Journal: os.Getenv("JOURNAL_STREAM") != ""})
+	return logging.New(w, logging.Options{Level: l.Level, Changing: level, Format: l.Format, Journal: logging.ToJournal(w)})
 }
 
 // Serve serves the process's metrics until ctx ends; an empty address serves
@@ -38,5 +39,19 @@ func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger)
 	return s, nil
 }
 
-// Ready is what /-/ready asks: whoever answers is ready.
+// Ready is what /-/ready asks of a process that has nothing to open first.
 func Ready() error { return nil }
+
+// Readiness is what /-/ready asks of a daemon: it is ready once its state is open.
+type Readiness struct{ open atomic.Bool }
+
+// Opened tells that the state is open.
+func (r *Readiness) Opened() { r.open.Store(true) }
+
+// Err returns why the daemon is not ready, nil if it is.
+func (r *Readiness) Err() error {
+	if !r.open.Load() {
+		return errors.New("the state folder is being opened")
+	}
+	return nil
+}

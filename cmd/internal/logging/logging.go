@@ -21,8 +21,8 @@ type Options struct {
 	Changing *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
-	// Journal is set if the lines go to journald (JOURNAL_STREAM is in the environment): each begins with its
-	// priority, as in "<4>", and has no time, since journald adds it.
+	// Journal is set if the lines go to journald (ToJournal): each begins with its priority, as in "<4>", and has no
+	// time, since journald adds it.
 	Journal bool
 	// Now is the clock by which repeats are counted; nil means time.Now.
 	Now func() time.Time
