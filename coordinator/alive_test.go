@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // alive asks the coordinator for a sign of life, for some seconds.
@@ -85,6 +87,10 @@ func TestSetAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
+		if lists := facts[coordinator.AgentsListed](f); len(lists) != 2 || !slices.Equal(lists[0].Agents, []wire.AgentID{"a0", "a1"}) ||
+			!slices.Equal(lists[1].Agents, []wire.AgentID{"a1", "a2"}) {
+			t.Errorf("lists %v", lists)
+		}
 		before := len(facts[agent.Trained](f, "a0"))
 		f.until(time.Hour, "going on", func() bool { return len(facts[agent.Trained](f, "a2")) > 8 })
 		if after := len(facts[agent.Trained](f, "a0")); after > before+1 { // what it was invited to meanwhile

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,6 +104,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.jobs.Wait()
 	defer cancel()
 	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
+	c.cfg.Observer.Observe(listed(c.cfg.Agents))
 	c.step(round.Start{})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -163,6 +165,11 @@ func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
 	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool { return changed(s.agent) })
 	maps.DeleteFunc(c.twins, func(a wire.AgentID, _ *twins) bool { return changed(a) })
 	c.cfg.Agents = keys
+	c.cfg.Observer.Observe(listed(keys))
+}
+
+func listed(keys map[wire.AgentID]ed25519.PublicKey) AgentsListed {
+	return AgentsListed{slices.Sorted(maps.Keys(keys))}
 }
 
 func (c *Coordinator) close() {

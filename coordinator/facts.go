@@ -39,6 +39,9 @@ type (
 		Up  bool
 		Err error // when down
 	}
+	// AgentsListed: who may take part, in id order. Told at the start, and when
+	// another list takes effect.
+	AgentsListed struct{ Agents []wire.AgentID }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// CloneSeen: two devices speak as one agent. Told once an hour for each.

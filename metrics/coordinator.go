@@ -102,6 +102,7 @@ func newCourse(r registrar) course {
 
 // fleet is who is there and who takes part.
 type fleet struct {
+	enrolled measure
 	eligible prometheus.Gauge
 	counted  prometheus.Counter
 	left     *prometheus.CounterVec // by reason
@@ -127,6 +128,7 @@ var (
 
 func newFleet(r registrar) fleet {
 	return fleet{
+		enrolled: r.measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
 		eligible: r.gauge("agents_eligible", "Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
 		counted:  r.counter("agents_counted_total", "Hellos by which an agent became eligible, again after each of its starts."),
 		left: r.counterBy("agents_left_total",
@@ -139,7 +141,7 @@ func newFleet(r registrar) fleet {
 		meshEdges:      r.gauge("mesh_edges", "Edges between them."),
 		meshParts:      r.gauge("mesh_parts", "Connected parts of their graph; with more than one, the parts mix each by itself."),
 		meshEigenvalue: r.measure("mesh_second_eigenvalue", "|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
-		meshAlpha:      r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; +Inf when the graph is not connected."),
+		meshAlpha:      r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite."),
 
 		replaced: r.counter("uploaders_replaced_total", "Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
 		declined: r.counterBy("participants_declined_total", "Participants that did not take part, by the reason they gave.",

@@ -62,6 +62,9 @@ func (c *Coordinator) observeHost(fact any) {
 	switch f := fact.(type) {
 	case coordinator.LinkChanged:
 		c.linkChanged(f.Up)
+	case coordinator.AgentsListed:
+		c.enrolled.set(float64(len(f.Agents)))
+		c.reports.keep(f.Agents)
 	case coordinator.BrokerTested:
 		c.selfTest.choose(string(f.Result))
 	case coordinator.CloneSeen:

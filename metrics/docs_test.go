@@ -12,8 +12,8 @@ const docsHead = `# Metrics
 <!-- The tables are written by go test ./metrics -update and checked by go test ./metrics. -->
 
 Both programs serve these at ` + "`/metrics`" + `, beside the metrics of the Go runtime (` + "`go_*`" + `) and of the process
-(` + "`process_*`" + `). ` + "`/-/healthy`" + ` tells that the process answers, ` + "`/-/ready`" + ` whether it can do its work (200, or 503 with
-the reason).
+(` + "`process_*`" + `). ` + "`/-/healthy`" + ` tells that the process answers, ` + "`/-/ready`" + ` whether its state is open and it works (200, or 503
+with the reason); the broker may be away.
 
 The coordinator also serves ` + "`/sd/agents`" + `, the list of agents for Prometheus (` + "`http_sd_configs`" + `), and for each agent
 ` + "`/agents/{id}/metrics`" + `: what the agent last reported over the broker (PROTOCOL.md, 7.11), under the names that it has at the
@@ -78,7 +78,7 @@ func rowsOf(t *testing.T, p program) []string {
 				labels[i] += ": " + strings.Join(values[label], ", ")
 			}
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()), strings.Join(labels, "; "), family.GetHelp()))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()), strings.Join(labels, "; "), strings.ReplaceAll(family.GetHelp(), "|", `\|`)))
 	}
 	if len(rows) == 0 {
 		t.Fatalf("%s has no metrics", p.name)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,8 +15,7 @@ import (
 )
 
 // reports folds what agents tell of themselves into metrics of the whole fleet,
-// and keeps the newest report of each. It holds one for each agent in the
-// coordinator's list at most.
+// and keeps the newest report of each agent in the coordinator's list.
 type reports struct {
 	now   func() time.Time
 	came  prometheus.Counter
@@ -81,7 +81,7 @@ func newReports(r registrar, now func() time.Time) *reports {
 		came: r.counter("reports_total", "Reports that agents sent of themselves."),
 		descs: descriptions{
 			reporting: desc("fleet_agents_reporting", "Agents whose last report is less than three of their intervals old; the fleet metrics that are gauges are of these."),
-			known:     desc("fleet_agents_known", "Agents that have reported since this process began."),
+			known:     desc("fleet_agents_known", "Agents in the list of keys that have reported since this process began."),
 			versions:  desc("fleet_versions", "Different versions of the program among the agents that report."),
 			fit:       desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
 		},
@@ -145,6 +145,16 @@ func (s *reports) add(f coordinator.AgentReported) {
 	}
 }
 
+// keep forgets all agents but these, which are in id order.
+func (s *reports) keep(listed []wire.AgentID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.newest, func(id wire.AgentID, _ report) bool {
+		_, in := slices.BinarySearch(listed, id)
+		return !in
+	})
+}
+
 // Describe implements prometheus.Collector.
 func (s *reports) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.known, s.descs.versions, s.descs.fit}, s.descs.spreads...) {
@@ -161,8 +171,9 @@ func (s *reports) Collect(metrics chan<- prometheus.Metric) {
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
 		versions[r.Software] = true
-		x, _ := r.value(fitID)
-		able += x
+		if x, _ := r.value(fitID); x == 1 { // an agent may say anything
+			able++
+		}
 	}
 	gauge(s.descs.reporting, float64(len(fresh)))
 	gauge(s.descs.known, float64(len(s.agents())))

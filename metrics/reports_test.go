@@ -87,6 +87,28 @@ func TestFolding(t *testing.T) {
 	}
 }
 
+// TestForgotten: an agent that is taken out of the list is none that has fallen silent.
+func TestForgotten(t *testing.T) {
+	w := newWatched(t)
+	w.report("a", 1, 12, 1, 13, 10)
+	w.report("b", 1, 12, 7, 13, 10) // which is no word for fit
+	w.report("a", 1, 12, 1, 13, 12)
+	if got := w.fleet()["agents_fit"]; got != "1" {
+		t.Errorf("%s agents are fit", got)
+	}
+	w.Observe(coordinator.AgentsListed{Agents: []wire.AgentID{"a", "c"}})
+	want := map[string]string{"agents_known": "1", "agents_reporting": "1", "agents_fit": "1", "versions": "1", `rounds_total{result="accepted"}`: "2"}
+	if got := w.fleet(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if got := w.get("/agents/b/metrics"); got.Code != 404 {
+		t.Errorf("status %d", got.Code)
+	}
+	if got := seriesOf(t, w.reg)["coordinator_agents_enrolled"]; got != "2" {
+		t.Errorf("%s agents are enrolled", got)
+	}
+}
+
 // TestSilentAgentIs503 until it reports again; Prometheus then has up == 0 for it.
 func TestSilentAgentIs503(t *testing.T) {
 	w := newWatched(t)

@@ -46,7 +46,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	cfg.Logger, cfg.NewRun, cfg.Edges = o.Logger, o.NewRun, o.Edges
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
-	view := status.NewCoordinator(Version(), s.Federation, len(cfg.Agents), &s.Round, time.Now)
+	view := status.NewCoordinator(Version(), s.Federation, &s.Round, time.Now)
 	if past, err := coordinator.ReadPast(cfg.Dir, status.KeptLosses); err != nil {
 		cfg.Logger.Warn("the status command will not show earlier rounds", "err", err)
 	} else if !o.NewRun {
@@ -56,7 +56,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, view, o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {
 		// All uploads of a round meet here, and all answers leave from here.
-		m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, int(s.Policy.MaxBuffered), 16384
+		m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBuffered, 16384
 	})
 	if err != nil {
 		return err

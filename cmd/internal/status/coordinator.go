@@ -87,9 +87,8 @@ type CoordinatorView struct {
 	problems map[string]string // by what they are about
 }
 
-// NewCoordinator begins a picture of a federation with so many agents in the
-// list.
-func NewCoordinator(version, federation string, enrolled int, cfg *round.Config, now func() time.Time) *CoordinatorView {
+// NewCoordinator begins a picture of a federation.
+func NewCoordinator(version, federation string, cfg *round.Config, now func() time.Time) *CoordinatorView {
 	draws := 0
 	if cfg.Algorithm == round.FedDec {
 		draws = cfg.Participants
@@ -98,7 +97,7 @@ func NewCoordinator(version, federation string, enrolled int, cfg *round.Config,
 		now: now, unfit: map[wire.AgentID]string{}, problems: map[string]string{},
 		is: Coordinator{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(), Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
-			Enrolled: enrolled, Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
+			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
 		},
 	}
 }

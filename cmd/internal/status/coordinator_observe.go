@@ -2,6 +2,8 @@ package status
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -16,6 +18,9 @@ func (v *CoordinatorView) Observe(fact any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
+	case coordinator.AgentsListed:
+		v.is.Enrolled = len(f.Agents)
+		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool { return !slices.Contains(f.Agents, agent) })
 	case round.PhaseEntered:
 		v.is.Phase, v.is.PhaseSince = string(f.Phase), v.now()
 	case round.AgentCounted:

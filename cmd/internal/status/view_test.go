@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -29,6 +30,14 @@ func (c *clock) now() time.Time       { return c.Time }
 func (c *clock) pass(d time.Duration) { c.Time = c.Add(d) }
 func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 	return round.UpdateAccepted{Agent: id, Round: 8, Update: wire.Update{LocalSteps: e}}
+}
+
+// enrolled are the agents s1 and so on.
+func enrolled(n int) (ids []wire.AgentID) {
+	for i := range n {
+		ids = append(ids, wire.AgentID(fmt.Sprint("s", i+1)))
+	}
+	return ids
 }
 
 // compare holds what a person sees against a file, and that a machine gets JSON.
@@ -60,7 +69,8 @@ func compare(t *testing.T, file string, p Picture) {
 
 func TestCoordinatorPage(t *testing.T) {
 	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", 12, &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, c.now)
+	v := NewCoordinator("v0.1.0", "air", &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, c.now)
+	v.Observe(coordinator.AgentsListed{Agents: enrolled(12)})
 	compare(t, "coordinator_new", v.Picture())
 	tell := func(facts ...any) {
 		for _, f := range facts {
@@ -98,7 +108,7 @@ func TestCoordinatorPage(t *testing.T) {
 
 // TestRecall: a coordinator that was restarted knows its run.
 func TestRecall(t *testing.T) {
-	v := NewCoordinator("v0.1.0", "air", 4, &round.Config{}, newClock().now)
+	v := NewCoordinator("v0.1.0", "air", &round.Config{}, newClock().now)
 	r2 := 0.5
 	v.Recall(coordinator.Past{Version: 7, Risks: []float64{3, 2}, R2: &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1, Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
@@ -111,9 +121,9 @@ func TestRecall(t *testing.T) {
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {
 	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", 4, &round.Config{Algorithm: round.FedDec, Participants: 2, Deadline: time.Minute}, c.now)
+	v := NewCoordinator("v0.1.0", "air", &round.Config{Algorithm: round.FedDec, Participants: 2, Deadline: time.Minute}, c.now)
 	for _, f := range []any{
-		round.PhaseEntered{Phase: round.CoordinatorCollecting},
+		coordinator.AgentsListed{Agents: enrolled(4)}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4, Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
 		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8}, round.AgentJoined{Agent: "s3", Round: 8},
 	} {
