@@ -51,7 +51,7 @@ func TestPackage(t *testing.T) {
 			p.firstStart(t)
 			p.furnish()
 			p.unitOfBoth(t)
-			p.dropIn(program, "[Service]\nRestartSec=100ms\nWatchdogSec=3s\nTimeoutAbortSec=1s\n")
+			p.dropIn(program, "[Service]\nRestartSec=100ms\n")
 			p.Must("systemctl", "start", program)
 			p.start(t)
 			p.reload(t)

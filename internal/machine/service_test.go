@@ -23,6 +23,7 @@ func TestService(t *testing.T) {
 			life.install(t)
 			life.start(t)
 			life.reload(t)
+			life.impatient()
 			life.crash(t)
 			life.hang(t)
 			life.badStart(t)
@@ -149,10 +150,14 @@ func (l life) awaitJournal(line string) {
 	l.Await("the journal says "+line, func() bool { return strings.Contains(l.journal(l.program), line) })
 }
 
-// crash kills the process. The next one has an impatient watchdog: earlier, a
-// busy machine could set it off.
-func (l life) crash(t *testing.T) {
+// impatient has the next process watched by a watchdog that soon bites: earlier,
+// a busy machine could set it off.
+func (l life) impatient() {
 	l.dropIn(l.program, "[Service]\nRestartSec=100ms\nWatchdogSec=5s\nTimeoutAbortSec=1s\n")
+}
+
+// crash kills the process.
+func (l life) crash(t *testing.T) {
 	pid := l.property(l.program, "MainPID")
 	l.Must("systemctl", "kill", "--kill-whom=main", "--signal=KILL", l.program)
 	l.awaitRestart(pid)
@@ -166,6 +171,7 @@ func (l life) hang(t *testing.T) {
 	if log := l.Must("journalctl", "--no-pager", "--output=cat", "--unit="+l.program); !strings.Contains(log, "Watchdog timeout") {
 		t.Errorf("no watchdog in the journal:\n%s", log)
 	}
+	l.dropIn(l.program, "[Service]\nRestartSec=100ms\n") // for the processes after this one
 }
 
 func (l life) awaitRestart(pid string) {

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +32,8 @@ func TestClone(t *testing.T) {
 }
 
 // copyFiles copies the files of a folder that has no others below, but no
-// sockets.
+// sockets. The process that owns it writes on: what is gone meanwhile was a
+// temporary file.
 func copyFiles(t *testing.T, to, from string) {
 	t.Helper()
 	entries, err := os.ReadDir(from)
@@ -40,7 +43,11 @@ func copyFiles(t *testing.T, to, from string) {
 	for _, e := range entries {
 		if err == nil && e.Type().IsRegular() {
 			var data []byte
-			if data, err = os.ReadFile(filepath.Join(from, e.Name())); err == nil {
+			if data, err = os.ReadFile(filepath.Join(from, e.Name())); errors.Is(err, fs.ErrNotExist) {
+				err = nil
+				continue
+			}
+			if err == nil {
 				err = os.WriteFile(filepath.Join(to, e.Name()), data, 0o600)
 			}
 		}
