@@ -68,6 +68,8 @@ func names(all []string) string {
 // span is a duration for people.
 func span(d time.Duration) string {
 	switch d = max(d, 0); {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
 	case d < time.Hour:
