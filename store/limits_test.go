@@ -198,3 +198,42 @@ func TestHistoryOnFullDisk(t *testing.T) {
 		t.Errorf("lines %q", got)
 	}
 }
+
+// A disk that fills up in the middle of a chunk is an error that says what to do. The chunk is torn, does not count,
+// not even for who opens the file next, and can be put again.
+func TestPartialOnFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "part")
+	p := newPartialOf(4, 3*partChunk)
+	f := p.open(t, path)
+	lift := limitFileSize(t, partChunk+partChunk/2)
+	if err := f.Put(0, p.chunk(0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []int{1, 2} {
+		if err := f.Put(k, p.chunk(k)); err == nil || !strings.Contains(err.Error(), "free some space") || !strings.Contains(err.Error(), path) {
+			t.Errorf("chunk %d: %v", k, err)
+		}
+	}
+	lift()
+	mustHave(t, p.has(f), 0)
+	if torn := mustRead(t, path)[partChunk : 2*partChunk]; !bytes.Equal(torn[:partChunk/2], p.chunk(1)[:partChunk/2]) || bytes.Equal(torn, p.chunk(1)) {
+		t.Error("the chunk is not torn: the test shows nothing")
+	}
+	again := p.open(t, path)
+	mustHave(t, p.has(again), 0)
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, k := range []int{1, 2} {
+		if err := f.Put(k, p.chunk(k)); err != nil {
+			t.Error(err)
+		}
+	}
+	mustHave(t, p.has(f), 0, 1, 2)
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if !bytes.Equal(mustRead(t, path), p.payload) {
+		t.Error("the whole is wrong")
+	}
+}

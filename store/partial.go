@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 )
 
@@ -14,17 +13,10 @@ import (
 // safe for concurrent use, but for ReadAt.
 type Partial struct {
 	path  string
-	file  partialFile
+	file  *os.File
 	size  int64
 	chunk int
 	have  []bool
-}
-
-// partialFile is what a Partial needs of its file. Tests put a failing one in its place.
-type partialFile interface {
-	io.ReaderAt
-	io.WriterAt
-	io.Closer
 }
 
 // OpenPartial opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the last

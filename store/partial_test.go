@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -141,27 +140,9 @@ func TestPartialCutAnywhere(t *testing.T) {
 	}
 }
 
-type fullFile struct{ partialFile }
-
-func (fullFile) WriteAt(p []byte, _ int64) (int, error) { return 0, syscall.ENOSPC }
-
-// A full disk is an error that says what to do, and the chunk can be put again.
-func TestPartialOnFullDisk(t *testing.T) {
-	p := newPartialOf(4, 2*partChunk)
-	f := p.open(t, filepath.Join(t.TempDir(), "part"))
-	file := f.file
-	f.file = fullFile{file}
-	if err := f.Put(0, p.chunk(0)); err == nil || !strings.Contains(err.Error(), "free some space") || f.Has(0) {
-		t.Errorf("%v; it is there: %v", err, f.Has(0))
-	}
-	f.file = file
-	if err := f.Put(0, p.chunk(0)); err != nil || !f.Has(0) {
-		t.Error(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := OpenPartial(filepath.Join(t.TempDir(), "none", "part"), 5, 5, p.sum); err == nil || !strings.Contains(err.Error(), "create the folder") {
+func TestPartialNeedsFolder(t *testing.T) {
+	p := newPartialOf(4, 5)
+	if _, err := OpenPartial(filepath.Join(t.TempDir(), "none", "part"), 5, partChunk, p.sum); err == nil || !strings.Contains(err.Error(), "create the folder") {
 		t.Errorf("%v", err)
 	}
 }

@@ -33,6 +33,7 @@ type Spool struct {
 	id      SpoolID
 	logPath string
 	file    logFile
+	fsync   func(*os.File) error // of a file apart; tests put a failing one in its place
 
 	puts    chan *putRequest
 	quit    chan struct{}
@@ -89,6 +90,7 @@ func openSpool(dir string, id SpoolID, logger func(string), open func(string) (l
 	s := &Spool{
 		id:      id,
 		logPath: spoolPath(dir, id),
+		fsync:   (*os.File).Sync,
 		puts:    make(chan *putRequest),
 		quit:    make(chan struct{}),
 		stopped: make(chan struct{}),

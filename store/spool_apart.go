@@ -57,7 +57,8 @@ func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
 
 // Adopt is Put for an update that was received in its Partial, which is complete and may be closed. It verifies the
 // whole, fsyncs the file, and then the entry with those of concurrent calls. ErrDigest says that the chunks are right
-// and the whole is not.
+// and the whole is not. A file whose fsync fails is removed, and the update has to come again: the kernel may have
+// thrown away what it could not write, would show it all the same, and would report success the next time.
 func (s *Spool) Adopt(ctx context.Context, e Entry) error {
 	if err := checkNames(e); err != nil {
 		return err
@@ -69,20 +70,26 @@ func (s *Spool) Adopt(ctx context.Context, e Entry) error {
 		return fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
 	}
 	defer s.setAdopting(e.Agent, false)
+	if err := s.syncWhole(e); err != nil {
+		return err
+	}
+	return s.enqueue(ctx, &putRequest{entry: e, apart: true, done: make(chan error, 1)})
+}
+
+// syncWhole verifies the file of an update and fsyncs it.
+func (s *Spool) syncWhole(e Entry) error {
 	f, err := s.openApart(e, os.O_RDWR) // Windows fsyncs no file that is open for reading
 	if err != nil {
 		return err
 	}
-	err = verifyApart(f, e)
-	if err == nil {
-		if err = f.Sync(); err != nil {
-			err = explain("fsync", f.Name(), err)
-		}
+	if err := verifyApart(f, e); err != nil {
+		return errors.Join(err, f.Close())
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	err = s.fsync(f)
+	if closed := f.Close(); err == nil {
+		return closed
 	}
-	return s.enqueue(ctx, &putRequest{entry: e, apart: true, done: make(chan error, 1)})
+	return errors.Join(fmt.Errorf("store: fsync %s: the update has to come again: %w", f.Name(), err), os.Remove(f.Name()))
 }
 
 // setAdopting marks an agent whose file may not be removed; false says that it was marked already.

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -106,6 +108,38 @@ func TestSpoolAdoptVerifies(t *testing.T) {
 		p.receive(t, s, "a", 0, 1)
 		mustAdopt(t, s, p.entry("a"))
 		wantServed(t, s, map[string][]byte{"a": p.payload, "b": q.payload})
+		mustClose(t, s)
+	}
+}
+
+// What an fsync could not write may be shown by the kernel all the same, and the next fsync succeeds: such a file must
+// come again, or an update would be accepted that a power cut takes.
+func TestSpoolAdoptForgetsWhatItCouldNotSync(t *testing.T) {
+	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
+		dir := t.TempDir()
+		s := mustOpen(t, dir)
+		p := newPartialOf(1, 2*partChunk)
+		p.receive(t, s, "a", 0, 1)
+		s.fsync = func(*os.File) error { return cause }
+		if err := s.Adopt(context.Background(), p.entry("a")); !errors.Is(err, cause) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("Adopt with a failing fsync: %v, want %v and where", err, cause)
+		}
+		wantServed(t, s, nil)
+		s.fsync = (*os.File).Sync
+		f, err := s.Partial("a", p.entry("a").Digest, int64(len(p.payload)), partChunk, p.sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustHave(t, p.has(f)) // nothing
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Adopt(context.Background(), p.entry("a")); !errors.Is(err, ErrDigest) {
+			t.Errorf("Adopt before the update has come again: %v", err)
+		}
+		p.receive(t, s, "a", 0, 1)
+		mustAdopt(t, s, p.entry("a"))
+		wantServed(t, s, map[string][]byte{"a": p.payload})
 		mustClose(t, s)
 	}
 }
