@@ -20,7 +20,7 @@ type Conn struct {
 	up       bool
 	closed   bool
 	epoch    uint64 // counts cuts: what was sent before one is lost
-	underWay int
+	underWay int    // messages, since the last cut
 	lastDue  time.Time
 
 	renew func() mqtt.Message  // the will of the next link, if the connection comes back by itself
@@ -89,6 +89,7 @@ func (c *Conn) Pause(d time.Duration) {
 func (c *Conn) goDown(reason error) {
 	c.up = false
 	c.epoch++
+	c.underWay, c.lastDue = 0, time.Time{} // what was under way is lost, and nothing waits for it
 	c.mailbox.Put(mqtt.Down{Err: reason})
 }
 

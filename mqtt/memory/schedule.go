@@ -80,8 +80,11 @@ func (b *Broker) deliverDue() (wait time.Duration, ok bool) {
 			return wait, true
 		}
 		d := heap.Pop(&b.delayed).(delivery)
+		if d.conn.epoch != d.epoch {
+			continue
+		}
 		d.conn.underWay--
-		if d.conn.up && d.conn.epoch == d.epoch {
+		if d.conn.up {
 			d.conn.mailbox.Put(mqtt.Received{Message: d.message})
 		}
 	}
