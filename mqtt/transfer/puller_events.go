@@ -50,7 +50,7 @@ func positive(field string, d time.Duration) error {
 type PullEvent interface{ pullEvent() }
 
 // Part is a message of the blob: Name is its topic's last level. The payload
-// is copied, not kept.
+// goes to the storage, which may keep it: nobody writes to it any more.
 type Part struct {
 	Name    string
 	Payload []byte

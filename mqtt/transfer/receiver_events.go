@@ -50,7 +50,7 @@ func (c ReceiverConfig) Validate() error {
 		within("Leases", c.Leases, 1, 1000),
 	}
 	if c.Lease < time.Second || c.Lease > time.Hour {
-		errs = append(errs, fmt.Errorf("transfer: Lease is %v: must be 1s to 1h", c.Lease))
+		errs = append(errs, fmt.Errorf("Lease is %v: must be 1s to 1h", c.Lease))
 	}
 	return errors.Join(errs...)
 }
@@ -68,7 +68,8 @@ type (
 		Inline   []byte
 	}
 	// Chunk is a message under the upload topic of an agent; Transfer is the
-	// topic's ID of the update. The payload is copied, not kept.
+	// topic's ID of the update. The payload goes to the storage, which may keep
+	// it: nobody writes to it any more.
 	Chunk struct {
 		Agent    wire.AgentID
 		Transfer string

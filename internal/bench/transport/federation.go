@@ -133,7 +133,6 @@ func (f *fleet) start(ctx context.Context) error {
 }
 
 func dial(b *site, id string, more func(*mqtt.Options)) (*mqtt.Session, error) {
-	// Rand decides how long the first connect is put off.
 	o := mqtt.Options{URL: b.url, ClientID: id, Username: id, Password: b.password(id), MaxReconnectDelay: time.Second}
 	more(&o)
 	return mqtt.Dial(context.Background(), o)

@@ -5,8 +5,8 @@
 //	round, m/#                    read                read, write
 //	x/#, b/#                      read                read, write
 //	d/{dev}                       read its own        read, write
-//	s/{dev}                       both, its own       read, write
-//	p/{dev}, u/+/{dev}/#          write its own       read, write
+//	s/{dev}/#, p/{dev}            both, its own       read, write
+//	u/+/{dev}/#                   write its own       read, write
 //	x/{dev}/#, b/+/{dev}          write its own       read, write
 //
 // Nobody may do anything in another federation, whatever the names there.
