@@ -194,7 +194,7 @@ func testFleet(t *testing.T, s subject, n int) {
 		t.Logf("round %d of %d agents closed after %v", i, n, time.Since(begun).Round(time.Millisecond))
 	}
 	f.stop()
-	t.Logf("the broker needed %d MiB for %d agents", b.proc.Memory(t, "VmHWM")>>20, n)
+	b.logMemory(t)
 }
 
 // testKilled kills the broker with whatever it knows, between rounds and while

@@ -29,7 +29,7 @@ func testModelToMany(t *testing.T, s subject) {
 			ref := retain(t, publisher, blobOf(3, modelBytes))
 			_ = publisher.Close()
 			for i := range slow {
-				b.connect(t, anyOne(100+i)).subscribe(0, aheadOf(topics.Blob, ref, s.slowBytes)...)
+				b.connect(t, anyOne(100+i), patience).Subscribe(1, 0, aheadOf(topics.Blob, ref, s.slowBytes)...)
 			}
 			var all sync.WaitGroup
 			for i := range pullers {
@@ -46,6 +46,14 @@ func testModelToMany(t *testing.T, s subject) {
 				t.Errorf("%d MiB too many", (peak-most)/mebibyte)
 			}
 		})
+	}
+}
+
+// logMemory tells what the broker has needed, where the system tells it.
+func (b *broker) logMemory(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS == "linux" {
+		t.Logf("the broker needed %d MiB", b.proc.Memory(t, "VmHWM")>>20)
 	}
 }
 

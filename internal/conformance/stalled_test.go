@@ -9,83 +9,35 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rawClient speaks MQTT by hand.
-type rawClient struct {
-	t testing.TB
-	net.Conn
-}
-
 // reach opens a connection, with the user's TLS where there is any. It says
 // nothing yet.
-func (b *broker) reach(t testing.TB, o mqtt.Options) rawClient {
+func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) brokers.Raw {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10) // so that a stalled one soon is
-	_ = conn.SetDeadline(time.Now().Add(patience))
 	if o.TLS == nil {
-		return rawClient{t, conn}
+		return brokers.NewRaw(t, conn, patience)
 	}
 	config := o.TLS.Clone()
 	config.ServerName = "127.0.0.1"
-	return rawClient{t, tls.Client(conn, config)}
-}
-
-func (c rawClient) send(p packets.ControlPacket) {
-	c.t.Helper()
-	if err := p.Write(c); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// receive reads the next packet, which has to be a P.
-func receive[P packets.ControlPacket](c rawClient) P {
-	c.t.Helper()
-	p, err := packets.ReadPacket(c)
-	if err != nil {
-		c.t.Fatalf("reading: %v", err)
-	}
-	want, ok := p.(P)
-	if !ok {
-		c.t.Fatalf("got %v, want %T", p, want)
-	}
-	return want
+	return brokers.NewRaw(t, tls.Client(conn, config), patience)
 }
 
 // connect logs a user in by hand.
-func (b *broker) connect(t testing.TB, user string) rawClient {
+func (b *broker) connect(t testing.TB, user string, patience time.Duration) brokers.Raw {
 	t.Helper()
 	o := b.as(user)
-	c := b.reach(t, o)
-	connect := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
-	connect.ProtocolName, connect.ProtocolVersion = "MQTT", 4
-	connect.CleanSession, connect.ClientIdentifier, connect.Keepalive = true, user, 600
-	if o.Username != "" {
-		connect.UsernameFlag, connect.Username = true, o.Username
-		connect.PasswordFlag, connect.Password = true, []byte(o.Password)
-	}
-	c.send(connect)
-	if ack := receive[*packets.ConnackPacket](c); ack.ReturnCode != 0 {
-		t.Fatalf("CONNACK %d", ack.ReturnCode)
-	}
+	c := b.reach(t, o, patience)
+	c.Connect(o)
 	return c
-}
-
-func (c rawClient) subscribe(qos byte, filters ...string) {
-	c.t.Helper()
-	p := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
-	p.MessageID = 1
-	for _, f := range filters {
-		p.Topics, p.Qoss = append(p.Topics, f), append(p.Qoss, qos)
-	}
-	c.send(p)
 }
 
 // stallPatience is how long a healthy client may wait for one message: less than
@@ -98,11 +50,11 @@ const stallPatience = 15 * time.Second
 func testStalled(t *testing.T, s subject) {
 	const stalled, healthy, n, size = 10, 3, 600, 60 << 10 // 35 MB: more than sockets and queues hold
 	b := s.start(t, needs{agents: 5})
-	var blocked []rawClient
+	var blocked []brokers.Raw
 	for i := range stalled {
-		c := b.connect(t, anyOne(i))
-		c.subscribe(byte(i%2), "#")
-		receive[*packets.SubackPacket](c)
+		c := b.connect(t, anyOne(i), patience)
+		c.Subscribe(1, byte(i%2), "#")
+		brokers.Receive[*packets.SubackPacket](c)
 		blocked = append(blocked, c)
 	}
 	var readers []*mqtt.Session
@@ -136,5 +88,5 @@ func testStalled(t *testing.T, s subject) {
 	for _, c := range blocked {
 		_ = c.Close()
 	}
-	t.Logf("the broker needed %d MiB", b.proc.Memory(t, "VmHWM")>>20)
+	b.logMemory(t)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
@@ -164,20 +165,16 @@ func TestDeniedIsAcknowledged(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(lineWriter(lines), nil)),
 	})
 	c := rawDial(t, s)
-	connect := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
-	connect.ProtocolName, connect.ProtocolVersion, connect.CleanSession = "MQTT", 4, true
-	connect.ClientIdentifier, connect.UsernameFlag, connect.Username = "air-press", true, "air-press"
-	c.send(connect)
-	receive[*packets.ConnackPacket](c)
+	c.Connect(mqtt.Options{ClientID: "air-press", Username: "air-press"})
 	for id := range uint16(3) {
 		p := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
 		p.TopicName, p.Qos, p.MessageID = "fl/v1/air/round", 1, id+1
-		c.send(p)
-		if ack := receive[*packets.PubackPacket](c); ack.MessageID != id+1 {
+		c.Send(p)
+		if ack := brokers.Receive[*packets.PubackPacket](c); ack.MessageID != id+1 {
 			t.Errorf("PUBACK for %d, want %d", ack.MessageID, id+1)
 		}
 	}
-	if code := c.subscribe(9, 1, "$share/group/fl/v1/air/round"); code != 0x80 {
+	if code := subscribe(c, 9, 1, "$share/group/fl/v1/air/round"); code != 0x80 {
 		t.Errorf("SUBACK %#x", code)
 	}
 	if denied := s.Stats().Denied; denied != 3 {

@@ -2,8 +2,6 @@ package broker_test
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 	"go.uber.org/goleak"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -70,79 +69,38 @@ func received(t testing.TB, c mqtt.Conn) mqtt.Message {
 	return r.Message
 }
 
-// rawClient speaks MQTT by hand.
-type rawClient struct {
-	t testing.TB
-	net.Conn
-}
+// rawPatience is less than what the broker waits for a CONNECT, or for a client
+// to read: then it would give up by itself.
+const rawPatience = patience / 2
 
-func rawDial(t testing.TB, s *broker.Server) rawClient {
+func rawDial(t testing.TB, s *broker.Server) brokers.Raw {
 	t.Helper()
 	return rawDialURL(t, s.URL())
 }
 
-func rawDialURL(t testing.TB, url string) rawClient {
+func rawDialURL(t testing.TB, url string) brokers.Raw {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "tcp://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience / 2)) // before the broker gives up by itself
-	return rawClient{t, conn}
+	return brokers.NewRaw(t, conn, rawPatience)
 }
 
-func (c rawClient) send(p packets.ControlPacket) {
-	c.t.Helper()
-	if err := p.Write(c); err != nil {
-		c.t.Fatal(err)
+// connect logs in a client without a user name.
+func connect(c brokers.Raw, id string) { c.Connect(mqtt.Options{ClientID: id}) }
+
+// subscribe returns the code of the SUBACK.
+func subscribe(c brokers.Raw, id uint16, qos byte, filter string) byte {
+	c.Subscribe(id, qos, filter)
+	return brokers.Receive[*packets.SubackPacket](c).ReturnCodes[0]
+}
+
+func wantClosed(t testing.TB, c brokers.Raw) {
+	t.Helper()
+	if !c.Closed() {
+		t.Fatal("the connection is still open")
 	}
-}
-
-func (c rawClient) connect(id string) {
-	c.t.Helper()
-	connect := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
-	connect.ProtocolName, connect.ProtocolVersion = "MQTT", 4
-	connect.CleanSession, connect.ClientIdentifier, connect.Keepalive = true, id, 60
-	c.send(connect)
-	if ack := receive[*packets.ConnackPacket](c); ack.ReturnCode != 0 {
-		c.t.Fatalf("CONNACK %d", ack.ReturnCode)
-	}
-}
-
-func (c rawClient) subscribe(id uint16, qos byte, filter string) byte {
-	c.t.Helper()
-	p := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
-	p.MessageID, p.Topics, p.Qoss = id, []string{filter}, []byte{qos}
-	c.send(p)
-	return receive[*packets.SubackPacket](c).ReturnCodes[0]
-}
-
-// receive reads the next packet, which has to be a P.
-func receive[P packets.ControlPacket](c rawClient) P {
-	c.t.Helper()
-	p, err := packets.ReadPacket(c)
-	if err != nil {
-		c.t.Fatalf("reading: %v", err)
-	}
-	want, ok := p.(P)
-	if !ok {
-		c.t.Fatalf("got %v, want %T", p, want)
-	}
-	return want
-}
-
-// closed waits for the end of the connection.
-func (c rawClient) closed() {
-	c.t.Helper()
-	if _, err := io.Copy(io.Discard, c); err != nil && isTimeout(err) {
-		c.t.Fatal("the connection is still open")
-	}
-}
-
-func isTimeout(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Timeout()
 }
 
 type lineWriter chan string

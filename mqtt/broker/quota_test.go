@@ -10,6 +10,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -115,13 +116,10 @@ func TestQuotaOfWills(t *testing.T) {
 	}
 	for _, n := range []int{100, 3500} {
 		c := rawDial(t, s)
-		connect := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
-		connect.ProtocolName, connect.ProtocolVersion, connect.CleanSession = "MQTT", 4, true
-		connect.ClientIdentifier, connect.UsernameFlag, connect.Username = "rogue", true, "rogue"
-		connect.PasswordFlag, connect.Password = true, []byte("password of rogue")
+		connect := brokers.ConnectPacket(asUser(s)("rogue"))
 		connect.WillFlag, connect.WillRetain, connect.WillTopic, connect.WillMessage = true, true, "w", make([]byte, n)
-		c.send(connect)
-		receive[*packets.ConnackPacket](c)
+		c.Send(connect)
+		brokers.Receive[*packets.ConnackPacket](c)
 		_ = c.Close()
 		if m := received(t, observer); len(m.Payload) != n {
 			t.Errorf("the will has %d bytes, want %d", len(m.Payload), n)

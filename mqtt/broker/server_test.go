@@ -14,6 +14,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -103,8 +104,8 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	const n, size = 600, 60 << 10 // 35 MB: more than sockets and the queue hold
 	s := start(t, broker.Options{})
 	stalled := rawDial(t, s)
-	stalled.connect("stalled")
-	if code := stalled.subscribe(1, 1, "x"); code != 1 {
+	connect(stalled, "stalled")
+	if code := subscribe(stalled, 1, 1, "x"); code != 1 {
 		t.Fatalf("SUBACK %d", code)
 	} // and reads nothing any more
 	healthy := dial(t, mqtt.Options{URL: s.URL(), ClientID: "healthy"})
@@ -126,7 +127,7 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	if stats := s.Stats(); stats.ClosedAsSlow != 1 {
 		t.Errorf("stats are %+v, want one connection closed as slow", stats)
 	}
-	stalled.closed()
+	wantClosed(t, stalled)
 }
 
 // A client that reads but never acknowledges costs 256 messages and no more.
@@ -134,8 +135,8 @@ func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
 	const most, n = 256, 300
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
-	c.connect("c")
-	c.subscribe(1, 1, "x")
+	connect(c, "c")
+	subscribe(c, 1, 1, "x")
 	publisher := dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
 	for range n {
 		if err := publisher.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); err != nil {
@@ -146,7 +147,7 @@ func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := 0
-	for len(receive[*packets.PublishPacket](c).Payload) == 0 {
+	for len(brokers.Receive[*packets.PublishPacket](c).Payload) == 0 {
 		got++
 	}
 	if dropped := s.Stats().MessagesDropped; got != most || dropped != n-most {
@@ -159,26 +160,26 @@ func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
 func TestUnreleasedMessagesAreBounded(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
-	c.connect("c")
+	connect(c, "c")
 	for id := range uint16(65) {
 		p := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
 		p.TopicName, p.Qos, p.MessageID = "x", 2, id+1
-		c.send(p)
+		c.Send(p)
 		if id < 64 {
-			receive[*packets.PubrecPacket](c)
+			brokers.Receive[*packets.PubrecPacket](c)
 		}
 	}
-	c.closed()
+	wantClosed(t, c)
 }
 
 func TestOversizePacketDisconnects(t *testing.T) {
 	s := start(t, broker.Options{MaxPacket: 1000})
 	c := rawDial(t, s)
-	c.connect("c")
+	connect(c, "c")
 	p := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
 	p.TopicName, p.Payload = "x", make([]byte, 1001)
-	c.send(p)
-	c.closed()
+	c.Send(p)
+	wantClosed(t, c)
 }
 
 func TestHugeClaimBeforeConnectDisconnects(t *testing.T) {
@@ -187,14 +188,14 @@ func TestHugeClaimBeforeConnectDisconnects(t *testing.T) {
 	if _, err := c.Write([]byte{0x10, 0xff, 0xff, 0xff, 0x7f}); err != nil { // CONNECT of 256 MiB
 		t.Fatal(err)
 	}
-	c.closed()
+	wantClosed(t, c)
 }
 
 func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
-	c.connect("c")
-	if code := c.subscribe(1, 1, "x"); code != 1 {
+	connect(c, "c")
+	if code := subscribe(c, 1, 1, "x"); code != 1 {
 		t.Fatalf("SUBACK %d", code)
 	}
 	publisher := dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
@@ -203,21 +204,21 @@ func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 		if err := publisher.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); err != nil {
 			t.Fatal(err)
 		}
-		return receive[*packets.PublishPacket](c).MessageID // never acknowledged
+		return brokers.Receive[*packets.PublishPacket](c).MessageID // never acknowledged
 	}
-	if code := c.subscribe(publish(), 1, "y"); code != 1 {
+	if code := subscribe(c, publish(), 1, "y"); code != 1 {
 		t.Errorf("SUBSCRIBE with the broker's own packet id: SUBACK %#x", code)
 	}
 	un := packets.NewControlPacket(packets.Unsubscribe).(*packets.UnsubscribePacket)
 	un.MessageID, un.Topics = publish(), []string{"x"}
-	c.send(un)
-	receive[*packets.UnsubackPacket](c)
+	c.Send(un)
+	brokers.Receive[*packets.UnsubackPacket](c)
 	for _, topic := range []string{"x", "y"} {
 		if err := publisher.Publish(mqtt.Message{Topic: topic}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if p := receive[*packets.PublishPacket](c); p.TopicName != "y" {
+	if p := brokers.Receive[*packets.PublishPacket](c); p.TopicName != "y" {
 		t.Errorf("still subscribed to %s", p.TopicName)
 	}
 }
@@ -226,22 +227,22 @@ func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 // has just said goodbye.
 func TestTakeover(t *testing.T) {
 	s := start(t, broker.Options{})
-	var before rawClient
+	var before brokers.Raw
 	for i := range 300 {
 		c := rawDial(t, s)
 		if i%2 == 1 {
-			before.send(packets.NewControlPacket(packets.Disconnect))
+			before.Send(packets.NewControlPacket(packets.Disconnect))
 		}
-		c.connect("c")
-		if code := c.subscribe(1, 0, "x"); code != 0 {
+		connect(c, "c")
+		if code := subscribe(c, 1, 0, "x"); code != 0 {
 			t.Fatalf("SUBACK %d", code)
 		}
 		p := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
 		p.TopicName = "x"
-		c.send(p)
-		receive[*packets.PublishPacket](c)
+		c.Send(p)
+		brokers.Receive[*packets.PublishPacket](c)
 		if i > 0 {
-			before.closed()
+			wantClosed(t, before)
 		}
 		before = c
 	}
@@ -263,20 +264,17 @@ func TestAuthenticate(t *testing.T) {
 	})
 	// A panic inside mochi ends one connection, not the process.
 	bad := rawDial(t, s)
-	connect := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
-	connect.ProtocolName, connect.ProtocolVersion = "MQTT", 4
-	connect.ClientIdentifier, connect.UsernameFlag, connect.Username = "x", true, "panic"
-	connect.CleanSession = true
-	bad.send(connect)
-	bad.closed()
+	connect := brokers.ConnectPacket(mqtt.Options{ClientID: "x", Username: "panic"})
+	bad.Send(connect)
+	wantClosed(t, bad)
 	if line := logged(t, lines); !strings.Contains(line, "on purpose") {
 		t.Errorf("logged %q", line)
 	}
 
 	wrong := rawDial(t, s)
 	connect.Username = "f-a"
-	wrong.send(connect)
-	if ack := receive[*packets.ConnackPacket](wrong); ack.ReturnCode != packets.ErrRefusedNotAuthorised {
+	wrong.Send(connect)
+	if ack := brokers.Receive[*packets.ConnackPacket](wrong); ack.ReturnCode != packets.ErrRefusedNotAuthorised {
 		t.Errorf("CONNACK %d", ack.ReturnCode)
 	}
 	if line := logged(t, lines); !strings.Contains(line, "refused a client's user name") {
@@ -288,9 +286,9 @@ func TestAuthenticate(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	s := start(t, broker.Options{MaxConns: 2, MaxConnsPerIP: 10})
 	first := rawDial(t, s)
-	first.connect("first")
-	rawDial(t, s).connect("second")
-	rawDial(t, s).closed()
+	connect(first, "first")
+	connect(rawDial(t, s), "second")
+	wantClosed(t, rawDial(t, s))
 	_ = first.Close()
 	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond}) // once the first is gone
 }
@@ -298,9 +296,9 @@ func TestTooManyConnections(t *testing.T) {
 func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	s := start(t, broker.Options{MaxConnsPerIP: 2})
 	first := rawDial(t, s)
-	first.connect("first")
-	rawDial(t, s).connect("second")
-	rawDial(t, s).closed()
+	connect(first, "first")
+	connect(rawDial(t, s), "second")
+	wantClosed(t, rawDial(t, s))
 	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	conn, err := elsewhere.Dial("tcp", strings.TrimPrefix(s.URL(), "tcp://"))
 	if err != nil && runtime.GOOS != "linux" {
@@ -311,7 +309,7 @@ func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(patience / 2))
-	rawClient{t, conn}.connect("elsewhere")
+	connect(brokers.NewRaw(t, conn, rawPatience), "elsewhere")
 	_ = first.Close()
 	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond}) // once the first is gone
 }
@@ -349,12 +347,12 @@ func TestStartRefuses(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	s := start(t, broker.Options{})
 	silent, client := rawDial(t, s), rawDial(t, s) // the one sends no CONNECT
-	client.connect("client")
+	connect(client, "client")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	silent.closed()
-	client.closed()
+	wantClosed(t, silent)
+	wantClosed(t, client)
 	if err := s.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -42,11 +43,11 @@ func BenchmarkStalledSubscribers(b *testing.B) {
 // besideStalled measures one run.
 func besideStalled(b *testing.B, url string, packet int) {
 	const stalled, messages, size, limit = 10, 20, 1 << 20, 2 * time.Minute
-	var conns []rawClient
+	var conns []brokers.Raw
 	for i := range stalled {
 		c := rawDialURL(b, url)
-		c.connect(fmt.Sprint("stalled ", i))
-		c.subscribe(1, 1, "x")
+		connect(c, fmt.Sprint("stalled ", i))
+		subscribe(c, 1, 1, "x")
 		conns = append(conns, c)
 	}
 	healthy := dial(b, mqtt.Options{URL: url, ClientID: "healthy", MaxPacket: packet})

@@ -1,0 +1,90 @@
+package brokers
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Raw is a client that speaks MQTT by hand, to do what a session never does.
+type Raw struct {
+	net.Conn
+	t        testing.TB
+	patience time.Duration
+}
+
+// NewRaw returns a client on a connection, which it closes at the end of the
+// test. Each of its waits is bounded by patience.
+func NewRaw(t testing.TB, conn net.Conn, patience time.Duration) Raw {
+	t.Helper()
+	t.Cleanup(func() { _ = conn.Close() })
+	return Raw{conn, t, patience}
+}
+
+// Send sends a packet.
+func (c Raw) Send(p packets.ControlPacket) {
+	c.t.Helper()
+	_ = c.SetWriteDeadline(time.Now().Add(c.patience))
+	if err := p.Write(c); err != nil {
+		c.t.Fatalf("sending: %v", err)
+	}
+}
+
+// Receive reads the next packet, which has to be a P.
+func Receive[P packets.ControlPacket](c Raw) P {
+	c.t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(c.patience))
+	p, err := packets.ReadPacket(c)
+	if err != nil {
+		c.t.Fatalf("reading: %v", err)
+	}
+	want, ok := p.(P)
+	if !ok {
+		c.t.Fatalf("got %v, want %T", p, want)
+	}
+	return want
+}
+
+// ConnectPacket is the CONNECT of a client with a clean session, of which no
+// broker wants a ping while a test lasts.
+func ConnectPacket(o mqtt.Options) *packets.ConnectPacket {
+	p := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
+	p.ProtocolName, p.ProtocolVersion, p.CleanSession, p.Keepalive = "MQTT", 4, true, 600
+	p.ClientIdentifier, p.Username, p.Password = o.ClientID, o.Username, []byte(o.Password)
+	p.UsernameFlag, p.PasswordFlag = o.Username != "", o.Password != ""
+	return p
+}
+
+// Connect logs a client in.
+func (c Raw) Connect(o mqtt.Options) {
+	c.t.Helper()
+	c.Send(ConnectPacket(o))
+	if ack := Receive[*packets.ConnackPacket](c); ack.ReturnCode != 0 {
+		c.t.Fatalf("CONNACK %d", ack.ReturnCode)
+	}
+}
+
+// Subscribe asks for filters, and waits for nothing.
+func (c Raw) Subscribe(id uint16, qos byte, filters ...string) {
+	c.t.Helper()
+	p := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
+	p.MessageID = id
+	for _, f := range filters {
+		p.Topics, p.Qoss = append(p.Topics, f), append(p.Qoss, qos)
+	}
+	c.Send(p)
+}
+
+// Closed waits for the end of the connection, and reports whether it came.
+func (c Raw) Closed() bool {
+	_ = c.SetReadDeadline(time.Now().Add(c.patience))
+	_, err := io.Copy(io.Discard, c)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
