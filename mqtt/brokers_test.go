@@ -41,8 +41,10 @@ type embedded struct {
 	server  *broker.Server
 }
 
-func newEmbedded(_ *testing.T, maxPacket int) testBroker {
-	return &embedded{options: broker.Options{Listen: "127.0.0.1:0", MaxPacket: maxPacket}}
+// newEmbedded has a port that nobody takes while the broker is stopped.
+func newEmbedded(t *testing.T, maxPacket int) testBroker {
+	t.Helper()
+	return &embedded{options: broker.Options{Listen: brokers.FreeAddress(t), MaxPacket: maxPacket}}
 }
 
 func (b *embedded) url() string { return "tcp://" + b.options.Listen }

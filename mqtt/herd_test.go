@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,40 +20,62 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	b.start(t)
 	t.Cleanup(func() { b.stop() })
 	var sessions []*mqtt.Session
+	var logs []lineWriter
 	for i := range clients {
+		logger, lines := logged()
 		sessions = append(sessions, dial(t, mqtt.Options{
-			URL: b.url(), ClientID: fmt.Sprint(i), MaxReconnectDelay: longest, Rand: rand.New(rand.NewPCG(uint64(i), 8)),
+			URL: b.url(), ClientID: fmt.Sprint(i), MaxReconnectDelay: longest, Rand: rand.New(rand.NewPCG(uint64(i), 8)), Logger: logger,
 		}))
+		logs = append(logs, lines)
 	}
+	stopped := time.Now()
 	b.stop()
 	for _, s := range sessions {
 		wantDown(t, s)
 	}
 	b.start(t)
-	back := make(chan time.Time, clients)
-	for _, s := range sessions {
+	back := make([]chan time.Duration, clients)
+	for i, s := range sessions {
+		back[i] = make(chan time.Duration, 1)
 		go func() {
 			for range s.Events() { // Up is the only one, until Close
-				back <- time.Now()
+				back[i] <- time.Since(stopped)
 			}
 		}()
 	}
-	var times []time.Time
-	for range clients {
+	var delays []time.Duration
+	for i, lines := range logs {
+		line(t, lines) // connected
+		delay := nextTry(t, line(t, lines))
+		delays = append(delays, delay)
 		select {
-		case at := <-back:
-			times = append(times, at)
+		case after := <-back[i]:
+			if after < delay {
+				t.Errorf("session %d is back after %v, before its delay of %v", i, after, delay)
+			}
 		case <-time.After(patience):
-			t.Fatalf("%d of %d came back", len(times), clients)
+			t.Fatalf("session %d is not back", i)
 		}
 	}
-	slices.SortFunc(times, time.Time.Compare)
-	if all := times[clients-1].Sub(times[0]); all < longest/2 {
-		t.Errorf("all came back within %v", all)
+	slices.Sort(delays)
+	if all := delays[clients-1] - delays[0]; all < longest/2 {
+		t.Errorf("all come back within %v", all)
 	}
 	for i := range clients / 2 {
-		if half := times[i+clients/2].Sub(times[i]); half < longest/10 {
-			t.Errorf("half of them came back within %v", half)
+		if half := delays[i+clients/2] - delays[i]; half < longest/10 {
+			t.Errorf("half of them come back within %v", half)
 		}
 	}
+}
+
+// nextTry returns the delay that a line of the log tells, less what it is
+// rounded by.
+func nextTry(t *testing.T, line string) time.Duration {
+	t.Helper()
+	_, text, _ := strings.Cut(strings.TrimSpace(line), "next try in ")
+	d, err := time.ParseDuration(strings.TrimSuffix(text, `"`))
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return d - 50*time.Millisecond
 }

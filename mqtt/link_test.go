@@ -165,18 +165,17 @@ func TestBusy(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 	counts := newCounter()
 	s := dial(t, mqtt.Options{
-		URL: f.url(), ClientID: "s", OutboxBytes: 1 << 20, WriteTimeout: time.Second, Observe: counts.observe,
+		URL: f.url(), ClientID: "s", OutboxBytes: 1 << 20, WriteTimeout: 3 * time.Second, Observe: counts.observe,
 	})
 	accepted := 0
-	begun := time.Now()
 	var err error
 	for err == nil && accepted < 1000 {
 		if err = s.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, 60<<10)}); err == nil {
 			accepted++
 		}
 	}
-	if !errors.Is(err, mqtt.ErrBusy) || time.Since(begun) > time.Second {
-		t.Fatalf("after %d messages and %v: %v, want ErrBusy", accepted, time.Since(begun), err)
+	if !errors.Is(err, mqtt.ErrBusy) { // had it waited for the network, the link would be down
+		t.Fatalf("after %d messages: %v, want ErrBusy", accepted, err)
 	}
 	wantDown(t, s) // the write timeout
 	// Each accepted message has a fate, but for those that a sender still holds.
@@ -217,13 +216,17 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// quick is more than a busy machine needs for what must not wait, and less than
+// what it would wait for: the timeout of an attempt.
+const quick = 5 * time.Second
+
 func wantQuickClose(t *testing.T, s *mqtt.Session) {
 	t.Helper()
 	begun := time.Now()
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begun); took > time.Second {
+	if took := time.Since(begun); took > quick {
 		t.Errorf("Close took %v", took)
 	}
 }
@@ -238,20 +241,20 @@ func TestCloseInterrupts(t *testing.T) {
 	})
 	for _, scheme := range []string{"tcp", "tls", "ws"} {
 		t.Run(scheme, func(t *testing.T) {
-			accepted := make(chan net.Conn, 1)
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer listener.Close()
-			go func() {
-				if conn, err := listener.Accept(); err == nil {
-					accepted <- conn // and says nothing
-				}
-			}()
 			s := dialing(t, mqtt.Options{URL: scheme + "://" + listener.Addr().String(), ClientID: "s"})
-			conn := <-accepted
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
 			defer conn.Close()
+			if _, err := conn.Read(make([]byte, 1)); err != nil { // and say nothing
+				t.Fatal(err)
+			}
 			wantQuickClose(t, s)
 		})
 	}

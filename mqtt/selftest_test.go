@@ -46,14 +46,14 @@ func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTeste
 func TestR12SelfTest(t *testing.T) {
 	t.Parallel()
 	// Where silence is the answer, it is waited for; else it must not be taken for one.
-	const short, long = 500 * time.Millisecond, 8 * time.Second
+	const short, long = 2 * time.Second, 8 * time.Second
 	for name, c := range map[string]struct {
 		patience time.Duration
 		broker   func(t *testing.T) testBroker
 		want     mqtt.SelfTestResult
 		advice   string
 	}{
-		"embedded":                    {short, func(t *testing.T) testBroker { return newEmbedded(t, 128<<10) }, mqtt.SelfTestPassed, ""},
+		"embedded":                    {long, func(t *testing.T) testBroker { return newEmbedded(t, 128<<10) }, mqtt.SelfTestPassed, ""},
 		"embedded with small packets": {long, func(t *testing.T) testBroker { return newEmbedded(t, 20_000) }, mqtt.SelfTestDisconnected, "hangs up on messages of 61504 bytes"},
 		"embedded that denies": {long, func(*testing.T) testBroker {
 			return &embedded{options: broker.Options{
@@ -61,7 +61,7 @@ func TestR12SelfTest(t *testing.T) {
 				Authenticate: func(string, string, string) bool { return true },
 			}}
 		}, mqtt.SelfTestDenied, "`topic readwrite " + loop + "`"},
-		"mosquitto":                        {short, func(t *testing.T) testBroker { return newMosquitto(t, 128<<10) }, mqtt.SelfTestPassed, ""},
+		"mosquitto":                        {long, func(t *testing.T) testBroker { return newMosquitto(t, 128<<10) }, mqtt.SelfTestPassed, ""},
 		"mosquitto with max_packet_size":   {long, func(t *testing.T) testBroker { return newMosquitto(t, 20_000) }, mqtt.SelfTestDisconnected, "max_packet_size"},
 		"mosquitto with a message limit":   {short, withLines("message_size_limit 20000\n"), mqtt.SelfTestSwallowed, "message_size_limit"},
 		"mosquitto that denies":            {short, withACL("topic read #\n"), mqtt.SelfTestDenied, "acl_file"},

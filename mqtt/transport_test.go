@@ -19,6 +19,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -84,12 +85,7 @@ func (*allowAll) OnACLCheck(*mochi.Client, string, bool) bool              { ret
 // every build of Mosquitto speaks WebSocket.
 func startWebsocket(t *testing.T) (url string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
+	address := brokers.FreeAddress(t)
 	server := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err := errors.Join(
 		server.AddHook(new(allowAll), nil),

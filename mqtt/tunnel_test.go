@@ -3,13 +3,18 @@ package mqtt_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
 )
@@ -121,6 +126,71 @@ func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 	}
 }
 
+// A user is sent without a password, too, and nobody is made up.
+func TestProxyUser(t *testing.T) {
+	for _, scheme := range []string{"tcp", "ws"} {
+		for want, user := range map[string]*url.Userinfo{"": nil, "fed:": url.User("fed"), "fed:a:b": url.UserPassword("fed", "a:b")} {
+			t.Run(scheme+" "+want, func(t *testing.T) {
+				asked := make(chan string, 1)
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					select {
+					case asked <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization"):
+					default: // another attempt
+					}
+					w.WriteHeader(http.StatusProxyAuthRequired)
+				}))
+				t.Cleanup(server.Close)
+				proxy := &url.URL{Scheme: "http", Host: strings.TrimPrefix(server.URL, "http://"), User: user}
+				logger, lines := logged()
+				dialing(t, mqtt.Options{URL: scheme + "://127.0.0.1:1", ClientID: "s", Proxy: proxy, Logger: logger})
+				if l := line(t, lines); !strings.Contains(l, "Proxy Authentication Required") {
+					t.Errorf("logged %s", l)
+				}
+				login := ""
+				if user != nil {
+					login = "Basic " + base64.StdEncoding.EncodeToString([]byte(want))
+				}
+				if got := <-asked; got != "CONNECT 127.0.0.1:1 "+login {
+					t.Errorf("the proxy is asked %q, want the login %q", got, login)
+				}
+			})
+		}
+	}
+}
+
+// Without Options.Proxy there is none, though paho would take the environment's.
+// A process reads that once, so this test has one of its own.
+func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
+	const inside = "FEDMESH_TEST_PROXY_IN_ENVIRONMENT"
+	if os.Getenv(inside) != "" {
+		for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
+			logger, lines := logged()
+			// For loopback no environment's proxy is asked; this address belongs to nobody.
+			s := dialing(t, mqtt.Options{URL: scheme + "://192.0.2.1:1", ClientID: "s", Logger: logger, ConnectTimeout: 100 * time.Millisecond})
+			line(t, lines) // an attempt has failed
+			wantQuickClose(t, s)
+		}
+		return
+	}
+	var asked atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), inside+"=yes", "no_proxy=", "NO_PROXY=")
+	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy"} {
+		cmd.Env = append(cmd.Env, name+"="+proxy.URL, strings.ToUpper(name)+"="+proxy.URL)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the proxy of the environment was asked %d times", n)
+	}
+}
+
 // A proxy that answers nonsense, too much or nothing is an error like others.
 func TestBadProxy(t *testing.T) {
 	for name, c := range map[string]struct{ answer, tcp, ws string }{
@@ -181,11 +251,14 @@ func TestCloseInterruptsAProxy(t *testing.T) {
 			s := dialing(t, mqtt.Options{
 				URL: scheme + "://127.0.0.1:1", ClientID: "s", Proxy: &url.URL{Scheme: "http", Host: listener.Addr().String()},
 			})
-			conn, err := listener.Accept() // and say nothing
+			conn, err := listener.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
+			if _, err := io.ReadFull(conn, make([]byte, len("CONNECT "))); err != nil { // and say nothing
+				t.Fatal(err)
+			}
 			wantQuickClose(t, s)
 		})
 	}

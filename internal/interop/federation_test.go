@@ -164,8 +164,8 @@ round:
   participants: 3
   quorum: 3
   rounds: %d
-  gather: {target: 3, minimum: 3, within: 15s, spread: 0s}
-  deadline: 15s
+  gather: {target: 3, minimum: 3, within: 60s, spread: 0s}
+  deadline: 60s
 metrics: {listen: ""}
 log: {level: debug, format: json}
 `

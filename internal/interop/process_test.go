@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds every wait for something that is certain to come.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // process is a running program; what it prints is kept by line.
 type process struct {
