@@ -98,7 +98,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 		}
 	}
 	var outcomes []reproduce.Outcome
-	var failed []string
+	var failed, reasons []string
 	for i, e := range experiments {
 		stop := r.follow(fmt.Sprintf("[%d/%d] %s", i+1, len(experiments), e.About().ID))
 		began := time.Now()
@@ -114,7 +114,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 		outcome := reproduce.Outcome{Report: report, Seconds: seconds, Settings: e}
 		outcomes = append(outcomes, outcome)
 		if !report.Holds {
-			failed = append(failed, report.ID)
+			failed, reasons = append(failed, report.ID), append(reasons, r.reasons(report)...)
 		}
 		if err := r.print(outcome); err != nil {
 			return err
@@ -129,9 +129,19 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 		}
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d claims do not hold: %s", len(failed), len(outcomes), strings.Join(failed, ", "))
+		return fmt.Errorf("%d of %d claims do not hold: %s%s", len(failed), len(outcomes), strings.Join(failed, ", "), strings.Join(reasons, ""))
 	}
 	return nil
+}
+
+// reasons is why a claim does not hold, where what is printed does not tell: an object in JSON has the values only.
+func (r *reproduction) reasons(report *reproduce.Report) (lines []string) {
+	for _, f := range report.Findings {
+		if r.json && !f.Holds {
+			lines = append(lines, fmt.Sprintf("\n  %s: %s: %s; expected %s", report.ID, f.What, f.Measured, f.Expected))
+		}
+	}
+	return lines
 }
 
 // print writes an outcome: a line of JSON, or the claim and all that was compared.

@@ -72,4 +72,11 @@ func TestReproduceFails(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
+	if strings.Contains(err.Error(), "the experiment runs") {
+		t.Errorf("told twice: %v", err)
+	}
+	code, stdout, stderr := try(t, "reproduce", "lab-4", "--json", "--set", "lab-4.step_size=3")
+	if code != 1 || !strings.HasPrefix(stdout, `{"id":"lab-4","holds":false`) || !strings.Contains(stderr, "lab-4: the experiment runs: ") || !strings.Contains(stderr, "stability limit") {
+		t.Errorf("in JSON: exit status %d, %s\n%s", code, stdout, stderr)
+	}
 }

@@ -12,6 +12,9 @@ const (
 	fastestSteps = 50   // about ten are needed
 )
 
+// ErrTooManyEdges says that [Fastest] weights cannot be had of a graph.
+var ErrTooManyEdges = fmt.Errorf("the search is bounded to %d: use best-constant weights", fastestEdges)
+
 // fastest are the symmetric weights of the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric fastest distributed
 // linear averaging). Weights and own weights may come out negative. The search starts at the best constant, and its result
 // is never worse.
@@ -20,8 +23,7 @@ func fastest(g *Graph) ([]float64, error) {
 		return nil, fmt.Errorf("fastest-mixing weights: %w", err)
 	}
 	if len(g.edges) > fastestEdges {
-		return nil, fmt.Errorf("fastest-mixing weights: the graph has %d edges, and the search is bounded to %d: use best-constant weights",
-			len(g.edges), fastestEdges)
+		return nil, fmt.Errorf("fastest-mixing weights: the graph has %d edges, and %w", len(g.edges), ErrTooManyEdges)
 	}
 	best, err := bestConstant(g)
 	if err != nil {

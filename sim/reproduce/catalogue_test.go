@@ -26,3 +26,22 @@ func TestSelect(t *testing.T) {
 		t.Errorf("an unknown id: %v", err)
 	}
 }
+
+// TestSet replaces lists as a whole, and refuses what is no value of a key.
+func TestSet(t *testing.T) {
+	l := Lab4()
+	if err := Set(l, "cases", `[{"agents": 3, "participants": 2, "local_steps": 2}]`); err != nil || len(l.Cases) != 1 || l.Cases[0] != (LabCase{3, 2, 2, 0}) {
+		t.Errorf("cases %v, %v", l.Cases, err)
+	}
+	if err := Set(l, "step_size", "0.03"); err != nil || l.StepSize != 0.03 || l.Inputs != 10 {
+		t.Errorf("step size %v, %d inputs, %v", l.StepSize, l.Inputs, err)
+	}
+	for setting, want := range map[[2]string]string{
+		{"step_size", "null"}: "want a value", {"runs", "2.5"}: "cannot unmarshal number 2.5", {"step", "1"}: `lab-4 has no key "step"; there are batch_size, cases`,
+		{"cases", `[{"agent": 3}]`}: `unknown field "agent"`,
+	} {
+		if err := Set(l, setting[0], setting[1]); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want one with %q", setting, err, want)
+		}
+	}
+}

@@ -117,6 +117,8 @@ func (f *FedDec) validate() error {
 	switch {
 	case f.Agents < 2 || f.Inputs < 1 || f.Rows < 1:
 		return fmt.Errorf("%d agents, %d inputs, %d rows: want at least 2, 1 and 1", f.Agents, f.Inputs, f.Rows)
+	case f.Participants < 1:
+		return fmt.Errorf("%d participants: want at least 1 draw", f.Participants)
 	case f.Instances < 2 || f.Runs < 1:
 		return fmt.Errorf("%d instances of %d runs: want at least 2 of 1, as intervals are over instances", f.Instances, f.Runs)
 	case len(f.Radii) == 0 || len(f.ServerEvery) == 0:

@@ -65,7 +65,7 @@ func TestFedDecRefuses(t *testing.T) {
 		"server_every":              func(f *FedDec) { f.ServerEvery = []int{2000} },
 		"not strongly convex":       func(f *FedDec) { f.Inputs = 101 },
 		"mixing.link_up":            func(f *FedDec) { f.LinkUp = 0 },
-		"participants":              func(f *FedDec) { f.Participants = -1 },
+		"-1 participants":           func(f *FedDec) { f.Participants = -1 },
 		"in the unit square was co": func(f *FedDec) { f.Agents, f.Radii = 100, []float64{0.001} },
 	} {
 		f := smallFedDec()

@@ -15,13 +15,16 @@ func measured(e sim.Estimate) estimate { return estimate{e.Mean, e.Half} }
 func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e.half) }
 
 // doubt is how many times the 95 % interval a measurement may be off before a claim counts as refuted: about five standard
-// errors. A report makes some sixty comparisons, of which three would fail by chance on the interval itself.
+// errors. All experiments together make some two hundred comparisons, of which ten would fail by chance on the interval itself.
 const doubt = 2.5
 
 // agrees reports that a prediction is within reach of the measurement, and that the interval is narrow enough to say
-// something: half width at most resolution·prediction.
+// something: half width at most resolution·prediction, or anything if resolution is infinite. What is measured without chance
+// has an interval of 0, and may be off by what rounding does.
 func (e estimate) agrees(prediction, resolution float64) bool {
-	return math.Abs(e.mean-prediction) <= doubt*e.half && e.half <= resolution*math.Abs(prediction)
+	rounding := 1e-9*math.Abs(prediction) + 1e-15
+	narrow := math.IsInf(resolution, 1) || e.half <= resolution*math.Abs(prediction)+rounding
+	return math.Abs(e.mean-prediction) <= doubt*e.half+rounding && narrow
 }
 
 // compare sets key, key_theory and key_ci95, and adds the finding that measurement and prediction agree.

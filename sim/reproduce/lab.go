@@ -141,11 +141,11 @@ func (l *Lab) start(c LabCase) float64 {
 	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }
 
-// burn is how many rounds it takes until the start has left a thousandth of the steady-state error.
+// burn is how many rounds it takes until the error is within a thousandth of the steady-state one, from above or from below.
 func (l *Lab) burn(exact theory.Lab) int {
 	left, steady := l.start(LabCase{Agents: exact.Agents, Spread: exact.Spread}), exact.MSD()
-	gain := exact.Gain()
-	return 1 + int(math.Ceil(math.Log(steady/left/1000)/math.Log(gain)))
+	away := 1000 * math.Abs(left-steady) / steady
+	return 1 + int(max(0, math.Ceil(-math.Log(away)/math.Log(exact.Gain()))))
 }
 
 func (l *Lab) experiment(c LabCase, o Options) sim.Experiment {

@@ -1,6 +1,10 @@
 package reproduce
 
-import "testing"
+import (
+	"math"
+	"strings"
+	"testing"
+)
 
 func TestLabs(t *testing.T) {
 	for _, l := range []*Lab{LinearGain(), Lab1(), Lab2(), Lab3(), Lab4(), Async()} {
@@ -26,6 +30,23 @@ func TestLabs(t *testing.T) {
 	}
 }
 
+// TestLabFromBelow starts nearer to the optimum than the noise leaves it: it takes as long to settle.
+func TestLabFromBelow(t *testing.T) {
+	l := Lab4()
+	l.Inputs, l.StepSize, l.NoiseVar, l.Runs, l.Window = 2, 0.1, 50_000, 24, 500
+	l.Cases = []LabCase{{3, 2, 2, 0.3}, {3, 3, 1, 0}}
+	l.Claims = nil
+	for _, c := range l.Cases {
+		exact := l.theory(c)
+		burn := l.burn(exact)
+		curve := exact.Curve(l.start(c), burn)
+		if away := math.Abs(curve[burn]/exact.MSD() - 1); burn < 30 || away > 0.001 || curve[0] > exact.MSD() {
+			t.Errorf("%v: after %d rounds the error is %v off", c, burn, away)
+		}
+	}
+	check(t, l)
+}
+
 func TestMSD(t *testing.T) {
 	small := DefaultMSD()
 	small.Runs, small.Window = 12, 1500
@@ -34,9 +55,32 @@ func TestMSD(t *testing.T) {
 		Regressors: [][]float64{{1, 0.5}, {0.3, 0.6}, {0.8, 0.8}}, NoiseVar: []float64{1, 0.1, 0.5},
 		Optima: [][]float64{{0, 1}, {1, 0}, {-1, 2}}, Runs: 24, Window: 1000}}
 	check(t, other)
-	other.NoiseVar = other.NoiseVar[:2]
-	if _, err := other.Run(t.Context(), Options{}); err == nil {
-		t.Error("two noise variances for three agents")
+	near := *other // a step size from which the second moment settles far slower than the mean
+	near.StepSize = 2.7
+	exact, err := near.theory(true).SteadyState()
+	if err != nil || exact.Rate < 0.9 {
+		t.Fatalf("rate %v, %v", exact.Rate, err)
+	}
+	curve, err := near.theory(true).Curve(make([]float64, 2), burn(exact))
+	if err != nil || math.Abs(curve[burn(exact)]/exact.MSD-1) > 0.001 {
+		t.Errorf("after %d rounds %v, %v; the limit is %v", burn(exact), curve[burn(exact)], err, exact.MSD)
+	}
+	for want, change := range map[string]func(*MSD){
+		"2 noise variances":   func(m *MSD) { m.NoiseVar = m.NoiseVar[:2] },
+		"agent 1: regressors": func(m *MSD) { m.Regressors = [][]float64{{1, 1}, {1}, {1, 1}} },
+		"agent 2: regressors": func(m *MSD) { m.Regressors = [][]float64{{1, 1}, {1, 1}, {1, -1}} },
+		"agent 0: regressors": func(m *MSD) { m.Optima, m.Regressors = [][]float64{{}, {}, {}}, [][]float64{{}, {}, {}} },
+		"1 runs":              func(m *MSD) { m.Runs = 1 },
+		"a window of 0":       func(m *MSD) { m.Window = 0 },
+		"stability limit":     func(m *MSD) { m.StepSize = 3 },
+		"4 participants of 3": func(m *MSD) { m.Participants = 4 },
+		"noise variance -1":   func(m *MSD) { m.NoiseVar = []float64{0, -1, 0} },
+	} {
+		m := *other
+		change(&m)
+		if _, err := m.Run(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
 
@@ -44,4 +88,10 @@ func TestBias(t *testing.T) {
 	b := DefaultBias()
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
+	// One parameter, and numbers of steps that the step size is not divided by exactly.
+	check(t, &Bias{LMS{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2}, NoiseVar: []float64{0.1, 0.1, 0},
+		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
+	// A coordinate of the limit may be 0.
+	check(t, &Bias{LMS{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1, 1}, NoiseVar: []float64{0.1, 0.1},
+		Regressors: [][]float64{{1, 1}, {1, 1}}, Optima: [][]float64{{5, 0}, {2, 0}}, Runs: 12, Window: 2000}})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim/plot"
@@ -48,10 +49,10 @@ type drawing struct {
 // Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may answer
 // afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
 func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
-	k := len(s.Means)
-	if k == 0 || len(s.Variances) != k || s.Trials < 1 {
-		return nil, errors.New("sampling: needs means, as many variances, and trials")
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("sampling: %w", err)
 	}
+	k := len(s.Means)
 	m := theory.Mixture{Means: s.Means, Variances: s.Variances}
 	drawings := []drawing{
 		{"without_L", "without replacement", round.SampleWithoutReplacement, true, m.WithoutReplacement},
@@ -81,6 +82,18 @@ func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	r.figure("sampling", figure)
 	return r, nil
+}
+
+func (s *Sampling) validate() error {
+	switch k := len(s.Means); {
+	case k == 0 || len(s.Variances) != k || s.Trials < 2:
+		return fmt.Errorf("%d means, %d variances, %d trials: want a mean or more, as many variances, and two trials or more", k, len(s.Variances), s.Trials)
+	case len(s.Means[0]) == 0 || slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
+		return errors.New("means: want vectors of one length, of one number or more")
+	case slices.Min(s.Variances) < 0:
+		return fmt.Errorf("variances %v: want 0 or more", s.Variances)
+	}
+	return nil
 }
 
 // measure is E‖â − ā‖² over trials.
@@ -120,7 +133,7 @@ func (s *Sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate 
 	}
 	n := float64(trials)
 	mean := sum / n
-	return estimate{mean, normal95 * math.Sqrt((squares/n-mean*mean)/n)}
+	return estimate{mean, normal95 * math.Sqrt(max(0, squares/n-mean*mean)/n)}
 }
 
 // normal95 is the 97.5 % quantile of the normal distribution.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -83,4 +84,17 @@ func TestSampling(t *testing.T) {
 	}
 	other := &Sampling{Means: [][]float64{{1}, {2}, {5}}, Variances: []float64{3, 0, 1}, Trials: 5000}
 	check(t, other)
+	check(t, &Sampling{Means: [][]float64{{1.1}, {2.3}}, Variances: []float64{0, 0}, Trials: 5000}) // without replacement there is no chance
+	for want, s := range map[string]*Sampling{
+		"0 means":            {Trials: 10},
+		"1 variances":        {Means: [][]float64{{1}, {2}}, Variances: []float64{1}, Trials: 10},
+		"1 trials":           {Means: [][]float64{{1}}, Variances: []float64{1}, Trials: 1},
+		"of one length":      {Means: [][]float64{{1}, {2, 3}}, Variances: []float64{1, 1}, Trials: 10},
+		"one number or more": {Means: [][]float64{{}}, Variances: []float64{1}, Trials: 10},
+		"variances [1 -1]":   {Means: [][]float64{{1}, {2}}, Variances: []float64{1, -1}, Trials: 10},
+	} {
+		if _, err := s.Run(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
 }

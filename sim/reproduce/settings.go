@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Set changes a number of an experiment: key as its struct tags have it, value in JSON, or a bare word. The error names the keys that
-// there are.
+// Set changes a number of an experiment: key as its struct tags have it, value in JSON, or a bare word. A list replaces the one that
+// was there, with nothing of its elements. The error names the keys that there are.
 func Set(e Experiment, key, value string) error {
 	text := json.RawMessage(value)
 	if !json.Valid(text) {
@@ -19,7 +19,13 @@ func Set(e Experiment, key, value string) error {
 	if !slices.Contains(settings, key) {
 		return fmt.Errorf("%s has no key %q; there are %s", e.About().ID, key, strings.Join(settings, ", "))
 	}
+	if string(bytes.TrimSpace(text)) == "null" {
+		return fmt.Errorf("%s.%s=%s: want a value", e.About().ID, key, value)
+	}
 	change, err := json.Marshal(map[string]json.RawMessage{key: text})
+	if err == nil { // the decoder would put new elements on top of old ones
+		err = json.Unmarshal(fmt.Appendf(nil, `{%q: null}`, key), e)
+	}
 	if err != nil {
 		return fmt.Errorf("%s.%s: %w", e.About().ID, key, err)
 	}

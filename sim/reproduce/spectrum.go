@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -68,7 +69,8 @@ func (s *Spectrum) kinds() []graphKind {
 	}
 }
 
-// spectrumCell is one entry of the table: |λ₂|² by rule and realisation, the same graphs for all rules.
+// spectrumCell is one entry of the table: |λ₂|² by rule and realisation, the same graphs for all rules; NaN where the fastest
+// weights of a graph are out of reach.
 type spectrumCell struct {
 	kind   graphKind
 	level  float64
@@ -84,6 +86,9 @@ func (c *spectrumCell) String() string {
 	return fmt.Sprintf("%s, %s = %v, n = %d", strings.ToLower(c.kind.what), c.kind.parameter, c.level, c.nodes)
 }
 
+// known tells whether a rule has weights for all graphs of the cell.
+func (c *spectrumCell) known(rule int) bool { return !slices.ContainsFunc(c.second[rule], math.IsNaN) }
+
 // realise draws one graph and measures it under all rules.
 func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	g, err := c.kind.draw(c.nodes, c.level, rng)
@@ -92,10 +97,14 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 	}
 	for k, r := range spectrumRules {
 		m, err := graph.NewMixing(g, r.rule)
-		if err != nil {
+		switch {
+		case errors.Is(err, graph.ErrTooManyEdges):
+			c.second[k][i] = math.NaN()
+		case err != nil:
 			return fmt.Errorf("spectrum: %w", err)
+		default:
+			c.second[k][i] = m.SecondEigenvalue(1)
 		}
-		c.second[k][i] = m.SecondEigenvalue(1)
 	}
 	return nil
 }
@@ -104,6 +113,9 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 func (s *Spectrum) Run(ctx context.Context, o Options) (*Report, error) {
 	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
 		return nil, errors.New("spectrum: needs two realisations or more, of graphs of two nodes or more")
+	}
+	if len(s.Nodes) == 0 || len(s.Radii)+len(s.Probabilities) == 0 {
+		return nil, errors.New("spectrum: needs a number of nodes, and a radius or a probability")
 	}
 	runs := o.size(s.Realisations, 16)
 	cells := s.cells(runs)

@@ -15,6 +15,17 @@ func TestSpectrum(t *testing.T) {
 	}
 }
 
+// TestSpectrumOfManyEdges measures all but the fastest weights where those are out of reach.
+func TestSpectrumOfManyEdges(t *testing.T) {
+	r := check(t, &Spectrum{Nodes: []int{70}, Probabilities: []float64{0.9}, Realisations: 2})
+	if v, ok := r.Values.Get("best_random_p0.9_n70"); !ok || v <= 0 {
+		t.Errorf("best constant: %v, %v", v, ok)
+	}
+	if v, ok := r.Values.Get("fastest_random_p0.9_n70"); ok {
+		t.Errorf("fastest weights of 2,000 edges and more: %v", v)
+	}
+}
+
 // TestSpectrumKeys wants every value of SPEC's table on the default instance.
 func TestSpectrumKeys(t *testing.T) {
 	s := DefaultSpectrum()
@@ -60,6 +71,8 @@ func TestSpectrumRefuses(t *testing.T) {
 		"link probability 0 was connected":                  {Nodes: []int{300}, Probabilities: []float64{0}, Realisations: 2},
 		"two realisations or more":                          {Nodes: []int{10}, Radii: []float64{1}, Realisations: 1},
 		"two nodes or more":                                 {Nodes: []int{1}, Radii: []float64{1}, Realisations: 2},
+		"needs a number of nodes":                           {Radii: []float64{1}, Realisations: 2},
+		"a radius or a probability":                         {Nodes: []int{10}, Realisations: 2},
 	} {
 		if _, err := s.Run(context.Background(), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

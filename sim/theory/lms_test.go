@@ -186,6 +186,7 @@ func TestStabilityLimit(t *testing.T) {
 		st, err := white.SteadyState()
 		if c.stable {
 			near(t, "white LMS", st.MSD, c.mu*4/(2-c.mu*0.5*6), 1e-9)
+			near(t, "its rate", st.Rate, 1-2*c.mu*0.5+c.mu*c.mu*0.25*6, 1e-9)
 		}
 		if stable := !errors.Is(err, ErrUnstable); stable != c.stable {
 			t.Errorf("μ = %v: %v; the limit is %v", c.mu, err, limit)

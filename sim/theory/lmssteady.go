@@ -3,6 +3,7 @@ package theory
 import (
 	"errors"
 	"fmt"
+	"math/cmplx"
 
 	"gonum.org/v1/gonum/mat"
 )
@@ -16,6 +17,7 @@ type Steady struct {
 	Mean    []float64     // lim E w_i, at this step size
 	Second  *mat.SymDense // lim E (w_i − w⁰)(w_i − w⁰)ᵀ
 	MSD     float64       // lim E‖w⁰ − w_i‖², its trace: the answer to ch5 problem 5.3
+	Rate    float64       // by how much, at last, a round shrinks what is left of a start: the spectral radius of the recursion, below 1
 }
 
 // SteadyState solves the affine recursion of mean and second moment for its fixed point: exact in μ. It takes
@@ -61,7 +63,21 @@ func (m LMS) SteadyState() (Steady, error) {
 	for j, w := range st.Optimum {
 		st.Mean = append(st.Mean, w+fixed.mean.At(j, 0))
 	}
+	st.Rate = rate(system)
 	return st, nil
+}
+
+// rate is the spectral radius of T, given I − T.
+func rate(system *mat.Dense) float64 {
+	var eig mat.Eigen
+	if !eig.Factorize(system, mat.EigenNone) {
+		panic("theory: the eigenvalues of the recursion were not found")
+	}
+	most := 0.0
+	for _, v := range eig.Values(nil) {
+		most = max(most, cmplx.Abs(1-v))
+	}
+	return most
 }
 
 // Curve is E‖w⁰ − w_i‖² for i = 0 … rounds, from the start w_0: the learning curve that the average over runs tends to.
