@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -33,8 +34,8 @@ func checkFirst[T learner.Float](e Experiment, instance func(run int) (Instance[
 // maxMixed is how many numbers a run keeps at most in each of its few lists.
 const maxMixed = 1 << 27
 
-// check holds an experiment against its instance.
-func check[T learner.Float](e *Experiment, in Instance[T]) error {
+// check holds an experiment against the instance of a run with this seed.
+func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	var errs []error
 	bad := func(key, format string, args ...any) {
@@ -65,7 +66,7 @@ func check[T learner.Float](e *Experiment, in Instance[T]) error {
 	if n, d := p.Agents, p.Model.Params(); e.Algorithm == FedDec && float64(n)*float64(d) > maxMixed {
 		bad("agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxMixed/d)
 	}
-	if b := e.BatchSize.At(0, e.Seed); b*float64(p.Model.Inputs) > maxMixed {
+	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxMixed {
 		bad("batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs, maxMixed/p.Model.Inputs)
 	}
 	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
@@ -74,22 +75,36 @@ func check[T learner.Float](e *Experiment, in Instance[T]) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if err := checkSchedule(e, &p.Objective); err != nil {
+		return err
+	}
 	if in.replay != nil {
 		return nil // its draws are made
 	}
 	local := p.Loader()(0)
 	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
-	s.BatchSize = int(e.BatchSize.At(0, e.Seed))
+	s.BatchSize = int(e.BatchSize.least())
 	if e.Load != "" && local.Samples == nil && local.Stream == nil {
 		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, rows.npy, or means.npy)", runDir(e.Load, 0))
 	}
 	if err := s.Validate(model); err != nil {
 		bad("batch_size", "%v", err)
 	}
-	if err := checkMeanSquare(e, in); err != nil {
-		return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))...)
+}
+
+// checkSchedule refuses a diminishing step size of which something is not known.
+func checkSchedule(e *Experiment, o *data.Objective) error {
+	if !e.StepSize.Diminishing {
+		return nil
 	}
-	return errors.Join(append(errs, checkStepSize(e, in))...)
+	if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
+		return &FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
+	}
+	if smoothness := max(e.StepSize.Gamma, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
+		return &FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
+	}
+	return nil
 }
 
 // checkMeanSquare refuses a step size with which E‖w⁰ − w_i‖² grows, where that is known exactly: agents that are all alike, with
@@ -126,20 +141,14 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 		e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
-// checkStepSize refuses a step size with which an agent's own recursion diverges for certain: μ_k ≥ 2/λ_max(∇²J_k).
-func checkStepSize[T learner.Float](e *Experiment, in Instance[T]) error {
+// checkStepSize refuses a step size with which the mean of a quadratic problem's recursion diverges, μ ≥ 2/λ_max(∇²J) for one step
+// a round whoever takes it, and for more one with which an agent's own recursion does, μ_k ≥ 2/λ_max(∇²J_k).
+func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	o := &p.Objective
-	if e.StepSize.Diminishing {
-		if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
-			return &FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
-		}
-		if smoothness := max(e.StepSize.Gamma, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
-			return &FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
-		}
-	}
-	if e.Exchange == Gradients {
-		return checkServerStep(e, o)
+	mu := e.schedule(o, seed).At(1)
+	if e.Exchange == Gradients || o.Steepest > 0 && e.Algorithm == FedAvg && e.LocalSteps.most() == 1 {
+		return checkServerStep(e, o, mu)
 	}
 	if o.Curvature == nil {
 		return nil
@@ -148,14 +157,13 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T]) error {
 	for _, v := range p.Weights {
 		total += v
 	}
-	mu := e.schedule(o).At(1)
 	for k := range p.Agents {
 		scale := 1.0
 		if p.Weights != nil && e.Weighting == weightingStep {
 			scale = float64(p.Agents) * p.Weights[k] / total
 		}
 		if e.StepSize.Normalize && e.Algorithm == FedAvg {
-			scale /= e.LocalSteps.At(k, e.Seed)
+			scale /= e.LocalSteps.At(k, seed)
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
 			return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
@@ -165,9 +173,9 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T]) error {
 	return nil
 }
 
-// checkServerStep refuses a step size with which the mean of an exchange of gradients diverges: μ ≥ 2/λ_max(∇²J).
-func checkServerStep(e *Experiment, o *data.Objective) error {
-	if mu := e.schedule(o).At(1); mu*o.Steepest >= 2 {
+// checkServerStep refuses μ ≥ 2/λ_max(∇²J).
+func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
+	if mu*o.Steepest >= 2 {
 		return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
 			mu, 2/o.Steepest, o.Steepest)}
 	}

@@ -55,6 +55,34 @@ func writeExperiment(e *Experiment) error {
 	return err
 }
 
+// fits refuses an instance that is too large for a dump. What is drawn is bounded by the tape.
+func fits[T learner.Float](c *course[T]) error {
+	p := c.in.Problem
+	numbers, key := 0.0, "agents"
+	if p.Linear != nil || p.Classes != nil {
+		numbers = float64(p.Agents) * float64(p.Model.Inputs)
+	}
+	load := p.Loader()
+	for k := 0; k < p.Agents && numbers <= maxTape; k++ {
+		s := load(k).Samples
+		if s == nil {
+			break // of a stream
+		}
+		numbers += float64(s.Len()) * float64(p.Model.Inputs+1)
+	}
+	if c.in.Mixing != nil {
+		matrix := float64(p.Agents) * float64(p.Agents)
+		if c.e.Mixing.LinkUp < 1 && matrix <= maxTape {
+			matrix, key = matrix*float64(c.e.Rounds-1), "rounds"
+		}
+		numbers += matrix
+	}
+	if numbers > maxTape {
+		return &FieldError{Key: key, Problem: fmt.Sprintf("makes a dump of more than %d numbers: take fewer", maxTape)}
+	}
+	return nil
+}
+
 // arrays writes the arrays of one folder.
 type arrays struct {
 	dir  string

@@ -3,6 +3,8 @@ package sim_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -34,6 +36,9 @@ func dumped() map[string]func(*sim.Experiment) {
 	all["feddec, all links up"] = func(e *sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = sim.FedDec, sim.Ring, 4, "with_replacement"
 		e.Data.Kind, e.Data.Inputs, e.StepSize.Diminishing = data.KindRegression, 3, true
+	}
+	all["feddec, failing links, metropolis"] = func(e *sim.Experiment) {
+		e.Algorithm, e.Mixing.Graph, e.Mixing.LinkUp, e.Mixing.Weights = sim.FedDec, sim.Complete, 0.5, "metropolis"
 	}
 	all["shadow"] = func(e *sim.Experiment) { e.Participants, e.Shadow, e.LocalSteps = 8, true, sim.Each(3) }
 	return all
@@ -74,6 +79,13 @@ func TestReplay(t *testing.T) {
 			if len(got.Metrics) == 0 {
 				t.Error("nothing is recorded")
 			}
+			if want.Network != nil {
+				first, err := json.Marshal(want.Network)
+				second, againErr := json.Marshal(got.Network)
+				if err != nil || againErr != nil || !bytes.Equal(first, second) {
+					t.Errorf("the graph of the replay differs:\n%s\n%s, %v, %v", first, second, err, againErr)
+				}
+			}
 		})
 	}
 }
@@ -106,6 +118,16 @@ func small(t *testing.T) string {
 }
 
 func array(t *testing.T, dir, name string, shape []int, numbers ...float64) {
+	t.Helper()
+	saved(t, dir, name, shape, numbers)
+}
+
+func whole(t *testing.T, dir, name string, shape []int, numbers ...int64) {
+	t.Helper()
+	saved(t, dir, name, shape, numbers)
+}
+
+func saved[T npy.Element](t *testing.T, dir, name string, shape []int, numbers []T) {
 	t.Helper()
 	var b bytes.Buffer
 	if err := npy.Write(&b, numbers, shape...); err != nil {
@@ -145,6 +167,22 @@ func TestBadFiles(t *testing.T) {
 		"want agents from 0 to 1":    func(dir string) { array(t, dir, "participants", []int{1, 3}, 1, 5, 1) },
 		"x.npy: has shape [2 2]":     func(dir string) { array(t, dir, "x", []int{2, 2}, 1, 2, 3, 4) },
 		"agent 1 holds 5 rows":       func(dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
+		"agent 1 holds 922":          func(dir string) { whole(t, dir, "rows", []int{2}, 2, math.MaxInt64) },
+		"batch.npy: row 0 is 461": func(dir string) {
+			whole(t, dir, "batch", []int{4}, 1<<62, 1<<62, 1<<62, 1<<62) // adds up to 0
+			array(t, dir, "sample_rows", []int{0})
+		},
+		"row 2, (1, 0, 1): the steps of this agent and round are there": func(dir string) {
+			array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 1, 0, 1, 1, 0, 2)
+		},
+		"agent 0 has rows whose squares are not finite": func(dir string) { array(t, dir, "x", []int{3, 1}, 1, math.NaN(), 1) },
+		"the Hessian is not finite": func(dir string) {
+			array(t, dir, "hessian", []int{1, 1}, math.Inf(1))
+			array(t, dir, "minimizer", []int{1}, 0)
+		},
+		"agent 0 takes 2 steps in round 1; shadow needs local_steps, 1, of all": func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"runs": 1, "rounds": 1, "shadow": true}`), 0o600))
+		},
 		"unknown field \"agens\"": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agens": 2}`), 0o600))
 		},

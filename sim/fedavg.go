@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -208,6 +209,9 @@ func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 	steps := f.steps(k)
 	if f.in.replay != nil {
 		steps = f.in.replay.count(k, i)
+	}
+	if f.shadow != nil && steps != len(f.shadow.sums) {
+		return &replayError{fmt.Errorf("steps.npy: agent %d takes %d steps in round %d; shadow needs local_steps, %d, of all", k, steps, i, len(f.shadow.sums))}
 	}
 	if err := h.run(dst, k, steps, weight, uint64(i-1)*f.most); err != nil {
 		return err

@@ -212,7 +212,7 @@ func (f *feddec[T]) network() *Network {
 	for e, up := range f.ups {
 		n.Health[e] = float64(up) / float64(max(f.iterations, 1))
 	}
-	if f.agents <= maxSpectrum {
+	if f.agents <= maxSpectrum && (f.in.replay == nil || !f.in.replay.graphless) {
 		n.SecondEigenvalue = m.SecondEigenvalue(f.e.Mixing.LinkUp)
 	}
 	return n

@@ -51,9 +51,12 @@ type loading struct {
 
 // take reads an array and holds it against a shape, in which −1 is any number; nil if there is no such file.
 func take[T npy.Element](l *loading, name string, want ...int) (numbers []T, shape []int) {
+	if l.err != nil {
+		return nil, nil
+	}
 	path := filepath.Join(l.dir, name+".npy")
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || l.err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err == nil {
@@ -107,6 +110,7 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 		in.replay.read(l)
 		if l.err == nil && e.Algorithm == FedDec {
 			in.Mixing, in.replay.weights = l.mixing(&e, file.Agents)
+			in.replay.graphless = in.replay.weights != nil && !l.has(fileGraph)
 		}
 		switch r := in.replay; {
 		case l.err != nil:
@@ -114,6 +118,9 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 		case !r.empty():
 			if err := r.index(file.Agents); err != nil {
 				return in, fmt.Errorf("%s: %w", l.dir, err)
+			}
+			if e.Algorithm == FedDec && e.Mixing.LinkUp < 1 && in.Mixing != nil && r.weights == nil && e.Rounds > 1 {
+				return in, fmt.Errorf("%s: mixing.link_up is %v; want W.npy with a matrix for each of the %d iterations", l.dir, e.Mixing.LinkUp, e.Rounds-1)
 			}
 		case r.weights != nil:
 			return in, fmt.Errorf("%s: W.npy has a matrix for each iteration, which only goes with draws: steps.npy and participants.npy are missing", l.dir)
@@ -138,7 +145,7 @@ func restore[T learner.Float](l *loading, file *problemFile, model learner.Archi
 	x, y := takeFloats[T](l, arrayX, -1, inputs), takeFloats[T](l, arrayY, -1)
 	at := 0
 	for k, n := range rows {
-		if n < 1 || at+int(n) > len(y) || (at+int(n))*inputs > len(x) {
+		if n < 1 || n > int64(len(y)-at) || (at+int(n))*inputs > len(x) {
 			l.err = errors.Join(l.err, fmt.Errorf("%s: rows.npy: agent %d holds %d rows; x.npy and y.npy have %d in all", l.dir, k, n, len(y)))
 			break
 		}
@@ -153,7 +160,12 @@ func restore[T learner.Float](l *loading, file *problemFile, model learner.Archi
 		l.err = fmt.Errorf("%s: %w", l.dir, err)
 		return nil
 	}
-	p.Objective.StrongConvexity, p.Objective.Smoothness = file.StrongConvexity, file.Smoothness
+	if file.StrongConvexity != 0 {
+		p.Objective.StrongConvexity = file.StrongConvexity
+	}
+	if file.Smoothness != 0 {
+		p.Objective.Smoothness = file.Smoothness
+	}
 	return p
 }
 

@@ -16,19 +16,12 @@ import (
 // iteration, weights are those of the edges in all of them, one iteration after the other; else they are nil.
 func (l *loading) mixing(e *Experiment, n int) (m *graph.Mixing, weights []float64) {
 	g, own := l.graph(n)
-	w, steps := l.matrices(n, e.Rounds-1)
-	var err error
-	switch {
-	case l.err != nil || g == nil && w == nil:
+	w, each := l.matrices(n, e.Rounds-1)
+	if l.err != nil || g == nil && w == nil {
 		return nil, nil // W = I, if there is no error
-	case w == nil && own != nil:
-		m, err = graph.NewGivenMixing(g, own)
-	case w == nil:
-		var rule graph.Rule
-		if rule, err = graph.ParseRule(e.Mixing.Weights); err == nil {
-			m, err = graph.NewMixing(g, rule)
-		}
-	default:
+	}
+	var err error
+	if w != nil {
 		edges := nonzero(w, n)
 		if g == nil {
 			g, err = graph.New(n, edges)
@@ -37,13 +30,38 @@ func (l *loading) mixing(e *Experiment, n int) (m *graph.Mixing, weights []float
 			m, weights, err = l.weighted(g, edges, w, n)
 		}
 	}
+	if err == nil && (w == nil || each && own != nil) {
+		m, err = ruled(g, own, e.Mixing.Weights)
+	}
 	if err != nil {
 		l.err = fmt.Errorf("%s: %w", l.dir, err)
 	}
-	if steps == 1 {
+	if !each {
 		weights = nil
 	}
 	return m, weights
+}
+
+// ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links that fail.
+func ruled(g *graph.Graph, own []float64, name string) (*graph.Mixing, error) {
+	rule, err := graph.ParseRule(name)
+	if err != nil {
+		return nil, err
+	}
+	if own != nil && rule != graph.Metropolis {
+		return graph.NewGivenMixing(g, own)
+	}
+	m, err := graph.NewMixing(g, rule)
+	if err == nil && own != nil && !slices.Equal(m.Weights, own) {
+		return graph.NewGivenMixing(g, own)
+	}
+	return m, err
+}
+
+// has tells whether a file is there.
+func (l *loading) has(name string) bool {
+	_, err := os.Stat(filepath.Join(l.dir, name))
+	return err == nil
 }
 
 // graph reads graph.json; nil if there is none.
@@ -69,13 +87,13 @@ func (l *loading) graph(n int) (*graph.Graph, []float64) {
 }
 
 // matrices reads W.npy, one matrix or one for each iteration; nil if there is none.
-func (l *loading) matrices(n, iterations int) (w []float64, steps int) {
+func (l *loading) matrices(n, iterations int) (w []float64, each bool) {
 	one := &loading{dir: l.dir, err: l.err}
 	if w, _ = take[float64](one, arrayW, n, n); one.err == nil {
-		return w, 1
+		return w, false
 	}
 	w, _ = take[float64](l, arrayW, iterations, n, n)
-	return w, iterations
+	return w, true
 }
 
 // nonzero are the edges that weigh something in some of the matrices.
@@ -120,7 +138,7 @@ func doublyStochastic(w []float64, n int) error {
 	for i := range n {
 		sum := 0.0
 		for j := range n {
-			if w[i*n+j] != w[j*n+i] {
+			if !(math.Abs(w[i*n+j]-w[j*n+i]) <= 1e-12) {
 				return fmt.Errorf("is not symmetric: W[%d, %d] is %v, W[%d, %d] is %v", i, j, w[i*n+j], j, i, w[j*n+i])
 			}
 			sum += w[i*n+j]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,6 +47,27 @@ func (p *PerAgent) At(k int, seed uint64) float64 {
 		return p.Values[0]
 	}
 	return p.Values[k]
+}
+
+// least and most are the bounds of all agents' numbers; a geometric distribution has no upper one, and its mean stands for it.
+func (p *PerAgent) least() float64 {
+	switch p.Draw {
+	case Uniform:
+		return p.A
+	case Geometric:
+		return 1
+	}
+	return slices.Min(p.Values)
+}
+
+func (p *PerAgent) most() float64 {
+	switch p.Draw {
+	case Uniform:
+		return p.B
+	case Geometric:
+		return p.A
+	}
+	return slices.Max(p.Values)
 }
 
 func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {

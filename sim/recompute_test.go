@@ -52,7 +52,8 @@ func TestRecompute(t *testing.T) {
 
 // TestLoadWithoutDraws loads instances of which only data and graph are there: the draws of the same seed are the same.
 func TestLoadWithoutDraws(t *testing.T) {
-	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights", "feddec, all links up"} {
+	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights", "feddec, all links up",
+		"feddec, failing links, metropolis"} {
 		e := dumpedExperiment(dumped()[name])
 		e.Runs, e.Dump = 1, t.TempDir()
 		want := run(t, e)
@@ -99,7 +100,10 @@ func TestBadInstances(t *testing.T) {
 		},
 		"matrix 0 of W.npy is not symmetric":         func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.5, 0.25, 0.75) },
 		"matrix 0 of W.npy is not doubly stochastic": func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.25, 0.25, 0.75) },
-		"W.npy: has shape [4]":                       func(t *testing.T, dir string) { array(t, dir, "W", []int{4}, 0.5, 0.5, 0.5, 0.5) },
+		"want W.npy with a matrix for each of the 11 iterations": func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"algorithm": "feddec", "rounds": 12, "mixing": {"server_every": 4, "link_up": 0.5}}`), 0o600))
+		},
+		"W.npy: has shape [4]": func(t *testing.T, dir string) { array(t, dir, "W", []int{4}, 0.5, 0.5, 0.5, 0.5) },
 	} {
 		e := dumpedExperiment(dumped()["feddec, all links up"])
 		e.Runs, e.Agents, e.Participants, e.Dump = 1, 2, 1, t.TempDir()

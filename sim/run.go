@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -144,6 +143,9 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 		return err
 	}
 	if e.Dump != "" {
+		if err := fits(c); err != nil {
+			return err
+		}
 		c.tape = &tape[T]{}
 	}
 	t := &track{agents: c.agents, recorder: newRecorder(in.Problem)}
@@ -215,20 +217,16 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 	if e.Participants == 0 {
 		e.Participants = p.Agents
 	}
-	if err := check(e, in); err != nil {
+	seed := runSeed(e.Seed, run)
+	if err := check(e, in, seed); err != nil {
 		return nil, err
 	}
-	c := &course[T]{e: e, seed: runSeed(e.Seed, run), in: in, agents: p.Agents, schedule: e.schedule(&p.Objective)}
+	c := &course[T]{e: e, seed: seed, in: in, agents: p.Agents, schedule: e.schedule(&p.Objective, seed)}
 	for _, v := range p.Weights {
 		c.total += v
 	}
-	if e.StepSize.Diminishing {
-		for k := range c.agents {
-			c.most = max(c.most, uint64(c.steps(k)))
-			if e.LocalSteps.alike() {
-				break
-			}
-		}
+	if e.StepSize.Diminishing && e.Algorithm == FedAvg {
+		c.most = uint64(e.mostSteps(seed))
 	}
 	if e.Shadow && (e.Participants != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
 		return nil, &FieldError{Key: "shadow", Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known minimum", p.Agents)}
@@ -236,8 +234,8 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 	return c, nil
 }
 
-// schedule is that of the learner; what is left open is the problem's.
-func (e *Experiment) schedule(o *data.Objective) learner.Schedule {
+// schedule is that of the learner; what is left open is the problem's. H is the local steps between server rounds.
+func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.Schedule {
 	if !e.StepSize.Diminishing {
 		return learner.Schedule{StepSize: e.StepSize.Constant}
 	}
@@ -251,13 +249,18 @@ func (e *Experiment) schedule(o *data.Objective) learner.Schedule {
 	if e.StepSize.Gamma > 0 {
 		return learner.Schedule{StrongConvexity: convexity, Gamma: e.StepSize.Gamma}
 	}
-	return learner.DiminishingSchedule(convexity, smoothness, e.serverEvery())
+	h := e.Mixing.ServerEvery
+	if e.Algorithm == FedAvg {
+		h = e.mostSteps(seed)
+	}
+	return learner.DiminishingSchedule(convexity, smoothness, h)
 }
 
-// serverEvery is H of the schedule: the local steps between server rounds.
-func (e *Experiment) serverEvery() int {
-	if e.Algorithm == FedDec {
-		return e.Mixing.ServerEvery
+// mostSteps is the largest E_k of a run.
+func (e *Experiment) mostSteps(seed uint64) int {
+	most := e.LocalSteps.At(0, seed)
+	for k := 1; k < e.Agents && !e.LocalSteps.alike(); k++ {
+		most = max(most, e.LocalSteps.At(k, seed))
 	}
-	return int(slices.Max(append([]float64{1}, e.LocalSteps.Values...)))
+	return int(most)
 }

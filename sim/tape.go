@@ -97,6 +97,8 @@ type replay[T learner.Float] struct {
 	from   []int          // of each step, the number of its first sample
 	inputs int
 	params int
+	// graphless says that of links that fail only the W^t are known, and not by what law.
+	graphless bool
 }
 
 // empty reports that nothing was drawn.
@@ -119,13 +121,15 @@ func (p *replay[T]) index(agents int) error {
 	}
 	for s := range steps {
 		i, k, step := int(p.steps[3*s]), int(p.steps[3*s+1]), int(p.steps[3*s+2])
-		if step == 1 {
+		if _, twice := p.first[[2]int{i, k}]; twice && step == 1 {
+			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): the steps of this agent and round are there already", s, i, k, step)
+		} else if step == 1 {
 			p.first[[2]int{i, k}] = s
 		} else if s == 0 || p.steps[3*s-3] != int64(i) || p.steps[3*s-2] != int64(k) || p.steps[3*s-1] != int64(step-1) {
 			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): an agent's steps of a round count from 1, one row after the other", s, i, k, step)
 		}
-		if p.batch[s] < 0 {
-			return fmt.Errorf("batch.npy: row %d is negative", s)
+		if p.batch[s] < 0 || p.batch[s] > maxTape {
+			return fmt.Errorf("batch.npy: row %d is %d; want 0 or more", s, p.batch[s])
 		}
 		p.from = append(p.from, at)
 		at += int(p.batch[s])

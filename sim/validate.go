@@ -43,7 +43,11 @@ func (e *Experiment) Validate() error {
 	if e.Load != "" { // its data are not read
 		return errors.Join(e.validate()...)
 	}
-	return errors.Join(append(e.validate(), e.Data.Validate(e.Agents))...)
+	errs := append(e.validate(), e.Data.Validate(e.Agents))
+	if e.WeighRows && e.Data.Streams() {
+		errs = append(errs, &FieldError{Key: "weigh_rows", Problem: fmt.Sprintf("is true; agents of %s data hold no rows", e.Data.Kind)})
+	}
+	return errors.Join(errs...)
 }
 
 // validate is Validate without the data.
@@ -86,6 +90,7 @@ func (e *Experiment) validateSteps(v *validator) {
 	for i, p := range e.Weights.Values {
 		v.need(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
 	}
+	v.need(!e.WeighRows || e.Weights.alike(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
 }
 
 func (e *Experiment) validateChance(v *validator) {
@@ -144,8 +149,8 @@ func (e *Experiment) validateGraphSize(v *validator) {
 // whole needs whole numbers within bounds.
 func whole(v *validator, key string, p PerAgent, low, high float64) {
 	if p.Draw != "" {
-		v.need(p.Draw != Uniform || p.A >= low, key, "is %v; want at least %v", p, low)
-		v.need(p.Draw != Uniform || p.B <= high, key, "is %v; want at most %v", p, high)
+		v.need(p.least() >= low, key, "is %v; want at least %v", p, low)
+		v.need(p.most() <= high, key, "is %v; want at most %v", p, high)
 		return
 	}
 	v.need(len(p.Values) > 0, key, "is empty")

@@ -15,9 +15,13 @@ type Regression struct {
 	Base      float64 // 2 in feddec
 }
 
-// NewRegression makes an instance with n agents. Rows are held as √2·x, √2·y, whose squared risk ½(√2y − √2xᵀz)² is F_i and
-// whose gradient for one row is 2x(xᵀz − y).
+// NewRegression makes an instance with n agents of equal weights. Rows are held as √2·x, √2·y, whose squared risk ½(√2y − √2xᵀz)²
+// is F_i and whose gradient for one row is 2x(xᵀz − y).
 func NewRegression[T learner.Float](r Regression, agents int, seed uint64) (*Problem[T], error) {
+	return NewSquares(regressionRows[T](r, agents, seed), 0, nil)
+}
+
+func regressionRows[T learner.Float](r Regression, agents int, seed uint64) []*learner.Samples[T] {
 	held := make([]*learner.Samples[T], agents)
 	for k := range held {
 		rng := source(seed, forRows, k)
@@ -33,7 +37,7 @@ func NewRegression[T learner.Float](r Regression, agents int, seed uint64) (*Pro
 		}
 		held[k] = learner.NewSamples(r.Inputs, x, y)
 	}
-	return NewSquares(held, 0, nil)
+	return held
 }
 
 // Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with A = diag(Eigenvalues) of SPEC's row `bound`. Their gradient is

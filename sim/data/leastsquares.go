@@ -11,7 +11,8 @@ import (
 )
 
 // NewSquares makes a problem of samples that agents hold, with the squared risk of a linear model without bias and
-// ridge ρ. Its aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. The error says that an agent has no rows.
+// ridge ρ. Its aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. The error says that an agent has no rows, or
+// such whose squares are not finite.
 func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weights []float64) (*Problem[T], error) {
 	p, err := NewHeld(learner.Architecture{Inputs: held[0].Inputs(), Outputs: 1, Risk: learner.Squared, Ridge: ridge}, held)
 	if err != nil {
@@ -25,6 +26,9 @@ func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weig
 	smoothness := 0.0
 	for k, s := range held {
 		h := hessian(s, ridge)
+		if norm := mat.Norm(h, 1); math.IsNaN(norm) || math.IsInf(norm, 0) {
+			return nil, fmt.Errorf("agent %d has rows whose squares are not finite", k)
+		}
 		values := eigenvalues(h)
 		curvature[k] = values[n-1]
 		smoothness = max(smoothness, curvature[k])

@@ -3,6 +3,7 @@ package data_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -40,12 +41,9 @@ func build(t *testing.T, s data.Spec, agents int) *data.Problem[float64] {
 	for k := range weights {
 		weights[k] = 1 + float64(k%3)
 	}
-	if s.Kind == data.KindRegression {
-		weights = nil
-	}
 	p, err := data.Build[float64](s, agents, weights, false, 7)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || !slices.Equal(p.Weights, weights) {
+		t.Fatalf("weights %v, %v", p.Weights, err)
 	}
 	return p
 }

@@ -70,6 +70,9 @@ func (q *quadratic) objective() Objective {
 		values = eigenvalues(q.full)
 	}
 	o.StrongConvexity, o.Steepest = slices.Min(values), slices.Max(values)
+	if o.StrongConvexity < 1e-12*o.Steepest { // 0 but for rounding: there are directions in which J is flat
+		o.StrongConvexity = 0
+	}
 	return o
 }
 

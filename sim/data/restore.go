@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -56,8 +57,13 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 		if r.Minimizer == nil {
 			return nil, errors.New("a Hessian without a minimiser")
 		}
+		if norm := floats.Norm(r.Hessian, 1); math.IsNaN(norm) || math.IsInf(norm, 0) {
+			return nil, errors.New("the Hessian is not finite")
+		}
 		q := &quadratic{full: mat.NewSymDense(len(r.Minimizer), r.Hessian), minimizer: r.Minimizer, minimum: r.Minimum}
+		known := p.Objective // of the agents' rows
 		p.Objective = q.objective()
+		p.Objective.Smoothness, p.Objective.Curvature = known.Smoothness, known.Curvature
 	case r.Means != nil:
 		hidden := 0
 		if len(r.Model.Hidden) > 0 {

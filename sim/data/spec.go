@@ -89,6 +89,11 @@ func DefaultSpec() Spec {
 	}
 }
 
+// Streams tells whether agents draw fresh samples, and hold no rows.
+func (s *Spec) Streams() bool {
+	return s.Kind == KindLogistic || s.Kind == KindBilinear || s.Kind == KindLinear && s.Pool == 0
+}
+
 // architecture is the model of a table.
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	a := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: learner.Squared, Bias: s.Model.Bias, Ridge: s.Ridge, Activation: learner.Tanh}
@@ -113,6 +118,9 @@ func (s *Spec) architecture(inputs int) learner.Architecture {
 // proportion to the rows that they hold. K may be 0 where a table names the agents. The error is a [*FieldError] where a key is to
 // blame.
 func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
+	if err := checkWeights(weights, agents); err != nil && agents > 0 {
+		return nil, err
+	}
 	p, err := build[T](&s, agents, weights, byRows, seed)
 	if err != nil {
 		return nil, err
@@ -126,6 +134,14 @@ func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, 
 		p.Start = s.Start
 	}
 	return p, nil
+}
+
+// checkWeights wants a weight for each agent, or none at all.
+func checkWeights(weights []float64, agents int) error {
+	if weights != nil && len(weights) != agents {
+		return &FieldError{Key: "weights", Problem: fmt.Sprintf("has %d numbers; 1 for all, or one for each of the %d agents", len(weights), agents)}
+	}
+	return nil
 }
 
 func build[T learner.Float](s *Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
@@ -152,7 +168,8 @@ func build[T learner.Float](s *Spec, agents int, weights []float64, byRows bool,
 		}
 		return NewClasses[T](c, weights), nil
 	case KindRegression:
-		return NewRegression[T](Regression{Inputs: s.Inputs, Rows: s.Rows, Deviation: s.Deviation, Base: s.Base}, agents, seed)
+		r := Regression{Inputs: s.Inputs, Rows: s.Rows, Deviation: s.Deviation, Base: s.Base}
+		return NewSquares(regressionRows[T](r, agents, seed), 0, weights)
 	case KindQuadratics:
 		q := Quadratics{Eigenvalues: s.Eigenvalues, Centres: s.Centres}
 		if len(q.Centres) == 0 {

@@ -136,6 +136,9 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 			weights[k] = float64(h.Len())
 		}
 	}
+	if err := checkWeights(weights, len(held)); err != nil {
+		return nil, err
+	}
 	p, err := NewRows(model, held, weights)
 	if err != nil {
 		return nil, err
