@@ -42,6 +42,7 @@ type Agent struct {
 	pace     learner.Pace
 	wanted   wire.Digest // the task that was asked for last
 	prepared *prepared   // the task that the agent is ready for
+	misfit   *misfit     // the one that it is not, for its data
 	fetching wire.Digest // the base model that the round asks for
 	base     []float32   // the model that training starts from
 	ready    *update     // trained or found on disk, not yet accepted
@@ -181,6 +182,9 @@ func (a *Agent) deadline() time.Time {
 	}
 	earlier(a.reportDue())
 	earlier(a.judgeAt, a.cfg.Device != nil)
+	if a.misfit != nil {
+		earlier(a.misfit.again, true)
+	}
 	for _, p := range a.pulls {
 		earlier(p.Deadline())
 	}
@@ -201,6 +205,7 @@ func (a *Agent) tick() {
 		a.judge()
 	}
 	a.report(time.Now())
+	a.mend(time.Now())
 }
 
 // hear takes what the connection tells.

@@ -110,6 +110,7 @@ func (a *Agent) account() {
 		}
 	}
 	a.step(round.Budgeted{Left: l.left()})
+	a.holdBlock()
 	switch {
 	case a.spent() && !spent:
 		a.conn.Unsubscribe(a.cfg.Topics.Round())

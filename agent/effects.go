@@ -21,7 +21,7 @@ func (a *Agent) perform(e round.Effect) bool {
 		}
 		return a.untilDone("save the announcement's place", func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) })
 	case round.Prepare:
-		a.wanted = e.Task.Hash
+		a.wanted, a.misfit = e.Task.Hash, nil
 		a.startPull(e.Task, purposeTask, 0)
 	case round.FetchModel:
 		a.fetching = e.Base.Hash

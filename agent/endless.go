@@ -24,7 +24,7 @@ type endless struct {
 	over   chan struct{} // closed at its end
 	x      []float32     // then: what it came to
 	asked  atomic.Pointer[ask]
-	barred atomic.Bool   // by the device's owner
+	barred atomic.Bool   // it must rest
 	woken  chan struct{} // asked or barred have changed
 }
 
@@ -178,7 +178,7 @@ func (a *Agent) turnOf(ctx context.Context, b *endless, m *mixing, from *BlockSo
 	return ctx.Err()
 }
 
-// mustRest tells whether the device's owner does not let the block go on now. What a round has asked for is finished first.
+// mustRest tells whether the block may not go on now. What a round has asked for is finished first.
 func (b *endless) mustRest() bool { return b.barred.Load() && b.asked.Load() == nil }
 
 // rest waits until the block may go on. The neighbours give up waiting for it, and take it up again when they hear it.

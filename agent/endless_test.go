@@ -83,6 +83,29 @@ func TestEndlessBlockRests(t *testing.T) {
 	})
 }
 
+// One that mixes over an uplink with a budget rests when that is spent, until the next month.
+func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, steps := endlessScene(t)
+		set := budgeted(s, 20_000_000)
+		s.start()
+		s.inviteToBlock(5, 4, 4)
+		wait(3 * time.Minute)
+		s.spend(30_000_000)
+		wait(time.Minute)
+		resting := steps.Load()
+		wait(time.Hour)
+		if n := steps.Load(); resting < 100 || n != resting {
+			t.Errorf("%d local steps, and %d more without a budget", resting, n-resting)
+		}
+		set(october.AddDate(0, 0, 1))
+		wait(2 * time.Hour)
+		if n := steps.Load() - resting; n < 1000 {
+			t.Errorf("%d local steps in the next month", n)
+		}
+	})
+}
+
 // A block whose run is over is not taken up, though the process ended before it was removed.
 func TestEndlessBlockLeftBehind(t *testing.T) {
 	for name, end := range map[string]struct {

@@ -18,12 +18,17 @@ func (a *Agent) judge() {
 	before := a.verdict
 	a.verdict = a.cfg.Device(before)
 	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.verdict, Before: before})
-	if b := a.endless; b != nil {
-		b.barred.Store(a.barred())
-		b.wake()
-	}
+	a.holdBlock()
 	a.step(round.Barred{Reason: a.verdict.Declines()})
 }
 
-// barred tells whether the device's owner lets it do nothing now.
-func (a *Agent) barred() bool { return a.verdict.Declines() != 0 }
+// holdBlock has a block without an end rest, or go on.
+func (a *Agent) holdBlock() {
+	if b := a.endless; b != nil && b.barred.Swap(a.barred()) != a.barred() {
+		b.wake()
+	}
+}
+
+// barred tells whether a block without an end must rest: the device's owner lets it do nothing now, or it mixes over an uplink
+// that may carry nothing more.
+func (a *Agent) barred() bool { return a.verdict.Declines() != 0 || a.mesh.shared && a.spent() }

@@ -45,9 +45,10 @@ type mesh struct {
 	inbox   chan mqtt.Message // for the block under way
 	block   chan struct{}     // closed when the last block has ended
 
-	scouting chan d2d.Event // for the scout
-	scouted  chan struct{}  // closed when it has ended
-	found    []wire.AgentID // neighbours; the owner's
+	scouting chan d2d.Heard  // for the scout
+	links    chan d2d.Linked // for it, too: the newest
+	scouted  chan struct{}   // closed when it has ended
+	found    []wire.AgentID  // neighbours; the owner's
 }
 
 // waiting bounds what waits for the block under way. What does not fit is asked for again.
@@ -55,7 +56,7 @@ const waiting = 1024
 
 func newMesh(cfg *Config, uplink mqtt.Conn) (*mesh, error) {
 	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting), block: make(chan struct{}),
-		scouting: make(chan d2d.Event, waiting), scouted: make(chan struct{})}
+		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1), scouted: make(chan struct{})}
 	close(m.block)
 	if cfg.Mesh == nil {
 		return m, nil
@@ -108,7 +109,12 @@ func (m *mesh) listen() {
 func (m *mesh) take(msg mqtt.Message) {
 	kind, from, _, _, _ := m.cfg.Topics.Parse(msg.Topic)
 	if kind == mqtt.KindBeacon {
-		m.tellScout(d2d.Heard{From: from, Payload: msg.Payload, Retained: msg.Retained})
+		if m.scouts() {
+			select {
+			case m.scouting <- d2d.Heard{From: from, Payload: msg.Payload, Retained: msg.Retained}:
+			default: // a beacon comes again
+			}
+		}
 		return
 	}
 	select {

@@ -12,7 +12,7 @@ import (
 // scout looks for neighbours beside the owner, if the agent has a cell to look in.
 func (a *Agent) scout() {
 	m := a.mesh
-	if m.private == nil || m.cfg.Mesh.Cell == "" {
+	if !m.scouts() {
 		close(m.scouted)
 		return
 	}
@@ -41,6 +41,7 @@ func (a *Agent) scouts(s *d2d.Scout) {
 		select {
 		case <-a.ctx.Done():
 			return
+		case ev = <-a.mesh.links:
 		case ev = <-a.mesh.scouting:
 		case <-timer.C:
 		}
@@ -84,7 +85,7 @@ func (m *mesh) beacon(payload []byte) mqtt.Message {
 // leave takes the agent's beacon away, when all else has ended.
 func (m *mesh) leave() {
 	<-m.scouted
-	if m.private != nil && m.cfg.Mesh.Cell != "" {
+	if m.scouts() {
 		_ = m.conn.Publish(m.beacon(nil)) // if the link is down the others will notice its silence
 	}
 }
@@ -96,15 +97,17 @@ func (m *mesh) uplink(up bool) {
 	}
 }
 
-// linked tells the scout of the neighbours' broker.
-func (m *mesh) linked(up bool) { m.tellScout(d2d.Linked{Up: up}) }
+// scouts tells whether the agent has a cell to look for neighbours in.
+func (m *mesh) scouts() bool { return m.private != nil && m.cfg.Mesh.Cell != "" }
 
-func (m *mesh) tellScout(ev d2d.Event) {
-	if m.private == nil || m.cfg.Mesh.Cell == "" {
+// linked tells the scout of the neighbours' broker. The newest word takes the place of one that the scout has not taken yet.
+func (m *mesh) linked(up bool) {
+	if !m.scouts() {
 		return
 	}
 	select {
-	case m.scouting <- ev:
-	default: // a beacon comes again
+	case <-m.links:
+	default:
 	}
+	m.links <- d2d.Linked{Up: up}
 }

@@ -66,31 +66,66 @@ func (a *Agent) prepare(ref wire.BlobRef, data transfer.Storage, err error) {
 	}
 	began := time.Now()
 	a.start(func() func() {
-		p, unfit, fact := a.load(ref, data)
-		fact.Took = time.Since(began)
-		return func() {
-			if ref.Hash != a.wanted {
-				return // another task has come meanwhile
+		var blob []byte
+		if err := readBlob(ref, data, func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
+			return func() {
+				a.fitted(ref.Hash, nil, nil, wire.DeclineFetch, DataLoaded{Problem: err, Took: time.Since(began)})
 			}
-			ev := round.Prepared{Task: ref.Hash, Unfit: unfit}
-			if p != nil {
-				a.prepared, fact.Rows = p, p.samples.Len()
-				ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
-				ev.Samples = uint64(fact.Rows)
-			}
-			a.cfg.Observer.Observe(fact)
-			a.step(ev)
 		}
+		return a.fit(ref.Hash, blob, began)
 	})
 }
 
-// load reads the task and the data it asks for.
-func (a *Agent) load(ref wire.BlobRef, data transfer.Storage) (*prepared, wire.DeclineReason, DataLoaded) {
-	var blob []byte
-	if err := readBlob(ref, data, func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
-		return nil, wire.DeclineFetch, DataLoaded{Problem: err}
+// fit reads the data that a task asks for, and returns what the owner makes of it.
+func (a *Agent) fit(hash wire.Digest, blob []byte, began time.Time) func() {
+	p, unfit, fact := a.loadTask(blob)
+	fact.Took = time.Since(began)
+	return func() { a.fitted(hash, blob, p, unfit, fact) }
+}
+
+// misfit is a task that the local data do not fit.
+type misfit struct {
+	task    wire.Digest
+	blob    []byte
+	problem string
+	again   time.Time // when the data are looked at once more
+}
+
+// mendEvery is the time after which data that do not fit are looked at again: a file may be written, mended or mounted, and
+// may get more rows.
+const mendEvery = 10 * time.Minute
+
+// fitted tells whether the local data fit a task. That they still do not is told once.
+func (a *Agent) fitted(hash wire.Digest, blob []byte, p *prepared, unfit wire.DeclineReason, fact DataLoaded) {
+	if hash != a.wanted {
+		return // another task has come meanwhile
 	}
-	return a.loadTask(blob)
+	before := a.misfit
+	a.misfit = nil
+	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
+		a.misfit = &misfit{hash, blob, fact.Problem.Error(), time.Now().Add(mendEvery)}
+		if before != nil && before.task == hash && before.problem == a.misfit.problem {
+			return
+		}
+	}
+	ev := round.Prepared{Task: hash, Unfit: unfit}
+	if p != nil {
+		a.prepared, fact.Rows = p, p.samples.Len()
+		ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
+		ev.Samples = uint64(fact.Rows)
+	}
+	a.cfg.Observer.Observe(fact)
+	a.step(ev)
+}
+
+// mend looks at data again that did not fit.
+func (a *Agent) mend(now time.Time) {
+	m := a.misfit
+	if m == nil || now.Before(m.again) {
+		return
+	}
+	m.again = now.Add(mendEvery)
+	a.start(func() func() { return a.fit(m.task, m.blob, now) })
 }
 
 func (a *Agent) loadTask(blob []byte) (*prepared, wire.DeclineReason, DataLoaded) {

@@ -61,6 +61,37 @@ func TestDeclines(t *testing.T) {
 	}
 }
 
+// Data that do not fit are looked at again, as they may be mended; that nothing has changed is not told each time.
+func TestDataMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		loads := 0
+		s.cfg.Data = loader(func(f []string) (*learner.Samples[float32], error) {
+			if loads++; loads < 4 {
+				return nil, os.ErrNotExist
+			}
+			return fiveRows(f)
+		})
+		s.start()
+		gathering := s.training(taskOf("a task"), 0, 0)
+		gathering.Phase = wire.PhaseGathering
+		s.announce(4, gathering)
+		wait(25 * time.Minute)
+		if got := factsOf[agent.DataLoaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil || s.unfit() != "bad_data" {
+			t.Errorf("%d loads in 25 minutes; %+v; it is %s", loads, got, s.unfit())
+		}
+		wait(10 * time.Minute)
+		if got := factsOf[agent.DataLoaded](s); len(got) != 2 || got[1].Rows != 5 || s.unfit() != "fit" {
+			t.Errorf("with mended data: %+v; it is %s", got, s.unfit())
+		}
+		s.invite(5, s.announce(5, s.training(taskOf("a task"), 0, 0)))
+		wait(time.Hour)
+		if e, _ := s.update(); e.Round != 5 || loads != 4 {
+			t.Errorf("an update of round %d; %d loads", e.Round, loads)
+		}
+	})
+}
+
 // An agent whose round is over while it trains is free for the next one at
 // once, and sends nothing of the old one.
 func TestSuperseded(t *testing.T) {

@@ -37,7 +37,7 @@ type Coordinator struct {
 	twins     map[wire.AgentID]*twins       // of those who spoke
 	offered   *offer                        // the one that the machine is judging
 	offers    map[wire.AgentID]*offer       // being received, or stored
-	accepted  map[wire.AgentID]wire.Update  // of the round
+	risks     map[wire.AgentID]float64      // of those whose updates the round has, at the base model
 	lastFold  *ModelReady
 
 	events  []round.Event // the one that the machine takes, and those that wait for it
@@ -56,7 +56,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
-		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{}, accepted: map[wire.AgentID]wire.Update{},
+		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{}, risks: map[wire.AgentID]float64{},
 		results: make(chan func()), pings: make(chan struct{}), lists: make(chan map[wire.AgentID]ed25519.PublicKey),
 	}
 	if cfg.SelfTest > 0 {

@@ -54,7 +54,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 func (c *Coordinator) observe(f round.Fact) {
 	switch f := f.(type) {
 	case round.UpdateAccepted:
-		c.accepted[f.Agent] = f.Update
+		c.risks[f.Agent] = f.Update.RiskBefore
 	case round.RoundClosed:
 		if err := c.disk.history.Append(historyLine(f, c.lastFold)); err != nil {
 			c.cfg.Logger.Error("a line of the history is lost", "err", err)
@@ -118,7 +118,7 @@ func (c *Coordinator) discard(e round.Discard) {
 	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
 		c.forget(agent)
 	}
-	clear(c.accepted)
+	clear(c.risks)
 	if s := c.spools[e.Round]; s != nil {
 		if err := s.Close(); err != nil {
 			c.cfg.Logger.Warn("closing the spool", "round", e.Round, "err", err)

@@ -39,11 +39,11 @@ func (c *Coordinator) fold(e round.Fold) {
 func (c *Coordinator) meanRisk(set []round.Contribution) float64 {
 	sum := 0.0
 	for _, x := range set {
-		u, ok := c.accepted[x.Agent]
+		risk, ok := c.risks[x.Agent]
 		if !ok {
 			return math.NaN()
 		}
-		sum += u.RiskBefore
+		sum += risk
 	}
 	return sum / float64(len(set))
 }

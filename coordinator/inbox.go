@@ -114,13 +114,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if err != nil {
 			return err
 		}
-		// One that says hello in the middle of its work may be unable to fetch the
-		// model; a new start has not joined yet.
-		stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) && c.heard[sourceKey{agent, wire.TypeJoined}].epoch == e.Epoch
-		c.step(round.HelloCame{Agent: agent, Boot: e.Epoch, Hello: m})
-		if stranded {
-			c.board.suspect(time.Now())
-		}
+		c.hello(agent, e.Epoch, m)
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
 		m, err := wire.DecodeJoined(e.Body)
 		if err != nil {
@@ -158,4 +152,14 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		return drop(DropForeign, "a %s where none belongs", e.Type)
 	}
 	return nil
+}
+
+// hello tells the machine of one. Who says hello in the middle of its work may be unable to fetch the model; a new start has
+// not joined yet.
+func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
+	stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) && c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot
+	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
+	if stranded {
+		c.board.suspect(time.Now())
+	}
 }

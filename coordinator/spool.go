@@ -166,6 +166,7 @@ func (c *Coordinator) kept(o *offer, norm float64, reason wire.RefuseReason, err
 	default:
 		u := o.update
 		u.Inline = nil
+		o.sealed, o.update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // with all its hashes it is on disk
 		c.step(round.Stored{Agent: o.agent, Round: o.round, Update: u, Norm: norm})
 	}
 }

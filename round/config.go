@@ -74,6 +74,9 @@ type Gather struct {
 // longest bounds durations that travel as 32 bits of milliseconds.
 const longest = 1000 * time.Hour
 
+// mostDraws bounds what a round draws, one by one.
+const mostDraws = 1 << 20
+
 // DefaultConfig returns a configuration for a small federation.
 func DefaultConfig() Config {
 	return Config{
@@ -102,9 +105,9 @@ func (c *Config) Validate() error {
 	need(oneOf(c.Algorithm, FedAvg, FedDec), "algorithm", "must be fedavg or feddec, is %q", c.Algorithm)
 	need(c.Algorithm != FedDec || c.Sampling == WithReplacement, "sampling", "must be with_replacement for feddec, is %q", c.Sampling)
 	need(c.Algorithm != FedDec || c.Weights == WeightsEqual, "weights", "must be equal for feddec, is %q", c.Weights)
-	need(c.Participants >= 1, "participants", "must be at least 1, is %d", c.Participants)
+	need(c.Participants >= 1 && c.Participants <= mostDraws, "participants", "must be 1 to %d, is %d", mostDraws, c.Participants)
 	need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum", "must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
-	need(c.OverSelect >= 0, "over_select", "must not be negative, is %d", c.OverSelect)
+	need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select", "must be 0 to %d, is %d", mostDraws, c.OverSelect)
 	need(c.OverSelect == 0 || c.Sampling != WithReplacement, "over_select", "goes with sampling without_replacement only")
 	need(oneOf(c.Sampling, WithoutReplacement, WithReplacement), "sampling", "must be without_replacement or with_replacement, is %q", c.Sampling)
 	need(oneOf(c.Weights, WeightsEqual, WeightsSamples), "weights", "must be equal or samples, is %q", c.Weights)

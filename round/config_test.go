@@ -2,6 +2,7 @@ package round_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ func TestConfigValidate(t *testing.T) {
 		{"no participants", func(c *round.Config) { c.Participants = 0 }, "participants quorum"},
 		{"no quorum", func(c *round.Config) { c.Quorum = 0 }, "quorum"},
 		{"quorum above participants", func(c *round.Config) { c.Quorum, c.Gather.Minimum = 7, 7 }, "quorum"},
+		{"more draws than memory", func(c *round.Config) { c.Participants, c.OverSelect = math.MaxInt, math.MaxInt }, "participants over_select"},
 		{"negative over-selection", func(c *round.Config) { c.OverSelect = -1 }, "over_select"},
 		{"over-selection with replacement", func(c *round.Config) { c.OverSelect, c.Sampling = 1, round.WithReplacement }, "over_select"},
 		{"sampling", func(c *round.Config) { c.Sampling = "some" }, "sampling"},

@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"crypto/ed25519"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// A scout that is behind with its beacons hears of its link all the same, and of the newest word only.
+func TestScoutHearsOfItsLink(t *testing.T) {
+	topics, err := mqtt.NewTopics("", "plant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := newMesh(&Config{Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Topics: topics, Mesh: &MeshConfig{Cell: "roof", MaxDegree: 2}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.linked(true)
+	for range waiting + 1 {
+		m.take(mqtt.Message{Topic: topics.Beacon("roof", "a1"), Payload: []byte{1}})
+	}
+	m.linked(false)
+	m.linked(true)
+	if l := <-m.links; l != (d2d.Linked{Up: true}) || len(m.links) > 0 || len(m.scouting) != waiting {
+		t.Errorf("heard of %+v, %d more words and %d beacons", l, len(m.links), len(m.scouting))
+	}
+}
