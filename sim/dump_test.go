@@ -162,12 +162,16 @@ func TestBadFiles(t *testing.T) {
 			array(t, dir, "participants", []int{2, 3}, 1, 0, 1, 1, 1, 1)
 			array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 2, 1, 1, 2, 1, 2)
 		},
-		"agent 1 has no row 7":       func(dir string) { array(t, dir, "sample_rows", []int{5}, 0, 0, 1, 7, 0) },
-		"batch.npy counts 6 samples": func(dir string) { array(t, dir, "batch", []int{4}, 1, 2, 2, 1) },
-		"want agents from 0 to 1":    func(dir string) { array(t, dir, "participants", []int{1, 3}, 1, 5, 1) },
-		"x.npy: has shape [2 2]":     func(dir string) { array(t, dir, "x", []int{2, 2}, 1, 2, 3, 4) },
-		"agent 1 holds 5 rows":       func(dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
-		"agent 1 holds 922":          func(dir string) { whole(t, dir, "rows", []int{2}, 2, math.MaxInt64) },
+		"agent 1 has no row 7":                   func(dir string) { array(t, dir, "sample_rows", []int{5}, 0, 0, 1, 7, 0) },
+		"batch.npy counts 6 samples":             func(dir string) { array(t, dir, "batch", []int{4}, 1, 2, 2, 1) },
+		"want rounds from 1, agents from 0 to 1": func(dir string) { array(t, dir, "participants", []int{1, 3}, 0, 0, 1) },
+		"participants.npy has none in round 2": func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"runs": 1, "rounds": 2}`), 0o600))
+		},
+		"agents from 0 to 1":     func(dir string) { array(t, dir, "participants", []int{1, 3}, 1, 5, 1) },
+		"x.npy: has shape [2 2]": func(dir string) { array(t, dir, "x", []int{2, 2}, 1, 2, 3, 4) },
+		"agent 1 holds 5 rows":   func(dir string) { array(t, dir, "rows", []int{2}, 2, 5) },
+		"agent 1 holds 922":      func(dir string) { whole(t, dir, "rows", []int{2}, 2, math.MaxInt64) },
 		"batch.npy: row 0 is 461": func(dir string) {
 			whole(t, dir, "batch", []int{4}, 1<<62, 1<<62, 1<<62, 1<<62) // adds up to 0
 			array(t, dir, "sample_rows", []int{0})

@@ -33,5 +33,9 @@ func (e *agentError) Unwrap() error { return e.err }
 // replayError is what the files of a replay lack.
 type replayError struct{ err error }
 
+func lacksParticipants(round int) error {
+	return &replayError{fmt.Errorf("participants.npy has none in round %d", round)}
+}
+
 func (e *replayError) Error() string { return e.err.Error() }
 func (e *replayError) Unwrap() error { return e.err }

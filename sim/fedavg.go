@@ -60,7 +60,10 @@ func blockSize[T learner.Float](c *course[T]) int {
 // step is round i, from 1.
 func (f *fedavg[T]) step(i int) error {
 	places := f.draw(i)
-	if len(places) == 0 {
+	switch {
+	case len(places) == 0 && f.in.replay != nil && f.e.Response.Per != StraggleRound:
+		return lacksParticipants(i)
+	case len(places) == 0:
 		return nil // nobody responds: the model stays
 	}
 	total := 0

@@ -60,12 +60,7 @@ func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
 func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
-	h := f.e.Mixing.ServerEvery
-	at := t // in the blocks, of which the first begins at 1 unless it is longer or shorter
-	if first := f.e.Mixing.FirstBlock; first > 0 {
-		at += h - 1 - first
-	}
-	if block := at/h + 1; block != f.blockNow { // an agent's draws are those of a server round
+	if block := f.e.Mixing.place(t)/f.e.Mixing.ServerEvery + 1; block != f.blockNow { // an agent's draws are those of a server round
 		f.blockNow = block
 		for k, hand := range f.hands {
 			hand.become(k, block)
@@ -89,11 +84,22 @@ func (f *feddec[T]) step(i int) error {
 		f.z, f.mix = f.mix, f.z
 	}
 	f.before = -1
-	if (at+1)%h == 0 {
+	if f.e.Mixing.serves(t) {
 		return f.average(t)
 	}
 	return nil
 }
+
+// place is where iteration t is in the blocks, of which the first begins at 1 unless it is longer or shorter.
+func (m *Mixing) place(t int) int {
+	if m.FirstBlock > 0 {
+		return t + m.ServerEvery - 1 - m.FirstBlock
+	}
+	return t
+}
+
+// serves tells whether the server averages in iteration t.
+func (m *Mixing) serves(t int) bool { return (m.place(t)+1)%m.ServerEvery == 0 }
 
 // countLinks notes which links carry flows in this iteration.
 func (f *feddec[T]) countLinks() {
@@ -148,6 +154,9 @@ func (f *feddec[T]) draw(t int) []round.Place {
 func (f *feddec[T]) average(t int) error {
 	f.before = f.consensus()
 	places := f.draw(t)
+	if len(places) == 0 {
+		return lacksParticipants(t)
+	}
 	f.uploads, f.downloads = f.uploads+int64(len(places)), f.downloads+int64(f.agents)
 	total := 0
 	for _, p := range places {

@@ -60,8 +60,8 @@ func take[T npy.Element](l *loading, name string, want ...int) (numbers []T, sha
 		return nil, nil
 	}
 	if err == nil {
+		defer f.Close()
 		numbers, shape, err = npy.Read[T](f)
-		err = errors.Join(err, f.Close())
 	}
 	fits := len(shape) == len(want)
 	for i := range min(len(shape), len(want)) {
@@ -119,8 +119,8 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 			if err := r.index(file.Agents); err != nil {
 				return in, fmt.Errorf("%s: %w", l.dir, err)
 			}
-			if e.Algorithm == FedDec && e.Mixing.LinkUp < 1 && in.Mixing != nil && r.weights == nil && e.Rounds > 1 {
-				return in, fmt.Errorf("%s: mixing.link_up is %v; want W.npy with a matrix for each of the %d iterations", l.dir, e.Mixing.LinkUp, e.Rounds-1)
+			if err := fitsServer(&e, in); err != nil {
+				return in, fmt.Errorf("%s: %w", l.dir, err)
 			}
 		case r.weights != nil:
 			return in, fmt.Errorf("%s: W.npy has a matrix for each iteration, which only goes with draws: steps.npy and participants.npy are missing", l.dir)
@@ -129,6 +129,23 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 		}
 		return in, nil
 	}
+}
+
+// fitsServer refuses draws that are not those of FedDec's server rounds, and links that fail unseen.
+func fitsServer[T learner.Float](e *Experiment, in Instance[T]) error {
+	if e.Algorithm != FedDec {
+		return nil
+	}
+	for t := 1; t < e.Rounds; t++ {
+		if len(in.replay.places[t]) > 0 && !e.Mixing.serves(t) {
+			return fmt.Errorf("participants.npy has some in iteration %d, in which the server does not average; mixing.server_every is %d, and mixing.first_block %d",
+				t, e.Mixing.ServerEvery, e.Mixing.FirstBlock)
+		}
+	}
+	if e.Mixing.LinkUp < 1 && in.Mixing != nil && in.replay.weights == nil && e.Rounds > 1 {
+		return fmt.Errorf("mixing.link_up is %v; want W.npy with a matrix for each of the %d iterations", e.Mixing.LinkUp, e.Rounds-1)
+	}
+	return nil
 }
 
 // restore makes the problem of a folder.

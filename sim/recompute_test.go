@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +101,10 @@ func TestBadInstances(t *testing.T) {
 		},
 		"matrix 0 of W.npy is not symmetric":         func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.5, 0.25, 0.75) },
 		"matrix 0 of W.npy is not doubly stochastic": func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.25, 0.25, 0.75) },
+		"participants.npy has none in round 7":       func(t *testing.T, dir string) { array(t, dir, "participants", []int{1, 3}, 3, 0, 1) },
+		"in iteration 4, in which the server does not average; mixing.server_every is 4": func(t *testing.T, dir string) {
+			array(t, dir, "participants", []int{2, 3}, 3, 0, 1, 4, 0, 1)
+		},
 		"want W.npy with a matrix for each of the 11 iterations": func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"algorithm": "feddec", "rounds": 12, "mixing": {"server_every": 4, "link_up": 0.5}}`), 0o600))
 		},
@@ -112,6 +117,9 @@ func TestBadInstances(t *testing.T) {
 		again, err := sim.Dumped(e.Dump)
 		if err == nil {
 			err = again.Check()
+		}
+		if err == nil {
+			_, err = sim.Run(context.Background(), again, nil)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)

@@ -110,8 +110,9 @@ func (p *replay[T]) index(agents int) error {
 	for n := 0; n+3 <= len(p.participants); n += 3 {
 		i, k, times := int(p.participants[n]), int(p.participants[n+1]), int(p.participants[n+2])
 		places := p.places[i]
-		if k < 0 || k >= agents || times < 1 || len(places) > 0 && places[len(places)-1].Index >= k {
-			return fmt.Errorf("participants.npy: row %d, (%d, %d, %d): want agents from 0 to %d, in ascending order, drawn at least once", n/3, i, k, times, agents-1)
+		if i < 1 || k < 0 || k >= agents || times < 1 || len(places) > 0 && places[len(places)-1].Index >= k {
+			return fmt.Errorf("participants.npy: row %d, (%d, %d, %d): want rounds from 1, agents from 0 to %d, in ascending order, drawn at least once",
+				n/3, i, k, times, agents-1)
 		}
 		p.places[i] = append(places, round.Place{Index: k, Times: times})
 	}

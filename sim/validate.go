@@ -21,6 +21,8 @@ const (
 	maxRounds = 1_000_000_000
 	maxSteps  = 1_000_000
 	maxBatch  = 65536
+
+	maxRecords = 1 << 27 // of each metric, in all runs
 )
 
 // validator collects what is wrong.
@@ -56,6 +58,8 @@ func (e *Experiment) validate() []error {
 	v.need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
 	v.need(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
 	v.need(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
+	v.need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record", "is %d; with %d rounds in %d runs that makes more than %d records",
+		e.Record, e.Rounds, e.Runs, maxRecords)
 	oneOf(&v, "precision", e.Precision, Float32, Float64)
 	oneOf(&v, "algorithm", e.Algorithm, FedAvg, FedDec)
 	oneOf(&v, "sampling", e.Sampling, round.WithoutReplacement, round.WithReplacement)

@@ -178,3 +178,31 @@ func TestAgentsAreMadeAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestFullSquares holds what is known of (γ − hᵀw)² against the same rows, times √2, under ½(γ − hᵀw)².
+func TestFullSquares(t *testing.T) {
+	x, y := []float64{1, 2, 0.5, -1, 3, 0.2}, []float64{1, -2, 0.5}
+	var twice [2][]float64
+	for i, numbers := range [2][]float64{x, y} {
+		for _, v := range numbers {
+			twice[i] = append(twice[i], math.Sqrt2*v)
+		}
+	}
+	rows := func(x, y []float64) []*learner.Samples[float64] {
+		return []*learner.Samples[float64]{learner.NewSamples(2, x[:4], y[:2]), learner.NewSamples(2, x[4:], y[2:])}
+	}
+	model := learner.Architecture{Inputs: 2, Outputs: 1, Risk: learner.FullSquared, Ridge: 0.3}
+	full, err := data.NewRows(model, rows(x, y), []float64{2, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	half, err := data.NewSquares(rows(twice[0], twice[1]), 0.3, []float64{2, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agree(t, full)
+	a, b := full.Objective, half.Objective
+	if full.Model.Risk != learner.FullSquared || !slices.Equal(a.Minimizer, b.Minimizer) || a.Smoothness != b.Smoothness || a.Excess(y[:2]) != b.Excess(y[:2]) {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+}

@@ -1,6 +1,8 @@
 package data
 
 import (
+	"math"
+
 	"github.com/fedmesh/fedmesh/learner"
 )
 
@@ -10,7 +12,8 @@ const quadraticMost = 200
 // NewRows makes a problem of samples that agents hold, for any model, with weights p_k (in any scale; nil = equal). Least
 // squares of few parameters are known as [NewSquares] has it; of others the risk and its gradient over all rows are.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T], error) {
-	if model.Risk == learner.Squared && len(model.Hidden) == 0 && !model.Bias && model.Params() <= quadraticMost {
+	linear := len(model.Hidden) == 0 && !model.Bias && model.Params() <= quadraticMost
+	if linear && model.Risk == learner.Squared {
 		return NewSquares(held, model.Ridge, weights)
 	}
 	p, err := NewHeld(model, held)
@@ -18,6 +21,14 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 		return nil, err
 	}
 	p.Weights = weights
+	if linear && model.Risk == learner.FullSquared {
+		half, err := NewSquares(scaled(held, math.Sqrt2), model.Ridge, weights) // ½(√2γ − √2hᵀw)² = (γ − hᵀw)²
+		if err != nil {
+			return nil, err
+		}
+		p.Objective = half.Objective
+		return p, nil
+	}
 	share := shares(weights, len(held))
 	each := func(w []float64, take func(k int, m *learner.Model[T], w []T)) {
 		m, err := learner.NewModel[T](model) // one for each call: calls come from several goroutines
@@ -49,6 +60,23 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 		})
 	}
 	return p, nil
+}
+
+// scaled is the rows times c.
+func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.Samples[T] {
+	out := make([]*learner.Samples[T], len(held))
+	for k, s := range held {
+		all := s.All()
+		x, y := make([]T, len(all.X)), make([]T, len(all.Y))
+		for i, v := range all.X {
+			x[i] = T(c * float64(v))
+		}
+		for i, v := range all.Y {
+			y[i] = T(c * float64(v))
+		}
+		out[k] = learner.NewSamples(s.Inputs(), x, y)
+	}
+	return out
 }
 
 // scores is `accuracy` or `r2` on samples.

@@ -2,6 +2,10 @@ package simulate
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/sim"
@@ -10,8 +14,13 @@ import (
 // checked is an experiment that is validated in the terms of package config, which knows where each key stands in the file.
 type checked sim.Experiment
 
-// Validate is called by config.Load.
-func (c *checked) Validate() error { return located((*sim.Experiment)(c).Check()) }
+// Validate is called by config.Load. What is wrong with the files of a folder has no place in that of an experiment.
+func (c *checked) Validate() error {
+	if c.Load != "" {
+		return located((*sim.Experiment)(c).Validate())
+	}
+	return located((*sim.Experiment)(c).Check())
+}
 
 // located turns the field errors in a tree of joined errors into config's.
 func located(err error) error {
@@ -33,6 +42,9 @@ func located(err error) error {
 func (o *Options) experiment() (sim.Experiment, error) {
 	e := sim.Default()
 	if o.Load != "" {
+		if err := o.instanceKeys(); err != nil {
+			return e, err
+		}
 		var err error
 		if e, err = sim.Dumped(o.Load); err != nil {
 			return e, err
@@ -42,5 +54,20 @@ func (o *Options) experiment() (sim.Experiment, error) {
 	err := config.Load(&c, config.Source{Path: o.Config, Overrides: o.Set})
 	e = sim.Experiment(c)
 	e.Dump = o.Dump
+	if err == nil && o.Load != "" {
+		err = e.Check()
+	}
 	return e, err
+}
+
+// instanceKeys refuses keys that the command line sets of what a folder that is loaded has already.
+func (o *Options) instanceKeys() error {
+	for _, key := range slices.Sorted(maps.Keys(o.Set)) {
+		section, _, _ := strings.Cut(key, ".")
+		graph := section == "mixing" && !slices.Contains([]string{"mixing.server_every", "mixing.first_block", "mixing.weights", "mixing.link_up"}, key)
+		if slices.Contains([]string{"data", "agents", "weights", "weigh_rows"}, section) || graph {
+			return fmt.Errorf("--set %s: the instance is that of %s", key, o.Load)
+		}
+	}
+	return nil
 }
