@@ -35,10 +35,12 @@ func (s *stage) connect() (all []contestant, err error) {
 	s.closers = append(s.closers, b.stop)
 	if s.wants(ours, oursQuick, oursAlone) {
 		f, err := connectFederation(s.ctx, b, n, s.payload)
+		if f != nil {
+			s.closers = append(s.closers, f.close)
+		}
 		if err != nil {
 			return nil, err
 		}
-		s.closers = append(s.closers, f.close)
 		for name, v := range map[string]variant{ours: {true, o.dir}, oursQuick: {true, o.quick}, oursAlone: {false, ""}} {
 			all = append(all, contestant{name, func(ctx context.Context) (sample, error) { return f.round(ctx, v) }})
 		}
