@@ -15,6 +15,7 @@ const (
 	defaultMaxConns  = 1024
 
 	queueBytes     = 8 << 20          // that may wait for one client
+	mostPacket     = queueBytes / 2   // one that does not fit the queue would close whoever is to receive it
 	writeTimeout   = 20 * time.Second // for each 64 KiB of them
 	connectTimeout = 10 * time.Second // from accept to CONNECT, TLS included
 )
@@ -28,8 +29,8 @@ type Options struct {
 	// the common name of its certificate, whatever its CONNECT says, and its
 	// client id must be the same.
 	TLS *tls.Config
-	// MaxPacket bounds an MQTT packet, in bytes, 131072 unless set. Whoever
-	// sends a larger one is disconnected.
+	// MaxPacket bounds an MQTT packet, in bytes, 131072 unless set, up to 4 MiB.
+	// Whoever sends a larger one is disconnected.
 	MaxPacket int
 	// MaxConns bounds the open connections, 1024 unless set. Further ones are
 	// closed at once.
@@ -88,8 +89,8 @@ func (o *Options) complete() error {
 		}
 	}
 	switch {
-	case o.MaxPacket < 0 || o.MaxPacket > 256<<20 || o.MaxConns < 0 || o.MaxConnsPerIP < 0:
-		return fmt.Errorf("broker: packets of %d bytes, %d connections, %d from one address: must be positive, packets up to 256 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
+	case o.MaxPacket < 0 || o.MaxPacket > mostPacket || o.MaxConns < 0 || o.MaxConnsPerIP < 0:
+		return fmt.Errorf("broker: packets of %d bytes, %d connections, %d from one address: must be positive, packets up to 4 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
 	case o.TLS != nil && len(o.TLS.Certificates) == 0 && o.TLS.GetCertificate == nil && o.TLS.GetConfigForClient == nil:
 		return errors.New("broker: TLS without a certificate of the broker's; give one")
 	case o.Authenticate == nil && !o.demandsCertificates() && !isLoopback(host):

@@ -323,7 +323,7 @@ func TestStartRefuses(t *testing.T) {
 		"open to all":      {broker.Options{Listen: "0.0.0.0:0"}, "needs an Authenticate function"},
 		"open by omission": {broker.Options{Listen: ":0"}, "needs an Authenticate function"},
 		"no port":          {broker.Options{Listen: "127.0.0.1"}, "is not host:port"},
-		"huge packets":     {broker.Options{MaxPacket: 1 << 30}, "up to 256 MiB"},
+		"huge packets":     {broker.Options{MaxPacket: 4<<20 + 1}, "up to 4 MiB"},
 		"open with TLS":    {broker.Options{Listen: "0.0.0.0:0", TLS: &tls.Config{Certificates: make([]tls.Certificate, 1), ClientAuth: tls.VerifyClientCertIfGiven}}, "or TLS with client certificates"},
 		"no certificate":   {broker.Options{TLS: &tls.Config{}}, "without a certificate"},
 		"unchecked names":  {broker.Options{Allow: func(string, string, bool) bool { return false }}, "rest on user names"},
