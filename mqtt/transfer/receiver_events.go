@@ -50,7 +50,7 @@ func (c ReceiverConfig) Validate() error {
 		within("Leases", c.Leases, 1, 1000),
 	}
 	if c.Lease < time.Second || c.Lease > time.Hour {
-		errs = append(errs, fmt.Errorf("Lease is %v: must be 1s to 1h", c.Lease))
+		errs = append(errs, fmt.Errorf("transfer: Lease is %v: must be 1s to 1h", c.Lease))
 	}
 	return errors.Join(errs...)
 }
