@@ -73,9 +73,8 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 			mixing = append(mixing, a)
 		}
 	}
-	mesh.Agents = len(mixing)
+	mesh.Agents, mesh.SecondEigenvalue, mesh.Alpha = len(mixing), 1, math.Inf(1)
 	if len(mixing) == 0 {
-		mesh.SecondEigenvalue, mesh.Alpha = 1, math.Inf(1)
 		return mesh, nil
 	}
 	g, err := m.graph(mixing)
@@ -103,12 +102,11 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		mesh.Edges = append(mesh.Edges, round.Edge{A: mixing[e.I].ID, B: mixing[e.J].ID, Weight: weights[k]})
 	}
 	w, err := graph.NewGivenMixing(g, weights)
-	if err != nil {
-		return mesh, err
+	if err == nil && len(mesh.Parts) == 1 {
+		mesh.SecondEigenvalue = w.SecondEigenvalue(1)
+		mesh.Alpha = graph.Alpha(mesh.SecondEigenvalue)
 	}
-	mesh.SecondEigenvalue = w.SecondEigenvalue(1)
-	mesh.Alpha = graph.Alpha(mesh.SecondEigenvalue)
-	return mesh, nil
+	return mesh, err
 }
 
 func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {

@@ -71,7 +71,29 @@ func TestMake(t *testing.T) {
 			if math.Abs(m.SecondEigenvalue-tt.lambda) > 1e-6 || len(m.Parts) != tt.parts {
 				t.Errorf("|λ₂| = %g, parts %v, want %g and %d parts", m.SecondEigenvalue, m.Parts, tt.lambda, tt.parts)
 			}
+			if apart := tt.parts != 1; math.IsInf(m.Alpha, 1) != apart || apart && m.SecondEigenvalue != 1 {
+				t.Errorf("|λ₂| = %v and α = %v of %d parts", m.SecondEigenvalue, m.Alpha, tt.parts)
+			}
 		})
+	}
+}
+
+// A fleet in many cells: what is made of it is as long as its edges are many, not as its agents squared.
+func TestMakeForAFleet(t *testing.T) {
+	agents := onALine(4_000, func(i int, a *round.MeshAgent) {
+		a.ID = wire.AgentID(fmt.Sprintf("a%05d", i))
+		a.Place.X = 10 * float64(i/100)
+		a.Place.Y = float64(i%100) / 100
+	})
+	for _, rule := range []graph.Rule{graph.Metropolis, graph.BestConstant} {
+		m, err := (&Maker{Shape: Radius, Radius: 0.055, Rule: rule}).Make(agents)
+		if err != nil || len(m.Parts) != 40 || len(m.Edges) != 40*(99+98+97+96+95) || m.SecondEigenvalue != 1 {
+			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.Parts), len(m.Edges), m.SecondEigenvalue, err)
+		}
+	}
+	m, err := (&Maker{Shape: Ring, Rule: graph.BestConstant}).Make(agents)
+	if err != nil || len(m.Parts) != 1 || m.SecondEigenvalue >= 1 || m.SecondEigenvalue < 0.99 {
+		t.Errorf("a ring: %d parts, |λ₂| = %v, error %v", len(m.Parts), m.SecondEigenvalue, err)
 	}
 }
 

@@ -15,5 +15,6 @@
 // negative own weight, which the document's Assumption 2 (iii) does not have: they contract all the same, as |λ₂| < 1, and
 // [ScaleForLive] is for where flows may be late.
 //
-// Eigenvalues come from gonum's dense solver: O(n³), about a second for 1,000 nodes, with memory of a few n² numbers.
+// Eigenvalues come from gonum's dense solver: O(n³), about a second for 1,000 nodes, with memory of a few n² numbers. Of larger
+// graphs only the ends of the spectrum are computed, from products with the edges, for |λ₂(W)| and the best constant.
 package graph

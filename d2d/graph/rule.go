@@ -75,6 +75,10 @@ func bestConstant(g *Graph) ([]float64, error) {
 	if g.nodes == 1 {
 		return nil, nil
 	}
+	if g.nodes > denseNodes {
+		low, high := ends(g.nodes, applyLaplacian(g, constant(g, 1)))
+		return constant(g, 2/(low+high)), nil
+	}
 	lambda := LaplacianSpectrum(g)
 	return constant(g, 2/(lambda[0]+lambda[g.nodes-2])), nil
 }

@@ -1,0 +1,75 @@
+package graph
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestEndsTwin compares with the dense solver, also where the Krylov space is small.
+func TestEndsTwin(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	graphs := []*Graph{Ring(2), Ring(3), Ring(40), Complete(9), link(12, func(i, _ int) bool { return i == 0 }), link(5, func(_, _ int) bool { return false })}
+	for range 30 {
+		graphs = append(graphs, Random(2+rng.IntN(120), 0.05+0.5*rng.Float64(), rng))
+	}
+	for _, g := range graphs {
+		weights := make([]float64, len(g.edges))
+		for k := range weights {
+			weights[k] = rng.Float64() - 0.2
+		}
+		all := eigenvalues(centred((&Mixing{Graph: g, Weights: weights}).Matrix())) // of W − 𝟙𝟙ᵀ/n, which has 0 for 𝟙
+		low, high := ends(g.nodes, applyLaplacian(g, weights))
+		want := math.Max(math.Abs(all[0]), math.Abs(all[len(all)-1]))
+		if got := math.Max(math.Abs(1-low), math.Abs(1-high)); math.Abs(got-want) > 1e-9*max(1, want) {
+			t.Errorf("%d nodes, %d edges: |λ₂| is %v, want %v", g.nodes, len(g.edges), got, want)
+		}
+		if lambda := LaplacianSpectrum(g); g.Connected() {
+			low, high := ends(g.nodes, applyLaplacian(g, constant(g, 1)))
+			if math.Abs(low-lambda[g.nodes-2]) > 1e-9*lambda[0] || math.Abs(high-lambda[0]) > 1e-9*lambda[0] {
+				t.Errorf("%d nodes, %d edges: Laplacian %v to %v, want %v to %v", g.nodes, len(g.edges), low, high, lambda[g.nodes-2], lambda[0])
+			}
+		}
+	}
+}
+
+// TestLargeGraphs compares with closed forms what no dense solver should be asked for.
+func TestLargeGraphs(t *testing.T) {
+	cube := func(dimensions int) *Graph {
+		g := &Graph{nodes: 1 << dimensions}
+		for i := range g.nodes {
+			for d := range dimensions {
+				if j := i | 1<<d; j != i {
+					g.edges = append(g.edges, Edge{i, j})
+				}
+			}
+		}
+		return g
+	}
+	star := &Graph{nodes: 20_000}
+	for j := 1; j < star.nodes; j++ {
+		star.edges = append(star.edges, Edge{0, j})
+	}
+	ring := Ring(3000)
+	slowest := 1 - (2-2*math.Cos(2*math.Pi/3000))/3
+	for name, c := range map[string]struct {
+		g    *Graph
+		rule Rule
+		want float64 // |λ₂|
+		less float64 // it may be less by so much
+	}{
+		"cube, metropolis":    {cube(14), Metropolis, 1 - 2./15, 0},
+		"cube, best constant": {cube(11), BestConstant, (11 - 1.) / (11 + 1), 0},
+		"star, metropolis":    {star, Metropolis, 1 - 1./20_000, 0},
+		"star, best constant": {star, BestConstant, (20_000 - 1.) / (20_000 + 1), 0},
+		"ring, metropolis":    {ring, Metropolis, slowest, 1e-3}, // hardly mixes
+	} {
+		m, err := NewMixing(c.g, c.rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := math.Sqrt(m.SecondEigenvalue(1)); got > c.want+1e-9 || got < c.want-c.less-1e-9 {
+			t.Errorf("%s: |λ₂| is %v, want %v", name, got, c.want)
+		}
+	}
+}
