@@ -113,7 +113,7 @@ func saveBlock(dir string, b *endless, taken uint64, x []float32) error {
 // loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
 func loadBlock(dir string) (b *endless, blob []byte, x []float32, err error) {
 	path := filepath.Join(dir, blockFile)
-	_, in, err := store.LoadRecord(path, wire.MaxBlob+wire.MaxMessage)
+	_, in, err := store.LoadRecord(path, 2*wire.MaxBlob+wire.MaxMessage) // a task and a model
 	if errors.Is(err, store.ErrNoRecord) {
 		return nil, nil, nil, nil
 	}

@@ -32,7 +32,7 @@ type disk struct {
 const (
 	recordFile    = "run"
 	recordVersion = 1
-	maxRecord     = 64 << 20
+	maxRecord     = 1 << 30 // some 10 million edges
 	taskFile      = "task"
 	publishedFile = "published"
 	spoolDir      = "spool"

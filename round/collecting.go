@@ -12,7 +12,7 @@ func (c *Coordinator) open(now time.Time) {
 	if c.mixes() {
 		switch {
 		case c.meshing != nil: // its edges are on their way
-		case c.goesOn(agents):
+		case c.goesOn(agents) && len(c.apart(c.rec.Participants)) == 0:
 			c.goOn(now, agents)
 		default:
 			c.mesh(agents)

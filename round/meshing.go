@@ -34,7 +34,8 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 	c.do(m)
 }
 
-// meshed opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is gathered anew.
+// meshed opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is gathered anew. A block
+// without an end goes on all the same, if the new edges join nobody who had none.
 func (c *Coordinator) meshed(now time.Time, e Meshed) {
 	if c.meshing == nil || e.Round != c.rec.Round {
 		return
@@ -46,6 +47,14 @@ func (c *Coordinator) meshed(now time.Time, e Meshed) {
 			c.rec.Attempt++
 		}
 		c.gather(now)
+		return
+	}
+	agents := make([]wire.AgentID, len(participants))
+	for i, p := range participants {
+		agents[i] = p.Agent
+	}
+	if apart := c.apart(participants); c.goesOn(agents) && !slices.ContainsFunc(e.Edges, func(x Edge) bool { return apart[x.A] || apart[x.B] }) {
+		c.goOn(now, agents)
 		return
 	}
 	c.rec.Participants, c.rec.Edges, c.rec.Block = participants, e.Edges, c.rec.Round
@@ -68,6 +77,21 @@ func (c *Coordinator) goOn(now time.Time, agents []wire.AgentID) {
 		_, here := slices.BinarySearch(agents, c.rec.Participants[i].Agent)
 		return here
 	})
+}
+
+// apart returns those that are here, could mix, and have no edge in the block: its edges may have been made before they had found
+// each other.
+func (c *Coordinator) apart(participants []Participant) map[wire.AgentID]bool {
+	joined, apart := map[wire.AgentID]bool{}, map[wire.AgentID]bool{}
+	for _, e := range c.rec.Edges {
+		joined[e.A], joined[e.B] = true, true
+	}
+	for _, p := range participants {
+		if m := c.members[p.Agent]; m != nil && m.present && m.unfit == 0 && m.peerKey != (wire.PeerKey{}) && !joined[p.Agent] {
+			apart[p.Agent] = true
+		}
+	}
+	return apart
 }
 
 // goesOn tells that the block without an end, in which the agents mix, has all of them: its edges stay. Who has left keeps
