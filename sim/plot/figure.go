@@ -20,8 +20,8 @@ type Figure struct {
 	Curves []Curve
 }
 
-// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and such bands
-// end at the lower edge.
+// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0, or next to it: such points are left out, and
+// such bands end at the lower edge.
 type Axis struct {
 	Label string
 	Log   bool
@@ -151,7 +151,7 @@ func (f *Figure) bounds() box {
 			}
 			b.xMin, b.xMax = min(b.xMin, x), max(b.xMax, x)
 			b.yMin, b.yMax = min(b.yMin, c.Y[j]), max(b.yMax, c.Y[j])
-			if c.High != nil {
+			if c.High != nil && !math.IsInf(c.High[j]-c.Low[j], 0) {
 				b.yMax = max(b.yMax, c.High[j])
 				if !f.Y.Log || c.Low[j] > c.Y[j]/3 {
 					b.yMin = min(b.yMin, c.Low[j])
@@ -164,26 +164,32 @@ func (f *Figure) bounds() box {
 	return b
 }
 
-// widen leaves some air, and room where all values are one.
+// widen leaves some air, and room where all values are one, or one but for rounding.
 func widen(low, high float64, log bool, share float64) (float64, float64) {
+	size := max(math.Abs(low), math.Abs(high))
 	switch {
 	case !(low <= high):
 		return low, high
 	case log && low == high:
 		return low / 2, high * 2
-	case log:
-		air := math.Pow(high/low, share)
-		return low / air, high * air
+	case log: // high/low may be more than there are numbers
+		air := math.Pow(10, share*(math.Log10(high)-math.Log10(low)))
+		return low / air, min(high*air, math.MaxFloat64)
 	case low == high:
-		return low - 1, high + 1
+		return low - max(1, size/1000), high + max(1, size/1000)
+	case high-low < 1e-9*size:
+		return low - 1e-9*size, high + 1e-9*size
 	}
 	return low - share*(high-low), high + share*(high-low)
 }
 
+// smallest is what a logarithmic axis shows at least: with some air below it is still a number.
+const smallest = 1e-290
+
 // shown tells whether a point has a place on the axes.
 func (f *Figure) shown(x, y float64) bool {
 	finite := !math.IsNaN(x+y) && !math.IsInf(x+y, 0)
-	return finite && (x > 0 || !f.X.Log) && (y > 0 || !f.Y.Log)
+	return finite && (x > smallest || !f.X.Log) && (y > smallest || !f.Y.Log)
 }
 
 // addCurve adds band, line or marks, and a line of the legend.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"io"
 	"math"
@@ -60,6 +61,15 @@ func figures() map[string]*plot.Figure {
 		many.Curves = append(many.Curves, plot.Curve{Name: strings.Repeat("r", n+1), X: x, Y: y})
 	}
 	all["many"] = many
+	for name, y := range map[string][]float64{
+		"to the smallest number": {1, 1e-200, 5e-324}, "to the largest": {1e-150, 1, 1e300}, "one but for rounding": {5e23, 5e23 * (1 + 4e-16), 5e23},
+		"one and large": {1e23, 1e23, 1e23},
+	} {
+		for _, log := range []bool{true, false} {
+			all[fmt.Sprintf("%s, %v", name, log)] = &plot.Figure{Title: "t", Y: plot.Axis{Label: "y", Log: log},
+				Curves: []plot.Curve{{X: []float64{0, 1, 2}, Y: y, Low: []float64{y[0], y[1], y[2]}, High: []float64{y[0], math.Inf(1), y[2]}}}}
+		}
+	}
 	all["constant"] = &plot.Figure{Title: "one value", X: plot.Axis{Label: "x"}, Y: plot.Axis{Label: "y"}, Curves: []plot.Curve{{Name: "c", X: []float64{3}, Y: []float64{2}}}}
 	return all
 }

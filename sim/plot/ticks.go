@@ -40,7 +40,7 @@ type decades struct{}
 func (decades) Ticks(low, high float64) []plot.Tick {
 	const most = 8
 	from, to := int(math.Floor(math.Log10(low))), int(math.Ceil(math.Log10(high)))
-	span := math.Log10(high / low)
+	span := math.Log10(high) - math.Log10(low) // high/low may be infinite
 	every := 1 + int(span)/most
 	var ticks []plot.Tick
 	for e := from; e <= to; e++ {
