@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -159,6 +160,9 @@ func parseURL(s string) (*url.URL, error) {
 	if err != nil || u.Hostname() == "" {
 		return nil, fmt.Errorf("mqtt: broker URL %q is not scheme://host:port, such as tcp://127.0.0.1:1883", redact(u, s))
 	}
+	if !goodPort(u) {
+		return nil, fmt.Errorf("mqtt: broker URL %q: port %s: must be 1 to 65535", redact(u, s), u.Port())
+	}
 	switch u.Scheme {
 	case "tcp", "mqtt", "tls", "ssl", "mqtts":
 		if u.Port() == "" {
@@ -172,6 +176,12 @@ func parseURL(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("mqtt: broker URL %q carries credentials; give them as user name and password", u.Redacted())
 	}
 	return u, nil
+}
+
+// goodPort reports whether a URL has a port that there is, or none.
+func goodPort(u *url.URL) bool {
+	n, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u.Port() == "" || err == nil && n > 0
 }
 
 // redact keeps a password out of an error text; u is nil if s is no URL at all.

@@ -133,6 +133,8 @@ func TestDialRefusesBadOptions(t *testing.T) {
 		"nothing":      {mqtt.Options{}, "is not scheme://host:port"},
 		"no scheme":    {mqtt.Options{URL: "broker:1883", ClientID: "s"}, "is not scheme://host:port"},
 		"no port":      {mqtt.Options{URL: "tcp://broker", ClientID: "s"}, "has no port"},
+		"port 0":       {mqtt.Options{URL: "wss://broker:0", ClientID: "s"}, "port 0: must be 1 to 65535"},
+		"port 65536":   {mqtt.Options{URL: "tcp://broker:65536", ClientID: "s"}, "port 65536: must be"},
 		"http":         {mqtt.Options{URL: "http://broker:80", ClientID: "s"}, `unknown scheme "http"`},
 		"credentials":  {mqtt.Options{URL: "tcp://u:hush@broker:1883", ClientID: "s"}, "carries credentials"},
 		"not a URL":    {mqtt.Options{URL: "tcp://u:hush@broker:port", ClientID: "s"}, "is not scheme://host:port"},

@@ -270,6 +270,7 @@ func TestDialRefusesBadProxies(t *testing.T) {
 		"socks5://proxy:1080":    "only http:// proxies",
 		"http://u:hush@proxy":    "is not http://host:port",
 		"http://:3128":           "is not http://host:port",
+		"http://u:hush@proxy:0":  "is not http://host:port",
 		"ftp://u:hush@proxy:123": "only http:// proxies",
 	} {
 		u, err := url.Parse(proxy)
