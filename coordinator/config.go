@@ -19,6 +19,9 @@ type Data interface {
 	Load(features []string, target string) (*learner.Samples[float32], error)
 }
 
+// ErrOtherTask is the error of New when the folder's run learns another task than the configured one, which no restart mends.
+var ErrOtherTask = errors.New("the configured task differs from that of the run in the state folder: put it back, or begin a new run (--new-run)")
+
 // Config is what a coordinator needs.
 type Config struct {
 	Federation wire.Federation

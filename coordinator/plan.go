@@ -84,7 +84,7 @@ func (w *workbench) restore(p round.Plan) error {
 	plain := t
 	plain.Standardization = wire.Standardization{}
 	if !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil)) {
-		return fmt.Errorf("the configured task differs from that of the run in the state folder: put it back, or begin a new run (--new-run)")
+		return ErrOtherTask
 	}
 	if err := w.useTask(t, blob); err != nil {
 		return err

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/service"
@@ -75,5 +77,9 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) er
 		}
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: c.Alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	}
-	return daemon.RunCoordinator(ctx, s, o)
+	err = daemon.RunCoordinator(ctx, s, o)
+	if errors.Is(err, coordinator.ErrOtherTask) {
+		return &config.Error{Origin: l.Path, Problem: coordinator.ErrOtherTask.Error(), Err: err}
+	}
+	return err
 }

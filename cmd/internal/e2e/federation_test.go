@@ -244,7 +244,7 @@ func (f *federation) checkRestart(t *testing.T) {
 	again.stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
 	code, _, stderr := run(t, "coordinator", "run", "--config", f.path("coordinator.yaml"), "--set", "task.batch_size=16")
-	if code != 1 || !strings.Contains(stderr, "the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") {
+	if code != 78 || !strings.Contains(stderr, f.path("coordinator.yaml")+": the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") {
 		t.Errorf("with another task: exit %d, %s", code, stderr)
 	}
 	fresh := f.run(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--new-run")
