@@ -149,7 +149,8 @@ func TestTransferFilesGo(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		huge(f)
 		f.start()
-		f.finished(time.Hour)
+		f.finished(time.Hour) // one agent has heard of it
+		wait(time.Second)     // the other has, too
 		f.stop()
 		for _, a := range f.agents {
 			for _, name := range []string{"model.part", "update"} {
