@@ -55,6 +55,8 @@ func TestMSD(t *testing.T) {
 		Regressors: [][]float64{{1, 0.5}, {0.3, 0.6}, {0.8, 0.8}}, NoiseVar: []float64{1, 0.1, 0.5},
 		Optima: [][]float64{{0, 1}, {1, 0}, {-1, 2}}, Runs: 24, Window: 1000}}
 	check(t, other)
+	check(t, &MSD{LMS{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1}, Regressors: [][]float64{{1}}, NoiseVar: []float64{0},
+		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // nothing ever moves
 	near := *other // a step size from which the second moment settles far slower than the mean
 	near.StepSize = 2.7
 	exact, err := near.theory(true).SteadyState()

@@ -144,7 +144,7 @@ func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
 	r.Values.Set("first_order", first)
 	r.find(Finding{What: "lim E‖w⁰ − w_i‖², exact in μ", Measured: measured.String(), Expected: fmt.Sprintf("%.4g", exact.MSD),
 		Holds: measured.agrees(exact.MSD, 0.1)})
-	if err := m.firstOrder(r, problem, exact.MSD/first-1); err != nil {
+	if err := m.firstOrder(r, problem, off(exact.MSD, first)); err != nil {
 		return nil, err
 	}
 	curve, err := problem.Curve(make([]float64, len(m.Optima[0])), t.last())
@@ -169,11 +169,19 @@ func (m *MSD) firstOrder(r *Report, problem theory.LMS, gap float64) error {
 		if err != nil {
 			return fmt.Errorf("msd: at μ = %v: %w", problem.StepSize, err)
 		}
-		gaps = append(gaps, exact.MSD/first-1)
+		gaps = append(gaps, off(exact.MSD, first))
 	}
 	small, smaller := math.Abs(gaps[1]), math.Abs(gaps[2])
 	r.find(Finding{What: fmt.Sprintf("error of the first-order expression at μ = %.4g, a sixteenth of it and a sixteenth of that", m.StepSize),
 		Measured: fmt.Sprintf("%.2g %%, %.2g %% and %.2g %%", 100*gaps[0], 100*gaps[1], 100*gaps[2]),
 		Expected: "falls at last in proportion to μ, within a factor of 2", Holds: smaller > small/32 && smaller < small/8 || smaller < 1e-9})
 	return nil
+}
+
+// off is by how much a value differs from an approximation, in parts of it; both are 0 without noise.
+func off(value, approximation float64) float64 {
+	if value == approximation {
+		return 0
+	}
+	return value/approximation - 1
 }

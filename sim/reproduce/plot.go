@@ -34,8 +34,13 @@ func (p Plot) SVG() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// figure adds a diagram to the report.
-func (r *Report) figure(name string, f plot.Figure) { r.Plots = append(r.Plots, Plot{name, &f}) }
+// figure adds a diagram to the report. Where all is 0, as without noise, axes that should be logarithmic are not.
+func (r *Report) figure(name string, f plot.Figure) {
+	if f.Validate() != nil {
+		f.X.Log, f.Y.Log = false, false
+	}
+	r.Plots = append(r.Plots, Plot{name, &f})
+}
 
 // appendTo appends a point with its interval.
 func (e estimate) appendTo(c *plot.Curve, x float64) {

@@ -85,6 +85,12 @@ func TestSampling(t *testing.T) {
 	other := &Sampling{Means: [][]float64{{1}, {2}, {5}}, Variances: []float64{3, 0, 1}, Trials: 5000}
 	check(t, other)
 	check(t, &Sampling{Means: [][]float64{{1.1}, {2.3}}, Variances: []float64{0, 0}, Trials: 5000}) // without replacement there is no chance
+	alone := check(t, &Sampling{Means: [][]float64{{1.1}}, Variances: []float64{0}, Trials: 10})    // all is 0
+	for _, p := range alone.Plots {
+		if _, err := p.SVG(); err != nil {
+			t.Error(err)
+		}
+	}
 	for want, s := range map[string]*Sampling{
 		"0 means":            {Trials: 10},
 		"1 variances":        {Means: [][]float64{{1}, {2}}, Variances: []float64{1}, Trials: 10},
