@@ -39,15 +39,23 @@ type Past struct {
 // appending to it.
 func ReadPast(dir string, most int) (Past, error) {
 	var p Past
+	var last historyEntry
 	err := store.ReadHistory(filepath.Join(dir, historyFile), func(line []byte) error {
 		var h historyEntry
 		if err := json.Unmarshal(line, &h); err != nil {
 			return fmt.Errorf("%s: %w", historyFile, err)
 		}
-		if h.Kind != wire.KindTraining.String() || h.Version <= p.Version { // a new run
+		training := h.Kind == wire.KindTraining.String()
+		if training && h.Round == last.Round && h.Version == p.Version { // a crash had the round folded once more
+			if p.R2, p.Accuracy = h.R2, h.Accuracy; h.Risk != nil && len(p.Risks) > 0 {
+				p.Risks[len(p.Risks)-1] = *h.Risk
+			}
+			return nil
+		}
+		if last = h; !training || h.Version <= p.Version { // a new run
 			p = Past{}
 		}
-		if h.Kind != wire.KindTraining.String() {
+		if !training {
 			return nil
 		}
 		p.Version, p.R2, p.Accuracy = h.Version, h.R2, h.Accuracy

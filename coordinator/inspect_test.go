@@ -23,6 +23,7 @@ func TestReadPast(t *testing.T) {
 {"round":2,"kind":"training","version":1,"risk":3}
 {"round":3,"kind":"training","version":2,"r2":0.25}
 {"round":4,"kind":"training","version":3,"risk":2}
+{"round":4,"kind":"training","version":3}
 {"round":5,"kind":"training","version":4,"risk":1,"r2":0.5}
 {"round":6,"kind":"trai`)
 	p, err := ReadPast(dir, 2)
