@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -137,8 +138,18 @@ func (m Mixing) read(n int, rule graph.Rule) (*graph.Mixing, error) {
 		return nil, &FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
 	case g.RequireConnected() != nil:
 		return nil, &FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
-	case weights != nil:
-		return graph.NewGivenMixing(g, weights)
 	}
-	return graph.NewMixing(g, rule)
+	return ruled(g, weights, rule)
+}
+
+// ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links that fail.
+func ruled(g *graph.Graph, own []float64, rule graph.Rule) (*graph.Mixing, error) {
+	if own != nil && rule != graph.Metropolis {
+		return graph.NewGivenMixing(g, own)
+	}
+	m, err := graph.NewMixing(g, rule)
+	if err == nil && own != nil && !slices.Equal(m.Weights, own) {
+		return graph.NewGivenMixing(g, own)
+	}
+	return m, err
 }

@@ -31,7 +31,10 @@ func (l *loading) mixing(e *Experiment, n int) (m *graph.Mixing, weights []float
 		}
 	}
 	if err == nil && (w == nil || each && own != nil) {
-		m, err = ruled(g, own, e.Mixing.Weights)
+		var rule graph.Rule
+		if rule, err = graph.ParseRule(e.Mixing.Weights); err == nil {
+			m, err = ruled(g, own, rule)
+		}
 	}
 	if err != nil {
 		l.err = fmt.Errorf("%s: %w", l.dir, err)
@@ -40,22 +43,6 @@ func (l *loading) mixing(e *Experiment, n int) (m *graph.Mixing, weights []float
 		weights = nil
 	}
 	return m, weights
-}
-
-// ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links that fail.
-func ruled(g *graph.Graph, own []float64, name string) (*graph.Mixing, error) {
-	rule, err := graph.ParseRule(name)
-	if err != nil {
-		return nil, err
-	}
-	if own != nil && rule != graph.Metropolis {
-		return graph.NewGivenMixing(g, own)
-	}
-	m, err := graph.NewMixing(g, rule)
-	if err == nil && own != nil && !slices.Equal(m.Weights, own) {
-		return graph.NewGivenMixing(g, own)
-	}
-	return m, err
 }
 
 // has tells whether a file is there.

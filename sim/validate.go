@@ -22,7 +22,7 @@ const (
 	maxSteps  = 1_000_000
 	maxBatch  = 65536
 
-	maxRecords = 1 << 27 // of each metric, in all runs
+	maxRecords = 1 << 24 // of each metric, in all runs
 )
 
 // validator collects what is wrong.

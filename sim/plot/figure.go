@@ -20,8 +20,8 @@ type Figure struct {
 	Curves []Curve
 }
 
-// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0, or next to it: such points are left out, and
-// such bands end at the lower edge.
+// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and such bands
+// end at the lower edge.
 type Axis struct {
 	Label string
 	Log   bool
@@ -170,11 +170,12 @@ func widen(low, high float64, log bool, share float64) (float64, float64) {
 	switch {
 	case !(low <= high):
 		return low, high
-	case log && low == high:
-		return low / 2, high * 2
-	case log: // high/low may be more than there are numbers
+	case log: // high/low may be more than there are numbers, and there are none below the smallest
 		air := math.Pow(10, share*(math.Log10(high)-math.Log10(low)))
-		return low / air, min(high*air, math.MaxFloat64)
+		if low == high {
+			air = 2
+		}
+		return max(low/air, math.SmallestNonzeroFloat64), min(high*air, math.MaxFloat64)
 	case low == high:
 		return low - max(1, size/1000), high + max(1, size/1000)
 	case high-low < 1e-9*size:
@@ -183,13 +184,10 @@ func widen(low, high float64, log bool, share float64) (float64, float64) {
 	return low - share*(high-low), high + share*(high-low)
 }
 
-// smallest is what a logarithmic axis shows at least: with some air below it is still a number.
-const smallest = 1e-290
-
 // shown tells whether a point has a place on the axes.
 func (f *Figure) shown(x, y float64) bool {
 	finite := !math.IsNaN(x+y) && !math.IsInf(x+y, 0)
-	return finite && (x > smallest || !f.X.Log) && (y > smallest || !f.Y.Log)
+	return finite && (x > 0 || !f.X.Log) && (y > 0 || !f.Y.Log)
 }
 
 // addCurve adds band, line or marks, and a line of the legend.

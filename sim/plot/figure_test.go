@@ -62,7 +62,7 @@ func figures() map[string]*plot.Figure {
 	}
 	all["many"] = many
 	for name, y := range map[string][]float64{
-		"to the smallest number": {1, 1e-200, 5e-324}, "to the largest": {1e-150, 1, 1e300}, "one but for rounding": {5e23, 5e23 * (1 + 4e-16), 5e23},
+		"to the smallest number": {1, 1e-200, 5e-324}, "next to 0": {5e-324, 5e-324, 1e-322}, "to the largest": {1e-150, 1, 1e300}, "one but for rounding": {5e23, 5e23 * (1 + 4e-16), 5e23},
 		"one and large": {1e23, 1e23, 1e23},
 	} {
 		for _, log := range []bool{true, false} {
