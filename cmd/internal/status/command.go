@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -24,21 +25,22 @@ func Command(program string, stateDir func(*cli.Loader) (string, error)) *cobra.
 			if err != nil {
 				return err
 			}
-			if !watch {
-				return show(cmd.OutOrStdout(), program, dir, json, false)
-			}
-			tick := time.NewTicker(time.Second)
-			defer tick.Stop()
-			for {
-				if err := show(cmd.OutOrStdout(), program, dir, json, true); err != nil {
-					return err
+			ask := func(width int) ([]byte, error) {
+				what := strconv.Itoa(width)
+				if json {
+					what = asJSON
 				}
-				select {
-				case <-cmd.Context().Done():
-					return nil
-				case <-tick.C:
-				}
+				return fetch(program, dir, what)
 			}
+			if watch {
+				return follow(cmd, ask, json)
+			}
+			width, _ := size(cmd.OutOrStdout())
+			text, err := ask(width)
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(text)
+			}
+			return err
 		},
 	}
 	l.Flags(cmd, program)
@@ -47,24 +49,36 @@ func Command(program string, stateDir func(*cli.Loader) (string, error)) *cobra.
 	return cmd
 }
 
-// show asks once and writes what comes.
-func show(w io.Writer, program, dir string, json, again bool) error {
-	width, terminal := size(w)
-	what := strconv.Itoa(width)
-	if json {
-		what = asJSON
+// follow asks and writes every second. Once there was an answer, it goes on
+// without one, since a program is watched while it restarts, too; why there is
+// none it says once.
+func follow(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for answered, silent := false, false; ; {
+		width, terminal := size(cmd.OutOrStdout())
+		text, err := ask(width)
+		switch {
+		case err != nil && !answered:
+			return err
+		case err != nil && !silent:
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s; asking again every second\n", err)
+		case err == nil && !json && terminal:
+			text = append([]byte("\x1b[H\x1b[J"), text...) // from the top of an empty screen
+		case err == nil && !json:
+			text = append(text, '\n')
+		}
+		if answered, silent = true, err != nil; !silent {
+			if _, err := cmd.OutOrStdout().Write(text); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-tick.C:
+		}
 	}
-	text, err := fetch(program, dir, what)
-	switch {
-	case err != nil:
-		return err
-	case again && !json && terminal:
-		text = append([]byte("\x1b[H\x1b[J"), text...) // from the top of an empty screen
-	case again && !json:
-		text = append(text, '\n')
-	}
-	_, err = w.Write(text)
-	return err
 }
 
 // size returns the width to draw for, and whether w is a terminal.

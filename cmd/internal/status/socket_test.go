@@ -1,9 +1,12 @@
 package status
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -56,6 +59,53 @@ func TestSocket(t *testing.T) {
 	cancel()
 	for err == nil || !strings.Contains(err.Error(), "no agentd runs") { // until it has heard of it
 		_, err = ask(t, dir)
+	}
+}
+
+// TestWatch goes on over a restart of the daemon, and says once that there is
+// none; but not where none has ever answered.
+func TestWatch(t *testing.T) {
+	dir := t.TempDir()
+	if text, err := ask(t, dir, "--watch"); err == nil || !strings.Contains(err.Error(), "no agentd runs") {
+		t.Errorf("without a daemon: %q, error %v", text, err)
+	}
+	serve := func(id string) context.CancelFunc {
+		ctx, cancel := context.WithCancel(t.Context())
+		Serve(ctx, dir, NewAgent("v0.1.0", "air", id, time.Now).Picture, slog.New(slog.DiscardHandler))
+		return cancel
+	}
+	stop := serve("s1")
+	cmd := Command("agentd", func(*cli.Loader) (string, error) { return dir, nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	cmd.SetOut(w)
+	cmd.SetErr(w)
+	cmd.SetArgs([]string{"--watch"})
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(cmd.ExecuteContext(ctx), w.Close()) }()
+	lines := bufio.NewScanner(r)
+	until := func(want string) (least string) {
+		for lines.Scan() {
+			if least += lines.Text() + "\n"; strings.Contains(lines.Text(), want) {
+				return least
+			}
+		}
+		t.Fatalf("never showed %q: %q", want, least)
+		return ""
+	}
+	until("agent s1 of")
+	stop()
+	until("no agentd runs with the state folder " + dir + "; asking again every second")
+	<-time.After(2500 * time.Millisecond)
+	defer serve("s2")()
+	if text := until("agent s2 of"); strings.Contains(text, "no agentd runs") {
+		t.Errorf("said it again: %q", text)
+	}
+	cancel()
+	for lines.Scan() {
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
