@@ -81,7 +81,7 @@ type SelfTest struct {
 	nonce  []byte // begins the messages of this link
 	passed bool
 	tries  int
-	losses int // links lost soon after the large message was sent
+	losses int // links in a row that were lost soon after the large message was sent
 	sent   time.Time
 	at     time.Time // the deadline, zero for none
 	again  time.Time // not before
@@ -143,8 +143,11 @@ func (t *SelfTest) begin(now time.Time) {
 // down takes the loss of the link. One that follows the large message at once,
 // and again on the next link, is its fault.
 func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
-	if t.stage == loopTesting && t.tries > 0 && now.Sub(t.sent) < t.patience/8 {
-		if t.losses++; t.losses >= loopTries {
+	if t.stage == loopTesting && t.tries > 0 {
+		if t.losses++; now.Sub(t.sent) >= t.patience/8 {
+			t.losses = 0
+		}
+		if t.losses >= loopTries {
 			return t.end(now, SelfTestDisconnected)
 		}
 	}

@@ -205,6 +205,11 @@ func TestSelfTestDoubts(t *testing.T) {
 	s.step(nil, "", few)
 	s.step(s.back(), "")
 	s.step(nil, "", large)
+	s.step(mqtt.Down{}, "") // at once, but not twice in a row
+	s.step(mqtt.Up{}, "", "+")
+	s.step(nil, "", few)
+	s.step(s.back(), "")
+	s.step(nil, "", large)
 	s.step(nil, "", large)
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 }
