@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -41,10 +42,31 @@ const (
 	arrayFinal        = "final"        // [d] the last model; not read
 )
 
+// clearRun removes what an earlier dump has left in a run's folder: a replay would take it for a part of this one. problem.json goes
+// first and comes last, so that half a dump is none.
+func clearRun(dir string) error {
+	files := []string{fileProblem, fileGraph}
+	for _, name := range []string{arrayStart, arrayMinimizer, arrayHessian, arrayOptima, arrayRegressors, arrayNoiseVar, arrayMeans, arrayX, arrayY, arrayRows,
+		arrayW, arrayParticipants, arraySteps, arrayScale, arrayBatch, arraySampleRows, arraySampleX, arraySampleY, arrayNoise, arrayFinal} {
+		files = append(files, name+".npy")
+	}
+	for _, file := range files {
+		if err := os.Remove(filepath.Join(dir, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 func runDir(dir string, run int) string { return filepath.Join(dir, fmt.Sprintf("run-%04d", run)) }
 
 // writeExperiment begins a dump.
 func writeExperiment(e *Experiment) error {
+	for run := range e.Runs {
+		if err := clearRun(runDir(e.Dump, run)); err != nil {
+			return err
+		}
+	}
 	text, err := json.MarshalIndent(e, "", " ")
 	if err == nil {
 		err = os.MkdirAll(e.Dump, 0o777)

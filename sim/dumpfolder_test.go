@@ -4,10 +4,32 @@ import (
 	"context"
 	"errors"
 	"os"
+	"reflect"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/sim"
 )
+
+// TestDumpOverAnother replays what was dumped last into a folder, and nothing of what was dumped there before.
+func TestDumpOverAnother(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"feddec, failing links, metropolis", "drawn steps, stragglers, noise", "feddec", "stored rows, batches"} {
+		e := dumpedExperiment(dumped()[name])
+		e.Runs, e.Dump = 1, dir
+		if e.Algorithm == sim.FedDec && name == "feddec" {
+			e.Mixing.Graph = sim.NoGraph
+		}
+		want := run(t, e)
+		again, err := sim.Dumped(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := sim.Run(context.Background(), again, nil)
+		if err != nil || !reflect.DeepEqual(got.Final, want.Final) || (got.Network == nil) != (want.Network == nil) {
+			t.Errorf("%s: after another dump %v, %v, want %v", name, got, err, want.Final)
+		}
+	}
+}
 
 // TestTooLargeADump is refused before anything runs, be it the rows of all agents or the matrices of all iterations that are many.
 func TestTooLargeADump(t *testing.T) {
