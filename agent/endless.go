@@ -24,6 +24,7 @@ type endless struct {
 	over   chan struct{} // closed at its end
 	x      []float32     // then: what it came to
 	asked  atomic.Pointer[ask]
+	failed error         // why it went no further; the owner's
 	barred atomic.Bool   // it must rest
 	woken  chan struct{} // asked or barred have changed
 }
@@ -77,6 +78,10 @@ func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepa
 			return
 		}
 	}
+	if err := a.endless.failed; err != nil { // its edges are spent: neighbours know this start of the agent at another step
+		a.jobs.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
+		return
+	}
 	began := time.Now()
 	a.endless.asked.Store(&ask{base: base, answer: func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error) {
 		u, fact := a.newUpdate(e, p), Trained{Sizing: why, Took: computed, Mixed: &s, MixedFor: time.Since(began)}
@@ -117,6 +122,9 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 	a.mesh.block = b.over
 	if old != nil {
 		old.cancel()
+		if old.failed != nil {
+			old = nil
+		}
 	}
 	a.jobs.Go(func() {
 		defer close(b.over)
@@ -137,16 +145,24 @@ func (a *Agent) mixEndless(ctx context.Context, b *endless, stepper *task.Steppe
 	if err == nil {
 		m.turn = func() error { return a.turnOf(ctx, b, m, &from) }
 		m.work(ctx, func(end mixed) { err = end.err })
-		b.x = m.x
 	}
 	if err != nil && ctx.Err() == nil {
-		if q := b.asked.Swap(nil); q != nil {
-			q.answer(task.Outcome[float32]{}, d2d.Stats{}, 0, err)
-		}
-		a.tell(func() { a.endBlock(b) })
+		a.tell(func() { a.failBlock(b, err) })
 		return
 	}
+	b.x = m.x
 	a.keep(b, m)
+}
+
+// failBlock answers a round that asks for a block that goes no further, as later ones are.
+func (a *Agent) failBlock(b *endless, err error) {
+	b.failed = err
+	if q := b.asked.Swap(nil); q != nil {
+		a.jobs.Go(func() { q.answer(task.Outcome[float32]{}, d2d.Stats{}, 0, err) })
+	}
+	if a.endless == b {
+		a.clearBlock(b)
+	}
 }
 
 // turnOf is what a block without an end does between two local steps.
@@ -200,12 +216,16 @@ func (a *Agent) keep(b *endless, m *mixing) {
 	}
 }
 
-// endBlock ends a block for good. The next one begins when this one's file is gone, or its own would go with it.
+// endBlock ends a block for good.
 func (a *Agent) endBlock(b *endless) {
-	if a.endless != b || b == nil {
-		return
+	if a.endless == b && b != nil {
+		a.endless = nil
+		a.clearBlock(b)
 	}
-	a.endless = nil
+}
+
+// clearBlock ends a block's goroutine. The next block begins when this one's file is gone, or its own would go with it.
+func (a *Agent) clearBlock(b *endless) {
 	b.cancel()
 	gone := make(chan struct{})
 	a.mesh.block = gone

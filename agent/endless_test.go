@@ -30,8 +30,13 @@ const hour = 60 * 60 * 1000 // in milliseconds
 
 // inviteToBlock announces a round of a run and invites the agent to a block without neighbours.
 func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
+	s.inviteToTask(run, r, block, 0.1)
+}
+
+// inviteToTask is inviteToBlock with another step size.
+func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
-	task.Training.Normalize, task.Training.MaxSteps = false, 100
+	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
 	task.Mixing = wire.Mixing{Every: 1, Wait: 1000, Repeat: 1000, Drain: 1000, Codec: wire.PeerRaw, Endless: true}
 	a := s.training(task, 0, 0)
 	a.RoundWithin = hour
@@ -162,6 +167,35 @@ func TestEndlessBlockOfTheNextRun(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); err != nil {
 				t.Errorf("run %d: %v", run, err)
 			}
+		}
+	})
+}
+
+// An agent whose block diverges is out of it for good: its neighbours know this start of its program at another step.
+func TestEndlessBlockDiverges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := endlessScene(t)
+		s.start()
+		for r := wire.RoundID(4); r < 7; r++ {
+			s.inviteToTask(5, r, 4, 1e30)
+			wait(time.Hour)
+		}
+		if got := s.declined(); got != "diverged diverged diverged" {
+			t.Errorf("declined: %q", got)
+		}
+		if b := factsOf[agent.BlockBegan](s); len(b) != 1 {
+			t.Errorf("began: %+v", b)
+		}
+		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); !os.IsNotExist(err) {
+			t.Errorf("what diverged is kept for a restart: %v", err)
+		}
+		s.inviteToBlock(5, 7, 7)
+		wait(30 * time.Minute)
+		if b := factsOf[agent.BlockBegan](s); len(b) != 2 || b[1].From != agent.FromModel {
+			t.Errorf("with other edges it began: %+v", b)
+		}
+		if n := len(s.heard(wire.TypeUpdate)); n == 0 {
+			t.Error("no update")
 		}
 	})
 }
