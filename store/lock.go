@@ -13,11 +13,14 @@ import (
 // DirLock is the exclusive hold on a state folder.
 type DirLock struct{ f *os.File }
 
+// LockFile is the name of the file in a state folder that tells of a daemon's hold on it: it is there once one has started.
+const LockFile = "lock"
+
 // Lock takes the exclusive lock of the state folder dir, which must exist, so that two daemons never share it, and
 // clears the temporary files that a crash left in it. The lock is advisory and tied to the process: it ends with it,
 // however the process ends. If another process holds it the error is ErrLocked and names that process.
 func Lock(dir string) (*DirLock, error) {
-	path := filepath.Join(dir, "lock")
+	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, explain("lock", path, err)

@@ -76,7 +76,7 @@ func TestExamine(t *testing.T) {
 		{"no coordinator yet", nil, func(p *Patient) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false }, "coordinator warn", "no coordinator has announced anything"},
 		{"a full disk", nil, func(p *Patient) { p.Needs = 1 << 60 }, "state folder warn", "free the disk"},
 		{"no data", nil, func(p *Patient) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } }, "data bad", "rows.csv is empty"},
-		{"no folder", nil, func(p *Patient) { p.StateDir = filepath.Join(p.StateDir, "none") }, "state folder bad", "install -d"},
+		{"no folder yet", nil, func(p *Patient) { p.StateDir = filepath.Join(p.StateDir, "none") }, "", "is not there yet: the first start makes it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -87,6 +87,9 @@ func TestExamine(t *testing.T) {
 			found, text := examine(t, p)
 			if strings.Join(found, ", ") != tt.found || !strings.Contains(text, tt.says) {
 				t.Errorf("found %q, want %q, and %q in\n%s", found, tt.found, tt.says, text)
+			}
+			if left, err := os.ReadDir(p.StateDir); len(left) > 0 {
+				t.Errorf("the doctor left %v (%v)", left, err)
 			}
 		})
 	}

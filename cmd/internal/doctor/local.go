@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -20,22 +21,29 @@ type Patient struct {
 	Broker   BrokerExamined // with which session, and on which topics
 }
 
-// folder examines the state folder. It returns its lock, if it could be had,
-// and whether the daemon runs.
+// folder examines the state folder. It returns its lock, if the daemon has ever
+// run and does not now, and whether it runs. Nothing is left behind: what root
+// leaves, the daemon's user could not use.
 func (p *Patient) folder(r *report) (lock *store.DirLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		r.good("state folder", "%s is not there yet: the first start makes it", p.StateDir)
+		return nil, false
 	case err != nil:
-		r.add("state folder", Bad, fmt.Sprintf("make it, and give it to the user of the service: install -d -m 700 -o USER %s", p.StateDir), "%v", err)
+		r.add("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
 		return nil, false
 	case !info.IsDir():
 		r.add("state folder", Bad, "set state_dir to a folder", "%s is no folder", p.StateDir)
 		return nil, false
 	}
-	lock, err = store.Lock(p.StateDir)
+	if _, err = os.Stat(filepath.Join(p.StateDir, store.LockFile)); err == nil {
+		lock, err = store.Lock(p.StateDir)
+	}
 	switch {
-	case errors.Is(err, os.ErrPermission):
-		r.add("state folder", Bad, "run the doctor as the user of the service, such as: sudo -u USER "+p.Program+" doctor", "%v", err)
+	case errors.Is(err, fs.ErrNotExist): // no daemon has started here
+	case errors.Is(err, fs.ErrPermission):
+		r.add("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
 		return nil, false
 	case errors.Is(err, store.ErrLocked):
 		runs = true
