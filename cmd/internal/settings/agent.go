@@ -217,8 +217,9 @@ func (a *Agent) Validate() error {
 	c.need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (any number) or at least 20MB, is %s: staying connected takes some 10MB a month", a.Budget.BytesPerMonth)
 	c.listen(a.Metrics.Listen)
-	c.need(a.Metrics.ReportEvery == 0 || a.Metrics.ReportEvery >= time.Second && a.Metrics.ReportEvery%time.Second == 0, "metrics.report_every",
-		"must be 0s (never) or whole seconds, is %s", a.Metrics.ReportEvery)
+	every := a.Metrics.ReportEvery
+	c.need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0, "metrics.report_every",
+		"must be 0s (never) or whole seconds up to 24h, is %s", every)
 	if a.Metrics.Advertise != "" {
 		host, _, err := net.SplitHostPort(a.Metrics.Advertise)
 		c.need(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",

@@ -84,6 +84,10 @@ func (s *Coordinator) Validate() error {
 	c.round(s.Round.Validate())
 	if s.Held != nil {
 		c.data("held_out", s.Held)
+		if s.Held.CSV != "" {
+			_, err := s.Held.Source().Load(s.Task.Features, s.Task.Target)
+			c.valid("held_out.csv", err)
+		}
 	}
 	c.need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
 	c.need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)

@@ -96,7 +96,8 @@ func TestAgentConfig(t *testing.T) {
 
 func TestCoordinatorConfig(t *testing.T) {
 	s := DefaultCoordinator()
-	path := writeFile(t, "c.yaml", coordinatorFile(t)+"held_out:\n  csv: held.csv\npolicy:\n  max_norm: 3\n")
+	held := writeFile(t, "held.csv", "a,b,y\n1,2,3\n")
+	path := writeFile(t, "c.yaml", coordinatorFile(t)+"held_out:\n  csv: "+held+"\npolicy:\n  max_norm: 3\n")
 	if err := Load(&s, "coordinator", path, nil); err != nil {
 		t.Fatal(err)
 	}
