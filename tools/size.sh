@@ -51,7 +51,7 @@ go tool nm -size "$dir/full" | awk '
   END {
     for (k in sum) printf "%9d  %s\n", sum[k], k
     printf "%9d  %s\n", size - all, "texts, and the tables of functions and lines that stack traces need"
-  }' size="$(GOARCH=amd64 linked "$dir/stripped")" | sort -rn | head -40
+  }' size="$(GOARCH=amd64 linked "$dir/stripped")" | sort -rn | sed -n 1,40p # head would end the pipe before sort has
 
 [ ${#too_large[@]} = 0 ] && exit 0
 echo "size: agentd is above $limit bytes on ${too_large[*]}: see what the last change links (go list -deps ./cmd/agentd)" >&2
