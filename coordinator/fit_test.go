@@ -62,6 +62,7 @@ func TestLargeModel(t *testing.T) {
 
 // retainedBlobs returns the topics of blobs that the broker keeps.
 func (f *federation) retainedBlobs() []string {
+	synctest.Wait() // what the last fact was told in the middle of is done
 	c := f.broker.Connect("looks", nil)
 	c.Subscribe(mqtt.AtMostOnce, "fl/v1/"+fedName+"/m/#")
 	synctest.Wait()
