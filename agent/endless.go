@@ -227,11 +227,11 @@ func (a *Agent) endBlock(b *endless) {
 // clearBlock ends a block's goroutine. The next block begins when this one's file is gone, or its own would go with it.
 func (a *Agent) clearBlock(b *endless) {
 	b.cancel()
-	gone := make(chan struct{})
+	before, gone := a.mesh.block, make(chan struct{}) // the block's end, or that of an earlier call
 	a.mesh.block = gone
 	a.jobs.Go(func() {
 		defer close(gone)
-		<-b.over
+		<-before
 		a.forgetBlock()
 	})
 }

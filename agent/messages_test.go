@@ -35,64 +35,7 @@ func TestHostileMessages(t *testing.T) {
 		wait(10 * time.Second)
 		_, offered := s.update()
 		before := len(s.heard(wire.TypeUpdate))
-
-		device, roundTopic := s.topics.Device("press"), s.topics.Round()
-		standing := (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body()
-		good := s.seal(s.header(wire.TypeStanding, 4), standing)
-		edited := func(at int, b byte) []byte {
-			p := bytes.Clone(good)
-			p[at] = b
-			return p
-		}
-		with := func(change func(h *wire.Header)) []byte {
-			h := s.header(wire.TypeStanding, 4)
-			change(&h)
-			return s.seal(h, standing)
-		}
-		announcement := func(r wire.RoundID, change func(a *wire.Announcement)) []byte {
-			a := ann
-			change(&a)
-			return s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
-		}
-		same := func(*wire.Announcement) {}
-		accepted := (&wire.Accepted{Update: offered.Payload.Hash}).Body()
-		refused := (&wire.Refused{Update: offered.Payload.Hash, Reason: wire.RefuseLate}).Body()
-		for _, c := range []struct {
-			name, topic string
-			payload     []byte
-			want        string
-		}{
-			{"no envelope", device, []byte("hello"), "dropped: malformed"},
-			{"no announcement", roundTopic, []byte("hello"), "dropped: malformed"},
-			{"cut short", device, good[:len(good)-1], "dropped: malformed"},
-			{"another version", device, edited(4, 9), "dropped: version"},
-			{"a flipped bit", device, edited(112, good[112]^1), "dropped: bad_signature"},
-			{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, key("mallory")), "dropped: bad_signature"},
-			{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
-			{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},
-			{"another's topic", s.topics.Device("drill"), good, "dropped: foreign"},
-			{"a topic that is not ours", "fl/v1/mine/round", good, "dropped: foreign"},
-			{"a topic of the coordinator", s.topics.Status("press"), good, "dropped: foreign"},
-			{"a part of a blob that nobody wants", s.topics.Blob(digest.Topic(), "0"), good, "dropped: unwanted"},
-			{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
-			{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
-			{"a hello of the coordinator", device, s.seal(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()), "dropped: unwanted"},
-			{"an announcement without form", roundTopic, s.seal(s.header(wire.TypeAnnouncement, 5), []byte("?")), "dropped: malformed"},
-			{"an invitation without form", device, s.seal(s.header(wire.TypeInvitation, 4), []byte("?")), "dropped: malformed"},
-			{"an invitation of no weight", device, s.seal(s.header(wire.TypeInvitation, 4), (&wire.Invitation{Agent: "press", Announcement: digest, Left: 1}).Body()), "dropped: malformed"},
-			{"an invitation of another agent", device, s.seal(s.header(wire.TypeInvitation, 4), (&wire.Invitation{Agent: "other", Announcement: digest, Left: 1, Weight: 9}).Body()), "dropped: foreign"},
-			{"a standing without form", device, s.seal(s.header(wire.TypeStanding, 4), nil), "dropped: malformed"},
-			{"an accepted without form", device, s.seal(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
-			{"a refused without form", device, s.seal(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
-			{"a credit without form", device, s.seal(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
-			{"an older announcement", roundTopic, announcement(3, same), "ignored: older"},
-			{"another announcement of the same order", roundTopic, announcement(4, func(a *wire.Announcement) { a.Seed++ }), "ignored: conflict"},
-			{"a deleted announcement", roundTopic, nil, ""},
-			{"accepted in another round", device, s.seal(s.header(wire.TypeAccepted, 3), accepted), ""},
-			{"refused in another round", device, s.seal(s.header(wire.TypeRefused, 3), refused), ""},
-			{"accepted, another update", device, s.seal(s.header(wire.TypeAccepted, 4), make([]byte, 32)), ""},
-			{"a credit for an update that is inline", device, s.seal(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: offered.Payload.Hash}).Body()), ""},
-		} {
+		for _, c := range hostileCases(s, ann, digest, offered.Payload.Hash) {
 			n := len(s.fates())
 			s.send(c.topic, c.payload)
 			got := s.fates()[n:]
@@ -104,7 +47,7 @@ func TestHostileMessages(t *testing.T) {
 		if n := len(s.heard(wire.TypeUpdate)); n <= before {
 			t.Errorf("the update is not repeated any more: %d times", n)
 		}
-		s.direct(wire.TypeAccepted, 4, accepted)
+		s.direct(wire.TypeAccepted, 4, (&wire.Accepted{Update: offered.Payload.Hash}).Body())
 		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
 			t.Errorf("ended: %+v", ends)
 		}
@@ -112,6 +55,70 @@ func TestHostileMessages(t *testing.T) {
 			t.Errorf("declined: %s", d)
 		}
 	})
+}
+
+// hostile is a message with the fate that it must have, none for "".
+type hostile struct {
+	name, topic string
+	payload     []byte
+	want        string
+}
+
+// hostileCases are messages to an agent that has announcement ann, by its digest, and has sent an update.
+func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
+	device, roundTopic := s.topics.Device("press"), s.topics.Round()
+	standing := (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body()
+	good := s.seal(s.header(wire.TypeStanding, 4), standing)
+	edited := func(at int, b byte) []byte {
+		p := bytes.Clone(good)
+		p[at] = b
+		return p
+	}
+	with := func(change func(h *wire.Header)) []byte {
+		h := s.header(wire.TypeStanding, 4)
+		change(&h)
+		return s.seal(h, standing)
+	}
+	announcement := func(r wire.RoundID, change func(a *wire.Announcement)) []byte {
+		a := ann
+		change(&a)
+		return s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
+	}
+	same := func(*wire.Announcement) {}
+	accepted := (&wire.Accepted{Update: update}).Body()
+	refused := (&wire.Refused{Update: update, Reason: wire.RefuseLate}).Body()
+	return []hostile{
+		{"no envelope", device, []byte("hello"), "dropped: malformed"},
+		{"no announcement", roundTopic, []byte("hello"), "dropped: malformed"},
+		{"cut short", device, good[:len(good)-1], "dropped: malformed"},
+		{"another version", device, edited(4, 9), "dropped: version"},
+		{"a flipped bit", device, edited(112, good[112]^1), "dropped: bad_signature"},
+		{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, key("mallory")), "dropped: bad_signature"},
+		{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
+		{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},
+		{"another's topic", s.topics.Device("drill"), good, "dropped: foreign"},
+		{"a topic that is not ours", "fl/v1/mine/round", good, "dropped: foreign"},
+		{"a topic of the coordinator", s.topics.Status("press"), good, "dropped: foreign"},
+		{"a part of a blob that nobody wants", s.topics.Blob(digest.Topic(), "0"), good, "dropped: unwanted"},
+		{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
+		{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
+		{"a hello of the coordinator", device, s.seal(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()), "dropped: unwanted"},
+		{"an announcement without form", roundTopic, s.seal(s.header(wire.TypeAnnouncement, 5), []byte("?")), "dropped: malformed"},
+		{"an invitation without form", device, s.seal(s.header(wire.TypeInvitation, 4), []byte("?")), "dropped: malformed"},
+		{"an invitation of no weight", device, s.seal(s.header(wire.TypeInvitation, 4), (&wire.Invitation{Agent: "press", Announcement: digest, Left: 1}).Body()), "dropped: malformed"},
+		{"an invitation of another agent", device, s.seal(s.header(wire.TypeInvitation, 4), (&wire.Invitation{Agent: "other", Announcement: digest, Left: 1, Weight: 9}).Body()), "dropped: foreign"},
+		{"a standing without form", device, s.seal(s.header(wire.TypeStanding, 4), nil), "dropped: malformed"},
+		{"an accepted without form", device, s.seal(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
+		{"a refused without form", device, s.seal(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
+		{"a credit without form", device, s.seal(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
+		{"an older announcement", roundTopic, announcement(3, same), "ignored: older"},
+		{"another announcement of the same order", roundTopic, announcement(4, func(a *wire.Announcement) { a.Seed++ }), "ignored: conflict"},
+		{"a deleted announcement", roundTopic, nil, ""},
+		{"accepted in another round", device, s.seal(s.header(wire.TypeAccepted, 3), accepted), ""},
+		{"refused in another round", device, s.seal(s.header(wire.TypeRefused, 3), refused), ""},
+		{"accepted, another update", device, s.seal(s.header(wire.TypeAccepted, 4), make([]byte, 32)), ""},
+		{"a credit for an update that is inline", device, s.seal(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: update}).Body()), ""},
+	}
 }
 
 // A coordinator that invites an agent again has restarted, and knows nothing of

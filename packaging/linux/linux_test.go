@@ -9,7 +9,7 @@ import (
 )
 
 // TestScripts lets a shell read the scripts, all of which dash and busybox must
-// understand, and looks for placeholders that nobody fills in.
+// understand, and looks for names between @ that nobody fills in.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("*/*")
 	if err != nil || len(scripts) < 10 {

@@ -36,7 +36,7 @@ func (s *Spectrum) report(cells []*spectrumCell) *Report {
 		if sparser := i - len(s.Nodes); sparser >= 0 && cells[sparser].kind.key == c.kind.key && cells[sparser].level < c.level {
 			before, now := cells[sparser].estimate(0), c.estimate(0)
 			r.find(Finding{What: fmt.Sprintf("%v: |λ₂|² below that of %s = %v", c, c.kind.parameter, cells[sparser].level), Measured: now.String(),
-				Expected: "< " + before.String(), Holds: now.mean <= before.mean+min(now.half, before.half)})
+				Expected: "below " + before.String() + ", but for the narrower of the two intervals", Holds: now.mean <= before.mean+min(now.half, before.half)})
 		}
 	}
 	s.fit(r, cells)

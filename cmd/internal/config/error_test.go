@@ -292,7 +292,7 @@ var secretErrors = []badFile{
 c.yaml:2:3: broker.password: want text, got a number or truth value; put it in quotes
   2 |   password: [redacted]
     |   ^`},
-	{"placeholder", "broker: {password: '[redacted]'}\n", `
+	{"what config show prints", "broker: {password: '[redacted]'}\n", `
 c.yaml:1:10: broker.password: is "[redacted]", which config show prints in place of a secret; write the secret itself
   1 | broker: {password: [redacted]
     |          ^`},
