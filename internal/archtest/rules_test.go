@@ -49,6 +49,7 @@ var rooms = []room{
 	{"internal/brokers", 4, false, "starts the real brokers that tests of any floor run on"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
 	{"internal/machine", 4, false, "boots Debian with systemd and installs the finished programs there"},
+	{"internal/testkit", 4, false, "launches federations of finished programs, for tests of any room"},
 	{"internal/testbed", 4, false, "a federation of finished programs on one machine, with the broker and Prometheus of Debian"},
 	{"internal/monitoring", 4, false, "holds dashboards and rules against what the programs export, and against a live Prometheus"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},

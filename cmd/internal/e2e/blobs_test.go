@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -101,34 +102,34 @@ func (v *vandal) ended() (n int) {
 func TestBlobsAtBroker(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, mosquitto(t))
-	list := f.agent(t, "one", plane(20))
-	f.leadTo(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, 500]}, steps: {budget: 100ms, min: 1, max: 1}}", // 1 MB, 17 chunks
+	list := f.AddAgent(t, "one", plane(20))
+	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, 500]}, steps: {budget: 100ms, min: 1, max: 1}}", // 1 MB, 17 chunks
 		list, `{participants: 1, quorum: 1, rounds: 3, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
-	v := newVandal(t, f.broker)
-	lead := f.run(t, "coordinator", "coordinator")
-	slow := "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.broker, "tcp://"), 500_000)
-	one := f.run(t, "agentd", "one", "--set", "broker.url="+slow)
-	lead.awaitFor(t, 5*patience, "run finished version=3")
-	one.await(t, "a blob could not be fetched")
-	until(t, "the end is announced", func() bool { return v.ended() == 1 })
+	v := newVandal(t, f.Broker)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	slow := "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.Broker, "tcp://"), 500_000)
+	one := f.Daemon(t, "agentd", "one", "--set", "broker.url="+slow)
+	lead.AwaitFor(t, 5*testkit.Patience, "run finished version=3")
+	one.Await(t, "a blob could not be fetched")
+	testkit.Until(t, "the end is announced", func() bool { return v.ended() == 1 })
 	v.wantTidy(t, f)
-	kill(t, lead)
+	lead.Kill()
 
-	again := f.run(t, "coordinator", "coordinator", "--new-run", "--set", "task.batch_size=16", "--set", "round.rounds=2")
-	again.awaitFor(t, 2*patience, "run finished version=2")
-	until(t, "the second end is announced", func() bool { return v.ended() == 2 })
+	again := f.Daemon(t, "coordinator", "coordinator", "--new-run", "--set", "task.batch_size=16", "--set", "round.rounds=2")
+	again.AwaitFor(t, 2*testkit.Patience, "run finished version=2")
+	testkit.Until(t, "the second end is announced", func() bool { return v.ended() == 2 })
 	v.wantTidy(t, f)
-	one.stop(t, syscall.SIGTERM, 0)
-	again.stop(t, syscall.SIGTERM, 0)
+	one.Stop(t, syscall.SIGTERM, 0)
+	again.Stop(t, syscall.SIGTERM, 0)
 }
 
 // wantTidy waits until the broker has the parts of blobs that may stay, and no
 // others.
 func (v *vandal) wantTidy(t *testing.T, f *federation) {
 	t.Helper()
-	until(t, "only what is named is retained", func() bool {
+	testkit.Until(t, "only what is named is retained", func() bool {
 		may, n := v.mayStay(), 0
-		for topic := range retained(t, f.broker) {
+		for topic := range retained(t, f.Broker) {
 			if m := ofBlob.FindStringSubmatch(topic); m != nil {
 				n++
 				if !may[m[1]] {

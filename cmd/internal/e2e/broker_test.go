@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // TestUnreachableBroker wants one clear line, and the connection when the broker
@@ -14,28 +15,28 @@ func TestUnreachableBroker(t *testing.T) {
 	broker := brokers.NewMosquitto(t, []byte(brokers.Open))
 	address := broker.Address
 	f := newFederation(t, "tcp://"+address)
-	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
-	daemons := []*process{f.run(t, "agentd", "one"), f.run(t, "coordinator", "coordinator")}
+	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+	daemons := []*testkit.Process{f.Daemon(t, "agentd", "one"), f.Daemon(t, "coordinator", "coordinator")}
 	for _, p := range daemons {
-		p.await(t, "cannot reach the broker at tcp://"+address+": connection refused; next try in ")
+		p.Await(t, "cannot reach the broker at tcp://"+address+": connection refused; next try in ")
 	}
 	broker.Start(t)
 	for _, p := range daemons {
-		p.await(t, "connected to the broker at tcp://"+address)
-		if n := strings.Count(p.log(), "cannot reach"); n != 1 {
-			t.Errorf("%s says it %d times", p.name, n)
+		p.Await(t, "connected to the broker at tcp://"+address)
+		if n := strings.Count(p.Log(), "cannot reach"); n != 1 {
+			t.Errorf("%s says it %d times", p.Name, n)
 		}
-		p.stop(t, syscall.SIGTERM, 0)
+		p.Stop(t, syscall.SIGTERM, 0)
 	}
 }
 
 // TestStopsWithoutBroker wants an end soon, whatever the broker does.
 func TestStopsWithoutBroker(t *testing.T) {
 	f := newFederation(t, "tcp://"+brokers.FreeAddress(t))
-	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
-		p := f.run(t, program, name)
-		p.await(t, "cannot reach the broker")
-		p.stop(t, syscall.SIGINT, 0)
+		p := f.Daemon(t, program, name)
+		p.Await(t, "cannot reach the broker")
+		p.Stop(t, syscall.SIGINT, 0)
 	}
 }

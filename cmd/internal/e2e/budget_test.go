@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -15,21 +16,21 @@ import (
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, mosquitto(t))
-	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1, within: 2s, spread: 10ms}}`)
+	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1, within: 2s, spread: 10ms}}`)
 	now := time.Now()
 	used := binary.LittleEndian.AppendUint32(nil, uint32(now.Year()*12+int(now.Month())-1))
 	used = binary.LittleEndian.AppendUint64(used, 19_985_000)
-	if err := os.MkdirAll(f.path("state-one"), 0o700); err != nil {
+	if err := os.MkdirAll(f.Path("state-one"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.SaveRecord(filepath.Join(f.path("state-one"), "budget"), 1, used); err != nil {
+	if err := store.SaveRecord(filepath.Join(f.Path("state-one"), "budget"), 1, used); err != nil {
 		t.Fatal(err)
 	}
-	lead := f.run(t, "coordinator", "coordinator")
-	one := f.run(t, "agentd", "one", "--set", "budget.bytes_per_month=20MB")
-	one.await(t, "what is left of the month's byte budget is too small for a round")
-	lead.await(t, "agent cannot do the task agent=one reason=budget")
-	for _, p := range []*process{one, lead} {
-		p.stop(t, syscall.SIGTERM, 0)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	one := f.Daemon(t, "agentd", "one", "--set", "budget.bytes_per_month=20MB")
+	one.Await(t, "what is left of the month's byte budget is too small for a round")
+	lead.Await(t, "agent cannot do the task agent=one reason=budget")
+	for _, p := range []*testkit.Process{one, lead} {
+		p.Stop(t, syscall.SIGTERM, 0)
 	}
 }

@@ -8,26 +8,28 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // TestClone runs a device and a copy of its disk, but for the data.
 func TestClone(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, mosquitto(t))
-	f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
-	lead := f.run(t, "coordinator", "coordinator")
-	first := f.run(t, "agentd", "one")
-	lead.await(t, "agent is there agent=one")
-	copyFiles(t, f.path("copied"), f.path("state-one"))
-	second := f.run(t, "agentd", "one", "--set", "state_dir="+f.path("copied"))
-	if line := second.await(t, "another device has the identity of this agent"); !strings.Contains(line, " here) and 1 (") {
+	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	first := f.Daemon(t, "agentd", "one")
+	lead.Await(t, "agent is there agent=one")
+	copyFiles(t, f.Path("copied"), f.Path("state-one"))
+	second := f.Daemon(t, "agentd", "one", "--set", "state_dir="+f.Path("copied"))
+	if line := second.Await(t, "another device has the identity of this agent"); !strings.Contains(line, " here) and 1 (") {
 		t.Errorf("the clone says %s", line)
 	}
-	if line := lead.await(t, "two devices speak as one agent"); !strings.Contains(line, "agent=one") {
+	if line := lead.Await(t, "two devices speak as one agent"); !strings.Contains(line, "agent=one") {
 		t.Errorf("the coordinator says %s", line)
 	}
-	for _, p := range []*process{first, second, lead} {
-		p.stop(t, syscall.SIGTERM, 0)
+	for _, p := range []*testkit.Process{first, second, lead} {
+		p.Stop(t, syscall.SIGTERM, 0)
 	}
 }
 

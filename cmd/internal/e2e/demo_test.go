@@ -20,7 +20,7 @@ type result struct {
 
 func demo(t *testing.T, args ...string) result {
 	t.Helper()
-	lines := strings.Split(strings.TrimSpace(mustRun(t, "coordinator", append([]string{"demo", "--json", "--rounds", "4"}, args...)...)), "\n")
+	lines := strings.Split(strings.TrimSpace(programs.MustRun(t, "coordinator", append([]string{"demo", "--json", "--rounds", "4"}, args...)...)), "\n")
 	var r result
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil || r.Event != "result" || r.Rounds != 4 {
 		t.Fatalf("the last line is %s, error %v", lines[len(lines)-1], err)
@@ -47,16 +47,16 @@ func TestDemoOnMosquitto(t *testing.T) {
 // TestDemoInterrupted wants the same of a demo that Ctrl-C ends.
 func TestDemoInterrupted(t *testing.T) {
 	url := mosquitto(t)
-	p := start(t, "coordinator", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
+	p := programs.Start(t, "coordinator", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
 	for len(retained(t, url)) < 13 { // the announcement and everyone's presence are there
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 			t.Fatal("the demo ended by itself")
 		default:
 		}
 	}
-	p.stop(t, syscall.SIGINT, 130)
-	if log := p.log(); log != "coordinator: interrupted\n" {
+	p.Stop(t, syscall.SIGINT, 130)
+	if log := p.Log(); log != "coordinator: interrupted\n" {
 		t.Errorf("on stderr:\n%s", log)
 	}
 	if kept := retained(t, url); len(kept) > 0 {
@@ -71,7 +71,7 @@ func TestDemoRefuses(t *testing.T) {
 		"--model tree":      "coordinator: --model must be linear or mlp, is \"tree\"\nsee 'coordinator demo --help'\n",
 		"now":               "coordinator: unknown command \"now\" for \"coordinator demo\"\nsee 'coordinator demo --help'\n",
 	} {
-		code, stdout, stderr := run(t, "coordinator", append([]string{"demo"}, strings.Fields(args)...)...)
+		code, stdout, stderr := programs.Run(t, "coordinator", append([]string{"demo"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || stderr != want {
 			t.Errorf("%s: exit %d\n%s%s\nwant exit 2\n%s", args, code, stdout, stderr, want)
 		}

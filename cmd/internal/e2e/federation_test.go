@@ -4,83 +4,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // federation is the files of one, in a folder of the test's.
-type federation struct {
-	dir, broker string
-	coordinator string // public key
-}
+type federation struct{ *testkit.Federation }
 
-// newFederation makes the coordinator's key.
 func newFederation(t *testing.T, broker string) *federation {
 	t.Helper()
-	f := &federation{dir: t.TempDir(), broker: broker}
-	f.coordinator = strings.TrimSpace(mustRun(t, "coordinator", "key", "new", f.path("coordinator.key")))
-	return f
+	return &federation{testkit.NewFederation(t, programs, "e2e", broker)}
 }
 
-func (f *federation) path(name string) string { return filepath.Join(f.dir, name) }
-
-func (f *federation) write(t *testing.T, name, text string) string {
-	t.Helper()
-	if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return f.path(name)
-}
-
-// agent makes an agent's key, configuration and data, and returns its line in
-// the list of keys.
-func (f *federation) agent(t *testing.T, id, csv string) string {
-	t.Helper()
-	public := mustRun(t, "agentd", "key", "new", f.path(id+".key"))
-	f.write(t, id+".csv", csv)
-	f.write(t, id+".yaml", fmt.Sprintf(`
-federation: e2e
-id: %s
-state_dir: %s
-broker: {url: %s}
-identity: {key_file: %s, coordinator_key: %q}
-data: {csv: %s}
-metrics: {listen: ""}
-`, id, f.path("state-"+id), f.broker, f.path(id+".key"), f.coordinator, f.path(id+".csv")))
-	return id + " " + public
-}
-
-// lead writes the coordinator's configuration, to learn the plane, and the list
-// of keys.
+// lead has the coordinator learn the plane.
 func (f *federation) lead(t *testing.T, agents, round string) {
 	t.Helper()
-	f.leadTo(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", agents, round)
-}
-
-// leadTo is lead with a task.
-func (f *federation) leadTo(t *testing.T, task, agents, round string) {
-	t.Helper()
-	f.write(t, "agents.keys", agents)
-	f.write(t, "coordinator.yaml", fmt.Sprintf(`
-federation: e2e
-state_dir: %s
-broker: {url: %s}
-identity: {key_file: %s, agents_file: %s}
-task: %s
-round: %s
-metrics: {listen: ""}
-`, f.path("state"), f.broker, f.path("coordinator.key"), f.path("agents.keys"), task, round))
-}
-
-// run starts a daemon with its configuration file.
-func (f *federation) run(t *testing.T, program, name string, more ...string) *process {
-	t.Helper()
-	return start(t, program, append([]string{"run", "--config", f.path(name + ".yaml")}, more...)...)
+	f.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", agents, round)
 }
 
 // plane returns rows of y = 2a − b + 1.
@@ -103,35 +47,35 @@ func TestFederation(t *testing.T) {
 	good := []string{"one", "two", "three"}
 	var list strings.Builder
 	for _, id := range good {
-		list.WriteString(f.agent(t, id, plane(60)))
+		list.WriteString(f.AddAgent(t, id, plane(60)))
 	}
-	list.WriteString(f.agent(t, "broken", "a,b,y\n1,2,3\n1,warm,3\n"))
+	list.WriteString(f.AddAgent(t, "broken", "a,b,y\n1,2,3\n1,warm,3\n"))
 	f.lead(t, list.String(), threeOfThree)
 	for _, name := range append(good, "broken") {
-		if got := mustRun(t, "agentd", "config", "check", "--config", f.path(name+".yaml")); got != f.path(name+".yaml")+" is good\n" {
+		if got := programs.MustRun(t, "agentd", "config", "check", "--config", f.Path(name+".yaml")); got != f.Path(name+".yaml")+" is good\n" {
 			t.Errorf("config check says %q", got)
 		}
 	}
-	if got := mustRun(t, "coordinator", "config", "check", "--config", f.path("coordinator.yaml")); got != f.path("coordinator.yaml")+" is good\n" {
+	if got := programs.MustRun(t, "coordinator", "config", "check", "--config", f.Path("coordinator.yaml")); got != f.Path("coordinator.yaml")+" is good\n" {
 		t.Errorf("config check says %q", got)
 	}
 
-	agents := map[string]*process{"broken": f.run(t, "agentd", "broken")}
-	lead := f.run(t, "coordinator", "coordinator")
-	agents["broken"].await(t, `the local data do not fit the task; the agent takes no part in it agent=broken task=plane err="`+
-		f.path("broken.csv")+`: line 3: column \"b\": \"warm\" is not a number"`)
-	lead.await(t, "agent cannot do the task agent=broken reason=bad_data")
+	agents := map[string]*testkit.Process{"broken": f.Daemon(t, "agentd", "broken")}
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	agents["broken"].Await(t, `the local data do not fit the task; the agent takes no part in it agent=broken task=plane err="`+
+		f.Path("broken.csv")+`: line 3: column \"b\": \"warm\" is not a number"`)
+	lead.Await(t, "agent cannot do the task agent=broken reason=bad_data")
 	for _, id := range good {
-		agents[id] = f.run(t, "agentd", id)
+		agents[id] = f.Daemon(t, "agentd", id)
 	}
-	lead.await(t, "run finished version=3")
+	lead.Await(t, "run finished version=3")
 	f.checkModels(t) // while the daemon runs
 	f.checkLocks(t)
 	f.checkStatus(t)
 	for _, p := range agents {
-		p.stop(t, syscall.SIGTERM, 0)
+		p.Stop(t, syscall.SIGTERM, 0)
 	}
-	lead.stop(t, syscall.SIGTERM, 0)
+	lead.Stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
 	f.checkPresence(t, append(good, "broken"))
 	f.checkRestart(t)
@@ -140,20 +84,20 @@ func TestFederation(t *testing.T) {
 // checkModels looks at the models as a person would.
 func (f *federation) checkModels(t *testing.T) {
 	t.Helper()
-	state := f.path("state")
-	lines := strings.Split(strings.TrimSpace(mustRun(t, "coordinator", "model", "list", "--state-dir", state)), "\n")
+	state := f.Path("state")
+	lines := strings.Split(strings.TrimSpace(programs.MustRun(t, "coordinator", "model", "list", "--state-dir", state)), "\n")
 	if len(lines) != 5 || !strings.HasPrefix(lines[0], "VERSION  BYTES  HASH") || !strings.HasPrefix(lines[1], "0 ") ||
 		!strings.HasPrefix(lines[4], "3 ") || !strings.HasSuffix(lines[4], "  present") {
 		t.Errorf("model list:\n%s", strings.Join(lines, "\n"))
 	}
-	show := mustRun(t, "coordinator", "model", "show", "--state-dir", state)
+	show := programs.MustRun(t, "coordinator", "model", "show", "--state-dir", state)
 	for _, want := range []string{"version 3", "task plane", "target y", `features ["a","b"]`, "risk squared", "tensor layer0.weight F32 [1 2]"} {
 		if !strings.Contains(strings.Join(strings.Fields(show), " "), want) {
 			t.Errorf("model show has no %q:\n%s", want, show)
 		}
 	}
-	out := f.path("exported.safetensors")
-	said := mustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out", out)
+	out := f.Path("exported.safetensors")
+	said := programs.MustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out", out)
 	file, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -164,17 +108,17 @@ func (f *federation) checkModels(t *testing.T) {
 	if tensors, meta, err := store.DecodeSafetensors(file); err != nil || len(tensors) == 0 || meta["version"] != "1" {
 		t.Errorf("exported %d tensors, metadata %v, error %v", len(tensors), meta, err)
 	}
-	if piped := mustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out", "-"); piped != string(file) {
+	if piped := programs.MustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out", "-"); piped != string(file) {
 		t.Error("model export --out - writes something else than the file")
 	}
-	if code, _, stderr := run(t, "coordinator", "model", "show", "9", "--state-dir", state); code != 1 || !strings.Contains(stderr, "version 9") {
+	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "9", "--state-dir", state); code != 1 || !strings.Contains(stderr, "version 9") {
 		t.Errorf("model show 9: exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 || !strings.Contains(stderr, `"new" is not a version`) {
+	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 || !strings.Contains(stderr, `"new" is not a version`) {
 		t.Errorf("model show new: exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := run(t, "coordinator", "model", "list", "--state-dir", f.path("elsewhere")); code != 1 ||
-		!strings.Contains(stderr, f.path("elsewhere")+": no run has been begun there") {
+	if code, _, stderr := programs.Run(t, "coordinator", "model", "list", "--state-dir", f.Path("elsewhere")); code != 1 ||
+		!strings.Contains(stderr, f.Path("elsewhere")+": no run has been begun there") {
 		t.Errorf("model list elsewhere: exit %d, %s", code, stderr)
 	}
 }
@@ -183,8 +127,8 @@ func (f *federation) checkModels(t *testing.T) {
 func (f *federation) checkLocks(t *testing.T) {
 	t.Helper()
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
-		code, _, stderr := run(t, program, "run", "--config", f.path(name+".yaml"))
-		if code != 1 || !strings.Contains(stderr, " is held by process ") || !strings.Contains(stderr, f.path("state")) {
+		code, _, stderr := programs.Run(t, program, "run", "--config", f.Path(name+".yaml"))
+		if code != 1 || !strings.Contains(stderr, " is held by process ") || !strings.Contains(stderr, f.Path("state")) {
 			t.Errorf("a second %s: exit %d, %s", program, code, stderr)
 		}
 	}
@@ -202,14 +146,14 @@ func (f *federation) checkStatus(t *testing.T) {
 		if name == "coordinator" {
 			program = name
 		}
-		text := mustRun(t, program, "status", "--config", f.path(name+".yaml"))
+		text := programs.MustRun(t, program, "status", "--config", f.Path(name+".yaml"))
 		for _, want := range wants {
 			if !strings.Contains(text, want) {
 				t.Errorf("the status of %s has no %q:\n%s", name, want, text)
 			}
 		}
 		var picture struct{ Federation string }
-		if err := json.Unmarshal([]byte(mustRun(t, program, "status", "--json", "--config", f.path(name+".yaml"))), &picture); err != nil || picture.Federation != "e2e" {
+		if err := json.Unmarshal([]byte(programs.MustRun(t, program, "status", "--json", "--config", f.Path(name+".yaml"))), &picture); err != nil || picture.Federation != "e2e" {
 			t.Errorf("the status of %s as JSON: %+v, error %v", name, picture, err)
 		}
 	}
@@ -219,7 +163,7 @@ func (f *federation) checkStatus(t *testing.T) {
 // "lost".
 func (f *federation) checkPresence(t *testing.T, ids []string) {
 	t.Helper()
-	kept := retained(t, f.broker)
+	kept := retained(t, f.Broker)
 	for _, id := range ids {
 		e, err := wire.Open(kept["fl/v1/e2e/p/e2e-"+id])
 		if err != nil {
@@ -236,18 +180,18 @@ func (f *federation) checkPresence(t *testing.T, ids []string) {
 // task, then with a new run.
 func (f *federation) checkRestart(t *testing.T) {
 	t.Helper()
-	again := f.run(t, "coordinator", "coordinator")
-	again.await(t, "connected to the broker at "+f.broker)
-	if text := mustRun(t, "coordinator", "status", "--config", f.path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") || !strings.Contains(text, "over 3 rounds") {
+	again := f.Daemon(t, "coordinator", "coordinator")
+	again.Await(t, "connected to the broker at "+f.Broker)
+	if text := programs.MustRun(t, "coordinator", "status", "--config", f.Path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") || !strings.Contains(text, "over 3 rounds") {
 		t.Errorf("the status after a restart:\n%s", text)
 	}
-	again.stop(t, syscall.SIGTERM, 0)
+	again.Stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
-	code, _, stderr := run(t, "coordinator", "run", "--config", f.path("coordinator.yaml"), "--set", "task.batch_size=16")
-	if code != 78 || !strings.Contains(stderr, f.path("coordinator.yaml")+": the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") {
+	code, _, stderr := programs.Run(t, "coordinator", "run", "--config", f.Path("coordinator.yaml"), "--set", "task.batch_size=16")
+	if code != 78 || !strings.Contains(stderr, f.Path("coordinator.yaml")+": the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") {
 		t.Errorf("with another task: exit %d, %s", code, stderr)
 	}
-	fresh := f.run(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--new-run")
-	fresh.await(t, "connected to the broker at "+f.broker)
-	fresh.stop(t, syscall.SIGTERM, 0)
+	fresh := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--new-run")
+	fresh.Await(t, "connected to the broker at "+f.Broker)
+	fresh.Stop(t, syscall.SIGTERM, 0)
 }

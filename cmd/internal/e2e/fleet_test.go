@@ -9,22 +9,22 @@ import (
 // TestFleet wants rounds to close although agents vanish, are late and slow.
 func TestFleet(t *testing.T) {
 	f := newFederation(t, mosquitto(t))
-	f.agent(t, "dev", plane(400))
-	mustRun(t, "agentd", "fleet", "--agents", "10", "--config", f.path("dev.yaml"), "--write-keys", f.path("list"))
+	f.AddAgent(t, "dev", plane(400))
+	programs.MustRun(t, "agentd", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--write-keys", f.Path("list"))
 	f.lead(t, "", `{participants: 6, quorum: 2, rounds: 3, deadline: 1500ms, gather: {target: 10, minimum: 3, within: 1s, spread: 10ms}}`)
-	lead := f.run(t, "coordinator", "coordinator", "--set", "identity.agents_file="+f.path("list"))
-	fleet := start(t, "agentd", "fleet", "--agents", "10", "--config", f.path("dev.yaml"), "--slow", "0.3:10", "--drop", "0.3", "--late", "0.2")
-	lead.await(t, "run finished version=3")
-	fleet.stop(t, syscall.SIGTERM, 0)
-	lead.stop(t, syscall.SIGTERM, 0)
-	log := lead.log()
+	lead := f.Daemon(t, "coordinator", "coordinator", "--set", "identity.agents_file="+f.Path("list"))
+	fleet := programs.Start(t, "agentd", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--slow", "0.3:10", "--drop", "0.3", "--late", "0.2")
+	lead.Await(t, "run finished version=3")
+	fleet.Stop(t, syscall.SIGTERM, 0)
+	lead.Stop(t, syscall.SIGTERM, 0)
+	log := lead.Log()
 	if n := strings.Count(log, "round closed"); n < 4 { // and the statistics round
 		t.Errorf("%d rounds closed, want 4 or more", n)
 	}
 	if !strings.Contains(log, "missing=") {
 		t.Error("nobody vanished and nobody was late: this shows nothing")
 	}
-	if text := fleet.log(); !strings.Contains(text, " agent=dev-0 ") || !strings.Contains(text, " agent=dev-9 ") || !strings.Contains(text, " rows=40 ") {
+	if text := fleet.Log(); !strings.Contains(text, " agent=dev-0 ") || !strings.Contains(text, " agent=dev-9 ") || !strings.Contains(text, " rows=40 ") {
 		t.Error("the fleet is not dev-0 to dev-9 with forty rows each")
 	}
 }

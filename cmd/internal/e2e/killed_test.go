@@ -1,18 +1,15 @@
 package e2e
 
 import (
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -28,25 +25,25 @@ const (
 // what they have.
 func TestKilledInTransfer(t *testing.T) {
 	f := newFederation(t, mosquitto(t))
-	list := f.agent(t, "one", plane(20))
-	f.leadTo(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, 3160]}, steps: {budget: 100ms, min: 1, max: 1}}",
+	list := f.AddAgent(t, "one", plane(20))
+	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, 3160]}, steps: {budget: 100ms, min: 1, max: 1}}",
 		list, `{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
-	seen := watchUploads(t, f.broker)
-	lead := f.run(t, "coordinator", "coordinator")
-	one := f.run(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
+	seen := watchUploads(t, f.Broker)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	one := f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
 
-	until(t, "a part of the model is on disk", func() bool { return onDisk(f.path("state-one/model.part")) > modelBytes/8 })
-	kill(t, one)
-	had := onDisk(f.path("state-one/model.part"))
+	testkit.Until(t, "a part of the model is on disk", func() bool { return onDisk(f.Path("state-one/model.part")) > modelBytes/8 })
+	one.Kill()
+	had := onDisk(f.Path("state-one/model.part"))
 	if had >= modelBytes {
 		t.Fatalf("the agent was killed too late: it had %d bytes", had)
 	}
-	one = f.run(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
-	url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.await(t, "serving metrics"))[1]
+	one = f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
+	url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.Await(t, "serving metrics"))[1]
 
-	until(t, "a part of the update is sent", func() bool { return seen.Load() >= modelChunks/8 })
-	kill(t, lead)
-	fetched := metric(t, url, `agentd_mqtt_payload_bytes_total{direction="received",kind="blob"}`)
+	testkit.Until(t, "a part of the update is sent", func() bool { return seen.Load() >= modelChunks/8 })
+	lead.Kill()
+	fetched := testkit.Metric(t, url, `agentd_mqtt_payload_bytes_total{direction="received",kind="blob"}`)
 	if most := float64(modelBytes-had) + 16*wire.MaxMessage; fetched > most || fetched == 0 {
 		t.Errorf("the agent fetched %v bytes after it was killed with %d of %d, want at most %v", fetched, had, modelBytes, most)
 	}
@@ -54,36 +51,13 @@ func TestKilledInTransfer(t *testing.T) {
 	if before >= modelChunks {
 		t.Fatalf("the coordinator was killed too late: %d chunks had been sent", before)
 	}
-	lead = f.run(t, "coordinator", "coordinator")
-	lead.await(t, "run finished version=1")
+	lead = f.Daemon(t, "coordinator", "coordinator")
+	lead.Await(t, "run finished version=1")
 	if again := seen.Load() - before; again > modelChunks-before+3*16 {
 		t.Errorf("%d chunks were sent after the coordinator was killed at %d of %d", again, before, modelChunks)
 	}
-	one.stop(t, syscall.SIGTERM, 0)
-	lead.stop(t, syscall.SIGTERM, 0)
-}
-
-func kill(t *testing.T, p *process) {
-	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-p.ended
-}
-
-// until waits for what no event tells.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
+	one.Stop(t, syscall.SIGTERM, 0)
+	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
 // onDisk returns how much of a file has been written: holes do not count.
@@ -93,31 +67,6 @@ func onDisk(path string) int {
 		return 0
 	}
 	return int(info.Sys().(*syscall.Stat_t).Blocks) * 512
-}
-
-// metric returns a sample of a process.
-func metric(t *testing.T, url, name string) float64 {
-	t.Helper()
-	r, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			x, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return x
-		}
-	}
-	t.Fatalf("no %s in\n%s", name, text)
-	return 0
 }
 
 // watchUploads counts the chunks of updates that the broker passes on.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
@@ -26,7 +27,7 @@ var sites = []struct {
 }{
 	{"mosquitto", func(t *testing.T, f *federation, ids []string) string {
 		m := brokers.NewMosquitto(t, shipped.PlainConf)
-		m.Write(t, "acl", []byte(mustRun(t, "coordinator", "acl", "--config", f.path("coordinator.yaml"))))
+		m.Write(t, "acl", []byte(programs.MustRun(t, "coordinator", "acl", "--config", f.Path("coordinator.yaml"))))
 		var users []string
 		for _, id := range ids {
 			users = append(users, "e2e-"+id)
@@ -49,9 +50,9 @@ func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string, open 
 	ids = []string{"four", "one", "three", "two"}
 	var list strings.Builder
 	for i, id := range ids {
-		list.WriteString(f.agent(t, id, plane(60+7*i)))
+		list.WriteString(f.AddAgent(t, id, plane(60+7*i)))
 	}
-	f.leadTo(t, task, list.String(), round)
+	f.Lead(t, task, list.String(), round)
 	f.add(t, "coordinator", "mesh: "+mesh)
 	address := open(t, f, ids)
 	for _, id := range ids {
@@ -63,11 +64,11 @@ func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string, open 
 // add adds a line to a configuration file.
 func (f *federation) add(t *testing.T, name, line string) {
 	t.Helper()
-	text, err := os.ReadFile(f.path(name + ".yaml"))
+	text, err := os.ReadFile(f.Path(name + ".yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.write(t, name+".yaml", string(text)+line+"\n")
+	f.Write(t, name+".yaml", string(text)+line+"\n")
 }
 
 // TestDiscovery has agents find each other at the broker of their site, whose rules let each write its own beacon only.
@@ -76,23 +77,23 @@ func TestDiscovery(t *testing.T) {
 		t.Run(site.name, func(t *testing.T) {
 			f, ids := mixingFederation(t, mosquitto(t), feddec, `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
   deadline: 20s, pause: 1s, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: discovered}`, "cell: hall, max_degree: 2", site.open)
-			daemons := []*process{f.run(t, "coordinator", "coordinator")}
+			daemons := []*testkit.Process{f.Daemon(t, "coordinator", "coordinator")}
 			for _, id := range ids {
-				daemons = append(daemons, f.run(t, "agentd", id))
+				daemons = append(daemons, f.Daemon(t, "agentd", id))
 			}
 			for _, p := range daemons[1:] {
-				if line := p.await(t, "neighbours found"); !strings.Contains(line, "agents_in_cell=3") {
+				if line := p.Await(t, "neighbours found"); !strings.Contains(line, "agents_in_cell=3") {
 					t.Error(line)
 				}
 			}
-			line := daemons[0].await(t, "agents=4 edges=4")
+			line := daemons[0].Await(t, "agents=4 edges=4")
 			if !strings.Contains(line, "agents mix") {
 				t.Error(line)
 			}
-			daemons[1].await(t, "flows=20")
+			daemons[1].Await(t, "flows=20")
 			slices.Reverse(daemons)
 			for _, p := range daemons {
-				p.stop(t, syscall.SIGTERM, 0)
+				p.Stop(t, syscall.SIGTERM, 0)
 			}
 		})
 	}
@@ -115,17 +116,17 @@ func TestWithoutUplink(t *testing.T) {
 			site = "tcp://" + m.Address
 			return m.Address
 		})
-	lead := f.run(t, "coordinator", "coordinator")
-	agents := map[string]*process{}
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	agents := map[string]*testkit.Process{}
 	for _, id := range ids {
-		agents[id] = f.run(t, "agentd", id)
+		agents[id] = f.Daemon(t, "agentd", id)
 	}
 	for _, p := range agents {
-		p.await(t, "begins_with=model")
+		p.Await(t, "begins_with=model")
 	}
-	lead.await(t, "model ready version=2")
+	lead.Await(t, "model ready version=2")
 	uplink.Kill()
-	lead.await(t, "lost the broker")
+	lead.Await(t, "lost the broker")
 
 	observer, err := mqtt.Dial(t.Context(), mqtt.Options{URL: site, ClientID: "observer"})
 	if err != nil {
@@ -134,7 +135,7 @@ func TestWithoutUplink(t *testing.T) {
 	defer observer.Close()
 	hear := func(id string) {
 		t.Helper()
-		late := time.After(patience)
+		late := time.After(testkit.Patience)
 		topic := "fl/v1/e2e/x/e2e-" + id + "/"
 		for {
 			select {
@@ -152,17 +153,17 @@ func TestWithoutUplink(t *testing.T) {
 		hear(id)
 	}
 	killed := agents["one"]
-	killed.stop(t, syscall.SIGKILL, -1)
-	agents["one"] = f.run(t, "agentd", "one")
-	agents["one"].await(t, "begins_with=neighbour")
+	killed.Stop(t, syscall.SIGKILL, -1)
+	agents["one"] = f.Daemon(t, "agentd", "one")
+	agents["one"].Await(t, "begins_with=neighbour")
 	for _, id := range ids {
 		hear(id)
 	}
 
-	before := strings.Count(lead.log(), "model ready")
+	before := strings.Count(lead.Log(), "model ready")
 	uplink.Start(t)
-	lead.await(t, fmt.Sprintf("model ready version=%d", before+2)) // the first is version 1
+	lead.Await(t, fmt.Sprintf("model ready version=%d", before+2)) // the first is version 1
 	for _, p := range append(slices.Collect(maps.Values(agents)), lead) {
-		p.stop(t, syscall.SIGTERM, 0)
+		p.Stop(t, syscall.SIGTERM, 0)
 	}
 }

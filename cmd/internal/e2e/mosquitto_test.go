@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -29,7 +30,7 @@ func retained(t *testing.T, url string) map[string][]byte {
 	defer conn.Close()
 	conn.Subscribe(mqtt.AtLeastOnce, "#")
 	kept := map[string][]byte{}
-	deadline := time.After(patience)
+	deadline := time.After(testkit.Patience)
 	for {
 		select {
 		case e := <-conn.Events():

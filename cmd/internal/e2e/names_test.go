@@ -19,13 +19,13 @@ func TestNameServer(t *testing.T) {
 	}
 	named := "tcp://broker.invalid:" + port
 	f := newFederation(t, named)
-	f.agent(t, "one", plane(60))
-	without := f.run(t, "agentd", "one")
-	without.await(t, "cannot reach the broker at "+named+": lookup broker.invalid")
-	without.stop(t, syscall.SIGTERM, 0)
-	one := f.run(t, "agentd", "one", "--set", "dns="+nameServer(t, "broker.invalid"))
-	one.await(t, "connected to the broker at "+named)
-	one.stop(t, syscall.SIGTERM, 0)
+	f.AddAgent(t, "one", plane(60))
+	without := f.Daemon(t, "agentd", "one")
+	without.Await(t, "cannot reach the broker at "+named+": lookup broker.invalid")
+	without.Stop(t, syscall.SIGTERM, 0)
+	one := f.Daemon(t, "agentd", "one", "--set", "dns="+nameServer(t, "broker.invalid"))
+	one.Await(t, "connected to the broker at "+named)
+	one.Stop(t, syscall.SIGTERM, 0)
 }
 
 // nameServer answers that a name is 127.0.0.1, and returns its own address.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // TestThroughProxy trains where only an HTTP proxy is open.
@@ -17,18 +19,18 @@ func TestThroughProxy(t *testing.T) {
 	f := newFederation(t, mosquitto(t))
 	var list strings.Builder
 	for _, id := range []string{"one", "two", "three"} {
-		list.WriteString(f.agent(t, id, plane(60)))
+		list.WriteString(f.AddAgent(t, id, plane(60)))
 	}
 	f.lead(t, list.String(), threeOfThree)
 	var tunnels atomic.Int64
-	proxy := httpProxy(t, strings.TrimPrefix(f.broker, "tcp://"), &tunnels)
-	daemons := []*process{f.run(t, "coordinator", "coordinator", "--set", "broker.proxy="+proxy)}
+	proxy := httpProxy(t, strings.TrimPrefix(f.Broker, "tcp://"), &tunnels)
+	daemons := []*testkit.Process{f.Daemon(t, "coordinator", "coordinator", "--set", "broker.proxy="+proxy)}
 	for _, id := range []string{"one", "two", "three"} {
-		daemons = append(daemons, f.run(t, "agentd", id, "--set", "broker.proxy="+proxy))
+		daemons = append(daemons, f.Daemon(t, "agentd", id, "--set", "broker.proxy="+proxy))
 	}
-	daemons[0].await(t, "run finished version=3")
+	daemons[0].Await(t, "run finished version=3")
 	for _, p := range daemons {
-		p.stop(t, syscall.SIGTERM, 0)
+		p.Stop(t, syscall.SIGTERM, 0)
 	}
 	if n := tunnels.Load(); n != 4 {
 		t.Errorf("%d tunnels for 4 programs", n)

@@ -3,6 +3,8 @@ package e2e
 import (
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // TestSelfTest runs both programs on brokers that carry the largest messages,
@@ -17,14 +19,14 @@ func TestSelfTest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFederation(t, mosquitto(t, c.line))
-			f.lead(t, f.agent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
-			var daemons []*process
+			f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
+			var daemons []*testkit.Process
 			for program, file := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
-				daemons = append(daemons, f.run(t, program, file, "--set", "broker.keep_alive="+c.keepAlive, "--set", "broker.min_rate=1MB", "--set", "log.level=debug"))
+				daemons = append(daemons, f.Daemon(t, program, file, "--set", "broker.keep_alive="+c.keepAlive, "--set", "broker.min_rate=1MB", "--set", "log.level=debug"))
 			}
 			for _, p := range daemons {
-				p.await(t, c.want)
-				p.stop(t, syscall.SIGTERM, 0)
+				p.Await(t, c.want)
+				p.Stop(t, syscall.SIGTERM, 0)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 	"github.com/fedmesh/fedmesh/store"
@@ -23,8 +24,8 @@ type side struct {
 	*federation
 	name   string
 	column int // that the agents learn to copy
-	lead   *process
-	all    []*process
+	lead   *testkit.Process
+	all    []*testkit.Process
 }
 
 var sideAgents = []string{"one", "two"}
@@ -40,16 +41,16 @@ func newSide(t *testing.T, name, url string, column int) *side {
 	}
 	var list strings.Builder
 	for _, id := range sideAgents {
-		list.WriteString(s.agent(t, id, rows.String()))
+		list.WriteString(s.AddAgent(t, id, rows.String()))
 	}
-	s.leadTo(t, "{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, step_size: 0.05}", list.String(),
+	s.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, step_size: 0.05}", list.String(),
 		`{participants: 2, quorum: 2, rounds: 3, deadline: 30s, gather: {target: 2, minimum: 2, within: 20s, spread: 10ms}}`)
 	return s
 }
 
 // rules are those that the coordinator writes for Mosquitto.
 func (s *side) rules(t *testing.T) string {
-	return mustRun(t, "coordinator", "acl", "--config", s.path("coordinator.yaml"), "--set", "federation="+s.name)
+	return programs.MustRun(t, "coordinator", "acl", "--config", s.Path("coordinator.yaml"), "--set", "federation="+s.name)
 }
 
 func (s *side) users() []string {
@@ -68,11 +69,11 @@ func (s *side) start(t *testing.T, proof func(user string) []string) {
 		if id == "coordinator" {
 			program = "coordinator"
 		}
-		args := []string{"--set", "federation=" + s.name, "--set", "broker.url=" + s.broker}
+		args := []string{"--set", "federation=" + s.name, "--set", "broker.url=" + s.Broker}
 		for _, p := range proof(user) {
 			args = append(args, "--set", p)
 		}
-		p := s.run(t, program, id, args...)
+		p := s.Daemon(t, program, id, args...)
 		s.all = append(s.all, p)
 		if id == "coordinator" {
 			s.lead = p
@@ -83,17 +84,17 @@ func (s *side) start(t *testing.T, proof func(user string) []string) {
 // check looks at the model: it has learned from this side's agents alone.
 func (s *side) check(t *testing.T) {
 	t.Helper()
-	s.lead.await(t, "run finished version=3")
+	s.lead.Await(t, "run finished version=3")
 	for _, p := range s.all {
-		p.stop(t, syscall.SIGTERM, 0)
-		for line := range strings.Lines(p.log()) {
+		p.Stop(t, syscall.SIGTERM, 0)
+		for line := range strings.Lines(p.Log()) {
 			if !strings.Contains(line, " INFO ") && !strings.Contains(line, "round") {
-				t.Errorf("%s of %s: %s", p.name, s.name, line)
+				t.Errorf("%s of %s: %s", p.Name, s.name, line)
 			}
 		}
 	}
-	out := s.path("model.safetensors")
-	mustRun(t, "coordinator", "model", "export", "--state-dir", s.path("state"), "--out", out)
+	out := s.Path("model.safetensors")
+	programs.MustRun(t, "coordinator", "model", "export", "--state-dir", s.Path("state"), "--out", out)
 	file, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func TestTwoFederations(t *testing.T) {
 		authority := acltest.NewAuthority(t)
 		m.AddCertificates(t, authority)
 		air, land := newSide(t, "air", "tls://"+m.Address, 0), newSide(t, "land", "tls://"+m.Address, 1)
-		ca := air.write(t, "ca.crt", block("CERTIFICATE", authority.Certificate.Raw))
+		ca := air.Write(t, "ca.crt", block("CERTIFICATE", authority.Certificate.Raw))
 		sideBySide(t, m, air, land, func(user string) []string {
 			c := authority.Issue(t, user)
 			key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
@@ -134,8 +135,8 @@ func TestTwoFederations(t *testing.T) {
 				t.Fatal(err)
 			}
 			return []string{
-				"broker.ca_file=" + ca, "broker.cert_file=" + air.write(t, user+".crt", block("CERTIFICATE", c.Certificate[0])),
-				"broker.key_file=" + air.write(t, user+".pem", block("PRIVATE KEY", key)),
+				"broker.ca_file=" + ca, "broker.cert_file=" + air.Write(t, user+".crt", block("CERTIFICATE", c.Certificate[0])),
+				"broker.key_file=" + air.Write(t, user+".pem", block("PRIVATE KEY", key)),
 			}
 		})
 	})

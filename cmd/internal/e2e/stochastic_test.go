@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -30,21 +31,21 @@ func TestStochasticGradients(t *testing.T) {
 	var list strings.Builder
 	for i, id := range ids {
 		data[id] = classes(30 + 7*i)
-		list.WriteString(f.agent(t, id, data[id]))
+		list.WriteString(f.AddAgent(t, id, data[id]))
 	}
-	f.leadTo(t, stochastic, list.String(), threeOfThree)
-	lead := f.run(t, "coordinator", "coordinator")
-	var agents []*process
+	f.Lead(t, stochastic, list.String(), threeOfThree)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	var agents []*testkit.Process
 	for _, id := range ids {
-		agents = append(agents, f.run(t, "agentd", id))
+		agents = append(agents, f.Daemon(t, "agentd", id))
 	}
-	lead.await(t, "run finished version=3")
+	lead.Await(t, "run finished version=3")
 	for _, p := range append(agents, lead) {
-		p.stop(t, syscall.SIGTERM, 0)
+		p.Stop(t, syscall.SIGTERM, 0)
 	}
 
-	out := f.path("model.safetensors")
-	mustRun(t, "coordinator", "model", "export", "3", "--state-dir", f.path("state"), "--out", out)
+	out := f.Path("model.safetensors")
+	programs.MustRun(t, "coordinator", "model", "export", "3", "--state-dir", f.Path("state"), "--out", out)
 	file, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +59,7 @@ func TestStochasticGradients(t *testing.T) {
 		got = append(got, x.Data...)
 	}
 	cfg := settings.DefaultCoordinator()
-	if err := settings.Load(&cfg, "coordinator", f.path("coordinator.yaml"), nil); err != nil {
+	if err := settings.Load(&cfg, "coordinator", f.Path("coordinator.yaml"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if want := wire.AppendVector(nil, plainLoop(t, &cfg, ids, data)); !slices.Equal(got, want) {
