@@ -86,10 +86,14 @@ func (a *Agent) suspend(m Moment, deadline time.Time) {
 	}
 }
 
-// submit begins to send the update that is ready.
+// submit begins to send the update that is ready, or begins anew if it is being sent.
 func (a *Agent) submit(e round.Submit) {
 	if a.ready == nil || a.ready.Payload.Hash != e.Update {
 		return // released meanwhile
+	}
+	if a.sender != nil && a.sending == a.ready {
+		a.stepSender(transfer.Forgotten{})
+		return
 	}
 	a.suspend(BeforeSubmitting, a.ready.deadline)
 	a.sending = a.ready

@@ -112,7 +112,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		if m.Agent != a.cfg.ID {
 			return drop(DropForeign, "an invitation of agent %s", m.Agent)
 		}
-		a.stepSenderOf(e.Header, transfer.Forgotten{}) // who has heard of the update does not invite
+		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond, Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers})
 	case wire.TypeStanding:
 		m, err := wire.DecodeStanding(e.Body)

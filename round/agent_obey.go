@@ -25,6 +25,7 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 	a.floor, a.floorDigest, a.current = e.Order, e.Digest, &e
 	a.report(AnnouncementObeyed{e.Order})
 	a.leaveOldWork()
+	a.offerAgain()
 	a.resumeSaved(now)
 	if newRun || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
@@ -58,6 +59,14 @@ func (a *Agent) leaveOldWork() {
 	a.ended(WorkEnded{Result: result})
 	a.work = nil
 	a.do(Release{})
+}
+
+// offerAgain has an update on its way offered to a coordinator that has announced
+// the round anew: it has restarted, and what it lent is void.
+func (a *Agent) offerAgain() {
+	if w := a.work; w != nil && w.state == workSubmitting {
+		a.submit()
+	}
 }
 
 // resumeSaved takes up an update that an earlier process left on disk, or

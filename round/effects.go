@@ -115,7 +115,8 @@ type (
 		Peers        []wire.Peer  // to mix with at every local step
 		Deadline     time.Time
 	}
-	// Submit sends the saved update until it is accepted, refused or released.
+	// Submit sends the saved update until it is accepted, refused or released. While
+	// it is being sent, it is offered anew: the coordinator has restarted.
 	Submit struct {
 		Run    wire.RunID
 		Round  wire.RoundID

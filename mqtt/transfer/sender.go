@@ -96,7 +96,12 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 		s.connected = false
 		s.begin(now)
 	case Forgotten:
+		clear(s.carried)
 		s.begin(now)
+	case AskedAgain:
+		if !now.Before(s.until) {
+			s.begin(now)
+		}
 	case CreditGranted:
 		s.credit(now, ev.Credit)
 	case AcceptedBy:
@@ -129,7 +134,7 @@ func (s *Sender) mine(update wire.Digest) bool {
 // begin starts over on a new session, or waits for one. A credit belongs to
 // the session it came on: what was sent against it may be lost.
 func (s *Sender) begin(now time.Time) {
-	s.pending, s.announceAt = nil, time.Time{}
+	s.pending, s.announceAt, s.until = nil, time.Time{}, time.Time{}
 	s.repeat = firstRepeat
 	if s.started && s.connected {
 		s.announceAt = now.Add(time.Duration(s.rng.Int64N(int64(s.spread) + 1)))

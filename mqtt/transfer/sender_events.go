@@ -2,15 +2,23 @@ package transfer
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// SendEvent is Start, Connected, Disconnected, Forgotten, CreditGranted,
-// AcceptedBy, RefusedBy, Cancel or Tick.
+// SendEvent is Start, Connected, Disconnected, Forgotten, AskedAgain,
+// CreditGranted, AcceptedBy, RefusedBy, Cancel or Tick.
 type SendEvent interface{ sendEvent() }
 
-// Forgotten says that the coordinator shows no memory of the update, as after
-// its restart: it is offered again at once, not when the lease has ended.
-type Forgotten struct{}
+type (
+	// Forgotten says that the coordinator has restarted: the update is offered
+	// again at once. The credit is void, and chunks that are still on their way
+	// reach a coordinator that does not know what they belong to.
+	Forgotten struct{}
+	// AskedAgain says that the coordinator asks for the update again. While a
+	// credit lasts it knows of the update, and nothing changes; else the update is
+	// offered at once.
+	AskedAgain struct{}
+)
 
-func (Forgotten) sendEvent() {}
+func (Forgotten) sendEvent()  {}
+func (AskedAgain) sendEvent() {}
 
 // Answers of the coordinator. One that names another update is ignored.
 type (

@@ -104,6 +104,18 @@ func TestSenderObeysCredit(t *testing.T) {
 			{"7s", Disconnected{}, "", ""},
 			{"7s", Forgotten{}, "", ""},
 		},
+		"the coordinator asks again": {
+			{"0s", AskedAgain{}, "", ""},
+			{"0s", Start{}, "", "2s"},
+			{"2s", Tick{}, "manifest", "4s"},
+			{"4s", Tick{}, "manifest", "8s"},
+			{"5s", AskedAgain{}, "", "7s"}, // it has not heard of the update
+			{"7s", Tick{}, "manifest", "9s"},
+			{"8s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 0, Last: 9}), eight, "8s"},
+			{"9s", AskedAgain{}, "chunk 8; chunk 9", "23s"}, // it has
+			{"12s", AskedAgain{}, "", "23s"},
+			{"13s", AskedAgain{}, "", "15s"}, // its credit is over
+		},
 		"cancelled": {
 			{"0s", Start{}, "", "2s"},
 			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
@@ -113,6 +125,35 @@ func TestSenderObeysCredit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, NewSender(m, payload, 4*time.Second, 0, unjittered()), script)
+		})
+	}
+}
+
+// What a slow link may still be carrying is not sent again, but to a
+// coordinator that has forgotten the update it is: there it belongs to nothing.
+func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
+	payload := blobOf(6, 2*wire.MaxChunk)
+	m := manifestOf(payload)
+	both := creditOf(m.Hash, 15*time.Second, wire.Range{First: 0, Last: 1})
+	for name, script := range map[string][]step[SendEvent]{
+		"the same coordinator": {
+			{"0s", Start{}, "", "0s"},
+			{"0s", Tick{}, "manifest", "2.0576s"},
+			{"1s", both, "chunk 0; chunk 1", "26s"},
+			{"2s", AskedAgain{}, "", "26s"},
+			{"2s", both, "", "27s"},
+		},
+		"a restarted one": {
+			{"0s", Start{}, "", "0s"},
+			{"0s", Tick{}, "manifest", "2.0576s"},
+			{"1s", both, "chunk 0; chunk 1", "26s"},
+			{"2s", Forgotten{}, "", "2s"},
+			{"2s", Tick{}, "manifest", "15.3456s"}, // counted from when the link has carried it, behind the chunks
+			{"3s", both, "chunk 0; chunk 1", "28s"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, NewSender(m, payload, 0, 10_000, unjittered()), script)
 		})
 	}
 }

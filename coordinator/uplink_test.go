@@ -1,0 +1,150 @@
+package coordinator_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// uplink is a device's connection that carries its messages one after the
+// other, at a rate.
+type uplink struct {
+	mqtt.Conn
+	rate int // bytes per second
+
+	mu   sync.Mutex
+	free time.Time // when it has carried everything
+	sent *int      // bytes, under mu
+}
+
+func (u *uplink) Publish(m mqtt.Message) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	bytes := len(m.Topic) + len(m.Payload)
+	*u.sent += bytes
+	if now := time.Now(); u.free.Before(now) {
+		u.free = now
+	}
+	u.free = u.free.Add(time.Duration(bytes) * time.Second / time.Duration(u.rate))
+	time.AfterFunc(time.Until(u.free), func() { _ = u.Conn.Publish(m) }) // of a link that is down: lost
+	return nil
+}
+
+// slowUploads is a round of three agents with updates of 268 kB in five
+// chunks, each over an uplink of 100 kB/s that its agent takes for one of
+// 20 kB/s, which is the default. It returns when the round closed, counted from when
+// the first agent had trained, and how many bytes agent a0 sent; disturb is
+// told when that was.
+func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration, sent int) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.MaxBuffered = false, 1, 16<<20
+		f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001
+		connect, links := f.connect, map[string]*uplink{}
+		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+			if clientID == f.topics.ClientID(wire.CoordinatorID) {
+				return connect(clientID, will)
+			}
+			u := &uplink{Conn: connect(clientID, will), rate: 100_000, sent: new(int)}
+			links[clientID] = u
+			return u
+		}
+		for _, a := range f.agents {
+			a.cfg.Rate, a.cfg.StepTime = 20_000, 100*time.Millisecond
+		}
+		trained := make(chan struct{}, 1)
+		f.agents[0].moment = func(m any) {
+			if _, ok := m.(agent.Trained); ok {
+				trained <- struct{}{}
+			}
+		}
+		f.start()
+		<-trained
+		began := time.Now()
+		disturb(f)
+		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) > 0 })
+		took = time.Since(began)
+		f.finished(time.Hour)
+		f.checkOnce("slow uploads")
+		u := links[f.topics.ClientID("a0")]
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		sent = *u.sent
+	})
+	return took, sent
+}
+
+// A restart of the coordinator at any moment of slow uploads costs what is
+// sent again, and no waiting: the credit of the dead process, and what the agent
+// takes to be still on its way, count no more.
+func TestRestartDuringSlowUploads(t *testing.T) {
+	alone, bytes := slowUploads(t, func(*federation) {})
+	const lost = 2680 * time.Millisecond // what an update takes at 100 kB/s
+	for _, after := range []time.Duration{100, 700, 1300, 1900, 2500} {
+		for _, down := range []time.Duration{0, 500} {
+			after, down := after*time.Millisecond, down*time.Millisecond
+			took, sent := slowUploads(t, func(f *federation) {
+				wait(after)
+				f.coord.kill()
+				wait(down)
+				f.coord.again()
+			})
+			if later := took - alone - down; later > 3*time.Second {
+				t.Errorf("restart after %v, away for %v: the round closes %v later than without, want at most 3s", after, down, later)
+			} else if later > lost+300*time.Millisecond {
+				t.Logf("restart after %v, away for %v: %v later", after, down, later)
+			}
+			if sent > 2*bytes {
+				t.Errorf("restart after %v, away for %v: %d bytes were sent, without it %d", after, down, sent, bytes)
+			}
+		}
+	}
+}
+
+// Who says hello in the middle of its upload is invited once more. To a
+// coordinator that has not restarted nothing is sent again for it.
+func TestInvitedDuringUpload(t *testing.T) {
+	alone, bytes := slowUploads(t, func(*federation) {})
+	for _, after := range []time.Duration{50, 1000, 2600} {
+		took, sent := slowUploads(t, func(f *federation) {
+			wait(after * time.Millisecond)
+			other := f.broker.Connect("other", nil)
+			defer other.Close()
+			if err := other.Publish(f.invitation("a0")); err != nil {
+				t.Error(err)
+			}
+		})
+		if took > alone+20*time.Millisecond || sent > bytes+1000 { // it says joined
+			t.Errorf("invited after %v: closed after %v with %d bytes sent, undisturbed after %v with %d", after*time.Millisecond, took, sent, alone, bytes)
+		}
+	}
+}
+
+// invitation makes one for an agent, of the announcement that the broker holds.
+func (f *federation) invitation(id wire.AgentID) mqtt.Message {
+	reader := f.broker.Connect("reader", nil)
+	defer reader.Close()
+	reader.Subscribe(mqtt.AtMostOnce, f.topics.Round())
+	for e := range reader.Events() {
+		r, ok := e.(mqtt.Received)
+		if !ok {
+			continue
+		}
+		e, err := wire.Open(r.Payload)
+		if err != nil {
+			f.t.Error(err)
+		}
+		m := wire.Invitation{Agent: id, Announcement: e.Digest(), Left: 60_000, Weight: 1, Uploads: true}
+		h := e.Header
+		h.Type, h.Sequence = wire.TypeInvitation, 1<<40
+		return mqtt.Message{Topic: f.topics.Device(id), Payload: wire.Seal(nil, h, m.Body(), f.coord.key)}
+	}
+	return mqtt.Message{}
+}
