@@ -25,12 +25,14 @@ const (
 	DropSignature DropReason = "bad_signature"
 	DropForeign   DropReason = "foreign"  // another federation, sender or topic
 	DropUnwanted  DropReason = "unwanted" // nothing here waits for it
-	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
+	// DropOlderEpoch: the coordinator's epoch is lower than that of the announcement which the agent obeys.
+	DropOlderEpoch DropReason = "older_epoch"
+	DropOverflow   DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
 )
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropOlderEpoch, DropOverflow}
 }
 
 // Facts of the host.

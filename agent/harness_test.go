@@ -47,6 +47,9 @@ type scene struct {
 	cancel context.CancelFunc
 	done   chan error
 	serial uint64
+	epoch  wire.Epoch // of the coordinator that is played
+
+	announced []byte // the newest announcement
 
 	mu         sync.Mutex
 	said       []mqtt.Message
@@ -64,7 +67,7 @@ func newScene(t *testing.T) *scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &scene{t: t, topics: topics, key: key("coordinator"), events: make(chan mqtt.Event)}
+	s := &scene{t: t, topics: topics, key: key("coordinator"), epoch: 1, events: make(chan mqtt.Event)}
 	s.cfg = agent.Config{
 		Federation: "plant", ID: "press", Key: key("press"), Coordinator: s.key.Public().(ed25519.PublicKey), Topics: topics,
 		Data: loader(fiveRows), Dir: t.TempDir(), MaxModel: 1 << 20, StepTime: time.Second, Observer: s, Logger: slog.New(slog.DiscardHandler),
@@ -155,7 +158,7 @@ func (s *scene) direct(t wire.Type, r wire.RoundID, body []byte) {
 
 func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
 	s.serial++
-	return wire.Header{Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: 1, Run: 5, Round: r, Sequence: s.serial}
+	return wire.Header{Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: 5, Round: r, Sequence: s.serial}
 }
 
 func (s *scene) seal(h wire.Header, body []byte) []byte { return wire.Seal(nil, h, body, s.key) }
@@ -188,6 +191,7 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 // announce makes the announcement of a round and returns its digest.
 func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 	sealed := s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
+	s.announced = sealed
 	s.send(s.topics.Round(), sealed)
 	return sha256.Sum256(sealed[:wire.HeaderSize])
 }

@@ -102,6 +102,9 @@ func (a *Agent) receiveDirect(p []byte) error {
 	if err != nil {
 		return err
 	}
+	if e.Epoch < a.order.Epoch {
+		return drop(DropOlderEpoch, "%s of epoch %d, but the agent obeys epoch %d: an older coordinator is still running, or its messages are replayed", e.Type, e.Epoch, a.order.Epoch)
+	}
 	switch e.Type {
 	case wire.TypeInvitation:
 		m, err := wire.DecodeInvitation(e.Body)

@@ -196,3 +196,64 @@ func TestMissedAnnouncement(t *testing.T) {
 		}
 	})
 }
+
+// An agent that obeys an announcement of epoch 2 hears nothing more of epoch 1, not even after a restart that has not
+// brought the announcement back yet: those are the words of a coordinator that another one has taken over from.
+func TestOlderEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		ann := s.training(taskOf("a task"), 0, 0)
+		s.epoch = 2
+		digest := s.announce(4, ann)
+		retained := s.announced
+		s.invite(4, digest)
+		wait(10 * time.Second)
+		_, offered := s.update()
+		s.epoch = 1
+		s.checkOlder("at work", digest, offered.Payload.Hash)
+		if ends := factsOf[round.WorkEnded](s); len(ends) != 0 {
+			t.Errorf("ended by a message of an older epoch: %+v", ends)
+		}
+		s.stop()
+		s.start()
+		s.checkOlder("started again", digest, offered.Payload.Hash)
+		s.epoch = 2
+		s.send(s.topics.Round(), retained)
+		s.direct(wire.TypeAccepted, 4, (&wire.Accepted{Update: offered.Payload.Hash}).Body())
+		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
+			t.Errorf("the present epoch's answer ended the work as %+v", ends)
+		}
+	})
+}
+
+// checkOlder says each kind of message to the agent, and an announcement of a later round, all of an epoch that is over.
+func (s *scene) checkOlder(when string, digest, update wire.Digest) {
+	s.t.Helper()
+	later := s.training(taskOf("a task"), 0, 0)
+	asked := len(s.heard(wire.TypeJoined))
+	for _, m := range []struct {
+		typ  wire.Type
+		body []byte
+	}{
+		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, Left: 60000, Weight: 1, Uploads: true}).Body()},
+		{wire.TypeStanding, (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body()},
+		{wire.TypeAccepted, (&wire.Accepted{Update: update}).Body()},
+		{wire.TypeRefused, (&wire.Refused{Update: update, Reason: wire.RefuseWrongRound}).Body()},
+		{wire.TypeCredit, (&wire.Credit{Update: update}).Body()},
+	} {
+		n := len(s.fates())
+		s.direct(m.typ, 4, m.body)
+		if got := s.fates()[n:]; len(got) != 1 || got[0] != "dropped: older_epoch" {
+			s.t.Errorf("%s, %s: %q", when, m.typ, got)
+		}
+	}
+	n := len(s.fates())
+	s.announce(9, later)
+	if got := s.fates()[n:]; len(got) != 1 || got[0] != "ignored: older" {
+		s.t.Errorf("%s, announcement: %q", when, got)
+	}
+	if n := len(s.heard(wire.TypeJoined)); n != asked {
+		s.t.Errorf("%s: joined %d times more", when, n-asked)
+	}
+}

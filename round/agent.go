@@ -42,6 +42,9 @@ type Agent struct {
 	helloAt   time.Time // of the next hello
 	helloWait time.Duration
 
+	objectAt  time.Time // of the hello that answers an older announcement; zero = none is owed
+	objectNot time.Time // no such hello before
+
 	out []Effect
 }
 
@@ -101,6 +104,9 @@ func (a *Agent) Deadline() (time.Time, bool) {
 	if a.maySpeak() {
 		at = a.helloAt
 	}
+	if a.linkUp && !a.objectAt.IsZero() && (at.IsZero() || a.objectAt.Before(at)) {
+		at = a.objectAt
+	}
 	if w := a.work; w != nil && w.state <= workTraining && (at.IsZero() || w.deadline.Before(at)) {
 		at = w.deadline
 	}
@@ -114,7 +120,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	case LinkUp:
 		a.linkUp, a.helloDue = true, true
 	case LinkDown:
-		a.linkUp = false
+		a.linkUp, a.objectAt, a.objectNot = false, time.Time{}, time.Time{} // what is retained comes again with the link
 	case AnnouncementCame:
 		a.announced(now, e)
 	case Invited:
@@ -155,6 +161,7 @@ func (a *Agent) tick(now time.Time) {
 	if w := a.work; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
 		a.decline(wire.DeclineNoTime)
 	}
+	a.object(now)
 	if !a.maySpeak() {
 		return
 	}
@@ -178,7 +185,7 @@ func (a *Agent) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Agent) sayHello() {
-	h := SayHello{Announcement: a.current.Digest, Order: a.current.Order, Unfit: a.unfit(), Samples: a.task.samples}
+	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples}
 	if w := a.work; w != nil {
 		h.Update = w.update
 	}

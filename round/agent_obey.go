@@ -12,6 +12,7 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 	switch order := e.Order.Compare(a.floor); {
 	case order < 0:
 		a.report(AnnouncementIgnored{e.Order, IgnoredOlder})
+		a.outdated(now, &e.Announcement)
 		return
 	case order == 0 && e.Digest != a.floorDigest:
 		a.report(AnnouncementIgnored{e.Order, IgnoredConflict})
@@ -21,13 +22,14 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 	case order > 0:
 		a.do(Obey{e.Order, e.Digest})
 	}
-	newRun := a.current == nil || a.current.Order.Run != e.Order.Run
-	a.floor, a.floorDigest, a.current = e.Order, e.Digest, &e
+	// A coordinator of another epoch knows of its agents what they told the one before it at most.
+	anew := a.current == nil || a.current.Order.Run != e.Order.Run || a.current.Order.Epoch != e.Order.Epoch
+	a.floor, a.floorDigest, a.current, a.objectAt = e.Order, e.Digest, &e, time.Time{}
 	a.report(AnnouncementObeyed{e.Order})
 	a.leaveOldWork()
 	a.offerAgain()
 	a.resumeSaved(now)
-	if newRun || e.Announcement.Phase == wire.PhaseGathering {
+	if anew || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
 	}
 	again := a.task.ready && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
@@ -37,6 +39,25 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 	}
 	a.priceRound()
 	a.replayEarly(now)
+}
+
+// outdated owes the coordinator a hello that names the place which the agent obeys, since one that announces an older
+// place does not know it: its state folder is an older copy, say. Replays cost no more than a hello a minute.
+func (a *Agent) outdated(now time.Time, older *wire.Announcement) {
+	if !a.objectAt.IsZero() || now.Before(a.objectNot) {
+		return
+	}
+	within := time.Duration(older.HelloWithin) * time.Millisecond
+	a.objectAt, a.objectNot = now.Add(a.jitter(within)), now.Add(helloMost)
+}
+
+// object says that hello when it is due, also without the announcement that the agent obeys: a process that has just
+// started may know nothing of it but its place.
+func (a *Agent) object(now time.Time) {
+	if a.linkUp && !a.objectAt.IsZero() && !now.Before(a.objectAt) {
+		a.objectAt = time.Time{}
+		a.sayHello()
+	}
 }
 
 // sameRound reports whether the current announcement is about the round of

@@ -106,7 +106,7 @@ func (p *agentPlayer) announcement(c command) round.Event {
 		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
-	order := wire.Order{Epoch: 1, Run: wire.RunID(c.num("run", 7)), Round: wire.RoundID(r), Attempt: ann.Attempt, Phase: phase}
+	order := wire.Order{Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)), Round: wire.RoundID(r), Attempt: ann.Attempt, Phase: phase}
 	return round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann}
 }
 

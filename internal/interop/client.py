@@ -186,6 +186,7 @@ class Agent:
         try:
             envelope = w.unseal(data, self.options.federation, "coordinator", self.coordinator)
             require(envelope.name in handlers, "not on this topic")
+            require(envelope.epoch >= self.saved["order"][0], "an older epoch than that of the announcement obeyed")
             handlers[envelope.name](envelope)
         except Malformed as error:
             log(f"dropped a message on {topic}: {error}")

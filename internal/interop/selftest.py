@@ -1,12 +1,17 @@
 #!/usr/bin/python3
 """selftest.py DIR holds fedwire.py against the golden files, as section 12 of docs/PROTOCOL.md proposes."""
 
+import argparse
+import base64
 import os
 import struct
 import sys
+import tempfile
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+import client
 import fedwire as w
 
 
@@ -50,6 +55,39 @@ def check_blobs(golden, announced):
         assert all(fails(read, golden[name][:n]) for n in range(len(golden[name]))), f"{name}: cut short, it passes"
 
 
+def check_epochs(opened, key):
+    """A client that obeys an announcement of epoch 2 takes no message of epoch 1, not after a restart either."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "key.pem")
+        with open(path, "wb") as file:
+            file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        public = base64.b64encode(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
+        options = argparse.Namespace(federation="plant_7", id="press-01", key=path, coordinator_key=public, data="")
+        agent, a = client.Agent(options), opened["announcement_open"]
+
+        def say(name, epoch, **body):
+            topic = agent.topic("round" if name == "announcement" else f"d/{agent.device}")
+            agent.receive(topic, w.seal(key, name, "plant_7", "coordinator", epoch, a.run, a.round, 1,
+                                        w.BODIES[name].write(w.Record(**body) if body else a.body)))
+        say("announcement", 2)
+        digest = agent.announcement.digest
+        invitation = dict(agent="press-01", announcement=digest, left=1000, weight=1.0, uploads=1, block=0, peers=[])
+        for agent in agent, client.Agent(options):
+            hello = agent.hello
+            say("announcement", 1)
+            say("invitation", 1, **invitation)
+            say("standing", 1, announcement=digest, place=1)
+            assert agent.invitation is None, "an invitation of an older epoch counts"
+            assert agent.hello is hello, "a standing of an older epoch counts"
+            assert agent.saved["order"][0] == 2, "an announcement of an older epoch is obeyed"
+            job = agent.job = client.Job((a.run, a.round, a.body.base.hash.hex()))
+            job.payload = b"1234"
+            say("accepted", 1, update=w.sha256(job.payload))
+            assert job.state == "open", "an answer of an older epoch counts"
+            say("accepted", 2, update=w.sha256(job.payload))
+            assert job.state == "accepted", "an answer of the present epoch does not count"
+
+
 def main(folder):
     golden = {}
     for name in os.listdir(folder):
@@ -71,6 +109,7 @@ def main(folder):
     for name in "task", "task_network":
         assert w.TASK.write(w.decode(w.TASK, golden[name])) == golden[name], f"{name} differs"
     check_blobs(golden, opened["announcement_pulled"].body)
+    check_epochs(opened, key)
     print(f"{len(golden)} golden files agree")
 
 
