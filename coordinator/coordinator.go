@@ -37,8 +37,6 @@ type Coordinator struct {
 	twins     map[wire.AgentID]*twins       // of those who spoke
 	offered   *offer                        // the one that the machine is judging
 	offers    map[wire.AgentID]*offer       // being received, or stored
-	risks     map[wire.AgentID]float64      // of those whose updates the round has, at the base model
-	lastFold  *ModelReady
 
 	events  []round.Event // the one that the machine takes, and those that wait for it
 	results chan func()   // what jobs bring back, run by the owner
@@ -56,7 +54,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
-		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{}, risks: map[wire.AgentID]float64{},
+		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{},
 		results: make(chan func()), pings: make(chan struct{}), lists: make(chan map[wire.AgentID]ed25519.PublicKey),
 	}
 	if cfg.SelfTest > 0 {
@@ -208,8 +206,8 @@ func (c *Coordinator) hear(e mqtt.Event) {
 	case mqtt.Up:
 		c.up = true
 		c.cfg.Observer.Observe(LinkChanged{Up: true})
+		c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
 		c.board.connected(time.Now())
-		c.step(round.LinkUp{})
 	case mqtt.Down:
 		c.up = false
 		c.board.disconnected()

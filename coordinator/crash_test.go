@@ -1,8 +1,10 @@
 package coordinator_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,6 +62,8 @@ func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash 
 		f.checkOnce(spell)
 		if victim == len(f.agents) {
 			f.checkSpools(spell)
+			f.checkHistory(spell)
+			f.checkCounts(spell)
 		}
 	})
 	return hash, killed
@@ -110,6 +114,44 @@ func (f *federation) checkSpools(spell string) {
 	entries, err := os.ReadDir(f.coord.path("spool"))
 	if err != nil || len(entries) > 0 {
 		f.t.Errorf("%s: %v; left behind: %v", spell, err, entries)
+	}
+}
+
+// checkHistory wants a line of each round, once, in order, with its time, its run and, of a training round, its risk.
+func (f *federation) checkHistory(spell string) {
+	f.t.Helper()
+	text, err := os.ReadFile(f.coord.path("history.jsonl"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i, line := range lines {
+		var h struct {
+			Time          time.Time
+			Run           wire.RunID
+			Round         int
+			Kind, Outcome string
+			Risk          *float64
+		}
+		if err := json.Unmarshal([]byte(line), &h); err != nil {
+			f.t.Fatal(err)
+		}
+		if h.Round != i+1 || h.Time.IsZero() || h.Run == 0 || h.Outcome != "closed" || (h.Risk == nil) == (h.Kind == "training") {
+			f.t.Errorf("%s: line %d of the history is %s", spell, i+1, line)
+		}
+	}
+	if want := f.cfg.Round.Rounds + 1; len(lines) != want {
+		f.t.Errorf("%s: %d lines of history, want %d:\n%s", spell, len(lines), want, text)
+	}
+}
+
+// checkCounts wants no agent to count an update as lost that is in the model.
+func (f *federation) checkCounts(spell string) {
+	f.t.Helper()
+	for _, x := range facts[round.WorkEnded](f) {
+		if x.Result != round.WorkAccepted {
+			f.t.Errorf("%s: an agent counts its work in round %d as %s", spell, x.Round, x.Result)
+		}
 	}
 }
 

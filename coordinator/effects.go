@@ -16,9 +16,11 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	run, present := c.runID, c.shown
 	switch e := e.(type) {
 	case round.Report:
-		c.observe(e.Fact)
+		c.cfg.Observer.Observe(e.Fact)
 	case round.Journal:
 		return c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(e.Record) }) == nil
+	case round.WriteHistory:
+		return c.untilDone("write a line of the history", func() error { return c.disk.writeHistory(e.Run, e.Outcome) }) == nil
 	case round.Announce:
 		return c.announce(e)
 	case round.Invite:
@@ -48,19 +50,6 @@ func (c *Coordinator) perform(e round.Effect) bool {
 		c.discard(e)
 	}
 	return true
-}
-
-// observe passes a fact on, and keeps the line of the history that it makes.
-func (c *Coordinator) observe(f round.Fact) {
-	switch f := f.(type) {
-	case round.UpdateAccepted:
-		c.risks[f.Agent] = f.Update.RiskBefore
-	case round.RoundClosed:
-		if err := c.disk.history.Append(historyLine(f, c.lastFold)); err != nil {
-			c.cfg.Logger.Error("a line of the history is lost", "err", err)
-		}
-	}
-	c.cfg.Observer.Observe(f)
 }
 
 // untilDone repeats a write that must be on disk before anything else happens.
@@ -118,7 +107,6 @@ func (c *Coordinator) discard(e round.Discard) {
 	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
 		c.forget(agent)
 	}
-	clear(c.risks)
 	if s := c.spools[e.Round]; s != nil {
 		if err := s.Close(); err != nil {
 			c.cfg.Logger.Warn("closing the spool", "round", e.Round, "err", err)

@@ -15,31 +15,39 @@ import (
 // fold aggregates a closed round beside the owner.
 func (c *Coordinator) fold(e round.Fold) {
 	spool, work := c.spools[e.Round], c.work
-	risk := c.meanRisk(e.Set)
 	c.start(func() func() {
 		began := time.Now()
 		next, facts, err := work.fold(spool, e)
-		took := time.Since(began)
+		took, risk := time.Since(began), meanRisk(spool, e.Set)
 		return func() {
+			var measured round.Measured
 			for _, f := range facts {
 				if m, ok := f.(ModelReady); ok {
 					m.FoldTook, m.Risk = took, risk
-					c.lastFold = &m
+					measured = m.measured()
 					f = m
 				}
 				c.cfg.Observer.Observe(f)
 			}
-			c.step(round.Folded{Round: e.Round, Next: next, Err: err})
+			c.step(round.Folded{Round: e.Round, Next: next, Measured: measured, Err: err})
 		}
 	})
 }
 
-// meanRisk is the mean of the participants' risks at the base model; NaN after
-// a restart, which forgets them.
-func (c *Coordinator) meanRisk(set []round.Contribution) float64 {
+// meanRisk is the mean of the participants' risks at the base model, as their signed manifests in the spool tell them; NaN if one
+// cannot be read.
+func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
+	risks := map[wire.AgentID]float64{}
+	for _, entry := range spool.Entries() {
+		if e, err := wire.Open(entry.Meta); err == nil {
+			if u, err := wire.DecodeUpdate(e.Body); err == nil {
+				risks[wire.AgentID(entry.Agent)] = u.RiskBefore
+			}
+		}
+	}
 	sum := 0.0
 	for _, x := range set {
-		risk, ok := c.risks[x.Agent]
+		risk, ok := risks[x.Agent]
 		if !ok {
 			return math.NaN()
 		}

@@ -4,10 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"math"
 	"strconv"
 
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -68,41 +66,4 @@ func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wir
 	}
 	w := make([]float32, len(data)/4)
 	return w, data, wire.DecodeVector(w, data)
-}
-
-// historyFile is in the state folder.
-const historyFile = "history.jsonl"
-
-// historyEntry is a line of history.jsonl.
-type historyEntry struct {
-	Round    wire.RoundID      `json:"round"`
-	Kind     string            `json:"kind"`
-	Version  wire.ModelVersion `json:"version"`
-	Selected int               `json:"selected"`
-	Accepted int               `json:"accepted"`
-	Seconds  float64           `json:"seconds"`
-	Risk     *float64          `json:"risk,omitempty"`
-	R2       *float64          `json:"r2,omitempty"`
-	Accuracy *float64          `json:"accuracy,omitempty"`
-}
-
-func historyLine(f round.RoundClosed, m *ModelReady) historyEntry {
-	h := historyEntry{
-		Round: f.Round, Kind: f.Kind.String(), Version: f.Version, Selected: f.Selected, Accepted: f.Accepted, Seconds: f.Took.Seconds(),
-	}
-	if m != nil && m.Round == f.Round {
-		h.Risk = number(m.Risk)
-		if m.Score != nil {
-			h.R2, h.Accuracy = number(m.Score.R2), number(m.Score.Accuracy)
-		}
-	}
-	return h
-}
-
-// number is x for JSON, which knows no NaN.
-func number(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
 }

@@ -117,17 +117,18 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		c.abandon(now, AbandonFold, e.Err)
 		return
 	}
-	c.counted = settled{c.rec.Run, e.Round, map[wire.AgentID]wire.Digest{}}
+	c.rec.Counted = Counted{e.Round, map[wire.AgentID]wire.Digest{}}
 	for _, p := range c.peers {
 		if p.state == peerAccepted {
-			c.counted.updates[p.Agent] = p.Accepted
+			c.rec.Counted.Updates[p.Agent] = p.Accepted
 		}
 	}
+	o := c.conclude(now, Outcome{Version: e.Next.Version, Accepted: len(c.rec.Counted.Updates), Measured: e.Measured})
 	c.report(RoundClosed{
-		Round: e.Round, Kind: c.rec.Plan.Kind, Version: e.Next.Version, Selected: c.selected(), Accepted: len(c.counted.updates),
-		Missing: c.missing(), ByDeadline: c.byDeadline, Took: now.Sub(c.announced),
+		Round: o.Round, Kind: o.Kind, Version: o.Version, Selected: o.Selected, Accepted: o.Accepted,
+		Missing: c.missing(), ByDeadline: c.byDeadline, Took: o.Took,
 	})
-	c.rec.Plan, c.spent, c.failed = e.Next, e.Round, 0
+	c.rec.Plan, c.failed = e.Next, 0
 	c.peers = nil
 	c.forgetParticipants()
 	switch {
@@ -141,6 +142,14 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	default:
 		c.next(now)
 	}
+}
+
+// conclude puts into the record how the round ended, and returns it.
+func (c *Coordinator) conclude(now time.Time, o Outcome) Outcome {
+	o.Round, o.Attempt, o.Kind = c.rec.Round, c.rec.Attempt, c.rec.Plan.Kind
+	o.Selected, o.Took, o.At = c.selected(), now.Sub(c.announced), now.UTC().Truncate(time.Millisecond)
+	c.rec.Last, c.spent = &o, o.Round
+	return o
 }
 
 // finished reports whether a model of that version is the run's last.
@@ -172,13 +181,12 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 			accepted++
 		}
 	}
+	o := c.conclude(now, Outcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
 	c.report(RoundAbandoned{
-		Round: c.rec.Round, Kind: c.rec.Plan.Kind, Reason: reason, Selected: c.selected(), Accepted: accepted,
-		Missing: c.missing(), Err: err, Took: now.Sub(c.announced),
+		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(), Err: err, Took: o.Took,
 	})
 	c.retryAt = now.Add(min(retryFirst<<min(c.failed, 10), retryMost))
 	c.failed++
-	c.spent = c.rec.Round
 	c.advance()
 	c.gather(now)
 }

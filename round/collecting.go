@@ -1,6 +1,8 @@
 package round
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -147,11 +149,26 @@ func (c *Coordinator) offer(e OfferCame) {
 // has reports whether the update is in the round's set, which may be fixed
 // already, or was in that of the round before.
 func (c *Coordinator) has(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest) bool {
-	if taken, ok := c.counted.updates[a]; ok && run == c.counted.run && r == c.counted.round && taken == update {
+	if taken, ok := c.rec.Counted.Updates[a]; ok && run == c.rec.Run && r == c.rec.Counted.Round && taken == update {
 		return true
 	}
 	p := c.peers[a]
 	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
+}
+
+// repeatAccepts tells, in id order, the agents whose updates are on disk, or in
+// the last closed round's model, that they are. Those that the lost link, or the
+// process before, did not tell would count their work as lost once they see the next announcement.
+func (c *Coordinator) repeatAccepts() {
+	counted := &c.rec.Counted
+	for _, a := range slices.Sorted(maps.Keys(counted.Updates)) {
+		c.do(Accept{a, counted.Round, counted.Updates[a]})
+	}
+	for _, p := range c.rec.Participants {
+		if !p.Accepted.IsZero() {
+			c.do(Accept{p.Agent, c.rec.Round, p.Accepted})
+		}
+	}
 }
 
 // AtWork reports whether an agent has joined the open round and has offered

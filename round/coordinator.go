@@ -14,7 +14,6 @@ type Coordinator struct {
 	rec     Record
 	members map[wire.AgentID]*member
 	peers   map[wire.AgentID]*peer // of the current round
-	counted settled                // what the last round took
 	linkUp  bool
 	asked   bool         // this process has asked all agents for a hello
 	spent   wire.RoundID // is over: its spool goes with the next record; 0 = none
@@ -29,14 +28,6 @@ type Coordinator struct {
 	meshing    []Participant // of the next round, while the edges between them are being made; else nil
 
 	out []Effect // of the step under way
-}
-
-// settled is the updates that a round has taken: who offers one of them again
-// has not heard so.
-type settled struct {
-	run     wire.RunID
-	round   wire.RoundID
-	updates map[wire.AgentID]wire.Digest
 }
 
 // member is what the coordinator knows of an agent, whatever the round.
@@ -138,11 +129,12 @@ func (c *Coordinator) do(e Effect)                { c.out = append(c.out, e) }
 func (c *Coordinator) report(f Fact)              { c.do(Report{f}) }
 func (c *Coordinator) in(p CoordinatorPhase) bool { return c.rec.Phase == p }
 
-// journal saves the record, and then throws away what only the record before
-// it needed.
+// journal saves the record, and then tells the history of the round that it
+// ended, and throws away what only the record before it needed.
 func (c *Coordinator) journal() {
 	c.do(Journal{c.Record()})
 	if c.spent != 0 {
+		c.do(WriteHistory{c.rec.Run, *c.rec.Last})
 		c.do(Discard{c.spent})
 		c.spent = 0
 	}
@@ -161,6 +153,9 @@ func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 // start begins the run or takes up the journaled round where it stood.
 func (c *Coordinator) start(now time.Time) {
 	c.entered, c.announced = now, now
+	if c.rec.Last != nil { // the process before may have been killed between the journal and the history
+		c.do(WriteHistory{c.rec.Run, *c.rec.Last})
+	}
 	switch c.rec.Phase {
 	case CoordinatorCollecting:
 		// The same round with the same participants: only the announcement is new.
@@ -190,6 +185,9 @@ func (c *Coordinator) start(now time.Time) {
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
 	c.linkUp = up
+	if up {
+		c.repeatAccepts()
+	}
 	switch {
 	case !up, c.meshing != nil:
 	case c.in(CoordinatorGathering):

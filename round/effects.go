@@ -76,21 +76,29 @@ type (
 		Plan  Plan
 		Set   []Contribution
 	}
+	// WriteHistory adds the line of a round that is over to the history. The
+	// journal holds the outcome already; it is asked for again after a restart,
+	// and a line that is there stays the only one.
+	WriteHistory struct {
+		Run     wire.RunID
+		Outcome Outcome
+	}
 	// Discard ends all transfers and removes the spool of a round.
 	Discard struct{ Round wire.RoundID }
 )
 
-func (Report) effect()   {}
-func (Journal) effect()  {}
-func (Announce) effect() {}
-func (Invite) effect()   {}
-func (Mesh) effect()     {}
-func (Stand) effect()    {}
-func (Receive) effect()  {}
-func (Accept) effect()   {}
-func (Refuse) effect()   {}
-func (Fold) effect()     {}
-func (Discard) effect()  {}
+func (Report) effect()       {}
+func (Journal) effect()      {}
+func (Announce) effect()     {}
+func (Invite) effect()       {}
+func (Mesh) effect()         {}
+func (Stand) effect()        {}
+func (Receive) effect()      {}
+func (Accept) effect()       {}
+func (Refuse) effect()       {}
+func (Fold) effect()         {}
+func (WriteHistory) effect() {}
+func (Discard) effect()      {}
 
 func (Journal) durable() {}
 

@@ -74,9 +74,10 @@ type (
 	}
 	// Folded: the round's set is aggregated; Next is what comes after it.
 	Folded struct {
-		Round wire.RoundID
-		Next  Plan
-		Err   error // then Next is void, and the round is abandoned
+		Round    wire.RoundID
+		Next     Plan
+		Measured Measured
+		Err      error // then Next and Measured are void, and the round is abandoned
 	}
 )
 

@@ -1,6 +1,10 @@
 package round
 
-import "github.com/fedmesh/fedmesh/wire"
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
 
 // CoordinatorPhase is where the coordinator's machine stands.
 type CoordinatorPhase string
@@ -63,4 +67,31 @@ type Record struct {
 	Edges        []Edge       // between participants, in the order of (A, B); none where agents do not mix
 	Block        wire.RoundID // for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
 	Drawn        int          // draws of the round so far, from its seeded sequence, where agents mix
+	Last         *Outcome     // of the last round that is over; nil before the first is
+	Counted      Counted      // what the last closed round took
+}
+
+// Outcome is how a round ended. It is in the record, so that a restart can still write it to the history.
+type Outcome struct {
+	Round              wire.RoundID
+	Attempt            wire.Attempt
+	Kind               wire.Kind
+	Abandoned          AbandonReason     // "" = closed
+	Version            wire.ModelVersion // of the model after the round
+	Selected, Accepted int               // agents
+	Took               time.Duration     // since this process first announced the round
+	At                 time.Time         // in UTC, to the millisecond
+	Measured           Measured
+}
+
+// Measured is what the host has measured of a closed training round; nil where it has not.
+type Measured struct {
+	Risk         *float64 // mean of the participants' risks at the base model
+	R2, Accuracy *float64 // of the new model on held-out data
+}
+
+// Counted is the updates that a round has taken. An agent may not have heard so.
+type Counted struct {
+	Round   wire.RoundID
+	Updates map[wire.AgentID]wire.Digest
 }

@@ -3,7 +3,9 @@ package round_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +68,10 @@ func value(v reflect.Value) string {
 		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.Weight, x.Key[0])
 	case round.Contribution:
 		return fmt.Sprintf("%.6g*%s:%s", x.Coefficient, x.Agent, nameOf(x.Update))
+	case *round.Outcome:
+		return fmt.Sprintf("%d.%d", x.Round, x.Attempt)
+	case round.Counted:
+		return fmt.Sprintf("%d%v", x.Round, slices.Sorted(maps.Keys(x.Updates)))
 	case fmt.Stringer:
 		return x.String()
 	case error:

@@ -262,6 +262,13 @@ func (c *checks) ended(a *agentHost, f round.Fact) {
 	}
 }
 
+// remembers: each round has one line in the history, in order, whatever is killed between the journal and the line.
+func (c *checks) remembers(before []round.Outcome, o round.Outcome) {
+	if want := wire.RoundID(len(before) + 1); o.Round != want {
+		c.world.fail("the history gets a line of round %d, want round %d", o.Round, want)
+	}
+}
+
 func (c *checks) fact(f round.Fact) {
 	switch f := f.(type) {
 	case round.RoundOpened:

@@ -20,8 +20,9 @@ type coordinatorHost struct {
 	board     *round.AnnouncementCame // what is to be retained
 	receiving map[wire.AgentID]wire.Digest
 
-	record round.Record // on disk
-	spool  map[wire.RoundID]map[wire.AgentID]wire.Digest
+	record  round.Record // on disk
+	history []round.Outcome
+	spool   map[wire.RoundID]map[wire.AgentID]wire.Digest
 }
 
 func newCoordinatorHost(w *world, statistics bool) *coordinatorHost {
@@ -69,10 +70,10 @@ func (c *coordinatorHost) cut(up bool) {
 		c.step(round.LinkDown{})
 		return
 	}
+	c.step(round.LinkUp{})
 	if c.board != nil {
 		c.w.publish(c.board)
 	}
-	c.step(round.LinkUp{})
 }
 
 // later does something in this life, if it lasts.
@@ -165,6 +166,11 @@ func (c *coordinatorHost) perform(e round.Effect) {
 	case round.Fold:
 		c.w.checks.folds(e, c.spool[e.Round])
 		c.fold(e)
+	case round.WriteHistory:
+		if n := len(c.history); n == 0 || c.history[n-1] != e.Outcome {
+			c.w.checks.remembers(c.history, e.Outcome)
+			c.history = append(c.history, e.Outcome)
+		}
 	case round.Discard:
 		delete(c.spool, e.Round)
 		clear(c.receiving)

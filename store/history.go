@@ -1,12 +1,13 @@
 package store
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"sync"
 )
@@ -14,8 +15,7 @@ import (
 // maxHistoryLine bounds one line, newline included, so that reading a damaged file takes bounded memory.
 const maxHistoryLine = 1 << 20
 
-// History is an append-only file of JSON lines, one per round, for the charts. Nothing depends on its last lines:
-// they are not fsynced, and a power cut may cost them.
+// History is an append-only file of JSON lines, one per round, for charts.
 type History struct {
 	path string
 
@@ -61,7 +61,7 @@ func lastNewline(f *os.File) (int64, error) {
 	return 0, nil
 }
 
-// Append adds v as one JSON line with one write. After an error the file is as it was before.
+// Append adds v as one JSON line with one write, and fsyncs it. After an error the file is as it was before.
 func (h *History) Append(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -73,7 +73,11 @@ func (h *History) Append(v any) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, err := h.f.WriteAt(line, h.end); err != nil {
+	_, err = h.f.WriteAt(line, h.end)
+	if err == nil {
+		err = h.f.Sync()
+	}
+	if err != nil {
 		return errors.Join(explain("append to", h.path, err), h.f.Truncate(h.end))
 	}
 	h.end += int64(len(line))
@@ -83,42 +87,67 @@ func (h *History) Append(v any) error {
 // Close closes the file.
 func (h *History) Close() error { return h.f.Close() }
 
-// ReadHistory calls line for every whole line of the history at path, oldest first, without its newline; the bytes
-// are only valid during the call. An error of line ends the reading and is returned. A file that does not exist has
-// no lines, and an unfinished last line is not shown: another goroutine may be appending it.
-func ReadHistory(path string, line func(line []byte) error) error {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return explain("read", path, err)
-	}
-	defer f.Close() // nothing was written
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxHistoryLine)
-	lines.Split(wholeLines)
-	for lines.Scan() {
-		if err := line(lines.Bytes()); err != nil {
-			return err
+// Newest yields the whole lines of the history at path, newest first, without their newlines; the bytes are only valid
+// until the next line. It reads the file in blocks from its end, no more than the lines that are asked for. An error comes last, beside
+// a nil line. A file that does not exist has no lines, and an unfinished last line is not shown: another
+// goroutine may be appending it.
+func Newest(path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		var info os.FileInfo
+		if err == nil {
+			defer f.Close() // nothing was written
+			info, err = f.Stat()
+		}
+		if err == nil {
+			err = backwards(f, info.Size(), func(line []byte) bool { return yield(line, nil) })
+		}
+		switch {
+		case errors.Is(err, errTooLong):
+			yield(nil, &CorruptError{path, fmt.Sprintf("a line is longer than %d bytes", maxHistoryLine)})
+		case err != nil:
+			yield(nil, explain("read", path, err))
 		}
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return &CorruptError{path, fmt.Sprintf("a line is longer than %d bytes", maxHistoryLine)}
-	}
-	if err := lines.Err(); err != nil {
-		return explain("read", path, err)
-	}
-	return nil
 }
 
-// wholeLines is bufio.ScanLines without the last line that has no newline.
-func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
+var errTooLong = errors.New("a line is too long")
+
+// historyBlock is how many bytes are read at a time.
+const historyBlock = 16 << 10
+
+// backwards gives the whole lines among the first size bytes of r to line, the last one first, until line returns false.
+func backwards(r io.ReaderAt, size int64, line func([]byte) bool) error {
+	var tail []byte // the bytes behind begin that are not given yet
+	whole := false  // tail ends where a line does
+	for begin := size; begin > 0; {
+		n := min(begin, historyBlock)
+		block := make([]byte, int(n)+len(tail))
+		if _, err := r.ReadAt(block[:n], begin-n); err != nil {
+			return err
+		}
+		copy(block[n:], tail)
+		begin -= n
+		for {
+			i := bytes.LastIndexByte(block, '\n')
+			if i < 0 {
+				break
+			}
+			if whole && !line(block[i+1:]) {
+				return nil
+			}
+			whole, block = true, block[:i]
+		}
+		if len(block) >= maxHistoryLine {
+			return errTooLong
+		}
+		tail = block
 	}
-	if atEOF {
-		return len(data), nil, nil
+	if whole {
+		line(tail)
 	}
-	return 0, nil, nil
+	return nil
 }

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,13 +30,13 @@ func mustAppend(t *testing.T, path string, rounds ...int) {
 
 func lines(t *testing.T, path string) (all []string) {
 	t.Helper()
-	err := ReadHistory(path, func(line []byte) error {
+	for line, err := range Newest(path) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		all = append(all, string(line))
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	slices.Reverse(all)
 	return all
 }
 
@@ -48,11 +51,69 @@ func TestHistory(t *testing.T) {
 	if got := lines(t, path); !slices.Equal(got, want) {
 		t.Errorf("lines %q, want %q", got, want)
 	}
-	stop := errors.New("enough")
-	calls := 0
-	err := ReadHistory(path, func([]byte) error { calls++; return stop })
-	if !errors.Is(err, stop) || calls != 1 {
-		t.Errorf("stopped after %d calls with %v", calls, err)
+	for line, err := range Newest(path) {
+		if string(line) != `{"round":3}` || err != nil {
+			t.Errorf("first line %q, error %v; want the newest", line, err)
+		}
+		break
+	}
+}
+
+// counted counts the bytes that are read of a file.
+type counted struct {
+	io.ReaderAt
+	bytes int
+}
+
+func (c *counted) ReadAt(p []byte, at int64) (int, error) {
+	c.bytes += len(p)
+	return c.ReaderAt.ReadAt(p, at)
+}
+
+// However long the history is, its newest lines cost the blocks that hold them. Lines longer than a block, and lines
+// that end where a block does, are whole.
+func TestHistoryIsReadFromTheEnd(t *testing.T) {
+	for _, tt := range []struct{ lines, length, want, most int }{
+		{400_000, 118, 60, 1}, {400_000, 118, 300, 3}, {4000, historyBlock, 3, 5}, {400, historyBlock + 1, 3, 5}, {40, 5*historyBlock + 7, 2, 12},
+	} {
+		var file []byte
+		for i := range tt.lines {
+			file = fmt.Appendf(file, "%0*d\n", tt.length-1, i)
+		}
+		r := &counted{ReaderAt: bytes.NewReader(file)}
+		got := 0
+		err := backwards(r, int64(len(file)), func(line []byte) bool {
+			if want := fmt.Sprintf("%0*d", tt.length-1, tt.lines-1-got); string(line) != want {
+				t.Fatalf("%+v: line %d from the end is %.20q…, want %.20q…", tt, got, line, want)
+			}
+			got++
+			return got < tt.want
+		})
+		if err != nil || got != tt.want || r.bytes > tt.most*historyBlock {
+			t.Errorf("%+v: %d lines, %d bytes read, error %v", tt, got, r.bytes, err)
+		}
+	}
+}
+
+// BenchmarkHistoryNewest reads the 60 newest lines of a history as long as one of 4 million, of which only the newest are written.
+func BenchmarkHistoryNewest(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "history.jsonl")
+	line := strings.Repeat("x", 229) + "\n"
+	f, err := os.Create(path)
+	if err == nil {
+		_, err = f.WriteAt([]byte("\n"+strings.Repeat(line, 100)), int64(3_999_900*len(line)-1))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		n := 0
+		for _, err := range Newest(path) {
+			if n++; n == 60 || err != nil {
+				break
+			}
+		}
 	}
 }
 
@@ -105,7 +166,12 @@ func TestHistoryLongLines(t *testing.T) {
 	}
 	mustWrite(t, path, make([]byte, maxHistoryLine+1))
 	var corrupt *CorruptError
-	if err := ReadHistory(path, func([]byte) error { return nil }); !errors.As(err, &corrupt) {
-		t.Errorf("a line above the limit: %v, want a CorruptError", err)
+	for _, err := range Newest(path) {
+		if !errors.As(err, &corrupt) {
+			t.Errorf("a line above the limit: %v, want a CorruptError", err)
+		}
+	}
+	if corrupt == nil {
+		t.Error("a line above the limit is no error")
 	}
 }

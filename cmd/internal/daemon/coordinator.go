@@ -47,11 +47,6 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
 	view := status.NewCoordinator(Version(), s.Federation, &s.Round, time.Now)
-	if past, err := coordinator.ReadPast(cfg.Dir, status.KeptLosses); err != nil {
-		cfg.Logger.Warn("the status command will not show earlier rounds", "err", err)
-	} else if !o.NewRun {
-		view.Recall(past)
-	}
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
 	cfg.Observer = observers{coordinatorLog{o.Logger}, o.Metrics, view, o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {
@@ -66,6 +61,11 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		_ = conn.Close() // the first error is the one to show
 		return err
 	}
+	past, err := c.Past(status.KeptLosses)
+	if err != nil {
+		cfg.Logger.Warn("the status command does not show all earlier rounds", "err", err)
+	}
+	view.Recall(past)
 	if o.Ready != nil {
 		o.Ready(c)
 	}

@@ -1,0 +1,139 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// historyFile is in the state folder.
+const historyFile = "history.jsonl"
+
+// historyEntry is a line of history.jsonl. Lines of earlier builds have neither time, run, attempt nor outcome, and there are
+// none of abandoned rounds.
+type historyEntry struct {
+	Time     time.Time         `json:"time,omitzero"`
+	Run      wire.RunID        `json:"run,omitzero"`
+	Round    wire.RoundID      `json:"round"`
+	Attempt  wire.Attempt      `json:"attempt,omitzero"`
+	Kind     string            `json:"kind"`
+	Outcome  string            `json:"outcome,omitempty"`
+	Reason   string            `json:"reason,omitempty"` // of an abandoned round
+	Version  wire.ModelVersion `json:"version"`
+	Selected int               `json:"selected"`
+	Accepted int               `json:"accepted"`
+	Seconds  float64           `json:"seconds"`
+	Risk     *float64          `json:"risk,omitempty"`
+	R2       *float64          `json:"r2,omitempty"`
+	Accuracy *float64          `json:"accuracy,omitempty"`
+}
+
+const (
+	outcomeClosed    = "closed"
+	outcomeAbandoned = "abandoned"
+)
+
+func historyLine(run wire.RunID, o round.Outcome) historyEntry {
+	h := historyEntry{
+		Time: o.At, Run: run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed, Version: o.Version,
+		Selected: o.Selected, Accepted: o.Accepted, Seconds: o.Took.Seconds(), Risk: o.Measured.Risk, R2: o.Measured.R2, Accuracy: o.Measured.Accuracy,
+	}
+	if o.Abandoned != "" {
+		h.Outcome, h.Reason = outcomeAbandoned, string(o.Abandoned)
+	}
+	return h
+}
+
+// writeHistory appends the line of a round that is over, unless the history has it: the journal, which is written before, asks for
+// it again after each start. The time tells a round from one of the same number in a state folder that was put back.
+func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
+	for line, err := range store.Newest(filepath.Join(d.dir, historyFile)) {
+		var h historyEntry
+		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != run || h.Round < o.Round {
+			break // a damaged history goes on
+		}
+		if h.Round == o.Round && h.Time.Equal(o.At) {
+			return nil
+		}
+	}
+	return d.history.Append(historyLine(run, o))
+}
+
+// Past is how the run in the state folder has gone before this process.
+type Past struct {
+	Version      wire.ModelVersion // of the newest model; 0 if there was no training round
+	Risks        []float64         // means of the participants', of the newest training rounds
+	R2, Accuracy *float64          // of the newest model on held-out data, if they were measured
+}
+
+// Past reads the newest lines of the history, for at most so many risks. It may be called before Run. When the error is not nil
+// Past holds what could be read.
+func (c *Coordinator) Past(most int) (Past, error) { return c.disk.past(c.machine.Record(), most) }
+
+// pastLines bounds the lines that past reads: rounds that are abandoned for months have no risks.
+const pastLines = 10_000
+
+// past reads the lines of the run's models, newest first. A line of a model that is not older than the one after it was written
+// before an older state folder was put back.
+func (d *disk) past(rec round.Record, most int) (p Past, err error) {
+	if p.Version = rec.Plan.Version; p.Version == 0 {
+		return p, nil
+	}
+	defer func() { slices.Reverse(p.Risks) }()
+	last, told := p.Version+1, false // the version of the last line that was taken, and whether it had a risk
+	take := func(h historyEntry) {
+		if h.Version == p.Version {
+			p.R2, p.Accuracy = h.R2, h.Accuracy
+		}
+		if last, told = h.Version, h.Risk != nil; told {
+			p.Risks = append(p.Risks, *h.Risk)
+		}
+	}
+	if o := rec.Last; o != nil && o.Abandoned == "" && o.Kind == wire.KindTraining { // its line may be missing yet
+		take(historyLine(rec.Run, *o))
+	}
+	read := 0
+	for line, err := range store.Newest(filepath.Join(d.dir, historyFile)) {
+		var h historyEntry
+		if err == nil {
+			err = json.Unmarshal(line, &h)
+		}
+		if err != nil {
+			return p, fmt.Errorf("%s: %w", historyFile, err)
+		}
+		training, old := h.Kind == wire.KindTraining.String() && h.Outcome != outcomeAbandoned, h.Run == 0
+		again := old && h.Version == last // an earlier build wrote a line again after a kill
+		switch {
+		case len(p.Risks) == most, read == pastLines, !old && h.Run != rec.Run, old && !training, old && !again && h.Version > last:
+			return p, nil // enough, or of another run
+		case training && h.Version < last, again && !told:
+			take(h)
+		}
+		read++
+	}
+	return p, nil
+}
+
+// measured is what the history keeps of it.
+func (m *ModelReady) measured() round.Measured {
+	r := round.Measured{Risk: number(m.Risk)}
+	if m.Score != nil {
+		r.R2, r.Accuracy = number(m.Score.R2), number(m.Score.Accuracy)
+	}
+	return r
+}
+
+// number is x for JSON, which knows no NaN.
+func number(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}

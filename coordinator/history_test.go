@@ -1,0 +1,126 @@
+package coordinator
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func recordAt(run wire.RunID, version wire.ModelVersion) round.Record {
+	return round.Record{Run: run, Plan: round.Plan{Version: version}}
+}
+
+// TestPast wants the newest rounds of the run in the state folder, whatever was before, also of lines of earlier builds.
+func TestPast(t *testing.T) {
+	const old = `{"round":1,"kind":"training","version":8,"risk":9,"r2":0.9}
+{"round":1,"kind":"statistics","version":0}
+{"round":2,"kind":"training","version":1,"risk":3}
+{"round":3,"kind":"training","version":2,"r2":0.25}
+{"round":4,"kind":"training","version":3,"risk":2}
+{"round":4,"kind":"training","version":3}
+`
+	const now = `{"run":6,"round":9,"kind":"training","outcome":"closed","version":4,"risk":8}
+{"run":7,"round":1,"kind":"statistics","outcome":"closed","version":0}
+{"run":7,"round":2,"kind":"training","outcome":"closed","version":1,"risk":3}
+{"run":7,"round":3,"kind":"training","outcome":"abandoned","reason":"quorum","version":1}
+{"run":7,"round":4,"kind":"training","outcome":"closed","version":2,"risk":2,"r2":0.5}
+{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":1,"r2":0.7}
+`
+	for _, tt := range []struct {
+		name, lines string
+		rec         round.Record
+		most        int
+		risks       []float64
+		r2          float64
+	}{
+		{"nothing", "", recordAt(7, 0), 2, nil, 0},
+		{"earlier build", old + `{"round":5,"kind":"training","version":4,"risk":1,"r2":0.5}` + "\n" + `{"round":6,"kind":"trai`, recordAt(7, 4), 2, []float64{2, 1}, 0.5},
+		{"earlier build, all", old, recordAt(7, 3), 9, []float64{3, 2}, 0},
+		{"all of the run", old + now, recordAt(7, 3), 9, []float64{3, 2, 1}, 0.7},
+		{"the newest", now, recordAt(7, 3), 2, []float64{2, 1}, 0.7},
+		{"a new run", now, recordAt(8, 0), 9, nil, 0},
+		{"an older place was put back", now, recordAt(7, 2), 9, []float64{3, 2}, 0.5},
+		{"and went on from there", now + `{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9, []float64{3, 2, 5}, 0},
+	} {
+		d := &disk{dir: t.TempDir()}
+		if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"), 0o600); tt.lines != "" && err != nil {
+			t.Fatal(err)
+		}
+		if tt.lines == "" || strings.HasSuffix(tt.lines, "trai") {
+			if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(tt.lines), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := d.past(tt.rec, tt.most)
+		if err != nil || p.Version != tt.rec.Plan.Version || !slices.Equal(p.Risks, tt.risks) || (p.R2 == nil) != (tt.r2 == 0) || p.R2 != nil && *p.R2 != tt.r2 {
+			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
+		}
+	}
+	d := &disk{dir: t.TempDir()}
+	if p, err := d.past(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
+		t.Errorf("without a history: %+v, error %v", p, err)
+	}
+	if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte("nonsense\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.past(recordAt(7, 3), 2); err == nil {
+		t.Error("nonsense is read")
+	}
+}
+
+// The journal's last outcome counts also where a kill has kept its line from the history.
+func TestPastKnowsTheJournal(t *testing.T) {
+	risk, r2 := 4.0, 0.25
+	rec := recordAt(7, 3)
+	rec.Last = &round.Outcome{Round: 5, Kind: wire.KindTraining, Version: 3, Measured: round.Measured{Risk: &risk, R2: &r2}}
+	d := &disk{dir: t.TempDir()}
+	if p, err := d.past(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil || *p.R2 != r2 {
+		t.Errorf("got %+v, error %v", p, err)
+	}
+}
+
+// A line is written once, however often the journal asks for it, and also for a round that an older state folder has again.
+func TestHistoryLineIsWrittenOnce(t *testing.T) {
+	d, err := openDisk(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	at := time.UnixMilli(1_000).UTC()
+	write := func(run wire.RunID, r wire.RoundID, later time.Duration) {
+		t.Helper()
+		o := round.Outcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum, At: at.Add(later), Took: 1500 * time.Millisecond}
+		for range 2 {
+			if err := d.writeHistory(run, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(7, 1, 0)
+	write(7, 2, 1)
+	write(7, 3, 2)
+	write(7, 1, 0) // an older state folder was put back
+	write(7, 2, time.Second)
+	write(8, 1, time.Minute)
+	var got []string
+	for line, err := range store.Newest(filepath.Join(d.dir, historyFile)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(line))
+	}
+	if len(got) != 5 {
+		t.Errorf("lines, newest first:\n%s\nwant rounds 1 of run 8, and 2, 3, 2, 1 of run 7", strings.Join(got, "\n"))
+	}
+	want := `{"time":"1970-01-01T00:01:01Z","run":8,"round":1,"attempt":2,"kind":"training","outcome":"abandoned","reason":"quorum","version":0,"selected":0,"accepted":0,"seconds":1.5}`
+	if got[0] != want {
+		t.Errorf("line %s\nwant %s", got[0], want)
+	}
+}
