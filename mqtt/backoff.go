@@ -6,26 +6,44 @@ import (
 )
 
 const (
-	// firstDelay bounds the wait after a first failed attempt.
+	// firstDelay bounds the wait after a first failed attempt, and between the
+	// first attempts at several URLs.
 	firstDelay = time.Second
 	// herdDelay bounds the wait after the loss of a link: all clients of that
 	// broker lost theirs at the same moment, and shall not all come back at once.
 	herdDelay = 16 * time.Second
 )
 
-// backoff draws the waits between attempts: uniform from nothing to a ceiling
-// that doubles with each failure, up to a longest.
+// backoff draws the waits between attempts. After the loss of a link a wait is
+// uniform from nothing to herdDelay, divided by the number of URLs: so each node
+// sees no more attempts in a second than a single broker would. Once all URLs
+// have failed, a wait is uniform in the upper half of the time since the loss,
+// divided in the same way: so the clients stay spread out, and a client is back
+// at the latest when twice the time has passed for which the broker was away.
 type backoff struct {
-	rand    *rand.Rand
-	longest time.Duration
-	ceiling time.Duration
+	rand     *rand.Rand
+	longest  time.Duration
+	urls     int
+	failures int // in a row
 }
 
-// reset says which ceiling the next wait has.
-func (b *backoff) reset(ceiling time.Duration) { b.ceiling = ceiling }
+// lost returns the wait after the loss of a link.
+func (b *backoff) lost() time.Duration {
+	b.failures = 0
+	return b.between(0, min(herdDelay, b.longest)/time.Duration(b.urls))
+}
 
-func (b *backoff) next() time.Duration {
-	ceiling := min(b.ceiling, b.longest)
-	b.ceiling = ceiling * 2
-	return time.Duration(b.rand.Int64N(int64(ceiling) + 1))
+// failed returns the wait after a failed attempt, that long after the loss of
+// the last link, or after the start.
+func (b *backoff) failed(since time.Duration) time.Duration {
+	b.failures++
+	if b.failures < b.urls {
+		return b.between(0, min(firstDelay, b.longest))
+	}
+	ceiling := min(max(firstDelay, since), b.longest) / time.Duration(b.urls)
+	return b.between(ceiling/2, ceiling)
+}
+
+func (b *backoff) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(b.rand.Int64N(int64(most-least)+1))
 }

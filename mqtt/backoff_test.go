@@ -4,36 +4,91 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-func TestBackoffDoublesUpToTheLongest(t *testing.T) {
-	b := backoff{rand: rand.New(rand.NewPCG(1, 2)), longest: time.Minute}
-	for _, start := range []time.Duration{firstDelay, herdDelay} {
-		b.reset(start)
-		for ceiling := start; ceiling < time.Hour; ceiling *= 2 {
-			if d := b.next(); d < 0 || d > min(ceiling, time.Minute) {
-				t.Errorf("waits %v under a ceiling of %v", d, ceiling)
+func newBackoff(seed uint64, urls int) *backoff {
+	return &backoff{rand: rand.New(rand.NewPCG(seed, 2)), longest: time.Minute, urls: urls}
+}
+
+func TestWaits(t *testing.T) {
+	for _, urls := range []int{1, 3} {
+		b, n := newBackoff(1, urls), time.Duration(urls)
+		within := func(d, least, most time.Duration) {
+			t.Helper()
+			if d < least || d > most {
+				t.Errorf("%d URLs: waits %v, want %v to %v", urls, d, least, most)
+			}
+		}
+		for range 2 { // a loss begins anew
+			within(b.lost(), 0, herdDelay/n)
+			for range urls - 1 { // the others have not been tried
+				within(b.failed(20*time.Second), 0, firstDelay)
+			}
+			for range 100 {
+				within(b.failed(0), firstDelay/n/2, firstDelay/n)
+				within(b.failed(20*time.Second), 10*time.Second/n, 20*time.Second/n)
+				within(b.failed(time.Hour), 30*time.Second/n, time.Minute/n)
 			}
 		}
 	}
 }
 
-// All clients of a broker lose it at the same moment.
-func TestHerdSpreadsOut(t *testing.T) {
-	const clients = 500
-	var buckets [16]int
-	for i := range clients {
-		b := backoff{rand: rand.New(rand.NewPCG(uint64(i), 0)), longest: time.Minute}
-		b.reset(herdDelay)
-		buckets[min(int(b.next()/time.Second), 15)]++
+// All clients of a broker lose it at the same moment, and find it away for some
+// time. They come back spread out, and no failed attempt makes a client wait for
+// longer than the broker was away, or than the spread of 16 s.
+func TestHerd(t *testing.T) {
+	const clients, evenly = 10_000, 10_000 / 16
+	for _, away := range []time.Duration{0, 500 * time.Millisecond, 3500 * time.Millisecond, 10 * time.Second, 30 * time.Second, 5 * time.Minute} {
+		t.Run(away.String(), func(t *testing.T) {
+			t.Parallel()
+			var seconds [62]int
+			var latest time.Duration
+			for i := range clients {
+				b := newBackoff(uint64(i), 1)
+				at := b.lost()
+				for at < away { // refused at once
+					at += b.failed(at)
+				}
+				latest = max(latest, at-away)
+				seconds[(at-away)/time.Second]++
+			}
+			most := slices.Max(seconds[:])
+			t.Logf("the last of %d clients is back %v after the broker, at most %d in one second", clients, latest.Round(100*time.Millisecond), most)
+			if bound := min(max(herdDelay-away, away), time.Minute); latest > bound {
+				t.Errorf("the last is back %v after the broker, want at most %v", latest, bound)
+			}
+			if most > evenly*5/2 {
+				t.Errorf("%d come back in one second, want at most %d: the rate of an even spread, 2.5 times", most, evenly*5/2)
+			}
+		})
 	}
-	for second, n := range buckets {
-		if n == 0 || n > clients/8 {
-			t.Errorf("%d of %d clients come back in second %d", n, clients, second)
+}
+
+// Each node of a cluster sees no more attempts in a second than a single broker
+// would, when all clients lose it at the same moment.
+func TestHerdOfACluster(t *testing.T) {
+	const clients, urls = 9000, 3
+	var seconds [urls][16]int
+	for i := range clients {
+		seconds[i%urls][newBackoff(uint64(i), urls).lost()/time.Second]++
+	}
+	for node, n := range seconds {
+		if most := slices.Max(n[:]); most > clients/16*9/8 {
+			t.Errorf("%d come to node %d in one second, more than to a single broker", most, node)
+		}
+	}
+}
+
+// Where every node refuses, the access rules do: the session goes round ever more seldom.
+func TestRefusedLimit(t *testing.T) {
+	for moves, want := range []int{3, 3, 6, 6, 12, 12, 24, 24, 48, 48, 48, 48} {
+		if got := refusedLimit(moves, 2); got != want {
+			t.Errorf("after %d links: %d refusals end one, want %d", moves, got, want)
 		}
 	}
 }
@@ -41,21 +96,22 @@ func TestHerdSpreadsOut(t *testing.T) {
 func TestReporterRepeatsOncePerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		r := reporter{logger: slog.New(slog.NewTextHandler(&out, nil))}
+		var r reporter
+		logger := slog.New(slog.NewTextHandler(&out, nil))
 		refused, timeout := errors.New("refused"), errors.New("timeout")
 		lines := func() int { return strings.Count(out.String(), "\n") }
 		for range 10 {
-			r.failure(refused, time.Second)
+			r.failure(logger, refused, time.Second, "")
 		}
 		if lines() != 1 {
 			t.Errorf("%d lines for one failure", lines())
 		}
 		<-time.After(time.Minute)
-		r.failure(refused, 3210*time.Millisecond)
-		if want := "refused; next try in 3.2s (and 9 more like it)"; lines() != 2 || !strings.Contains(out.String(), want) {
+		r.failure(logger, refused, 3210*time.Millisecond, ", at tcp://b:1")
+		if want := "refused; next try in 3.2s, at tcp://b:1 (and 9 more like it)"; lines() != 2 || !strings.Contains(out.String(), want) {
 			t.Errorf("logged %s, want %q in it", out.String(), want)
 		}
-		r.failure(timeout, time.Second)
+		r.failure(logger, timeout, time.Second, "")
 		if lines() != 3 {
 			t.Error("another failure was not logged")
 		}

@@ -60,8 +60,8 @@ func (m Message) packetSize() int {
 // many empty ones are bounded too.
 const messageOverhead = 64
 
-// Event is what a connection tells its owner: [Received], [Up], [Down] or
-// [SubscribeRefused].
+// Event is what a connection tells its owner: [Received], [Up], [Down],
+// [SubscribeRefused] or [RefusalOver].
 type Event interface{ isEvent() }
 
 type (
@@ -75,17 +75,22 @@ type (
 	// either direction may be lost with it.
 	Down struct{ Err error }
 	// SubscribeRefused says that the broker will not let us read a filter, or
-	// that it is no valid filter. Code is the broker's, 0x80 in MQTT 3.1.1.
+	// that it is no valid filter. Code is the broker's, 0x80 in MQTT 3.1.1. The
+	// broker is asked for a valid one again, see [RefusedWait]; each refusal is told.
 	SubscribeRefused struct {
 		Filter string
 		Code   byte
 	}
+	// RefusalOver says that a filter that was refused is granted by now, or was
+	// given up by its owner. Down ends all refusals.
+	RefusalOver struct{ Filter string }
 )
 
 func (Received) isEvent()         {}
 func (Up) isEvent()               {}
 func (Down) isEvent()             {}
 func (SubscribeRefused) isEvent() {}
+func (RefusalOver) isEvent()      {}
 
 // Conn is a broker as a host sees it. [Session] and memory.Conn implement it.
 // All methods may be called at any time, by several goroutines.
@@ -100,7 +105,8 @@ type Conn interface {
 	// Subscribe asks for filters now, if the link is up, and again after every
 	// reconnect. Asking again for a filter makes the broker send its retained
 	// messages again. Filters should not overlap: how often a message then comes
-	// is the broker's choice. A refusal comes as a SubscribeRefused event.
+	// is the broker's choice. A filter that is refused is asked for again until the
+	// broker grants it, see SubscribeRefused.
 	Subscribe(qos QoS, filters ...string)
 	// Unsubscribe gives filters up. Messages already under way still arrive.
 	Unsubscribe(filters ...string)

@@ -14,14 +14,15 @@ import (
 )
 
 // connect makes one attempt. It ends at the connect timeout, or with ctx.
-func connect(ctx context.Context, options *Options, u *url.URL, mailbox *Mailbox) (*link, error) {
+func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*link, error) {
 	l := &link{
-		options: options,
-		mailbox: mailbox,
-		out:     newOutbox(options.OutboxMessages, options.OutboxBytes),
-		unacked: make(chan pending, window),
-		flushed: make(chan struct{}),
-		lost:    make(chan struct{}),
+		options:  options,
+		mailbox:  s.mailbox,
+		answered: s.answered,
+		out:      newOutbox(options.OutboxMessages, options.OutboxBytes),
+		unacked:  make(chan pending, window),
+		flushed:  make(chan struct{}),
+		lost:     make(chan struct{}),
 	}
 	l.client = paho.NewClient(l.clientOptions(ctx, u))
 	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })

@@ -12,7 +12,7 @@ import (
 )
 
 // R8: the sessions of a broker that restarts come back one by one, over the
-// longest delay. TestHerdSpreadsOut has 500 over the usual 16 s.
+// longest delay. TestHerd has 10,000 over the usual 16 s.
 func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	t.Parallel()
 	const clients, longest = 50, 2 * time.Second

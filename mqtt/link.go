@@ -24,10 +24,11 @@ const (
 // own. Paho's reconnecting is not used: it discards subscriptions, resends
 // refused messages for ever, has no jitter and cannot be interrupted.
 type link struct {
-	options *Options
-	client  paho.Client
-	mailbox *Mailbox
-	out     *outbox
+	options  *Options
+	client   paho.Client
+	mailbox  *Mailbox
+	out      *outbox
+	answered func(l *link, asked []subscription, codes map[string]byte) // to a SUBSCRIBE
 
 	underway underway
 
@@ -184,7 +185,9 @@ func succeeded(token paho.Token) bool {
 // conclude says what became of a packet that was acknowledged, or will not be.
 func (l *link) conclude(p pending) {
 	if p.message == nil {
-		l.reportRefusals(p)
+		if token, ok := p.token.(*paho.SubscribeToken); ok && succeeded(token) { // else the link is lost, or it is an UNSUBSCRIBE
+			l.answered(l, p.filters, token.Result())
+		}
 		return
 	}
 	if succeeded(p.token) {
@@ -209,22 +212,6 @@ func (l *link) awaitAcks() {
 		case <-l.lost:
 		}
 		l.conclude(p)
-	}
-}
-
-// reportRefusals looks for failure codes in a SUBACK: paho's token calls
-// them a success.
-func (l *link) reportRefusals(p pending) {
-	token, ok := p.token.(*paho.SubscribeToken)
-	if !ok || !succeeded(token) { // else the link is lost
-		return
-	}
-	granted := token.Result()
-	for _, s := range p.filters {
-		if code := granted[s.filter]; code > 2 {
-			l.options.Logger.Warn("the broker refuses a subscription", "filter", s.filter, "code", code)
-			l.mailbox.Put(SubscribeRefused{Filter: s.filter, Code: code})
-		}
 	}
 }
 

@@ -1,13 +1,16 @@
 package mqtt
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Mailbox is the bounded queue between a connection and its owner. Put never
 // blocks, so a slow owner stalls nobody. A message that does not fit is
-// dropped, the newest first; Up, Down and SubscribeRefused are never dropped,
-// but what an owner missed is told in brief: of Up and Down that wait in a
-// row only the last state is kept, and a refusal that waits already is not
-// repeated. So the queue stays bounded while nobody reads.
+// dropped, the newest first; other events are never dropped, but what an owner
+// missed is told in brief: of Up and Down that wait in a row only the last state
+// is kept, and of a filter only the last word, none once the link is down. So the
+// queue stays bounded while nobody reads.
 type Mailbox struct {
 	messages, bytes int // the bounds
 	out             chan Event
@@ -52,12 +55,13 @@ func (m *Mailbox) Put(e Event) bool {
 		m.held++
 		m.heldBytes += e.size()
 	case SubscribeRefused:
-		for _, waiting := range m.queue {
-			if waiting == Event(e) {
-				return true
-			}
-		}
-	case Up, Down:
+		m.forgetFilter(e.Filter)
+	case RefusalOver:
+		m.forgetFilter(e.Filter)
+	case Down:
+		m.forget(func(string) bool { return true })
+		m.forgetRoundTrip(e)
+	case Up:
 		m.forgetRoundTrip(e)
 	}
 	m.queue = append(m.queue, e)
@@ -78,6 +82,24 @@ func (m *Mailbox) forgetRoundTrip(e Event) {
 	if isUp(m.queue[n-2]) == isUp(e) && isState(m.queue[n-2]) && isState(m.queue[n-1]) {
 		m.queue = m.queue[:n-2]
 	}
+}
+
+// forgetFilter drops what waits about a filter.
+func (m *Mailbox) forgetFilter(filter string) {
+	m.forget(func(of string) bool { return of == filter })
+}
+
+// forget drops what waits about filters.
+func (m *Mailbox) forget(these func(filter string) bool) {
+	m.queue = slices.DeleteFunc(m.queue, func(e Event) bool {
+		switch e := e.(type) {
+		case SubscribeRefused:
+			return these(e.Filter)
+		case RefusalOver:
+			return these(e.Filter)
+		}
+		return false
+	})
 }
 
 func isUp(e Event) bool { _, up := e.(Up); return up }

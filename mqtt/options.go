@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -18,6 +19,10 @@ type Options struct {
 	// URL is scheme://host:port: tcp or mqtt, tls, ssl or mqtts, and ws or wss
 	// with a path. The port may be left out only with ws and wss.
 	URL string
+	// MoreURLs are those of further nodes of the same cluster. A session is at one
+	// of all URLs at a time, in an order that Rand draws once, and goes to the next
+	// when the one fails.
+	MoreURLs []string
 	// ClientID must be this session's alone: a broker closes the older of two
 	// connections with the same one.
 	ClientID string
@@ -36,7 +41,8 @@ type Options struct {
 	// KeepAlive is whole seconds, 60 s unless set. A PINGRESP is waited for half
 	// as long, an acknowledgement as long.
 	KeepAlive time.Duration
-	// ConnectTimeout bounds one attempt, 10 s unless set.
+	// ConnectTimeout bounds one attempt, 10 s unless set. With several URLs it is
+	// shorter until all have been tried.
 	ConnectTimeout time.Duration
 	// WriteTimeout bounds the sending of one message, unless set 20 s, or four
 	// times what the largest takes at MinRate: a link that takes longer is given up.
@@ -124,15 +130,15 @@ func (o Options) Validate() error {
 	return err
 }
 
-// parse checks options that have their defaults, and returns the broker's URL.
-func (o Options) parse() (*url.URL, error) {
-	u, err := parseURL(o.URL)
+// parse checks options that have their defaults, and returns the broker's URLs.
+func (o Options) parse() ([]*url.URL, error) {
+	urls, err := parseURLs(append([]string{o.URL}, o.MoreURLs...))
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case o.TLS != nil && !secure(u):
-		err = fmt.Errorf("mqtt: TLS settings are given, but %s:// does not encrypt; write tls:// or wss://", u.Scheme)
+	case o.TLS != nil && !secure(urls[0]):
+		err = fmt.Errorf("mqtt: TLS settings are given, but %s:// does not encrypt; write tls:// or wss://", urls[0].Scheme)
 	case o.ClientID == "":
 		err = errors.New("mqtt: no client id; give each session one of its own")
 	case checkText(o.ClientID) != nil:
@@ -152,7 +158,26 @@ func (o Options) parse() (*url.URL, error) {
 	default:
 		err = checkProxy(o.Proxy)
 	}
-	return u, err
+	return urls, err
+}
+
+// parseURLs takes the URLs of the nodes of one cluster.
+func parseURLs(list []string) ([]*url.URL, error) {
+	var urls []*url.URL
+	for _, s := range list {
+		u, err := parseURL(s)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case slices.ContainsFunc(urls, func(other *url.URL) bool { return *other == *u }):
+			return nil, fmt.Errorf("mqtt: broker URL %q is there twice; remove one", u.Redacted())
+		case len(urls) > 0 && secure(u) != secure(urls[0]): // whoever blocks the one that encrypts would read all
+			return nil, fmt.Errorf("mqtt: broker URL %q: some URLs encrypt and some do not; give tls:// or wss:// for all, or for none", u.Redacted())
+		}
+		urls = append(urls, u)
+	}
+	return urls, nil
 }
 
 func parseURL(s string) (*url.URL, error) {

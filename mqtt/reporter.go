@@ -9,25 +9,25 @@ import (
 // reportInterval is how often the same failure is logged.
 const reportInterval = time.Minute
 
-// reporter logs failed attempts, one clear line each, but the same failure
-// once a minute only.
+// reporter logs failed attempts at one URL, one clear line each, but the same
+// failure once a minute only.
 type reporter struct {
-	logger   *slog.Logger
 	last     string
 	at       time.Time
 	unlogged int
 }
 
-func (r *reporter) failure(err error, delay time.Duration) {
+// failure says what went wrong, and when and where the next attempt is.
+func (r *reporter) failure(logger *slog.Logger, err error, delay time.Duration, where string) {
 	text := err.Error()
 	if text == r.last && time.Since(r.at) < reportInterval {
 		r.unlogged++
 		return
 	}
-	line := fmt.Sprintf("%s; next try in %v", text, delay.Round(100*time.Millisecond))
+	line := fmt.Sprintf("%s; next try in %v%s", text, delay.Round(100*time.Millisecond), where)
 	if text == r.last && r.unlogged > 0 {
 		line += fmt.Sprintf(" (and %d more like it)", r.unlogged)
 	}
-	r.logger.Warn(line)
+	logger.Warn(line)
 	r.last, r.at, r.unlogged = text, time.Now(), 0
 }

@@ -81,6 +81,7 @@ type SelfTest struct {
 	nonce  []byte // begins the messages of this link
 	passed bool
 	tries  int
+	denied int // refusals of the topic by this link
 	losses int // links in a row that were lost soon after the large message was sent
 	sent   time.Time
 	at     time.Time // the deadline, zero for none
@@ -117,8 +118,10 @@ func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTested) {
 		return false, t.down(now)
 	case SubscribeRefused:
 		if e.Filter == t.topic {
-			return true, t.end(now, SelfTestDenied)
+			return true, t.refused(now)
 		}
+	case RefusalOver:
+		return e.Filter == t.topic, nil
 	case Received:
 		if e.Topic == t.topic {
 			return true, t.back(now, e.Payload)
@@ -134,10 +137,19 @@ func (t *SelfTest) begin(now time.Time) {
 	}
 	t.conn.Subscribe(AtLeastOnce, t.topic)
 	t.nonce = binary.LittleEndian.AppendUint64(nil, t.rand.Uint64())
-	t.stage, t.tries, t.at = loopProbing, 0, now
+	t.stage, t.tries, t.denied, t.at = loopProbing, 0, 0, now
 	if t.again.After(now) {
 		t.at = t.again
 	}
+}
+
+// refused takes a refusal. The connection asks again after the first one, which
+// a node of a cluster may give that has lost its peers.
+func (t *SelfTest) refused(now time.Time) (ended *SelfTested) {
+	if t.denied++; t.stage == loopIdle || t.denied < loopTries {
+		return nil
+	}
+	return t.end(now, SelfTestDenied)
 }
 
 // down takes the loss of the link. One that follows the large message at once,

@@ -234,5 +234,6 @@ func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	s.step(nil, "", large)
 	s.step(nil, mqtt.SelfTestSwallowed, "-")
 	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.Refused}, "") // the connection asks again
 	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.Refused}, mqtt.SelfTestDenied, "-")
 }

@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 )
 
 // Session is a Conn to a broker over the network. It connects by itself,
-// again and again, until it is closed.
+// again and again, until it is closed; with several URLs to one after the other,
+// in an order that is drawn once.
 type Session struct {
 	options Options
-	url     *url.URL
+	urls    []*url.URL
 	mailbox *Mailbox
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when run has ended
@@ -32,14 +32,15 @@ var _ Conn = (*Session)(nil)
 // never work. The end of ctx closes the session as Close does.
 func Dial(ctx context.Context, options Options) (*Session, error) {
 	options = options.withDefaults()
-	u, err := options.parse()
+	urls, err := options.parse()
 	if err != nil {
 		return nil, err
 	}
+	options.Rand.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Session{
 		options: options,
-		url:     u,
+		urls:    urls,
 		mailbox: NewMailbox(options.MailboxMessages, options.MailboxBytes),
 		cancel:  cancel,
 		done:    make(chan struct{}),
@@ -101,7 +102,9 @@ func (s *Session) Unsubscribe(filters ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, filter := range filters {
-		s.table.remove(filter)
+		if s.table.remove(filter) {
+			s.mailbox.Put(RefusalOver{Filter: filter})
+		}
 	}
 	if s.link != nil {
 		s.link.unsubscribe(filters)
@@ -136,27 +139,41 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// run makes one link after the other until ctx ends.
+// run makes one link after the other until ctx ends. After a loss, as after a
+// failure, the next URL has its turn: the node behind this one may be dying.
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
-	wait := backoff{rand: s.options.Rand, longest: s.options.MaxReconnectDelay}
-	wait.reset(firstDelay)
-	report := reporter{logger: s.options.Logger}
-	for {
-		var pause time.Duration
-		l, err := connect(ctx, &s.options, s.url, s.mailbox)
+	wait := backoff{rand: s.options.Rand, longest: s.options.MaxReconnectDelay, urls: len(s.urls)}
+	reports := make([]reporter, len(s.urls))
+	away := time.Now() // since when there is no link
+	for at := 0; ; {
+		options := s.options
+		if len(s.urls) > 1 && wait.failures < len(s.urls) {
+			options.ConnectTimeout = min(options.ConnectTimeout, turnTimeout(options.MinRate))
+		}
+		var delay time.Duration
+		l, err := s.connect(ctx, &options, s.urls[at])
 		if err == nil {
-			s.options.Logger.Info("connected to the broker at " + s.url.Redacted())
-			pause, err = s.serve(ctx, l)
-			wait.reset(herdDelay)
+			s.options.Logger.Info("connected to the broker at " + s.urls[at].Redacted())
+			if delay, err = s.serve(ctx, l, s.urls[at]); delay == 0 {
+				delay = wait.lost()
+			} else {
+				err = nil // its owner wants the pause
+			}
+			away = time.Now()
+		} else {
+			delay = wait.failed(time.Since(away))
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		delay := pause
-		if pause == 0 {
-			delay = wait.next()
-			report.failure(err, delay)
+		if err != nil {
+			report := &reports[at]
+			where := ""
+			if at = (at + 1) % len(s.urls); len(s.urls) > 1 {
+				where = ", at " + s.urls[at].Redacted()
+			}
+			report.failure(s.options.Logger, err, delay, where)
 		}
 		timer := time.NewTimer(delay)
 		select {
@@ -170,11 +187,9 @@ func (s *Session) run(ctx context.Context) {
 
 // serve runs an open link until it is lost, which is the error, or ctx ends,
 // or the owner wants a pause.
-func (s *Session) serve(ctx context.Context, l *link) (pause time.Duration, err error) {
+func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
-	for batch := range slices.Chunk(s.table.entries, maxFilters) {
-		l.subscribe(slices.Clone(batch))
-	}
+	l.subscribe(s.table.all())
 	s.link = l
 	s.mu.Unlock()
 	s.mailbox.Put(Up{})
@@ -190,6 +205,7 @@ func (s *Session) serve(ctx context.Context, l *link) (pause time.Duration, err 
 
 	s.mu.Lock()
 	s.link = nil
+	s.table.settle()
 	select {
 	case <-s.pauses: // for a link that was lost meanwhile
 	default:
@@ -202,5 +218,5 @@ func (s *Session) serve(ctx context.Context, l *link) (pause time.Duration, err 
 		return 0, ErrClosed
 	}
 	s.mailbox.Put(Down{l.err})
-	return pause, fmt.Errorf("lost the broker at %s: %s%v", s.url.Redacted(), plain(l.err), &l.underway)
+	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), plain(l.err), &l.underway)
 }

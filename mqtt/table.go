@@ -1,6 +1,9 @@
 package mqtt
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // maxFilters is how many filters one SUBSCRIBE asks for: more are refused by
 // AWS IoT Core.
@@ -11,24 +14,68 @@ type subscription struct {
 	qos    QoS
 }
 
+// entry is a subscription with what brokers said to it.
+type entry struct {
+	subscription
+	refusals int         // in a row, by the present link
+	moves    int         // links in a row that were given up because they refused it
+	again    *time.Timer // asks for it again; nil unless it is refused
+}
+
+// settle forgets the refusals of a link that granted the filter, or is gone.
+func (e *entry) settle() {
+	if e.again != nil {
+		e.again.Stop()
+	}
+	e.refusals, e.again = 0, nil
+}
+
 // table is what a session is subscribed to, oldest first. Each new link asks
 // for all of it, since with clean sessions the broker has forgotten.
-type table struct{ entries []subscription }
+type table struct{ entries []*entry }
 
-func (t *table) find(filter string) int {
-	return slices.IndexFunc(t.entries, func(s subscription) bool { return s.filter == filter })
+// find returns nil for a filter that is not in the table.
+func (t *table) find(filter string) *entry {
+	for _, e := range t.entries {
+		if e.filter == filter {
+			return e
+		}
+	}
+	return nil
 }
 
 func (t *table) set(s subscription) {
-	if i := t.find(s.filter); i >= 0 {
-		t.entries[i] = s
+	if e := t.find(s.filter); e != nil {
+		e.subscription = s
 		return
 	}
-	t.entries = append(t.entries, s)
+	t.entries = append(t.entries, &entry{subscription: s})
 }
 
-func (t *table) remove(filter string) {
-	if i := t.find(filter); i >= 0 {
-		t.entries = slices.Delete(t.entries, i, i+1)
+// remove reports whether the filter was refused.
+func (t *table) remove(filter string) (refused bool) {
+	e := t.find(filter)
+	if e == nil {
+		return false
 	}
+	refused = e.refusals > 0
+	e.settle()
+	t.entries = slices.DeleteFunc(t.entries, func(other *entry) bool { return other == e })
+	return refused
+}
+
+// settle forgets the refusals of the link that is gone.
+func (t *table) settle() {
+	for _, e := range t.entries {
+		e.settle()
+	}
+}
+
+// all returns the subscriptions.
+func (t *table) all() []subscription {
+	list := make([]subscription, len(t.entries))
+	for i, e := range t.entries {
+		list[i] = e.subscription
+	}
+	return list
 }

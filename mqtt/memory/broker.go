@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ type Options struct {
 	Delay func(topic string) time.Duration
 	// Drop says that a message is lost on its way to one subscriber.
 	Drop func(topic string) bool
+	// Refuse says that the broker does not let a client read a filter. It is asked
+	// again when the connection is, as by a session over the network.
+	Refuse func(clientID, filter string) bool
 	// MailboxMessages and MailboxBytes bound what waits for the owner of each
 	// connection, 1024 and 8 MiB unless set.
 	MailboxMessages, MailboxBytes int
@@ -89,6 +93,8 @@ func (b *Broker) newConn(clientID string) *Conn {
 		id:      clientID,
 		mailbox: mqtt.NewMailbox(b.options.MailboxMessages, b.options.MailboxBytes),
 		filters: make(map[string]mqtt.QoS),
+		refused: make(map[string]*refusal),
+		rand:    rand.New(rand.NewPCG(uint64(len(clientID)), 0)),
 	}
 }
 
@@ -109,7 +115,7 @@ func (b *Broker) bringUp(c *Conn) {
 	c.up = true
 	c.mailbox.Put(mqtt.Up{})
 	for _, filter := range c.order {
-		b.replay(c, filter)
+		c.ask(filter)
 	}
 }
 

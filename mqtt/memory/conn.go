@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -17,6 +18,8 @@ type Conn struct {
 	// What follows belongs to the broker's lock.
 	filters  map[string]mqtt.QoS
 	order    []string // of filters
+	refused  map[string]*refusal
+	rand     *rand.Rand
 	up       bool
 	closed   bool
 	epoch    uint64 // counts cuts: what was sent before one is lost
@@ -28,6 +31,12 @@ type Conn struct {
 }
 
 var _ mqtt.Conn = (*Conn)(nil)
+
+// refusal is a filter that the broker refuses now.
+type refusal struct {
+	times int // in a row, by this link
+	again *time.Timer
+}
 
 // Publish implements mqtt.Conn. It never returns ErrBusy.
 func (c *Conn) Publish(m mqtt.Message) error {
@@ -60,8 +69,41 @@ func (c *Conn) Subscribe(qos mqtt.QoS, filters ...string) {
 		}
 		c.filters[filter] = qos
 		if c.up {
-			c.broker.replay(c, filter)
+			c.ask(filter)
 		}
+	}
+}
+
+// ask subscribes to a filter, which the broker grants or refuses.
+func (c *Conn) ask(filter string) {
+	before := c.refused[filter]
+	if refuse := c.broker.options.Refuse; refuse == nil || !refuse(c.id, filter) {
+		c.settle(filter)
+		c.broker.replay(c, filter)
+		return
+	}
+	now := &refusal{times: 1}
+	if before != nil {
+		before.again.Stop()
+		now.times += before.times
+	}
+	c.refused[filter] = now
+	c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.Refused})
+	now.again = time.AfterFunc(mqtt.RefusedWait(now.times, c.rand), func() {
+		c.broker.mu.Lock()
+		defer c.broker.mu.Unlock()
+		if c.refused[filter] == now {
+			c.ask(filter)
+		}
+	})
+}
+
+// settle ends the refusal of a filter, if it is refused.
+func (c *Conn) settle(filter string) {
+	if r := c.refused[filter]; r != nil {
+		r.again.Stop()
+		delete(c.refused, filter)
+		c.mailbox.Put(mqtt.RefusalOver{Filter: filter})
 	}
 }
 
@@ -70,6 +112,7 @@ func (c *Conn) Unsubscribe(filters ...string) {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
 	for _, filter := range filters {
+		c.settle(filter)
 		delete(c.filters, filter)
 	}
 	c.order = slices.DeleteFunc(c.order, func(filter string) bool { return slices.Contains(filters, filter) })
@@ -88,9 +131,17 @@ func (c *Conn) Pause(d time.Duration) {
 // goDown ends the link.
 func (c *Conn) goDown(reason error) {
 	c.up = false
+	c.forgetRefusals()
 	c.epoch++
 	c.underWay, c.lastDue = 0, time.Time{} // what was under way is lost, and nothing waits for it
 	c.mailbox.Put(mqtt.Down{Err: reason})
+}
+
+func (c *Conn) forgetRefusals() {
+	for _, r := range c.refused {
+		r.again.Stop()
+	}
+	clear(c.refused)
 }
 
 // comeBack makes a new link, if there is none.
@@ -109,6 +160,7 @@ func (c *Conn) Events() <-chan mqtt.Event { return c.mailbox.Events() }
 func (c *Conn) Close() error {
 	c.broker.mu.Lock()
 	c.up = false
+	c.forgetRefusals()
 	c.closed = true
 	if c.broker.conns[c.id] == c {
 		delete(c.broker.conns, c.id)
@@ -125,7 +177,7 @@ func (c *Conn) wants(topic string) (qos mqtt.QoS, ok bool) {
 		return 0, false
 	}
 	for filter, granted := range c.filters {
-		if mqtt.Match(filter, topic) {
+		if c.refused[filter] == nil && mqtt.Match(filter, topic) {
 			qos, ok = max(qos, granted), true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,6 +228,47 @@ func TestDeterministic(t *testing.T) {
 	if !slices.Equal(first, run()) {
 		t.Error("two runs differ")
 	}
+}
+
+// A filter that is refused is asked for again, later and later, until it is granted.
+func TestRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var grants atomic.Bool // "s/+"
+		b := memory.New(memory.Options{Refuse: func(id, filter string) bool {
+			return id == "c" && (filter == "given up" || filter == "s/+" && !grants.Load())
+		}})
+		c, from := connect(t, b, "c", nil), connect(t, b, "from", nil)
+		if err := from.Publish(mqtt.Message{Topic: "s/a", Payload: []byte("kept"), Retained: true}); err != nil {
+			t.Fatal(err)
+		}
+		c.Subscribe(mqtt.AtLeastOnce, "s/+", "x")
+		want(t, take(c), "mqtt.SubscribeRefused")
+		publish(t, from, "s/a", "missed")
+		publish(t, from, "x", "seen")
+		want(t, take(c), "x=seen")
+		wait(4 * time.Second) // 0.5 to 1 s, then 1 to 2 s
+		want(t, take(c), "mqtt.SubscribeRefused", "mqtt.SubscribeRefused")
+		grants.Store(true)
+		wait(4 * time.Second)
+		want(t, take(c), "mqtt.RefusalOver", "s/a=kept")
+		publish(t, from, "s/a", "seen")
+		want(t, take(c), "s/a=seen")
+
+		c.Subscribe(mqtt.AtLeastOnce, "given up")
+		want(t, take(c), "mqtt.SubscribeRefused")
+		c.Unsubscribe("given up")
+		want(t, take(c), "mqtt.RefusalOver")
+		wait(time.Hour)
+		want(t, take(c))
+
+		grants.Store(false)
+		b.Disconnect("c")
+		b.Reconnect("c")
+		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.Up", "mqtt.SubscribeRefused")
+		b.Disconnect("c")
+		wait(time.Hour)
+		want(t, take(c), "down: "+memory.ErrCut.Error())
+	})
 }
 
 // Two sessions with one client id take turns, each with a new will.
