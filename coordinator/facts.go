@@ -32,6 +32,13 @@ func DropReasons() []DropReason {
 	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOverflow}
 }
 
+// FarAgent is an agent with its worst column, whose rows lie so many of the common standard deviations from the common mean.
+type FarAgent struct {
+	Agent      wire.AgentID
+	Column     string
+	Deviations float64
+}
+
 // Facts of the host.
 type (
 	// LinkChanged: the broker is connected, or not.
@@ -76,6 +83,7 @@ type (
 	StatisticsReady struct {
 		Rows    float64
 		Columns int
+		Far     []FarAgent // whose data lie far from the others'
 	}
 	// ModelReady: a new model is on disk.
 	ModelReady struct {

@@ -85,22 +85,58 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, e
 	return next, []any{fact}, nil
 }
 
-// foldStatistics adds up the agents' moments, standardises the task with them
-// and plans the first training round.
+// foldStatistics standardises the task with the agents' moments and plans the first training round.
 func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan, []any, error) {
-	sum := make([]float64, w.problem.Schema(wire.KindStatistics).Len())
-	if _, err := addAll[float64](sum, spool, e.Set); err != nil {
-		return round.Plan{}, nil, err
-	}
-	t, err := w.problem.WithStandardization(sum, w.cfg.Clip)
+	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
+	t, far, err := w.problem.WithStandardization(len(e.Set), func(take func(*learner.Moments)) error {
+		ready.Rows = 0
+		return eachMoments(spool, e.Set, func(m *learner.Moments) {
+			ready.Rows += m.Rows
+			take(m)
+		})
+	}, w.cfg.Clip)
 	if err != nil {
 		return round.Plan{}, nil, err
+	}
+	for _, f := range far {
+		name := t.Target
+		if f.Column < len(t.Features) {
+			name = t.Features[f.Column]
+		}
+		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name, f.Deviations})
 	}
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
 	next, err := w.training(0, 0, w.problem.Initial(w.cfg.Round.Seed))
-	return next, []any{StatisticsReady{Rows: sum[0], Columns: len(t.Features) + 1}}, err
+	return next, []any{ready}, err
+}
+
+// eachMoments reads the moments of the set, one agent's at a time.
+func eachMoments(spool *store.Spool, set []round.Contribution, take func(*learner.Moments)) error {
+	var buffer []byte
+	for _, x := range set {
+		payload, err := spool.Payload(string(x.Agent), buffer)
+		if err != nil {
+			return fmt.Errorf("update of %s: %w", x.Agent, err)
+		}
+		m, err := momentsOf(payload)
+		if err != nil {
+			return fmt.Errorf("update of %s: %w", x.Agent, err)
+		}
+		take(m)
+		buffer = slices.Grow(payload[:0], len(payload))
+	}
+	return nil
+}
+
+// momentsOf decodes an update of a statistics round.
+func momentsOf(payload []byte) (*learner.Moments, error) {
+	v := make([]float64, len(payload)/8)
+	if err := wire.DecodeVector(v, payload); err != nil {
+		return nil, err
+	}
+	return learner.MomentsFromVector(v)
 }
 
 // addAll adds c_k·v_k of the set to acc, which must be zero. spread is how far

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
@@ -156,17 +157,23 @@ func (f *federation) standardised() *task.Problem[float32] {
 	}
 	p, err := task.Compile[float32](f.cfg.Task)
 	must(err)
-	sum := make([]float64, p.Schema(wire.KindStatistics).Len())
+	var all []*learner.Moments
 	for _, a := range f.agents {
 		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
 		must(err)
 		must(p.Prepare(s))
 		v, err := p.Statistics(s)
 		must(err)
-		_, err = round.AddScaled[float64](sum, 1, wire.AppendVector(nil, v))
+		m, err := learner.MomentsFromVector(v)
 		must(err)
+		all = append(all, m)
 	}
-	standardised, err := p.WithStandardization(sum, f.cfg.Clip)
+	standardised, _, err := p.WithStandardization(len(all), func(take func(*learner.Moments)) error {
+		for _, m := range all {
+			take(m)
+		}
+		return nil
+	}, f.cfg.Clip)
 	must(err)
 	p, err = task.Compile[float32](standardised)
 	must(err)

@@ -132,11 +132,13 @@ func (c *Coordinator) keep(e transfer.Complete) {
 }
 
 // putAway returns ‖v‖₂ of an update that is on disk when it returns, or why it
-// is not taken.
+// is not taken; err may tell more of a reason.
 func putAway(ctx context.Context, spool *store.Spool, o *offer, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
 	e := store.Entry{Agent: string(o.agent), Digest: o.update.Payload.Hash, Meta: o.sealed, Size: int64(o.update.Payload.Length)}
-	norm, reason, err := check(o.update.Kind, e.Size, data, most)
-	err = errors.Join(err, data.Close())
+	norm, reason, err := check(&o.update, e.Size, data, most)
+	if closed := data.Close(); reason == 0 {
+		err = errors.Join(err, closed)
+	}
 	if reason != 0 || err != nil {
 		return 0, reason, err
 	}
@@ -153,6 +155,9 @@ func (c *Coordinator) kept(o *offer, norm float64, reason wire.RefuseReason, err
 	digest := o.update.Payload.Hash
 	switch {
 	case reason != 0:
+		if err != nil {
+			c.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.agent, "round", o.round, "err", err)
+		}
 		c.reject(o.agent, o.round, digest, reason)
 	case errors.Is(err, store.ErrDigest):
 		c.reject(o.agent, o.round, digest, wire.RefuseBadHash)
@@ -171,16 +176,14 @@ func (c *Coordinator) kept(o *offer, norm float64, reason wire.RefuseReason, err
 	}
 }
 
-// check returns ‖v‖₂ of an update's vector, or why it is not taken.
-func check(kind wire.Kind, size int64, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
+// check returns ‖v‖₂ of an update's vector, or why it is not taken. err tells more of a reason, or is of the disk.
+func check(u *wire.Update, size int64, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
+	if u.Kind == wire.KindStatistics {
+		return checkMoments(u, size, data)
+	}
 	squares, failed := 0.0, error(nil)
 	err := inPieces(size, data, func(piece []byte) {
-		norm, err := 0.0, error(nil)
-		if kind == wire.KindStatistics {
-			norm, err = round.Norm[float64](piece)
-		} else {
-			norm, err = round.Norm[float32](piece)
-		}
+		norm, err := round.Norm[float32](piece)
 		squares += norm * norm
 		failed = cmp.Or(failed, err)
 	})
@@ -192,8 +195,32 @@ func check(kind wire.Kind, size int64, data transfer.Storage, most float64) (flo
 		return 0, wire.RefuseNotFinite, nil
 	case failed != nil:
 		return 0, wire.RefuseWrongSchema, nil
-	case kind == wire.KindTraining && most > 0 && norm > most:
+	case most > 0 && norm > most:
 		return 0, wire.RefuseNorm, nil
+	}
+	return norm, 0, nil
+}
+
+// checkMoments is check for an update of a statistics round: it must be what some data of as many rows as the manifest
+// names can have.
+func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, wire.RefuseReason, error) {
+	payload := make([]byte, 0, size)
+	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
+		return 0, 0, err
+	}
+	norm, err := round.Norm[float64](payload)
+	switch {
+	case errors.Is(err, wire.ErrNotFinite):
+		return 0, wire.RefuseNotFinite, nil
+	case err != nil:
+		return 0, wire.RefuseWrongSchema, nil
+	}
+	m, err := momentsOf(payload)
+	if err == nil {
+		err = m.Check(u.Samples)
+	}
+	if err != nil {
+		return 0, wire.RefuseMalformed, err
 	}
 	return norm, 0, nil
 }

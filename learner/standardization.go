@@ -23,14 +23,21 @@ func (m *Moments) Standardization(risk Risk, clip float64) Standardization {
 		square := m.SumSquares[j] / m.Rows
 		variance := square - float64(mean*mean)
 		st.Mean[j], st.Scale[j] = mean, 1
-		if j < columns-1 && variance > rounding*square {
+		if variance > rounding*square {
 			st.Scale[j] = math.Sqrt(variance)
 		}
 	}
-	if !risk.regression() {
-		st.Mean[columns-1] = 0
-	}
+	st.leaveTarget(risk)
 	return st
+}
+
+// leaveTarget keeps a target from being scaled, and labels from being centred too.
+func (st *Standardization) leaveTarget(risk Risk) {
+	last := len(st.Mean) - 1
+	st.Scale[last] = 1
+	if !risk.regression() {
+		st.Mean[last] = 0
+	}
 }
 
 // Validate reports what makes a received standardisation unusable.

@@ -163,16 +163,18 @@ func (p *Problem[T]) Prepare(s *learner.Samples[T]) error {
 	return nil
 }
 
-// WithStandardization returns the task with the standardisation that the
-// moments of all agents, as the statistics round adds them up, ask for.
-func (p *Problem[T]) WithStandardization(moments []float64, clip float64) (wire.Task, error) {
-	m, err := learner.MomentsFromVector(moments)
-	if err != nil {
-		return wire.Task{}, fmt.Errorf("the sum of the agents' statistics: %w", err)
+// WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
+// ask for, and the devices whose data lie far from the others': see [learner.Combine], which calls each.
+func (p *Problem[T]) WithStandardization(devices int, each func(take func(*learner.Moments)) error, clip float64) (wire.Task, []learner.Far, error) {
+	st, far, err := learner.Combine(devices, len(p.Task.Features)+1, each, p.Model.Architecture().Risk, clip)
+	if err == nil {
+		err = st.Validate()
 	}
-	st := m.Standardization(p.Model.Architecture().Risk, clip)
+	if err != nil {
+		return wire.Task{}, nil, fmt.Errorf("the agents' statistics: %w", err)
+	}
 	t := p.Task
 	t.Features = slices.Clone(t.Features)
 	t.Standardization = wire.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
-	return t, nil
+	return t, far, nil
 }

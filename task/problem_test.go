@@ -152,7 +152,7 @@ func TestStandardization(t *testing.T) {
 	if !slices.Equal(sum, want) {
 		t.Errorf("sum %v, want %v", sum, want)
 	}
-	std, err := p.WithStandardization(sum, 0)
+	std, _, err := p.WithStandardization(1, of(t, sum), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,10 +202,9 @@ func TestStatisticsRefused(t *testing.T) {
 	if _, err := p.Statistics(samples([][]float64{{1e200, 2, 3}, {1, 2, 3}, {1, 2, 3}})); !errors.Is(err, wire.ErrNotFinite) {
 		t.Errorf("a sum of squares that is infinite: %v", err)
 	}
-	for _, sum := range [][]float64{nil, {1, 2}, {0, 0, 0, 0, 0, 0, 0}, {2, 10, 0, 0, 1, 0, 0}, {math.NaN(), 0, 0, 0, 0, 0, 0}} {
-		if _, err := p.WithStandardization(sum, 0); err == nil {
-			t.Errorf("statistics %v are believed", sum)
-		}
+	gone := errors.New("gone")
+	if _, _, err := p.WithStandardization(1, func(func(*learner.Moments)) error { return gone }, 0); !errors.Is(err, gone) {
+		t.Errorf("statistics that cannot be read: %v", err)
 	}
 }
 
@@ -222,7 +221,7 @@ func TestPrepareLabels(t *testing.T) {
 	if err != nil || v[3] != 0 || v[6] != 2 {
 		t.Errorf("%v, %v: want labels of −1 and +1", v, err)
 	}
-	std, err := p.WithStandardization(v, 1)
+	std, _, err := p.WithStandardization(1, of(t, v), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,6 +235,19 @@ func TestPrepareLabels(t *testing.T) {
 	}
 	if err := q.Prepare(samples([][]float64{{1, 2, 7}})); err == nil || !strings.Contains(err.Error(), "label 7") {
 		t.Errorf("label 7: %v", err)
+	}
+}
+
+// of gives the moments of one device.
+func of(t *testing.T, v []float64) func(take func(*learner.Moments)) error {
+	t.Helper()
+	m, err := learner.MomentsFromVector(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(take func(*learner.Moments)) error {
+		take(m)
+		return nil
 	}
 }
 

@@ -95,7 +95,7 @@ func (l coordinatorLog) Observe(fact any) {
 	case coordinator.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case coordinator.StatisticsReady:
-		l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
+		l.standardised(f)
 	case coordinator.ModelReady:
 		l.modelReady(f)
 	case coordinator.MeshMade:
@@ -138,6 +138,14 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 	default:
 		l.Error("the broker does not return what was published for the agents to fetch, so it is not announced: let the broker retain "+
 			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
+	}
+}
+
+func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
+	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
+	for _, a := range f.Far {
+		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are standardised without regard to it",
+			"agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))
 	}
 }
 

@@ -104,6 +104,10 @@ func TestCoordinatorLog(t *testing.T) {
 		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown, Err: errors.New("not in the list")},
 			`<4>WARN  message not used kind=status agent=a reason=unknown_agent err="not in the list"`},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
+		{coordinator.StatisticsReady{Rows: 7603, Columns: 22, Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},
+			"<6>INFO  columns standardised rows=7603 columns=22\n" +
+				`<4>WARN  an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are standardised without regard to it ` +
+				`agent=a1 column=temp deviations=123500`},
 		{coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, Risk: 0.53099, Score: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
 			`<6>INFO  model ready version=1 hash=01000000000000000000000000000000 risk=0.531 r2=0.5888`},
 		{coordinator.ModelReady{Round: 2, Version: 1, Risk: math.NaN(), Score: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
