@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce chaos test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,9 @@ testbed-check: build ## run such a testbed until every target, panel and alert h
 
 reproduce: ## run the documents' experiments, four minutes on two cores, and write reproduced/report.html
 	go run ./cmd/coordinator reproduce --out reproduced
+
+chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
+	go test -tags chaos -count=1 -timeout 24h -v -run '/^($(or $(ONLY),.*))$$' ./internal/chaos -args -seed $(or $(SEED),1) -soak $(or $(SOAK),5m) -table "$(abspath $(TABLE))"
 
 test: deps ## run the tests; with CI=true none may be skipped
 	tools/test.sh
@@ -50,7 +53,7 @@ gofmt: ## fail when a file is not formatted
 	tools/gofmt.sh
 
 vet: ## run go vet, over all tests
-	go vet -tags nightly,machine,vm ./...
+	go vet -tags nightly,machine,vm,chaos ./...
 
 tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go mod tidy -diff
@@ -103,12 +106,13 @@ bench-transport: deps ## race the transport against bare paho and raw TCP (docs/
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
 
-nightly: deps ## what is too long for each commit: races three times over, the nightly tests, long fuzzing
+nightly: deps ## what is too long for each commit: races three times over, the nightly tests, fuzzing (FUZZ=5m each), chaos
 	tools/deps.sh race
 	CGO_ENABLED=1 go test -race -count=3 -shuffle=on -timeout 2h ./...
 	go test -tags nightly,machine -count=1 -timeout 4h ./...
 	$(MAKE) test-install-vm
-	tools/fuzz.sh 5m
+	tools/fuzz.sh $(or $(FUZZ),5m)
+	$(MAKE) chaos
 	tools/deps.sh package
 	go -C tools/package test -tags nightly -count=1 -timeout 1h ./...
 	$(MAKE) test-arm

@@ -47,6 +47,7 @@ var rooms = []room{
 	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
 	{"internal/archtest", 4, false, "looks at the house from outside"},
 	{"internal/brokers", 4, false, "starts the real brokers that tests of any floor run on"},
+	{"internal/chaos", 4, false, "breaks a federation of finished programs: it has only tests"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
 	{"internal/machine", 4, false, "boots Debian with systemd and installs the finished programs there"},
 	{"internal/testkit", 4, false, "launches federations of finished programs, for tests of any room"},

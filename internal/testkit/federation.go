@@ -52,8 +52,8 @@ metrics: {listen: ""}
 	return id + " " + public
 }
 
-// Lead writes the coordinator's configuration for a task and a round, both in YAML, and the list of keys.
-func (f *Federation) Lead(t testing.TB, task, agents, round string) {
+// Lead writes the coordinator's configuration for a task and a round, both in YAML, and the list of keys. more is further sections.
+func (f *Federation) Lead(t testing.TB, task, agents, round string, more ...string) {
 	t.Helper()
 	f.Write(t, "agents.keys", agents)
 	f.Write(t, "coordinator.yaml", fmt.Sprintf(`
@@ -64,7 +64,8 @@ identity: {key_file: %s, agents_file: %s}
 task: %s
 round: %s
 metrics: {listen: ""}
-`, f.Name, f.Path("state"), f.Broker, f.Path("coordinator.key"), f.Path("agents.keys"), task, round))
+%s
+`, f.Name, f.Path("state"), f.Broker, f.Path("coordinator.key"), f.Path("agents.keys"), task, round, strings.Join(more, "\n")))
 }
 
 // Daemon starts a daemon with its configuration file.

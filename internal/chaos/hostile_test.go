@@ -1,0 +1,176 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// recorded is what passed at the broker, for who brings it back.
+type recorded struct {
+	mu       sync.Mutex
+	messages []mqtt.Message
+}
+
+// record keeps the newest messages of the federation until the test ends.
+func (p *plant) record() *recorded {
+	p.t.Helper()
+	conn := p.stranger("recorder")
+	conn.Subscribe(mqtt.AtMostOnce, "fl/#")
+	var r recorded
+	go func() {
+		for e := range conn.Events() {
+			if m, ok := e.(mqtt.Received); ok {
+				r.mu.Lock()
+				if len(r.messages) < 20_000 {
+					r.messages = append(r.messages, m.Message)
+				}
+				r.mu.Unlock()
+			}
+		}
+	}()
+	return &r
+}
+
+// any returns one of the messages, with a payload of its own.
+func (r *recorded) any(rng *rand.Rand) mqtt.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.messages[rng.IntN(len(r.messages))]
+	m.Payload = append([]byte(nil), m.Payload...)
+	return m
+}
+
+// stranger connects somebody who is in no list.
+func (p *plant) stranger(name string) mqtt.Conn {
+	p.t.Helper()
+	conn, err := mqtt.Dial(p.t.Context(), mqtt.Options{URL: p.Federation.Broker, ClientID: name, MailboxMessages: 1 << 16, MailboxBytes: 256 << 20, OutboxMessages: 1 << 14})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// flood sends messages for so long, and returns their number.
+func (p *plant) flood(long time.Duration, next func(rng *rand.Rand) mqtt.Message) int64 {
+	p.t.Helper()
+	var sent atomic.Int64
+	var both sync.WaitGroup
+	end := time.Now().Add(long)
+	for i := range 2 {
+		conn, rng := p.stranger(fmt.Sprintf("hostile-%d-%d", i, p.rng.Uint32())), rand.New(rand.NewPCG(*seed, uint64(i)))
+		both.Go(func() {
+			for time.Now().Before(end) {
+				if conn.Publish(next(rng)) != nil {
+					pause(time.Millisecond) // not connected yet, or ahead of the broker
+					continue
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	both.Wait()
+	return sent.Load()
+}
+
+// memory returns a process's resident bytes.
+func (p *plant) memory(pid int) (bytes float64) {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for l := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(l, "VmRSS: %f kB", &bytes) // the other lines are others
+	}
+	return bytes * 1024
+}
+
+func TestHostile(t *testing.T) {
+	results.run(t, fault{"garbage", "20 s of hostile messages on every topic, from two connections", "no crash; memory grows by less than 32 MB; rounds go on", func(t *testing.T) string {
+		p := newPlant(t, layout{agents: 4})
+		p.start()
+		p.await(5, time.Minute)
+		seen := p.record()
+		p.goOn(5, time.Minute)
+		lead, agent := p.memory(p.lead.Cmd.Process.Pid), p.memory(p.agents[p.ids[0]].Cmd.Process.Pid)
+		sent := p.flood(20*time.Second, func(rng *rand.Rand) mqtt.Message {
+			m := seen.any(rng)
+			payload := m.Payload
+			switch rng.IntN(4) {
+			case 0: // a bit is flipped
+				if len(payload) > 0 {
+					payload[rng.IntN(len(payload))] ^= 1 << rng.IntN(8)
+				}
+			case 1: // cut
+				payload = payload[:rng.IntN(len(payload)+1)]
+			case 2: // noise
+				for i := range payload {
+					payload[i] = byte(rng.Uint32())
+				}
+			default: // on a topic of another kind
+				m.Topic = seen.any(rng).Topic
+			}
+			return mqtt.Message{Topic: m.Topic, Payload: payload, Retained: m.Retained && !strings.HasSuffix(m.Topic, "/round")}
+		})
+		after := p.goOn(10, 2*time.Minute)
+		for name, grown := range map[string]float64{
+			"coordinator": p.memory(p.lead.Cmd.Process.Pid) - lead, "agent": p.memory(p.agents[p.ids[0]].Cmd.Process.Pid) - agent,
+		} {
+			if grown > 32e6 {
+				t.Errorf("the %s holds %.0f MB more than before", name, grown/1e6)
+			}
+		}
+		p.stop()
+		p.checkHistory()
+		return fmt.Sprintf("%d messages; ten more rounds in %s after them", sent, after.Round(10*time.Millisecond))
+	}})
+	results.run(t, fault{"replay", "what passed at the broker comes again, shuffled, also after the coordinator has restarted", "nothing is taken twice; nobody who is gone is drawn; model bit-equal", func(t *testing.T) string {
+		l := layout{agents: 4}
+		p := newPlant(t, l)
+		seen := p.record()
+		p.start()
+		p.await(20, time.Minute)
+		again := func(rng *rand.Rand) mqtt.Message {
+			m := seen.any(rng)
+			return mqtt.Message{Topic: m.Topic, Payload: m.Payload}
+		}
+		sent := p.flood(5*time.Second, again)
+		p.lead.Kill()
+		p.startLead()
+		sent += p.flood(5*time.Second, again)
+		p.goOn(5, time.Minute)
+		p.stop()
+		p.checkHistory()
+		if n := p.abandoned(); n > 0 {
+			t.Errorf("%d rounds were abandoned", n)
+		}
+		p.sameAsUndisturbed(l)
+		return fmt.Sprintf("%d messages: bit-equal, 0 abandoned", sent)
+	}})
+	results.run(t, fault{"clone", "two devices have one identity", "both say so; rounds go on", func(t *testing.T) string {
+		p := newPlant(t, layout{agents: 4, quorum: 3, deadline: 20 * time.Second})
+		p.start()
+		p.await(3, time.Minute)
+		p.copyFolder("state-agent-1", "state-clone")
+		clone := p.Daemon(t, "agentd", "agent-1", "--set", "state_dir="+p.Path("state-clone"))
+		began := time.Now()
+		p.within(3*time.Minute, "the coordinator tells of the clone", func() bool {
+			return strings.Contains(p.lead.Log(), "two devices speak as one agent")
+		})
+		told := time.Since(began)
+		clone.Kill()
+		after := p.goOn(5, 2*time.Minute)
+		return fmt.Sprintf("told after %s; five more rounds in %s", told.Round(time.Second), after.Round(100*time.Millisecond))
+	}})
+}

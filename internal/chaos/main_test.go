@@ -1,0 +1,49 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+var (
+	seed  = flag.Uint64("seed", 1, "of all moments and choices")
+	soak  = flag.Duration("soak", 5*time.Minute, "length of the soak")
+	table = flag.String("table", "", "Markdown file in which the table of results is replaced; empty = only print it")
+)
+
+var programs testkit.Programs
+
+// TestMain builds the programs once, and prints the table at the end.
+func TestMain(m *testing.M) {
+	brokers.ServeIfAsked()
+	flag.Parse()
+	os.Exit(work(m))
+}
+
+func work(m *testing.M) int {
+	var err error
+	var remove func()
+	if programs, remove, err = testkit.Build(filepath.Join("..", "..")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer remove()
+	code := m.Run()
+	fmt.Print(results.markdown())
+	if code == 0 && *table != "" {
+		if err := results.write(*table); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}

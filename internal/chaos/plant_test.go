@@ -1,0 +1,261 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+// plant is a federation under test: a coordinator and agents as processes on a Mosquitto of its own.
+type plant struct {
+	*testkit.Federation
+	t      *testing.T
+	rng    *rand.Rand
+	broker *brokers.Mosquitto
+	ids    []string
+	lead   *testkit.Process
+	url    string // where the coordinator serves its metrics
+	agents map[string]*testkit.Process
+	extra  map[string][]string // further arguments, by agent
+}
+
+// layout is how a plant is made.
+type layout struct {
+	agents   int
+	quorum   int           // the number of agents unless set
+	deadline time.Duration // of a round; a minute unless set
+	hidden   int           // units of a hidden layer; 0 = a linear model
+	conf     string        // further lines of mosquitto.conf
+	others   string        // lines of agents.keys of agents that are no processes of ours
+	round    string        // further keys of round
+}
+
+// Every agent has the same number of local steps on all of its rows, so that a model depends on nothing but which updates it has.
+const task = `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, max: 3}, step_size: 0.05, model: {%s}}`
+
+func newPlant(t *testing.T, l layout) *plant {
+	t.Helper()
+	m := brokers.NewMosquitto(t, []byte(brokers.Open+l.conf))
+	m.Start(t)
+	p := &plant{
+		Federation: testkit.NewFederation(t, programs, "chaos", "tcp://"+m.Address), t: t, broker: m,
+		rng: rand.New(rand.NewPCG(*seed, 0)), agents: map[string]*testkit.Process{}, extra: map[string][]string{},
+	}
+	var list strings.Builder
+	for i := range l.agents {
+		id := fmt.Sprintf("agent-%d", i)
+		p.ids = append(p.ids, id)
+		list.WriteString(p.AddAgent(t, id, rows(60+3*i, i)))
+	}
+	list.WriteString(l.others)
+	all := l.agents + strings.Count(l.others, "\n")
+	if l.quorum == 0 {
+		l.quorum = all
+	}
+	if l.deadline == 0 {
+		l.deadline = time.Minute
+	}
+	model := "kind: linear"
+	if l.hidden > 0 {
+		model = fmt.Sprintf("kind: mlp, hidden: [%d]", l.hidden)
+	}
+	held := p.Write(t, "held-out.csv", rows(500, 99))
+	p.Lead(t, fmt.Sprintf(task, model), list.String(), fmt.Sprintf(
+		`{participants: %d, quorum: %d, rounds: 0, deadline: %s, invite_every: 1s, gather: {target: %d, minimum: %d, within: 2s, spread: 10ms}%s}`,
+		all, l.quorum, l.deadline, all, l.quorum, l.round), "held_out: {csv: "+held+"}", "policy: {keep_models: 0}")
+	return p
+}
+
+// rows returns a noisy plane, with a noise of each agent's own.
+func rows(n, agent int) string {
+	rng := rand.New(rand.NewPCG(uint64(agent), 5))
+	var b strings.Builder
+	b.WriteString("a,b,y\n")
+	for range n {
+		x, z := 3*rng.NormFloat64(), 5*rng.NormFloat64()
+		fmt.Fprintf(&b, "%.4f,%.4f,%.4f\n", x, z, 2*x-z+1+0.5*rng.NormFloat64())
+	}
+	return b.String()
+}
+
+// start starts the coordinator and all agents.
+func (p *plant) start() {
+	p.t.Helper()
+	p.startLead()
+	for _, id := range p.ids {
+		p.startAgent(id)
+	}
+}
+
+func (p *plant) startLead(more ...string) {
+	p.t.Helper()
+	p.lead = p.Daemon(p.t, "coordinator", "coordinator", append([]string{"--set", "metrics.listen=127.0.0.1:0"}, more...)...)
+	p.url = regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(p.lead.Await(p.t, "serving metrics"))[1]
+}
+
+func (p *plant) startAgent(id string) {
+	p.t.Helper()
+	p.agents[id] = p.Daemon(p.t, "agentd", id, p.extra[id]...)
+}
+
+// stop stops everyone as systemd does.
+func (p *plant) stop() {
+	p.t.Helper()
+	for _, id := range p.ids {
+		p.agents[id].Stop(p.t, syscall.SIGTERM, 0)
+	}
+	p.lead.Stop(p.t, syscall.SIGTERM, 0)
+}
+
+// line is a line of history.jsonl.
+type line struct {
+	Run      uint64
+	Round    uint64
+	Kind     string
+	Outcome  string
+	Version  uint64
+	Accepted int
+	Seconds  float64
+	Risk     *float64
+	R2       *float64
+}
+
+// history returns the lines of the run under way.
+func (p *plant) history() (lines []line) {
+	p.t.Helper()
+	data, err := os.ReadFile(p.Path("state/history.jsonl"))
+	if err != nil {
+		return nil
+	}
+	for text := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			p.t.Fatalf("history.jsonl: %v in %s", err, text)
+		}
+		if len(lines) > 0 && lines[0].Run != l.Run {
+			lines = nil
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// version returns the newest model's, as the history has it.
+func (p *plant) version() uint64 {
+	for _, l := range slices.Backward(p.history()) {
+		if l.Kind == "training" && l.Outcome != "abandoned" {
+			return l.Version
+		}
+	}
+	return 0
+}
+
+// r2 returns the newest model's score on the held-out rows.
+func (p *plant) r2() float64 {
+	for _, l := range slices.Backward(p.history()) {
+		if l.R2 != nil {
+			return *l.R2
+		}
+	}
+	return 0
+}
+
+// abandoned counts the rounds that were.
+func (p *plant) abandoned() (n int) {
+	for _, l := range p.history() {
+		if l.Outcome == "abandoned" {
+			n++
+		}
+	}
+	return n
+}
+
+// await waits until the newest model has at least this version, and returns how long that took.
+func (p *plant) await(version uint64, long time.Duration) time.Duration {
+	p.t.Helper()
+	began := time.Now()
+	p.within(long, fmt.Sprintf("version %d (it is %d)", version, p.version()), func() bool { return p.version() >= version })
+	return time.Since(began)
+}
+
+// goOn waits for n more models.
+func (p *plant) goOn(n int, long time.Duration) time.Duration {
+	p.t.Helper()
+	return p.await(p.version()+uint64(n), long)
+}
+
+// within waits for what must come.
+func (p *plant) within(long time.Duration, what string, ok func() bool) {
+	p.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(long)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-late:
+			p.t.Fatalf("not after %s: %s\nstatus:\n%s", long, what, p.status())
+		}
+	}
+}
+
+func (p *plant) status() string {
+	_, out, errs := p.Run(p.t, "coordinator", "status", "--config", p.Path("coordinator.yaml"))
+	return out + errs
+}
+
+// pause lets time pass that belongs to the fault itself: how long the broker is away, say.
+func pause(d time.Duration) { <-time.After(d) }
+
+// between draws a time.
+func (p *plant) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(p.rng.Int64N(int64(most-least)))
+}
+
+// answers returns the status code of a page of the coordinator's.
+func (p *plant) answers(page string) int {
+	r, err := http.Get(strings.TrimSuffix(p.url, "/metrics") + page)
+	if err != nil {
+		return 0
+	}
+	defer r.Body.Close()
+	_, _ = io.Copy(io.Discard, r.Body)
+	return r.StatusCode
+}
+
+// model returns the hash of the model of a version, as the coordinator lists it.
+func (p *plant) model(version uint64) string {
+	p.t.Helper()
+	file := p.Path(fmt.Sprintf("model-%d.safetensors", version))
+	p.MustRun(p.t, "coordinator", "model", "export", fmt.Sprint(version), "--state-dir", p.Path("state"), "--out", file)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return tensors(p.t, data)
+}
+
+// models counts the model files of all runs.
+func (p *plant) models() int {
+	files, err := filepath.Glob(p.Path("state/models/*/model-*.safetensors*"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return len(files)
+}

@@ -1,0 +1,104 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fault is a row of the table: what is done, and what fedmesh promises then.
+type fault struct {
+	name, what, promise string
+	try                 func(t *testing.T) (seen string)
+}
+
+// result is a fault with what was seen.
+type result struct {
+	fault
+	seen string
+}
+
+// board collects results in the order of the faults.
+type board struct {
+	mu   sync.Mutex
+	rows []result
+}
+
+var results board
+
+// run tries a fault as a subtest. A row is only of a fault whose promise held.
+func (b *board) run(t *testing.T, f fault) {
+	t.Helper()
+	t.Run(f.name, func(t *testing.T) {
+		seen := f.try(t)
+		if t.Failed() || t.Skipped() {
+			return
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.rows = append(b.rows, result{f, seen})
+	})
+}
+
+// markdown returns the table, one row a fault.
+func (b *board) markdown() string {
+	var text strings.Builder
+	text.WriteString("| fault | promise | seen | command |\n|---|---|---|---|\n")
+	for _, r := range b.rows {
+		fmt.Fprintf(&text, "| %s | %s | %s | `make chaos ONLY=%s` |\n", r.what, r.promise, r.seen, r.name)
+	}
+	return text.String()
+}
+
+// The marks between which the table stands in a Markdown file.
+const (
+	tableBegin = "<!-- make chaos writes this table -->\n"
+	tableEnd   = "<!-- end of the table -->\n"
+)
+
+// write replaces the table in a Markdown file. Faults that were not tried now keep their rows.
+func (b *board) write(path string) error {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, found1 := bytes.Cut(old, []byte(tableBegin))
+	kept, after, found2 := bytes.Cut(rest, []byte(tableEnd))
+	if !found1 || !found2 {
+		return fmt.Errorf("%s has no lines %q and %q around its table", path, strings.TrimSpace(tableBegin), strings.TrimSpace(tableEnd))
+	}
+	merged := merge(string(kept), b.markdown())
+	return os.WriteFile(path, []byte(string(before)+tableBegin+merged+tableEnd+string(after)), 0o644)
+}
+
+// merge puts the fresh rows in the places of the old ones of the same command, and those that are new at the end.
+func merge(old, fresh string) string {
+	command := func(row string) string { return row[strings.LastIndex(strings.TrimRight(row, " |\n"), "|")+1:] }
+	rows := strings.SplitAfter(fresh, "\n")
+	head, rows := rows[:2], rows[2:len(rows)-1]
+	var out []string
+	used := map[string]bool{}
+	for i, row := range strings.SplitAfter(old, "\n") {
+		if i < 2 || row == "" {
+			continue
+		}
+		for _, f := range rows {
+			if command(f) == command(row) {
+				row = f
+				used[command(f)] = true
+			}
+		}
+		out = append(out, row)
+	}
+	for _, f := range rows {
+		if !used[command(f)] {
+			out = append(out, f)
+		}
+	}
+	return strings.Join(append(head, out...), "")
+}
