@@ -107,6 +107,11 @@ type fleet struct {
 	counted  prometheus.Counter
 	left     *prometheus.CounterVec // by reason
 	unfit    *prometheus.CounterVec // by reason
+
+	sitOut          prometheus.Gauge
+	sidelined       *prometheus.CounterVec // by reason
+	readmittedEarly prometheus.Counter
+
 	joined   prometheus.Counter
 	declined *prometheus.CounterVec // by reason
 	replaced prometheus.Counter
@@ -136,12 +141,17 @@ func newFleet(r registrar) fleet {
 			"reason", words(round.LeaveReasons())),
 		unfit: r.counterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
 			"reason", names(wire.DeclineReasons())),
-		joined:         r.counter("participants_joined_total", "Participants that went to work."),
-		meshAgents:     r.gauge("mesh_agents", "Agents that can mix with neighbours, in the last round in which agents mix."),
-		meshEdges:      r.gauge("mesh_edges", "Edges between them."),
-		meshParts:      r.gauge("mesh_parts", "Connected parts of their graph; with more than one, the parts mix each by itself."),
-		meshEigenvalue: r.measure("mesh_second_eigenvalue", "|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
-		meshAlpha:      r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite."),
+		sitOut: r.gauge("agents_sitting_out", "Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K."),
+		sidelined: r.counterBy("agents_sidelined_total",
+			"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at the deadline, those of the fold spoiled the model.",
+			"reason", words(round.SidelineReasons())),
+		readmittedEarly: r.counter("agents_readmitted_early_total", "Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
+		joined:          r.counter("participants_joined_total", "Participants that went to work."),
+		meshAgents:      r.gauge("mesh_agents", "Agents that can mix with neighbours, in the last round in which agents mix."),
+		meshEdges:       r.gauge("mesh_edges", "Edges between them."),
+		meshParts:       r.gauge("mesh_parts", "Connected parts of their graph; with more than one, the parts mix each by itself."),
+		meshEigenvalue:  r.measure("mesh_second_eigenvalue", "|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
+		meshAlpha:       r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite."),
 
 		replaced: r.counter("uploaders_replaced_total", "Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
 		declined: r.counterBy("participants_declined_total", "Participants that did not take part, by the reason they gave.",

@@ -26,6 +26,11 @@ func (c *Coordinator) Observe(fact any) {
 	case round.AgentLeft:
 		c.left.WithLabelValues(string(f.Reason)).Inc()
 		c.eligible.Set(float64(f.Agents))
+	case round.AgentSidelined:
+		c.sidelined.WithLabelValues(string(f.Reason)).Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentReadmitted:
+		c.readmitted(f)
 	case round.RoundOpened:
 		c.opened(f)
 	case round.RoundClosed:
@@ -106,6 +111,14 @@ func (c *Coordinator) opened(f round.RoundOpened) {
 	c.attempt.set(float64(f.Attempt))
 	c.modelVersion.set(float64(f.Version))
 	c.eligible.Set(float64(f.Agents))
+	c.sitOut.Set(float64(len(f.SitOut)))
+}
+
+func (c *Coordinator) readmitted(f round.AgentReadmitted) {
+	c.eligible.Set(float64(f.Agents))
+	if f.Early {
+		c.readmittedEarly.Inc()
+	}
 }
 
 func (c *Coordinator) closed(f round.RoundClosed) {

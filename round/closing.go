@@ -43,6 +43,9 @@ func (c *Coordinator) settle(now time.Time) {
 
 // deadline closes the round with what is there, if that is enough.
 func (c *Coordinator) deadline(now time.Time) {
+	if c.linkUp && !c.cut { // else they may have sent it in vain
+		c.sideline(c.missing(), SidelinedSilent)
+	}
 	if accepted, _, all := c.tally(); accepted >= c.quorum(all) {
 		c.close(now, true)
 	} else {
@@ -75,14 +78,14 @@ func (c *Coordinator) fold() {
 func (c *Coordinator) noteSilent() {
 	var silent []wire.AgentID
 	for _, p := range c.peers {
-		if m := c.members[p.Agent]; m != nil && m.present && p.state == peerInvited {
-			m.present = false
+		if m := c.roster.members[p.Agent]; m != nil && m.present && p.state == peerInvited {
 			silent = append(silent, p.Agent)
 		}
 	}
 	slices.Sort(silent)
 	for _, a := range silent {
-		c.report(AgentLeft{a, LeftSilent, len(c.eligible())})
+		c.roster.change(a, func(m *member) { m.present = false })
+		c.report(AgentLeft{a, LeftSilent, c.roster.drawn})
 	}
 }
 
@@ -113,6 +116,7 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	if !c.in(CoordinatorClosing) || e.Round != c.rec.Round {
 		return
 	}
+	c.sideline(e.Excluded, SidelinedFold)
 	if e.Err != nil {
 		c.abandon(now, AbandonFold, e.Err)
 		return
@@ -121,6 +125,7 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	for _, p := range c.peers {
 		if p.state == peerAccepted {
 			c.rec.Counted.Updates[p.Agent] = p.Accepted
+			c.absolve(p.Agent)
 		}
 	}
 	o := c.conclude(now, Outcome{Version: e.Next.Version, Accepted: len(c.rec.Counted.Updates), Measured: e.Measured})
@@ -195,4 +200,5 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 func (c *Coordinator) advance() {
 	c.rec.Round++
 	c.rec.Attempt = 1
+	c.readmit()
 }

@@ -10,7 +10,8 @@ import (
 
 // open draws the participants of the round and announces it.
 func (c *Coordinator) open(now time.Time) {
-	agents := c.eligible()
+	c.readmitEarly()
+	agents := c.roster.eligible()
 	if c.mixes() {
 		switch {
 		case c.meshing != nil: // its edges are on their way
@@ -33,13 +34,13 @@ func (c *Coordinator) open(now time.Time) {
 	}
 	total := 0.0
 	for _, id := range agents {
-		total += float64(c.members[id].samples)
+		total += float64(c.roster.members[id].samples)
 	}
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
 		weight := 1.0
 		if c.cfg.Weights == WeightsSamples {
-			weight = float64(len(agents)) * float64(c.members[d.Agent].samples) / total
+			weight = float64(len(agents)) * float64(c.roster.members[d.Agent].samples) / total
 		}
 		c.rec.Participants = append(c.rec.Participants, Participant{Agent: d.Agent, Times: d.Times, Weight: weight})
 	}
@@ -51,10 +52,12 @@ func (c *Coordinator) open(now time.Time) {
 func (c *Coordinator) collect(now time.Time) {
 	c.enter(now, CoordinatorCollecting)
 	c.makePeers()
+	c.cut = !c.linkUp
 	c.wakeAt = now.Add(c.cfg.Deadline)
 	c.journal()
 	c.announce(wire.PhaseOpen)
 	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version, Agents: c.rec.Agents}
+	fact.SitOut = c.sidelinedList(c.rec.Round)
 	for _, p := range c.rec.Participants {
 		fact.Participants = append(fact.Participants, p.Agent)
 	}
@@ -97,8 +100,8 @@ func (c *Coordinator) invite(now time.Time, p *peer) {
 
 // peerOf returns the participant that a message of the round is from, or nil.
 func (c *Coordinator) peerOf(a wire.AgentID, r wire.RoundID) *peer {
-	if m := c.members[a]; m != nil {
-		m.present = true
+	if m := c.roster.members[a]; m != nil && !m.present {
+		c.roster.change(a, func(m *member) { m.present = true })
 	}
 	if !c.in(CoordinatorCollecting) || r != c.rec.Round {
 		return nil

@@ -10,17 +10,20 @@ import (
 // Coordinator is the parameter server's machine. It is not safe for concurrent
 // use: one goroutine owns it.
 type Coordinator struct {
-	cfg     Config
-	rec     Record
-	members map[wire.AgentID]*member
-	peers   map[wire.AgentID]*peer // of the current round
-	linkUp  bool
-	asked   bool         // this process has asked all agents for a hello
-	spent   wire.RoundID // is over: its spool goes with the next record; 0 = none
+	cfg    Config
+	rec    Record
+	roster roster
+	peers  map[wire.AgentID]*peer // of the current round
+	// sidelined are those that spoiled a round, also if they may be drawn again.
+	sidelined map[wire.AgentID]Sidelined
+	linkUp    bool
+	asked     bool         // this process has asked all agents for a hello
+	spent     wire.RoundID // is over: its spool goes with the next record; 0 = none
 
 	entered    time.Time     // when the phase was
 	announced  time.Time     // when the round was first announced by this process
 	byDeadline bool          // the round was closed by its deadline
+	cut        bool          // the broker was out of reach for a part of the round
 	wakeAt     time.Time     // the phase's own deadline
 	inviteAt   time.Time     // when the silent are invited again; zero when nobody is
 	failed     int           // rounds abandoned in a row
@@ -28,18 +31,6 @@ type Coordinator struct {
 	meshing    []Participant // of the next round, while the edges between them are being made; else nil
 
 	out []Effect // of the step under way
-}
-
-// member is what the coordinator knows of an agent, whatever the round.
-type member struct {
-	boot    wire.Epoch
-	present bool
-	unfit   wire.DeclineReason // 0 = fit
-	samples uint64
-	peerKey wire.PeerKey // zero = it does not mix
-	place   wire.Location
-	// neighbors are those that it would mix with.
-	neighbors []wire.AgentID
 }
 
 // peer is how far a participant of the current round has come.
@@ -62,7 +53,10 @@ const (
 // Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates of the
 // record's round that are on disk.
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]wire.Digest) *Coordinator {
-	c := &Coordinator{cfg: cfg, rec: record, members: map[wire.AgentID]*member{}}
+	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{}}, sidelined: map[wire.AgentID]Sidelined{}}
+	for _, s := range record.Sidelined {
+		c.sidelined[s.Agent] = s
+	}
 	c.rec.Participants = slices.Clone(record.Participants)
 	if c.rec.Phase == CoordinatorCollecting {
 		for i := range c.rec.Participants {
@@ -78,6 +72,7 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]wire.Dig
 func (c *Coordinator) Record() Record {
 	r := c.rec
 	r.Participants = slices.Clone(c.rec.Participants)
+	r.Sidelined = c.sidelinedList(0)
 	return r
 }
 
@@ -184,7 +179,7 @@ func (c *Coordinator) start(now time.Time) {
 }
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
-	c.linkUp = up
+	c.linkUp, c.cut = up, c.cut || !up
 	if up {
 		c.repeatAccepts()
 	}

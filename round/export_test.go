@@ -1,6 +1,29 @@
 package round
 
-import "github.com/fedmesh/fedmesh/wire"
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
 
 // Eligible lets the simulation draw the participants a second time.
-func (c *Coordinator) Eligible() []wire.AgentID { return c.eligible() }
+func (c *Coordinator) Eligible() []wire.AgentID { return c.roster.eligible() }
+
+// Miscounted holds the counts, which are kept as members change, against the members.
+func (c *Coordinator) Miscounted() error {
+	there, drawn := 0, 0
+	for id, m := range c.roster.members {
+		if m.present && m.unfit == 0 {
+			if there++; !c.sitsOut(id) {
+				drawn++
+			}
+		}
+		if m.sitsOut != c.sitsOut(id) {
+			return fmt.Errorf("%s is marked as sitting out: %t, by the record: %t", id, m.sitsOut, c.sitsOut(id))
+		}
+	}
+	if there != c.roster.there || drawn != c.roster.drawn {
+		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn, c.roster.there, c.roster.drawn)
+	}
+	return nil
+}

@@ -59,6 +59,22 @@ type (
 		Reason LeaveReason
 		Agents int // K that are left
 	}
+	// AgentSidelined: an agent spoiled the round and is not drawn for a while, nor counted in K.
+	AgentSidelined struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Reason SidelineReason
+		Draws  int          // that it sits out
+		Until  wire.RoundID // the last of them
+		Agents int          // K that are left
+	}
+	// AgentReadmitted: an agent that sat out may be drawn again.
+	AgentReadmitted struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID // the first one that is drawn with it
+		Early  bool         // since fewer than gather.minimum others are there
+		Agents int          // K with it, if it is there
+	}
 	// GatheringExtended: too few agents came, the window opens again.
 	GatheringExtended struct{ Agents, Minimum int }
 	// RoundOpened: the participants are drawn.
@@ -69,6 +85,7 @@ type (
 		Version      wire.ModelVersion // of the base model
 		Agents       int               // K
 		Participants []wire.AgentID    // in id order
+		SitOut       []Sidelined       // are not drawn, and not in K; in id order
 	}
 	// AgentJoined: a participant is at work.
 	AgentJoined struct {
@@ -130,6 +147,8 @@ func (PhaseEntered) fact()      {}
 func (AgentCounted) fact()      {}
 func (AgentUnfit) fact()        {}
 func (AgentLeft) fact()         {}
+func (AgentSidelined) fact()    {}
+func (AgentReadmitted) fact()   {}
 func (GatheringExtended) fact() {}
 func (RoundOpened) fact()       {}
 func (AgentJoined) fact()       {}

@@ -1,8 +1,6 @@
 package round
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -23,7 +21,7 @@ func (c *Coordinator) gather(now time.Time) {
 // target, at the end of the window with the minimum. While the broker is out
 // of reach the window stays open.
 func (c *Coordinator) gathered(now time.Time, due bool) {
-	k := len(c.eligible())
+	there := c.roster.there // those that sit out come back early, if too few others are there
 	if !now.Before(c.retryAt) {
 		c.retryAt = time.Time{}
 	}
@@ -36,10 +34,10 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 		if due {
 			c.wakeAt = c.retryAt
 		}
-	case target > 0 && k >= target, due && k >= c.cfg.Gather.Minimum:
+	case target > 0 && there >= target, due && there >= c.cfg.Gather.Minimum:
 		c.open(now)
 	case due:
-		c.report(GatheringExtended{Agents: k, Minimum: c.cfg.Gather.Minimum})
+		c.report(GatheringExtended{Agents: there, Minimum: c.cfg.Gather.Minimum})
 		c.rec.Attempt++
 		c.gather(now)
 	}
@@ -50,44 +48,31 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 // happened to say hello since, so it asks first.
 func (c *Coordinator) next(now time.Time) {
 	c.advance()
-	if c.linkUp && c.asked && len(c.eligible()) >= c.cfg.Gather.Minimum {
+	if c.linkUp && c.asked && c.roster.there >= c.cfg.Gather.Minimum {
 		c.open(now)
 	} else {
 		c.gather(now)
 	}
 }
 
-// eligible returns, in id order, the agents that may be drawn: present and fit.
-func (c *Coordinator) eligible() []wire.AgentID {
-	var ids []wire.AgentID
-	for _, id := range slices.Sorted(maps.Keys(c.members)) {
-		if m := c.members[id]; m.present && m.unfit == 0 {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // hello takes note of the agent, and answers whatever the phase is.
 func (c *Coordinator) hello(now time.Time, e HelloCame) {
-	m := c.members[e.Agent]
-	if m == nil {
-		m = &member{}
-		c.members[e.Agent] = m
-	}
 	if e.Hello.Unfit == 0 && e.Hello.Samples == 0 {
 		e.Hello.Unfit = wire.DeclineTooFewRows // nothing to learn from, and no weight
 	}
-	news := !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit
-	*m = member{
-		boot: e.Boot, present: true, unfit: e.Hello.Unfit, samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, place: e.Hello.Location,
-		neighbors: e.Hello.Neighbors,
-	}
+	news, out := false, c.sitsOut(e.Agent)
+	m := c.roster.change(e.Agent, func(m *member) {
+		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit
+		*m = member{
+			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, samples: e.Hello.Samples, peerKey: e.Hello.PeerKey,
+			place: e.Hello.Location, neighbors: e.Hello.Neighbors,
+		}
+	})
 	switch {
 	case news && m.unfit != 0:
-		c.report(AgentUnfit{e.Agent, m.unfit, len(c.eligible())})
+		c.report(AgentUnfit{e.Agent, m.unfit, c.roster.drawn})
 	case news:
-		c.report(AgentCounted{e.Agent, m.samples, len(c.eligible())})
+		c.report(AgentCounted{e.Agent, m.samples, c.roster.drawn})
 	}
 	if p := c.peers[e.Agent]; p != nil && (c.in(CoordinatorCollecting) || p.state == peerAccepted) {
 		c.helloOfPeer(now, p, m.unfit)
@@ -117,13 +102,13 @@ func (c *Coordinator) helloOfPeer(now time.Time, p *peer, unfit wire.DeclineReas
 
 // presence believes a leave and nothing else: an agent that is there says hello.
 func (c *Coordinator) presence(now time.Time, e PresenceCame) {
-	if m := c.members[e.Agent]; m != nil && m.present && e.State != wire.StateOnline {
-		m.present = false
+	if m := c.roster.members[e.Agent]; m != nil && m.present && e.State != wire.StateOnline {
+		c.roster.change(e.Agent, func(m *member) { m.present = false })
 		why := LeftLost
 		if e.State == wire.StateOffline {
 			why = LeftOffline
 		}
-		c.report(AgentLeft{e.Agent, why, len(c.eligible())})
+		c.report(AgentLeft{e.Agent, why, c.roster.drawn})
 		if p := c.peers[e.Agent]; p != nil && c.in(CoordinatorCollecting) && p.state < peerAccepted && p.Times > 0 && c.mixes() {
 			c.redraw(now, p)
 			c.settle(now)

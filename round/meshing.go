@@ -27,7 +27,7 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 	c.wakeAt = time.Time{}
 	m := Mesh{Round: c.rec.Round}
 	for _, id := range agents {
-		a := c.members[id]
+		a := c.roster.members[id]
 		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place, Neighbors: a.neighbors})
 		c.meshing = append(c.meshing, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey})
 	}
@@ -87,7 +87,7 @@ func (c *Coordinator) apart(participants []Participant) map[wire.AgentID]bool {
 		joined[e.A], joined[e.B] = true, true
 	}
 	for _, p := range participants {
-		if m := c.members[p.Agent]; m != nil && m.present && m.unfit == 0 && m.peerKey != (wire.PeerKey{}) && !joined[p.Agent] {
+		if m := c.roster.members[p.Agent]; m != nil && m.mayBeDrawn() && m.peerKey != (wire.PeerKey{}) && !joined[p.Agent] {
 			apart[p.Agent] = true
 		}
 	}
@@ -102,10 +102,10 @@ func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
 	}
 	for _, id := range agents {
 		i, found := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
-		if !found || c.rec.Participants[i].PeerKey != c.members[id].peerKey {
+		if !found || c.rec.Participants[i].PeerKey != c.roster.members[id].peerKey {
 			return false
 		}
-		c.rec.Participants[i].Boot = c.members[id].boot
+		c.rec.Participants[i].Boot = c.roster.members[id].boot
 	}
 	return true
 }
@@ -149,8 +149,8 @@ func (c *Coordinator) redraw(now time.Time, p *peer) {
 	}
 	able := func(i int) bool {
 		q := c.peers[c.rec.Participants[i].Agent]
-		m := c.members[q.Agent]
-		return q != p && (q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
+		m := c.roster.members[q.Agent]
+		return q != p && !c.sitsOut(q.Agent) && (q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
 	}
 	if !slices.ContainsFunc(c.rec.Participants, func(q Participant) bool {
 		i, _ := slices.BinarySearchFunc(c.rec.Participants, q.Agent, byAgent)
@@ -187,7 +187,7 @@ func byAgent(p Participant, id wire.AgentID) int {
 // peersOf returns a participant's ends of its edges, in id order. An agent that
 // has restarted since the edges were made has none until the next round, unless the block has no end.
 func (c *Coordinator) peersOf(p *peer) []wire.Peer {
-	if m := c.members[p.Agent]; m != nil && m.boot != p.Boot && !c.rec.Plan.Endless {
+	if m := c.roster.members[p.Agent]; m != nil && m.boot != p.Boot && !c.rec.Plan.Endless {
 		return nil
 	}
 	var peers []wire.Peer

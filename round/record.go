@@ -67,6 +67,7 @@ type Record struct {
 	Edges        []Edge       // between participants, in the order of (A, B); none where agents do not mix
 	Block        wire.RoundID // for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
 	Drawn        int          // draws of the round so far, from its seeded sequence, where agents mix
+	Sidelined    []Sidelined  // in id order
 	Last         *Outcome     // of the last round that is over; nil before the first is
 	Counted      Counted      // what the last closed round took
 }

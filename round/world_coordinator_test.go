@@ -90,6 +90,9 @@ func (c *coordinatorHost) step(ev round.Event) {
 	c.w.log("coordinator", ev)
 	effects := c.machine.Step(c.w.now, ev)
 	c.w.checks.drawn(c.machine, effects)
+	if err := c.machine.Miscounted(); err != nil {
+		c.w.fail("%v", err)
+	}
 	for _, e := range effects {
 		if c.w.odds(c.w.trouble.crash) {
 			c.crash() // in the middle

@@ -106,6 +106,11 @@ func (l coordinatorLog) Observe(fact any) {
 		l.Warn("agent cannot do the task", "agent", f.Agent, "reason", f.Reason)
 	case round.AgentLeft:
 		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
+	case round.AgentSidelined:
+		l.Warn("agent spoiled the round and is not drawn for a while", "agent", f.Agent, "round", f.Round, "reason", f.Reason, "draws", f.Draws,
+			"until_round", f.Until, "agents", f.Agents)
+	case round.AgentReadmitted:
+		l.readmitted(f)
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
 	case round.RoundOpened:
@@ -125,6 +130,14 @@ func (l coordinatorLog) Observe(fact any) {
 	case round.RunFinished:
 		l.Info("run finished", "version", f.Version)
 	}
+}
+
+func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
+	if f.Early {
+		l.Warn("agent is drawn again before its time, since too few others are there", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
+		return
+	}
+	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
 }
 
 func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {

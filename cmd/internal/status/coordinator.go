@@ -1,6 +1,7 @@
 package status
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +35,9 @@ type Coordinator struct {
 	Agents   int     `json:"agents"`   // that may be drawn
 	Enrolled int     `json:"enrolled"` // in the list of keys
 	Unfit    []Unfit `json:"unfit,omitempty"`
+
+	// SitOut are the agents that spoiled a round, and are not drawn for a while.
+	SitOut []SitOut `json:"sit_out,omitempty"`
 
 	Aggregations uint64    `json:"aggregations"`     // behind the newest model
 	Wanted       uint64    `json:"wanted,omitempty"` // aggregations until the run is finished
@@ -69,6 +73,13 @@ type Unfit struct {
 	Reason string `json:"reason"`
 }
 
+// SitOut is an agent that is not drawn for a while.
+type SitOut struct {
+	Agent  string `json:"agent"`
+	Reason string `json:"reason"`
+	Until  uint64 `json:"until"` // the last round that is drawn without it
+}
+
 // Mesh is how agents mix.
 type Mesh struct {
 	Agents           int      `json:"agents"`
@@ -84,6 +95,7 @@ type CoordinatorView struct {
 	mu       sync.Mutex // pictures are asked for from other goroutines
 	is       Coordinator
 	unfit    map[wire.AgentID]string
+	sitOut   map[wire.AgentID]SitOut
 	problems map[string]string // by what they are about
 }
 
@@ -94,7 +106,7 @@ func NewCoordinator(version, federation string, cfg *round.Config, now func() ti
 		draws = cfg.Participants
 	}
 	return &CoordinatorView{
-		now: now, unfit: map[wire.AgentID]string{}, problems: map[string]string{},
+		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]SitOut{}, problems: map[string]string{},
 		is: Coordinator{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(), Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
 			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
@@ -121,6 +133,9 @@ func (v *CoordinatorView) Picture() Picture {
 		p.Unfit = append(p.Unfit, Unfit{string(agent), reason})
 	}
 	slices.SortFunc(p.Unfit, func(a, b Unfit) int { return strings.Compare(a.Agent, b.Agent) })
+	for _, agent := range slices.Sorted(maps.Keys(v.sitOut)) {
+		p.SitOut = append(p.SitOut, v.sitOut[agent])
+	}
 	for _, problem := range v.problems {
 		p.Problems = append(p.Problems, problem)
 	}

@@ -48,6 +48,12 @@ func (v *CoordinatorView) observeRound(fact any) {
 	switch f := fact.(type) {
 	case round.RoundOpened:
 		v.opened(f)
+	case round.AgentSidelined:
+		v.is.Agents = f.Agents
+		v.sitOut[f.Agent] = SitOut{string(f.Agent), string(f.Reason), uint64(f.Until)}
+	case round.AgentReadmitted:
+		v.is.Agents = f.Agents
+		delete(v.sitOut, f.Agent)
 	case round.AgentJoined:
 		v.move(f.Agent, working, "")
 	case round.AgentDeclined:
@@ -99,6 +105,10 @@ func brokerProblem(r mqtt.SelfTestResult) string {
 func (v *CoordinatorView) opened(f round.RoundOpened) {
 	v.is.Round, v.is.Attempt, v.is.Kind, v.is.Opened, v.is.Agents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(), v.now(), f.Agents
 	v.is.Aggregations = uint64(f.Version)
+	clear(v.sitOut)
+	for _, s := range f.SitOut {
+		v.sitOut[s.Agent] = SitOut{string(s.Agent), string(s.Reason), uint64(s.Until)}
+	}
 	v.is.Participants = make([]Participant, 0, len(f.Participants))
 	for _, agent := range f.Participants {
 		v.is.Participants = append(v.is.Participants, Participant{Agent: string(agent), State: invited})

@@ -28,6 +28,13 @@ func (c *Coordinator) Draw(width int) string {
 		}
 		p.line("  unfit", "%s", names(all))
 	}
+	if len(c.SitOut) > 0 {
+		var all []string
+		for _, s := range c.SitOut {
+			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.Until))
+		}
+		p.line("  sit out", "%s", names(all))
+	}
 	if m := c.Mesh; m != nil {
 		p.line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts, figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
 	}

@@ -87,8 +87,10 @@ func TestCoordinatorPage(t *testing.T) {
 		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), Risk: risk, Score: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
 	tell(coordinator.MeshMade{Round: 8, Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), Parts: make([][]wire.AgentID, 1), SecondEigenvalue: 0.9, Alpha: 9}},
+		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, Draws: 2, Until: 9, Agents: 10},
 		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
-		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 11, Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"}},
+		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 10, Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"},
+			SitOut: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2, Until: 9}}},
 		round.PhaseEntered{Phase: round.CoordinatorCollecting})
 	c.pass(3 * time.Second)
 	tell(round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8}, round.AgentJoined{Agent: "s4", Round: 8},

@@ -1,0 +1,74 @@
+package round
+
+import (
+	"slices"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// member is what the coordinator knows of an agent, whatever the round.
+type member struct {
+	boot    wire.Epoch
+	present bool
+	sitsOut bool               // it is not drawn now
+	unfit   wire.DeclineReason // 0 = fit
+	samples uint64
+	peerKey wire.PeerKey // zero = it does not mix
+	place   wire.Location
+	// neighbors are those that it would mix with.
+	neighbors []wire.AgentID
+}
+
+func (m *member) isThere() bool { return m.present && m.unfit == 0 }
+func (m *member) mayBeDrawn() bool {
+	return m.isThere() && !m.sitsOut
+}
+
+// roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic time.
+type roster struct {
+	members map[wire.AgentID]*member
+	there   int // members that are present and fit
+	drawn   int // the same, and not sitting out: K, if a round were drawn now
+}
+
+// change is the only way to change a member, so that the counts hold. It makes the member if there is none.
+func (r *roster) change(a wire.AgentID, change func(m *member)) *member {
+	m := r.members[a]
+	if m == nil {
+		m = new(member)
+		r.members[a] = m
+	}
+	r.count(m, -1)
+	change(m)
+	r.count(m, +1)
+	return m
+}
+
+// remove forgets a member.
+func (r *roster) remove(a wire.AgentID) {
+	if m := r.members[a]; m != nil {
+		r.count(m, -1)
+		delete(r.members, a)
+	}
+}
+
+func (r *roster) count(m *member, by int) {
+	if m.isThere() {
+		r.there += by
+	}
+	if m.mayBeDrawn() {
+		r.drawn += by
+	}
+}
+
+// eligible returns, in id order, the agents that may be drawn.
+func (r *roster) eligible() []wire.AgentID {
+	ids := make([]wire.AgentID, 0, r.drawn)
+	for id, m := range r.members {
+		if m.mayBeDrawn() {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

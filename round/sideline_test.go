@@ -1,0 +1,225 @@
+package round_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// drive is a coordinator's machine whose agents send in each round, but for those that are silent.
+type drive struct {
+	t       *testing.T
+	machine *round.Coordinator
+	now     time.Time
+	facts   []round.Fact
+	pending []round.Event
+	silent  map[wire.AgentID]bool
+	spoils  map[wire.AgentID]bool // the fold
+}
+
+func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
+	t.Helper()
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: wire.ExchangeParameters}
+	d := &drive{t: t, now: dawn, silent: map[wire.AgentID]bool{}, spoils: map[wire.AgentID]bool{}}
+	d.machine = round.NewCoordinator(cfg, round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
+	d.step(round.Start{})
+	d.step(round.LinkUp{})
+	for i := range agents {
+		d.hello(agentNumber(i))
+	}
+	return d
+}
+
+func agentNumber(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
+
+func (d *drive) hello(a wire.AgentID) {
+	d.step(round.HelloCame{Agent: a, Boot: 1, Hello: wire.Hello{Samples: 100}})
+}
+
+func (d *drive) step(ev round.Event) {
+	d.pending = append(d.pending, ev)
+	for len(d.pending) > 0 {
+		ev := d.pending[0]
+		d.pending = d.pending[1:]
+		for _, e := range d.machine.Step(d.now, ev) {
+			d.perform(e)
+		}
+		if err := d.machine.Miscounted(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+func (d *drive) perform(e round.Effect) {
+	switch e := e.(type) {
+	case round.Report:
+		d.facts = append(d.facts, e.Fact)
+	case round.Invite:
+		r := d.machine.Record().Round
+		d.pending = append(d.pending, round.JoinedCame{Agent: e.Agent, Round: r})
+		if !d.silent[e.Agent] && e.Uploads {
+			d.pending = append(d.pending, round.Stored{Agent: e.Agent, Round: r, Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(e.Agent, r))}}})
+		}
+	case round.Fold:
+		folded := round.Folded{Round: e.Round, Next: e.Plan}
+		folded.Next.Version++
+		for _, x := range e.Set {
+			if d.spoils[x.Agent] {
+				folded.Excluded = append(folded.Excluded, x.Agent)
+				folded.Err = fmt.Errorf("the update of %s is not finite", x.Agent)
+			}
+		}
+		d.pending = append(d.pending, folded)
+	}
+}
+
+// rounds lets so many rounds begin, and returns the facts of their openings.
+func (d *drive) rounds(n int) []round.RoundOpened {
+	d.t.Helper()
+	for range 100 * n {
+		opened := factsOf[round.RoundOpened](d.facts)
+		if len(opened) >= n {
+			return opened[:n]
+		}
+		at, ok := d.machine.Deadline()
+		if !ok {
+			break
+		}
+		d.now = at
+		d.step(round.Tick{})
+	}
+	d.t.Fatalf("%d rounds were opened, want %d: %s", len(factsOf[round.RoundOpened](d.facts)), n, show(d.facts[len(d.facts)-1]))
+	return nil
+}
+
+func factsOf[F round.Fact](facts []round.Fact) (of []F) {
+	for _, f := range facts {
+		if f, ok := f.(F); ok {
+			of = append(of, f)
+		}
+	}
+	return of
+}
+
+func driveConfig(agents, minimum int) round.Config {
+	cfg := round.DefaultConfig()
+	cfg.Participants, cfg.Quorum, cfg.Gather.Minimum = agents, 1, minimum
+	cfg.Pause = time.Second // else one step plays all rounds
+	return cfg
+}
+
+// TestSilentAgentSitsOut: an agent that never sends is drawn nine times in 200 rounds: it sits out 1, 2, 4 … 64 of them in between.
+func TestSilentAgentSitsOut(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.silent["a002"] = true
+	var drawn []wire.RoundID
+	for _, o := range d.rounds(200) {
+		if slices.Contains(o.Participants, "a002") {
+			drawn = append(drawn, o.Round)
+		} else if o.Agents != 3 || len(o.SitOut) != 1 {
+			t.Fatalf("K is %d while %v sit out of 4 agents", o.Agents, o.SitOut)
+		}
+	}
+	if want := []wire.RoundID{1, 3, 6, 11, 20, 37, 70, 135, 200}; !slices.Equal(drawn, want) {
+		t.Errorf("drawn in rounds %v, want %v", drawn, want)
+	}
+}
+
+// TestTurnsGrowWithTheFleet: where an agent is drawn in each tenth round, it sits out ten for each of its turns.
+func TestTurnsGrowWithTheFleet(t *testing.T) {
+	cfg := driveConfig(4, 3)
+	d := newDrive(t, cfg, 40)
+	for i := range 40 {
+		d.silent[agentNumber(i)] = i%4 == 0
+	}
+	d.rounds(2)
+	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+		if f.Draws != 10 || f.Until != 11 {
+			t.Errorf("of 40 agents, 4 drawn in a round: %s", show(f))
+		}
+	}
+}
+
+// TestEndlessSilenceDoesNotStop: with all but the minimum silent, and with all of them silent, a round is opened each time, with at
+// least the minimum in K.
+func TestEndlessSilenceDoesNotStop(t *testing.T) {
+	for _, silent := range []int{3, 5, 6} {
+		d := newDrive(t, driveConfig(6, 3), 6)
+		for i := range silent {
+			d.silent[agentNumber(i)] = true
+		}
+		for _, o := range d.rounds(100) {
+			if o.Agents < 3 {
+				t.Errorf("%d of 6 are silent: round %d has K = %d, the minimum is 3", silent, o.Round, o.Agents)
+			}
+		}
+		early := slices.ContainsFunc(factsOf[round.AgentReadmitted](d.facts), func(f round.AgentReadmitted) bool { return f.Early })
+		if early != (silent > 3) {
+			t.Errorf("%d of 6 are silent, the minimum is 3: readmitted early: %t", silent, early)
+		}
+	}
+}
+
+// TestSpoiledFoldSitsOut: an agent whose update ends the round is drawn less and less, though its updates are accepted.
+func TestSpoiledFoldSitsOut(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.spoils["a001"] = true
+	d.rounds(200)
+	if n := len(factsOf[round.RoundAbandoned](d.facts)); n != 9 {
+		t.Errorf("%d of 200 rounds were abandoned, want 9", n)
+	}
+	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+		if f.Agent != "a001" || f.Reason != round.SidelinedFold {
+			t.Errorf("%s", show(f))
+		}
+	}
+}
+
+// TestSittingOutSurvivesARestart: the next process does not draw the agent either.
+func TestSittingOutSurvivesARestart(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.silent["a002"] = true
+	before := d.rounds(8)[7]
+	d.machine = round.NewCoordinator(driveConfig(4, 3), d.machine.Record(), nil)
+	d.facts, d.silent = nil, nil
+	d.step(round.Start{})
+	d.step(round.LinkUp{})
+	for i := range 4 {
+		d.hello(agentNumber(i))
+	}
+	for _, o := range d.rounds(4) {
+		if drawn := slices.Contains(o.Participants, "a002"); drawn != (o.Round > before.SitOut[0].Until) {
+			t.Errorf("it sat out until round %d, before the restart in round %d: drawn in round %d: %t", before.SitOut[0].Until, before.Round, o.Round, drawn)
+		}
+	}
+}
+
+// TestLostLinkIsNotSilence: agents that could not reach the coordinator are not to blame.
+func TestLostLinkIsNotSilence(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	for i := range 4 {
+		d.silent[agentNumber(i)] = true
+	}
+	d.rounds(1)
+	d.step(round.LinkDown{})
+	d.step(round.LinkUp{})
+	d.silent = nil
+	for len(factsOf[round.RoundAbandoned](d.facts)) == 0 {
+		at, ok := d.machine.Deadline()
+		if !ok {
+			t.Fatal("the machine waits for nothing")
+		}
+		d.now = at
+		d.step(round.Tick{})
+	}
+	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
+		t.Errorf("%s, though the link was lost in the round", show(out[0]))
+	}
+}
