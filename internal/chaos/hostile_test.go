@@ -53,7 +53,7 @@ func (r *recorded) any(rng *rand.Rand) mqtt.Message {
 // stranger connects somebody who is in no list.
 func (p *plant) stranger(name string) mqtt.Conn {
 	p.t.Helper()
-	conn, err := mqtt.Dial(p.t.Context(), mqtt.Options{URL: p.Federation.Broker, ClientID: name, MailboxMessages: 1 << 16, MailboxBytes: 256 << 20, OutboxMessages: 1 << 14})
+	conn, err := mqtt.Dial(p.t.Context(), mqtt.Options{URL: p.Broker, ClientID: name, MailboxMessages: 1 << 16, MailboxBytes: 256 << 20, OutboxMessages: 1 << 14})
 	if err != nil {
 		p.t.Fatal(err)
 	}

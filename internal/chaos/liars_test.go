@@ -50,7 +50,7 @@ func TestLiars(t *testing.T) {
 			x, line := newLiar(t, "liar", c.lie)
 			x.samples = c.claims
 			p := newPlant(t, layout{agents: 6, quorum: 4, deadline: 5 * time.Second, others: line, round: c.round})
-			x.start(p.Federation.Broker)
+			x.start(p.Broker)
 			p.start()
 			p.await(5, 2*time.Minute)
 			hundred := p.await(105, 10*time.Minute)

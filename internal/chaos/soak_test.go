@@ -23,7 +23,7 @@ func TestSoak(t *testing.T) {
 		})
 		p := newPlant(t, layout{agents: 6, quorum: 3, deadline: 10 * time.Second, others: line})
 		p.small("state-agent-5", 128)
-		x.start(p.Federation.Broker)
+		x.start(p.Broker)
 		p.start()
 		p.await(5, 2*time.Minute)
 		faults := p.faults()
