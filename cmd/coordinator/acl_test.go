@@ -15,9 +15,13 @@ import (
 // The rules name every agent of the list and the coordinator, and nobody else.
 func TestACL(t *testing.T) {
 	dir := t.TempDir()
-	key, err := keys.Create(filepath.Join(dir, "coordinator.key"))
-	if err != nil {
-		t.Fatal(err)
+	public := map[string]string{}
+	for _, name := range []string{"coordinator.key", "s1.key", "s2.key"} {
+		key, err := keys.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		public[name] = keys.Format(keys.Public(key))
 	}
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -26,8 +30,7 @@ func TestACL(t *testing.T) {
 		}
 		return path
 	}
-	public := keys.Format(keys.Public(key))
-	agents := write("agents.keys", fmt.Sprintf("s1 %s\ns2 %s\n", public, public))
+	agents := write("agents.keys", fmt.Sprintf("s1 %s\ns2 %s\n", public["s1.key"], public["s2.key"]))
 	file := write("coordinator.yaml", fmt.Sprintf(`
 federation: air
 state_dir: %s

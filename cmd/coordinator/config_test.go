@@ -34,11 +34,15 @@ func TestStatusNeedsNoKeys(t *testing.T) {
 func TestBadGraphFile(t *testing.T) {
 	dir := t.TempDir()
 	key, graph := filepath.Join(dir, "key"), write(t, "edges.csv", "from,to\na,b\nb\n")
-	code, public, stderr := try(t, "key", "new", key)
-	if code != 0 {
-		t.Fatal(stderr)
+	list := ""
+	for id, file := range map[string]string{"a": key, "b": filepath.Join(dir, "other")} {
+		code, public, stderr := try(t, "key", "new", file)
+		if code != 0 {
+			t.Fatal(stderr)
+		}
+		list += id + " " + public
 	}
-	agents := write(t, "agents.keys", "a "+public+"b "+public)
+	agents := write(t, "agents.keys", list)
 	file := write(t, "coordinator.yaml", `
 federation: air
 state_dir: `+dir+`

@@ -9,11 +9,15 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/store"
@@ -42,7 +46,7 @@ func Save(path string, key ed25519.PrivateKey) error {
 	return store.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// Private reads a private key file.
+// Private reads a private key file, which no other users may read.
 func Private(path string) (ed25519.PrivateKey, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +67,25 @@ func Private(path string) (ed25519.PrivateKey, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: the key is a %T, want Ed25519", path, k)
 	}
+	if err := Closed(path); err != nil {
+		return nil, err
+	}
 	return key, nil
+}
+
+// Closed refuses the file of a private key that all users of the machine may read or write. Its group may read it: a file of
+// root's is given so to the user of a service. On Windows the mode means nothing, and systemd protects its credentials.
+func Closed(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	mode := info.Mode().Perm()
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); mode&0o007 == 0 || runtime.GOOS == "windows" || dir != "" && filepath.Dir(path) == filepath.Clean(dir) {
+		return nil
+	}
+	return fmt.Errorf("%s is open to all users (mode %04o), want a private key that only its user reads: chmod 600 %s; "+
+		"if others may have read it, make a new key", path, mode, path)
 }
 
 // Public returns the public part of a private key.
@@ -80,7 +102,28 @@ func Parse(s string) (ed25519.PublicKey, error) {
 	if err != nil || len(b) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as `key show` prints them", s, ed25519.PublicKeySize)
 	}
+	if weak(b) {
+		return nil, fmt.Errorf("%q is a public key that anybody can sign for, or another spelling of one: want a key that `key new` has made", s)
+	}
 	return b, nil
+}
+
+// smallOrder are the y coordinates, little-endian, of the points P of Ed25519 with 8P = 0: whoever names such a key as
+// his can make signatures for it without a private key, that count for many messages at once.
+var smallOrder = [5]string{
+	"0000000000000000000000000000000000000000000000000000000000000000",
+	"0100000000000000000000000000000000000000000000000000000000000000",
+	"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+	"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+}
+
+// weak tells a key of small order, or one whose y is not below 2²⁵⁵ − 19: two keys would be one point.
+func weak(key ed25519.PublicKey) bool {
+	y := slices.Clone(key)
+	y[31] &= 0x7f // the sign of x
+	beyond := y[0] >= 0xed && y[31] == 0x7f && !slices.ContainsFunc(y[1:31], func(b byte) bool { return b != 0xff })
+	return beyond || slices.Contains(smallOrder[:], hex.EncodeToString(y))
 }
 
 // Agents reads the list of the agents' public keys. Empty lines and lines that
@@ -95,6 +138,11 @@ func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
 	}
 	defer f.Close()
 	all := map[wire.AgentID]ed25519.PublicKey{}
+	type place struct {
+		line int
+		id   wire.AgentID
+	}
+	first := map[string]place{} // of each key
 	s := bufio.NewScanner(f)
 	for line := 1; s.Scan(); line++ {
 		text := strings.TrimSpace(s.Text())
@@ -105,10 +153,13 @@ func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
 		if err == nil && all[id] != nil {
 			err = fmt.Errorf("agent %s is in the list twice", id)
 		}
+		if before, twice := first[string(key)]; err == nil && twice {
+			err = fmt.Errorf("agent %s has the key of agent %s in line %d: want a key of its own for each device; make one with `key new`", id, before.id, before.line)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
 		}
-		all[id] = key
+		all[id], first[string(key)] = key, place{line, id}
 	}
 	if err := s.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

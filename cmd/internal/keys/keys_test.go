@@ -3,9 +3,14 @@ package keys
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,7 +21,7 @@ import (
 const opensslPublic = "0/19yYovIbfEtn2YwRrPBOh+9UpbARe9oaiIGFJ7c+Q="
 
 func TestOpenSSLKey(t *testing.T) {
-	key, err := Private("testdata/openssl.key")
+	key, err := Private(closed(t, "testdata/openssl.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,16 +79,160 @@ func TestPrivateRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"testdata/none.key":   "no such file or directory; make a key with `key new`",
-		"keys_test.go":        "keys_test.go: no PEM block \"PRIVATE KEY\"",
-		public:                "no PEM block \"PRIVATE KEY\"",
-		broken:                "broken.pem: asn1:",
-		"testdata/x25519.key": "x25519.key: the key is a *ecdh.PrivateKey, want Ed25519",
+		"testdata/none.key":              "no such file or directory; make a key with `key new`",
+		"keys_test.go":                   "keys_test.go: no PEM block \"PRIVATE KEY\"",
+		public:                           "no PEM block \"PRIVATE KEY\"",
+		broken:                           "broken.pem: asn1:",
+		closed(t, "testdata/x25519.key"): "x25519.key: the key is a *ecdh.PrivateKey, want Ed25519",
 	} {
 		if _, err := Private(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q in it", path, err, want)
 		}
 	}
+}
+
+// closed copies a key, which git leaves open, to where only its user reads it.
+func closed(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	copied := filepath.Join(t.TempDir(), filepath.Base(path))
+	if err == nil {
+		err = os.WriteFile(copied, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// A key that all users of the machine can read, or write, is refused with what to do; a group may have it, as may systemd.
+func TestPrivateIsClosed(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes mean nothing")
+	}
+	path := closed(t, "testdata/openssl.key")
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o640: true, 0o644: false, 0o604: false, 0o602: false, 0o666: false} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Private(path)
+		if want := fmt.Sprintf("%s is open to all users (mode %04o), want a private key that only its user reads: chmod 600 %s", path, mode, path); ok && err != nil ||
+			!ok && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("mode %04o: error %v", mode, err)
+		}
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Dir(path)+"/")
+	if err := os.Chmod(path, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Private(path); err != nil {
+		t.Errorf("a credential of systemd: %v", err)
+	}
+}
+
+// ed25519P is the field's prime, ed25519D the curve's d.
+var (
+	ed25519P = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
+	ed25519D = func() *big.Int {
+		d := new(big.Int).ModInverse(big.NewInt(121666), ed25519P)
+		return d.Mod(d.Mul(d, big.NewInt(-121665)), ed25519P)
+	}()
+)
+
+// pointOf returns the point with this y and one of its x, or nil if there is none.
+func pointOf(y *big.Int) (x *big.Int) {
+	yy := new(big.Int).Mul(y, y)
+	u := new(big.Int).Sub(yy, big.NewInt(1))
+	v := new(big.Int).Add(new(big.Int).Mul(ed25519D, yy), big.NewInt(1))
+	xx := u.Mod(u.Mul(u, v.ModInverse(v, ed25519P)), ed25519P)
+	return new(big.Int).ModSqrt(xx, ed25519P)
+}
+
+// doubled is P + P on the curve −x² + y² = 1 + d x² y².
+func doubled(x, y *big.Int) (*big.Int, *big.Int) {
+	mod := func(z *big.Int) *big.Int { return z.Mod(z, ed25519P) }
+	xx, yy := mod(new(big.Int).Mul(x, x)), mod(new(big.Int).Mul(y, y))
+	dxy := mod(new(big.Int).Mul(ed25519D, new(big.Int).Mul(xx, yy)))
+	one := big.NewInt(1)
+	x2 := mod(new(big.Int).Mul(big.NewInt(2), new(big.Int).Mul(x, y)))
+	x2 = mod(x2.Mul(x2, new(big.Int).ModInverse(new(big.Int).Add(one, dxy), ed25519P)))
+	y2 := mod(new(big.Int).Add(xx, yy))
+	y2 = mod(y2.Mul(y2, new(big.Int).ModInverse(mod(new(big.Int).Sub(one, dxy)), ed25519P)))
+	return x2, y2
+}
+
+// TestWeakKeys derives the points of small order: L·P, L the order of the large subgroup, is one of them for every P, and every
+// one of them comes up.
+func TestWeakKeys(t *testing.T) {
+	add := func(x1, y1, x2, y2 *big.Int) (*big.Int, *big.Int) {
+		mul := func(a ...*big.Int) *big.Int {
+			z := big.NewInt(1)
+			for _, f := range a {
+				z.Mod(z.Mul(z, f), ed25519P)
+			}
+			return z
+		}
+		dxy := mul(ed25519D, x1, x2, y1, y2)
+		x := new(big.Int).Add(mul(x1, y2), mul(y1, x2))
+		y := new(big.Int).Add(mul(y1, y2), mul(x1, x2))
+		below := func(sign int64) *big.Int {
+			z := new(big.Int).Add(big.NewInt(1), new(big.Int).Mul(big.NewInt(sign), dxy))
+			return z.ModInverse(z.Mod(z, ed25519P), ed25519P)
+		}
+		return mul(x, below(1)), mul(y, below(-1))
+	}
+	order, _ := new(big.Int).SetString("27742317777372353535851937790883648493", 10)
+	order.Add(order, new(big.Int).Lsh(big.NewInt(1), 252))
+	found := map[string]bool{}
+	for y := int64(2); y < 80; y++ {
+		py := big.NewInt(y)
+		px := pointOf(py)
+		if px == nil {
+			continue
+		}
+		qx, qy := big.NewInt(0), big.NewInt(1)
+		for i := order.BitLen() - 1; i >= 0; i-- {
+			qx, qy = doubled(qx, qy)
+			if order.Bit(i) == 1 {
+				qx, qy = add(qx, qy, px, py)
+			}
+		}
+		found[encoded(qy, 0)] = true
+	}
+	if len(found) != len(smallOrder) {
+		t.Errorf("%d small y found, the table has %d", len(found), len(smallOrder))
+	}
+	for _, y := range smallOrder {
+		b, err := hex.DecodeString(y)
+		if err != nil || !found[string(b)] {
+			t.Errorf("%s is in the table and of no small order", y)
+		}
+	}
+	for y := range found {
+		for _, sign := range []byte{0, 0x80} {
+			if _, err := Parse(base64.StdEncoding.EncodeToString(append([]byte(y)[:31:31], y[31]|sign))); err == nil || !strings.Contains(err.Error(), "anybody can sign for") {
+				t.Errorf("%x with sign %x: error %v", y, sign, err)
+			}
+		}
+	}
+	for k := range int64(19) { // p to 2²⁵⁵ − 1 are 0 to 18 again
+		if beyond := encoded(new(big.Int).Add(ed25519P, big.NewInt(k)), 0x80); !weak([]byte(beyond)) {
+			t.Errorf("p + %d is taken", k)
+		}
+	}
+	for range 100 {
+		if key, _, err := ed25519.GenerateKey(nil); err != nil || weak(key) {
+			t.Errorf("%x is called weak, error %v", key, err)
+		}
+	}
+}
+
+// encoded is a point's y in little-endian bytes, with the bit of x.
+func encoded(y *big.Int, sign byte) string {
+	b := y.FillBytes(make([]byte, 32))
+	slices.Reverse(b)
+	b[31] |= sign
+	return string(b)
 }
 
 func TestParse(t *testing.T) {
@@ -101,7 +250,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestAgents(t *testing.T) {
-	other := Format(make(ed25519.PublicKey, ed25519.PublicKeySize))
+	other := Format(bytes.Repeat([]byte{7}, ed25519.PublicKeySize))
 	path := filepath.Join(t.TempDir(), "agents.keys")
 	load := func(text string) (int, error) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -123,6 +272,8 @@ func TestAgents(t *testing.T) {
 		{"coordinator " + other + "\n", ":1: agent id \"coordinator\": this name is the coordinator's"},
 		{"a AAAA\n", `:1: "AAAA" is not an Ed25519 public key`},
 		{"a " + other + "\n# again\na " + opensslPublic + "\n", ":3: agent a is in the list twice"},
+		{"a " + other + "\n\nb " + opensslPublic + "\nc " + other + "\n", ":4: agent c has the key of agent a in line 1: want a key of its own for each device"},
+		{"a " + Format(append([]byte{1}, make([]byte, 31)...)) + "\n", "is a public key that anybody can sign for"},
 		{"a " + strings.Repeat("A", 1<<17) + "\n", "token too long"},
 	} {
 		if _, err := load(tt.text); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/dataset"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -180,9 +181,13 @@ func (b *Broker) tls() (*tls.Config, error) {
 		}
 	}
 	if b.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(b.CertFile, secretFile(b.KeyFile))
+		key := secretFile(b.KeyFile)
+		cert, err := tls.LoadX509KeyPair(b.CertFile, key)
 		if err != nil {
 			return nil, config.FieldError{Key: "broker.cert_file", Problem: err.Error()}
+		}
+		if err := keys.Closed(key); err != nil {
+			return nil, config.FieldError{Key: "broker.key_file", Problem: err.Error()}
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
@@ -14,8 +15,10 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 )
 
-// zeroKey is a public key that parses.
-const zeroKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+// publicKey is one of many public keys that parse.
+func publicKey(which byte) string {
+	return keys.Format(bytes.Repeat([]byte{which}, ed25519.PublicKeySize))
+}
 
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
@@ -53,13 +56,13 @@ func agentFile(t *testing.T) string {
 	t.Helper()
 	key, _ := writeKey(t)
 	return "federation: air\nid: roof-1\nbroker:\n  url: tcp://localhost:1883\nidentity:\n  key_file: " + key +
-		"\n  coordinator_key: " + zeroKey + "\ndata:\n  csv: rows.csv\n"
+		"\n  coordinator_key: " + publicKey(7) + "\ndata:\n  csv: rows.csv\n"
 }
 
 func coordinatorFile(t *testing.T) string {
 	t.Helper()
 	key, _ := writeKey(t)
-	agents := writeFile(t, "agents.keys", "a "+zeroKey+"\nb "+zeroKey+"\n")
+	agents := writeFile(t, "agents.keys", "a "+publicKey(1)+"\nb "+publicKey(2)+"\n")
 	return "federation: air\nidentity:\n  key_file: " + key + "\n  agents_file: " + agents +
 		"\nround:\n  participants: 2\n  quorum: 1\n  gather:\n    minimum: 2\ntask:\n  name: air\n  features: [a, b]\n  target: y\n"
 }

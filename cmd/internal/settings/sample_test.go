@@ -27,13 +27,13 @@ func TestSamplesLoad(t *testing.T) {
 	key, _ := writeKey(t)
 	agent := DefaultAgent()
 	if err := Load(&agent, "agentd", writeFile(t, "agentd.yaml", string(packaging.AgentConfig)), map[string]string{
-		"identity.key_file": key, "identity.coordinator_key": zeroKey,
+		"identity.key_file": key, "identity.coordinator_key": publicKey(7),
 	}); err != nil {
 		t.Error(err)
 	}
 	var list strings.Builder
-	for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
-		list.WriteString(id + " " + zeroKey + "\n")
+	for i, id := range []string{"a", "b", "c", "d", "e", "f"} {
+		list.WriteString(id + " " + publicKey(byte(i+1)) + "\n")
 	}
 	coordinator := DefaultCoordinator()
 	if err := Load(&coordinator, "coordinator", writeFile(t, "coordinator.yaml", string(packaging.CoordinatorConfig)), map[string]string{

@@ -1,8 +1,13 @@
 package settings
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -73,7 +78,7 @@ func TestAgentProblems(t *testing.T) {
 		{"  url: -> \n  ca_file: " + empty + "\n  url:", `:5:12: broker.ca_file: ` + empty + ` holds no certificate in PEM`},
 		{"  url: -> \n  password: x\n  password_file: y\n  url:", `:5:3: broker.password: is set beside broker.password_file: give one of them`},
 		{"  url: -> \n  password_file: " + empty + "\n  url:", `:3:1: broker.password: mqtt-password: ` + empty + ` is empty`},
-		{"  coordinator_key: " + zeroKey + " ->   coordinator_key: \"\"", `:7:20: identity.coordinator_key: "" is not an Ed25519 public key`},
+		{"  coordinator_key: " + publicKey(7) + " ->   coordinator_key: \"\"", `:7:20: identity.coordinator_key: "" is not an Ed25519 public key`},
 		{"  csv: rows.csv ->   csv: \"\"", `:9:8: data.csv: is empty; want a CSV file with named columns`},
 		{"rows.csv -> rows.csv\n  shares: -1", `:10:11: data.shares: must not be negative, is -1`},
 		{"rows.csv -> rows.csv\n  shares: 3\n  share: 3", `:11:10: data.share: must be 0 to shares - 1, is 3 of 3`},
@@ -183,6 +188,37 @@ func TestSeveralProblems(t *testing.T) {
 	for _, want := range []string{path + ":2:5: id: ", path + ":9:8: data.csv: "} {
 		wantError(t, err, want)
 	}
+}
+
+// A private key that all users can read, of the daemon or of its certificate, keeps a daemon from starting.
+func TestOpenKeyFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes mean nothing")
+	}
+	key, _ := writeKey(t)
+	if err := os.Chmod(key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := DefaultAgent()
+	err := Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)), map[string]string{"identity.key_file": key})
+	wantError(t, err, "command line: identity.key_file: "+key+" is open to all users (mode 0644), want a private key that only its user reads: chmod 600 "+key)
+
+	path, secret := writeKey(t)
+	of := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(nil, of, of, secret.Public(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := defaultBroker()
+	b.CertFile, b.KeyFile = writeFile(t, "client.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))), path
+	if _, _, err := b.Session("air-a"); err != nil {
+		t.Errorf("a closed key: %v", err)
+	}
+	if err := os.Chmod(b.KeyFile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = b.Session("air-a")
+	wantError(t, err, "broker.key_file: "+b.KeyFile+" is open to all users (mode 0644)")
 }
 
 func TestMissingKeyFile(t *testing.T) {
