@@ -28,16 +28,18 @@ type rule struct {
 }
 
 var (
+	// A device has the topics that package mqtt makes, and none beside or below them: it could retain messages there without end.
 	ofDevice = []rule{
 		{read, "round"},
-		{read, "m/#"},
-		{read, "x/#"},
-		{read, "b/#"},
+		{read, "m/+/+"},
+		{read, "x/+/+/+"},
+		{read, "b/+/+"},
 		{read, "d/" + user},
-		{readWrite, "s/" + user + "/#"},
+		{write, "s/" + user},
+		{readWrite, "s/" + user + "/loop"},
 		{readWrite, "p/" + user},
-		{write, "u/+/" + user + "/#"},
-		{write, "x/" + user + "/#"},
+		{write, "u/0/" + user + "/+/+"},
+		{write, "x/" + user + "/+/+"},
 		{write, "b/+/" + user},
 	}
 	ofCoordinator = []rule{{readWrite, "#"}}

@@ -64,8 +64,8 @@ func TestFilters(t *testing.T) {
 		{"air-press", "fl/v1/air/m/0a1b/+", true},
 		{"air-press", "fl/v1/air/m/+/m", true},
 		{"air-press", "fl/v1/air/m/+/+", true},
-		{"air-press", "fl/v1/air/m/#", true},
-		{"air-press", "fl/v1/air/m", true}, // under m/#
+		{"air-press", "fl/v1/air/m/#", false},
+		{"air-press", "fl/v1/air/m", false},
 		{"air-press", "fl/v1/air/x/+/12/+", true},
 		{"air-press", "fl/v1/air/b/cell/+", true},
 		{"air-press", "fl/v1/air/d/air-press", true},
@@ -130,14 +130,15 @@ topic readwrite fl/v1/air/#
 
 user air-a_1
 topic read fl/v1/air/round
-topic read fl/v1/air/m/#
-topic read fl/v1/air/x/#
-topic read fl/v1/air/b/#
+topic read fl/v1/air/m/+/+
+topic read fl/v1/air/x/+/+/+
+topic read fl/v1/air/b/+/+
 topic read fl/v1/air/d/air-a_1
-topic readwrite fl/v1/air/s/air-a_1/#
+topic write fl/v1/air/s/air-a_1
+topic readwrite fl/v1/air/s/air-a_1/loop
 topic readwrite fl/v1/air/p/air-a_1
-topic write fl/v1/air/u/+/air-a_1/#
-topic write fl/v1/air/x/air-a_1/#
+topic write fl/v1/air/u/0/air-a_1/+/+
+topic write fl/v1/air/x/air-a_1/+/+
 topic write fl/v1/air/b/+/air-a_1
 
 user air-b.2

@@ -72,7 +72,7 @@ func own(user string) string {
 		return Observer
 	}
 	federation, _, _ := strings.Cut(user, "-")
-	return "fl/v1/" + federation + "/s/" + user
+	return "fl/v1/" + federation + "/s/" + user + "/loop"
 }
 
 // mark publishes the marker of something to a topic.

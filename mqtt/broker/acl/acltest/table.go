@@ -44,17 +44,16 @@ fl/v1/air/m/0a1b/m                          r       r     rw           r        
 fl/v1/air/m/0a1b/12                         r       r     rw           r          -           -
 fl/v1/air/d/air-press                       r       -     rw           -          -           -
 fl/v1/air/d/air-press-2                     -       r     rw           -          -           -
-fl/v1/air/s/air-press                      rw       -     rw           -          -           -
-fl/v1/air/s/air-press-2                     -      rw     rw           -          -           -
+fl/v1/air/s/air-press                       w       -     rw           -          -           -
+fl/v1/air/s/air-press-2                     -       w     rw           -          -           -
 fl/v1/air/s/air-press/loop                 rw       -     rw           -          -           -
 fl/v1/air/s/air-press-2/loop                -      rw     rw           -          -           -
-fl/v1/air/m/loop                            r       r     rw           r          -           -
+fl/v1/air/m/loop                            -       -     rw           -          -           -
 fl/v1/air/s/air-coordinator                 -       -     rw           -          -           -
 fl/v1/air/p/air-press                      rw       -     rw           -          -           -
 fl/v1/air/p/air-press-2                     -      rw     rw           -          -           -
 fl/v1/air/u/0/air-press/7f/m                w       -     rw           -          -           -
 fl/v1/air/u/0/air-press/7f/12               w       -     rw           -          -           -
-fl/v1/air/u/3/air-press/7f/0                w       -     rw           -          -           -
 fl/v1/air/u/0/air-press-2/7f/0              -       w     rw           -          -           -
 fl/v1/air/x/air-press/12/0                 rw       r     rw           r          -           -
 fl/v1/air/x/air-press-2/12/0                r      rw     rw           r          -           -
@@ -62,6 +61,20 @@ fl/v1/air/b/cell/air-press                 rw       r     rw           r        
 fl/v1/air/b/cell/air-press-2                r      rw     rw           r          -           -
 
 # near misses
+fl/v1/air/m                                 -       -     rw           -          -           -
+fl/v1/air/m/0a1b                            -       -     rw           -          -           -
+fl/v1/air/m/0a1b/12/deeper                  -       -     rw           -          -           -
+fl/v1/air/s/air-press/other                 -       -     rw           -          -           -
+fl/v1/air/s/air-press/loop/deeper           -       -     rw           -          -           -
+fl/v1/air/u/3/air-press/7f/0                -       -     rw           -          -           -
+fl/v1/air/u/0/air-press                     -       -     rw           -          -           -
+fl/v1/air/u/0/air-press/7f                  -       -     rw           -          -           -
+fl/v1/air/u/0/air-press/7f/12/deeper        -       -     rw           -          -           -
+fl/v1/air/x/air-press                       -       -     rw           -          -           -
+fl/v1/air/x/air-press/12                    -       -     rw           -          -           -
+fl/v1/air/x/air-press/12/0/deeper           -       -     rw           -          -           -
+fl/v1/air/b/air-press                       -       -     rw           -          -           -
+fl/v1/air/b/cell/air-press/deeper           -       -     rw           -          -           -
 fl/v1/air/round/deeper                      -       -     rw           -          -           -
 fl/v1/air/p/air-press/deeper                -       -     rw           -          -           -
 fl/v1/air/p/press                           -       -     rw           -          -           -
@@ -84,7 +97,7 @@ fl/v1/air/b/cell/land-press                 r       r     rw           r        
 fl/v1/land/round                            -       -      -           -          r          rw
 fl/v1/land/m/0a1b/12                        -       -      -           -          r          rw
 fl/v1/land/d/land-press                     -       -      -           -          r          rw
-fl/v1/land/s/land-press                     -       -      -           -         rw          rw
+fl/v1/land/s/land-press                     -       -      -           -          w          rw
 fl/v1/land/p/land-press                     -       -      -           -         rw          rw
 fl/v1/land/p/air-press                      -       -      -           -          -          rw
 fl/v1/land/u/0/land-press/7f/0              -       -      -           -          w          rw
