@@ -31,6 +31,8 @@ type Agent struct {
 
 	order    wire.Order // of the last announcement that was obeyed
 	up       bool
+	refused  mqtt.RefusedFilters
+	site     []string // filters that the neighbours' broker refuses, if it is another
 	reportAt time.Time        // of the next report
 	judgeAt  time.Time        // of the next look at the device
 	verdict  device.Verdict   // of the last one
@@ -148,6 +150,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			if ctx.Err() == nil { // else the job may have been cut short
 				result()
 			}
+		case a.site = <-a.mesh.refused:
+			a.tellRefused()
 		case <-a.pings:
 		case <-timer.C:
 			a.tick()
@@ -227,12 +231,24 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.twin.down()
 		a.mesh.uplink(false)
 		a.cfg.Observer.Observe(LinkChanged{Err: e.Err})
+		a.hearRefusal(e)
 		a.link(round.LinkDown{}, transfer.Disconnected{})
-	case mqtt.SubscribeRefused:
-		a.cfg.Logger.Error("the broker does not let this agent read a topic it needs: check the broker's access rules", "topic", e.Filter)
+	case mqtt.SubscribeRefused, mqtt.RefusalOver:
+		a.hearRefusal(e)
 	case mqtt.Received:
 		a.receive(e.Message)
 	}
+}
+
+// hearRefusal takes note of what the broker refuses, and no longer refuses.
+func (a *Agent) hearRefusal(e mqtt.Event) {
+	if a.refused.Step(e) {
+		a.tellRefused()
+	}
+}
+
+func (a *Agent) tellRefused() {
+	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refused.List(), Site: a.site})
 }
 
 // linkEvent is an event of both transfer machines.

@@ -42,6 +42,10 @@ type (
 		Up  bool
 		Err error // when down
 	}
+	// SubscriptionsRefused: the broker refuses these filters now, and the
+	// neighbours' broker those of Site, if it is another; they are asked for them
+	// again. Told when a list changes.
+	SubscriptionsRefused struct{ Filters, Site []string }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// CloneSeen: another device has this agent's identity, and is alive.

@@ -49,6 +49,7 @@ type mesh struct {
 	links    chan d2d.Linked // for it, too: the newest
 	scouted  chan struct{}   // closed when it has ended
 	found    []wire.AgentID  // neighbours; the owner's
+	refused  chan []string   // filters that the neighbours' broker refuses: the newest list, for the owner
 }
 
 // waiting bounds what waits for the block under way. What does not fit is asked for again.
@@ -56,7 +57,7 @@ const waiting = 1024
 
 func newMesh(cfg *Config, uplink mqtt.Conn) (*mesh, error) {
 	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting), block: make(chan struct{}),
-		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1), scouted: make(chan struct{})}
+		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1), scouted: make(chan struct{}), refused: make(chan []string, 1)}
 	close(m.block)
 	if cfg.Mesh == nil {
 		return m, nil
@@ -91,7 +92,11 @@ func (m *mesh) place() wire.Location {
 
 // listen hands on what comes over a connection of the mesh's own, until that is closed.
 func (m *mesh) listen() {
+	var refused mqtt.RefusedFilters
 	for e := range m.conn.Events() {
+		if refused.Step(e) {
+			m.tellRefused(refused.List())
+		}
 		switch e := e.(type) {
 		case mqtt.Up:
 			m.linked(true)
@@ -99,10 +104,17 @@ func (m *mesh) listen() {
 			m.linked(false)
 		case mqtt.Received:
 			m.take(e.Message)
-		case mqtt.SubscribeRefused:
-			m.cfg.Logger.Error("the neighbours' broker does not let this agent read a topic it needs: check the broker's access rules", "topic", e.Filter)
 		}
 	}
+}
+
+// tellRefused hands the owner a list, in the place of one that it has not taken yet.
+func (m *mesh) tellRefused(list []string) {
+	select {
+	case <-m.refused:
+	default:
+	}
+	m.refused <- list
 }
 
 // take hands a message to the block under way, or to the scout.

@@ -30,6 +30,7 @@ type Coordinator struct {
 	runID     wire.RunID
 	shown     wire.RoundID // the round of the present announcement
 	up        bool
+	refused   mqtt.RefusedFilters // but for what the board reads back
 	receiver  *transfer.Receiver
 	transfers TransfersChanged
 	spools    map[wire.RoundID]*store.Spool // of the round under way; two between rounds
@@ -212,14 +213,23 @@ func (c *Coordinator) hear(e mqtt.Event) {
 		c.up = false
 		c.board.disconnected()
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
+		c.hearRefusal(e)
 		c.step(round.LinkDown{})
 	case mqtt.SubscribeRefused:
-		if c.board.refused(time.Now(), e.Filter) {
-			return
+		if !c.board.refused(time.Now(), e.Filter) {
+			c.hearRefusal(e)
 		}
-		c.cfg.Logger.Error("the broker does not let the coordinator read a topic it needs: check the broker's access rules", "topic", e.Filter)
+	case mqtt.RefusalOver:
+		c.hearRefusal(e)
 	case mqtt.Received:
 		c.take(e.Message)
+	}
+}
+
+// hearRefusal takes note of what the broker refuses, and no longer refuses.
+func (c *Coordinator) hearRefusal(e mqtt.Event) {
+	if c.refused.Step(e) {
+		c.cfg.Observer.Observe(SubscriptionsRefused{c.refused.List()})
 	}
 }
 

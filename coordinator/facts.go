@@ -46,6 +46,9 @@ type (
 		Up  bool
 		Err error // when down
 	}
+	// SubscriptionsRefused: the broker refuses these filters now, which the
+	// coordinator needs; it is asked for them again. Told when the list changes.
+	SubscriptionsRefused struct{ Filters []string }
 	// AgentsListed: who may take part, in id order. Told at the start, and when
 	// another list takes effect.
 	AgentsListed struct{ Agents []wire.AgentID }

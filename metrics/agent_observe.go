@@ -25,6 +25,8 @@ func (a *Agent) Observe(fact any) {
 		a.ended(f)
 	case agent.LinkChanged:
 		a.linkChanged(f.Up)
+	case agent.SubscriptionsRefused:
+		a.refusedFilters.Set(float64(len(f.Filters) + len(f.Site)))
 	case agent.BrokerTested:
 		a.selfTest.choose(string(f.Result))
 	case agent.CloneSeen:

@@ -33,6 +33,7 @@ const (
 type broker struct {
 	connected        prometheus.Gauge
 	reconnects       prometheus.Counter
+	refusedFilters   prometheus.Gauge
 	selfTest         gaugeSet
 	clones           prometheus.Counter
 	messages, octets *prometheus.CounterVec // by direction and kind
@@ -44,6 +45,8 @@ func newBroker(r registrar, dropReasons []string) *broker {
 	b := &broker{
 		connected:  r.gauge("broker_connected", "Whether the broker is connected (1) or not (0)."),
 		reconnects: r.counter("broker_reconnects_total", "Connections to the broker after the first one of this process."),
+		refusedFilters: r.gauge("broker_subscriptions_refused",
+			"Filters that the broker refuses now; it is asked for each again after a minute at the latest. Its access rules forbid them, or it is a node of a cluster that has lost its peers."),
 		selfTest: r.gaugeBy("broker_self_test",
 			"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a large one is dropped without a word; disconnected: the broker hangs up on it.",
 			"result", words(mqtt.SelfTestResults())),

@@ -67,6 +67,8 @@ func (c *Coordinator) observeHost(fact any) {
 	switch f := fact.(type) {
 	case coordinator.LinkChanged:
 		c.linkChanged(f.Up)
+	case coordinator.SubscriptionsRefused:
+		c.refusedFilters.Set(float64(len(f.Filters)))
 	case coordinator.AgentsListed:
 		c.enrolled.set(float64(len(f.Agents)))
 		c.reports.keep(f.Agents)

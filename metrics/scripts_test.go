@@ -22,6 +22,7 @@ var half, warm = 0.5, 65.0
 
 var agentScript = []any{
 	agent.LinkChanged{Up: true},
+	agent.SubscriptionsRefused{Filters: []string{"fl/v1/air/d/a1"}, Site: []string{"fl/v1/air/b/hall/+"}},
 	agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
 	round.AnnouncementObeyed{Order: wire.Order{Epoch: 1, Run: 7, Round: 1, Attempt: 1, Phase: wire.PhaseGathering}},
 	agent.DataLoaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
@@ -67,6 +68,7 @@ var agentScript = []any{
 var coordinatorScript = []any{
 	coordinator.AgentsListed{Agents: []wire.AgentID{"a1", "a2", "a3"}},
 	coordinator.LinkChanged{Up: true},
+	coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},
 	coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
 	coordinator.BlobChecked{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, Before: round.CoordinatorIdle},

@@ -60,7 +60,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) er
 		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
-	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun, Observer: supervisor.Status}
+	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun, Observer: daemon.Observers{supervisor.Status, &ready}}
 	if mesh, err := meshOf(s); err != nil {
 		return err
 	} else if mesh != nil {

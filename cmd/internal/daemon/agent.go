@@ -126,7 +126,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	reportOf(&cfg.Reports, o.Gatherer)
 	view := status.NewAgent(Version(), s.Federation, s.ID, time.Now)
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
-	cfg.Observer = observers{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
+	cfg.Observer = Observers{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		return o.dial(ctx, &s.Broker, &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
 	})
@@ -201,11 +201,11 @@ func newRand() *rand.Rand {
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
 }
 
-// observers passes facts on.
-type observers []interface{ Observe(fact any) }
+// Observers passes facts on to each of them.
+type Observers []interface{ Observe(fact any) }
 
 // Observe implements the hosts' Observer.
-func (all observers) Observe(fact any) {
+func (all Observers) Observe(fact any) {
 	for _, o := range all {
 		if o != nil {
 			o.Observe(fact)

@@ -13,7 +13,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -68,17 +70,27 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// TestReadiness wants /-/ready to be false until the state is open.
+// TestReadiness wants /-/ready to be false until the state is open, and while the broker refuses a subscription.
 func TestReadiness(t *testing.T) {
 	var r Readiness
 	h := metrics.Handler(metrics.NewRegistry("agentd"), r.Err)
-	for _, want := range []string{"503 not ready: the state folder is being opened\n", "200 ready\n"} {
+	for _, tt := range []struct {
+		happens func()
+		want    string
+	}{
+		{func() {}, "503 not ready: the state folder is being opened\n"},
+		{r.Opened, "200 ready\n"},
+		{func() { r.Observe(coordinator.LinkChanged{Up: true}) }, "200 ready\n"},
+		{func() { r.Observe(coordinator.SubscriptionsRefused{Filters: []string{"p/+", "s/+"}}) },
+			"503 not ready: the broker refuses p/+ and s/+: " + mqtt.RefusalCauses + "\n"},
+		{func() { r.Observe(coordinator.SubscriptionsRefused{}) }, "200 ready\n"},
+	} {
+		tt.happens()
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/-/ready", nil))
-		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
-			t.Errorf("got %q, want %q", got, want)
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
 		}
-		r.Opened()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
@@ -20,6 +21,8 @@ type agentLog struct{ *slog.Logger }
 // Observe implements agent.Observer.
 func (l agentLog) Observe(fact any) {
 	switch f := fact.(type) {
+	case agent.SubscriptionsRefused:
+		subscriptionsRefused(l.Logger, slices.Concat(f.Filters, f.Site))
 	case agent.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
 	case agent.DeviceJudged:
@@ -85,6 +88,8 @@ type coordinatorLog struct{ *slog.Logger }
 // Observe implements coordinator.Observer.
 func (l coordinatorLog) Observe(fact any) {
 	switch f := fact.(type) {
+	case coordinator.SubscriptionsRefused:
+		subscriptionsRefused(l.Logger, f.Filters)
 	case coordinator.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
 	case coordinator.CloneSeen:
@@ -209,6 +214,15 @@ func (l coordinatorLog) abandoned(f round.RoundAbandoned) {
 		attrs = append(attrs, "err", f.Err)
 	}
 	l.Warn("round abandoned", attrs...)
+}
+
+// subscriptionsRefused says what the broker refuses, and why it may.
+func subscriptionsRefused(l *slog.Logger, filters []string) {
+	if len(filters) == 0 {
+		l.Info("no subscription is refused any more")
+		return
+	}
+	l.Error("the broker refuses topics that this program needs, and is asked again: "+mqtt.RefusalCauses, "topics", filters)
 }
 
 // selfTested says what to change at the broker, if something is to be changed.

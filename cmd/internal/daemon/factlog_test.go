@@ -49,6 +49,11 @@ func debugging() logging.Options {
 func TestAgentLog(t *testing.T) {
 	compareLines(t, []line{
 		{agent.LinkChanged{Up: true}, ""}, // the session says it
+		{agent.SubscriptionsRefused{Filters: []string{"d/a"}, Site: []string{"b/hall/+"}},
+			"<3>ERROR the broker refuses topics that this program needs, and is asked again: either its access rules do not let this user read the topic " +
+				"(coordinator acl writes rules for Mosquitto), or it is a node of a cluster that has lost its peers (see its log, and give all nodes in broker.url) " +
+				`topics="[d/a b/hall/+]"`},
+		{agent.SubscriptionsRefused{}, `<6>INFO  no subscription is refused any more`},
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed, Topic: "s/a/loop", Bytes: 61504}},
 			`<7>DEBUG the broker carries the largest messages bytes=61504`},
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
@@ -99,6 +104,8 @@ func TestAgentLog(t *testing.T) {
 func TestCoordinatorLog(t *testing.T) {
 	compareLines(t, []line{
 		{coordinator.LinkChanged{Err: errors.New("gone")}, ""}, // the session says it
+		{coordinator.SubscriptionsRefused{Filters: []string{"s/+"}},
+			"<3>ERROR the broker refuses topics that this program needs, and is asked again: " + mqtt.RefusalCauses + " topics=[s/+]"},
 		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 			`<3>ERROR two devices speak as one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
 		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown, Err: errors.New("not in the list")},

@@ -3,15 +3,19 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 // Logger returns the process's logger, to stderr. level, if not nil, changes
@@ -42,8 +46,12 @@ func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger)
 // Ready is what /-/ready asks of a process that has nothing to open first.
 func Ready() error { return nil }
 
-// Readiness is what /-/ready asks of a daemon: it is ready once its state is open.
-type Readiness struct{ open atomic.Bool }
+// Readiness is what /-/ready asks of a daemon: it is ready once its state is open,
+// and, for a coordinator that it observes, while the broker refuses nothing that it needs.
+type Readiness struct {
+	open    atomic.Bool
+	refused atomic.Pointer[[]string] // filters; nil until a fact told
+}
 
 // Opened tells that the state is open.
 func (r *Readiness) Opened() { r.open.Store(true) }
@@ -53,5 +61,15 @@ func (r *Readiness) Err() error {
 	if !r.open.Load() {
 		return errors.New("the state folder is being opened")
 	}
+	if refused := r.refused.Load(); refused != nil && len(*refused) > 0 {
+		return fmt.Errorf("the broker refuses %s: %s", strings.Join(*refused, " and "), mqtt.RefusalCauses)
+	}
 	return nil
+}
+
+// Observe implements coordinator.Observer.
+func (r *Readiness) Observe(fact any) {
+	if f, ok := fact.(coordinator.SubscriptionsRefused); ok {
+		r.refused.Store(&f.Filters)
+	}
 }

@@ -15,6 +15,7 @@ type Status struct {
 
 	mu           sync.Mutex
 	link, course string
+	refused      int // subscriptions
 }
 
 func newStatus() *Status {
@@ -25,10 +26,14 @@ func newStatus() *Status {
 func (s *Status) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.course == "" {
-		return s.link
+	line := s.link
+	if s.refused > 0 {
+		line += fmt.Sprintf(", which refuses %d subscriptions", s.refused)
 	}
-	return s.link + "; " + s.course
+	if s.course != "" {
+		line += "; " + s.course
+	}
+	return line
 }
 
 // Observe takes in a fact of either daemon.
@@ -38,6 +43,10 @@ func (s *Status) Observe(fact any) {
 		s.linkChanged(f.Up, f.Err)
 	case coordinator.LinkChanged:
 		s.linkChanged(f.Up, f.Err)
+	case agent.SubscriptionsRefused:
+		s.refuses(len(f.Filters) + len(f.Site))
+	case coordinator.SubscriptionsRefused:
+		s.refuses(len(f.Filters))
 	case round.WorkStarted:
 		s.set("at work in round %d", f.Round)
 	case round.WorkEnded:
@@ -62,6 +71,13 @@ func (s *Status) linkChanged(up bool, err error) {
 	}
 	s.mu.Lock()
 	s.link = link
+	s.mu.Unlock()
+	s.hint()
+}
+
+func (s *Status) refuses(n int) {
+	s.mu.Lock()
+	s.refused = n
 	s.mu.Unlock()
 	s.hint()
 }

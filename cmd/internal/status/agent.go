@@ -131,6 +131,8 @@ func (v *AgentView) observeHost(fact any) {
 	switch f := fact.(type) {
 	case agent.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
+	case agent.SubscriptionsRefused:
+		note("refused", refusedProblem(slices.Concat(f.Filters, f.Site)))
 	case agent.BrokerTested:
 		note("broker", brokerProblem(f.Result))
 	case agent.DataLoaded:

@@ -79,6 +79,8 @@ func (v *CoordinatorView) observeHost(fact any) {
 	switch f := fact.(type) {
 	case coordinator.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
+	case coordinator.SubscriptionsRefused:
+		v.problem("refused", refusedProblem(f.Filters))
 	case coordinator.BrokerTested:
 		v.problem("broker", brokerProblem(f.Result))
 	case coordinator.BlobChecked:
@@ -92,6 +94,14 @@ func (v *CoordinatorView) observeHost(fact any) {
 	case coordinator.MeshMade:
 		v.is.Mesh = &Mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
 	}
+}
+
+// refusedProblem is what the broker does not let this program read.
+func refusedProblem(filters []string) string {
+	if len(filters) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the broker refuses %s; it is asked again; the log says what to change", names(filters))
 }
 
 // brokerProblem is what a self-test found.

@@ -80,6 +80,7 @@ func TestCoordinatorPage(t *testing.T) {
 	c.pass(2 * time.Second)
 	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
 		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
+		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
 		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11}, round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
 		round.AgentCounted{Agent: "s3", Agents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
@@ -101,6 +102,7 @@ func TestCoordinatorPage(t *testing.T) {
 	c.pass(30 * time.Second)
 	compare(t, "coordinator_collecting", v.Picture())
 	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")}, coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
+		coordinator.SubscriptionsRefused{},
 		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"}, round.RunFinished{Version: 20}, round.PhaseEntered{Phase: round.CoordinatorFinished})
 	for i := range 30 {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})

@@ -1,0 +1,50 @@
+package coordinator_test
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// TestRefusedSubscriptions: a node of a cluster loses its peers while the
+// coordinator and an agent connect, and refuses them what they need to read. The
+// run goes on when it grants that again, on the links that there are.
+func TestRefusedSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refuses atomic.Bool
+		refuses.Store(true)
+		var f *federation
+		f = newFederation(t, 3, memory.Options{Refuse: func(_, filter string) bool {
+			return refuses.Load() && (filter == f.topics.Statuses() || filter == f.topics.Device("a1"))
+		}})
+		f.start()
+		f.until(time.Hour, "waiting", func() bool { return len(facts[round.GatheringExtended](f)) > 2 })
+		refuses.Store(false)
+		f.until(2*time.Minute, "heard", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
+		f.finished(time.Hour)
+		var told [][]string
+		for _, x := range facts[coordinator.SubscriptionsRefused](f) {
+			told = append(told, x.Filters)
+		}
+		if want := [][]string{{f.topics.Statuses()}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
+			t.Errorf("the coordinator told of %q, want %q", told, want)
+		}
+		told = nil
+		for _, x := range facts[agent.SubscriptionsRefused](f, "a1") {
+			told = append(told, x.Filters)
+		}
+		if want := [][]string{{f.topics.Device("a1")}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
+			t.Errorf("the agent told of %q, want %q", told, want)
+		}
+		if others := facts[agent.SubscriptionsRefused](f, "a0", "a2"); len(others) > 0 {
+			t.Errorf("the others told of %v", others)
+		}
+	})
+}
