@@ -19,9 +19,6 @@ type Data interface {
 	Load(features []string, target string) (*learner.Samples[float32], error)
 }
 
-// ErrOtherTask is the error of New when the folder's run learns another task than the configured one, which no restart mends.
-var ErrOtherTask = errors.New("the configured task differs from that of the run in the state folder: put it back, or begin a new run (--new-run)")
-
 // Config is what a coordinator needs.
 type Config struct {
 	Federation wire.Federation
@@ -45,8 +42,13 @@ type Config struct {
 	Dir string
 	// NewRun begins a new run even if the folder holds an unfinished one.
 	NewRun bool
-	// KeepModels is how many of the newest models stay on disk; 0 = all.
+	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, or the path of a
+	// safetensors file. A folder whose run began with that model goes on with it, unless NewRun is set.
+	From string
+	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int
+	// KeepRuns is how many earlier runs' models stay on disk when a new run begins; 0 = all.
+	KeepRuns int
 	// MaxBuffered bounds the sum of the lengths of the updates that are being
 	// received or stored, in memory or, if they are large, in files.
 	MaxBuffered int
@@ -77,6 +79,7 @@ func (c *Config) validate() error {
 	need(c.Round.Algorithm == round.FedDec || c.Task.Mixing.Every == 0, "a task with mixing needs the algorithm feddec")
 	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
+	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)
 	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d", c.KeepModels)
 	return errors.Join(errs...)
 }

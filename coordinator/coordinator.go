@@ -38,6 +38,7 @@ type Coordinator struct {
 	twins     map[wire.AgentID]*twins       // of those who spoke
 	offered   *offer                        // the one that the machine is judging
 	offers    map[wire.AgentID]*offer       // being received, or stored
+	early     []any                         // facts from before Run
 
 	events  []round.Event // the one that the machine takes, and those that wait for it
 	results chan func()   // what jobs bring back, run by the owner
@@ -94,6 +95,9 @@ func (c *Coordinator) takeUp() error {
 	return err
 }
 
+// tellLater keeps a fact for the observer, who hears none before Run.
+func (c *Coordinator) tellLater(fact any) { c.early = append(c.early, fact) }
+
 // Run works until ctx ends. The error is nil unless the coordinator could not go on.
 func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
@@ -104,6 +108,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer cancel()
 	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
 	c.cfg.Observer.Observe(listed(c.cfg.Agents))
+	for _, f := range c.early {
+		c.cfg.Observer.Observe(f)
+	}
 	c.step(round.Start{})
 	timer := time.NewTimer(0)
 	defer timer.Stop()

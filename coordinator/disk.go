@@ -22,18 +22,30 @@ import (
 //	models/RUN/        the models, as safetensors
 //	spool/ROUND/       the accepted updates of the round under way
 //	history.jsonl      a line a round, for charts
+//
+// A file that is damaged is never deleted: it is renamed, as in run.aside-1.
 type disk struct {
 	dir     string
 	epoch   wire.Epoch
+	origin  origin // of the run
 	models  *store.Models
 	history *store.History
 }
 
+// The versions of the formats. Whoever changes what is in a file raises its version, and reads the one before or says in the
+// error what to do; TestFormats holds each file to it.
+const (
+	recordVersion    = 1
+	taskVersion      = 1 // of wire.Task's encoding, too
+	publishedVersion = 1
+	modelFormat      = 1 // of the metadata of a model's file
+)
+
 const (
 	recordFile    = "run"
-	recordVersion = 1
 	maxRecord     = 1 << 30 // some 10 million edges
 	taskFile      = "task"
+	maxTask       = wire.MaxBlob
 	publishedFile = "published"
 	spoolDir      = "spool"
 	modelsDir     = "models"
@@ -43,6 +55,7 @@ const (
 type savedRecord struct {
 	Epoch  wire.Epoch
 	Record round.Record
+	Origin origin
 }
 
 func openDisk(dir string) (*disk, error) {
@@ -57,72 +70,101 @@ func openDisk(dir string) (*disk, error) {
 	return d, nil
 }
 
-// openModels opens the folder of a run's models.
-func (d *disk) openModels(run wire.RunID) (err error) {
-	dir := filepath.Join(d.dir, modelsDir, strconv.FormatUint(uint64(run), 10))
-	if err = os.MkdirAll(dir, 0o700); err == nil {
-		d.models, err = store.OpenModels(dir)
-	}
-	return err
-}
-
 func (d *disk) close() error { return d.history.Close() }
 
+func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
+
 func (d *disk) saveRecord(r round.Record) error {
-	body, err := json.Marshal(savedRecord{d.epoch, r})
+	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin})
 	if err != nil {
 		return err
 	}
-	return store.SaveRecord(filepath.Join(d.dir, recordFile), recordVersion, body)
+	return store.SaveRecord(d.path(recordFile), recordVersion, body)
 }
 
 // loadRecord returns the journaled record, and false if there is none.
 func (d *disk) loadRecord() (round.Record, bool, error) {
-	path := filepath.Join(d.dir, recordFile)
-	version, body, err := store.LoadRecord(path, maxRecord)
-	switch {
-	case errors.Is(err, store.ErrNoRecord):
+	body, err := d.load(recordFile, maxRecord, recordVersion)
+	if errors.Is(err, store.ErrNoRecord) {
 		return round.Record{}, false, nil
-	case err != nil:
-		return round.Record{}, false, err
-	case version != recordVersion:
-		return round.Record{}, false, fmt.Errorf("%s: version %d, this build reads %d", path, version, recordVersion)
 	}
 	var s savedRecord
-	if err := json.Unmarshal(body, &s); err != nil {
-		return round.Record{}, false, fmt.Errorf("%s: %w", path, err)
+	if err == nil {
+		err = d.parse(recordFile, body, &s)
 	}
-	d.epoch = s.Epoch
+	if err != nil {
+		return round.Record{}, false, err
+	}
+	d.epoch, d.origin = s.Epoch, s.Origin
 	return s.Record, true, nil
 }
 
-func (d *disk) saveTask(blob []byte) error {
-	return store.WriteFile(filepath.Join(d.dir, taskFile), blob, 0o600)
+// load reads a file of the folder that has a version.
+func (d *disk) load(name string, most int, want uint16) ([]byte, error) {
+	version, body, err := store.LoadRecord(d.path(name), most)
+	if err == nil && version != want {
+		err = &store.VersionError{Path: d.path(name), Has: version, Want: want}
+	}
+	return body, err
 }
 
-func (d *disk) loadTask() ([]byte, error) { return os.ReadFile(filepath.Join(d.dir, taskFile)) }
+func (d *disk) parse(name string, body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return &store.CorruptError{Path: d.path(name), Reason: err.Error()}
+	}
+	return nil
+}
+
+func (d *disk) saveTask(blob []byte) error {
+	return store.SaveRecord(d.path(taskFile), taskVersion, blob)
+}
+
+// loadTask returns the task's blob. A file without a version is a blob as it was stored before files had one.
+func (d *disk) loadTask() ([]byte, error) {
+	blob, err := d.load(taskFile, maxTask, taskVersion)
+	if errors.As(err, new(*store.CorruptError)) {
+		if bare, err := os.ReadFile(d.path(taskFile)); err == nil {
+			if _, err := wire.DecodeTask(bare); err == nil {
+				return bare, nil
+			}
+		}
+	}
+	return blob, err
+}
 
 func (d *disk) savePublished(p published) error {
 	body, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	return store.SaveRecord(filepath.Join(d.dir, publishedFile), recordVersion, body)
+	return store.SaveRecord(d.path(publishedFile), publishedVersion, body)
 }
 
 // loadPublished returns the list that an earlier process left. To have lost it
 // costs no more than old blobs that stay at the broker.
 func (d *disk) loadPublished(logger *slog.Logger) published {
 	var p published
-	_, body, err := store.LoadRecord(filepath.Join(d.dir, publishedFile), maxRecord)
+	body, err := d.load(publishedFile, maxRecord, publishedVersion)
 	if err == nil {
-		err = json.Unmarshal(body, &p)
+		err = d.parse(publishedFile, body, &p)
 	}
 	if err != nil && !errors.Is(err, store.ErrNoRecord) {
-		logger.Warn("the list of published blobs is unreadable: old blobs may stay at the broker", "err", err)
+		logger.Warn("the list of published blobs is unreadable: blobs of earlier rounds may stay at the broker; nothing else depends on it", "err", err)
 		return published{}
 	}
 	return p
+}
+
+// undecided is the error that leaves it to a person how to go on.
+func (d *disk) undecided(name, problem string, err error) error {
+	do := "begin a run from an initial model with `coordinator run --new-run`"
+	if run, newest := d.newestModel(); newest > 0 {
+		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, or %s", modelName(run, newest), do)
+	}
+	if errors.As(err, new(*store.VersionError)) && name == recordFile {
+		problem += ", so another version of the program wrote it: finish the run with that one"
+	}
+	return &StateError{Path: d.path(name), Problem: problem, Do: do, Err: err}
 }
 
 func (d *disk) spoolPath(r wire.RoundID) string {

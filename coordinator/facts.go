@@ -39,8 +39,31 @@ type FarAgent struct {
 	Deviations float64
 }
 
+// StateFile names what is kept in the state folder. It is a metric's label.
+type StateFile string
+
+// What can be mended when the coordinator starts.
+const (
+	StateTask  StateFile = "task"
+	StateModel StateFile = "model"
+)
+
+// StateFiles returns all of them, for closed label sets.
+func StateFiles() []StateFile { return []StateFile{StateTask, StateModel} }
+
 // Facts of the host.
 type (
+	// StateMended: a file of the state folder was damaged or missing at the start. Its content was recovered, or the run
+	// goes on from an older model: then Version is below Before, and what was made since is trained again.
+	StateMended struct {
+		File            StateFile
+		Damage          error
+		Aside           string // where the damaged file is now; empty if there was none
+		Before, Version wire.ModelVersion
+	}
+	// ModelsAhead: at the start there are models that are newer than the journal, which was put back from a backup.
+	// They stay; as the run comes to their versions they are renamed.
+	ModelsAhead struct{ Version, Newest wire.ModelVersion }
 	// LinkChanged: the broker is connected, or not.
 	LinkChanged struct {
 		Up  bool

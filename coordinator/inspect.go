@@ -6,21 +6,44 @@ import (
 
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // OpenModels opens the models of the run in a state folder, for reading, and
-// tells where the run stands. The daemon may be running.
+// tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the newest run; the
+// record then has only the run.
 func OpenModels(dir string) (*store.Models, round.Record, error) {
 	d := &disk{dir: dir}
 	record, found, err := d.loadRecord()
-	if err == nil && !found {
-		err = errors.New("no run has been begun there")
-	}
-	if err == nil {
+	if err == nil && found {
 		err = d.openModels(record.Run)
+	} else if runs, _ := d.runs(); len(runs) > 0 {
+		record.Run = runs[len(runs)-1]
+		err = d.openModels(record.Run)
+	} else if err == nil {
+		err = errors.New("no run has been begun there")
 	}
 	if err != nil {
 		return nil, record, fmt.Errorf("state folder %s: %w", dir, err)
 	}
 	return d.models, record, nil
+}
+
+// OpenRun opens the models of one run in a state folder, for reading.
+func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
+	d := &disk{dir: dir}
+	models, err := d.modelsOf(run)
+	if err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return models, nil
+}
+
+// Runs returns the runs in a state folder of which there are models, in the order in which they began.
+func Runs(dir string) ([]wire.RunID, error) {
+	runs, err := (&disk{dir: dir}).runs()
+	if err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return runs, nil
 }

@@ -1,10 +1,7 @@
 package coordinator
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
-	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -29,80 +26,6 @@ type workbench struct {
 	base     []float32 // w_{i−1}; nil before the first training round
 	baseBlob blob
 	held     *learner.Samples[float32]
-}
-
-// resume returns the record of the folder's run, or of a new one.
-func (c *Coordinator) resume() (round.Record, error) {
-	record, found, err := c.disk.loadRecord()
-	if err != nil {
-		return record, fmt.Errorf("%w; move the state folder away to begin anew", err)
-	}
-	if !found || c.cfg.NewRun {
-		return c.begin(record.Run)
-	}
-	if err := c.disk.openModels(record.Run); err != nil {
-		return record, err
-	}
-	return record, c.work.restore(record.Plan)
-}
-
-// begin plans a new run, with a larger id than the one before.
-func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
-	record := round.Record{Run: max(wire.RunID(time.Now().UnixMilli()), before+1), Phase: round.CoordinatorIdle}
-	err := c.disk.openModels(record.Run)
-	if err == nil {
-		err = c.work.setTask(c.cfg.Task)
-	}
-	if err == nil && c.cfg.Standardize {
-		record.Plan = c.work.statistics()
-	} else if err == nil {
-		record.Plan, err = c.work.training(0, 0, c.work.problem.Initial(c.cfg.Round.Seed))
-	}
-	if err == nil {
-		err = c.disk.removeSpoolsBut(0)
-	}
-	return record, err
-}
-
-// restore takes up the task and model of a journaled plan.
-func (w *workbench) restore(p round.Plan) error {
-	// Before the statistics are folded the task is the configured one; on disk
-	// may be the one that a fold has made and that the journal does not know yet.
-	blob, err := w.cfg.Task.Append(nil), error(nil)
-	if sha256.Sum256(blob) != p.Task.Hash {
-		if blob, err = w.disk.loadTask(); err != nil {
-			return fmt.Errorf("the run's task: %w", err)
-		}
-	}
-	if sha256.Sum256(blob) != p.Task.Hash {
-		return fmt.Errorf("the task in the state folder is not the one that the run stands on; begin a new run")
-	}
-	t, err := wire.DecodeTask(blob)
-	if err != nil {
-		return err
-	}
-	plain := t
-	plain.Standardization = wire.Standardization{}
-	if !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil)) {
-		return ErrOtherTask
-	}
-	if err := w.useTask(t, blob); err != nil {
-		return err
-	}
-	if p.Kind == wire.KindStatistics {
-		return nil
-	}
-	// A model beyond the journal is of a fold that was cut short: it is made again.
-	if err := w.disk.models.RemoveAbove(uint64(p.Version)); err != nil {
-		return err
-	}
-	s := w.problem.Schema(wire.KindTraining)
-	base, data, err := w.disk.loadModel(p.Version, p.Base.Hash, s)
-	if err != nil {
-		return err
-	}
-	w.base, w.baseBlob = base, newBlob(data, s.Hash())
-	return nil
 }
 
 // setTask makes t the run's task, on disk too.
@@ -142,23 +65,28 @@ func (w *workbench) statistics() round.Plan {
 // training plans a round on the model w_{i−1}, after storing it.
 func (w *workbench) training(version wire.ModelVersion, offset uint64, model []float32) (round.Plan, error) {
 	data := wire.AppendVector(nil, model)
-	file, err := encodeModel(version, w.problem, data)
+	file, err := encodeModel(version, w.problem, data, w.disk.origin)
 	if err != nil {
 		return round.Plan{}, err
 	}
+	p := w.plan(version, offset, model, data)
+	err = w.persist("save the model", func() error { return w.disk.saveModel(version, p.Base.Hash, file, w.cfg.Logger) })
+	if err == nil && w.cfg.KeepModels > 0 {
+		err = w.persist("remove old models", func() error { return w.disk.models.Prune(w.cfg.KeepModels, uint64(version)) })
+	}
+	return p, err
+}
+
+// plan plans a round on a model that is stored: as a vector, and as its blob.
+func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []float32, data []byte) round.Plan {
 	s := w.problem.Schema(wire.KindTraining)
 	w.base, w.baseBlob = model, newBlob(data, s.Hash())
 	t := &w.problem.Task.Training
-	p := round.Plan{
+	return round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange, StepSize: w.problem.Schedule.At(offset + 1),
 		Task: w.taskBlob.refer(inlineTask), Base: w.baseBlob.refer(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(s.Bytes()), Endless: w.problem.Task.Mixing.Endless,
 	}
-	err = w.persist("save the model", func() error { return w.disk.models.Put(uint64(version), p.Base.Hash, file) })
-	if err == nil && w.cfg.KeepModels > 0 {
-		err = w.persist("remove old models", func() error { return w.disk.models.Prune(w.cfg.KeepModels) })
-	}
-	return p, err
 }
 
 // stepsPerRound is how far t advances in a round: feddec counts local steps

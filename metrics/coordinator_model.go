@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -18,6 +19,8 @@ type outcome struct {
 	heldRisk, heldR2, heldAccuracy measure
 	heldSamples                    measure
 	foldTook                       prometheus.Observer
+	mended                         gaugeSet // by file
+	ahead                          prometheus.Gauge
 	sums                           sums
 }
 
@@ -25,7 +28,11 @@ var foldBuckets = []float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120}
 
 func newOutcome(r registrar) outcome {
 	return outcome{
-		modelVersion:   r.measure("model_version", "Version of the newest model: the number of aggregations behind it."),
+		modelVersion: r.measure("model_version", "Version of the newest model: the number of aggregations behind it."),
+		mended: r.gaugeBy("state_damaged",
+			"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was recovered, or the run went back to an older model; the log says which.",
+			"file", words(coordinator.StateFiles())),
+		ahead:          r.gauge("models_ahead", "Versions by which models on disk were newer than the journal at the start, as after an older copy of it was put back."),
 		modelBytes:     r.measure("model_bytes", "Size of the model made last."),
 		statisticsRows: r.measure("statistics_rows", "Rows of all agents together behind the standardisation of the task."),
 		riskBefore: r.measure("last_round_risk_before",

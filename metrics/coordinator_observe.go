@@ -82,6 +82,11 @@ func (c *Coordinator) observeHost(fact any) {
 		c.notUsed(string(f.Reason))
 	case coordinator.AgentReported:
 		c.reports.add(f)
+	case coordinator.StateMended:
+		c.mended.WithLabelValues(string(f.File)).Set(1)
+		c.modelVersion.set(float64(f.Version))
+	case coordinator.ModelsAhead:
+		c.ahead.Set(float64(f.Newest - f.Version))
 	case coordinator.StatisticsReady:
 		c.statisticsRows.set(f.Rows)
 	case coordinator.ModelReady:

@@ -82,6 +82,8 @@ var coordinatorScript = []any{
 	round.AgentJoined{Agent: "a1", Round: 1},
 	round.UpdateAccepted{Agent: "a1", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}, Norm: 1e9, After: 500 * time.Millisecond},
 	round.PhaseEntered{Phase: round.CoordinatorClosing, Before: round.CoordinatorCollecting, Spent: 2 * time.Second},
+	coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 7},
+	coordinator.ModelsAhead{Version: 7, Newest: 12},
 	coordinator.StatisticsReady{Rows: 400, Columns: 5},
 	round.RoundClosed{
 		Round: 1, Kind: wire.KindStatistics, Selected: 2, Accepted: 1, Missing: []wire.AgentID{"a2"}, ByDeadline: true, Took: 2 * time.Second,

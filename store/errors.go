@@ -21,14 +21,25 @@ var (
 	ErrNoModel = errors.New("no such model")
 )
 
-// CorruptError says that a file is torn, flipped, or not what its name claims.
+// CorruptError says that a file is torn, flipped, or not what its name claims. What can be done differs from file to
+// file: whoever shows the error to a person adds it.
 type CorruptError struct {
 	Path   string
 	Reason string
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("store: %s is damaged (%s): restore it from a backup or remove it", e.Path, e.Reason)
+	return fmt.Sprintf("store: %s is damaged (%s)", e.Path, e.Reason)
+}
+
+// VersionError says that a file is sound and of a format that this program does not read: a newer or a much older one wrote it.
+type VersionError struct {
+	Path      string
+	Has, Want uint16
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("store: %s has format version %d, this program reads version %d", e.Path, e.Has, e.Want)
 }
 
 // explain wraps a failed operation with the path and with what the operator can do about it. The original error

@@ -53,15 +53,15 @@ func recordPath(modelPath string) string {
 }
 
 // Put stores the safetensors file durably as this version. digest is the model's address in the federation; it need
-// not be the SHA-256 of the file. The same digest again is nil, another one for a stored version is ErrConflict.
+// not be the SHA-256 of the file. The same digest again is nil. Another one, or a file whose record cannot be read, is
+// ErrConflict: nothing stored is overwritten by something else (see SetAside).
 func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
 	if _, _, err := DecodeSafetensors(file); err != nil {
 		return fmt.Errorf("model version %d: %w", version, err)
 	}
 	path := m.path(version)
-	old, err := m.readRecord(version)
-	if err == nil && old.Digest != digest {
-		if _, err := os.Stat(path); err == nil {
+	if _, err := os.Stat(path); err == nil {
+		if old, err := m.readRecord(version); err != nil || old.Digest != digest {
 			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest, ErrConflict)
 		}
 	}
@@ -81,14 +81,20 @@ func (m *Models) readRecord(version uint64) (ModelInfo, error) {
 	if err != nil {
 		return ModelInfo{}, err
 	}
-	if v != modelVersion || len(body) != modelBody {
-		return ModelInfo{}, &CorruptError{path, fmt.Sprintf("not a model record of version %d", modelVersion)}
+	if v != modelVersion {
+		return ModelInfo{}, &VersionError{path, v, modelVersion}
+	}
+	if len(body) != modelBody {
+		return ModelInfo{}, &CorruptError{path, "not a model record"}
 	}
 	info := ModelInfo{Version: version, Size: int64(binary.LittleEndian.Uint64(body[2*sha256.Size:]))}
 	copy(info.Digest[:], body)
 	copy(info.fileSum[:], body[sha256.Size:])
 	return info, nil
 }
+
+// Versions returns the versions of which a file is there, sound or damaged, in ascending order.
+func (m *Models) Versions() ([]uint64, error) { return m.versions(modelSuffix) }
 
 // List returns the stored models sorted by version, reading no more than their headers. When some are damaged the
 // error names them all, and the others are still returned.
@@ -142,6 +148,9 @@ func (m *Models) Get(version uint64) ([]byte, error) {
 	}
 	return file, nil
 }
+
+// GetUnverified returns the file of a version as it is, for a caller that knows the SHA-256 of what is in it.
+func (m *Models) GetUnverified(version uint64) ([]byte, error) { return os.ReadFile(m.path(version)) }
 
 // versions returns the versions that have a file with this suffix, sorted. Other files are none of its business.
 func (m *Models) versions(suffix string) ([]uint64, error) {

@@ -5,41 +5,32 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 )
 
-// Prune removes, durably, all but the newest keep models; keep is at least 1.
-func (m *Models) Prune(keep int) error {
+// Prune removes, durably, the models below version but for its newest keep-1, so that keep stay with version itself.
+// Models above version are left alone: they are of a journal that is newer than the one in use. keep is at least 1.
+func (m *Models) Prune(keep int, version uint64) error {
 	if keep < 1 {
 		return fmt.Errorf("store: prune %s to %d models: want at least 1", m.dir, keep)
 	}
 	versions, err := m.versions(modelSuffix)
-	if err != nil || len(versions) <= keep {
-		return err
-	}
-	oldest := versions[len(versions)-keep]
-	return m.removeAll(func(v uint64) bool { return v < oldest })
-}
-
-// RemoveAbove removes, durably, all models of a version higher than this one, whether sound or damaged, so that what
-// a fold left that a crash cut short is neither taken for the latest model nor in conflict with the fold's repetition.
-func (m *Models) RemoveAbove(version uint64) error {
-	return m.removeAll(func(v uint64) bool { return v > version })
-}
-
-// removeAll removes the models of these versions and their records, also a record whose model a crash prevented.
-// It fsyncs the folder even if there is nothing to remove: a call that a crash cut short may have removed it already.
-func (m *Models) removeAll(doomed func(version uint64) bool) error {
-	models, err := m.versions(modelSuffix)
 	if err != nil {
 		return err
 	}
+	versions = slices.DeleteFunc(versions, func(v uint64) bool { return v > version })
+	if len(versions) <= keep {
+		return nil
+	}
+	oldest := versions[len(versions)-keep]
 	records, err := m.versions(recordSuffix)
 	if err != nil {
 		return err
 	}
-	for _, v := range slices.Concat(models, records) {
-		if !doomed(v) {
+	for _, v := range slices.Concat(versions, records) {
+		if v >= oldest {
 			continue
 		}
 		for _, path := range []string{m.path(v), recordPath(m.path(v))} {
@@ -48,8 +39,49 @@ func (m *Models) removeAll(doomed func(version uint64) bool) error {
 			}
 		}
 	}
+	return m.sync()
+}
+
+// SetAside renames, durably, the model of a version and its record, sound or damaged, so that another one can be stored
+// as that version. It returns where they are now; nothing if there was neither.
+func (m *Models) SetAside(version uint64) (names []string, err error) {
+	for _, path := range []string{m.path(version), recordPath(m.path(version))} {
+		aside, err := SetAside(path)
+		if err != nil {
+			return names, err
+		}
+		if aside != "" {
+			names = append(names, aside)
+		}
+	}
+	return names, nil
+}
+
+func (m *Models) sync() error {
 	if err := syncDir(m.dir); err != nil {
 		return explain("fsync", m.dir, err)
 	}
 	return nil
+}
+
+// SetAside renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to model-7.aside-1.record.
+// It returns that name, or "" if there is no such file.
+func SetAside(path string) (aside string, err error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	ext := filepath.Ext(path)
+	for n := 1; ; n++ {
+		aside = fmt.Sprintf("%s.aside-%d%s", strings.TrimSuffix(path, ext), n, ext)
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err := os.Rename(path, aside); err != nil {
+		return "", explain("rename", path, err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return aside, explain("fsync", filepath.Dir(path), err)
+	}
+	return aside, nil
 }

@@ -89,7 +89,7 @@ func TestModels(t *testing.T) {
 
 func TestModelsPrune(t *testing.T) {
 	m := mustOpenModels(t)
-	if err := m.Prune(1); err != nil {
+	if err := m.Prune(1, 9); err != nil {
 		t.Errorf("Prune of none: %v", err)
 	}
 	for v := range uint64(5) {
@@ -105,18 +105,19 @@ func TestModelsPrune(t *testing.T) {
 	if err := m.Put(4, [32]byte{44}, modelFile(t, "")); err != nil {
 		t.Errorf("Put over a record without a model: %v", err)
 	}
-	if err := m.Prune(0); err == nil {
+	if err := m.Prune(0, 4); err == nil {
 		t.Error("Prune(0) succeeded")
 	}
 	for _, tc := range []struct {
-		keep int
-		want []uint64
-	}{{9, []uint64{0, 2, 3, 4}}, {4, []uint64{0, 2, 3, 4}}, {3, []uint64{2, 3, 4}}, {1, []uint64{4}}} {
-		if err := m.Prune(tc.keep); err != nil {
+		keep    int
+		version uint64
+		want    []uint64
+	}{{9, 4, []uint64{0, 2, 3, 4}}, {4, 4, []uint64{0, 2, 3, 4}}, {3, 4, []uint64{2, 3, 4}}, {1, 2, []uint64{2, 3, 4}}, {1, 3, []uint64{3, 4}}, {1, 4, []uint64{4}}} {
+		if err := m.Prune(tc.keep, tc.version); err != nil {
 			t.Fatal(err)
 		}
 		if got := listed(t, m); !slices.Equal(got, tc.want) {
-			t.Errorf("Prune(%d) left %v, want %v", tc.keep, got, tc.want)
+			t.Errorf("Prune(%d, %d) left %v, want %v", tc.keep, tc.version, got, tc.want)
 		}
 	}
 	if got := names(t, m.dir); !slices.Equal(got, []string{"model-00000004.record", "model-00000004.safetensors"}) {
@@ -124,56 +125,39 @@ func TestModelsPrune(t *testing.T) {
 	}
 }
 
-// A fold that a crash cut short may have left a record alone, a whole model or a damaged one.
-func TestModelsRemoveAbove(t *testing.T) {
+// A model that is in the way of another one of its version keeps its content, under a name that no method takes for a model.
+func TestModelsSetAside(t *testing.T) {
 	m := mustOpenModels(t)
-	if err := m.RemoveAbove(0); err != nil {
-		t.Errorf("RemoveAbove in an empty folder: %v", err)
-	}
-	for _, v := range []uint64{2, 3, 4, 5, 100_000_000} {
-		if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, "")); err != nil {
+	for round := 1; round <= 2; round++ {
+		if err := m.Put(4, [32]byte{byte(round)}, modelFile(t, fmt.Sprint(round))); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, path := range []string{m.path(2), m.path(5)} { // as a crash between the record and the model leaves it
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
+		if err := m.Put(4, [32]byte{99}, modelFile(t, "other")); !errors.Is(err, ErrConflict) {
+			t.Errorf("another digest: %v, want ErrConflict", err)
+		}
+		mustWrite(t, recordPath(m.path(4)), []byte("rubbish"))
+		if err := m.Put(4, [32]byte{byte(round)}, modelFile(t, "")); !errors.Is(err, ErrConflict) {
+			t.Errorf("a model whose record cannot be read: %v, want ErrConflict", err)
+		}
+		aside, err := m.SetAside(4)
+		want := []string{fmt.Sprintf("model-00000004.aside-%d.safetensors", round), fmt.Sprintf("model-00000004.aside-%d.record", round)}
+		if err != nil || len(aside) != 2 || filepath.Base(aside[0]) != want[0] || filepath.Base(aside[1]) != want[1] {
+			t.Fatalf("%v, %v; want %v", aside, err, want)
+		}
+		if !bytes.Equal(mustRead(t, aside[0]), modelFile(t, fmt.Sprint(round))) {
+			t.Error("a model that was set aside has another content")
+		}
+		if versions := listed(t, m); len(versions) != 0 {
+			t.Errorf("listed %v, want none", versions)
 		}
 	}
-	if err := os.Remove(recordPath(m.path(100_000_000))); err != nil {
-		t.Fatal(err)
-	}
-	mustWrite(t, m.path(4), []byte("torn"))
-	mustWrite(t, filepath.Join(m.dir, "model-9.safetensors"), nil) // not a name of ours
-	kept := []string{"model-00000002.record", "model-00000003.record", "model-00000003.safetensors", "model-9.safetensors"}
-	for range 2 { // the daemon repeats the call after a crash
-		if err := m.RemoveAbove(3); err != nil {
-			t.Fatal(err)
-		}
-		if got := names(t, m.dir); !slices.Equal(got, kept) {
-			t.Errorf("folder holds %v, want %v", got, kept)
-		}
-	}
-	if latest, err := m.Latest(); err != nil || latest.Version != 3 {
-		t.Errorf("latest %+v, %v, want version 3", latest, err)
-	}
-	if err := m.Put(4, [32]byte{44}, modelFile(t, "")); err != nil {
-		t.Errorf("Put of another model in place of a removed one: %v", err)
-	}
-}
-
-func TestModelsRemoveAboveFails(t *testing.T) {
-	m := mustOpenModels(t)
-	if err := os.MkdirAll(filepath.Join(m.path(7), "full"), 0o700); err != nil { // cannot be removed as a file
-		t.Fatal(err)
-	}
-	if err := m.RemoveAbove(6); err == nil || !strings.Contains(err.Error(), m.path(7)) {
-		t.Errorf("error %v, want one that names %s", err, m.path(7))
+	if aside, err := m.SetAside(4); err != nil || aside != nil {
+		t.Errorf("of a model that is not there: %v, %v", aside, err)
 	}
 	if err := os.RemoveAll(m.dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.RemoveAbove(6); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := m.Versions(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without the folder: %v, want not exist", err)
 	}
 }

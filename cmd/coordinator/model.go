@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -12,35 +13,78 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 func modelCommand() *cobra.Command {
-	var dir string
-	parent := cli.Group("model", "List, show or export the models of the run", &cobra.Command{
-		Use: "list", Short: "List the models on disk", Args: cli.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return listModels(cmd, dir) },
+	var f modelFolder
+	parent := cli.Group("model", "List, show or export the models on disk", &cobra.Command{
+		Use: "runs", Short: "List the runs of which there are models, the newest last", Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return listRuns(cmd, f.dir) },
 	}, &cobra.Command{
-		Use: "show [VERSION]", Short: "Show a model's tensors and metadata; the newest unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return showModel(cmd, dir, args) },
-	}, exportCommand(&dir))
-	parent.PersistentFlags().StringVar(&dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
+		Use: "list", Short: "List the models of a run", Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
+	}, &cobra.Command{
+		Use: "show [VERSION|RUN/VERSION]", Short: "Show a model's tensors and metadata; the newest unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
+	}, exportCommand(&f))
+	parent.PersistentFlags().StringVar(&f.dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
+	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "the run whose models are meant (default: the newest)")
 	return parent
 }
 
-func listModels(cmd *cobra.Command, dir string) error {
-	models, record, err := coordinator.OpenModels(dir)
+// modelFolder is where models are looked for.
+type modelFolder struct {
+	dir string
+	run uint64 // 0 = the newest
+}
+
+// open opens the models of the run. present is the version that the run stands on; known is false where no journal tells it.
+func (f *modelFolder) open() (models *store.Models, run wire.RunID, present uint64, known bool, err error) {
+	models, record, err := coordinator.OpenModels(f.dir)
+	if f.run != 0 && (err != nil || record.Run != wire.RunID(f.run)) {
+		models, err = coordinator.OpenRun(f.dir, wire.RunID(f.run))
+		return models, wire.RunID(f.run), 0, false, err
+	}
+	return models, record.Run, uint64(record.Plan.Version), record.Plan.Base.Present(), err
+}
+
+func listRuns(cmd *cobra.Command, dir string) error {
+	runs, err := coordinator.Runs(dir)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
+	for _, run := range runs {
+		models, err := coordinator.OpenRun(dir, run)
+		if err != nil {
+			return err
+		}
+		list, _ := models.List() // the sound ones; `model list` tells of the others
+		newest := store.ModelInfo{}
+		if len(list) > 0 {
+			newest = list[len(list)-1]
+		}
+		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", run, len(list), run, newest.Version, newest.Metadata["task"], newest.Metadata["from"])
+	}
+	return w.Flush()
+}
+
+func (f *modelFolder) list(cmd *cobra.Command) error {
+	models, run, present, known, err := f.open()
 	if err != nil {
 		return err
 	}
 	list, err := models.List() // the sound ones, whatever the error
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\n")
+	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\tMODEL\n")
 	for _, m := range list {
 		note := ""
-		if m.Version == uint64(record.Plan.Version) {
+		if known && m.Version == present {
 			note = "\tpresent"
 		}
-		fmt.Fprintf(w, "%d\t%d\t%x%s\n", m.Version, m.Size, m.Digest[:16], note)
+		fmt.Fprintf(w, "%d\t%d\t%x\t%d/%d%s\n", m.Version, m.Size, m.Digest[:16], run, m.Version, note)
 	}
 	if flushed := w.Flush(); err == nil {
 		err = flushed
@@ -48,29 +92,42 @@ func listModels(cmd *cobra.Command, dir string) error {
 	return err
 }
 
-// pick opens the model that the arguments name.
-func pick(dir string, args []string) (store.ModelInfo, []byte, error) {
-	models, _, err := coordinator.OpenModels(dir)
-	if err != nil {
-		return store.ModelInfo{}, nil, err
-	}
-	info, err := models.Latest()
+// pick opens the model that the arguments name: the one that the run stands on unless they do.
+func (f *modelFolder) pick(args []string) (store.ModelInfo, []byte, error) {
+	in := *f
+	var info store.ModelInfo
 	if len(args) > 0 {
-		version, perr := strconv.ParseUint(args[0], 10, 64)
-		if perr != nil {
-			return info, nil, cli.Usage("%q is not a version: want a number, as `model list` shows it", args[0])
+		run, version, both := strings.Cut(args[0], "/")
+		if !both {
+			version = run
 		}
-		info.Version, err = version, nil
+		var err error
+		if info.Version, err = strconv.ParseUint(version, 10, 64); err == nil && both {
+			in.run, err = strconv.ParseUint(run, 10, 64)
+		}
+		if err != nil {
+			return info, nil, cli.Usage("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them", args[0])
+		}
 	}
+	models, _, present, known, err := in.open()
 	if err != nil {
 		return info, nil, err
+	}
+	switch {
+	case len(args) > 0:
+	case known:
+		info.Version = present
+	default:
+		if info, err = models.Latest(); err != nil {
+			return info, nil, err
+		}
 	}
 	file, err := models.Get(info.Version)
 	return info, file, err
 }
 
-func showModel(cmd *cobra.Command, dir string, args []string) error {
-	info, file, err := pick(dir, args)
+func showModel(cmd *cobra.Command, f *modelFolder, args []string) error {
+	info, file, err := f.pick(args)
 	if err != nil {
 		return err
 	}
@@ -80,8 +137,10 @@ func showModel(cmd *cobra.Command, dir string, args []string) error {
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "version\t%d\n", info.Version)
-	for _, key := range []string{"task", "risk", "activation", "target", "features", "mean", "scale", "clip"} {
-		fmt.Fprintf(w, "%s\t%s\n", key, meta[key])
+	for _, key := range []string{"task", "risk", "activation", "target", "features", "mean", "scale", "clip", "from"} {
+		if meta[key] != "" {
+			fmt.Fprintf(w, "%s\t%s\n", key, meta[key])
+		}
 	}
 	for _, t := range tensors {
 		fmt.Fprintf(w, "tensor %s\t%s %v\n", t.Name, t.DType, t.Shape)
@@ -89,12 +148,12 @@ func showModel(cmd *cobra.Command, dir string, args []string) error {
 	return w.Flush()
 }
 
-func exportCommand(dir *string) *cobra.Command {
+func exportCommand(f *modelFolder) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use: "export [VERSION]", Short: "Write a model as a safetensors file; the newest unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
+		Use: "export [VERSION|RUN/VERSION]", Short: "Write a model as a safetensors file; the newest unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			info, file, err := pick(*dir, args)
+			info, file, err := f.pick(args)
 			if err != nil {
 				return err
 			}

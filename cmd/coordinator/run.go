@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,19 +21,27 @@ import (
 
 func runCommand() *cobra.Command {
 	var l cli.Loader
-	var newRun bool
+	var begin beginning
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the coordinator", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return service.Run(cmd.Context(), program, func(ctx context.Context) error { return run(ctx, cmd, &l, newRun) })
+			return service.Run(cmd.Context(), program, func(ctx context.Context) error { return run(ctx, cmd, &l, begin) })
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVar(&newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one")
+	cmd.Flags().BoolVar(&begin.newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one")
+	cmd.Flags().StringVar(&begin.from, "from", "", "begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; "+
+		"a run that began from that model goes on")
 	return cmd
 }
 
-func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) error {
+// beginning is how the command line wants the run to begin.
+type beginning struct {
+	newRun bool
+	from   string
+}
+
+func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning) error {
 	s, err := load(l)
 	if err != nil {
 		return err
@@ -60,7 +69,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) er
 		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
-	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: newRun, Observer: daemon.Observers{supervisor.Status, &ready}}
+	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, From: begin.from, Observer: daemon.Observers{supervisor.Status, &ready}}
 	if mesh, err := meshOf(s); err != nil {
 		return err
 	} else if mesh != nil {
@@ -77,9 +86,18 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, newRun bool) er
 		}
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: c.Alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	}
-	err = daemon.RunCoordinator(ctx, s, o)
-	if errors.Is(err, coordinator.ErrOtherTask) {
-		return &config.Error{Origin: l.Path, Problem: coordinator.ErrOtherTask.Error(), Err: err}
+	return undecided(l.Path, daemon.RunCoordinator(ctx, s, o))
+}
+
+// undecided makes an error that no restart mends one of the configuration, whose exit status keeps a service manager from trying again.
+func undecided(path string, err error) error {
+	var other *coordinator.OtherTaskError
+	var state *coordinator.StateError
+	switch {
+	case errors.As(err, &other):
+		return &config.Error{Origin: path, Problem: other.Error() + ". In the run: " + strings.Join(settings.OtherKeys(other.Run, other.Configured), "; "), Err: err}
+	case errors.As(err, &state):
+		return &config.Error{Origin: state.Path, Problem: state.Problem, Hint: state.Do, Err: err}
 	}
 	return err
 }

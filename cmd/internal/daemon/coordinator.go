@@ -23,6 +23,7 @@ type CoordinatorOptions struct {
 	Observer coordinator.Observer // beside the log
 	Metrics  *metrics.Coordinator
 	NewRun   bool
+	From     string // the model with which a new run begins; see coordinator.Config
 	// Ready, if set, is told when the coordinator is about to begin: its state is open.
 	Ready func(*coordinator.Coordinator)
 	// Edges makes the edges between agents that mix; nil where the settings do not ask for it.
@@ -43,7 +44,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	defer unlock(lock, o.Logger)
-	cfg.Logger, cfg.NewRun, cfg.Edges = o.Logger, o.NewRun, o.Edges
+	cfg.Logger, cfg.NewRun, cfg.From, cfg.Edges = o.Logger, o.NewRun, o.From, o.Edges
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
 	view := status.NewCoordinator(Version(), s.Federation, &s.Round, time.Now)

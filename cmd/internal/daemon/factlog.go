@@ -99,6 +99,11 @@ func (l coordinatorLog) Observe(fact any) {
 		l.blobChecked(f)
 	case coordinator.MessageDropped:
 		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
+	case coordinator.StateMended:
+		l.stateMended(f)
+	case coordinator.ModelsAhead:
+		l.Warn("models on disk are newer than the journal, as after an older copy of `run` was put back; they stay, and `coordinator run --from` takes one of them",
+			"journal_version", f.Version, "newest_version", f.Newest)
 	case coordinator.StatisticsReady:
 		l.standardised(f)
 	case coordinator.ModelReady:
@@ -143,6 +148,21 @@ func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
 		return
 	}
 	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
+}
+
+func (l coordinatorLog) stateMended(f coordinator.StateMended) {
+	attrs := []any{"file", f.File, "damage", f.Damage}
+	if f.Aside != "" {
+		attrs = append(attrs, "moved_to", f.Aside)
+	}
+	switch {
+	case f.Version < f.Before:
+		l.Error("the run's model is lost, so the run goes on from an older one; look after the disk", append(attrs, "lost_version", f.Before, "version", f.Version)...)
+	case f.Version > f.Before:
+		l.Error("the run's model is lost, and all older ones, so the run goes on from a newer one; look after the disk", append(attrs, "lost_version", f.Before, "version", f.Version)...)
+	default:
+		l.Error("a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; look after the disk", attrs...)
+	}
 }
 
 func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {

@@ -110,6 +110,14 @@ func TestCoordinatorLog(t *testing.T) {
 			`<3>ERROR two devices speak as one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
 		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown, Err: errors.New("not in the list")},
 			`<4>WARN  message not used kind=status agent=a reason=unknown_agent err="not in the list"`},
+		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Aside: "m.aside-1", Before: 8, Version: 7},
+			`<3>ERROR the run's model is lost, so the run goes on from an older one; look after the disk file=model damage=torn moved_to=m.aside-1 lost_version=8 version=7`},
+		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Before: 8, Version: 9},
+			`<3>ERROR the run's model is lost, and all older ones, so the run goes on from a newer one; look after the disk file=model damage=torn lost_version=8 version=9`},
+		{coordinator.StateMended{File: coordinator.StateTask, Damage: errors.New("torn")},
+			`<3>ERROR a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; look after the disk file=task damage=torn`},
+		{coordinator.ModelsAhead{Version: 7, Newest: 12}, "<4>WARN  models on disk are newer than the journal, as after an older copy of `run` was put back; they stay, " +
+			"and `coordinator run --from` takes one of them journal_version=7 newest_version=12"},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22, Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},
 			"<6>INFO  columns standardised rows=7603 columns=22\n" +

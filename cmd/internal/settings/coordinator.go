@@ -42,7 +42,8 @@ type CoordinatorIdentity struct {
 type Policy struct {
 	MaxNorm     float64         `yaml:"max_norm"`     // refuse larger updates; 0 = none
 	MaxBuffered config.ByteSize `yaml:"max_buffered"` // room for updates on their way
-	KeepModels  int             `yaml:"keep_models"`  // on disk; 0 = all
+	KeepModels  int             `yaml:"keep_models"`  // of a run, on disk; 0 = all
+	KeepRuns    int             `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
 }
 
 // Mesh says which agents mix with each other.
@@ -59,7 +60,7 @@ func DefaultCoordinator() Coordinator {
 		StateDir: "/var/lib/coordinator", Broker: defaultBroker(), Task: defaultTask(), Round: round.DefaultConfig(),
 		Mesh:     Mesh{Edges: "radius", Weights: "metropolis"},
 		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key", AgentsFile: "/etc/coordinator/agents.keys"},
-		Policy:   Policy{MaxBuffered: 256 << 20, KeepModels: 20},
+		Policy:   Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
 		Metrics:  Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
 	}
 }
@@ -92,6 +93,7 @@ func (s *Coordinator) Validate() error {
 	c.need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
 	c.need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
 	c.need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models", "must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
+	c.need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.listen(s.Metrics.Listen)
 	c.log(&s.Log)
 	return c.err()
@@ -141,7 +143,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
 		Task: s.Task.Wire(s.Round.Algorithm == round.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
-		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)), KeepModels: s.Policy.KeepModels, Dir: filepath.Clean(s.StateDir),
+		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)), KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	if s.Held != nil {
 		cfg.Held = s.Held.Source()

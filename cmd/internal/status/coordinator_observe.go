@@ -91,6 +91,15 @@ func (v *CoordinatorView) observeHost(fact any) {
 		v.problem("blob", text)
 	case coordinator.CloneSeen:
 		v.problem("clone "+string(f.Agent), fmt.Sprintf("two devices speak as %s: give one of them an id and a key of its own", f.Agent))
+	case coordinator.StateMended:
+		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: look after the disk", f.File)
+		if f.Version < f.Before {
+			text = fmt.Sprintf("model %d in the state folder is lost: the run went on from model %d; look after the disk", f.Before, f.Version)
+		}
+		v.problem("state "+string(f.File), text)
+	case coordinator.ModelsAhead:
+		v.problem("models ahead", fmt.Sprintf("models up to %d are on disk, and the journal stands at %d: it is older than they are; "+
+			"`coordinator run --from %d` takes the newest one", f.Newest, f.Version, f.Newest))
 	case coordinator.MeshMade:
 		v.is.Mesh = &Mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
 	}

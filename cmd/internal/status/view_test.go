@@ -121,6 +121,20 @@ func TestRecall(t *testing.T) {
 	}
 }
 
+// TestStateProblems: what was wrong with the folder at the start is shown.
+func TestStateProblems(t *testing.T) {
+	v := NewCoordinator("v0.1.0", "air", &round.Config{}, newClock().now)
+	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 7})
+	v.Observe(coordinator.StateMended{File: coordinator.StateTask, Before: 8, Version: 8})
+	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
+	got := v.Picture().Draw(200)
+	for _, want := range []string{"model 8 in the state folder is lost: the run went on from model 7", "the task in the state folder was damaged or missing", "models up to 12 are on disk"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nwant %q", got, want)
+		}
+	}
+}
+
 // TestMixingPage: where agents mix, most of them send nothing, and none of them
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {

@@ -1,0 +1,229 @@
+package coordinator_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// promise is what holds for a state folder in which one file is not what it was.
+type promise string
+
+const (
+	goesOn   promise = "the run goes on, and ends with the same model to the bit"
+	older    promise = "the run goes on from an older model, and says so"
+	newer    promise = "nothing is deleted, and the newer models are told of"
+	undecide promise = "it does not start, and names the commands to choose from"
+)
+
+// damages are what becomes of a file.
+var damages = []struct {
+	name string
+	do   func(t *testing.T, path, old string)
+}{
+	{"deleted", func(t *testing.T, path, _ string) { must(t, os.Remove(path)) }},
+	{"empty", func(t *testing.T, path, _ string) { must(t, os.Truncate(path, 0)) }},
+	{"truncated", func(t *testing.T, path, _ string) { put(t, path, contents(t, path)[:len(contents(t, path))/2]) }},
+	{"one bit flipped", func(t *testing.T, path, _ string) {
+		p := contents(t, path)
+		p[len(p)/2] ^= 4
+		put(t, path, p)
+	}},
+	{"older copy", func(t *testing.T, path, old string) { put(t, path, contents(t, old)) }},
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func contents(t *testing.T, path string) []byte {
+	t.Helper()
+	p, err := os.ReadFile(path)
+	must(t, err)
+	return p
+}
+
+func put(t *testing.T, path string, p []byte) {
+	t.Helper()
+	must(t, os.WriteFile(path, p, 0o600))
+}
+
+// stateFiles are all files of a coordinator's folder, as patterns, with what is promised for each: one promise for all damages, or
+// another one for a damage. old is what an older copy of it is copied from, if not from the folder of an earlier round.
+var stateFiles = []struct {
+	pattern string
+	model   string // small: it is in the announcement, and so in the journal; large: it is not
+	all     promise
+	but     map[string]promise
+	old     string
+}{
+	{pattern: "run", model: "large", all: undecide, but: map[string]promise{"older copy": newer}},
+	{pattern: "task", model: "large", all: goesOn, old: "run"},
+	{pattern: "published", model: "large", all: goesOn},
+	{pattern: "history.jsonl", model: "large", all: goesOn},
+	{pattern: "models/*/model-00000004.safetensors", model: "large", all: older, old: "models/*/model-00000003.safetensors"},
+	{pattern: "models/*/model-00000004.safetensors", model: "small", all: goesOn, old: "models/*/model-00000003.safetensors"},
+	{pattern: "models/*/model-00000004.record", model: "large", all: goesOn, old: "models/*/model-00000003.record"},
+	{pattern: "models/*/model-00000004.record", model: "small", all: goesOn, old: "models/*/model-00000003.record"},
+	{pattern: "spool/*/*.log", model: "large", all: goesOn, old: "history.jsonl"},
+}
+
+// Every file of the folder, damaged in every way, while a round is under way.
+func TestDamagedFolder(t *testing.T) {
+	undisturbed := map[string]wire.Digest{}
+	for _, model := range []string{"small", "large"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, 2, memory.Options{})
+			shape(f, model)
+			f.start()
+			undisturbed[model] = f.finished(time.Hour)
+		})
+	}
+	for _, file := range stateFiles {
+		for _, damage := range damages {
+			want := file.all
+			if p, ok := file.but[damage.name]; ok {
+				want = p
+			}
+			t.Run(fmt.Sprintf("%s %s %s", file.model, strings.ReplaceAll(file.pattern, "/", "|"), damage.name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f, early := interrupted(t, file.model)
+					old := filepath.Join(early, file.pattern)
+					if file.old != "" {
+						old = f.coord.path(file.old)
+					}
+					damage.do(t, one(t, f.coord.path(file.pattern)), one(t, old))
+					keep(t, f, want, undisturbed[file.model])
+				})
+			})
+		}
+	}
+}
+
+// shape gives the federation a task whose model rides in the announcement, or not.
+func shape(f *federation, model string) {
+	f.cfg.Round.Rounds = 6
+	if model == "large" {
+		f.cfg.Task.Model.Hidden = []uint32{4000}
+		f.cfg.Task.Training.MaxSteps = 3
+	}
+}
+
+// one returns the only file that a pattern fits.
+func one(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s fits %v, %v; want one file", pattern, found, err)
+	}
+	return found[0]
+}
+
+// interrupted runs a federation until a round has an update and kills its coordinator then. It returns the folder as it was some rounds earlier, too.
+func interrupted(t *testing.T, model string) (f *federation, early string) {
+	f = newFederation(t, 2, memory.Options{})
+	shape(f, model)
+	killed := make(chan bool, 1)
+	f.coord.moment = func(m any) {
+		switch m := m.(type) {
+		case round.RoundClosed:
+			if m.Version == 2 {
+				early = f.coord.frozen()
+			}
+		case round.UpdateAccepted:
+			if m.Round == 6 { // the statistics, four of training, and this one
+				f.coord.moment = nil
+				f.coord.kill()
+				killed <- true
+			}
+		}
+	}
+	f.start()
+	<-killed
+	<-f.coord.life.done
+	return f, early
+}
+
+// keep starts the coordinator on its folder and holds it to the promise.
+func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
+	t.Helper()
+	before := modelFiles(t, f)
+	if want == undecide {
+		undecided(t, f)
+		return
+	}
+	f.coord.start()
+	if want == newer {
+		f.until(time.Minute, "told of newer models", func() bool { return len(facts[coordinator.ModelsAhead](f)) == 1 })
+		wait(time.Minute)
+	} else if hash := f.finished(time.Hour); want == goesOn && hash != undisturbed {
+		t.Errorf("the last model is %x, want %x as without damage", hash[:4], undisturbed[:4])
+	}
+	mended := facts[coordinator.StateMended](f)
+	if fell := len(mended) > 0 && mended[0].Version < mended[0].Before; fell != (want == older) || len(mended) > 1 {
+		t.Errorf("told: %+v; want that %s", mended, want)
+	}
+	after := modelFiles(t, f)
+	for content, name := range before {
+		if after[content] == "" && want != goesOn {
+			t.Errorf("the content of %s is gone: there are %v", name, after)
+		}
+	}
+}
+
+// modelFiles returns the names of the models' files by what is in them.
+func modelFiles(t *testing.T, f *federation) map[string]string {
+	t.Helper()
+	found, err := filepath.Glob(f.coord.path("models", "*", "*.safetensors"))
+	must(t, err)
+	all := map[string]string{}
+	for _, path := range found {
+		all[string(contents(t, path))] = filepath.Base(path)
+	}
+	return all
+}
+
+// undecided wants the coordinator not to start, and the commands that it names to work.
+func undecided(t *testing.T, f *federation) {
+	t.Helper()
+	var state *coordinator.StateError
+	err := begin(t, f)
+	if !errors.As(err, &state) || !strings.Contains(state.Do, "coordinator run --new-run") {
+		t.Fatalf("%v, want a StateError with the commands to choose from", err)
+	}
+	_, from, found := strings.Cut(state.Do, "coordinator run --from ")
+	from, _, _ = strings.Cut(from, "`")
+	if !found || !strings.HasSuffix(from, "/4") {
+		t.Fatalf("%v; want it to offer the newest model", err)
+	}
+	f.cfg.From = from
+	f.coord.start()
+	f.finished(time.Hour)
+	if n := len(facts[coordinator.StatisticsReady](f, wire.CoordinatorID)); n != 1 {
+		t.Errorf("%d statistics rounds, want only the first run's", n)
+	}
+}
+
+// begin returns the error of a start.
+func begin(t *testing.T, f *federation) error {
+	t.Helper()
+	cfg := f.cfg
+	cfg.Dir, cfg.Observer = f.coord.dir, observer{f.coord, &life{}}
+	conn := f.broker.Connect("late", nil)
+	defer conn.Close()
+	_, err := coordinator.New(cfg, conn)
+	return err
+}

@@ -1,0 +1,166 @@
+package coordinator
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// origin is the model with which a run began; its zero value, that it was an initial one.
+type origin struct {
+	Given  string // as Config.From named it
+	Model  string // RUN/VERSION, or the path of a file
+	Digest wire.Digest
+}
+
+// modelName names a stored model as --from takes it.
+func modelName(run wire.RunID, version uint64) string { return fmt.Sprintf("%d/%d", run, version) }
+
+// parseModelName reads VERSION, which is one of the run newest, or RUN/VERSION. ok is false if name is neither, but a path.
+func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
+	head, tail, both := strings.Cut(name, "/")
+	if !both {
+		head, tail = strconv.FormatUint(uint64(newest), 10), head
+	}
+	id, err := strconv.ParseUint(head, 10, 64)
+	version, err2 := strconv.ParseUint(tail, 10, 64)
+	return wire.RunID(id), version, err == nil && err2 == nil
+}
+
+// beginsFrom reports whether Config.From asks for a new run: not if the folder's run began with that very model, as it did when
+// a service is started again with the same flags.
+func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) {
+	is := c.disk.origin
+	if !found || is.Given == "" {
+		return true, nil
+	}
+	if is.Given != c.cfg.From {
+		runs, err := c.disk.runs()
+		if err != nil {
+			return false, err
+		}
+		o, _, _, err := c.readOrigin(max(record.Run, slices.Max(append(runs, 0))))
+		if err != nil || o.Digest != is.Digest {
+			return true, err
+		}
+	}
+	c.cfg.Logger.Info("the run goes on that began from this model; --new-run beside --from begins another one", "model", is.Model, "run", record.Run)
+	return false, nil
+}
+
+// readOrigin returns the model that Config.From names as w_0 of the configured task, and the task with the
+// standardisation in which that model is expressed. newest is the run of which a VERSION alone is.
+func (c *Coordinator) readOrigin(newest wire.RunID) (origin, []float32, wire.Task, error) {
+	o, t := origin{Given: c.cfg.From, Model: c.cfg.From}, c.cfg.Task
+	refuse := func(err error) (origin, []float32, wire.Task, error) {
+		return o, nil, t, &StateError{Path: "--from " + c.cfg.From, Problem: err.Error(), Do: "`coordinator model runs` and `coordinator model list` name the models on disk", Err: err}
+	}
+	var m *storedModel
+	var err error
+	if run, version, ok := parseModelName(c.cfg.From, newest); ok {
+		o.Model = modelName(run, version)
+		var models *store.Models
+		if models, err = c.disk.modelsOf(run); err == nil {
+			m, err = c.disk.readModel(models, version)
+		}
+	} else {
+		var file []byte
+		if file, err = os.ReadFile(c.cfg.From); err == nil {
+			m, err = decodeModel(file)
+		}
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	p, err := task.Compile[float32](t)
+	if err != nil {
+		return refuse(err)
+	}
+	if t.Standardization, err = m.serves(p, c.cfg.Standardize, c.cfg.Clip); err != nil {
+		return refuse(err)
+	}
+	if _, err := task.Compile[float32](t); err != nil {
+		return refuse(fmt.Errorf("its metadata: %w", err))
+	}
+	s := p.Schema(wire.KindTraining)
+	if !m.fits(s) {
+		return refuse(fmt.Errorf("its tensors are %s, the configured task has %s", m.layout(), layoutOf(s)))
+	}
+	data := m.vector(s)
+	o.Digest = sha256.Sum256(data)
+	w := make([]float32, len(data)/4)
+	if err := wire.DecodeVector(w, data); err != nil {
+		return refuse(err)
+	}
+	return o, w, t, nil
+}
+
+// serves returns the standardisation in which the model is expressed, or why it cannot be the first one of the task.
+func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip float64) (wire.Standardization, error) {
+	none := wire.Standardization{}
+	features, err := json.Marshal(p.Task.Features)
+	if err != nil {
+		return none, err
+	}
+	a := p.Model.Architecture()
+	wants := map[string]string{"features": string(features), "target": p.Task.Target, "risk": a.Risk.String()}
+	if len(a.Hidden) > 0 {
+		wants["activation"] = a.Activation.String()
+	}
+	for _, key := range slices.Sorted(maps.Keys(wants)) {
+		if has := m.meta[key]; has != "" && has != wants[key] { // a file of another program tells none
+			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
+		}
+	}
+	switch has := len(m.standardization.Mean) > 0; {
+	case has && !standardize:
+		return none, errors.New("the model expects standardised columns (its file tells mean and scale), and task.standardize is false: set it to true")
+	case !has && standardize:
+		return none, errors.New("the model's file tells no mean and scale of the columns, and task.standardize is true: set it to false, or add both to the file's metadata")
+	case !has:
+		return none, nil
+	}
+	st := m.standardization
+	st.Clip = clip
+	return st, nil
+}
+
+// dropRuns removes the models of all but the newest Config.KeepRuns earlier runs that have trained one. The run of the journal
+// and the run that the new one begins from stay in any case.
+func (c *Coordinator) dropRuns(runs []wire.RunID, before wire.RunID) error {
+	kept := 0
+	for _, run := range slices.Backward(runs) {
+		models, err := c.disk.modelsOf(run)
+		if err != nil {
+			return err
+		}
+		versions, err := models.Versions()
+		if err != nil {
+			return err
+		}
+		trained := len(versions) > 0 && versions[len(versions)-1] > 0
+		if trained && kept < c.cfg.KeepRuns {
+			kept++
+			continue
+		}
+		if source, _, ok := parseModelName(c.disk.origin.Model, 0); run == before || ok && run == source {
+			continue
+		}
+		if err := c.disk.removeRun(run); err != nil {
+			return err
+		}
+		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run, "models", len(versions), "keep_runs", c.cfg.KeepRuns)
+	}
+	return nil
+}

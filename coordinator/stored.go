@@ -1,0 +1,115 @@
+package coordinator
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// storedModel is what a model's file holds.
+type storedModel struct {
+	version         uint64
+	tensors         map[string]store.Tensor // a safetensors file has an order of its own
+	meta            map[string]string
+	standardization wire.Standardization // empty if the file tells none
+}
+
+// readModel returns a stored model whose file and vector both have the SHA-256 that its record tells.
+func (d *disk) readModel(models *store.Models, version uint64) (*storedModel, error) {
+	file, err := models.Get(version)
+	if err != nil {
+		return nil, err
+	}
+	m, err := decodeModel(file)
+	if err != nil {
+		return nil, fmt.Errorf("model %d: %w", version, err)
+	}
+	m.version = version
+	return m, nil
+}
+
+// decodeModel reads a model's file: one of ours, or another program's that has tensors of the same names.
+func decodeModel(file []byte) (*storedModel, error) {
+	tensors, meta, err := store.DecodeSafetensors(file)
+	if err != nil {
+		return nil, err
+	}
+	m := &storedModel{meta: meta, tensors: map[string]store.Tensor{}}
+	for _, t := range tensors {
+		m.tensors[t.Name] = t
+	}
+	if v := meta["format_version"]; v != "" && v != strconv.Itoa(modelFormat) {
+		return nil, fmt.Errorf("its metadata have format_version %s, this program reads %d: another version of the program wrote it; use that one", v, modelFormat)
+	}
+	for key, into := range map[string]any{"mean": &m.standardization.Mean, "scale": &m.standardization.Scale, "clip": &m.standardization.Clip} {
+		if text := meta[key]; text != "" {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				return nil, fmt.Errorf("its metadata: %s: %w", key, err)
+			}
+		}
+	}
+	return m, nil
+}
+
+// fits reports whether the file has exactly the tensors of the schema.
+func (m *storedModel) fits(s wire.Schema) bool {
+	for _, x := range s {
+		t, ok := m.tensors[x.Name]
+		if !ok || t.DType != x.DType.String() || !slices.Equal(t.Shape, ints(x.Shape)) {
+			return false
+		}
+	}
+	return len(m.tensors) == len(s)
+}
+
+// vector returns the model as it goes over the wire, in the order of the schema.
+func (m *storedModel) vector(s wire.Schema) []byte {
+	var data []byte
+	for _, x := range s {
+		data = append(data, m.tensors[x.Name].Data...)
+	}
+	return data
+}
+
+// layout names the tensors for a person.
+func (m *storedModel) layout() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(m.tensors)) {
+		all = append(all, fmt.Sprintf("%s %s %v", name, m.tensors[name].DType, m.tensors[name].Shape))
+	}
+	return strings.Join(all, ", ")
+}
+
+func layoutOf(s wire.Schema) string {
+	m := storedModel{tensors: map[string]store.Tensor{}}
+	for _, x := range s {
+		m.tensors[x.Name] = store.Tensor{DType: x.DType.String(), Shape: ints(x.Shape)}
+	}
+	return m.layout()
+}
+
+// loadModel returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The error tells
+// damage even where the vector is whole, as when only the record beside it is damaged.
+func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
+	file, damage := d.models.Get(uint64(version))
+	if damage != nil {
+		file, _ = d.models.GetUnverified(uint64(version))
+	}
+	m, err := decodeModel(file)
+	if err == nil && m.fits(schema) {
+		if data := m.vector(schema); sha256.Sum256(data) == hash {
+			return data, damage
+		}
+	}
+	if damage == nil {
+		damage = fmt.Errorf("model %d %w", version, errUnsound)
+	}
+	return nil, damage
+}
