@@ -24,12 +24,13 @@ const (
 	DropForeign   DropReason = "foreign" // another federation, or a topic that is not the sender's
 	DropUnknown   DropReason = "unknown_agent"
 	DropReplayed  DropReason = "replayed" // not newer than what came before from this agent
+	DropOutdated  DropReason = "outdated" // a hello that names an announcement of long ago
 	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
 )
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated, DropOverflow}
 }
 
 // FarAgent is an agent with its worst column, whose rows lie so many of the common standard deviations from the common mean.
