@@ -24,20 +24,27 @@ const (
 	DropForeign   DropReason = "foreign" // another federation, or a topic that is not the sender's
 	DropUnknown   DropReason = "unknown_agent"
 	DropReplayed  DropReason = "replayed" // not newer than what came before from this agent
-	DropOutdated  DropReason = "outdated" // a hello that names an announcement of long ago
 	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
 )
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOverflow}
 }
 
-// FarAgent is an agent with its worst column, whose rows lie so many of the common standard deviations from the common mean.
-type FarAgent struct {
-	Agent      wire.AgentID
-	Column     string
-	Deviations float64
+// LeaveOutReason tells why a fold with all updates was not taken. It is a metric's label.
+type LeaveOutReason string
+
+// The reasons for leaving an update out.
+const (
+	LeftOutNotFinite LeaveOutReason = "not_finite" // the model would not have been finite
+	LeftOutRisk      LeaveOutReason = "risk"       // its risk on held-out data would have been over 10 times the worst of the last 20 rounds
+	LeftOutNorm      LeaveOutReason = "norm"       // the update outweighs all others together
+)
+
+// LeaveOutReasons returns all reasons, for closed label sets.
+func LeaveOutReasons() []LeaveOutReason {
+	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm}
 }
 
 // StateFile names what is kept in the state folder. It is a metric's label.
@@ -122,6 +129,13 @@ type (
 		Score    *learner.Score // on the evaluation data; nil without any
 		Spread   float64        // of the updates in it around their mean, as a Euclidean distance
 		FoldTook time.Duration
+	}
+	// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
+	UpdateLeftOut struct {
+		Round       wire.RoundID
+		Agent       wire.AgentID
+		Reason      LeaveOutReason
+		Norm, Usual float64 // of the update, and the largest median of its round and the last 20, for the weight that their steps carried
 	}
 	// TransfersChanged: where the uploads stand.
 	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }

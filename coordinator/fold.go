@@ -20,16 +20,19 @@ func (c *Coordinator) fold(e round.Fold) {
 		next, facts, err := work.fold(spool, e)
 		took, risk := time.Since(began), meanRisk(spool, e.Set)
 		return func() {
-			var measured round.Measured
+			folded := round.Folded{Round: e.Round, Next: next, Err: err}
 			for _, f := range facts {
-				if m, ok := f.(ModelReady); ok {
+				switch m := f.(type) {
+				case ModelReady:
 					m.FoldTook, m.Risk = took, risk
-					measured = m.measured()
+					folded.Measured = m.measured()
 					f = m
+				case UpdateLeftOut:
+					folded.Excluded = append(folded.Excluded, m.Agent)
 				}
 				c.cfg.Observer.Observe(f)
 			}
-			c.step(round.Folded{Round: e.Round, Next: next, Measured: measured, Err: err})
+			c.step(folded)
 		}
 	})
 }
@@ -58,31 +61,31 @@ func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
 
 // fold computes w_i = w_{i−1} + Σ c_k v_k over the set, in agent-id order and
 // in O(model) memory, and plans the next round. It changes nothing on disk that
-// a restart in the middle of it would miss.
+// a restart in the middle of it would miss. Facts come with an error too.
 func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, error) {
 	if e.Plan.Kind == wire.KindStatistics {
 		return w.foldStatistics(spool, e)
 	}
-	acc := make([]float64, len(w.base))
-	spread, err := addAll[float32](acc, spool, e.Set)
+	taken, facts, err := w.guard(spool, e)
 	if err != nil {
-		return round.Plan{}, nil, err
-	}
-	model := make([]float32, len(w.base))
-	if err := round.Advance(model, w.base, acc); err != nil {
-		return round.Plan{}, nil, err
+		return round.Plan{}, facts, err
 	}
 	version := e.Plan.Version + 1
-	next, err := w.training(version, e.Plan.Offset+w.stepsPerRound(), model)
+	next, err := w.training(version, e.Plan.Offset+w.stepsPerRound(), taken.model)
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
-	fact := ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseBlob.ref.Length), Spread: spread}
-	if w.held != nil {
-		score := learner.Evaluate(w.problem.Model, model, w.held)
-		fact.Score = &score
-	}
-	return next, []any{fact}, nil
+	next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
+	return next, append(facts, ModelReady{
+		Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseBlob.ref.Length), Spread: taken.spread, Score: taken.score,
+	}), nil
+}
+
+// FarAgent is an agent with its worst column, whose rows lie so many of the common standard deviations from the common mean.
+type FarAgent struct {
+	Agent      wire.AgentID
+	Column     string
+	Deviations float64
 }
 
 // foldStatistics standardises the task with the agents' moments and plans the first training round.
@@ -139,22 +142,23 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 	return learner.MomentsFromVector(v)
 }
 
-// addAll adds c_k·v_k of the set to acc, which must be zero. spread is how far
+// addAll adds c_k·v_k of the set to acc, which must be zero, and returns the norms of the v_k. spread is how far
 // the v_k are from their weighted mean v̄ = Σ c_k v_k / Σ c_k, as the root of
 // the mean square √(Σ c_k‖v_k‖²/Σ c_k − ‖v̄‖²); of updates of one base model this is the
 // consensus distance of the agents that sent them.
-func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) (spread float64, err error) {
+func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) (norms []float64, spread float64, err error) {
 	var buffer []byte
 	var total, squares float64
 	for _, x := range set {
 		payload, err := spool.Payload(string(x.Agent), buffer)
 		if err != nil {
-			return 0, fmt.Errorf("update of %s: %w", x.Agent, err)
+			return nil, 0, fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
 		norm, err := round.AddScaled[T](acc, x.Coefficient, payload)
 		if err != nil {
-			return 0, fmt.Errorf("update of %s: %w", x.Agent, err)
+			return nil, 0, fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
+		norms = append(norms, norm)
 		total += x.Coefficient
 		squares += x.Coefficient * norm * norm
 		buffer = slices.Grow(payload[:0], len(payload))
@@ -163,5 +167,5 @@ func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contrib
 	for _, x := range acc {
 		mean += x / total * x / total
 	}
-	return math.Sqrt(max(0, squares/total-mean)), nil
+	return norms, math.Sqrt(max(0, squares/total-mean)), nil
 }

@@ -31,7 +31,7 @@ func TestSpread(t *testing.T) {
 		{1, 0, 0},
 	} {
 		acc := make([]float64, 2)
-		got, err := addAll[float32](acc, spool, []round.Contribution{{Agent: "a", Coefficient: tt.a}, {Agent: "b", Coefficient: tt.b}})
+		_, got, err := addAll[float32](acc, spool, []round.Contribution{{Agent: "a", Coefficient: tt.a}, {Agent: "b", Coefficient: tt.b}})
 		if err != nil || math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("with coefficients %v and %v: %v, error %v; want %v", tt.a, tt.b, got, err, tt.want)
 		}

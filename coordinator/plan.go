@@ -26,6 +26,7 @@ type workbench struct {
 	base     []float32 // w_{i−1}; nil before the first training round
 	baseBlob blob
 	held     *learner.Samples[float32]
+	floor    float64 // the risk on the held-out data of a model that knows nothing: all its parameters are 0
 }
 
 // setTask makes t the run's task, on disk too.
@@ -51,6 +52,7 @@ func (w *workbench) useTask(t wire.Task, data []byte) error {
 		if err != nil {
 			return fmt.Errorf("the held-out data: %w", err)
 		}
+		w.floor = learner.Evaluate(p.Model, make([]float32, p.Model.Architecture().Params()), held).Risk
 	}
 	w.problem, w.taskBlob, w.held = p, newBlob(data, wire.Digest{}), held
 	return nil

@@ -31,8 +31,6 @@ func (c *Coordinator) Observe(fact any) {
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentReadmitted:
 		c.readmitted(f)
-	case round.SamplesCapped:
-		c.capped.Add(float64(len(f.Agents)))
 	case round.RoundOpened:
 		c.opened(f)
 	case round.RoundClosed:
@@ -91,6 +89,8 @@ func (c *Coordinator) observeHost(fact any) {
 		c.ahead.Set(float64(f.Newest - f.Version))
 	case coordinator.StatisticsReady:
 		c.statisticsRows.set(f.Rows)
+	case coordinator.UpdateLeftOut:
+		c.leftOut.WithLabelValues(string(f.Reason)).Inc()
 	case coordinator.ModelReady:
 		c.modelVersion.set(float64(f.Version))
 		c.modelBytes.set(float64(f.Bytes))

@@ -116,6 +116,9 @@ func everyCoordinatorLabel() []any {
 		facts = append(facts, coordinator.MessageDropped{Reason: reason})
 	}
 	facts = append(facts, reportOf("a1", 1, "agentd", 1, 1), reportOf("a1", 1, "agentd", 2, 1))
+	for _, r := range coordinator.LeaveOutReasons() {
+		facts = append(facts, coordinator.UpdateLeftOut{Reason: r})
+	}
 	for _, r := range round.SidelineReasons() {
 		facts = append(facts, round.AgentSidelined{Reason: r})
 	}

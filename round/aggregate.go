@@ -12,7 +12,9 @@ import (
 type Contribution struct {
 	Agent       wire.AgentID
 	Update      wire.Digest
-	Coefficient float64
+	Times       int     // n_k
+	Weight      float64 // K·p_k
+	Coefficient float64 // c_k
 }
 
 // Coefficients returns c_k of the fold w_i = w_{i−1} + Σ c_k v_k for the
@@ -24,7 +26,7 @@ func Coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Con
 	}
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
-		set[i] = Contribution{p.Agent, p.Accepted, plan.Coefficient(weighting, p.Times, total, p.Weight)}
+		set[i] = Contribution{p.Agent, p.Accepted, p.Times, p.Weight, plan.Coefficient(weighting, p.Times, total, p.Weight)}
 	}
 	return set
 }
@@ -47,6 +49,14 @@ func (p *Plan) Coefficient(weighting Weighting, times, total int, weight float64
 		c *= weight
 	}
 	return c
+}
+
+// stepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average does.
+func (p *Plan) stepWeight(weighting Weighting, weight float64) float64 {
+	if weighting == WeightingStep && p.Exchange != wire.ExchangeGradient {
+		return weight
+	}
+	return 1
 }
 
 // AddScaled adds c·v to acc, element by element, where v is the raw

@@ -32,11 +32,17 @@ func (c *Coordinator) open(now time.Time) {
 	default:
 		draws = SampleWithoutReplacement(agents, c.cfg.Participants+c.cfg.OverSelect, rng)
 	}
-	weights := c.weights(agents)
+	total := 0.0
+	for _, id := range agents {
+		total += float64(c.roster.members[id].samples)
+	}
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
-		samples := c.roster.members[d.Agent].samples
-		c.rec.Participants = append(c.rec.Participants, Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Samples: samples})
+		weight := 1.0
+		if c.cfg.Weights == WeightsSamples {
+			weight = float64(len(agents)) * float64(c.roster.members[d.Agent].samples) / total
+		}
+		c.rec.Participants = append(c.rec.Participants, Participant{Agent: d.Agent, Times: d.Times, Weight: weight})
 	}
 	c.announced = now
 	c.collect(now)
@@ -85,10 +91,7 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 // measures on its own clock from the moment it gets it. The step size of a
 // participant carries K·p_k only where the server's average does not.
 func (c *Coordinator) invite(now time.Time, p *peer) {
-	weight := 1.0
-	if c.cfg.Weighting == WeightingStep && c.rec.Plan.Exchange != wire.ExchangeGradient {
-		weight = p.Weight
-	}
+	weight := c.rec.Plan.stepWeight(c.cfg.Weighting, p.Weight)
 	c.do(Invite{Agent: p.Agent, Left: c.wakeAt.Sub(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block, Peers: c.peersOf(p)})
 }
 
@@ -124,7 +127,7 @@ func (c *Coordinator) dropOut(now time.Time, p *peer, reason wire.DeclineReason)
 }
 
 // offer judges an update by its manifest (DESIGN §3, "Identity of an update").
-func (c *Coordinator) offer(now time.Time, e OfferCame) {
+func (c *Coordinator) offer(e OfferCame) {
 	digest := e.Update.Payload.Hash
 	p := c.peerOf(e.Agent, e.Round)
 	if c.has(e.Agent, e.Run, e.Round, digest) {
@@ -133,11 +136,6 @@ func (c *Coordinator) offer(now time.Time, e OfferCame) {
 	}
 	if reason := c.judge(p, e); reason != 0 {
 		c.refuse(e.Agent, e.Run, e.Round, digest, reason)
-		if reason == wire.RefuseMalformed { // nothing better comes
-			p.state = peerOut
-			c.redraw(now, p)
-			c.settle(now)
-		}
 		return
 	}
 	if p.state == peerInvited {
@@ -198,8 +196,6 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 		return wire.RefuseWrongBase
 	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes:
 		return wire.RefuseWrongSchema
-	case !c.agreesOnSamples(p, e.Update.Samples):
-		return wire.RefuseMalformed
 	}
 	return 0
 }

@@ -32,9 +32,10 @@ type Plan struct {
 	Schema   wire.Digest  // of the vectors sent in
 	Bytes    uint32       // of a vector on the wire
 	Exchange wire.Exchange
-	Endless  bool    // agents go on mixing over the rounds
-	StepSize float64 // μ of the server's step, for gradient exchange
-	Offset   uint64  // t: local steps of the schedule so far
+	Endless  bool     // agents go on mixing over the rounds
+	StepSize float64  // μ of the server's step, for gradient exchange
+	Offset   uint64   // t: local steps of the schedule so far
+	Recent   []Recent `json:",omitempty"` // of the folds before, the newest last
 }
 
 // Participant is an agent of the current round.
@@ -42,7 +43,6 @@ type Participant struct {
 	Agent    wire.AgentID
 	Times    int         // drawn so often; 0 = it trains and mixes, and sends nothing
 	Weight   float64     // K·p_k
-	Samples  uint64      // n_k, as its hello before the draw said; 0 = not known
 	Accepted wire.Digest // the update that is on disk; zero while there is none
 	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
 	Boot    wire.Epoch

@@ -106,6 +106,9 @@ func (l coordinatorLog) Observe(fact any) {
 			"journal_version", f.Version, "newest_version", f.Newest)
 	case coordinator.StatisticsReady:
 		l.standardised(f)
+	case coordinator.UpdateLeftOut:
+		l.Warn("an update is left out of the model: its device lies, is broken, or its data differ much from the others'",
+			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", short(f.Norm), "usual", short(f.Usual))
 	case coordinator.ModelReady:
 		l.modelReady(f)
 	case coordinator.MeshMade:
@@ -121,9 +124,6 @@ func (l coordinatorLog) Observe(fact any) {
 			"until_round", f.Until, "agents", f.Agents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
-	case round.SamplesCapped:
-		l.Warn("agents say that they have more than ten times the median of all agents' rows; they weigh as if they had that many", "round", f.Round,
-			"agents", f.Agents, "rows", f.Most)
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
 	case round.RoundOpened:

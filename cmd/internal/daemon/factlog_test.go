@@ -123,6 +123,9 @@ func TestCoordinatorLog(t *testing.T) {
 			"<6>INFO  columns standardised rows=7603 columns=22\n" +
 				`<4>WARN  an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are standardised without regard to it ` +
 				`agent=a1 column=temp deviations=123500`},
+		{coordinator.UpdateLeftOut{Round: 7, Agent: "a1", Reason: coordinator.LeftOutRisk, Norm: 2e30, Usual: 0.51234},
+			`<4>WARN  an update is left out of the model: its device lies, is broken, or its data differ much from the others' ` +
+				`round=7 agent=a1 reason=risk norm=2e+30 usual=0.5123`},
 		{coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, Risk: 0.53099, Score: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
 			`<6>INFO  model ready version=1 hash=01000000000000000000000000000000 risk=0.531 r2=0.5888`},
 		{coordinator.ModelReady{Round: 2, Version: 1, Risk: math.NaN(), Score: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
@@ -146,9 +149,6 @@ func TestCoordinatorLog(t *testing.T) {
 		{round.AgentReadmitted{Agent: "a", Round: 7, Agents: 3}, `<6>INFO  agent may be drawn again agent=a round=7 agents=3`},
 		{round.AgentReadmitted{Agent: "a", Round: 5, Early: true, Agents: 3},
 			`<4>WARN  agent is drawn again before its time, since too few others are there agent=a round=5 agents=3`},
-		{round.SamplesCapped{Round: 2, Agents: []wire.AgentID{"a", "b"}, Most: 1000},
-			`<4>WARN  agents say that they have more than ten times the median of all agents' rows; they weigh as if they had that many ` +
-				`round=2 agents="[a b]" rows=1000`},
 		{round.GatheringExtended{Agents: 2, Minimum: 3}, `<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
 		{round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 3, Participants: []wire.AgentID{"a", "b"}},
 			`<6>INFO  round opened round=2 attempt=1 kind=training agents=3 participants=2`},

@@ -20,10 +20,7 @@ func (v *CoordinatorView) Observe(fact any) {
 	switch f := fact.(type) {
 	case coordinator.AgentsListed:
 		v.is.Enrolled = len(f.Agents)
-		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool {
-			_, listed := slices.BinarySearch(f.Agents, agent)
-			return !listed
-		})
+		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool { return !slices.Contains(f.Agents, agent) })
 	case round.PhaseEntered:
 		v.is.Phase, v.is.PhaseSince = string(f.Phase), v.now()
 	case round.AgentCounted:
@@ -33,7 +30,8 @@ func (v *CoordinatorView) Observe(fact any) {
 		v.is.Agents = f.Agents
 		v.unfit[f.Agent] = f.Reason.String()
 	case round.AgentLeft:
-		v.left(f)
+		v.is.Agents = f.Agents
+		delete(v.unfit, f.Agent)
 	case round.GatheringExtended:
 		v.is.Agents = f.Agents
 	case round.RunFinished:
@@ -91,6 +89,8 @@ func (v *CoordinatorView) observeHost(fact any) {
 			text = fmt.Sprintf("the broker does not return %d of %d parts of what agents fetch; nothing is announced until it does", f.Missing, f.Parts)
 		}
 		v.problem("blob", text)
+	case coordinator.UpdateLeftOut:
+		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
 	case coordinator.CloneSeen:
 		v.problem("clone "+string(f.Agent), fmt.Sprintf("two devices speak as %s: give one of them an id and a key of its own", f.Agent))
 	case coordinator.StateMended:
@@ -131,21 +131,8 @@ func (v *CoordinatorView) opened(f round.RoundOpened) {
 		v.sitOut[s.Agent] = SitOut{string(s.Agent), string(s.Reason), uint64(s.Until)}
 	}
 	v.is.Participants = make([]Participant, 0, len(f.Participants))
-	clear(v.place)
 	for _, agent := range f.Participants {
-		v.participant(agent)
-	}
-}
-
-func (v *CoordinatorView) left(f round.AgentLeft) {
-	v.is.Agents = f.Agents
-	delete(v.unfit, f.Agent)
-	if f.Reason != round.LeftRevoked {
-		return
-	}
-	delete(v.sitOut, f.Agent)
-	if i, ok := v.place[f.Agent]; ok && v.is.Participants[i].State != accepted {
-		v.move(f.Agent, out, string(f.Reason))
+		v.is.Participants = append(v.is.Participants, Participant{Agent: string(agent), State: invited})
 	}
 }
 

@@ -1,0 +1,142 @@
+package coordinator
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// line is held-out data on y = 2x.
+type line struct{}
+
+func (line) Load([]string, string) (*learner.Samples[float32], error) {
+	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
+}
+
+// benchOf is a workbench with a model of one weight and updates of it in a spool.
+func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbench, *store.Spool, round.Fold) {
+	t.Helper()
+	cfg := Config{Round: round.DefaultConfig(), Held: held, Task: wire.Task{
+		Name: "line", Features: []string{"x"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
+		Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1, MaxSteps: 1, Budget: 1000},
+	}}
+	d, err := openDisk(t.TempDir())
+	if err == nil {
+		err = d.openModels(1)
+	}
+	w := &workbench{cfg: &cfg, disk: d, persist: func(_ string, write func() error) error { return write() }}
+	if err == nil {
+		err = w.setTask(cfg.Task)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.base = []float32{base}
+	spool, err := store.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
+	e := round.Fold{Round: 9, Plan: round.Plan{Kind: wire.KindTraining, Version: 7, Exchange: wire.ExchangeParameters}}
+	var all []round.Participant
+	for k, v := range updates {
+		p := wire.AppendVector(nil, []float32{v})
+		id := fmt.Sprint("a", k)
+		if err := spool.Put(t.Context(), store.Entry{Agent: id, Digest: sha256.Sum256(p), Size: int64(len(p))}, p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: sha256.Sum256(p)})
+	}
+	e.Set = round.Coefficients(all, &e.Plan, cfg.Round.Weighting)
+	return w, spool, e
+}
+
+func TestGuard(t *testing.T) {
+	good := slices.Repeat([]round.Recent{{Risk: 0.01, Length: 0.1}}, round.RecentFolds)
+	for _, tt := range []struct {
+		name    string
+		held    Data
+		base    float32
+		recent  []round.Recent
+		updates []float32
+		model   float32 // what the weight becomes; 0 = the round is abandoned
+		left    string  // who is left out, and why
+	}{
+		{"nothing to leave out", line{}, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
+		{"1e30", line{}, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 risk"},
+		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 norm"},
+		{"not finite", nil, 3e38, nil, []float32{1e37, 3e38, 1e37, 1e37, 3e38, 1e37, 1e37}, 3.1e38, "a1 not_finite a4 not_finite"},
+		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a1 norm a4 norm"},
+		{"a long one that does good", line{}, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.808, ""},
+		{"a long one without held-out data", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.01, "a4 norm"},
+		{"none is long: the longest goes", line{}, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},
+		{"most of them lie: the round is abandoned", line{}, 1.9, good, []float32{0.1, 249, 250}, 0, "a2 risk"},
+		{"alone", line{}, 1.9, good, []float32{250}, 0, "a0 risk"},
+		{"alone, without held-out data", nil, 1.9, good, []float32{250}, 0, "a0 norm"},
+		{"alone, as long as it may be", nil, 1.5, good, []float32{0.5}, 2, ""},
+		{"worse, and better than knowing nothing", line{}, 1.9, good, []float32{-1.5, -1.5}, 0.4, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
+			e.Plan.Recent = tt.recent
+			next, facts, err := w.fold(spool, e)
+			var left []string
+			for _, f := range facts {
+				if f, ok := f.(UpdateLeftOut); ok {
+					left = append(left, string(f.Agent), string(f.Reason))
+				}
+			}
+			if got := strings.Join(left, " "); got != tt.left {
+				t.Errorf("left out %q, want %q", got, tt.left)
+			}
+			if tt.model == 0 {
+				if err == nil {
+					t.Errorf("the model became %v", w.base)
+				}
+				return
+			}
+			if err != nil || math.Abs(float64(w.base[0]/tt.model)-1) > 1e-5 || next.Version != 8 {
+				t.Errorf("weight %v, error %v, plan %+v; want weight %v", w.base, err, next, tt.model)
+			}
+			if n := len(next.Recent); n != min(round.RecentFolds, len(tt.recent)+1) {
+				t.Errorf("%d folds are remembered", n)
+			}
+		})
+	}
+}
+
+// TestGuardAfterACrash: from the set and the journaled plan the fold is the same again, whatever was left out before the crash.
+func TestGuardAfterACrash(t *testing.T) {
+	for _, held := range []Data{line{}, nil} {
+		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -1e25)
+		e.Plan.Recent = []round.Recent{{Risk: 1.0 / 3, Length: 0.7}}
+		journaled, err := json.Marshal(e.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, told, err := w.fold(spool, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.base = []float32{1}
+		e.Plan = round.Plan{}
+		if err := json.Unmarshal(journaled, &e.Plan); err != nil {
+			t.Fatal(err)
+		}
+		again, retold, err := w.fold(spool, e)
+		if err != nil || !reflect.DeepEqual(first, again) || !reflect.DeepEqual(told[:2], retold[:2]) {
+			t.Errorf("%v\n%+v\n%+v\n%+v\n%+v", err, first, again, told, retold)
+		}
+	}
+}
