@@ -122,6 +122,12 @@ func (l *loader) value(f *field, n ast.Node, at origin) {
 		}
 	case readsItself(f.typ):
 		l.values(f, n, dst)
+	case f.typ == oneOrMoreType && n.Type() != ast.SequenceType:
+		at = l.doc.place(n.GetToken())
+		l.origins[f.key] = at
+		text := reflect.New(reflect.TypeFor[string]()).Elem()
+		l.scalar(f.key, n, text, at)
+		dst.Set(reflect.ValueOf(single(text.String())))
 	case f.typ.Kind() == reflect.Slice:
 		l.origins[f.key] = at
 		l.list(f.key, n, dst, at)

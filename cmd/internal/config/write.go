@@ -56,6 +56,8 @@ func writeValue(v reflect.Value) string {
 	switch {
 	case readsItself(v.Type()):
 		return fmt.Sprint(v.Interface())
+	case v.Type() == oneOrMoreType && v.Len() == 1:
+		return writeValue(v.Index(0))
 	case v.Kind() == reflect.Slice:
 		elements := make([]string, v.Len())
 		for i := range elements {

@@ -23,8 +23,11 @@ func ResolveNames(s *settings.Agent, log *slog.Logger) {
 		}}
 		return
 	}
-	if advice := nameAdvice(runtime.GOOS, os.DirFS("/"), s.Broker.URL); advice != "" {
-		log.Warn(advice)
+	for _, u := range s.Broker.URLs {
+		if advice := nameAdvice(runtime.GOOS, os.DirFS("/"), u); advice != "" {
+			log.Warn(advice)
+			return
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func TestReload(t *testing.T) {
 		{func() { bad, refused = nil, errors.New("no") }, false, slog.LevelDebug, "stays in effect: no"},
 		{
 			func() {
-				refused, fresh.Log.Level, fresh.Broker.URL, fresh.ID = nil, "warn", "tcp://other:1883", "roof-2"
+				refused, fresh.Log.Level, fresh.Broker.URLs, fresh.ID = nil, "warn", config.OneOrMore{"tcp://other:1883"}, "roof-2"
 			}, true, slog.LevelWarn,
 			`level=WARN msg="the configuration was reloaded, but these settings take effect at the next start only" keys="[id broker.url]"`,
 		},

@@ -111,7 +111,7 @@ func startBroker(dir string, log *slog.Logger) (*broker.Server, error) {
 
 // reach says how an agent or the coordinator reaches the broker.
 func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) error {
-	b.URL = url
+	b.URLs = config.OneOrMore{url}
 	if fed.server == nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
@@ -75,7 +76,7 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 	}
 	o := &fed.options
 	show.start(heading{
-		Broker: fed.coordinator.Broker.URL, Embedded: fed.server != nil, Agents: len(fed.agents), Features: len(airFeatures),
+		Broker: strings.Join(fed.coordinator.Broker.URLs, ", "), Embedded: fed.server != nil, Agents: len(fed.agents), Features: len(airFeatures),
 		Model: o.Model, Rounds: o.rounds(), L: o.Participants, Seed: o.Seed, Metrics: url, Stations: fed.files.stations,
 	})
 	if err := fed.await(ctx); err != nil {

@@ -192,7 +192,10 @@ func (p apart) agent(i int) settings.Agent {
 	s.Privacy.MinRows = 1
 	s.Metrics = settings.AgentMetrics{}
 	if p.algorithm == round.FedDec {
-		s.D2D = &settings.D2D{Uplink: p.site == "", Broker: settings.Broker{URL: p.site}}
+		s.D2D = &settings.D2D{Uplink: p.site == ""}
+		if p.site != "" {
+			s.D2D.Broker.URLs = config.OneOrMore{p.site}
+		}
 		if p.places != nil {
 			s.D2D.Place = &p.places[i]
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,8 +29,25 @@ type BrokerExamined struct {
 	Queue int
 }
 
-// patience is how long an answer may take.
-const patience = 10 * time.Second
+const (
+	// patience is how long an answer may take.
+	patience = 10 * time.Second
+	// testTime bounds the self-test, whatever becomes of its links.
+	testTime = 6 * patience
+	// clashes is how many links in a row that end within patience tell of another client with the same id.
+	clashes = 2
+)
+
+// nodes returns the broker at each of its URLs.
+func (b *BrokerExamined) nodes() []*BrokerExamined {
+	var all []*BrokerExamined
+	for _, u := range append([]string{b.Options.URL}, b.Options.MoreURLs...) {
+		node := *b
+		node.Options.URL, node.Options.MoreURLs = u, nil
+		all = append(all, &node)
+	}
+	return all
+}
 
 // network examines the way to the broker, without a word to it.
 func (b *BrokerExamined) network(ctx context.Context, r *report) bool {
@@ -104,37 +122,52 @@ type visit struct {
 	events <-chan mqtt.Event
 	kept   map[string]bool // topics of which something is retained
 	denied []string        // filters that the broker refuses
+	up     time.Time       // when the link was made
+	short  int             // links in a row that ended within patience
 }
 
-// note remembers what an event tells of access.
+// note remembers what an event tells of access, and of the link.
 func (v *visit) note(e mqtt.Event) {
 	switch e := e.(type) {
+	case mqtt.Up:
+		v.up = time.Now()
+	case mqtt.Down:
+		if v.short++; time.Since(v.up) >= patience {
+			v.short = 0
+		}
 	case mqtt.SubscribeRefused:
-		v.denied = append(v.denied, e.Filter)
+		if !slices.Contains(v.denied, e.Filter) { // it is asked for again
+			v.denied = append(v.denied, e.Filter)
+		}
+	case mqtt.RefusalOver:
+		v.denied = slices.DeleteFunc(v.denied, func(filter string) bool { return filter == e.Filter })
 	case mqtt.Received:
 		v.kept[e.Topic] = v.kept[e.Topic] || e.Retained
 	}
 }
 
-// session examines what needs a connection. It takes the daemon's client id.
-func (b *BrokerExamined) session(ctx context.Context, r *report) {
+// session examines what needs a connection. It takes the daemon's client id, and reports whether it could keep it.
+func (b *BrokerExamined) session(ctx context.Context, r *report) bool {
 	heard := &complaint{Handler: slog.DiscardHandler}
 	o := b.Options
 	o.Logger = slog.New(heard)
+	o.MaxReconnectDelay = time.Second // nobody else comes back at the same moment
 	conn, err := mqtt.Dial(ctx, o)
 	if err != nil {
 		r.add("connection", Bad, "mend the configuration", "%v", err)
-		return
+		return false
 	}
 	defer conn.Close()
 	v := &visit{BrokerExamined: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
 	conn.Subscribe(mqtt.AtLeastOnce, b.Reads...)
 	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
 		r.add("connection", Bad, "are user, password, certificate and CA those that the broker knows? See its log", "%s", heard.last())
-		return
+		return false
 	}
 	r.good("connection", "the broker lets %s in", b.Options.ClientID)
-	v.selfTest(ctx)
+	if !v.selfTest(ctx) {
+		return false
+	}
 	for _, filter := range v.denied {
 		r.add("access", Bad, "let its user read this topic; `coordinator acl` writes the rules for Mosquitto", "the broker refuses %s", filter)
 	}
@@ -143,6 +176,7 @@ func (b *BrokerExamined) session(ctx context.Context, r *report) {
 	}
 	v.announced()
 	v.retained(ctx)
+	return true
 }
 
 // await takes events until one is the right one; not for longer than patience.
@@ -164,8 +198,10 @@ func (v *visit) await(ctx context.Context, right func(mqtt.Event) bool) bool {
 	}
 }
 
-// selfTest sends a large message to itself.
-func (v *visit) selfTest(ctx context.Context) {
+// selfTest sends a large message to itself. It reports whether the test came to an end.
+func (v *visit) selfTest(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, testTime)
+	defer cancel()
 	test := mqtt.NewSelfTest(v.conn, v.Loop, patience, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
 	test.Step(time.Now(), mqtt.Up{})
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -174,10 +210,15 @@ func (v *visit) selfTest(ctx context.Context) {
 		var result *mqtt.SelfTested
 		select {
 		case <-ctx.Done():
-			return
+			v.report.add("messages", Bad, "see the broker's log, and try again", "the test with the largest message has not ended after %v: %v", testTime, ctx.Err())
+			return false
 		case e := <-v.events:
 			v.note(e)
 			_, result = test.Step(time.Now(), e)
+			if result == nil && v.short >= clashes {
+				v.clash()
+				return false
+			}
 		case <-tick.C:
 			if at, due := test.Deadline(); due && !time.Now().Before(at) {
 				result = test.Tick(time.Now())
@@ -192,8 +233,14 @@ func (v *visit) selfTest(ctx context.Context) {
 		} else {
 			v.report.good("messages", "a message of %d bytes comes back from %s", result.Bytes, result.Topic)
 		}
-		return
+		return true
 	}
+}
+
+// clash tells of the other client that takes the connection.
+func (v *visit) clash() {
+	v.report.add("identity", Bad, "find it: the same program with another state_dir, a copy of this device, or a fleet. Stop it, or give it an id and a key of its own",
+		"another client has the client id %s: the broker ended %d connections in a row, each within %v", v.Options.ClientID, v.short, patience)
 }
 
 // announced looks for what a coordinator would have left.

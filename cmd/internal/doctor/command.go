@@ -47,13 +47,18 @@ func (p *Patient) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	lock, runs := p.folder(r)
 	p.data(r)
 	clock(r, time.Now())
-	reached := p.Broker.network(ctx, r)
-	switch {
-	case reached && runs:
-		r.add("broker", Skipped, "", "%s runs, and its connection is left alone: stop it to have the rest examined, or see `%[1]s status`", p.Program)
-	case reached:
-		p.Broker.session(ctx, r)
-		p.Broker.queue(ctx, r)
+	nodes := p.Broker.nodes()
+	for _, node := range nodes {
+		if len(nodes) > 1 {
+			r.where = node.Options.URL + ": "
+		}
+		reached := node.network(ctx, r)
+		switch {
+		case reached && runs:
+			r.add("broker", Skipped, "", "%s runs, and its connection is left alone: stop it to have the rest examined, or see `%[1]s status`", p.Program)
+		case reached && node.session(ctx, r):
+			node.queue(ctx, r)
+		}
 	}
 	if lock != nil {
 		_ = lock.Unlock() // the process ends

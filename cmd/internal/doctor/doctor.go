@@ -30,15 +30,16 @@ type Finding struct {
 
 // report passes findings on, and counts.
 type report struct {
-	show func(Finding)
-	bad  int
+	show  func(Finding)
+	where string // begins each finding
+	bad   int
 }
 
 func (r *report) add(about string, s State, mend, format string, args ...any) {
 	if s == Bad {
 		r.bad++
 	}
-	r.show(Finding{about, s, fmt.Sprintf(format, args...), mend})
+	r.show(Finding{about, s, r.where + fmt.Sprintf(format, args...), mend})
 }
 
 func (r *report) good(about, format string, args ...any) { r.add(about, Good, "", format, args...) }

@@ -131,6 +131,42 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// Each node of a cluster is examined.
+func TestEachNodeIsExamined(t *testing.T) {
+	p := newPatient(t, "tcp://"+brokers.FreeAddress(t))
+	good := mosquitto(t)
+	p.Broker.Options.MoreURLs = []string{good}
+	found, text := examine(t, p)
+	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, p.Broker.Options.URL+": the broker cannot be reached") ||
+		!strings.Contains(text, good+": the broker keeps 300 messages for a slow reader") {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+}
+
+// Another client with the same id throws the doctor out again and again, while
+// the access rules withhold the message that would end the self-test.
+func TestCloneIsNamed(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "acl")
+	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"), 0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
+		t.Fatal(err)
+	}
+	p := newPatient(t, mosquitto(t, "acl_file "+rules))
+	clone := p.Broker.Options
+	clone.MaxReconnectDelay = 200 * time.Millisecond
+	conn, err := mqtt.Dial(t.Context(), clone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	found, text := examine(t, p)
+	if !slices.Equal(found, []string{"identity bad"}) || !strings.Contains(text, "another client has the client id air-coordinator") {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+}
+
 func TestNobodyThere(t *testing.T) {
 	found, text := examine(t, newPatient(t, "tcp://"+brokers.FreeAddress(t)))
 	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "is it running") {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
@@ -208,7 +209,7 @@ func (a *Agent) Validate() error {
 	_, err = keys.Parse(a.Identity.CoordinatorKey)
 	c.valid("identity.coordinator_key", err)
 	if a.D2D != nil {
-		c.d2d(a.D2D, a.Federation, a.Broker.URL)
+		c.d2d(a.D2D, a.Federation, a.Broker.URLs)
 	}
 	c.data("data", &a.Data)
 	c.need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
@@ -258,17 +259,17 @@ func (a *Agent) Config() (agent.Config, error) {
 	}, nil
 }
 
-func (c *check) d2d(d *D2D, federation, uplink string) {
-	c.need(d.Uplink == (d.Broker.URL == ""), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+func (c *check) d2d(d *D2D, federation string, uplink []string) {
+	c.need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
 		c.valid("d2d.cell", mqtt.CheckCell(d.Cell))
 	}
 	c.need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree", "must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
 	c.need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree", "goes with d2d.cell, within which neighbours are looked for")
-	if d.Broker.URL == "" {
+	if len(d.Broker.URLs) == 0 {
 		return
 	}
-	c.need(d.Broker.URL != uplink, "d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write d2d.uplink: true instead")
+	c.need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }), "d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write d2d.uplink: true instead")
 	var of check
 	site := d.Site()
 	of.broker(&site, federation)

@@ -25,15 +25,15 @@ import (
 
 // Broker says how to reach the broker.
 type Broker struct {
-	URL          string        `yaml:"url"`
-	Prefix       string        `yaml:"prefix"`   // of all topics
-	Username     string        `yaml:"username"` // the client id unless set
-	Password     config.Secret `yaml:"password"`
-	PasswordFile string        `yaml:"password_file"`
-	CAFile       string        `yaml:"ca_file"`   // the system's roots unless set
-	CertFile     string        `yaml:"cert_file"` // a client certificate, with its key
-	KeyFile      string        `yaml:"key_file"`
-	KeepAlive    time.Duration `yaml:"keep_alive"`
+	URLs         config.OneOrMore `yaml:"url"`      // of the nodes, if it is a cluster
+	Prefix       string           `yaml:"prefix"`   // of all topics
+	Username     string           `yaml:"username"` // the client id unless set
+	Password     config.Secret    `yaml:"password"`
+	PasswordFile string           `yaml:"password_file"`
+	CAFile       string           `yaml:"ca_file"`   // the system's roots unless set
+	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
+	KeyFile      string           `yaml:"key_file"`
+	KeepAlive    time.Duration    `yaml:"keep_alive"`
 	// MinRate is what the link carries at least in a second.
 	MinRate config.ByteSize `yaml:"min_rate"`
 	Proxy   string          `yaml:"proxy"` // http://host:port, asked with CONNECT for the way to the broker
@@ -67,7 +67,7 @@ func (d *Data) Source() dataset.CSV {
 }
 
 func defaultBroker() Broker {
-	return Broker{URL: "tcp://127.0.0.1:1883", KeepAlive: time.Minute, MinRate: mqtt.DefaultRate}
+	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate}
 }
 
 // leastRate is in bytes per second: on a slower link the coordinator would give
@@ -100,7 +100,7 @@ func (c *check) data(key string, d *Data) {
 }
 
 func (c *check) broker(b *Broker, federation string) {
-	reach := mqtt.Options{URL: b.URL, ClientID: "check"}
+	var encryption *tls.Config
 	if wire.Federation(federation).Validate() == nil {
 		_, err := mqtt.NewTopics(b.Prefix, federation)
 		c.valid("broker.prefix", err)
@@ -115,9 +115,9 @@ func (c *check) broker(b *Broker, federation string) {
 		if err != nil {
 			c.errs = append(c.errs, err)
 		}
-		reach.TLS = o.TLS // which goes with some URLs only
+		encryption = o.TLS // which goes with some URLs only
 	}
-	c.valid("broker.url", reach.Validate())
+	c.urls(b.URLs, encryption)
 	c.need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0, "broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
 	c.need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate", "must be 1kB to 1GB a second, is %s", b.MinRate)
@@ -125,6 +125,23 @@ func (c *check) broker(b *Broker, federation string) {
 		least := mqtt.LeastKeepAlive(int(b.MinRate))
 		c.need(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
 			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an eighth of it", least, b.MinRate, b.KeepAlive)
+	}
+}
+
+// urls examines each URL, where it stands, and whether they go together.
+func (c *check) urls(urls []string, encryption *tls.Config) {
+	const key = "broker.url"
+	before := len(c.errs)
+	for i, u := range urls {
+		at := key
+		if len(urls) > 1 {
+			at = fmt.Sprintf("%s[%d]", key, i)
+		}
+		c.valid(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
+	}
+	c.need(len(urls) > 0, key, "is empty; want the broker's, such as tcp://127.0.0.1:1883")
+	if len(c.errs) == before {
+		c.valid(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
 	}
 }
 
@@ -151,7 +168,10 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	if err != nil {
 		return o, "", config.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
-	o = mqtt.Options{URL: b.URL, ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive, MinRate: int(b.MinRate)}
+	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive, MinRate: int(b.MinRate)}
+	if len(b.URLs) > 0 { // else the session's own check says what is missing
+		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
+	}
 	if o.Username == "" && o.Password != "" {
 		o.Username = clientID
 	}

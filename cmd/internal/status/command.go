@@ -30,7 +30,7 @@ func Command(program string, stateDir func(*cli.Loader) (string, error)) *cobra.
 				if json {
 					what = asJSON
 				}
-				return fetch(program, dir, what)
+				return fetch(program, dir, what, patience)
 			}
 			if watch {
 				return follow(cmd, ask, json)

@@ -82,8 +82,8 @@ func answer(conn net.Conn, p Picture) {
 	}
 }
 
-// fetch asks the daemon with this state folder for asJSON, or a width.
-func fetch(program, dir, what string) ([]byte, error) {
+// fetch asks the daemon with this state folder for asJSON, or a width, and waits for it for patience.
+func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 	path := socketIn(dir)
 	conn, err := net.DialTimeout("unix", path, patience)
 	switch {
@@ -96,11 +96,15 @@ func fetch(program, dir, what string) ([]byte, error) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(conn, what+"\n"); err != nil {
-		return nil, err
+	var text []byte
+	if _, err = io.WriteString(conn, what+"\n"); err == nil {
+		text, err = io.ReadAll(conn)
 	}
-	text, err := io.ReadAll(conn)
-	if err == nil && len(text) == 0 {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, hangs, or the machine is overloaded; "+
+			"look at its log, and restart it with: %[1]s service restart", program, dir, patience)
+	case err == nil && len(text) == 0:
 		err = fmt.Errorf("%s closed the socket %s without an answer", program, path)
 	}
 	return text, err

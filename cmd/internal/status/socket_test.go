@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,21 @@ func TestNoSocket(t *testing.T) {
 	Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil, slog.New(slog.NewTextHandler(&log, nil)))
 	if !strings.Contains(log.String(), "the status command will not find this program") {
 		t.Errorf("log: %s", log.String())
+	}
+}
+
+// TestHungProcess: a process that holds its socket open and answers nothing, as one that is stopped.
+func TestHungProcess(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", socketIn(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = fetch("coordinator", dir, asJSON, time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
+		!strings.Contains(err.Error(), "coordinator service restart") {
+		t.Errorf("got %v", err)
 	}
 }
 
