@@ -29,6 +29,7 @@ type board struct {
 	up     bool
 	sealed []byte
 	digest wire.Digest // of the present announcement's envelope
+	recent []replaced  // announcements of this process before it, the oldest first
 	posts  []*post     // of the blobs that it names, and that are not inside it
 	listed published
 
@@ -93,9 +94,48 @@ func (b *board) show(now time.Time, sealed []byte, blobs []blob, list published)
 			posts = append(posts, newPost(x, slices.Contains(b.listed.Now, x.relic())))
 		}
 	}
+	b.replace(now)
 	b.sealed, b.digest, b.posts = sealed, sha256.Sum256(sealed[:wire.HeaderSize]), posts
 	b.listed, b.announced, b.deleted = list, false, false
 	b.pump(now)
+}
+
+// replaced is an announcement that another has replaced.
+type replaced struct {
+	digest wire.Digest
+	at     time.Time
+}
+
+// helloOnItsWay is how long a hello may be on its way: where rounds take less, it names an announcement from some rounds ago.
+const helloOnItsWay = 10 * time.Second
+
+// replace notes that the present announcement is replaced, and forgets the older ones, but for the newest.
+func (b *board) replace(now time.Time) {
+	if b.sealed == nil {
+		return
+	}
+	b.recent = append(b.recent, replaced{b.digest, now})
+	old := func(r replaced) bool { return now.Sub(r.at) > helloOnItsWay }
+	n := 0
+	for n < len(b.recent)-1 && old(b.recent[n]) {
+		n++
+	}
+	b.recent = slices.Delete(b.recent, 0, n)
+}
+
+// isRecent reports whether an agent may name this announcement in a hello: the present one, the one before, or one that was replaced
+// a short while ago. Announcements of earlier processes are not among them: hellos to them may be old recordings, and agents say
+// hello to the new ones when they are asked to.
+func (b *board) isRecent(announcement wire.Digest, now time.Time) bool {
+	if announcement == b.digest {
+		return true
+	}
+	for i, r := range b.recent {
+		if r.digest == announcement {
+			return i == len(b.recent)-1 || now.Sub(r.at) <= helloOnItsWay
+		}
+	}
+	return false
 }
 
 // connected says everything again to a broker that may have forgotten it.

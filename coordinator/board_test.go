@@ -398,3 +398,32 @@ func TestBoardHalts(t *testing.T) {
 		t.Error("it goes on")
 	}
 }
+
+// TestRecentAnnouncements: a hello may name the present announcement, the one before, and those of a short while ago, however fast
+// rounds are; never one of another process.
+func TestRecentAnnouncements(t *testing.T) {
+	for _, tt := range []struct {
+		every time.Duration
+		count int // that may be named
+	}{{time.Second, 12}, {time.Minute, 2}, {100 * time.Millisecond, 102}} {
+		b, now := new(board), time.Unix(0, 0)
+		var all []wire.Digest
+		for i := range 300 {
+			now = now.Add(tt.every)
+			b.replace(now)
+			b.sealed, b.digest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
+			all = append(all, b.digest)
+		}
+		for i, d := range all {
+			if got, want := b.isRecent(d, now), i >= len(all)-tt.count; got != want {
+				t.Errorf("one every %s: announcement %d of %d may be named: %t", tt.every, i, len(all), got)
+			}
+		}
+		if len(b.recent) > tt.count {
+			t.Errorf("one every %s: %d are kept", tt.every, len(b.recent))
+		}
+		if b.isRecent(wire.Digest{7, 7, 7}, now) {
+			t.Error("one of another process may be named")
+		}
+	}
+}

@@ -112,6 +112,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		c.cfg.Observer.Observe(f)
 	}
 	c.step(round.Start{})
+	c.revoke(c.strangers())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	events := c.conn.Events()
@@ -154,8 +155,8 @@ func (c *Coordinator) Alive(ctx context.Context) error {
 }
 
 // SetAgents replaces the list of who may take part, from the next message on.
-// Those that are no longer in it are as if they had fallen silent; a device that takes the place of another, with a key of its
-// own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx ended.
+// Those that are no longer in it leave at once, with what they are at; a device that takes the place of another, with a key of
+// its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx ended.
 func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed25519.PublicKey) error {
 	select {
 	case c.lists <- keys:
@@ -170,8 +171,31 @@ func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
 	changed := func(a wire.AgentID) bool { return !keys[a].Equal(c.cfg.Agents[a]) }
 	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool { return changed(s.agent) })
 	maps.DeleteFunc(c.twins, func(a wire.AgentID, _ *twins) bool { return changed(a) })
+	var gone []wire.AgentID
+	for a := range c.cfg.Agents {
+		if changed(a) {
+			gone = append(gone, a)
+		}
+	}
 	c.cfg.Agents = keys
+	c.revoke(gone)
 	c.cfg.Observer.Observe(listed(keys))
+}
+
+func (c *Coordinator) revoke(agents []wire.AgentID) {
+	if len(agents) > 0 {
+		c.step(round.Revoked{Agents: agents})
+	}
+}
+
+// strangers returns the participants of the journaled round that were taken off the list while no coordinator ran.
+func (c *Coordinator) strangers() (gone []wire.AgentID) {
+	for _, p := range c.machine.Record().Participants {
+		if c.cfg.Agents[p.Agent] == nil {
+			gone = append(gone, p.Agent)
+		}
+	}
+	return gone
 }
 
 func listed(keys map[wire.AgentID]ed25519.PublicKey) AgentsListed {

@@ -24,12 +24,13 @@ const (
 	DropForeign   DropReason = "foreign" // another federation, or a topic that is not the sender's
 	DropUnknown   DropReason = "unknown_agent"
 	DropReplayed  DropReason = "replayed" // not newer than what came before from this agent
+	DropOutdated  DropReason = "outdated" // a hello that names an announcement of long ago
 	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
 )
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated, DropOverflow}
 }
 
 // LeaveOutReason tells why a fold with all updates was not taken. It is a metric's label.

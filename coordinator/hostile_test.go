@@ -92,7 +92,7 @@ func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.U
 		s.f.t.Fatal(err)
 	}
 	h := s.as(id, wire.TypeUpdate)
-	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.Base.Hash, Payload: m, Inline: payload}
+	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.Base.Hash, Samples: 10, Payload: m, Inline: payload}
 	change(&h, &u)
 	return wire.Seal(nil, h, u.Body(), keyOf(id))
 }

@@ -114,6 +114,9 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if err != nil {
 			return err
 		}
+		if !c.board.isRecent(m.Announcement, time.Now()) {
+			return drop(DropOutdated, "a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
+		}
 		c.hello(agent, e.Epoch, m)
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
 		m, err := wire.DecodeJoined(e.Body)

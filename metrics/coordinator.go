@@ -111,6 +111,7 @@ type fleet struct {
 	sitOut          prometheus.Gauge
 	sidelined       *prometheus.CounterVec // by reason
 	readmittedEarly prometheus.Counter
+	capped          prometheus.Counter
 
 	joined   prometheus.Counter
 	declined *prometheus.CounterVec // by reason
@@ -137,7 +138,7 @@ func newFleet(r registrar) fleet {
 		eligible: r.gauge("agents_eligible", "Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
 		counted:  r.counter("agents_counted_total", "Hellos by which an agent became eligible, again after each of its starts."),
 		left: r.counterBy("agents_left_total",
-			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer an invitation.",
+			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer an invitation, revoked ones are no longer in the list.",
 			"reason", words(round.LeaveReasons())),
 		unfit: r.counterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
 			"reason", names(wire.DeclineReasons())),
@@ -146,12 +147,14 @@ func newFleet(r registrar) fleet {
 			"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at the deadline, those of the fold spoiled the model.",
 			"reason", words(round.SidelineReasons())),
 		readmittedEarly: r.counter("agents_readmitted_early_total", "Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
-		joined:          r.counter("participants_joined_total", "Participants that went to work."),
-		meshAgents:      r.gauge("mesh_agents", "Agents that can mix with neighbours, in the last round in which agents mix."),
-		meshEdges:       r.gauge("mesh_edges", "Edges between them."),
-		meshParts:       r.gauge("mesh_parts", "Connected parts of their graph; with more than one, the parts mix each by itself."),
-		meshEigenvalue:  r.measure("mesh_second_eigenvalue", "|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
-		meshAlpha:       r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite."),
+		capped: r.counter("agents_samples_capped_total",
+			"Agents that began to say that they have more than ten times the median of all agents' rows, where weights go by rows: they weigh as if they had that many."),
+		joined:         r.counter("participants_joined_total", "Participants that went to work."),
+		meshAgents:     r.gauge("mesh_agents", "Agents that can mix with neighbours, in the last round in which agents mix."),
+		meshEdges:      r.gauge("mesh_edges", "Edges between them."),
+		meshParts:      r.gauge("mesh_parts", "Connected parts of their graph; with more than one, the parts mix each by itself."),
+		meshEigenvalue: r.measure("mesh_second_eigenvalue", "|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
+		meshAlpha:      r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite."),
 
 		replaced: r.counter("uploaders_replaced_total", "Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
 		declined: r.counterBy("participants_declined_total", "Participants that did not take part, by the reason they gave.",

@@ -31,6 +31,8 @@ func (c *Coordinator) Observe(fact any) {
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentReadmitted:
 		c.readmitted(f)
+	case round.SamplesCapped:
+		c.capped.Add(float64(len(f.Agents)))
 	case round.RoundOpened:
 		c.opened(f)
 	case round.RoundClosed:

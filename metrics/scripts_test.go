@@ -109,6 +109,7 @@ var coordinatorScript = []any{
 	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNorm},
 	coordinator.UpdateLeftOut{Round: 3, Agent: "a2", Reason: coordinator.LeftOutNorm, Norm: 1e30, Usual: 1},
 	round.RoundAbandoned{Round: 3, Kind: wire.KindTraining, Reason: round.AbandonQuorum, Selected: 2, Took: time.Minute},
+	round.SamplesCapped{Round: 3, Agents: []wire.AgentID{"a2"}, Most: 1000},
 	round.AgentSidelined{Agent: "a2", Round: 3, Reason: round.SidelinedSilent, Draws: 1, Until: 4, Agents: 2},
 	round.AgentLeft{Agent: "a1", Reason: round.LeftLost, Agents: 1},
 	round.AgentReadmitted{Agent: "a2", Round: 4, Early: true, Agents: 1},

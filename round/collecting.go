@@ -32,17 +32,11 @@ func (c *Coordinator) open(now time.Time) {
 	default:
 		draws = SampleWithoutReplacement(agents, c.cfg.Participants+c.cfg.OverSelect, rng)
 	}
-	total := 0.0
-	for _, id := range agents {
-		total += float64(c.roster.members[id].samples)
-	}
+	weights := c.weights(agents)
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
-		weight := 1.0
-		if c.cfg.Weights == WeightsSamples {
-			weight = float64(len(agents)) * float64(c.roster.members[d.Agent].samples) / total
-		}
-		c.rec.Participants = append(c.rec.Participants, Participant{Agent: d.Agent, Times: d.Times, Weight: weight})
+		samples := c.roster.members[d.Agent].samples
+		c.rec.Participants = append(c.rec.Participants, Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Samples: samples})
 	}
 	c.announced = now
 	c.collect(now)
@@ -127,7 +121,7 @@ func (c *Coordinator) dropOut(now time.Time, p *peer, reason wire.DeclineReason)
 }
 
 // offer judges an update by its manifest (DESIGN §3, "Identity of an update").
-func (c *Coordinator) offer(e OfferCame) {
+func (c *Coordinator) offer(now time.Time, e OfferCame) {
 	digest := e.Update.Payload.Hash
 	p := c.peerOf(e.Agent, e.Round)
 	if c.has(e.Agent, e.Run, e.Round, digest) {
@@ -136,6 +130,11 @@ func (c *Coordinator) offer(e OfferCame) {
 	}
 	if reason := c.judge(p, e); reason != 0 {
 		c.refuse(e.Agent, e.Run, e.Round, digest, reason)
+		if reason == wire.RefuseMalformed { // nothing better comes
+			p.state = peerOut
+			c.redraw(now, p)
+			c.settle(now)
+		}
 		return
 	}
 	if p.state == peerInvited {
@@ -196,6 +195,8 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 		return wire.RefuseWrongBase
 	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes:
 		return wire.RefuseWrongSchema
+	case !c.agreesOnSamples(p, e.Update.Samples):
+		return wire.RefuseMalformed
 	}
 	return 0
 }

@@ -12,7 +12,7 @@ type Weights string
 // The weights.
 const (
 	WeightsEqual   Weights = "equal"   // p_k = 1/K
-	WeightsSamples Weights = "samples" // p_k in proportion to the agent's rows
+	WeightsSamples Weights = "samples" // p_k in proportion to the agent's rows, of which at most 10 medians count
 )
 
 // Weighting says where p_k is applied; never at both places, which would give p_k².

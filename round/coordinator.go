@@ -20,15 +20,17 @@ type Coordinator struct {
 	asked     bool         // this process has asked all agents for a hello
 	spent     wire.RoundID // is over: its spool goes with the next record; 0 = none
 
-	entered    time.Time     // when the phase was
-	announced  time.Time     // when the round was first announced by this process
-	byDeadline bool          // the round was closed by its deadline
-	cut        bool          // the broker was out of reach for a part of the round
-	wakeAt     time.Time     // the phase's own deadline
-	inviteAt   time.Time     // when the silent are invited again; zero when nobody is
-	failed     int           // rounds abandoned in a row
-	retryAt    time.Time     // no round is opened before, after one was abandoned
-	meshing    []Participant // of the next round, while the edges between them are being made; else nil
+	entered    time.Time      // when the phase was
+	announced  time.Time      // when the round was first announced by this process
+	byDeadline bool           // the round was closed by its deadline
+	cut        bool           // the broker was out of reach for a part of the round
+	wakeAt     time.Time      // the phase's own deadline
+	inviteAt   time.Time      // when the silent are invited again; zero when nobody is
+	failed     int            // rounds abandoned in a row
+	retryAt    time.Time      // no round is opened before, after one was abandoned
+	capped     []wire.AgentID // whose samples were cut off at the last draw
+	remesh     bool           // an agent of the block without an end was revoked: another block is made
+	meshing    []Participant  // of the next round, while the edges between them are being made; else nil
 
 	out []Effect // of the step under way
 }
@@ -101,12 +103,14 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.hello(now, e)
 	case PresenceCame:
 		c.presence(now, e)
+	case Revoked:
+		c.revoked(now, e)
 	case JoinedCame:
 		c.joined(e)
 	case DeclinedCame:
 		c.declined(now, e)
 	case OfferCame:
-		c.offer(e)
+		c.offer(now, e)
 	case Stored:
 		c.stored(now, e)
 	case Rejected:

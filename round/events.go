@@ -35,6 +35,8 @@ type (
 		Agent wire.AgentID
 		State wire.State
 	}
+	// Revoked: agents are no longer in the list of those that may take part, or other devices have their places there.
+	Revoked struct{ Agents []wire.AgentID }
 	// JoinedCame: an invited agent is at work. It names the current announcement.
 	JoinedCame struct {
 		Agent wire.AgentID
@@ -90,6 +92,7 @@ func (LinkDown) event()     {}
 func (Start) event()        {}
 func (HelloCame) event()    {}
 func (PresenceCame) event() {}
+func (Revoked) event()      {}
 func (JoinedCame) event()   {}
 func (DeclinedCame) event() {}
 func (OfferCame) event()    {}

@@ -29,10 +29,13 @@ const (
 	LeftOffline LeaveReason = "offline" // it said so
 	LeftLost    LeaveReason = "lost"    // the broker lost it
 	LeftSilent  LeaveReason = "silent"  // it did not answer an invitation
+	LeftRevoked LeaveReason = "revoked" // it is no longer in the list, or another device has its place there
 )
 
 // LeaveReasons returns all reasons, for closed label sets.
-func LeaveReasons() []LeaveReason { return []LeaveReason{LeftOffline, LeftLost, LeftSilent} }
+func LeaveReasons() []LeaveReason {
+	return []LeaveReason{LeftOffline, LeftLost, LeftSilent, LeftRevoked}
+}
 
 // Facts of the coordinator's machine.
 type (
@@ -74,6 +77,13 @@ type (
 		Round  wire.RoundID // the first one that is drawn with it
 		Early  bool         // since fewer than gather.minimum others are there
 		Agents int          // K with it, if it is there
+	}
+	// SamplesCapped: agents say that they have more rows than Most, ten times the median of all. They weigh as if they had Most.
+	// Told when it begins, and when others are concerned.
+	SamplesCapped struct {
+		Round  wire.RoundID
+		Agents []wire.AgentID // in id order
+		Most   uint64
 	}
 	// GatheringExtended: too few agents came, the window opens again.
 	GatheringExtended struct{ Agents, Minimum int }
@@ -149,6 +159,7 @@ func (AgentUnfit) fact()        {}
 func (AgentLeft) fact()         {}
 func (AgentSidelined) fact()    {}
 func (AgentReadmitted) fact()   {}
+func (SamplesCapped) fact()     {}
 func (GatheringExtended) fact() {}
 func (RoundOpened) fact()       {}
 func (AgentJoined) fact()       {}

@@ -29,7 +29,7 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 	for _, id := range agents {
 		a := c.roster.members[id]
 		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place, Neighbors: a.neighbors})
-		c.meshing = append(c.meshing, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey})
+		c.meshing = append(c.meshing, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Samples: a.samples})
 	}
 	c.do(m)
 }
@@ -42,22 +42,23 @@ func (c *Coordinator) meshed(now time.Time, e Meshed) {
 	}
 	participants := c.meshing
 	c.meshing = nil
-	if !c.linkUp {
+	if !c.linkUp || len(participants) == 0 {
 		if c.in(CoordinatorGathering) {
 			c.rec.Attempt++
 		}
 		c.gather(now)
 		return
 	}
+	edges := known(e.Edges, participants)
 	agents := make([]wire.AgentID, len(participants))
 	for i, p := range participants {
 		agents[i] = p.Agent
 	}
-	if apart := c.apart(participants); c.goesOn(agents) && !slices.ContainsFunc(e.Edges, func(x Edge) bool { return apart[x.A] || apart[x.B] }) {
+	if apart := c.apart(participants); c.goesOn(agents) && !slices.ContainsFunc(edges, func(x Edge) bool { return apart[x.A] || apart[x.B] }) {
 		c.goOn(now, agents)
 		return
 	}
-	c.rec.Participants, c.rec.Edges, c.rec.Block = participants, e.Edges, c.rec.Round
+	c.rec.Participants, c.rec.Edges, c.rec.Block, c.remesh = participants, edges, c.rec.Round, false
 	c.draw(now, len(participants), func(int) bool { return true })
 }
 
@@ -97,7 +98,7 @@ func (c *Coordinator) apart(participants []Participant) map[wire.AgentID]bool {
 // goesOn tells that the block without an end, in which the agents mix, has all of them: its edges stay. Who has left keeps
 // them too, as it may mix still where the coordinator cannot see it.
 func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
-	if !c.rec.Plan.Endless || c.rec.Block == 0 {
+	if !c.rec.Plan.Endless || c.rec.Block == 0 || c.remesh {
 		return false
 	}
 	for _, id := range agents {
@@ -105,7 +106,7 @@ func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
 		if !found || c.rec.Participants[i].PeerKey != c.roster.members[id].peerKey {
 			return false
 		}
-		c.rec.Participants[i].Boot = c.roster.members[id].boot
+		c.rec.Participants[i].Boot, c.rec.Participants[i].Samples = c.roster.members[id].boot, c.roster.members[id].samples
 	}
 	return true
 }

@@ -43,6 +43,7 @@ type Participant struct {
 	Agent    wire.AgentID
 	Times    int         // drawn so often; 0 = it trains and mixes, and sends nothing
 	Weight   float64     // K·p_k
+	Samples  uint64      // n_k, as its hello before the draw said; 0 = not known
 	Accepted wire.Digest // the update that is on disk; zero while there is none
 	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
 	Boot    wire.Epoch

@@ -129,6 +129,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "hello":
 		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
+	case "revoked":
+		return round.Revoked{Agents: []wire.AgentID{a}}
 	case "presence":
 		return round.PresenceCame{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline, wire.StateLost)}
 	case "joined":
@@ -158,7 +160,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 }
 
 func (p *coordinatorPlayer) update(c command) wire.Update {
-	u := wire.Update{Kind: p.disk.record.Plan.Kind, Base: p.disk.record.Plan.Base.Hash}
+	u := wire.Update{Kind: p.disk.record.Plan.Kind, Base: p.disk.record.Plan.Base.Hash, Samples: c.num("samples", 100)}
 	if k := c.opt("kind", ""); k != "" {
 		u.Kind = pick(k, wire.KindStatistics, wire.KindTraining)
 	}

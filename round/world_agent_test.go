@@ -173,7 +173,7 @@ func (a *agentHost) perform(e round.Effect) {
 	case round.SayHello:
 		h := wire.Hello{Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update}
 		boot := wire.Epoch(a.life)
-		a.say(func() { coord.take(round.HelloCame{Agent: a.id, Boot: boot, Hello: h}) })
+		a.say(func() { coord.greeted(round.HelloCame{Agent: a.id, Boot: boot, Hello: h}) })
 		a.read()
 	case round.SayJoined:
 		a.say(func() { coord.answered(e.Announcement, round.JoinedCame{Agent: a.id, Round: e.Order.Round}) })
@@ -209,13 +209,15 @@ func (a *agentHost) fits(task wire.Digest) bool {
 	return true
 }
 
+func (a *agentHost) samples() uint64 { return uint64(10 + a.index) }
+
 func (a *agentHost) prepare(task wire.BlobRef) {
 	d := a.w.between(100*time.Millisecond, 10*time.Second)
 	if a.index == 2 {
 		d *= 20 // a very slow one
 	}
 	a.later(d, func() {
-		p := round.Prepared{Task: task.Hash, Samples: uint64(10 + a.index)}
+		p := round.Prepared{Task: task.Hash, Samples: a.samples()}
 		switch {
 		case !a.up && a.w.troubled(), a.w.odds(0.1):
 			p.Unfit, p.Samples = wire.DeclineFetch, 0
@@ -245,7 +247,7 @@ func (a *agentHost) offer(s *round.Submit) {
 		return
 	}
 	plan := a.saved
-	u := wire.Update{Kind: wire.KindTraining, Base: plan.Base, Payload: wire.Manifest{Hash: s.Update}}
+	u := wire.Update{Kind: wire.KindTraining, Base: plan.Base, Samples: a.samples(), Payload: wire.Manifest{Hash: s.Update}}
 	if plan.Base.IsZero() {
 		u.Kind = wire.KindStatistics
 	}

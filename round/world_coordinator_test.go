@@ -18,6 +18,7 @@ type coordinatorHost struct {
 	up      bool
 
 	board     *round.AnnouncementCame // what is to be retained
+	before    wire.Digest             // of the announcement before it, in this life
 	receiving map[wire.AgentID]wire.Digest
 
 	record  round.Record // on disk
@@ -55,7 +56,7 @@ func (c *coordinatorHost) boot() {
 // crash ends the process; it comes back by itself.
 func (c *coordinatorHost) crash() {
 	c.w.log("coordinator", died{})
-	c.machine, c.up, c.board = nil, false, nil
+	c.machine, c.up, c.board, c.before = nil, false, nil, wire.Digest{}
 	c.w.after(c.w.between(time.Second, 2*time.Minute), c.boot)
 }
 
@@ -122,6 +123,13 @@ func (c *coordinatorHost) take(ev round.Event) {
 	}
 }
 
+// greeted takes a hello that names the present announcement or the one before, of this life.
+func (c *coordinatorHost) greeted(ev round.HelloCame) {
+	if x := ev.Hello.Announcement; c.board != nil && (x == c.board.Digest || x == c.before && !x.IsZero()) {
+		c.take(ev)
+	}
+}
+
 // answered takes an answer to an invitation, if it is about what is announced.
 func (c *coordinatorHost) answered(announcement wire.Digest, ev round.Event) {
 	if c.board != nil && c.board.Digest == announcement {
@@ -145,6 +153,9 @@ func (c *coordinatorHost) perform(e round.Effect) {
 		order := wire.Order{Epoch: 1, Run: run, Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
 		c.w.checks.announced(order, c.record)
 		seal := name(fmt.Sprintf("%d.%d-%s/%d", e.Round, order.Attempt, order.Phase, c.life)) // each life seals anew
+		if c.board != nil {
+			c.before = c.board.Digest
+		}
 		c.board = &round.AnnouncementCame{Order: order, Digest: seal, Announcement: e.Announcement}
 		if c.up {
 			c.w.publish(c.board)

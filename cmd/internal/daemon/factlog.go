@@ -124,6 +124,9 @@ func (l coordinatorLog) Observe(fact any) {
 			"until_round", f.Until, "agents", f.Agents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
+	case round.SamplesCapped:
+		l.Warn("agents say that they have more than ten times the median of all agents' rows; they weigh as if they had that many", "round", f.Round,
+			"agents", f.Agents, "rows", f.Most)
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
 	case round.RoundOpened:

@@ -149,6 +149,9 @@ func TestCoordinatorLog(t *testing.T) {
 		{round.AgentReadmitted{Agent: "a", Round: 7, Agents: 3}, `<6>INFO  agent may be drawn again agent=a round=7 agents=3`},
 		{round.AgentReadmitted{Agent: "a", Round: 5, Early: true, Agents: 3},
 			`<4>WARN  agent is drawn again before its time, since too few others are there agent=a round=5 agents=3`},
+		{round.SamplesCapped{Round: 2, Agents: []wire.AgentID{"a", "b"}, Most: 1000},
+			`<4>WARN  agents say that they have more than ten times the median of all agents' rows; they weigh as if they had that many ` +
+				`round=2 agents="[a b]" rows=1000`},
 		{round.GatheringExtended{Agents: 2, Minimum: 3}, `<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
 		{round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 3, Participants: []wire.AgentID{"a", "b"}},
 			`<6>INFO  round opened round=2 attempt=1 kind=training agents=3 participants=2`},

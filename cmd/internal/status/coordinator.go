@@ -96,6 +96,7 @@ type CoordinatorView struct {
 	is       Coordinator
 	unfit    map[wire.AgentID]string
 	sitOut   map[wire.AgentID]SitOut
+	place    map[wire.AgentID]int // among the participants
 	problems map[string]string // by what they are about
 }
 
@@ -106,7 +107,7 @@ func NewCoordinator(version, federation string, cfg *round.Config, now func() ti
 		draws = cfg.Participants
 	}
 	return &CoordinatorView{
-		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]SitOut{}, problems: map[string]string{},
+		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]SitOut{}, place: map[wire.AgentID]int{}, problems: map[string]string{},
 		is: Coordinator{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(), Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
 			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
@@ -155,11 +156,11 @@ func (v *CoordinatorView) problem(about, text string) {
 // participant finds an agent of the round, in which one may come later, in the
 // place of another.
 func (v *CoordinatorView) participant(agent wire.AgentID) *Participant {
-	list := &v.is.Participants
-	i := slices.IndexFunc(*list, func(p Participant) bool { return p.Agent == string(agent) })
-	if i < 0 {
-		i = len(*list)
-		*list = append(*list, Participant{Agent: string(agent), State: invited})
+	i, known := v.place[agent]
+	if !known {
+		i = len(v.is.Participants)
+		v.place[agent] = i
+		v.is.Participants = append(v.is.Participants, Participant{Agent: string(agent), State: invited})
 	}
-	return &(*list)[i]
+	return &v.is.Participants[i]
 }

@@ -20,7 +20,10 @@ func (v *CoordinatorView) Observe(fact any) {
 	switch f := fact.(type) {
 	case coordinator.AgentsListed:
 		v.is.Enrolled = len(f.Agents)
-		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool { return !slices.Contains(f.Agents, agent) })
+		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool {
+			_, listed := slices.BinarySearch(f.Agents, agent)
+			return !listed
+		})
 	case round.PhaseEntered:
 		v.is.Phase, v.is.PhaseSince = string(f.Phase), v.now()
 	case round.AgentCounted:
@@ -30,8 +33,7 @@ func (v *CoordinatorView) Observe(fact any) {
 		v.is.Agents = f.Agents
 		v.unfit[f.Agent] = f.Reason.String()
 	case round.AgentLeft:
-		v.is.Agents = f.Agents
-		delete(v.unfit, f.Agent)
+		v.left(f)
 	case round.GatheringExtended:
 		v.is.Agents = f.Agents
 	case round.RunFinished:
@@ -131,8 +133,21 @@ func (v *CoordinatorView) opened(f round.RoundOpened) {
 		v.sitOut[s.Agent] = SitOut{string(s.Agent), string(s.Reason), uint64(s.Until)}
 	}
 	v.is.Participants = make([]Participant, 0, len(f.Participants))
+	clear(v.place)
 	for _, agent := range f.Participants {
-		v.is.Participants = append(v.is.Participants, Participant{Agent: string(agent), State: invited})
+		v.participant(agent)
+	}
+}
+
+func (v *CoordinatorView) left(f round.AgentLeft) {
+	v.is.Agents = f.Agents
+	delete(v.unfit, f.Agent)
+	if f.Reason != round.LeftRevoked {
+		return
+	}
+	delete(v.sitOut, f.Agent)
+	if i, ok := v.place[f.Agent]; ok && v.is.Participants[i].State != accepted {
+		v.move(f.Agent, out, string(f.Reason))
 	}
 }
 

@@ -1,0 +1,70 @@
+package coordinator_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestOldHellos: who records hellos and says them again after the coordinator and their agent have gone cannot have the agent
+// counted, let alone drawn.
+func TestOldHellos(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 4, memory.Options{})
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target, f.cfg.Round.Rounds = 3, 3, 0, 3
+		hellos := make(chan mqtt.Message, 100)
+		evil := f.broker.Connect("evil", nil)
+		defer evil.Close()
+		evil.Subscribe(mqtt.AtMostOnce, f.topics.Statuses())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for e := range evil.Events() {
+				if m, ok := e.(mqtt.Received); ok && m.Topic == f.topics.Status("a3") {
+					if x, err := wire.Open(m.Payload); err == nil && x.Type == wire.TypeHello {
+						hellos <- m.Message
+					}
+				}
+			}
+		}()
+		f.start()
+		f.until(time.Hour, "in round 2", func() bool {
+			opened := facts[round.RoundOpened](f)
+			return len(opened) > 0 && opened[len(opened)-1].Round == 2
+		})
+		f.coord.kill()
+		f.agents[3].kill()
+		counted := len(facts[round.AgentCounted](f))
+		f.coord.again()
+		f.until(time.Hour, "up again", func() bool {
+			up := facts[coordinator.LinkChanged](f, wire.CoordinatorID)
+			return len(up) > 1 && up[len(up)-1].Up
+		})
+		if len(hellos) == 0 {
+			t.Fatal("no hello was recorded")
+		}
+		for range len(hellos) {
+			if err := evil.Publish(<-hellos); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.finished(time.Hour)
+		for _, c := range facts[round.AgentCounted](f)[counted:] {
+			if c.Agent == "a3" {
+				t.Errorf("an old hello was believed: %+v", c)
+			}
+		}
+		if !slices.ContainsFunc(facts[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
+			return d.Agent == "a3" && d.Reason == coordinator.DropOutdated
+		}) {
+			t.Errorf("dropped: %+v", facts[coordinator.MessageDropped](f))
+		}
+	})
+}

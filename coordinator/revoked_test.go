@@ -1,0 +1,97 @@
+package coordinator_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestRevoked: an agent that is no longer in the list while it works, or whose place another device takes, holds the round no
+// longer, and is not counted.
+func TestRevoked(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(keys map[wire.AgentID]ed25519.PublicKey)
+	}{
+		{"removed", func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a3") }},
+		{"replaced", func(keys map[wire.AgentID]ed25519.PublicKey) {
+			keys["a3"] = keyOf("another device").Public().(ed25519.PublicKey)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 4, memory.Options{})
+				f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 3, 3, 0
+				holdBack(f.agents[3], 3)
+				f.start()
+				f.until(time.Hour, "held back", func() bool {
+					accepted := facts[round.UpdateAccepted](f)
+					return len(accepted) > 0 && accepted[len(accepted)-1].Round == 3 && len(accepted) == 4+4+3
+				})
+				keys := maps.Clone(f.cfg.Agents)
+				tt.change(keys)
+				if err := f.host.SetAgents(context.Background(), keys); err != nil {
+					t.Fatal(err)
+				}
+				f.finished(time.Hour)
+				for _, c := range facts[round.RoundClosed](f) {
+					if c.Round >= 3 && (c.ByDeadline || c.Accepted != 3 || c.Took > 2*time.Minute || len(c.Missing) > 0) {
+						t.Errorf("%+v", c)
+					}
+				}
+				left := facts[round.AgentLeft](f)
+				if len(left) != 1 || left[0].Agent != "a3" || left[0].Reason != round.LeftRevoked || left[0].Agents != 3 {
+					t.Errorf("left: %+v", left)
+				}
+				for _, o := range facts[round.RoundOpened](f) {
+					if o.Round > 3 && o.Agents != 3 {
+						t.Errorf("round %d is drawn from %d agents, 3 are left", o.Round, o.Agents)
+					}
+				}
+			})
+		})
+	}
+}
+
+// holdBack keeps an agent from sending from its n-th update on.
+func holdBack(p *process, n int) {
+	updates := 0
+	p.cfg.Suspend = func(m agent.Moment, _ time.Time) time.Duration {
+		if m != agent.BeforeSubmitting {
+			return 0
+		}
+		if updates++; updates < n {
+			return 0
+		}
+		return time.Hour
+	}
+}
+
+// TestRevokedWhileStopped: the list loses a participant while the coordinator is down: the round that it takes up again does not
+// wait for it.
+func TestRevokedWhileStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 4, memory.Options{})
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 3, 3, 0
+		holdBack(f.agents[3], 3)
+		f.start()
+		f.until(time.Hour, "held back", func() bool { return len(facts[round.UpdateAccepted](f)) == 4+4+3 })
+		f.coord.kill()
+		delete(f.cfg.Agents, "a3")
+		f.coord.again()
+		f.finished(time.Hour)
+		for _, c := range facts[round.RoundClosed](f) {
+			if c.Round == 3 && (c.ByDeadline || c.Accepted != 3 || c.Took > 2*time.Minute) {
+				t.Errorf("%+v", c)
+			}
+		}
+	})
+}

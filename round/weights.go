@@ -1,0 +1,56 @@
+package round
+
+import (
+	"slices"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// mostSamples bounds the samples of an agent, in medians of all agents' samples: they are its own word.
+const mostSamples = 10
+
+// weights returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in proportion to
+// min(n_k, 10·median(n)).
+func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float64 {
+	if c.cfg.Weights != WeightsSamples {
+		return func(uint64) float64 { return 1 }
+	}
+	sorted := make([]uint64, len(agents))
+	for i, id := range agents {
+		sorted[i] = c.roster.members[id].samples
+	}
+	slices.Sort(sorted)
+	most := mostOf(sorted)
+	total := 0.0
+	for _, n := range sorted {
+		total += float64(min(n, most))
+	}
+	c.tellCapped(agents, most)
+	return func(samples uint64) float64 { return float64(len(agents)) * float64(min(samples, most)) / total }
+}
+
+// mostOf returns ten times the median; the lower one of two, since a half of the agents may lie.
+func mostOf(sorted []uint64) uint64 {
+	const noOverflow = 1 << 59
+	return mostSamples * min(sorted[(len(sorted)-1)/2], noOverflow)
+}
+
+func (c *Coordinator) tellCapped(agents []wire.AgentID, most uint64) {
+	var capped []wire.AgentID
+	for _, id := range agents {
+		if c.roster.members[id].samples > most {
+			capped = append(capped, id)
+		}
+	}
+	if len(capped) > 0 && !slices.Equal(capped, c.capped) {
+		c.report(SamplesCapped{Round: c.rec.Round, Agents: capped, Most: most})
+	}
+	c.capped = capped
+}
+
+// agreesOnSamples holds what an update says against the agent's hellos: the one before the draw, and the newest, since an
+// agent that restarts in the middle of the round trains with the rows that it then has. Its weight is that of the draw.
+func (c *Coordinator) agreesOnSamples(p *peer, samples uint64) bool {
+	m := c.roster.members[p.Agent]
+	return p.Samples == 0 || samples == p.Samples || m != nil && samples == m.samples
+}
