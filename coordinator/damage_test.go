@@ -227,3 +227,82 @@ func begin(t *testing.T, f *federation) error {
 	_, err := coordinator.New(cfg, conn)
 	return err
 }
+
+// wide adds columns with long names, of which the task is too large for the journal.
+func wide(f *federation, columns int) {
+	var names []string
+	for i := range columns {
+		names = append(names, fmt.Sprintf("%s_%03d", strings.Repeat("x", 100), i))
+	}
+	f.cfg.Task.Features = append(f.cfg.Task.Features, names...)
+	for k, a := range f.agents {
+		lines := strings.Split(strings.TrimSpace(string(a.data)), "\n")
+		for n := range lines {
+			for i, name := range names {
+				if n > 0 {
+					name = fmt.Sprint((n*(i+3) + k) % 17)
+				}
+				lines[n] += "," + name
+			}
+		}
+		a.data = table(strings.Join(lines, "\n") + "\n")
+	}
+}
+
+// A task that is too large for the journal is made again from the configuration and a model's file; with another configuration it cannot be.
+func TestLargeTaskIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		wide(f, 90)
+		f.cfg.Round.Rounds = 2
+		f.start()
+		f.finished(time.Hour)
+		f.coord.stop()
+		if _, r, err := coordinator.OpenModels(f.coord.dir); err != nil || r.Plan.Task.Inline != nil {
+			t.Fatalf("%v; the task of %d bytes is in the journal", err, r.Plan.Task.Length)
+		}
+		must(t, os.Remove(f.coord.path("task")))
+		good := f.cfg
+		f.cfg.Task.Training.BatchSize++
+		var state *coordinator.StateError
+		if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), "put the file or the configuration of the run back") {
+			t.Errorf("with another configuration: %v", err)
+		}
+		f.cfg = good
+		f.cfg.Round.Rounds = 3
+		f.coord.start()
+		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+		if mended := facts[coordinator.StateMended](f); len(mended) != 1 || mended[0].File != coordinator.StateTask {
+			t.Errorf("told: %+v", mended)
+		}
+	})
+}
+
+// With an older journal whose model was pruned, the run goes on from the newer ones; with no sound model at all a person chooses.
+func TestNoOlderModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, early := interrupted(t, "large")
+		put(t, f.coord.path("run"), contents(t, filepath.Join(early, "run")))
+		for _, v := range []string{"0", "1", "2"} {
+			must(t, os.Remove(one(t, f.coord.path("models", "*", "model-0000000"+v+".safetensors"))))
+		}
+		f.broker = memory.New(memory.Options{}) // that has heard nothing of this run
+		f.coord.start()
+		synctest.Wait()
+		if mended := facts[coordinator.StateMended](f); len(mended) != 1 || mended[0].Before != 1 || mended[0].Version != 4 {
+			t.Errorf("told: %+v, want that the run goes on from version 4", mended)
+		}
+		f.coord.stop()
+		put(t, f.coord.path("run"), contents(t, filepath.Join(early, "run")))
+		damaged := one(t, f.coord.path("models", "*", "model-00000004.safetensors"))
+		put(t, damaged, []byte("rubbish"))
+		must(t, os.Remove(one(t, f.coord.path("models", "*", "model-00000003.record"))))
+		var state *coordinator.StateError
+		if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), "no other one of that run is sound") || strings.Contains(state.Do, "--from") {
+			t.Errorf("without a sound model: %v", err)
+		}
+		if string(contents(t, damaged)) != "rubbish" {
+			t.Error("a damaged model was changed by a start that failed")
+		}
+	})
+}

@@ -77,7 +77,7 @@ func (c *Coordinator) readOrigin(newest wire.RunID) (origin, []float32, wire.Tas
 	} else {
 		var file []byte
 		if file, err = os.ReadFile(c.cfg.From); err == nil {
-			m, err = decodeModel(file)
+			m, err = decodeModel(c.cfg.From, file)
 		}
 	}
 	if err != nil {
@@ -136,9 +136,9 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 	return st, nil
 }
 
-// dropRuns removes the models of all but the newest Config.KeepRuns earlier runs that have trained one. The run of the journal
-// and the run that the new one begins from stay in any case.
-func (c *Coordinator) dropRuns(runs []wire.RunID, before wire.RunID) error {
+// dropRuns removes the models of all but the newest Config.KeepRuns earlier runs that have trained one. The run that the new one
+// begins from stays in any case.
+func (c *Coordinator) dropRuns(runs []wire.RunID) error {
 	kept := 0
 	for _, run := range slices.Backward(runs) {
 		models, err := c.disk.modelsOf(run)
@@ -154,7 +154,7 @@ func (c *Coordinator) dropRuns(runs []wire.RunID, before wire.RunID) error {
 			kept++
 			continue
 		}
-		if source, _, ok := parseModelName(c.disk.origin.Model, 0); run == before || ok && run == source {
+		if source, _, ok := parseModelName(c.disk.origin.Model, 0); ok && run == source {
 			continue
 		}
 		if err := c.disk.removeRun(run); err != nil {

@@ -145,7 +145,7 @@ func TestFromRefused(t *testing.T) {
 			{"no such file", filepath.Join(dir, "none"), "no such file", func() {}},
 			{"torn file", torn, "safetensors", func() {}},
 			{"other tensors", fewer, "tensors are", func() {}},
-			{"later format", later, "another version of the program", func() {}},
+			{"later format", later, "this program reads version 1", func() {}},
 			{"other features", "1", `made with features ["warm","wet","wind"]`, func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
 			{"other target", "1", "made with target power", func() { f.cfg.Task.Target = "cloud" }},
 			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = wire.RiskLogistic }},

@@ -78,16 +78,13 @@ func (c *Coordinator) resume() (round.Record, error) {
 func isDamage(err error) bool {
 	var corrupt *store.CorruptError
 	var version *store.VersionError
-	return errors.As(err, &corrupt) || errors.As(err, &version) || errors.Is(err, errUnsound)
+	return errors.As(err, &corrupt) || errors.As(err, &version)
 }
 
 // isLost reports whether what should be in a file is not: it is damaged, or missing.
 func isLost(err error) bool {
 	return isDamage(err) || errors.Is(err, store.ErrNoRecord) || errors.Is(err, store.ErrNoModel)
 }
-
-// errUnsound marks damage that this package finds.
-var errUnsound = errors.New("is not what the run stands on")
 
 // begin plans a new run, with a larger id than all before.
 func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
@@ -125,8 +122,11 @@ func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
 	if err == nil {
 		err = c.disk.removeSpoolsBut(0)
 	}
+	if err == nil {
+		err = c.disk.saveRecord(record) // before the models of another run go
+	}
 	if err == nil && c.cfg.KeepRuns > 0 {
-		err = c.dropRuns(runs, before)
+		err = c.dropRuns(runs)
 	}
 	return record, err
 }
@@ -172,7 +172,7 @@ func (w *workbench) restoreTask(r round.Record, tell func(fact any)) (t wire.Tas
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = fmt.Errorf("%s: its SHA-256 %w", w.disk.path(taskFile), errUnsound)
+		damage = &store.CorruptError{Path: w.disk.path(taskFile), Reason: "it is not the task that the journal names"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
@@ -239,6 +239,9 @@ func (w *workbench) restoreModel(r round.Record, tell func(fact any)) (round.Rec
 	if data == nil && sha256.Sum256(p.Base.Inline) == p.Base.Hash {
 		data = p.Base.Inline
 	}
+	if errors.As(damage, new(*store.VersionError)) && data == nil {
+		return r, w.disk.undecided(modelsDir, damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
+	}
 	if data == nil {
 		return w.fallBack(r, versions, damage, tell)
 	}
@@ -276,7 +279,10 @@ func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, te
 	s := w.problem.Schema(wire.KindTraining)
 	var found *storedModel
 	for _, v := range versions {
-		if m, err := w.disk.readModel(w.disk.models, v); err == nil && m.fits(s) && (found == nil || v < uint64(p.Version)) {
+		if found != nil && found.version < uint64(p.Version) && v > uint64(p.Version) {
+			break
+		}
+		if m, err := w.disk.readModel(w.disk.models, v); err == nil && m.fits(s) {
 			found = m
 		}
 	}

@@ -1,10 +1,12 @@
 package coordinator
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,31 +29,37 @@ func (d *disk) readModel(models *store.Models, version uint64) (*storedModel, er
 	if err != nil {
 		return nil, err
 	}
-	m, err := decodeModel(file)
+	m, err := decodeModel(models.Path(version), file)
 	if err != nil {
-		return nil, fmt.Errorf("model %d: %w", version, err)
+		return nil, err
 	}
 	m.version = version
 	return m, nil
 }
 
-// decodeModel reads a model's file: one of ours, or another program's that has tensors of the same names.
-func decodeModel(file []byte) (*storedModel, error) {
+// decodeModel reads the file at path: one of ours, or another program's that has tensors of the same names.
+func decodeModel(path string, file []byte) (*storedModel, error) {
 	tensors, meta, err := store.DecodeSafetensors(file)
 	if err != nil {
-		return nil, err
+		return nil, &store.CorruptError{Path: path, Reason: err.Error()}
 	}
 	m := &storedModel{meta: meta, tensors: map[string]store.Tensor{}}
 	for _, t := range tensors {
 		m.tensors[t.Name] = t
 	}
-	if v := meta["format_version"]; v != "" && v != strconv.Itoa(modelFormat) {
-		return nil, fmt.Errorf("its metadata have format_version %s, this program reads %d: another version of the program wrote it; use that one", v, modelFormat)
+	if text := meta["format_version"]; text != "" { // a file of another program has none
+		v, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return nil, &store.CorruptError{Path: path, Reason: "its format_version is " + strconv.Quote(text)}
+		}
+		if v != modelFormat {
+			return nil, &store.VersionError{Path: path, Has: uint16(v), Want: modelFormat}
+		}
 	}
 	for key, into := range map[string]any{"mean": &m.standardization.Mean, "scale": &m.standardization.Scale, "clip": &m.standardization.Clip} {
 		if text := meta[key]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {
-				return nil, fmt.Errorf("its metadata: %s: %w", key, err)
+				return nil, &store.CorruptError{Path: path, Reason: fmt.Sprintf("its metadata: %s: %v", key, err)}
 			}
 		}
 	}
@@ -98,18 +106,16 @@ func layoutOf(s wire.Schema) string {
 // loadModel returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The error tells
 // damage even where the vector is whole, as when only the record beside it is damaged.
 func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
+	path := d.models.Path(uint64(version))
 	file, damage := d.models.Get(uint64(version))
 	if damage != nil {
-		file, _ = d.models.GetUnverified(uint64(version))
+		file, _ = os.ReadFile(path)
 	}
-	m, err := decodeModel(file)
+	m, err := decodeModel(path, file)
 	if err == nil && m.fits(schema) {
 		if data := m.vector(schema); sha256.Sum256(data) == hash {
 			return data, damage
 		}
 	}
-	if damage == nil {
-		damage = fmt.Errorf("model %d %w", version, errUnsound)
-	}
-	return nil, damage
+	return nil, cmp.Or(damage, err, error(&store.CorruptError{Path: path, Reason: "it is not the model that the journal names"}))
 }

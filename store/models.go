@@ -44,7 +44,8 @@ func OpenModels(dir string) (*Models, error) {
 	return &Models{dir: dir}, nil
 }
 
-func (m *Models) path(version uint64) string {
+// Path returns where the file of a version is, or would be.
+func (m *Models) Path(version uint64) string {
 	return filepath.Join(m.dir, fmt.Sprintf("%s%08d%s", modelPrefix, version, modelSuffix))
 }
 
@@ -59,7 +60,7 @@ func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
 	if _, _, err := DecodeSafetensors(file); err != nil {
 		return fmt.Errorf("model version %d: %w", version, err)
 	}
-	path := m.path(version)
+	path := m.Path(version)
 	if _, err := os.Stat(path); err == nil {
 		if old, err := m.readRecord(version); err != nil || old.Digest != digest {
 			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest, ErrConflict)
@@ -76,7 +77,7 @@ func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
 
 // readRecord reads the record beside a model: everything of ModelInfo but the metadata.
 func (m *Models) readRecord(version uint64) (ModelInfo, error) {
-	path := recordPath(m.path(version))
+	path := recordPath(m.Path(version))
 	v, body, err := LoadRecord(path, modelBody)
 	if err != nil {
 		return ModelInfo{}, err
@@ -131,7 +132,7 @@ func (m *Models) Latest() (ModelInfo, error) {
 
 // Get returns the file of a version as it was given to Put, verified; ErrNoModel if there is none.
 func (m *Models) Get(version uint64) ([]byte, error) {
-	path := m.path(version)
+	path := m.Path(version)
 	file, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("store: %w: version %d in %s", ErrNoModel, version, m.dir)
@@ -148,9 +149,6 @@ func (m *Models) Get(version uint64) ([]byte, error) {
 	}
 	return file, nil
 }
-
-// GetUnverified returns the file of a version as it is, for a caller that knows the SHA-256 of what is in it.
-func (m *Models) GetUnverified(version uint64) ([]byte, error) { return os.ReadFile(m.path(version)) }
 
 // versions returns the versions that have a file with this suffix, sorted. Other files are none of its business.
 func (m *Models) versions(suffix string) ([]uint64, error) {

@@ -8,7 +8,7 @@ import (
 
 // readInfo describes a stored model from its record and its header; the data is neither read nor verified.
 func (m *Models) readInfo(version uint64) (info ModelInfo, err error) {
-	path := m.path(version)
+	path := m.Path(version)
 	f, err := os.Open(path)
 	if err != nil {
 		return ModelInfo{}, explain("open", path, err)

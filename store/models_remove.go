@@ -33,7 +33,7 @@ func (m *Models) Prune(keep int, version uint64) error {
 		if v >= oldest {
 			continue
 		}
-		for _, path := range []string{m.path(v), recordPath(m.path(v))} {
+		for _, path := range []string{m.Path(v), recordPath(m.Path(v))} {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return explain("remove", path, err)
 			}
@@ -45,7 +45,7 @@ func (m *Models) Prune(keep int, version uint64) error {
 // SetAside renames, durably, the model of a version and its record, sound or damaged, so that another one can be stored
 // as that version. It returns where they are now; nothing if there was neither.
 func (m *Models) SetAside(version uint64) (names []string, err error) {
-	for _, path := range []string{m.path(version), recordPath(m.path(version))} {
+	for _, path := range []string{m.Path(version), recordPath(m.Path(version))} {
 		aside, err := SetAside(path)
 		if err != nil {
 			return names, err

@@ -98,7 +98,7 @@ func TestModelsPrune(t *testing.T) {
 		}
 	}
 	for _, gone := range []uint64{1, 4} { // as a crash between the record and the model leaves it
-		if err := os.Remove(m.path(gone)); err != nil {
+		if err := os.Remove(m.Path(gone)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestModelsSetAside(t *testing.T) {
 		if err := m.Put(4, [32]byte{99}, modelFile(t, "other")); !errors.Is(err, ErrConflict) {
 			t.Errorf("another digest: %v, want ErrConflict", err)
 		}
-		mustWrite(t, recordPath(m.path(4)), []byte("rubbish"))
+		mustWrite(t, recordPath(m.Path(4)), []byte("rubbish"))
 		if err := m.Put(4, [32]byte{byte(round)}, modelFile(t, "")); !errors.Is(err, ErrConflict) {
 			t.Errorf("a model whose record cannot be read: %v, want ErrConflict", err)
 		}
@@ -170,7 +170,7 @@ func TestModelsDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, path := range []string{m.path(1), recordPath(m.path(1))} {
+	for _, path := range []string{m.Path(1), recordPath(m.Path(1))} {
 		good := mustRead(t, path)
 		for i := range good {
 			flipped := bytes.Clone(good)
@@ -192,7 +192,7 @@ func TestModelsDamage(t *testing.T) {
 		}
 		mustWrite(t, path, good)
 	}
-	if err := os.Remove(recordPath(m.path(1))); err != nil {
+	if err := os.Remove(recordPath(m.Path(1))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Get(1); !errors.Is(err, ErrNoRecord) {

@@ -114,7 +114,7 @@ func (f *federation) checkModels(t *testing.T) {
 	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "9", "--state-dir", state); code != 1 || !strings.Contains(stderr, "version 9") {
 		t.Errorf("model show 9: exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 || !strings.Contains(stderr, `"new" is not a version`) {
+	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 || !strings.Contains(stderr, `"new" is not a model`) {
 		t.Errorf("model show new: exit %d, %s", code, stderr)
 	}
 	if code, _, stderr := programs.Run(t, "coordinator", "model", "list", "--state-dir", f.Path("elsewhere")); code != 1 ||
@@ -182,14 +182,23 @@ func (f *federation) checkRestart(t *testing.T) {
 	t.Helper()
 	again := f.Daemon(t, "coordinator", "coordinator")
 	again.Await(t, "connected to the broker at "+f.Broker)
+	again.Await(t, "run finished version=3") // by then it has read where it stands
 	if text := programs.MustRun(t, "coordinator", "status", "--config", f.Path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") || !strings.Contains(text, "over 3 rounds") {
 		t.Errorf("the status after a restart:\n%s", text)
 	}
 	again.Stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
 	code, _, stderr := programs.Run(t, "coordinator", "run", "--config", f.Path("coordinator.yaml"), "--set", "task.batch_size=16")
-	if code != 78 || !strings.Contains(stderr, f.Path("coordinator.yaml")+": the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") {
+	if code != 78 || !strings.Contains(stderr, f.Path("coordinator.yaml")+": the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") ||
+		!strings.Contains(stderr, "task.batch_size is 32, configured is 16") {
 		t.Errorf("with another task: exit %d, %s", code, stderr)
+	}
+	warm := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--from", "3")
+	warm.Await(t, "a run begins from a model")
+	warm.Await(t, "connected to the broker at "+f.Broker)
+	warm.Stop(t, syscall.SIGTERM, 0)
+	if show := programs.MustRun(t, "coordinator", "model", "show", "--state-dir", f.Path("state")); !strings.Contains(strings.Join(strings.Fields(show), " "), "version 0 ") {
+		t.Errorf("the model of a run that began from another:\n%s", show)
 	}
 	fresh := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--new-run")
 	fresh.Await(t, "connected to the broker at "+f.Broker)

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// folder makes a state folder with models of two runs and without a journal.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for run, versions := range map[string][]uint64{"1000": {3, 4}, "2000": {0, 1}} {
+		if err := os.MkdirAll(filepath.Join(dir, "models", run), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		models, err := store.OpenModels(filepath.Join(dir, "models", run))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range versions {
+			file, err := store.EncodeSafetensors([]store.Tensor{{Name: "w", DType: "F32", Shape: []int{1}, Data: make([]byte, 4)}},
+				map[string]string{"task": "air", "from": map[string]string{"2000": "1000/4"}[run]})
+			if err == nil {
+				err = models.Put(v, [32]byte{byte(v)}, file)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+// TestModelsOfAnyRun: the models of each run are listed and exported, also where the journal is lost.
+func TestModelsOfAnyRun(t *testing.T) {
+	dir := folder(t)
+	for _, tt := range []struct {
+		command string
+		code    int
+		says    []string
+	}{
+		{"runs", 0, []string{"1000 2 1000/4 air", "2000 2 2000/1 air 1000/4"}},
+		{"list", 0, []string{"2000/0", "2000/1"}},
+		{"list --run 1000", 0, []string{"1000/3", "1000/4"}},
+		{"show", 0, []string{"version 1 task", "from 1000/4"}},
+		{"show 1000/3", 0, []string{"version 3 task"}},
+		{"show 3 --run 1000", 0, []string{"version 3 task"}},
+		{"show 3", 1, []string{"no such model: version 3"}},
+		{"show 7/3", 1, []string{"there are no models of run 7"}},
+		{"show x/3", 2, []string{`"x/3" is not a model: want VERSION or RUN/VERSION`}},
+		{"export 1000/4 -o -", 0, []string{"__metadata__"}},
+	} {
+		code, out, stderr := try(t, append(append([]string{"model"}, strings.Fields(tt.command)...), "--state-dir", dir)...)
+		for _, want := range tt.says {
+			if code != tt.code || !strings.Contains(strings.Join(strings.Fields(out+stderr), " "), want) {
+				t.Errorf("model %s: exit status %d, %s%s; want %d and %q", tt.command, code, out, stderr, tt.code, want)
+			}
+		}
+	}
+}
+
+// TestRunWithoutJournal: where models are and no journal, no restart mends it, and the commands to choose from are named.
+func TestRunWithoutJournal(t *testing.T) {
+	dir := folder(t)
+	key := filepath.Join(t.TempDir(), "key")
+	code, public, stderr := try(t, "key", "new", key)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	file := write(t, "coordinator.yaml", `
+federation: air
+state_dir: `+dir+`
+broker: {url: "tcp://127.0.0.1:1"}
+identity: {key_file: `+key+`, agents_file: `+write(t, "agents.keys", "a "+public)+`}
+task: {name: t, features: [a], target: b}
+round: {participants: 1, quorum: 1, gather: {minimum: 1}}
+metrics: {listen: ""}
+`)
+	for _, damage := range []string{"", "rubbish"} {
+		if damage != "" {
+			if err := os.WriteFile(filepath.Join(dir, "run"), []byte(damage), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code, _, stderr := try(t, "run", "--config", file)
+		for _, want := range []string{filepath.Join(dir, "run"), "`coordinator run --from 2000/1`", "`coordinator run --new-run`"} {
+			if code != 78 || !strings.Contains(stderr, want) {
+				t.Errorf("exit status %d, %s; want 78 and %q", code, stderr, want)
+			}
+		}
+		if code, _, stderr := try(t, "run", "--config", file, "--from", "1000/9"); code != 78 || !strings.Contains(stderr, "no such model: version 9") {
+			t.Errorf("--from a model that is not there: exit status %d, %s", code, stderr)
+		}
+	}
+}

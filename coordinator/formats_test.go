@@ -1,0 +1,157 @@
+package coordinator_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// formats are the files of a state folder, as patterns, with what makes each one of a format that this program does not know, and what is
+// promised then. Each file of the folder must be in one of them.
+var formats = []struct {
+	pattern string
+	renew   func(t *testing.T, path string)
+	want    promise
+	says    string // the error, where it does not start
+}{
+	{"run", raiseVersion, undecide, "run has format version 2, this program reads version 1, so another version of the program wrote it"},
+	{"task", raiseVersion, undecide, "task has format version 2, this program reads version 1, so another version of the program wrote it"},
+	{"published", raiseVersion, goesOn, ""},
+	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
+	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the journal tells whether the model is sound
+	{"models/*/model-0000000[0-3].safetensors", raiseModelFormat, goesOn, ""},
+	{"models/*/model-00000004.safetensors", raiseModelFormat, undecide, "model-00000004.safetensors has format version 9, this program reads version 1, so another version of the program wrote it"},
+	{"spool/*/*.log", func(t *testing.T, path string) { replace(t, path, "FMU1", "FMU9") }, goesOn, ""}, // the agents are asked again
+	{"history.jsonl", func(t *testing.T, path string) { replace(t, path, `"kind":`, `"later":{"x":1},"kind":`) }, goesOn, ""},
+}
+
+func raiseVersion(t *testing.T, path string) {
+	version, body, err := store.LoadRecord(path, 1<<20)
+	must(t, err)
+	must(t, store.SaveRecord(path, version+1, body))
+}
+
+// raiseModelFormat writes a model's file and its record as a later program would, with what else a model's file may tell by then.
+func raiseModelFormat(t *testing.T, path string) {
+	models, err := store.OpenModels(filepath.Dir(path))
+	must(t, err)
+	list, err := models.List()
+	must(t, err)
+	for _, m := range list {
+		if models.Path(m.Version) != path {
+			continue
+		}
+		tensors, meta, err := store.DecodeSafetensors(contents(t, path))
+		must(t, err)
+		tensors[0].Data[0]++ // its vector need not be what it was, either
+		meta["format_version"] = "9"
+		file, err := store.EncodeSafetensors(tensors, meta)
+		must(t, err)
+		must(t, models.Put(m.Version, m.Digest, file))
+		return
+	}
+	t.Fatalf("%s is not listed", path)
+}
+
+func replace(t *testing.T, path, old, with string) {
+	p := string(contents(t, path))
+	if !strings.Contains(p, old) {
+		t.Fatalf("no %q in %s", old, path)
+	}
+	put(t, path, []byte(strings.ReplaceAll(p, old, with)))
+}
+
+// Every file of the folder in a format of another version: it is read, or its loss costs nothing, or the error says what to do.
+func TestFormats(t *testing.T) {
+	for _, format := range formats {
+		t.Run(strings.ReplaceAll(format.pattern, "/", "|"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, _ := interrupted(t, "large")
+				everyFileHasAFormat(t, f)
+				found, err := filepath.Glob(f.coord.path(format.pattern))
+				must(t, err)
+				if len(found) == 0 {
+					t.Fatalf("nothing fits %s", format.pattern)
+				}
+				for _, path := range found {
+					format.renew(t, path)
+				}
+				if format.want == undecide {
+					var state *coordinator.StateError
+					if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), format.says) || !strings.Contains(state.Do, "--from") {
+						t.Errorf("%v, want a StateError with %q", err, format.says)
+					}
+					return
+				}
+				f.coord.start()
+				f.finished(time.Hour)
+				for _, m := range facts[coordinator.StateMended](f) {
+					if m.Version != m.Before {
+						t.Errorf("the run went back: %+v", m)
+					}
+				}
+			})
+		})
+	}
+}
+
+// everyFileHasAFormat fails when the folder has a file that the table does not know.
+func everyFileHasAFormat(t *testing.T, f *federation) {
+	t.Helper()
+	must(t, filepath.WalkDir(f.coord.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		for _, format := range formats {
+			if fits, _ := filepath.Match(f.coord.path(format.pattern), path); fits {
+				return nil
+			}
+		}
+		t.Errorf("%s has no entry in formats: give it a version, and say what becomes of another one", path)
+		return nil
+	}))
+}
+
+// A task's file of before there were versions is read as it is.
+func TestBareTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := interrupted(t, "large")
+		_, blob, err := store.LoadRecord(f.coord.path("task"), 1<<20)
+		must(t, err)
+		put(t, f.coord.path("task"), blob)
+		f.coord.start()
+		f.finished(time.Hour)
+		if mended := facts[coordinator.StateMended](f); len(mended) > 0 {
+			t.Errorf("told: %+v", mended)
+		}
+	})
+}
+
+// The task's encoding is part of the files' formats: with another one, their versions must rise.
+func TestTaskEncoding(t *testing.T) {
+	full := wire.Task{
+		Name: "n", Features: []string{"a", "b"}, Target: "t", MinSamples: 3,
+		Model: wire.Model{Hidden: []uint32{2}, Outputs: 3, Activation: wire.ActivationReLU, Risk: wire.RiskSoftmax, Bias: true, Ridge: 0.5},
+		Training: wire.Training{
+			Exchange: wire.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25, Noise: wire.NoiseLaplace, NoiseVariance: 0.125, StepSize: 2,
+			StrongConvexity: 4, Gamma: 8, Normalize: true, Budget: 5, MinSteps: 6, MaxSteps: 7,
+		},
+		Mixing:          wire.Mixing{Every: 1, Wait: 2, Repeat: 3, Drain: 4, Codec: wire.PeerBFloat16, Open: true, Endless: true},
+		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},
+	}
+	const version1 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f0204000000000000000000d03f02000000000000c03f" +
+		"0000000000000040000000000000104000000000000020400105000000060000000700000001000000020000000300000004000000020101030000000000" +
+		"000001000000000000000000f03f0100000000000000000000400000000000000840"
+	if got := hex.EncodeToString(full.Append(nil)); got != version1 {
+		t.Errorf("a task is encoded as %s, want %s: raise taskVersion and recordVersion in disk.go, and then change this text", got, version1)
+	}
+}
