@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +25,11 @@ import (
 const Open = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n"
 
 // Mosquitto is Debian's Mosquitto.
-type Mosquitto struct{ process }
+type Mosquitto struct {
+	process
+	// Descriptors is how many files it may have open; 0 = as many as we may.
+	Descriptors int
+}
 
 // NewMosquitto lays out a folder for Mosquitto with the lines of conf, in
 // which our paths become the folder's, and the listener is on loopback. A test
@@ -32,10 +37,13 @@ type Mosquitto struct{ process }
 func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 	t.Helper()
 	program := tool(t, "mosquitto")
-	m := &Mosquitto{newProcess(t)}
+	m := &Mosquitto{process: newProcess(t)}
 	m.command = func() *exec.Cmd {
-		// With as many open files as we may have: a login's 1,024 are too few for a thousand clients.
-		return exec.Command("/bin/sh", "-c", `ulimit -n "$(ulimit -H -n)"; exec "$0" -c "$1"`, program, filepath.Join(m.Dir, "mosquitto.conf"))
+		descriptors := "$(ulimit -H -n)" // a login's 1,024 are too few for a thousand clients
+		if m.Descriptors > 0 {
+			descriptors = strconv.Itoa(m.Descriptors)
+		}
+		return exec.Command("/bin/sh", "-c", `ulimit -n "`+descriptors+`" && exec "$0" -c "$1"`, program, filepath.Join(m.Dir, "mosquitto.conf"))
 	}
 	m.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
 	m.check = complaints

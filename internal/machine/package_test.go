@@ -88,6 +88,12 @@ func (p packaged) install(t *testing.T) {
 		t.Errorf("the configuration is %s, want %s", got, want)
 	}
 	p.Must("systemd-analyze", "verify", p.unit)
+	if p.program == "coordinator" { // whose package lets the broker beside it have more connections, from its next start on
+		p.Must("systemctl", "restart", "mosquitto")
+		if got := p.Must("sh", "-c", "grep 'Max open files' /proc/$(systemctl show --property MainPID --value mosquitto)/limits"); !strings.Contains(got, " 20000 ") {
+			t.Errorf("Mosquitto has the limit %q, want 20000", got)
+		}
+	}
 	p.Shell("test -s /usr/share/man/man1/" + p.program + ".1.gz || grep -q man /etc/dpkg/dpkg.cfg.d/*") // minimal systems go without manuals
 }
 

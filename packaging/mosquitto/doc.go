@@ -14,6 +14,11 @@ var Conf []byte
 //go:embed mosquitto-plain.conf
 var PlainConf []byte
 
+// DropIn is for Mosquitto's unit under systemd.
+//
+//go:embed mosquitto.service.d/fedmesh.conf
+var DropIn []byte
+
 // ACL is a sample of the acl file. A real one is written from the list of
 // agents, by acl.Table's Mosquitto.
 //

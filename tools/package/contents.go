@@ -65,6 +65,11 @@ func (p *program) gather(stage string, b *binary) error {
 		p.write(file{deb: doc + "changelog.Debian.gz", mode: 0o644}, "changelog.Debian.gz", compress(debianChangelog(name, b.version))),
 		p.addManual(b.version),
 	)
+	if name == "coordinator" { // for a broker beside it
+		dropIn := "mosquitto.service.d/fedmesh.conf"
+		at := "/usr/lib/systemd/system/" + dropIn
+		err = errors.Join(err, p.add(file{deb: at, rpm: at, tar: dropIn, mode: 0o644}, "packaging/mosquitto/"+dropIn))
+	}
 	if name == "agentd" {
 		err = errors.Join(err,
 			p.add(file{tar: "openwrt/agentd.init", mode: 0o755}, "packaging/openwrt/agentd.init"),

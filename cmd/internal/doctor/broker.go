@@ -77,6 +77,10 @@ func (b *BrokerExamined) network(ctx context.Context, r *report) bool {
 	}
 	_ = conn.Close() // nothing was said
 	r.good("network", "%s answers at %s after %v", what, conn.RemoteAddr(), time.Since(began).Round(100*time.Microsecond))
+	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
+		descriptors(r, "/proc", local, remote)
+	}
 	return true
 }
 
