@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +15,7 @@ const tempPrefix = ".fedmesh-tmp-"
 
 // WriteFile replaces path by data, atomically and durably: after a crash the file holds either the old content or
 // the new, never a mix. It writes a temporary file in the same folder, fsyncs it, renames it over path and fsyncs
-// the folder. The mode is exactly perm, whatever the umask. On error nothing was changed and nothing is left over,
+// the folder. The mode is perm less the umask, as with os.WriteFile. On error nothing was changed and nothing is left over,
 // except where the error says that only the last step, the fsync of the folder, failed.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	dir := filepath.Dir(path)
@@ -34,14 +35,12 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 
 // writeTemp writes and fsyncs a temporary file in dir and returns its path; on error it is gone again.
 func writeTemp(dir string, data []byte, perm fs.FileMode) (path string, err error) {
-	f, err := os.CreateTemp(dir, tempPrefix+"*")
+	// os.CreateTemp would make it 0600, and a Chmod would not heed the umask.
+	f, err := os.OpenFile(filepath.Join(dir, tempPrefix+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return "", err
 	}
 	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(perm)
-	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -34,6 +34,27 @@ func TestWriteFileReplaces(t *testing.T) {
 	}
 }
 
+// The umask counts, as for every other program that a user runs: a result of mode 0666 is not for everybody to change.
+func TestWriteFileHeedsUmask(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "ours")
+	if err := WriteFile(path, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Stat(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.Stat(path)
+	if err != nil || got.Mode() != want.Mode() {
+		t.Errorf("mode %v, error %v; want that of os.WriteFile, %v", got.Mode(), err, want.Mode())
+	}
+}
+
 func TestWriteFileFailsCleanly(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "folder")

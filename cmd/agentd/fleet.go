@@ -99,6 +99,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	if err != nil {
 		return err
 	}
+	defer daemon.Ending(cmd.Context(), log)()
 	daemon.ResolveNames(s, log)
 	reg := metrics.NewRegistry(program)
 	m := daemon.NewAgentMetrics(reg)

@@ -36,6 +36,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	if err != nil {
 		return err
 	}
+	defer daemon.Ending(ctx, log)()
 	daemon.ResolveNames(s, log)
 	supervisor, err := daemon.Supervise(log)
 	if err != nil {

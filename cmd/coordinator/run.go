@@ -51,6 +51,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	if err != nil {
 		return err
 	}
+	defer daemon.Ending(ctx, log)()
 	supervisor, err := daemon.Supervise(log)
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // TestFleet wants rounds to close although agents vanish, are late and slow.
@@ -17,6 +19,12 @@ func TestFleet(t *testing.T) {
 	lead.Await(t, "run finished version=3")
 	fleet.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)
+	for _, p := range []*testkit.Process{fleet, lead} { // a kill would leave none of these
+		first, last := p.Await(t, "stopping: what is under way is on disk"), p.Await(t, "stopped took=")
+		if !strings.Contains(first, "terminated signal received") || !strings.HasSuffix(strings.TrimSpace(p.Log()), last) {
+			t.Errorf("the log ends with\n%s\n…\n%s", first, last)
+		}
+	}
 	log := lead.Log()
 	if n := strings.Count(log, "round closed"); n < 4 { // and the statistics round
 		t.Errorf("%d rounds closed, want 4 or more", n)

@@ -65,20 +65,38 @@ func (h *limiter) WithGroup(name string) slog.Handler {
 func (h *limiter) Handle(ctx context.Context, r slog.Record) error {
 	now := h.now()
 	ended, pass := h.count(message{r.Level, r.Message}, now, h.next)
+	if err := summarize(ctx, ended, now, r.Time); err != nil || !pass {
+		return err
+	}
+	return h.next.Handle(ctx, r)
+}
+
+// summarize logs how many lines were held back in windows that have ended.
+func summarize(ctx context.Context, ended []*repeat, now, at time.Time) error {
 	for _, e := range ended {
 		when := "in the last minute"
 		if now.Sub(e.start) >= 2*window {
 			when = "in the minute from " + e.start.Format(time.TimeOnly)
 		}
-		summary := slog.NewRecord(r.Time, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.held, when), 0)
+		summary := slog.NewRecord(at, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.held, when), 0)
 		if err := e.next.Handle(ctx, summary); err != nil {
 			return err
 		}
 	}
-	if !pass {
-		return nil
+	return nil
+}
+
+// Flush logs how many lines a logger of New has held back and not told of: its program ends.
+func Flush(log *slog.Logger) {
+	h, ok := log.Handler().(*limiter)
+	if !ok {
+		return
 	}
-	return h.next.Handle(ctx, r)
+	h.mu.Lock()
+	now := h.now()
+	ended := h.end(now.Add(window)) // which is after the end of all
+	h.mu.Unlock()
+	_ = summarize(context.Background(), ended, now, now) // nobody is left to tell
 }
 
 // count takes note of a line. It returns the windows that have ended and held lines back, in order of their start,

@@ -50,6 +50,24 @@ func TestRepeatsAreSummedUp(t *testing.T) {
 `)
 }
 
+// A program that ends tells what it held back, once, and goes on logging.
+func TestFlush(t *testing.T) {
+	c := newClock()
+	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true, Now: c.Now})
+	for range 13 {
+		l.With("part", "mqtt").Warn("broker unreachable")
+	}
+	l.Info("once")
+	out.Reset()
+	c.now = c.now.Add(time.Second)
+	logging.Flush(l.With("part", "x"))
+	wantOutput(t, out, "<4>WARN  broker unreachable: suppressed 3 times in the last minute part=mqtt\n")
+	logging.Flush(l)
+	l.Warn("broker unreachable")
+	wantOutput(t, out, "<4>WARN  broker unreachable\n")
+	logging.Flush(slog.New(slog.DiscardHandler)) // of another kind
+}
+
 func TestLateSummaryNamesItsMinute(t *testing.T) {
 	c := newClock()
 	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true, Now: c.Now})
