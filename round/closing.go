@@ -7,20 +7,6 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tally counts the draws of the round: accepted, and still possible.
-func (c *Coordinator) tally() (accepted, possible, all int) {
-	for _, p := range c.peers {
-		all += p.Times
-		switch p.state {
-		case peerAccepted:
-			accepted += p.Times
-		case peerInvited, peerJoined:
-			possible += p.Times
-		}
-	}
-	return accepted, possible, all
-}
-
 // quorum returns the fewest draws to close with. A statistics round draws each
 // agent once, and so may have fewer draws than training with replacement.
 func (c *Coordinator) quorum(all int) int { return min(c.cfg.Quorum, all) }

@@ -59,17 +59,6 @@ func (c *Coordinator) collect(now time.Time) {
 	c.inviteSilent(now)
 }
 
-func (c *Coordinator) makePeers() {
-	c.peers = make(map[wire.AgentID]*peer, len(c.rec.Participants))
-	for i := range c.rec.Participants {
-		p := &peer{Participant: &c.rec.Participants[i]}
-		if !p.Accepted.IsZero() {
-			p.state = peerAccepted
-		}
-		c.peers[p.Agent] = p
-	}
-}
-
 // inviteSilent invites, in id order, those that have not answered yet.
 func (c *Coordinator) inviteSilent(now time.Time) {
 	c.inviteAt = time.Time{}
@@ -102,7 +91,7 @@ func (c *Coordinator) peerOf(a wire.AgentID, r wire.RoundID) *peer {
 
 func (c *Coordinator) joined(e JoinedCame) {
 	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state == peerInvited {
-		p.state = peerJoined
+		c.move(p, peerJoined)
 		c.report(AgentJoined(e))
 	}
 }
@@ -114,7 +103,7 @@ func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
 }
 
 func (c *Coordinator) dropOut(now time.Time, p *peer, reason wire.DeclineReason) {
-	p.state = peerOut
+	c.move(p, peerOut)
 	c.report(AgentDeclined{p.Agent, c.rec.Round, reason})
 	c.redraw(now, p)
 	c.settle(now)
@@ -131,14 +120,14 @@ func (c *Coordinator) offer(now time.Time, e OfferCame) {
 	if reason := c.judge(p, e); reason != 0 {
 		c.refuse(e.Agent, e.Run, e.Round, digest, reason)
 		if reason == wire.RefuseMalformed { // nothing better comes
-			p.state = peerOut
+			c.move(p, peerOut)
 			c.redraw(now, p)
 			c.settle(now)
 		}
 		return
 	}
 	if p.state == peerInvited {
-		p.state = peerJoined
+		c.move(p, peerJoined)
 		c.report(AgentJoined{e.Agent, e.Round})
 	}
 	p.offered = digest
@@ -220,7 +209,8 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 	if p.state == peerAccepted {
 		return
 	}
-	p.state, p.Accepted = peerAccepted, digest
+	c.move(p, peerAccepted)
+	p.Accepted = digest
 	c.do(Accept{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm, After: now.Sub(c.announced)})
 	c.settle(now)
@@ -233,7 +223,7 @@ func (c *Coordinator) rejected(now time.Time, e Rejected) {
 	}
 	c.refuse(e.Agent, c.rec.Run, e.Round, e.Update, e.Reason)
 	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state < peerAccepted && p.offered == e.Update {
-		p.state = peerOut
+		c.move(p, peerOut)
 		c.redraw(now, p)
 		c.settle(now)
 	}

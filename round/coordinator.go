@@ -10,10 +10,11 @@ import (
 // Coordinator is the parameter server's machine. It is not safe for concurrent
 // use: one goroutine owns it.
 type Coordinator struct {
-	cfg    Config
-	rec    Record
-	roster roster
-	peers  map[wire.AgentID]*peer // of the current round
+	cfg     Config
+	rec     Record
+	roster  roster
+	peers   map[wire.AgentID]*peer // of the current round
+	tallied [peerStates]int        // draws of the current round, by the state of their peers
 	// sidelined are those that spoiled a round, also if they may be drawn again.
 	sidelined map[wire.AgentID]Sidelined
 	linkUp    bool
@@ -34,22 +35,6 @@ type Coordinator struct {
 
 	out []Effect // of the step under way
 }
-
-// peer is how far a participant of the current round has come.
-type peer struct {
-	*Participant
-	state   peerState
-	offered wire.Digest
-}
-
-type peerState uint8
-
-const (
-	peerInvited  peerState = iota // and silent
-	peerJoined                    // at work, or sending
-	peerAccepted                  // its update is on disk
-	peerOut                       // declined, or refused for good
-)
 
 // NewCoordinator makes the machine of a run. record is
 // Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates of the

@@ -25,5 +25,15 @@ func (c *Coordinator) Miscounted() error {
 	if there != c.roster.there || drawn != c.roster.drawn {
 		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn, c.roster.there, c.roster.drawn)
 	}
+	if c.peers == nil {
+		return nil
+	}
+	var tallied [peerStates]int
+	for _, p := range c.peers {
+		tallied[p.state] += p.Times
+	}
+	if tallied != c.tallied {
+		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.tallied)
+	}
 	return nil
 }

@@ -160,10 +160,10 @@ func (c *Coordinator) redraw(now time.Time, p *peer) {
 		return
 	}
 	n := p.Times
-	p.Times = 0
+	c.giveDraws(p, -n)
 	drawn := c.draws(n, able)
 	for _, i := range drawn {
-		c.rec.Participants[i].Times++
+		c.giveDraws(c.peers[c.rec.Participants[i].Agent], 1)
 	}
 	c.journal() // before anybody is told
 	slices.Sort(drawn)
@@ -192,14 +192,11 @@ func (c *Coordinator) peersOf(p *peer) []wire.Peer {
 		return nil
 	}
 	var peers []wire.Peer
-	for _, e := range c.rec.Edges {
+	for _, k := range p.edges {
+		e := c.rec.Edges[k]
 		other := e.A
-		switch p.Agent {
-		case e.A:
+		if p.Agent == e.A {
 			other = e.B
-		case e.B:
-		default:
-			continue
 		}
 		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, byAgent)
 		q := &c.rec.Participants[i]

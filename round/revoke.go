@@ -10,14 +10,18 @@ import (
 // revoked forgets agents that may no longer take part, and ends their part in the open round. An update of theirs that is
 // accepted already stays in it: nothing that is accepted is lost.
 func (c *Coordinator) revoked(now time.Time, e Revoked) {
-	for _, a := range slices.Sorted(slices.Values(e.Agents)) {
+	gone := slices.Sorted(slices.Values(e.Agents))
+	c.meshing = slices.DeleteFunc(c.meshing, func(p Participant) bool {
+		_, is := slices.BinarySearch(gone, p.Agent)
+		return is
+	})
+	for _, a := range gone {
 		m := c.roster.members[a]
 		c.roster.remove(a)
 		delete(c.sidelined, a)
 		if m != nil && m.present {
 			c.report(AgentLeft{a, LeftRevoked, c.roster.drawn})
 		}
-		c.meshing = slices.DeleteFunc(c.meshing, func(p Participant) bool { return p.Agent == a })
 		_, inBlock := slices.BinarySearchFunc(c.rec.Participants, a, byAgent)
 		c.remesh = c.remesh || inBlock && c.rec.Plan.Endless
 		if p := c.peers[a]; p != nil && c.in(CoordinatorCollecting) && p.state < peerAccepted {
@@ -28,7 +32,7 @@ func (c *Coordinator) revoked(now time.Time, e Revoked) {
 
 // leave ends the part of a participant that is revoked.
 func (c *Coordinator) leave(now time.Time, p *peer) {
-	p.state = peerOut
+	c.move(p, peerOut)
 	if !p.offered.IsZero() {
 		c.refuse(p.Agent, c.rec.Run, c.rec.Round, p.offered, wire.RefuseNotSelected)
 	}
