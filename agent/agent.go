@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -32,7 +33,7 @@ type Agent struct {
 	order    wire.Order // of the last announcement that was obeyed
 	up       bool
 	refused  mqtt.RefusedFilters
-	site     []string // filters that the neighbours' broker refuses, if it is another
+	site     []string         // filters that the neighbours' broker refuses, if it is another
 	reportAt time.Time        // of the next report
 	judgeAt  time.Time        // of the next look at the device
 	verdict  device.Verdict   // of the last one
@@ -49,6 +50,10 @@ type Agent struct {
 	base     []float32   // the model that training starts from
 	ready    *update     // trained or found on disk, not yet accepted
 	cease    func()      // ends the training under way, if any
+
+	trouble   store.Trouble
+	unwritten []unwritten // what the disk did not take, and is tried again
+	persistAt time.Time   // when
 
 	events  []round.Event // the one that the machine takes, and those that wait for it
 	results chan func()   // what jobs bring back, run by the owner
@@ -159,9 +164,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// Alive returns nil once the owner's goroutine has been met: it works, or
-// waits for room on a disk, and does not hang; and training ends when it is told
-// to. The error says which of the two has not been so before ctx ended. It may be
+// Alive returns nil once the owner's goroutine has been met: it works, and does
+// not hang; and training ends when it is told to. The error says which of the two has not been so before ctx ended. It may be
 // called from any goroutine.
 func (a *Agent) Alive(ctx context.Context) error {
 	select {
@@ -186,6 +190,7 @@ func (a *Agent) deadline() time.Time {
 	}
 	earlier(a.reportDue())
 	earlier(a.judgeAt, a.cfg.Device != nil)
+	earlier(a.persistAt, len(a.unwritten) > 0)
 	if a.misfit != nil {
 		earlier(a.misfit.again, true)
 	}
@@ -210,6 +215,7 @@ func (a *Agent) tick() {
 	}
 	a.report(time.Now())
 	a.mend(time.Now())
+	a.persistAll(time.Now())
 }
 
 // hear takes what the connection tells.
@@ -272,9 +278,7 @@ func (a *Agent) publish(m mqtt.Message) {
 }
 
 // step gives the machine an event and does what it asks for. An event that
-// comes of an effect waits until the effects before it are all done. When the
-// agent stops while something that must be on disk is not, nothing after it is
-// done.
+// comes of an effect waits until the effects before it are all done.
 func (a *Agent) step(ev round.Event) {
 	a.events = append(a.events, ev)
 	if len(a.events) > 1 {
@@ -282,9 +286,7 @@ func (a *Agent) step(ev round.Event) {
 	}
 	for len(a.events) > 0 {
 		for _, e := range a.machine.Step(time.Now(), a.events[0]) {
-			if !a.perform(e) {
-				return
-			}
+			a.perform(e)
 		}
 		a.events = a.events[1:]
 	}

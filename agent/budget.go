@@ -36,8 +36,8 @@ type ledger struct {
 	read   uint64 // the meter's total, up to here in used
 	onDisk uint64
 
-	told               BudgetUsed // the last time
-	backTold, saveTold bool
+	told     BudgetUsed // the last time
+	backTold bool
 }
 
 // minMargin is more than what goes over a link between two looks at the meter.
@@ -104,10 +104,7 @@ func (a *Agent) account() {
 			"clock", m, "counted_for", l.month, "file", l.path)
 	}
 	if l.count(now) {
-		if err := l.save(2 * l.margin); err != nil && !l.saveTold {
-			l.saveTold = true
-			a.cfg.Logger.Error("cannot save the count of bytes: a restart will forget some", "err", err)
-		}
+		a.written("save the count of bytes", l.save(2*l.margin))
 	}
 	a.step(round.Budgeted{Left: l.left()})
 	a.holdBlock()

@@ -8,25 +8,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// perform does what the machine asks for. It reports false if the agent stops
-// before that is on disk.
-func (a *Agent) perform(e round.Effect) bool {
+// perform does what the machine asks for.
+func (a *Agent) perform(e round.Effect) {
 	switch e := e.(type) {
 	case round.Report:
 		a.cfg.Observer.Observe(e.Fact)
 	case round.Obey:
-		a.order = e.Order
-		if b := a.endless; b != nil && b.past(a.order) {
-			a.endBlock(b)
-		}
-		return a.untilDone("save the announcement's place", func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) })
+		a.obey(e)
 	case round.Prepare:
 		a.wanted, a.misfit = e.Task.Hash, nil
 		a.startPull(e.Task, purposeTask, 0)
 	case round.FetchModel:
+		a.unwanted(removeUpdate) // its files are this round's from now on
 		a.fetching = e.Base.Hash
 		a.startPull(e.Base, purposeModel, 0)
 	case round.Train:
+		a.unwanted(removeUpdate)
 		if e.Announcement.Schema != a.prepared.problem.Schema(e.Announcement.Kind).Hash() {
 			a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: wire.DeclineUnsupported})
 			break
@@ -35,7 +32,7 @@ func (a *Agent) perform(e round.Effect) bool {
 	case round.Submit:
 		a.submit(e)
 	case round.Release:
-		return a.release()
+		a.release()
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update,
 			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found}
@@ -46,30 +43,6 @@ func (a *Agent) perform(e round.Effect) bool {
 	case round.SayDeclined:
 		m := wire.Declined{Announcement: e.Announcement, Reason: e.Reason}
 		a.publish(a.voice.status(wire.TypeDeclined, e.Order, m.Body()))
-	}
-	return true
-}
-
-// untilDone repeats a write that must be on disk before anything else happens.
-// A full disk so stops the agent, not for ever, and nothing is forgotten. It
-// reports false if the agent stops before it is done.
-func (a *Agent) untilDone(what string, write func() error) bool {
-	for {
-		err := write()
-		if err == nil {
-			return true
-		}
-		a.cfg.Logger.Error("cannot "+what+"; the agent waits and tries again", "err", err)
-		again := time.After(5 * time.Second)
-		for waiting := true; waiting; {
-			select {
-			case <-a.ctx.Done():
-				return false
-			case <-a.pings: // who waits is alive: a restart would not make room
-			case <-again:
-				waiting = false
-			}
-		}
 	}
 }
 
@@ -105,10 +78,11 @@ func (a *Agent) submit(e round.Submit) {
 }
 
 // release ends all work of a round.
-func (a *Agent) release() bool {
+func (a *Agent) release() {
 	a.cease()
 	a.stepSender(transfer.Cancel{})
 	a.sender, a.sending, a.ready, a.base, a.fetching = nil, nil, nil, nil, wire.Digest{}
 	a.endPulls(purposeModel)
-	return a.untilDone("remove the old update", func() error { return removeRound(a.cfg.Dir) })
+	a.unwanted(saveTheUpdate)
+	_ = a.persist(removeUpdate, func() error { return removeRound(a.cfg.Dir) }, nil) // if it stays, the next start removes it
 }

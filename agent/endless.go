@@ -211,9 +211,8 @@ func (b *endless) rest(ctx context.Context) {
 // keep saves the block, for a restart.
 func (a *Agent) keep(b *endless, m *mixing) {
 	m.kept = time.Now()
-	if err := saveBlock(a.cfg.Dir, b, m.taken, m.x); err != nil {
-		a.cfg.Logger.Error("the state of mixing is not on disk: after a restart the agent needs a neighbour or the coordinator", "err", err)
-	}
+	err := saveBlock(a.cfg.Dir, b, m.taken, m.x)
+	a.tell(func() { a.written("save the state of mixing", err) })
 }
 
 // endBlock ends a block for good.

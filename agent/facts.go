@@ -46,6 +46,14 @@ type (
 	// neighbours' broker those of Site, if it is another; they are asked for them
 	// again. Told when a list changes.
 	SubscriptionsRefused struct{ Filters, Site []string }
+	// StorageFailing: a write to the state folder has begun to fail. It is tried
+	// again, and nothing that needs it goes on meanwhile.
+	StorageFailing struct {
+		What string // such as "save the announcement's place"
+		Err  error
+	}
+	// StorageMended: the last write that failed is done.
+	StorageMended struct{}
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// CloneSeen: another device has this agent's identity, and is alive.

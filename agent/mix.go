@@ -89,9 +89,10 @@ func (u *update) takeOutcome(out task.Outcome[float32], fact *Trained, schema wi
 	return u.take(wire.AppendVector(nil, out.Vector), schema)
 }
 
-// save keeps the update over a restart.
+// save keeps the update over a restart. One that the disk does not take is sent
+// all the same: a restart would have the agent train once more.
 func (a *Agent) save(u *update) {
-	if err := saveUpdate(a.cfg.Dir, u); err != nil {
-		a.cfg.Logger.Error("the update is not on disk: a restart will lose it", "err", err)
-	}
+	write := func() error { return saveUpdate(a.cfg.Dir, u) }
+	err := write()
+	a.tell(func() { a.persisted(unwritten{saveTheUpdate, write, nil}, err) })
 }

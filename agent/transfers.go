@@ -53,6 +53,7 @@ func (a *Agent) endPulls(what purpose) {
 		if p := a.pulls[key]; p.what == what {
 			a.stepPull(key, transfer.Cancel{})
 			delete(a.pulls, key)
+			a.written(storeBlob, nil)
 		}
 	}
 }
@@ -80,8 +81,10 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 			a.openStorage(key, p, e.Manifest)
 		case transfer.Unstored:
 			a.cfg.Logger.Error("a blob on its way cannot be stored; it is tried again", "hash", key, "err", e.Err)
+			a.written(storeBlob, e.Err)
 		case transfer.Done:
 			delete(a.pulls, key)
+			a.written(storeBlob, nil)
 			a.pulled(p, e.Data, nil)
 		case transfer.Failed:
 			delete(a.pulls, key)

@@ -40,6 +40,9 @@ type Coordinator struct {
 	offers    map[wire.AgentID]*offer       // being received, or stored
 	early     []any                         // facts from before Run
 
+	trouble  store.Trouble
+	unstored bool // an update could not be stored, and none has been since
+
 	events  []round.Event // the one that the machine takes, and those that wait for it
 	results chan func()   // what jobs bring back, run by the owner
 	pings   chan struct{} // who sends has been heard by the owner
@@ -102,7 +105,7 @@ func (c *Coordinator) tellLater(fact any) { c.early = append(c.early, fact) }
 func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
 	c.ctx = inner
-	c.work.persist = func(what string, write func() error) error { return c.repeat(what, write, nil) }
+	c.work.persist = c.besideDone
 	defer c.close()
 	defer c.jobs.Wait()
 	defer cancel()
@@ -286,12 +289,13 @@ func (c *Coordinator) step(ev round.Event) {
 // start runs work beside the owner, and then what it returns in the owner's
 // goroutine.
 func (c *Coordinator) start(work func() func()) {
-	ctx := c.ctx
-	c.jobs.Go(func() {
-		result := work()
-		select {
-		case c.results <- result:
-		case <-ctx.Done():
-		}
-	})
+	c.jobs.Go(func() { c.beside(work()) })
+}
+
+// beside has the owner do something, unless the coordinator stops.
+func (c *Coordinator) beside(result func()) {
+	select {
+	case c.results <- result:
+	case <-c.ctx.Done():
+	}
 }

@@ -52,35 +52,6 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	return true
 }
 
-// untilDone repeats a write that must be on disk before anything else happens.
-// A full disk so stops the round, not for ever, and nothing is forgotten. The
-// error is the context's: the coordinator stops before it is done.
-func (c *Coordinator) untilDone(what string, write func() error) error {
-	return c.repeat(what, write, c.pings) // who waits is alive: a restart would not make room
-}
-
-// repeat is untilDone, also beside the owner, where pings are not to be taken
-// in its place.
-func (c *Coordinator) repeat(what string, write func() error, pings <-chan struct{}) error {
-	for {
-		err := write()
-		if err == nil {
-			return nil
-		}
-		c.cfg.Logger.Error("cannot "+what+"; the coordinator waits and tries again", "err", err)
-		again := time.After(5 * time.Second)
-		for waiting := true; waiting; {
-			select {
-			case <-c.ctx.Done():
-				return c.ctx.Err()
-			case <-pings:
-			case <-again:
-				waiting = false
-			}
-		}
-	}
-}
-
 // announce makes the announcement and what it names the retained messages.
 func (c *Coordinator) announce(e round.Announce) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
@@ -107,6 +78,7 @@ func (c *Coordinator) discard(e round.Discard) {
 	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
 		c.forget(agent)
 	}
+	c.storedUpdate(nil) // nothing of that round waits for the disk any more
 	if s := c.spools[e.Round]; s != nil {
 		if err := s.Close(); err != nil {
 			c.cfg.Logger.Warn("closing the spool", "round", e.Round, "err", err)

@@ -86,6 +86,14 @@ type (
 	AgentsListed struct{ Agents []wire.AgentID }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
+	// StorageFailing: a write to the state folder has begun to fail. It is tried
+	// again, and nothing that needs it goes on meanwhile.
+	StorageFailing struct {
+		What string // such as "save the state of the round"
+		Err  error
+	}
+	// StorageMended: the last write that failed is done.
+	StorageMended struct{}
 	// CloneSeen: two devices speak as one agent. Told once an hour for each.
 	CloneSeen struct {
 		Agent  wire.AgentID

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"math"
@@ -56,6 +55,7 @@ func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 			c.openStorage(e)
 		case transfer.Unstored:
 			c.cfg.Logger.Error("an update on its way cannot be stored; what is missing will be asked for again", "agent", e.Agent, "round", c.shown, "err", e.Err)
+			c.storedUpdate(e.Err)
 		case transfer.Grant:
 			c.tell(e.Agent, wire.TypeCredit, c.runID, c.shown, e.Credit.Body())
 		case transfer.Complete:
@@ -121,9 +121,9 @@ func (c *Coordinator) keep(e transfer.Complete) {
 		c.receive(transfer.Stored{Agent: e.Agent})
 		return
 	}
-	ctx, spool, most := c.ctx, c.spools[o.round], c.cfg.MaxNorm
+	spool, most := c.spools[o.round], c.cfg.MaxNorm
 	c.start(func() func() {
-		norm, reason, err := putAway(ctx, spool, o, e.Data, most)
+		norm, reason, err := c.putAway(spool, o, e.Data, most)
 		return func() {
 			c.receive(transfer.Stored{Agent: e.Agent})
 			c.kept(o, norm, reason, err)
@@ -132,8 +132,9 @@ func (c *Coordinator) keep(e transfer.Complete) {
 }
 
 // putAway returns ‖v‖₂ of an update that is on disk when it returns, or why it
-// is not taken; err may tell more of a reason.
-func putAway(ctx context.Context, spool *store.Spool, o *offer, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
+// is not taken; err may tell more of a reason. While there is no room it waits:
+// the agent need not send it again.
+func (c *Coordinator) putAway(spool *store.Spool, o *offer, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
 	e := store.Entry{Agent: string(o.agent), Digest: o.update.Payload.Hash, Meta: o.sealed, Size: int64(o.update.Payload.Length)}
 	norm, reason, err := check(&o.update, e.Size, data, most)
 	if closed := data.Close(); reason == 0 {
@@ -142,12 +143,21 @@ func putAway(ctx context.Context, spool *store.Spool, o *offer, data transfer.St
 	if reason != 0 || err != nil {
 		return 0, reason, err
 	}
-	if m, ok := data.(*transfer.Memory); ok {
-		err = spool.Put(ctx, e, m.Pieces()...)
-	} else {
-		err = spool.Adopt(ctx, e)
+	for {
+		if m, ok := data.(*transfer.Memory); ok {
+			err = spool.Put(c.ctx, e, m.Pieces()...)
+		} else {
+			err = spool.Adopt(c.ctx, e)
+		}
+		if !store.Passing(err) {
+			return norm, 0, err
+		}
+		full := err
+		c.beside(func() { c.storedUpdate(full) })
+		if stopped := c.pause(nil); stopped != nil {
+			return 0, 0, stopped
+		}
 	}
-	return norm, 0, err
 }
 
 // kept accepts an update that is on disk.
@@ -167,8 +177,10 @@ func (c *Coordinator) kept(o *offer, norm float64, reason wire.RefuseReason, err
 		c.reject(o.agent, o.round, digest, wire.RefuseLate)
 	case err != nil:
 		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.agent, "round", o.round, "err", err)
+		c.storedUpdate(err)
 		c.forget(o.agent)
 	default:
+		c.storedUpdate(nil)
 		u := o.update
 		u.Inline = nil
 		o.sealed, o.update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // with all its hashes it is on disk

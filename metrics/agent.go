@@ -26,6 +26,7 @@ type Agent struct {
 	now func() time.Time
 	*broker
 	*reload
+	storageOK prometheus.Gauge
 
 	rounds    *prometheus.CounterVec // by kind, result and reason
 	working   prometheus.Gauge
@@ -65,7 +66,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 	a := &Agent{
 		now:    now,
 		broker: newBroker(r, words(agent.DropReasons())),
-		reload: newReload(r, now),
+		reload: newReload(r, now), storageOK: newStorage(r),
 		rounds: r.counters("rounds_total",
 			"Rounds that this device was invited to and that are over for it, by kind of round, result, and the reason for a refusal or a declining.",
 			"kind", "result", "reason"),

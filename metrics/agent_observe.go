@@ -29,6 +29,10 @@ func (a *Agent) Observe(fact any) {
 		a.refusedFilters.Set(float64(len(f.Filters) + len(f.Site)))
 	case agent.BrokerTested:
 		a.selfTest.choose(string(f.Result))
+	case agent.StorageFailing:
+		a.storageOK.Set(0)
+	case agent.StorageMended:
+		a.storageOK.Set(1)
 	case agent.CloneSeen:
 		a.clones.Inc()
 	case agent.BudgetUsed:

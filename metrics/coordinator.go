@@ -16,6 +16,7 @@ type Coordinator struct {
 	now func() time.Time
 	*broker
 	*reload
+	storageOK prometheus.Gauge
 	course
 	fleet
 	outcome
@@ -28,7 +29,7 @@ type Coordinator struct {
 func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 	r := registrar{reg, "coordinator"}
 	return &Coordinator{
-		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now),
+		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now), storageOK: newStorage(r),
 		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r), reports: newReports(r, now),
 	}
 }

@@ -76,6 +76,10 @@ func (c *Coordinator) observeHost(fact any) {
 		c.reports.keep(f.Agents)
 	case coordinator.BrokerTested:
 		c.selfTest.choose(string(f.Result))
+	case coordinator.StorageFailing:
+		c.storageOK.Set(0)
+	case coordinator.StorageMended:
+		c.storageOK.Set(1)
 	case coordinator.CloneSeen:
 		c.clones.Inc()
 	case coordinator.BlobChecked:

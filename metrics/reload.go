@@ -6,6 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// newStorage tells whether a program's state folder takes what must be on it.
+func newStorage(r registrar) prometheus.Gauge {
+	ok := r.gauge("storage_ok",
+		"Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, read-only, broken or gone.")
+	ok.Set(1)
+	return ok
+}
+
 // reload tells whether a program has the configuration that is in its file.
 type reload struct {
 	now        func() time.Time

@@ -24,8 +24,10 @@ type Agent struct {
 	rng    *rand.Rand
 	linkUp bool
 
-	floor       wire.Order  // nothing older is obeyed
-	floorDigest wire.Digest // of the announcement at the floor
+	floor       wire.Order        // nothing older is obeyed
+	floorDigest wire.Digest       // of the announcement at the floor
+	pending     *AnnouncementCame // is being saved; followed when it is
+	unsaved     bool              // current is not on disk: nothing is begun for it
 	current     *AnnouncementCame
 	early       *Invited // came before it could be answered
 	earlyAt     time.Time
@@ -123,6 +125,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.linkUp, a.objectAt, a.objectNot = false, time.Time{}, time.Time{} // what is retained comes again with the link
 	case AnnouncementCame:
 		a.announced(now, e)
+	case Obeyed:
+		a.obeyed(now, e)
 	case Invited:
 		a.invited(now, e)
 	case StandingCame:
@@ -154,7 +158,9 @@ func (a *Agent) do(e Effect)   { a.out = append(a.out, e) }
 func (a *Agent) report(f Fact) { a.do(Report{f}) }
 
 // maySpeak reports whether a hello can be said, and has something to say.
-func (a *Agent) maySpeak() bool { return a.linkUp && a.current != nil && a.task.ready }
+func (a *Agent) maySpeak() bool {
+	return a.linkUp && a.current != nil && a.pending == nil && a.task.ready
+}
 
 // tick does what the time asks for.
 func (a *Agent) tick(now time.Time) {

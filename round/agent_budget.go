@@ -45,6 +45,8 @@ func (a *Agent) unfit() wire.DeclineReason {
 	switch {
 	case a.task.unfit != 0 || a.work != nil && a.work.state < workAccepted:
 		return a.task.unfit
+	case a.unsaved:
+		return wire.DeclineStorage
 	case a.barred != 0:
 		return a.barred
 	case a.Estimate() > a.left:

@@ -9,19 +9,40 @@ import (
 // announced obeys an announcement that is not older than the last one obeyed,
 // and an equal one only if it is the same.
 func (a *Agent) announced(now time.Time, e AnnouncementCame) {
-	switch order := e.Order.Compare(a.floor); {
+	floor, digest := a.floor, a.floorDigest
+	if p := a.pending; p != nil {
+		floor, digest = p.Order, p.Digest
+	}
+	switch order := e.Order.Compare(floor); {
 	case order < 0:
 		a.report(AnnouncementIgnored{e.Order, IgnoredOlder})
 		a.outdated(now, &e.Announcement)
-		return
-	case order == 0 && e.Digest != a.floorDigest:
+	case order == 0 && e.Digest != digest:
 		a.report(AnnouncementIgnored{e.Order, IgnoredConflict})
-		return
-	case order == 0 && a.current != nil:
-		return // the broker said it again
 	case order > 0:
+		a.pending = &e
 		a.do(Obey{e.Order, e.Digest})
+	case a.current == nil && a.pending == nil:
+		a.follow(now, e)
+	} // else the broker said it again
+}
+
+// obeyed follows an announcement whose place is saved. One whose place could not
+// be saved is followed in memory, to decline; later it may be saved after all.
+func (a *Agent) obeyed(now time.Time, e Obeyed) {
+	before := a.unfit()
+	switch p := a.pending; {
+	case p != nil && p.Order == e.Order:
+		a.pending, a.unsaved = nil, e.Failed
+		a.follow(now, *p)
+	case p == nil && e.Order == a.floor && !e.Failed:
+		a.unsaved = false
 	}
+	a.helloDue = a.helloDue || a.unfit() != before
+}
+
+// follow makes an announcement the one that the agent works for.
+func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	// A coordinator of another epoch knows of its agents what they told the one before it at most.
 	anew := a.current == nil || a.current.Order.Run != e.Order.Run || a.current.Order.Epoch != e.Order.Epoch
 	a.floor, a.floorDigest, a.current, a.objectAt = e.Order, e.Digest, &e, time.Time{}

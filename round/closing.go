@@ -29,13 +29,16 @@ func (c *Coordinator) settle(now time.Time) {
 
 // deadline closes the round with what is there, if that is enough.
 func (c *Coordinator) deadline(now time.Time) {
-	if c.linkUp && !c.cut { // else they may have sent it in vain
+	if c.linkUp && !c.cut && c.failedAt.IsZero() { // else they may have sent it in vain
 		c.sideline(c.missing(), SidelinedSilent)
 	}
-	if accepted, _, all := c.tally(); accepted >= c.quorum(all) {
+	switch accepted, _, all := c.tally(); {
+	case accepted >= c.quorum(all):
 		c.close(now, true)
-	} else {
+	case c.failedAt.IsZero():
 		c.abandon(now, AbandonQuorum, nil)
+	default: // what is missing may have been sent
+		c.overdue, c.wakeAt = c.wakeAt, time.Time{}
 	}
 }
 

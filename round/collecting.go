@@ -75,7 +75,7 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 // participant carries K·p_k only where the server's average does not.
 func (c *Coordinator) invite(now time.Time, p *peer) {
 	weight := c.rec.Plan.stepWeight(c.cfg.Weighting, p.Weight)
-	c.do(Invite{Agent: p.Agent, Left: c.wakeAt.Sub(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block, Peers: c.peersOf(p)})
+	c.do(Invite{Agent: p.Agent, Left: c.left(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block, Peers: c.peersOf(p)})
 }
 
 // peerOf returns the participant that a message of the round is from, or nil.

@@ -26,6 +26,8 @@ type Coordinator struct {
 	byDeadline bool           // the round was closed by its deadline
 	cut        bool           // the broker was out of reach for a part of the round
 	wakeAt     time.Time      // the phase's own deadline
+	failedAt   time.Time      // since then the host cannot write; zero if it can
+	overdue    time.Time      // the deadline, when it has passed since then and the round waits
 	inviteAt   time.Time      // when the silent are invited again; zero when nobody is
 	failed     int            // rounds abandoned in a row
 	retryAt    time.Time      // no round is opened before, after one was abandoned
@@ -84,6 +86,10 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.setLink(now, true)
 	case LinkDown:
 		c.setLink(now, false)
+	case StorageFailed:
+		c.failedAt = e.Since
+	case StorageMended:
+		c.mended(now)
 	case HelloCame:
 		c.hello(now, e)
 	case PresenceCame:
@@ -127,7 +133,7 @@ func (c *Coordinator) journal() {
 // enter changes the phase and clears the timers of the one before.
 func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 	before := c.rec.Phase
-	c.rec.Phase, c.wakeAt, c.inviteAt = p, time.Time{}, time.Time{}
+	c.rec.Phase, c.wakeAt, c.inviteAt, c.overdue = p, time.Time{}, time.Time{}, time.Time{}
 	if !c.entered.IsZero() {
 		c.report(PhaseEntered{Phase: p, Before: before, Spent: now.Sub(c.entered)})
 	}

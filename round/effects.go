@@ -104,7 +104,8 @@ func (Journal) durable() {}
 
 // Effects of the agent's machine.
 type (
-	// Obey saves the place of the announcement: nothing older is obeyed after a restart.
+	// Obey saves the place of the announcement: nothing older is obeyed after a
+	// restart. The host answers with Obeyed.
 	Obey struct {
 		Order  wire.Order
 		Digest wire.Digest
@@ -162,5 +163,3 @@ func (Release) effect()     {}
 func (SayHello) effect()    {}
 func (SayJoined) effect()   {}
 func (SayDeclined) effect() {}
-
-func (Obey) durable() {}

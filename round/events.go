@@ -24,6 +24,11 @@ type (
 type (
 	// Start begins the run, or resumes it from the record given to NewCoordinator. It comes first.
 	Start struct{}
+	// StorageFailed: since then the host cannot write what the round needs. A round
+	// that has no quorum at its deadline waits until StorageMended.
+	StorageFailed struct{ Since time.Time }
+	// StorageMended: the time since StorageFailed is added to the round's.
+	StorageMended struct{}
 	// HelloCame: an agent says hello.
 	HelloCame struct {
 		Agent wire.AgentID
@@ -86,20 +91,22 @@ type (
 	}
 )
 
-func (Tick) event()         {}
-func (LinkUp) event()       {}
-func (LinkDown) event()     {}
-func (Start) event()        {}
-func (HelloCame) event()    {}
-func (PresenceCame) event() {}
-func (Revoked) event()      {}
-func (JoinedCame) event()   {}
-func (DeclinedCame) event() {}
-func (OfferCame) event()    {}
-func (Stored) event()       {}
-func (Rejected) event()     {}
-func (Meshed) event()       {}
-func (Folded) event()       {}
+func (Tick) event()          {}
+func (LinkUp) event()        {}
+func (LinkDown) event()      {}
+func (Start) event()         {}
+func (StorageFailed) event() {}
+func (StorageMended) event() {}
+func (HelloCame) event()     {}
+func (PresenceCame) event()  {}
+func (Revoked) event()       {}
+func (JoinedCame) event()    {}
+func (DeclinedCame) event()  {}
+func (OfferCame) event()     {}
+func (Stored) event()        {}
+func (Rejected) event()      {}
+func (Meshed) event()        {}
+func (Folded) event()        {}
 
 // Events of the agent's machine. What comes from the coordinator has been
 // verified: signature and federation.
@@ -109,6 +116,12 @@ type (
 		Order        wire.Order
 		Digest       wire.Digest // of its envelope
 		Announcement wire.Announcement
+	}
+	// Obeyed answers Obey. After Failed it may come once more, when the disk has
+	// taken what it did not take before.
+	Obeyed struct {
+		Order  wire.Order
+		Failed bool
 	}
 	// Invited: this agent is asked to take part.
 	Invited struct {
@@ -170,6 +183,7 @@ type (
 )
 
 func (AnnouncementCame) event() {}
+func (Obeyed) event()           {}
 func (Invited) event()          {}
 func (StandingCame) event()     {}
 func (AcceptedCame) event()     {}

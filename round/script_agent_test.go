@@ -2,6 +2,7 @@ package round_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,9 @@ type agentPlayer struct {
 	t       *testing.T
 	machine *round.Agent
 	seed    uint64
-	obeyed  round.Obey
+	obeyed  round.Obey // on disk
+	full    bool       // the disk
+	unsaved round.Obey // then
 	saved   *round.SavedUpdate
 	train   round.Train // the last one
 }
@@ -35,17 +38,28 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 		return nil
 	case "restart":
 		p.seed++
+		p.unsaved = round.Obey{}
 		p.restart()
 		return nil
 	}
+	if c.name == "disk" {
+		if p.full = c.word(0) == "full"; p.full || p.unsaved == (round.Obey{}) {
+			return nil
+		}
+		p.obeyed, p.unsaved = p.unsaved, round.Obey{}
+		return p.machine.Step(now, round.Obeyed{Order: p.obeyed.Order})
+	}
 	effects := p.machine.Step(now, p.event(c))
-	for _, e := range effects {
-		switch e := e.(type) {
+	for i := 0; i < len(effects); i++ {
+		switch e := effects[i].(type) {
 		case round.Obey:
 			if e.Order.Compare(p.obeyed.Order) <= 0 {
 				p.t.Errorf("obeyed %s after %s", e.Order, p.obeyed.Order)
 			}
-			p.obeyed = e
+			if p.unsaved = e; !p.full {
+				p.obeyed, p.unsaved = e, round.Obey{}
+			}
+			effects = slices.Insert(effects, i+1, p.machine.Step(now, round.Obeyed{Order: e.Order, Failed: p.full})...)
 		case round.Train:
 			p.train = e
 		case round.Release:

@@ -152,7 +152,12 @@ func (a *agentHost) perform(e round.Effect) {
 	switch e := e.(type) {
 	case round.Obey:
 		a.w.checks.obeys(a, e)
-		a.obeyed = e
+		if a.w.odds(0.05) { // the disk is full for a while
+			a.later(0, func() { a.step(round.Obeyed{Order: e.Order, Failed: true}) })
+			a.later(a.w.between(time.Second, time.Minute), func() { a.obey(e) })
+		} else {
+			a.later(0, func() { a.obey(e) })
+		}
 	case round.Prepare:
 		a.prepare(e.Task)
 	case round.FetchModel:
@@ -181,6 +186,14 @@ func (a *agentHost) perform(e round.Effect) {
 		a.say(func() {
 			coord.answered(e.Announcement, round.DeclinedCame{Agent: a.id, Round: e.Order.Round, Reason: e.Reason})
 		})
+	}
+}
+
+// obey writes the newest place only.
+func (a *agentHost) obey(e round.Obey) {
+	if e.Order.Compare(a.obeyed.Order) > 0 {
+		a.obeyed = e
+		a.step(round.Obeyed{Order: e.Order})
 	}
 }
 

@@ -42,6 +42,13 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("store: %s has format version %d, this program reads version %d", e.Path, e.Has, e.Want)
 }
 
+// Passing reports whether a write failed for want of something that may come
+// back while the program runs: space, a quota, a file system that takes writes, or
+// access to the folder. The same write can then be tried again.
+func Passing(err error) bool {
+	return isNoSpace(err) || isReadOnly(err) || errors.Is(err, fs.ErrPermission)
+}
+
 // explain wraps a failed operation with the path and with what the operator can do about it. The original error
 // stays reachable through errors.Is.
 func explain(action, path string, err error) error {

@@ -61,13 +61,15 @@ const (
 	DeclineBattery // its battery is low, or it is not on mains
 	DeclineMemory  // too little memory is available
 	DeclineWindow  // not at this time of day
-	lastDecline    = DeclineWindow
+
+	DeclineStorage // its disk does not take what must be on it first
+	lastDecline    = DeclineStorage
 )
 
 // String returns the reason's name, as metrics and logs show it.
 func (r DeclineReason) String() string {
 	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping", "refused", "budget",
-		"busy", "hot", "battery", "memory", "window")
+		"busy", "hot", "battery", "memory", "window", "storage")
 }
 
 // DeclineReasons returns all reasons, for closed label sets.

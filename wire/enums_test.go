@@ -13,7 +13,7 @@ import (
 // lastValues is the largest value of each enumeration of the protocol.
 var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.State]():         uint8(wire.StateLost),
-	reflect.TypeFor[wire.DeclineReason](): uint8(wire.DeclineWindow),
+	reflect.TypeFor[wire.DeclineReason](): uint8(wire.DeclineStorage),
 	reflect.TypeFor[wire.RefuseReason]():  uint8(wire.RefuseMalformed),
 	reflect.TypeFor[wire.Place]():         uint8(wire.PlaceNotSelected),
 	reflect.TypeFor[wire.Phase]():         uint8(wire.PhaseFinished),
@@ -95,7 +95,7 @@ func TestNamesOfEnumerations(t *testing.T) {
 	for i, r := range wire.DeclineReasons() {
 		checkName(t, seen, uint8(r), i, r)
 	}
-	if r := wire.DeclineReasons(); r[len(r)-1] != wire.DeclineWindow {
+	if r := wire.DeclineReasons(); r[len(r)-1] != wire.DeclineStorage {
 		t.Errorf("DeclineReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{

@@ -57,7 +57,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 		LogOf: func(s *settings.Agent) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
 	return daemon.RunAgent(ctx, s, daemon.AgentOptions{
-		Logger: log, Metrics: m, Gatherer: reg, Observer: supervisor.Status,
+		Logger: log, Metrics: m, Gatherer: reg, Observer: daemon.Observers{supervisor.Status, &ready},
 		Ready: func(a *agent.Agent) {
 			ready.Opened()
 			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: a.Alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})

@@ -110,7 +110,7 @@ def decode(form, data):
 GATHERING, OPEN, IDLE, FINISHED = 1, 2, 3, 4
 STATISTICS, TRAINING = 1, 2
 ONLINE, OFFLINE, LOST = 1, 2, 3
-BAD_DATA, TOO_FEW_ROWS, UNSUPPORTED, NO_TIME, DIVERGED, FETCH, STOPPING, REFUSED, BUDGET, BUSY, HOT, BATTERY, MEMORY, WINDOW = range(1, 15)
+BAD_DATA, TOO_FEW_ROWS, UNSUPPORTED, NO_TIME, DIVERGED, FETCH, STOPPING, REFUSED, BUDGET, BUSY, HOT, BATTERY, MEMORY, WINDOW, STORAGE = range(1, 16)
 
 MANIFEST = record(hash=DIGEST, length=U32, codec=enum(1, 1), schema=DIGEST, chunks=list_of(DIGEST, MAX_CHUNKS))
 BLOB = record(hash=DIGEST, manifest=DIGEST, length=U32, inline=counted(U32, INLINE_BLOB))
@@ -128,10 +128,10 @@ BODIES = {  # in the order of the numbers in section 5
         kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
         samples=U64, risk_before=F64, risk_after=F64, step_time=F64),
     "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string()),
-    "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 14), samples=U64, update=DIGEST,
+    "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST,
                     peer_key=DIGEST, located=BOOL, x=F64, y=F64, neighbours=list_of(string(48), 128)),
     "joined": record(announcement=DIGEST),
-    "declined": record(announcement=DIGEST, reason=enum(1, 14)),
+    "declined": record(announcement=DIGEST, reason=enum(1, 15)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
 }
 NAMES = list(BODIES)

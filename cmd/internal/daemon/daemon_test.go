@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -70,10 +71,12 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// TestReadiness wants /-/ready to be false until the state is open, and while the broker refuses a subscription.
+// TestReadiness wants /-/ready to be false until the state is open, while the broker refuses a subscription, and while
+// the state folder takes no writes.
 func TestReadiness(t *testing.T) {
 	var r Readiness
 	h := metrics.Handler(metrics.NewRegistry("agentd"), r.Err)
+	full := errors.New("no space left on device")
 	for _, tt := range []struct {
 		happens func()
 		want    string
@@ -84,6 +87,12 @@ func TestReadiness(t *testing.T) {
 		{func() { r.Observe(coordinator.SubscriptionsRefused{Filters: []string{"p/+", "s/+"}}) },
 			"503 not ready: the broker refuses p/+ and s/+: " + mqtt.RefusalCauses + "\n"},
 		{func() { r.Observe(coordinator.SubscriptionsRefused{}) }, "200 ready\n"},
+		{func() { r.Observe(agent.StorageFailing{What: "save the announcement's place", Err: full}) },
+			"503 not ready: cannot save the announcement's place: no space left on device\n"},
+		{func() { r.Observe(agent.LinkChanged{Up: true}) }, "503 not ready: cannot save the announcement's place: no space left on device\n"},
+		{func() { r.Observe(agent.StorageMended{}) }, "200 ready\n"},
+		{func() { r.Observe(coordinator.StorageFailing{What: "save the model", Err: full}) }, "503 not ready: cannot save the model: no space left on device\n"},
+		{func() { r.Observe(coordinator.StorageMended{}) }, "200 ready\n"},
 	} {
 		tt.happens()
 		w := httptest.NewRecorder()

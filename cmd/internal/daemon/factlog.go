@@ -25,6 +25,10 @@ func (l agentLog) Observe(fact any) {
 		subscriptionsRefused(l.Logger, slices.Concat(f.Filters, f.Site))
 	case agent.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
+	case agent.StorageFailing:
+		storageFailing(l.Logger, f.What, f.Err)
+	case agent.StorageMended:
+		l.Info(storageMended)
 	case agent.DeviceJudged:
 		l.deviceJudged(f)
 	case round.BudgetShort:
@@ -92,6 +96,10 @@ func (l coordinatorLog) Observe(fact any) {
 		subscriptionsRefused(l.Logger, f.Filters)
 	case coordinator.BrokerTested:
 		selfTested(l.Logger, f.SelfTested)
+	case coordinator.StorageFailing:
+		storageFailing(l.Logger, f.What, f.Err)
+	case coordinator.StorageMended:
+		l.Info(storageMended)
 	case coordinator.CloneSeen:
 		l.Error("two devices speak as one agent: give one of them an id and a key of its own", "agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
@@ -249,6 +257,12 @@ func subscriptionsRefused(l *slog.Logger, filters []string) {
 		return
 	}
 	l.Error("the broker refuses topics that this program needs, and is asked again: "+mqtt.RefusalCauses, "topics", filters)
+}
+
+const storageMended = "the state folder can be written again"
+
+func storageFailing(l *slog.Logger, what string, err error) {
+	l.Error("cannot "+what+"; it is tried again until the disk takes it", "err", err)
 }
 
 // selfTested says what to change at the broker, if something is to be changed.

@@ -83,6 +83,8 @@ func TestAgentLog(t *testing.T) {
 			`<6>INFO  trained round=4 local_steps=20 because=budget step_time=4ms risk_before=0.5123 risk_after=0.1234 took=80ms`},
 		{agent.TrainingFailed{Round: 4, Err: errors.New("diverged")}, `<3>ERROR no update for this round round=4 err=diverged`},
 		{agent.ModelFetched{Version: 3, Bytes: 88}, ""},
+		{agent.StorageFailing{What: "save the update", Err: errors.New("no space left")}, `<3>ERROR cannot save the update; it is tried again until the disk takes it err="no space left"`},
+		{agent.StorageMended{}, `<6>INFO  the state folder can be written again`},
 		{round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 1, Phase: wire.PhaseOpen}, Reason: round.IgnoredOlder},
 			`<4>WARN  announcement ignored place="epoch 1 run 2 round 3 attempt 1 open" reason=older`},
 		{round.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute}, `<7>DEBUG invited round=4 kind=training left=1m0s`},

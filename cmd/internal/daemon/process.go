@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -46,10 +47,11 @@ func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger)
 // Ready is what /-/ready asks of a process that has nothing to open first.
 func Ready() error { return nil }
 
-// Readiness is what /-/ready asks of a daemon: it is ready once its state is open,
-// and, for a coordinator that it observes, while the broker refuses nothing that it needs.
+// Readiness is what /-/ready asks of a daemon that it observes: it is ready once its state is open, while its state
+// folder takes what is written to it and, of a coordinator, while the broker refuses nothing that it needs.
 type Readiness struct {
 	open    atomic.Bool
+	failing atomic.Pointer[error]    // of the state folder; nil while it can be written
 	refused atomic.Pointer[[]string] // filters; nil until a fact told
 }
 
@@ -61,15 +63,29 @@ func (r *Readiness) Err() error {
 	if !r.open.Load() {
 		return errors.New("the state folder is being opened")
 	}
+	if err := r.failing.Load(); err != nil {
+		return *err
+	}
 	if refused := r.refused.Load(); refused != nil && len(*refused) > 0 {
 		return fmt.Errorf("the broker refuses %s: %s", strings.Join(*refused, " and "), mqtt.RefusalCauses)
 	}
 	return nil
 }
 
-// Observe implements coordinator.Observer.
+// Observe takes in a fact of either daemon.
 func (r *Readiness) Observe(fact any) {
-	if f, ok := fact.(coordinator.SubscriptionsRefused); ok {
+	fails := func(what string, err error) {
+		err = fmt.Errorf("cannot %s: %w", what, err)
+		r.failing.Store(&err)
+	}
+	switch f := fact.(type) {
+	case coordinator.SubscriptionsRefused:
 		r.refused.Store(&f.Filters)
+	case agent.StorageFailing:
+		fails(f.What, f.Err)
+	case coordinator.StorageFailing:
+		fails(f.What, f.Err)
+	case agent.StorageMended, coordinator.StorageMended:
+		r.failing.Store(nil)
 	}
 }

@@ -135,6 +135,10 @@ func (v *AgentView) observeHost(fact any) {
 		note("refused", refusedProblem(slices.Concat(f.Filters, f.Site)))
 	case agent.BrokerTested:
 		note("broker", brokerProblem(f.Result))
+	case agent.StorageFailing:
+		note("storage", storageProblem(v.now(), f.What, f.Err))
+	case agent.StorageMended:
+		note("storage", "")
 	case agent.DataLoaded:
 		text := ""
 		if f.Problem != nil {

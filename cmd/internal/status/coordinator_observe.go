@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -85,6 +86,10 @@ func (v *CoordinatorView) observeHost(fact any) {
 		v.problem("refused", refusedProblem(f.Filters))
 	case coordinator.BrokerTested:
 		v.problem("broker", brokerProblem(f.Result))
+	case coordinator.StorageFailing:
+		v.problem("storage", storageProblem(v.now(), f.What, f.Err))
+	case coordinator.StorageMended:
+		v.problem("storage", "")
 	case coordinator.BlobChecked:
 		text := ""
 		if f.Missing > 0 {
@@ -115,6 +120,11 @@ func refusedProblem(filters []string) string {
 		return ""
 	}
 	return fmt.Sprintf("the broker refuses %s; it is asked again; the log says what to change", names(filters))
+}
+
+// storageProblem is a write that fails.
+func storageProblem(since time.Time, what string, err error) string {
+	return fmt.Sprintf("since %s the state folder does not take what must be on it: cannot %s: %v", since.Format(time.DateTime), what, err)
 }
 
 // brokerProblem is what a self-test found.

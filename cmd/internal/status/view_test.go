@@ -186,3 +186,30 @@ func TestAgentPage(t *testing.T) {
 		t.Errorf("a new month, and yet: %q", got)
 	}
 }
+
+// TestStorageProblem: both pages say since when the disk takes nothing, and why.
+func TestStorageProblem(t *testing.T) {
+	full := errors.New("no space left on device")
+	c := newClock()
+	coord, device := NewCoordinator("v0.1.0", "air", &round.Config{}, c.now), NewAgent("v0.1.0", "air", "press", c.now)
+	for _, tt := range []struct {
+		view interface {
+			Observe(fact any)
+			Picture() Picture
+		}
+		failing, mended any
+	}{
+		{coord, coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageMended{}},
+		{device, agent.StorageFailing{What: "save the model", Err: full}, agent.StorageMended{}},
+	} {
+		tt.view.Observe(tt.failing)
+		const want = "since 2026-03-01 12:00:00 the state folder does not take what must be on it: cannot save the model: no space left on device"
+		if got := tt.view.Picture().Draw(200); !strings.Contains(got, want) {
+			t.Errorf("got\n%s\nwant %s", got, want)
+		}
+		tt.view.Observe(tt.mended)
+		if got := tt.view.Picture().Draw(200); strings.Contains(got, "state folder") {
+			t.Errorf("when it is mended:\n%s", got)
+		}
+	}
+}

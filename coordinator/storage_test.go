@@ -1,0 +1,158 @@
+//go:build linux || darwin
+
+package coordinator_test
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// limitFileSize makes the kernel refuse to let any file of this process grow
+// beyond size bytes: a disk that has room for small files only.
+func limitFileSize(t *testing.T, size uint64) (lift func()) {
+	t.Helper()
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	set := func(l syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+			t.Error(err)
+		}
+	}
+	set(syscall.Rlimit{Cur: size, Max: old.Max})
+	t.Cleanup(func() { set(old) })
+	return func() { set(old) }
+}
+
+// alone marks the process that a test has for itself.
+const alone = "FEDMESH_TEST_ALONE"
+
+// A disk that has no room for updates, for longer than the round had left,
+// costs the round nothing: the updates are stored when there is room.
+func TestUpdatesWaitForRoom(t *testing.T) {
+	if os.Getenv(alone) == "" { // the limit is the process's, and go test keeps a file of its own
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Deadline = false, 1, time.Minute
+		f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // 268 kB
+		begun := make(chan func(), 1)
+		f.agents[0].moment = func(m any) {
+			if _, ok := m.(round.WorkStarted); ok {
+				f.agents[0].moment = nil
+				begun <- limitFileSize(t, 100_000)
+			}
+		}
+		f.start()
+		lift := <-begun
+		wait(5 * time.Minute)
+		if n := len(facts[round.UpdateAccepted](f)); n > 0 {
+			t.Errorf("%d updates were accepted by a full disk", n)
+		}
+		f.wantStorage(wire.CoordinatorID, 1, 0)
+		f.wantStorage("a0", 1, 0) // its own copy; it sends the update all the same
+		lift()
+		f.finished(time.Hour)
+		f.checkOnce("no room for updates")
+		wait(time.Second)
+		f.wantStorage(wire.CoordinatorID, 1, 1)
+		f.wantStorage("a0", 1, 1)
+		if closed := facts[round.RoundClosed](f); len(closed) != 1 || closed[0].Accepted != 3 {
+			t.Errorf("%+v", closed)
+		}
+	})
+}
+
+// wantStorage wants a process to have told so often that its state folder began
+// to fail, and that it is well again.
+func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
+	f.t.Helper()
+	var begun, over int
+	if id == wire.CoordinatorID {
+		begun, over = len(facts[coordinator.StorageFailing](f)), len(facts[coordinator.StorageMended](f))
+	} else {
+		begun, over = len(facts[agent.StorageFailing](f, id)), len(facts[agent.StorageMended](f, id))
+	}
+	if begun != failing || over != mended {
+		f.t.Errorf("%s told %d times that its state folder fails and %d times that it is well again, want %d and %d", id, begun, over, failing, mended)
+	}
+}
+
+// The time for which the journal could not be written is no part of the round's.
+func TestRoundOutlivesABlockedJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Deadline = false, 1, time.Minute
+		full := make(chan func(), 1)
+		f.coord.moment = func(m any) {
+			if p, ok := m.(round.PhaseEntered); ok && p.Phase == round.CoordinatorCollecting {
+				full <- obstruct(t, f.coord.path("run"))
+				f.coord.moment = nil
+			}
+		}
+		f.start()
+		undo := <-full
+		wait(12 * time.Minute)
+		f.wantStorage(wire.CoordinatorID, 1, 0)
+		undo()
+		f.finished(time.Hour)
+		f.checkOnce("blocked journal")
+		f.wantStorage(wire.CoordinatorID, 1, 1)
+	})
+}
+
+// An agent whose disk does not take the announcement's place declines, and is
+// drawn no more, until it does: no round waits for it.
+func TestAgentThatCannotObeyDeclines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		r := &f.cfg.Round
+		r.Rounds, r.Quorum, r.Gather.Minimum, r.Gather.Target = 12, 2, 2, 0
+		a1 := f.agents[1]
+		full := make(chan func(), 1)
+		a1.moment = func(m any) {
+			if e, ok := m.(round.WorkEnded); ok && e.Round == 2 {
+				full <- obstruct(t, a1.path("obeyed"))
+				a1.moment = nil
+			}
+		}
+		f.start()
+		undo := <-full
+		f.until(time.Hour, "at round 6", func() bool { return len(facts[round.RoundClosed](f)) >= 6 })
+		f.wantStorage("a1", 1, 0)
+		began := len(facts[round.WorkStarted](f, "a1"))
+		undo()
+		f.finished(2 * time.Hour)
+		f.wantStorage("a1", 1, 1)
+		f.checkOnce("cannot obey")
+		for _, c := range facts[round.RoundClosed](f) {
+			if c.ByDeadline || c.Took > time.Minute {
+				t.Errorf("round %d took %v", c.Round, c.Took)
+			}
+		}
+		declined := facts[round.AgentDeclined](f)
+		if len(declined) != 1 || declined[0].Agent != "a1" || declined[0].Reason != wire.DeclineStorage {
+			t.Errorf("declined: %+v", declined)
+		}
+		if now := len(facts[round.WorkStarted](f, "a1")); began != 2 || now < 6 {
+			t.Errorf("a1 began to work in %d rounds before and %d after its disk was mended", began, now)
+		}
+	})
+}
