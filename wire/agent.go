@@ -128,6 +128,9 @@ func DecodeHello(body []byte) (Hello, error) {
 		Samples: r.u64(), Update: r.digest(),
 	}
 	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
+	if m.PeerKey.weak() {
+		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
+	}
 	m.Location = r.location()
 	for range r.count("neighbours", MaxNeighbors, 3) {
 		id := AgentID(r.str("neighbour", MaxAgentID))

@@ -14,9 +14,6 @@ type Invitation struct {
 	Peers        []Peer  // whom it mixes with, in id order
 }
 
-// PeerKey is an X25519 public key; zero = none.
-type PeerKey [32]byte
-
 // Peer is the other end of one of an agent's edges.
 type Peer struct {
 	ID     AgentID

@@ -1,0 +1,35 @@
+package coordinator_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// A device that gives a peer key of small order, with which nobody can seal, is not heard: its neighbours would have to decline.
+func TestWeakPeerKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newMixing(t, 4, 4, nil)
+		f.enrol("weak")
+		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = false, 1, 1e-5
+		f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum, f.cfg.Round.Deadline = 5, 4, time.Minute
+		s := newStranger(f)
+		f.start()
+		s.listen()
+		h := wire.Hello{Announcement: s.open.Digest(), Samples: 10, PeerKey: wire.PeerKey{1}}
+		s.say(f.topics.Status("weak"), wire.Seal(nil, s.as("weak", wire.TypeHello), h.Body(), keyOf("weak")))
+		f.finished(time.Hour)
+		for _, x := range facts[round.WorkEnded](f) {
+			if x.Result == round.WorkDeclined {
+				t.Errorf("an agent declines round %d: %s", x.Round, x.Declined)
+			}
+		}
+		if got := f.verdicts(); !slices.Equal(got, []string{"dropped: malformed"}) {
+			t.Errorf("verdicts %q", got)
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package wire
+
+import "encoding/hex"
+
+// PeerKey is an X25519 public key; zero = none.
+type PeerKey [32]byte
+
+// weakPeerKeys are the u coordinates of small order, without the highest bit, which X25519 does not read: with any private key
+// the shared secret is zero, so nobody can seal for them, and RFC 7748 6.1 lets a device refuse that.
+var weakPeerKeys = func() map[PeerKey]bool {
+	weak := map[PeerKey]bool{}
+	for _, text := range []string{
+		"0000000000000000000000000000000000000000000000000000000000000000",
+		"0100000000000000000000000000000000000000000000000000000000000000",
+		"e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+		"5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+		"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+		"edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+		"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	} {
+		b, err := hex.DecodeString(text)
+		if err != nil {
+			panic(err) // the table is wrong
+		}
+		weak[PeerKey(b)] = true
+	}
+	return weak
+}()
+
+// weak tells a key of small order that is not zero.
+func (k PeerKey) weak() bool {
+	if k == (PeerKey{}) {
+		return false
+	}
+	k[31] &= 0x7f
+	return weakPeerKeys[k]
+}
