@@ -198,7 +198,11 @@ func (l *loader) table(f *field, n ast.Node, dst reflect.Value) {
 func (l *loader) scalar(key string, n ast.Node, dst reflect.Value, at origin) {
 	s, ok := scalarOf(n)
 	if !ok {
-		l.failKey(at, key, "want "+wanted(dst.Type())+", got "+describe(n), "")
+		hint := ""
+		if _, isMapping := n.(*ast.MappingNode); isMapping && dst.Kind() == reflect.String { // the library takes [tcp://a:1] for keys inside of braces
+			hint = "text that holds a colon goes in quotes"
+		}
+		l.failKey(at, key, "want "+wanted(dst.Type())+", got "+describe(n), hint)
 	} else if problem, hint := s.set(dst); problem != "" {
 		l.failKey(at, key, problem, hint)
 	}

@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+// TestKilledNode has a federation at two Mosquittos with a bridge, and kills the
+// one that the coordinator is at. Rounds of all agents go on at the other.
+func TestKilledNode(t *testing.T) {
+	t.Parallel()
+	first := brokers.NewMosquitto(t, []byte(brokers.Open))
+	first.Start(t)
+	// The bridge complains of the node that is killed: nothing but notices is written.
+	second := brokers.NewMosquitto(t, []byte(brokers.Open+"log_type notice\nlog_type information\n"+
+		"connection first\naddress "+first.Address+"\ntopic # both 1\nnotifications false\n"))
+	second.Start(t)
+	nodes := map[string]*brokers.Mosquitto{"tcp://" + first.Address: first, "tcp://" + second.Address: second}
+
+	f := newFederation(t, fmt.Sprintf(`["tcp://%s", "tcp://%s"]`, first.Address, second.Address))
+	var list strings.Builder
+	ids := []string{"one", "two", "three"}
+	for _, id := range ids {
+		list.WriteString(f.AddAgent(t, id, plane(60)))
+	}
+	f.lead(t, list.String(), strings.Replace(threeOfThree, "rounds: 3, deadline: 20s", "rounds: 0, pause: 100ms, deadline: 60s", 1))
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	processes := []*testkit.Process{lead}
+	for _, id := range ids {
+		processes = append(processes, f.Daemon(t, "agentd", id))
+	}
+	_, node, _ := strings.Cut(lead.Await(t, "connected to the broker at "), "connected to the broker at ")
+	other := "tcp://" + first.Address
+	if node == other {
+		other = "tcp://" + second.Address
+	}
+	if nodes[node] == nil {
+		t.Fatalf("the coordinator is at %q, which is no node", node)
+	}
+	lead.Await(t, "round closed round=3 ")
+	nodes[node].Kill()
+	lead.Await(t, "lost the broker at "+node)
+	lead.Await(t, "connected to the broker at "+other)
+	lead.Await(t, "round closed round=6 kind=training accepted=3 ")
+	if log := lead.Log(); strings.Contains(log, "round abandoned") {
+		t.Errorf("a round was abandoned:\n%s", log)
+	}
+	for _, p := range processes {
+		p.Stop(t, syscall.SIGTERM, 0)
+	}
+}
