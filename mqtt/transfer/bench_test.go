@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -36,6 +37,41 @@ func BenchmarkReceiver(b *testing.B) {
 					b.Fatal("not complete")
 				}
 			}
+		})
+	}
+}
+
+// Many agents offer updates of two chunks at once, and each is received in its turn; the host asks for the deadline after each step.
+func BenchmarkReceiverQueue(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			blob := blobOf(1, 100<<10)
+			m := manifestOf(blob)
+			for b.Loop() {
+				r := openingReceiver(NewReceiver(DefaultReceiverConfig()))
+				var granted []Grant
+				step := func(ev ReceiveEvent) {
+					for _, e := range r.Step(epoch, ev) {
+						if g, ok := e.(Grant); ok {
+							granted = append(granted, g)
+						}
+					}
+					r.Deadline()
+				}
+				for i := range n {
+					step(Offer{Agent: wire.AgentID(fmt.Sprintf("agent-%06d", i)), Boot: 1, Manifest: m})
+				}
+				for k := 0; k < len(granted); k++ {
+					a := granted[k].Agent
+					step(chunkOf(a, m, blob, 0))
+					step(chunkOf(a, m, blob, 1))
+					step(Stored{a})
+				}
+				if len(granted) != n {
+					b.Fatalf("%d of %d were received", len(granted), n)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/agent")
 		})
 	}
 }

@@ -21,9 +21,10 @@ type Receiver struct {
 	cfg       ReceiverConfig
 	transfers map[wire.AgentID]*transfer
 	complete  map[wire.AgentID]wire.Digest
-	storing   map[wire.AgentID]int // bytes that the host stores
-	queued    []wire.AgentID       // wait for room
-	idle      []wire.AgentID       // have room, wait for credit
+	storing   map[wire.AgentID]int       // bytes that the host stores
+	queued    []wire.AgentID             // wait for room
+	idle      []wire.AgentID             // have room, wait for credit
+	leased    map[wire.AgentID]*transfer // have a credit: as many as there are outstanding chunks at most
 	stats     ReceiverStats
 }
 
@@ -32,6 +33,7 @@ type Receiver struct {
 type transfer struct {
 	boot     wire.Epoch
 	manifest wire.Manifest
+	waits    bool    // is in Receiver.queued
 	room     int     // bytes taken, 0 while it waits for them
 	data     Storage // nil until it is open
 	failing  bool    // the last chunk could not be stored
@@ -55,7 +57,7 @@ func NewReceiver(cfg ReceiverConfig) *Receiver {
 	}
 	return &Receiver{
 		cfg: cfg, transfers: map[wire.AgentID]*transfer{},
-		complete: map[wire.AgentID]wire.Digest{}, storing: map[wire.AgentID]int{},
+		complete: map[wire.AgentID]wire.Digest{}, storing: map[wire.AgentID]int{}, leased: map[wire.AgentID]*transfer{},
 	}
 }
 
@@ -118,7 +120,7 @@ func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 	if len(ev.Inline) > 0 {
 		return r.inline(ev)
 	}
-	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window}
+	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window, waits: true}
 	r.queued = append(r.queued, ev.Agent)
 	return nil
 }
@@ -136,7 +138,7 @@ func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 	case t.boot != ev.Boot:
 		t.boot = ev.Boot
 		if len(t.lent) > 0 {
-			r.reclaim(t)
+			r.reclaim(ev.Agent, t)
 			r.idle = append(r.idle, ev.Agent)
 		}
 	case len(t.lent) > 0 && t.until.Sub(now) >= time.Millisecond:
@@ -256,7 +258,10 @@ func (r *Receiver) remove(agent wire.AgentID) {
 	disown(t.data)
 	r.stats.BufferedBytes -= t.room
 	delete(r.transfers, agent)
+	delete(r.leased, agent)
 	is := func(id wire.AgentID) bool { return id == agent }
-	r.queued = slices.DeleteFunc(r.queued, is)
+	if t.waits {
+		r.queued = slices.DeleteFunc(r.queued, is)
+	}
 	r.idle = slices.DeleteFunc(r.idle, is)
 }

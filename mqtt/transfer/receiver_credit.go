@@ -17,8 +17,8 @@ const minWindow = 4
 // Deadline returns when the first lease ends, if one lasts.
 func (r *Receiver) Deadline() (time.Time, bool) {
 	var first time.Time
-	for _, t := range r.transfers {
-		if len(t.lent) > 0 && (first.IsZero() || t.until.Before(first)) {
+	for _, t := range r.leased {
+		if first.IsZero() || t.until.Before(first) {
 			first = t.until
 		}
 	}
@@ -37,7 +37,8 @@ func (r *Receiver) admit() []ReceiveEffect {
 		}
 		t.room = int(t.manifest.Length)
 		r.stats.BufferedBytes += t.room
-		r.queued = slices.Delete(r.queued, 0, 1)
+		t.waits = false
+		r.queued = r.queued[1:] // not slices.Delete, which moves all that wait
 		effects = append(effects, Open{agent, t.manifest})
 	}
 	return effects
@@ -60,6 +61,7 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 		r.stats.OutstandingBytes += t.messageBytes(lent)
 		r.idle = slices.Delete(r.idle, 0, 1)
 		t.lent, t.granted, t.until, t.progress = lent, now, now.Add(r.cfg.Lease), false
+		r.leased[agent] = t
 		effects = append(effects, r.grant(now, agent, t))
 	}
 	return effects
@@ -114,6 +116,7 @@ func (r *Receiver) repay(now time.Time, agent wire.AgentID, t *transfer, k int) 
 	if len(t.lent) > 0 {
 		return
 	}
+	delete(r.leased, agent)
 	if now.Sub(t.granted) > r.cfg.Lease {
 		t.window = r.halved(t.window)
 	} else {
@@ -129,8 +132,8 @@ func (r *Receiver) expire(now time.Time) {
 		return
 	}
 	var over []wire.AgentID
-	for agent, t := range r.transfers {
-		if len(t.lent) > 0 && !now.Before(t.until) {
+	for agent, t := range r.leased {
+		if !now.Before(t.until) {
 			over = append(over, agent)
 		}
 	}
@@ -139,7 +142,7 @@ func (r *Receiver) expire(now time.Time) {
 		t := r.transfers[agent]
 		r.stats.Expired++
 		t.window = r.halved(t.window)
-		r.reclaim(t)
+		r.reclaim(agent, t)
 		if t.barren >= r.cfg.Leases {
 			r.stats.Dropped++
 			r.remove(agent)
@@ -152,12 +155,13 @@ func (r *Receiver) expire(now time.Time) {
 func (r *Receiver) halved(window int) int { return max(window/2, min(minWindow, r.cfg.Window)) }
 
 // reclaim ends the lease of t.
-func (r *Receiver) reclaim(t *transfer) {
+func (r *Receiver) reclaim(agent wire.AgentID, t *transfer) {
 	if !t.progress {
 		t.barren++
 	}
 	r.giveBack(t, t.lent)
 	t.lent = nil
+	delete(r.leased, agent)
 }
 
 // giveBack takes chunks off what is outstanding.

@@ -310,11 +310,17 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		if len(tr.lent) == 0 {
 			waiting++
 		}
+		if leased := r.leased[agent]; (leased == tr) != (len(tr.lent) > 0) || tr.waits != slices.Contains(r.queued, agent) {
+			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lent), leased == tr, tr.waits)
+		}
 		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || tr.room > r.cfg.MaxUpdate {
 			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, tr.room)
 		}
 	}
 	s := r.Stats()
+	if len(r.leased) > chunks {
+		t.Fatalf("%d leases for %d chunks", len(r.leased), chunks)
+	}
 	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes || waiting != len(r.queued)+len(r.idle)+opening {
 		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes, waiting, s)
 	}
