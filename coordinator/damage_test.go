@@ -306,3 +306,34 @@ func TestNoOlderModel(t *testing.T) {
 		}
 	})
 }
+
+// Where the run comes to a version of which a newer journal has left another model, that one is renamed.
+func TestNewerModelsAreRenamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, early := interrupted(t, "small")
+		for _, a := range f.agents {
+			a.stop()
+			a.dir = t.TempDir() // a device that has obeyed nothing
+		}
+		f.broker = memory.New(memory.Options{})
+		f.agents[0].data = rowsOf(9, 30) // so that all models are others
+		put(t, f.coord.path("run"), contents(t, filepath.Join(early, "run")))
+		before := modelFiles(t, f)
+		f.start()
+		f.until(time.Hour, "finished", func() bool { return len(facts[round.RunFinished](f)) == 1 })
+		after := modelFiles(t, f)
+		renamed := 0
+		for content, name := range before {
+			switch after[content] {
+			case name:
+			case strings.Replace(name, ".safetensors", ".aside-1.safetensors", 1):
+				renamed++
+			default:
+				t.Errorf("%s is now %q", name, after[content])
+			}
+		}
+		if renamed != 3 { // 2, 3 and 4: the journal stands at 1
+			t.Errorf("%d models were renamed, want 3: %v", renamed, after)
+		}
+	})
+}
