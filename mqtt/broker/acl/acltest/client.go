@@ -95,7 +95,8 @@ func (c *client) until(what string) []mqtt.Message {
 				got = append(got, e.Message)
 			}
 		case mqtt.SubscribeRefused:
-			c.refused = append(c.refused, e.Filter)
+			c.refuse(e.Filter)
+		case mqtt.RefusalOver:
 		default:
 			c.t.Fatalf("%s: got %#v, want the end of %s", c.user, e, what)
 		}
@@ -108,10 +109,17 @@ func (c *client) refusals(n int) []string {
 	c.t.Helper()
 	for len(c.refused) < n {
 		if e, ok := c.event().(mqtt.SubscribeRefused); ok {
-			c.refused = append(c.refused, e.Filter)
+			c.refuse(e.Filter)
 		}
 	}
 	return c.refused
+}
+
+// refuse takes note of a filter; a session asks for it again, and tells of each refusal.
+func (c *client) refuse(filter string) {
+	if !slices.Contains(c.refused, filter) {
+		c.refused = append(c.refused, filter)
+	}
 }
 
 // topics returns the topics of the messages with a payload, each once, sorted.
