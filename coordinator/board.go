@@ -25,6 +25,7 @@ type board struct {
 	topics mqtt.Topics
 	rng    *rand.Rand
 	tell   func(BlobChecked)
+	handed func(now time.Time) // the announcement is with the connection
 
 	up     bool
 	sealed []byte
@@ -146,6 +147,12 @@ func (b *board) connected(now time.Time) {
 	b.pump(now)
 }
 
+// repeat has the announcement published again, in the place of another one.
+func (b *board) repeat(now time.Time) {
+	b.announced = false
+	b.pump(now)
+}
+
 func (b *board) disconnected() {
 	b.halt()
 	b.up, b.deleted = false, false
@@ -175,7 +182,10 @@ func (b *board) pump(now time.Time) {
 		case i >= 0:
 			b.read(now, b.posts[i])
 		case !b.announced:
-			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.sealed)}), func() { b.announced = true })
+			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.sealed)}), func() {
+				b.announced = true
+				b.handed(now)
+			})
 		case !b.deleted:
 			b.publish(b.deletions(), func() { b.deleted = true })
 		default:

@@ -110,7 +110,7 @@ func newBoard(t *testing.T) (*board, *narrow, *[]BlobChecked) {
 	}
 	var told []BlobChecked
 	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
-	c.b = &board{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), tell: func(f BlobChecked) { told = append(told, f) }}
+	c.b = &board{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), handed: func(time.Time) {}, tell: func(f BlobChecked) { told = append(told, f) }}
 	t.Cleanup(func() {
 		c.b.halt()
 		if len(c.subs) > 0 {
@@ -243,7 +243,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 		t.Errorf("%d deletions after the link was lost, want %d", c.deleted, want)
 	}
 	b.halt()
-	after := &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, listed: b.listed}
+	after := &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
 	c.b = after
 	after.connected(c.now)
 	c.showModels(9, "C")
@@ -329,7 +329,7 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 			c.order = nil
 			if restart {
 				c.b.halt()
-				c.b = &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, listed: b.listed}
+				c.b = &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
 				c.b.connected(c.now)
 				c.showModels(1, "aA")
 			} else {

@@ -40,8 +40,11 @@ type Config struct {
 	Held Data
 	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
 	Dir string
-	// NewRun begins a new run even if the folder holds an unfinished one.
+	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
+	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then obey
+	// this coordinator, whatever they have obeyed before.
+	TakeOver bool
 	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, or the path of a
 	// safetensors file. A folder whose run began with that model goes on with it, unless NewRun is set.
 	From string

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +25,8 @@ type Coordinator struct {
 	voice   *voice
 	disk    *disk
 	board   *board // what is retained at the broker
+	fence   *fence // against another coordinator with this key
+	public  ed25519.PublicKey
 	work    *workbench
 	test    *mqtt.SelfTest // nil if there is none
 
@@ -31,6 +34,9 @@ type Coordinator struct {
 	shown     wire.RoundID // the round of the present announcement
 	up        bool
 	refused   mqtt.RefusedFilters // but for what the board reads back
+	begun     bool                // the machine has started
+	stopped   error               // why the coordinator cannot go on
+	ahead     ahead
 	receiver  *transfer.Receiver
 	transfers TransfersChanged
 	spools    map[wire.RoundID]*store.Spool // of the round under way; two between rounds
@@ -58,7 +64,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	c := &Coordinator{
-		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg},
+		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
 		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{},
 		results: make(chan func()), pings: make(chan struct{}), lists: make(chan map[wire.AgentID]ed25519.PublicKey),
 	}
@@ -69,9 +75,10 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if c.disk, err = openDisk(cfg.Dir); err != nil {
 		return nil, err
 	}
+	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
 	c.board = &board{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand, listed: c.disk.loadPublished(cfg.Logger),
-		tell: func(f BlobChecked) { cfg.Observer.Observe(f) },
+		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.fence.handed,
 	}
 	if err := c.takeUp(); err != nil {
 		c.close()
@@ -95,13 +102,16 @@ func (c *Coordinator) takeUp() error {
 	c.receiver = transfer.NewReceiver(receiving)
 	spooled, err := c.openSpoolOf(record)
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
+	c.fence.place.order = placeOf(c.disk.epoch, record)
+	c.fence.confirmed = c.fence.place
 	return err
 }
 
 // tellLater keeps a fact for the observer, who hears none before Run.
 func (c *Coordinator) tellLater(fact any) { c.early = append(c.early, fact) }
 
-// Run works until ctx ends. The error is nil unless the coordinator could not go on.
+// Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when another
+// one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancel(ctx)
 	c.ctx = inner
@@ -109,13 +119,11 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.close()
 	defer c.jobs.Wait()
 	defer cancel()
-	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
+	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Round()) // the rest when the machine starts
 	c.cfg.Observer.Observe(listed(c.cfg.Agents))
 	for _, f := range c.early {
 		c.cfg.Observer.Observe(f)
 	}
-	c.step(round.Start{})
-	c.revoke(c.strangers())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	events := c.conn.Events()
@@ -136,9 +144,10 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		case keys := <-c.lists:
 			c.setAgents(keys)
 		case <-timer.C:
-			c.step(round.Tick{})
-			c.receive(transfer.Tick{})
-			c.tickSelfTest()
+			c.tick(time.Now())
+		}
+		if c.stopped != nil {
+			return errors.Join(fmt.Errorf("coordinator: %w", c.stopped), c.conn.Close())
 		}
 		c.board.pump(time.Now())
 		timer.Reset(time.Until(c.deadline()))
@@ -178,6 +187,7 @@ func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
 	for a := range c.cfg.Agents {
 		if changed(a) {
 			gone = append(gone, a)
+			c.forgetAhead(a)
 		}
 	}
 	c.cfg.Agents = keys
@@ -186,7 +196,7 @@ func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
 }
 
 func (c *Coordinator) revoke(agents []wire.AgentID) {
-	if len(agents) > 0 {
+	if len(agents) > 0 && c.begun {
 		c.step(round.Revoked{Agents: agents})
 	}
 }
@@ -220,7 +230,7 @@ func (c *Coordinator) close() {
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
 	at := time.Now().Add(time.Hour)
-	deadlines := []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline}
+	deadlines := []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline, c.fence.deadline}
 	if c.test != nil {
 		deadlines = append(deadlines, c.test.Deadline)
 	}
@@ -232,6 +242,28 @@ func (c *Coordinator) deadline() time.Time {
 	return at
 }
 
+func (c *Coordinator) tick(now time.Time) {
+	if c.begun {
+		c.step(round.Tick{})
+	}
+	c.receive(transfer.Tick{})
+	c.tickSelfTest()
+	c.tickFence(now)
+}
+
+// connected goes to work on a link on which nothing speaks against it, the first time from where the journal stands.
+func (c *Coordinator) connected() {
+	if !c.begun {
+		c.begun = true
+		c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
+		c.step(round.Start{})
+		c.revoke(c.strangers())
+	}
+	c.up = true
+	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
+	c.board.connected(time.Now())
+}
+
 // hear takes what the connection tells.
 func (c *Coordinator) hear(e mqtt.Event) {
 	if c.selfTest(e) {
@@ -239,16 +271,17 @@ func (c *Coordinator) hear(e mqtt.Event) {
 	}
 	switch e := e.(type) {
 	case mqtt.Up:
-		c.up = true
 		c.cfg.Observer.Observe(LinkChanged{Up: true})
-		c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
-		c.board.connected(time.Now())
+		c.fence.look(time.Now())
 	case mqtt.Down:
-		c.up = false
+		c.fence.disconnected()
 		c.board.disconnected()
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		c.hearRefusal(e)
-		c.step(round.LinkDown{})
+		if c.up {
+			c.up = false
+			c.step(round.LinkDown{})
+		}
 	case mqtt.SubscribeRefused:
 		if !c.board.refused(time.Now(), e.Filter) {
 			c.hearRefusal(e)

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"crypto/sha256"
 	"maps"
 	"slices"
 	"time"
@@ -64,11 +65,13 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	}
 	c.shown = e.Round
 	sealed := c.voice.seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
+	order := wire.OrderOf(wire.Header{Epoch: c.voice.epoch, Run: c.runID, Round: e.Round}, &e.Announcement)
 	blobs := c.work.blobs(&e.Announcement)
 	list, changed := c.board.plan(blobs)
 	if changed && c.untilDone("save the list of published blobs", func() error { return c.disk.savePublished(list) }) != nil {
 		return false
 	}
+	c.fence.made(order, sha256.Sum256(sealed[:wire.HeaderSize]))
 	c.board.show(time.Now(), sealed, blobs, list)
 	return true
 }

@@ -23,14 +23,15 @@ const (
 	DropSignature DropReason = "bad_signature"
 	DropForeign   DropReason = "foreign" // another federation, or a topic that is not the sender's
 	DropUnknown   DropReason = "unknown_agent"
-	DropReplayed  DropReason = "replayed" // not newer than what came before from this agent
-	DropOutdated  DropReason = "outdated" // a hello that names an announcement of long ago
-	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
+	DropReplayed  DropReason = "replayed"    // not newer than what came before from this agent
+	DropOutdated  DropReason = "outdated"    // a hello that names an announcement of long ago
+	DropLater     DropReason = "later_place" // about a round that this coordinator has not come to
+	DropOverflow  DropReason = "overflow"    // the mailbox was full, which the session counts; or too much waits until it is clear that no other coordinator leads
 )
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated, DropLater, DropOverflow}
 }
 
 // LeaveOutReason tells why a fold with all updates was not taken. It is a metric's label.
@@ -99,6 +100,21 @@ type (
 		Agent  wire.AgentID
 		Boots  [2]wire.Epoch
 		Nonces [2]uint64
+	}
+	// Began: nothing at the broker speaks against this coordinator, so its machine starts. With a raised epoch agents obey
+	// it whatever they have obeyed before.
+	Began struct {
+		Epoch  wire.Epoch
+		Raised bool // at this start
+	}
+	// ForeignAnnouncement: an announcement signed with this coordinator's key was published, which it has not made and
+	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
+	ForeignAnnouncement struct{ Foreign, Own wire.Order }
+	// AgentsAhead: so many agents obey a later place than this coordinator's, and do not obey it.
+	AgentsAhead struct {
+		Agents int
+		Run    wire.RunID // the newest place among them
+		Round  wire.RoundID
 	}
 	// BlobChecked: the broker was asked for a blob that was published for the
 	// agents to fetch. Until nothing is missing it is not announced.

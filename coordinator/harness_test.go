@@ -99,6 +99,8 @@ type process struct {
 	cfg  agent.Config // what a test sets of it
 	boot wire.Epoch
 
+	takeOver, newRun bool // a coordinator's
+
 	moment  func(any) // is told each fact and each message said, in the owner's goroutine
 	life    *life
 	started int
@@ -202,8 +204,9 @@ func (p *process) start() {
 func (p *process) make(l *life) (func(context.Context) error, error) {
 	f, seer := p.f, observer{p, l}
 	client := f.topics.ClientID(p.id)
-	if p == f.coord {
+	if p.id == wire.CoordinatorID {
 		cfg := f.cfg
+		cfg.TakeOver, cfg.NewRun = cfg.TakeOver || p.takeOver, cfg.NewRun || p.newRun
 		cfg.Dir, cfg.Observer = p.dir, seer
 		conn := f.connect(client, nil)
 		c, err := coordinator.New(cfg, conn2{conn, p, l})

@@ -238,7 +238,7 @@ func badUpdates(s *stranger) []hostileCase {
 		{"another schema", offer("schema", func(_ *wire.Header, u *wire.Update) { u.Payload.Schema[0]++ }, 1, 2, 3, 4), "refused: wrong_schema"},
 		{"too few elements", offer("short", same, 1, 2, 3), "refused: wrong_schema"},
 		{"another kind", offer("kind", func(_ *wire.Header, u *wire.Update) { u.Kind = wire.KindStatistics }, 1, 2, 3, 4), "refused: wrong_round"},
-		{"a round to come", offer("round", func(h *wire.Header, _ *wire.Update) { h.Round++ }, 1, 2, 3, 4), "refused: wrong_round"},
+		{"a round to come", offer("round", func(h *wire.Header, _ *wire.Update) { h.Round++ }, 1, 2, 3, 4), "dropped: later_place"},
 		{"a round that is over", offer("late", func(h *wire.Header, _ *wire.Update) { h.Round-- }, 1, 2, 3, 4), "refused: late"},
 		{"another run", offer("run", func(h *wire.Header, _ *wire.Update) { h.Run-- }, 1, 2, 3, 4), "refused: wrong_round"},
 		{"an agent that was not selected", offer("idle", same, 1, 2, 3, 4), "refused: not_selected"},

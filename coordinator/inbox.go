@@ -45,6 +45,12 @@ func (c *Coordinator) take(m mqtt.Message) {
 	switch {
 	case err != nil:
 		err = drop(DropForeign, "topic %q", m.Topic)
+	case kind == mqtt.KindRound:
+		err = c.takeRound(m)
+	case c.fence.looking:
+		if !c.fence.hold(m) {
+			err = drop(DropOverflow, "%d bytes wait already until the broker has returned the retained announcement", heldBytes)
+		}
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
 	case kind == mqtt.KindBlob:
@@ -114,6 +120,9 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if err != nil {
 			return err
 		}
+		if c.isAhead(agent, e.Header) {
+			return nil
+		}
 		if !c.board.isRecent(m.Announcement, time.Now()) {
 			return drop(DropOutdated, "a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}
@@ -147,6 +156,9 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		m, err := wire.DecodeUpdate(e.Body)
 		if err != nil {
 			return err
+		}
+		if c.isLater(e.Header) {
+			return drop(DropLater, "an update for run %d round %d, while this coordinator stands at run %d round %d: not for it to refuse", e.Run, e.Round, c.runID, c.shown)
 		}
 		c.offered = &offer{agent: agent, boot: e.Epoch, round: e.Round, update: m, sealed: p}
 		c.step(round.OfferCame{Agent: agent, Run: e.Run, Round: e.Round, Update: m})

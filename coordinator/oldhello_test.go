@@ -43,10 +43,8 @@ func TestOldHellos(t *testing.T) {
 		f.agents[3].kill()
 		counted := len(facts[round.AgentCounted](f))
 		f.coord.again()
-		f.until(time.Hour, "up again", func() bool {
-			up := facts[coordinator.LinkChanged](f, wire.CoordinatorID)
-			return len(up) > 1 && up[len(up)-1].Up
-		})
+		f.until(time.Hour, "up again", func() bool { return len(facts[coordinator.Began](f)) > 1 })
+		synctest.Wait()
 		if len(hellos) == 0 {
 			t.Fatal("no hello was recorded")
 		}

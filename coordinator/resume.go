@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// StateError is the error of New when what is on disk does not say how to go on. A person has to choose: no restart mends it.
+// StateError is the error of New when what is on disk does not say how to go on, and of Run when the broker speaks against it. A
+// person has to choose: no restart mends it.
 type StateError struct {
 	Path    string
 	Problem string
@@ -123,7 +124,7 @@ func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
 		err = c.disk.removeSpoolsBut(0)
 	}
 	if err == nil {
-		err = c.disk.saveRecord(record) // before the models of another run go
+		err = c.disk.saveRecord(record) // before the models of another run go; the machine starts when the broker has been heard
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
 		err = c.dropRuns(runs)

@@ -42,7 +42,9 @@ func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.Kind) { c.traffic(t, kin
 type course struct {
 	phase             gaugeSet
 	phaseTook         *prometheus.HistogramVec // by phase
+	epoch             measure
 	round, attempt    measure
+	foreign           prometheus.Counter
 	finished          prometheus.Gauge
 	extended          prometheus.Counter
 	rounds            *prometheus.CounterVec   // by kind, outcome and reason
@@ -74,6 +76,8 @@ func newCourse(r registrar) course {
 		phase: r.gaugeBy("phase", "The phase of the run: 1 for the present one, 0 for all others.", "phase", words(round.CoordinatorPhases())),
 		phaseTook: r.histogramBy("phase_duration_seconds",
 			"Time spent in a phase, observed when it is left; the last one never is.", roundBuckets, "phase", words(left)),
+		epoch:    r.measure("epoch", "Epoch of this coordinator: 1, and one more after each restore or takeover; known when the broker has been heard."),
+		foreign:  r.counter("foreign_announcements_total", "Announcements signed with this coordinator's key that it has not made: of another coordinator, or replayed."),
 		round:    r.measure("round", "Number of the round that was opened last; abandoned ones count."),
 		attempt:  r.measure("round_attempt", "Attempt at which this round was opened: more than 1 after a restart or a longer gathering."),
 		finished: r.gauge("run_finished", "Whether all rounds of the run are done (1) or not (0)."),
@@ -103,11 +107,12 @@ func newCourse(r registrar) course {
 
 // fleet is who is there and who takes part.
 type fleet struct {
-	enrolled measure
-	eligible prometheus.Gauge
-	counted  prometheus.Counter
-	left     *prometheus.CounterVec // by reason
-	unfit    *prometheus.CounterVec // by reason
+	enrolled    measure
+	eligible    prometheus.Gauge
+	agentsAhead prometheus.Gauge
+	counted     prometheus.Counter
+	left        *prometheus.CounterVec // by reason
+	unfit       *prometheus.CounterVec // by reason
 
 	sitOut          prometheus.Gauge
 	sidelined       *prometheus.CounterVec // by reason
@@ -135,9 +140,10 @@ var (
 
 func newFleet(r registrar) fleet {
 	return fleet{
-		enrolled: r.measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
-		eligible: r.gauge("agents_eligible", "Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
-		counted:  r.counter("agents_counted_total", "Hellos by which an agent became eligible, again after each of its starts."),
+		enrolled:    r.measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
+		eligible:    r.gauge("agents_eligible", "Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
+		agentsAhead: r.gauge("agents_ahead", "Agents that obey a later place than this coordinator's, and so do not obey it."),
+		counted:     r.counter("agents_counted_total", "Hellos by which an agent became eligible, again after each of its starts."),
 		left: r.counterBy("agents_left_total",
 			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer an invitation, revoked ones are no longer in the list.",
 			"reason", words(round.LeaveReasons())),

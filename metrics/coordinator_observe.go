@@ -82,6 +82,12 @@ func (c *Coordinator) observeHost(fact any) {
 		c.storageOK.Set(1)
 	case coordinator.CloneSeen:
 		c.clones.Inc()
+	case coordinator.Began:
+		c.epoch.set(float64(f.Epoch))
+	case coordinator.ForeignAnnouncement:
+		c.foreign.Inc()
+	case coordinator.AgentsAhead:
+		c.agentsAhead.Set(float64(f.Agents))
 	case coordinator.BlobChecked:
 		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:

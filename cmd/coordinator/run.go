@@ -29,16 +29,17 @@ func runCommand() *cobra.Command {
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVar(&begin.newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one")
+	cmd.Flags().BoolVar(&begin.newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one, or the broker retains a later one")
 	cmd.Flags().StringVar(&begin.from, "from", "", "begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; "+
 		"a run that began from that model goes on")
+	cmd.Flags().BoolVar(&begin.takeOver, "take-over", false, "raise the epoch, so that agents obey this coordinator whatever another one has announced; for one start, after the other one was stopped")
 	return cmd
 }
 
 // beginning is how the command line wants the run to begin.
 type beginning struct {
-	newRun bool
-	from   string
+	newRun, takeOver bool
+	from             string
 }
 
 func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning) error {
@@ -70,7 +71,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
-	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, From: begin.from, Observer: daemon.Observers{supervisor.Status, &ready}}
+	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver, From: begin.from, Observer: daemon.Observers{supervisor.Status, &ready}}
 	if mesh, err := meshOf(s); err != nil {
 		return err
 	} else if mesh != nil {

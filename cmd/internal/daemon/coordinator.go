@@ -24,6 +24,7 @@ type CoordinatorOptions struct {
 	Metrics  *metrics.Coordinator
 	NewRun   bool
 	From     string // the model with which a new run begins; see coordinator.Config
+	TakeOver bool
 	// Ready, if set, is told when the coordinator is about to begin: its state is open.
 	Ready func(*coordinator.Coordinator)
 	// Edges makes the edges between agents that mix; nil where the settings do not ask for it.
@@ -44,7 +45,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	defer unlock(lock, o.Logger)
-	cfg.Logger, cfg.NewRun, cfg.From, cfg.Edges = o.Logger, o.NewRun, o.From, o.Edges
+	cfg.Logger, cfg.NewRun, cfg.TakeOver, cfg.From, cfg.Edges = o.Logger, o.NewRun, o.TakeOver, o.From, o.Edges
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
 	view := status.NewCoordinator(Version(), s.Federation, &s.Round, time.Now)

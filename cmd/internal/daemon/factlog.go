@@ -103,6 +103,15 @@ func (l coordinatorLog) Observe(fact any) {
 	case coordinator.CloneSeen:
 		l.Error("two devices speak as one agent: give one of them an id and a key of its own", "agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
+	case coordinator.Began:
+		if f.Raised {
+			l.Info("the epoch is raised: agents obey this coordinator, whatever they have obeyed before", "epoch", f.Epoch)
+		}
+	case coordinator.ForeignAnnouncement:
+		l.Error("an announcement with this coordinator's key that it has not made: another coordinator runs with the key and a copy of the state folder, "+
+			"or somebody replays an old message; stop the other one", "foreign", f.Foreign, "own", f.Own)
+	case coordinator.AgentsAhead:
+		l.agentsAhead(f)
 	case coordinator.BlobChecked:
 		l.blobChecked(f)
 	case coordinator.MessageDropped:
@@ -177,6 +186,15 @@ func (l coordinatorLog) stateMended(f coordinator.StateMended) {
 	default:
 		l.Error("a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; look after the disk", attrs...)
 	}
+}
+
+func (l coordinatorLog) agentsAhead(f coordinator.AgentsAhead) {
+	if f.Agents == 0 {
+		l.Info("no agent names a later place than this coordinator's any more")
+		return
+	}
+	l.Warn("agents have seen a later place than this coordinator's, and do not obey it: another coordinator leads them, or this state folder is an older copy; "+
+		"if it is to go on, stop it and run `coordinator restore`", "agents", f.Agents, "run", f.Run, "round", f.Round)
 }
 
 func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {

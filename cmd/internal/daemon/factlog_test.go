@@ -110,6 +110,15 @@ func TestCoordinatorLog(t *testing.T) {
 			"<3>ERROR the broker refuses topics that this program needs, and is asked again: " + mqtt.RefusalCauses + " topics=[s/+]"},
 		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 			`<3>ERROR two devices speak as one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
+		{coordinator.Began{Epoch: 1}, ""},
+		{coordinator.Began{Epoch: 2, Raised: true}, `<6>INFO  the epoch is raised: agents obey this coordinator, whatever they have obeyed before epoch=2`},
+		{coordinator.ForeignAnnouncement{Foreign: wire.Order{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen}, Own: wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen}},
+			"<3>ERROR an announcement with this coordinator's key that it has not made: another coordinator runs with the key and a copy of the state folder, " +
+				`or somebody replays an old message; stop the other one foreign="epoch 1 run 7 round 2 attempt 1 open" own="epoch 1 run 7 round 3 attempt 1 open"`},
+		{coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
+			"<4>WARN  agents have seen a later place than this coordinator's, and do not obey it: another coordinator leads them, or this state folder is an older copy; " +
+				"if it is to go on, stop it and run `coordinator restore` agents=3 run=7 round=20"},
+		{coordinator.AgentsAhead{}, `<6>INFO  no agent names a later place than this coordinator's any more`},
 		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown, Err: errors.New("not in the list")},
 			`<4>WARN  message not used kind=status agent=a reason=unknown_agent err="not in the list"`},
 		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Aside: "m.aside-1", Before: 8, Version: 7},

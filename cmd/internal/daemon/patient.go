@@ -41,7 +41,7 @@ func CoordinatorPatient(s *settings.Coordinator) (*doctor.Patient, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker.Reads = []string{cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
+	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
 	broker.Retains, broker.Queue = true, min(max(leastQueue, len(cfg.Agents)), mostQueue)
 	return &doctor.Patient{
 		Program: "coordinator", StateDir: cfg.Dir, Needs: int64(cfg.MaxBuffered) + leastFree, Broker: broker,

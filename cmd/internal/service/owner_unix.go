@@ -63,3 +63,21 @@ func checkOwned(what, path string, owner *user.User) error {
 	return fmt.Errorf("%s: %s must be a folder of the user %s: make it with %q", what, path, owner.Username,
 		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
 }
+
+// CheckOwner refuses a folder of another user than the one who runs this process: files made in it by this process could
+// not be read by the owner's.
+func CheckOwner(what, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	belongs, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(belongs.Uid) == os.Geteuid() {
+		return nil
+	}
+	name := strconv.Itoa(int(belongs.Uid))
+	if owner, err := user.LookupId(name); err == nil {
+		name = owner.Username
+	}
+	return fmt.Errorf("%s: %s belongs to the user %s: run this as that user, for example with sudo -u %s", what, path, name, name)
+}

@@ -7,3 +7,6 @@ import "os/user"
 func checkReadable(string, string, *user.User) error { return nil }
 
 func checkOwned(string, string, *user.User) error { return nil }
+
+// CheckOwner refuses nothing here.
+func CheckOwner(string, string) error { return nil }

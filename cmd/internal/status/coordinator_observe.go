@@ -109,6 +109,16 @@ func (v *CoordinatorView) observeHost(fact any) {
 	case coordinator.ModelsAhead:
 		v.problem("models ahead", fmt.Sprintf("models up to %d are on disk, and the journal stands at %d: it is older than they are; "+
 			"`coordinator run --from %d` takes the newest one", f.Newest, f.Version, f.Newest))
+	case coordinator.ForeignAnnouncement:
+		v.problem("foreign", fmt.Sprintf("at %s an announcement came with this coordinator's key that it has not made: another coordinator runs with the key, or somebody replays an old message",
+			v.now().Format(time.TimeOnly)))
+	case coordinator.AgentsAhead:
+		text := ""
+		if f.Agents > 0 {
+			text = fmt.Sprintf("%d agents have seen a later place (run %d, round %d) and do not obey: another coordinator leads them, or the state folder is an older copy; see coordinator restore",
+				f.Agents, f.Run, f.Round)
+		}
+		v.problem("ahead", text)
 	case coordinator.MeshMade:
 		v.is.Mesh = &Mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
 	}

@@ -103,7 +103,8 @@ func TestCoordinatorPage(t *testing.T) {
 	compare(t, "coordinator_collecting", v.Picture())
 	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")}, coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
 		coordinator.SubscriptionsRefused{},
-		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"}, round.RunFinished{Version: 20}, round.PhaseEntered{Phase: round.CoordinatorFinished})
+		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"}, coordinator.ForeignAnnouncement{},
+		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.RunFinished{Version: 20}, round.PhaseEntered{Phase: round.CoordinatorFinished})
 	for i := range 30 {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
 	}

@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+// TestTwoCoordinators starts a coordinator on an older copy of the state folder beside the one that leads: it ends with
+// exit status 78 and the cause, and the other one goes on. When that has stopped, the copy leads after a restore.
+func TestTwoCoordinators(t *testing.T) {
+	f := newFederation(t, mosquitto(t))
+	f.lead(t, f.AddAgent(t, "one", plane(20))+f.AddAgent(t, "two", plane(30)),
+		`{participants: 2, quorum: 2, pause: 100ms, deadline: 20s, gather: {target: 2, minimum: 2, within: 20s, spread: 10ms}}`)
+	agents := []*testkit.Process{f.Daemon(t, "agentd", "one"), f.Daemon(t, "agentd", "two")}
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	lead.Await(t, "round closed round=2")
+	lead.Stop(t, syscall.SIGTERM, 0)
+	if err := os.CopyFS(f.Path("copy"), os.DirFS(f.Path("state"))); err != nil {
+		t.Fatal(err)
+	}
+	lead = f.Daemon(t, "coordinator", "coordinator")
+	lead.Await(t, "round closed")
+
+	copied := []string{"--set", "state_dir=" + f.Path("copy")}
+	second := f.Daemon(t, "coordinator", "coordinator", copied...)
+	second.Wait(t, 78)
+	if log := second.Log(); !strings.Contains(log, "another coordinator runs with this key, or this state folder is an older copy") ||
+		!strings.Contains(log, "coordinator restore") || strings.Contains(log, "round opened") {
+		t.Errorf("it says:\n%s", log)
+	}
+	n := strings.Count(lead.Log(), "round closed")
+	testkit.Until(t, "the first one goes on", func() bool { return strings.Count(lead.Log(), "round closed") > n+1 })
+	if code, _, stderr := f.Run(t, "coordinator", "restore", "--config", f.Path("coordinator.yaml")); code != 1 || !strings.Contains(stderr, "stop it") {
+		t.Errorf("restore beside the running coordinator: exit %d, %s", code, stderr)
+	}
+	lead.Stop(t, syscall.SIGTERM, 0)
+
+	out := f.MustRun(t, "coordinator", append([]string{"restore", "--config", f.Path("coordinator.yaml")}, copied...)...)
+	if !strings.Contains(out, "goes on from epoch 2") {
+		t.Errorf("restore says %q", out)
+	}
+	second = f.Daemon(t, "coordinator", "coordinator", copied...)
+	second.Await(t, "round closed")
+	lead = f.Daemon(t, "coordinator", "coordinator") // now its folder is the one that is behind
+	lead.Wait(t, 78)
+	second.Stop(t, syscall.SIGTERM, 0)
+	for _, a := range agents {
+		a.Stop(t, syscall.SIGTERM, 0)
+	}
+}

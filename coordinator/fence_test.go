@@ -1,0 +1,361 @@
+package coordinator_test
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// herald hears all announcements of a federation, whoever makes them.
+type herald struct {
+	f    *federation
+	conn *memory.Conn
+
+	mu   sync.Mutex
+	said []announced
+}
+
+type announced struct {
+	order   wire.Order
+	ann     wire.Announcement
+	payload []byte
+}
+
+func newHerald(f *federation) *herald {
+	h := &herald{f: f, conn: f.broker.Connect("herald", nil)}
+	h.conn.Subscribe(mqtt.AtLeastOnce, f.topics.Round())
+	go func() {
+		for e := range h.conn.Events() {
+			if m, ok := e.(mqtt.Received); ok && len(m.Payload) > 0 {
+				h.hear(m.Payload)
+			}
+		}
+	}()
+	f.t.Cleanup(func() { _ = h.conn.Close() })
+	return h
+}
+
+func (h *herald) hear(p []byte) {
+	e, err := wire.Open(p)
+	if err != nil {
+		h.f.t.Error(err)
+		return
+	}
+	a, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		h.f.t.Error(err)
+	}
+	h.mu.Lock()
+	h.said = append(h.said, announced{wire.OrderOf(e.Header, &a), a, p})
+	h.mu.Unlock()
+}
+
+func (h *herald) all() []announced {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]announced(nil), h.said...)
+}
+
+// say publishes what the coordinator has said, or could have.
+func (h *herald) say(payload []byte) {
+	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Round(), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}); err != nil {
+		h.f.t.Error(err)
+	}
+}
+
+// checkOneModel wants each round of an epoch to begin from one model.
+func (h *herald) checkOneModel() {
+	h.f.t.Helper()
+	bases := map[wire.Order]wire.Digest{}
+	for _, a := range h.all() {
+		place := wire.Order{Epoch: a.order.Epoch, Run: a.order.Run, Round: a.order.Round}
+		if a.ann.Phase == wire.PhaseFinished || a.ann.Phase == wire.PhaseIdle {
+			place.Round++ // the model is the next round's
+		}
+		if before, ok := bases[place]; ok && before != a.ann.Base.Hash {
+			h.f.t.Errorf("round %d is announced with two models", place.Round)
+		}
+		bases[place] = a.ann.Base.Hash
+	}
+}
+
+// behind waits for a process to end by itself, and returns why it did.
+func (p *process) behind(limit time.Duration) *coordinator.BehindError {
+	p.f.t.Helper()
+	select {
+	case <-p.life.done:
+	case <-time.After(limit):
+		p.f.t.Fatalf("after %v %s still runs; the last facts:\n%s", limit, p.id, p.f.tail(40))
+	}
+	var behind *coordinator.BehindError
+	if err := p.life.err; !errors.As(err, &behind) {
+		p.f.t.Fatalf("%s ended with %v", p.id, err)
+	}
+	p.life = nil
+	return behind
+}
+
+func (f *federation) closed(n int) func() bool {
+	return func() bool { return len(facts[round.RoundClosed](f)) >= n }
+}
+
+// putBack is a federation whose coordinator has stopped after six rounds, and whose state folder is then put back as it
+// was after two.
+func putBack(t *testing.T) (*federation, *herald) {
+	f := newFederation(t, 3, memory.Options{})
+	f.cfg.Round.Rounds = 8
+	h := newHerald(f)
+	f.start()
+	f.until(time.Hour, "two rounds", f.closed(2))
+	backup := f.coord.frozen()
+	f.until(time.Hour, "six rounds", f.closed(6))
+	f.coord.stop()
+	wait(time.Second) // until everybody has heard the last of it
+	f.coord.dir = backup
+	return f, h
+}
+
+// A coordinator on an older copy of its state folder does not begin, names both places, and leaves the folder as it was.
+// It goes on once its epoch is raised, and so do the agents, from the older place.
+func TestOlderCopy(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		mend func(t *testing.T, p *process)
+	}{
+		{"restore", func(t *testing.T, p *process) {
+			place, err := coordinator.Restore(p.dir)
+			if err != nil || place.Epoch != 2 {
+				t.Fatal(place, err)
+			}
+		}},
+		{"take over", func(_ *testing.T, p *process) { p.takeOver = true }},
+		{"new run", func(_ *testing.T, p *process) { p.newRun = true }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, h := putBack(t)
+				newest := h.all()[len(h.all())-1].order
+				before, err := os.ReadFile(f.coord.path("run"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.coord.start()
+				why := f.coord.behind(time.Minute)
+				if why.Newest != newest || why.Own.Compare(newest) >= 0 || why.Own.Round < 2 {
+					t.Errorf("%v; the newest is %v", why, newest)
+				}
+				if after, err := os.ReadFile(f.coord.path("run")); err != nil || string(after) != string(before) {
+					t.Errorf("%v, or the journal is another than before", err)
+				}
+				n := len(h.all())
+				tt.mend(t, f.coord)
+				f.coord.start()
+				f.finished(time.Hour)
+				wait(time.Second)
+				last := h.all()[len(h.all())-1]
+				if last.order.Phase != wire.PhaseFinished {
+					t.Errorf("the last announcement is %v", last.order)
+				}
+				for _, a := range h.all()[n:] {
+					if want := wire.Epoch(2); tt.name != "new run" && a.order.Epoch != want || a.order.Epoch > want {
+						t.Errorf("%v, want epoch %d", a.order, want)
+					}
+				}
+				h.checkOneModel()
+				for _, a := range f.agents {
+					obeyed := facts[round.AnnouncementObeyed](f, a.id)
+					if o := obeyed[len(obeyed)-1].Order; o != last.order {
+						t.Errorf("%s obeys %v", a.id, o)
+					}
+				}
+				f.coord.stop() // the epoch is kept by a plain restart
+				f.coord.takeOver, f.coord.newRun = false, false
+				f.coord.start()
+				wait(time.Minute)
+				if o := h.all()[len(h.all())-1].order; o.Epoch != last.order.Epoch || o.Compare(last.order) <= 0 {
+					t.Errorf("after a restart %v follows %v", o, last.order)
+				}
+			})
+		})
+	}
+}
+
+// Of two coordinators with one key and copies of one state folder exactly one goes on, the other one stops with the
+// cause, and no round begins from two models. The broker throws out the older of two connections with one client id, and
+// each comes back.
+func TestTwoCoordinators(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		closed int // rounds behind which the copy is started
+	}{{"a fresh copy", 3}, {"an older copy", 6}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 3, memory.Options{Delay: func(string) time.Duration { return 20 * time.Millisecond }})
+				f.cfg.Round.Rounds = 20
+				link := f.connect
+				f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+					if will != nil {
+						return link(clientID, will)
+					}
+					return f.broker.Session(clientID, nil, func() time.Duration { return time.Second })
+				}
+				h := newHerald(f)
+				first := f.coord
+				second := &process{f: f, id: first.id, key: first.key}
+				f.start()
+				f.until(time.Hour, "three rounds", f.closed(3))
+				second.dir = first.frozen()
+				f.until(time.Hour, "more rounds", f.closed(tt.closed))
+				second.start()
+				defer second.stop()
+				var why error
+				select {
+				case <-first.life.done:
+					why, first.life = first.life.err, nil
+				case <-second.life.done:
+					why, second.life = second.life.err, nil
+				case <-time.After(time.Minute):
+					t.Fatalf("both go on:\n%s", f.tail(40))
+				}
+				var behind *coordinator.BehindError
+				if !errors.As(why, &behind) {
+					t.Errorf("one ended with %v", why)
+				}
+				if tt.closed > 3 && second.life != nil {
+					t.Error("the older copy goes on")
+				}
+				f.finished(time.Hour)
+				h.checkOneModel()
+			})
+		})
+	}
+}
+
+// An old announcement that comes while the coordinator leads is told of, and does not stay retained.
+func TestForeignAnnouncement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		h := newHerald(f)
+		f.start()
+		f.finished(time.Hour)
+		f.coord.stop() // what the process has made itself it would know again
+		f.coord.start()
+		wait(time.Minute)
+		said := h.all()
+		h.say(said[0].payload)
+		wait(time.Minute)
+		told := facts[coordinator.ForeignAnnouncement](f)
+		if len(told) != 1 || told[0].Foreign != said[0].order || told[0].Own != said[len(said)-1].order {
+			t.Errorf("told: %+v", told)
+		}
+		if after := h.all(); after[len(after)-1].order != said[len(said)-1].order {
+			t.Errorf("%v is retained", after[len(after)-1].order)
+		}
+	})
+}
+
+// A broker that has lost the retained announcement cannot say that the state folder is an older copy. The agents can.
+func TestAgentsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, h := putBack(t)
+		newest := h.all()[len(h.all())-1].order
+		f.agents[0].stop() // one that has just started knows its place, and nothing else
+		h.say(nil)
+		f.agents[0].start()
+		f.coord.start()
+		n := len(facts[round.RoundOpened](f))
+		f.until(time.Hour, "told", func() bool {
+			told := facts[coordinator.AgentsAhead](f)
+			return len(told) > 0 && told[len(told)-1].Agents == 3
+		})
+		told := facts[coordinator.AgentsAhead](f)
+		if last := told[len(told)-1]; last.Run != newest.Run || last.Round != newest.Round {
+			t.Errorf("%+v, want the place %v", last, newest)
+		}
+		if opened := facts[round.RoundOpened](f)[n:]; len(opened) > 1 { // the one of the journal
+			t.Errorf("opened: %+v", opened)
+		}
+		f.coord.stop()
+		if _, err := coordinator.Restore(f.coord.dir); err != nil {
+			t.Fatal(err)
+		}
+		f.coord.start()
+		f.finished(time.Hour)
+		if told := facts[coordinator.AgentsAhead](f); told[len(told)-1].Agents == 3 && len(told) > 3 {
+			t.Errorf("told after the restore: %+v", told)
+		}
+	})
+}
+
+// A run that was begun with a clock ten years ahead, and the state folder of which is lost, locks out no later one.
+func TestFutureRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		h := newHerald(f)
+		f.start()
+		f.until(time.Hour, "a round", f.closed(1))
+		f.coord.stop()
+		ahead := h.all()[len(h.all())-1]
+		future := wire.Header{
+			Type: wire.TypeAnnouncement, Federation: fedName, Sender: wire.CoordinatorID, Epoch: 1,
+			Run: ahead.order.Run + wire.RunID((10 * 365 * 24 * time.Hour).Milliseconds()), Round: 7, Sequence: 1,
+		}
+		h.say(wire.Seal(nil, future, ahead.ann.Body(), f.coord.key))
+		wait(time.Second)
+		f.coord.dir = t.TempDir()
+		f.coord.start()
+		if why := f.coord.behind(time.Minute); why.Newest.Run != future.Run {
+			t.Error(why)
+		}
+		f.coord.newRun = true
+		f.coord.start()
+		f.finished(time.Hour)
+		f.coord.stop()
+		f.coord.newRun = false
+		f.coord.start()
+		wait(time.Minute)
+		if last := h.all()[len(h.all())-1].order; last.Epoch != 2 || last.Run >= future.Run || last.Phase != wire.PhaseFinished {
+			t.Errorf("the last announcement is %v", last)
+		}
+	})
+}
+
+// A broker that returns nothing on the round topic keeps nobody from work.
+func TestRoundTopicUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 1, memory.Options{})
+		f.cfg.Round.Rounds = 1
+		link := f.connect
+		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+			if will != nil {
+				return link(clientID, will)
+			}
+			return deaf{link(clientID, will), f.topics.Round()}
+		}
+		f.start()
+		f.finished(time.Hour)
+	})
+}
+
+// deaf does not let a topic be read, without a word.
+type deaf struct {
+	mqtt.Conn
+	topic string
+}
+
+func (d deaf) Subscribe(qos mqtt.QoS, filters ...string) {
+	for _, filter := range filters {
+		if filter != d.topic {
+			d.Conn.Subscribe(qos, filter)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Restore raises the epoch of the run in a state folder, so that agents obey it from the next start on, whatever later
+// place they have obeyed before. It returns where the run then stands. No daemon may be using the folder.
+func Restore(dir string) (wire.Order, error) {
+	d := &disk{dir: dir, epoch: 1}
+	record, found, err := d.loadRecord()
+	if err == nil && !found {
+		err = errors.New("no run has been begun there, so there is none to restore")
+	}
+	if err == nil {
+		d.epoch++
+		err = d.saveRecord(record)
+	}
+	if err != nil {
+		return wire.Order{}, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return placeOf(d.epoch, record), nil
+}
