@@ -1,9 +1,14 @@
 package mosquitto_test
 
 import (
+	"errors"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,5 +54,31 @@ func TestIdleConnections(t *testing.T) {
 				t.Errorf("beside %d idle connections a device comes in: %v (%s), want %v", idle, s != nil, failure, comesIn)
 			}
 		})
+	}
+}
+
+// systemd knows all lines of the drop-in. What it does not know it ignores, with a word.
+func TestDropInIsUnderstood(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{
+		"mosquitto.service":                []byte("[Service]\nExecStart=/bin/true\n"),
+		"mosquitto.service.d/fedmesh.conf": mosquitto.DropIn,
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", filepath.Join(dir, "mosquitto.service"))
+	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+	if said, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(said), dir) {
+		t.Errorf("%v\n%s", err, said)
 	}
 }
