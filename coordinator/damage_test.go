@@ -168,7 +168,9 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	f.coord.start()
 	if want == newer {
 		f.until(time.Minute, "told of newer models", func() bool { return len(facts[coordinator.ModelsAhead](f)) == 1 })
-		f.coord.behind(time.Minute) // the broker retains a later announcement
+		if why := f.coord.behind(time.Minute); why.Newest.Round != 6 { // which the broker retains
+			t.Error(why)
+		}
 		_, err := coordinator.Restore(f.coord.dir)
 		must(t, err)
 		f.coord.start()
