@@ -215,7 +215,7 @@ func (c *Coordinator) looked(retained *spot) {
 	f := c.fence
 	f.looking, f.at = false, time.Time{}
 	behind := retained != nil && !f.leads(*retained)
-	raised := !c.begun && (c.cfg.TakeOver || c.cfg.NewRun && behind)
+	raised := !c.begun && (c.cfg.TakeOver || c.begins && behind)
 	switch {
 	case raised:
 		c.raiseEpoch(retained)

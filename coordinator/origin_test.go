@@ -202,3 +202,18 @@ func TestKeepRuns(t *testing.T) {
 		}
 	})
 }
+
+// Where the epoch was raised and the journal that tells it is lost, agents obey a run that begins from a model.
+func TestFromAfterTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		f.cfg.Round.Rounds, f.cfg.TakeOver = 2, true
+		f.start()
+		f.finished(time.Hour)
+		f.coord.stop()
+		must(t, os.Remove(f.coord.path("run")))
+		f.cfg.TakeOver, f.cfg.From = false, "2"
+		f.coord.start()
+		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+	})
+}

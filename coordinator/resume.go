@@ -51,6 +51,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 	}
+	c.begins = begins
 	switch {
 	case begins && unsound:
 		aside, err := store.SetAside(c.disk.path(recordFile))
