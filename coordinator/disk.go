@@ -38,6 +38,7 @@ const (
 	recordVersion    = 1
 	taskVersion      = 1 // of wire.Task's encoding, too
 	publishedVersion = 1
+	requestVersion   = 1
 	modelFormat      = 1 // of the metadata of a model's file
 )
 

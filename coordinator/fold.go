@@ -111,7 +111,7 @@ func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next, err := w.training(0, 0, w.problem.Initial(w.cfg.Round.Seed))
+	next, err := w.training(0, 0, w.first())
 	return next, []any{ready}, err
 }
 

@@ -186,13 +186,14 @@ func TestOneLiarInTwoHundredRounds(t *testing.T) {
 		name  string
 		make  func([]float32) []float32
 		least float64 // R² of any model after the 20th
+		held  []bool  // whether there are held-out data
 	}{
-		{"1e30", all(1e30), 0.98},
-		{"3.4e38", all(3.4e38), 0.98},
-		{"not a number", all(float32(math.NaN())), 0.98},
-		{"ten times its update backwards", times(-10), 0.8}, // what is not over 3 times as long as usual is taken
+		{"1e30", all(1e30), 0.98, []bool{true}},
+		{"3.4e38", all(3.4e38), 0.98, []bool{false}},
+		{"not a number", all(float32(math.NaN())), 0.98, []bool{false}},
+		{"ten times its update backwards", times(-10), 0.8, []bool{true, false}}, // what is not over 3 times as long as usual is taken
 	} {
-		for _, held := range []bool{true, false} {
+		for _, held := range lie.held {
 			t.Run(fmt.Sprintf("%s, held-out data %v", lie.name, held), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { oneLiar(t, lie.make, lie.least, held) })
@@ -221,6 +222,7 @@ func oneLiar(t *testing.T, lie func([]float32) []float32, least float64, held bo
 		}
 		wait(100 * time.Millisecond)
 	}
+	t.Logf("the worst R² after 20 rounds is %v", worst)
 	if !(worst > least) {
 		t.Errorf("the worst R² after 20 rounds is %v", worst)
 	}

@@ -22,6 +22,8 @@ type origin struct {
 	Given  string // as Config.From named it
 	Model  string // RUN/VERSION, or the path of a file
 	Digest wire.Digest
+	// Restandardized is that the run begins with a statistics round, and then with the model expressed in its standardisation.
+	Restandardized bool
 }
 
 // modelName names a stored model as --from takes it.
@@ -50,7 +52,7 @@ func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) 
 		if err != nil {
 			return false, err
 		}
-		o, _, _, err := c.readOrigin(max(record.Run, slices.Max(append(runs, 0))))
+		o, _, _, err := c.readOrigin(c.cfg.From, max(record.Run, slices.Max(append(runs, 0))))
 		if err != nil || o.Digest != is.Digest {
 			return true, err
 		}
@@ -59,16 +61,16 @@ func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) 
 	return false, nil
 }
 
-// readOrigin returns the model that Config.From names as w_0 of the configured task, and the task with the
+// readOrigin returns the model that from names, as Config.From does, as w_0 of the configured task, and the task with the
 // standardisation in which that model is expressed. newest is the run of which a VERSION alone is.
-func (c *Coordinator) readOrigin(newest wire.RunID) (origin, []float32, wire.Task, error) {
-	o, t := origin{Given: c.cfg.From, Model: c.cfg.From}, c.cfg.Task
+func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []float32, wire.Task, error) {
+	o, t := origin{Given: from, Model: from}, c.cfg.Task
 	refuse := func(err error) (origin, []float32, wire.Task, error) {
-		return o, nil, t, &StateError{Path: "--from " + c.cfg.From, Problem: err.Error(), Do: "`coordinator model runs` and `coordinator model list` name the models on disk", Err: err}
+		return o, nil, t, &StateError{Path: "--from " + from, Problem: err.Error(), Do: "`coordinator model runs` and `coordinator model list` name the models on disk", Err: err}
 	}
 	var m *storedModel
 	var err error
-	if run, version, ok := parseModelName(c.cfg.From, newest); ok {
+	if run, version, ok := parseModelName(from, newest); ok {
 		o.Model = modelName(run, version)
 		var models *store.Models
 		if models, err = c.disk.modelsOf(run); err == nil {
@@ -76,7 +78,7 @@ func (c *Coordinator) readOrigin(newest wire.RunID) (origin, []float32, wire.Tas
 		}
 	} else {
 		var file []byte
-		if file, err = os.ReadFile(c.cfg.From); err == nil {
+		if file, err = os.ReadFile(from); err == nil {
 			m, err = decodeModel(c.cfg.From, file)
 		}
 	}

@@ -59,21 +59,25 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 		c.cfg.Logger.Error("the journal of the run before was damaged; its models stay", "moved_to", aside)
-		return c.begin(0)
+		return c.begin(0, "")
 	case begins:
-		return c.begin(record.Run)
+		return c.begin(record.Run, "")
 	case unsound:
 		return record, c.disk.undecided(recordFile, err.Error(), err)
 	case !found:
 		if _, newest := c.disk.newestModel(); newest > 0 {
 			return record, c.disk.undecided(recordFile, "there is no journal, though models of a run are there", nil)
 		}
-		return c.begin(0)
+		return c.begin(0, "")
 	}
 	if err := c.disk.openModels(record.Run); err != nil {
 		return record, err
 	}
-	return c.work.restore(record, c.tellLater)
+	record, err = c.work.restore(record, c.tellLater)
+	if err == nil && c.restandardizes(record) {
+		return c.begin(record.Run, modelName(record.Run, uint64(record.Plan.Version)))
+	}
+	return record, err
 }
 
 // isDamage reports whether an error is of the content of a file, which no repetition mends, and not of the disk.
@@ -88,8 +92,8 @@ func isLost(err error) bool {
 	return isDamage(err) || errors.Is(err, store.ErrNoRecord) || errors.Is(err, store.ErrNoModel)
 }
 
-// begin plans a new run, with a larger id than all before.
-func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
+// begin plans a new run, with a larger id than all before. again, if set, names the model to go on with in a new standardisation.
+func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, error) {
 	runs, err := c.disk.runs()
 	if err != nil {
 		return round.Record{}, err
@@ -99,13 +103,21 @@ func (c *Coordinator) begin(before wire.RunID) (round.Record, error) {
 		newest = max(newest, run)
 	}
 	record := round.Record{Run: max(wire.RunID(time.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle}
-	c.disk.origin = origin{}
 	t, model := c.cfg.Task, []float32(nil)
-	if c.cfg.From != "" {
-		if c.disk.origin, model, t, err = c.readOrigin(newest); err != nil {
+	switch {
+	case again != "":
+		if c.disk.origin, err = c.restandardized(again); err != nil {
 			return record, err
 		}
-		c.cfg.Logger.Info("a run begins from a model", "model", c.disk.origin.Model, "run", record.Run)
+	case c.cfg.From != "":
+		if c.disk.origin, model, t, err = c.readOrigin(c.cfg.From, newest); err != nil {
+			return record, err
+		}
+	default:
+		c.disk.origin = origin{}
+	}
+	if from := c.disk.origin.Model; from != "" {
+		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run, "new_statistics_round", again != "")
 	}
 	if err := c.disk.openModels(record.Run); err != nil {
 		return record, err

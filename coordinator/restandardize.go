@@ -1,0 +1,112 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// requestFile is in the state folder while a new standardisation is asked for.
+const requestFile = "restandardize"
+
+// request names the run that is to end; for a later one it is void, so that it is obeyed once, whenever a crash comes.
+type request struct{ Run wire.RunID }
+
+// Restandardize asks the coordinator with this state folder, which may be running, to hold a statistics round when it starts next: in a new
+// run that goes on with the newest model. It returns the run that ends then.
+func Restandardize(dir string) (wire.RunID, error) {
+	d := &disk{dir: dir}
+	record, found, err := d.loadRecord()
+	switch {
+	case err != nil:
+		return 0, err
+	case !found:
+		return 0, fmt.Errorf("state folder %s: no run has been begun there", dir)
+	case record.Plan.Kind == wire.KindStatistics:
+		return 0, fmt.Errorf("state folder %s: the run is still holding its statistics round", dir)
+	}
+	body, err := json.Marshal(request{record.Run})
+	if err != nil {
+		return 0, err
+	}
+	return record.Run, store.SaveRecord(filepath.Join(dir, requestFile), requestVersion, body)
+}
+
+// restandardizes reports whether a new standardisation is asked for in the record's run.
+func (c *Coordinator) restandardizes(record round.Record) bool {
+	var r request
+	body, err := c.disk.load(requestFile, maxRecord, requestVersion)
+	if errors.Is(err, store.ErrNoRecord) {
+		return false
+	}
+	if err == nil {
+		err = c.disk.parse(requestFile, body, &r)
+	}
+	switch {
+	case err != nil:
+		c.cfg.Logger.Error("the request for a new standardisation cannot be read; ask again with `coordinator restandardize`", "err", err)
+	case r.Run != record.Run || record.Plan.Kind != wire.KindTraining:
+		// it was obeyed, or another run has begun in between
+	case !c.cfg.Standardize:
+		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or remove the file", "file", c.disk.path(requestFile))
+	default:
+		return true
+	}
+	return false
+}
+
+// restandardized returns the origin of a run that goes on with a model of the run before in a standardisation of its own. The flag
+// --from of the run before stays obeyed.
+func (c *Coordinator) restandardized(model string) (origin, error) {
+	given := c.disk.origin.Given
+	o, _, _, err := c.readOrigin(model, 0)
+	o.Given, o.Restandardized = given, true
+	return o, err
+}
+
+// first returns w_0 after the statistics round: the model that the run goes on with, in the task's standardisation, or an initial one.
+func (w *workbench) first() []float32 {
+	initial := w.problem.Initial(w.cfg.Round.Seed)
+	o := w.disk.origin
+	if !o.Restandardized {
+		return initial
+	}
+	model, from, err := w.read(o)
+	if err == nil {
+		err = w.problem.Model.Restandardize(model, from, w.problem.Standardization())
+	}
+	switch {
+	case errors.Is(err, learner.ErrNoBias):
+		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off", "model", o.Model)
+	case err != nil:
+		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial one", "model", o.Model, "err", err)
+		return initial
+	}
+	return model
+}
+
+// read returns the origin's model, and the standardisation in which it is expressed.
+func (w *workbench) read(o origin) ([]float32, learner.Standardization, error) {
+	none := learner.Standardization{}
+	run, version, ok := parseModelName(o.Model, 0)
+	if !ok {
+		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
+	}
+	models, err := w.disk.modelsOf(run)
+	if err != nil {
+		return nil, none, err
+	}
+	m, err := w.disk.readModel(models, version)
+	if err != nil {
+		return nil, none, err
+	}
+	data := m.vector(w.problem.Schema(wire.KindTraining))
+	model := make([]float32, len(data)/4)
+	return model, learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale}, wire.DecodeVector(model, data)
+}

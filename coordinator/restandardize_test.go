@@ -1,0 +1,127 @@
+package coordinator_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// predicted is what a stored linear model says of a row in its own units, without a clip.
+func predicted(t *testing.T, file []byte, row ...float64) float64 {
+	t.Helper()
+	tensors, meta, err := store.DecodeSafetensors(file)
+	must(t, err)
+	var mean, scale []float64
+	must(t, json.Unmarshal([]byte(meta["mean"]), &mean))
+	must(t, json.Unmarshal([]byte(meta["scale"]), &scale))
+	at := func(name string, j int) float64 {
+		for _, x := range tensors {
+			if x.Name == name {
+				return float64(math.Float32frombits(binary.LittleEndian.Uint32(x.Data[4*j:])))
+			}
+		}
+		t.Fatalf("no tensor %s", name)
+		return 0
+	}
+	y := mean[len(row)] + at("layer0.bias", 0)
+	for j, x := range row {
+		y += at("layer0.weight", j) * (x - mean[j]) / scale[j]
+	}
+	return y
+}
+
+// A new standardisation is found at the next start, once, and the model says of data in their own units what it said before.
+func TestRestandardize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, first := trained(t, 4)
+		_, before := model(t, f, first, 4)
+		for i, a := range f.agents { // their data have changed since
+			a.stop()
+			a.data = rowsOf(uint64(20+i), 50)
+			a.start()
+		}
+		if run, err := coordinator.Restandardize(f.coord.dir); err != nil || run != first {
+			t.Fatalf("run %d, %v; want run %d to end", run, err, first)
+		}
+		f.cfg.Round.Rounds = 2
+		f.coord.start()
+		f.until(time.Hour, "standardised again", func() bool { return len(facts[coordinator.StatisticsReady](f)) == 2 })
+		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+		f.coord.stop()
+		second := present(t, f).Run
+		info, after := model(t, f, second, 0)
+		if second <= first || info.Metadata["from"] != modelText(first, 4) {
+			t.Errorf("run %d after run %d, from %q", second, first, info.Metadata["from"])
+		}
+		old, _ := model(t, f, first, 4)
+		if info.Metadata["mean"] == old.Metadata["mean"] || info.Metadata["scale"] == old.Metadata["scale"] {
+			t.Errorf("the columns are as before: %v", info.Metadata)
+		}
+		for _, row := range [][]float64{{15, 60, 2}, {0, 0, 0}, {35, 20, 5}} {
+			if got, want := predicted(t, after, row...), predicted(t, before, row...); math.Abs(got-want) > 1e-3 {
+				t.Errorf("%v: %v, before %v", row, got, want)
+			}
+		}
+		f.cfg.Round.Rounds = 3
+		f.coord.start()
+		f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
+		f.coord.stop()
+		if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
+			t.Errorf("the request was obeyed again: run %d at version %d, want %d at 3", r.Run, r.Plan.Version, second)
+		}
+	})
+}
+
+// A crash in the new statistics round costs nothing.
+func TestRestandardizeAndCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, first := trained(t, 2)
+		if _, err := coordinator.Restandardize(f.coord.dir); err != nil {
+			t.Fatal(err)
+		}
+		crashed := false
+		f.coord.moment = func(fact any) {
+			if o, ok := fact.(round.RoundOpened); ok && o.Kind == wire.KindStatistics && !crashed {
+				crashed = true
+				f.coord.kill()
+			}
+		}
+		f.coord.start()
+		f.until(time.Hour, "crashed", func() bool { return f.isDead(f.coord.life) })
+		if _, err := coordinator.Restandardize(f.coord.dir); err == nil {
+			t.Error("asked for in the middle of a statistics round, another one is promised")
+		}
+		f.coord.again()
+		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+		f.coord.stop()
+		runs, err := coordinator.Runs(f.coord.dir)
+		must(t, err)
+		if info, _ := model(t, f, runs[len(runs)-1], 0); len(runs) != 2 || info.Metadata["from"] != modelText(first, 2) {
+			t.Errorf("runs %v, the last from %q", runs, info.Metadata["from"])
+		}
+	})
+}
+
+func TestRestandardizeRefused(t *testing.T) {
+	if _, err := coordinator.Restandardize(t.TempDir()); err == nil {
+		t.Error("an empty folder has a run to end")
+	}
+	synctest.Test(t, func(t *testing.T) { // the task is in raw units now: the run goes on
+		f, first := trained(t, 1)
+		_, err := coordinator.Restandardize(f.coord.dir)
+		must(t, err)
+		f.cfg.Standardize = false
+		must(t, begin(t, f))
+		if r := present(t, f); r.Run != first {
+			t.Errorf("run %d", r.Run)
+		}
+	})
+}
