@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type Agent struct {
 	endless *endless       // the block under way, if blocks have no end
 	test    *mqtt.SelfTest // nil if there is none
 
+	behind   wire.Epoch // of an earlier start, if that was not below this one's
 	order    wire.Order // of the last announcement that was obeyed
 	up       bool
 	refused  mqtt.RefusedFilters
@@ -79,11 +81,11 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	order, digest, err := loadObeyed(cfg.Dir)
+	order, digest, err := loadObeyed(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	ready, err := loadUpdate(cfg.Dir)
+	ready, err := loadUpdate(&cfg)
 	if err != nil {
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
@@ -98,7 +100,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	a.machine = round.NewAgent(order, digest, saved, cfg.Rand)
 	if cfg.Budget > 0 {
-		if a.ledger, err = openLedger(cfg.Dir, cfg.Budget, cfg.Meter, cfg.Now()); err != nil {
+		if a.ledger, err = openLedger(&cfg); err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
@@ -137,6 +139,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer timer.Stop()
 	events := a.conn.Events()
 	for {
+		if a.behind > 0 { // without a last word: it would be older than the broker's
+			cancel()
+			a.mesh.leave()
+			err := a.conn.Close()
+			a.closeBooks()
+			return errors.Join(&BehindError{a.behind}, err)
+		}
 		a.account()
 		timer.Reset(time.Until(a.deadline()))
 		select {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -45,17 +44,18 @@ const minMargin = 128 << 10
 
 // openLedger takes up what the folder has of this month, and makes sure that it
 // can be written.
-func openLedger(dir string, limit uint64, meter *mqtt.Meter, now time.Time) (*ledger, error) {
-	l := &ledger{limit: limit, margin: max(limit/200, minMargin), path: filepath.Join(dir, budgetFile), meter: meter, read: meter.Total(), month: monthOf(now)}
-	_, b, err := store.LoadRecord(l.path, 64)
-	switch {
-	case errors.Is(err, store.ErrNoRecord):
-	case err != nil:
-		return nil, fmt.Errorf("%w; remove the file to count this month from zero", err)
-	case len(b) != 12:
-		return nil, fmt.Errorf("%s: %d bytes, want 12: it was written by another version", l.path, len(b))
-	default:
+func openLedger(c *Config) (*ledger, error) {
+	now := c.Now()
+	l := &ledger{limit: c.Budget, margin: max(c.Budget/200, minMargin), path: filepath.Join(c.Dir, budgetFile), meter: c.Meter, read: c.Meter.Total(), month: monthOf(now)}
+	err := c.record(budgetFile, 64, func(b []byte) error {
+		if len(b) != 12 {
+			return fmt.Errorf("%d bytes, want 12", len(b))
+		}
 		l.month, l.used = month(le.Uint32(b)), le.Uint64(b[4:])
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	l.count(now)
 	return l, l.save(2 * l.margin)

@@ -206,16 +206,3 @@ func (s *scene) countAfterDeath(file string, least, most int) {
 	}
 	next.stop()
 }
-
-func TestBudgetFileDamaged(t *testing.T) {
-	s := newScene(t)
-	budgeted(s, 20_000_000)
-	s.cfg.Boot, s.cfg.Rand = 1, newRand()
-	if err := os.WriteFile(filepath.Join(s.cfg.Dir, "budget"), []byte("torn"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := agent.New(s.cfg, func(func() mqtt.Message) (mqtt.Conn, error) { return s, nil })
-	if err == nil || !strings.Contains(err.Error(), "remove the file") {
-		t.Errorf("the error is %v", err)
-	}
-}

@@ -34,6 +34,9 @@ type Config struct {
 	Dir string
 	// Boot is the number of this start, larger than at any start before (store.NextBoot).
 	Boot wire.Epoch
+	// Behind is the least epoch of an earlier start, found retained at the broker, that shows that Boot is not larger:
+	// the counter was lost, or an older copy put back. The agent then ends with a BehindError. 0 = it goes on.
+	Behind wire.Epoch
 	// StepTime, if set, declares the time per local step instead of measuring
 	// it; training then takes that long, as on a slower device.
 	StepTime time.Duration

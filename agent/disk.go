@@ -44,21 +44,20 @@ func saveObeyed(dir string, o wire.Order, d wire.Digest) error {
 	return store.SaveRecord(filepath.Join(dir, obeyedFile), fileVersion, append(b, d[:]...))
 }
 
-func loadObeyed(dir string) (o wire.Order, d wire.Digest, err error) {
-	_, b, err := store.LoadRecord(filepath.Join(dir, obeyedFile), 256)
-	switch {
-	case errors.Is(err, store.ErrNoRecord):
-		return o, d, nil
-	case err != nil:
-		return o, d, err
-	case len(b) != 29+len(d):
-		return o, d, fmt.Errorf("%s: %d bytes, want %d: it was written by another version", filepath.Join(dir, obeyedFile), len(b), 29+len(d))
-	}
-	o = wire.Order{
-		Epoch: wire.Epoch(le.Uint64(b)), Run: wire.RunID(le.Uint64(b[8:])), Round: wire.RoundID(le.Uint64(b[16:])),
-		Attempt: wire.Attempt(le.Uint32(b[24:])), Phase: wire.Phase(b[28]),
-	}
-	return o, wire.Digest(b[29:]), nil
+// loadObeyed returns that place; zero if there is none.
+func loadObeyed(c *Config) (o wire.Order, d wire.Digest, err error) {
+	err = c.record(obeyedFile, 256, func(b []byte) error {
+		if len(b) != 29+len(d) {
+			return fmt.Errorf("%d bytes, want %d", len(b), 29+len(d))
+		}
+		o = wire.Order{
+			Epoch: wire.Epoch(le.Uint64(b)), Run: wire.RunID(le.Uint64(b[8:])), Round: wire.RoundID(le.Uint64(b[16:])),
+			Attempt: wire.Attempt(le.Uint32(b[24:])), Phase: wire.Phase(b[28]),
+		}
+		d = wire.Digest(b[29:])
+		return nil
+	})
+	return o, d, err
 }
 
 // saveUpdate keeps an update until its round is over.
@@ -72,27 +71,23 @@ func saveUpdate(dir string, u *update) error {
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
-func loadUpdate(dir string) (*update, error) {
-	_, b, err := store.LoadRecord(filepath.Join(dir, updateFile), wire.MaxBlob+wire.MaxMessage)
-	if errors.Is(err, store.ErrNoRecord) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(b) < 20 || int64(le.Uint32(b[16:])) > int64(len(b)-20) {
-		return nil, fmt.Errorf("%s: too short", filepath.Join(dir, updateFile))
-	}
-	n := 20 + int(le.Uint32(b[16:]))
-	body, err := wire.DecodeUpdate(b[20:n])
-	if err != nil {
-		return nil, err
-	}
-	u := &update{Update: body, run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])), payload: b[n:]}
-	if int64(body.Payload.Length) != int64(len(u.payload)) {
-		return nil, fmt.Errorf("%s: the payload has %d bytes, want %d", filepath.Join(dir, updateFile), len(u.payload), body.Payload.Length)
-	}
-	return u, nil
+func loadUpdate(c *Config) (u *update, err error) {
+	err = c.record(updateFile, wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+		if len(b) < 20 || int64(le.Uint32(b[16:])) > int64(len(b)-20) {
+			return errors.New("too short")
+		}
+		n := 20 + int(le.Uint32(b[16:]))
+		body, err := wire.DecodeUpdate(b[20:n])
+		if err != nil {
+			return err
+		}
+		if int64(body.Payload.Length) != int64(len(b)-n) {
+			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
+		}
+		u = &update{Update: body, run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])), payload: b[n:]}
+		return nil
+	})
+	return u, err
 }
 
 // saveBlock keeps a block without an end, of which so many local steps are taken.
@@ -111,15 +106,18 @@ func saveBlock(dir string, b *endless, taken uint64, x []float32) error {
 }
 
 // loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
-func loadBlock(dir string) (b *endless, blob []byte, x []float32, err error) {
-	path := filepath.Join(dir, blockFile)
-	_, in, err := store.LoadRecord(path, 2*wire.MaxBlob+wire.MaxMessage) // a task and a model
-	if errors.Is(err, store.ErrNoRecord) {
-		return nil, nil, nil, nil
-	}
+func loadBlock(c *Config) (b *endless, blob []byte, x []float32, err error) {
+	err = c.record(blockFile, 2*wire.MaxBlob+wire.MaxMessage, func(in []byte) (err error) { // a task and a model
+		b, blob, x, err = parseBlock(in)
+		return err
+	})
+	return b, blob, x, err
+}
+
+func parseBlock(in []byte) (b *endless, blob []byte, x []float32, err error) {
 	take := func(n int) (part []byte) {
 		if err == nil && (n < 0 || n > len(in)) { // of 32 bits
-			err = fmt.Errorf("%s: too short", path)
+			err = errors.New("too short")
 		}
 		if err != nil {
 			return make([]byte, 28)
@@ -139,7 +137,7 @@ func loadBlock(dir string) (b *endless, blob []byte, x []float32, err error) {
 		err = wire.DecodeVector(x, in)
 	}
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, nil, err
 	}
 	b = &endless{task: sha256.Sum256(blob), steps: int(le.Uint32(head[24:]))}
 	b.e.Order.Run, b.e.Block, b.e.Weight, b.e.Peers = wire.RunID(le.Uint64(head)), m.Block, m.Weight, m.Peers
@@ -155,10 +153,12 @@ func removeBlock(dir string) error {
 	return nil
 }
 
-// path is the file into which a large blob is pulled.
-func (w purpose) path(dir string) string {
-	return filepath.Join(dir, [...]string{purposeTask: "task.part", purposeModel: "model.part"}[w])
+// file is the name of the file into which a large blob is pulled. Its chunks are held against their hashes.
+func (w purpose) file() string {
+	return [...]string{purposeTask: "task.part", purposeModel: "model.part"}[w]
 }
+
+func (w purpose) path(dir string) string { return filepath.Join(dir, w.file()) }
 
 // removeRound removes what was kept for a round that is over.
 func removeRound(dir string) error {

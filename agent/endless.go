@@ -244,7 +244,7 @@ func (a *Agent) forgetBlock() {
 // resumeBlock goes on with the block that an earlier process was in, whether or not the coordinator can be reached. One whose
 // run is over was left behind by a process that ended before it was removed.
 func (a *Agent) resumeBlock() {
-	b, blob, x, err := loadBlock(a.cfg.Dir)
+	b, blob, x, err := loadBlock(&a.cfg)
 	if err != nil {
 		a.cfg.Logger.Warn("the state of mixing is unreadable: the agent waits for the coordinator", "err", err)
 	}

@@ -54,6 +54,15 @@ type (
 	}
 	// StorageMended: the last write that failed is done.
 	StorageMended struct{}
+	// StateLost: a file of the state folder is damaged, or of another version, and
+	// the agent goes on without it.
+	StateLost struct {
+		File    string // one of StateFiles
+		Err     error
+		Without string // what the agent does
+	}
+	// BootRaised: an earlier start had a higher number than this one, which takes the next.
+	BootRaised struct{ From, To wire.Epoch }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// CloneSeen: another device has this agent's identity, and is alive.

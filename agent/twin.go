@@ -76,6 +76,10 @@ func (a *Agent) receivePresence(p []byte) error {
 		return drop(DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
+	if err == nil && m.Nonce != a.voice.nonce && a.cfg.Behind > 0 && e.Epoch >= a.cfg.Behind && a.twin.link == 1 && a.twin.seen.link == 0 {
+		a.behind = e.Epoch
+		return nil
+	}
 	if err == nil && m.Nonce != a.voice.nonce && a.twin.sighted(e.Epoch, e.Sequence) {
 		a.meetTwin(e, m.Nonce)
 	}

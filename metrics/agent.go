@@ -26,7 +26,9 @@ type Agent struct {
 	now func() time.Time
 	*broker
 	*reload
-	storageOK prometheus.Gauge
+	storageOK   prometheus.Gauge
+	lostFiles   *prometheus.CounterVec // by file
+	bootsRaised prometheus.Counter
 
 	rounds    *prometheus.CounterVec // by kind, result and reason
 	working   prometheus.Gauge
@@ -67,6 +69,9 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 		now:    now,
 		broker: newBroker(r, words(agent.DropReasons())),
 		reload: newReload(r, now), storageOK: newStorage(r),
+		lostFiles: r.counterBy("state_files_lost_total", "Files in the state folder that were damaged or of another version at this start, and are done without.",
+			"file", agent.StateFiles()),
+		bootsRaised: r.counter("starts_raised_total", "Times that the broker had a presence of an earlier start with a higher number, so that the counter of starts was raised."),
 		rounds: r.counters("rounds_total",
 			"Rounds that this device was invited to and that are over for it, by kind of round, result, and the reason for a refusal or a declining.",
 			"kind", "result", "reason"),

@@ -31,6 +31,10 @@ func (a *Agent) Observe(fact any) {
 		a.selfTest.choose(string(f.Result))
 	case agent.StorageFailing:
 		a.storageOK.Set(0)
+	case agent.StateLost:
+		a.lostFiles.WithLabelValues(f.File).Inc()
+	case agent.BootRaised:
+		a.bootsRaised.Inc()
 	case agent.StorageMended:
 		a.storageOK.Set(1)
 	case agent.CloneSeen:

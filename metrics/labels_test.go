@@ -78,6 +78,9 @@ func everyAgentLabel() []any {
 			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, Share: 0.5}})
 		}
 	}
+	for _, file := range agent.StateFiles() {
+		facts = append(facts, agent.StateLost{File: file})
+	}
 	for _, from := range agent.BlockSources() {
 		facts = append(facts, agent.BlockBegan{From: from})
 	}

@@ -9,25 +9,39 @@ import (
 
 const bootVersion = 1
 
+// BootFile is the name of the counter of starts.
+const BootFile = "boot"
+
 // NextBoot returns the boot epoch of this start: one more than the last that was saved in dir, and saved, fsynced,
-// before it is returned; the first is 1. A damaged counter is an error and not a restart from 1: an epoch that was
-// used before would make peers take this start for the old one.
-func NextBoot(dir string) (uint64, error) {
-	path := filepath.Join(dir, "boot")
-	var last uint64
+// before it is returned. Without a counter it is 1, and lost says why there is none: ErrNoRecord at a first start and on
+// a new disk, a *CorruptError for a damaged one, which is put aside. Peers take an epoch that was used before for the old
+// start: who finds that there was a higher one raises the counter with RaiseBoot.
+func NextBoot(dir string) (epoch uint64, lost, err error) {
+	path := filepath.Join(dir, BootFile)
 	version, body, err := LoadRecord(path, 8)
+	if err == nil && (version != bootVersion || len(body) != 8) {
+		err = &CorruptError{path, fmt.Sprintf("not a boot counter of version %d", bootVersion)}
+	}
+	corrupt := (*CorruptError)(nil)
 	switch {
+	case err == nil:
+		epoch, err = RaiseBoot(dir, binary.LittleEndian.Uint64(body))
+		return epoch, nil, err
+	case errors.As(err, &corrupt):
+		lost = err
+		err = PutAside(path)
 	case errors.Is(err, ErrNoRecord):
-	case err != nil:
-		return 0, err
-	case version != bootVersion || len(body) != 8:
-		return 0, &CorruptError{path, fmt.Sprintf("not a boot counter of version %d", bootVersion)}
-	default:
-		last = binary.LittleEndian.Uint64(body)
+		lost, err = err, nil
 	}
+	if err != nil {
+		return 0, nil, err
+	}
+	epoch, err = RaiseBoot(dir, 0)
+	return epoch, lost, err
+}
+
+// RaiseBoot saves, fsynced, and returns the boot epoch after last.
+func RaiseBoot(dir string, last uint64) (uint64, error) {
 	next := last + 1
-	if err := SaveRecord(path, bootVersion, binary.LittleEndian.AppendUint64(nil, next)); err != nil {
-		return 0, err
-	}
-	return next, nil
+	return next, SaveRecord(filepath.Join(dir, BootFile), bootVersion, binary.LittleEndian.AppendUint64(nil, next))
 }

@@ -92,25 +92,33 @@ func FuzzLoadRecord(f *testing.F) {
 func TestNextBoot(t *testing.T) {
 	dir := t.TempDir()
 	for want := uint64(1); want <= 3; want++ {
-		got, err := NextBoot(dir)
-		if err != nil || got != want {
-			t.Fatalf("boot %d, %v, want %d", got, err, want)
+		got, lost, err := NextBoot(dir)
+		if err != nil || got != want || errors.Is(lost, ErrNoRecord) != (want == 1) {
+			t.Fatalf("boot %d, lost %v, %v, want %d", got, lost, err, want)
 		}
 	}
-	path := filepath.Join(dir, "boot")
+	path := filepath.Join(dir, BootFile)
 	p := mustRead(t, path)
 	p[recordHead] ^= 1
-	var corrupt *CorruptError
-	for name, damaged := range map[string][]byte{"flipped": p, "torn": p[:20], "empty": nil} {
-		mustWrite(t, path, damaged)
-		if epoch, err := NextBoot(dir); !errors.As(err, &corrupt) {
-			t.Errorf("%s: epoch %d, %v: want a CorruptError, not an epoch used before", name, epoch, err)
-		}
-	}
+	damages := map[string][]byte{"flipped": p, "torn": p[:20], "empty": nil}
 	if err := SaveRecord(path, bootVersion+1, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NextBoot(dir); !errors.As(err, &corrupt) {
-		t.Errorf("another version: %v, want a CorruptError", err)
+	damages["another version"] = mustRead(t, path)
+	for name, damaged := range damages {
+		mustWrite(t, path, damaged)
+		var corrupt *CorruptError
+		if epoch, lost, err := NextBoot(dir); err != nil || epoch != 1 || !errors.As(lost, &corrupt) {
+			t.Errorf("%s: epoch %d, lost %v, %v: want 1 and a CorruptError", name, epoch, lost, err)
+		}
+		if aside := mustRead(t, path+".damaged"); !bytes.Equal(aside, damaged) {
+			t.Errorf("%s: what was put aside is another file", name)
+		}
+		if epoch, err := RaiseBoot(dir, 41); epoch != 42 || err != nil {
+			t.Errorf("raised to %d, %v", epoch, err)
+		}
+		if epoch, lost, err := NextBoot(dir); epoch != 43 || lost != nil || err != nil {
+			t.Errorf("after that: epoch %d, %v, %v", epoch, lost, err)
+		}
 	}
 }

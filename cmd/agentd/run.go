@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/service"
@@ -58,9 +57,9 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	}
 	return daemon.RunAgent(ctx, s, daemon.AgentOptions{
 		Logger: log, Metrics: m, Gatherer: reg, Observer: daemon.Observers{supervisor.Status, &ready},
-		Ready: func(a *agent.Agent) {
+		Ready: func(alive func(context.Context) error) {
 			ready.Opened()
-			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: a.Alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
+			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
 		},
 	})
 }

@@ -5,11 +5,13 @@ import (
 	"crypto/ed25519"
 	crand "crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,8 +36,9 @@ type AgentOptions struct {
 	Gatherer prometheus.Gatherer
 	// Suspend makes the agent of a testbed vanish or be late (agent.Config).
 	Suspend func(m agent.Moment, deadline time.Time) time.Duration
-	// Ready, if set, is told when the agent is about to begin: its state is open.
-	Ready func(*agent.Agent)
+	// Ready, if set, is told when the agent is about to begin: its state is open;
+	// alive asks it for a sign of life.
+	Ready func(alive func(ctx context.Context) error)
 	// Key, if set, is the agent's instead of the one in its key file.
 	Key ed25519.PrivateKey
 	// Traffic, if set, is told of each message beside the metrics.
@@ -98,12 +101,16 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 		return err
 	}
 	defer unlock(lock, o.Logger)
-	boot, err := store.NextBoot(cfg.Dir)
+	boot, lost, err := store.NextBoot(cfg.Dir)
 	if err != nil {
 		return err
 	}
 	if o.Key != nil {
 		cfg.Key = o.Key
+	}
+	cfg.Behind = wire.Epoch(boot) + 1
+	if lost != nil {
+		cfg.Behind = wire.Epoch(boot)
 	}
 	cfg.Boot, cfg.Software, cfg.Suspend = wire.Epoch(boot), "agentd "+Version(), o.Suspend
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
@@ -127,16 +134,38 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	view := status.NewAgent(Version(), s.Federation, s.ID, time.Now)
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
 	cfg.Observer = Observers{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
-	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-		return o.dial(ctx, &s.Broker, &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
-	})
-	if err != nil {
-		return err
+	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
+		cfg.Observer.Observe(agent.BootLost(lost))
 	}
-	if o.Ready != nil {
-		o.Ready(a)
+	return o.run(ctx, s, cfg)
+}
+
+// run runs the agent and, once, another one in its place if it finds that an
+// earlier start had a higher number.
+func (o *AgentOptions) run(ctx context.Context, s *settings.Agent, cfg agent.Config) error {
+	var present atomic.Pointer[agent.Agent]
+	for {
+		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+			return o.dial(ctx, &s.Broker, &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
+		})
+		if err != nil {
+			return err
+		}
+		if present.Swap(a) == nil && o.Ready != nil {
+			o.Ready(func(ctx context.Context) error { return present.Load().Alive(ctx) })
+		}
+		err = a.Run(ctx)
+		behind := (*agent.BehindError)(nil)
+		if !errors.As(err, &behind) {
+			return err
+		}
+		next, err := store.RaiseBoot(cfg.Dir, uint64(behind.Epoch))
+		if err != nil {
+			return err
+		}
+		cfg.Observer.Observe(agent.BootRaised{From: cfg.Boot, To: wire.Epoch(next)})
+		cfg.Boot, cfg.Behind = wire.Epoch(next), 0
 	}
-	return a.Run(ctx)
 }
 
 // reportOf says what an agent reports; an agent without metrics of its own

@@ -27,6 +27,10 @@ func (l agentLog) Observe(fact any) {
 		selfTested(l.Logger, f.SelfTested)
 	case agent.StorageFailing:
 		storageFailing(l.Logger, f.What, f.Err)
+	case agent.StateLost:
+		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File, "err", f.Err)
+	case agent.BootRaised:
+		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or put back, and is raised", "from", f.From, "to", f.To)
 	case agent.StorageMended:
 		l.Info(storageMended)
 	case agent.DeviceJudged:

@@ -137,6 +137,10 @@ func (v *AgentView) observeHost(fact any) {
 		note("broker", brokerProblem(f.Result))
 	case agent.StorageFailing:
 		note("storage", storageProblem(v.now(), f.What, f.Err))
+	case agent.StateLost:
+		note("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File, f.Without))
+	case agent.BootRaised:
+		note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
 	case agent.StorageMended:
 		note("storage", "")
 	case agent.DataLoaded:

@@ -1,0 +1,59 @@
+package agent_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestBehind: an agent ends when the broker has a presence of an earlier start
+// that its counter does not know of, to start again above it; once, or two clones
+// would raise each other.
+func TestBehind(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		boot, behind wire.Epoch // of this start
+		earlier      wire.Epoch // retained
+		ends         bool
+	}{
+		{"an earlier start", 5, 6, 4, false},
+		{"a clone's, of the same number", 5, 6, 5, false},
+		{"an older copy of the counter", 5, 6, 9, true},
+		{"a lost counter, of the second start", 1, 1, 1, true},
+		{"a lost counter", 1, 1, 40, true},
+		{"raised already", 41, 0, 50, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				s.cfg.Boot, s.cfg.Behind = tt.boot-1, tt.behind
+				s.start()
+				p := wire.Presence{State: wire.StateLost, Nonce: 7, Speaks: 1}
+				s.send(s.topics.Presence("press"), wire.Seal(nil, wire.Header{
+					Type: wire.TypePresence, Federation: "plant", Sender: "press", Epoch: tt.earlier, Sequence: 3,
+				}, p.Body(), s.cfg.Key))
+				select {
+				case err := <-s.done:
+					behind := (*agent.BehindError)(nil)
+					if !tt.ends || !errors.As(err, &behind) || behind.Epoch != tt.earlier {
+						t.Errorf("ended with %v", err)
+					}
+					for _, e := range s.heard(wire.TypePresence) {
+						if m, err := wire.DecodePresence(e.Body); err != nil || m.State == wire.StateOffline {
+							t.Errorf("%+v, %v: its last word is older than what the broker had", m, err)
+						}
+					}
+					s.cancel()
+					s.done = nil
+				default:
+					if tt.ends {
+						t.Error("goes on")
+					}
+				}
+			})
+		})
+	}
+}

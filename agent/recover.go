@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// StateFiles returns the names of the files in an agent's state folder that may
+// be damaged, for closed label sets. That of the starts is the caller's
+// (store.NextBoot). What comes in parts is held against hashes from elsewhere.
+func StateFiles() []string {
+	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile}
+}
+
+// without tells what the agent does without a file that is damaged.
+var without = map[string]string{
+	store.BootFile: "starts are counted anew until the broker shows a presence of an earlier one",
+	obeyedFile:     "the next announcement that the coordinator has signed is obeyed, even an old one",
+	updateFile:     "the agent trains again for the round, if it is invited",
+	blockFile:      "the mixing begins with a neighbour's parameters or with the coordinator's",
+	budgetFile:     "the bytes of this month are counted from zero",
+}
+
+// record reads a file of the state folder that has that version. One that is
+// damaged, or of another version, is put aside or, if it may be large, removed, and
+// counts as missing: a device does not wait for a person to come. Only a disk
+// that cannot be read is an error.
+func (c *Config) record(name string, most int, parse func(body []byte) error) error {
+	path := filepath.Join(c.Dir, name)
+	version, body, err := store.LoadRecord(path, most)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return nil
+	case err == nil && version != fileVersion:
+		err = fmt.Errorf("%s: version %d, this build reads %d", path, version, fileVersion)
+	case err == nil:
+		if err = parse(body); err == nil {
+			return nil
+		}
+	case !errors.As(err, new(*store.CorruptError)):
+		return err
+	}
+	c.Observer.Observe(StateLost{File: name, Err: err, Without: without[name]})
+	if name == updateFile || name == blockFile {
+		return os.Remove(path)
+	}
+	return store.PutAside(path)
+}
+
+// BehindError ends an agent that found, retained at the broker, a presence of an
+// earlier start of its own with this epoch: its counter of starts was lost, or an
+// older copy put back. It must start again, above that.
+type BehindError struct{ Epoch wire.Epoch }
+
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("agent: the broker has a presence of start %d of this agent: its counter of starts is behind", e.Epoch)
+}
+
+// BootLost is the fact that the counter of starts was damaged, as store.NextBoot tells.
+func BootLost(err error) StateLost {
+	return StateLost{File: store.BootFile, Err: err, Without: without[store.BootFile]}
+}

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// recorded keeps what was lost.
+type recorded struct{ lost []StateLost }
+
+func (r *recorded) Observe(fact any) {
+	if f, ok := fact.(StateLost); ok {
+		r.lost = append(r.lost, f)
+	}
+}
+
+type noData struct{}
+
+func (noData) Load([]string, string) (*learner.Samples[float32], error) {
+	return nil, errors.New("none")
+}
+
+// stateFile is a file of an agent's state folder and what is promised of it.
+type stateFile struct {
+	write func(t *testing.T, dir string) // a sound one
+	// silent files are held against hashes that come from elsewhere: what is wrong in them comes again.
+	silent bool
+	// kept files are put aside when they are damaged, the others removed.
+	kept bool
+}
+
+func stateFiles(t *testing.T) map[string]stateFile {
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	part := func(p purpose) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			must(t, os.WriteFile(p.path(dir), bytes.Repeat([]byte{1}, 3000), 0o600))
+		}
+	}
+	return map[string]stateFile{
+		store.BootFile: {kept: true, write: func(t *testing.T, dir string) {
+			_, err := store.RaiseBoot(dir, 6)
+			must(t, err)
+		}},
+		obeyedFile: {kept: true, write: func(t *testing.T, dir string) {
+			must(t, saveObeyed(dir, wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
+		}},
+		updateFile: {write: func(t *testing.T, dir string) {
+			u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
+			must(t, u.take(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
+			must(t, saveUpdate(dir, u))
+		}},
+		blockFile: {write: func(t *testing.T, dir string) {
+			p, err := task.Compile[float32](wire.Task{
+				Name: "power", Features: []string{"a"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
+				Training: wire.Training{Exchange: wire.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 4},
+			})
+			must(t, err)
+			b := &endless{p: &prepared{problem: p}, steps: 4}
+			b.e.Weight, b.e.Block = 1, 1
+			must(t, saveBlock(dir, b, 1, []float32{0.5}))
+		}},
+		budgetFile: {kept: true, write: func(t *testing.T, dir string) {
+			l := &ledger{path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()), used: 5}
+			must(t, l.save(0))
+		}},
+		purposeTask.file():  {silent: true, write: part(purposeTask)},
+		purposeModel.file(): {silent: true, write: part(purposeModel)},
+	}
+}
+
+// damages are what becomes of a file.
+var damages = map[string]func(t *testing.T, path string){
+	"sound": func(*testing.T, string) {},
+	"deleted": func(t *testing.T, path string) {
+		rewrite(t, path, func([]byte) []byte { return nil })
+		_ = os.Remove(path)
+	},
+	"empty": func(t *testing.T, path string) { rewrite(t, path, func([]byte) []byte { return nil }) },
+	"torn":  func(t *testing.T, path string) { rewrite(t, path, func(p []byte) []byte { return p[:len(p)/2] }) },
+	"flipped": func(t *testing.T, path string) {
+		rewrite(t, path, func(p []byte) []byte { p[len(p)/2] ^= 1; return p })
+	},
+	"rubbish": func(t *testing.T, path string) { // a sound record that makes no sense
+		if err := store.SaveRecord(path, fileVersion, bytes.Repeat([]byte{0xff}, 40)); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"another version": func(t *testing.T, path string) {
+		if err := store.SaveRecord(path, fileVersion+1, nil); err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
+func rewrite(t *testing.T, path string, change func([]byte) []byte) {
+	t.Helper()
+	p, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, change(p), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin starts an agent as the daemon does, as far as its state folder goes.
+func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Order) {
+	t.Helper()
+	topics, err := mqtt.NewTopics("", "plant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, lost, err := store.NextBoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
+		seen.Observe(BootLost(lost))
+	}
+	_, key, _ := ed25519.GenerateKey(nil)
+	cfg := Config{
+		Federation: "plant", ID: "press", Key: key, Coordinator: key.Public().(ed25519.PublicKey), Topics: topics, Data: noData{}, Dir: dir, Boot: wire.Epoch(boot),
+		MaxModel: 1 << 20, Budget: 1 << 30, Meter: new(mqtt.Meter), Observer: &seen, Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
+	}
+	conn := memory.New(memory.Options{}).Connect("press", nil)
+	defer conn.Close()
+	a, err := New(cfg, func(func() mqtt.Message) (mqtt.Conn, error) { return conn, nil })
+	if err != nil {
+		t.Fatalf("the agent does not start: %v", err)
+	}
+	if _, _, _, err := loadBlock(&a.cfg); err != nil {
+		t.Error(err)
+	}
+	for _, p := range []purpose{purposeTask, purposeModel} {
+		if f, err := store.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} }); err != nil || f.Has(0) || f.Close() != nil {
+			t.Errorf("%s: %v", p.file(), err)
+		}
+	}
+	return seen, boot, a.order
+}
+
+// TestStateFiles: an agent starts whatever became of a file of its state folder,
+// says once what it has lost, and not again at the next start.
+func TestStateFiles(t *testing.T) {
+	files := stateFiles(t)
+	for _, name := range StateFiles() {
+		if _, ok := files[name]; !ok {
+			t.Errorf("%s has no entry here", name)
+		}
+	}
+	for name, f := range files {
+		if _, told := without[name]; told == f.silent {
+			t.Errorf("%s: silent %v, but what the agent does without it: %q", name, f.silent, without[name])
+		}
+		for what, damage := range damages {
+			t.Run(name+" "+what, func(t *testing.T) {
+				dir := t.TempDir()
+				for _, f := range files {
+					f.write(t, dir)
+				}
+				damage(t, filepath.Join(dir, name))
+				seen, boot, obeyed := begin(t, dir)
+				lost := what != "sound" && what != "deleted" && !f.silent
+				if told := len(seen.lost) == 1 && seen.lost[0].File == name && seen.lost[0].Err != nil; told != lost || !told && len(seen.lost) > 0 {
+					t.Errorf("told %+v", seen.lost)
+				}
+				if _, err := os.Stat(filepath.Join(dir, name+".damaged")); (err == nil) != (lost && f.kept) {
+					t.Errorf("put aside: %v", err)
+				}
+				if gone := what != "sound" && name == store.BootFile; gone != (boot == 1) || !gone && boot != 8 {
+					t.Errorf("start %d", boot)
+				}
+				if gone := what != "sound" && name == obeyedFile; gone != (obeyed == wire.Order{}) {
+					t.Errorf("obeys %v", obeyed)
+				}
+				if again, next, _ := begin(t, dir); len(again.lost) > 0 || next != boot+1 {
+					t.Errorf("at the next start, %d after %d: %+v", next, boot, again.lost)
+				}
+			})
+		}
+	}
+}
+
+// TestStateFilesAreListed reads the names of files from the sources.
+func TestStateFilesAreListed(t *testing.T) {
+	constant := regexp.MustCompile(`(?m)^\s*(?:const )?\w+File\s*=\s*"([^"]+)"`)
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, path := range sources {
+		p, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		for _, m := range constant.FindAllSubmatch(p, -1) {
+			if found++; !slices.Contains(StateFiles(), string(m[1])) {
+				t.Errorf("%s names the file %s, which StateFiles lacks: say what an agent does without it", path, m[1])
+			}
+		}
+	}
+	if found != 4 {
+		t.Errorf("found %d names of files, want 4", found)
+	}
+}

@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestNewDisk: a device that lost its state folder, or of which a file is
+// damaged, is back in the federation at once, though the coordinator drops what is
+// older than its last start.
+func TestNewDisk(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, mosquitto(t))
+	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, rounds: 0, pause: 100ms, gather: {minimum: 1}}`)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	damage := func(names ...string) func() {
+		return func() {
+			for _, name := range names {
+				if err := os.WriteFile(filepath.Join(f.Path("state-one"), name), []byte("rubbish"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for _, step := range []struct {
+		before func()
+		says   []string
+	}{
+		{func() {}, nil},
+		{func() {}, nil},
+		{func() {}, nil},
+		{func() {
+			if err := os.RemoveAll(f.Path("state-one")); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"an earlier start of this agent had a higher number"}},
+		{damage("boot", "obeyed"), []string{"file=boot", "file=obeyed", "an earlier start of this agent had a higher number"}},
+		{damage("update"), []string{"file=update"}},
+	} {
+		step.before()
+		one := f.Daemon(t, "agentd", "one")
+		for _, text := range step.says {
+			one.Await(t, text)
+		}
+		one.Await(t, "result=accepted")
+		one.Kill()
+	}
+	lead.Stop(t, syscall.SIGTERM, 0)
+}
