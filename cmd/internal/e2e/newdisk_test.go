@@ -13,7 +13,7 @@ import (
 func TestNewDisk(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, mosquitto(t))
-	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, rounds: 0, pause: 100ms, gather: {minimum: 1}}`)
+	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, rounds: 0, pause: 100ms, gather: {minimum: 1, target: 1}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	damage := func(names ...string) func() {
 		return func() {
