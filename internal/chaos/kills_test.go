@@ -68,7 +68,7 @@ func TestKills(t *testing.T) {
 		most          time.Duration // until a kill
 	}{
 		{"kill_coordinator", "coordinator `kill -9`, model of 12 bytes", 0, 40, 300 * time.Millisecond},
-		{"kill_coordinator_large", "coordinator `kill -9`, model of 1.3 MB", 82_000, 10, 3 * time.Second},
+		{"kill_coordinator_large", "coordinator `kill -9`, model of 1 MB", 65_000, 10, 3 * time.Second},
 	} {
 		results.run(t, fault{c.name, c.what, "model bit-equal to an undisturbed run; no round missing or twice, all updates in each", func(t *testing.T) string {
 			l := layout{agents: 4, hidden: c.hidden}

@@ -97,7 +97,7 @@ type CoordinatorView struct {
 	unfit    map[wire.AgentID]string
 	sitOut   map[wire.AgentID]SitOut
 	place    map[wire.AgentID]int // among the participants
-	problems map[string]string // by what they are about
+	problems map[string]string    // by what they are about
 }
 
 // NewCoordinator begins a picture of a federation.

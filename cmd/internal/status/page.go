@@ -29,6 +29,32 @@ func (p *page) line(label, format string, args ...any) {
 	p.text.WriteString(strings.TrimRight(string(text), " ") + "\n")
 }
 
+// paragraph adds a text that must be read whole, on as many lines as it takes.
+func (p *page) paragraph(label, text string) {
+	room := max(p.width-labelWidth, 1)
+	var line []rune
+	flush := func() {
+		p.line(label, "%s", string(line))
+		label, line = "", nil
+	}
+	for _, word := range strings.Fields(text) {
+		rest := []rune(word)
+		if len(line) > 0 && len(line)+1+len(rest) > room {
+			flush()
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		for line = append(line, rest...); len(line) > room; { // a long path
+			rest = line[room:]
+			line = line[:room:room]
+			flush()
+			line = rest
+		}
+	}
+	flush()
+}
+
 // bar draws a share of a whole.
 func bar(done, of float64) string {
 	share := 0.
@@ -95,7 +121,7 @@ func figures(pairs ...any) string {
 func (p *page) head(what, version string, at, started time.Time, problems []string, l Link) {
 	p.line(what, "%s, up %s", version, span(at.Sub(started)))
 	for _, problem := range problems {
-		p.line("!", "%s", problem)
+		p.paragraph("!", problem)
 	}
 	state := "connected"
 	if !l.Connected {

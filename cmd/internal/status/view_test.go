@@ -214,3 +214,13 @@ func TestStorageProblem(t *testing.T) {
 		}
 	}
 }
+
+// TestParagraph wants all of a problem on the page, however long its words are.
+func TestParagraph(t *testing.T) {
+	p := page{width: labelWidth + 12}
+	p.paragraph("!", "cannot save /var/lib/coordinator/run: no space left")
+	want := "!             cannot save\n              /var/lib/coo\n              rdinator/run\n              : no space\n              left\n"
+	if got := p.text.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
