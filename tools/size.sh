@@ -15,7 +15,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export GOOS=linux CGO_ENABLED=0
 
-linked() { go build -tags nethttpomithttp2 -trimpath -ldflags='-s -w' -o "$1" ./cmd/agentd </dev/null && wc -c <"$1"; }
+linked() { go build $(cat tools/buildflags) -ldflags='-s -w' -o "$1" ./cmd/agentd </dev/null && wc -c <"$1"; }
 
 too_large=()
 while read -r arch variant; do
@@ -29,7 +29,7 @@ done <<<"$targets"
 # package ends at a dot. The standard library is summed by its first word, modules by their first three.
 echo
 echo "agentd on amd64, code and data by package (bytes):"
-GOARCH=amd64 go build -tags nethttpomithttp2 -trimpath -o "$dir/full" ./cmd/agentd
+GOARCH=amd64 go build $(cat tools/buildflags) -o "$dir/full" ./cmd/agentd
 go tool nm -size "$dir/full" | awk '
   $3 !~ /^[TtRrDd]$/ || $2 > 8e6 { next } # memory that is only reserved is not in the file
   {

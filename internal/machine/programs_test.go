@@ -5,10 +5,11 @@ package machine
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // programs is a folder with both programs.
@@ -18,18 +19,13 @@ var programs string
 func TestMain(m *testing.M) {
 	code := 1
 	defer func() { os.Exit(code) }()
-	var err error
-	if programs, err = os.MkdirTemp("", "fedmesh-machine-"); err != nil {
+	built, remove, err := testkit.Build(filepath.Join("..", ".."))
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	defer os.RemoveAll(programs)
-	build := exec.Command("go", "build", "-tags=nethttpomithttp2", "-trimpath", "-o", programs, "./cmd/agentd", "./cmd/coordinator")
-	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-		return
-	}
+	defer remove()
+	programs = string(built)
 	code = m.Run()
 }
 

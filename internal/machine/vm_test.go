@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 )
 
@@ -155,10 +156,8 @@ func vmFiles(t *testing.T, arch string) string {
 			t.Fatal(err)
 		}
 	}
-	build := exec.Command("go", "build", "-tags=nethttpomithttp2", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "usr/local/bin")+"/", "./cmd/agentd", "./cmd/coordinator")
-	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := testkit.BuildInto(filepath.Join("..", ".."), filepath.Join(dir, "usr/local/bin"), "GOARCH="+arch); err != nil {
+		t.Fatal(err)
 	}
 	authority := acltest.NewAuthority(t)
 	broker := authority.Issue(t, "broker")

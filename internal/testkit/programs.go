@@ -6,26 +6,41 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
 // Programs is the folder that holds agentd and coordinator.
 type Programs string
 
-// Build builds both programs from the module at root into a temporary folder, and returns it with the function that removes it.
+// Build builds both programs from the module at root into a temporary folder, with the flags of those that are shipped, and returns it with the function that removes it.
 func Build(root string) (Programs, func(), error) {
 	dir, err := os.MkdirTemp("", "fedmesh-programs-")
 	if err != nil {
 		return "", nil, err
 	}
 	remove := func() { _ = os.RemoveAll(dir) } // in the system's folder for such things
-	build := exec.Command("go", "build", "-o", dir, "./cmd/agentd", "./cmd/coordinator")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
+	if err := BuildInto(root, dir); err != nil {
 		remove()
-		return "", nil, fmt.Errorf("go build: %w\n%s", err, out)
+		return "", nil, err
 	}
 	return Programs(dir), remove, nil
+}
+
+// BuildInto builds both programs into a folder, with the flags of those that are shipped. env is added to the environment, as
+// GOARCH=arm64.
+func BuildInto(root, dir string, env ...string) error {
+	flags, err := os.ReadFile(filepath.Join(root, "tools", "buildflags"))
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build"}, strings.Fields(string(flags))...)
+	build := exec.Command("go", append(args, "-ldflags=-s -w", "-o", dir+"/", "./cmd/agentd", "./cmd/coordinator")...)
+	build.Dir, build.Env = root, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Run runs a command line of ours to its end.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -40,12 +41,15 @@ type binary struct {
 // build builds a program into a folder, as `make build` does, but stripped.
 func build(root, dir, name string, t target) (*binary, error) {
 	b := &binary{target: t, path: filepath.Join(dir, name)}
-	cmd := goCommand(root, "build", "-tags=nethttpomithttp2", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", b.path, "./cmd/"+name)
+	flags, err := os.ReadFile(filepath.Join(root, "tools", "buildflags"))
+	if err != nil {
+		return nil, err
+	}
+	cmd := goCommand(root, slices.Concat([]string{"build"}, strings.Fields(string(flags)), []string{"-buildvcs=true", "-ldflags=-s -w", "-o", b.path, "./cmd/" + name})...)
 	cmd.Env = append(cmd.Env, append([]string{"GOOS=linux"}, t.env...)...)
 	if _, err := output(cmd); err != nil {
 		return nil, err
 	}
-	var err error
 	if b.info, err = buildinfo.ReadFile(b.path); err != nil {
 		return nil, err
 	}
