@@ -29,7 +29,7 @@ func (c *Coordinator) settle(now time.Time) {
 
 // deadline closes the round with what is there, if that is enough.
 func (c *Coordinator) deadline(now time.Time) {
-	if c.linkUp && !c.cut && c.failedAt.IsZero() { // else they may have sent it in vain
+	if c.linkUp && !c.cut && c.failedAt.IsZero() { // else they may have sent their updates in vain
 		c.sideline(c.missing(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.tally(); {

@@ -24,7 +24,7 @@ type Coordinator struct {
 	entered    time.Time      // when the phase was
 	announced  time.Time      // when the round was first announced by this process
 	byDeadline bool           // the round was closed by its deadline
-	cut        bool           // the broker was out of reach for a part of the round
+	cut        bool           // the broker was out of reach, or the host could not write, for a part of the round
 	wakeAt     time.Time      // the phase's own deadline
 	failedAt   time.Time      // since then the host cannot write; zero if it can
 	overdue    time.Time      // the deadline, when it has passed since then and the round waits

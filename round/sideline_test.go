@@ -99,6 +99,19 @@ func (d *drive) rounds(n int) []round.RoundOpened {
 	return nil
 }
 
+// untilAbandoned lets time pass until the round is given up.
+func (d *drive) untilAbandoned() {
+	d.t.Helper()
+	for len(factsOf[round.RoundAbandoned](d.facts)) == 0 {
+		at, ok := d.machine.Deadline()
+		if !ok {
+			d.t.Fatal("the machine waits for nothing")
+		}
+		d.now = at
+		d.step(round.Tick{})
+	}
+}
+
 func factsOf[F round.Fact](facts []round.Fact) (of []F) {
 	for _, f := range facts {
 		if f, ok := f.(F); ok {
@@ -201,6 +214,24 @@ func TestSittingOutSurvivesARestart(t *testing.T) {
 	}
 }
 
+// TestFullDiskIsNotSilence: agents whose updates the host could not store, until a moment before the deadline, are not to blame.
+func TestFullDiskIsNotSilence(t *testing.T) {
+	cfg := driveConfig(4, 3)
+	d := newDrive(t, cfg, 4)
+	for i := range 4 {
+		d.silent[agentNumber(i)] = true
+	}
+	d.rounds(1)
+	d.now = d.now.Add(cfg.Deadline - time.Second)
+	d.step(round.StorageFailed{Since: d.now})
+	d.now = d.now.Add(time.Hour)
+	d.step(round.StorageMended{})
+	d.untilAbandoned()
+	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
+		t.Errorf("%s, though the host could not write until a second before the deadline", show(out[0]))
+	}
+}
+
 // TestLostLinkIsNotSilence: agents that could not reach the coordinator are not to blame.
 func TestLostLinkIsNotSilence(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
@@ -211,14 +242,7 @@ func TestLostLinkIsNotSilence(t *testing.T) {
 	d.step(round.LinkDown{})
 	d.step(round.LinkUp{})
 	d.silent = nil
-	for len(factsOf[round.RoundAbandoned](d.facts)) == 0 {
-		at, ok := d.machine.Deadline()
-		if !ok {
-			t.Fatal("the machine waits for nothing")
-		}
-		d.now = at
-		d.step(round.Tick{})
-	}
+	d.untilAbandoned()
 	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
 		t.Errorf("%s, though the link was lost in the round", show(out[0]))
 	}

@@ -33,7 +33,7 @@ func (c *Coordinator) mended(now time.Time) {
 		return
 	}
 	if c.in(CoordinatorCollecting) {
-		c.wakeAt = now.Add(c.left(now))
+		c.wakeAt, c.cut = now.Add(c.left(now)), true
 	}
 	c.failedAt, c.overdue = time.Time{}, time.Time{}
 }
