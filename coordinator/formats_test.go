@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -132,6 +134,40 @@ func TestBareTask(t *testing.T) {
 		f.finished(time.Hour)
 		if mended := facts[coordinator.StateMended](f); len(mended) > 0 {
 			t.Errorf("told: %+v", mended)
+		}
+	})
+}
+
+// A folder of before outcomes, sidelined agents, counted updates and samples were in the journal goes on as it would have.
+func TestOlderJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := interrupted(t, "small")
+		version, body, err := store.LoadRecord(f.coord.path("run"), 1<<20)
+		must(t, err)
+		var saved map[string]any
+		must(t, json.Unmarshal(body, &saved))
+		delete(saved, "Origin")
+		record := saved["Record"].(map[string]any)
+		for _, key := range []string{"Sidelined", "Last", "Counted"} {
+			if _, is := record[key]; !is {
+				t.Errorf("the journal has no %s", key)
+			}
+			delete(record, key)
+		}
+		delete(record["Plan"].(map[string]any), "Recent")
+		for _, p := range record["Participants"].([]any) {
+			delete(p.(map[string]any), "Samples")
+		}
+		body, err = json.Marshal(saved)
+		must(t, err)
+		must(t, store.SaveRecord(f.coord.path("run"), version, body))
+		f.coord.start()
+		f.finished(time.Hour)
+		if refused := facts[round.UpdateRefused](f); len(refused) > 0 {
+			t.Errorf("refused: %+v", refused)
+		}
+		if closed := facts[round.RoundClosed](f); closed[len(closed)-1].Round != 7 {
+			t.Errorf("the last round is %d, want 7: none was abandoned", closed[len(closed)-1].Round)
 		}
 	})
 }
