@@ -34,7 +34,7 @@ type Coordinator struct {
 	shown     wire.RoundID // the round of the present announcement
 	up        bool
 	refused   mqtt.RefusedFilters // but for what the board reads back
-	begins    bool                // a new run was asked for
+	begins    bool                // a new run was asked for, and has not been announced
 	begun     bool                // the machine has started
 	stopped   error               // why the coordinator cannot go on
 	ahead     ahead

@@ -203,7 +203,8 @@ func TestKeepRuns(t *testing.T) {
 	})
 }
 
-// Where the epoch was raised and the journal that tells it is lost, agents obey a run that begins from a model.
+// Where the epoch was raised and the journal that tells it is lost, agents obey a run that begins from a model, also if the first
+// process with that flag ends before it has heard the broker.
 func TestFromAfterTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -213,6 +214,7 @@ func TestFromAfterTakeOver(t *testing.T) {
 		f.coord.stop()
 		must(t, os.Remove(f.coord.path("run")))
 		f.cfg.TakeOver, f.cfg.From = false, "2"
+		must(t, begin(t, f))
 		f.coord.start()
 		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
 	})

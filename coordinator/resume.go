@@ -51,7 +51,8 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 	}
-	c.begins = begins
+	// A run that --from has begun, and of which no process has announced anything yet, is as new at the broker as at its first start.
+	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
 	switch {
 	case begins && unsound:
 		aside, err := store.SetAside(c.disk.path(recordFile))
