@@ -108,10 +108,14 @@ func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan
 		}
 		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name, f.Deviations})
 	}
+	model, from, err := w.earlier() // while an error can still leave all as it was
+	if err != nil {
+		return round.Plan{}, nil, err
+	}
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next, err := w.training(0, 0, w.first())
+	next, err := w.training(0, 0, w.first(model, from))
 	return next, []any{ready}, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -70,23 +71,32 @@ func (c *Coordinator) restandardized(model string) (origin, error) {
 	return o, err
 }
 
-// first returns w_0 after the statistics round: the model that the run goes on with, in the task's standardisation, or an initial one.
-func (w *workbench) first() []float32 {
-	initial := w.problem.Initial(w.cfg.Round.Seed)
+// earlier returns the model that a restandardised run goes on with, and the standardisation in which it is expressed; nil for another
+// run, and where the model is lost. The error is one that may pass.
+func (w *workbench) earlier() ([]float32, learner.Standardization, error) {
 	o := w.disk.origin
 	if !o.Restandardized {
-		return initial
+		return nil, learner.Standardization{}, nil
 	}
 	model, from, err := w.read(o)
-	if err == nil {
-		err = w.problem.Model.Restandardize(model, from, w.problem.Standardization())
+	if isLost(err) || errors.Is(err, fs.ErrNotExist) {
+		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model, "err", err)
+		return nil, from, nil
 	}
-	switch {
+	return model, from, err
+}
+
+// first returns w_0 after the statistics round: the earlier model in the task's standardisation, or, without one, an initial model.
+func (w *workbench) first(model []float32, from learner.Standardization) []float32 {
+	if model == nil {
+		return w.problem.Initial(w.cfg.Round.Seed)
+	}
+	switch err := w.problem.Model.Restandardize(model, from, w.problem.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
-		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off", "model", o.Model)
+		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off", "model", w.disk.origin.Model)
 	case err != nil:
-		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial one", "model", o.Model, "err", err)
-		return initial
+		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial one", "model", w.disk.origin.Model, "err", err)
+		return w.problem.Initial(w.cfg.Round.Seed)
 	}
 	return model
 }

@@ -23,7 +23,7 @@ type storedModel struct {
 	standardization wire.Standardization // empty if the file tells none
 }
 
-// readModel returns a stored model whose file and vector both have the SHA-256 that its record tells.
+// readModel returns a stored model whose file has the SHA-256 that its record tells.
 func (d *disk) readModel(models *store.Models, version uint64) (*storedModel, error) {
 	file, err := models.Get(version)
 	if err != nil {
