@@ -1,0 +1,32 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestRestandardizeNeedsTheOwner: a request that another user writes could not be read by the service's user. None is left, and the error names
+// the command.
+func TestRestandardizeNeedsTheOwner(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("folders have no owner that counts")
+	}
+	dir := "/" // of root, as which the test may not run
+	if os.Geteuid() == 0 {
+		dir = folder(t)
+		const nobody = 65534
+		if err := os.Chown(dir, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, _, stderr := try(t, "restandardize", "--state-dir", dir); code != 1 || !strings.Contains(stderr, "run this as that user, for example with sudo -u ") {
+		t.Errorf("exit status %d, %s", code, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "restandardize")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the request is there: %v", err)
+	}
+}
