@@ -25,7 +25,7 @@ func modelCommand() *cobra.Command {
 		Use: "list", Short: "List the models of a run", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}, &cobra.Command{
-		Use: "show [VERSION|RUN/VERSION]", Short: "Show a model's tensors and metadata; the newest unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
+		Use: "show [VERSION|RUN/VERSION]", Short: "Show a model's tensors and metadata; the present one of the newest run unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportCommand(&f))
 	parent.PersistentFlags().StringVar(&f.dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
@@ -54,6 +54,9 @@ func listRuns(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
+	if len(runs) == 0 {
+		return fmt.Errorf("state folder %s: there are no models of any run; name the coordinator's folder with --state-dir", dir)
+	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
 	for _, run := range runs {
@@ -62,10 +65,11 @@ func listRuns(cmd *cobra.Command, dir string) error {
 			return err
 		}
 		list, _ := models.List() // the sound ones; `model list` tells of the others
-		newest := store.ModelInfo{}
-		if len(list) > 0 {
-			newest = list[len(list)-1]
+		if len(list) == 0 {
+			fmt.Fprintf(w, "%d\t0\tnone\n", run)
+			continue
 		}
+		newest := list[len(list)-1]
 		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", run, len(list), run, newest.Version, newest.Metadata["task"], newest.Metadata["from"])
 	}
 	return w.Flush()
@@ -151,7 +155,7 @@ func showModel(cmd *cobra.Command, f *modelFolder, args []string) error {
 func exportCommand(f *modelFolder) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use: "export [VERSION|RUN/VERSION]", Short: "Write a model as a safetensors file; the newest unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
+		Use: "export [VERSION|RUN/VERSION]", Short: "Write a model as a safetensors file; the present one of the newest run unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			info, file, err := f.pick(args)
 			if err != nil {

@@ -63,6 +63,26 @@ func TestModelsOfAnyRun(t *testing.T) {
 	}
 }
 
+// TestNoModels: a folder without models is told of, and a run whose models are all damaged is listed with none.
+func TestNoModels(t *testing.T) {
+	if code, out, stderr := try(t, "model", "runs", "--state-dir", t.TempDir()); code != 1 || out != "" || !strings.Contains(stderr, "there are no models of any run") {
+		t.Errorf("exit status %d, %s%s", code, out, stderr)
+	}
+	dir := folder(t)
+	damaged, err := filepath.Glob(filepath.Join(dir, "models", "2000", "*.safetensors"))
+	if err != nil || len(damaged) != 2 {
+		t.Fatal(damaged, err)
+	}
+	for _, path := range damaged {
+		if err := os.Truncate(path, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, stderr := try(t, "model", "runs", "--state-dir", dir); code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "2000 0 none") {
+		t.Errorf("exit status %d, %s%s", code, out, stderr)
+	}
+}
+
 // TestRunWithoutJournal: where models are and no journal, no restart mends it, and the commands to choose from are named.
 func TestRunWithoutJournal(t *testing.T) {
 	dir := folder(t)
