@@ -102,7 +102,7 @@ func (v *CoordinatorView) observeHost(fact any) {
 		v.problem("clone "+string(f.Agent), fmt.Sprintf("two devices speak as %s: give one of them an id and a key of its own", f.Agent))
 	case coordinator.StateMended:
 		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: look after the disk", f.File)
-		if f.Version < f.Before {
+		if f.Version != f.Before {
 			text = fmt.Sprintf("model %d in the state folder is lost: the run went on from model %d; look after the disk", f.Before, f.Version)
 		}
 		v.problem("state "+string(f.File), text)

@@ -134,6 +134,10 @@ func TestStateProblems(t *testing.T) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
+	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 9})
+	if got, want := v.Picture().Draw(200), "model 8 in the state folder is lost: the run went on from model 9"; !strings.Contains(got, want) {
+		t.Errorf("%s\nwant %q", got, want)
+	}
 }
 
 // TestMixingPage: where agents mix, most of them send nothing, and none of them
