@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -16,7 +17,13 @@ import (
 type BehindError struct{ Newest, Own wire.Order }
 
 func (e *BehindError) Error() string {
-	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest announcement at the broker is %s, this folder stands at %s", e.Newest, e.Own)
+	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest announcement at the broker is %s, this folder stands at %s",
+		e.Newest, stands(e.Own))
+}
+
+// stands names a folder's place. A place of placeOf between two rounds has the phase of a run that is over, which it is not: it is left out.
+func stands(o wire.Order) string {
+	return strings.TrimSuffix(o.String(), " "+wire.PhaseFinished.String())
 }
 
 // fallBehind ends the coordinator. No restart mends it.

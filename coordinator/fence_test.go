@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,15 @@ func putBack(t *testing.T) (*federation, *herald) {
 	wait(time.Second) // until everybody has heard the last of it
 	f.coord.dir = backup
 	return f, h
+}
+
+// Between two rounds a folder's place counts as if its run were over. The error does not say so.
+func TestPlaceBetweenRounds(t *testing.T) {
+	e := coordinator.BehindError{Newest: wire.Order{Epoch: 1, Run: 7, Round: 9, Attempt: 1, Phase: wire.PhaseIdle},
+		Own: wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
+	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") || !strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
+		t.Error(got)
+	}
 }
 
 // A coordinator on an older copy of its state folder does not begin, names both places, and leaves the folder as it was.

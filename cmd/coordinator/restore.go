@@ -49,6 +49,6 @@ func restore(cmd *cobra.Command, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: restored: the next start goes on from %s\n", dir, place)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: restored: the next start goes on from epoch %d run %d round %d\n", dir, place.Epoch, place.Run, place.Round)
 	return err
 }
