@@ -52,7 +52,7 @@ func LeaveOutReasons() []LeaveOutReason {
 // StateFile names what is kept in the state folder. It is a metric's label.
 type StateFile string
 
-// What can be mended when the coordinator starts.
+// The files that can be mended when the coordinator starts.
 const (
 	StateTask  StateFile = "task"
 	StateModel StateFile = "model"

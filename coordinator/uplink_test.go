@@ -108,7 +108,7 @@ func TestRestartDuringSlowUploads(t *testing.T) {
 	}
 }
 
-// Who says hello in the middle of its upload is invited once more. To a
+// An agent that says hello in the middle of its upload is invited once more. To a
 // coordinator that has not restarted nothing is sent again for it.
 func TestInvitedDuringUpload(t *testing.T) {
 	alone, bytes := slowUploads(t, func(*federation) {})

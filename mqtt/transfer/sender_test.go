@@ -129,7 +129,7 @@ func TestSenderObeysCredit(t *testing.T) {
 	}
 }
 
-// What a slow link may still be carrying is not sent again, but to a
+// A sender does not send again what a slow link may still be carrying, but to a
 // coordinator that has forgotten the update it is: there it belongs to nothing.
 func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 	payload := blobOf(6, 2*wire.MaxChunk)
