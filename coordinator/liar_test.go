@@ -22,7 +22,7 @@ func falseRows(n int, warm, wet, wind, power float64) table {
 		strings.Repeat(fmt.Sprintf("%g,%g,%g,%g\n", -warm, -wet, -wind, power), n-n/2))
 }
 
-// One device of seven gives false statistics and leaves. The model becomes as good as without it.
+// A device of seven gives false statistics and leaves. The model becomes as good as without it.
 func TestStatisticsOfOneLiar(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -180,7 +180,7 @@ func times(x float32) func([]float32) []float32 {
 	}
 }
 
-// One of seven devices lies in each of 200 rounds. It can neither ruin the model nor stop the federation.
+// A device of seven lies in each of 200 rounds. It can neither ruin the model nor stop the federation.
 func TestOneLiarInTwoHundredRounds(t *testing.T) {
 	for _, lie := range []struct {
 		name  string

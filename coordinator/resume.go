@@ -288,7 +288,7 @@ func (w *workbench) useModel(data []byte) error {
 }
 
 // fallBack ends the journaled round, whose model is lost, and returns a record that stands before the round after it, on the
-// newest sound model: an older one if there is one. What was accepted for the round is lost with its model.
+// newest sound model: an older one if there is one. The updates that were accepted for the round are lost with its model.
 func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, tell func(fact any)) (round.Record, error) {
 	p := &r.Plan
 	s := w.problem.Schema(wire.KindTraining)

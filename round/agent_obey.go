@@ -27,8 +27,8 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 	} // else the broker said it again
 }
 
-// obeyed follows an announcement whose place is saved. One whose place could not
-// be saved is followed in memory, to decline; later it may be saved after all.
+// obeyed follows an announcement whose place is saved. An announcement whose place
+// could not be saved is followed in memory, to decline; later it may be saved after all.
 func (a *Agent) obeyed(now time.Time, e Obeyed) {
 	before := a.unfit()
 	switch p := a.pending; {

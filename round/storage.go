@@ -4,7 +4,7 @@ import "time"
 
 // Time in which the host cannot store updates is not the agents' to lose. A round
 // without a quorum is not given up meanwhile, and goes on for as long as it had
-// left. One with a quorum closes as ever.
+// left. A round with a quorum closes as ever.
 
 // left is the time to the round's deadline, which stands still while the host
 // cannot write.

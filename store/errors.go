@@ -21,7 +21,7 @@ var (
 	ErrNoModel = errors.New("no such model")
 )
 
-// CorruptError says that a file is torn, flipped, or not what its name claims. What can be done differs from file to
+// CorruptError says that a file is torn, flipped, or not what its name claims. The remedy differs from file to
 // file: whoever shows the error to a person adds it.
 type CorruptError struct {
 	Path   string
