@@ -155,12 +155,12 @@ func (s *Session) run(ctx context.Context) {
 		l, err := s.connect(ctx, &options, s.urls[at])
 		if err == nil {
 			s.options.Logger.Info("connected to the broker at " + s.urls[at].Redacted())
-			if delay, err = s.serve(ctx, l, s.urls[at]); delay == 0 {
-				delay = wait.lost()
-			} else {
-				err = nil // its owner wants the pause
+			var pause time.Duration
+			pause, err = s.serve(ctx, l, s.urls[at])
+			if delay = wait.lost(); pause > 0 {
+				delay, err = pause, nil // its owner wants it
 			}
-			away = time.Now()
+			away = time.Now().Add(pause)
 		} else {
 			delay = wait.failed(time.Since(away))
 		}

@@ -3,9 +3,13 @@ package mqtt_test
 import (
 	"errors"
 	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/eclipse/paho.mqtt.golang/packets"
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -190,4 +194,30 @@ func TestPause(t *testing.T) {
 		}
 		settle(t, watcher) // no will
 	})
+}
+
+// The time of a pause is not one for which the broker was away: the first attempt
+// after it that fails is followed by the shortest wait.
+func TestPauseIsNoLoss(t *testing.T) {
+	t.Parallel()
+	var connects atomic.Int32
+	f := startFake(t, func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket {
+		if _, ok := p.(*packets.ConnectPacket); ok {
+			if connects.Add(1) == 2 {
+				_ = conn.Close()
+			}
+		}
+		return usual(p)
+	})
+	logger, lines := logged()
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1), Logger: logger})
+	s.Pause(2500 * time.Millisecond) // a broker that was away for as long costs a wait of at least half of it
+	wantDown(t, s)
+	wantUp(t, s)
+	line(t, lines) // connected
+	_, text, found := strings.Cut(line(t, lines), "next try in ")
+	text, _, _ = strings.Cut(strings.TrimSpace(text), `"`)
+	if d, err := time.ParseDuration(text); !found || err != nil || d > time.Second {
+		t.Errorf("waits %q after the first failure, want at most 1s", text)
+	}
 }
