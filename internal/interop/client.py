@@ -2,8 +2,8 @@
 """A fedmesh agent for linear models with the squared risk, written from docs/PROTOCOL.md.
 
 It runs on Python 3.11 with Debian's python3-paho-mqtt and python3-cryptography, and keeps what must outlive it in
-KEY.state, beside its key. It leaves out TLS and passwords; learner.py says which tasks it can do. The sections named
-below are those of the page. Everything runs on one thread: what takes long is a generator, which
+KEY.state, beside its key. It leaves out TLS and passwords, clones and refused subscriptions (section 3); learner.py says
+which tasks it can do. The sections named below are those of the page. Everything runs on one thread: what takes long is a generator, which
 the main loop resumes between two looks at the network, and which yields True while it can go on at once.
 """
 
@@ -83,6 +83,8 @@ class Agent:
         self.task_hash, self.preparing = None, None
         self.learner, self.unfit = None, 0    # once prepared, one of the two is set
         self.hello, self.invitation = None, None
+        self.object_at = math.inf             # when a hello answers an older announcement
+        self.object_after = 0.0               # and not before then
         self.job, self.step_time = None, 0.0
         if update := self.saved["update"]:
             self.job = Job(tuple(update["key"]))
@@ -141,21 +143,24 @@ class Agent:
         self.publish(f"p/{self.device}", online, retain=True)
         self.connection += 1
         self.owe_hello()
-        if self.job and self.job.payload and self.job.state == "open":
-            self.job.repeat, self.job.lent, self.job.lease = Repeat(2, 30), [], None
+        self.object_at, self.object_after = math.inf, 0.0  # what is retained comes again
+        self.offer_again()
         return True
 
     def run(self):
-        bound = 1
+        away = time.monotonic()  # since when there is no connection
         while not self.stopping:
             if self.connect():
-                bound, busy = 16, False
+                busy = False
                 while not self.stopping and self.mqtt.loop(0 if busy else 0.05) == mqtt.MQTT_ERR_SUCCESS:
                     while self.inbox:
                         self.receive(*self.inbox.popleft())
                     busy = self.turn()
-            again = time.monotonic() + random.uniform(0, bound)
-            bound = min(2 * bound, 60)
+                away, wait = time.monotonic(), random.uniform(0, 16)
+            else:
+                bound = min(max(1, time.monotonic() - away), 60)
+                wait = random.uniform(bound / 2, bound)
+            again = time.monotonic() + wait
             while not self.stopping and time.monotonic() < again:
                 time.sleep(0.05)
         if self.mqtt and self.mqtt.is_connected():
@@ -186,7 +191,8 @@ class Agent:
         try:
             envelope = w.unseal(data, self.options.federation, "coordinator", self.coordinator)
             require(envelope.name in handlers, "not on this topic")
-            require(envelope.epoch >= self.saved["order"][0], "an older epoch than that of the announcement obeyed")
+            require(envelope.name == "announcement" or envelope.epoch >= self.saved["order"][0],
+                    "an older epoch than that of the announcement obeyed")
             handlers[envelope.name](envelope)
         except Malformed as error:
             log(f"dropped a message on {topic}: {error}")
@@ -196,24 +202,26 @@ class Agent:
         w.check_announcement(a)
         order = [envelope.epoch, envelope.run, envelope.round, a.attempt, a.phase]
         if order < self.saved["order"]:
+            self.owe_objection(a.hello_within / 1000)
             return
         if order == self.saved["order"] and envelope.digest.hex() != self.saved["digest"]:
             log("two announcements of one order: are there two coordinators?")
             return
         if self.announcement and envelope.digest == self.announcement.digest:
             return  # the broker says it again
-        another_run = self.announcement is not None and envelope.run != self.announcement.run
+        before, self.announcement, self.object_at = self.announcement, envelope, math.inf
+        anew = before is not None and (envelope.epoch, envelope.run) != (before.epoch, before.run)
         self.saved.update(order=order, digest=envelope.digest.hex())
-        self.announcement = envelope
         key = envelope.run, envelope.round, a.base.hash.hex()
         if self.job and (a.phase != w.OPEN or self.job.key != key or self.job.state == "declined"):
             self.job, self.saved["update"] = None, None
         self.save()
+        self.offer_again()  # a new attempt says that the coordinator has restarted
         log(f"announcement: round {envelope.round} attempt {a.attempt} phase {a.phase} kind {a.kind}")
         if a.task.length and a.task.hash != self.task_hash:
             self.task_hash, self.learner, self.unfit = a.task.hash, None, 0
             self.preparing = self.prepare(a.task)
-        if a.phase == w.GATHERING or another_run:
+        if a.phase == w.GATHERING or anew:
             self.owe_hello()
 
     def on_invitation(self, envelope):
@@ -257,6 +265,7 @@ class Agent:
     def turn(self):
         """Returns True if there is more to do at once."""
         busy = False
+        self.say_objection()
         if self.preparing:
             busy = self.resume_preparing()
         if self.announcement and (self.learner or self.unfit):
@@ -294,10 +303,27 @@ class Agent:
 
     def say_hello(self):
         if self.hello.due():
-            held = sha256(self.job.payload) if self.job and self.job.payload else w.NONE
-            rows = len(self.learner.rows) if self.learner else 0
-            self.say("hello", nonce=self.nonce, unfit=self.unfit, samples=rows, update=held, peer_key=w.NONE, located=0, x=0, y=0,
-                     neighbours=[])
+            self.greet()
+
+    def owe_objection(self, within):
+        """Owes a hello to an older announcement, so that its coordinator learns that it is behind."""
+        now = time.monotonic()
+        if now >= self.object_after:
+            self.object_at, self.object_after = now + random.uniform(0, within), now + 60
+
+    def say_objection(self):
+        if time.monotonic() >= self.object_at:
+            self.object_at = math.inf
+            self.greet()
+
+    def greet(self):
+        """Says hello and names the announcement obeyed, of which a process that has just started knows the place only."""
+        held = sha256(self.job.payload) if self.job and self.job.payload else w.NONE
+        rows = len(self.learner.rows) if self.learner else 0
+        _, run, round, _, _ = self.saved["order"]
+        self.publish(f"s/{self.device}", self.seal(
+            "hello", run, round, announcement=bytes.fromhex(self.saved["digest"]), nonce=self.nonce, unfit=self.unfit, samples=rows,
+            update=held, peer_key=w.NONE, located=0, x=0, y=0, neighbours=[]))
 
     def take_invitation(self):
         invited, a = self.invitation, self.announcement
@@ -317,6 +343,8 @@ class Agent:
             job.work = self.work(job, a.body, invited.weight)
         elif job.state == "accepted":  # the coordinator has lost it
             job.state, job.repeat = "open", Repeat(2, 30)
+        elif not job.lease or time.monotonic() > job.lease:
+            self.offer_again()
         job.deadline = invited.deadline
 
     def work(self, job, a, weight):
@@ -346,6 +374,11 @@ class Agent:
             job.work, job.state, job.reason = None, "declined", error.reason
             self.say("declined", reason=error.reason)
         return True
+
+    def offer_again(self):
+        """Begins the sending of the update anew: what was lent for it is void."""
+        if self.job and self.job.payload and self.job.state == "open":
+            self.job.repeat, self.job.lent, self.job.lease = Repeat(2, 30), [], None
 
     def send_update(self):
         job = self.job

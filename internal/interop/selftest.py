@@ -3,10 +3,12 @@
 
 import argparse
 import base64
+import math
 import os
 import struct
 import sys
 import tempfile
+import time
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -70,11 +72,18 @@ def check_epochs(opened, key):
             agent.receive(topic, w.seal(key, name, "plant_7", "coordinator", epoch, a.run, a.round, 1,
                                         w.BODIES[name].write(w.Record(**body) if body else a.body)))
         say("announcement", 2)
-        digest = agent.announcement.digest
+        digest, sent = agent.announcement.digest, []
         invitation = dict(agent="press-01", announcement=digest, left=1000, weight=1.0, uploads=1, block=0, peers=[])
         for agent in agent, client.Agent(options):
+            agent.publish = lambda rest, payload, *_: sent.append(payload)
             hello = agent.hello
             say("announcement", 1)
+            agent.object_at = min(agent.object_at, time.monotonic() + a.body.hello_within / 1000) - a.body.hello_within / 1000
+            agent.say_objection()
+            assert len(sent) == 1, "an older announcement is not answered with a hello"
+            assert w.unseal(sent.pop(), "plant_7", "press-01", key.public_key()).body.announcement == digest
+            say("announcement", 1)
+            assert agent.object_at == math.inf, "older announcements are answered more often than once a minute"
             say("invitation", 1, **invitation)
             say("standing", 1, announcement=digest, place=1)
             assert agent.invitation is None, "an invitation of an older epoch counts"
@@ -86,6 +95,17 @@ def check_epochs(opened, key):
             assert job.state == "open", "an answer of an older epoch counts"
             say("accepted", 2, update=w.sha256(job.payload))
             assert job.state == "accepted", "an answer of the present epoch does not count"
+        job.state, job.lent, job.lease, job.repeat = "open", [0], math.inf, None
+        for attempt in a.body.attempt, a.body.attempt + 1:  # first of a process that knows its place only, then of a coordinator that has restarted
+            agent.hello = client.Repeat(5, 60, 600)
+            say("announcement", 2, **{**vars(a.body), "attempt": attempt})
+            assert not job.lent and job.lease is None and job.repeat.due(), "a credit outlives the coordinator that gave it"
+            job.lent, job.lease, job.repeat = [0], math.inf, None
+            assert not agent.hello.due(), "a hello is owed in the same run and epoch"
+        agent.hello = client.Repeat(5, 60, 6e5)
+        resting = agent.hello
+        say("announcement", 3)
+        assert agent.hello is not resting, "no hello to a coordinator of another epoch"
 
 
 def main(folder):
