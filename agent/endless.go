@@ -89,7 +89,7 @@ func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepa
 			err = u.takeOutcome(out, &fact, e.Announcement.Schema)
 		}
 		if err == nil && ctx.Err() == nil {
-			a.save(u)
+			a.save(ctx, u)
 		}
 		a.tellTrained(ctx, cease, e, u, fact, err)
 	}})

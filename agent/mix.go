@@ -52,7 +52,7 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 				}
 			}
 			if err == nil && ctx.Err() == nil {
-				a.save(u)
+				a.save(ctx, u)
 			}
 			tell(u, fact, err)
 		})
@@ -89,10 +89,15 @@ func (u *update) takeOutcome(out task.Outcome[float32], fact *Trained, schema wi
 	return u.take(wire.AppendVector(nil, out.Vector), schema)
 }
 
-// save keeps the update over a restart. One that the disk does not take is sent
-// all the same: a restart would have the agent train once more.
-func (a *Agent) save(u *update) {
+// save keeps the update over a restart. An update that the disk does not take is
+// sent nevertheless; a restart would have the agent train once more. When ctx has
+// ended, the round is over, and the write is not tried again.
+func (a *Agent) save(ctx context.Context, u *update) {
 	write := func() error { return saveUpdate(a.cfg.Dir, u) }
 	err := write()
-	a.tell(func() { a.persisted(unwritten{saveTheUpdate, write, nil}, err) })
+	a.tell(func() {
+		if ctx.Err() == nil {
+			a.persisted(unwritten{saveTheUpdate, write, nil}, err)
+		}
+	})
 }

@@ -185,7 +185,7 @@ func (a *Agent) train(e round.Train) {
 		defer a.late.watch(ctx)()
 		u, fact, err := a.compute(ctx, e, p, base, steps)
 		if err == nil && ctx.Err() == nil {
-			a.save(u)
+			a.save(ctx, u)
 		}
 		fact.Sizing = why
 		return func() {
