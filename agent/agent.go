@@ -174,8 +174,8 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // Alive returns nil once the owner's goroutine has been met: it works, and does
-// not hang; and training ends when it is told to. The error says which of the two has not been so before ctx ended. It may be
-// called from any goroutine.
+// not hang; and training ends when it is told to. The error says which of the two
+// has not been so before ctx ended. It may be called from any goroutine.
 func (a *Agent) Alive(ctx context.Context) error {
 	select {
 	case a.pings <- struct{}{}:

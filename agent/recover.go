@@ -11,8 +11,9 @@ import (
 )
 
 // StateFiles returns the names of the files in an agent's state folder that may
-// be damaged, for closed label sets. That of the starts is the caller's
-// (store.NextBoot). What comes in parts is held against hashes from elsewhere.
+// be damaged, for closed label sets. The caller reads the counter of starts
+// (store.NextBoot). Files into which blobs are pulled are not listed: their chunks
+// are held against hashes that come from elsewhere.
 func StateFiles() []string {
 	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile}
 }
@@ -26,10 +27,10 @@ var without = map[string]string{
 	budgetFile:     "the bytes of this month are counted from zero",
 }
 
-// record reads a file of the state folder that has that version. One that is
-// damaged, or of another version, is put aside or, if it may be large, removed, and
-// counts as missing: a device does not wait for a person to come. Only a disk
-// that cannot be read is an error.
+// record reads a file of the state folder. A file that is damaged, or of another
+// version, is put aside or, if it may be large, removed, and counts as missing: a
+// device does not wait for a person to come. Only a disk that cannot be read or
+// written is an error.
 func (c *Config) record(name string, most int, parse func(body []byte) error) error {
 	path := filepath.Join(c.Dir, name)
 	version, body, err := store.LoadRecord(path, most)

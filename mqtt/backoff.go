@@ -19,7 +19,8 @@ const (
 // sees no more attempts in a second than a single broker would. Once all URLs
 // have failed, a wait is uniform in the upper half of the time since the loss,
 // divided in the same way: so the clients stay spread out, and a client is back
-// at the latest when twice the time has passed for which the broker was away.
+// within herdDelay of the loss, or when twice the time has passed for which the
+// broker was away.
 type backoff struct {
 	rand     *rand.Rand
 	longest  time.Duration

@@ -71,7 +71,7 @@ type Options struct {
 	Meter *Meter
 	// Rand draws the waits between attempts; seeded by the system unless set.
 	Rand *rand.Rand
-	// Logger hears of connects, losses and refusals; nobody does unless set.
+	// Logger hears of connects, losses and failed attempts; nobody does unless set.
 	Logger *slog.Logger
 }
 

@@ -27,7 +27,7 @@ func RefusedWait(n int, r *rand.Rand) time.Duration {
 	return longest/2 + time.Duration(r.Int64N(int64(longest/2)+1))
 }
 
-// refusedLimit is how many refusals in a row end a link, after so many links
+// refusedLimit is how many refusals in a row end a link, after moves links
 // that ended for the same filter, one of urls each.
 func refusedLimit(moves, urls int) int { return refusedMove << min(moves/urls, refusedLaps) }
 

@@ -3,8 +3,8 @@
 
 It runs on Python 3.11 with Debian's python3-paho-mqtt and python3-cryptography, and keeps what must outlive it in
 KEY.state, beside its key. It leaves out TLS and passwords, clones and refused subscriptions (section 3); learner.py says
-which tasks it can do. The sections named below are those of the page. Everything runs on one thread: what takes long is a generator, which
-the main loop resumes between two looks at the network, and which yields True while it can go on at once.
+which tasks it can do. The sections named below are those of the page. Everything runs on one thread: what takes long is a
+generator, which the main loop resumes between two looks at the network, and which yields True while it can go on at once.
 """
 
 import argparse
