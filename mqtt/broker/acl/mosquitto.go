@@ -16,7 +16,7 @@ import (
 //
 // Mosquitto has patterns, with %u for the user's name, that would need no list
 // of agents. They bind every user of the broker, and cannot look for a
-// federation inside a name: "pattern read fl/v1/air/m/#" would open the models
+// federation inside a name: "pattern read fl/v1/air/m/+/+" would open the models
 // of air to the devices of all other federations, and "pattern write
 // fl/v1/air/p/%u" would let those devices fill air's topics with names of
 // their own. So each user is listed; one that is not may do nothing.
