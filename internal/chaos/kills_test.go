@@ -49,6 +49,9 @@ func (p *plant) checkHistory() {
 	p.t.Helper()
 	lines := p.history()
 	for i, l := range lines {
+		if i == 0 && l.Round != 1 {
+			p.t.Errorf("the history begins with round %d", l.Round)
+		}
 		if i > 0 && l.Round != lines[i-1].Round+1 {
 			p.t.Errorf("round %d follows round %d in the history", l.Round, lines[i-1].Round)
 		}
@@ -89,7 +92,7 @@ func TestKills(t *testing.T) {
 			return fmt.Sprintf("%d kills, %d rounds: bit-equal; next round after %s (median), %s (longest)", c.kills, v, median(after), slices.Max(after).Round(100*time.Millisecond))
 		}})
 	}
-	results.run(t, fault{"kill_agents", "an agent `kill -9`", "its update is sent again, not trained again; model bit-equal, no round abandoned", func(t *testing.T) string {
+	results.run(t, fault{"kill_agents", "an agent `kill -9`", "its update counts once in each round; model bit-equal, no round abandoned", func(t *testing.T) string {
 		l := layout{agents: 4}
 		p := newPlant(t, l)
 		p.start()

@@ -30,17 +30,18 @@ type liar struct {
 	topics   mqtt.Topics
 	conn     mqtt.Conn
 	lie      lie
-	samples  uint64 // that its hello claims
+	lies     wire.Kind // of the rounds that it lies in
+	samples  uint64    // that its hello claims
 	sequence uint64
 	epoch    wire.Epoch
 	header   wire.Header // of the announcement that it follows
 	digest   wire.Digest
 	now      wire.Announcement
-	sent     atomic.Int64 // updates
+	sent     atomic.Int64 // lies
 }
 
 // newLiar makes a liar and its line for the list of keys.
-func newLiar(t *testing.T, id wire.AgentID, l lie) (*liar, string) {
+func newLiar(t *testing.T, id wire.AgentID, lies wire.Kind, l lie) (*liar, string) {
 	t.Helper()
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -50,7 +51,7 @@ func newLiar(t *testing.T, id wire.AgentID, l lie) (*liar, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &liar{t: t, id: id, key: key, topics: topics, lie: l, samples: 60, epoch: 1}, string(id) + " " + base64.StdEncoding.EncodeToString(public) + "\n"
+	return &liar{t: t, id: id, key: key, topics: topics, lie: l, lies: lies, samples: 60, epoch: 1}, string(id) + " " + base64.StdEncoding.EncodeToString(public) + "\n"
 }
 
 // start lies until the test ends.
@@ -123,7 +124,9 @@ func (x *liar) send() {
 	}
 	u := wire.Update{Kind: x.now.Kind, Base: x.now.Base.Hash, Payload: manifest, Inline: payload, LocalSteps: 3, Samples: samples, RiskBefore: 0.1, RiskAfter: 0.1, StepTime: 0.001}
 	x.say(x.topics.Update(x.id, transfer.ID(sha256.Sum256(payload)), transfer.ManifestPart), wire.TypeUpdate, u.Body())
-	x.sent.Add(1)
+	if x.now.Kind == x.lies {
+		x.sent.Add(1)
+	}
 }
 
 // say signs a message about the announcement's round and publishes it. What is lost is not missed.

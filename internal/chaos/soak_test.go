@@ -14,8 +14,8 @@ import (
 
 // TestSoak breaks something every few seconds for as long as it is told to, with a liar in the federation from the beginning.
 func TestSoak(t *testing.T) {
-	results.run(t, fault{"soak", "all at random, for `SOAK` (5m unless set), with a liar inside", "rounds go on after each fault; memory, open files and state stay flat; the model is good", func(t *testing.T) string {
-		x, line := newLiar(t, "liar", func(k wire.Kind, w []float32, features int) ([]byte, uint64) {
+	results.run(t, fault{"soak", "all at random, for `SOAK` (5m unless set), with a liar inside", "rounds go on after each fault; the coordinator holds less than 128 MB and leaves no file open; the model is good", func(t *testing.T) string {
+		x, line := newLiar(t, "liar", wire.KindTraining, func(k wire.Kind, w []float32, features int) ([]byte, uint64) {
 			if k == wire.KindStatistics {
 				return honest(features)
 			}
