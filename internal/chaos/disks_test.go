@@ -198,7 +198,7 @@ func (p *plant) survives(coordinator bool, what string) bool {
 		select {
 		case <-p.lead.Ended:
 			log := p.lead.Log()
-			if code := p.lead.Cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "coordinator r") {
+			if code := p.lead.Cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "`coordinator r") {
 				p.t.Errorf("%s: exit %d, want 78 and a command to run:\n%s", what, code, log)
 			}
 			return false
