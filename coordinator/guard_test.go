@@ -75,7 +75,8 @@ func TestGuard(t *testing.T) {
 	}{
 		{"nothing to leave out", line{}, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
 		{"1e30", line{}, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 risk"},
-		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 norm"},
+		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 norm"},
+		{"of few, without held-out data: nothing can be told", nil, 1, nil, []float32{1, 5, 1, 1}, 3, ""},
 		{"not finite", nil, 3e38, nil, []float32{1e37, 3e38, 1e37, 1e37, 3e38, 1e37, 1e37}, 3.1e38, "a1 not_finite a4 not_finite"},
 		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a1 norm a4 norm"},
 		{"a long one that does good", line{}, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.808, ""},
@@ -83,7 +84,7 @@ func TestGuard(t *testing.T) {
 		{"none is long: the longest goes", line{}, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},
 		{"most of them lie: the round is abandoned", line{}, 1.9, good, []float32{0.1, 249, 250}, 0, "a2 risk"},
 		{"alone", line{}, 1.9, good, []float32{250}, 0, "a0 risk"},
-		{"alone, without held-out data", nil, 1.9, good, []float32{250}, 0, "a0 norm"},
+		{"alone, without held-out data: nothing can be told", nil, 1.9, good, []float32{250}, 251.9, ""},
 		{"alone, as long as it may be", nil, 1.5, good, []float32{0.5}, 2, ""},
 		{"worse, and better than knowing nothing", line{}, 1.9, good, []float32{-1.5, -1.5}, 0.4, ""},
 	} {

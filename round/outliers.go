@@ -10,10 +10,13 @@ const RecentFolds = 20
 
 // How much longer than the median an update is …
 const (
-	longFrom     = 3    // … and than the recent medians, to be left out when the fold with it is not taken
-	outweighFrom = 5    // … to be able to undo what the others do; in a set of n, n − 1 if that is more
-	aloneFrom    = 1000 // … to be left out of a set of one or two, where the median is that of earlier rounds
+	longFrom     = 3 // … and than the recent medians, to be left out when the fold with it is not taken
+	outweighFrom = 5 // … to be able to undo what the others do; in a set of n, n − 1 if that is more
 )
+
+// fewest is how many updates a set has at least whose lengths alone may speak against one of them. Columns of unlike units make honest
+// updates thousands of times as long as others, and of few updates such a one is no rarity.
+const fewest = 5
 
 // explodeFrom is how many times the worst recent risk a model may have.
 const explodeFrom = 10
@@ -30,32 +33,32 @@ type Outliers struct {
 	Usual float64 // the median of the lengths, or the largest of the recent medians if that is more
 	Long  []int   // those over 3 times as long as usual: their places in the set, in order
 	// Outweighs is that one of them is longer than all others together would be, if these were as long as their median: n − 1
-	// medians, and 5 at least.
+	// medians, and 5 at least. Of fewer than 5 updates none does.
 	Outweighs bool
 }
 
 // FindOutliers compares the lengths of a set's updates, ‖v_k‖ for the weight that their steps carried. It needs no data: an update that
 // outweighs all others can turn the fold around whatever it says. In a set of three or more the median is that of honest
-// agents while they are the majority, and what was usual in recent rounds keeps those of a quiet round from being called long. Where it is 0, or of a set of one or two where nothing is remembered, nothing can be told.
+// agents while they are the majority, and what was usual in recent rounds keeps those of a quiet round from being called long. Where
+// the median is 0, or in a set of one or two, nothing can be told.
 func FindOutliers(lengths []float64, recent []Recent) Outliers {
 	var o Outliers
 	for _, r := range recent {
 		o.Usual = max(o.Usual, r.Length)
 	}
-	n, median := len(lengths), o.Usual
-	long, outweighs := float64(aloneFrom), float64(aloneFrom)
-	if n >= 3 {
-		median = slices.Sorted(slices.Values(lengths))[(n-1)/2]
-		o.Usual = max(o.Usual, median)
-		long, outweighs = longFrom, max(outweighFrom, float64(n-1))
+	n := len(lengths)
+	if n < 3 {
+		return o
 	}
+	median := slices.Sorted(slices.Values(lengths))[(n-1)/2]
+	o.Usual = max(o.Usual, median)
 	if median == 0 {
 		return Outliers{}
 	}
 	for k, l := range lengths {
-		if l > long*o.Usual {
+		if l > longFrom*o.Usual {
 			o.Long = append(o.Long, k)
-			o.Outweighs = o.Outweighs || l > outweighs*median
+			o.Outweighs = o.Outweighs || n >= fewest && l > max(outweighFrom, float64(n-1))*median
 		}
 	}
 	return o

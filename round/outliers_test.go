@@ -26,20 +26,17 @@ func TestFindOutliers(t *testing.T) {
 		{"over all others together", []float64{1, 6.1, 1, 1, 1, 1, 1}, nil, round.Outliers{Usual: 1, Long: []int{1}, Outweighs: true}},
 		{"of many", append(slices.Repeat([]float64{1}, 20), 19), nil, round.Outliers{Usual: 1, Long: []int{20}}},
 		{"of many, and more", append(slices.Repeat([]float64{1}, 20), 21), nil, round.Outliers{Usual: 1, Long: []int{20}, Outweighs: true}},
-		{"of three", []float64{1, 5.1, 1}, nil, round.Outliers{Usual: 1, Long: []int{1}, Outweighs: true}},
-		{"of three, shorter", []float64{1, 4.9, 1}, nil, round.Outliers{Usual: 1, Long: []int{1}}},
+		{"of three", []float64{1, 1e30, 1}, nil, round.Outliers{Usual: 1, Long: []int{1}}},
+		{"of four", []float64{1, 1, 1e30, 1}, nil, round.Outliers{Usual: 1, Long: []int{2}}},
 		{"two, and one between", []float64{1e30, 1, 4, 1, 1e30, 1, 1}, nil, round.Outliers{Usual: 1, Long: []int{0, 2, 4}, Outweighs: true}},
-		{"half of them", []float64{1, 1e30, 1, 1e30}, nil, round.Outliers{Usual: 1, Long: []int{1, 3}, Outweighs: true}},
+		{"half of them", []float64{1, 1e30, 1, 1e30, 1, 1e30}, nil, round.Outliers{Usual: 1, Long: []int{1, 3, 5}, Outweighs: true}},
 		{"as long as rounds before were", []float64{1, 6, 1, 1, 1}, usual, round.Outliers{Usual: 2}},
 		{"longer than rounds before", []float64{1, 6.1, 1, 1, 1}, usual, round.Outliers{Usual: 2, Long: []int{1}, Outweighs: true}},
 		{"all still but one", []float64{0, 0, 0, 0, 1}, nil, round.Outliers{}},
 		{"all still", []float64{0, 0, 0}, usual, round.Outliers{}},
-		{"two, none before", []float64{1, 1e30}, nil, round.Outliers{}},
-		{"two, and others before", []float64{1, 1e30}, usual, round.Outliers{Usual: 2, Long: []int{1}, Outweighs: true}},
-		{"one, longer than others before", []float64{1999}, usual, round.Outliers{Usual: 2}},
-		{"one, far longer", []float64{2001}, usual, round.Outliers{Usual: 2, Long: []int{0}, Outweighs: true}},
+		{"two, as long as honest ones on columns of unlike units", []float64{351800, 427200}, []round.Recent{{Length: 18.22}}, round.Outliers{Usual: 18.22}},
 		{"none", nil, usual, round.Outliers{Usual: 2}},
-		{"the longest that float32 can be", []float64{1, 1, 1, math.MaxFloat32}, nil, round.Outliers{Usual: 1, Long: []int{3}, Outweighs: true}},
+		{"the longest that float32 can be", []float64{1, 1, 1, 1, math.MaxFloat32}, nil, round.Outliers{Usual: 1, Long: []int{4}, Outweighs: true}},
 	} {
 		if got := round.FindOutliers(tt.lengths, tt.recent); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
@@ -68,7 +65,7 @@ func TestOutliersAreTheLiars(t *testing.T) {
 				t.Fatalf("%v: long are %v, liars %v", lengths, o.Long, lies)
 			}
 		}
-		if o.Outweighs != (liars > 0) {
+		if o.Outweighs != (liars > 0 && n >= 5) {
 			t.Fatalf("%v: outweighs %v with %d liars", lengths, o.Outweighs, liars)
 		}
 	}
