@@ -91,17 +91,18 @@ func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 		return nil, fmt.Errorf("no %s runs with the state folder %s", program, dir)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the state folder %s is not for this user: ask as root, or as the user that %s runs as", dir, program)
-	case err != nil:
-		return nil, err
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
 	var text []byte
-	if _, err = io.WriteString(conn, what+"\n"); err == nil {
-		text, err = io.ReadAll(conn)
+	if err == nil {
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err = io.WriteString(conn, what+"\n"); err == nil {
+			text, err = io.ReadAll(conn)
+		}
 	}
+	var late net.Error
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(err, &late) && late.Timeout(): // the dial's too: a process that is stopped accepts nobody
 		return nil, fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, hangs, or the machine is overloaded; "+
 			"look at its log, and restart it with: %[1]s service restart", program, dir, patience)
 	case err == nil && len(text) == 0:
