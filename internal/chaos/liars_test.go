@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestLiars has one device of seven lie for a hundred rounds. The model must come out as well as without it.
+// TestLiars has one device of seven lie for a hundred rounds. The score must stay above a bound.
 func TestLiars(t *testing.T) {
 	in := func(kind wire.Kind, vector func(w []float32) []byte, samples uint64) lie {
 		return func(k wire.Kind, w []float32, features int) ([]byte, uint64) {
@@ -47,7 +47,7 @@ func TestLiars(t *testing.T) {
 		{"lie_samples", "1 of 7 claims 10⁹ samples under `weights: samples`", wire.KindTraining, in(wire.KindTraining, func(w []float32) []byte { return floats32(len(w), 0) }, 1e9), ", weights: samples", 1e9},
 		{"silent", "1 of 7 joins every round and never sends", wire.KindTraining, in(wire.KindTraining, func([]float32) []byte { return nil }, 60), "", 60},
 	} {
-		results.run(t, fault{c.name, c.what, "the federation neither stops nor learns it: R² as without", func(t *testing.T) string {
+		results.run(t, fault{c.name, c.what, "the federation neither stops nor learns it: R² stays above 0.9", func(t *testing.T) string {
 			x, line := newLiar(t, "liar", c.lies, c.lie)
 			x.samples = c.claims
 			p := newPlant(t, layout{agents: 6, quorum: 4, deadline: 5 * time.Second, others: line, round: c.round})
