@@ -150,6 +150,16 @@ func (p *process) Memory(t testing.TB, line string) int {
 	return kib << 10
 }
 
+// OpenFiles returns how many descriptors the process has open. It needs Linux.
+func (p *process) OpenFiles(t testing.TB) int {
+	t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
 // CPU is the processor time that the broker has used so far, in Linux's ticks of 10 ms.
 func (p *process) CPU(t testing.TB) time.Duration {
 	t.Helper()
