@@ -107,16 +107,8 @@ bench-transport: deps ## race the transport against bare paho and raw TCP (docs/
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
 
-nightly: deps ## what is too long for each commit: races three times over, the nightly tests, fuzzing (FUZZ=5m each), chaos
-	tools/deps.sh race
-	CGO_ENABLED=1 go test -race -count=3 -shuffle=on -timeout 2h ./...
-	go test -tags nightly,machine -count=1 -timeout 4h ./...
-	$(MAKE) test-install-vm
-	tools/fuzz.sh $(or $(FUZZ),5m)
-	$(MAKE) chaos
-	tools/deps.sh package
-	go -C tools/package test -tags nightly -count=1 -timeout 1h ./...
-	$(MAKE) test-arm
+nightly: deps ## what is too long for each commit: races three times over, the nightly tests, virtual machines, fuzzing (FUZZ=5m each), chaos, ARM
+	tools/nightly.sh $(or $(FUZZ),5m)
 
 clean: ## remove what was built
 	rm -rf bin dist reproduced

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What is too long for each commit. Every part runs, also after one has failed; the last lines say how long each took.
+# `nightly.sh 5m` fuzzes each target for 5 minutes. Exits with 1 when any part failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+fuzz=$1
+table=()
+failed=0
+
+part() { # part COMMAND...
+  local began=$SECONDS result=passed
+  echo "== $* (at ${SECONDS} s)"
+  "$@" </dev/null || { result=FAILED; failed=1; }
+  table+=("$(printf '%6d s  %-6s  %s' $((SECONDS - began)) "$result" "$*")")
+}
+
+tools/deps.sh race && tools/deps.sh package || exit 1
+part env CGO_ENABLED=1 go test -race -count=3 -shuffle=on -timeout 2h ./...
+part go test -tags nightly,machine -count=1 -timeout 4h ./...
+part make test-install-vm
+part tools/fuzz.sh "$fuzz"
+part make chaos
+part go -C tools/package test -tags nightly -count=1 -timeout 1h ./...
+part make test-arm
+
+printf '%s\n' "== after ${SECONDS} s" "${table[@]}"
+exit $failed
