@@ -14,20 +14,20 @@ help: ## list the targets
 
 # tools/buildflags is how programs are built wherever they are built for use. No HTTP/2 (nethttpomithttp2): nobody here speaks it, and it
 # weighs 350 kB on every device. No inlining in what reads the configuration and encodes metrics: that saves 210 kB, and neither is in a hurry.
-build: ## build agentd and coordinator into bin/
-	CGO_ENABLED=0 go build $$(cat tools/buildflags) -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator
+build: ## build agentd, coordinator and fedlab into bin/
+	CGO_ENABLED=0 go build $$(cat tools/buildflags) -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator ./cmd/fedlab
 
 demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
-	go run ./cmd/coordinator demo
+	go run ./cmd/fedlab demo
 
 testbed: build ## run Mosquitto, Prometheus, a coordinator and AGENTS=30 agents on this machine, until Ctrl-C (TLS=true for certificates)
-	go run ./internal/testbed up --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false)
+	bin/fedlab testbed up --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false)
 
-testbed-check: build ## run such a testbed until every target, panel and alert has data, and fail if one has none (PICTURES=FOLDER draws them)
-	go run ./internal/testbed check --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false) --pictures="$(PICTURES)"
+testbed-check: build ## run such a testbed until every target, panel and alert has data, and fail if one has none
+	bin/fedlab testbed check --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false)
 
 reproduce: ## run the documents' experiments, four minutes on two cores, and write reproduced/report.html
-	go run ./cmd/coordinator reproduce --out reproduced
+	go run ./cmd/fedlab reproduce --out reproduced
 
 chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
 	go test -tags chaos -count=1 -timeout 24h -v -run '/^($(or $(ONLY),.*))$$' ./internal/chaos -args -seed $(or $(SEED),1) -soak $(or $(SOAK),5m) -table "$(abspath $(TABLE))"
@@ -82,7 +82,7 @@ cross: ## build for every system we support, into bin/cross/
 dist: ## make what is released, into dist/: packages, tarballs, bills of materials, checksums
 	go -C tools/package run . -root $(CURDIR) -out $(CURDIR)/dist
 
-size: deps ## fail when agentd is too large for a device; print what it weighs, and what it holds in memory
+size: deps ## fail when agentd or coordinator is too large; print what agentd weighs, and what it holds in memory
 	tools/size.sh
 	@go test -count=1 -run '^TestResidentMemory$$' -v ./cmd/internal/e2e | sed -n 's/.*_test.go:[0-9]*: //p;/^FAIL/{p;q1}'
 
@@ -102,7 +102,7 @@ bench-sim: ## race the simulator against bare local steps, and one core against 
 	go test ./sim -run '^$$' -bench 'FedAvg|Million' -benchtime 3s
 
 bench-transport: deps ## race the transport against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
-	go run ./internal/bench/transport
+	go run ./cmd/fedlab bench
 
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing

@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
-# Fails when agentd, as it is released, is larger than the devices' flash allows. Prints the sizes, and what on amd64 is
-# made of which package.
+# Fails when agentd, as it is released, is larger than the devices' flash allows, or the coordinator larger than a parameter
+# server need be. Prints the sizes, and what of agentd on amd64 is made of which package.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-limit=12000000 # bytes
+# The program, its largest size in bytes, and the processor.
 targets='
-amd64 GOAMD64=v1
-arm64 GOARM64=v8.0
-arm   GOARM=7
+agentd      12000000 amd64 GOAMD64=v1
+agentd      12000000 arm64 GOARM64=v8.0
+agentd      12000000 arm   GOARM=7
+coordinator 13000000 amd64 GOAMD64=v1
 '
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export GOOS=linux CGO_ENABLED=0
 
-linked() { go build $(cat tools/buildflags) -ldflags='-s -w' -o "$1" ./cmd/agentd </dev/null && wc -c <"$1"; }
+linked() { go build $(cat tools/buildflags) -ldflags='-s -w' -o "$2" "./cmd/$1" </dev/null && wc -c <"$2"; }
 
 too_large=()
-while read -r arch variant; do
-  [ -n "$arch" ] || continue
-  size=$(export GOARCH="$arch" "$variant" && linked "$dir/stripped")
-  printf 'agentd %-12s %9d bytes of %d\n' "$arch ${variant#*=}" "$size" $limit
-  [ "$size" -le $limit ] || too_large+=("$arch")
+while read -r program limit arch variant; do
+  [ -n "$program" ] || continue
+  size=$(export GOARCH="$arch" "$variant" && linked "$program" "$dir/stripped")
+  printf '%-11s %-12s %9d bytes of %d\n' "$program" "$arch ${variant#*=}" "$size" "$limit"
+  [ "$size" -le "$limit" ] || too_large+=("$program on $arch")
 done <<<"$targets"
 
 # Symbols are named PACKAGE.NAME, with NAME perhaps (*T).method or f[go.shape.…]; only what comes after the last slash of the
@@ -51,8 +52,8 @@ go tool nm -size "$dir/full" | awk '
   END {
     for (k in sum) printf "%9d  %s\n", sum[k], k
     printf "%9d  %s\n", size - all, "texts, and the tables of functions and lines that stack traces need"
-  }' size="$(GOARCH=amd64 linked "$dir/stripped")" | sort -rn | sed -n 1,40p # head would end the pipe before sort has
+  }' size="$(GOARCH=amd64 linked agentd "$dir/stripped")" | sort -rn | sed -n 1,40p # head would end the pipe before sort has
 
 [ ${#too_large[@]} = 0 ] && exit 0
-echo "size: agentd is above $limit bytes on ${too_large[*]}: see what the last change links (go list -deps ./cmd/agentd)" >&2
+printf 'size: too large: %s: see what the last change links (go list -deps ./cmd/PROGRAM)\n' "${too_large[@]}" >&2
 exit 1

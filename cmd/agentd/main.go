@@ -21,7 +21,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), statusCommand(), doctorCommand(), fleetCommand(), cli.KeyCommand(),
+	root.AddCommand(runCommand(), statusCommand(), doctorCommand(), cli.KeyCommand(),
 		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }),
 		cli.ServiceCommand(systemd.Agent(), func(l *cli.Loader) (cli.Served, error) { return load(l) }))
 	return root

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/manual"
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 )
 
-func TestManual(t *testing.T) { manual.Test(t, rootCommand()) }
+func TestManual(t *testing.T) { clitest.Manual(t, rootCommand()) }

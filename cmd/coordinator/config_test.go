@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 )
 
 // write writes a file into a folder of its own.
@@ -21,11 +23,11 @@ func write(t *testing.T, name, text string) string {
 // keys, and while its file has values that it would refuse.
 func TestStatusNeedsNoKeys(t *testing.T) {
 	file := write(t, "coordinator.yaml", "state_dir: /none\nidentity: {key_file: /none/key}\nround: {quorum: 0}\n")
-	if code, _, stderr := try(t, "status", "--config", file); code != 1 || !strings.Contains(stderr, "no coordinator runs with the state folder /none") {
+	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 1 || !strings.Contains(stderr, "no coordinator runs with the state folder /none") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	file = write(t, "coordinator.yaml", "state_dri: /none\n")
-	if code, _, stderr := try(t, "status", "--config", file); code != 78 || !strings.Contains(stderr, `did you mean "state_dir"?`) {
+	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 78 || !strings.Contains(stderr, `did you mean "state_dir"?`) {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 }
@@ -36,7 +38,7 @@ func TestBadGraphFile(t *testing.T) {
 	key, graph := filepath.Join(dir, "key"), write(t, "edges.csv", "from,to\na,b\nb\n")
 	list := ""
 	for id, file := range map[string]string{"a": key, "b": filepath.Join(dir, "other")} {
-		code, public, stderr := try(t, "key", "new", file)
+		code, public, stderr := clitest.Run(rootCommand(), "key", "new", file)
 		if code != 0 {
 			t.Fatal(stderr)
 		}
@@ -52,7 +54,7 @@ round: {algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 
 mesh: {edges: file, file: `+graph+`}
 `)
 	for _, command := range []string{"config check", "run"} {
-		if code, _, stderr := try(t, append(strings.Fields(command), "--config", file)...); code != 78 || !strings.Contains(stderr, "mesh: "+graph+":3") {
+		if code, _, stderr := clitest.Run(rootCommand(), append(strings.Fields(command), "--config", file)...); code != 78 || !strings.Contains(stderr, "mesh: "+graph+":3") {
 			t.Errorf("%s: exit status %d, %s", command, code, stderr)
 		}
 	}

@@ -24,7 +24,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep", Version: daemon.Version(),
 	}
-	root.AddCommand(demoCommand(), simulateCommand(), runCommand(), statusCommand(), restoreCommand(), doctorCommand(), reproduceCommand(), modelCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
+	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), doctorCommand(), modelCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
 		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }),
 		cli.ServiceCommand(systemd.Coordinator(), func(l *cli.Loader) (cli.Served, error) { return load(l) }))
 	return root

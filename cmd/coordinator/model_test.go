@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -54,7 +55,7 @@ func TestModelsOfAnyRun(t *testing.T) {
 		{"show x/3", 2, []string{`"x/3" is not a model: want VERSION or RUN/VERSION`}},
 		{"export 1000/4 -o -", 0, []string{"__metadata__"}},
 	} {
-		code, out, stderr := try(t, append(append([]string{"model"}, strings.Fields(tt.command)...), "--state-dir", dir)...)
+		code, out, stderr := clitest.Run(rootCommand(), append(append([]string{"model"}, strings.Fields(tt.command)...), "--state-dir", dir)...)
 		for _, want := range tt.says {
 			if code != tt.code || !strings.Contains(strings.Join(strings.Fields(out+stderr), " "), want) {
 				t.Errorf("model %s: exit status %d, %s%s; want %d and %q", tt.command, code, out, stderr, tt.code, want)
@@ -65,7 +66,7 @@ func TestModelsOfAnyRun(t *testing.T) {
 
 // TestNoModels: a folder without models is told of, and a run whose models are all damaged is listed with none.
 func TestNoModels(t *testing.T) {
-	if code, out, stderr := try(t, "model", "runs", "--state-dir", t.TempDir()); code != 1 || out != "" || !strings.Contains(stderr, "there are no models of any run") {
+	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", t.TempDir()); code != 1 || out != "" || !strings.Contains(stderr, "there are no models of any run") {
 		t.Errorf("exit status %d, %s%s", code, out, stderr)
 	}
 	dir := folder(t)
@@ -78,7 +79,7 @@ func TestNoModels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, stderr := try(t, "model", "runs", "--state-dir", dir); code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "2000 0 none") {
+	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", dir); code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "2000 0 none") {
 		t.Errorf("exit status %d, %s%s", code, out, stderr)
 	}
 }
@@ -87,7 +88,7 @@ func TestNoModels(t *testing.T) {
 func TestRunWithoutJournal(t *testing.T) {
 	dir := folder(t)
 	key := filepath.Join(t.TempDir(), "key")
-	code, public, stderr := try(t, "key", "new", key)
+	code, public, stderr := clitest.Run(rootCommand(), "key", "new", key)
 	if code != 0 {
 		t.Fatal(stderr)
 	}
@@ -106,13 +107,13 @@ metrics: {listen: ""}
 				t.Fatal(err)
 			}
 		}
-		code, _, stderr := try(t, "run", "--config", file)
+		code, _, stderr := clitest.Run(rootCommand(), "run", "--config", file)
 		for _, want := range []string{filepath.Join(dir, "run"), "`coordinator run --from 2000/1`", "`coordinator run --new-run`"} {
 			if code != 78 || !strings.Contains(stderr, want) {
 				t.Errorf("exit status %d, %s; want 78 and %q", code, stderr, want)
 			}
 		}
-		if code, _, stderr := try(t, "run", "--config", file, "--from", "1000/9"); code != 78 || !strings.Contains(stderr, "no such model: version 9") {
+		if code, _, stderr := clitest.Run(rootCommand(), "run", "--config", file, "--from", "1000/9"); code != 78 || !strings.Contains(stderr, "no such model: version 9") {
 			t.Errorf("--from a model that is not there: exit status %d, %s", code, stderr)
 		}
 	}

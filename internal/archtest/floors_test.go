@@ -91,9 +91,9 @@ func TestEveryRuleHasAReason(t *testing.T) {
 			t.Errorf("impure import %s: no reason given", i.path)
 		}
 	}
-	for _, l := range agentLinks {
+	for _, l := range unlinked {
 		if l.why == "" {
-			t.Errorf("agentd must not link %s: no reason given", l.path)
+			t.Errorf("%s must not link %s: no reason given", l.program, l.path)
 		}
 	}
 }

@@ -18,12 +18,14 @@ type linked struct {
 	Imports    []string
 }
 
-// TestAgentLinks keeps off the device what it never uses, on every system that agentd is built for.
-func TestAgentLinks(t *testing.T) {
-	for _, goos := range []string{"linux", "darwin", "windows", "android"} {
-		t.Run(goos, func(t *testing.T) {
-			report(t, unwantedLinks(programPackages(t, goos, "./cmd/agentd")))
-		})
+// TestLinks keeps out of the daemons what they never use, on every system that they are built for.
+func TestLinks(t *testing.T) {
+	for _, program := range []string{"agentd", "coordinator"} {
+		for _, goos := range []string{"linux", "darwin", "windows", "android"} {
+			t.Run(program+"/"+goos, func(t *testing.T) {
+				report(t, unwantedLinks(program, programPackages(t, goos, "./cmd/"+program)))
+			})
+		}
 	}
 }
 
@@ -52,17 +54,17 @@ func programPackages(t *testing.T, goos, program string) []linked {
 }
 
 // unwantedLinks complains about each linked package that the rules keep out, and names who imports it.
-func unwantedLinks(packages []linked) []string {
+func unwantedLinks(program string, packages []linked) []string {
 	var complaints []string
 	for _, p := range packages {
-		for _, rule := range agentLinks {
-			if !matches(rule.path, p.ImportPath) {
+		for _, rule := range unlinked {
+			if rule.program != program || !matches(rule.path, p.ImportPath) {
 				continue
 			}
 			importers := importersOf(packages, p.ImportPath, rule.path)
 			importers = slices.DeleteFunc(importers, func(i string) bool { return i == rule.except })
 			if len(importers) > 0 {
-				complaints = append(complaints, fmt.Sprintf("agentd links %s, imported by %s: %s", p.ImportPath, strings.Join(importers, ", "), rule.why))
+				complaints = append(complaints, fmt.Sprintf("%s links %s, imported by %s: %s", program, p.ImportPath, strings.Join(importers, ", "), rule.why))
 			}
 		}
 	}
@@ -80,8 +82,8 @@ func importersOf(packages []linked, imported, ruled string) []string {
 	return importers
 }
 
-// TestAgentLinksRed feeds the rule programs that link too much, and one that does not.
-func TestAgentLinksRed(t *testing.T) {
+// TestLinksRed feeds the rule programs that link too much, and one that does not.
+func TestLinksRed(t *testing.T) {
 	const main = module + "/cmd/agentd"
 	for path, want := range map[string]string{
 		module + "/mqtt/broker":         "agentd links " + module + "/mqtt/broker, imported by " + main,
@@ -93,10 +95,19 @@ func TestAgentLinksRed(t *testing.T) {
 		"gonum.org/v1/gonum/blas/gonum": "",
 		"net/http":                      "",
 	} {
-		wantComplaint(t, unwantedLinks([]linked{{path, nil}, {main, []string{path}}}), want)
+		wantComplaint(t, unwantedLinks("agentd", []linked{{path, nil}, {main, []string{path}}}), want)
+	}
+	const server = module + "/cmd/coordinator"
+	for path, want := range map[string]string{
+		module + "/mqtt/broker":     "coordinator links " + module + "/mqtt/broker, imported by " + server,
+		module + "/sim/plot":        "coordinator links " + module + "/sim/plot",
+		module + "/mqtt/broker/acl": "",
+		"gonum.org/v1/gonum/mat":    "",
+	} {
+		wantComplaint(t, unwantedLinks("coordinator", []linked{{path, nil}, {server, []string{path}}}), want)
 	}
 	cobra := linked{"github.com/spf13/cobra", []string{"text/template"}}
 	template := []linked{{"text/template", []string{"text/template/parse"}}, {"text/template/parse", nil}}
-	wantComplaint(t, unwantedLinks(append(template, cobra)), "")
-	wantComplaint(t, unwantedLinks(append(template, cobra, linked{main, []string{"text/template"}})), "imported by "+main+":")
+	wantComplaint(t, unwantedLinks("agentd", append(template, cobra)), "")
+	wantComplaint(t, unwantedLinks("agentd", append(template, cobra, linked{main, []string{"text/template"}})), "imported by "+main+":")
 }

@@ -25,7 +25,7 @@ var rooms = []room{
 	{"mqtt", 2, false, "sessions over paho: knows topics and bytes, not rounds"},
 	{"mqtt/memory", 2, false, "the same sessions without a network, for tests"},
 	{"mqtt/faults", 2, false, "a bad network for benches and tests, in front of any session"},
-	{"mqtt/broker", 2, false, "the embedded broker, which only the coordinator links"},
+	{"mqtt/broker", 2, false, "the embedded broker, which only the laboratory links"},
 	{"mqtt/broker/acl", 2, false, "who may read and write what: one table, for the embedded broker and for Mosquitto"},
 	{"mqtt/broker/acl/acltest", 2, false, "tries that table on a broker, whichever it is"},
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
@@ -51,11 +51,8 @@ var rooms = []room{
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
 	{"internal/machine", 4, false, "boots Debian with systemd and installs the finished programs there"},
 	{"internal/testkit", 4, false, "launches federations of finished programs, for tests of any room"},
-	{"internal/testbed", 4, false, "a federation of finished programs on one machine, with the broker and Prometheus of Debian"},
-	{"internal/monitoring", 4, false, "holds dashboards and rules against what the programs export, and against a live Prometheus"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 	{"internal/bench/mixing", 4, false, "a benchmark that races neighbours against bare paho: it has only tests"},
-	{"internal/bench/transport", 4, false, "a program that races the transport against bare paho: nothing links it"},
 }
 
 // beside lists the imports that are allowed within one floor.
@@ -67,7 +64,6 @@ var beside = []struct{ from, to, why string }{
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
 	{"sim/reproduce", "sim/...", "the experiments run on the simulator"},
 	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},
-	{"internal/testbed", "internal/monitoring", "the testbed's check asks what the dashboards ask"},
 	{"mqtt/...", "mqtt", "a broker or a transport for tests is written against the session's own types"},
 }
 
@@ -86,16 +82,20 @@ var impureImports = []struct{ path, why string }{
 	{"github.com/eclipse/...", "return an effect; mqtt sends it"},
 }
 
-// agentLinks may not be linked into agentd. One importer may be let through where the linker is known to drop
+// unlinked may not be linked into a daemon. One importer may be let through where the linker is known to drop
 // what it imports.
-var agentLinks = []struct{ path, except, why string }{
-	{module + "/mqtt/broker/...", "", "the embedded broker is the coordinator's"},
-	{"gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
-	{"gonum.org/v1/plot/...", "", "a device draws nothing"},
-	{"text/template/...", "github.com/spf13/cobra", "its reflection keeps dead code alive, megabytes of it; cobra reaches it only from custom templates, which we do not set"},
-	{"html/template/...", "", "its reflection keeps dead code alive, megabytes of it"},
-	{"github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
-	{"net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},
+var unlinked = []struct{ program, path, except, why string }{
+	{"agentd", module + "/mqtt/broker/...", "", "the embedded broker is the laboratory's"},
+	{"agentd", "gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
+	{"agentd", "gonum.org/v1/plot/...", "", "a device draws nothing"},
+	{"agentd", "text/template/...", "github.com/spf13/cobra", "its reflection keeps dead code alive, megabytes of it; cobra reaches it only from custom templates, which we do not set"},
+	{"agentd", "html/template/...", "", "its reflection keeps dead code alive, megabytes of it"},
+	{"agentd", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
+	{"agentd", "net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},
+	{"coordinator", module + "/mqtt/broker", "", "the embedded broker is the laboratory's"},
+	{"coordinator", module + "/sim/...", "", "experiments are the laboratory's"},
+	{"coordinator", "gonum.org/v1/plot/...", "", "a server draws nothing"},
+	{"coordinator", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
 }
 
 // matches tells whether a path is the pattern, lies under p for a pattern "p/*", or does either for "p/...".

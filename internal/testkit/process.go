@@ -16,7 +16,7 @@ import (
 // Patience bounds every wait for what takes some seconds at most.
 const Patience = time.Minute
 
-// Process is a program of ours that runs, with what it logs.
+// Process is a program that runs, with what it logs on stderr.
 type Process struct {
 	Name   string
 	Cmd    *exec.Cmd
@@ -28,12 +28,17 @@ type Process struct {
 	more  chan struct{} // closed, and made anew, with each line
 }
 
-// Start starts a program; it is killed at the end of the test if it still runs.
+// Start starts a program of ours; it is killed at the end of the test if it still runs.
 func (p Programs) Start(t testing.TB, program string, args ...string) *Process {
 	t.Helper()
+	return Start(t, exec.Command(filepath.Join(string(p), program), args...))
+}
+
+// Start starts any program; it is killed at the end of the test if it still runs.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
 	q := &Process{
-		Name: program + " " + strings.Join(args, " "), Cmd: exec.Command(filepath.Join(string(p), program), args...),
-		Ended: make(chan struct{}), more: make(chan struct{}),
+		Name: filepath.Base(cmd.Path) + " " + strings.Join(cmd.Args[1:], " "), Cmd: cmd, Ended: make(chan struct{}), more: make(chan struct{}),
 	}
 	q.Cmd.Stdout = &q.Stdout
 	stderr, err := q.Cmd.StderrPipe()

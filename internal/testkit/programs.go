@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// Programs is the folder that holds agentd and coordinator.
+// Programs is the folder that holds agentd, coordinator and fedlab.
 type Programs string
 
-// Build builds both programs from the module at root into a temporary folder, with the flags of those that are shipped, and returns it with the function that removes it.
+// Build builds the programs from the module at root into a temporary folder, with the flags of those that are shipped, and
+// returns it with the function that removes it.
 func Build(root string) (Programs, func(), error) {
 	dir, err := os.MkdirTemp("", "fedmesh-programs-")
 	if err != nil {
@@ -27,7 +28,7 @@ func Build(root string) (Programs, func(), error) {
 	return Programs(dir), remove, nil
 }
 
-// BuildInto builds both programs into a folder, with the flags of those that are shipped. env is added to the environment, as
+// BuildInto builds the programs into a folder, with the flags of those that are shipped. env is added to the environment, as
 // GOARCH=arm64.
 func BuildInto(root, dir string, env ...string) error {
 	flags, err := os.ReadFile(filepath.Join(root, "tools", "buildflags"))
@@ -35,7 +36,7 @@ func BuildInto(root, dir string, env ...string) error {
 		return err
 	}
 	args := append([]string{"build"}, strings.Fields(string(flags))...)
-	build := exec.Command("go", append(args, "-ldflags=-s -w", "-o", dir+"/", "./cmd/agentd", "./cmd/coordinator")...)
+	build := exec.Command("go", append(args, "-ldflags=-s -w", "-o", dir+"/", "./cmd/agentd", "./cmd/coordinator", "./cmd/fedlab")...)
 	build.Dir, build.Env = root, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)

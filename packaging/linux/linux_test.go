@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -24,7 +25,7 @@ func TestScripts(t *testing.T) {
 		if odd := regexp.MustCompile(`@[A-Za-z]+@`).Find(known.ReplaceAll(text, nil)); odd != nil {
 			t.Errorf("%s: nobody fills in %s", script, odd)
 		}
-		if base := filepath.Base(script); base == "copyright" || base == "lintian-overrides" {
+		if base := filepath.Base(script); base == "copyright" || strings.HasPrefix(base, "lintian-overrides") {
 			continue
 		}
 		if out, err := exec.CommandContext(t.Context(), "sh", "-n", script).CombinedOutput(); err != nil {

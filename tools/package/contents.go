@@ -27,14 +27,14 @@ type file struct {
 // program is a program and the files that come with it on every processor.
 type program struct {
 	name, root string
+	service    bool   // it is one, with a configuration, units and a user of its own
 	stage      string // where what is made goes
 	files      []file
-	scripts    string // the folder of the maintainer scripts: deb/postinst …
 }
 
 // gather makes and finds all files but the binary, which knows the version.
 func (p *program) gather(stage string, b *binary) error {
-	p.stage, p.scripts = stage, filepath.Join(stage, "scripts")
+	p.stage = stage
 	notices, err := notices(p.root, b.info)
 	if err != nil {
 		return err
@@ -43,19 +43,14 @@ func (p *program) gather(stage string, b *binary) error {
 	if err != nil {
 		return err
 	}
+	overrides, err := p.lintianOverrides()
+	if err != nil {
+		return err
+	}
 	name, doc := p.name, "/usr/share/doc/"+p.name+"/"
-	etc, unit := "/etc/"+name+"/"+name+".yaml", "/usr/lib/systemd/system/"+name+".service"
-	everywhere := func(f file, at string) file { f.deb, f.rpm, f.apk = at, at, at; return f }
 	err = errors.Join(
-		p.add(everywhere(file{tar: name + ".yaml", mode: 0o640, conf: true}, etc), "packaging/"+name+".yaml"),
-		p.add(file{deb: "/etc/default/" + name, rpm: "/etc/default/" + name, apk: "/etc/conf.d/" + name, mode: 0o644, conf: true},
-			"packaging/linux/default"),
-		p.add(file{deb: unit, rpm: unit, tar: name + ".service", mode: 0o644}, "packaging/systemd/"+name+".service"),
-		p.add(file{deb: "/usr/lib/sysusers.d/" + name + ".conf", rpm: "/usr/lib/sysusers.d/" + name + ".conf", mode: 0o644},
-			"packaging/linux/sysusers.conf"),
-		p.add(file{apk: "/etc/init.d/" + name, tar: name + ".openrc", mode: 0o755}, "packaging/linux/apk/openrc"),
 		p.add(file{deb: doc + "copyright", mode: 0o644}, "packaging/linux/deb/copyright"),
-		p.add(file{deb: "/usr/share/lintian/overrides/" + name, mode: 0o644}, "packaging/linux/deb/lintian-overrides"),
+		p.write(file{deb: "/usr/share/lintian/overrides/" + name, mode: 0o644}, "lintian-overrides", overrides),
 		p.add(file{rpm: "/usr/share/licenses/" + name + "/LICENSE", apk: "/usr/share/licenses/" + name + "/LICENSE", tar: "LICENSE", mode: 0o644},
 			"LICENSE"),
 		p.write(everywhere(file{mode: 0o644}, doc+"third-party-notices.gz"), "notices.gz", compress(notices)),
@@ -65,16 +60,39 @@ func (p *program) gather(stage string, b *binary) error {
 		p.write(file{deb: doc + "changelog.Debian.gz", mode: 0o644}, "changelog.Debian.gz", compress(debianChangelog(name, b.version))),
 		p.addManual(b.version),
 	)
+	if p.service {
+		err = errors.Join(err, p.addService(b.version))
+	}
 	if name == "coordinator" { // for a broker beside it
 		dropIn := "mosquitto.service.d/fedmesh.conf"
 		at := "/usr/lib/systemd/system/" + dropIn
 		err = errors.Join(err, p.add(file{deb: at, rpm: at, tar: dropIn, mode: 0o644}, "packaging/mosquitto/"+dropIn))
+	}
+	if name == "fedlab" { // whose demonstration holds data of others
+		at := doc + "data-sources.md"
+		err = errors.Join(err, p.add(everywhere(file{tar: "data-sources.md", mode: 0o644}, at), "cmd/fedlab/internal/demo/data/SOURCE.md"))
 	}
 	if name == "agentd" {
 		err = errors.Join(err,
 			p.add(file{tar: "openwrt/agentd.init", mode: 0o755}, "packaging/openwrt/agentd.init"),
 			p.add(file{tar: "openwrt/README.md", mode: 0o644}, "packaging/openwrt/README.md"))
 	}
+	return err
+}
+
+// addService adds what makes a service of the program: its configuration, units, user and maintainer scripts.
+func (p *program) addService(v version) error {
+	name := p.name
+	etc, unit := "/etc/"+name+"/"+name+".yaml", "/usr/lib/systemd/system/"+name+".service"
+	err := errors.Join(
+		p.add(everywhere(file{tar: name + ".yaml", mode: 0o640, conf: true}, etc), "packaging/"+name+".yaml"),
+		p.add(file{deb: "/etc/default/" + name, rpm: "/etc/default/" + name, apk: "/etc/conf.d/" + name, mode: 0o644, conf: true},
+			"packaging/linux/default"),
+		p.add(file{deb: unit, rpm: unit, tar: name + ".service", mode: 0o644}, "packaging/systemd/"+name+".service"),
+		p.add(file{deb: "/usr/lib/sysusers.d/" + name + ".conf", rpm: "/usr/lib/sysusers.d/" + name + ".conf", mode: 0o644},
+			"packaging/linux/sysusers.conf"),
+		p.add(file{apk: "/etc/init.d/" + name, tar: name + ".openrc", mode: 0o755}, "packaging/linux/apk/openrc"),
+	)
 	if err != nil {
 		return err
 	}
@@ -84,15 +102,31 @@ func (p *program) gather(stage string, b *binary) error {
 		if err != nil {
 			return err
 		}
-		at := filepath.Join(p.scripts, script)
+		at := p.script(script)
 		if err := put(at, text); err != nil {
 			return err
 		}
-		if err := os.Chtimes(at, b.version.time, b.version.time); err != nil { // nfpm writes it into an apk
+		if err := os.Chtimes(at, v.time, v.time); err != nil { // nfpm writes it into an apk
 			return err
 		}
 	}
 	return nil
+}
+
+// everywhere puts a file at one place in all packages.
+func everywhere(f file, at string) file {
+	f.deb, f.rpm, f.apk = at, at, at
+	return f
+}
+
+// lintianOverrides are those of every program, and those of a service.
+func (p *program) lintianOverrides() ([]byte, error) {
+	all, err := p.text("packaging/linux/deb/lintian-overrides")
+	if err != nil || !p.service {
+		return all, err
+	}
+	more, err := p.text("packaging/linux/deb/lintian-overrides-service")
+	return append(all, more...), err
 }
 
 // text reads a file of the repository and fills in the program's name.

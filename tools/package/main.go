@@ -49,9 +49,10 @@ func run(root, out, archs, kinds string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"agentd", "coordinator"} {
-		if err := release(&program{name: name, root: root}, out, stage, on, as); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	for _, p := range []program{{name: "agentd", service: true}, {name: "coordinator", service: true}, {name: "fedlab"}} {
+		p.root = root
+		if err := release(&p, out, stage, on, as); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	return writeSums(out)

@@ -26,6 +26,10 @@ power cuts and restarts.`},
 keep: it announces rounds over an MQTT broker, collects and averages what the
 agents learned, and publishes the model. An update that it accepted survives
 crashes and power cuts.`},
+	"fedlab": {"laboratory of a federated learning system", `fedlab runs whole federations on one machine: a demonstration on real data over
+a broker of its own, fleets of agents that can be slow, late or gone, and a
+testbed with Mosquitto and Prometheus. It simulates large federations with the
+code of agentd and coordinator, and reproduces published experiments.`},
 }
 
 // writeDeb writes the package for Debian and its kin.
@@ -33,18 +37,22 @@ func writeDeb(p *program, b *binary, out string) error {
 	info := p.info(b, b.version.debian(), func(f file) string { return f.deb })
 	info.Section, info.Priority = "net", "optional"
 	info.License = "" // in the file copyright; Debian knows no such field
-	info.Depends = []string{"init-system-helpers (>= 1.54~)", "systemd | systemd-standalone-sysusers | systemd-sysusers"}
 	info.Deb.Compression = "xz"
-	info.Scripts = nfpm.Scripts{PostInstall: p.script("deb/postinst"), PreRemove: p.script("deb/prerm"), PostRemove: p.script("deb/postrm")}
+	if p.service {
+		info.Depends = []string{"init-system-helpers (>= 1.54~)", "systemd | systemd-standalone-sysusers | systemd-sysusers"}
+		info.Scripts = nfpm.Scripts{PostInstall: p.script("deb/postinst"), PreRemove: p.script("deb/prerm"), PostRemove: p.script("deb/postrm")}
+	}
 	return pack(deb.Default, info, filepath.Join(out, p.name+"_"+info.Version+"-1_"+b.debian+".deb"))
 }
 
 // writeRPM writes the package for Fedora, openSUSE and their kin.
 func writeRPM(p *program, b *binary, out string) error {
 	info := p.info(b, b.version.debian(), func(f file) string { return f.rpm })
-	info.Depends = []string{"systemd"}
 	info.RPM = nfpm.RPM{BuildHost: "localhost", Compression: "xz", Summary: about[p.name][0]}
-	info.Scripts = nfpm.Scripts{PostInstall: p.script("rpm/post"), PreRemove: p.script("rpm/preun"), PostRemove: p.script("rpm/postun")}
+	if p.service {
+		info.Depends = []string{"systemd"}
+		info.Scripts = nfpm.Scripts{PostInstall: p.script("rpm/post"), PreRemove: p.script("rpm/preun"), PostRemove: p.script("rpm/postun")}
+	}
 	return pack(rpm.DefaultRPM, info, filepath.Join(out, rpm.DefaultRPM.ConventionalFileName(info)))
 }
 
@@ -56,12 +64,15 @@ func writeAPK(p *program, b *binary, out string) error {
 		return err
 	}
 	info := p.info(b, v, func(f file) string { return f.apk })
-	info.Scripts = nfpm.Scripts{PreInstall: p.script("apk/pre-install"), PostInstall: p.script("apk/post-install"), PreRemove: p.script("apk/pre-deinstall")}
-	info.APK.Scripts.PostUpgrade = p.script("apk/post-upgrade")
+	if p.service {
+		info.Scripts = nfpm.Scripts{PreInstall: p.script("apk/pre-install"), PostInstall: p.script("apk/post-install"), PreRemove: p.script("apk/pre-deinstall")}
+		info.APK.Scripts.PostUpgrade = p.script("apk/post-upgrade")
+	}
 	return pack(apk.Default, info, filepath.Join(out, apk.Default.ConventionalFileName(info)))
 }
 
-func (p *program) script(name string) string { return filepath.Join(p.scripts, name) }
+// script is where a maintainer script goes: deb/postinst …
+func (p *program) script(name string) string { return filepath.Join(p.stage, "scripts", name) }
 
 // info is what all kinds of packages have in common; at tells where a file goes.
 func (p *program) info(b *binary, version string, at func(file) string) *nfpm.Info {

@@ -20,7 +20,7 @@ type result struct {
 
 func demo(t *testing.T, args ...string) result {
 	t.Helper()
-	lines := strings.Split(strings.TrimSpace(programs.MustRun(t, "coordinator", append([]string{"demo", "--json", "--rounds", "4"}, args...)...)), "\n")
+	lines := strings.Split(strings.TrimSpace(programs.MustRun(t, "fedlab", append([]string{"demo", "--json", "--rounds", "4"}, args...)...)), "\n")
 	var r result
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil || r.Event != "result" || r.Rounds != 4 {
 		t.Fatalf("the last line is %s, error %v", lines[len(lines)-1], err)
@@ -47,7 +47,7 @@ func TestDemoOnMosquitto(t *testing.T) {
 // TestDemoInterrupted wants the same of a demo that Ctrl-C ends.
 func TestDemoInterrupted(t *testing.T) {
 	url := mosquitto(t)
-	p := programs.Start(t, "coordinator", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
+	p := programs.Start(t, "fedlab", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
 	for len(retained(t, url)) < 13 { // the announcement and everyone's presence are there
 		select {
 		case <-p.Ended:
@@ -56,7 +56,7 @@ func TestDemoInterrupted(t *testing.T) {
 		}
 	}
 	p.Stop(t, syscall.SIGINT, 130)
-	if log := p.Log(); log != "coordinator: interrupted\n" {
+	if log := p.Log(); log != "fedlab: interrupted\n" {
 		t.Errorf("on stderr:\n%s", log)
 	}
 	if kept := retained(t, url); len(kept) > 0 {
@@ -67,11 +67,11 @@ func TestDemoInterrupted(t *testing.T) {
 // TestDemoRefuses wants usage errors before anything begins.
 func TestDemoRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--participants 13": "coordinator: --participants must be 1 to 12, is 13\nsee 'coordinator demo --help'\n",
-		"--model tree":      "coordinator: --model must be linear or mlp, is \"tree\"\nsee 'coordinator demo --help'\n",
-		"now":               "coordinator: unknown command \"now\" for \"coordinator demo\"\nsee 'coordinator demo --help'\n",
+		"--participants 13": "fedlab: --participants must be 1 to 12, is 13\nsee 'fedlab demo --help'\n",
+		"--model tree":      "fedlab: --model must be linear or mlp, is \"tree\"\nsee 'fedlab demo --help'\n",
+		"now":               "fedlab: unknown command \"now\" for \"fedlab demo\"\nsee 'fedlab demo --help'\n",
 	} {
-		code, stdout, stderr := programs.Run(t, "coordinator", append([]string{"demo"}, strings.Fields(args)...)...)
+		code, stdout, stderr := programs.Run(t, "fedlab", append([]string{"demo"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || stderr != want {
 			t.Errorf("%s: exit %d\n%s%s\nwant exit 2\n%s", args, code, stdout, stderr, want)
 		}

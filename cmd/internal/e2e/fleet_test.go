@@ -12,10 +12,10 @@ import (
 func TestFleet(t *testing.T) {
 	f := newFederation(t, mosquitto(t))
 	f.AddAgent(t, "dev", plane(400))
-	programs.MustRun(t, "agentd", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--write-keys", f.Path("list"))
+	programs.MustRun(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--write-keys", f.Path("list"))
 	f.lead(t, "", `{participants: 6, quorum: 2, rounds: 3, deadline: 1500ms, gather: {target: 10, minimum: 3, within: 1s, spread: 10ms}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator", "--set", "identity.agents_file="+f.Path("list"))
-	fleet := programs.Start(t, "agentd", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--slow", "0.3:10", "--drop", "0.3", "--late", "0.2")
+	fleet := programs.Start(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--slow", "0.3:10", "--drop", "0.3", "--late", "0.2")
 	lead.Await(t, "run finished version=3")
 	fleet.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)

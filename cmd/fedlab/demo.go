@@ -1,0 +1,59 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/demo"
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+func demoCommand() *cobra.Command {
+	o := demo.Defaults()
+	algorithm, delay := string(o.Algorithm), 0
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Run a whole federation on this machine, on real data", Args: cli.Args(cobra.NoArgs),
+		Long: `Run a broker, a coordinator and twelve agents on this machine. Each agent has the
+measurements of one weather station in Beijing, of another quarter year, and
+keeps them. Together they learn to predict air pollution six hours ahead.
+
+With --algorithm feddec the agents also mix their parameters with their neighbours
+between the rounds, over a broker of their own, and the same is run without that,
+beside it: on the regression of the FedDec paper, or on the air data.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Algorithm, o.Delay = round.Algorithm(algorithm), time.Duration(delay)*time.Millisecond
+			if err := o.Validate(); err != nil {
+				return cli.Usage("%w", err)
+			}
+			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if o.Algorithm == round.FedDec {
+				_, err := demo.RunMixing(cmd.Context(), o)
+				return err
+			}
+			_, err := demo.Run(cmd.Context(), o)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "of all draws: one seed gives one model, to the bit")
+	f.IntVar(&o.Rounds, "rounds", 0, "rounds of training (default: 50, or 100 for an mlp)")
+	f.IntVar(&o.Participants, "participants", o.Participants, "agents that take part in a round (L)")
+	f.StringVar(&o.Model, "model", o.Model, "linear or mlp")
+	f.StringVar(&o.Broker, "broker", "", "URL of a broker that runs already, such as tcp://127.0.0.1:1883 (default: an embedded one)")
+	f.BoolVar(&o.Processes, "processes", false, "run each agent as an agentd process of its own")
+	f.StringVar(&o.Agentd, "agentd", "", "the agentd program for --processes (default: beside this program, in PATH, or built)")
+	f.StringVar(&o.Metrics, "metrics", "", "serve metrics for Prometheus at this host:port")
+	f.StringVar(&o.Out, "out", "", "folder for the model (safetensors), the history and the result")
+	f.StringVar(&algorithm, "algorithm", algorithm, "fedavg, or feddec: agents mix with their neighbours; it is shown beside fedavg")
+	f.StringVar(&o.Task, "task", "", "of feddec: regression or air (default: regression)")
+	f.StringVar(&o.SiteBroker, "d2d-broker", "", "URL of the neighbours' broker (default: embedded, or the one of --broker)")
+	f.StringVar(&o.Codec, "codec", o.Codec, "of feddec: raw, or bfloat16 for half the bytes between neighbours")
+	f.Float64Var(&o.Loss, "loss", 0, "of feddec: probability that a message between neighbours is lost")
+	f.IntVar(&delay, "delay", 0, "of feddec: longest delay of a message between neighbours, in milliseconds")
+	f.Float64Var(&o.Duplicates, "dup", 0, "of feddec: probability that a message between neighbours comes twice")
+	f.IntVar(&o.Kill, "kill", 0, "of feddec: agents that are killed in the middle of a round, and come back")
+	f.BoolVar(&o.JSON, "json", false, "print one JSON object a line")
+	return cmd
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// member is the program that each of a fleet is, with its configuration and its metrics.
+const member = "agentd"
+
+// fleet is many agents in one process, for testbeds.
+type fleet struct {
+	agents     int
+	shares     int
+	slow       slowness
+	drop, late float64
+	seed       uint64
+	writeKeys  string
+}
+
+func fleetCommand() *cobra.Command {
+	var l cli.Loader
+	var f fleet
+	cmd := &cobra.Command{
+		Use: "fleet", Short: "Run many agents in one process, for testbeds", Args: cli.Args(cobra.NoArgs),
+		Long: `Run many agents in one process. The configuration is that of one agent: its id
+becomes ID-0, ID-1 and so on, their keys are derived from its key file, and its
+rows are dealt to them one by one.
+
+  fedlab fleet --agents 50 --config FILE --write-keys agents.keys
+  fedlab fleet --agents 50 --config FILE --slow 0.3:10 --drop 0.1 --late 0.1
+
+The agents share their metrics, so they report none to the coordinator.
+
+The first command only writes the list of public keys that the coordinator needs
+(identity.agents_file); the second one runs the agents.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			s := settings.DefaultAgent()
+			if err := settings.Load(&s, member, l.Path, l.Set); err != nil {
+				return err
+			}
+			return f.run(cmd, &s)
+		},
+	}
+	l.Flags(cmd, member)
+	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
+	cmd.Flags().IntVar(&f.shares, "shares", 0, "deal the rows to so many shares, which agents have in common (default: one for each)")
+	cmd.Flags().Var(&f.slow, "slow", "such as 0.3:10: three of ten agents take ten times as long per local step (as compute.step_time says, or 1ms)")
+	cmd.Flags().Float64Var(&f.drop, "drop", 0, "probability that a selected agent vanishes for the round")
+	cmd.Flags().Float64Var(&f.late, "late", 0, "probability that a selected agent sends after the deadline")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of who is slow, vanishes and is late")
+	cmd.Flags().StringVar(&f.writeKeys, "write-keys", "", "write the list of public keys for the coordinator to this file, and end")
+	return cmd
+}
+
+// check reports what cannot be run.
+func (f *fleet) check() error {
+	switch {
+	case f.agents < 1:
+		return cli.Usage("--agents must be at least 1, is %d", f.agents)
+	case f.shares < 0:
+		return cli.Usage("--shares must be at least 1, is %d", f.shares)
+	case !(f.drop >= 0 && f.drop <= 1):
+		return cli.Usage("--drop must be a probability from 0 to 1, is %v", f.drop)
+	case !(f.late >= 0 && f.late <= 1):
+		return cli.Usage("--late must be a probability from 0 to 1, is %v", f.late)
+	}
+	return nil
+}
+
+// run runs the fleet, or only writes the list of its keys.
+func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
+	master, err := keys.Private(s.Identity.KeyFile)
+	if err != nil {
+		return err
+	}
+	if f.writeKeys != "" {
+		return f.listKeys(s, master)
+	}
+	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log, nil)
+	if err != nil {
+		return err
+	}
+	defer daemon.Ending(cmd.Context(), log)()
+	daemon.ResolveNames(s, log)
+	reg := metrics.NewRegistry(member)
+	m := daemon.NewAgentMetrics(reg)
+	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	var all sync.WaitGroup
+	for i, one := range f.members(s) {
+		key := memberKey(master, one.ID)
+		o := daemon.AgentOptions{Logger: log, Metrics: m, Suspend: f.mischief(i), Key: key}
+		all.Go(func() {
+			if err := daemon.RunAgent(ctx, one, o); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("agent %s: %w", one.ID, err))
+			}
+		})
+	}
+	all.Wait()
+	if cmd.Context().Err() != nil {
+		return nil // asked to stop
+	}
+	return context.Cause(ctx)
+}
+
+// members returns the settings of the agents. Exactly the fraction of them that
+// --slow asks for is slow.
+func (f *fleet) members(s *settings.Agent) []*settings.Agent {
+	slow := f.draw("slow").Perm(f.agents)[:int(math.Round(f.slow.fraction*float64(f.agents)))]
+	all := make([]*settings.Agent, f.agents)
+	for i := range all {
+		one := *s
+		one.ID = memberID(s, i)
+		one.StateDir = filepath.Join(s.StateDir, one.ID)
+		one.Data.Shares = cmp.Or(f.shares, f.agents)
+		one.Data.Share = i % one.Data.Shares
+		if slices.Contains(slow, i) {
+			one.Compute.StepTime = time.Duration(f.slow.factor * float64(cmp.Or(s.Compute.StepTime, time.Millisecond)))
+		}
+		all[i] = &one
+	}
+	return all
+}
+
+func memberID(s *settings.Agent, i int) string { return fmt.Sprintf("%s-%d", s.ID, i) }
+
+// memberKey derives the key of a fleet's member from the fleet's one key file.
+func memberKey(master ed25519.PrivateKey, id string) ed25519.PrivateKey {
+	h := hmac.New(sha256.New, master.Seed())
+	h.Write([]byte("fedmesh fleet " + id))
+	return ed25519.NewKeyFromSeed(h.Sum(nil))
+}
+
+func (f *fleet) listKeys(s *settings.Agent, master ed25519.PrivateKey) error {
+	var list []byte
+	for i := range f.agents {
+		id := memberID(s, i)
+		list = fmt.Appendf(list, "%s %s\n", id, keys.Format(keys.Public(memberKey(master, id))))
+	}
+	return store.WriteFile(f.writeKeys, list, 0o644)
+}

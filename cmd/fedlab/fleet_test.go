@@ -1,0 +1,156 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+func TestFleetFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--slow 0.3":     `invalid argument "0.3" for "--slow" flag: want FRACTION:FACTOR`,
+		"--slow 1.5:2":   `invalid argument "1.5:2"`,
+		"--slow 0.3:0.5": `invalid argument "0.3:0.5"`,
+		"--slow NaN:2":   `invalid argument "NaN:2"`,
+		"--agents 0":     "--agents must be at least 1, is 0",
+		"--shares -1":    "--shares must be at least 1, is -1",
+		"--drop 1.5":     "--drop must be a probability from 0 to 1, is 1.5",
+		"--late NaN":     "--late must be a probability from 0 to 1, is NaN",
+		"now":            `unknown command "now" for "fedlab fleet"`,
+	} {
+		code, _, stderr := clitest.Run(rootCommand(), append([]string{"fleet"}, strings.Fields(args)...)...)
+		if code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d, %s\nwant exit 2 and %s", args, code, stderr, want)
+		}
+	}
+}
+
+func TestSlowness(t *testing.T) {
+	var s slowness
+	if s.String() != "" {
+		t.Errorf("unset it is %q, which the help shows as a default", s.String())
+	}
+	if err := s.Set("0.3:10"); err != nil || s != (slowness{0.3, 10}) || s.String() != "0.3:10" {
+		t.Errorf("%v, error %v", s, err)
+	}
+}
+
+// TestMembers wants exactly the fraction of the agents to be slow, and the rows
+// dealt to all.
+func TestMembers(t *testing.T) {
+	base := settings.DefaultAgent()
+	base.ID, base.StateDir = "dev", "state"
+	f := fleet{agents: 10, seed: 1, slow: slowness{0.3, 10}}
+	slow, ids := 0, map[string]bool{}
+	for i, one := range f.members(&base) {
+		ids[one.ID] = true
+		if one.StateDir != filepath.Join("state", one.ID) || one.Data.Share != i || one.Data.Shares != 10 {
+			t.Errorf("agent %d is %+v", i, one)
+		}
+		switch one.Compute.StepTime {
+		case 10 * time.Millisecond:
+			slow++
+		case 0: // measured
+		default:
+			t.Errorf("agent %d takes %v per step", i, one.Compute.StepTime)
+		}
+	}
+	if slow != 3 || len(ids) != 10 {
+		t.Errorf("%d of %d agents are slow, want 3 of 10", slow, len(ids))
+	}
+	base.Compute.StepTime = 2 * time.Millisecond
+	f = fleet{agents: 4, shares: 2, slow: slowness{1, 3}}
+	for i, one := range f.members(&base) {
+		if one.Compute.StepTime != 6*time.Millisecond || one.Data.Share != i%2 || one.Data.Shares != 2 {
+			t.Errorf("agent %d is %+v", i, one)
+		}
+	}
+	if base.Data.Shares != 0 {
+		t.Error("the agents share their settings with the fleet's")
+	}
+}
+
+// TestMischief wants agents to sleep past the deadline as often as asked for,
+// each by chance of its own.
+func TestMischief(t *testing.T) { synctest.Test(t, testMischief) }
+
+func testMischief(t *testing.T) {
+	if (&fleet{seed: 1}).mischief(0) != nil {
+		t.Error("agents of a fleet without mischief are asked")
+	}
+	f := fleet{seed: 1, drop: 0.3, late: 0.1}
+	deadline := time.Now().Add(time.Minute)
+	const draws = 2000
+	count := func(i int, m agent.Moment) (n int, which []bool) {
+		suspend := f.mischief(i)
+		for range draws {
+			d := suspend(m, deadline)
+			if d != 0 && d != time.Minute+time.Second {
+				t.Fatalf("sleeps %v, want a second more than until the deadline", d)
+			}
+			if d > 0 {
+				n++
+			}
+			which = append(which, d > 0)
+		}
+		return n, which
+	}
+	dropped, one := count(0, agent.BeforeTraining)
+	late, _ := count(0, agent.BeforeSubmitting)
+	if dropped < 500 || dropped > 700 || late < 140 || late > 260 {
+		t.Errorf("of %d: %d vanish and %d are late, want about 600 and 200", draws, dropped, late)
+	}
+	if _, again := count(0, agent.BeforeTraining); !slices.Equal(one, again) {
+		t.Error("one seed gives two stories")
+	}
+	if _, other := count(1, agent.BeforeTraining); slices.Equal(one, other) {
+		t.Error("two agents vanish together")
+	}
+}
+
+func TestListKeys(t *testing.T) {
+	_, master, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fleet{agents: 3, writeKeys: filepath.Join(t.TempDir(), "agents.keys")}
+	base := settings.DefaultAgent()
+	base.ID = "dev"
+	if err := f.listKeys(&base, master); err != nil {
+		t.Fatal(err)
+	}
+	all, err := keys.Agents(f.writeKeys)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%d agents, error %v; want 3", len(all), err)
+	}
+	if want := keys.Public(memberKey(master, "dev-2")); !want.Equal(all["dev-2"]) {
+		t.Error("the list has another key for dev-2 than it would run with")
+	}
+	if all["dev-0"].Equal(all["dev-1"]) {
+		t.Error("two agents have one key")
+	}
+}
+
+// TestDraws wants sources that differ by purpose and by seed, and by nothing else.
+func TestDraws(t *testing.T) {
+	first := func(seed uint64, what string) uint64 { return (&fleet{seed: seed}).draw(what).Uint64() }
+	a := first(1, "a")
+	if again := first(1, "a"); again != a {
+		t.Errorf("one source begins with %d and with %d", a, again)
+	}
+	if b := first(1, "b"); b == a {
+		t.Error("two purposes have one source")
+	}
+	if other := first(2, "a"); other == a {
+		t.Error("two seeds have one source")
+	}
+}

@@ -1,0 +1,48 @@
+package bench
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// The whole benchmark, as small as it can be.
+func TestEveryContestantFinishes(t *testing.T) {
+	var out strings.Builder
+	o := Options{Brokers: []string{"embedded"}, Agents: []int{2}, Dims: []int{10, 20000}, Reps: 1, Dir: t.TempDir(), Memory: t.TempDir()}
+	err := errors.Join(o.Validate(), Run(t.Context(), o, &out))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	lines := 0
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "| embedded ") {
+			lines++
+			if strings.Contains(line, "| – ") {
+				t.Errorf("a contestant has no figure: %s", line)
+			}
+		}
+	}
+	if lines != 4 { // two cells in two tables
+		t.Errorf("%d lines, want 4:\n%s", lines, &out)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		`--brokers must be of mosquitto and embedded, has "none"`: func(o *Options) { o.Brokers[0] = "none" },
+		`--agents must be from 1 to 5000, has 0`:                  func(o *Options) { o.Agents[1] = 0 },
+		`--dims must be from 1 to 10000000, has -1`:               func(o *Options) { o.Dims[0] = -1 },
+		`--reps must be at least 1, is 0`:                         func(o *Options) { o.Reps = 0 },
+		`--only: no contestant is called "us"`:                    func(o *Options) { o.Only = []string{"us"} },
+	} {
+		o := Defaults()
+		if err := o.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

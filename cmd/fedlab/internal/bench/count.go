@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// stuck is after how long without progress a half of a round is given up.
+const stuck = 15 * time.Second
+
+var errLost = errors.New("lost")
+
+// count waits for so many arrivals.
+type count struct {
+	left atomic.Int64
+	all  chan struct{}
+}
+
+func newCount(n int) *count {
+	c := &count{all: make(chan struct{})}
+	c.left.Store(int64(n))
+	return c
+}
+
+func (c *count) done() {
+	if c.left.Add(-1) == 0 {
+		close(c.all)
+	}
+}
+
+// wait returns when all have come; errLost is what it finds when nothing comes
+// any more.
+func (c *count) wait(ctx context.Context, failed <-chan error) error {
+	for before := int64(math.MaxInt64); ; {
+		select {
+		case <-c.all:
+			return nil
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(stuck):
+		}
+		left := c.left.Load()
+		if left == before {
+			return fmt.Errorf("%d %w", left, errLost)
+		}
+		before = left
+	}
+}
+
+// vector is a model's bytes: numbers that do not compress.
+func vector(d int) []byte {
+	rng := rand.New(rand.NewPCG(1, 2))
+	x := make([]float32, d)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	return wire.AppendVector(nil, x)
+}
+
+func agentID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%d", k)) }

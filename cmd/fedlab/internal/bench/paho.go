@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	paho "github.com/eclipse/paho.mqtt.golang"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// bare is paho and nothing else: a publisher of a retained model to N
+// subscribers, and N publishers to one subscriber. The parts have the length
+// of our chunks, since the broker takes no larger packets. On their way to the
+// one subscriber are so few (see underway) that the brokers' bounded queues
+// lose none. What costs us messages costs paho nothing here: its publishers
+// see the subscriber's arrivals.
+type bare struct {
+	center  paho.Client
+	agents  []paho.Client
+	payload []byte
+	parts   int
+	meter   meter
+	current atomic.Pointer[exchange]
+}
+
+// On their way to paho's subscriber: the embedded broker has 256 messages of
+// QoS 1 unacknowledged at most, and Mosquitto loses some long before 4 MiB wait.
+const (
+	underway      = 64
+	underwayBytes = 1 << 20
+)
+
+// exchange is one round.
+type exchange struct {
+	out, back *count
+	underway  chan struct{} // parts that are published, and have not come back
+	over      chan struct{}
+}
+
+func (x *exchange) came() {
+	select {
+	case <-x.underway:
+	default: // a repeat
+	}
+	x.back.done()
+}
+
+func connectPaho(b *site, n int, payload []byte) (*bare, error) {
+	p := &bare{payload: payload, parts: wire.ChunkCount(len(payload)), meter: b.meter}
+	var err error
+	p.center, err = p.connect(b, wire.CoordinatorID, "u/0/+/+/+", (*exchange).came)
+	if err != nil {
+		return p, err
+	}
+	for k := range n {
+		c, err := p.connect(b, agentID(k), "m/+/+", func(x *exchange) { x.out.done() })
+		if err != nil {
+			return p, err
+		}
+		p.agents = append(p.agents, c)
+	}
+	return p, nil
+}
+
+func (p *bare) connect(b *site, id wire.AgentID, filter string, came func(*exchange)) (paho.Client, error) {
+	name := rival + "-" + string(id)
+	o := paho.NewClientOptions().AddBroker(b.url).SetClientID(name).SetUsername(name).SetPassword(b.password(name)).SetProtocolVersion(4).
+		SetAutoAckDisabled(true) // which would come after we have let others publish, and overrun the broker's queue
+	c := paho.NewClient(o)
+	if t := c.Connect(); t.Wait() && t.Error() != nil {
+		return nil, fmt.Errorf("paho: %w", t.Error())
+	}
+	t := c.Subscribe("fl/v1/"+rival+"/"+filter, 1, func(_ paho.Client, m paho.Message) {
+		m.Ack()
+		if x := p.current.Load(); x != nil && len(m.Payload()) > 0 {
+			came(x)
+		}
+	})
+	if t.Wait() && t.Error() != nil {
+		return nil, fmt.Errorf("paho: %w", t.Error())
+	}
+	return c, nil
+}
+
+func (p *bare) close() {
+	for _, c := range append(p.agents, p.center) {
+		if c != nil {
+			c.Disconnect(0)
+		}
+	}
+}
+
+// round returns the first error of a publisher, or how many messages were lost.
+func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
+	most, n := min(underway, underwayBytes/min(wire.MaxChunk, len(p.payload))), p.parts*len(p.agents)
+	x := &exchange{newCount(n), newCount(n), make(chan struct{}, most), make(chan struct{})}
+	p.current.Store(x)
+	failed := make(chan error, 1)
+	used, begun := p.meter.now(), time.Now()
+	if err := p.publish(p.center, "m/0123456789abcdef0123456789abcdef", qos, true, nil); err != nil {
+		return s, err
+	}
+	if err := x.out.wait(ctx, failed); err != nil {
+		return s, fmt.Errorf("model out: %w", err)
+	}
+	s.out = time.Since(begun)
+	begun = time.Now()
+	var publishers sync.WaitGroup
+	for k, c := range p.agents {
+		publishers.Go(func() {
+			if err := p.publish(c, fmt.Sprintf("u/0/%s-%s/0123456789abcdef", rival, agentID(k)), qos, false, x); err != nil {
+				select {
+				case failed <- err:
+				default:
+				}
+			}
+		})
+	}
+	err = x.back.wait(ctx, failed)
+	close(x.over)
+	publishers.Wait()
+	if err != nil {
+		return s, fmt.Errorf("updates back: %w", err)
+	}
+	s.back, s.cpu = time.Since(begun), p.meter.now()-used
+	return s, nil
+}
+
+// publish returns when all parts are acknowledged, or written with QoS 0. The
+// model to all is paced by nothing.
+func (p *bare) publish(c paho.Client, topic string, qos byte, retained bool, x *exchange) error {
+	var tokens []paho.Token
+	for k := range p.parts {
+		if x != nil {
+			select {
+			case x.underway <- struct{}{}:
+			case <-x.over:
+				return nil
+			}
+		}
+		tokens = append(tokens, c.Publish(fmt.Sprintf("fl/v1/%s/%s/%d", rival, topic, k), qos, retained, wire.ChunkOf(p.payload, k)))
+	}
+	for _, t := range tokens {
+		if t.Wait() && t.Error() != nil {
+			return t.Error()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// relay is the floor: a broker that does nothing but pass on frames of four
+// bytes of length and a payload, from one center to all agents and from each
+// agent to the center. Every connection has a goroutine to read it, and at the
+// relay one to write.
+type relay struct {
+	listener net.Listener
+	conns    []net.Conn // both ends
+	center   net.Conn
+	agents   []net.Conn
+	payload  []byte
+	current  atomic.Pointer[exchange]
+	readers  sync.WaitGroup
+}
+
+func connectRelay(n int, payload []byte) (*relay, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &relay{listener: listener, payload: payload}
+	near, far, err := r.pair()
+	if err != nil {
+		return r, err
+	}
+	r.center = near
+	var up sync.Mutex // one frame at a time to the center
+	var down []chan []byte
+	for range n {
+		agent, broker, err := r.pair()
+		if err != nil {
+			return r, err
+		}
+		r.agents = append(r.agents, agent)
+		frames := make(chan []byte, 1)
+		down = append(down, frames)
+		r.readers.Go(func() { write(broker, frames) })
+		r.read(broker, func(frame []byte) {
+			up.Lock()
+			defer up.Unlock()
+			_, _ = far.Write(frame)
+		})
+		r.read(agent, func([]byte) { r.current.Load().out.done() })
+	}
+	r.readers.Go(func() {
+		defer func() {
+			for _, frames := range down {
+				close(frames)
+			}
+		}()
+		each(far, func(frame []byte) {
+			frame = bytes.Clone(frame)
+			for _, frames := range down {
+				frames <- frame
+			}
+		})
+	})
+	r.read(near, func([]byte) { r.current.Load().back.done() })
+	return r, nil
+}
+
+// pair connects to the relay.
+func (r *relay) pair() (near, far net.Conn, err error) {
+	if near, err = net.Dial("tcp", r.listener.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	if far, err = r.listener.Accept(); err != nil {
+		return nil, nil, err
+	}
+	r.conns = append(r.conns, near, far)
+	return near, far, nil
+}
+
+func (r *relay) read(c net.Conn, came func(frame []byte)) {
+	r.readers.Go(func() { each(c, came) })
+}
+
+// each reads frames into one buffer until the connection is closed.
+func each(c net.Conn, came func(frame []byte)) {
+	frame := make([]byte, 4)
+	for {
+		if _, err := io.ReadFull(c, frame[:4]); err != nil {
+			return
+		}
+		size := 4 + int(binary.BigEndian.Uint32(frame))
+		if cap(frame) < size {
+			frame = append(make([]byte, 0, size), frame[:4]...)
+		}
+		frame = frame[:size]
+		if _, err := io.ReadFull(c, frame[4:]); err != nil {
+			return
+		}
+		came(frame)
+	}
+}
+
+func write(c net.Conn, frames <-chan []byte) {
+	for frame := range frames {
+		_, _ = c.Write(frame)
+	}
+}
+
+func (r *relay) close() {
+	_ = r.listener.Close()
+	for _, c := range r.conns {
+		_ = c.Close()
+	}
+	r.readers.Wait()
+}
+
+func (r *relay) round(ctx context.Context) (s sample, err error) {
+	x := &exchange{out: newCount(len(r.agents)), back: newCount(len(r.agents))}
+	r.current.Store(x)
+	used, begun := meter{}.now(), time.Now()
+	if err := r.send(r.center); err != nil {
+		return s, err
+	}
+	if err := x.out.wait(ctx, nil); err != nil {
+		return s, fmt.Errorf("model out: %w", err)
+	}
+	s.out = time.Since(begun)
+	begun = time.Now()
+	var senders sync.WaitGroup
+	failed := make(chan error, len(r.agents))
+	for _, c := range r.agents {
+		senders.Go(func() {
+			if err := r.send(c); err != nil {
+				failed <- err
+			}
+		})
+	}
+	senders.Wait()
+	if err := x.back.wait(ctx, failed); err != nil {
+		return s, fmt.Errorf("updates back: %w", err)
+	}
+	s.back, s.cpu = time.Since(begun), meter{}.now()-used
+	return s, nil
+}
+
+func (r *relay) send(c net.Conn) error {
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(r.payload)), uint32(len(r.payload)))
+	_, err := c.Write(append(frame, r.payload...))
+	return err
+}

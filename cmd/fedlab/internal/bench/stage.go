@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"context"
+	"slices"
+)
+
+// stage is where the contestants of one cell meet.
+type stage struct {
+	ctx     context.Context
+	options Options
+	cell    *cell
+	payload []byte
+	closers []func()
+}
+
+func (s *stage) close() {
+	for _, f := range slices.Backward(s.closers) {
+		f()
+	}
+}
+
+// wants tells whether one of the contestants takes part.
+func (s *stage) wants(names ...string) bool {
+	return len(s.options.Only) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.options.Only, name) })
+}
+
+// connect connects everybody who takes part, each with connections of its own.
+func (s *stage) connect() (all []contestant, err error) {
+	o, n := s.options, s.cell.agents
+	b, err := starters[s.cell.broker](n)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, b.stop)
+	if s.wants(ours, oursQuick, oursAlone) {
+		f, err := connectFederation(s.ctx, b, n, s.payload)
+		if f != nil {
+			s.closers = append(s.closers, f.close)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for name, v := range map[string]variant{ours: {true, o.Dir}, oursQuick: {true, o.Memory}, oursAlone: {false, ""}} {
+			all = append(all, contestant{name, func(ctx context.Context) (sample, error) { return f.round(ctx, v) }})
+		}
+	}
+	if s.wants(paho0, paho1) {
+		p, err := connectPaho(b, n, s.payload)
+		s.closers = append(s.closers, p.close)
+		if err != nil {
+			return nil, err
+		}
+		for qos, name := range []string{paho0, paho1} {
+			all = append(all, contestant{name, func(ctx context.Context) (sample, error) { return p.round(ctx, byte(qos)) }})
+		}
+	}
+	if s.wants(relayed) {
+		r, err := connectRelay(n, s.payload)
+		if err != nil {
+			return nil, err
+		}
+		s.closers = append(s.closers, r.close)
+		all = append(all, contestant{relayed, r.round})
+	}
+	all = slices.DeleteFunc(all, func(c contestant) bool { return !s.wants(c.name) })
+	slices.SortFunc(all, func(a, b contestant) int { return slices.Index(columns, a.name) - slices.Index(columns, b.name) })
+	return all, nil
+}

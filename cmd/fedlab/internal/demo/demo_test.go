@@ -1,0 +1,290 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what never takes so long.
+const patience = 30 * time.Second
+
+// inTemp makes the test's own folder the one for temporary files, and returns it.
+func inTemp(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+func runJSON(t *testing.T, o Options) (*Result, []map[string]any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	var out, errs bytes.Buffer
+	o.JSON, o.Stdout, o.Stderr = true, &out, &errs
+	r, err := Run(ctx, o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &errs)
+	}
+	if errs.Len() > 0 {
+		t.Errorf("on stderr:\n%s", &errs)
+	}
+	var events []map[string]any
+	for line := range strings.Lines(out.String()) {
+		var e map[string]any
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		events = append(events, e)
+	}
+	return r, events
+}
+
+// Another program of this machine reaches the embedded broker, and may do nothing.
+func TestBrokerKnowsItsUsers(t *testing.T) {
+	dir := t.TempDir()
+	fed, err := layOut(Options{Seed: 1, Rounds: 1, Participants: 1, Model: "linear"}, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fed.server.Close()
+	good, _, err := fed.coordinator.Broker.Session("demo-coordinator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, none, climbing := good, good, good
+	wrong.Password += "?"
+	none.Username, none.Password = "", ""
+	climbing.ClientID, climbing.Username = "../demo-coordinator", "../demo-coordinator"
+	for name, o := range map[string]mqtt.Options{"wrong": wrong, "none": none, "climbing": climbing} {
+		failure, s := acltest.Attempt(t, o)
+		if s != nil {
+			_ = s.Close()
+		}
+		if !strings.Contains(failure, "not Authorized") {
+			t.Errorf("%s: %q", name, failure)
+		}
+	}
+	if failure, s := acltest.Attempt(t, good); s == nil {
+		t.Errorf("the coordinator: %s", failure)
+	} else {
+		_ = s.Close()
+	}
+}
+
+func TestBaselines(t *testing.T) {
+	f, err := writeData(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.stations) != stations || !slices.IsSorted(f.stations) {
+		t.Errorf("stations %v, want %d in order", f.stations, stations)
+	}
+	b, err := baselines(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newResult(b, &progress{R2: 0.6, Round: 50})
+	for name, x := range map[string][2]float64{
+		"persistence": {r.Persistence, promised(t, "persistence")}, "central": {r.Central, promised(t, "centralised")},
+		"alone, mean": {r.AloneMean, promised(t, "a station alone, mean")}, "alone, worst": {r.AloneWorst, -0.247},
+	} {
+		if !(math.Abs(x[0]-x[1]) <= 0.001) {
+			t.Errorf("R² %s is %.5f, want %v ± 0.001", name, x[0], x[1])
+		}
+	}
+	if r.rows != 7603 || r.Federated != 0.6 || r.Rounds != 50 {
+		t.Errorf("result %+v", r)
+	}
+}
+
+func TestRun(t *testing.T) {
+	temp := inTemp(t)
+	o := Defaults()
+	o.Rounds, o.Out = 12, filepath.Join(t.TempDir(), "new", "out")
+	r, events := runJSON(t, o)
+	if r.Federated < 0.60 {
+		t.Errorf("R² %.4f, want 0.60 or more", r.Federated)
+	}
+	checkEvents(t, events, 12)
+	checkOut(t, o.Out, r, 13) // and the statistics round
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, error %v", left, err)
+	}
+}
+
+func checkEvents(t *testing.T, events []map[string]any, rounds int) {
+	t.Helper()
+	if len(events) != rounds+3 || events[0]["event"] != "start" || events[1]["event"] != "standardised" || events[1]["rows"] != 7603.0 {
+		t.Fatalf("%d events, the first %v and %v", len(events), events[0], events[1])
+	}
+	drawn := map[string]bool{}
+	for i, e := range events[2 : rounds+2] {
+		names, _ := e["participants"].([]any)
+		steps, _ := e["local_steps"].(map[string]any)
+		if e["event"] != "round" || e["round"] != float64(i+1) || len(names) != 6 || len(steps) != 6 {
+			t.Errorf("event %v", e)
+		}
+		for _, name := range names {
+			name := name.(string)
+			drawn[name] = true
+			if n, _ := steps[name].(float64); n < 4 || n > 32 {
+				t.Errorf("round %d: %s took %v local steps", i+1, name, n)
+			}
+		}
+	}
+	if len(drawn) < 10 {
+		t.Errorf("in %d rounds only %v were drawn", rounds, drawn)
+	}
+	last := events[len(events)-1]
+	for _, key := range []string{"task", "rounds", "federated", "alone_mean", "alone_worst", "central", "persistence", "seconds", "model"} {
+		if last[key] == nil {
+			t.Errorf("no %s in the result %v", key, last)
+		}
+	}
+	if last["event"] != "result" || last["task"] != "air" || last["rounds"] != float64(rounds) {
+		t.Errorf("result %v", last)
+	}
+}
+
+func checkOut(t *testing.T, dir string, r *Result, lines int) {
+	t.Helper()
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	tensors, meta, err := store.DecodeSafetensors(read("model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tensors) == 0 || meta["task"] != "air" || meta["target"] != airTarget {
+		t.Errorf("%d tensors, metadata %v", len(tensors), meta)
+	}
+	if n := bytes.Count(read("history.jsonl"), []byte("\n")); n != lines {
+		t.Errorf("%d lines of history, want %d", n, lines)
+	}
+	var kept Result
+	if err := json.Unmarshal(read("result.json"), &kept); err != nil || kept.Model != r.Model || kept.Federated != r.Federated {
+		t.Errorf("result.json holds %+v, error %v; want %+v", kept, err, r)
+	}
+}
+
+// TestRunInFull is what `make demo` promises.
+func TestRunInFull(t *testing.T) {
+	r, events := runJSON(t, Defaults())
+	if want := promised(t, "federated: 50 rounds"); !(math.Abs(r.Federated-want) <= 0.001) || r.Rounds != 50 {
+		t.Errorf("R² %.4f after %d rounds; README.md promises %.3f after 50", r.Federated, r.Rounds, want)
+	}
+	checkEvents(t, events, 50)
+}
+
+// promised returns the number in the line of README.md's table that begins so.
+func promised(t *testing.T, line string) float64 {
+	t.Helper()
+	text, err := os.ReadFile("../../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^\| \**` + line + `[^|]*\| \**(-?[0-9.]+)`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("README.md promises nothing of %q", line)
+	}
+	x, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func TestRunMLP(t *testing.T) {
+	o := Defaults()
+	o.Model, o.Rounds = "mlp", 5
+	if r, _ := runJSON(t, o); r.Federated < 0.45 {
+		t.Errorf("R² %.4f after 5 rounds, want 0.45 or more", r.Federated)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	inTemp(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out started
+	var page string
+	out.text = "round   1/50"
+	out.tell = func() {
+		defer stop()
+		_, url, _ := strings.Cut(out.written.String(), "metrics at ")
+		url, _, _ = strings.Cut(url, "\n")
+		r, err := http.Get(url)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		page = string(body)
+		http.DefaultClient.CloseIdleConnections()
+	}
+	o := Defaults()
+	o.Metrics, o.Stdout, o.Stderr = "127.0.0.1:0", &out, io.Discard
+	if _, err := Run(ctx, o); err == nil {
+		t.Error("the demo was not stopped")
+	}
+	for _, want := range []string{"\ncoordinator_model_version 1\n", "\nagentd_broker_connected 1\n", `agentd_rounds_total{kind="training"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, tt := range []struct {
+		change func(*Options)
+		want   string
+	}{
+		{func(o *Options) { o.Participants = 13 }, "--participants must be 1 to 12, is 13"},
+		{func(o *Options) { o.Participants = 0 }, "--participants must be 1 to 12, is 0"},
+		{func(o *Options) { o.Rounds = -1 }, "--rounds must be at least 1, is -1"},
+		{func(o *Options) { o.Model = "tree" }, `--model must be linear or mlp, is "tree"`},
+	} {
+		o := Defaults()
+		tt.change(&o)
+		if err := o.Validate(); err == nil || err.Error() != tt.want {
+			t.Errorf("error %v, want %s", err, tt.want)
+		}
+	}
+	o := Defaults()
+	if err := o.Validate(); err != nil || o.rounds() != 50 {
+		t.Errorf("defaults: %d rounds, error %v", o.rounds(), err)
+	}
+	if o.Model = "mlp"; o.rounds() != 100 {
+		t.Errorf("an mlp has %d rounds, want 100", o.rounds())
+	}
+}

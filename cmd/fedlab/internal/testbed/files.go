@@ -1,0 +1,239 @@
+package testbed
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"math"
+	mrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/packaging/monitoring"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+)
+
+// put writes a file of the testbed.
+func (b *bed) put(name string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(b.path(name)), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(b.path(name), data, 0o600)
+}
+
+// write writes all files.
+func (b *bed) write() error {
+	rows := mrand.New(mrand.NewPCG(1, 2))
+	err := firstOf(b.put("data.csv", table(rows, 40*b.Agents)), b.put("held-out.csv", table(rows, 1000)))
+	var users []string
+	if err == nil {
+		users, err = b.writePrograms()
+	}
+	if err == nil && b.TLS {
+		err = b.writeCertificates(users)
+	} else if err == nil {
+		err = b.writePasswords(users)
+	}
+	if err == nil {
+		err = b.writeMosquitto()
+	}
+	if err == nil {
+		err = b.writePrometheus()
+	}
+	return err
+}
+
+// table makes n rows of a noisy plane.
+func table(rng *mrand.Rand, n int) []byte {
+	text := []byte("load,speed,oil,wear\n")
+	for range n {
+		load, speed, oil := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
+		text = fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil, 2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
+	}
+	return text
+}
+
+// writePrograms writes the keys and configurations of the coordinator and the
+// agents, and returns all users of the broker.
+func (b *bed) writePrograms() ([]string, error) {
+	public, err := b.ours("coordinator", "key", "new", b.path("coordinator.key"))
+	if err != nil {
+		return nil, err
+	}
+	users := []string{federation + "-coordinator"}
+	if err := b.put("coordinator.yaml", b.coordinatorConfig()); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts((b.Agents + 1) / 2)
+	if err != nil {
+		return nil, err
+	}
+	var list strings.Builder
+	for i := range b.Agents {
+		id := agentID(i)
+		key, err := b.ours("agentd", "key", "new", b.path(id+".key"))
+		if err != nil {
+			return nil, err
+		}
+		list.WriteString(id + " " + key)
+		users = append(users, federation+"-"+id)
+		listen := "" // every other agent is reached by nobody, as behind NAT
+		if i%2 == 0 {
+			listen = ports[i/2]
+		}
+		if err := firstOf(b.put(id+".yaml", b.agentConfig(i, strings.TrimSpace(public), listen)), b.writeMachine(i)); err != nil {
+			return nil, err
+		}
+	}
+	return users, b.put("agents.keys", []byte(list.String()))
+}
+
+// brokerConfig is how a user reaches the broker.
+func (b *bed) brokerConfig(id string) string {
+	if !b.TLS {
+		return fmt.Sprintf("{url: tcp://%s, password_file: %s}", b.broker, b.path("passwords/"+federation+"-"+id))
+	}
+	cert := b.path("certs/" + federation + "-" + id)
+	return fmt.Sprintf("{url: tls://%s, ca_file: %s, cert_file: %s.crt, key_file: %s.key}", b.broker, b.path("certs/ca.crt"), cert, cert)
+}
+
+// coordinatorConfig is a federation whose agents mix, in rounds of seconds. Its
+// times are bounds for a machine that is too small for so many agents; where
+// there is room, nothing waits for them.
+func (b *bed) coordinatorConfig() []byte {
+	return fmt.Appendf(nil, `
+federation: %s
+state_dir: %s
+broker: %s
+identity: {key_file: %s, agents_file: %s}
+task:
+  name: wear
+  features: [load, speed, oil]
+  target: wear
+  step_size: 0.02
+  normalize: false
+  batch_size: 8
+  steps: {budget: 2s, min: 1, max: 8}
+  mixing: {every: 2, wait: %ds, repeat: %dms, drain: %ds}
+round:
+  algorithm: feddec
+  participants: %d
+  quorum: 3
+  sampling: with_replacement
+  deadline: %ds
+  pause: %ds
+  gather: {target: %d, minimum: %d, within: 10s, spread: 1s}
+mesh: {edges: radius, radius: 1.3}
+held_out: {csv: %s}
+metrics: {listen: %s}
+`, federation, b.path("state"), b.brokerConfig("coordinator"), b.path("coordinator.key"), b.path("agents.keys"),
+		2+b.Agents/20, 300*b.stretch(), 5+b.Agents/10, min(b.Agents/2, 12), 30+b.Agents, b.stretch(), b.Agents, b.Agents/2, b.path("held-out.csv"), b.coordinator)
+}
+
+// agentConfig is an agent on a square grid, so that the graph is connected.
+func (b *bed) agentConfig(i int, coordinatorKey, listen string) []byte {
+	id, side := agentID(i), int(math.Ceil(math.Sqrt(float64(b.Agents))))
+	return fmt.Appendf(nil, `
+federation: %s
+id: %s
+state_dir: %s
+broker: %s
+identity: {key_file: %s, coordinator_key: %q}
+data: {csv: %s, shares: %d, share: %d}
+d2d: {uplink: true, place: {x: %d, y: %d}}
+compute: {step_time: %dms}
+budget: {bytes_per_month: 10GB}
+device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
+metrics: {listen: %q, report_every: %ds, advertise: %q}
+`, federation, id, b.path("state-"+id), b.brokerConfig(id), b.path(id+".key"), coordinatorKey,
+		b.path("data.csv"), b.Agents, i, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, 5*b.stretch(), listen)
+}
+
+// writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this machine's.
+func (b *bed) writeMachine(i int) error {
+	root := "machine-" + agentID(i) + "/"
+	err := firstOf(
+		b.put(root+"sys/class/thermal/thermal_zone0/temp", fmt.Appendln(nil, 40_000+1000*(i%15))),
+		b.put(root+"sys/class/power_supply/BAT0/type", []byte("Battery\n")),
+		b.put(root+"sys/class/power_supply/BAT0/capacity", fmt.Appendln(nil, 100-7*i%70)),
+		b.put(root+"sys/class/power_supply/BAT0/status", []byte("Discharging\n")),
+	)
+	if err != nil {
+		return err
+	}
+	return os.Symlink("/proc", b.path(root+"proc"))
+}
+
+// writePasswords gives each user one, as mosquitto_passwd keeps them.
+func (b *bed) writePasswords(users []string) error {
+	var plain bytes.Buffer
+	for _, u := range users {
+		secret := make([]byte, 16)
+		rand.Read(secret) // never fails
+		fmt.Fprintf(&plain, "%s:%s\n", u, hex.EncodeToString(secret))
+		if err := b.put("passwords/"+u, []byte(hex.EncodeToString(secret)+"\n")); err != nil {
+			return err
+		}
+	}
+	hash, err := program("mosquitto_passwd", "mosquitto")
+	if err == nil {
+		err = b.put("passwd", plain.Bytes())
+	}
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command(hash, "-U", b.path("passwd")).CombinedOutput(); err != nil {
+		return fmt.Errorf("mosquitto_passwd: %w: %s", err, out)
+	}
+	return nil
+}
+
+// writeMosquitto writes the shipped configuration, with this testbed's folder and
+// address, and the access rules.
+func (b *bed) writeMosquitto() error {
+	shipped := mosquitto.PlainConf
+	if b.TLS {
+		shipped = mosquitto.Conf
+	}
+	host, port, _ := strings.Cut(b.broker, ":")
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	var conf bytes.Buffer
+	for line := range strings.Lines(string(shipped)) {
+		if strings.HasPrefix(line, "listener ") {
+			line = "listener " + port + " " + host + "\n"
+		}
+		line = strings.Replace(line, "/etc/mosquitto/", b.Dir+"/", 1)
+		conf.WriteString(strings.Replace(line, "/var/lib/mosquitto/", b.Dir+"/", 1))
+	}
+	fmt.Fprintln(&conf, "user", me.Username) // root would become somebody who cannot read the folder
+	rules, err := b.ours("coordinator", "acl", "--config", b.path("coordinator.yaml"))
+	return firstOf(err, b.put("acl", []byte(rules)), b.put("mosquitto.conf", conf.Bytes()))
+}
+
+// writePrometheus writes the shipped configuration, with this testbed's address
+// and times in the place of minutes, and the rules.
+func (b *bed) writePrometheus() error {
+	conf, err := monitoring.Files.ReadFile("prometheus.yml")
+	if err != nil {
+		return err
+	}
+	faster := strings.NewReplacer("127.0.0.1:9464", b.coordinator, "interval: 15s", "interval: 2s",
+		"interval: 1m", fmt.Sprintf("interval: %ds", 5*b.stretch()))
+	if err := b.put("prometheus/prometheus.yml", []byte(faster.Replace(string(conf)))); err != nil {
+		return err
+	}
+	for _, name := range []string{"rules/recording.yml", "rules/alerts.yml"} {
+		text, err := monitoring.Files.ReadFile(name)
+		if err := firstOf(err, b.put("prometheus/"+name, text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

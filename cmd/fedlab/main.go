@@ -1,0 +1,22 @@
+// Command fedlab is the laboratory: it runs whole federations on one machine, simulates large ones, reproduces the
+// documents' experiments, and measures. Nothing of it is needed on a device or beside a broker.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+)
+
+func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use: "fedlab", Short: "Try, simulate and measure federations on one machine", Version: daemon.Version(),
+	}
+	root.AddCommand(demoCommand(), simulateCommand(), reproduceCommand(), fleetCommand(), testbedCommand(), benchCommand())
+	return root
+}

@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+)
+
+func TestManual(t *testing.T) { clitest.Manual(t, rootCommand()) }

@@ -1,0 +1,84 @@
+// Package clitest tests a program's command line, and writes what is made from it: manual
+// pages, and completions for shells. Only tests import it: cobra/doc never gets
+// into a daemon, whose packages are made of what the tests write here.
+package clitest
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+)
+
+// Run runs a program's command line in this process, to its end.
+func Run(root *cobra.Command, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	code = cli.Main(root, args)
+	return code, out.String(), errs.String()
+}
+
+// Where Manual leaves what it has written, and the date on the pages.
+var (
+	dir  = flag.String("manual", "", "write manual pages and completions into this folder")
+	date = flag.String("manual.date", "1970-01-01", "the date on the manual pages")
+)
+
+// Manual writes the manual of a program into the folder that the flag -manual of
+// the test names, else into one of the test's own, and wants each command to say
+// in a line what it does.
+func Manual(t *testing.T, root *cobra.Command) {
+	t.Helper()
+	to := *dir
+	if to == "" {
+		to = t.TempDir()
+	}
+	on, err := time.Parse(time.DateOnly, *date)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(to, on, root); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write makes man/*.1 and completions/{bash,zsh,fish} in a folder.
+func write(dir string, on time.Time, root *cobra.Command) error {
+	man, completions := filepath.Join(dir, "man"), filepath.Join(dir, "completions")
+	if err := errors.Join(os.MkdirAll(man, 0o755), os.MkdirAll(completions, 0o755)); err != nil {
+		return err
+	}
+	if err := prepare(root); err != nil {
+		return err
+	}
+	header := &doc.GenManHeader{Section: "1", Date: &on, Source: "fedmesh", Manual: "fedmesh"}
+	return errors.Join(
+		doc.GenManTree(root, header, man),
+		root.GenBashCompletionFileV2(filepath.Join(completions, "bash"), true),
+		root.GenZshCompletionFile(filepath.Join(completions, "zsh")),
+		root.GenFishCompletionFile(filepath.Join(completions, "fish"), true),
+	)
+}
+
+// prepare leaves the day of the build out of the pages of a command and of all
+// below it.
+func prepare(cmd *cobra.Command) error {
+	cmd.DisableAutoGenTag = true
+	var err error
+	if cmd.Short == "" {
+		err = errors.New(cmd.CommandPath() + " does not say what it does (Short)")
+	}
+	for _, c := range cmd.Commands() {
+		err = errors.Join(err, prepare(c))
+	}
+	return err
+}

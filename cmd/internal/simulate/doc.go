@@ -1,3 +1,0 @@
-// Package simulate is the command `coordinator simulate`: an experiment from a file, its progress on the terminal, and what it
-// found as result.json, curves.csv and plots.
-package simulate

@@ -1,8 +1,0 @@
-//go:build !unix
-
-package main
-
-import "os/exec"
-
-// ownGroup does nothing: there is no testbed where Debian's packages are not.
-func ownGroup(*exec.Cmd) {}
