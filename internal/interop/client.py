@@ -15,6 +15,7 @@ import math
 import os
 import random
 import signal
+import sys
 import time
 
 import paho.mqtt.client as mqtt
@@ -29,7 +30,7 @@ WINDOW = 4  # chunks that are subscribed to at a time: at most 8
 
 
 def log(text):
-    print(text, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 class Repeat:

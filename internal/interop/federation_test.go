@@ -1,28 +1,32 @@
 package interop
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// tools are the programs that the tests run.
-type tools struct{ dir, python string }
+// tools are what the tests run.
+type tools struct {
+	programs testkit.Programs
+	python   string
+}
 
-// findTools builds the daemons and finds the rest. Without a program it skips the test, but not in CI.
+// findTools builds our programs and finds the rest. Without a program it skips the test, but not in CI.
 func findTools(t *testing.T) tools {
 	t.Helper()
-	x := tools{dir: t.TempDir(), python: findPython(t)}
-	build := exec.Command("go", "build", "-o", x.dir, "./cmd/agentd", "./cmd/coordinator")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	x := tools{python: findPython(t), programs: testkit.Programs(t.TempDir())}
+	if err := testkit.BuildInto(filepath.Join("..", ".."), string(x.programs)); err != nil {
+		t.Fatal(err)
 	}
 	return x
 }
@@ -53,26 +57,6 @@ func startBroker(t *testing.T) string {
 	m := brokers.NewMosquitto(t, []byte(brokers.Open))
 	m.Start(t)
 	return m.Address
-}
-
-// newKey makes a key file, and returns it and the public key.
-func (x *tools) newKey(t *testing.T) (file, public string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), "key.pem")
-	out, err := exec.Command(filepath.Join(x.dir, "agentd"), "key", "new", file).Output()
-	if err != nil {
-		t.Fatalf("agentd key new: %v", err)
-	}
-	return file, strings.TrimSpace(string(out))
-}
-
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // problem is what a federation learns: y = intercept + Σ slopes_j x_j, where the features beyond the slopes mean
@@ -106,75 +90,70 @@ func (p *problem) data(seed uint64) string {
 
 // federation is three agents, named a, b and python, under a coordinator.
 type federation struct {
-	coordinator, python *process
-	stateDir            string
+	*testkit.Federation
+	coordinator, python *testkit.Process
 }
 
-// start runs a federation that needs all its agents. seeds are those of their data.
+// start runs a federation that needs all its agents. seeds are those of their data. At the end of the test each process
+// must end when it is told to, and without an error.
 func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federation {
 	t.Helper()
 	addr := startBroker(t)
-	coordinatorKey, coordinatorPublic := x.newKey(t)
-	f := &federation{stateDir: t.TempDir()}
-	var agents []string
-	var run []func()
-	for _, id := range []string{"a", "b", "python"} {
-		key, public := x.newKey(t)
-		agents = append(agents, id+" "+public+"\n")
-		data := write(t, id+".csv", p.data(seeds[id]))
-		run = append(run, func() {
-			if id == "python" {
-				f.python = start(t, id, x.python, "-B", "client.py", "--broker", addr, "--federation", "interop", "--id", id,
-					"--key", key, "--coordinator-key", coordinatorPublic, "--data", data)
-				return
-			}
-			start(t, id, filepath.Join(x.dir, "agentd"), "run", "--config", write(t, "agentd.yaml", fmt.Sprintf(
-				agentConfig, id, t.TempDir(), addr, key, coordinatorPublic, data)))
-		})
+	f := &federation{Federation: testkit.NewFederation(t, x.programs, "interop", "tcp://"+addr)}
+	ids := []string{"a", "b", "python"}
+	var keys strings.Builder
+	for _, id := range ids {
+		keys.WriteString(f.AddAgent(t, id, p.data(seeds[id])))
 	}
-	f.coordinator = start(t, "coordinator", filepath.Join(x.dir, "coordinator"), "run", "--config", write(t, "coordinator.yaml",
-		fmt.Sprintf(coordinatorConfig, f.stateDir, addr, coordinatorKey, write(t, "agents.keys", strings.Join(agents, "")),
-			p.task, p.rounds)), "--set", "task.features="+strings.Join(p.features, ","))
-	for _, agent := range run {
-		agent()
+	f.Lead(t, "\n  name: interop\n  target: y\n"+p.task, keys.String(),
+		fmt.Sprintf("{participants: 3, quorum: 3, rounds: %d, gather: {target: 3, minimum: 3, within: 60s, spread: 0s}, deadline: 60s}", p.rounds),
+		"log: {level: debug, format: json}")
+	f.coordinator = f.Daemon(t, "coordinator", "coordinator", "--set", "task.features="+strings.Join(p.features, ","))
+	endsWell(t, f.coordinator)
+	for _, id := range ids[:2] {
+		endsWell(t, f.Daemon(t, "agentd", id))
 	}
+	f.python = testkit.Start(t, exec.Command(x.python, "-B", "client.py", "--broker", addr, "--federation", "interop", "--id", "python",
+		"--key", f.Path("python.key"), "--coordinator-key", f.CoordinatorKey, "--data", f.Path("python.csv")))
+	endsWell(t, f.python)
 	return f
 }
 
-const agentConfig = `
-federation: interop
-id: %s
-state_dir: %s
-broker: {url: tcp://%s}
-identity: {key_file: %s, coordinator_key: %q}
-data: {csv: %s}
-metrics: {listen: ""}
-`
-
-const coordinatorConfig = `
-federation: interop
-state_dir: %s
-broker: {url: tcp://%s}
-identity: {key_file: %s, agents_file: %s}
-task:
-  name: interop
-  target: y
-%s
-round:
-  participants: 3
-  quorum: 3
-  rounds: %d
-  gather: {target: 3, minimum: 3, within: 60s, spread: 0s}
-  deadline: 60s
-metrics: {listen: ""}
-log: {level: debug, format: json}
-`
+// endsWell stops a process at the end of the test.
+func endsWell(t *testing.T, p *testkit.Process) {
+	t.Cleanup(func() { p.Stop(t, syscall.SIGTERM, 0) })
+}
 
 // await returns when the run is finished, and fails the test if anything on the way was not smooth.
 func (f *federation) await(t *testing.T) {
 	t.Helper()
-	f.coordinator.await(t, `"msg":"run finished"`)
-	for _, e := range f.coordinator.events(t, "message not used", "agent declined", "agent cannot do the task", "update refused", "round abandoned") {
+	f.coordinator.Await(t, `"msg":"run finished"`)
+	for _, e := range f.events(t, "message not used", "agent declined", "agent cannot do the task", "update refused", "round abandoned") {
 		t.Errorf("the coordinator says %q of %s in round %d", e.Msg, e.Agent, e.Round)
 	}
+}
+
+// event is a line of the coordinator's log.
+type event struct {
+	Msg, Agent      string
+	Round, Accepted int
+	Norm, Risk      float64
+}
+
+// events returns the lines of the coordinator's log with one of the messages.
+func (f *federation) events(t *testing.T, msgs ...string) (found []event) {
+	t.Helper()
+	for line := range strings.Lines(f.coordinator.Log()) {
+		for _, msg := range msgs {
+			if !strings.Contains(line, `"msg":"`+msg+`"`) {
+				continue
+			}
+			var e event
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("%v in %s", err, line)
+			}
+			found = append(found, e)
+		}
+	}
+	return found
 }

@@ -38,7 +38,7 @@ func (x *tools) testInline(t *testing.T) {
 	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 3})
 	f.await(t)
 	f.checkAccepted(t, 1+p.rounds)
-	slopes, intercept := x.model(t, f)
+	slopes, intercept := f.model(t)
 	for j, want := range append(p.slopes, p.intercept) {
 		got := append(slopes, intercept)[j]
 		if math.Abs(got-want) > 0.1 {
@@ -64,10 +64,10 @@ func (x *tools) testChunks(t *testing.T) {
 		"bytes in 2 chunks", "bytes in 6 chunks", "pulled 61604 bytes in 2 chunks", // the task, the same with means, the models
 		"round 1: credit for 5 chunks", "round 2: credit for 2 chunks", "round 3: credit for 2 chunks",
 	} {
-		f.python.await(t, want)
+		f.python.Await(t, want)
 	}
 	norms := map[string]map[int]float64{"a": {}, "b": {}, "python": {}}
-	for _, e := range f.coordinator.events(t, "update accepted") {
+	for _, e := range f.events(t, "update accepted") {
 		norms[e.Agent][e.Round] = e.Norm
 	}
 	for round := 1; round <= 1+p.rounds; round++ {
@@ -75,7 +75,7 @@ func (x *tools) testChunks(t *testing.T) {
 			t.Errorf("round %d: the update of python has length %v, that of agent a on the same rows %v", round, got, want)
 		}
 	}
-	models := f.coordinator.events(t, "model ready")
+	models := f.events(t, "model ready")
 	if first, last := models[0].Risk, models[len(models)-1].Risk; !(last < 0.9*first) {
 		t.Errorf("the risk went from %v to %v", first, last)
 	}
@@ -85,7 +85,7 @@ func (x *tools) testChunks(t *testing.T) {
 // its own was accepted.
 func (f *federation) checkAccepted(t *testing.T, last int) {
 	t.Helper()
-	closed := f.coordinator.events(t, "round closed")
+	closed := f.events(t, "round closed")
 	if len(closed) != last {
 		t.Errorf("%d rounds were closed, want %d", len(closed), last)
 	}
@@ -93,18 +93,15 @@ func (f *federation) checkAccepted(t *testing.T, last int) {
 		if e.Round != i+1 || e.Accepted != 3 {
 			t.Errorf("closing %d is of round %d, with %d updates", i+1, e.Round, e.Accepted)
 		}
-		f.python.await(t, fmt.Sprintf("round %d: accepted", e.Round))
+		f.python.Await(t, fmt.Sprintf("round %d: accepted", e.Round))
 	}
 }
 
 // model returns the newest model in the units of the data.
-func (x *tools) model(t *testing.T, f *federation) (slopes []float64, intercept float64) {
+func (f *federation) model(t *testing.T) (slopes []float64, intercept float64) {
 	t.Helper()
-	file, err := exec.Command(filepath.Join(x.dir, "coordinator"), "model", "export", "--state-dir", f.stateDir, "--out", "-").Output()
-	if err != nil {
-		t.Fatalf("coordinator model export: %v", err)
-	}
-	tensors, meta, err := store.DecodeSafetensors(file)
+	file := f.MustRun(t, "coordinator", "model", "export", "--state-dir", f.Path("state"), "--out", "-")
+	tensors, meta, err := store.DecodeSafetensors([]byte(file))
 	if err != nil {
 		t.Fatal(err)
 	}
