@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce chaos test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce chaos quick test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ reproduce: ## run the documents' experiments, four minutes on two cores, and wri
 
 chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
 	go test -tags chaos -count=1 -timeout 24h -v -run '/^($(or $(ONLY),.*))$$' ./internal/chaos -args -seed $(or $(SEED),1) -soak $(or $(SOAK),5m) -table "$(abspath $(TABLE))"
+
+quick: ## run the tests that start no broker and no process, in a minute
+	go test -short ./...
 
 test: deps ## run the tests; with CI=true none may be skipped
 	tools/test.sh

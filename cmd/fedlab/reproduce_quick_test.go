@@ -41,6 +41,9 @@ var promised = map[string]string{
 // TestReproduceQuick runs the quick form of all experiments as a person does who has no other arguments: every claim holds, with a
 // line each.
 func TestReproduceQuick(t *testing.T) {
+	if testing.Short() {
+		t.Skip("all experiments are not short")
+	}
 	dir := t.TempDir()
 	code, stdout, stderr := clitest.Run(rootCommand(), "reproduce", "--quick", "--json", "--out", dir)
 	if code != 0 {

@@ -31,9 +31,12 @@ type process struct {
 	lines   chan string // of its log; closed at its end
 }
 
-// newProcess finds a free port and makes the folder. Nothing runs yet.
+// newProcess finds a free port and makes the folder. Nothing runs yet. With -short the test is skipped.
 func newProcess(t testing.TB) process {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a broker is a process: -short runs none")
+	}
 	return process{Dir: t.TempDir(), Address: FreeAddress(t), check: func(testing.TB, string) {}}
 }
 

@@ -25,19 +25,11 @@ var programs testkit.Programs
 // TestMain builds the programs once, and prints the table at the end.
 func TestMain(m *testing.M) {
 	brokers.ServeIfAsked()
-	flag.Parse()
 	os.Exit(work(m))
 }
 
 func work(m *testing.M) int {
-	var err error
-	var remove func()
-	if programs, remove, err = testkit.Build(filepath.Join("..", "..")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer remove()
-	code := m.Run()
+	code := testkit.Main(m, filepath.Join("..", ".."), &programs)
 	fmt.Print(results.markdown())
 	if code == 0 && len(results.rows) == 0 {
 		fmt.Fprintln(os.Stderr, "no fault was tried to its end: ONLY names none of docs/RELIABILITY.md, or the fault takes root")

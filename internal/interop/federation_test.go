@@ -34,6 +34,9 @@ func findTools(t *testing.T) tools {
 // findPython returns a Python that has the client's packages: Debian's has, another one earlier in PATH perhaps not.
 func findPython(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("Python is a process")
+	}
 	for _, python := range []string{"python3", "/usr/bin/python3"} {
 		if exec.Command(python, "-c", "import paho.mqtt.client, cryptography").Run() == nil {
 			return python

@@ -21,18 +21,18 @@ var debs = sync.OnceValues(func() (string, error) {
 cd ../..
 git clone --quiet --shared . "$1/src" # the go command reads the version of clones only, not of work trees
 git diff --binary HEAD | (cd "$1/src" && git apply --allow-empty)
-go -C tools/package run . -root "$1/src" -out "$1/old" -arch "$2" -kind deb
+go -C tools/package run . -root "$1/src" -out "$1/old" -program agentd,coordinator -arch "$2" -kind deb
 mkdir "$1/new"
 for name in agentd coordinator; do
 	dpkg-deb --raw-extract "$1"/old/${name}_*.deb "$1/new/$name"
 	sed -i 's/^Version: .*/Version: `+release2+`/' "$1/new/$name/DEBIAN/control"
 	echo '# a line of the next release' >> "$1/new/$name/etc/$name/$name.yaml"
 	dpkg-deb --root-owner-group -Znone --build "$1/new/$name" "$1/new/${name}_new.deb"
-done`, "bash", programs, runtime.GOARCH).CombinedOutput()
+done`, "bash", string(programs), runtime.GOARCH).CombinedOutput()
 	if err != nil {
 		return string(out), err
 	}
-	return programs, nil
+	return string(programs), nil
 })
 
 // TestPackage takes each program through the life of its Debian package.

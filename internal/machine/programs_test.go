@@ -12,22 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
-// programs is a folder with both programs.
-var programs string
+var programs testkit.Programs
 
-// TestMain builds the programs once, as they are shipped.
-func TestMain(m *testing.M) {
-	code := 1
-	defer func() { os.Exit(code) }()
-	built, remove, err := testkit.Build(filepath.Join("..", ".."))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	defer remove()
-	programs = string(built)
-	code = m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", ".."), &programs)) }
 
 // site is a machine with a federation of one agent: keys, configurations and
 // data are where the packages would look for them, and Mosquitto is there.
@@ -69,7 +56,7 @@ log:
 // root's alone, as systemd hands them over.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	m := &site{Boot(t, programs)}
+	m := &site{Boot(t, string(programs))}
 	m.Shell("install -m 755 -t /usr/local/bin " + Drop + "/agentd " + Drop + "/coordinator")
 	m.furnish()
 	return m

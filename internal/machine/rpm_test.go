@@ -21,12 +21,12 @@ for n in 1 2; do
 	echo "# a line of release $n" | tee -a "$1/rpm/packaging/agentd.yaml" >> "$1/rpm/packaging/coordinator.yaml"
 	git -C "$1/rpm" -c user.name=test -c user.email=test@localhost commit --quiet --all --message "Release $n"
 	git -C "$1/rpm" tag v0.98.$n
-	go -C tools/package run . -root "$1/rpm" -out "$1/rpm$n" -arch "$2" -kind rpm
-done`, "bash", programs, runtime.GOARCH).CombinedOutput()
+	go -C tools/package run . -root "$1/rpm" -out "$1/rpm$n" -program agentd,coordinator -arch "$2" -kind rpm
+done`, "bash", string(programs), runtime.GOARCH).CombinedOutput()
 	if err != nil {
 		return string(out), err
 	}
-	return programs, nil
+	return string(programs), nil
 })
 
 // TestRPM takes each program through the life of its package for rpm. The machine is Debian's, so rpm knows nothing of

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,19 +14,25 @@ import (
 // Programs is the folder that holds agentd, coordinator and fedlab.
 type Programs string
 
-// Build builds the programs from the module at root into a temporary folder, with the flags of those that are shipped, and
-// returns it with the function that removes it.
-func Build(root string) (Programs, func(), error) {
+// Main is a TestMain's work: it builds the programs from the module at root into a temporary folder, which it names in
+// programs, runs the tests and returns their exit code. With -short it builds nothing and runs no test.
+func Main(m *testing.M, root string, programs *Programs) int {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("no test of the finished programs is short")
+		return 0
+	}
 	dir, err := os.MkdirTemp("", "fedmesh-programs-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = BuildInto(root, dir)
+	}
 	if err != nil {
-		return "", nil, err
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	remove := func() { _ = os.RemoveAll(dir) } // in the system's folder for such things
-	if err := BuildInto(root, dir); err != nil {
-		remove()
-		return "", nil, err
-	}
-	return Programs(dir), remove, nil
+	*programs = Programs(dir)
+	return m.Run()
 }
 
 // BuildInto builds the programs into a folder, with the flags of those that are shipped. env is added to the environment, as

@@ -32,6 +32,11 @@ type program struct {
 	files      []file
 }
 
+func (p program) String() string { return p.name }
+
+// programs are all that we release.
+var programs = []program{{name: "agentd", service: true}, {name: "coordinator", service: true}, {name: "fedlab"}}
+
 // gather makes and finds all files but the binary, which knows the version.
 func (p *program) gather(stage string, b *binary) error {
 	p.stage = stage

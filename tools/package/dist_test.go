@@ -56,7 +56,7 @@ func need(t *testing.T, name, debian string) {
 func TestDist(t *testing.T) {
 	out, again := filepath.Join(t.TempDir(), "dist"), filepath.Join(t.TempDir(), "dist")
 	for _, to := range []string{out, again} {
-		if err := run(clone(t), to, "amd64", ""); err != nil {
+		if err := run(clone(t), to, "", "amd64", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +68,8 @@ func TestDist(t *testing.T) {
 			t.Errorf("lintian says:\n%s", said)
 		}
 	})
-	for _, name := range []string{"agentd", "coordinator", "fedlab"} {
+	for _, p := range programs {
+		name := p.name
 		t.Run(name, func(t *testing.T) {
 			deb := filepath.Base(glob(t, out, name+"_*.deb"))
 			t.Run("version", func(t *testing.T) { versionInside(t, out, name, deb) })

@@ -19,17 +19,22 @@ import (
 func main() {
 	root := flag.String("root", ".", "the `folder` of the repository")
 	out := flag.String("out", "dist", "the `folder` to fill; what it held is removed")
+	names := flag.String("program", "", "`names` of programs, separated by commas (default: all)")
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
 	kinds := flag.String("kind", "", "`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom (default: all)")
 	flag.Parse()
-	if err := run(*root, *out, *archs, *kinds); err != nil {
+	if err := run(*root, *out, *names, *archs, *kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
 		os.Exit(1)
 	}
 }
 
 // run fills out with what is released of the repository at root.
-func run(root, out, archs, kinds string) error {
+func run(root, out, names, archs, kinds string) error {
+	of, err := choose(programs, names)
+	if err != nil {
+		return err
+	}
 	on, err := choose(targets, archs)
 	if err != nil {
 		return err
@@ -49,7 +54,7 @@ func run(root, out, archs, kinds string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	for _, p := range []program{{name: "agentd", service: true}, {name: "coordinator", service: true}, {name: "fedlab"}} {
+	for _, p := range of {
 		p.root = root
 		if err := release(&p, out, stage, on, as); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)

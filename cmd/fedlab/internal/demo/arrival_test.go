@@ -34,6 +34,9 @@ func (a *arrivals) round(p *progress) {
 // the order in which updates came.
 func arrive(t *testing.T, seed, delays uint64) (model string, order []wire.AgentID) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a whole demonstration is not short")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	server, err := broker.Start(broker.Options{})

@@ -39,6 +39,9 @@ func inTemp(t *testing.T) string {
 
 func runJSON(t *testing.T, o Options) (*Result, []map[string]any) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a whole demonstration is not short")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	var out, errs bytes.Buffer

@@ -25,6 +25,9 @@ import (
 // runMixing runs a demo of FedDec and returns its result and its last line.
 func runMixing(t *testing.T, o Options) (*MixResult, map[string]any) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a whole demonstration is not short")
+	}
 	dir, err := os.MkdirTemp("", "") // t.TempDir is too deep for a socket's name
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strings"
 
 	"github.com/goccy/go-yaml"
 )
@@ -126,10 +125,4 @@ func eachFile(files fs.FS, pattern string, take func(name string, text []byte) e
 		}
 	}
 	return nil
-}
-
-// runbook is the file of an alert's page, from its address.
-func runbook(url string) string {
-	_, rest, _ := strings.Cut(url, "/packaging/monitoring/")
-	return rest
 }

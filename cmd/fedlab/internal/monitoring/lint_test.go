@@ -177,3 +177,9 @@ func lintRules(all []Rule, known knownMetrics, files fs.FS, tests string) []stri
 	}
 	return wrong
 }
+
+// runbook is the file of an alert's page, from its address.
+func runbook(url string) string {
+	_, rest, _ := strings.Cut(url, "/packaging/monitoring/")
+	return rest
+}

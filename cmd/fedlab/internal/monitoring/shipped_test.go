@@ -142,6 +142,9 @@ func TestProvisioning(t *testing.T) {
 // TestPromtool lets Prometheus' own tool read the configuration and the rules,
 // and run the rules' tests.
 func TestPromtool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("promtool is a process")
+	}
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not here: install Debian's package prometheus")
@@ -180,6 +183,9 @@ func grafanaTypes(t *testing.T, dir string) (string, error) {
 // TestGrafanaTypes, and that a misspelt property and a value that is none of an
 // enumeration are found.
 func TestGrafanaTypes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the TypeScript compiler is a process")
+	}
 	if out, err := grafanaTypes(t, folder+"/grafana/dashboards"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -16,6 +16,9 @@ import (
 // TestCheck runs a small testbed with certificates until all that is watched
 // has data: every target, every panel, every alert.
 func TestCheck(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a testbed is processes")
+	}
 	for _, name := range []string{"mosquitto", "prometheus"} {
 		if _, err := program(name, name); err != nil {
 			t.Skip(err)
