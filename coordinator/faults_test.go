@@ -124,6 +124,29 @@ func TestBrokerCut(t *testing.T) {
 	}
 }
 
+// An agent whose link goes down while it is told that its update counts, and comes up in the next round, counts its work as done.
+func TestAcceptanceLostWithTheLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{Delay: func(string) time.Duration { return 50 * time.Millisecond }})
+		cut := make(chan struct{})
+		f.coord.moment = func(m any) {
+			if e, ok := m.(round.UpdateAccepted); ok && e.Agent == "a0" && e.Round == 3 {
+				close(cut)
+			}
+		}
+		f.start()
+		<-cut
+		f.broker.Disconnect(f.topics.ClientID("a0"))
+		f.until(time.Hour, "round 4", func() bool {
+			return slices.ContainsFunc(facts[round.RoundOpened](f), func(o round.RoundOpened) bool { return o.Round == 4 })
+		})
+		f.broker.Reconnect(f.topics.ClientID("a0"))
+		f.finished(time.Hour)
+		f.checkOnce("acceptance lost")
+		f.checkCounts("acceptance lost")
+	})
+}
+
 // A fifth of all messages is lost on each way: the run takes longer, no more.
 func TestLoss(t *testing.T) {
 	for seed := range uint64(4) {

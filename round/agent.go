@@ -37,6 +37,7 @@ type Agent struct {
 	barred wire.DeclineReason // by the device's owner; 0 = it is not
 	task   taskState
 	work   *work
+	parted *work        // its round went by while the link was down: whether its update counts is still to be said
 	saved  *SavedUpdate // of the process before this one, not yet matched
 
 	helloDue  bool      // a hello is owed
@@ -71,6 +72,7 @@ type work struct {
 	deadline time.Time
 	update   wire.Digest
 	declined wire.DeclineReason
+	cut      bool // the link was down while its update was on its way: the answer may be lost
 	told     bool // its end is reported
 }
 
@@ -123,6 +125,9 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.linkUp, a.helloDue = true, true
 	case LinkDown:
 		a.linkUp, a.objectAt, a.objectNot = false, time.Time{}, time.Time{} // what is retained comes again with the link
+		if w := a.work; w != nil && w.state == workSubmitting {
+			w.cut = true
+		}
 	case AnnouncementCame:
 		a.announced(now, e)
 	case Obeyed:
@@ -214,9 +219,10 @@ func (a *Agent) seldom(d time.Duration) time.Duration {
 }
 
 // heard ends the repetition of the hello: the coordinator knows this agent.
-// One that is still to be said may have news, and is said all the same.
+// One that is still to be said may have news, and is said all the same. An update that was offered with the link again is answered before.
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
+		a.giveUp()
 		rest := a.seldom(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
 	}

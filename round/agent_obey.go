@@ -94,13 +94,25 @@ func (a *Agent) leaveOldWork() {
 	if w == nil || a.sameRound(w.run, w.round, w.base) {
 		return
 	}
-	result := WorkSuperseded
-	if w.state == workHolding {
-		result = WorkMixed
-	}
-	a.ended(WorkEnded{Result: result})
 	a.work = nil
+	a.giveUp()
+	switch {
+	case w.state == workSubmitting && w.cut && a.current.Order.Run == w.run:
+		a.parted = w // offered again with the link, it is answered
+	case w.state == workHolding:
+		a.ended(w, WorkEnded{Result: WorkMixed})
+	default:
+		a.ended(w, WorkEnded{Result: WorkSuperseded})
+	}
 	a.do(Release{})
+}
+
+// giveUp counts the work that went by while the link was down as lost.
+func (a *Agent) giveUp() {
+	if w := a.parted; w != nil {
+		a.parted = nil
+		a.ended(w, WorkEnded{Result: WorkSuperseded})
+	}
 }
 
 // offerAgain has an update on its way offered to a coordinator that has announced

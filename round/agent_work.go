@@ -85,13 +85,13 @@ func (a *Agent) decline(reason wire.DeclineReason) {
 	w.state, w.declined = workOut, reason
 	a.do(SayDeclined{a.current.Order, a.current.Digest, reason})
 	a.do(Release{})
-	a.ended(WorkEnded{Result: WorkDeclined, Declined: reason})
+	a.ended(w, WorkEnded{Result: WorkDeclined, Declined: reason})
 }
 
-// ended reports how the work ended. What comes after that, such as a second
+// ended reports how work ended. What comes after that, such as a second
 // acceptance, is not told.
-func (a *Agent) ended(f WorkEnded) {
-	if w := a.work; !w.told {
+func (a *Agent) ended(w *work, f WorkEnded) {
+	if !w.told {
 		w.told, f.Round, f.Kind = true, w.round, w.kind
 		a.report(f)
 	}
@@ -140,6 +140,11 @@ func (w *work) is(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
 // accepted believes that the update is on the coordinator's disk. It is kept
 // here all the same until the round is over.
 func (a *Agent) accepted(now time.Time, e AcceptedCame) {
+	if w := a.parted; w != nil && w.is(e.Run, e.Round, e.Update) {
+		a.parted = nil
+		a.ended(w, WorkEnded{Result: WorkAccepted})
+		return
+	}
 	w := a.work
 	if c := a.current; w == nil && c != nil && c.Order.Run == e.Run && c.Order.Round == e.Round {
 		a.heard(now) // its update outlived its memory of it
@@ -150,17 +155,21 @@ func (a *Agent) accepted(now time.Time, e AcceptedCame) {
 	a.heard(now)
 	if w.state == workSubmitting {
 		w.state = workAccepted
-		a.ended(WorkEnded{Result: WorkAccepted})
+		a.ended(w, WorkEnded{Result: WorkAccepted})
 	}
 }
 
 func (a *Agent) refused(now time.Time, e RefusedCame) {
 	w := a.work
+	if p := a.parted; p != nil && p.is(e.Run, e.Round, e.Update) {
+		a.giveUp()
+		return
+	}
 	if w == nil || !w.is(e.Run, e.Round, e.Update) || w.state != workSubmitting {
 		return
 	}
 	a.heard(now)
 	w.state, w.declined = workOut, wire.DeclineRefused
 	a.do(Release{})
-	a.ended(WorkEnded{Result: WorkRefused, Refused: e.Reason})
+	a.ended(w, WorkEnded{Result: WorkRefused, Refused: e.Reason})
 }

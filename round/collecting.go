@@ -59,9 +59,12 @@ func (c *Coordinator) collect(now time.Time) {
 	c.inviteSilent(now)
 }
 
-// inviteSilent invites, in id order, those that have not answered yet.
+// inviteSilent invites, in id order, those that have not answered yet. Without a link nobody can be: the link invites them.
 func (c *Coordinator) inviteSilent(now time.Time) {
 	c.inviteAt = time.Time{}
+	if !c.linkUp {
+		return
+	}
 	for i := range c.rec.Participants {
 		if p := c.peers[c.rec.Participants[i].Agent]; p.state == peerInvited {
 			c.invite(now, p)
