@@ -28,7 +28,7 @@ var without = map[string]string{
 }
 
 // record reads a file of the state folder. A file that is damaged, or of another
-// version, is put aside or, if it may be large, removed, and counts as missing: a
+// version, is set aside or, if it may be large, removed, and counts as missing: a
 // device does not wait for a person to come. Only a disk that cannot be read or
 // written is an error.
 func (c *Config) record(name string, most int, parse func(body []byte) error) error {
@@ -50,7 +50,8 @@ func (c *Config) record(name string, most int, parse func(body []byte) error) er
 	if name == updateFile || name == blockFile {
 		return os.Remove(path)
 	}
-	return store.PutAside(path)
+	_, err = store.SetAside(path)
+	return err
 }
 
 // BehindError ends an agent that found, retained at the broker, a presence of an

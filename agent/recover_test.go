@@ -42,7 +42,7 @@ type stateFile struct {
 	write func(t *testing.T, dir string) // a sound one
 	// silent files are held against hashes that come from elsewhere: what is wrong in them comes again.
 	silent bool
-	// kept files are put aside when they are damaged, the others removed.
+	// kept files are set aside when they are damaged, the others removed.
 	kept bool
 }
 
@@ -186,8 +186,8 @@ func TestStateFiles(t *testing.T) {
 				if told := len(seen.lost) == 1 && seen.lost[0].File == name && seen.lost[0].Err != nil; told != lost || !told && len(seen.lost) > 0 {
 					t.Errorf("told %+v", seen.lost)
 				}
-				if _, err := os.Stat(filepath.Join(dir, name+".damaged")); (err == nil) != (lost && f.kept) {
-					t.Errorf("put aside: %v", err)
+				if _, err := os.Stat(filepath.Join(dir, name+".aside-1")); (err == nil) != (lost && f.kept) {
+					t.Errorf("set aside: %v", err)
 				}
 				if gone := what != "sound" && name == store.BootFile; gone != (boot == 1) || !gone && boot != 8 {
 					t.Errorf("start %d", boot)

@@ -18,13 +18,13 @@ func (c *Coordinator) fold(e round.Fold) {
 	c.start(func() func() {
 		began := time.Now()
 		next, facts, err := work.fold(spool, e)
-		took, risk := time.Since(began), meanRisk(spool, e.Set)
+		took := time.Since(began)
 		return func() {
 			folded := round.Folded{Round: e.Round, Next: next, Err: err}
 			for _, f := range facts {
 				switch m := f.(type) {
 				case ModelReady:
-					m.FoldTook, m.Risk = took, risk
+					m.FoldTook = took
 					folded.Measured = m.measured()
 					f = m
 				case UpdateLeftOut:
@@ -37,8 +37,7 @@ func (c *Coordinator) fold(e round.Fold) {
 	})
 }
 
-// meanRisk is the mean of the participants' risks at the base model, as their signed manifests in the spool tell them; NaN if one
-// cannot be read.
+// meanRisk is the mean of the set's risks at the base model, as their signed manifests in the spool tell them; NaN if one cannot be read.
 func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
 	risks := map[wire.AgentID]float64{}
 	for _, entry := range spool.Entries() {
@@ -78,6 +77,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, e
 	next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
 	return next, append(facts, ModelReady{
 		Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseBlob.ref.Length), Spread: taken.spread, Score: taken.score,
+		Risk: meanRisk(spool, taken.set),
 	}), nil
 }
 

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ func (line) Load([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
 }
 
-// benchOf is a workbench with a model of one weight and updates of it in a spool.
+// benchOf is a workbench with a model of one weight and updates of it in a spool, the k-th of an agent whose risk was k².
 func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbench, *store.Spool, round.Fold) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), Held: held, Task: wire.Task{
@@ -53,7 +54,14 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 	for k, v := range updates {
 		p := wire.AppendVector(nil, []float32{v})
 		id := fmt.Sprint("a", k)
-		if err := spool.Put(t.Context(), store.Entry{Agent: id, Digest: sha256.Sum256(p), Size: int64(len(p))}, p); err != nil {
+		m, err := wire.NewManifest(p, wire.Digest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: float64(k * k)}
+		h := wire.Header{Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7, Round: 9, Sequence: 1}
+		meta := wire.Seal(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+		if err := spool.Put(t.Context(), store.Entry{Agent: id, Digest: sha256.Sum256(p), Size: int64(len(p)), Meta: meta}, p); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: sha256.Sum256(p)})
@@ -139,5 +147,17 @@ func TestGuardAfterACrash(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(first, again) || !reflect.DeepEqual(told[:2], retold[:2]) {
 			t.Errorf("%v\n%+v\n%+v\n%+v\n%+v", err, first, again, told, retold)
 		}
+	}
+}
+
+// The risk of a fold is the mean over the updates that were taken, not over one that was left out.
+func TestRiskOfWhatWasTaken(t *testing.T) {
+	w, spool, e := benchOf(t, 1, line{}, 1, 1e30, 1)
+	_, facts, err := w.fold(spool, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 2 {
+		t.Errorf("facts %+v, want a model with the risk (0 + 4)/2", facts)
 	}
 }

@@ -1,13 +1,33 @@
 package store
 
-import "os"
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
 
-// PutAside renames a damaged file to its name with ".damaged" behind it, in the
-// place of an earlier one, so that the program goes on without it and a person
-// can look at it.
-func PutAside(path string) error {
-	if err := os.Rename(path, path+".damaged"); err != nil {
-		return explain("rename", path, err)
+// SetAside renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to model-7.aside-1.record.
+// It returns that name, or "" if there is no such file. So the program
+// goes on without the file, and a person can look at it.
+func SetAside(path string) (aside string, err error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
 	}
-	return nil
+	ext := filepath.Ext(path)
+	for n := 1; ; n++ {
+		aside = fmt.Sprintf("%s.aside-%d%s", strings.TrimSuffix(path, ext), n, ext)
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err := os.Rename(path, aside); err != nil {
+		return "", explain("rename", path, err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return aside, explain("fsync", filepath.Dir(path), err)
+	}
+	return aside, nil
 }

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // Prune removes, durably, the models below version but for its newest keep-1, so that keep stay with version itself.
@@ -62,26 +60,4 @@ func (m *Models) sync() error {
 		return explain("fsync", m.dir, err)
 	}
 	return nil
-}
-
-// SetAside renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to model-7.aside-1.record.
-// It returns that name, or "" if there is no such file.
-func SetAside(path string) (aside string, err error) {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	ext := filepath.Ext(path)
-	for n := 1; ; n++ {
-		aside = fmt.Sprintf("%s.aside-%d%s", strings.TrimSuffix(path, ext), n, ext)
-		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
-	if err := os.Rename(path, aside); err != nil {
-		return "", explain("rename", path, err)
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return aside, explain("fsync", filepath.Dir(path), err)
-	}
-	return aside, nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -105,14 +106,16 @@ func TestNextBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	damages["another version"] = mustRead(t, path)
+	n := 0
 	for name, damaged := range damages {
+		n++
 		mustWrite(t, path, damaged)
 		var corrupt *CorruptError
 		if epoch, lost, err := NextBoot(dir); err != nil || epoch != 1 || !errors.As(lost, &corrupt) {
 			t.Errorf("%s: epoch %d, lost %v, %v: want 1 and a CorruptError", name, epoch, lost, err)
 		}
-		if aside := mustRead(t, path+".damaged"); !bytes.Equal(aside, damaged) {
-			t.Errorf("%s: what was put aside is another file", name)
+		if aside := mustRead(t, fmt.Sprintf("%s.aside-%d", path, n)); !bytes.Equal(aside, damaged) {
+			t.Errorf("%s: what was set aside is another file", name)
 		}
 		if epoch, err := RaiseBoot(dir, 41); epoch != 42 || err != nil {
 			t.Errorf("raised to %d, %v", epoch, err)
