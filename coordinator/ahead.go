@@ -17,7 +17,7 @@ type ahead struct {
 // isLater reports whether a message is about a place that the coordinator has not come to: another one has, or its state
 // folder is an older copy.
 func (c *Coordinator) isLater(h wire.Header) bool {
-	return cmp.Or(cmp.Compare(h.Run, c.runID), cmp.Compare(h.Round, c.shown)) > 0
+	return cmp.Or(cmp.Compare(h.Run, c.runID), cmp.Compare(h.Round, c.present())) > 0
 }
 
 // isAhead reports whether an agent's hello names a later place, and answers it then. An agent that has not read the
@@ -38,7 +38,7 @@ func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
 		c.tellAhead()
 	}
 	m := wire.Standing{Announcement: c.board.digest, Place: wire.PlaceNotSelected}
-	c.tell(agent, wire.TypeStanding, c.runID, c.shown, m.Body())
+	c.tell(agent, wire.TypeStanding, c.runID, c.present(), m.Body())
 	return true
 }
 

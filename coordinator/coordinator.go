@@ -31,7 +31,6 @@ type Coordinator struct {
 	test    *mqtt.SelfTest // nil if there is none
 
 	runID     wire.RunID
-	shown     wire.RoundID // the round of the present announcement
 	up        bool
 	refused   mqtt.RefusedFilters // but for what the board reads back
 	begins    bool                // a new run was asked for, and has not been announced
@@ -43,8 +42,7 @@ type Coordinator struct {
 	spools    map[wire.RoundID]*store.Spool // of the round under way; two between rounds
 	heard     map[sourceKey]mark            // newest message by sender and type
 	twins     map[wire.AgentID]*twins       // of those who spoke
-	offered   *offer                        // the one that the machine is judging
-	offers    map[wire.AgentID]*offer       // being received, or stored
+	offers    map[wire.AgentID]*round.Offer // being received, or stored
 	early     []any                         // facts from before Run
 
 	trouble  store.Trouble
@@ -66,7 +64,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
-		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*offer{},
+		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*round.Offer{},
 		results: make(chan func()), pings: make(chan struct{}), lists: make(chan map[wire.AgentID]ed25519.PublicKey),
 	}
 	if cfg.SelfTest > 0 {
@@ -227,6 +225,9 @@ func (c *Coordinator) close() {
 		c.cfg.Logger.Error("cannot close the history", "err", err)
 	}
 }
+
+// present is the round of the present announcement, 0 before there is one.
+func (c *Coordinator) present() wire.RoundID { return c.fence.shown.order.Round }
 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {

@@ -14,7 +14,7 @@ import (
 // perform does what the machine asks for. It reports false if the coordinator
 // stops before that is on disk.
 func (c *Coordinator) perform(e round.Effect) bool {
-	run, present := c.runID, c.shown
+	run, present := c.runID, c.present()
 	switch e := e.(type) {
 	case round.Report:
 		c.cfg.Observer.Observe(e.Fact)
@@ -33,14 +33,13 @@ func (c *Coordinator) perform(e round.Effect) bool {
 		m := wire.Standing{Announcement: c.board.digest, Place: e.Place}
 		c.tell(e.Agent, wire.TypeStanding, run, present, m.Body())
 	case round.Receive:
-		o := c.offered
-		c.offers[e.Agent] = o
-		c.receive(transfer.Offer{Agent: e.Agent, Boot: o.boot, Manifest: o.update.Payload, Inline: o.update.Inline})
+		c.offers[e.Agent] = &e.Offer
+		c.receive(transfer.Offer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline})
 	case round.Accept:
 		m := wire.Accepted{Update: e.Update}
 		c.tell(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
 	case round.Refuse:
-		if o := c.offers[e.Agent]; o != nil && o.update.Payload.Hash == e.Update {
+		if o := c.offers[e.Agent]; o != nil && o.Update.Payload.Hash == e.Update {
 			c.forget(e.Agent)
 		}
 		m := wire.Refused{Update: e.Update, Reason: e.Reason}
@@ -63,7 +62,6 @@ func (c *Coordinator) announce(e round.Announce) bool {
 			return false
 		}
 	}
-	c.shown = e.Round
 	sealed := c.voice.seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
 	order := wire.OrderOf(wire.Header{Epoch: c.voice.epoch, Run: c.runID, Round: e.Round}, &e.Announcement)
 	blobs := c.work.blobs(&e.Announcement)

@@ -158,11 +158,9 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 			return err
 		}
 		if c.isLater(e.Header) {
-			return drop(DropLater, "an update for run %d round %d, while this coordinator stands at run %d round %d: not for it to refuse", e.Run, e.Round, c.runID, c.shown)
+			return drop(DropLater, "an update for run %d round %d, while this coordinator stands at run %d round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
 		}
-		c.offered = &offer{agent: agent, boot: e.Epoch, round: e.Round, update: m, sealed: p}
-		c.step(round.OfferCame{Agent: agent, Run: e.Run, Round: e.Round, Update: m})
-		c.offered = nil
+		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m, Sealed: p}})
 	default:
 		return drop(DropForeign, "a %s where none belongs", e.Type)
 	}

@@ -13,15 +13,6 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// offer is an update that the machine has judged by its manifest.
-type offer struct {
-	agent  wire.AgentID
-	boot   wire.Epoch
-	round  wire.RoundID
-	update wire.Update
-	sealed []byte // the signed manifest, kept with the update
-}
-
 // openSpoolOf opens the spool of the record's round, if it needs one, and
 // returns what is in it. What a crash left of other rounds is removed.
 func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest, error) {
@@ -54,14 +45,14 @@ func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 		case transfer.Open:
 			c.openStorage(e)
 		case transfer.Unstored:
-			c.cfg.Logger.Error("an update on its way cannot be stored; what is missing will be asked for again", "agent", e.Agent, "round", c.shown, "err", e.Err)
+			c.cfg.Logger.Error("an update on its way cannot be stored; what is missing will be asked for again", "agent", e.Agent, "round", c.present(), "err", e.Err)
 			c.storedUpdate(e.Err)
 		case transfer.Grant:
-			c.tell(e.Agent, wire.TypeCredit, c.runID, c.shown, e.Credit.Body())
+			c.tell(e.Agent, wire.TypeCredit, c.runID, c.present(), e.Credit.Body())
 		case transfer.Complete:
 			c.keep(e)
 		case transfer.Refuse:
-			c.reject(e.Agent, c.shown, e.Digest, e.Reason)
+			c.reject(e.Agent, c.present(), e.Digest, e.Reason)
 		}
 	}
 	s := c.receiver.Stats()
@@ -97,7 +88,7 @@ func (c *Coordinator) openStorage(e transfer.Open) {
 		c.receive(answer)
 		return
 	}
-	spool := c.spools[c.shown]
+	spool := c.spools[c.present()]
 	if spool == nil {
 		answer.Err = store.ErrClosed
 		c.receive(answer)
@@ -116,12 +107,12 @@ func (c *Coordinator) openStorage(e transfer.Open) {
 // owner: concurrent updates share an fsync.
 func (c *Coordinator) keep(e transfer.Complete) {
 	o := c.offers[e.Agent]
-	if o == nil || o.update.Payload.Hash != e.Digest || c.spools[o.round] == nil {
+	if o == nil || o.Update.Payload.Hash != e.Digest || c.spools[o.Round] == nil {
 		_ = e.Data.Close() // of a round that is over: it goes with the spool
 		c.receive(transfer.Stored{Agent: e.Agent})
 		return
 	}
-	spool, most := c.spools[o.round], c.cfg.MaxNorm
+	spool, most := c.spools[o.Round], c.cfg.MaxNorm
 	c.start(func() func() {
 		norm, reason, err := c.putAway(spool, o, e.Data, most)
 		return func() {
@@ -134,9 +125,9 @@ func (c *Coordinator) keep(e transfer.Complete) {
 // putAway returns ‖v‖₂ of an update that is on disk when it returns, or why it
 // is not taken; err may tell more of a reason. While there is no room it waits:
 // the agent need not send it again.
-func (c *Coordinator) putAway(spool *store.Spool, o *offer, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
-	e := store.Entry{Agent: string(o.agent), Digest: o.update.Payload.Hash, Meta: o.sealed, Size: int64(o.update.Payload.Length)}
-	norm, reason, err := check(&o.update, e.Size, data, most)
+func (c *Coordinator) putAway(spool *store.Spool, o *round.Offer, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
+	e := store.Entry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, Meta: o.Sealed, Size: int64(o.Update.Payload.Length)}
+	norm, reason, err := check(&o.Update, e.Size, data, most)
 	if closed := data.Close(); reason == 0 {
 		err = errors.Join(err, closed)
 	}
@@ -161,30 +152,30 @@ func (c *Coordinator) putAway(spool *store.Spool, o *offer, data transfer.Storag
 }
 
 // kept accepts an update that is on disk.
-func (c *Coordinator) kept(o *offer, norm float64, reason wire.RefuseReason, err error) {
-	digest := o.update.Payload.Hash
+func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReason, err error) {
+	digest := o.Update.Payload.Hash
 	switch {
 	case reason != 0:
 		if err != nil {
-			c.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.agent, "round", o.round, "err", err)
+			c.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.Agent, "round", o.Round, "err", err)
 		}
-		c.reject(o.agent, o.round, digest, reason)
+		c.reject(o.Agent, o.Round, digest, reason)
 	case errors.Is(err, store.ErrDigest):
-		c.reject(o.agent, o.round, digest, wire.RefuseBadHash)
+		c.reject(o.Agent, o.Round, digest, wire.RefuseBadHash)
 	case errors.Is(err, store.ErrConflict):
-		c.reject(o.agent, o.round, digest, wire.RefuseConflict)
+		c.reject(o.Agent, o.Round, digest, wire.RefuseConflict)
 	case errors.Is(err, store.ErrClosed):
-		c.reject(o.agent, o.round, digest, wire.RefuseLate)
+		c.reject(o.Agent, o.Round, digest, wire.RefuseLate)
 	case err != nil:
-		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.agent, "round", o.round, "err", err)
+		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent, "round", o.Round, "err", err)
 		c.storedUpdate(err)
-		c.forget(o.agent)
+		c.forget(o.Agent)
 	default:
 		c.storedUpdate(nil)
-		u := o.update
+		u := o.Update
 		u.Inline = nil
-		o.sealed, o.update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // with all its hashes it is on disk
-		c.step(round.Stored{Agent: o.agent, Round: o.round, Update: u, Norm: norm})
+		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // with all its hashes it is on disk
+		c.step(round.Stored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
 	}
 }
 

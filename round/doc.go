@@ -6,7 +6,7 @@
 //
 //	for {
 //		for _, e := range machine.Step(now(), event) {
-//			perform(e) // in order; an effect with Durable() true is finished, on disk, before the next begins
+//			perform(e) // in order
 //		}
 //		deadline, ok := machine.Deadline()
 //		event = waitFor(mailbox, deadline, ok) // round.Tick{} when the deadline passes

@@ -9,10 +9,6 @@ import (
 // Effect is something that a machine asks its host to do.
 type Effect interface{ effect() }
 
-// Durable is implemented by effects that must be finished, on disk, before the
-// next effect begins.
-type Durable interface{ durable() }
-
 // Effects of both machines.
 type (
 	// Report tells a fact.
@@ -21,7 +17,7 @@ type (
 
 // Effects of the coordinator's machine.
 type (
-	// Journal saves the record: a restart resumes from the last one.
+	// Journal saves the record: a restart resumes from the last one. It is on disk before the next effect begins.
 	Journal struct{ Record Record }
 	// Announce makes the announcement the retained one, and its blobs available before it.
 	Announce struct {
@@ -50,10 +46,7 @@ type (
 	}
 	// Receive lets the transfer of an offered update begin or go on. The host
 	// answers with Stored or Rejected.
-	Receive struct {
-		Agent  wire.AgentID
-		Update wire.Digest
-	}
+	Receive struct{ Offer }
 	// Accept tells an agent that its update of a round is on disk.
 	Accept struct {
 		Agent  wire.AgentID
@@ -99,8 +92,6 @@ func (Refuse) effect()       {}
 func (Fold) effect()         {}
 func (WriteHistory) effect() {}
 func (Discard) effect()      {}
-
-func (Journal) durable() {}
 
 // Effects of the agent's machine.
 type (

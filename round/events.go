@@ -9,6 +9,16 @@ import (
 // Event is something that a host tells a machine.
 type Event interface{ event() }
 
+// Offer is an update that an agent offers by its manifest.
+type Offer struct {
+	Agent  wire.AgentID
+	Boot   wire.Epoch // of the agent's process
+	Run    wire.RunID
+	Round  wire.RoundID
+	Update wire.Update
+	Sealed []byte // the manifest as the agent signed it
+}
+
 // Events of both machines.
 type (
 	// Tick says that time has passed.
@@ -54,12 +64,7 @@ type (
 		Reason wire.DeclineReason
 	}
 	// OfferCame: an update's manifest.
-	OfferCame struct {
-		Agent  wire.AgentID
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Update
-	}
+	OfferCame struct{ Offer }
 	// Stored: the whole update is on disk in the round's spool.
 	Stored struct {
 		Agent  wire.AgentID

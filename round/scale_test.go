@@ -43,7 +43,7 @@ func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.Fold) {
 	u := wire.Update{Kind: wire.KindTraining, Base: blob("w0").Hash, Samples: 100, Payload: wire.Manifest{Hash: name("x")}}
 	for _, a := range all {
 		m.Step(now, round.JoinedCame{Agent: a, Round: r})
-		m.Step(now, round.OfferCame{Agent: a, Run: 1, Round: r, Update: u})
+		m.Step(now, round.OfferCame{Offer: round.Offer{Agent: a, Run: 1, Round: r, Update: u}})
 		for _, e := range m.Step(now, round.Stored{Agent: a, Round: r, Update: u}) {
 			if f, ok := e.(round.Fold); ok {
 				fold = f

@@ -138,7 +138,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "declined":
 		return round.DeclinedCame{Agent: a, Round: r, Reason: pick(c.word(1), wire.DeclineReasons()...)}
 	case "offer":
-		return round.OfferCame{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r, Update: p.update(c)}
+		return round.OfferCame{Offer: round.Offer{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r, Update: p.update(c)}}
 	case "stored":
 		if r == p.disk.record.Round {
 			p.disk.spool[a] = name(c.word(1))

@@ -37,7 +37,11 @@ func show(x any) string {
 func fields(v reflect.Value) string {
 	var parts []string
 	for i := range v.NumField() {
-		if f := v.Field(i); !f.IsZero() {
+		switch f := v.Field(i); {
+		case f.IsZero():
+		case v.Type().Field(i).Anonymous:
+			parts = append(parts, fields(f))
+		default:
 			parts = append(parts, strings.ToLower(v.Type().Field(i).Name)+"="+value(f))
 		}
 	}

@@ -265,7 +265,7 @@ func (a *agentHost) offer(s *round.Submit) {
 		u.Kind = wire.KindStatistics
 	}
 	a.say(func() {
-		a.w.coord.take(round.OfferCame{Agent: a.id, Run: s.Run, Round: s.Round, Update: u})
+		a.w.coord.take(round.OfferCame{Offer: round.Offer{Agent: a.id, Run: s.Run, Round: s.Round, Update: u}})
 	})
 	a.later(a.w.between(3*time.Second, 8*time.Second), func() { a.offer(s) })
 }

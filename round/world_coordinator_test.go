@@ -167,7 +167,7 @@ func (c *coordinatorHost) perform(e round.Effect) {
 	case round.Stand:
 		c.tell(e.Agent, round.StandingCame{Announcement: c.board.Digest, Place: e.Place})
 	case round.Receive:
-		c.receive(e.Agent, e.Update)
+		c.receive(e.Agent, e.Update.Payload.Hash)
 	case round.Accept:
 		c.w.checks.accepts(e)
 		c.tell(e.Agent, round.AcceptedCame{Run: run, Round: e.Round, Update: e.Update})
