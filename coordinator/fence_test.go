@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strings"
@@ -245,6 +246,55 @@ func TestTwoCoordinators(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				h.checkOneModel()
+			})
+		})
+	}
+}
+
+// An announcement with its key that comes while a coordinator runs, on a link that stays, ends it if it is later, or if of
+// two for one place it has the smaller digest.
+func TestForeignAnnouncementLeads(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		later wire.RoundID
+		want  int // of the comparison of its digest with the coordinator's own
+		ends  bool
+	}{{"later", 50, 0, true}, {"smaller digest", 0, -1, true}, {"larger digest", 0, 1, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 3, memory.Options{})
+				f.cfg.Round.Pause = time.Hour
+				h := newHerald(f)
+				f.start()
+				f.until(time.Hour, "a round", f.closed(1))
+				wait(time.Second)
+				newest := h.all()[len(h.all())-1]
+				own, err := wire.Open(newest.payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				head := own.Header
+				head.Round += tt.later
+				for {
+					head.Sequence++
+					other := wire.Seal(nil, head, newest.ann.Body(), f.coord.key)
+					e, err := wire.Open(other)
+					if err != nil {
+						t.Fatal(err)
+					}
+					d, mine := e.Digest(), own.Digest()
+					if tt.want == 0 || bytes.Compare(d[:], mine[:]) == tt.want {
+						h.say(other)
+						break
+					}
+				}
+				if tt.ends {
+					if b := f.coord.behind(time.Minute); b.Newest.Round != newest.order.Round+tt.later {
+						t.Errorf("ended with %v", b)
+					}
+					return
+				}
+				f.until(time.Minute, "told", func() bool { return len(facts[coordinator.ForeignAnnouncement](f)) > 0 })
 			})
 		})
 	}
