@@ -6,14 +6,16 @@ import (
 	"os"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
-	c := &Config{Dir: dir, Observer: unheard{}}
+	c := &Config{Dir: dir, Observer: testkit.Observer[Fact, round.AgentFact](unheard)}
 	if o, d, err := loadObeyed(c); o != (wire.Order{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
 	}
@@ -50,9 +52,7 @@ func TestDisk(t *testing.T) {
 }
 
 // unheard observes nothing.
-type unheard struct{}
-
-func (unheard) Observe(any) {}
+func unheard(any) {}
 
 // A model in a file may be changed between its last chunk and its reading.
 func TestReadBlobHoldsAFileAgainstItsHash(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 // perform does what the machine asks for.
 func (a *Agent) perform(e round.Effect) {
 	switch e := e.(type) {
-	case round.Report:
-		a.cfg.Observer.Observe(e.Fact)
+	case round.Report[round.AgentFact]:
+		a.cfg.Observer.ObserveRound(e.Fact)
 	case round.Obey:
 		a.obey(e)
 	case round.Prepare:

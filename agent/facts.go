@@ -7,13 +7,21 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Observer is told what happens: the round.Fact values of the agent's machine
-// and the facts of this package. It is called from one goroutine and must not
-// block.
-type Observer interface{ Observe(fact any) }
+// Observer is told what happens: to the agent, and in the rounds of its machine. It is called from one goroutine and
+// must not block.
+type Observer interface {
+	Observe(Fact)
+	ObserveRound(round.AgentFact)
+}
+
+// Fact is something that happened to the agent. Facts only inform: nobody who reads one decides by it.
+//
+//sumtype:decl
+type Fact interface{ fact() }
 
 // DropReason tells why an incoming message was not used. It is a metric's label.
 type DropReason string
@@ -132,3 +140,21 @@ type (
 		Err   error
 	}
 )
+
+func (LinkChanged) fact()          {}
+func (SubscriptionsRefused) fact() {}
+func (StorageFailing) fact()       {}
+func (StorageMended) fact()        {}
+func (StateLost) fact()            {}
+func (BootRaised) fact()           {}
+func (BrokerTested) fact()         {}
+func (CloneSeen) fact()            {}
+func (BudgetUsed) fact()           {}
+func (DeviceJudged) fact()         {}
+func (MessageDropped) fact()       {}
+func (DataLoaded) fact()           {}
+func (ModelFetched) fact()         {}
+func (Trained) fact()              {}
+func (NeighborsFound) fact()       {}
+func (BlockBegan) fact()           {}
+func (TrainingFailed) fact()       {}

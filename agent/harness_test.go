@@ -16,8 +16,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -70,7 +72,7 @@ func newScene(t *testing.T) *scene {
 	s := &scene{t: t, topics: topics, key: key("coordinator"), epoch: 1, events: make(chan mqtt.Event)}
 	s.cfg = agent.Config{
 		Federation: "plant", ID: "press", Key: key("press"), Coordinator: s.key.Public().(ed25519.PublicKey), Topics: topics,
-		Data: loader(fiveRows), Dir: t.TempDir(), MaxModel: 1 << 20, StepTime: time.Second, Observer: s, Logger: slog.New(slog.DiscardHandler),
+		Data: loader(fiveRows), Dir: t.TempDir(), MaxModel: 1 << 20, StepTime: time.Second, Observer: testkit.Observer[agent.Fact, round.AgentFact](s.keep), Logger: slog.New(slog.DiscardHandler),
 	}
 	return s
 }
@@ -133,8 +135,8 @@ func (s *scene) Pause(time.Duration)       {}
 func (s *scene) Events() <-chan mqtt.Event { return s.events }
 func (s *scene) Close() error              { return nil }
 
-// Observe keeps a fact.
-func (s *scene) Observe(fact any) {
+// keep keeps a fact.
+func (s *scene) keep(fact any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.facts = append(s.facts, fact)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -13,7 +15,7 @@ import (
 func TestSaveOfARoundThatIsOver(t *testing.T) {
 	for name, want := range map[string]int{"under way": 1, "over": 0} {
 		t.Run(name, func(t *testing.T) {
-			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Observer: unheard{}}, ctx: t.Context(), results: make(chan func(), 1)}
+			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Observer: testkit.Observer[Fact, round.AgentFact](unheard)}, ctx: t.Context(), results: make(chan func(), 1)}
 			u := &update{Update: wire.Update{Kind: wire.KindTraining}}
 			if err := u.take([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
 				t.Fatal(err)

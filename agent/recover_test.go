@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -25,11 +26,13 @@ import (
 // recorded keeps what was lost.
 type recorded struct{ lost []StateLost }
 
-func (r *recorded) Observe(fact any) {
+func (r *recorded) Observe(fact Fact) {
 	if f, ok := fact.(StateLost); ok {
 		r.lost = append(r.lost, f)
 	}
 }
+
+func (r *recorded) ObserveRound(round.AgentFact) {}
 
 type noData struct{}
 

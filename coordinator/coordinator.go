@@ -43,7 +43,7 @@ type Coordinator struct {
 	heard     map[sourceKey]mark            // newest message by sender and type
 	twins     map[wire.AgentID]*twins       // of those who spoke
 	offers    map[wire.AgentID]*round.Offer // being received, or stored
-	early     []any                         // facts from before Run
+	early     []Fact                        // facts from before Run
 
 	trouble  store.Trouble
 	unstored bool // an update could not be stored, and none has been since
@@ -107,7 +107,7 @@ func (c *Coordinator) takeUp() error {
 }
 
 // tellLater keeps a fact for the observer, who hears none before Run.
-func (c *Coordinator) tellLater(fact any) { c.early = append(c.early, fact) }
+func (c *Coordinator) tellLater(fact Fact) { c.early = append(c.early, fact) }
 
 // Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when another
 // one is further.

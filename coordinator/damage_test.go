@@ -227,7 +227,7 @@ func undecided(t *testing.T, f *federation) {
 func begin(t *testing.T, f *federation) error {
 	t.Helper()
 	cfg := f.cfg
-	cfg.Dir, cfg.Observer = f.coord.dir, observer{f.coord, &life{}}
+	cfg.Dir, cfg.Observer = f.coord.dir, observer(func(any) {})
 	conn := f.broker.Connect("late", nil)
 	defer conn.Close()
 	_, err := coordinator.New(cfg, conn)

@@ -156,7 +156,7 @@ func TestDoesNotStart(t *testing.T) {
 				}
 				tt.breaks(t, f)
 				cfg := f.cfg
-				cfg.Dir, cfg.Observer = f.coord.dir, observer{f.coord, &life{}}
+				cfg.Dir, cfg.Observer = f.coord.dir, observer(func(any) {})
 				conn := f.broker.Connect("late", nil)
 				defer conn.Close()
 				if _, err := coordinator.New(cfg, conn); err == nil || !strings.Contains(err.Error(), tt.says) {

@@ -16,8 +16,8 @@ import (
 func (c *Coordinator) perform(e round.Effect) bool {
 	run, present := c.runID, c.present()
 	switch e := e.(type) {
-	case round.Report:
-		c.cfg.Observer.Observe(e.Fact)
+	case round.Report[round.CoordinatorFact]:
+		c.cfg.Observer.ObserveRound(e.Fact)
 	case round.Journal:
 		return c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(e.Record) }) == nil
 	case round.WriteHistory:

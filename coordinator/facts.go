@@ -5,13 +5,21 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Observer is told what happens: the round.Fact values of the coordinator's
-// machine and the facts of this package. It is called from one goroutine and
+// Observer is told what happens: to the coordinator, and in the rounds of its machine. It is called from one goroutine and
 // must not block.
-type Observer interface{ Observe(fact any) }
+type Observer interface {
+	Observe(Fact)
+	ObserveRound(round.CoordinatorFact)
+}
+
+// Fact is something that happened to the coordinator. Facts only inform: nobody who reads one decides by it.
+//
+//sumtype:decl
+type Fact interface{ fact() }
 
 // DropReason tells why an incoming message was not used. It is a metric's label.
 type DropReason string
@@ -165,3 +173,24 @@ type (
 	// TransfersChanged: where the uploads stand.
 	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }
 )
+
+func (StateMended) fact()          {}
+func (ModelsAhead) fact()          {}
+func (LinkChanged) fact()          {}
+func (SubscriptionsRefused) fact() {}
+func (AgentsListed) fact()         {}
+func (BrokerTested) fact()         {}
+func (StorageFailing) fact()       {}
+func (StorageMended) fact()        {}
+func (CloneSeen) fact()            {}
+func (Began) fact()                {}
+func (ForeignAnnouncement) fact()  {}
+func (AgentsAhead) fact()          {}
+func (BlobChecked) fact()          {}
+func (MessageDropped) fact()       {}
+func (AgentReported) fact()        {}
+func (StatisticsReady) fact()      {}
+func (ModelReady) fact()           {}
+func (UpdateLeftOut) fact()        {}
+func (TransfersChanged) fact()     {}
+func (MeshMade) fact()             {}

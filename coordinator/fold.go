@@ -16,20 +16,9 @@ import (
 func (c *Coordinator) fold(e round.Fold) {
 	spool, work := c.spools[e.Round], c.work
 	c.start(func() func() {
-		began := time.Now()
-		next, facts, err := work.fold(spool, e)
-		took := time.Since(began)
+		folded, facts := work.fold(spool, e)
 		return func() {
-			folded := round.Folded{Round: e.Round, Next: next, Err: err}
 			for _, f := range facts {
-				switch m := f.(type) {
-				case ModelReady:
-					m.FoldTook = took
-					folded.Measured = m.measured()
-					f = m
-				case UpdateLeftOut:
-					folded.Excluded = append(folded.Excluded, m.Agent)
-				}
 				c.cfg.Observer.Observe(f)
 			}
 			c.step(folded)
@@ -61,24 +50,34 @@ func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
 // fold computes w_i = w_{i−1} + Σ c_k v_k over the set, in agent-id order and
 // in O(model) memory, and plans the next round. It changes nothing on disk that
 // a restart in the middle of it would miss. Facts come with an error too.
-func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Plan, []any, error) {
+func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact) {
+	folded := round.Folded{Round: e.Round}
+	var facts []Fact
 	if e.Plan.Kind == wire.KindStatistics {
-		return w.foldStatistics(spool, e)
+		folded.Next, facts, folded.Err = w.foldStatistics(spool, e)
+		return folded, facts
 	}
-	taken, facts, err := w.guard(spool, e)
-	if err != nil {
-		return round.Plan{}, facts, err
+	began := time.Now()
+	taken, left, err := w.guard(spool, e)
+	for _, f := range left {
+		folded.Excluded = append(folded.Excluded, f.Agent)
+		facts = append(facts, f)
+	}
+	if folded.Err = err; err != nil {
+		return folded, facts
 	}
 	version := e.Plan.Version + 1
-	next, err := w.training(version, e.Plan.Offset+w.stepsPerRound(), taken.model)
+	folded.Next, err = w.training(version, e.Plan.Offset+w.stepsPerRound(), taken.model)
 	if err != nil {
-		return round.Plan{}, nil, err
+		return round.Folded{Round: e.Round, Err: err}, nil
 	}
-	next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
-	return next, append(facts, ModelReady{
-		Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseBlob.ref.Length), Spread: taken.spread, Score: taken.score,
-		Risk: meanRisk(spool, taken.set),
-	}), nil
+	folded.Next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
+	ready := ModelReady{
+		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.baseBlob.ref.Length), Spread: taken.spread,
+		Score: taken.score, Risk: meanRisk(spool, taken.set), FoldTook: time.Since(began),
+	}
+	folded.Measured = ready.measured()
+	return folded, append(facts, ready)
 }
 
 // FarAgent is an agent with its worst column, whose rows lie so many of the common standard deviations from the common mean.
@@ -89,7 +88,7 @@ type FarAgent struct {
 }
 
 // foldStatistics standardises the task with the agents' moments and plans the first training round.
-func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan, []any, error) {
+func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan, []Fact, error) {
 	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
 	t, far, err := w.problem.WithStandardization(len(e.Set), func(take func(*learner.Moments)) error {
 		ready.Rows = 0
@@ -116,7 +115,7 @@ func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan
 		return round.Plan{}, nil, err
 	}
 	next, err := w.training(0, 0, w.first(model, from))
-	return next, []any{ready}, err
+	return next, []Fact{ready}, err
 }
 
 // eachMoments reads the moments of the set, one agent's at a time.

@@ -40,7 +40,7 @@ var (
 // says so. A fold without a fault in which one update outweighs all others is made again as well; held-out data
 // choose the better of the two then, and without them the second is taken. Each update that is left out is a fact.
 // All is decided from the set and the plan, which the journal has: a restart decides the same.
-func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []any, error) {
+func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
 	all, err := w.try(spool, e, e.Set)
 	if err != nil {
 		return nil, nil, err
@@ -52,25 +52,25 @@ func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []any, er
 	if len(o.Long) == 0 {
 		o.Long = []int{longest(all.lengths)}
 	}
-	facts := w.leftOut(e, all, o)
+	left := w.leftOut(e, all, o)
 	if len(o.Long) == len(e.Set) {
-		return nil, facts, all.fault
+		return nil, left, all.fault
 	}
 	rest, err := w.try(spool, e, e.Plan.Without(w.cfg.Round.Weighting, e.Set, o.Long))
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case rest.fault == nil && (all.fault != nil || rest.risk() <= all.risk()):
-		return rest, facts, nil
+		return rest, left, nil
 	case all.fault == nil:
 		return all, nil, nil
 	}
-	return nil, facts, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no device lies, the step size is too large",
+	return nil, left, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no device lies, the step size is too large",
 		rest.fault, len(o.Long), len(e.Set))
 }
 
 // leftOut says which updates are left out of a fold, and why.
-func (w *workbench) leftOut(e round.Fold, all *attempt, o round.Outliers) (facts []any) {
+func (w *workbench) leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut) {
 	reason := LeftOutNorm
 	switch {
 	case errors.Is(all.fault, errNotFinite):
@@ -79,9 +79,9 @@ func (w *workbench) leftOut(e round.Fold, all *attempt, o round.Outliers) (facts
 		reason = LeftOutRisk
 	}
 	for _, k := range o.Long {
-		facts = append(facts, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: reason, Norm: all.lengths[k], Usual: o.Usual})
+		left = append(left, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: reason, Norm: all.lengths[k], Usual: o.Usual})
 	}
-	return facts
+	return left
 }
 
 // try folds a set. The error is that an update cannot be read.

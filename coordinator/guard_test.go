@@ -99,7 +99,8 @@ func TestGuard(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
 			e.Plan.Recent = tt.recent
-			next, facts, err := w.fold(spool, e)
+			folded, facts := w.fold(spool, e)
+			next, err := folded.Next, folded.Err
 			var left []string
 			for _, f := range facts {
 				if f, ok := f.(UpdateLeftOut); ok {
@@ -134,18 +135,15 @@ func TestGuardAfterACrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, told, err := w.fold(spool, e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first, told := w.fold(spool, e)
 		w.base = []float32{1}
 		e.Plan = round.Plan{}
 		if err := json.Unmarshal(journaled, &e.Plan); err != nil {
 			t.Fatal(err)
 		}
-		again, retold, err := w.fold(spool, e)
-		if err != nil || !reflect.DeepEqual(first, again) || !reflect.DeepEqual(told[:2], retold[:2]) {
-			t.Errorf("%v\n%+v\n%+v\n%+v\n%+v", err, first, again, told, retold)
+		again, retold := w.fold(spool, e)
+		if first.Err != nil || !reflect.DeepEqual(first, again) || !reflect.DeepEqual(told[:2], retold[:2]) {
+			t.Errorf("%v\n%+v\n%+v\n%+v\n%+v", first.Err, first, again, told, retold)
 		}
 	}
 }
@@ -153,10 +151,7 @@ func TestGuardAfterACrash(t *testing.T) {
 // The risk of a fold is the mean over the updates that were taken, not over one that was left out.
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line{}, 1, 1e30, 1)
-	_, facts, err := w.fold(spool, e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, facts := w.fold(spool, e)
 	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 2 {
 		t.Errorf("facts %+v, want a model with the risk (0 + 4)/2", facts)
 	}

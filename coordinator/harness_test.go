@@ -21,6 +21,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
@@ -88,6 +89,9 @@ type federation struct {
 	mu   sync.Mutex
 	log  []happening
 }
+
+// observer is of a coordinator.
+type observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact]
 
 // process is a coordinator or an agent, over its lives.
 type process struct {
@@ -202,12 +206,12 @@ func (p *process) start() {
 }
 
 func (p *process) make(l *life) (func(context.Context) error, error) {
-	f, seer := p.f, observer{p, l}
+	f, keep := p.f, func(fact any) { p.keep(l, fact) }
 	client := f.topics.ClientID(p.id)
 	if p.id == wire.CoordinatorID {
 		cfg := f.cfg
 		cfg.TakeOver, cfg.NewRun = cfg.TakeOver || p.takeOver, cfg.NewRun || p.newRun
-		cfg.Dir, cfg.Observer = p.dir, seer
+		cfg.Dir, cfg.Observer = p.dir, observer(keep)
 		conn := f.connect(client, nil)
 		c, err := coordinator.New(cfg, conn2{conn, p, l})
 		if err != nil {
@@ -220,7 +224,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	p.boot++
 	cfg := p.cfg
 	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key, f.coord.key.Public().(ed25519.PublicKey), f.topics
-	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot, seer, f.cfg.Logger
+	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot, testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
 	}
@@ -313,22 +317,17 @@ func (c conn2) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// observer keeps the facts of one life.
-type observer struct {
-	p *process
-	l *life
-}
-
-func (o observer) Observe(fact any) {
-	f := o.p.f
-	if f.isDead(o.l) {
+// keep keeps a fact of one life.
+func (p *process) keep(l *life, fact any) {
+	f := p.f
+	if f.isDead(l) {
 		return
 	}
 	f.mu.Lock()
-	f.log = append(f.log, happening{o.p.id, time.Now(), fact})
+	f.log = append(f.log, happening{p.id, time.Now(), fact})
 	f.mu.Unlock()
-	if o.p.moment != nil {
-		o.p.moment(fact)
+	if p.moment != nil {
+		p.moment(fact)
 	}
 	select {
 	case f.news <- struct{}{}:

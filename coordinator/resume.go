@@ -148,7 +148,7 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 
 // restore takes up the task and the model of a journaled round. Where the model is lost the record that it returns stands on
 // the newest older one that is sound, between two rounds. tell is told what was mended.
-func (w *workbench) restore(r round.Record, tell func(fact any)) (round.Record, error) {
+func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, tell)
 	if err != nil {
@@ -171,7 +171,7 @@ func (w *workbench) restore(r round.Record, tell func(fact any)) (round.Record, 
 
 // restoreTask returns the task of the journaled round: from its file, from the journal itself, which holds a small one, or made
 // anew from the configuration and the standardisation that a model's file tells. The SHA-256 in the journal decides.
-func (w *workbench) restoreTask(r round.Record, tell func(fact any)) (t wire.Task, blob []byte, err error) {
+func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, blob []byte, err error) {
 	want := r.Plan.Task
 	is := func(blob []byte) bool { return sha256.Sum256(blob) == want.Hash }
 	// Before the statistics are folded the task is the configured one; on disk
@@ -233,7 +233,7 @@ func (w *workbench) remakeTask(is func(blob []byte) bool) []byte {
 }
 
 // restoreModel takes up the model of the journaled round, and tells of models that are beyond it.
-func (w *workbench) restoreModel(r round.Record, tell func(fact any)) (round.Record, error) {
+func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	versions, err := w.disk.models.Versions()
 	if err != nil {
@@ -289,7 +289,7 @@ func (w *workbench) useModel(data []byte) error {
 
 // fallBack ends the journaled round, whose model is lost, and returns a record that stands before the round after it, on the
 // newest sound model: an older one if there is one. The updates that were accepted for the round are lost with its model.
-func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, tell func(fact any)) (round.Record, error) {
+func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	s := w.problem.Schema(wire.KindTraining)
 	var found *storedModel

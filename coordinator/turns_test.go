@@ -6,13 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// facts keeps what is told.
-type facts []any
-
-func (f *facts) Observe(fact any) { *f = append(*f, fact) }
 
 // TestTurns says greetings of several starts, and wants clones told of where
 // two of them take turns, once an hour.
@@ -22,8 +19,8 @@ func TestTurns(t *testing.T) {
 		return wire.TypePresence, (&wire.Presence{State: s, Nonce: nonce, Speaks: 1}).Body()
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var told facts
-		c := &Coordinator{cfg: Config{Observer: &told}, twins: map[wire.AgentID]*twins{}}
+		var told []any
+		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact, round.CoordinatorFact](func(fact any) { told = append(told, fact) })}, twins: map[wire.AgentID]*twins{}}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
 			t.Helper()
 			sealed := wire.Seal(nil, wire.Header{Type: typ, Federation: "plant", Sender: agent, Epoch: epoch, Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))

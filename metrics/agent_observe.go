@@ -9,9 +9,8 @@ import (
 
 var _ agent.Observer = (*Agent)(nil)
 
-// Observe takes in a fact of the agent's machine or its host. It is called
-// from one goroutine. Facts of other packages are ignored.
-func (a *Agent) Observe(fact any) {
+// ObserveRound implements agent.Observer.
+func (a *Agent) ObserveRound(fact round.AgentFact) {
 	switch f := fact.(type) {
 	case round.AnnouncementObeyed:
 		a.round.set(float64(f.Order.Round))
@@ -23,6 +22,14 @@ func (a *Agent) Observe(fact any) {
 		a.working.Set(1)
 	case round.WorkEnded:
 		a.ended(f)
+	case round.BudgetShort:
+		a.budgetShort.Inc()
+	}
+}
+
+// Observe implements agent.Observer.
+func (a *Agent) Observe(fact agent.Fact) {
+	switch f := fact.(type) {
 	case agent.LinkChanged:
 		a.linkChanged(f.Up)
 	case agent.SubscriptionsRefused:
@@ -45,8 +52,6 @@ func (a *Agent) Observe(fact any) {
 		a.estimate.set(float64(f.Estimate))
 	case agent.DeviceJudged:
 		a.deviceJudged(f)
-	case round.BudgetShort:
-		a.budgetShort.Inc()
 	case agent.MessageDropped:
 		a.notUsed(string(f.Reason))
 	case agent.DataLoaded:

@@ -8,9 +8,8 @@ import (
 
 var _ coordinator.Observer = (*Coordinator)(nil)
 
-// Observe takes in a fact of the coordinator's machine or its host. It is
-// called from one goroutine. Facts of other packages are ignored.
-func (c *Coordinator) Observe(fact any) {
+// ObserveRound implements coordinator.Observer.
+func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.PhaseEntered:
 		c.phaseEntered(f)
@@ -42,15 +41,6 @@ func (c *Coordinator) Observe(fact any) {
 	case round.RunFinished:
 		c.finished.Set(1)
 		c.modelVersion.set(float64(f.Version))
-	default:
-		c.observeUpdate(fact)
-		c.observeHost(fact)
-	}
-}
-
-// observeUpdate takes in what participants do in a round.
-func (c *Coordinator) observeUpdate(fact any) {
-	switch f := fact.(type) {
 	case round.AgentJoined:
 		c.joined.Inc()
 	case round.AgentDeclined:
@@ -64,8 +54,8 @@ func (c *Coordinator) observeUpdate(fact any) {
 	}
 }
 
-// observeHost takes in the facts of package coordinator.
-func (c *Coordinator) observeHost(fact any) {
+// Observe implements coordinator.Observer.
+func (c *Coordinator) Observe(fact coordinator.Fact) {
 	switch f := fact.(type) {
 	case coordinator.LinkChanged:
 		c.linkChanged(f.Up)

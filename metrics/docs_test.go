@@ -46,7 +46,7 @@ func rowsOf(t *testing.T, p program) []string {
 	reg := NewRegistry(p.name)
 	o := p.make(reg)
 	for _, fact := range p.script {
-		o.Observe(fact)
+		o.tell(fact)
 	}
 	families, err := reg.Gather()
 	if err != nil {

@@ -10,15 +10,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
 
 // observer is what Agent and Coordinator have in common.
-type observer interface {
-	Observe(fact any)
-	Traffic(t mqtt.Traffic, kind mqtt.Kind)
+type observer struct {
+	tell    func(fact any)
+	Traffic func(t mqtt.Traffic, kind mqtt.Kind)
 }
 
 // program is one of the two with its own metrics only, and a story for it.
@@ -29,8 +30,14 @@ type program struct {
 }
 
 var programs = []program{
-	{"agentd", func(reg prometheus.Registerer) observer { return NewAgent(reg, clock) }, agentScript},
-	{"coordinator", func(reg prometheus.Registerer) observer { return NewCoordinator(reg, clock) }, coordinatorScript},
+	{"agentd", func(reg prometheus.Registerer) observer {
+		a := NewAgent(reg, clock)
+		return observer{func(fact any) { testkit.Tell(a, fact) }, a.Traffic}
+	}, agentScript},
+	{"coordinator", func(reg prometheus.Registerer) observer {
+		c := NewCoordinator(reg, clock)
+		return observer{func(fact any) { testkit.Tell(c, fact) }, c.Traffic}
+	}, coordinatorScript},
 }
 
 func clock() time.Time { return time.Unix(1_800_000_000, 250e6) }
@@ -44,7 +51,7 @@ func (p program) start() (*prometheus.Registry, observer) {
 func (p program) played() *prometheus.Registry {
 	reg, o := p.start()
 	for _, fact := range p.script {
-		o.Observe(fact)
+		o.tell(fact)
 	}
 	for _, m := range traffic {
 		o.Traffic(m.Traffic, m.kind)

@@ -25,7 +25,7 @@ func TestSetsAreClosed(t *testing.T) {
 			reg, o := p.start()
 			before := seriesOf(t, reg)
 			for _, fact := range facts[p.name] {
-				o.Observe(fact)
+				o.tell(fact)
 			}
 			for _, kind := range topicKinds {
 				for _, how := range []mqtt.Traffic{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true}, {Bytes: 1}, {Dropped: true}} {
@@ -170,26 +170,26 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
 	}
 	for i, id := range ids {
-		o.Observe(round.AgentCounted{Agent: id, Samples: uint64(i), Agents: i + 1})
-		o.Observe(round.AgentUnfit{Agent: id, Reason: wire.DeclineReasons()[i%8]})
+		o.tell(round.AgentCounted{Agent: id, Samples: uint64(i), Agents: i + 1})
+		o.tell(round.AgentUnfit{Agent: id, Reason: wire.DeclineReasons()[i%8]})
 	}
-	o.Observe(round.RoundOpened{Round: 1, Kind: wire.KindTraining, Agents: agents, Participants: ids})
+	o.tell(round.RoundOpened{Round: 1, Kind: wire.KindTraining, Agents: agents, Participants: ids})
 	for i, id := range ids {
-		o.Observe(round.AgentJoined{Agent: id, Round: 1})
-		o.Observe(round.AgentDeclined{Agent: id, Round: 1, Reason: wire.DeclineReasons()[i%8]})
-		o.Observe(reportOf(id, wire.Epoch(i+1), "agentd "+string(id), 1, float64(i)))
-		o.Observe(reportOf(id, wire.Epoch(i+1), "agentd "+string(id), 2, float64(i)))
-		o.Observe(acceptedUpdate(id, 1, uint32(i), float64(i), 1/float64(i+1), float64(i)))
-		o.Observe(round.UpdateRefused{Agent: id, Round: 1, Reason: wire.RefuseReasons()[i%len(wire.RefuseReasons())]})
-		o.Observe(coordinator.MessageDropped{Agent: id, Reason: coordinator.DropMalformed})
+		o.tell(round.AgentJoined{Agent: id, Round: 1})
+		o.tell(round.AgentDeclined{Agent: id, Round: 1, Reason: wire.DeclineReasons()[i%8]})
+		o.tell(reportOf(id, wire.Epoch(i+1), "agentd "+string(id), 1, float64(i)))
+		o.tell(reportOf(id, wire.Epoch(i+1), "agentd "+string(id), 2, float64(i)))
+		o.tell(acceptedUpdate(id, 1, uint32(i), float64(i), 1/float64(i+1), float64(i)))
+		o.tell(round.UpdateRefused{Agent: id, Round: 1, Reason: wire.RefuseReasons()[i%len(wire.RefuseReasons())]})
+		o.tell(coordinator.MessageDropped{Agent: id, Reason: coordinator.DropMalformed})
 		o.Traffic(mqtt.Traffic{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i}, mqtt.KindStatus)
 	}
-	o.Observe(round.RoundClosed{Round: 1, Kind: wire.KindTraining, Selected: agents, Accepted: agents, Missing: ids})
+	o.tell(round.RoundClosed{Round: 1, Kind: wire.KindTraining, Selected: agents, Accepted: agents, Missing: ids})
 	for _, id := range ids {
-		o.Observe(round.AgentLeft{Agent: id, Reason: round.LeftLost})
+		o.tell(round.AgentLeft{Agent: id, Reason: round.LeftLost})
 	}
 	for _, fact := range coordinatorScript { // so that every metric has its series
-		o.Observe(fact)
+		o.tell(fact)
 	}
 	return len(seriesOf(t, reg))
 }

@@ -27,7 +27,7 @@ func TestLint(t *testing.T) {
 			reg := NewRegistry(p.name)
 			o := p.make(reg)
 			for _, fact := range p.script {
-				o.Observe(fact)
+				o.tell(fact)
 			}
 			problems, err := promlint.New(strings.NewReader(exposition(t, reg))).Lint()
 			if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -179,7 +180,7 @@ func TestReadings(t *testing.T) {
 	reg := NewRegistry("agentd")
 	a := NewAgent(reg, clock)
 	for _, fact := range agentScript {
-		a.Observe(fact)
+		testkit.Tell(a, fact)
 	}
 	all := Readings(reg)
 	for i, r := range readings {

@@ -26,19 +26,19 @@ func wantSeries(t *testing.T, series map[string]string, want map[string]string) 
 // TestUnknownValuesHaveNoSeries: what was known and is not any more goes.
 func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	reg, o := programs[1].start()
-	o.Observe(coordinator.ModelReady{Score: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
+	o.tell(coordinator.ModelReady{Score: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
 	wantSeries(t, seriesOf(t, reg), map[string]string{
 		"coordinator_held_out_risk": "1", "coordinator_held_out_r2": "0.5", "coordinator_held_out_accuracy_ratio": "", "coordinator_held_out_samples": "3",
 	})
-	o.Observe(coordinator.ModelReady{Score: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
+	o.tell(coordinator.ModelReady{Score: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
 	wantSeries(t, seriesOf(t, reg), map[string]string{"coordinator_held_out_risk": "2", "coordinator_held_out_r2": "", "coordinator_held_out_accuracy_ratio": "0.5"})
-	o.Observe(coordinator.ModelReady{})
+	o.tell(coordinator.ModelReady{})
 	wantSeries(t, seriesOf(t, reg), map[string]string{
 		"coordinator_held_out_risk": "", "coordinator_held_out_accuracy_ratio": "", "coordinator_held_out_samples": "",
 	})
 
 	reg, o = programs[0].start()
-	o.Observe(agent.Trained{LocalSteps: 1, RiskBefore: 1, RiskAfter: math.NaN()})
+	o.tell(agent.Trained{LocalSteps: 1, RiskBefore: 1, RiskAfter: math.NaN()})
 	wantSeries(t, seriesOf(t, reg), map[string]string{"agentd_local_risk_before": "1", "agentd_local_risk_after": ""})
 }
 
@@ -48,21 +48,21 @@ func TestMeansNeedAllUpdates(t *testing.T) {
 	reg, o := programs[1].start()
 	end := func(r wire.RoundID, accepted int, before, after, norm string) {
 		t.Helper()
-		o.Observe(round.RoundClosed{Round: r, Kind: wire.KindTraining, Selected: accepted, Accepted: accepted})
+		o.tell(round.RoundClosed{Round: r, Kind: wire.KindTraining, Selected: accepted, Accepted: accepted})
 		wantSeries(t, seriesOf(t, reg), map[string]string{
 			"coordinator_last_round_risk_before": before, "coordinator_last_round_risk_after": after, "coordinator_last_round_update_norm": norm,
 		})
 	}
-	o.Observe(acceptedUpdate("a", 1, 9, 1, 0.5, 4))
-	o.Observe(acceptedUpdate("b", 1, 1, 3, 1.5, 2))
+	o.tell(acceptedUpdate("a", 1, 9, 1, 0.5, 4))
+	o.tell(acceptedUpdate("b", 1, 1, 3, 1.5, 2))
 	end(1, 2, "2", "1", "3")
-	o.Observe(acceptedUpdate("a", 2, 9, 5, 4, 1))
+	o.tell(acceptedUpdate("a", 2, 9, 5, 4, 1))
 	end(2, 1, "5", "4", "1")
-	o.Observe(acceptedUpdate("a", 3, 9, 7, 6, 1))
+	o.tell(acceptedUpdate("a", 3, 9, 7, 6, 1))
 	end(3, 2, "", "", "") // one was accepted before the restart
 	end(4, 1, "", "", "")
-	o.Observe(acceptedUpdate("a", 5, 9, 8, 7, 1))
-	o.Observe(round.UpdateAccepted{Agent: "b", Round: 5, Norm: 1e9, Update: wire.Update{Kind: wire.KindStatistics}})
+	o.tell(acceptedUpdate("a", 5, 9, 8, 7, 1))
+	o.tell(round.UpdateAccepted{Agent: "b", Round: 5, Norm: 1e9, Update: wire.Update{Kind: wire.KindStatistics}})
 	end(5, 1, "8", "7", "1")
 }
 
@@ -101,7 +101,7 @@ func TestTrafficFromManyGoroutines(t *testing.T) {
 		}
 		wg.Go(func() {
 			for _, fact := range p.script {
-				o.Observe(fact)
+				o.tell(fact)
 			}
 		})
 		wg.Go(func() {

@@ -159,8 +159,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	return a.out
 }
 
-func (a *Agent) do(e Effect)   { a.out = append(a.out, e) }
-func (a *Agent) report(f Fact) { a.do(Report{f}) }
+func (a *Agent) do(e Effect)        { a.out = append(a.out, e) }
+func (a *Agent) report(f AgentFact) { a.do(Report[AgentFact]{f}) }
 
 // maySpeak reports whether a hello can be said, and has something to say.
 func (a *Agent) maySpeak() bool {

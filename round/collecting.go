@@ -134,7 +134,7 @@ func (c *Coordinator) offer(now time.Time, e OfferCame) {
 		c.report(AgentJoined{e.Agent, e.Round})
 	}
 	p.offered = digest
-	c.do(Receive{e.Offer})
+	c.do(Receive(e))
 }
 
 // has reports whether the update is in the round's set, which may be fixed

@@ -116,7 +116,7 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 }
 
 func (c *Coordinator) do(e Effect)                { c.out = append(c.out, e) }
-func (c *Coordinator) report(f Fact)              { c.do(Report{f}) }
+func (c *Coordinator) report(f CoordinatorFact)   { c.do(Report[CoordinatorFact]{f}) }
 func (c *Coordinator) in(p CoordinatorPhase) bool { return c.rec.Phase == p }
 
 // journal saves the record, and then tells the history of the round that it

@@ -11,8 +11,8 @@ type Effect interface{ effect() }
 
 // Effects of both machines.
 type (
-	// Report tells a fact.
-	Report struct{ Fact Fact }
+	// Report tells a fact: a CoordinatorFact, or an AgentFact.
+	Report[F any] struct{ Fact F }
 )
 
 // Effects of the coordinator's machine.
@@ -80,7 +80,7 @@ type (
 	Discard struct{ Round wire.RoundID }
 )
 
-func (Report) effect()       {}
+func (Report[F]) effect()    {}
 func (Journal) effect()      {}
 func (Announce) effect()     {}
 func (Invite) effect()       {}

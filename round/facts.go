@@ -6,8 +6,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Fact is something that happened.
-type Fact interface{ fact() }
+// CoordinatorFact is something that happened at the coordinator's machine. Facts only inform: nobody who reads one decides by it.
+//
+//sumtype:decl
+type CoordinatorFact interface{ ofCoordinator() }
+
+// AgentFact is something that happened at an agent's machine.
+//
+//sumtype:decl
+type AgentFact interface{ ofAgent() }
 
 // AbandonReason tells why a round was given up. It is a metric's label.
 type AbandonReason string
@@ -153,23 +160,23 @@ type (
 	RunFinished struct{ Version wire.ModelVersion }
 )
 
-func (PhaseEntered) fact()      {}
-func (AgentCounted) fact()      {}
-func (AgentUnfit) fact()        {}
-func (AgentLeft) fact()         {}
-func (AgentSidelined) fact()    {}
-func (AgentReadmitted) fact()   {}
-func (SamplesCapped) fact()     {}
-func (GatheringExtended) fact() {}
-func (RoundOpened) fact()       {}
-func (AgentJoined) fact()       {}
-func (AgentDeclined) fact()     {}
-func (UploaderReplaced) fact()  {}
-func (UpdateAccepted) fact()    {}
-func (UpdateRefused) fact()     {}
-func (RoundClosed) fact()       {}
-func (RoundAbandoned) fact()    {}
-func (RunFinished) fact()       {}
+func (PhaseEntered) ofCoordinator()      {}
+func (AgentCounted) ofCoordinator()      {}
+func (AgentUnfit) ofCoordinator()        {}
+func (AgentLeft) ofCoordinator()         {}
+func (AgentSidelined) ofCoordinator()    {}
+func (AgentReadmitted) ofCoordinator()   {}
+func (SamplesCapped) ofCoordinator()     {}
+func (GatheringExtended) ofCoordinator() {}
+func (RoundOpened) ofCoordinator()       {}
+func (AgentJoined) ofCoordinator()       {}
+func (AgentDeclined) ofCoordinator()     {}
+func (UploaderReplaced) ofCoordinator()  {}
+func (UpdateAccepted) ofCoordinator()    {}
+func (UpdateRefused) ofCoordinator()     {}
+func (RoundClosed) ofCoordinator()       {}
+func (RoundAbandoned) ofCoordinator()    {}
+func (RunFinished) ofCoordinator()       {}
 
 // IgnoreReason tells why an announcement was not obeyed. It is a metric's label.
 type IgnoreReason string
@@ -235,9 +242,9 @@ type (
 	}
 )
 
-func (AnnouncementObeyed) fact()  {}
-func (AnnouncementIgnored) fact() {}
-func (TaskPrepared) fact()        {}
-func (BudgetShort) fact()         {}
-func (WorkStarted) fact()         {}
-func (WorkEnded) fact()           {}
+func (AnnouncementObeyed) ofAgent()  {}
+func (AnnouncementIgnored) ofAgent() {}
+func (TaskPrepared) ofAgent()        {}
+func (BudgetShort) ofAgent()         {}
+func (WorkStarted) ofAgent()         {}
+func (WorkEnded) ofAgent()           {}

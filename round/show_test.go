@@ -27,7 +27,10 @@ func nameOf(d wire.Digest) string { return string(bytes.TrimRight(d[:], "\x00"))
 // show prints an effect or a fact on one line: its type's name, then the
 // fields that are not zero.
 func show(x any) string {
-	if r, ok := x.(round.Report); ok {
+	switch r := x.(type) {
+	case round.Report[round.CoordinatorFact]:
+		return "  " + show(r.Fact)
+	case round.Report[round.AgentFact]:
 		return "  " + show(r.Fact)
 	}
 	v := reflect.ValueOf(x)

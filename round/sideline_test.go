@@ -15,7 +15,7 @@ type drive struct {
 	t       *testing.T
 	machine *round.Coordinator
 	now     time.Time
-	facts   []round.Fact
+	facts   []round.CoordinatorFact
 	pending []round.Event
 	silent  map[wire.AgentID]bool
 	spoils  map[wire.AgentID]bool // the fold
@@ -59,7 +59,7 @@ func (d *drive) step(ev round.Event) {
 
 func (d *drive) perform(e round.Effect) {
 	switch e := e.(type) {
-	case round.Report:
+	case round.Report[round.CoordinatorFact]:
 		d.facts = append(d.facts, e.Fact)
 	case round.Invite:
 		r := d.machine.Record().Round
@@ -112,7 +112,7 @@ func (d *drive) untilAbandoned() {
 	}
 }
 
-func factsOf[F round.Fact](facts []round.Fact) (of []F) {
+func factsOf[F round.CoordinatorFact](facts []round.CoordinatorFact) (of []F) {
 	for _, f := range facts {
 		if f, ok := f.(F); ok {
 			of = append(of, f)

@@ -173,7 +173,7 @@ func (a *agentHost) perform(e round.Effect) {
 	case round.Release:
 		a.worked++
 		a.sending, a.saved = nil, nil
-	case round.Report:
+	case round.Report[round.AgentFact]:
 		a.w.checks.ended(a, e.Fact)
 	case round.SayHello:
 		h := wire.Hello{Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update}

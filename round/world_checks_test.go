@@ -85,7 +85,7 @@ func (c *checks) journaled(before, rec round.Record) {
 // drawn: the participants of a round's first attempt are those of the seed.
 func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 	for _, e := range effects {
-		r, ok := e.(round.Report)
+		r, ok := e.(round.Report[round.CoordinatorFact])
 		if !ok {
 			continue
 		}
@@ -250,7 +250,7 @@ func (c *checks) submits(a *agentHost, e round.Submit) {
 }
 
 // ended: an agent tells the end of its work in a round once.
-func (c *checks) ended(a *agentHost, f round.Fact) {
+func (c *checks) ended(a *agentHost, f round.AgentFact) {
 	if f, ok := f.(round.WorkEnded); ok {
 		if c.ends == nil {
 			c.ends = map[string]int{}
@@ -269,7 +269,7 @@ func (c *checks) remembers(before []round.Outcome, o round.Outcome) {
 	}
 }
 
-func (c *checks) fact(f round.Fact) {
+func (c *checks) fact(f round.CoordinatorFact) {
 	switch f := f.(type) {
 	case round.RoundOpened:
 		c.lastOpened, c.openedAt = f, c.world.now

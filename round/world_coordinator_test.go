@@ -188,7 +188,7 @@ func (c *coordinatorHost) perform(e round.Effect) {
 	case round.Discard:
 		delete(c.spool, e.Round)
 		clear(c.receiving)
-	case round.Report:
+	case round.Report[round.CoordinatorFact]:
 		c.w.checks.fact(e.Fact)
 	}
 }

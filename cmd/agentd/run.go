@@ -56,7 +56,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 		LogOf: func(s *settings.Agent) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
 	return daemon.RunAgent(ctx, s, daemon.AgentOptions{
-		Logger: log, Metrics: m, Gatherer: reg, Observer: daemon.Observers{supervisor.Status, &ready},
+		Logger: log, Metrics: m, Gatherer: reg, Observer: daemon.AgentWatch{Line: supervisor.Status, Ready: &ready},
 		Ready: func(alive func(context.Context) error) {
 			ready.Opened()
 			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})

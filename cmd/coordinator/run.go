@@ -71,7 +71,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
-	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver, From: begin.from, Observer: daemon.Observers{supervisor.Status, &ready}}
+	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver, From: begin.from, Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
 	if mesh, err := meshOf(s); err != nil {
 		return err
 	} else if mesh != nil {

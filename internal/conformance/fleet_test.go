@@ -15,6 +15,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -51,10 +52,6 @@ type fleet struct {
 	cancel context.CancelFunc
 	ctx    context.Context
 }
-
-type observer func(any)
-
-func (o observer) Observe(fact any) { o(fact) }
 
 // newFleet makes the keys and folders of n agents. Nothing runs yet.
 func newFleet(t *testing.T, b *broker, n int) *fleet {
@@ -119,7 +116,7 @@ func (f *fleet) startCoordinator(rounds int) {
 		},
 		MaxBuffered: 64 << 20, SelfTest: patience, Rand: rand.New(rand.NewPCG(1, 4)),
 		Logger: slog.New(slog.DiscardHandler),
-		Observer: observer(func(fact any) {
+		Observer: testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
 			if c, ok := fact.(round.RoundClosed); ok {
 				f.closed <- c
 			}
@@ -153,7 +150,7 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 		Federation: federation, ID: id, Key: f.keys[id], Coordinator: f.public(wire.CoordinatorID), Topics: f.topics,
 		Data: rows(i), Dir: f.path(id), Boot: 1, MaxModel: 1 << 20, MinRows: 1,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(uint64(i), 3)), SelfTest: patience,
-		Observer: observer(func(fact any) {
+		Observer: testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
 			if c, ok := fact.(agent.LinkChanged); ok && link != nil {
 				link(c.Up)
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -78,10 +79,17 @@ func NewAgentMetrics(reg prometheus.Registerer) *AgentMetrics {
 }
 
 // Observe implements agent.Observer.
-func (m *AgentMetrics) Observe(fact any) {
+func (m *AgentMetrics) Observe(fact agent.Fact) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.of.Observe(fact)
+}
+
+// ObserveRound implements agent.Observer.
+func (m *AgentMetrics) ObserveRound(fact round.AgentFact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of.ObserveRound(fact)
 }
 
 // Reloaded takes in that the configuration was read again.
@@ -133,7 +141,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	reportOf(&cfg.Reports, o.Gatherer)
 	view := status.NewAgent(Version(), s.Federation, s.ID, time.Now)
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
-	cfg.Observer = Observers{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
+	cfg.Observer = observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootLost(lost))
 	}
@@ -230,14 +238,27 @@ func newRand() *rand.Rand {
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
 }
 
-// Observers passes facts on to each of them.
-type Observers []interface{ Observe(fact any) }
+// observer is an agent.Observer, or a coordinator.Observer.
+type observer[F, R any] interface {
+	Observe(F)
+	ObserveRound(R)
+}
 
-// Observe implements the hosts' Observer.
-func (all Observers) Observe(fact any) {
+// observers passes facts on to each of them that is there.
+type observers[F, R any] []observer[F, R]
+
+func (all observers[F, R]) Observe(fact F) {
 	for _, o := range all {
 		if o != nil {
 			o.Observe(fact)
+		}
+	}
+}
+
+func (all observers[F, R]) ObserveRound(fact R) {
+	for _, o := range all {
+		if o != nil {
+			o.ObserveRound(fact)
 		}
 	}
 }

@@ -75,6 +75,7 @@ func get(url string) (string, error) {
 // the state folder takes no writes.
 func TestReadiness(t *testing.T) {
 	var r Readiness
+	works, leads := AgentWatch{newStatus(), &r}, CoordinatorWatch{newStatus(), &r}
 	h := metrics.Handler(metrics.NewRegistry("agentd"), r.Err)
 	full := errors.New("no space left on device")
 	for _, tt := range []struct {
@@ -83,16 +84,16 @@ func TestReadiness(t *testing.T) {
 	}{
 		{func() {}, "503 not ready: the state folder is being opened\n"},
 		{r.Opened, "200 ready\n"},
-		{func() { r.Observe(coordinator.LinkChanged{Up: true}) }, "200 ready\n"},
-		{func() { r.Observe(coordinator.SubscriptionsRefused{Filters: []string{"p/+", "s/+"}}) },
+		{func() { leads.Observe(coordinator.LinkChanged{Up: true}) }, "200 ready\n"},
+		{func() { leads.Observe(coordinator.SubscriptionsRefused{Filters: []string{"p/+", "s/+"}}) },
 			"503 not ready: the broker refuses p/+ and s/+: " + mqtt.RefusalCauses + "\n"},
-		{func() { r.Observe(coordinator.SubscriptionsRefused{}) }, "200 ready\n"},
-		{func() { r.Observe(agent.StorageFailing{What: "save the announcement's place", Err: full}) },
+		{func() { leads.Observe(coordinator.SubscriptionsRefused{}) }, "200 ready\n"},
+		{func() { works.Observe(agent.StorageFailing{What: "save the announcement's place", Err: full}) },
 			"503 not ready: cannot save the announcement's place: no space left on device\n"},
-		{func() { r.Observe(agent.LinkChanged{Up: true}) }, "503 not ready: cannot save the announcement's place: no space left on device\n"},
-		{func() { r.Observe(agent.StorageMended{}) }, "200 ready\n"},
-		{func() { r.Observe(coordinator.StorageFailing{What: "save the model", Err: full}) }, "503 not ready: cannot save the model: no space left on device\n"},
-		{func() { r.Observe(coordinator.StorageMended{}) }, "200 ready\n"},
+		{func() { works.Observe(agent.LinkChanged{Up: true}) }, "503 not ready: cannot save the announcement's place: no space left on device\n"},
+		{func() { works.Observe(agent.StorageMended{}) }, "200 ready\n"},
+		{func() { leads.Observe(coordinator.StorageFailing{What: "save the model", Err: full}) }, "503 not ready: cannot save the model: no space left on device\n"},
+		{func() { leads.Observe(coordinator.StorageMended{}) }, "200 ready\n"},
 	} {
 		tt.happens()
 		w := httptest.NewRecorder()

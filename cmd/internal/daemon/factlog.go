@@ -19,7 +19,7 @@ import (
 type agentLog struct{ *slog.Logger }
 
 // Observe implements agent.Observer.
-func (l agentLog) Observe(fact any) {
+func (l agentLog) Observe(fact agent.Fact) {
 	switch f := fact.(type) {
 	case agent.SubscriptionsRefused:
 		subscriptionsRefused(l.Logger, slices.Concat(f.Filters, f.Site))
@@ -35,8 +35,6 @@ func (l agentLog) Observe(fact any) {
 		l.Info(storageMended)
 	case agent.DeviceJudged:
 		l.deviceJudged(f)
-	case round.BudgetShort:
-		l.Warn("what is left of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes, "left", f.Left)
 	case agent.CloneSeen:
 		l.cloneSeen(f)
 	case agent.MessageDropped:
@@ -60,12 +58,22 @@ func (l agentLog) Observe(fact any) {
 		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
+	case agent.BudgetUsed, agent.LinkChanged, agent.ModelFetched: // not logged
+	}
+}
+
+// ObserveRound implements agent.Observer.
+func (l agentLog) ObserveRound(fact round.AgentFact) {
+	switch f := fact.(type) {
+	case round.BudgetShort:
+		l.Warn("what is left of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes, "left", f.Left)
 	case round.AnnouncementIgnored:
 		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
 	case round.WorkStarted:
 		l.Debug("invited", "round", f.Round, "kind", f.Kind, "left", f.Left)
 	case round.WorkEnded:
 		l.workEnded(f)
+	case round.AnnouncementObeyed, round.TaskPrepared: // not logged
 	}
 }
 
@@ -94,7 +102,7 @@ func (l agentLog) workEnded(f round.WorkEnded) {
 type coordinatorLog struct{ *slog.Logger }
 
 // Observe implements coordinator.Observer.
-func (l coordinatorLog) Observe(fact any) {
+func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	switch f := fact.(type) {
 	case coordinator.SubscriptionsRefused:
 		subscriptionsRefused(l.Logger, f.Filters)
@@ -134,6 +142,14 @@ func (l coordinatorLog) Observe(fact any) {
 		l.modelReady(f)
 	case coordinator.MeshMade:
 		l.meshMade(f)
+	case coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
+		coordinator.TransfersChanged: // not logged
+	}
+}
+
+// ObserveRound implements coordinator.Observer.
+func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
+	switch f := fact.(type) {
 	case round.AgentCounted:
 		l.Info("agent is there", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
 	case round.AgentUnfit:
@@ -166,6 +182,7 @@ func (l coordinatorLog) Observe(fact any) {
 		l.abandoned(f)
 	case round.RunFinished:
 		l.Info("run finished", "version", f.Version)
+	case round.AgentJoined, round.PhaseEntered: // not logged
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -99,7 +100,7 @@ func TestAgentLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		agentLog{log}.Observe(fact)
+		testkit.Tell(agentLog{log}, fact)
 	})
 }
 
@@ -185,7 +186,7 @@ func TestCoordinatorLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		coordinatorLog{log}.Observe(fact)
+		testkit.Tell(coordinatorLog{log}, fact)
 	})
 }
 

@@ -11,10 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
@@ -72,20 +70,8 @@ func (r *Readiness) Err() error {
 	return nil
 }
 
-// Observe takes in a fact of either daemon.
-func (r *Readiness) Observe(fact any) {
-	fails := func(what string, err error) {
-		err = fmt.Errorf("cannot %s: %w", what, err)
-		r.failing.Store(&err)
-	}
-	switch f := fact.(type) {
-	case coordinator.SubscriptionsRefused:
-		r.refused.Store(&f.Filters)
-	case agent.StorageFailing:
-		fails(f.What, f.Err)
-	case coordinator.StorageFailing:
-		fails(f.What, f.Err)
-	case agent.StorageMended, coordinator.StorageMended:
-		r.failing.Store(nil)
-	}
+// fails tells that the state folder does not take a write.
+func (r *Readiness) fails(what string, err error) {
+	err = fmt.Errorf("cannot %s: %w", what, err)
+	r.failing.Store(&err)
 }

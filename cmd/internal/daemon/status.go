@@ -3,10 +3,6 @@ package daemon
 import (
 	"fmt"
 	"sync"
-
-	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/round"
 )
 
 // Status is a line for people about where a daemon stands, made of its facts.
@@ -34,34 +30,6 @@ func (s *Status) String() string {
 		line += "; " + s.course
 	}
 	return line
-}
-
-// Observe takes in a fact of either daemon.
-func (s *Status) Observe(fact any) {
-	switch f := fact.(type) {
-	case agent.LinkChanged:
-		s.linkChanged(f.Up, f.Err)
-	case coordinator.LinkChanged:
-		s.linkChanged(f.Up, f.Err)
-	case agent.SubscriptionsRefused:
-		s.refuses(len(f.Filters) + len(f.Site))
-	case coordinator.SubscriptionsRefused:
-		s.refuses(len(f.Filters))
-	case round.WorkStarted:
-		s.set("at work in round %d", f.Round)
-	case round.WorkEnded:
-		s.set("round %d %s", f.Round, f.Result)
-	case round.GatheringExtended:
-		s.set("waiting for agents: %d of %d are there", f.Agents, f.Minimum)
-	case round.RoundOpened:
-		s.set("round %d is open for %d of %d agents", f.Round, len(f.Participants), f.Agents)
-	case round.RoundClosed:
-		s.set("round %d closed with %d of %d", f.Round, f.Accepted, f.Selected)
-	case round.RoundAbandoned:
-		s.set("round %d abandoned with %d of %d", f.Round, f.Accepted, f.Selected)
-	case round.RunFinished:
-		s.set("the run is finished, with version %d", f.Version)
-	}
 }
 
 func (s *Status) linkChanged(up bool, err error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -113,7 +114,7 @@ func TestReloadIsTold(t *testing.T) {
 		s.wants(t, "READY=1 STATUS=connecting to the broker")
 		s.hangups <- syscall.SIGHUP
 		s.wants(t, "RELOADING=1", "reloaded", "READY=1 STATUS=connecting to the broker")
-		s.Status.Observe(agent.LinkChanged{Up: true})
+		AgentWatch{s.Status, new(Readiness)}.Observe(agent.LinkChanged{Up: true})
 		s.wants(t, "STATUS=connected to the broker")
 		stop()
 		s.Wait()
@@ -140,9 +141,14 @@ func TestStatus(t *testing.T) {
 		{round.RoundClosed{Round: 4, Accepted: 4, Selected: 5}, "connected to the broker; round 4 closed with 4 of 5"},
 		{round.RoundAbandoned{Round: 5, Accepted: 1, Selected: 5}, "connected to the broker; round 5 abandoned with 1 of 5"},
 		{round.RunFinished{Version: 4}, "connected to the broker; the run is finished, with version 4"},
-		{"of no interest", "connected to the broker; the run is finished, with version 4"},
+		{round.PhaseEntered{}, "connected to the broker; the run is finished, with version 4"},
 	} {
-		s.Observe(tt.fact)
+		switch tt.fact.(type) {
+		case agent.Fact, round.AgentFact:
+			testkit.Tell(AgentWatch{s, new(Readiness)}, tt.fact)
+		default:
+			testkit.Tell(CoordinatorWatch{s, new(Readiness)}, tt.fact)
+		}
 		if got := s.String(); got != tt.want {
 			t.Errorf("after %T: %q, want %q", tt.fact, got, tt.want)
 		}

@@ -97,8 +97,8 @@ func (v *AgentView) Picture() Picture {
 	return &p
 }
 
-// Observe implements agent.Observer.
-func (v *AgentView) Observe(fact any) {
+// ObserveRound implements agent.Observer.
+func (v *AgentView) ObserveRound(fact round.AgentFact) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
@@ -113,51 +113,57 @@ func (v *AgentView) Observe(fact any) {
 		v.is.Work = &Work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(), Until: v.now().Add(f.Left)}
 	case round.WorkEnded:
 		v.ended(f)
+	case round.BudgetShort:
+		v.note("budget", fmt.Sprintf("what is left of the month's bytes (%d) is too small for a round (%d)", f.Left, f.Bytes))
+	case round.AnnouncementIgnored: // not shown
+	}
+}
+
+// Observe implements agent.Observer.
+func (v *AgentView) Observe(fact agent.Fact) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch f := fact.(type) {
 	case agent.Trained:
 		v.trained(f)
 	case agent.TrainingFailed:
 		v.is.Recent = keep(v.is.Recent, keptRefusals, Refusal{v.now(), "", uint64(f.Round), "no update", f.Err.Error()})
-	default:
-		v.observeHost(fact)
-	}
-}
-
-func (v *AgentView) observeHost(fact any) {
-	note := func(about, text string) {
-		if delete(v.problems, about); text != "" {
-			v.problems[about] = text
-		}
-	}
-	switch f := fact.(type) {
 	case agent.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
 	case agent.SubscriptionsRefused:
-		note("refused", refusedProblem(slices.Concat(f.Filters, f.Site)))
+		v.note("refused", refusedProblem(slices.Concat(f.Filters, f.Site)))
 	case agent.BrokerTested:
-		note("broker", brokerProblem(f.Result))
+		v.note("broker", brokerProblem(f.Result))
 	case agent.StorageFailing:
-		note("storage", storageProblem(v.now(), f.What, f.Err))
+		v.note("storage", storageProblem(v.now(), f.What, f.Err))
 	case agent.StateLost:
-		note("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File, f.Without))
+		v.note("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File, f.Without))
 	case agent.BootRaised:
-		note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
+		v.note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
 	case agent.StorageMended:
-		note("storage", "")
+		v.note("storage", "")
 	case agent.DataLoaded:
 		text := ""
 		if f.Problem != nil {
 			text = "the local data do not fit the task: " + f.Problem.Error()
 		}
-		note("data", text)
+		v.note("data", text)
 	case agent.CloneSeen:
-		note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
-	case round.BudgetShort:
-		note("budget", fmt.Sprintf("what is left of the month's bytes (%d) is too small for a round (%d)", f.Left, f.Bytes))
+		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.BudgetUsed:
 		v.is.Budget = &Budget{f.Month, f.Used, f.Limit}
 		if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
-			note("budget", "")
+			v.note("budget", "")
 		}
+	case agent.BlockBegan, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
+		agent.NeighborsFound: // not shown
+	}
+}
+
+// note keeps a problem until the next text about it, or for good; "" ends it.
+func (v *AgentView) note(about, text string) {
+	if delete(v.problems, about); text != "" {
+		v.problems[about] = text
 	}
 }
 

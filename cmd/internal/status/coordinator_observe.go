@@ -14,17 +14,11 @@ import (
 
 var _ coordinator.Observer = (*CoordinatorView)(nil)
 
-// Observe implements coordinator.Observer.
-func (v *CoordinatorView) Observe(fact any) {
+// ObserveRound implements coordinator.Observer.
+func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
-	case coordinator.AgentsListed:
-		v.is.Enrolled = len(f.Agents)
-		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool {
-			_, listed := slices.BinarySearch(f.Agents, agent)
-			return !listed
-		})
 	case round.PhaseEntered:
 		v.is.Phase, v.is.PhaseSince = string(f.Phase), v.now()
 	case round.AgentCounted:
@@ -39,16 +33,6 @@ func (v *CoordinatorView) Observe(fact any) {
 		v.is.Agents = f.Agents
 	case round.RunFinished:
 		v.is.Aggregations = uint64(f.Version)
-	case coordinator.ModelReady:
-		v.modelReady(f)
-	default:
-		v.observeRound(fact)
-		v.observeHost(fact)
-	}
-}
-
-func (v *CoordinatorView) observeRound(fact any) {
-	switch f := fact.(type) {
 	case round.RoundOpened:
 		v.opened(f)
 	case round.AgentSidelined:
@@ -75,11 +59,23 @@ func (v *CoordinatorView) observeRound(fact any) {
 	case round.RoundAbandoned:
 		v.is.Abandoned++
 		v.refusal("", f.Round, "abandoned", string(f.Reason))
+	case round.RoundClosed, round.SamplesCapped: // not shown
 	}
 }
 
-func (v *CoordinatorView) observeHost(fact any) {
+// Observe implements coordinator.Observer.
+func (v *CoordinatorView) Observe(fact coordinator.Fact) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	switch f := fact.(type) {
+	case coordinator.AgentsListed:
+		v.is.Enrolled = len(f.Agents)
+		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool {
+			_, listed := slices.BinarySearch(f.Agents, agent)
+			return !listed
+		})
+	case coordinator.ModelReady:
+		v.modelReady(f)
 	case coordinator.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
 	case coordinator.SubscriptionsRefused:
@@ -121,6 +117,8 @@ func (v *CoordinatorView) observeHost(fact any) {
 		v.problem("ahead", text)
 	case coordinator.MeshMade:
 		v.is.Mesh = &Mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
+	case coordinator.AgentReported, coordinator.Began, coordinator.MessageDropped, coordinator.StatisticsReady,
+		coordinator.TransfersChanged: // not shown
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -74,7 +75,7 @@ func TestCoordinatorPage(t *testing.T) {
 	compare(t, "coordinator_new", v.Picture())
 	tell := func(facts ...any) {
 		for _, f := range facts {
-			v.Observe(f)
+			testkit.Tell(v, f)
 		}
 	}
 	c.pass(2 * time.Second)
@@ -150,14 +151,14 @@ func TestMixingPage(t *testing.T) {
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4, Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
 		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8}, round.AgentJoined{Agent: "s3", Round: 8},
 	} {
-		v.Observe(f)
+		testkit.Tell(v, f)
 	}
 	c.pass(time.Second)
-	v.Observe(accept8("s1", 8))
+	v.ObserveRound(accept8("s1", 8))
 	c.pass(10 * time.Second)
 	compare(t, "coordinator_mixing", v.Picture())
-	v.Observe(accept8("s2", 8))
-	v.Observe(round.PhaseEntered{Phase: round.CoordinatorIdle})
+	v.ObserveRound(accept8("s2", 8))
+	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
 	compare(t, "coordinator_mixed", v.Picture())
 }
 
@@ -167,7 +168,7 @@ func TestAgentPage(t *testing.T) {
 	compare(t, "agent_new", v.Picture())
 	tell := func(facts ...any) {
 		for _, f := range facts {
-			v.Observe(f)
+			testkit.Tell(v, f)
 		}
 	}
 	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.Order{Round: 4}}, round.TaskPrepared{Samples: 712})
@@ -198,22 +199,20 @@ func TestStorageProblem(t *testing.T) {
 	c := newClock()
 	coord, device := NewCoordinator("v0.1.0", "air", &round.Config{}, c.now), NewAgent("v0.1.0", "air", "press", c.now)
 	for _, tt := range []struct {
-		view interface {
-			Observe(fact any)
-			Picture() Picture
-		}
+		tell            func(fact any)
+		picture         func() Picture
 		failing, mended any
 	}{
-		{coord, coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageMended{}},
-		{device, agent.StorageFailing{What: "save the model", Err: full}, agent.StorageMended{}},
+		{func(f any) { testkit.Tell(coord, f) }, coord.Picture, coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageMended{}},
+		{func(f any) { testkit.Tell(device, f) }, device.Picture, agent.StorageFailing{What: "save the model", Err: full}, agent.StorageMended{}},
 	} {
-		tt.view.Observe(tt.failing)
+		tt.tell(tt.failing)
 		const want = "since 2026-03-01 12:00:00 the state folder does not take what must be on it: cannot save the model: no space left on device"
-		if got := tt.view.Picture().Draw(200); !strings.Contains(got, want) {
+		if got := tt.picture().Draw(200); !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant %s", got, want)
 		}
-		tt.view.Observe(tt.mended)
-		if got := tt.view.Picture().Draw(200); strings.Contains(got, "state folder") {
+		tt.tell(tt.mended)
+		if got := tt.picture().Draw(200); strings.Contains(got, "state folder") {
 			t.Errorf("when it is mended:\n%s", got)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
@@ -116,8 +117,8 @@ func (f *bench) note(published int) {
 // Load gives all agents the same few rows.
 func (f *bench) Load([]string, string) (*learner.Samples[float32], error) { return f.samples, nil }
 
-// Observe hears all agents.
-func (f *bench) Observe(fact any) {
+// observe hears all programs.
+func (f *bench) observe(fact any) {
 	if x, failed := fact.(agent.TrainingFailed); failed {
 		f.b.Error(x.Err)
 	}
@@ -182,7 +183,7 @@ func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, siz
 			return coordinator.Mesh{Edges: all, Agents: agents}, nil
 		},
 		Dir:      f.b.TempDir(),
-		Observer: f, Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 1)),
+		Observer: testkit.Observer[coordinator.Fact, round.CoordinatorFact](f.observe), Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 1)),
 	}
 }
 
@@ -190,7 +191,7 @@ func (f *bench) agent(i int) agent.Config {
 	return agent.Config{
 		Federation: federation, ID: idOf(i), Key: keyOf(i), Coordinator: keyOf(agents).Public().(ed25519.PublicKey), Topics: f.topics,
 		Data: f, Dir: f.b.TempDir(), Boot: 1, MinRows: 1, MaxModel: 1 << 20, StepTime: 0,
-		Observer: f, Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(2, uint64(i))),
+		Observer: testkit.Observer[agent.Fact, round.AgentFact](f.observe), Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(2, uint64(i))),
 		Mesh: &agent.MeshConfig{
 			Connect: func() (mqtt.Conn, error) {
 				s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))

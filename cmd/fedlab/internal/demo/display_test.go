@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -44,7 +45,8 @@ func play(t *testing.T, d display, facts []any) *watcher {
 	d.start(testHeading)
 	w := newWatcher(d, testHeading.Rounds)
 	for _, f := range facts {
-		if done, err := w.take(f); done || err != nil {
+		testkit.Tell(w, f)
+		if done, err := (<-w.facts)(); done || err != nil {
 			t.Fatalf("%T ends the run, error %v", f, err)
 		}
 	}
@@ -172,7 +174,8 @@ func TestLiveFitsTheTerminal(t *testing.T) {
 			d.all = testHeading.Stations // the heading is not live, and may be wider
 			w := newWatcher(d, 2)
 			for _, f := range script[5:] {
-				if _, err := w.take(f); err != nil {
+				testkit.Tell(w, f)
+				if _, err := (<-w.facts)(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -213,7 +216,7 @@ func TestTookPart(t *testing.T) {
 // result, and the end with the run.
 func TestWatcherEndsTheDemo(t *testing.T) {
 	for _, tt := range []struct {
-		fact any
+		fact round.CoordinatorFact
 		want string
 	}{
 		{round.RoundClosed{Round: 3, Missing: []wire.AgentID{"a"}}, "round 3 went on without [a]: the result would not be reproducible"},
@@ -223,15 +226,15 @@ func TestWatcherEndsTheDemo(t *testing.T) {
 		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNorm}, "the update of agent a was refused: norm"},
 	} {
 		w := newWatcher(plain{&bytes.Buffer{}}, 2)
-		if done, err := w.take(tt.fact); done || fmt.Sprint(err) != tt.want {
+		if done, err := w.takeRound(tt.fact); done || fmt.Sprint(err) != tt.want {
 			t.Errorf("%T: done %v, error %v\nwant %s", tt.fact, done, err, tt.want)
 		}
 	}
 	w := newWatcher(plain{&bytes.Buffer{}}, 2)
-	if done, err := w.take(round.RoundClosed{Round: 3}); done || err != nil {
+	if done, err := w.takeRound(round.RoundClosed{Round: 3}); done || err != nil {
 		t.Errorf("a round that everybody took part in: done %v, error %v", done, err)
 	}
-	if done, err := w.take(round.RunFinished{}); !done || err != nil {
+	if done, err := w.takeRound(round.RunFinished{}); !done || err != nil {
 		t.Errorf("a finished run: done %v, error %v", done, err)
 	}
 }

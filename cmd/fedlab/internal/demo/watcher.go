@@ -16,7 +16,7 @@ import (
 // with the run, or with an error when anything happens that would let the
 // result depend on chance.
 type watcher struct {
-	facts   chan any
+	facts   chan func() (done bool, err error) // what each of them does
 	ended   chan struct{}
 	display display
 	began   time.Time
@@ -40,15 +40,25 @@ type progress struct {
 
 func newWatcher(d display, rounds int) *watcher {
 	return &watcher{
-		facts: make(chan any, 256), ended: make(chan struct{}), display: d, began: time.Now(),
+		facts: make(chan func() (bool, error), 256), ended: make(chan struct{}), display: d, began: time.Now(),
 		now: progress{Rounds: rounds, Loss: math.NaN(), R2: math.NaN()},
 	}
 }
 
 // Observe implements coordinator.Observer.
-func (w *watcher) Observe(fact any) {
+func (w *watcher) Observe(fact coordinator.Fact) {
+	w.later(func() (bool, error) { return false, w.take(fact) })
+}
+
+// ObserveRound implements coordinator.Observer.
+func (w *watcher) ObserveRound(fact round.CoordinatorFact) {
+	w.later(func() (bool, error) { return w.takeRound(fact) })
+}
+
+// later has the goroutine that waits take a fact in.
+func (w *watcher) later(take func() (done bool, err error)) {
 	select {
-	case w.facts <- fact:
+	case w.facts <- take:
 	case <-w.ended:
 	}
 }
@@ -60,8 +70,9 @@ func (w *watcher) wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case f := <-w.facts:
-			done, err := w.take(f)
+		case take := <-w.facts:
+			w.now.Elapsed = time.Since(w.began)
+			done, err := take()
 			if done || err != nil {
 				return err
 			}
@@ -69,15 +80,36 @@ func (w *watcher) wait(ctx context.Context) error {
 	}
 }
 
-func (w *watcher) take(fact any) (done bool, err error) {
+func (w *watcher) take(fact coordinator.Fact) error {
 	p := &w.now
-	p.Elapsed = time.Since(w.began)
+	switch f := fact.(type) {
+	case coordinator.StatisticsReady:
+		w.display.standardised(int(f.Rows), p.Agents)
+	case coordinator.ModelReady:
+		p.Round, p.Loss, p.R2, p.Held = int(f.Version), f.Risk, f.Score.R2, f.Score.Risk
+		w.display.model(p)
+	case coordinator.MeshMade:
+		p.Mesh = &f.Mesh
+		if f.Err != nil {
+			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
+		}
+	case coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed, coordinator.Began,
+		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
+		coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MessageDropped,
+		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
+		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
+		coordinator.UpdateLeftOut: // not shown
+	}
+	return nil
+}
+
+// takeRound reports done when the run is finished.
+func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
+	p := &w.now
 	switch f := fact.(type) {
 	case round.AgentCounted:
 		p.Agents = f.Agents
 		w.display.gathering(p)
-	case coordinator.StatisticsReady:
-		w.display.standardised(int(f.Rows), p.Agents)
 	case round.RoundOpened:
 		p.Participants, p.Done = f.Participants, map[wire.AgentID]int{}
 		if f.Kind == wire.KindTraining {
@@ -88,17 +120,9 @@ func (w *watcher) take(fact any) (done bool, err error) {
 		if f.Update.Kind == wire.KindTraining {
 			w.display.round(p)
 		}
-	case coordinator.ModelReady:
-		p.Round, p.Loss, p.R2, p.Held = int(f.Version), f.Risk, f.Score.R2, f.Score.Risk
-		w.display.model(p)
 	case round.RoundClosed:
 		if !w.rough && (f.ByDeadline || len(f.Missing) > 0) {
 			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round, f.Missing)
-		}
-	case coordinator.MeshMade:
-		p.Mesh = &f.Mesh
-		if f.Err != nil {
-			return false, fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
 	case round.RoundAbandoned:
 		if w.rough {
@@ -114,6 +138,8 @@ func (w *watcher) take(fact any) (done bool, err error) {
 		return false, fmt.Errorf("the update of agent %s was refused: %s", f.Agent, f.Reason)
 	case round.RunFinished:
 		return true, nil
+	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
+		round.GatheringExtended, round.PhaseEntered, round.SamplesCapped, round.UploaderReplaced: // not shown
 	}
 	return false, nil
 }

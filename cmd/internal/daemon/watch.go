@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// AgentWatch keeps the status line and the readiness of an agent's process.
+type AgentWatch struct {
+	Line  *Status
+	Ready *Readiness
+}
+
+// Observe implements agent.Observer.
+func (w AgentWatch) Observe(fact agent.Fact) {
+	switch f := fact.(type) {
+	case agent.LinkChanged:
+		w.Line.linkChanged(f.Up, f.Err)
+	case agent.SubscriptionsRefused:
+		w.Line.refuses(len(f.Filters) + len(f.Site))
+	case agent.StorageFailing:
+		w.Ready.fails(f.What, f.Err)
+	case agent.StorageMended:
+		w.Ready.failing.Store(nil)
+	case agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed, agent.CloneSeen,
+		agent.DataLoaded, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched, agent.NeighborsFound,
+		agent.StateLost, agent.Trained, agent.TrainingFailed: // changes neither
+	}
+}
+
+// ObserveRound implements agent.Observer.
+func (w AgentWatch) ObserveRound(fact round.AgentFact) {
+	switch f := fact.(type) {
+	case round.WorkStarted:
+		w.Line.set("at work in round %d", f.Round)
+	case round.WorkEnded:
+		w.Line.set("round %d %s", f.Round, f.Result)
+	case round.AnnouncementIgnored, round.AnnouncementObeyed, round.BudgetShort,
+		round.TaskPrepared: // changes neither
+	}
+}
+
+// CoordinatorWatch keeps the status line and the readiness of the coordinator's process.
+type CoordinatorWatch struct {
+	Line  *Status
+	Ready *Readiness
+}
+
+// Observe implements coordinator.Observer.
+func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
+	switch f := fact.(type) {
+	case coordinator.LinkChanged:
+		w.Line.linkChanged(f.Up, f.Err)
+	case coordinator.SubscriptionsRefused:
+		w.Line.refuses(len(f.Filters))
+		w.Ready.refused.Store(&f.Filters)
+	case coordinator.StorageFailing:
+		w.Ready.fails(f.What, f.Err)
+	case coordinator.StorageMended:
+		w.Ready.failing.Store(nil)
+	case coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed, coordinator.Began,
+		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
+		coordinator.ForeignAnnouncement, coordinator.MeshMade, coordinator.MessageDropped,
+		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
+		coordinator.TransfersChanged, coordinator.UpdateLeftOut: // changes neither
+	}
+}
+
+// ObserveRound implements coordinator.Observer.
+func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
+	switch f := fact.(type) {
+	case round.GatheringExtended:
+		w.Line.set("waiting for agents: %d of %d are there", f.Agents, f.Minimum)
+	case round.RoundOpened:
+		w.Line.set("round %d is open for %d of %d agents", f.Round, len(f.Participants), f.Agents)
+	case round.RoundClosed:
+		w.Line.set("round %d closed with %d of %d", f.Round, f.Accepted, f.Selected)
+	case round.RoundAbandoned:
+		w.Line.set("round %d abandoned with %d of %d", f.Round, f.Accepted, f.Selected)
+	case round.RunFinished:
+		w.Line.set("the run is finished, with version %d", f.Version)
+	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
+		round.AgentSidelined, round.AgentUnfit, round.PhaseEntered, round.SamplesCapped, round.UpdateAccepted,
+		round.UpdateRefused, round.UploaderReplaced: // changes neither
+	}
+}
