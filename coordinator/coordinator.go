@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -22,7 +22,7 @@ type Coordinator struct {
 	cfg     Config
 	conn    mqtt.Conn
 	machine *round.Coordinator
-	voice   *voice
+	signer  *host.Signer
 	disk    *disk
 	board   *board // what is retained at the broker
 	fence   *fence // against another coordinator with this key
@@ -48,12 +48,8 @@ type Coordinator struct {
 	trouble  store.Trouble
 	unstored bool // an update could not be stored, and none has been since
 
-	events  []round.Event // the one that the machine takes, and those that wait for it
-	results chan func()   // what jobs bring back, run by the owner
-	pings   chan struct{} // who sends has been heard by the owner
-	lists   chan map[wire.AgentID]ed25519.PublicKey
-	jobs    sync.WaitGroup
-	ctx     context.Context
+	owner  *host.Owner
+	events host.Queue[round.Event]
 }
 
 // New makes a coordinator that speaks over the connection. It takes up the run
@@ -63,9 +59,9 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	c := &Coordinator{
-		cfg: cfg, conn: conn, voice: &voice{cfg: &cfg}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
+		cfg: cfg, conn: conn, signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
 		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*round.Offer{},
-		results: make(chan func()), pings: make(chan struct{}), lists: make(chan map[wire.AgentID]ed25519.PublicKey),
+		owner: host.NewOwner(),
 	}
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
@@ -94,7 +90,7 @@ func (c *Coordinator) takeUp() error {
 	if err != nil {
 		return err
 	}
-	c.runID, c.voice.epoch = record.Run, c.disk.epoch
+	c.runID, c.signer.Epoch = record.Run, c.disk.epoch
 	receiving := transfer.DefaultReceiverConfig()
 	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(), c.work.problem.Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBuffered = max(c.cfg.MaxBuffered, receiving.MaxUpdate)
@@ -112,69 +108,48 @@ func (c *Coordinator) tellLater(fact Fact) { c.early = append(c.early, fact) }
 // Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when another
 // one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
-	inner, cancel := context.WithCancel(ctx)
-	c.ctx = inner
+	c.owner.Begin(ctx)
 	c.work.persist = c.besideDone
 	defer c.close()
-	defer c.jobs.Wait()
-	defer cancel()
+	defer c.owner.End()
 	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Round()) // the rest when the machine starts
 	c.cfg.Observer.Observe(listed(c.cfg.Agents))
 	for _, f := range c.early {
 		c.cfg.Observer.Observe(f)
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	events := c.conn.Events()
-	for {
-		select {
-		case <-ctx.Done():
-			return c.conn.Close()
-		case e, ok := <-events:
-			if !ok {
-				return fmt.Errorf("coordinator: the connection was closed")
-			}
-			c.hear(e)
-		case result := <-c.results:
-			if ctx.Err() == nil { // else the job may have been cut short
-				result()
-			}
-		case <-c.pings:
-		case keys := <-c.lists:
-			c.setAgents(keys)
-		case <-timer.C:
-			c.tick(time.Now())
-		}
-		if c.stopped != nil {
-			return errors.Join(fmt.Errorf("coordinator: %w", c.stopped), c.conn.Close())
-		}
-		c.board.pump(time.Now())
-		timer.Reset(time.Until(c.deadline()))
+	err := c.owner.Run(ctx, c.conn.Events(), host.Program{Turn: c.turn, Hear: c.hear, Tick: c.tick, Deadline: c.deadline})
+	if err != nil {
+		err = fmt.Errorf("coordinator: %w", err)
 	}
+	return errors.Join(err, c.conn.Close())
+}
+
+// turn comes before each wait. The error is why the coordinator cannot go on.
+func (c *Coordinator) turn() error {
+	if c.stopped == nil {
+		c.board.pump(time.Now())
+	}
+	return c.stopped
 }
 
 // Alive returns nil once the owner's goroutine has been met: it works, or
 // waits for room on a disk, and does not hang. The error is that it has not
 // been met before ctx ended. It may be called from any goroutine.
 func (c *Coordinator) Alive(ctx context.Context) error {
-	select {
-	case c.pings <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("coordinator: no sign of life: %w", ctx.Err())
+	if err := c.owner.Alive(ctx); err != nil {
+		return fmt.Errorf("coordinator: %w", err)
 	}
+	return nil
 }
 
 // SetAgents replaces the list of who may take part, from the next message on.
 // Those that are no longer in it leave at once, with what they are at; a device that takes the place of another, with a key of
 // its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx ended.
 func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed25519.PublicKey) error {
-	select {
-	case c.lists <- keys:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("coordinator: the list of agents was not taken: %w", ctx.Err())
+	if err := c.owner.TellWithin(ctx, func() { c.setAgents(keys) }); err != nil {
+		return fmt.Errorf("coordinator: the list of agents was not taken: %w", err)
 	}
+	return nil
 }
 
 // setAgents takes a new list. Who has another key than before is another device, whose starts and words count anew.
@@ -232,11 +207,7 @@ func (c *Coordinator) present() wire.RoundID { return c.fence.shown.order.Round 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
 	at := time.Now().Add(time.Hour)
-	deadlines := []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline, c.fence.deadline}
-	if c.test != nil {
-		deadlines = append(deadlines, c.test.Deadline)
-	}
-	for _, d := range deadlines {
+	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline, c.fence.deadline, c.test.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -249,7 +220,7 @@ func (c *Coordinator) tick(now time.Time) {
 		c.step(round.Tick{})
 	}
 	c.receive(transfer.Tick{})
-	c.tickSelfTest()
+	c.tested(c.test.Tick(now))
 	c.tickFence(now)
 }
 
@@ -268,7 +239,8 @@ func (c *Coordinator) connected() {
 
 // hear takes what the connection tells.
 func (c *Coordinator) hear(e mqtt.Event) {
-	if c.selfTest(e) {
+	own, ended := c.test.Step(time.Now(), e)
+	if c.tested(ended); own {
 		return
 	}
 	switch e := e.(type) {
@@ -302,35 +274,34 @@ func (c *Coordinator) hearRefusal(e mqtt.Event) {
 	}
 }
 
-// step gives the machine an event and does what it asks for. An event that
-// comes of an effect waits until the effects before it are all done. When the
-// coordinator stops while something that must be on disk is not, nothing after
-// it is done.
-func (c *Coordinator) step(ev round.Event) {
-	c.events = append(c.events, ev)
-	if len(c.events) > 1 {
-		return
+// tested takes the end of a test of the broker, if this is one.
+func (c *Coordinator) tested(ended *mqtt.SelfTested) {
+	if ended != nil {
+		c.cfg.Observer.Observe(BrokerTested{*ended})
 	}
-	for len(c.events) > 0 {
-		for _, e := range c.machine.Step(time.Now(), c.events[0]) {
+}
+
+// step gives the machine an event and does what it asks for. When the coordinator stops while something that must be on disk
+// is not, nothing after it is done.
+func (c *Coordinator) step(ev round.Event) {
+	c.events.Step(ev, func(ev round.Event) bool {
+		for _, e := range c.machine.Step(time.Now(), ev) {
 			if !c.perform(e) {
-				return
+				return false
 			}
 		}
-		c.events = c.events[1:]
-	}
+		return true
+	})
 }
 
-// start runs work beside the owner, and then what it returns in the owner's
-// goroutine.
-func (c *Coordinator) start(work func() func()) {
-	c.jobs.Go(func() { c.beside(work()) })
-}
+// start runs work beside the owner, and then what it returns in the owner's goroutine.
+func (c *Coordinator) start(work func() func()) { c.owner.Go(func() { c.owner.Tell(work()) }) }
 
-// beside has the owner do something, unless the coordinator stops.
-func (c *Coordinator) beside(result func()) {
-	select {
-	case c.results <- result:
-	case <-c.ctx.Done():
+// tell sends a message about a round to one agent. What is lost is said again:
+// invitations by the machine's timer, answers when the agent asks again.
+func (c *Coordinator) tell(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
+	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), Payload: c.signer.Seal(t, run, round, body), QoS: mqtt.AtMostOnce})
+	if err != nil && c.up {
+		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
 	}
 }

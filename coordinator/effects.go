@@ -62,8 +62,8 @@ func (c *Coordinator) announce(e round.Announce) bool {
 			return false
 		}
 	}
-	sealed := c.voice.seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	order := wire.OrderOf(wire.Header{Epoch: c.voice.epoch, Run: c.runID, Round: e.Round}, &e.Announcement)
+	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
+	order := wire.OrderOf(wire.Header{Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round}, &e.Announcement)
 	blobs := c.work.blobs(&e.Announcement)
 	list, changed := c.board.plan(blobs)
 	if changed && c.untilDone("save the list of published blobs", func() error { return c.disk.savePublished(list) }) != nil {

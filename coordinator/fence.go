@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -209,10 +210,10 @@ func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 	case err != nil:
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
-		return e, drop(DropForeign, "%s of %s in federation %s, where only this coordinator announces", e.Type, e.Sender, e.Federation)
+		return e, host.Drop(DropForeign, "%s of %s in federation %s, where only this coordinator announces", e.Type, e.Sender, e.Federation)
 	}
 	if err := e.Verify(c.public); err != nil {
-		return e, drop(DropSignature, "%w: another key than this coordinator's announces in its federation", err)
+		return e, host.Drop(DropSignature, "%w: another key than this coordinator's announces in its federation", err)
 	}
 	return e, nil
 }
@@ -249,7 +250,7 @@ func (c *Coordinator) raiseEpoch(retained *spot) {
 		before = max(before, retained.order.Epoch)
 	}
 	c.disk.epoch = before + 1
-	c.voice.epoch = c.disk.epoch
+	c.signer.Epoch = c.disk.epoch
 	c.fence.place.order.Epoch = c.disk.epoch
 	c.fence.confirmed = c.fence.place
 }

@@ -2,9 +2,9 @@ package coordinator
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -23,20 +23,8 @@ type mark struct {
 	sequence uint64
 }
 
-// dropError is a message that is not used, and why.
-type dropError struct {
-	reason DropReason
-	err    error
-}
-
-func (e *dropError) Error() string { return fmt.Sprintf("%s: %v", e.reason, e.err) }
-
 // errKnown is a retained message that a broker brings once more after a reconnect.
 var errKnown = errors.New("known already")
-
-func drop(reason DropReason, format string, args ...any) error {
-	return &dropError{reason, fmt.Errorf(format, args...)}
-}
 
 // take takes one message apart. Whatever it holds, it ends in a step of a
 // machine or in a MessageDropped fact.
@@ -44,12 +32,12 @@ func (c *Coordinator) take(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
 	switch {
 	case err != nil:
-		err = drop(DropForeign, "topic %q", m.Topic)
+		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindRound:
 		err = c.takeRound(m)
 	case c.fence.looking:
 		if !c.fence.hold(m) {
-			err = drop(DropOverflow, "%d bytes wait already until the broker has returned the retained announcement", heldBytes)
+			err = host.Drop(DropOverflow, "%d bytes wait already until the broker has returned the retained announcement", heldBytes)
 		}
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
@@ -60,16 +48,13 @@ func (c *Coordinator) take(m mqtt.Message) {
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
 		err = c.takeEnvelope(kind, agent, m.Payload)
 	default:
-		err = drop(DropForeign, "topic %q", m.Topic)
+		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	}
 	if err == nil || errors.Is(err, errKnown) {
 		return
 	}
-	fact := MessageDropped{Kind: kind, Agent: agent, Reason: DropMalformed, Err: err}
-	if d := (*dropError)(nil); errors.As(err, &d) {
-		fact.Reason, fact.Err = d.reason, d.err
-	}
-	c.cfg.Observer.Observe(fact)
+	reason, err := host.WhyDropped(err, DropMalformed)
+	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
 // open returns a message that this agent has signed, newer than what came before.
@@ -77,18 +62,18 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	e, err := wire.Open(p)
 	switch {
 	case errors.Is(err, wire.ErrVersion):
-		return e, drop(DropVersion, "%w: update the agent or the coordinator", err)
+		return e, host.Drop(DropVersion, "%w: update the agent or the coordinator", err)
 	case err != nil:
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
-		return e, drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation, agent)
+		return e, host.Drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation, agent)
 	}
 	key, known := c.cfg.Agents[agent]
 	if !known {
-		return e, drop(DropUnknown, "%s is not in the list of agents' keys", agent)
+		return e, host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
 	if err := e.Verify(key); err != nil {
-		return e, drop(DropSignature, "%w: has it another key than the one in the list?", err)
+		return e, host.Drop(DropSignature, "%w: has it another key than the one in the list?", err)
 	}
 	c.watchTwins(agent, &e)
 	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
@@ -97,7 +82,7 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	case now == last && e.Type == wire.TypePresence:
 		return e, errKnown
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
-		return e, drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch, now.sequence, last.epoch, last.sequence)
+		return e, host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch, now.sequence, last.epoch, last.sequence)
 	}
 	c.heard[source] = now
 	return e, nil
@@ -124,7 +109,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 			return nil
 		}
 		if !c.board.isRecent(m.Announcement, time.Now()) {
-			return drop(DropOutdated, "a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
+			return host.Drop(DropOutdated, "a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}
 		c.hello(agent, e.Epoch, m)
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
@@ -158,11 +143,11 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 			return err
 		}
 		if c.isLater(e.Header) {
-			return drop(DropLater, "an update for run %d round %d, while this coordinator stands at run %d round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
+			return host.Drop(DropLater, "an update for run %d round %d, while this coordinator stands at run %d round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
 		}
 		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m, Sealed: p}})
 	default:
-		return drop(DropForeign, "a %s where none belongs", e.Type)
+		return host.Drop(DropForeign, "a %s where none belongs", e.Type)
 	}
 	return nil
 }

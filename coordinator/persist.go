@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
@@ -17,26 +16,26 @@ const persistAgain = 5 * time.Second
 // the coordinator stops before it is done.
 func (c *Coordinator) untilDone(what string, write func() error) error {
 	var since time.Time
-	err := c.repeat(what, write, c.pings, func(err error) { // who waits is alive: a restart would not make room
+	err := c.repeat(write, c.owner.Pause, func(err error) { // who waits is alive: a restart would not make room
 		if since.IsZero() {
 			since = time.Now()
 		}
 		c.wrote(what, err)
 	})
 	if err == nil && !since.IsZero() && !c.unstored { // before any event that would find the deadline passed
-		c.events = slices.Insert(c.events, min(1, len(c.events)), round.Event(round.StorageFailed{Since: since}), round.Event(round.StorageMended{}))
+		c.events.Next(round.StorageFailed{Since: since}, round.StorageMended{})
 	}
 	return err
 }
 
 // besideDone is untilDone beside the owner, who goes on.
 func (c *Coordinator) besideDone(what string, write func() error) error {
-	return c.repeat(what, write, nil, func(err error) { c.beside(func() { c.wrote(what, err) }) })
+	return c.repeat(write, c.owner.PauseBeside, func(err error) { c.owner.Tell(func() { c.wrote(what, err) }) })
 }
 
 // repeat tries a write until it is done, or the coordinator stops. note is told
 // each failure, and the success after one.
-func (c *Coordinator) repeat(what string, write func() error, pings <-chan struct{}, note func(error)) error {
+func (c *Coordinator) repeat(write func() error, pause func(time.Duration) error, note func(error)) error {
 	for failed := false; ; failed = true {
 		err := write()
 		if err != nil || failed {
@@ -45,22 +44,8 @@ func (c *Coordinator) repeat(what string, write func() error, pings <-chan struc
 		if err == nil {
 			return nil
 		}
-		if err := c.pause(pings); err != nil {
+		if err := pause(persistAgain); err != nil {
 			return err
-		}
-	}
-}
-
-// pause waits before a write is tried again. The error is the context's.
-func (c *Coordinator) pause(pings <-chan struct{}) error {
-	again := time.After(persistAgain)
-	for {
-		select {
-		case <-c.ctx.Done():
-			return c.ctx.Err()
-		case <-pings:
-		case <-again:
-			return nil
 		}
 	}
 }

@@ -136,16 +136,16 @@ func (c *Coordinator) putAway(spool *store.Spool, o *round.Offer, data transfer.
 	}
 	for {
 		if m, ok := data.(*transfer.Memory); ok {
-			err = spool.Put(c.ctx, e, m.Pieces()...)
+			err = spool.Put(c.owner.Context(), e, m.Pieces()...)
 		} else {
-			err = spool.Adopt(c.ctx, e)
+			err = spool.Adopt(c.owner.Context(), e)
 		}
 		if !store.Passing(err) {
 			return norm, 0, err
 		}
 		full := err
-		c.beside(func() { c.storedUpdate(full) })
-		if stopped := c.pause(nil); stopped != nil {
+		c.owner.Tell(func() { c.storedUpdate(full) })
+		if stopped := c.owner.PauseBeside(persistAgain); stopped != nil {
 			return 0, 0, stopped
 		}
 	}

@@ -70,7 +70,7 @@ func (r SelfTested) Advice() string {
 // are back, and a random time has passed, one large message. A test that has
 // passed is over for good; one that failed is made again on a new link, an
 // hour later at the earliest. Its owner calls Step with every event of the
-// connection, and Tick at the Deadline.
+// connection, and Tick at the Deadline. A nil SelfTest tests nothing.
 type SelfTest struct {
 	conn     Conn
 	topic    string
@@ -105,12 +105,20 @@ func NewSelfTest(conn Conn, topic string, patience time.Duration, rng *rand.Rand
 }
 
 // Deadline returns when the test wants a Tick, if nothing comes before.
-func (t *SelfTest) Deadline() (time.Time, bool) { return t.at, !t.at.IsZero() }
+func (t *SelfTest) Deadline() (time.Time, bool) {
+	if t == nil {
+		return time.Time{}, false
+	}
+	return t.at, !t.at.IsZero()
+}
 
 // Step takes an event of the connection. It reports whether the event was the
 // test's own, and so of no interest to anyone else, and the test's end if this
 // is it.
 func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTested) {
+	if t == nil {
+		return false, nil
+	}
 	switch e := e.(type) {
 	case Up:
 		t.begin(now)
@@ -169,7 +177,7 @@ func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
 
 // Tick does what the time asks for, and returns the test's end if this is it.
 func (t *SelfTest) Tick(now time.Time) (ended *SelfTested) {
-	if t.at.IsZero() || now.Before(t.at) {
+	if t == nil || t.at.IsZero() || now.Before(t.at) {
 		return nil
 	}
 	if t.stage == loopWaiting {

@@ -31,6 +31,8 @@ var rooms = []room{
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
 	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
 
+	{"host", 2, false, "what the hosts of both programs need: the owner's goroutine, its jobs, the seal on what it says; knows no rounds"},
+
 	{"agent/device", 2, false, "what the system tells of the device, and what its owner allows: reads files, knows no rounds"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
@@ -61,6 +63,7 @@ var beside = []struct{ from, to, why string }{
 	{"metrics", "agent", "an observer reads the facts of the host"},
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
+	{"host", "mqtt", "the owner waits for the events of a connection"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
 	{"sim/reproduce", "sim/...", "the experiments run on the simulator"},
 	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},

@@ -1,0 +1,203 @@
+package host_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// program is one whose owner keeps what it does.
+type program struct {
+	*host.Owner
+	events chan mqtt.Event
+	did    []string
+	stop   error
+	at     time.Time
+}
+
+func (p *program) run(ctx context.Context) error {
+	p.Begin(ctx)
+	defer p.End()
+	return p.Run(ctx, p.events, host.Program{
+		Turn:     func() error { return p.stop },
+		Hear:     func(e mqtt.Event) { p.did = append(p.did, fmt.Sprintf("%T", e)) },
+		Tick:     func(now time.Time) { p.did, p.at = append(p.did, "tick"), now.Add(time.Hour) },
+		Deadline: func() time.Time { return p.at },
+	})
+}
+
+func newProgram() *program {
+	return &program{Owner: host.NewOwner(), events: make(chan mqtt.Event), at: time.Now().Add(time.Second)}
+}
+
+func TestOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProgram()
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.run(ctx) }()
+		p.events <- mqtt.Up{}
+		synctest.Wait()
+		p.Go(func() { p.Tell(func() { p.did = append(p.did, "result") }) })
+		synctest.Wait()
+		<-time.After(2 * time.Second)
+		if err := p.Alive(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := p.TellWithin(t.Context(), func() { p.did = append(p.did, "asked") }); err != nil {
+			t.Error(err)
+		}
+		end()
+		if err := <-done; err != nil {
+			t.Errorf("ended with %v", err)
+		}
+		if want := []string{"mqtt.Up", "result", "tick", "asked"}; !slices.Equal(p.did, want) {
+			t.Errorf("did %q, want %q", p.did, want)
+		}
+		late, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Alive(late); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a program that has ended is alive: %v", err)
+		}
+	})
+}
+
+// A program ends with the error of a turn, or when its connection does; its jobs end before it.
+func TestOwnerEnds(t *testing.T) {
+	stopped := errors.New("stopped")
+	for _, tt := range []struct {
+		name string
+		end  func(p *program)
+		want error
+	}{
+		{"a turn", func(p *program) { p.Tell(func() { p.stop = stopped }) }, stopped},
+		{"the connection", func(p *program) { close(p.events) }, host.ErrClosed},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProgram()
+			done, ended := make(chan error, 1), make(chan struct{})
+			go func() { done <- p.run(t.Context()) }()
+			synctest.Wait()
+			p.Go(func() {
+				<-p.Context().Done()
+				close(ended)
+			})
+			tt.end(p)
+			err := <-done
+			select {
+			case <-ended:
+			default:
+				t.Errorf("%s: a job goes on", tt.name)
+			}
+			if !errors.Is(err, tt.want) {
+				t.Errorf("%s: ended with %v, want %v", tt.name, err, tt.want)
+			}
+		})
+	}
+}
+
+// While the owner waits for a disk it is alive, and hears nothing else.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProgram()
+		done := make(chan error, 1)
+		ctx, end := context.WithCancel(t.Context())
+		go func() { done <- p.run(ctx) }()
+		_ = p.TellWithin(t.Context(), func() {
+			if err := p.Pause(time.Minute); err != nil {
+				t.Error(err)
+			}
+			p.did = append(p.did, "waited")
+		})
+		if err := p.Alive(t.Context()); err != nil {
+			t.Error(err)
+		}
+		p.events <- mqtt.Up{} // taken after the wait
+		synctest.Wait()
+		end()
+		<-done
+		p.did = slices.DeleteFunc(p.did, func(what string) bool { return what == "tick" })
+		if !slices.Equal(p.did, []string{"waited", "mqtt.Up"}) {
+			t.Errorf("did %q", p.did)
+		}
+		if err := p.PauseBeside(time.Minute); !errors.Is(err, context.Canceled) {
+			t.Errorf("a pause of a program that has ended: %v", err)
+		}
+	})
+}
+
+// An event that comes of an effect waits until the effects before it are done.
+func TestQueue(t *testing.T) {
+	var q host.Queue[string]
+	var took []string
+	var take func(string) bool
+	take = func(e string) bool {
+		if e == "a" {
+			q.Step("b", take)
+			q.Step("c", take)
+			q.Next("n")
+		}
+		took = append(took, e)
+		return e != "c"
+	}
+	q.Step("a", take)
+	q.Step("d", take) // after a stop nothing is taken
+	if want := []string{"a", "n", "b", "c"}; !slices.Equal(took, want) {
+		t.Errorf("took %q, want %q", took, want)
+	}
+}
+
+func TestSigner(t *testing.T) {
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	s := host.Signer{Federation: "plant", Sender: "press", Epoch: 3, Key: key}
+	var mu sync.Mutex
+	seen := map[uint64]bool{}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				e, err := wire.Open(s.Seal(wire.TypeHello, 7, 9, []byte("x")))
+				if err == nil {
+					err = e.Verify(key.Public().(ed25519.PublicKey))
+				}
+				mu.Lock()
+				if err != nil || seen[e.Sequence] || e.Sender != "press" || e.Epoch != 3 || e.Run != 7 || e.Round != 9 {
+					t.Errorf("%+v, %v", e.Header, err)
+				}
+				seen[e.Sequence] = true
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	s.Overtake(1000)
+	s.Overtake(10)
+	if e, err := wire.Open(s.Seal(wire.TypeHello, 7, 9, nil)); err != nil || e.Sequence != 1001 {
+		t.Errorf("sequence %d, %v, want 1001", e.Sequence, err)
+	}
+}
+
+func TestWhyDropped(t *testing.T) {
+	type reason string
+	err := fmt.Errorf("outer: %w", host.Drop(reason("foreign"), "topic %q", "x"))
+	if r, why := host.WhyDropped(err, reason("malformed")); r != "foreign" || why.Error() != `topic "x"` {
+		t.Errorf("%s, %v", r, why)
+	}
+	if r, why := host.WhyDropped(errors.New("short"), reason("malformed")); r != "malformed" || why.Error() != "short" {
+		t.Errorf("%s, %v", r, why)
+	}
+}

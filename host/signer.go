@@ -1,0 +1,33 @@
+package host
+
+import (
+	"crypto/ed25519"
+	"sync/atomic"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Signer seals what a program says, with growing sequence numbers. It may be used from several goroutines, once its
+// fields are set.
+type Signer struct {
+	Federation wire.Federation
+	Sender     wire.AgentID
+	Epoch      wire.Epoch
+	Key        ed25519.PrivateKey
+
+	sequence atomic.Uint64
+}
+
+// Seal returns the envelope of a body.
+func (s *Signer) Seal(t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
+	return wire.Seal(nil, wire.Header{
+		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round, Sequence: s.sequence.Add(1),
+	}, body, s.Key)
+}
+
+// Overtake has the sequence numbers go on above that one.
+func (s *Signer) Overtake(sequence uint64) {
+	if now := s.sequence.Load(); now < sequence {
+		s.sequence.Add(sequence - now)
+	}
+}
