@@ -129,7 +129,7 @@ func TestPause(t *testing.T) {
 		p.events <- mqtt.Up{} // taken after the wait
 		synctest.Wait()
 		end()
-		<-done
+		_ = <-done
 		p.did = slices.DeleteFunc(p.did, func(what string) bool { return what == "tick" })
 		if !slices.Equal(p.did, []string{"waited", "mqtt.Up"}) {
 			t.Errorf("did %q", p.did)
