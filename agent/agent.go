@@ -81,6 +81,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Trainer == nil {
+		cfg.Trainer = Learner{}
+	}
 	order, digest, err := loadObeyed(&cfg)
 	if err != nil {
 		return nil, err

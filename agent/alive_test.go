@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -69,19 +69,24 @@ func TestAlive(t *testing.T) {
 	})
 }
 
-// stuck is an auditor that keeps a block from going on.
-type stuck struct{ free chan struct{} }
+// stuck keeps blocks from going on.
+type stuck struct {
+	agent.Trainer
+	free chan struct{}
+}
 
-func (s stuck) Mixed(wire.AgentID, wire.RoundID, uint64, []float32) { <-s.free }
-func (s stuck) Ended(wire.RoundID, d2d.Books)                       {}
+func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block, error) {
+	b, err := s.Trainer.Block(ctx, r, p, j)
+	return hook{b, func() { <-s.free }}, err
+}
 
 // TestAliveWhileTraining wants signs of life from an agent whose training takes as long as it likes, until long after its
 // round is over.
 func TestAliveWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		hang := stuck{make(chan struct{})}
-		s.cfg.Mesh = &agent.MeshConfig{Random: func(p []byte) { clear(p) }, Audit: hang}
+		hang := stuck{agent.Learner{}, make(chan struct{})}
+		s.cfg.Mesh, s.cfg.Trainer = &agent.MeshConfig{Random: func(p []byte) { clear(p) }}, hang
 		s.start()
 		task := taskOf("a task")
 		task.Training.Normalize = false

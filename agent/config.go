@@ -37,9 +37,10 @@ type Config struct {
 	// Behind is the least epoch of an earlier start, found retained at the broker, that shows that Boot is not larger:
 	// the counter was lost, or an older copy put back. The agent then ends with a BehindError. 0 = it goes on.
 	Behind wire.Epoch
-	// StepTime, if set, declares the time per local step instead of measuring
-	// it; training then takes that long, as on a slower device.
+	// StepTime, if set, declares the time per local step instead of measuring it, to choose how many a round takes.
 	StepTime time.Duration
+	// Trainer takes the local steps; a Learner unless set.
+	Trainer Trainer
 	// MinRows is the fewest rows whose sums may leave the device, whatever the task says.
 	MinRows uint64
 	// MaxModel bounds the models and tasks that are fetched, in bytes.

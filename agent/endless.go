@@ -103,9 +103,9 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 	if from == FromDisk {
 		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
 	}
-	stepper, err := b.p.problem.Stepper(task.Job[float32]{
+	block, err := a.cfg.Trainer.Block(ctx, b.e.Block, b.p.problem, task.Job[float32]{
 		Base: x, Samples: b.p.samples, Weight: b.e.Weight, Offset: b.e.Announcement.Offset, Steps: b.steps,
-		Rand: task.Source(seed, b.e.Block, task.Stream(a.cfg.ID)), Stop: func() bool { return ctx.Err() != nil },
+		Rand: task.Source(seed, b.e.Block, task.Stream(a.cfg.ID)),
 	})
 	if err == nil && a.mesh.private == nil && len(b.e.Peers) > 0 {
 		err = errNoMesh
@@ -133,15 +133,15 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 		if old != nil && old.e.Order.Run == b.e.Order.Run && len(old.x) == len(x) {
 			x, from = old.x, FromBlock
 		}
-		a.mixEndless(ctx, b, stepper, x, from)
+		a.mixEndless(ctx, b, block, x, from)
 	})
 	return nil
 }
 
 // mixEndless is the block's goroutine.
-func (a *Agent) mixEndless(ctx context.Context, b *endless, stepper *task.Stepper[float32], x []float32, from BlockSource) {
+func (a *Agent) mixEndless(ctx context.Context, b *endless, steps Block, x []float32, from BlockSource) {
 	joins := from == FromDisk || from == FromModel && b.e.Block != b.e.Order.Round
-	m, err := a.mesh.newMixing(b.e, &b.p.problem.Task, stepper, x, joins)
+	m, err := a.mesh.newMixing(b.e, &b.p.problem.Task, steps, x, joins)
 	if err == nil {
 		m.turn = func() error { return a.turnOf(ctx, b, m, &from) }
 		m.work(ctx, func(end mixed) { err = end.err })
@@ -178,7 +178,7 @@ func (a *Agent) turnOf(ctx context.Context, b *endless, m *mixing, from *BlockSo
 	if q := b.asked.Load(); q != nil && q.at == 0 {
 		q.at = m.taken + uint64(b.p.problem.Task.Training.MaxSteps)
 	} else if q != nil && m.taken >= q.at && b.asked.CompareAndSwap(q, nil) {
-		out, err := m.stepper.OutcomeFrom(q.base, m.x)
+		out, err := m.steps.OutcomeFrom(q.base, m.x)
 		s := m.exchange.Stats()
 		q.answer(out, s.Since(m.reported), m.computed, err)
 		m.reported, m.computed = s, 0

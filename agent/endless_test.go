@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -9,20 +10,38 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/agent/slow"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // stepCount counts the local steps of blocks.
-type stepCount struct{ atomic.Uint64 }
+type stepCount struct {
+	agent.Trainer
+	atomic.Uint64
+}
 
-func (c *stepCount) Mixed(wire.AgentID, wire.RoundID, uint64, []float32) { c.Add(1) }
-func (c *stepCount) Ended(wire.RoundID, d2d.Books)                       {}
+func (c *stepCount) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block, error) {
+	b, err := c.Trainer.Block(ctx, r, p, j)
+	return hook{b, func() { c.Add(1) }}, err
+}
+
+// hook is a block whose steps are told before they are taken.
+type hook struct {
+	agent.Block
+	before func()
+}
+
+func (h hook) Step(x []float32, t uint64) error {
+	h.before()
+	return h.Block.Step(x, t)
+}
 
 // endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
 func endlessScene(t *testing.T) (*scene, *stepCount) {
-	s, steps := newScene(t), &stepCount{}
-	s.cfg.Mesh = &agent.MeshConfig{Random: func(p []byte) { clear(p) }, Audit: steps}
+	s := newScene(t)
+	steps := &stepCount{Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: s.cfg.StepTime}}
+	s.cfg.Mesh, s.cfg.Trainer = &agent.MeshConfig{Random: func(p []byte) { clear(p) }}, steps
 	return s, steps
 }
 

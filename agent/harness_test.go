@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -79,12 +80,17 @@ func newScene(t *testing.T) *scene {
 
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// start begins a life of the agent, and connects it.
+// start begins a life of the agent, and connects it. Its local steps take their declared time, unless a test sets its
+// trainer.
 func (s *scene) start() {
 	s.t.Helper()
 	s.cfg.Boot++
 	s.cfg.Rand = newRand()
-	a, err := agent.New(s.cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+	cfg := s.cfg
+	if cfg.Trainer == nil {
+		cfg.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}
+	}
+	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		w := will()
 		s.said = append(s.said, w)
 		return s, nil

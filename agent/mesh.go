@@ -9,7 +9,6 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -23,16 +22,6 @@ type MeshConfig struct {
 	MaxDegree int
 	// Random fills key material: crypto/rand.Read but in tests.
 	Random func(p []byte)
-	// Audit, if set, sees all that is mixed, which a bench may and nobody else.
-	Audit Auditor
-}
-
-// Auditor looks over an agent's shoulder while it mixes, from the goroutine of the block.
-type Auditor interface {
-	// Mixed is told the parameters after local step t and the mixing that follows it. It may not keep x.
-	Mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32)
-	// Ended is told the books of a block when it is over.
-	Ended(r wire.RoundID, b d2d.Books)
 }
 
 // mesh is an agent's way to its neighbours. One that is not configured for
@@ -140,14 +129,13 @@ type mixing struct {
 	*mesh
 	e        round.Train
 	every    uint64
-	stepper  *task.Stepper[float32]
+	steps    Block
 	exchange *d2d.Exchange[float32]
 	x        []float32
 	taken    uint64        // local steps so far
 	computed time.Duration // in them
 	events   []d2d.Event
 	done     bool
-	told     bool // the auditor has the books
 
 	// Where blocks have no end: what to do between two local steps, what was reported of the mixing so far, and when the
 	// block was saved.
@@ -166,8 +154,8 @@ type mixed struct {
 
 // mix works on the block of a round. Its end is told by ended; then it goes on
 // answering the neighbours until ctx ends.
-func (m *mesh) mix(ctx context.Context, e round.Train, t *wire.Task, stepper *task.Stepper[float32], base []float32, ended func(mixed)) {
-	b, err := m.newMixing(e, t, stepper, base, false)
+func (m *mesh) mix(ctx context.Context, e round.Train, t *wire.Task, steps Block, base []float32, ended func(mixed)) {
+	b, err := m.newMixing(e, t, steps, base, false)
 	if err != nil {
 		ended(mixed{err: err})
 		return
@@ -176,14 +164,15 @@ func (m *mesh) mix(ctx context.Context, e round.Train, t *wire.Task, stepper *ta
 }
 
 // newMixing prepares a block; joins says that the others may be in it already.
-func (m *mesh) newMixing(e round.Train, t *wire.Task, stepper *task.Stepper[float32], base []float32, joins bool) (*mixing, error) {
+func (m *mesh) newMixing(e round.Train, t *wire.Task, steps Block, base []float32, joins bool) (*mixing, error) {
 	x := append([]float32(nil), base...)
 	cfg := m.exchangeConfig(e, t)
+	_, cfg.Ledger = steps.(Audited)
 	if joins {
 		cfg.Join = joining * cfg.Repeat
 	}
 	exchange, err := d2d.NewExchange(cfg, x)
-	return &mixing{mesh: m, e: e, every: uint64(t.Mixing.Every), stepper: stepper, exchange: exchange, x: x}, err
+	return &mixing{mesh: m, e: e, every: uint64(t.Mixing.Every), steps: steps, exchange: exchange, x: x}, err
 }
 
 // work runs the block, with what comes from its neighbours.
@@ -214,7 +203,6 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[fl
 	for _, p := range e.Peers {
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Boot: p.Boot, Key: p.Key[:]})
 	}
-	cfg.Ledger = m.audited()
 	if !t.Mixing.Open && len(e.Peers) > 0 {
 		cfg.Keys = &d2d.Keys{Private: m.private}
 		m.cfg.Mesh.Random(cfg.Keys.Sender[:])
@@ -222,8 +210,6 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[fl
 	}
 	return cfg
 }
-
-func (m *mesh) audited() bool { return m.cfg.Mesh != nil && m.cfg.Mesh.Audit != nil }
 
 // joining is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
 const joining = 20
@@ -235,7 +221,9 @@ const patience = 3
 func (b *mixing) run(ctx context.Context, ended func(mixed)) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	defer b.closeBooks()
+	if audited, ok := b.steps.(Audited); ok {
+		defer func() { audited.Ended(b.exchange.Books()) }()
+	}
 	b.events = append(b.events, d2d.Start{})
 	for {
 		for len(b.events) > 0 {
@@ -290,7 +278,6 @@ func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
 			// What is not sent, the neighbours ask for.
 			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.e.Block, e.Part), Payload: e.Payload})
 		case d2d.Compute:
-			b.show()
 			if b.turn != nil {
 				if err := b.turn(); err != nil {
 					return err
@@ -299,44 +286,15 @@ func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
 			began := time.Now()
 			for range b.every {
 				b.taken++
-				if err := b.stepper.Step(b.x, b.taken); err != nil {
+				if err := b.steps.Step(b.x, b.taken); err != nil {
 					return err
 				}
 			}
-			b.lastAsDeclared(ctx, began)
 			b.computed += time.Since(began)
 			b.events = append(b.events, d2d.Stepped{})
 		case d2d.Done:
-			b.show()
-			b.closeBooks()
 			b.done = true
 		}
 	}
 	return nil
-}
-
-// show shows the auditor the parameters as they are between two local steps.
-func (b *mixing) show() {
-	if b.audited() && b.taken > 0 {
-		b.cfg.Mesh.Audit.Mixed(b.cfg.ID, b.e.Block, b.taken, b.x)
-	}
-}
-
-// closeBooks gives the auditor the books of a block that is over, or was ended.
-func (b *mixing) closeBooks() {
-	if b.audited() && !b.told {
-		b.told = true
-		b.cfg.Mesh.Audit.Ended(b.e.Block, b.exchange.Books())
-	}
-}
-
-// lastAsDeclared makes the local steps take as long as the declared device would.
-func (b *mixing) lastAsDeclared(ctx context.Context, began time.Time) {
-	if b.cfg.StepTime == 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Until(began.Add(time.Duration(b.every) * b.cfg.StepTime))):
-	}
 }

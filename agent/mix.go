@@ -19,20 +19,20 @@ var errNoMesh = errors.New("the task has agents mix, and this one has no way to 
 // the round is over.
 func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int, why learner.SizingReason) {
 	began := time.Now()
-	latest := e.Deadline.Add(-e.Deadline.Sub(began) / 10) // leave time for sending
 	tell := func(u *update, fact Trained, err error) {
 		fact.Sizing = why
 		a.tellTrained(ctx, cease, e, u, fact, err)
 	}
-	stepper, err := p.problem.Stepper(task.Job[float32]{
+	timely, cancel := inTime(ctx, e.Deadline)
+	block, err := a.cfg.Trainer.Block(timely, e.Block, p.problem, task.Job[float32]{
 		Base: base, Samples: p.samples, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
 		Rand: task.Source(e.Announcement.Seed, e.Order.Round, task.Stream(a.cfg.ID)),
-		Stop: func() bool { return ctx.Err() != nil || time.Now().After(latest) },
 	})
 	if err == nil && a.mesh.private == nil && len(e.Peers) > 0 {
 		err = errNoMesh
 	}
 	if err != nil {
+		cancel()
 		a.jobs.Go(func() { tell(&update{}, Trained{}, err) })
 		return
 	}
@@ -41,13 +41,14 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 	m.block = over
 	a.jobs.Go(func() {
 		defer close(over)
+		defer cancel()
 		<-before
 		defer a.late.watch(ctx)()
-		m.mix(ctx, e, &p.problem.Task, stepper, base, func(end mixed) {
+		m.mix(ctx, e, &p.problem.Task, block, base, func(end mixed) {
 			u, fact, err := a.newUpdate(e, p), Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
 			if err == nil {
 				var out task.Outcome[float32]
-				if out, err = stepper.Outcome(end.x); err == nil {
+				if out, err = block.OutcomeFrom(base, end.x); err == nil {
 					err = u.takeOutcome(out, &fact, e.Announcement.Schema)
 				}
 			}

@@ -240,19 +240,23 @@ func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []
 		return u, fact, u.take(wire.AppendVector(nil, v), p.problem.Schema(wire.KindStatistics).Hash())
 	}
 	began := time.Now()
-	latest := e.Deadline.Add(-e.Deadline.Sub(began) / 10) // leave time for sending
-	out, err := p.problem.Local(task.Job[float32]{
+	ctx, cancel := inTime(ctx, e.Deadline)
+	defer cancel()
+	out, err := a.cfg.Trainer.Local(ctx, p.problem, task.Job[float32]{
 		Base: base, Samples: p.samples, Weight: e.Weight, Offset: ann.Offset, Steps: steps,
 		Rand: task.Source(ann.Seed, e.Order.Round, task.Stream(a.cfg.ID)),
-		Stop: func() bool { return ctx.Err() != nil || time.Now().After(latest) },
 	})
 	if err != nil {
 		return u, fact, err
 	}
-	a.lastAsDeclared(ctx, began, out.Steps, latest)
 	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter, fact.Took = out.Steps, out.RiskBefore, out.RiskAfter, time.Since(began)
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
 	return u, fact, u.take(wire.AppendVector(nil, out.Vector), ann.Schema)
+}
+
+// inTime returns a context for local steps, which leaves a tenth of the time until the round's deadline for sending.
+func inTime(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/10))
 }
 
 // take makes the payload the update's.
@@ -260,19 +264,4 @@ func (u *update) take(payload []byte, schema wire.Digest) (err error) {
 	u.payload = payload
 	u.Payload, err = wire.NewManifest(payload, schema)
 	return err
-}
-
-// lastAsDeclared makes the local steps take as long as the declared device would.
-func (a *Agent) lastAsDeclared(ctx context.Context, began time.Time, steps int, latest time.Time) {
-	if a.cfg.StepTime == 0 {
-		return
-	}
-	end := began.Add(time.Duration(steps) * a.cfg.StepTime)
-	if end.After(latest) {
-		end = latest
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Until(end)):
-	}
 }

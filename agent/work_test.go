@@ -189,6 +189,29 @@ func TestTaskOvertaken(t *testing.T) {
 	})
 }
 
+// A declared time per local step says how many steps fit into a round, and slows none of them down.
+func TestDeclaredStepTime(t *testing.T) {
+	for name, mixing := range map[string]wire.Mixing{
+		"a round": {}, "a block": {Every: 1, Repeat: 1000, Drain: 1000, Codec: wire.PeerRaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				s.cfg.Trainer = agent.Learner{}
+				s.start()
+				task := taskOf("a task")
+				task.Mixing, task.Training.Normalize = mixing, mixing.Every == 0
+				s.invite(4, s.announce(4, s.training(task, 0, 0)))
+				wait(30 * time.Second)
+				got := factsOf[agent.Trained](s)
+				if len(got) != 1 || got[0].LocalSteps != 3 || got[0].StepTime != time.Second || got[0].Took != 0 {
+					t.Errorf("trained %+v; want 3 steps, as many as are declared to fit into 3 s, that take as long as they take", got)
+				}
+			})
+		})
+	}
+}
+
 // A suspended agent neither loses what its job brings back nor outlives its context.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
@@ -225,6 +226,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	cfg := p.cfg
 	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key, f.coord.key.Public().(ed25519.PublicKey), f.topics
 	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot, testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
+	cfg.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
 	}

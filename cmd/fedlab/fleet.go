@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
@@ -114,7 +116,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	var all sync.WaitGroup
 	for i, one := range f.members(s) {
 		key := memberKey(master, one.ID)
-		o := daemon.AgentOptions{Logger: log, Metrics: m, Suspend: f.mischief(i), Key: key}
+		o := daemon.AgentOptions{Logger: log, Metrics: m, Suspend: f.mischief(i), Key: key, Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}}
 		all.Go(func() {
 			if err := daemon.RunAgent(ctx, one, o); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("agent %s: %w", one.ID, err))

@@ -35,6 +35,7 @@ var rooms = []room{
 
 	{"agent/device", 2, false, "what the system tells of the device, and what its owner allows: reads files, knows no rounds"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
+	{"agent/slow", 3, false, "a slow device for benches and tests, around any trainer"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},
 	{"sim", 3, false, "host of the same machines in simulated time"},
@@ -62,6 +63,7 @@ var beside = []struct{ from, to, why string }{
 	{"cmd/...", "cmd/...", "the commands share cmd/internal, and Go's internal rule keeps it among them"},
 	{"metrics", "agent", "an observer reads the facts of the host"},
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
+	{"agent/slow", "agent", "a decorator is written against the host's own types"},
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
@@ -89,6 +91,8 @@ var impureImports = []struct{ path, why string }{
 // what it imports.
 var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/mqtt/broker/...", "", "the embedded broker is the laboratory's"},
+	{"agentd", module + "/mqtt/faults", "", "a bad network is the laboratory's"},
+	{"agentd", module + "/agent/slow", "", "a slow device is the laboratory's: a product's training never sleeps"},
 	{"agentd", "gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
 	{"agentd", "gonum.org/v1/plot/...", "", "a device draws nothing"},
 	{"agentd", "text/template/...", "github.com/spf13/cobra", "its reflection keeps dead code alive, megabytes of it; cobra reaches it only from custom templates, which we do not set"},

@@ -46,8 +46,8 @@ type AgentOptions struct {
 	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
 	// Wrap, if set, stands between the agent and each of its brokers.
 	Wrap func(mqtt.Conn) mqtt.Conn
-	// Audit, if set, sees all that the agent mixes.
-	Audit agent.Auditor
+	// Trainer, if set, takes the agent's local steps.
+	Trainer agent.Trainer
 }
 
 func (o *AgentOptions) traffic(x mqtt.Traffic, kind mqtt.Kind) {
@@ -121,6 +121,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 		cfg.Behind = wire.Epoch(boot)
 	}
 	cfg.Boot, cfg.Software, cfg.Suspend = wire.Epoch(boot), "agentd "+Version(), o.Suspend
+	cfg.Trainer = o.Trainer
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
 	if err := watchDevice(&cfg, s); err != nil {
@@ -130,7 +131,6 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	cfg.SelfTest = selfTestTime(&s.Broker)
 	if cfg.Mesh != nil {
 		cfg.Mesh.Random = func(p []byte) { crand.Read(p) } // never fails
-		cfg.Mesh.Audit = o.Audit
 		if !s.D2D.Uplink {
 			site := s.D2D.Site()
 			cfg.Mesh.Connect = func() (mqtt.Conn, error) {

@@ -59,8 +59,8 @@ func (a *audit) fate(id wire.AgentID, strike func()) {
 	}
 }
 
-// Mixed implements agent.Auditor.
-func (a *audit) Mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
+// mixed takes an agent's parameters after local step t and the mixing that follows it. It does not keep x.
+func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if d, ok := a.kill[id]; ok && r >= d.round && t >= d.step {
@@ -79,8 +79,8 @@ func (a *audit) Mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 	}
 }
 
-// Ended implements agent.Auditor.
-func (a *audit) Ended(r wire.RoundID, b d2d.Books) {
+// ended takes the books of a block.
+func (a *audit) ended(r wire.RoundID, b d2d.Books) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.books[r] = append(a.books[r], b)

@@ -16,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
@@ -209,7 +211,8 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 func (fed *federation) runner(ctx context.Context) (func(context.Context, *settings.Agent) error, error) {
 	if !fed.options.Processes {
 		return func(ctx context.Context, s *settings.Agent) error {
-			return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents})
+			paced := slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime}
+			return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents, Trainer: paced})
 		}, nil
 	}
 	program, err := fed.agentd(ctx)

@@ -166,12 +166,12 @@ const rest = 300 * time.Millisecond
 // host runs an agent, and runs it again when it was killed.
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
-		l := &life{course: c, topics: fed.topics, options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
+		l := &life{Trainer: agent.Learner{}, course: c, id: wire.AgentID(s.ID), topics: fed.topics, options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
 		c.audit.fate(wire.AgentID(s.ID), l.strike)
 		err := daemon.RunAgent(alive, s, daemon.AgentOptions{
-			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, Wrap: l.wrap, Audit: l,
+			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, Wrap: l.wrap, Trainer: l,
 		})
 		end()
 		if !l.dead.Load() {
@@ -200,7 +200,9 @@ func (c *course) count(x mqtt.Traffic, kind mqtt.Kind) {
 
 // life is an agent from its start to its end, or until it is killed.
 type life struct {
+	agent.Trainer
 	*course
+	id      wire.AgentID
 	options *Options
 	topics  mqtt.Topics
 	end     context.CancelFunc
@@ -237,16 +239,44 @@ func (l *life) strike() {
 	l.end()
 }
 
-// Mixed implements agent.Auditor.
-func (l *life) Mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
-	l.audit.Mixed(id, r, t, x)
+// Block implements agent.Trainer.
+func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block, error) {
+	b, err := l.Trainer.Block(ctx, r, p, j)
+	return &audited{Block: b, life: l, round: r}, err
 }
 
-// Ended implements agent.Auditor. What a dead agent had, died with it.
-func (l *life) Ended(r wire.RoundID, b d2d.Books) {
-	if !l.dead.Load() {
-		l.audit.Ended(r, b)
+// audited is a block that shows the audit what was mixed, after each local step. The demo mixes after every one.
+type audited struct {
+	agent.Block
+	life  *life
+	round wire.RoundID
+	taken uint64
+}
+
+// Step implements agent.Block.
+func (b *audited) Step(x []float32, t uint64) error {
+	b.show(x)
+	b.taken = t
+	return b.Block.Step(x, t)
+}
+
+// OutcomeFrom implements agent.Block.
+func (b *audited) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+	b.show(x)
+	return b.Block.OutcomeFrom(base, x)
+}
+
+func (b *audited) show(x []float32) {
+	if b.taken > 0 {
+		b.life.audit.mixed(b.life.id, b.round, b.taken, x)
 	}
 }
 
-var _ agent.Auditor = (*life)(nil)
+// Ended implements agent.Audited. What a dead agent had, died with it.
+func (b *audited) Ended(books d2d.Books) {
+	if !b.life.dead.Load() {
+		b.life.audit.ended(b.round, books)
+	}
+}
+
+var _ agent.Audited = (*audited)(nil)
