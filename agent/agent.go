@@ -5,10 +5,10 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -24,7 +24,7 @@ type Agent struct {
 	public  ed25519.PublicKey // the agent's own
 	conn    mqtt.Conn
 	machine *round.Agent
-	voice   *voice
+	signer  *signer
 	twin    twin
 	ledger  *ledger        // of the byte budget; nil without one
 	mesh    *mesh          // its way to the neighbours
@@ -57,13 +57,10 @@ type Agent struct {
 	unwritten []unwritten // what the disk did not take, and is tried again
 	persistAt time.Time   // when
 
-	events  []round.Event // the one that the machine takes, and those that wait for it
-	results chan func()   // what jobs bring back, run by the owner
-	pings   chan struct{} // who sends has been heard by the owner
-	jobs    sync.WaitGroup
-	turn    chan struct{} // one job at a time
-	late    stubborn      // jobs that do not end
-	ctx     context.Context
+	owner  *host.Owner
+	events host.Queue[round.Event]
+	turns  chan struct{} // one job at a time
+	late   stubborn      // jobs that do not end
 }
 
 // prepared is a task with the local data in its terms.
@@ -93,8 +90,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
 	a := &Agent{
-		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), voice: newVoice(&cfg), order: order, pulls: map[string]*pull{}, ready: ready,
-		cease: func() {}, results: make(chan func()), pings: make(chan struct{}), turn: make(chan struct{}, 1),
+		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order, pulls: map[string]*pull{}, ready: ready,
+		cease: func() {}, owner: host.NewOwner(), turns: make(chan struct{}, 1),
 		late: stubborn{told: map[*time.Time]struct{}{}},
 	}
 	var saved *round.SavedUpdate
@@ -107,7 +104,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
-	a.conn, err = connect(a.voice.will)
+	a.conn, err = connect(a.signer.will)
 	if err != nil {
 		return nil, err
 	}
@@ -124,54 +121,54 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 // Run works until ctx ends, then says goodbye to the broker. The error is nil
 // unless the agent could not go on.
 func (a *Agent) Run(ctx context.Context) error {
-	inner, cancel := context.WithCancel(ctx)
-	a.ctx = inner
-	defer a.jobs.Wait()
-	defer cancel()
+	a.owner.Begin(ctx)
+	defer a.owner.End()
 	if !a.mesh.shared {
 		defer a.mesh.conn.Close()
-		a.jobs.Go(a.mesh.listen)
+		a.owner.Go(a.mesh.listen)
 	}
+	a.owner.Go(a.hearMesh)
 	a.scout()
 	a.resumeBlock()
 	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if !a.spent() {
 		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	events := a.conn.Events()
+	err := a.owner.Run(ctx, a.conn.Events(), host.Program{Turn: a.turn, Hear: a.hear, Tick: a.tick, Deadline: a.deadline})
+	switch {
+	case err == nil:
+		a.publish(a.signer.presence(wire.StateOffline))
+	case errors.As(err, new(*BehindError)):
+		a.owner.Cancel() // without a last word: it would be older than the broker's
+	default:
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.mesh.leave()
+	err = errors.Join(err, a.conn.Close())
+	a.closeBooks()
+	return err
+}
+
+// turn comes before each wait. The error is why the agent cannot go on.
+func (a *Agent) turn() error {
+	if a.behind > 0 {
+		return &BehindError{a.behind}
+	}
+	a.account()
+	return nil
+}
+
+// hearMesh has the owner hear what the neighbours' broker refuses, where that is another.
+func (a *Agent) hearMesh() {
 	for {
-		if a.behind > 0 { // without a last word: it would be older than the broker's
-			cancel()
-			a.mesh.leave()
-			err := a.conn.Close()
-			a.closeBooks()
-			return errors.Join(&BehindError{a.behind}, err)
-		}
-		a.account()
-		timer.Reset(time.Until(a.deadline()))
 		select {
-		case <-ctx.Done():
-			a.publish(a.voice.presence(wire.StateOffline))
-			a.mesh.leave()
-			err := a.conn.Close()
-			a.closeBooks()
-			return err
-		case e, ok := <-events:
-			if !ok {
-				return fmt.Errorf("agent: the connection was closed")
-			}
-			a.hear(e)
-		case result := <-a.results:
-			if ctx.Err() == nil { // else the job may have been cut short
-				result()
-			}
-		case a.site = <-a.mesh.refused:
-			a.tellRefused()
-		case <-a.pings:
-		case <-timer.C:
-			a.tick()
+		case list := <-a.mesh.refused:
+			a.owner.Tell(func() {
+				a.site = list
+				a.tellRefused()
+			})
+		case <-a.owner.Context().Done():
+			return
 		}
 	}
 }
@@ -180,12 +177,10 @@ func (a *Agent) Run(ctx context.Context) error {
 // not hang; and training ends when it is told to. The error says which of the two
 // has not been so before ctx ended. It may be called from any goroutine.
 func (a *Agent) Alive(ctx context.Context) error {
-	select {
-	case a.pings <- struct{}{}:
-		return a.late.check(time.Now())
-	case <-ctx.Done():
-		return fmt.Errorf("agent: no sign of life: %w", ctx.Err())
+	if err := a.owner.Alive(ctx); err != nil {
+		return fmt.Errorf("agent: %w", err)
 	}
+	return a.late.check(time.Now())
 }
 
 // deadline returns when something wants a tick: an hour away if nothing does.
@@ -197,9 +192,7 @@ func (a *Agent) deadline() time.Time {
 		}
 	}
 	earlier(a.machine.Deadline())
-	if a.test != nil {
-		earlier(a.test.Deadline())
-	}
+	earlier(a.test.Deadline())
 	earlier(a.reportDue())
 	earlier(a.judgeAt, a.cfg.Device != nil)
 	earlier(a.persistAt, len(a.unwritten) > 0)
@@ -215,24 +208,25 @@ func (a *Agent) deadline() time.Time {
 	return at
 }
 
-func (a *Agent) tick() {
+func (a *Agent) tick(now time.Time) {
 	a.step(round.Tick{})
 	for _, key := range a.pullKeys() {
 		a.stepPull(key, transfer.Tick{})
 	}
 	a.stepSender(transfer.Tick{})
-	a.tickSelfTest()
-	if !time.Now().Before(a.judgeAt) {
+	a.tested(a.test.Tick(now))
+	if !now.Before(a.judgeAt) {
 		a.judge()
 	}
-	a.report(time.Now())
-	a.mend(time.Now())
-	a.persistAll(time.Now())
+	a.report(now)
+	a.mend(now)
+	a.persistAll(now)
 }
 
 // hear takes what the connection tells.
 func (a *Agent) hear(e mqtt.Event) {
-	if a.selfTest(e) {
+	own, ended := a.test.Step(time.Now(), e)
+	if a.tested(ended); own {
 		return
 	}
 	switch e := e.(type) {
@@ -241,7 +235,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.twin.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
-		a.publish(a.voice.online())
+		a.publish(a.signer.online())
 		a.planReport(time.Now())
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
@@ -289,17 +283,19 @@ func (a *Agent) publish(m mqtt.Message) {
 	}
 }
 
-// step gives the machine an event and does what it asks for. An event that
-// comes of an effect waits until the effects before it are all done.
-func (a *Agent) step(ev round.Event) {
-	a.events = append(a.events, ev)
-	if len(a.events) > 1 {
-		return
+// tested takes the end of a test of the broker, if this is one.
+func (a *Agent) tested(ended *mqtt.SelfTested) {
+	if ended != nil {
+		a.cfg.Observer.Observe(BrokerTested{*ended})
 	}
-	for len(a.events) > 0 {
-		for _, e := range a.machine.Step(time.Now(), a.events[0]) {
+}
+
+// step gives the machine an event and does what it asks for.
+func (a *Agent) step(ev round.Event) {
+	a.events.Step(ev, func(ev round.Event) bool {
+		for _, e := range a.machine.Step(time.Now(), ev) {
 			a.perform(e)
 		}
-		a.events = a.events[1:]
-	}
+		return true
+	})
 }

@@ -34,15 +34,15 @@ func (a *Agent) perform(e round.Effect) {
 	case round.Release:
 		a.release()
 	case round.SayHello:
-		m := wire.Hello{Nonce: a.voice.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update,
+		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update,
 			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found}
-		a.publish(a.voice.status(wire.TypeHello, e.Order, m.Body()))
+		a.publish(a.signer.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:
 		m := wire.Joined{Announcement: e.Announcement}
-		a.publish(a.voice.status(wire.TypeJoined, e.Order, m.Body()))
+		a.publish(a.signer.status(wire.TypeJoined, e.Order, m.Body()))
 	case round.SayDeclined:
 		m := wire.Declined{Announcement: e.Announcement, Reason: e.Reason}
-		a.publish(a.voice.status(wire.TypeDeclined, e.Order, m.Body()))
+		a.publish(a.signer.status(wire.TypeDeclined, e.Order, m.Body()))
 	}
 }
 
@@ -53,7 +53,7 @@ func (a *Agent) suspend(m Moment, deadline time.Time) {
 	}
 	if d := a.cfg.Suspend(m, deadline); d > 0 {
 		select {
-		case <-a.ctx.Done():
+		case <-a.owner.Context().Done():
 		case <-time.After(d):
 		}
 	}

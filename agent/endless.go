@@ -74,12 +74,12 @@ func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepa
 	blob := sha256.Sum256(p.problem.Task.Append(nil))
 	if b := a.endless; b == nil || b.e.Order.Run != e.Order.Run || b.e.Block != e.Block || b.task != blob {
 		if err := a.beginBlock(&endless{e: e, task: blob, p: p, steps: steps}, base, FromModel); err != nil {
-			a.jobs.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
+			a.owner.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
 			return
 		}
 	}
 	if err := a.endless.failed; err != nil { // its edges are spent: neighbours know this start of the agent at another step
-		a.jobs.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
+		a.owner.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
 		return
 	}
 	began := time.Now()
@@ -98,7 +98,7 @@ func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepa
 
 // beginBlock begins a block beside the owner, in the place of the one under way, and with what that came to.
 func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
-	ctx, cancel := context.WithCancel(a.ctx)
+	ctx, cancel := context.WithCancel(a.owner.Context())
 	seed := b.e.Announcement.Seed
 	if from == FromDisk {
 		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
@@ -126,7 +126,7 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 			old = nil
 		}
 	}
-	a.jobs.Go(func() {
+	a.owner.Go(func() {
 		defer close(b.over)
 		<-before
 		defer a.late.watch(ctx)()
@@ -147,7 +147,7 @@ func (a *Agent) mixEndless(ctx context.Context, b *endless, steps Block, x []flo
 		m.work(ctx, func(end mixed) { err = end.err })
 	}
 	if err != nil && ctx.Err() == nil {
-		a.tell(func() { a.failBlock(b, err) })
+		a.owner.Tell(func() { a.failBlock(b, err) })
 		return
 	}
 	b.x = m.x
@@ -158,7 +158,7 @@ func (a *Agent) mixEndless(ctx context.Context, b *endless, steps Block, x []flo
 func (a *Agent) failBlock(b *endless, err error) {
 	b.failed = err
 	if q := b.asked.Swap(nil); q != nil {
-		a.jobs.Go(func() { q.answer(task.Outcome[float32]{}, d2d.Stats{}, 0, err) })
+		a.owner.Go(func() { q.answer(task.Outcome[float32]{}, d2d.Stats{}, 0, err) })
 	}
 	if a.endless == b {
 		a.clearBlock(b)
@@ -172,7 +172,7 @@ func (a *Agent) turnOf(ctx context.Context, b *endless, m *mixing, from *BlockSo
 			*from = FromNeighbor
 		}
 		fact := BlockBegan{Block: b.e.Block, From: *from, Neighbors: len(b.e.Peers)}
-		a.tell(func() { a.cfg.Observer.Observe(fact) })
+		a.owner.Tell(func() { a.cfg.Observer.Observe(fact) })
 		a.keep(b, m)
 	}
 	if q := b.asked.Load(); q != nil && q.at == 0 {
@@ -212,7 +212,7 @@ func (b *endless) rest(ctx context.Context) {
 func (a *Agent) keep(b *endless, m *mixing) {
 	m.kept = time.Now()
 	err := saveBlock(a.cfg.Dir, b, m.taken, m.x)
-	a.tell(func() { a.written("save the state of mixing", err) })
+	a.owner.Tell(func() { a.written("save the state of mixing", err) })
 }
 
 // endBlock ends a block for good.
@@ -228,7 +228,7 @@ func (a *Agent) clearBlock(b *endless) {
 	b.cancel()
 	before, gone := a.mesh.block, make(chan struct{}) // the block's end, or that of an earlier call
 	a.mesh.block = gone
-	a.jobs.Go(func() {
+	a.owner.Go(func() {
 		defer close(gone)
 		<-before
 		a.forgetBlock()

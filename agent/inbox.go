@@ -2,26 +2,14 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// dropError is a message that is not used, and why.
-type dropError struct {
-	reason DropReason
-	err    error
-}
-
-func (e *dropError) Error() string { return fmt.Sprintf("%s: %v", e.reason, e.err) }
-
-func drop(reason DropReason, format string, args ...any) error {
-	return &dropError{reason, fmt.Errorf(format, args...)}
-}
 
 // receive takes one message apart. Whatever it holds, it ends in a step of a
 // machine or in a MessageDropped fact.
@@ -31,7 +19,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
 		a.mesh.take(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
-		err = drop(DropForeign, "topic %q", m.Topic)
+		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
 		err = a.receivePart(id, part, m.Payload)
 	case len(m.Payload) == 0 && m.Retained || len(m.Payload) == 0 && kind == mqtt.KindRound:
@@ -43,16 +31,13 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindDirect:
 		err = a.receiveDirect(m.Payload)
 	default:
-		err = drop(DropForeign, "topic %q", m.Topic)
+		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	}
 	if err == nil {
 		return
 	}
-	fact := MessageDropped{Kind: kind, Reason: DropMalformed, Err: err}
-	if d := (*dropError)(nil); errors.As(err, &d) {
-		fact.Reason, fact.Err = d.reason, d.err
-	}
-	a.cfg.Observer.Observe(fact)
+	reason, err := host.WhyDropped(err, DropMalformed)
+	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
 
 // open returns a message that the coordinator of this federation has signed.
@@ -60,14 +45,14 @@ func (a *Agent) open(p []byte) (wire.Envelope, error) {
 	e, err := wire.Open(p)
 	switch {
 	case errors.Is(err, wire.ErrVersion):
-		return e, drop(DropVersion, "%w: update the agent or the coordinator", err)
+		return e, host.Drop(DropVersion, "%w: update the agent or the coordinator", err)
 	case err != nil:
 		return e, err
 	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
-		return e, drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return e, host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
 	if err := e.Verify(a.cfg.Coordinator); err != nil {
-		return e, drop(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
+		return e, host.Drop(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
 	}
 	return e, nil
 }
@@ -78,7 +63,7 @@ func (a *Agent) receiveAnnouncement(p []byte) error {
 		return err
 	}
 	if e.Type != wire.TypeAnnouncement {
-		return drop(DropUnwanted, "%s on the round topic", e.Type)
+		return host.Drop(DropUnwanted, "%s on the round topic", e.Type)
 	}
 	ann, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
@@ -103,7 +88,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		return err
 	}
 	if e.Epoch < a.order.Epoch {
-		return drop(DropOlderEpoch, "%s of epoch %d, but the agent obeys epoch %d: an older coordinator is still running, or its messages are replayed", e.Type, e.Epoch, a.order.Epoch)
+		return host.Drop(DropOlderEpoch, "%s of epoch %d, but the agent obeys epoch %d: an older coordinator is still running, or its messages are replayed", e.Type, e.Epoch, a.order.Epoch)
 	}
 	switch e.Type {
 	case wire.TypeInvitation:
@@ -113,7 +98,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 		a.catchUp(m.Announcement)
 		if m.Agent != a.cfg.ID {
-			return drop(DropForeign, "an invitation of agent %s", m.Agent)
+			return host.Drop(DropForeign, "an invitation of agent %s", m.Agent)
 		}
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond, Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers})
@@ -145,7 +130,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 		a.stepSenderOf(e.Header, transfer.CreditGranted{Credit: m})
 	default:
-		return drop(DropUnwanted, "%s from the coordinator", e.Type)
+		return host.Drop(DropUnwanted, "%s from the coordinator", e.Type)
 	}
 	return nil
 }

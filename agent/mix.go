@@ -33,13 +33,13 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 	}
 	if err != nil {
 		cancel()
-		a.jobs.Go(func() { tell(&update{}, Trained{}, err) })
+		a.owner.Go(func() { tell(&update{}, Trained{}, err) })
 		return
 	}
 	m := a.mesh
 	before, over := m.block, make(chan struct{}) // the last block's goroutine has been told to end
 	m.block = over
-	a.jobs.Go(func() {
+	a.owner.Go(func() {
 		defer close(over)
 		defer cancel()
 		<-before
@@ -63,17 +63,14 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 // tellTrained has the owner go on with an update, unless its round is over.
 func (a *Agent) tellTrained(ctx context.Context, cease func(), e round.Train, u *update, fact Trained, err error) {
 	fact.Round, fact.Version = e.Order.Round, e.Announcement.Version
-	select {
-	case a.results <- func() {
+	_ = a.owner.TellWithin(ctx, func() { // else the round is over, and nobody asks
 		if ctx.Err() == nil {
 			if err != nil {
 				cease()
 			}
 			a.trained(e, u, fact, err)
 		}
-	}:
-	case <-ctx.Done():
-	}
+	})
 }
 
 // newUpdate is an update without its vector.
@@ -96,7 +93,7 @@ func (u *update) takeOutcome(out task.Outcome[float32], fact *Trained, schema wi
 func (a *Agent) save(ctx context.Context, u *update) {
 	write := func() error { return saveUpdate(a.cfg.Dir, u) }
 	err := write()
-	a.tell(func() {
+	a.owner.Tell(func() {
 		if ctx.Err() == nil {
 			a.persisted(unwritten{saveTheUpdate, write, nil}, err)
 		}

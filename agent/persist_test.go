@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -15,18 +18,31 @@ import (
 func TestSaveOfARoundThatIsOver(t *testing.T) {
 	for name, want := range map[string]int{"under way": 1, "over": 0} {
 		t.Run(name, func(t *testing.T) {
-			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Observer: testkit.Observer[Fact, round.AgentFact](unheard)}, ctx: t.Context(), results: make(chan func(), 1)}
+			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Observer: testkit.Observer[Fact, round.AgentFact](unheard)}, owner: host.NewOwner()}
+			a.owner.Begin(t.Context())
+			defer a.owner.End()
 			u := &update{Update: wire.Update{Kind: wire.KindTraining}}
 			if err := u.take([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cease := context.WithCancel(t.Context())
 			defer cease()
-			a.save(ctx, u)
+			a.owner.Go(func() { a.save(ctx, u) })
 			if name == "over" {
 				cease() // as release does, before the owner hears of the write
 			}
-			(<-a.results)()
+			heard, turns := errors.New("heard"), 0
+			if err := a.owner.Run(t.Context(), nil, host.Program{
+				Deadline: func() time.Time { return time.Now().Add(time.Hour) },
+				Turn: func() error {
+					if turns++; turns > 1 {
+						return heard
+					}
+					return nil
+				},
+			}); !errors.Is(err, heard) {
+				t.Fatal(err)
+			}
 			if len(a.unwritten) != want {
 				t.Errorf("%d writes are tried again, want %d", len(a.unwritten), want)
 			}

@@ -21,7 +21,7 @@ func (a *Agent) scout() {
 		Rand: rand.New(rand.NewPCG(a.cfg.Rand.Uint64(), a.cfg.Rand.Uint64())),
 	})
 	m.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Beacons(m.cfg.Mesh.Cell))
-	a.jobs.Go(func() {
+	a.owner.Go(func() {
 		defer close(m.scouted)
 		a.scouts(s)
 	})
@@ -39,7 +39,7 @@ func (a *Agent) scouts(s *d2d.Scout) {
 		timer.Reset(wait)
 		var ev d2d.Event = d2d.Tick{}
 		select {
-		case <-a.ctx.Done():
+		case <-a.owner.Context().Done():
 			return
 		case ev = <-a.mesh.links:
 		case ev = <-a.mesh.scouting:
@@ -57,23 +57,15 @@ func (a *Agent) performScout(e d2d.Effect) {
 		// One that is not sent is made up for by the next.
 		_ = a.mesh.conn.Publish(a.mesh.beacon(e.Payload))
 	case d2d.Found:
-		a.tell(func() {
+		a.owner.Tell(func() {
 			a.mesh.found = e.Neighbors
 			a.cfg.Observer.Observe(NeighborsFound(e))
 			a.step(round.NeighborsFound{})
 		})
 	case d2d.Unheard:
-		a.tell(func() {
+		a.owner.Tell(func() {
 			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: DropMalformed, Err: e.Err})
 		})
-	}
-}
-
-// tell has the owner do something, unless the agent stops.
-func (a *Agent) tell(result func()) {
-	select {
-	case a.results <- result:
-	case <-a.ctx.Done():
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -60,7 +61,7 @@ func (a *Agent) endPulls(what purpose) {
 
 func (a *Agent) receivePart(hash, part string, payload []byte) error {
 	if a.pulls[hash] == nil {
-		return drop(DropUnwanted, "part %s of blob %s", part, hash)
+		return host.Drop(DropUnwanted, "part %s of blob %s", part, hash)
 	}
 	a.stepPull(hash, transfer.Part{Name: part, Payload: payload})
 	return nil
@@ -173,7 +174,7 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			body.Inline = s.Inline()
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
-				Payload: a.voice.seal(wire.TypeUpdate, u.run, u.round, body.Body()),
+				Payload: a.signer.Seal(wire.TypeUpdate, u.run, u.round, body.Body()),
 			})
 		case transfer.SendChunk:
 			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.K)), QoS: mqtt.AtMostOnce, Payload: s.Chunk(e.K)})

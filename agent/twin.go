@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -70,17 +71,17 @@ func (a *Agent) receivePresence(p []byte) error {
 		return err
 	}
 	if e.Type != wire.TypePresence || e.Federation != a.cfg.Federation || e.Sender != a.cfg.ID {
-		return drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
 	if err := e.Verify(a.public); err != nil {
-		return drop(DropSignature, "%w: has this agent got a new key?", err)
+		return host.Drop(DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
-	if err == nil && m.Nonce != a.voice.nonce && a.cfg.Behind > 0 && e.Epoch >= a.cfg.Behind && a.twin.link == 1 && a.twin.seen.link == 0 {
+	if err == nil && m.Nonce != a.signer.nonce && a.cfg.Behind > 0 && e.Epoch >= a.cfg.Behind && a.twin.link == 1 && a.twin.seen.link == 0 {
 		a.behind = e.Epoch
 		return nil
 	}
-	if err == nil && m.Nonce != a.voice.nonce && a.twin.sighted(e.Epoch, e.Sequence) {
+	if err == nil && m.Nonce != a.signer.nonce && a.twin.sighted(e.Epoch, e.Sequence) {
 		a.meetTwin(e, m.Nonce)
 	}
 	return err
@@ -90,17 +91,17 @@ func (a *Agent) receivePresence(p []byte) error {
 // epoch, since the coordinator hears no other, or else with the larger nonce.
 // The other leaves the broker for a while.
 func (a *Agent) meetTwin(e wire.Envelope, nonce uint64) {
-	fact := CloneSeen{Boot: a.cfg.Boot, Nonce: a.voice.nonce, OtherBoot: e.Epoch, OtherNonce: nonce}
-	goesOn := a.cfg.Boot > e.Epoch || a.cfg.Boot == e.Epoch && a.voice.nonce > nonce
+	fact := CloneSeen{Boot: a.cfg.Boot, Nonce: a.signer.nonce, OtherBoot: e.Epoch, OtherNonce: nonce}
+	goesOn := a.cfg.Boot > e.Epoch || a.cfg.Boot == e.Epoch && a.signer.nonce > nonce
 	if !goesOn {
 		wait := a.twin.nextPause()
 		fact.Pause = wait*3/4 + time.Duration(a.cfg.Rand.Int64N(int64(wait/2)))
 	}
 	a.cfg.Observer.Observe(fact)
 	if goesOn {
-		a.voice.overtake(e.Sequence)
+		a.signer.Overtake(e.Sequence + overtaking)
 		return
 	}
-	a.publish(a.voice.presence(wire.StateOffline))
+	a.publish(a.signer.presence(wire.StateOffline))
 	a.conn.Pause(fact.Pause)
 }

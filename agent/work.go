@@ -15,19 +15,16 @@ import (
 // start runs work beside the owner, one job at a time, and then what it
 // returns in the owner's goroutine.
 func (a *Agent) start(work func() func()) {
-	ctx := a.ctx
-	a.jobs.Go(func() {
+	ctx := a.owner.Context()
+	a.owner.Go(func() {
 		select {
-		case a.turn <- struct{}{}:
+		case a.turns <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 		result := work()
-		<-a.turn
-		select {
-		case a.results <- result:
-		case <-ctx.Done():
-		}
+		<-a.turns
+		a.owner.Tell(result)
 	})
 }
 
@@ -171,7 +168,7 @@ func (a *Agent) train(e round.Train) {
 	if a.cfg.Device != nil && a.verdict.May() { // a round that has begun is finished
 		steps, why = sizing.Ease(steps, why, a.verdict.Share)
 	}
-	ctx, cease := context.WithCancel(a.ctx)
+	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cease = cease
 	if e.Announcement.Kind == wire.KindTraining && p.problem.Task.Mixing.Every > 0 {
 		if p.problem.Task.Mixing.Endless {

@@ -129,7 +129,9 @@ func TestPause(t *testing.T) {
 		p.events <- mqtt.Up{} // taken after the wait
 		synctest.Wait()
 		end()
-		_ = <-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 		p.did = slices.DeleteFunc(p.did, func(what string) bool { return what == "tick" })
 		if !slices.Equal(p.did, []string{"waited", "mqtt.Up"}) {
 			t.Errorf("did %q", p.did)

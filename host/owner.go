@@ -33,6 +33,9 @@ func (o *Owner) Begin(ctx context.Context) { o.ctx, o.cancel = context.WithCance
 // Context ends with the program. Jobs end soon after.
 func (o *Owner) Context() context.Context { return o.ctx }
 
+// Cancel tells the jobs to end.
+func (o *Owner) Cancel() { o.cancel() }
+
 // End tells the jobs to end, and waits for them.
 func (o *Owner) End() {
 	o.cancel()

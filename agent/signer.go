@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"sync/atomic"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// signer seals what the agent says. The will is asked for by the connection's own goroutine.
+type signer struct {
+	host.Signer
+	cfg   *Config
+	nonce uint64
+	birth atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
+}
+
+func newSigner(cfg *Config) *signer {
+	return &signer{Signer: host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Key: cfg.Key}, cfg: cfg, nonce: cfg.Rand.Uint64()}
+}
+
+// overtaking is how far ahead of its twin's messages an agent's begin: more
+// than the twin says before it notices.
+const overtaking = 1 << 20
+
+// status is a message to the coordinator about a round.
+func (s *signer) status(t wire.Type, order wire.Order, body []byte) mqtt.Message {
+	return mqtt.Message{
+		Topic: s.cfg.Topics.Status(s.cfg.ID), Payload: s.Seal(t, order.Run, order.Round, body), QoS: mqtt.AtLeastOnce,
+	}
+}
+
+func (s *signer) presence(state wire.State) mqtt.Message {
+	p := wire.Presence{State: state, Nonce: s.nonce, Speaks: wire.Version, Software: s.cfg.Software}
+	return mqtt.Message{
+		Topic: s.cfg.Topics.Presence(s.cfg.ID), Payload: s.Seal(wire.TypePresence, 0, 0, p.Body()),
+		QoS: mqtt.AtLeastOnce, Retained: true,
+	}
+}
+
+// will is what the broker says when the link dies. The presence that the agent
+// publishes when the link is open is sealed just before it: of two messages of
+// one type, the coordinator drops the older one if it comes second.
+func (s *signer) will() mqtt.Message {
+	birth := s.presence(wire.StateOnline)
+	s.birth.Store(&birth)
+	return s.presence(wire.StateLost)
+}
+
+// online is the presence to publish on the link that carries the last will.
+func (s *signer) online() mqtt.Message {
+	if m := s.birth.Load(); m != nil {
+		return *m
+	}
+	return s.presence(wire.StateOnline)
+}
