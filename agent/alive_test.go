@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -27,11 +28,12 @@ func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		var hang bool
-		s.cfg.Suspend = func(agent.Moment, time.Time) time.Duration {
+		s.cfg.Device = func(before device.Verdict) device.Verdict {
 			if hang {
-				return time.Minute
+				hang = false
+				time.Sleep(time.Minute)
 			}
-			return 0
+			return before
 		}
 		s.start()
 		if err := s.alive(); err != nil {

@@ -69,21 +69,7 @@ type Config struct {
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
 	Mesh    *MeshConfig
 	Reports Reports
-
-	// Suspend, if set, is asked before training and before submitting, and
-	// stops the agent for so long, as a device that is put to sleep: testbeds
-	// make agents vanish or be late with it.
-	Suspend func(m Moment, deadline time.Time) time.Duration
 }
-
-// Moment is where in a round an agent may be suspended.
-type Moment uint8
-
-// The moments.
-const (
-	BeforeTraining Moment = iota
-	BeforeSubmitting
-)
 
 func (c *Config) validate() error {
 	var errs []error

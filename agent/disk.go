@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
@@ -19,10 +18,9 @@ import (
 // update is an update that is trained: what the machine calls saved.
 type update struct {
 	wire.Update
-	run      wire.RunID
-	round    wire.RoundID
-	payload  []byte
-	deadline time.Time // of its round; unknown for one found on disk
+	run     wire.RunID
+	round   wire.RoundID
+	payload []byte
 }
 
 const (

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"time"
-
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -46,19 +44,6 @@ func (a *Agent) perform(e round.Effect) {
 	}
 }
 
-// suspend stops the owner, as a device that sleeps.
-func (a *Agent) suspend(m Moment, deadline time.Time) {
-	if a.cfg.Suspend == nil {
-		return
-	}
-	if d := a.cfg.Suspend(m, deadline); d > 0 {
-		select {
-		case <-a.owner.Context().Done():
-		case <-time.After(d):
-		}
-	}
-}
-
 // submit begins to send the update that is ready, or begins anew if it is being sent.
 func (a *Agent) submit(e round.Submit) {
 	if a.ready == nil || a.ready.Payload.Hash != e.Update {
@@ -68,7 +53,6 @@ func (a *Agent) submit(e round.Submit) {
 		a.stepSender(transfer.Forgotten{})
 		return
 	}
-	a.suspend(BeforeSubmitting, a.ready.deadline)
 	a.sending = a.ready
 	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, a.cfg.Rate, a.cfg.Rand)
 	if !a.up {

@@ -157,7 +157,6 @@ func (a *Agent) train(e round.Train) {
 	if e.Announcement.Kind == wire.KindTraining {
 		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.Version, Bytes: int(e.Announcement.Base.Length)})
 	}
-	a.suspend(BeforeTraining, e.Deadline)
 	p, base, perStep := a.prepared, a.base, a.pace.PerStep()
 	if a.cfg.StepTime > 0 {
 		perStep = a.cfg.StepTime
@@ -210,7 +209,7 @@ func (a *Agent) trained(e round.Train, u *update, fact Trained, err error) {
 		a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: failure(err)})
 		return
 	}
-	u.deadline, a.ready = e.Deadline, u
+	a.ready = u
 	a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash})
 }
 

@@ -211,32 +211,3 @@ func TestDeclaredStepTime(t *testing.T) {
 		})
 	}
 }
-
-// A suspended agent neither loses what its job brings back nor outlives its context.
-func TestSuspended(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(t)
-		var moments []agent.Moment
-		s.cfg.Suspend = func(m agent.Moment, deadline time.Time) time.Duration {
-			if left := time.Until(deadline); left <= 0 || left > time.Minute {
-				t.Errorf("the deadline is in %v", left)
-			}
-			moments = append(moments, m)
-			return map[agent.Moment]time.Duration{agent.BeforeTraining: 20 * time.Second, agent.BeforeSubmitting: time.Hour}[m]
-		}
-		s.start()
-		s.invite(4, s.announce(4, s.training(taskOf("a task"), 0, 0)))
-		wait(25 * time.Second)
-		if len(moments) != 2 || moments[0] != agent.BeforeTraining || moments[1] != agent.BeforeSubmitting {
-			t.Errorf("moments: %v", moments)
-		}
-		if n := len(s.heard(wire.TypeUpdate)); n > 0 {
-			t.Errorf("a suspended agent offers %d updates", n)
-		}
-		began := time.Now()
-		s.stop()
-		if time.Since(began) > 0 {
-			t.Errorf("the stop took %v", time.Since(began))
-		}
-	})
-}

@@ -29,15 +29,16 @@ func TestVanishedAndLate(t *testing.T) {
 			}
 		}
 		for _, a := range f.agents[3:5] {
-			n := 0
-			a.cfg.Suspend = func(m agent.Moment, deadline time.Time) time.Duration {
-				if m == agent.BeforeSubmitting {
-					n++
+			var deadline time.Time
+			a.moment = func(m any) {
+				switch m := m.(type) {
+				case round.WorkStarted:
+					deadline = time.Now().Add(m.Left)
+				case agent.Trained:
+					if m.Round == 3 {
+						time.Sleep(time.Until(deadline) + 10*time.Second)
+					}
 				}
-				if m == agent.BeforeSubmitting && n == 3 {
-					return time.Until(deadline) + 10*time.Second
-				}
-				return 0
 			}
 		}
 		f.start()

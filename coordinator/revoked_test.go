@@ -61,17 +61,12 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// holdBack keeps an agent from sending from its n-th update on.
-func holdBack(p *process, n int) {
-	updates := 0
-	p.cfg.Suspend = func(m agent.Moment, _ time.Time) time.Duration {
-		if m != agent.BeforeSubmitting {
-			return 0
+// holdBack keeps an agent from sending from its update of a round on: it sleeps when it has trained.
+func holdBack(p *process, r wire.RoundID) {
+	p.moment = func(m any) {
+		if x, ok := m.(agent.Trained); ok && x.Round >= r {
+			time.Sleep(time.Hour)
 		}
-		if updates++; updates < n {
-			return 0
-		}
-		return time.Hour
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -105,6 +106,10 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 		return err
 	}
 	defer daemon.Ending(cmd.Context(), log)()
+	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
+	if err != nil {
+		return fmt.Errorf("broker.prefix: %w", err)
+	}
 	daemon.ResolveNames(s, log)
 	reg := metrics.NewRegistry(member)
 	m := daemon.NewAgentMetrics(reg)
@@ -116,7 +121,8 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	var all sync.WaitGroup
 	for i, one := range f.members(s) {
 		key := memberKey(master, one.ID)
-		o := daemon.AgentOptions{Logger: log, Metrics: m, Suspend: f.mischief(i), Key: key, Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}}
+		paced, mischief := slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}, f.mischief(i, topics)
+		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: paced, Observer: mischief, Wrap: mischief.wrap}
 		all.Go(func() {
 			if err := daemon.RunAgent(ctx, one, o); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("agent %s: %w", one.ID, err))

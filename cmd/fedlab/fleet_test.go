@@ -5,14 +5,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
 )
 
 func TestFleetFlags(t *testing.T) {
@@ -79,40 +81,92 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestMischief wants agents to sleep past the deadline as often as asked for,
-// each by chance of its own.
+// outbox is a connection that keeps the topics of what is published.
+type outbox struct {
+	mqtt.Conn
+	mu     sync.Mutex
+	topics []string
+}
+
+func (o *outbox) Publish(m mqtt.Message) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.topics = append(o.topics, m.Topic)
+	return nil
+}
+
+// take returns the topics since the call before.
+func (o *outbox) take() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	topics := o.topics
+	o.topics = nil
+	return topics
+}
+
+// TestMischief wants agents to vanish for a round, or to send their update a second after its deadline, as often as asked
+// for, each by chance of its own.
 func TestMischief(t *testing.T) { synctest.Test(t, testMischief) }
 
 func testMischief(t *testing.T) {
-	if (&fleet{seed: 1}).mischief(0) != nil {
-		t.Error("agents of a fleet without mischief are asked")
+	topics, err := mqtt.NewTopics("", "plant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rounds = 2000
+	fates := func(f fleet, i int) (story string) {
+		m, out := f.mischief(i, topics), &outbox{}
+		conn := m.wrap(out)
+		say := func(topic string) (passed bool) {
+			if err := conn.Publish(mqtt.Message{Topic: topic}); err != nil {
+				t.Fatal(err)
+			}
+			return slices.Equal(out.take(), []string{topic})
+		}
+		update := topics.Update("dev", "0", mqtt.ManifestPart)
+		for range rounds {
+			m.ObserveRound(round.WorkStarted{Left: time.Minute})
+			there := say(topics.Status("dev"))
+			time.Sleep(20 * time.Second)
+			first, again := say(update), say(update)
+			if passed := say(topics.Presence("dev")); !passed {
+				t.Fatal("presence is held back")
+			}
+			time.Sleep(40*time.Second + overdue/2)
+			if early := out.take(); len(early) > 0 {
+				t.Fatalf("%q at the deadline", early)
+			}
+			time.Sleep(overdue)
+			synctest.Wait()
+			late := out.take()
+			switch {
+			case there && first && again && len(late) == 0:
+				story += "."
+			case there && !first && !again && slices.Equal(late, []string{update}):
+				story += "L"
+			case !there && !first && !again && len(late) == 0:
+				story += "D"
+			default:
+				t.Fatalf("status passed: %v; update: %v, and again: %v; late: %q", there, first, again, late)
+			}
+			if !say(topics.Status("dev")) || !say(update) {
+				t.Fatal("the agent is not back")
+			}
+		}
+		return story
+	}
+	if quiet := fates(fleet{seed: 1}, 0); quiet != strings.Repeat(".", rounds) {
+		t.Errorf("in a fleet without mischief: %s", quiet)
 	}
 	f := fleet{seed: 1, drop: 0.3, late: 0.1}
-	deadline := time.Now().Add(time.Minute)
-	const draws = 2000
-	count := func(i int, m agent.Moment) (n int, which []bool) {
-		suspend := f.mischief(i)
-		for range draws {
-			d := suspend(m, deadline)
-			if d != 0 && d != time.Minute+time.Second {
-				t.Fatalf("sleeps %v, want a second more than until the deadline", d)
-			}
-			if d > 0 {
-				n++
-			}
-			which = append(which, d > 0)
-		}
-		return n, which
+	one := fates(f, 0)
+	if d, l := strings.Count(one, "D"), strings.Count(one, "L"); d < 500 || d > 700 || l < 90 || l > 190 {
+		t.Errorf("of %d rounds %d without the agent, in %d it is late; want about 600, and 140 of the others", rounds, d, l)
 	}
-	dropped, one := count(0, agent.BeforeTraining)
-	late, _ := count(0, agent.BeforeSubmitting)
-	if dropped < 500 || dropped > 700 || late < 140 || late > 260 {
-		t.Errorf("of %d: %d vanish and %d are late, want about 600 and 200", draws, dropped, late)
-	}
-	if _, again := count(0, agent.BeforeTraining); !slices.Equal(one, again) {
+	if fates(f, 0) != one {
 		t.Error("one seed gives two stories")
 	}
-	if _, other := count(1, agent.BeforeTraining); slices.Equal(one, other) {
+	if fates(f, 1) == one {
 		t.Error("two agents vanish together")
 	}
 }

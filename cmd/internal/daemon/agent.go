@@ -35,8 +35,6 @@ type AgentOptions struct {
 	// Gatherer has the metrics of this agent alone, which it reports to the
 	// coordinator; nil where several share a process, which then report nothing.
 	Gatherer prometheus.Gatherer
-	// Suspend makes the agent of a testbed vanish or be late (agent.Config).
-	Suspend func(m agent.Moment, deadline time.Time) time.Duration
 	// Ready, if set, is told when the agent is about to begin: its state is open;
 	// alive asks it for a sign of life.
 	Ready func(alive func(ctx context.Context) error)
@@ -44,9 +42,9 @@ type AgentOptions struct {
 	Key ed25519.PrivateKey
 	// Traffic, if set, is told of each message beside the metrics.
 	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
-	// Wrap, if set, stands between the agent and each of its brokers.
-	Wrap func(mqtt.Conn) mqtt.Conn
-	// Trainer, if set, takes the agent's local steps.
+	// Wrap and Trainer, if set, are a laboratory's: what stands between the agent and each of its brokers, and what takes
+	// its local steps.
+	Wrap    func(mqtt.Conn) mqtt.Conn
 	Trainer agent.Trainer
 }
 
@@ -120,8 +118,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	if lost != nil {
 		cfg.Behind = wire.Epoch(boot)
 	}
-	cfg.Boot, cfg.Software, cfg.Suspend = wire.Epoch(boot), "agentd "+Version(), o.Suspend
-	cfg.Trainer = o.Trainer
+	cfg.Boot, cfg.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+Version(), o.Trainer
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
 	if err := watchDevice(&cfg, s); err != nil {
