@@ -31,7 +31,7 @@ func TestAlive(t *testing.T) {
 		s.cfg.Device = func(before device.Verdict) device.Verdict {
 			if hang {
 				hang = false
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 			}
 			return before
 		}

@@ -229,7 +229,7 @@ func (b *mixing) run(ctx context.Context, ended func(mixed)) {
 		for len(b.events) > 0 {
 			ev := b.events[0]
 			b.events = b.events[1:]
-			if err := b.step(ctx, ev); err != nil {
+			if err := b.step(ev); err != nil {
 				ended(mixed{stats: b.exchange.Stats(), computed: b.computed, err: err})
 				return
 			}
@@ -271,7 +271,7 @@ func (b *mixing) hear() {
 }
 
 // step gives the exchange an event and does what it asks for.
-func (b *mixing) step(ctx context.Context, ev d2d.Event) error {
+func (b *mixing) step(ev d2d.Event) error {
 	for _, e := range b.exchange.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.Publish:

@@ -65,7 +65,7 @@ func TestRevoked(t *testing.T) {
 func holdBack(p *process, r wire.RoundID) {
 	p.moment = func(m any) {
 		if x, ok := m.(agent.Trained); ok && x.Round >= r {
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 		}
 	}
 }

@@ -104,8 +104,8 @@ func (o *outbox) take() []string {
 	return topics
 }
 
-// TestMischief wants agents to vanish for a round, or to send their update a second after its deadline, as often as asked
-// for, each by chance of its own.
+// TestMischief wants agents to vanish for a round, or to send their update a second after its deadline, as often as
+// asked for, each by chance of its own.
 func TestMischief(t *testing.T) { synctest.Test(t, testMischief) }
 
 func testMischief(t *testing.T) {
@@ -127,16 +127,16 @@ func testMischief(t *testing.T) {
 		for range rounds {
 			m.ObserveRound(round.WorkStarted{Left: time.Minute})
 			there := say(topics.Status("dev"))
-			time.Sleep(20 * time.Second)
+			<-time.After(20 * time.Second)
 			first, again := say(update), say(update)
 			if passed := say(topics.Presence("dev")); !passed {
 				t.Fatal("presence is held back")
 			}
-			time.Sleep(40*time.Second + overdue/2)
+			<-time.After(40*time.Second + overdue/2)
 			if early := out.take(); len(early) > 0 {
 				t.Fatalf("%q at the deadline", early)
 			}
-			time.Sleep(overdue)
+			<-time.After(overdue)
 			synctest.Wait()
 			late := out.take()
 			switch {
