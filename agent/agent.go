@@ -25,7 +25,7 @@ type Agent struct {
 	conn    mqtt.Conn
 	machine *round.Agent
 	signer  *signer
-	twin    twin
+	clones  cloneDetector
 	ledger  *ledger        // of the byte budget; nil without one
 	mesh    *mesh          // its way to the neighbours
 	endless *endless       // the block under way, if blocks have no end
@@ -57,10 +57,10 @@ type Agent struct {
 	unwritten []unwritten // what the disk did not take, and is tried again
 	persistAt time.Time   // when
 
-	owner  *host.Owner
-	events host.Queue[round.Event]
-	turns  chan struct{} // one job at a time
-	late   stubborn      // jobs that do not end
+	owner    *host.Owner
+	events   host.Queue[round.Event]
+	turns    chan struct{} // one job at a time
+	watchdog watchdog      // jobs that do not end
 }
 
 // prepared is a task with the local data in its terms.
@@ -92,7 +92,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order, pulls: map[string]*pull{}, ready: ready,
 		cease: func() {}, owner: host.NewOwner(), turns: make(chan struct{}, 1),
-		late: stubborn{told: map[*time.Time]struct{}{}},
+		watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -180,7 +180,7 @@ func (a *Agent) Alive(ctx context.Context) error {
 	if err := a.owner.Alive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	return a.late.check(time.Now())
+	return a.watchdog.check(time.Now())
 }
 
 // deadline returns when something wants a tick: an hour away if nothing does.
@@ -232,7 +232,7 @@ func (a *Agent) hear(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Up:
 		a.up = true
-		a.twin.up()
+		a.clones.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
 		a.publish(a.signer.online())
@@ -240,7 +240,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
 		a.up = false
-		a.twin.down()
+		a.clones.down()
 		a.mesh.uplink(false)
 		a.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		a.hearRefusal(e)

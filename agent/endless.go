@@ -129,7 +129,7 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 	a.owner.Go(func() {
 		defer close(b.over)
 		<-before
-		defer a.late.watch(ctx)()
+		defer a.watchdog.watch(ctx)()
 		if old != nil && old.e.Order.Run == b.e.Order.Run && len(old.x) == len(x) {
 			x, from = old.x, FromBlock
 		}

@@ -43,7 +43,7 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 		defer close(over)
 		defer cancel()
 		<-before
-		defer a.late.watch(ctx)()
+		defer a.watchdog.watch(ctx)()
 		m.mix(ctx, e, &p.problem.Task, block, base, func(end mixed) {
 			u, fact, err := a.newUpdate(e, p), Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
 			if err == nil {

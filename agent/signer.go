@@ -20,8 +20,8 @@ func newSigner(cfg *Config) *signer {
 	return &signer{Signer: host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Key: cfg.Key}, cfg: cfg, nonce: cfg.Rand.Uint64()}
 }
 
-// overtaking is how far ahead of its twin's messages an agent's begin: more
-// than the twin says before it notices.
+// overtaking is how far ahead of its clone's messages an agent's begin: more
+// than the clone says before it notices.
 const overtaking = 1 << 20
 
 // status is a message to the coordinator about a round.

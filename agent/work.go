@@ -178,7 +178,7 @@ func (a *Agent) train(e round.Train) {
 		return
 	}
 	a.start(func() func() {
-		defer a.late.watch(ctx)()
+		defer a.watchdog.watch(ctx)()
 		u, fact, err := a.compute(ctx, e, p, base, steps)
 		if err == nil && ctx.Err() == nil {
 			a.save(ctx, u)

@@ -37,7 +37,7 @@ func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
 		a.sure++
 		c.tellAhead()
 	}
-	m := wire.Standing{Announcement: c.board.digest, Place: wire.PlaceNotSelected}
+	m := wire.Standing{Announcement: c.publisher.digest, Place: wire.PlaceNotSelected}
 	c.tell(agent, wire.TypeStanding, c.runID, c.present(), m.Body())
 	return true
 }

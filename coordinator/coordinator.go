@@ -19,31 +19,31 @@ import (
 
 // Coordinator is the parameter server of one federation.
 type Coordinator struct {
-	cfg     Config
-	conn    mqtt.Conn
-	machine *round.Coordinator
-	signer  *host.Signer
-	disk    *disk
-	board   *board // what is retained at the broker
-	fence   *fence // against another coordinator with this key
-	public  ed25519.PublicKey
-	work    *workbench
-	test    *mqtt.SelfTest // nil if there is none
+	cfg       Config
+	conn      mqtt.Conn
+	machine   *round.Coordinator
+	signer    *host.Signer
+	disk      *disk
+	publisher *publisher // what is retained at the broker
+	fence     *fence     // against another coordinator with this key
+	public    ed25519.PublicKey
+	work      *workbench
+	test      *mqtt.SelfTest // nil if there is none
 
 	runID     wire.RunID
 	up        bool
-	refused   mqtt.RefusedFilters // but for what the board reads back
+	refused   mqtt.RefusedFilters // but for what the publisher reads back
 	begins    bool                // a new run was asked for, and has not been announced
 	begun     bool                // the machine has started
 	stopped   error               // why the coordinator cannot go on
 	ahead     ahead
 	receiver  *transfer.Receiver
 	transfers TransfersChanged
-	spools    map[wire.RoundID]*store.Spool // of the round under way; two between rounds
-	heard     map[sourceKey]mark            // newest message by sender and type
-	twins     map[wire.AgentID]*twins       // of those who spoke
-	offers    map[wire.AgentID]*round.Offer // being received, or stored
-	early     []Fact                        // facts from before Run
+	spools    map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
+	heard     map[sourceKey]mark              // newest message by sender and type
+	clones    map[wire.AgentID]*cloneDetector // of those who spoke
+	offers    map[wire.AgentID]*round.Offer   // being received, or stored
+	early     []Fact                          // facts from before Run
 
 	trouble  store.Trouble
 	unstored bool // an update could not be stored, and none has been since
@@ -60,7 +60,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
-		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, twins: map[wire.AgentID]*twins{}, offers: map[wire.AgentID]*round.Offer{},
+		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, clones: map[wire.AgentID]*cloneDetector{}, offers: map[wire.AgentID]*round.Offer{},
 		owner: host.NewOwner(),
 	}
 	if cfg.SelfTest > 0 {
@@ -71,7 +71,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		return nil, err
 	}
 	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
-	c.board = &board{
+	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand, listed: c.disk.loadPublished(cfg.Logger),
 		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.fence.handed,
 	}
@@ -127,7 +127,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 // turn comes before each wait. The error is why the coordinator cannot go on.
 func (c *Coordinator) turn() error {
 	if c.stopped == nil {
-		c.board.pump(time.Now())
+		c.publisher.pump(time.Now())
 	}
 	return c.stopped
 }
@@ -156,7 +156,7 @@ func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed255
 func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
 	changed := func(a wire.AgentID) bool { return !keys[a].Equal(c.cfg.Agents[a]) }
 	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool { return changed(s.agent) })
-	maps.DeleteFunc(c.twins, func(a wire.AgentID, _ *twins) bool { return changed(a) })
+	maps.DeleteFunc(c.clones, func(a wire.AgentID, _ *cloneDetector) bool { return changed(a) })
 	var gone []wire.AgentID
 	for a := range c.cfg.Agents {
 		if changed(a) {
@@ -190,7 +190,7 @@ func listed(keys map[wire.AgentID]ed25519.PublicKey) AgentsListed {
 }
 
 func (c *Coordinator) close() {
-	c.board.halt()
+	c.publisher.halt()
 	for r, s := range c.spools {
 		if err := s.Close(); err != nil {
 			c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
@@ -207,7 +207,7 @@ func (c *Coordinator) present() wire.RoundID { return c.fence.shown.order.Round 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
 	at := time.Now().Add(time.Hour)
-	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.board.deadline, c.fence.deadline, c.test.Deadline} {
+	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline, c.fence.deadline, c.test.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -234,7 +234,7 @@ func (c *Coordinator) connected() {
 	}
 	c.up = true
 	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
-	c.board.connected(time.Now())
+	c.publisher.connected(time.Now())
 }
 
 // hear takes what the connection tells.
@@ -249,7 +249,7 @@ func (c *Coordinator) hear(e mqtt.Event) {
 		c.fence.look(time.Now())
 	case mqtt.Down:
 		c.fence.disconnected()
-		c.board.disconnected()
+		c.publisher.disconnected()
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		c.hearRefusal(e)
 		if c.up {
@@ -257,7 +257,7 @@ func (c *Coordinator) hear(e mqtt.Event) {
 			c.step(round.LinkDown{})
 		}
 	case mqtt.SubscribeRefused:
-		if !c.board.refused(time.Now(), e.Filter) {
+		if !c.publisher.refused(time.Now(), e.Filter) {
 			c.hearRefusal(e)
 		}
 	case mqtt.RefusalOver:

@@ -25,12 +25,12 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Announce:
 		return c.announce(e)
 	case round.Invite:
-		m := wire.Invitation{Agent: e.Agent, Announcement: c.board.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Block: e.Block, Peers: e.Peers}
+		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Block: e.Block, Peers: e.Peers}
 		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.Mesh:
 		c.mesh(e)
 	case round.Stand:
-		m := wire.Standing{Announcement: c.board.digest, Place: e.Place}
+		m := wire.Standing{Announcement: c.publisher.digest, Place: e.Place}
 		c.tell(e.Agent, wire.TypeStanding, run, present, m.Body())
 	case round.Receive:
 		c.offers[e.Agent] = &e.Offer
@@ -65,12 +65,12 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
 	order := wire.OrderOf(wire.Header{Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round}, &e.Announcement)
 	blobs := c.work.blobs(&e.Announcement)
-	list, changed := c.board.plan(blobs)
+	list, changed := c.publisher.plan(blobs)
 	if changed && c.untilDone("save the list of published blobs", func() error { return c.disk.savePublished(list) }) != nil {
 		return false
 	}
 	c.fence.made(order, sha256.Sum256(sealed[:wire.HeaderSize]))
-	c.board.show(time.Now(), sealed, blobs, list)
+	c.publisher.show(time.Now(), sealed, blobs, list)
 	return true
 }
 

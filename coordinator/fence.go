@@ -163,7 +163,7 @@ func (c *Coordinator) tickFence(now time.Time) {
 		c.looked(nil)
 	case !f.repeatAt.IsZero() && !now.Before(f.repeatAt):
 		f.repeatAt = time.Time{}
-		c.board.repeat(now)
+		c.publisher.repeat(now)
 	}
 }
 

@@ -42,7 +42,7 @@ func (c *Coordinator) take(m mqtt.Message) {
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
 	case kind == mqtt.KindBlob:
-		c.board.take(time.Now(), m, transferID, part)
+		c.publisher.take(time.Now(), m, transferID, part)
 	case len(m.Payload) == 0:
 		return // a retained message was deleted
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
@@ -75,7 +75,7 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	if err := e.Verify(key); err != nil {
 		return e, host.Drop(DropSignature, "%w: has it another key than the one in the list?", err)
 	}
-	c.watchTwins(agent, &e)
+	c.watchClones(agent, &e)
 	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
 	last := c.heard[source]
 	switch {
@@ -108,7 +108,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if c.isAhead(agent, e.Header) {
 			return nil
 		}
-		if !c.board.isRecent(m.Announcement, time.Now()) {
+		if !c.publisher.isRecent(m.Announcement, time.Now()) {
 			return host.Drop(DropOutdated, "a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}
 		c.hello(agent, e.Epoch, m)
@@ -117,7 +117,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if err != nil {
 			return err
 		}
-		if m.Announcement == c.board.digest {
+		if m.Announcement == c.publisher.digest {
 			c.step(round.JoinedCame{Agent: agent, Round: e.Round})
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeDeclined:
@@ -125,10 +125,10 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if err != nil {
 			return err
 		}
-		if m.Announcement == c.board.digest {
+		if m.Announcement == c.publisher.digest {
 			c.step(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetch {
-				c.board.suspect(time.Now())
+				c.publisher.suspect(time.Now())
 			}
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
@@ -158,6 +158,6 @@ func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
 	stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) && c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot
 	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
-		c.board.suspect(time.Now())
+		c.publisher.suspect(time.Now())
 	}
 }

@@ -20,7 +20,7 @@ func TestTurns(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
-		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact, round.CoordinatorFact](func(fact any) { told = append(told, fact) })}, twins: map[wire.AgentID]*twins{}}
+		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact, round.CoordinatorFact](func(fact any) { told = append(told, fact) })}, clones: map[wire.AgentID]*cloneDetector{}}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
 			t.Helper()
 			sealed := wire.Seal(nil, wire.Header{Type: typ, Federation: "plant", Sender: agent, Epoch: epoch, Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))
@@ -29,7 +29,7 @@ func TestTurns(t *testing.T) {
 				t.Fatal(err)
 			}
 			told = nil
-			c.watchTwins(agent, &e)
+			c.watchClones(agent, &e)
 			if len(told) != clones {
 				t.Errorf("told %d times, want %d: %+v", len(told), clones, told)
 			}

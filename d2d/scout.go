@@ -126,7 +126,7 @@ func (s *Scout) Step(now time.Time, ev Event) []Effect {
 		panic(fmt.Sprintf("d2d: event %T", ev))
 	}
 	if !s.next.IsZero() && !now.Before(s.next) {
-		s.shine(now)
+		s.sendBeacon(now)
 	}
 	if !s.look.IsZero() && !now.Before(s.look) {
 		s.decide(now)
@@ -248,8 +248,8 @@ func byHeard(h wire.Heard, id wire.AgentID) int {
 	return 0
 }
 
-// shine says that the agent is there.
-func (s *Scout) shine(now time.Time) {
+// sendBeacon says that the agent is there.
+func (s *Scout) sendBeacon(now time.Time) {
 	alive := s.alive(now)
 	s.next = now.Add(interval(len(s.others)))
 	s.told = s.row(now, alive)

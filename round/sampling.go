@@ -21,17 +21,17 @@ func DrawSource(seed uint64, r wire.RoundID) *rand.Rand {
 }
 
 // SampleWithoutReplacement draws min(l, len(agents)) agents as
-// [Lottery.WithoutReplacement] does. The result is in id order and depends on
+// [Sampler.WithoutReplacement] does. The result is in id order and depends on
 // the set of agents, not on their order.
 func SampleWithoutReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []Draw {
-	var y Lottery
+	var y Sampler
 	return named(agents, y.WithoutReplacement(len(agents), l, rng))
 }
 
-// SampleWithReplacement draws l times as [Lottery.WithReplacement] does. The
+// SampleWithReplacement draws l times as [Sampler.WithReplacement] does. The
 // result is in id order; its Times add up to l.
 func SampleWithReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []Draw {
-	var y Lottery
+	var y Sampler
 	return named(agents, y.WithReplacement(len(agents), l, rng))
 }
 

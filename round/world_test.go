@@ -167,16 +167,16 @@ func (w *world) publish(a *round.AnnouncementCame) {
 	}
 }
 
-// patient is what faults happen to.
-type patient interface {
+// target is what faults happen to.
+type target interface {
 	crash()
 	boot()
 	cut(up bool)
 	alive() bool
 }
 
-// plague makes the patient crash or lose its link again and again, until calm.
-func (w *world) plague(mean time.Duration, p patient) {
+// plague makes the target crash or lose its link again and again, until calm.
+func (w *world) plague(mean time.Duration, p target) {
 	d := time.Duration(w.rng.ExpFloat64() * float64(mean))
 	if !w.now.Add(d).Before(w.calm) {
 		return

@@ -15,7 +15,7 @@ type fedavg[T learner.Float] struct {
 	*course[T]
 	w, next []T
 	acc     []float64
-	lottery round.Lottery
+	sampler round.Sampler
 	places  []round.Place // those of a round's participants that respond
 	hands   []*hand[T]
 	block   int         // agents that one hand takes at a time
@@ -99,9 +99,9 @@ func (f *fedavg[T]) draw(i int) []round.Place {
 
 func (f *fedavg[T]) responding(i int) []round.Place {
 	rng := round.DrawSource(f.seed, wire.RoundID(i))
-	places := f.lottery.WithoutReplacement
+	places := f.sampler.WithoutReplacement
 	if f.e.Sampling == round.WithReplacement {
-		places = f.lottery.WithReplacement
+		places = f.sampler.WithReplacement
 	}
 	drawn := places(f.agents, f.e.Participants, rng)
 	if f.e.Response.Per != StraggleRound {
@@ -128,7 +128,7 @@ func (f *fedavg[T]) fold(i int, places []round.Place, total int) error {
 		}
 		return nil
 	}
-	line := newConveyor((len(places)+f.block-1)/f.block, f.room, func(b *block[T]) error {
+	line := newPipeline((len(places)+f.block-1)/f.block, f.room, func(b *block[T]) error {
 		if b.err != nil {
 			return b.err
 		}

@@ -27,7 +27,7 @@ type feddec[T learner.Float] struct {
 	degrees  []int
 	pcg      rand.PCG // of the links
 	rng      *rand.Rand
-	lottery  round.Lottery
+	sampler  round.Sampler
 	mean     []float64
 	blockNow int
 
@@ -139,9 +139,9 @@ func (f *feddec[T]) draw(t int) []round.Place {
 		return f.in.replay.places[t]
 	}
 	rng := round.DrawSource(f.seed, wire.RoundID(f.blockNow))
-	places := f.lottery.WithReplacement
+	places := f.sampler.WithReplacement
 	if f.e.Sampling == round.WithoutReplacement {
-		places = f.lottery.WithoutReplacement
+		places = f.sampler.WithoutReplacement
 	}
 	drawn := places(f.agents, f.e.Participants, rng)
 	if f.tape != nil {

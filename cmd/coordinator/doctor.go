@@ -9,11 +9,11 @@ import (
 )
 
 func doctorCommand() *cobra.Command {
-	return doctor.Command(program, func(l *cli.Loader) (*doctor.Patient, error) {
+	return doctor.Command(program, func(l *cli.Loader) (*doctor.Target, error) {
 		s, err := load(l)
 		if err != nil {
 			return nil, err
 		}
-		return daemon.CoordinatorPatient(s)
+		return daemon.CoordinatorTarget(s)
 	})
 }

@@ -33,7 +33,7 @@ func TestSoak(t *testing.T) {
 		longest := time.Duration(0)
 		for time.Now().Before(end) {
 			i := p.rng.IntN(len(faults))
-			faults[i].strike()
+			faults[i].disturbance()
 			done[i]++
 			longest = max(longest, p.goOn(3, 3*time.Minute))
 		}
@@ -54,14 +54,14 @@ func TestSoak(t *testing.T) {
 	}})
 }
 
-// strike is a fault of the soak.
-type strike struct {
+// disturbance is a fault of the soak.
+type disturbance struct {
 	name   string
-	strike func()
+	disturbance func()
 }
 
-func (p *plant) faults() []strike {
-	return []strike{
+func (p *plant) faults() []disturbance {
+	return []disturbance{
 		{"coordinator kills", func() {
 			p.lead.Kill()
 			pause(p.between(0, 2*time.Second))

@@ -56,7 +56,7 @@ func (p *Puller) Deadline() (time.Time, bool) { return p.timer, !p.timer.IsZero(
 func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 	if p.ended {
 		if late, ok := ev.(Opened); ok {
-			disown(late.Data)
+			closeUnused(late.Data)
 		}
 		return nil
 	}
@@ -173,7 +173,7 @@ func (p *Puller) open(now time.Time) []PullEffect {
 // opened goes on with what the storage has already.
 func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
 	if !p.opening {
-		disown(ev.Data)
+		closeUnused(ev.Data)
 		return nil
 	}
 	p.opening = false
@@ -283,7 +283,7 @@ func (p *Puller) takeInline() []PullEffect {
 func (p *Puller) end(last ...PullEffect) []PullEffect {
 	p.came = append(p.came, p.asked...)
 	effects := p.leave()
-	disown(p.data)
+	closeUnused(p.data)
 	p.ended, p.timer = true, time.Time{}
 	p.data, p.have, p.asked, p.manifest = nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)

@@ -41,12 +41,12 @@ type transfer struct {
 	missing  int
 	low      int // no chunk below is missing
 
-	lent     []int     // chunks of the credit that have not come, ascending
-	granted  time.Time // when the credit was given
-	until    time.Time // end of the credit's lease, which each chunk renews
-	window   int       // chunks of the next credit
-	progress bool      // a chunk has come since the last credit
-	barren   int       // leases in a row without a chunk
+	lent        []int     // chunks of the credit that have not come, ascending
+	granted     time.Time // when the credit was given
+	until       time.Time // end of the credit's lease, which each chunk renews
+	window      int       // chunks of the next credit
+	progress    bool      // a chunk has come since the last credit
+	emptyLeases int       // leases in a row without a chunk
 }
 
 // NewReceiver returns a receiver that knows of no transfer. It panics on a
@@ -166,7 +166,7 @@ func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 func (r *Receiver) opened(ev Opened) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	if t == nil || t.room == 0 || t.data != nil || t.manifest.Hash != ev.Blob {
-		disown(ev.Data)
+		closeUnused(ev.Data)
 		return nil
 	}
 	if ev.Err != nil { // the agent offers it again
@@ -219,7 +219,7 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	t.have[k] = true
 	t.missing--
 	r.stats.Chunks++
-	t.progress, t.barren = true, 0
+	t.progress, t.emptyLeases = true, 0
 	t.until = now.Add(r.cfg.Lease)
 	r.repay(now, ev.Agent, t, k)
 	if t.missing > 0 {
@@ -255,7 +255,7 @@ func (r *Receiver) remove(agent wire.AgentID) {
 		return
 	}
 	r.giveBack(t, t.lent)
-	disown(t.data)
+	closeUnused(t.data)
 	r.stats.BufferedBytes -= t.room
 	delete(r.transfers, agent)
 	delete(r.leased, agent)

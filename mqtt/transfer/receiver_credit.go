@@ -126,7 +126,7 @@ func (r *Receiver) repay(now time.Time, agent wire.AgentID, t *transfer, k int) 
 }
 
 // expire ends the leases that are over and drops the transfers that have been
-// barren for too long. Late chunks of a lease that is over still count.
+// empty for too long. Late chunks of a lease that is over still count.
 func (r *Receiver) expire(now time.Time) {
 	if first, ok := r.Deadline(); !ok || now.Before(first) {
 		return
@@ -143,7 +143,7 @@ func (r *Receiver) expire(now time.Time) {
 		r.stats.Expired++
 		t.window = r.halved(t.window)
 		r.reclaim(agent, t)
-		if t.barren >= r.cfg.Leases {
+		if t.emptyLeases >= r.cfg.Leases {
 			r.stats.Dropped++
 			r.remove(agent)
 			continue
@@ -157,7 +157,7 @@ func (r *Receiver) halved(window int) int { return max(window/2, min(minWindow, 
 // reclaim ends the lease of t.
 func (r *Receiver) reclaim(agent wire.AgentID, t *transfer) {
 	if !t.progress {
-		t.barren++
+		t.emptyLeases++
 	}
 	r.giveBack(t, t.lent)
 	t.lent = nil

@@ -131,7 +131,7 @@ func TestReceiverLends(t *testing.T) {
 			{"22s", c3("a", 2), "", "32s"},
 			{"32s", Tick{}, "grant a 0-0 for 10000ms", "42s"},
 		},
-		"dropped after barren leases, late chunks unknown then": {
+		"dropped after empty leases, late chunks unknown then": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
 			{"10s", Tick{}, "grant a 0-1 for 10000ms", "20s"},
 			{"20s", Tick{}, "", ""},

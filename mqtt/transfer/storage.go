@@ -100,9 +100,9 @@ func (Opened) receiveEvent()    {}
 func (Unstored) pullEffect()    {}
 func (Unstored) receiveEffect() {}
 
-// disown closes a storage that came too late to be used. Nobody waits for what
+// closeUnused closes a storage that came too late to be used. Nobody waits for what
 // it holds, so an error has no one to tell.
-func disown(s Storage) {
+func closeUnused(s Storage) {
 	if s != nil {
 		_ = s.Close()
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 )
 
-// Command returns a program's command "doctor"; patient reads the configuration.
-func Command(program string, patient func(*cli.Loader) (*Patient, error)) *cobra.Command {
+// Command returns a program's command "doctor"; target reads the configuration.
+func Command(program string, target func(*cli.Loader) (*Target, error)) *cobra.Command {
 	var l cli.Loader
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -21,7 +21,7 @@ broker's access rules, largest messages, retained messages and queues. Each find
 what to change. While ` + program + ` runs, its connection is left alone, and so is what needs one.
 The exit status is 1 when something is bad.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := patient(&l)
+			p, err := target(&l)
 			if err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ The exit status is 1 when something is bad.`,
 }
 
 // Examine shows what it finds, and returns how much of it is bad.
-func (p *Patient) Examine(ctx context.Context, show func(Finding)) (bad int) {
+func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &report{show: show}
 	r.good("configuration", "can be used")
 	lock, runs := p.folder(r)

@@ -81,7 +81,7 @@ func TestDescriptorsOfMosquitto(t *testing.T) {
 	m := brokers.NewMosquitto(t, []byte(brokers.Open))
 	m.Descriptors = 1024
 	m.Start(t)
-	found, text := examine(t, newPatient(t, "tcp://"+m.Address))
+	found, text := examine(t, newTarget(t, "tcp://"+m.Address))
 	if len(found) != 1 || found[0] != "descriptors warn" || !strings.Contains(text, "LimitNOFILE=20000") {
 		t.Errorf("found %q in\n%s", found, text)
 	}

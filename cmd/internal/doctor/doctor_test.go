@@ -17,14 +17,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newPatient is a coordinator at a broker.
-func newPatient(t *testing.T, url string) *Patient {
+// newTarget is a coordinator at a broker.
+func newTarget(t *testing.T, url string) *Target {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", "air")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Patient{Program: "coordinator", StateDir: t.TempDir(), Needs: 1, Broker: BrokerExamined{
+	return &Target{Program: "coordinator", StateDir: t.TempDir(), Needs: 1, Broker: BrokerExamined{
 		Options: mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
 		Reads:   []string{topics.Updates(), topics.Presences()},
 		Loop:    topics.Loop(wire.CoordinatorID), Retains: true, Queue: 300,
@@ -32,7 +32,7 @@ func newPatient(t *testing.T, url string) *Patient {
 }
 
 // examine returns the findings that are not good, as "about state", and all of them for a person.
-func examine(t *testing.T, p *Patient) (found []string, text string) {
+func examine(t *testing.T, p *Target) (found []string, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -65,7 +65,7 @@ func TestExamine(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		lines  []string // of mosquitto.conf
-		change func(*Patient)
+		change func(*Target)
 		found  string
 		says   string
 	}{
@@ -73,14 +73,14 @@ func TestExamine(t *testing.T) {
 		{"a short queue", []string{"max_queued_messages 100"}, nil, "queue bad", "max_queued_messages 300"},
 		{"small messages", []string{"message_size_limit 1000"}, nil, "messages bad", "set max_packet_size 131072"},
 		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
-		{"no coordinator yet", nil, func(p *Patient) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false }, "coordinator warn", "no coordinator has announced anything"},
-		{"a full disk", nil, func(p *Patient) { p.Needs = 1 << 60 }, "state folder warn", "free the disk"},
-		{"no data", nil, func(p *Patient) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } }, "data bad", "rows.csv is empty"},
-		{"no folder yet", nil, func(p *Patient) { p.StateDir = filepath.Join(p.StateDir, "none") }, "", "is not there yet: the first start makes it"},
+		{"no coordinator yet", nil, func(p *Target) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false }, "coordinator warn", "no coordinator has announced anything"},
+		{"a full disk", nil, func(p *Target) { p.Needs = 1 << 60 }, "state folder warn", "free the disk"},
+		{"no data", nil, func(p *Target) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } }, "data bad", "rows.csv is empty"},
+		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "", "is not there yet: the first start makes it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPatient(t, mosquitto(t, tt.lines...))
+			p := newTarget(t, mosquitto(t, tt.lines...))
 			if tt.change != nil {
 				tt.change(p)
 			}
@@ -106,7 +106,7 @@ func TestRefusedSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	p := newPatient(t, b.URL())
+	p := newTarget(t, b.URL())
 	p.Broker.Options.Username, p.Broker.Queue = p.Broker.Options.ClientID, 0
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"access bad"}) || !strings.Contains(text, "the broker refuses "+topics.Presences()) {
@@ -123,7 +123,7 @@ func TestAccess(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
 		t.Fatal(err)
 	}
-	p := newPatient(t, mosquitto(t, "acl_file "+rules))
+	p := newTarget(t, mosquitto(t, "acl_file "+rules))
 	p.Broker.Retains, p.Broker.Queue = false, 0
 	found, text := examine(t, p)
 	if !slices.Contains(found, "messages bad") || !strings.Contains(text, "topic readwrite fl/v1/air/m/loop") {
@@ -133,7 +133,7 @@ func TestAccess(t *testing.T) {
 
 // Each node of a cluster is examined.
 func TestEachNodeIsExamined(t *testing.T) {
-	p := newPatient(t, "tcp://"+brokers.FreeAddress(t))
+	p := newTarget(t, "tcp://"+brokers.FreeAddress(t))
 	good := mosquitto(t)
 	p.Broker.Options.MoreURLs = []string{good}
 	found, text := examine(t, p)
@@ -153,7 +153,7 @@ func TestCloneIsNamed(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
 		t.Fatal(err)
 	}
-	p := newPatient(t, mosquitto(t, "acl_file "+rules))
+	p := newTarget(t, mosquitto(t, "acl_file "+rules))
 	clone := p.Broker.Options
 	clone.MaxReconnectDelay = 200 * time.Millisecond
 	conn, err := mqtt.Dial(t.Context(), clone)
@@ -168,7 +168,7 @@ func TestCloneIsNamed(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
-	found, text := examine(t, newPatient(t, "tcp://"+brokers.FreeAddress(t)))
+	found, text := examine(t, newTarget(t, "tcp://"+brokers.FreeAddress(t)))
 	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "is it running") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
@@ -176,7 +176,7 @@ func TestNobodyThere(t *testing.T) {
 
 // A daemon that runs keeps its connection.
 func TestRunningDaemonIsLeftAlone(t *testing.T) {
-	p := newPatient(t, mosquitto(t))
+	p := newTarget(t, mosquitto(t))
 	lock, err := store.Lock(p.StateDir)
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Patient is a daemon as the doctor sees it.
-type Patient struct {
+// Target is a daemon as the doctor sees it.
+type Target struct {
 	Program  string
 	StateDir string
 	Needs    int64          // bytes that the folder should have room for
@@ -24,7 +24,7 @@ type Patient struct {
 // folder examines the state folder. It returns its lock, if the daemon has ever
 // run and does not now, and whether it runs. Nothing is left behind: what root
 // leaves, the daemon's user could not use.
-func (p *Patient) folder(r *report) (lock *store.DirLock, runs bool) {
+func (p *Target) folder(r *report) (lock *store.DirLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -78,7 +78,7 @@ func bytes(n int64) string {
 }
 
 // data reads the data.
-func (p *Patient) data(r *report) {
+func (p *Target) data(r *report) {
 	if p.Data == nil {
 		return
 	}

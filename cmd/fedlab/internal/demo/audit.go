@@ -31,7 +31,7 @@ type moment struct {
 // death is the moment from which on an agent is killed, once, and how.
 type death struct {
 	moment
-	strike func()
+	kill func()
 }
 
 func newAudit(agents int) *audit {
@@ -41,20 +41,20 @@ func newAudit(agents int) *audit {
 	}
 }
 
-// doom chooses who is killed when: n agents, in rounds that are spread over the run, in the middle of a block.
-func (a *audit) doom(ids []wire.AgentID, n, rounds int, steps uint64, seed uint64) {
+// scheduleKills chooses who is killed when: n agents, in rounds that are spread over the run, in the middle of a block.
+func (a *audit) scheduleKills(ids []wire.AgentID, n, rounds int, steps uint64, seed uint64) {
 	order := rand.New(rand.NewPCG(seed, 2)).Perm(len(ids))
 	for i := range n {
 		a.kill[ids[order[i]]] = death{moment: moment{wire.RoundID(1 + (i+1)*rounds/(n+1)), (steps + 1) / 2}}
 	}
 }
 
-// fate says what to do when an agent is to be killed.
-func (a *audit) fate(id wire.AgentID, strike func()) {
+// onKill says what to do when an agent is to be killed.
+func (a *audit) onKill(id wire.AgentID, kill func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if d, ok := a.kill[id]; ok {
-		d.strike = strike
+		d.kill = kill
 		a.kill[id] = d
 	}
 }
@@ -65,7 +65,7 @@ func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 	defer a.mu.Unlock()
 	if d, ok := a.kill[id]; ok && r >= d.round && t >= d.step {
 		delete(a.kill, id)
-		d.strike()
+		d.kill()
 		return
 	}
 	at := moment{r, t}

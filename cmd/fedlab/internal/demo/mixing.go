@@ -136,7 +136,7 @@ func (m *mixing) federate(ctx context.Context, algorithm round.Algorithm, site, 
 			return nil, err
 		}
 		fed.edges = maker.Make
-		c.audit.doom(fed.ids(), m.options.Kill, m.scene.rounds, uint64(m.scene.task.Steps.Max), m.options.Seed)
+		c.audit.scheduleKills(fed.ids(), m.options.Kill, m.scene.rounds, uint64(m.scene.task.Steps.Max), m.options.Seed)
 	}
 	fed.host = func(ctx context.Context, s *settings.Agent) error { return m.host(ctx, fed, c, s) }
 	w := newWatcher(&recording{mixing: m, course: c}, m.scene.rounds)
@@ -169,7 +169,7 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 		l := &life{Trainer: agent.Learner{}, course: c, id: wire.AgentID(s.ID), topics: fed.topics, options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
-		c.audit.fate(wire.AgentID(s.ID), l.strike)
+		c.audit.onKill(wire.AgentID(s.ID), l.kill)
 		err := daemon.RunAgent(alive, s, daemon.AgentOptions{
 			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, Wrap: l.wrap, Trainer: l,
 		})
@@ -228,8 +228,8 @@ func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 	return c
 }
 
-// strike kills the agent: from one moment to the next nothing is heard of it.
-func (l *life) strike() {
+// kill kills the agent: from one moment to the next nothing is heard of it.
+func (l *life) kill() {
 	l.dead.Store(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()

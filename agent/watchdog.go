@@ -7,43 +7,43 @@ import (
 	"time"
 )
 
-// mercy is how long a training job may go on after it was told to end. It asks between two local steps, and before and
+// grace is how long a training job may go on after it was told to end. It asks between two local steps, and before and
 // after it computes the risk over all rows.
-const mercy = 10 * time.Minute
+const grace = 10 * time.Minute
 
-// stubborn keeps the training jobs that have been told to end and have not.
-type stubborn struct {
+// watchdog keeps the training jobs that have been told to end and have not.
+type watchdog struct {
 	mu   sync.Mutex
 	told map[*time.Time]struct{}
 }
 
 // watch has a job known from when ctx ends until ended is called.
-func (s *stubborn) watch(ctx context.Context) (ended func()) {
+func (w *watchdog) watch(ctx context.Context) (ended func()) {
 	var at time.Time
 	over := false // guarded by mu
 	unwatch := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		if !over {
 			at = time.Now()
-			s.told[&at] = struct{}{}
+			w.told[&at] = struct{}{}
 		}
 	})
 	return func() {
 		unwatch()
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		over = true
-		delete(s.told, &at)
+		delete(w.told, &at)
 	}
 }
 
 // check reports a job that has gone on for too long.
-func (s *stubborn) check(now time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for at := range s.told {
-		if since := now.Sub(*at); since > mercy {
+func (w *watchdog) check(now time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for at := range w.told {
+		if since := now.Sub(*at); since > grace {
 			return fmt.Errorf("agent: a training job was told to end %s ago and goes on", since.Round(time.Second))
 		}
 	}

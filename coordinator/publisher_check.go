@@ -82,7 +82,7 @@ type reading struct {
 }
 
 // doubt has all blobs read back again.
-func (b *board) doubt() {
+func (b *publisher) doubt() {
 	for _, p := range b.posts {
 		p.checked, p.anew, p.fails = false, false, 0
 		clear(p.have)
@@ -91,7 +91,7 @@ func (b *board) doubt() {
 
 // suspect has the blobs read back again because an agent cannot get them, but
 // not too often.
-func (b *board) suspect(now time.Time) {
+func (b *publisher) suspect(now time.Time) {
 	if b.reading == nil && b.next == nil && now.Sub(b.suspected) >= checkPause {
 		b.suspected = now
 		b.doubt()
@@ -99,7 +99,7 @@ func (b *board) suspect(now time.Time) {
 	}
 }
 
-func (b *board) read(now time.Time, p *post) {
+func (b *publisher) read(now time.Time, p *post) {
 	cfg := transfer.DefaultPullerConfig()
 	cfg.Timeout, cfg.Attempts = checkTimeout, 1
 	if p.anew {
@@ -109,14 +109,14 @@ func (b *board) read(now time.Time, p *post) {
 	b.stepReading(now, transfer.Start{})
 }
 
-func (b *board) stopReading() {
+func (b *publisher) stopReading() {
 	if b.reading != nil {
 		b.stepReading(time.Time{}, transfer.Cancel{})
 		b.reading = nil
 	}
 }
 
-func (b *board) tickReading(now time.Time) {
+func (b *publisher) tickReading(now time.Time) {
 	if b.reading != nil {
 		b.stepReading(now, transfer.Tick{})
 	}
@@ -125,7 +125,7 @@ func (b *board) tickReading(now time.Time) {
 // take takes a part that came back. One that comes as it is published is none
 // that was retained; it shows that the broker has it by now, so it is asked for
 // again.
-func (b *board) take(now time.Time, m mqtt.Message, hash, part string) {
+func (b *publisher) take(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.reading
 	switch {
 	case r == nil || r.ref.Hash.Topic() != hash || !r.asked[m.Topic]: // late, or of an earlier check
@@ -137,8 +137,8 @@ func (b *board) take(now time.Time, m mqtt.Message, hash, part string) {
 }
 
 // refused takes the broker's word that a filter may not be read, and reports
-// whether it was the board's.
-func (b *board) refused(now time.Time, filter string) bool {
+// whether it was the publisher's.
+func (b *publisher) refused(now time.Time, filter string) bool {
 	r := b.reading
 	if r == nil || !r.asked[filter] {
 		return false
@@ -148,7 +148,7 @@ func (b *board) refused(now time.Time, filter string) bool {
 	return true
 }
 
-func (b *board) stepReading(now time.Time, ev transfer.PullEvent) {
+func (b *publisher) stepReading(now time.Time, ev transfer.PullEvent) {
 	r := b.reading
 	for _, e := range r.puller.Step(now, ev) {
 		switch e := e.(type) {
@@ -178,7 +178,7 @@ func (b *board) stepReading(now time.Time, ev transfer.PullEvent) {
 	}
 }
 
-func (b *board) partTopics(r *reading, parts []string) []string {
+func (b *publisher) partTopics(r *reading, parts []string) []string {
 	topics := slices.Clone(parts)
 	for i, part := range topics {
 		topics[i] = b.topics.Blob(r.ref.Hash.Topic(), part)
@@ -189,7 +189,7 @@ func (b *board) partTopics(r *reading, parts []string) []string {
 // failed publishes again what the broker has not returned: at once, if it was
 // perhaps never said to it, or if more of it comes back each time; else later
 // and later.
-func (b *board) failed(now time.Time, r *reading, refused bool) {
+func (b *publisher) failed(now time.Time, r *reading, refused bool) {
 	again := r.anew && r.lacks() == r.lacked || refused
 	r.said, r.anew = false, false
 	if again {

@@ -2,9 +2,9 @@ package sim
 
 import "sync"
 
-// conveyor lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one at a
+// pipeline lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one at a
 // time. Who is slow, or is set aside by the system, holds nobody up before all room is in use.
-type conveyor[P any] struct {
+type pipeline[P any] struct {
 	pieces int // how many there are to make
 	take   func(P) error
 
@@ -18,16 +18,16 @@ type conveyor[P any] struct {
 	stopped error // what take returned first
 }
 
-// newConveyor makes one for so many pieces, with room for some of them. take is called with one piece after the other, until it
+// newPipeline makes one for so many pieces, with room for some of them. take is called with one piece after the other, until it
 // fails.
-func newConveyor[P any](pieces int, room []P, take func(P) error) *conveyor[P] {
-	c := &conveyor[P]{pieces: pieces, take: take, spare: room, made: map[int]P{}}
+func newPipeline[P any](pieces int, room []P, take func(P) error) *pipeline[P] {
+	c := &pipeline[P]{pieces: pieces, take: take, spare: room, made: map[int]P{}}
 	c.freed.L = &c.mu
 	return c
 }
 
 // begin waits for room and gives out a number; false when no more is to be made.
-func (c *conveyor[P]) begin() (n int, room P, ok bool) {
+func (c *pipeline[P]) begin() (n int, room P, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.spare) == 0 && c.stopped == nil && c.begun < c.pieces {
@@ -43,7 +43,7 @@ func (c *conveyor[P]) begin() (n int, room P, ok bool) {
 }
 
 // finish hands in piece n, and takes off what is next in line unless another goroutine is doing that.
-func (c *conveyor[P]) finish(n int, piece P) {
+func (c *pipeline[P]) finish(n int, piece P) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.made[n] = piece

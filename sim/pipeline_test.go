@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestConveyorKeepsOrder finishes pieces backwards: they are taken in order, and room comes free.
-func TestConveyorKeepsOrder(t *testing.T) {
+// TestPipelineKeepsOrder finishes pieces backwards: they are taken in order, and room comes free.
+func TestPipelineKeepsOrder(t *testing.T) {
 	var taken []int
-	c := newConveyor(6, make([]*int, 3), func(n *int) error {
+	c := newPipeline(6, make([]*int, 3), func(n *int) error {
 		taken = append(taken, *n)
 		return nil
 	})
@@ -32,12 +32,12 @@ func TestConveyorKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestConveyorStopsAtTheFirstError, in order, however many goroutines there are and whoever meets one first.
-func TestConveyorStopsAtTheFirstError(t *testing.T) {
+// TestPipelineStopsAtTheFirstError, in order, however many goroutines there are and whoever meets one first.
+func TestPipelineStopsAtTheFirstError(t *testing.T) {
 	type piece struct{ n int }
 	for range 50 {
 		sum := 0
-		c := newConveyor(1000, []*piece{{}, {}, {}, {}}, func(p *piece) error {
+		c := newPipeline(1000, []*piece{{}, {}, {}, {}}, func(p *piece) error {
 			if p.n >= 100 {
 				return errors.New("bad piece")
 			}

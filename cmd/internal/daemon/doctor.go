@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentPatient is an agent as the doctor sees it.
-func AgentPatient(s *settings.Agent) (*doctor.Patient, error) {
+// AgentTarget is an agent as the doctor sees it.
+func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -25,14 +25,14 @@ func AgentPatient(s *settings.Agent) (*doctor.Patient, error) {
 	}
 	broker.Announced = cfg.Topics.Round()
 	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), cfg.Topics.Presence(cfg.ID)}
-	return &doctor.Patient{
+	return &doctor.Target{
 		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker, // model and update, each beside its successor
 		Data: func() error { return readable(s.Data.CSV) },
 	}, nil
 }
 
-// CoordinatorPatient is a coordinator as the doctor sees it.
-func CoordinatorPatient(s *settings.Coordinator) (*doctor.Patient, error) {
+// CoordinatorTarget is a coordinator as the doctor sees it.
+func CoordinatorTarget(s *settings.Coordinator) (*doctor.Target, error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func CoordinatorPatient(s *settings.Coordinator) (*doctor.Patient, error) {
 	}
 	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
 	broker.Retains, broker.Queue = true, min(max(leastQueue, len(cfg.Agents)), mostQueue)
-	return &doctor.Patient{
+	return &doctor.Target{
 		Program: "coordinator", StateDir: cfg.Dir, Needs: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
 	}, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Each word is (link, epoch, sequence) and whether it is a living twin's.
+// Each word is (link, epoch, sequence) and whether it is a living clone's.
 func TestTwinSighted(t *testing.T) {
 	type word struct {
 		link     int
@@ -23,21 +23,21 @@ func TestTwinSighted(t *testing.T) {
 		"a clone that comes later":            {{5, 6, 1, false}, {6, 6, 2, true}},
 		"a clone that restarts":               {{1, 6, 90, false}, {2, 7, 1, true}},
 	} {
-		var w twin
+		var w cloneDetector
 		for i, x := range words {
 			for w.link < x.link {
 				w.up()
 			}
 			if got := w.sighted(x.epoch, x.sequence); got != x.alive {
-				t.Errorf("%s: word %d is a twin's: %v", name, i, got)
+				t.Errorf("%s: word %d is a clone's: %v", name, i, got)
 			}
 		}
 	}
 }
 
-// Pauses grow up to an hour, and begin anew after a link without a twin.
+// Pauses grow up to an hour, and begin anew after a link without a clone.
 func TestTwinPauses(t *testing.T) {
-	var w twin
+	var w cloneDetector
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		w.up()
 		w.here = true

@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// TestLotteryIsTheShuffle holds both forms of a draw against the plain shuffle of all places.
-func TestLotteryIsTheShuffle(t *testing.T) {
-	var y round.Lottery // one for all: what a draw leaves behind must not matter
+// TestSamplerIsTheShuffle holds both forms of a draw against the plain shuffle of all places.
+func TestSamplerIsTheShuffle(t *testing.T) {
+	var y round.Sampler // one for all: what a draw leaves behind must not matter
 	for _, k := range []int{1, 2, 7, 40, 1000} {
 		for _, l := range []int{0, 1, 2, 5, 39, 40, 41, 999, 1000} {
 			rng := ofRound(k + l)
@@ -51,14 +51,14 @@ func TestLotteryIsTheShuffle(t *testing.T) {
 	}
 }
 
-// BenchmarkLottery draws 50 of a million and of a thousand: the cost must not grow with K.
-func BenchmarkLottery(b *testing.B) {
+// BenchmarkSampler draws 50 of a million and of a thousand: the cost must not grow with K.
+func BenchmarkSampler(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		k    int
 	}{{"K1e3", 1000}, {"K1e6", 1000000}} {
 		b.Run(c.name, func(b *testing.B) {
-			var y round.Lottery
+			var y round.Sampler
 			rng := ofRound(1)
 			for b.Loop() {
 				y.WithoutReplacement(c.k, 50, rng)

@@ -19,7 +19,7 @@ import (
 // what it takes.
 type narrow struct {
 	mqtt.Conn
-	b        *board
+	b        *publisher
 	now      time.Time
 	room     int
 	err      error                   // instead of taking a message
@@ -77,7 +77,7 @@ func (c *narrow) Unsubscribe(topics ...string) {
 	}
 }
 
-// deliver gives the board what it has subscribed to.
+// deliver gives the publisher what it has subscribed to.
 func (c *narrow) deliver() {
 	for len(c.inbox) > 0 && !c.mute {
 		m := c.inbox[0]
@@ -88,7 +88,7 @@ func (c *narrow) deliver() {
 	}
 }
 
-// pass lets the board work until that much time has passed.
+// pass lets the publisher work until that much time has passed.
 func (c *narrow) pass(d time.Duration) {
 	end := c.now.Add(d)
 	for {
@@ -103,14 +103,14 @@ func (c *narrow) pass(d time.Duration) {
 	}
 }
 
-func newBoard(t *testing.T) (*board, *narrow, *[]BlobChecked) {
+func newPublisher(t *testing.T) (*publisher, *narrow, *[]BlobChecked) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var told []BlobChecked
 	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
-	c.b = &board{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), handed: func(time.Time) {}, tell: func(f BlobChecked) { told = append(told, f) }}
+	c.b = &publisher{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), handed: func(time.Time) {}, tell: func(f BlobChecked) { told = append(told, f) }}
 	t.Cleanup(func() {
 		c.b.halt()
 		if len(c.subs) > 0 {
@@ -165,7 +165,7 @@ func (c *narrow) announced() byte {
 
 // What an announcement names is there before it, stays for one more, and then goes.
 func TestBoardKeepsTwo(t *testing.T) {
-	b, c, told := newBoard(t)
+	b, c, told := newPublisher(t)
 	for i, step := range []struct{ models, want string }{
 		{"aA", "A3 a3"},
 		{"aA", "A3 a3"},
@@ -201,7 +201,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 // A full outbox and a lost link delay what is published and what is deleted,
 // and lose nothing of it.
 func TestBoardWaits(t *testing.T) {
-	b, c, _ := newBoard(t)
+	b, c, _ := newPublisher(t)
 	c.showModels(1, "A")
 	c.showModels(2, "B")
 	c.room = 4 // three parts of C, the announcement, and no deletion
@@ -229,7 +229,7 @@ func TestBoardWaits(t *testing.T) {
 // A deletion that was under way when the link was lost is said again, also by
 // the next process; one that was said on a link that held is not.
 func TestBoardDeletesForCertain(t *testing.T) {
-	b, c, _ := newBoard(t)
+	b, c, _ := newPublisher(t)
 	for i, models := range []string{"A", "B", "C"} {
 		c.showModels(byte(i), models)
 	}
@@ -243,7 +243,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 		t.Errorf("%d deletions after the link was lost, want %d", c.deleted, want)
 	}
 	b.halt()
-	after := &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
+	after := &publisher{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
 	c.b = after
 	after.connected(c.now)
 	c.showModels(9, "C")
@@ -269,7 +269,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 // A blob that the broker does not keep is not announced; it is told, and
 // published again, later and later, until the broker has it.
 func TestBoardReadsBack(t *testing.T) {
-	b, c, told := newBoard(t)
+	b, c, told := newPublisher(t)
 	chunk := b.topics.Blob(modelOf('A').ref.Hash.Topic(), "1")
 	full := true
 	c.loses = func(topic string) bool { return full && topic == chunk }
@@ -297,15 +297,15 @@ func TestBoardReadsBack(t *testing.T) {
 
 // A broker that lets the coordinator not read its blobs is told at once.
 func TestBoardMayNotRead(t *testing.T) {
-	b, c, told := newBoard(t)
+	b, c, told := newPublisher(t)
 	c.mute = true
 	c.showModels(1, "A")
 	if b.refused(c.now, "fl/v1/plant/s/+") {
-		t.Error("another filter is the board's")
+		t.Error("another filter is the publisher's")
 	}
 	for topic := range maps.Clone(c.subs) {
 		if !b.refused(c.now, topic) {
-			t.Errorf("%s is not the board's", topic)
+			t.Errorf("%s is not the publisher's", topic)
 		}
 	}
 	if len(*told) != 1 || !(*told)[0].Refused || c.announced() != 0 {
@@ -316,7 +316,7 @@ func TestBoardMayNotRead(t *testing.T) {
 // After a reconnect, and after a restart, what the broker has kept is not
 // published again, and what it has forgotten is, before it is announced again.
 func TestBoardMendsWhatIsMissing(t *testing.T) {
-	b, c, _ := newBoard(t)
+	b, c, _ := newPublisher(t)
 	c.showModels(1, "aA")
 	for _, restart := range []bool{false, true} {
 		for _, forgets := range []string{"nothing", "a chunk", "all"} {
@@ -329,7 +329,7 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 			c.order = nil
 			if restart {
 				c.b.halt()
-				c.b = &board{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
+				c.b = &publisher{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
 				c.b.connected(c.now)
 				c.showModels(1, "aA")
 			} else {
@@ -347,9 +347,9 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// An agent that cannot get a blob makes the board look, but not too often.
+// An agent that cannot get a blob makes the publisher look, but not too often.
 func TestBoardSuspects(t *testing.T) {
-	b, c, told := newBoard(t)
+	b, c, told := newPublisher(t)
 	c.showModels(1, "A")
 	for range 5 {
 		b.suspect(c.now)
@@ -377,7 +377,7 @@ func TestBoardSuspects(t *testing.T) {
 
 // A part that comes as it is published is none that the broker retains.
 func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
-	_, c, told := newBoard(t)
+	_, c, told := newPublisher(t)
 	c.loses, c.lost = func(string) bool { return true }, map[string][]byte{}
 	c.showModels(1, "A")
 	c.pass(3 * checkTimeout * 2)
@@ -386,10 +386,10 @@ func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 	}
 }
 
-// The iterator of a board that stops in the middle is no goroutine left behind:
+// The iterator of a publisher that stops in the middle is no goroutine left behind:
 // TestMain would tell.
 func TestBoardHalts(t *testing.T) {
-	b, c, _ := newBoard(t)
+	b, c, _ := newPublisher(t)
 	b.connected(c.now) // nothing to say yet
 	c.room = 1
 	c.showModels(1, "A")
@@ -406,7 +406,7 @@ func TestRecentAnnouncements(t *testing.T) {
 		every time.Duration
 		count int // that may be named
 	}{{time.Second, 12}, {time.Minute, 2}, {100 * time.Millisecond, 102}} {
-		b, now := new(board), time.Unix(0, 0)
+		b, now := new(publisher), time.Unix(0, 0)
 		var all []wire.Digest
 		for i := range 300 {
 			now = now.Add(tt.every)

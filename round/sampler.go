@@ -11,9 +11,9 @@ type Place struct {
 	Times int
 }
 
-// Lottery draws L of K places. It keeps its memory between draws, so that L of a million costs no more than sorting L.
+// Sampler draws L of K places. It keeps its memory between draws, so that L of a million costs no more than sorting L.
 // What it returns is in order of the places, and valid until its next draw. Its zero value is ready.
-type Lottery struct {
+type Sampler struct {
 	drawn  []int
 	moved  map[int]int // of a draw that touches few places: what a swap has put there
 	pool   []int       // of one that touches many
@@ -25,85 +25,85 @@ const scanFrom = 16
 
 // WithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the
 // first l steps of a shuffle.
-func (y *Lottery) WithoutReplacement(k, l int, rng *rand.Rand) []Place {
+func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []Place {
 	l = min(l, k)
-	y.drawn = y.drawn[:0]
+	s.drawn = s.drawn[:0]
 	if l == k { // all of them, whatever their order
-		y.places = y.places[:0]
+		s.places = s.places[:0]
 		for i := range k {
-			y.places = append(y.places, Place{i, 1})
+			s.places = append(s.places, Place{i, 1})
 		}
-		return y.places
+		return s.places
 	}
 	if k > scanFrom*l {
-		y.shuffleSparse(k, l, rng)
-		return y.sorted(k)
+		s.shuffleSparse(k, l, rng)
+		return s.sorted(k)
 	}
-	y.pool = resize(y.pool, k)
-	for i := range y.pool {
-		y.pool[i] = i
+	s.pool = resize(s.pool, k)
+	for i := range s.pool {
+		s.pool[i] = i
 	}
 	for i := range l {
 		j := i + rng.IntN(k-i)
-		y.pool[i], y.pool[j] = y.pool[j], y.pool[i]
+		s.pool[i], s.pool[j] = s.pool[j], s.pool[i]
 	}
-	y.drawn = append(y.drawn, y.pool[:l]...)
-	return y.sorted(k)
+	s.drawn = append(s.drawn, s.pool[:l]...)
+	return s.sorted(k)
 }
 
 // shuffleSparse is the same shuffle on a pool of which only what has moved is written down.
-func (y *Lottery) shuffleSparse(k, l int, rng *rand.Rand) {
-	if y.moved == nil {
-		y.moved = map[int]int{}
+func (s *Sampler) shuffleSparse(k, l int, rng *rand.Rand) {
+	if s.moved == nil {
+		s.moved = map[int]int{}
 	}
-	clear(y.moved)
+	clear(s.moved)
 	at := func(i int) int {
-		if v, ok := y.moved[i]; ok {
+		if v, ok := s.moved[i]; ok {
 			return v
 		}
 		return i
 	}
 	for i := range l {
 		j := i + rng.IntN(k-i)
-		y.drawn = append(y.drawn, at(j))
-		y.moved[j] = at(i)
+		s.drawn = append(s.drawn, at(j))
+		s.moved[j] = at(i)
 	}
 }
 
 // WithReplacement draws l of k places uniformly with replacement (feddec Alg. 1 line 9); the Times add up to l.
-func (y *Lottery) WithReplacement(k, l int, rng *rand.Rand) []Place {
-	y.drawn = y.drawn[:0]
+func (s *Sampler) WithReplacement(k, l int, rng *rand.Rand) []Place {
+	s.drawn = s.drawn[:0]
 	for range l {
-		y.drawn = append(y.drawn, rng.IntN(k))
+		s.drawn = append(s.drawn, rng.IntN(k))
 	}
-	return y.sorted(k)
+	return s.sorted(k)
 }
 
 // sorted counts what was drawn, in order.
-func (y *Lottery) sorted(k int) []Place {
-	y.places = y.places[:0]
-	if k > scanFrom*len(y.drawn) {
-		slices.Sort(y.drawn)
-		for _, i := range y.drawn {
-			if n := len(y.places); n > 0 && y.places[n-1].Index == i {
-				y.places[n-1].Times++
+func (s *Sampler) sorted(k int) []Place {
+	s.places = s.places[:0]
+	if k > scanFrom*len(s.drawn) {
+		slices.Sort(s.drawn)
+		for _, i := range s.drawn {
+			if n := len(s.places); n > 0 && s.places[n-1].Index == i {
+				s.places[n-1].Times++
 			} else {
-				y.places = append(y.places, Place{i, 1})
+				s.places = append(s.places, Place{i, 1})
 			}
 		}
-		return y.places
+		return s.places
 	}
-	y.pool = resize(y.pool, k)
-	clear(y.pool)
-	for _, i := range y.drawn {
-		y.pool[i]++
+	s.pool = resize(s.pool, k)
+	clear(s.pool)
+	for _, i := range s.drawn {
+		s.pool[i]++
 	}
-	for i, n := range y.pool {
+	for i, n := range s.pool {
 		if n > 0 {
-			y.places = append(y.places, Place{i, n})
+			s.places = append(s.places, Place{i, n})
 		}
 	}
-	return y.places
+	return s.places
 }
 
 func resize(v []int, n int) []int {

@@ -6,14 +6,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tellTwins is how often the same agent's clones are told of.
-const tellTwins = time.Hour
+// tellClones is how often the same agent's clones are told of.
+const tellClones = time.Hour
 
-// twins are the two starts of one agent that were heard last. A restart is
+// cloneDetector holds the two starts of one agent that were heard last. A restart is
 // heard once, and the start before it never again, unless a broker brings an
 // old word of it back. Where each of the two speaks again after the other, and
 // newer than before, two devices have one identity.
-type twins struct {
+type cloneDetector struct {
 	present, former start
 	turns           int // of one speaking again after the other
 	told            time.Time
@@ -29,7 +29,7 @@ type start struct {
 func (s start) same(o start) bool { return s.epoch == o.epoch && s.nonce == o.nonce }
 
 // heard takes a start's word, and reports whether the two starts take turns.
-func (t *twins) heard(s start) bool {
+func (t *cloneDetector) heard(s start) bool {
 	switch {
 	case s.same(t.present):
 		t.present.sequence = max(t.present.sequence, s.sequence)
@@ -60,20 +60,20 @@ func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	return 0, false
 }
 
-// watchTwins looks at a message that its agent has signed, before anything
+// watchClones looks at a message that its agent has signed, before anything
 // older than the newest start's is dropped.
-func (c *Coordinator) watchTwins(agent wire.AgentID, e *wire.Envelope) {
+func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) {
 	nonce, ok := nonceOf(e)
 	if !ok {
 		return
 	}
-	t := c.twins[agent]
+	t := c.clones[agent]
 	if t == nil {
-		t = new(twins)
-		c.twins[agent] = t
+		t = new(cloneDetector)
+		c.clones[agent] = t
 	}
 	now := time.Now()
-	if t.heard(start{e.Epoch, nonce, e.Sequence}) && (t.told.IsZero() || now.Sub(t.told) >= tellTwins) {
+	if t.heard(start{e.Epoch, nonce, e.Sequence}) && (t.told.IsZero() || now.Sub(t.told) >= tellClones) {
 		t.told = now
 		c.cfg.Observer.Observe(CloneSeen{
 			Agent: agent, Boots: [2]wire.Epoch{t.former.epoch, t.present.epoch}, Nonces: [2]uint64{t.former.nonce, t.present.nonce},

@@ -13,14 +13,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// board keeps the broker's retained messages as they should be: the blobs that
+// publisher keeps the broker's retained messages as they should be: the blobs that
 // the present announcement names, read back to see that the broker has them,
 // then the announcement, then the deletion of what is named no longer. What an
 // older announcement named stays for one more announcement of other blobs.
 //
 // Of everything it says it knows only that it was said: when the link comes
 // back, each blob is read back again, and what is missing published again.
-type board struct {
+type publisher struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics
 	rng    *rand.Rand
@@ -65,7 +65,7 @@ const pumpAgain = 5 * time.Millisecond
 
 // plan returns the list as it must be on disk before an announcement that
 // names these blobs is shown, and whether it is another than that there.
-func (b *board) plan(blobs []blob) (published, bool) {
+func (b *publisher) plan(blobs []blob) (published, bool) {
 	var now []relic
 	for _, x := range blobs {
 		now = append(now, x.relic())
@@ -83,7 +83,7 @@ func (b *board) plan(blobs []blob) (published, bool) {
 }
 
 // show makes an announcement the present one. The list is what plan returned.
-func (b *board) show(now time.Time, sealed []byte, blobs []blob, list published) {
+func (b *publisher) show(now time.Time, sealed []byte, blobs []blob, list published) {
 	b.halt()
 	var posts []*post
 	for _, x := range blobs {
@@ -111,7 +111,7 @@ type replaced struct {
 const helloOnItsWay = 10 * time.Second
 
 // replace notes that the present announcement is replaced, and forgets the older ones, but for the newest.
-func (b *board) replace(now time.Time) {
+func (b *publisher) replace(now time.Time) {
 	if b.sealed == nil {
 		return
 	}
@@ -127,7 +127,7 @@ func (b *board) replace(now time.Time) {
 // isRecent reports whether an agent may name this announcement in a hello: the present one, the one before, or one that was replaced
 // a short while ago. Announcements of earlier processes are not among them: hellos to them may be old recordings, and agents say
 // hello to the new ones when they are asked to.
-func (b *board) isRecent(announcement wire.Digest, now time.Time) bool {
+func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 	if announcement == b.digest {
 		return true
 	}
@@ -140,7 +140,7 @@ func (b *board) isRecent(announcement wire.Digest, now time.Time) bool {
 }
 
 // connected says everything again to a broker that may have forgotten it.
-func (b *board) connected(now time.Time) {
+func (b *publisher) connected(now time.Time) {
 	b.halt()
 	b.up, b.announced, b.deleted, b.suspected = true, false, false, now
 	b.doubt()
@@ -148,18 +148,18 @@ func (b *board) connected(now time.Time) {
 }
 
 // repeat has the announcement published again, in the place of another one.
-func (b *board) repeat(now time.Time) {
+func (b *publisher) repeat(now time.Time) {
 	b.announced = false
 	b.pump(now)
 }
 
-func (b *board) disconnected() {
+func (b *publisher) disconnected() {
 	b.halt()
 	b.up, b.deleted = false, false
 }
 
 // halt gives up what is being done; it is begun again where it matters.
-func (b *board) halt() {
+func (b *publisher) halt() {
 	if b.stop != nil {
 		b.stop()
 	}
@@ -168,7 +168,7 @@ func (b *board) halt() {
 }
 
 // pump does what is next, as far as the broker lets it.
-func (b *board) pump(now time.Time) {
+func (b *publisher) pump(now time.Time) {
 	for b.up && b.sealed != nil && b.reading == nil && !now.Before(b.retry) {
 		b.retry = time.Time{}
 		if b.next != nil {
@@ -199,12 +199,12 @@ func retained(topic string, payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
 }
 
-func (b *board) publish(messages iter.Seq[mqtt.Message], done func()) {
+func (b *publisher) publish(messages iter.Seq[mqtt.Message], done func()) {
 	b.next, b.stop = iter.Pull(messages)
 	b.done = done
 }
 
-func (b *board) deletions() iter.Seq[mqtt.Message] {
+func (b *publisher) deletions() iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for _, x := range b.listed.Gone {
 			for k := range x.Chunks {
@@ -220,7 +220,7 @@ func (b *board) deletions() iter.Seq[mqtt.Message] {
 }
 
 // drain publishes as much as the connection takes.
-func (b *board) drain(now time.Time) {
+func (b *publisher) drain(now time.Time) {
 	for {
 		if b.first == nil {
 			m, ok := b.next()
@@ -244,7 +244,7 @@ func (b *board) drain(now time.Time) {
 }
 
 // deadline returns when pump wants to be called, if nothing comes before.
-func (b *board) deadline() (time.Time, bool) {
+func (b *publisher) deadline() (time.Time, bool) {
 	if b.reading != nil {
 		return b.reading.puller.Deadline()
 	}
