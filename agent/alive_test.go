@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -92,7 +93,7 @@ func TestAliveWhileTraining(t *testing.T) {
 		s.start()
 		task := taskOf("a task")
 		task.Training.Normalize = false
-		task.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: wire.PeerRaw}
+		task.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
 		const day = 24 * 60 * 60 * 1000
 		a := s.training(task, 0, 0)
 		a.RoundWithin = day

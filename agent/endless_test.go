@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -56,7 +57,7 @@ func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
 	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
-	task.Mixing = wire.Mixing{Every: 1, Wait: 1000, Repeat: 1000, Drain: 1000, Codec: wire.PeerRaw, Endless: true}
+	task.Mixing = wire.Mixing{Every: 1, Wait: 1000, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw, Endless: true}
 	a := s.training(task, 0, 0)
 	a.RoundWithin = hour
 	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), Left: hour, Weight: 1, Uploads: true, Block: block}

@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -175,8 +176,8 @@ func (s *scene) seal(h wire.Header, body []byte) []byte { return wire.Seal(nil, 
 func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, Target: "y",
-		Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
-		Training: wire.Training{Exchange: wire.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 3000, MinSteps: 1, MaxSteps: 10},
+		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, StepSize: 0.1, Normalize: true, Budget: 3000, MinSteps: 1, MaxSteps: 10},
 	}
 }
 

@@ -191,7 +191,7 @@ func (b *mixing) work(ctx context.Context, ended func(mixed)) {
 func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.ExchangeConfig[float32]{
-		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Block, Codec: d2d.Codec(t.Mixing.Codec - wire.PeerRaw),
+		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Block, Codec: t.Mixing.Codec,
 		Config: d2d.Config[float32]{
 			Boot: m.cfg.Boot, Steps: uint64(t.Training.MaxSteps / t.Mixing.Every),
 			Wait: ms(t.Mixing.Wait), Repeat: ms(t.Mixing.Repeat), Drain: ms(t.Mixing.Drain), Patience: patience,

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -192,7 +193,7 @@ func TestTaskOvertaken(t *testing.T) {
 // A declared time per local step says how many steps fit into a round, and slows none of them down.
 func TestDeclaredStepTime(t *testing.T) {
 	for name, mixing := range map[string]wire.Mixing{
-		"a round": {}, "a block": {Every: 1, Repeat: 1000, Drain: 1000, Codec: wire.PeerRaw},
+		"a round": {}, "a block": {Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

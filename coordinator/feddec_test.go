@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -25,10 +26,10 @@ import (
 func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	f := newFederation(t, n, memory.Options{})
 	r, task := &f.cfg.Round, &f.cfg.Task
-	r.Algorithm, r.Sampling, r.Weights = round.FedDec, round.WithReplacement, round.WeightsEqual
+	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
 	task.Training.Normalize, task.Training.StepSize = false, 0.05
-	task.Mixing = wire.Mixing{Every: 1, Repeat: 500, Drain: 20000, Codec: wire.PeerRaw}
+	task.Mixing = wire.Mixing{Every: 1, Repeat: 500, Drain: 20000, Codec: spec.CodecRaw}
 	f.cfg.Edges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		var m coordinator.Mesh
 		for i := range agents {

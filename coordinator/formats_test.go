@@ -13,6 +13,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -176,12 +177,12 @@ func TestOlderJournal(t *testing.T) {
 func TestTaskEncoding(t *testing.T) {
 	full := wire.Task{
 		Name: "n", Features: []string{"a", "b"}, Target: "t", MinSamples: 3,
-		Model: wire.Model{Hidden: []uint32{2}, Outputs: 3, Activation: wire.ActivationReLU, Risk: wire.RiskSoftmax, Bias: true, Ridge: 0.5},
+		Model: wire.Model{Hidden: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true, Ridge: 0.5},
 		Training: wire.Training{
-			Exchange: wire.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25, Noise: wire.NoiseLaplace, NoiseVariance: 0.125, StepSize: 2,
+			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25, Noise: spec.NoiseLaplace, NoiseVariance: 0.125, StepSize: 2,
 			StrongConvexity: 4, Gamma: 8, Normalize: true, Budget: 5, MinSteps: 6, MaxSteps: 7,
 		},
-		Mixing:          wire.Mixing{Every: 1, Wait: 2, Repeat: 3, Drain: 4, Codec: wire.PeerBFloat16, Open: true, Endless: true},
+		Mixing:          wire.Mixing{Every: 1, Wait: 2, Repeat: 3, Drain: 4, Codec: spec.CodecBFloat16, Open: true, Endless: true},
 		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},
 	}
 	const version1 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f0204000000000000000000d03f02000000000000c03f" +

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -29,8 +30,8 @@ func (line) Load([]string, string) (*learner.Samples[float32], error) {
 func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbench, *store.Spool, round.Fold) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), Held: held, Task: wire.Task{
-		Name: "line", Features: []string{"x"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
-		Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1, MaxSteps: 1, Budget: 1000},
+		Name: "line", Features: []string{"x"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 1, StepSize: 0.1, MinSteps: 1, MaxSteps: 1, Budget: 1000},
 	}}
 	d, err := openDisk(t.TempDir())
 	if err == nil {
@@ -49,7 +50,7 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
-	e := round.Fold{Round: 9, Plan: round.Plan{Kind: wire.KindTraining, Version: 7, Exchange: wire.ExchangeParameters}}
+	e := round.Fold{Round: 9, Plan: round.Plan{Kind: wire.KindTraining, Version: 7, Exchange: spec.ExchangeParameters}}
 	var all []round.Participant
 	for k, v := range updates {
 		p := wire.AppendVector(nil, []float32{v})

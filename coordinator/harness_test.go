@@ -27,6 +27,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -145,13 +146,13 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 		Round: round.DefaultConfig(), Standardize: true, Clip: 5, Logger: slog.New(slog.DiscardHandler),
 		Task: wire.Task{
 			Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
-			Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true, Ridge: 0.001},
-			Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true, Budget: 1000, MinSteps: 2, MaxSteps: 10},
+			Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.001},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 4, StepSize: 0.3, Normalize: true, Budget: 1000, MinSteps: 2, MaxSteps: 10},
 		},
 	}
 	f.cfg.Rand = rand.New(rand.NewPCG(1, 2))
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.Rounds, r.Weights = n, n, 5, round.WeightsSamples
+	r.Participants, r.Quorum, r.Rounds, r.Weights = n, n, 5, spec.WeightsSamples
 	r.Gather = round.Gather{Target: n, Minimum: n, Within: 30 * time.Second, Spread: time.Second}
 	r.Deadline = 10 * time.Minute
 	for i := range n {

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -208,7 +209,7 @@ func oneLiar(t *testing.T, lie func([]float32) []float32, least float64, held bo
 	l := &liar{stranger: newStranger(f), id: "liar", data: rowsOf(3, 100)}
 	f.enrol(l.id)
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.Rounds, r.Weights, r.Gather.Target, r.Gather.Minimum, r.Deadline = 7, 4, 200, round.WeightsEqual, 7, 7, time.Minute
+	r.Participants, r.Quorum, r.Rounds, r.Weights, r.Gather.Target, r.Gather.Minimum, r.Deadline = 7, 4, 200, spec.WeightsEqual, 7, 7, time.Minute
 	if held {
 		f.cfg.Held, r.Gather.Minimum = l.data, 6
 	}

@@ -26,7 +26,7 @@ func encodeModel(version wire.ModelVersion, p *task.Problem[float32], data []byt
 	t := &p.Task
 	meta := map[string]string{
 		"format": "fedmesh", "format_version": strconv.Itoa(modelFormat), "task": t.Name, "version": strconv.FormatUint(uint64(version), 10),
-		"risk": p.Model.Architecture().Risk.String(), "activation": p.Model.Architecture().Activation.String(), "target": t.Target,
+		"risk": string(t.Model.Risk), "activation": string(t.Model.Activation), "target": t.Target,
 	}
 	if from.Model != "" {
 		meta["from"] = from.Model

@@ -116,9 +116,9 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 		return none, err
 	}
 	a := p.Model.Architecture()
-	wants := map[string]string{"features": string(features), "target": p.Task.Target, "risk": a.Risk.String()}
+	wants := map[string]string{"features": string(features), "target": p.Task.Target, "risk": string(a.Risk)}
 	if len(a.Hidden) > 0 {
-		wants["activation"] = a.Activation.String()
+		wants["activation"] = string(a.Activation)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
 		if has := m.meta[key]; has != "" && has != wants[key] { // a file of another program tells none

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -148,7 +149,7 @@ func TestFromRefused(t *testing.T) {
 			{"later format", later, "this program reads version 1", func() {}},
 			{"other features", "1", `made with features ["warm","wet","wind"]`, func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
 			{"other target", "1", "made with target power", func() { f.cfg.Task.Target = "cloud" }},
-			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = wire.RiskLogistic }},
+			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.RiskLogistic }},
 			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.Hidden = []uint32{4} }},
 			{"standardised model, raw task", "1", "task.standardize is false", func() { f.cfg.Standardize = false }},
 			{"raw model, standardised task", bare, "tells no mean and scale", func() {}},

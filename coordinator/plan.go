@@ -5,6 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -95,7 +96,7 @@ func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []float
 // across rounds, and agents that take fewer than E_max are counted as if they
 // had taken all.
 func (w *workbench) stepsPerRound() uint64 {
-	if w.problem.Task.Training.Exchange == wire.ExchangeGradient {
+	if w.problem.Task.Training.Exchange == spec.ExchangeGradient {
 		return 1
 	}
 	return uint64(w.problem.Task.Training.MaxSteps)

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -25,22 +26,22 @@ func TestRun(t *testing.T) {
 		change func(*federation)
 	}{
 		{"weights in the step", func(*federation) {}},
-		{"weights in the mean", func(f *federation) { f.cfg.Round.Weighting = round.WeightingMean }},
+		{"weights in the mean", func(f *federation) { f.cfg.Round.Weighting = spec.WeightingMean }},
 		{"gradients", func(f *federation) {
-			f.cfg.Task.Training.Exchange, f.cfg.Task.Training.BatchSize = wire.ExchangeGradient, 0
+			f.cfg.Task.Training.Exchange, f.cfg.Task.Training.BatchSize = spec.ExchangeGradient, 0
 		}},
 		{"a network and a schedule", func(f *federation) {
 			f.cfg.Task.Model.Hidden = []uint32{4}
 			f.cfg.Task.Training.StepSize, f.cfg.Task.Training.StrongConvexity, f.cfg.Task.Training.Gamma = 0, 1, 20
 		}},
 		{"mini-batches", func(f *federation) { f.cfg.Task.Training.BatchSize = 10 }},
-		{"Gaussian noise", noisy(wire.NoiseGaussian)},
-		{"Laplace noise", noisy(wire.NoiseLaplace)},
+		{"Gaussian noise", noisy(spec.NoiseGaussian)},
+		{"Laplace noise", noisy(spec.NoiseLaplace)},
 		{"stragglers", func(f *federation) { f.cfg.Task.Training.ResponseProb = 0.5 }},
 		{"all together", allTogether},
 		{"all together, gradients", func(f *federation) {
 			allTogether(f)
-			f.cfg.Task.Training.Exchange = wire.ExchangeGradient
+			f.cfg.Task.Training.Exchange = spec.ExchangeGradient
 		}},
 		{"the bilinear network, all together", func(f *federation) {
 			allTogether(f)
@@ -77,19 +78,19 @@ func TestRun(t *testing.T) {
 }
 
 // noisy adds noise to the gradients (2nd-order (8)).
-func noisy(law wire.Noise) func(*federation) {
+func noisy(law spec.NoiseLaw) func(*federation) {
 	return func(f *federation) { f.cfg.Task.Training.Noise, f.cfg.Task.Training.NoiseVariance = law, 0.01 }
 }
 
 // allTogether composes mini-batches, noise and stragglers (2nd-order (42)).
 func allTogether(f *federation) {
-	noisy(wire.NoiseLaplace)(f)
+	noisy(spec.NoiseLaplace)(f)
 	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.ResponseProb = 5, 0.5
 }
 
 // bilinear makes the model that of 2nd-order (40), and the target a class.
 func (f *federation) bilinear() {
-	f.cfg.Task.Model = wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: wire.ActivationIdentity, Risk: wire.RiskLogistic, Ridge: 0.01}
+	f.cfg.Task.Model = wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.RiskLogistic, Ridge: 0.01}
 	f.cfg.Held = f.cfg.Held.(table).classes()
 	for _, a := range f.agents {
 		a.data = a.data.classes()
@@ -111,7 +112,7 @@ func (f *federation) alone() []float32 {
 		total += float64(s.Len())
 	}
 	w, r := p.Initial(f.cfg.Round.Seed), &f.cfg.Round
-	gradient := f.cfg.Task.Training.Exchange == wire.ExchangeGradient
+	gradient := f.cfg.Task.Training.Exchange == spec.ExchangeGradient
 	perRound := uint64(p.Task.Training.MaxSteps)
 	if gradient {
 		perRound = 1
@@ -130,7 +131,7 @@ func (f *federation) alone() []float32 {
 			switch {
 			case gradient:
 				c *= -p.Schedule.At(offset+1) * weight
-			case r.Weighting == round.WeightingMean:
+			case r.Weighting == spec.WeightingMean:
 				c *= weight
 			default:
 				job.Weight = weight

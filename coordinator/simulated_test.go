@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -39,14 +39,14 @@ func TestSimulatorIsTheFederation(t *testing.T) {
 	}{
 		{"weights in the step", func(*coordinator.Config, *sim.Experiment) {}},
 		{"weights in the mean", func(c *coordinator.Config, e *sim.Experiment) {
-			c.Round.Weighting, e.Weighting = round.WeightingMean, round.WeightingMean
+			c.Round.Weighting, e.Weighting = spec.WeightingMean, spec.WeightingMean
 		}},
 		{"equal weights, with replacement", func(c *coordinator.Config, e *sim.Experiment) {
-			c.Round.Weights, c.Round.Sampling, e.Sampling = round.WeightsEqual, round.WithReplacement, round.WithReplacement
+			c.Round.Weights, c.Round.Sampling, e.Sampling = spec.WeightsEqual, spec.WithReplacement, spec.WithReplacement
 			c.Round.Quorum = 1
 		}},
 		{"gradients", func(c *coordinator.Config, e *sim.Experiment) {
-			c.Task.Training.Exchange, e.Exchange, e.LocalSteps = wire.ExchangeGradient, sim.Gradients, sim.Each(1)
+			c.Task.Training.Exchange, e.Exchange, e.LocalSteps = spec.ExchangeGradient, spec.ExchangeGradient, sim.Each(1)
 		}},
 		{"a network, a schedule and all rows", func(c *coordinator.Config, e *sim.Experiment) {
 			c.Task.Model.Hidden, c.Task.Training.BatchSize, e.BatchSize = []uint32{4}, 0, sim.Each(0)
@@ -101,7 +101,7 @@ func (f *federation) simulated(e sim.Experiment) wire.Digest {
 		f.t.Fatal(err)
 	}
 	problem.Streams = func(k int) uint64 { return task.Stream(f.agents[k].id) }
-	if f.cfg.Round.Weights == round.WeightsSamples {
+	if f.cfg.Round.Weights == spec.WeightsSamples {
 		problem.Weights = rows
 	}
 	r, err := sim.On(context.Background(), e, func(int) (sim.Instance[float32], error) {

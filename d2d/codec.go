@@ -4,23 +4,12 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Codec is how parameters travel in a snapshot.
-type Codec uint8
-
-// The codecs.
-const (
-	Raw      Codec = iota // as they are, little-endian
-	BFloat16              // the upper half of float32, rounded to nearest even: 2 bytes, a relative error of 2⁻⁹
-)
-
-// String is the codec's name in configuration and logs.
-func (c Codec) String() string { return [...]string{"raw", "bfloat16"}[c] }
-
 // size is the length of n parameters in a snapshot, in bytes.
-func size[T wire.Float](c Codec, n int) int { return len(appendVector(c, nil, []T{0})) * n }
+func size[T wire.Float](c spec.Codec, n int) int { return len(appendVector(c, nil, []T{0})) * n }
 
 // bf16 returns x in the upper 16 bits of a float32.
 func bf16(x float32) uint16 {
@@ -29,8 +18,8 @@ func bf16(x float32) uint16 {
 }
 
 // quantizer rounds a vector to what the codec carries; nil if it carries all.
-func quantizer[T wire.Float](c Codec) func([]T) {
-	if c == Raw {
+func quantizer[T wire.Float](c spec.Codec) func([]T) {
+	if c != spec.CodecBFloat16 {
 		return nil
 	}
 	return func(x []T) {
@@ -40,8 +29,8 @@ func quantizer[T wire.Float](c Codec) func([]T) {
 	}
 }
 
-func appendVector[T wire.Float](c Codec, dst []byte, x []T) []byte {
-	if c == Raw {
+func appendVector[T wire.Float](c spec.Codec, dst []byte, x []T) []byte {
+	if c != spec.CodecBFloat16 {
 		return wire.AppendVector(dst, x)
 	}
 	for _, v := range x {
@@ -51,8 +40,8 @@ func appendVector[T wire.Float](c Codec, dst []byte, x []T) []byte {
 }
 
 // decode reads a snapshot of whole parameters into x; the error says that one is not finite.
-func decode[T wire.Float](c Codec, x []T, data []byte) error {
-	if c == Raw {
+func decode[T wire.Float](c spec.Codec, x []T, data []byte) error {
+	if c != spec.CodecBFloat16 {
 		return wire.DecodeVector(x, data)
 	}
 	for i := range x {

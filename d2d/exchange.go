@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -14,8 +15,8 @@ type ExchangeConfig[T wire.Float] struct {
 	Self  wire.AgentID
 	Run   wire.RunID
 	Round wire.RoundID
-	Keys  *Keys // nil leaves messages open, as on a trusted bench
-	Codec Codec
+	Keys  *Keys      // nil leaves messages open, as on a trusted bench
+	Codec spec.Codec // of snapshots; empty = raw
 }
 
 // Exchange is a Mixer and its messages: it seals and opens them, takes large

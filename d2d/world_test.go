@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -27,7 +28,7 @@ type fate struct {
 	everyLater bool // every message takes at least one step's wait
 	bytes      bool // messages travel as an Exchange writes them
 	open       bool // not sealed
-	codec      Codec
+	codec      spec.Codec
 }
 
 // world runs mixers on one clock, with events in the order of (time, sequence).

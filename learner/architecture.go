@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Float is the type of parameters and samples: float32 in the daemons, float64 in the experiments.
@@ -22,29 +24,6 @@ type Tensor struct {
 	Shape []int
 }
 
-// Activation is what the hidden layers apply to each unit.
-type Activation uint8
-
-// The activations. Without hidden layers none is applied.
-const (
-	Tanh Activation = iota
-	ReLU
-	Identity // nothing: a product of matrices, such as the bilinear network w₁ᵀW₂h of 2nd-order (40)
-)
-
-// String is the name of the activation in configuration and logs.
-func (a Activation) String() string {
-	switch a {
-	case Tanh:
-		return "tanh"
-	case ReLU:
-		return "relu"
-	case Identity:
-		return "identity"
-	}
-	return fmt.Sprintf("Activation(%d)", uint8(a))
-}
-
 // Architecture describes a model: layers of weights in [out,in] order with an activation between them. Linear, logistic
 // and softmax regression are the networks without hidden layers. The bilinear network ln(1+exp(−γ w₁ᵀW₂h)) +
 // (ρ/2)(‖w₁‖²+‖W₂‖²) of 2nd-order (40)–(41), W₂ ∈ R^{3×5}, is
@@ -55,10 +34,10 @@ func (a Activation) String() string {
 // unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
 type Architecture struct {
 	Inputs     int
-	Hidden     []int // units of each hidden layer, from the input on
-	Outputs    int   // the number of classes for Softmax, else 1
-	Activation Activation
-	Risk       Risk
+	Hidden     []int           // units of each hidden layer, from the input on
+	Outputs    int             // the number of classes for a softmax, else 1
+	Activation spec.Activation // of hidden layers; may be empty without any
+	Risk       spec.Risk
 	Bias       bool    // every layer has a bias
 	Ridge      float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
 }
@@ -81,15 +60,15 @@ func (a Architecture) Validate() error {
 	}
 	width("outputs", a.Outputs)
 	switch {
-	case a.Risk > FullSquared:
-		bad("risk is %v; allowed are squared, logistic, softmax and full_squared", a.Risk)
-	case a.Risk == Softmax && a.Outputs < 2:
+	case a.Risk.Validate() != nil:
+		bad("risk: %w", a.Risk.Validate())
+	case a.Risk == spec.RiskSoftmax && a.Outputs < 2:
 		bad("outputs is %d; the softmax risk needs one per class, at least 2", a.Outputs)
-	case a.Risk != Softmax && a.Outputs != 1:
+	case a.Risk != spec.RiskSoftmax && a.Outputs != 1:
 		bad("outputs is %d; the %v risk needs 1", a.Outputs, a.Risk)
 	}
-	if a.Activation > Identity {
-		bad("activation is %v; allowed are tanh, relu and identity", a.Activation)
+	if err := a.Activation.Validate(); err != nil && (len(a.Hidden) > 0 || a.Activation != "") {
+		bad("activation: %w", err)
 	}
 	if !(a.Ridge >= 0) || math.IsInf(a.Ridge, 1) {
 		bad("ridge is %v; it must be finite and not negative", a.Ridge)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // BenchmarkLocalSteps times local steps in float32 and, in the same run, the dumb loops of naiveStep on the same draws;
@@ -13,9 +15,9 @@ func BenchmarkLocalSteps(b *testing.B) {
 		name string
 		a    Architecture
 	}{
-		{"linear25", Architecture{Inputs: 25, Outputs: 1}},
-		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: Softmax, Bias: true}},
-		{"mlp561-64-6", Architecture{Inputs: 561, Hidden: []int{64}, Outputs: 6, Activation: ReLU, Risk: Softmax, Bias: true}},
+		{"linear25", Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared}},
+		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: spec.RiskSoftmax, Bias: true}},
+		{"mlp561-64-6", Architecture{Inputs: 561, Hidden: []int{64}, Outputs: 6, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true}},
 	} {
 		for _, batch := range []int{1, 10, 32} {
 			b.Run(fmt.Sprintf("%s/batch%d", bench.name, batch), func(b *testing.B) {
@@ -71,7 +73,7 @@ func BenchmarkRun(b *testing.B) {
 }
 
 func benchmarkRun[T Float](b *testing.B) {
-	a := Architecture{Inputs: 25, Outputs: 1}
+	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared}
 	rng := newRNG(1)
 	data := randomSamples[T](a, 100, rng)
 	d := Descent[T]{Model: newModel[T](b, a), Draws: &Sampler[T]{Data: data, Construction: Construction{BatchSize: 1}, Rand: rng},

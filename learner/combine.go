@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // outvoteFrom is the fewest devices among which one that lies is outvoted; the moments of fewer are added up.
@@ -46,7 +48,7 @@ func (m *Moments) Check(n uint64) error {
 //
 // each calls take for every device's moments, always in one order; Combine calls it once for every block of columns, so
 // that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.
-func Combine(devices, columns int, each func(take func(*Moments)) error, risk Risk, clip float64) (Standardization, []Far, error) {
+func Combine(devices, columns int, each func(take func(*Moments)) error, risk spec.Risk, clip float64) (Standardization, []Far, error) {
 	if devices < outvoteFrom {
 		sum := newMoments(columns - 1)
 		if err := each(sum.addAll); err != nil {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // devicesOf are the moments of devices, each with its rows of one feature and a target of 0.
@@ -29,7 +31,7 @@ func giving(all []*Moments) func(take func(*Moments)) error {
 // combined is Combine for a regression without a clip.
 func combined(t *testing.T, all []*Moments) (Standardization, []Far) {
 	t.Helper()
-	st, far, err := Combine(len(all), len(all[0].Sum), giving(all), Squared, 0)
+	st, far, err := Combine(len(all), len(all[0].Sum), giving(all), spec.RiskSquared, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +235,7 @@ func TestColumnsOfTwoValues(t *testing.T) {
 func TestFewDevicesArePooled(t *testing.T) {
 	rows := [][]float64{{1, 2}, {3, 4, 5}, {6}, {7, 8, 30}}
 	got, far := combined(t, devicesOf(rows...))
-	want := devicesOf(slices.Concat(rows...))[0].Standardization(Squared, 0)
+	want := devicesOf(slices.Concat(rows...))[0].Standardization(spec.RiskSquared, 0)
 	compare(t, "mean", got.Mean, want.Mean, 1e-15)
 	compare(t, "scale", got.Scale, want.Scale, 1e-15)
 	if len(far) > 0 {
@@ -244,7 +246,7 @@ func TestFewDevicesArePooled(t *testing.T) {
 func TestCombineFails(t *testing.T) {
 	gone := errors.New("gone")
 	for _, devices := range []int{1, outvoteFrom} {
-		if _, _, err := Combine(devices, 2, func(func(*Moments)) error { return gone }, Squared, 0); !errors.Is(err, gone) {
+		if _, _, err := Combine(devices, 2, func(func(*Moments)) error { return gone }, spec.RiskSquared, 0); !errors.Is(err, gone) {
 			t.Errorf("%d devices: %v", devices, err)
 		}
 	}
@@ -255,7 +257,7 @@ func TestCombineLeavesLabels(t *testing.T) {
 	for k := range 6 {
 		all = append(all, MomentsOf(NewSamples(1, []float64{1, float64(k)}, []float64{1, 0})))
 	}
-	st, _, err := Combine(6, 2, giving(all), Logistic, 3)
+	st, _, err := Combine(6, 2, giving(all), spec.RiskLogistic, 3)
 	if err != nil || st.Mean[1] != 0 || st.Scale[1] != 1 || st.Clip != 3 {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -302,7 +304,7 @@ func BenchmarkCombine(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := Combine(10_000, 1000, each, Squared, 0); err != nil {
+		if _, _, err := Combine(10_000, 1000, each, spec.RiskSquared, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

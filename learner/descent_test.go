@@ -5,12 +5,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // line is y = 2 + 3x and a wobble, as a model with a bias: parameters [slope, intercept].
 func line(t *testing.T, batch int, schedule Schedule) *Descent[float64] {
 	t.Helper()
-	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true})
+	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true, Risk: spec.RiskSquared})
 	data := NewSamples(1, []float64{-1, 0, 1, 2}, []float64{-1.25, 2.25, 5.25, 7.75})
 	return &Descent[float64]{Model: m, Draws: &Sampler[float64]{Data: data, Construction: Construction{BatchSize: batch}}, Schedule: schedule}
 }
@@ -91,7 +93,7 @@ func TestFreshBatchEveryStep(t *testing.T) {
 	// With μ = 1 and one sample (x, y) of x = ±1 a step lands exactly on that sample: w = y/x. The path of w tells which
 	// samples were drawn.
 	for _, batch := range []int{1, 2} {
-		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1})
+		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
 		n := 50
 		x, y := make([]float64, n), make([]float64, n)
 		for i := range y {
@@ -159,7 +161,7 @@ func TestDivergence(t *testing.T) {
 	check(err, 3, "diverged at local step 3: the risk is +Inf; use a smaller step size, or check the scale of the data")
 
 	// A saturated margin hides an infinite parameter from the risk; the end of the run finds it.
-	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: Logistic})
+	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskLogistic})
 	big := &Sampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
 	hidden := Descent[float32]{Model: m, Draws: big, Schedule: Schedule{StepSize: 1e30}}
 	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil)
@@ -178,8 +180,8 @@ func TestDivergence(t *testing.T) {
 
 // TestNoRiskHidesNaN: a NaN weight of a dead or saturated hidden unit still reaches the risk.
 func TestNoRiskHidesNaN(t *testing.T) {
-	for _, activation := range []Activation{Tanh, ReLU} {
-		a := Architecture{Inputs: 2, Hidden: []int{3}, Outputs: 2, Activation: activation, Risk: Softmax}
+	for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU} {
+		a := Architecture{Inputs: 2, Hidden: []int{3}, Outputs: 2, Activation: activation, Risk: spec.RiskSoftmax}
 		m := newModel[float32](t, a)
 		batch := randomSamples[float32](a, 3, newRNG(12)).All()
 		for i := range a.Params() {
@@ -214,7 +216,7 @@ func TestRunRefuses(t *testing.T) {
 func TestStepsDoNotAllocate(t *testing.T) {
 	for _, a := range append(architectures(), wideArchitectures()...) {
 		for _, batch := range []int{0, 1, 10, blockRows, blockRows + 1} {
-			for _, noise := range []Noise{{}, {Variance: 0.1}, {Law: Laplace, Variance: 0.1}} {
+			for _, noise := range []Noise{{}, {Law: spec.NoiseGaussian, Variance: 0.1}, {Law: spec.NoiseLaplace, Variance: 0.1}} {
 				rng := newRNG(14)
 				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: Schedule{StepSize: 1e-3}, Draws: &Sampler[float32]{
 					Data: randomSamples[float32](a, 40, rng), Rand: rng,

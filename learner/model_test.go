@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func describe(a Architecture) string {
@@ -51,9 +53,9 @@ func TestGradientMatchesNaiveTwin(t *testing.T) {
 // wideArchitectures have rows long enough for the assembly kernels.
 func wideArchitectures() []Architecture {
 	return []Architecture{
-		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1},
-		{Inputs: 67, Hidden: []int{33}, Outputs: 4, Risk: Softmax, Bias: true},
-		{Inputs: 40, Hidden: []int{17, 16}, Outputs: 1, Risk: Logistic, Activation: ReLU, Ridge: 0.1},
+		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1, Risk: spec.RiskSquared},
+		{Inputs: 67, Hidden: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax, Bias: true},
+		{Inputs: 40, Hidden: []int{17, 16}, Outputs: 1, Risk: spec.RiskLogistic, Activation: spec.ActivationReLU, Ridge: 0.1},
 	}
 }
 
@@ -106,7 +108,7 @@ func TestStepIsAGradientStep(t *testing.T) {
 }
 
 func TestOutputByHand(t *testing.T) {
-	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 1, Activation: ReLU, Bias: true}
+	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, Bias: true, Risk: spec.RiskSquared}
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
 	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
@@ -116,12 +118,12 @@ func TestOutputByHand(t *testing.T) {
 }
 
 func TestInit(t *testing.T) {
-	flat := newModel[float64](t, Architecture{Inputs: 3, Outputs: 1, Bias: true})
+	flat := newModel[float64](t, Architecture{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.RiskSquared})
 	w := []float64{1, 1, 1, 1}
 	flat.Init(w, nil)
 	compare(t, "linear start", w, make([]float64, 4), 0)
 
-	a := Architecture{Inputs: 30, Hidden: []int{20, 10}, Outputs: 1, Bias: true}
+	a := Architecture{Inputs: 30, Hidden: []int{20, 10}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
 	m := newModel[float64](t, a)
 	w = randomVector[float64](a.Params(), 1, newRNG(5))
 	m.Init(w, newRNG(6))
@@ -141,7 +143,7 @@ func TestInit(t *testing.T) {
 }
 
 func TestMismatchedLengthsPanic(t *testing.T) {
-	m := newModel[float32](t, Architecture{Inputs: 2, Outputs: 1})
+	m := newModel[float32](t, Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared})
 	two, three := make([]float32, 2), make([]float32, 3)
 	for name, call := range map[string]func(){
 		"w":       func() { m.Risk(three, Batch[float32]{X: two, Y: three[:1]}) },

@@ -3,10 +3,12 @@ package learner
 import (
 	"math"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func TestMomentsOfParts(t *testing.T) {
-	a := Architecture{Inputs: 3, Outputs: 1}
+	a := Architecture{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared}
 	rng := newRNG(30)
 	whole := randomSamples[float32](a, 100, rng)
 	b := whole.All()
@@ -67,7 +69,7 @@ func TestStandardize(t *testing.T) {
 	x := []float64{1, 0.1, 0, 2, 0.1, 0, 3, 0.1, 0, 4, 0.1, 0, 5, 0.1, 1000}
 	y := []float64{10, 20, 30, 40, 50}
 	s := NewSamples(3, append([]float64(nil), x...), append([]float64(nil), y...))
-	st := MomentsOf(s).Standardization(Squared, 1.5)
+	st := MomentsOf(s).Standardization(spec.RiskSquared, 1.5)
 	compare(t, "mean", st.Mean, []float64{3, 0.1, 200, 30}, 1e-15)
 	compare(t, "scale", st.Scale, []float64{math.Sqrt2, 1, 400, 1}, 1e-12)
 	if err := st.Validate(); err != nil {
@@ -85,13 +87,13 @@ func TestStandardize(t *testing.T) {
 }
 
 func TestStandardizationLeavesLabels(t *testing.T) {
-	for _, risk := range []Risk{Logistic, Softmax} {
+	for _, risk := range []spec.Risk{spec.RiskLogistic, spec.RiskSoftmax} {
 		s := NewSamples(1, []float64{1, 2, 3}, []float64{1, 1, 0})
 		st := MomentsOf(s).Standardization(risk, 0)
 		if err := s.Standardize(st); err != nil {
 			t.Fatal(err)
 		}
-		compare(t, risk.String(), s.All().Y, []float64{1, 1, 0}, 0)
+		compare(t, string(risk), s.All().Y, []float64{1, 1, 0}, 0)
 		compare(t, "features without a clip", s.All().X, []float64{-math.Sqrt(1.5), 0, math.Sqrt(1.5)}, 1e-14)
 	}
 }
@@ -102,7 +104,7 @@ func TestLongConstantColumn(t *testing.T) {
 	for i := range 300_000 {
 		addRow(m, []float64{0.1, 101325 + 10*float64(i%7)}, 0)
 	}
-	st := m.Standardization(Squared, 6)
+	st := m.Standardization(spec.RiskSquared, 6)
 	compare(t, "scale", st.Scale, []float64{1, 20, 1}, 1e-3)
 	if _, err := MomentsFromVector(m.Vector()); err != nil {
 		t.Error(err)

@@ -1,6 +1,10 @@
 package learner
 
-import "math"
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
 
 // naive is the dumb twin of Model: its own reading of the layout, matrices by plain loops, one sample at a time, no
 // scratch memory, exponentials without any care for large margins.
@@ -42,9 +46,9 @@ func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 				sum += weights[l][o][i] * values[l][i]
 			}
 			if l < len(weights)-1 {
-				if n.a.Activation == Tanh {
+				if n.a.Activation == spec.ActivationTanh {
 					sum = T(math.Tanh(float64(sum)))
-				} else if n.a.Activation == ReLU && sum < 0 {
+				} else if n.a.Activation == spec.ActivationReLU && sum < 0 {
 					sum = 0
 				}
 			}
@@ -64,9 +68,9 @@ func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 			gradBiases[l][o] += delta[o] / T(count)
 		}
 		for i, v := range values[l] {
-			if n.a.Activation == Tanh {
+			if n.a.Activation == spec.ActivationTanh {
 				below[i] *= 1 - v*v
-			} else if n.a.Activation == ReLU && v <= 0 {
+			} else if n.a.Activation == spec.ActivationReLU && v <= 0 {
 				below[i] = 0
 			}
 		}
@@ -77,11 +81,11 @@ func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 
 func (n naive[T]) loss(z []T, y T) (risk float64, delta []T) {
 	switch n.a.Risk {
-	case Squared:
+	case spec.RiskSquared:
 		return float64((y - z[0]) * (y - z[0]) / 2), []T{z[0] - y}
-	case FullSquared:
+	case spec.RiskFullSquared:
 		return float64((y - z[0]) * (y - z[0])), []T{2 * (z[0] - y)}
-	case Logistic:
+	case spec.RiskLogistic:
 		e := math.Exp(-float64(y * z[0]))
 		return math.Log(1 + e), []T{T(-float64(y) * e / (1 + e))}
 	}

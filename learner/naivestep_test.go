@@ -3,12 +3,14 @@ package learner
 import (
 	"math"
 	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // naiveStep is the competitor of the benchmarks: what one writes by hand for exactly these models (relu, with a bias,
 // or linear without one), without allocation, in plain loops with one gradient vector.
 func naiveStep(a Architecture) func(w []float32, s *Samples[float32], batch int, mu float32, rng *rand.Rand) {
-	if a.Risk == Squared {
+	if a.Risk == spec.RiskSquared {
 		return naiveLinearStep(a)
 	}
 	hidden := 0

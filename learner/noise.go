@@ -4,38 +4,26 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
-
-// NoiseLaw is the distribution of the perturbation v of 2nd-order (8).
-type NoiseLaw uint8
-
-// The laws, both of mean zero and independent over the coordinates.
-const (
-	Gaussian NoiseLaw = iota
-	Laplace
-)
-
-// String is the name of the law in configuration and logs.
-func (l NoiseLaw) String() string {
-	switch l {
-	case Gaussian:
-		return "gaussian"
-	case Laplace:
-		return "laplace"
-	}
-	return fmt.Sprintf("NoiseLaw(%d)", uint8(l))
-}
 
 // Noise is the perturbation added to a gradient (2nd-order (8)). The zero value adds none.
 type Noise struct {
-	Law      NoiseLaw
+	Law      spec.NoiseLaw
 	Variance float64 // of each coordinate, for either law; 0 = no perturbation
 }
 
 // Validate reports a law that does not exist or a variance that no law has.
 func (n Noise) Validate() error {
-	if n.Law > Laplace {
-		return fmt.Errorf("noise: law is %v; allowed are gaussian and laplace", n.Law)
+	switch n.Law {
+	case spec.NoiseGaussian, spec.NoiseLaplace:
+	case spec.NoiseNone, "":
+		if n.Variance != 0 {
+			return fmt.Errorf("noise: variance is %v without a law; want gaussian or laplace", n.Variance)
+		}
+	default:
+		return fmt.Errorf("noise: law: %w", n.Law.Validate())
 	}
 	if !(n.Variance >= 0) || !finite(n.Variance) {
 		return fmt.Errorf("noise: variance is %v; it must be finite and not negative", n.Variance)
@@ -46,7 +34,7 @@ func (n Noise) Validate() error {
 // fill draws every coordinate of v, the first one first. A Laplace variable of variance 2b² is b times the difference of
 // two exponential ones, drawn in this order.
 func fill[T Float](n Noise, v []T, rng *rand.Rand) {
-	if n.Law == Laplace {
+	if n.Law == spec.NoiseLaplace {
 		b := math.Sqrt(n.Variance / 2)
 		for i := range v {
 			up := rng.ExpFloat64()

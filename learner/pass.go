@@ -1,6 +1,10 @@
 package learner
 
-import "math"
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
 
 // blockRows is the number of rows that go through the network together: enough that a row of weights is used from
 // the nearest cache many times, and few enough that the scratch memory stays small beside the model.
@@ -89,13 +93,13 @@ func (m *Model[T]) addGradient(dst []T, b Batch[T], scale float64) {
 }
 
 // activate applies the activation in place. A NaN stays a NaN, so that it reaches the risk.
-func activate[T Float](a Activation, v []T) {
+func activate[T Float](a spec.Activation, v []T) {
 	switch a {
-	case Tanh:
+	case spec.ActivationTanh:
 		for i, s := range v {
 			v[i] = T(math.Tanh(float64(s)))
 		}
-	case ReLU:
+	case spec.ActivationReLU:
 		for i, s := range v {
 			if s < 0 {
 				v[i] = 0
@@ -105,13 +109,13 @@ func activate[T Float](a Activation, v []T) {
 }
 
 // deactivate multiplies delta by the derivative of the activation, given its values act; relu has slope 0 at 0.
-func deactivate[T Float](a Activation, delta, act []T) {
+func deactivate[T Float](a spec.Activation, delta, act []T) {
 	switch a {
-	case Tanh:
+	case spec.ActivationTanh:
 		for i := range delta {
 			delta[i] *= 1 - T(act[i]*act[i])
 		}
-	case ReLU:
+	case spec.ActivationReLU:
 		for i := range delta {
 			if act[i] <= 0 {
 				delta[i] = 0

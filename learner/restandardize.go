@@ -29,7 +29,7 @@ func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 		}
 		moved = m.lift(w, first, o, shift) || moved
 	}
-	if m.arch.Risk.regression() {
+	if m.arch.Risk.Regression() {
 		last, target := m.layers[len(m.layers)-1], m.arch.Inputs
 		scale := from.Scale[target] / to.Scale[target]
 		for i := range last.in * last.out {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestRestandardize: a rewritten model predicts what it did before, in the units of the data.
@@ -18,17 +20,17 @@ func TestRestandardize(t *testing.T) {
 		return st
 	}
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Bias: true},
-		{Inputs: 3, Hidden: []int{4, 2}, Outputs: 1, Bias: true, Risk: FullSquared},
-		{Inputs: 2, Outputs: 1, Bias: true, Risk: Logistic},
-		{Inputs: 4, Hidden: []int{5}, Outputs: 3, Bias: true, Activation: ReLU, Risk: Softmax},
+		{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.RiskSquared},
+		{Inputs: 3, Hidden: []int{4, 2}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh, Risk: spec.RiskFullSquared},
+		{Inputs: 2, Outputs: 1, Bias: true, Risk: spec.RiskLogistic},
+		{Inputs: 4, Hidden: []int{5}, Outputs: 3, Bias: true, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax},
 	} {
 		m, err := NewModel[float64](a)
 		if err != nil {
 			t.Fatal(err)
 		}
 		from, to := some(a.Inputs+1), some(a.Inputs+1)
-		if !a.Risk.regression() {
+		if !a.Risk.Regression() {
 			from.Mean[a.Inputs], from.Scale[a.Inputs], to.Mean[a.Inputs], to.Scale[a.Inputs] = 0, 1, 0, 1
 		}
 		before := make([]float64, a.Params())
@@ -46,7 +48,7 @@ func TestRestandardize(t *testing.T) {
 			}
 			x, _ := s.Row(0)
 			for _, z := range m.forward(w, x, 1)[:a.Outputs] {
-				if a.Risk.regression() {
+				if a.Risk.Regression() {
 					z = st.Target(z)
 				}
 				all = append(all, z)
@@ -64,7 +66,7 @@ func TestRestandardize(t *testing.T) {
 }
 
 func TestRestandardizeRefuses(t *testing.T) {
-	m, err := NewModel[float32](Architecture{Inputs: 1, Outputs: 1})
+	m, err := NewModel[float32](Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,48 +3,21 @@ package learner
 import (
 	"fmt"
 	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
-
-// Risk is the loss of one sample; the risk of a batch is its mean, plus the ridge of the architecture.
-type Risk uint8
-
-// The risks, of a sample (h, γ) with model output z (hᵀw for a model without hidden layers).
-const (
-	Squared     Risk = iota // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
-	Logistic                // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
-	Softmax                 // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
-	FullSquared             // (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec
-)
-
-// String is the name of the risk in configuration and logs.
-func (r Risk) String() string {
-	switch r {
-	case Squared:
-		return "squared"
-	case Logistic:
-		return "logistic"
-	case Softmax:
-		return "softmax"
-	case FullSquared:
-		return "full_squared"
-	}
-	return fmt.Sprintf("Risk(%d)", uint8(r))
-}
-
-// regression says that the targets are numbers, not classes.
-func (r Risk) regression() bool { return r == Squared || r == FullSquared }
 
 // sampleRisk returns the risk of one sample with outputs z and target y and, when delta is not nil, fills it with the
 // derivatives by z. No margin is so large that an exponential overflows.
-func sampleRisk[T Float](r Risk, delta, z []T, y T) float64 {
+func sampleRisk[T Float](r spec.Risk, delta, z []T, y T) float64 {
 	switch r {
-	case Squared:
+	case spec.RiskSquared:
 		miss := float64(z[0]) - float64(y)
 		if delta != nil {
 			delta[0] = T(miss)
 		}
 		return 0.5 * miss * miss
-	case Logistic:
+	case spec.RiskLogistic:
 		margin := float64(y) * float64(z[0])
 		e := math.Exp(-math.Abs(margin))
 		if delta != nil {
@@ -55,7 +28,7 @@ func sampleRisk[T Float](r Risk, delta, z []T, y T) float64 {
 			delta[0] = T(-float64(y) * wrong)
 		}
 		return max(-margin, 0) + math.Log1p(e)
-	case FullSquared:
+	case spec.RiskFullSquared:
 		miss := float64(z[0]) - float64(y)
 		if delta != nil {
 			delta[0] = T(2 * miss)

@@ -3,6 +3,8 @@ package learner
 import (
 	"math"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func TestLogisticIsStable(t *testing.T) {
@@ -16,7 +18,7 @@ func TestLogisticIsStable(t *testing.T) {
 		{40, 1, math.Exp(-40), -math.Exp(-40)},
 	} {
 		delta := make([]float64, 1)
-		risk := sampleRisk(Logistic, delta, []float64{test.z}, test.y)
+		risk := sampleRisk(spec.RiskLogistic, delta, []float64{test.z}, test.y)
 		compare(t, "risk", []float64{risk}, []float64{test.risk}, 1e-16)
 		compare(t, "delta", delta, []float64{test.delta}, 1e-16)
 		if test.z == 40 && (risk == 0 || delta[0] == 0) {
@@ -38,11 +40,11 @@ func TestSoftmaxIsStable(t *testing.T) {
 		{[]float64{-1e30, -1e30}, 0, math.Ln2, []float64{-0.5, 0.5}},
 	} {
 		delta := make([]float64, len(test.z))
-		risk := sampleRisk(Softmax, delta, test.z, test.y)
+		risk := sampleRisk(spec.RiskSoftmax, delta, test.z, test.y)
 		compare(t, "risk", []float64{risk}, []float64{test.risk}, 1e-15)
 		compare(t, "delta", delta, test.delta, 1e-15)
 	}
-	if risk := sampleRisk(Softmax, nil, []float64{math.NaN(), 1}, 1); !math.IsNaN(risk) {
+	if risk := sampleRisk(spec.RiskSoftmax, nil, []float64{math.NaN(), 1}, 1); !math.IsNaN(risk) {
 		t.Errorf("the risk of a NaN output is %v", risk)
 	}
 }
@@ -55,7 +57,7 @@ func TestSoftmaxRefusesUnmappedLabels(t *testing.T) {
 					t.Errorf("label %v of 2 classes: no panic", y)
 				}
 			}()
-			sampleRisk(Softmax, nil, []float64{0, 0}, y)
+			sampleRisk(spec.RiskSoftmax, nil, []float64{0, 0}, y)
 		}()
 	}
 }

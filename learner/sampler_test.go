@@ -4,12 +4,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestDrawnGradientIsUnbiased: over many draws ĝ has the exact gradient as its mean and the variance of its parts:
 // (σ_b² + σ_v² + g²)/δ − g² per coordinate, with σ_b² that of a mini-batch.
 func TestDrawnGradientIsUnbiased(t *testing.T) {
-	a := Architecture{Inputs: 3, Outputs: 1, Ridge: 0.2}
+	a := Architecture{Inputs: 3, Outputs: 1, Ridge: 0.2, Risk: spec.RiskSquared}
 	data := randomSamples[float64](a, 30, newRNG(60))
 	m := newModel[float64](t, a)
 	w := randomVector[float64](3, 1, newRNG(61))
@@ -28,9 +30,9 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 		{BatchSize: 1},
 		{BatchSize: 3},
 		{BatchSize: 1, ResponseProb: 0.25},
-		{Noise: Noise{Gaussian, 0.5}},
-		{Noise: Noise{Laplace, 0.5}},
-		{BatchSize: 2, ResponseProb: 0.5, Noise: Noise{Laplace, 0.5}},
+		{Noise: Noise{spec.NoiseGaussian, 0.5}},
+		{Noise: Noise{spec.NoiseLaplace, 0.5}},
+		{BatchSize: 2, ResponseProb: 0.5, Noise: Noise{spec.NoiseLaplace, 0.5}},
 	} {
 		s := &Sampler[float64]{Construction: c, Data: data, Rand: newRNG(62)}
 		d := Descent[float64]{Model: m, Draws: s}
@@ -63,7 +65,7 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 
 // TestNoiseLaws tells the laws by the fourth moment: 3σ⁴ and 6σ⁴; coordinates do not correlate.
 func TestNoiseLaws(t *testing.T) {
-	for _, law := range []NoiseLaw{Gaussian, Laplace} {
+	for _, law := range []spec.NoiseLaw{spec.NoiseGaussian, spec.NoiseLaplace} {
 		const variance = 0.7
 		v := make([]float64, 2)
 		var mean, second, fourth, cross float64
@@ -76,7 +78,7 @@ func TestNoiseLaws(t *testing.T) {
 			fourth += v[0] * v[0] * v[0] * v[0] / draws
 			cross += v[0] * v[1] / draws
 		}
-		fourths := map[NoiseLaw]float64{Gaussian: 3, Laplace: 6}
+		fourths := map[spec.NoiseLaw]float64{spec.NoiseGaussian: 3, spec.NoiseLaplace: 6}
 		if math.Abs(mean) > 0.01 || math.Abs(cross) > 0.01 || math.Abs(second/variance-1) > 0.02 ||
 			math.Abs(fourth/(variance*variance)/fourths[law]-1) > 0.05 {
 			t.Errorf("%v: mean %v, variance %v, fourth moment %v, covariance %v", law, mean, second, fourth, cross)
@@ -86,10 +88,10 @@ func TestNoiseLaws(t *testing.T) {
 
 // TestResponseLeavesOtherDrawsAlone: agents that differ in δ alone see the same samples and noise.
 func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
-	a := Architecture{Inputs: 2, Outputs: 1}
+	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
 	m := newModel[float64](t, a)
 	data := randomSamples[float64](a, 30, newRNG(64))
-	c := Construction{BatchSize: 2, ResponseProb: 0.9, Noise: Noise{Variance: 1}}
+	c := Construction{BatchSize: 2, ResponseProb: 0.9, Noise: Noise{Law: spec.NoiseGaussian, Variance: 1}}
 	often := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
 	c.ResponseProb = 0.1
 	seldom := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
@@ -119,7 +121,7 @@ func (c *counting) Sample(x []float64, _ *rand.Rand) float64 {
 }
 
 func TestStreamGivesFreshSamples(t *testing.T) {
-	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1})
+	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
 	s := &Sampler[float64]{Stream: &counting{}, Construction: Construction{BatchSize: 3}}
 	if err := s.Validate(m); err != nil {
 		t.Fatal(err)
@@ -133,13 +135,15 @@ func TestStreamGivesFreshSamples(t *testing.T) {
 }
 
 func TestValidateSampler(t *testing.T) {
-	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1})
+	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
 	for _, test := range []struct {
 		change func(*Sampler[float64])
 		want   string // "" = valid
 	}{
 		{func(*Sampler[float64]) {}, ""},
-		{func(s *Sampler[float64]) { s.BatchSize, s.ResponseProb, s.Noise = 65536, 1, Noise{Laplace, 1} }, ""},
+		{func(s *Sampler[float64]) {
+			s.BatchSize, s.ResponseProb, s.Noise = 65536, 1, Noise{spec.NoiseLaplace, 1}
+		}, ""},
 		{func(s *Sampler[float64]) { s.Data, s.Stream, s.BatchSize = nil, &counting{}, 1 }, ""},
 		{func(s *Sampler[float64]) { s.Data = nil }, "a sampler takes either stored samples or a stream"},
 		{func(s *Sampler[float64]) { s.Stream = &counting{} }, "a sampler takes either stored samples or a stream"},
@@ -151,9 +155,10 @@ func TestValidateSampler(t *testing.T) {
 		{func(s *Sampler[float64]) { s.BatchSize = 65537 }, "batch size 65537; 1 to 65536, or 0 for all rows"},
 		{func(s *Sampler[float64]) { s.ResponseProb = 1.5 }, "response probability 1.5; above 0 and at most 1, or 0 for always"},
 		{func(s *Sampler[float64]) { s.ResponseProb = math.NaN() }, "response probability NaN; above 0 and at most 1, or 0 for always"},
-		{func(s *Sampler[float64]) { s.Noise.Variance = -1 }, "noise: variance is -1; it must be finite and not negative"},
-		{func(s *Sampler[float64]) { s.Noise.Variance = math.Inf(1) }, "noise: variance is +Inf; it must be finite and not negative"},
-		{func(s *Sampler[float64]) { s.Noise.Law = 2 }, "noise: law is NoiseLaw(2); allowed are gaussian and laplace"},
+		{func(s *Sampler[float64]) { s.Noise = Noise{spec.NoiseGaussian, -1} }, "noise: variance is -1; it must be finite and not negative"},
+		{func(s *Sampler[float64]) { s.Noise = Noise{spec.NoiseLaplace, math.Inf(1)} }, "noise: variance is +Inf; it must be finite and not negative"},
+		{func(s *Sampler[float64]) { s.Noise.Law = "white" }, `noise: law: want none, gaussian or laplace, got "white"`},
+		{func(s *Sampler[float64]) { s.Noise.Variance = 1 }, "noise: variance is 1 without a law; want gaussian or laplace"},
 	} {
 		s := Sampler[float64]{Data: NewSamples(1, []float64{1}, []float64{1})}
 		test.change(&s)

@@ -3,6 +3,8 @@ package learner
 import (
 	"math"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func TestDrawIsUniformAndWhole(t *testing.T) {
@@ -40,23 +42,23 @@ func TestDrawIsUniformAndWhole(t *testing.T) {
 func TestMapLabels(t *testing.T) {
 	nan := math.NaN()
 	for _, test := range []struct {
-		risk   Risk
+		risk   spec.Risk
 		labels []float64
 		want   []float64
 		err    string
 	}{
-		{Squared, []float64{3.5, -2}, []float64{3.5, -2}, ""},
-		{Squared, []float64{3.5, nan}, nil, "label NaN in row 2: not finite"},
-		{Logistic, []float64{0, 1, 0}, []float64{-1, 1, -1}, ""},
-		{Logistic, []float64{-1, 1}, []float64{-1, 1}, ""},
-		{Logistic, []float64{1, 1}, []float64{1, 1}, ""},
-		{Logistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
-		{Logistic, []float64{1, 0, -1}, nil, "label 0 in row 2 and -1 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
-		{Logistic, []float64{-1, 0}, nil, "label -1 in row 1 and 0 in row 2: the logistic risk takes 0 and 1, or -1 and 1"},
-		{Softmax, []float64{0, 2, 1}, []float64{0, 2, 1}, ""},
-		{Softmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk takes whole numbers from 0 to 2"},
-		{Softmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk takes whole numbers from 0 to 2"},
-		{Softmax, []float64{1.5}, nil, "label 1.5 in row 1: the softmax risk takes whole numbers from 0 to 2"},
+		{spec.RiskSquared, []float64{3.5, -2}, []float64{3.5, -2}, ""},
+		{spec.RiskSquared, []float64{3.5, nan}, nil, "label NaN in row 2: not finite"},
+		{spec.RiskLogistic, []float64{0, 1, 0}, []float64{-1, 1, -1}, ""},
+		{spec.RiskLogistic, []float64{-1, 1}, []float64{-1, 1}, ""},
+		{spec.RiskLogistic, []float64{1, 1}, []float64{1, 1}, ""},
+		{spec.RiskLogistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+		{spec.RiskLogistic, []float64{1, 0, -1}, nil, "label 0 in row 2 and -1 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+		{spec.RiskLogistic, []float64{-1, 0}, nil, "label -1 in row 1 and 0 in row 2: the logistic risk takes 0 and 1, or -1 and 1"},
+		{spec.RiskSoftmax, []float64{0, 2, 1}, []float64{0, 2, 1}, ""},
+		{spec.RiskSoftmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk takes whole numbers from 0 to 2"},
+		{spec.RiskSoftmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk takes whole numbers from 0 to 2"},
+		{spec.RiskSoftmax, []float64{1.5}, nil, "label 1.5 in row 1: the softmax risk takes whole numbers from 0 to 2"},
 	} {
 		given := append([]float64(nil), test.labels...)
 		s := NewSamples(1, make([]float64, len(given)), given)

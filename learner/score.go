@@ -1,12 +1,16 @@
 package learner
 
-import "math"
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
 
 // Score is how well parameters do on samples. What does not apply to the risk is NaN.
 type Score struct {
 	Risk     float64 // as Model.Risk: the mean, ridge included
 	R2       float64 // of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary
-	Accuracy float64 // Logistic and Softmax: the share of samples whose class is the predicted one
+	Accuracy float64 // logistic and softmax: the share of samples whose class is the predicted one
 	Samples  int
 }
 
@@ -32,7 +36,7 @@ func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
 	}
 	n := float64(s.Len())
 	score := Score{Risk: risk/n + m.ridge(w), R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
-	if !m.arch.Risk.regression() {
+	if !m.arch.Risk.Regression() {
 		score.Accuracy = hits / n
 	} else if sst := spread(s.y); sst > 0 {
 		score.R2 = 1 - sse/sst
@@ -41,8 +45,8 @@ func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
 }
 
 // predicted is the label that outputs z speak for.
-func predicted[T Float](risk Risk, z []T) T {
-	if risk != Softmax {
+func predicted[T Float](risk spec.Risk, z []T) T {
+	if risk != spec.RiskSoftmax {
 		if z[0] > 0 {
 			return 1
 		}

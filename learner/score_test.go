@@ -3,6 +3,8 @@ package learner
 import (
 	"math"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // checkScore compares scores, NaN with NaN.
@@ -16,9 +18,9 @@ func checkScore(t *testing.T, got, want Score) {
 
 func TestEvaluate(t *testing.T) {
 	nan := math.NaN()
-	linear := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Ridge: 0.5})
-	logistic := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: Logistic})
-	softmax := newModel[float64](t, Architecture{Inputs: 1, Outputs: 3, Risk: Softmax})
+	linear := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Ridge: 0.5, Risk: spec.RiskSquared})
+	logistic := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskLogistic})
+	softmax := newModel[float64](t, Architecture{Inputs: 1, Outputs: 3, Risk: spec.RiskSoftmax})
 
 	// Predictions 2, 4, 6 for targets 1, 5, 6: SSE 2, SST 14; the ridge adds ¼·4.
 	s := NewSamples(1, []float64{1, 2, 3}, []float64{1, 5, 6})
@@ -59,7 +61,7 @@ func TestEvaluateAgreesWithModel(t *testing.T) {
 			sse += (float64(z[0]) - float64(y)) * (float64(z[0]) - float64(y))
 			sst += (float64(y) - mean) * (float64(y) - mean)
 		}
-		if a.Risk.regression() {
+		if a.Risk.Regression() {
 			want.R2 = 1 - sse/sst
 		} else {
 			want.Accuracy = hits / float64(s.Len())

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Standardization maps each column to (x − mean)/scale, the features clipped to ±Clip. Mean and Scale have length
@@ -15,7 +17,7 @@ type Standardization struct {
 
 // Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets scale 1.
 // The target of a regression is centred only, and labels are left as they are. The moments must have rows.
-func (m *Moments) Standardization(risk Risk, clip float64) Standardization {
+func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization {
 	columns := len(m.Sum)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
 	for j := range columns {
@@ -32,10 +34,10 @@ func (m *Moments) Standardization(risk Risk, clip float64) Standardization {
 }
 
 // leaveTarget keeps a target from being scaled, and labels from being centred too.
-func (st *Standardization) leaveTarget(risk Risk) {
+func (st *Standardization) leaveTarget(risk spec.Risk) {
 	last := len(st.Mean) - 1
 	st.Scale[last] = 1
-	if !risk.regression() {
+	if !risk.Regression() {
 		st.Mean[last] = 0
 	}
 }

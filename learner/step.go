@@ -1,5 +1,7 @@
 package learner
 
+import "github.com/fedmesh/fedmesh/spec"
+
 // step takes one step φ ← φ − μ·Scale·(∇Q(φ; Batch) + Noise) in place on w, of length d, and returns the mean risk of the
 // batch at the w before it, the ridge perhaps left out. It leaves w alone if that risk is not finite.
 //
@@ -17,7 +19,7 @@ func (m *Model[T]) step(w []T, d *Draw[T], mu float64) float64 {
 	}
 	miss := z - y
 	risk := 0.5 * float64(miss) * float64(miss)
-	if m.arch.Risk != Squared {
+	if m.arch.Risk != spec.RiskSquared {
 		out, delta := [1]T{z}, [1]T{}
 		risk = sampleRisk(m.arch.Risk, delta[:], out[:], y)
 		miss = delta[0]

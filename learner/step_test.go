@@ -5,11 +5,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestShortStepIsTheNetworkStep: what step writes out for rows of short linear models is the general step, to the bit.
 func TestShortStepIsTheNetworkStep(t *testing.T) {
-	for _, risk := range []Risk{Squared, Logistic, FullSquared} {
+	for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskLogistic, spec.RiskFullSquared} {
 		for _, inputs := range []int{1, 2, 3, 4, 7, 25, assemblyFrom - 1} {
 			for _, bias := range []bool{false, true} {
 				for _, ridge := range []float64{0, 0.3} {
@@ -40,7 +42,7 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 }
 
 // bilinear is the network of 2nd-order (40).
-var bilinear = Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: Identity, Risk: Logistic, Ridge: 0.1}
+var bilinear = Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.RiskLogistic, Ridge: 0.1}
 
 // TestBilinearRisk holds the network against (40) written out: ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²).
 func TestBilinearRisk(t *testing.T) {
@@ -66,7 +68,7 @@ func TestBilinearRisk(t *testing.T) {
 
 // TestSaddleIsLeftByNoiseOnly is SPEC decision 8.
 func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
-	for _, noise := range []Noise{{}, {Variance: 0.01}, {Law: Laplace, Variance: 0.01}} {
+	for _, noise := range []Noise{{}, {Law: spec.NoiseGaussian, Variance: 0.01}, {Law: spec.NoiseLaplace, Variance: 0.01}} {
 		s := &Sampler[float64]{Data: randomSamples[float64](bilinear, 20, newRNG(54)),
 			Construction: Construction{BatchSize: 1, ResponseProb: 0.5, Noise: noise}}
 		d := &Descent[float64]{Model: newModel[float64](t, bilinear), Draws: s, Schedule: Schedule{StepSize: 0.05}}
@@ -85,10 +87,10 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 // TestComposedStepsMatchTwin holds mini-batches, noise and straggling, alone and together, against plain loops that read
 // the generator in the order that Sampler documents.
 func TestComposedStepsMatchTwin(t *testing.T) {
-	for _, a := range []Architecture{bilinear, {Inputs: 25, Outputs: 1, Bias: true, Ridge: 0.2}} {
+	for _, a := range []Architecture{bilinear, {Inputs: 25, Outputs: 1, Risk: spec.RiskSquared, Bias: true, Ridge: 0.2}} {
 		for _, batch := range []int{0, 1, 4, blockRows + 1} {
 			for _, response := range []float64{0, 0.5, 1} {
-				for _, noise := range []Noise{{}, {Variance: 0.04}, {Law: Laplace, Variance: 0.04}} {
+				for _, noise := range []Noise{{}, {Law: spec.NoiseGaussian, Variance: 0.04}, {Law: spec.NoiseLaplace, Variance: 0.04}} {
 					data := randomSamples[float64](a, 40, newRNG(56))
 					s := &Sampler[float64]{Data: data, Construction: Construction{BatchSize: batch, ResponseProb: response, Noise: noise}}
 					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s, Schedule: Schedule{StepSize: 0.05}, Normalize: true}
@@ -139,7 +141,7 @@ func (n naiveSampler) draw(w []float64, rng *rand.Rand) []float64 {
 	naive[float64]{n.a}.meanGradient(g, w, b)
 	for i := range g {
 		v := 0.0
-		if n.noise.Variance > 0 && n.noise.Law == Gaussian {
+		if n.noise.Variance > 0 && n.noise.Law == spec.NoiseGaussian {
 			v = math.Sqrt(n.noise.Variance) * rng.NormFloat64()
 		} else if n.noise.Variance > 0 {
 			v = math.Sqrt(n.noise.Variance/2) * rng.ExpFloat64()

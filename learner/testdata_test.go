@@ -3,6 +3,8 @@ package learner
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
@@ -24,11 +26,11 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 	}
 	for i := range y {
 		switch a.Risk {
-		case Squared, FullSquared:
+		case spec.RiskSquared, spec.RiskFullSquared:
 			y[i] = T(rng.NormFloat64())
-		case Logistic:
+		case spec.RiskLogistic:
 			y[i] = T(2*rng.IntN(2) - 1)
-		case Softmax:
+		case spec.RiskSoftmax:
 			y[i] = T(rng.IntN(a.Outputs))
 		}
 	}
@@ -47,14 +49,14 @@ func randomVector[T Float](n int, scale float64, rng *rand.Rand) []T {
 // architectures is every risk × depth × activation × bias × ridge, small enough for finite differences.
 func architectures() []Architecture {
 	var all []Architecture
-	for _, risk := range []Risk{Squared, Logistic, Softmax, FullSquared} {
+	for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax, spec.RiskFullSquared} {
 		outputs := 1
-		if risk == Softmax {
+		if risk == spec.RiskSoftmax {
 			outputs = 3
 		}
 		for _, hidden := range [][]int{nil, {5}, {6, 4}} {
-			for _, activation := range []Activation{Tanh, ReLU, Identity} {
-				if hidden == nil && activation != Tanh {
+			for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU, spec.ActivationIdentity} {
+				if hidden == nil && activation != spec.ActivationTanh {
 					continue
 				}
 				for _, bias := range []bool{false, true} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -19,7 +20,7 @@ type Contribution struct {
 
 // Coefficients returns c_k of the fold w_i = w_{i−1} + Σ c_k v_k for the
 // accepted participants, in id order, as [Plan.Coefficient] has them.
-func Coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Contribution {
+func Coefficients(accepted []Participant, plan *Plan, weighting spec.Weighting) []Contribution {
 	total := 0
 	for _, p := range accepted {
 		total += p.Times
@@ -38,22 +39,22 @@ func Coefficients(accepted []Participant, plan *Plan, weighting Weighting) []Con
 //	parameters, weighting mean:  c_k = K·p_k·n_k/N      (w + (K/L) Σ p_k Δ_k)
 //	gradients:                   c_k = −μ·K·p_k·n_k/N   (lecture (14), (34))
 //	statistics:                  c_k = 1
-func (p *Plan) Coefficient(weighting Weighting, times, total int, weight float64) float64 {
+func (p *Plan) Coefficient(weighting spec.Weighting, times, total int, weight float64) float64 {
 	c := float64(times) / float64(total)
 	switch {
 	case p.Kind == wire.KindStatistics:
 		return 1
-	case p.Exchange == wire.ExchangeGradient:
+	case p.Exchange == spec.ExchangeGradient:
 		c *= -p.StepSize * weight
-	case weighting == WeightingMean:
+	case weighting == spec.WeightingMean:
 		c *= weight
 	}
 	return c
 }
 
 // stepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average does.
-func (p *Plan) stepWeight(weighting Weighting, weight float64) float64 {
-	if weighting == WeightingStep && p.Exchange != wire.ExchangeGradient {
+func (p *Plan) stepWeight(weighting spec.Weighting, weight float64) float64 {
+	if weighting == spec.WeightingStep && p.Exchange != spec.ExchangeGradient {
 		return weight
 	}
 	return 1

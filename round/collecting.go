@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -27,7 +28,7 @@ func (c *Coordinator) open(now time.Time) {
 	switch {
 	case c.rec.Plan.Kind == wire.KindStatistics: // everybody, once
 		draws = SampleWithoutReplacement(agents, len(agents), rng)
-	case c.cfg.Sampling == WithReplacement:
+	case c.cfg.Sampling == spec.WithReplacement:
 		draws = SampleWithReplacement(agents, c.cfg.Participants, rng)
 	default:
 		draws = SampleWithoutReplacement(agents, c.cfg.Participants+c.cfg.OverSelect, rng)

@@ -4,59 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"time"
-)
 
-// Weights says how much each agent counts in the aggregate risk Σ p_k J_k.
-type Weights string
-
-// The weights.
-const (
-	WeightsEqual   Weights = "equal"   // p_k = 1/K
-	WeightsSamples Weights = "samples" // p_k in proportion to the agent's rows, of which at most 10 medians count
-)
-
-// Weighting says where p_k is applied; never at both places, which would give p_k².
-type Weighting string
-
-// The places (2nd-order (5); SPEC "One recursion that contains them all").
-const (
-	WeightingStep Weighting = "step" // in the local step size, μ_k = μ·K·p_k/E_k
-	WeightingMean Weighting = "mean" // in the server's average, w + (K/L) Σ p_k Δ_k
-)
-
-// Sampling says how the L participants are drawn from the K agents.
-type Sampling string
-
-// The samplings.
-const (
-	WithoutReplacement Sampling = "without_replacement" // ch5 (5.8)
-	WithReplacement    Sampling = "with_replacement"    // a repeated draw counts twice
-)
-
-// Algorithm says who works in a training round.
-type Algorithm string
-
-// The algorithms.
-const (
-	FedAvg Algorithm = "fedavg" // the L participants train and send
-	FedDec Algorithm = "feddec" // all agents train and mix with their neighbours; L, drawn with replacement, send (feddec Alg. 1)
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Config is what the coordinator's machine needs to know. Counts are of agents.
 type Config struct {
-	Algorithm    Algorithm     `yaml:"algorithm"`
-	Participants int           `yaml:"participants"` // L
-	Quorum       int           `yaml:"quorum"`       // fewest draws with an update that a round may close with at its deadline
-	OverSelect   int           `yaml:"over_select"`  // invited beyond L; bends uniform sampling towards fast agents
-	Sampling     Sampling      `yaml:"sampling"`
-	Weights      Weights       `yaml:"weights"`
-	Weighting    Weighting     `yaml:"weighting"`
-	Rounds       int           `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
-	Seed         uint64        `yaml:"seed"`
-	Gather       Gather        `yaml:"gather"`
-	Deadline     time.Duration `yaml:"deadline"` // of a round, from its announcement
-	Pause        time.Duration `yaml:"pause"`    // between rounds
-	InviteEvery  time.Duration `yaml:"invite_every"`
+	Algorithm    spec.Algorithm `yaml:"algorithm"`
+	Participants int            `yaml:"participants"` // L
+	Quorum       int            `yaml:"quorum"`       // fewest draws with an update that a round may close with at its deadline
+	OverSelect   int            `yaml:"over_select"`  // invited beyond L; bends uniform sampling towards fast agents
+	Sampling     spec.Sampling  `yaml:"sampling"`
+	Weights      spec.Weights   `yaml:"weights"`
+	Weighting    spec.Weighting `yaml:"weighting"`
+	Rounds       int            `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
+	Seed         uint64         `yaml:"seed"`
+	Gather       Gather         `yaml:"gather"`
+	Deadline     time.Duration  `yaml:"deadline"` // of a round, from its announcement
+	Pause        time.Duration  `yaml:"pause"`    // between rounds
+	InviteEvery  time.Duration  `yaml:"invite_every"`
 }
 
 // Gather says which agents a round waits for before it draws.
@@ -80,7 +46,7 @@ const mostDraws = 1 << 20
 // DefaultConfig returns a configuration for a small federation.
 func DefaultConfig() Config {
 	return Config{
-		Algorithm: FedAvg, Participants: 6, Quorum: 4, Sampling: WithoutReplacement, Weights: WeightsEqual, Weighting: WeightingStep,
+		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement, Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second,
 	}
@@ -102,19 +68,20 @@ func (c *Config) Validate() error {
 			errs = append(errs, &FieldError{key, fmt.Sprintf(format, args...)})
 		}
 	}
-	need(oneOf(c.Algorithm, FedAvg, FedDec), "algorithm", "must be fedavg or feddec, is %q", c.Algorithm)
-	need(c.Algorithm != FedDec || c.Sampling == WithReplacement, "sampling", "must be with_replacement for feddec, is %q", c.Sampling)
-	need(c.Algorithm != FedDec || c.Weights == WeightsEqual, "weights", "must be equal for feddec, is %q", c.Weights)
+	valid := func(key string, err error) { need(err == nil, key, "%v", err) }
+	valid("algorithm", c.Algorithm.Validate())
+	need(c.Algorithm != spec.FedDec || c.Sampling == spec.WithReplacement, "sampling", "must be with_replacement for feddec, is %q", c.Sampling)
+	need(c.Algorithm != spec.FedDec || c.Weights == spec.WeightsEqual, "weights", "must be equal for feddec, is %q", c.Weights)
 	need(c.Participants >= 1 && c.Participants <= mostDraws, "participants", "must be 1 to %d, is %d", mostDraws, c.Participants)
 	need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum", "must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
 	need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select", "must be 0 to %d, is %d", mostDraws, c.OverSelect)
-	need(c.OverSelect == 0 || c.Sampling != WithReplacement, "over_select", "goes with sampling without_replacement only")
-	need(oneOf(c.Sampling, WithoutReplacement, WithReplacement), "sampling", "must be without_replacement or with_replacement, is %q", c.Sampling)
-	need(oneOf(c.Weights, WeightsEqual, WeightsSamples), "weights", "must be equal or samples, is %q", c.Weights)
-	need(oneOf(c.Weighting, WeightingStep, WeightingMean), "weighting", "must be step or mean, is %q", c.Weighting)
+	need(c.OverSelect == 0 || c.Sampling != spec.WithReplacement, "over_select", "goes with sampling without_replacement only")
+	valid("sampling", c.Sampling.Validate())
+	valid("weights", c.Weights.Validate())
+	valid("weighting", c.Weighting.Validate())
 	need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
 	need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
-	need(c.Gather.Minimum >= c.Quorum || c.Sampling == WithReplacement, "gather.minimum",
+	need(c.Gather.Minimum >= c.Quorum || c.Sampling == spec.WithReplacement, "gather.minimum",
 		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum, c.Gather.Minimum)
 	need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target", "must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
 	need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within", "must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
@@ -123,13 +90,4 @@ func (c *Config) Validate() error {
 	need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
 	need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
 	return errors.Join(errs...)
-}
-
-func oneOf[T comparable](x T, all ...T) bool {
-	for _, y := range all {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -21,19 +22,19 @@ func TestConfigValidate(t *testing.T) {
 			c.Participants, c.Quorum, c.Gather.Minimum, c.Gather.Spread = 1, 1, 1, 0
 		}, ""},
 		{"full participation", func(c *round.Config) { c.Quorum = 6 }, ""},
-		{"with replacement", func(c *round.Config) { c.Sampling, c.Gather.Minimum = round.WithReplacement, 1 }, ""},
+		{"with replacement", func(c *round.Config) { c.Sampling, c.Gather.Minimum = spec.WithReplacement, 1 }, ""},
 		{"target", func(c *round.Config) { c.Gather.Target = 6 }, ""},
 		{"no participants", func(c *round.Config) { c.Participants = 0 }, "participants quorum"},
 		{"no quorum", func(c *round.Config) { c.Quorum = 0 }, "quorum"},
 		{"quorum above participants", func(c *round.Config) { c.Quorum, c.Gather.Minimum = 7, 7 }, "quorum"},
 		{"more draws than memory", func(c *round.Config) { c.Participants, c.OverSelect = math.MaxInt, math.MaxInt }, "participants over_select"},
 		{"negative over-selection", func(c *round.Config) { c.OverSelect = -1 }, "over_select"},
-		{"over-selection with replacement", func(c *round.Config) { c.OverSelect, c.Sampling = 1, round.WithReplacement }, "over_select"},
+		{"over-selection with replacement", func(c *round.Config) { c.OverSelect, c.Sampling = 1, spec.WithReplacement }, "over_select"},
 		{"sampling", func(c *round.Config) { c.Sampling = "some" }, "sampling"},
 		{"weights", func(c *round.Config) { c.Weights = "" }, "weights"},
 		{"weighting", func(c *round.Config) { c.Weighting = "both" }, "weighting"},
 		{"rounds", func(c *round.Config) { c.Rounds = -1 }, "rounds"},
-		{"no minimum", func(c *round.Config) { c.Gather.Minimum, c.Sampling = 0, round.WithReplacement }, "gather.minimum"},
+		{"no minimum", func(c *round.Config) { c.Gather.Minimum, c.Sampling = 0, spec.WithReplacement }, "gather.minimum"},
 		{"minimum under the quorum", func(c *round.Config) { c.Gather.Minimum = 3 }, "gather.minimum"},
 		{"target under the minimum", func(c *round.Config) { c.Gather.Target = 5 }, "gather.target"},
 		{"negative target", func(c *round.Config) { c.Gather.Target = -1 }, "gather.target"},

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -18,7 +19,7 @@ type MeshAgent struct {
 
 // mixes tells that all agents work in the round, and mix with their neighbours.
 func (c *Coordinator) mixes() bool {
-	return c.cfg.Algorithm == FedDec && c.rec.Plan.Kind == wire.KindTraining
+	return c.cfg.Algorithm == spec.FedDec && c.rec.Plan.Kind == wire.KindTraining
 }
 
 // mesh asks for the edges between the agents, before the round is opened. Until they come the record has those of the block

@@ -3,6 +3,8 @@ package round
 import (
 	"math"
 	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // RecentFolds is of how many folds a plan remembers a [Recent].
@@ -86,7 +88,7 @@ func Exploded(risk, base, floor float64, recent []Recent) bool {
 }
 
 // Length returns ‖v_k‖ for the weight that the agent's step carried, so that agents of different weights compare.
-func (p *Plan) Length(weighting Weighting, c Contribution, norm float64) float64 {
+func (p *Plan) Length(weighting spec.Weighting, c Contribution, norm float64) float64 {
 	if w := p.stepWeight(weighting, c.Weight); w > 0 {
 		norm /= w
 	}
@@ -94,7 +96,7 @@ func (p *Plan) Length(weighting Weighting, c Contribution, norm float64) float64
 }
 
 // Without returns the set without the updates at these places, with the coefficients that the others have without them.
-func (p *Plan) Without(weighting Weighting, set []Contribution, places []int) []Contribution {
+func (p *Plan) Without(weighting spec.Weighting, set []Contribution, places []int) []Contribution {
 	total := 0
 	var rest []Contribution
 	for k, c := range set {

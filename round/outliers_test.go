@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -119,20 +121,35 @@ func TestWithout(t *testing.T) {
 		all = append(all, round.Participant{Agent: wire.AgentID(fmt.Sprint("a", k)), Times: 1 + k%2, Weight: 0.5 + float64(k), Accepted: wire.Digest{byte(k)}})
 	}
 	for _, plan := range []round.Plan{
-		{Kind: wire.KindTraining, Exchange: wire.ExchangeParameters},
-		{Kind: wire.KindTraining, Exchange: wire.ExchangeGradient, StepSize: 0.1},
+		{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters},
+		{Kind: wire.KindTraining, Exchange: spec.ExchangeGradient, StepSize: 0.1},
 	} {
-		for _, weighting := range []round.Weighting{round.WeightingStep, round.WeightingMean} {
+		for _, weighting := range []spec.Weighting{spec.WeightingStep, spec.WeightingMean} {
 			got := plan.Without(weighting, round.Coefficients(all, &plan, weighting), []int{1, 4})
 			want := round.Coefficients([]round.Participant{all[0], all[2], all[3]}, &plan, weighting)
 			if !slices.Equal(got, want) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 			length := plan.Length(weighting, got[1], 10)
-			inStep := weighting == round.WeightingStep && plan.Exchange == wire.ExchangeParameters
+			inStep := weighting == spec.WeightingStep && plan.Exchange == spec.ExchangeParameters
 			if inStep && length != 4 || !inStep && length != 10 {
 				t.Errorf("a norm of 10 with weight 2.5, %s, %v: length %v", weighting, plan.Exchange, length)
 			}
+		}
+	}
+}
+
+// The journal has the exchange as the byte of the protocol, so that an older one is read.
+func TestPlanInTheJournal(t *testing.T) {
+	for exchange, want := range map[spec.Exchange]string{"": `"Exchange":0`, spec.ExchangeParameters: `"Exchange":1`, spec.ExchangeGradient: `"Exchange":2`} {
+		p := round.Plan{Kind: wire.KindTraining, Version: 7, Bytes: 40, Exchange: exchange, Endless: true, StepSize: 0.1, Offset: 3}
+		text, err := json.Marshal(p)
+		if err != nil || !strings.Contains(string(text), want) || strings.Count(string(text), "Exchange") != 1 {
+			t.Errorf("%q: %s, %v; want %s", exchange, text, err, want)
+		}
+		var q round.Plan
+		if err := json.Unmarshal(text, &q); err != nil || !reflect.DeepEqual(p, q) {
+			t.Errorf("%v: %+v, want %+v", err, q, p)
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package round
 
 import (
+	"encoding/json"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -31,11 +33,36 @@ type Plan struct {
 	Base     wire.BlobRef // absent in a statistics round
 	Schema   wire.Digest  // of the vectors sent in
 	Bytes    uint32       // of a vector on the wire
-	Exchange wire.Exchange
+	Exchange spec.Exchange
 	Endless  bool     // agents go on mixing over the rounds
 	StepSize float64  // μ of the server's step, for gradient exchange
 	Offset   uint64   // t: local steps of the schedule so far
 	Recent   []Recent `json:",omitempty"` // of the folds before, the newest last
+}
+
+// plan is a Plan without methods.
+type plan Plan
+
+// savedPlan is a Plan in the journal, where the exchange stands as the byte of the protocol.
+type savedPlan struct {
+	plan
+	Exchange uint8 // 0 = none, as in a statistics round
+}
+
+// MarshalJSON writes the plan into the journal.
+func (p Plan) MarshalJSON() ([]byte, error) {
+	return json.Marshal(savedPlan{plan(p), wire.ExchangeByte(p.Exchange)})
+}
+
+// UnmarshalJSON reads a plan from the journal.
+func (p *Plan) UnmarshalJSON(text []byte) error {
+	var s savedPlan
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	*p = Plan(s.plan)
+	p.Exchange = wire.ExchangeOf(s.Exchange)
+	return nil
 }
 
 // Participant is an agent of the current round.

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // scaleMachine is a coordinator's machine that gathers, and the ids of n agents that have said nothing yet.
 func scaleMachine(cfg round.Config, n int) (*round.Coordinator, []wire.AgentID) {
-	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: wire.ExchangeParameters}
+	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}
 	m := round.NewCoordinator(cfg, round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
 	m.Step(dawn, round.Start{})
 	m.Step(dawn, round.LinkUp{})
@@ -171,7 +172,7 @@ func BenchmarkMeshed(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			cfg := scaleConfig(n)
-			cfg.Algorithm, cfg.Sampling, cfg.Participants, cfg.Quorum = round.FedDec, round.WithReplacement, 10, 1
+			cfg.Algorithm, cfg.Sampling, cfg.Participants, cfg.Quorum = spec.FedDec, spec.WithReplacement, 10, 1
 			for b.Loop() {
 				b.StopTimer()
 				m, all := scaleMachine(cfg, n)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -87,10 +88,10 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 
 func (p *coordinatorPlayer) begin(c command) {
 	p.cfg = round.Config{
-		Algorithm:    round.Algorithm(c.opt("algorithm", "fedavg")),
+		Algorithm:    spec.Algorithm(c.opt("algorithm", "fedavg")),
 		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)), OverSelect: int(c.num("over", 0)),
-		Sampling: round.Sampling(c.opt("sampling", "without_replacement")),
-		Weights:  round.Weights(c.opt("weights", "equal")), Weighting: round.Weighting(c.opt("weighting", "step")),
+		Sampling: spec.Sampling(c.opt("sampling", "without_replacement")),
+		Weights:  spec.Weights(c.opt("weights", "equal")), Weighting: spec.Weighting(c.opt("weighting", "step")),
 		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
 			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)), Within: c.span("within", "30s"), Spread: c.span("spread", "5s"),
@@ -102,10 +103,10 @@ func (p *coordinatorPlayer) begin(c command) {
 	}
 	p.plan = round.Plan{
 		Kind: pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining), Task: wire.BlobRef{Hash: name("task")},
-		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: wire.ExchangeParameters, Endless: c.opt("blocks", "") == "endless",
+		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: spec.ExchangeParameters, Endless: c.opt("blocks", "") == "endless",
 	}
 	if c.opt("exchange", "") == "gradient" {
-		p.plan.Exchange = wire.ExchangeGradient
+		p.plan.Exchange = spec.ExchangeGradient
 	}
 	if p.plan.Kind == wire.KindTraining {
 		p.plan.Base.Hash = name("w0")

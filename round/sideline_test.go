@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -26,7 +27,7 @@ func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
 	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: wire.ExchangeParameters}
+	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}
 	d := &drive{t: t, now: dawn, silent: map[wire.AgentID]bool{}, spoils: map[wire.AgentID]bool{}}
 	d.machine = round.NewCoordinator(cfg, round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
 	d.step(round.Start{})

@@ -3,6 +3,7 @@ package round
 import (
 	"slices"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -12,7 +13,7 @@ const mostSamples = 10
 // weights returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in proportion to
 // min(n_k, 10·median(n)).
 func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float64 {
-	if c.cfg.Weights != WeightsSamples {
+	if c.cfg.Weights != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }
 	}
 	sorted := make([]uint64, len(agents))

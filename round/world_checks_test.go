@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -59,7 +60,7 @@ func (c *checks) journaled(before, rec round.Record) {
 		all := ""
 		for _, p := range rec.Participants {
 			times := p.Times
-			if c.world.cfg.Algorithm == round.FedDec && rec.Plan.Kind == wire.KindTraining {
+			if c.world.cfg.Algorithm == spec.FedDec && rec.Plan.Kind == wire.KindTraining {
 				times = 0 // moves on from those that will not send
 			}
 			all += fmt.Sprintf("%s*%d@%g ", p.Agent, times, p.Weight)
@@ -98,7 +99,7 @@ func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 		}
 		cfg, agents := c.world.cfg, m.Eligible()
 		rec := m.Record()
-		mixes := cfg.Algorithm == round.FedDec && opened.Kind == wire.KindTraining
+		mixes := cfg.Algorithm == spec.FedDec && opened.Kind == wire.KindTraining
 		here := slices.Clone(agents)
 		if mixes { // some may have left while the edges were made, or since
 			agents = nil
@@ -117,7 +118,7 @@ func (c *checks) drawn(m *round.Coordinator, effects []round.Effect) {
 			want = drawnOf(rec.Participants, here, cfg.Participants, rng)
 		case opened.Kind == wire.KindStatistics:
 			want = round.SampleWithoutReplacement(agents, len(agents), rng)
-		case cfg.Sampling == round.WithReplacement:
+		case cfg.Sampling == spec.WithReplacement:
 			want = round.SampleWithReplacement(agents, cfg.Participants, rng)
 		default:
 			want = round.SampleWithoutReplacement(agents, cfg.Participants+cfg.OverSelect, rng)
@@ -154,7 +155,7 @@ func drawnOf(all []round.Participant, here []wire.AgentID, l int, rng *rand.Rand
 
 // draws: where agents mix the draws add up to L, and no accepted one loses any.
 func (c *checks) draws(rec round.Record) {
-	if c.world.cfg.Algorithm != round.FedDec || rec.Plan.Kind != wire.KindTraining {
+	if c.world.cfg.Algorithm != spec.FedDec || rec.Plan.Kind != wire.KindTraining {
 		return
 	}
 	sum := 0

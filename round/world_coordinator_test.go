@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -27,7 +28,7 @@ type coordinatorHost struct {
 }
 
 func newCoordinatorHost(w *world, statistics bool) *coordinatorHost {
-	plan := round.Plan{Kind: wire.KindTraining, Task: blob("training"), Base: blob("w0"), Exchange: wire.ExchangeParameters, Endless: w.endless}
+	plan := round.Plan{Kind: wire.KindTraining, Task: blob("training"), Base: blob("w0"), Exchange: spec.ExchangeParameters, Endless: w.endless}
 	if statistics {
 		plan.Kind, plan.Task, plan.Base = wire.KindStatistics, blob("statistics"), wire.BlobRef{}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -81,16 +82,16 @@ func newWorld(seed uint64) *world {
 	participants := 1 + rng.IntN(4)
 	w.cfg = round.Config{
 		Participants: participants, Quorum: 1 + rng.IntN(min(participants, 3)), OverSelect: rng.IntN(3) / 2,
-		Sampling: round.WithoutReplacement, Weights: round.WeightsEqual, Weighting: round.WeightingStep, Seed: seed,
+		Sampling: spec.WithoutReplacement, Weights: spec.WeightsEqual, Weighting: spec.WeightingStep, Seed: seed,
 		Gather:   round.Gather{Minimum: 3, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 3 * time.Minute, InviteEvery: 5 * time.Second,
 		Pause: time.Duration(rng.IntN(2)) * 20 * time.Second,
 	}
 	if rng.IntN(3) == 0 {
-		w.cfg.Sampling, w.cfg.OverSelect = round.WithReplacement, 0
+		w.cfg.Sampling, w.cfg.OverSelect = spec.WithReplacement, 0
 	}
-	if w.cfg.Algorithm = round.FedAvg; w.cfg.Sampling == round.WithReplacement && rng.IntN(3) > 0 {
-		w.cfg.Algorithm = round.FedDec
+	if w.cfg.Algorithm = spec.FedAvg; w.cfg.Sampling == spec.WithReplacement && rng.IntN(3) > 0 {
+		w.cfg.Algorithm = spec.FedDec
 	}
 	if rng.IntN(2) == 0 {
 		w.cfg.Gather.Target = 3
@@ -98,7 +99,7 @@ func newWorld(seed uint64) *world {
 	if rng.IntN(2) == 0 {
 		w.cfg.Rounds = 20
 	}
-	w.endless = w.cfg.Algorithm == round.FedDec && rng.IntN(2) == 0
+	w.endless = w.cfg.Algorithm == spec.FedDec && rng.IntN(2) == 0
 	w.checks.world = w
 	for i := range agents {
 		w.agents = append(w.agents, newAgentHost(w, i))

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/theory"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Check is Validate and what else [Run] would refuse before its first round, which takes the making of an instance: a step
@@ -46,7 +47,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		bad("data", "%v", err)
 		return errors.Join(errs...)
 	}
-	if e.Participants > p.Agents && e.Sampling != withReplacement {
+	if e.Participants > p.Agents && e.Sampling != spec.WithReplacement {
 		bad("participants", "is %d; at most the %d agents, without replacement", e.Participants, p.Agents)
 	}
 	for _, list := range []struct {
@@ -63,7 +64,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	if n, d := len(p.Start), p.Model.Params(); n > 0 && n != d {
 		bad("data.start", "has %d numbers; the model has %d parameters", n, d)
 	}
-	if n, d := p.Agents, p.Model.Params(); e.Algorithm == FedDec && float64(n)*float64(d) > maxMixed {
+	if n, d := p.Agents, p.Model.Params(); e.Algorithm == spec.FedDec && float64(n)*float64(d) > maxMixed {
 		bad("agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxMixed/d)
 	}
 	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxMixed {
@@ -111,7 +112,7 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 // regressors in all directions alike.
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1
-	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != FedAvg || e.Sampling == withReplacement ||
+	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != spec.FedAvg || e.Sampling == spec.WithReplacement ||
 		!always || !e.LocalSteps.alike() || !e.BatchSize.alike() {
 		return nil
 	}
@@ -147,7 +148,7 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 	p := in.Problem
 	o := &p.Objective
 	mu := e.schedule(o, seed).At(1)
-	if e.Exchange == Gradients || o.Steepest > 0 && e.Algorithm == FedAvg && e.LocalSteps.most() == 1 {
+	if e.Exchange == spec.ExchangeGradient || o.Steepest > 0 && e.Algorithm == spec.FedAvg && e.LocalSteps.most() == 1 {
 		return checkServerStep(e, o, mu)
 	}
 	if o.Curvature == nil {
@@ -159,10 +160,10 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 	}
 	for k := range p.Agents {
 		scale := 1.0
-		if p.Weights != nil && e.Weighting == weightingStep {
+		if p.Weights != nil && e.Weighting == spec.WeightingStep {
 			scale = float64(p.Agents) * p.Weights[k] / total
 		}
-		if e.StepSize.Normalize && e.Algorithm == FedAvg {
+		if e.StepSize.Normalize && e.Algorithm == spec.FedAvg {
 			scale /= e.LocalSteps.At(k, seed)
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {

@@ -142,7 +142,7 @@ func (t *tape[T]) dump(c *course[T], run int, final []float64) error {
 	p := c.in.Problem
 	inputs, params := p.Model.Inputs, p.Model.Params()
 	file := problemFile{
-		Agents: p.Agents, Model: describeModel(p.Model), Weights: p.Weights, Minimum: p.Objective.Minimum,
+		Agents: p.Agents, Model: modelFile(p.Model), Weights: p.Weights, Minimum: p.Objective.Minimum,
 		StrongConvexity: p.Objective.StrongConvexity, Smoothness: p.Objective.Smoothness,
 	}
 	putFloats(a, arrayStart, c.start(), params)

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/npy"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // dumped are experiments that draw in all the ways there are.
@@ -24,7 +25,7 @@ func dumped() map[string]func(*sim.Experiment) {
 	}
 	all["all rows, noise, gradients"] = func(e *sim.Experiment) {
 		e.Data.Kind, e.Data.Eigenvalues, e.BatchSize = data.KindQuadratics, data.Numbers{1, 0.5}, sim.Each(0)
-		e.Noise, e.Exchange = sim.Noise{Kind: sim.Gaussian, Variance: 0.1}, sim.Gradients
+		e.Noise, e.Exchange = sim.Noise{Kind: spec.NoiseGaussian, Variance: 0.1}, spec.ExchangeGradient
 	}
 	all["the bilinear network, stragglers, weights"] = func(e *sim.Experiment) {
 		e.Data.Kind, e.Data.Start, e.Response.Probability = data.KindBilinear, data.Numbers{0.1}, sim.Each(0.5)
@@ -34,11 +35,11 @@ func dumped() map[string]func(*sim.Experiment) {
 		e.Data.Kind, e.Data.Rows, e.Data.Partition, e.Data.Model = data.KindBlobs, 90, data.PartitionShards, data.Model{Kind: data.ModelMLP, Hidden: []int{4}, Outputs: 3, Bias: true}
 	}
 	all["feddec, all links up"] = func(e *sim.Experiment) {
-		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = sim.FedDec, sim.Ring, 4, "with_replacement"
+		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = spec.FedDec, sim.Ring, 4, "with_replacement"
 		e.Data.Kind, e.Data.Inputs, e.StepSize.Diminishing = data.KindRegression, 3, true
 	}
 	all["feddec, failing links, metropolis"] = func(e *sim.Experiment) {
-		e.Algorithm, e.Mixing.Graph, e.Mixing.LinkUp, e.Mixing.Weights = sim.FedDec, sim.Complete, 0.5, "metropolis"
+		e.Algorithm, e.Mixing.Graph, e.Mixing.LinkUp, e.Mixing.Weights = spec.FedDec, sim.Complete, 0.5, "metropolis"
 	}
 	all["shadow"] = func(e *sim.Experiment) { e.Participants, e.Shadow, e.LocalSteps = 8, true, sim.Each(3) }
 	return all
@@ -210,7 +211,7 @@ func TestBadFiles(t *testing.T) {
 			array(t, dir, "optima", []int{2, 1}, 1, 2)
 			array(t, dir, "regressors", []int{1, 1}, 1)
 		},
-		"model.risk is \"cubed\"": func(dir string) {
+		"problem.json: want squared, logistic, softmax or full_squared, got \"cubed\"": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "cubed"}}`), 0o600))
 		},
 		"scale.npy: not an npy file": func(dir string) { must(t, os.WriteFile(filepath.Join(dir, "scale.npy"), []byte("1 1 1 1"), 0o600)) },

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestDumpOverAnother replays what was dumped last into a folder, and nothing of what was dumped there before.
@@ -16,7 +17,7 @@ func TestDumpOverAnother(t *testing.T) {
 	for _, name := range []string{"feddec, failing links, metropolis", "drawn steps, stragglers, noise", "feddec", "stored rows, batches"} {
 		e := dumpedExperiment(dumped()[name])
 		e.Runs, e.Dump = 1, dir
-		if e.Algorithm == sim.FedDec && name == "feddec" {
+		if e.Algorithm == spec.FedDec && name == "feddec" {
 			e.Mixing.Graph = sim.NoGraph
 		}
 		want := run(t, e)
@@ -36,7 +37,7 @@ func TestTooLargeADump(t *testing.T) {
 	for want, change := range map[string]func(*sim.Experiment){
 		"agents": func(e *sim.Experiment) { e.Agents, e.Participants, e.Data.Pool = 1_000_000, 5, 1000 },
 		"rounds": func(e *sim.Experiment) {
-			e.Agents, e.Rounds, e.Algorithm = 500, 1000, sim.FedDec
+			e.Agents, e.Rounds, e.Algorithm = 500, 1000, spec.FedDec
 			e.Mixing.Graph, e.Mixing.Weights, e.Mixing.LinkUp = sim.Ring, "metropolis", 0.5
 		},
 	} {

@@ -3,29 +3,8 @@ package sim
 import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim/data"
-)
-
-// Algorithm is the recursion that is simulated.
-type Algorithm string
-
-// The algorithms (SPEC, "One recursion that contains them all").
-const (
-	// FedAvg is every recursion with a server in each round: centralised, asynchronous, federated averaging, FedAvg of
-	// the notes, gradient exchange, whatever K, L, E_k, p_k and the gradient are.
-	FedAvg Algorithm = "fedavg"
-	// FedDec is feddec Algorithm 1: all agents step and mix with their neighbours at every step.
-	FedDec Algorithm = "feddec"
-)
-
-// Exchange is what an agent sends in.
-type Exchange string
-
-// The exchanges.
-const (
-	Parameters Exchange = "parameters" // Δ_k = ψ_k − w_{i−1} (lecture (11)–(12))
-	Gradients  Exchange = "gradients"  // g_k at w_{i−1} (lecture (13)–(14))
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Straggle says what an agent misses that does not respond.
@@ -58,18 +37,18 @@ type Experiment struct {
 
 	Data data.Spec `yaml:"data" json:"data"`
 
-	Algorithm    Algorithm      `yaml:"algorithm" json:"algorithm"`
+	Algorithm    spec.Algorithm `yaml:"algorithm" json:"algorithm"`
 	Agents       int            `yaml:"agents" json:"agents"`             // K; 0 = as many as a column of the data names
 	Participants int            `yaml:"participants" json:"participants"` // L; 0 = all
-	Sampling     round.Sampling `yaml:"sampling" json:"sampling"`
+	Sampling     spec.Sampling  `yaml:"sampling" json:"sampling"`
 	LocalSteps   PerAgent       `yaml:"local_steps" json:"local_steps"` // E_k
 	BatchSize    PerAgent       `yaml:"batch_size" json:"batch_size"`   // B_k; 0 = the exact gradient over an agent's rows
 	StepSize     StepSize       `yaml:"step_size" json:"step_size"`
-	Exchange     Exchange       `yaml:"exchange" json:"exchange"`
+	Exchange     spec.Exchange  `yaml:"exchange" json:"exchange"`
 	Weights      PerAgent       `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
 	// WeighRows takes p_k in proportion to the agents' rows instead.
-	WeighRows bool            `yaml:"weigh_rows" json:"weigh_rows"`
-	Weighting round.Weighting `yaml:"weighting" json:"weighting"`
+	WeighRows bool           `yaml:"weigh_rows" json:"weigh_rows"`
+	Weighting spec.Weighting `yaml:"weighting" json:"weighting"`
 
 	Response Response `yaml:"response" json:"response"`
 	Noise    Noise    `yaml:"noise" json:"noise"`
@@ -105,30 +84,17 @@ type Response struct {
 
 // Noise perturbs every gradient (2nd-order (8)).
 type Noise struct {
-	Kind     NoiseKind `yaml:"kind" json:"kind"`
-	Variance float64   `yaml:"variance" json:"variance"` // per coordinate
+	Kind     spec.NoiseLaw `yaml:"kind" json:"kind"`
+	Variance float64       `yaml:"variance" json:"variance"` // per coordinate
 }
 
-// law is the learner's name of the distribution.
+// law is the noise as the learner takes it; "none" adds none, whatever the variance.
 func (n Noise) law() learner.Noise {
-	switch n.Kind {
-	case Gaussian:
-		return learner.Noise{Law: learner.Gaussian, Variance: n.Variance}
-	case Laplace:
-		return learner.Noise{Law: learner.Laplace, Variance: n.Variance}
+	if n.Kind == spec.NoiseNone {
+		return learner.Noise{}
 	}
-	return learner.Noise{}
+	return learner.Noise{Law: n.Kind, Variance: n.Variance}
 }
-
-// NoiseKind is the distribution of a perturbation.
-type NoiseKind string
-
-// The distributions, of mean zero.
-const (
-	NoNoise  NoiseKind = "none"
-	Gaussian NoiseKind = "gaussian"
-	Laplace  NoiseKind = "laplace"
-)
 
 // Mixing is the part of an experiment that only FedDec has.
 type Mixing struct {
@@ -150,7 +116,7 @@ type GraphKind string
 
 // The graphs. Geographic and random ones are drawn until they are connected.
 const (
-	NoGraph    GraphKind = "none" // W = I: FedAvg as feddec compares itself with
+	NoGraph    GraphKind = "none" // W = I: spec.FedAvg as feddec compares itself with
 	Geographic GraphKind = "geographic"
 	Random     GraphKind = "random"
 	Ring       GraphKind = "ring"
@@ -162,9 +128,9 @@ const (
 func Default() Experiment {
 	return Experiment{
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,
-		Data: data.DefaultSpec(), Algorithm: FedAvg, Sampling: round.WithoutReplacement,
-		LocalSteps: Each(1), BatchSize: Each(1), StepSize: StepSize{Constant: 0.01, Normalize: true}, Exchange: Parameters,
-		Weights: Each(1), Weighting: round.WeightingStep,
-		Response: Response{Probability: Each(1), Per: StraggleStep}, Noise: Noise{Kind: NoNoise}, Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3, Weights: graph.BestConstant.String(), LinkUp: 1},
+		Data: data.DefaultSpec(), Algorithm: spec.FedAvg, Sampling: spec.WithoutReplacement,
+		LocalSteps: Each(1), BatchSize: Each(1), StepSize: StepSize{Constant: 0.01, Normalize: true}, Exchange: spec.ExchangeParameters,
+		Weights: Each(1), Weighting: spec.WeightingStep,
+		Response: Response{Probability: Each(1), Per: StraggleStep}, Noise: Noise{Kind: spec.NoiseNone}, Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3, Weights: graph.BestConstant.String(), LinkUp: 1},
 	}
 }

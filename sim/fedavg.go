@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -100,7 +101,7 @@ func (f *fedavg[T]) draw(i int) []round.Place {
 func (f *fedavg[T]) responding(i int) []round.Place {
 	rng := round.DrawSource(f.seed, wire.RoundID(i))
 	places := f.sampler.WithoutReplacement
-	if f.e.Sampling == round.WithReplacement {
+	if f.e.Sampling == spec.WithReplacement {
 		places = f.sampler.WithReplacement
 	}
 	drawn := places(f.agents, f.e.Participants, rng)
@@ -171,10 +172,10 @@ func (f *fedavg[T]) compute(h *hand[T], b *block[T], i int) {
 
 // plan is what the coordinator's fold needs to know of round i.
 func (f *fedavg[T]) plan(i int) *round.Plan {
-	if f.e.Exchange == Gradients {
-		return &round.Plan{Kind: wire.KindTraining, Exchange: wire.ExchangeGradient, StepSize: f.schedule.At(uint64(i))}
+	if f.e.Exchange == spec.ExchangeGradient {
+		return &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeGradient, StepSize: f.schedule.At(uint64(i))}
 	}
-	return &round.Plan{Kind: wire.KindTraining, Exchange: wire.ExchangeParameters}
+	return &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 }
 
 // coefficient is c_k of w_i = w_{i−1} + Σ c_k v_k.
@@ -184,7 +185,7 @@ func (f *fedavg[T]) coefficient(plan *round.Plan, p round.Place, total int) floa
 
 // add adds c_k v_k to the sum, where v is a gradient, or ψ_k = v_k + w_{i−1}.
 func (f *fedavg[T]) add(c float64, v []T) {
-	if f.e.Exchange == Gradients {
+	if f.e.Exchange == spec.ExchangeGradient {
 		round.Add(f.acc, c, v)
 	} else {
 		round.AddChange(f.acc, c, v, f.w)
@@ -194,7 +195,7 @@ func (f *fedavg[T]) add(c float64, v []T) {
 // end writes where agent k comes to in round i to dst: ψ_k, or the gradient.
 func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 	h.become(k, i)
-	if f.e.Exchange == Gradients {
+	if f.e.Exchange == spec.ExchangeGradient {
 		h.descent.GradientAt(dst, f.w)
 		if h.replaying != nil && h.replaying.err != nil {
 			return &replayError{h.replaying.err}
@@ -206,7 +207,7 @@ func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 		f.shadow.follow(dst)
 	}
 	weight := 1.0
-	if f.e.Weighting == round.WeightingStep {
+	if f.e.Weighting == spec.WeightingStep {
 		weight = f.weight(k)
 	}
 	steps := f.steps(k)

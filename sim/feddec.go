@@ -7,6 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -140,7 +141,7 @@ func (f *feddec[T]) draw(t int) []round.Place {
 	}
 	rng := round.DrawSource(f.seed, wire.RoundID(f.blockNow))
 	places := f.sampler.WithReplacement
-	if f.e.Sampling == round.WithoutReplacement {
+	if f.e.Sampling == spec.WithoutReplacement {
 		places = f.sampler.WithoutReplacement
 	}
 	drawn := places(f.agents, f.e.Participants, rng)

@@ -12,12 +12,13 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Instance is what a run works on.
 type Instance[T learner.Float] struct {
 	Problem *data.Problem[T]
-	Mixing  *graph.Mixing // of FedDec; nil = W = I
+	Mixing  *graph.Mixing // of spec.FedDec; nil = W = I
 
 	replay *replay[T] // nil = the run draws itself
 }
@@ -48,7 +49,7 @@ func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error)
 		return data.Build[T](e.Data, e.Agents, e.weights(), e.WeighRows, data.Mix(seed, forInstance))
 	}
 	mixing := func(seed uint64, agents int) (*graph.Mixing, error) {
-		if e.Algorithm != FedDec {
+		if e.Algorithm != spec.FedDec {
 			return nil, nil
 		}
 		return e.Mixing.build(agents, rand.New(rand.NewPCG(data.Mix(seed, forGraph), 0)))

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/npy"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Dumped is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not read. Where
@@ -108,7 +109,7 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 		in := Instance[T]{Problem: restore[T](l, &file, model)}
 		in.replay = &replay[T]{inputs: model.Inputs, params: model.Params()}
 		in.replay.read(l)
-		if l.err == nil && e.Algorithm == FedDec {
+		if l.err == nil && e.Algorithm == spec.FedDec {
 			in.Mixing, in.replay.weights = l.mixing(&e, file.Agents)
 			in.replay.graphless = in.replay.weights != nil && !l.has(fileGraph)
 		}
@@ -133,7 +134,7 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 
 // fitsServer refuses draws that are not those of FedDec's server rounds, and links that fail unseen.
 func fitsServer[T learner.Float](e *Experiment, in Instance[T]) error {
-	if e.Algorithm != FedDec {
+	if e.Algorithm != spec.FedDec {
 		return nil
 	}
 	for t := 1; t < e.Rounds; t++ {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // numpy is a Python that has it.
@@ -33,7 +34,7 @@ func TestRecompute(t *testing.T) {
 	tried := 0
 	for name, change := range dumped() {
 		e := dumpedExperiment(change)
-		if strings.Contains(name, "network") || e.Exchange == sim.Gradients || e.Precision == sim.Float32 {
+		if strings.Contains(name, "network") || e.Exchange == spec.ExchangeGradient || e.Precision == sim.Float32 {
 			continue // the script has neither
 		}
 		tried++
@@ -59,7 +60,7 @@ func TestLoadWithoutDraws(t *testing.T) {
 		e.Runs, e.Dump = 1, t.TempDir()
 		want := run(t, e)
 		away := []string{"participants", "steps", "scale", "batch", "sample_rows", "sample_x", "sample_y", "noise", "final"}
-		if e.Algorithm == sim.FedDec {
+		if e.Algorithm == spec.FedDec {
 			away = append(away, "W") // graph.json has the weights too
 		}
 		for _, array := range away {

@@ -17,7 +17,7 @@ type Result struct {
 	Metrics    []Metric    `json:"metrics"`
 	Final      [][]float64 `json:"final"`      // the last model of each run; nil after a divergence
 	Divergence *Divergence `json:"divergence"` // nil if all runs came to their end; else the curves end before it
-	Network    *Network    `json:"network"`    // of FedDec's first run; nil without a graph
+	Network    *Network    `json:"network"`    // of spec.FedDec's first run; nil without a graph
 }
 
 // Network is the graph over which agents mixed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Progress is how far a simulation has come, in rounds over all its runs.
@@ -110,7 +111,7 @@ type track struct {
 
 // first is the index of the start: w_0, or z¹ of feddec.
 func (e *Experiment) first() int {
-	if e.Algorithm == FedDec {
+	if e.Algorithm == spec.FedDec {
 		return 1
 	}
 	return 0
@@ -151,7 +152,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 	t := &track{agents: c.agents, recorder: newRecorder(in.Problem)}
 	s.tracks[run] = t
 	var a algorithm
-	if e.Algorithm == FedDec {
+	if e.Algorithm == spec.FedDec {
 		a = newFedDec(c)
 	} else {
 		a = newFedAvg(c, s.inner)
@@ -225,7 +226,7 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 	for _, v := range p.Weights {
 		c.total += v
 	}
-	if e.StepSize.Diminishing && e.Algorithm == FedAvg {
+	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
 		c.most = uint64(e.mostSteps(seed))
 	}
 	if e.Shadow && (e.Participants != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
@@ -250,7 +251,7 @@ func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.Schedule {
 		return learner.Schedule{StrongConvexity: convexity, Gamma: e.StepSize.Gamma}
 	}
 	h := e.Mixing.ServerEvery
-	if e.Algorithm == FedAvg {
+	if e.Algorithm == spec.FedAvg {
 		h = e.mostSteps(seed)
 	}
 	return learner.DiminishingSchedule(convexity, smoothness, h)

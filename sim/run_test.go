@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/theory"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func run(t *testing.T, e sim.Experiment) *sim.Result {
@@ -64,14 +65,14 @@ func experiments() map[string]func(*sim.Experiment) {
 		"drawn steps, stragglers, noise": func(e *sim.Experiment) {
 			e.LocalSteps = sim.PerAgent{Draw: sim.Uniform, A: 20, B: 60}
 			e.Response = sim.Response{Probability: sim.Each(0.7), Per: sim.StraggleRound}
-			e.Noise = sim.Noise{Kind: sim.Laplace, Variance: 0.01}
+			e.Noise = sim.Noise{Kind: spec.NoiseLaplace, Variance: 0.01}
 		},
 		"gradients": func(e *sim.Experiment) {
-			e.Exchange, e.LocalSteps, e.BatchSize = sim.Gradients, sim.Each(1), sim.Each(50)
+			e.Exchange, e.LocalSteps, e.BatchSize = spec.ExchangeGradient, sim.Each(1), sim.Each(50)
 		},
 		"feddec": func(e *sim.Experiment) {
 			e.Agents, e.Participants, e.Rounds, e.Runs, e.LocalSteps = 12, 3, 40, 3, sim.Each(1)
-			e.Algorithm, e.Mixing.Graph, e.Mixing.Radius, e.Mixing.LinkUp, e.Sampling = sim.FedDec, sim.Geographic, 0.5, 0.5, "with_replacement"
+			e.Algorithm, e.Mixing.Graph, e.Mixing.Radius, e.Mixing.LinkUp, e.Sampling = spec.FedDec, sim.Geographic, 0.5, 0.5, "with_replacement"
 		},
 	}
 }

@@ -7,12 +7,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
-	"github.com/fedmesh/fedmesh/round"
-)
-
-const (
-	withReplacement = round.WithReplacement
-	weightingStep   = round.WeightingStep
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Bounds that keep a mistyped number from claiming the machine.
@@ -31,6 +26,13 @@ type validator struct{ errs []error }
 func (v *validator) need(ok bool, key, format string, args ...any) {
 	if !ok {
 		v.errs = append(v.errs, &FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
+	}
+}
+
+// word needs a word that exists.
+func (v *validator) word(key string, word interface{ Validate() error }) {
+	if err := word.Validate(); err != nil {
+		v.need(false, key, "%v", err)
 	}
 }
 
@@ -61,13 +63,13 @@ func (e *Experiment) validate() []error {
 	v.need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record", "is %d; with %d rounds in %d runs that makes more than %d records",
 		e.Record, e.Rounds, e.Runs, maxRecords)
 	oneOf(&v, "precision", e.Precision, Float32, Float64)
-	oneOf(&v, "algorithm", e.Algorithm, FedAvg, FedDec)
-	oneOf(&v, "sampling", e.Sampling, round.WithoutReplacement, round.WithReplacement)
-	oneOf(&v, "exchange", e.Exchange, Parameters, Gradients)
-	oneOf(&v, "weighting", e.Weighting, round.WeightingStep, round.WeightingMean)
+	v.word("algorithm", e.Algorithm)
+	v.word("sampling", e.Sampling)
+	v.word("exchange", e.Exchange)
+	v.word("weighting", e.Weighting)
 	v.need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
 	v.need(e.Participants >= 0 && e.Participants <= maxAgents, "participants", "is %d; want 1 to the number of agents, or 0 for all", e.Participants)
-	if e.Agents > 0 && e.Sampling == round.WithoutReplacement {
+	if e.Agents > 0 && e.Sampling == spec.WithoutReplacement {
 		v.need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement", e.Participants, e.Agents)
 	}
 	e.validateSteps(&v)
@@ -87,7 +89,7 @@ func (e *Experiment) validateSteps(v *validator) {
 	} else {
 		v.need(s.Constant > 0 && !math.IsInf(s.Constant, 0), "step_size.constant", "is %v; want a positive number", s.Constant)
 	}
-	if e.Exchange == Gradients {
+	if e.Exchange == spec.ExchangeGradient {
 		v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; an exchange of gradients has 1", e.LocalSteps)
 	}
 	v.need(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
@@ -104,12 +106,12 @@ func (e *Experiment) validateChance(v *validator) {
 	for i, p := range r.Probability.Values {
 		v.need(p > 0 && p <= 1, element("response.probability", r.Probability, i), "is %v; want more than 0 and at most 1", p)
 	}
-	oneOf(v, "noise.kind", e.Noise.Kind, NoNoise, Gaussian, Laplace)
+	v.word("noise.kind", e.Noise.Kind)
 	v.need(e.Noise.Variance >= 0, "noise.variance", "is %v; want 0 or more", e.Noise.Variance)
 }
 
 func (e *Experiment) validateMixing(v *validator) {
-	if e.Algorithm != FedDec {
+	if e.Algorithm != spec.FedDec {
 		return
 	}
 	m := e.Mixing
@@ -124,8 +126,8 @@ func (e *Experiment) validateMixing(v *validator) {
 	v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; feddec takes 1 step an iteration", e.LocalSteps)
 	v.need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
 		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
-	v.need(e.Exchange == Parameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
-	v.need(e.Weighting == round.WeightingStep, "weighting", "is %q; feddec weighs in the step", e.Weighting)
+	v.need(e.Exchange == spec.ExchangeParameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
+	v.need(e.Weighting == spec.WeightingStep, "weighting", "is %q; feddec weighs in the step", e.Weighting)
 	v.need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -47,7 +48,7 @@ func (p *Problem[T]) Local(j Job[T]) (Outcome[T], error) {
 	d := learner.Descent[T]{Model: p.Model, Draws: &draws, Schedule: p.Schedule, Normalize: p.Task.Training.Normalize}
 	all := j.Samples.All()
 	out := Outcome[T]{Vector: make([]T, len(j.Base)), RiskBefore: p.Model.Risk(j.Base, all)}
-	if p.Task.Training.Exchange == wire.ExchangeGradient {
+	if p.Task.Training.Exchange == spec.ExchangeGradient {
 		d.GradientAt(out.Vector, j.Base)
 		out.Steps, out.RiskAfter = 1, out.RiskBefore
 		return out, checkFinite(out)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -40,18 +41,18 @@ func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
 }
 
 // round runs one round; weigh says where p_k goes.
-func (c *crew[T]) round(weigh round.Weighting) {
+func (c *crew[T]) round(weigh spec.Weighting) {
 	c.t.Helper()
 	acc := make([]float64, len(c.w))
 	n := float64(len(c.data))
 	for k, s := range c.data {
 		job := task.Job[T]{Base: c.w, Samples: s, Weight: 1, Steps: c.steps[k]}
 		share := 1 / n
-		gradient := c.problem.Task.Training.Exchange == wire.ExchangeGradient
+		gradient := c.problem.Task.Training.Exchange == spec.ExchangeGradient
 		switch {
 		case gradient:
 			share *= -c.problem.Schedule.At(1) * (n * c.p[k])
-		case weigh == round.WeightingMean:
+		case weigh == spec.WeightingMean:
 			share *= n * c.p[k]
 		default:
 			job.Weight = n * c.p[k]
@@ -106,12 +107,12 @@ func exchangesAgree[T learner.Float](t *testing.T, within float64) {
 	w := linear()
 	w.Training.Normalize = true
 	gradient := w
-	gradient.Training.Exchange = wire.ExchangeGradient
+	gradient.Training.Exchange = spec.ExchangeGradient
 	step, mean, grad := newCrew[T](t, w), newCrew[T](t, w), newCrew[T](t, gradient)
 	for i := range 30 {
-		step.round(round.WeightingStep)
-		mean.round(round.WeightingMean)
-		grad.round(round.WeightingMean)
+		step.round(spec.WeightingStep)
+		mean.round(spec.WeightingMean)
+		grad.round(spec.WeightingMean)
 		for j, want := range grad.w {
 			scale := max(1, math.Abs(float64(want)))
 			if d := math.Abs(float64(step.w[j] - want)); !(d <= within*scale) {
@@ -129,7 +130,7 @@ func exchangesAgree[T learner.Float](t *testing.T, within float64) {
 
 // Both places of the weights lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
 func TestWeightsCountOnce(t *testing.T) {
-	for _, weigh := range []round.Weighting{round.WeightingStep, round.WeightingMean} {
+	for _, weigh := range []spec.Weighting{spec.WeightingStep, spec.WeightingMean} {
 		for _, steps := range [][]int{{1, 1, 1, 1}, {5, 5, 5, 5}} {
 			w := linear()
 			w.Training.StepSize, w.Training.Normalize = 0.005, true
@@ -167,7 +168,7 @@ func TestNormalizeDecidesTheLimit(t *testing.T) {
 		c.p, c.steps = []float64{0.25, 0.25, 0.25, 0.25}, []int{1, 2, 5, 10}
 		all, byWork := c.minimiser(c.p), c.minimiser([]float64{1, 2, 5, 10})
 		for range 12000 {
-			c.round(round.WeightingStep)
+			c.round(spec.WeightingStep)
 		}
 		want, other := all, byWork
 		if !normalize {
@@ -242,7 +243,7 @@ func TestOffset(t *testing.T) {
 
 // What is not finite does not leave the device.
 func TestDivergence(t *testing.T) {
-	for _, exchange := range []wire.Exchange{wire.ExchangeParameters, wire.ExchangeGradient} {
+	for _, exchange := range []spec.Exchange{spec.ExchangeParameters, spec.ExchangeGradient} {
 		w := linear()
 		w.Training.Exchange, w.Training.StepSize = exchange, 1e30
 		c := newCrew[float32](t, w)
@@ -250,15 +251,15 @@ func TestDivergence(t *testing.T) {
 			out, err := c.problem.Local(task.Job[float32]{Base: base, Samples: c.data[0], Weight: 1, Steps: 5})
 			d := (*learner.DivergenceError)(nil)
 			if err != nil && !errors.As(err, &d) {
-				t.Errorf("exchange %d: %v", exchange, err)
+				t.Errorf("exchange %s: %v", exchange, err)
 			}
 			for _, x := range out.Vector {
 				if err == nil && x-x != 0 {
-					t.Errorf("exchange %d sends %v", exchange, out.Vector)
+					t.Errorf("exchange %s sends %v", exchange, out.Vector)
 				}
 			}
 			if base[0] == math.MaxFloat32 && err == nil {
-				t.Errorf("exchange %d: nothing is wrong with %v", exchange, out)
+				t.Errorf("exchange %s: nothing is wrong with %v", exchange, out)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -58,7 +59,7 @@ func checkColumns(t wire.Task) error {
 }
 
 func checkNoise(t *wire.Training) error {
-	if (t.Noise == 0) != (t.NoiseVariance == 0) {
+	if (t.Noise == spec.NoiseNone) != (t.NoiseVariance == 0) {
 		return errors.New("noise: a law and a variance go together, or neither")
 	}
 	return nil
@@ -72,13 +73,13 @@ func checkMixing(t *wire.Task) error {
 			return errors.New("mixing: never, and yet there are settings for it")
 		}
 		return nil
-	case t.Training.Exchange != wire.ExchangeParameters:
+	case t.Training.Exchange != spec.ExchangeParameters:
 		return errors.New("mixing: goes with the exchange of parameters, not of gradients")
 	case t.Training.Normalize:
 		return errors.New("mixing: the step size is per local step, and not divided by their number (feddec Alg. 1)")
 	case t.Training.MaxSteps%m.Every != 0:
 		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.Every, t.Training.MaxSteps)
-	case m.Repeat == 0 || m.Codec == 0:
+	case m.Repeat == 0 || m.Codec == "":
 		return errors.New("mixing: a repeat and a codec are needed")
 	}
 	return nil
@@ -87,7 +88,7 @@ func checkMixing(t *wire.Task) error {
 func architecture(t wire.Task) learner.Architecture {
 	a := learner.Architecture{
 		Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
-		Activation: learner.Activation(t.Model.Activation - wire.ActivationTanh), Risk: learner.Risk(t.Model.Risk - wire.RiskSquared),
+		Activation: t.Model.Activation, Risk: t.Model.Risk,
 	}
 	for _, h := range t.Model.Hidden {
 		a.Hidden = append(a.Hidden, int(h))
@@ -98,11 +99,9 @@ func architecture(t wire.Task) learner.Architecture {
 // Construction returns how an agent makes its stochastic gradient.
 func (p *Problem[T]) Construction() learner.Construction {
 	t := &p.Task.Training
-	c := learner.Construction{BatchSize: int(t.BatchSize), ResponseProb: t.ResponseProb, Noise: learner.Noise{Variance: t.NoiseVariance}}
-	if t.Noise == wire.NoiseLaplace {
-		c.Noise.Law = learner.Laplace
+	return learner.Construction{
+		BatchSize: int(t.BatchSize), ResponseProb: t.ResponseProb, Noise: learner.Noise{Law: t.Noise, Variance: t.NoiseVariance},
 	}
-	return c
 }
 
 // Sizing returns how E_k follows from a device's speed.
@@ -134,11 +133,11 @@ func (p *Problem[T]) Schema(kind wire.Kind) wire.Schema {
 	}
 	var s wire.Schema
 	for _, t := range p.Model.Architecture().Layout() {
-		spec := wire.TensorSpec{Name: t.Name, DType: dtype}
+		tensor := wire.TensorSpec{Name: t.Name, DType: dtype}
 		for _, n := range t.Shape {
-			spec.Shape = append(spec.Shape, uint32(n))
+			tensor.Shape = append(tensor.Shape, uint32(n))
 		}
-		s = append(s, spec)
+		s = append(s, tensor)
 	}
 	return s
 }

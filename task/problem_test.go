@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -16,8 +17,8 @@ import (
 func linear() wire.Task {
 	return wire.Task{
 		Name: "t", Features: []string{"a", "b"}, Target: "y",
-		Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
-		Training: wire.Training{Exchange: wire.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 10},
+		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 10},
 	}
 }
 
@@ -45,9 +46,9 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Features[1] = "y" }, `column "y"`},
 		{func(t *wire.Task) { t.Features[0] = "" }, `column "" is empty`},
 		{func(t *wire.Task) { t.Model.Outputs = 2 }, "outputs is 2"},
-		{func(t *wire.Task) { t.Model.Risk = wire.RiskSoftmax }, "outputs is 1"},
-		{func(t *wire.Task) { t.Model.Risk = 0 }, "risk"},
-		{func(t *wire.Task) { t.Model.Risk = 9 }, "risk"},
+		{func(t *wire.Task) { t.Model.Risk = spec.RiskSoftmax }, "outputs is 1"},
+		{func(t *wire.Task) { t.Model.Risk = "" }, "risk"},
+		{func(t *wire.Task) { t.Model.Risk = "cubic" }, "risk"},
 		{func(t *wire.Task) { t.Model.Hidden = []uint32{0} }, "hidden[0] is 0"},
 		{func(t *wire.Task) { t.Model.Hidden = []uint32{math.MaxUint32} }, "hidden[0]"},
 		{func(t *wire.Task) { t.Model.Hidden = slices.Repeat([]uint32{1}, 9) }, "9 layers"},
@@ -58,10 +59,10 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Training.BatchSize = 65537 }, "batch size 65537; 1 to 65536"},
 		{func(t *wire.Task) { t.Training.ResponseProb = 1.5 }, "response probability 1.5"},
 		{func(t *wire.Task) { t.Training.ResponseProb = -0.5 }, "response probability -0.5"},
-		{func(t *wire.Task) { t.Training.Noise = wire.NoiseLaplace }, "noise: a law and a variance go together"},
+		{func(t *wire.Task) { t.Training.Noise = spec.NoiseLaplace }, "noise: a law and a variance go together"},
 		{func(t *wire.Task) { t.Training.NoiseVariance = 0.1 }, "noise: a law and a variance go together"},
-		{func(t *wire.Task) { t.Training.Noise, t.Training.NoiseVariance = wire.NoiseGaussian, -1 }, "noise: variance is -1"},
-		{func(t *wire.Task) { t.Model.Activation = 4 }, "activation is Activation(3)"},
+		{func(t *wire.Task) { t.Training.Noise, t.Training.NoiseVariance = spec.NoiseGaussian, -1 }, "noise: variance is -1"},
+		{func(t *wire.Task) { t.Model.Hidden, t.Model.Activation = []uint32{2}, "step" }, "activation: want tanh"},
 		{func(t *wire.Task) { t.Training.MinSteps = 0 }, "minimum of 0"},
 		{func(t *wire.Task) { t.Training.MaxSteps = 0 }, "maximum of 0"},
 		{func(t *wire.Task) { t.Training.Budget = 0 }, "budget"},
@@ -211,7 +212,7 @@ func TestStatisticsRefused(t *testing.T) {
 // Labels are brought into the risk's form before anything else, and are not scaled.
 func TestPrepareLabels(t *testing.T) {
 	w := linear()
-	w.Model.Risk = wire.RiskLogistic
+	w.Model.Risk = spec.RiskLogistic
 	p := compile[float64](t, w)
 	s := samples([][]float64{{1, 2, 0}, {3, 4, 1}})
 	if err := p.Prepare(s); err != nil {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -157,11 +158,11 @@ func goldensOfNeighbors() []golden {
 func linearTask() *wire.Task {
 	return &wire.Task{
 		Name: "bearing wear", Features: []string{"temperature", "vibration"}, Target: "wear",
-		Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true, Ridge: 0.01},
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.01},
 		Training: wire.Training{
-			Exchange: wire.ExchangeParameters, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
+			Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
 		},
-		Mixing:          wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: wire.PeerBFloat16, Open: true, Endless: true},
+		Mixing:          wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: spec.CodecBFloat16, Open: true, Endless: true},
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}
@@ -170,9 +171,9 @@ func linearTask() *wire.Task {
 func networkTask() *wire.Task {
 	return &wire.Task{
 		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
-		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: wire.ActivationReLU, Risk: wire.RiskSoftmax, Bias: true},
+		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true},
 		Training: wire.Training{
-			Exchange: wire.ExchangeGradient, ResponseProb: 0.5, Noise: wire.NoiseLaplace, NoiseVariance: 0.25,
+			Exchange: spec.ExchangeGradient, ResponseProb: 0.5, Noise: spec.NoiseLaplace, NoiseVariance: 0.25,
 			StrongConvexity: 0.5, Gamma: 15, Budget: 1000, MinSteps: 1, MaxSteps: 1,
 		},
 		MinSamples: 1,

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -61,6 +62,9 @@ func randomFloats(rng *rand.Rand, n int) []float64 {
 
 // oneTo draws a value of an enumeration.
 func oneTo[E ~uint8](rng *rand.Rand, last E) E { return 1 + E(rng.UintN(uint(last))) }
+
+// oneOf draws a word.
+func oneOf[W ~string](rng *rand.Rand, words ...W) W { return words[rng.IntN(len(words))] }
 
 func randomHeader(rng *rand.Rand, typ wire.Type) wire.Header {
 	const lower = "abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -237,18 +241,18 @@ func randomTask(rng *rand.Rand) wire.Task {
 	t := wire.Task{
 		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
 		Model: wire.Model{
-			Outputs: rng.Uint32(), Activation: oneTo(rng, wire.ActivationIdentity), Risk: oneTo(rng, wire.RiskSoftmax),
+			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU, spec.ActivationIdentity), Risk: oneOf(rng, spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax),
 			Bias: rng.IntN(2) == 0, Ridge: randomFloat(rng),
 		},
 		Training: wire.Training{
-			Exchange: oneTo(rng, wire.ExchangeGradient), BatchSize: rng.Uint32(),
-			ResponseProb: randomFloat(rng), Noise: oneTo(rng, wire.NoiseLaplace+1) - 1, NoiseVariance: randomFloat(rng),
+			Exchange: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
+			ResponseProb: randomFloat(rng), Noise: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace), NoiseVariance: randomFloat(rng),
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
 			Normalize: rng.IntN(2) == 0, Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
 		Mixing: wire.Mixing{
 			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
-			Codec: oneTo(rng, wire.PeerBFloat16), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
+			Codec: oneOf(rng, "", spec.CodecRaw, spec.CodecBFloat16), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),

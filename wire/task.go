@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/fedmesh/fedmesh/spec"
+
 // Task is what a federation learns and how: the content of a task blob.
 type Task struct {
 	Name     string
@@ -14,63 +16,25 @@ type Task struct {
 	Standardization Standardization
 }
 
-// Risk is the loss that a model is trained on.
-type Risk uint8
-
-// The risks.
-const (
-	RiskSquared  Risk = iota + 1 // ½(γ − hᵀw)²
-	RiskLogistic                 // ln(1 + exp(−γ hᵀw)), γ = ±1
-	RiskSoftmax                  // cross-entropy, labels 0…C−1
-)
-
-// Activation is what a hidden layer applies to each unit.
-type Activation uint8
-
-// The activations.
-const (
-	ActivationTanh Activation = iota + 1
-	ActivationReLU
-	ActivationIdentity // nothing: with it, 2nd-order (40)
-)
-
 // Model is the shape of a model: a linear one has no hidden layers.
 type Model struct {
 	Hidden     []uint32
 	Outputs    uint32
-	Activation Activation
-	Risk       Risk
+	Activation spec.Activation
+	Risk       spec.Risk
 	Bias       bool
 	Ridge      float64 // ρ of (ρ/2)‖w‖²
 }
 
-// Exchange is what an agent sends in a training round.
-type Exchange uint8
-
-// The exchanges.
-const (
-	ExchangeParameters Exchange = iota + 1 // Δ_k = ψ_k − w_{i−1} (lecture 11–12)
-	ExchangeGradient                       // g_k at w_{i−1} (lecture 13–14)
-)
-
-// Noise is the law of a perturbation added to gradients.
-type Noise uint8
-
-// The laws, beside 0 for no noise.
-const (
-	NoiseGaussian Noise = iota + 1
-	NoiseLaplace
-)
-
 // Training holds the numbers of the local recursion.
 type Training struct {
-	Exchange  Exchange
+	Exchange  spec.Exchange
 	BatchSize uint32 // B_k; 0 means all rows, the exact gradient
 	// ResponseProb is δ_k, the probability that a local step happens (2nd-order
 	// (9)); 0 and 1 mean that all do.
 	ResponseProb  float64
-	Noise         Noise   // law of v in 2nd-order (8)
-	NoiseVariance float64 // of each coordinate of v; 0 without noise
+	Noise         spec.NoiseLaw // of v in 2nd-order (8)
+	NoiseVariance float64       // of each coordinate of v; 0 without noise
 	// StepSize is the constant μ; 0 means 2/(StrongConvexity·(Gamma + t)).
 	StepSize        float64
 	StrongConvexity float64
@@ -91,20 +55,11 @@ type Mixing struct {
 	// as it takes. Repeat is the time until a missing one is asked for, Drain
 	// the time after the last step in which late ones may come. Milliseconds.
 	Wait, Repeat, Drain uint32
-	Codec               PeerCodec
-	Open                bool // messages are not sealed, as on a trusted bench
+	Codec               spec.Codec // of parameters; empty where agents do not mix
+	Open                bool       // messages are not sealed, as on a trusted bench
 	// Endless blocks have no last step: agents go on mixing over the rounds, of which each asks for what they have by then.
 	Endless bool
 }
-
-// PeerCodec is how parameters travel between neighbours.
-type PeerCodec uint8
-
-// The codecs; 0 where agents do not mix.
-const (
-	PeerRaw      PeerCodec = iota + 1 // as they are
-	PeerBFloat16                      // the upper half of float32
-)
 
 // Standardization maps a column x to clip((x − Mean)/Scale, ±Clip), features
 // first and the target last.
@@ -127,14 +82,14 @@ func (t *Task) Append(dst []byte) []byte {
 		w.u32(h)
 	}
 	w.u32(t.Model.Outputs)
-	w.u8(uint8(t.Model.Activation))
-	w.u8(uint8(t.Model.Risk))
+	w.u8(activations.code(t.Model.Activation))
+	w.u8(risks.code(t.Model.Risk))
 	w.bool(t.Model.Bias)
 	w.f64(t.Model.Ridge)
-	w.u8(uint8(t.Training.Exchange))
+	w.u8(exchanges.code(t.Training.Exchange))
 	w.u32(t.Training.BatchSize)
 	w.f64(t.Training.ResponseProb)
-	w.u8(uint8(t.Training.Noise))
+	w.u8(noiseLaws.code(t.Training.Noise))
 	w.f64(t.Training.NoiseVariance)
 	w.f64(t.Training.StepSize)
 	w.f64(t.Training.StrongConvexity)
@@ -147,7 +102,7 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u32(t.Mixing.Wait)
 	w.u32(t.Mixing.Repeat)
 	w.u32(t.Mixing.Drain)
-	w.u8(uint8(t.Mixing.Codec))
+	w.u8(peerCodecs.code(t.Mixing.Codec))
 	w.bool(t.Mixing.Open)
 	w.bool(t.Mixing.Endless)
 	w.u64(t.MinSamples)
@@ -170,21 +125,21 @@ func DecodeTask(p []byte) (Task, error) {
 		t.Model.Hidden = append(t.Model.Hidden, r.u32())
 	}
 	t.Model.Outputs = r.u32()
-	t.Model.Activation = Activation(r.enum("activation", uint8(ActivationIdentity)))
-	t.Model.Risk = Risk(r.enum("risk", uint8(RiskSoftmax)))
+	t.Model.Activation = activations.read(&r, "activation")
+	t.Model.Risk = risks.read(&r, "risk")
 	t.Model.Bias = r.bool("bias")
 	t.Model.Ridge = r.f64("ridge")
 	t.Training = Training{
-		Exchange:  Exchange(r.enum("exchange", uint8(ExchangeGradient))),
+		Exchange:  exchanges.read(&r, "exchange"),
 		BatchSize: r.u32(), ResponseProb: r.f64("response probability"),
-		Noise: Noise(r.upTo("noise", uint8(NoiseLaplace))), NoiseVariance: r.f64("noise variance"),
+		Noise: noiseLaws.readOptional(&r, "noise"), NoiseVariance: r.f64("noise variance"),
 		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
 		Normalize: r.bool("normalize"),
 		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}
 	t.Mixing = Mixing{
 		Every: r.u32(), Wait: r.u32(), Repeat: r.u32(), Drain: r.u32(),
-		Codec: PeerCodec(r.upTo("codec", uint8(PeerBFloat16))), Open: r.bool("open"), Endless: r.bool("endless"),
+		Codec: peerCodecs.readOptional(&r, "codec"), Open: r.bool("open"), Endless: r.bool("endless"),
 	}
 	t.MinSamples = r.u64()
 	t.Standardization = Standardization{

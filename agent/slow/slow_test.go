@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -69,8 +70,8 @@ func TestSameOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := task.Compile[float32](wire.Task{
 			Name: "a task", Features: []string{"a", "b"}, Target: "y",
-			Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
-			Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 1, StepSize: 0.1, Budget: 3000, MinSteps: 1, MaxSteps: 10},
+			Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, Budget: 3000, MinSteps: 1, MaxSteps: 10},
 		})
 		if err != nil {
 			t.Fatal(err)

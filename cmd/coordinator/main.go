@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/packaging/systemd"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 const program = "coordinator"
@@ -42,7 +42,7 @@ func load(l *cli.Loader) (*settings.Coordinator, error) {
 // meshOf returns what makes the edges between agents, where they mix. It is not
 // for package settings to read graphs, which agentd does not link.
 func meshOf(s *settings.Coordinator) (*edges.Maker, error) {
-	if s.Round.Algorithm != round.FedDec {
+	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}
 	m, err := edges.New(edges.Shape(s.Mesh.Edges), s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)

@@ -7,12 +7,12 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/demo"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func demoCommand() *cobra.Command {
 	o := demo.Defaults()
-	algorithm, delay := string(o.Algorithm), 0
+	delay := 0
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Run a whole federation on this machine, on real data", Args: cli.Args(cobra.NoArgs),
 		Long: `Run a broker, a coordinator and twelve agents on this machine. Each agent has the
@@ -23,12 +23,12 @@ With --algorithm feddec the agents also mix their parameters with their neighbou
 between the rounds, over a broker of their own, and the same is run without that,
 beside it: on the regression of the FedDec paper, or on the air data.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Algorithm, o.Delay = round.Algorithm(algorithm), time.Duration(delay)*time.Millisecond
+			o.Delay = time.Duration(delay) * time.Millisecond
 			if err := o.Validate(); err != nil {
 				return cli.Usage("%w", err)
 			}
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			if o.Algorithm == round.FedDec {
+			if o.Algorithm == spec.FedDec {
 				_, err := demo.RunMixing(cmd.Context(), o)
 				return err
 			}
@@ -46,10 +46,10 @@ beside it: on the regression of the FedDec paper, or on the air data.`,
 	f.StringVar(&o.Agentd, "agentd", "", "the agentd program for --processes (default: beside this program, in PATH, or built)")
 	f.StringVar(&o.Metrics, "metrics", "", "serve metrics for Prometheus at this host:port")
 	f.StringVar(&o.Out, "out", "", "folder for the model (safetensors), the history and the result")
-	f.StringVar(&algorithm, "algorithm", algorithm, "fedavg, or feddec: agents mix with their neighbours; it is shown beside fedavg")
+	f.StringVar((*string)(&o.Algorithm), "algorithm", string(o.Algorithm), "fedavg, or feddec: agents mix with their neighbours; it is shown beside fedavg")
 	f.StringVar(&o.Task, "task", "", "of feddec: regression or air (default: regression)")
 	f.StringVar(&o.SiteBroker, "d2d-broker", "", "URL of the neighbours' broker (default: embedded, or the one of --broker)")
-	f.StringVar(&o.Codec, "codec", o.Codec, "of feddec: raw, or bfloat16 for half the bytes between neighbours")
+	f.StringVar((*string)(&o.Codec), "codec", string(o.Codec), "of feddec: raw, or bfloat16 for half the bytes between neighbours")
 	f.Float64Var(&o.Loss, "loss", 0, "of feddec: probability that a message between neighbours is lost")
 	f.IntVar(&delay, "delay", 0, "of feddec: longest delay of a message between neighbours, in milliseconds")
 	f.Float64Var(&o.Duplicates, "dup", 0, "of feddec: probability that a message between neighbours comes twice")

@@ -15,6 +15,7 @@ type room struct {
 // rooms is the plan of the house. A new package needs a line here and in docs/ARCHITECTURE.md.
 var rooms = []room{
 	{"wire", 1, true, "every byte that leaves a process: both ends must agree on it, so it depends on neither"},
+	{"spec", 1, true, "the words of a task and a round: one vocabulary for files, the protocol and the simulator; imports nothing of ours"},
 	{"learner", 1, true, "models and local steps: a result must not depend on where it was computed"},
 	{"packaging/...", 1, false, "the files we ship, embedded: imports nothing of ours, so that every test can load them"},
 
@@ -66,6 +67,8 @@ var beside = []struct{ from, to, why string }{
 	{"agent/slow", "agent", "a decorator is written against the host's own types"},
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
+	{"wire", "spec", "words travel as bytes, by one table for each type"},
+	{"learner", "spec", "a model is described in the words that files use"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
 	{"sim/reproduce", "sim/...", "the experiments run on the simulator"},
 	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Classes is two Gaussian classes, γ = ±1 with equal probability and h = γ m_k + N(0, σ²I), with the risk
@@ -36,9 +37,9 @@ func SaddleMeans(agents, inputs int) [][]float64 {
 // NewClasses makes an instance with an agent for each mean, of weights p_k (in any scale; nil = equal).
 func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	inputs := len(c.Means[0])
-	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: learner.Logistic, Ridge: c.Ridge}
+	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.RiskLogistic, Ridge: c.Ridge}
 	if c.Hidden > 0 {
-		model.Hidden, model.Activation = []int{c.Hidden}, learner.Identity
+		model.Hidden, model.Activation = []int{c.Hidden}, spec.ActivationIdentity
 	}
 	deviation := math.Sqrt(c.Variance)
 	a := &aggregateClasses{Classes: c, share: shares(weights, len(c.Means))}
@@ -76,7 +77,7 @@ func (s *classStream[T]) Sample(x []T, rng *rand.Rand) T {
 
 // ridgeCurvature is the Curvature of a convex risk whose gradient without the ridge is bounded; nil of others.
 func ridgeCurvature(model learner.Architecture) func(k int) float64 {
-	bounded := model.Risk == learner.Logistic || model.Risk == learner.Softmax
+	bounded := model.Risk == spec.RiskLogistic || model.Risk == spec.RiskSoftmax
 	if !bounded || len(model.Hidden) > 0 || model.Ridge == 0 {
 		return nil
 	}

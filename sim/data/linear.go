@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Linear is the model γ = hᵀw_k⁰ + v with h ~ N(0, R_k), v ~ N(0, σ_v,k²) and the risk ½E(γ − hᵀw)² (lecture (82)–(83),
@@ -42,13 +43,13 @@ func (l *linear) optimum(dst []float64, k int) {
 
 // drawn is the problem with all its optima.
 func (l *linear) drawn(agents int) Linear {
-	spec := l.Linear
-	spec.Optima = make([][]float64, agents)
-	for k := range spec.Optima {
-		spec.Optima[k] = make([]float64, l.Inputs)
-		l.optimum(spec.Optima[k], k)
+	given := l.Linear
+	given.Optima = make([][]float64, agents)
+	for k := range given.Optima {
+		given.Optima[k] = make([]float64, l.Inputs)
+		l.optimum(given.Optima[k], k)
 	}
-	return spec
+	return given
 }
 
 func (l *linear) draw(dst []float64, k int) {
@@ -65,8 +66,8 @@ func (l *linear) draw(dst []float64, k int) {
 	}
 }
 
-func newLinear(spec Linear, agents int, seed uint64) *linear {
-	l := &linear{Linear: spec, seed: seed}
+func newLinear(given Linear, agents int, seed uint64) *linear {
+	l := &linear{Linear: given, seed: seed}
 	if l.Optima == nil && agents*l.Inputs <= tableMost {
 		table := make([]float64, agents*l.Inputs)
 		for k := range agents {
@@ -93,8 +94,8 @@ func (l *linear) regressors(k int) []float64 {
 }
 
 // NewLinear makes an instance with K agents of weights p_k (in any scale; nil = equal).
-func NewLinear[T learner.Float](spec Linear, agents int, weights []float64, seed uint64) *Problem[T] {
-	l := newLinear(spec, agents, seed)
+func NewLinear[T learner.Float](given Linear, agents int, weights []float64, seed uint64) *Problem[T] {
+	l := newLinear(given, agents, seed)
 	objective := l.aggregate(agents, weights).objective()
 	objective.Curvature = func(k int) float64 { return largest(l.regressors(k)) }
 	if len(l.Regressors) == 1 && len(l.Regressors[0]) == 1 {
@@ -104,7 +105,7 @@ func NewLinear[T learner.Float](spec Linear, agents int, weights []float64, seed
 		objective.Smoothness = max(objective.Smoothness, largest(l.Regressors[k]))
 	}
 	return &Problem[T]{
-		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: learner.Squared},
+		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: spec.RiskSquared},
 		Agents: agents, Weights: weights, Objective: objective, Linear: func() Linear { return l.drawn(agents) },
 		Loader: func() Loader[T] {
 			s := &linearStream[T]{optimum: make([]float64, l.Inputs), deviation: make([]float64, l.Inputs)}

@@ -8,13 +8,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // NewPooled is [NewLinear] with samples (h, v) that are drawn once, so many rows, and from which every agent then draws
 // uniformly, γ = hᵀw_k⁰ + v: random numbers cost ten times what a local step does, and a million agents share the rows. All
 // agents have one R and one σ_v². The aggregate is that of the rows, exactly.
-func NewPooled[T learner.Float](spec Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
-	l := newLinear(spec, agents, seed)
+func NewPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
+	l := newLinear(given, agents, seed)
 	p := &pool[T]{linear: l, x: make([]T, rows*l.Inputs), v: make([]T, rows)}
 	rng := source(seed, forRows, 0)
 	for i := range p.v {
@@ -28,7 +29,7 @@ func NewPooled[T learner.Float](spec Linear, rows, agents int, weights []float64
 	largest := eigenvalues(q.full)[l.Inputs-1]
 	objective.Smoothness, objective.Curvature = largest, func(int) float64 { return largest }
 	problem := &Problem[T]{
-		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: learner.Squared},
+		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: spec.RiskSquared},
 		Agents: agents, Weights: weights, Objective: objective, Loader: p.loader,
 	}
 	if l.Optima == nil && l.Spread == 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/theory"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // specs is an instance of every synthetic kind.
@@ -191,7 +192,7 @@ func TestFullSquares(t *testing.T) {
 	rows := func(x, y []float64) []*learner.Samples[float64] {
 		return []*learner.Samples[float64]{learner.NewSamples(2, x[:4], y[:2]), learner.NewSamples(2, x[4:], y[2:])}
 	}
-	model := learner.Architecture{Inputs: 2, Outputs: 1, Risk: learner.FullSquared, Ridge: 0.3}
+	model := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskFullSquared, Ridge: 0.3}
 	full, err := data.NewRows(model, rows(x, y), []float64{2, 1})
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +203,7 @@ func TestFullSquares(t *testing.T) {
 	}
 	agree(t, full)
 	a, b := full.Objective, half.Objective
-	if full.Model.Risk != learner.FullSquared || !slices.Equal(a.Minimizer, b.Minimizer) || a.Smoothness != b.Smoothness || a.Excess(y[:2]) != b.Excess(y[:2]) {
+	if full.Model.Risk != spec.RiskFullSquared || !slices.Equal(a.Minimizer, b.Minimizer) || a.Smoothness != b.Smoothness || a.Excess(y[:2]) != b.Excess(y[:2]) {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Restored is what is known of an instance that was made elsewhere. Everything but Model and Agents is optional.
@@ -84,7 +85,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 
 func restoreLinear[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	l := *r.Linear
-	if r.Model.Params() != l.Inputs || r.Model.Risk != learner.Squared || r.Model.Ridge != 0 {
+	if r.Model.Params() != l.Inputs || r.Model.Risk != spec.RiskSquared || r.Model.Ridge != 0 {
 		return nil, errors.New("optima are of a linear model with the squared risk, without bias and ridge")
 	}
 	for _, list := range []struct {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // quadraticMost is the number of parameters up to which least squares are solved: eigenvalues of every agent cost its cube.
@@ -13,7 +14,7 @@ const quadraticMost = 200
 // squares of few parameters are known as [NewSquares] has it; of others the risk and its gradient over all rows are.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T], error) {
 	linear := len(model.Hidden) == 0 && !model.Bias && model.Params() <= quadraticMost
-	if linear && model.Risk == learner.Squared {
+	if linear && model.Risk == spec.RiskSquared {
 		return NewSquares(held, model.Ridge, weights)
 	}
 	p, err := NewHeld(model, held)
@@ -21,7 +22,7 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 		return nil, err
 	}
 	p.Weights = weights
-	if linear && model.Risk == learner.FullSquared {
+	if linear && model.Risk == spec.RiskFullSquared {
 		half, err := NewSquares(scaled(held, math.Sqrt2), model.Ridge, weights) // ½(√2γ − √2hᵀw)² = (γ − hᵀw)²
 		if err != nil {
 			return nil, err
@@ -82,7 +83,7 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 // scores is `accuracy` or `r2` on samples.
 func scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	name := "accuracy"
-	if model.Risk == learner.Squared {
+	if model.Risk == spec.RiskSquared {
 		name = "r2"
 	}
 	return []Metric{{Name: name, Of: func(w []float64) float64 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Kind is a kind of problem.
@@ -96,19 +97,19 @@ func (s *Spec) Streams() bool {
 
 // architecture is the model of a table.
 func (s *Spec) architecture(inputs int) learner.Architecture {
-	a := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: learner.Squared, Bias: s.Model.Bias, Ridge: s.Ridge, Activation: learner.Tanh}
+	a := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.RiskSquared, Bias: s.Model.Bias, Ridge: s.Ridge, Activation: spec.ActivationTanh}
 	switch s.Model.Kind {
 	case ModelLogistic:
-		a.Risk = learner.Logistic
+		a.Risk = spec.RiskLogistic
 	case ModelSoftmax:
-		a.Risk, a.Outputs = learner.Softmax, s.Model.Outputs
+		a.Risk, a.Outputs = spec.RiskSoftmax, s.Model.Outputs
 	case ModelMLP:
 		a.Hidden = s.Model.Hidden
 		if s.Model.ReLU {
-			a.Activation = learner.ReLU
+			a.Activation = spec.ActivationReLU
 		}
 		if s.Model.Outputs > 1 {
-			a.Risk, a.Outputs = learner.Softmax, s.Model.Outputs
+			a.Risk, a.Outputs = spec.RiskSoftmax, s.Model.Outputs
 		}
 	}
 	return a

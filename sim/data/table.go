@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -198,9 +199,9 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 		}
 		classes := model.Outputs
 		switch model.Risk {
-		case learner.Logistic:
+		case spec.RiskLogistic:
 			classes = 2
-		case learner.Squared:
+		case spec.RiskSquared:
 			classes = 0
 		}
 		var err error

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Bound is notes Theorem 2.1 on quadratics of which all its constants are known.
@@ -136,7 +137,7 @@ func (b *Bound) simulate(ctx context.Context, o Options, c BoundCase) (*sim.Resu
 	e.LocalSteps, e.BatchSize = sim.Each(float64(c.Steps)), sim.Each(0)
 	e.StepSize = sim.StepSize{Constant: c.StepSize}
 	if c.Deviation > 0 {
-		e.Noise = sim.Noise{Kind: sim.Gaussian, Variance: c.Deviation * c.Deviation / float64(d)}
+		e.Noise = sim.Noise{Kind: spec.NoiseGaussian, Variance: c.Deviation * c.Deviation / float64(d)}
 	}
 	return sim.On(ctx, e, func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
 }

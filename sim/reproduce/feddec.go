@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // FedDec is feddec against FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of several radii on
@@ -135,9 +135,9 @@ func (f *FedDec) validate() error {
 func (f *FedDec) experiment(o Options, runs, h int) sim.Experiment {
 	e := sim.Default()
 	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
-	e.Algorithm, e.Rounds = sim.FedDec, f.Iterations/h*h
+	e.Algorithm, e.Rounds = spec.FedDec, f.Iterations/h*h
 	e.Record = h * max(1, f.Iterations/(200*h))
-	e.Participants, e.Sampling = f.Participants, round.WithReplacement
+	e.Participants, e.Sampling = f.Participants, spec.WithReplacement
 	e.BatchSize = sim.Each(float64(f.BatchSize))
 	e.StepSize = sim.StepSize{Diminishing: true}
 	e.Mixing.ServerEvery, e.Mixing.LinkUp = h, f.LinkUp

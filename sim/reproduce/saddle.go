@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/theory"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Saddle is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at 0, by how many
@@ -164,7 +165,7 @@ func (s *Saddle) simulate(ctx context.Context, o Options, start saddleStart, par
 	e.StepSize.Constant = s.StepSize
 	e.Response.Probability = sim.Each(s.ResponseProb)
 	if start.noise {
-		e.Noise = sim.Noise{Kind: sim.Gaussian, Variance: s.NoiseVar}
+		e.Noise = sim.Noise{Kind: spec.NoiseGaussian, Variance: s.NoiseVar}
 	}
 	problem := data.NewClasses[float64](data.Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge, Hidden: s.Hidden}, nil)
 	problem.Start = s.start(start)

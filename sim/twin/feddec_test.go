@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -117,5 +118,5 @@ func (p *player) average(base []float64, x [][]float64, draws []int) []float64 {
 		}
 		payloads[id] = wire.AppendVector(nil, change)
 	}
-	return p.fold(base, accepted, payloads, &round.Plan{Kind: wire.KindTraining, Exchange: wire.ExchangeParameters}, round.WeightingStep)
+	return p.fold(base, accepted, payloads, &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}, spec.WeightingStep)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -53,7 +54,7 @@ func (p *player) round(w []float64, r *drawn) []float64 {
 
 // fold is the coordinator's w_i = w_{i−1} + Σ c_k v_k.
 func (p *player) fold(base []float64, accepted []round.Participant, payloads map[wire.AgentID][]byte,
-	plan *round.Plan, weighting round.Weighting) []float64 {
+	plan *round.Plan, weighting spec.Weighting) []float64 {
 	p.t.Helper()
 	acc := make([]float64, len(base))
 	for _, c := range round.Coefficients(accepted, plan, weighting) {
@@ -73,7 +74,7 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 	p.t.Helper()
 	s := p.setting()
 	weight := p.weight(k)
-	if s.weighting == round.WeightingMean {
+	if s.weighting == spec.WeightingMean {
 		weight = 1 // the server weights
 	}
 	if steps == nil {
@@ -82,7 +83,7 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 	d := learner.Descent[float64]{Model: p.model, Draws: p.draws(k, steps), Normalize: s.normalize,
 		Schedule: learner.Schedule{StepSize: p.StepSize}}
 	out := slices.Clone(w)
-	if s.exchange == wire.ExchangeGradient {
+	if s.exchange == spec.ExchangeGradient {
 		d.GradientAt(out, w)
 		return out
 	}
@@ -100,16 +101,16 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	p.t.Helper()
 	s := p.setting()
 	t := wire.Task{Name: p.Algorithm, Target: "y",
-		Model:    wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Ridge: p.Ridge},
-		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1, MinSteps: 1, MaxSteps: 100}}
+		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
+		Training: wire.Training{Exchange: s.exchange, Noise: spec.NoiseNone, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1, MinSteps: 1, MaxSteps: 100}}
 	for j := range p.Inputs {
 		t.Features = append(t.Features, fmt.Sprintf("x%d", j))
 	}
 	if p.Risk != "squared" {
-		t.Model.Risk = wire.RiskLogistic
+		t.Model.Risk = spec.RiskLogistic
 	}
 	if p.Hidden > 0 {
-		t.Model.Hidden, t.Model.Activation = []uint32{uint32(p.Hidden)}, wire.ActivationIdentity
+		t.Model.Hidden, t.Model.Activation = []uint32{uint32(p.Hidden)}, spec.ActivationIdentity
 	}
 	problem, err := task.Compile[float64](t)
 	if err != nil {

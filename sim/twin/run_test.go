@@ -6,8 +6,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/wire"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // replay is the learner's draws, from the file.
@@ -54,12 +53,12 @@ func newPlayer(t *testing.T, g *golden) *player {
 }
 
 func (g *golden) architecture() learner.Architecture {
-	a := learner.Architecture{Inputs: g.Inputs, Outputs: 1, Risk: learner.Logistic, Ridge: g.Ridge}
+	a := learner.Architecture{Inputs: g.Inputs, Outputs: 1, Risk: spec.RiskLogistic, Ridge: g.Ridge}
 	switch g.Risk {
 	case "squared", "row":
-		a.Risk = learner.Squared
+		a.Risk = spec.RiskSquared
 	case "bilinear":
-		a.Hidden, a.Activation = []int{g.Hidden}, learner.Identity
+		a.Hidden, a.Activation = []int{g.Hidden}, spec.ActivationIdentity
 	}
 	return a
 }
@@ -80,20 +79,20 @@ func (p *player) draws(k int, steps []step) learner.Draws[float64] {
 
 // setting is how a file's algorithm is configured (SPEC, "One recursion that contains them all").
 type setting struct {
-	exchange  wire.Exchange
+	exchange  spec.Exchange
 	normalize bool
-	weighting round.Weighting
+	weighting spec.Weighting
 }
 
 func (g *golden) setting() setting {
-	s := setting{wire.ExchangeParameters, true, round.WeightingStep}
+	s := setting{spec.ExchangeParameters, true, spec.WeightingStep}
 	switch g.Algorithm {
 	case "gradient-gradients", "sgd-gradients", "weighted-gradients":
-		s.exchange = wire.ExchangeGradient
+		s.exchange = spec.ExchangeGradient
 	case "fedavg-notes":
 		s.normalize = false
 	case "weighted-mean":
-		s.weighting = round.WeightingMean
+		s.weighting = spec.WeightingMean
 	}
 	return s
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
-	"github.com/fedmesh/fedmesh/wire"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestGoldenSimulator lets the simulator run what draws nothing: all agents, exact gradients.
@@ -38,8 +38,8 @@ func TestGoldenSimulator(t *testing.T) {
 			e.Runs, e.Participants, e.LocalSteps, e.BatchSize = 1, 0, sim.Each(steps...), sim.Each(0)
 			e.StepSize.Constant, e.StepSize.Normalize = g.StepSize, g.setting().normalize
 			e.Weighting = g.setting().weighting
-			if g.setting().exchange == wire.ExchangeGradient {
-				e.Exchange, e.LocalSteps = sim.Gradients, sim.Each(1)
+			if g.setting().exchange == spec.ExchangeGradient {
+				e.Exchange, e.LocalSteps = spec.ExchangeGradient, sim.Each(1)
 			}
 			instance := func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }
 			var got [][]float64

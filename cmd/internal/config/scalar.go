@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"math"
@@ -75,6 +76,12 @@ func (s scalar) set(dst reflect.Value) (problem, hint string) {
 		return "", ""
 	}
 	if dst.Kind() == reflect.String {
+		if word, ok := dst.Addr().Interface().(encoding.TextUnmarshaler); ok {
+			if err := word.UnmarshalText([]byte(s.text)); err != nil {
+				return err.Error(), ""
+			}
+			return "", ""
+		}
 		if s.style == plain && s.typed() {
 			return problem, "put it in quotes: " + quote(s.text)
 		}

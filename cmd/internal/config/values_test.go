@@ -3,10 +3,12 @@ package config_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // letters is a field that reads itself: every text must be one letter.
@@ -89,5 +91,37 @@ func TestSelfReadingErrors(t *testing.T) {
 	}
 	if _, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"rows": "1,2"}); err == nil || !strings.Contains(err.Error(), "is a list of lists; write it in the file") {
 		t.Errorf("rows from the command line: %v", err)
+	}
+}
+
+// A word reads itself: a text that is none is reported where it stands, and written as it is.
+func TestWords(t *testing.T) {
+	type words struct {
+		Noise spec.NoiseLaw `yaml:"noise"`
+	}
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	for yaml, want := range map[string]string{
+		"noise: laplace\n": "", "noise: \"none\"\n": "",
+		"noise: white\n": `c.yaml:1:8: noise: want none, gaussian or laplace, got "white"`,
+		"noise: 3\n":     `c.yaml:1:8: noise: want none, gaussian or laplace, got "3"`,
+	} {
+		if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var cfg words
+		err := config.Load(&cfg, config.Source{Path: path})
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v, want %q", yaml, err, want)
+			}
+			continue
+		}
+		var b strings.Builder
+		if err == nil {
+			err = config.Write(&b, &cfg)
+		}
+		if err != nil || b.String() != strings.ReplaceAll(yaml, `"`, "") {
+			t.Errorf("%q is written as %q, %v", yaml, b.String(), err)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -78,8 +79,8 @@ func (s *Coordinator) Validate() error {
 	c.need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
 	c.need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, len(agents), s.Round.Gather.Minimum)
-	s.Task.check(&c, s.Round.Algorithm == round.FedDec)
-	if s.Round.Algorithm == round.FedDec {
+	s.Task.check(&c, s.Round.Algorithm == spec.FedDec)
+	if s.Round.Algorithm == spec.FedDec {
 		c.mesh(&s.Mesh)
 	}
 	c.round(s.Round.Validate())
@@ -142,7 +143,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	}
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
-		Task: s.Task.Wire(s.Round.Algorithm == round.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
+		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)), KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	if s.Held != nil {

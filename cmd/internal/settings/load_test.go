@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -120,15 +121,15 @@ func TestWire(t *testing.T) {
 	task.Name, task.Features, task.Target = "air", []string{"a", "b"}, "y"
 	want := wire.Task{
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
-		Model: wire.Model{Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared, Bias: true},
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 		Training: wire.Training{
-			Exchange: wire.ExchangeParameters, BatchSize: 32, ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
+			Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 32, ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}
 	if got := task.Wire(false); !reflect.DeepEqual(got, want) {
 		t.Errorf("the default task is\n%+v, want\n%+v", got, want)
 	}
-	for kind, risk := range map[string]wire.Risk{"linear": wire.RiskSquared, "logistic": wire.RiskLogistic, "softmax": wire.RiskSoftmax} {
+	for kind, risk := range map[string]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic, "softmax": spec.RiskSoftmax} {
 		task.Model.Kind = kind
 		if got := task.Wire(false).Model.Risk; got != risk {
 			t.Errorf("%s has risk %v, want %v", kind, got, risk)
@@ -137,9 +138,9 @@ func TestWire(t *testing.T) {
 	task.Model = Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
 	task.Exchange, task.ResponseProb, task.Noise, task.NoiseVariance = "gradient", 0.5, "laplace", 0.25
 	got := task.Wire(false)
-	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != wire.RiskSoftmax ||
-		got.Model.Activation != wire.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != wire.ExchangeGradient ||
-		got.Training.ResponseProb != 0.5 || got.Training.Noise != wire.NoiseLaplace || got.Training.NoiseVariance != 0.25 {
+	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != spec.RiskSoftmax ||
+		got.Model.Activation != spec.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != spec.ExchangeGradient ||
+		got.Training.ResponseProb != 0.5 || got.Training.Noise != spec.NoiseLaplace || got.Training.NoiseVariance != 0.25 {
 		t.Errorf("%+v", got)
 	}
 }

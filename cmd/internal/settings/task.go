@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -16,17 +17,17 @@ type Task struct {
 	Target   string   `yaml:"target"`
 	Model    Model    `yaml:"model"`
 
-	Exchange        string  `yaml:"exchange"` // parameters or gradient
-	BatchSize       int     `yaml:"batch_size"`
-	ResponseProb    float64 `yaml:"response_prob"`    // δ: probability that a local step happens
-	Noise           string  `yaml:"noise"`            // added to gradients: none, gaussian or laplace
-	NoiseVariance   float64 `yaml:"noise_variance"`   // of each coordinate
-	StepSize        float64 `yaml:"step_size"`        // constant μ, or
-	StrongConvexity float64 `yaml:"strong_convexity"` // μ_sc and
-	Smoothness      float64 `yaml:"smoothness"`       // L_s of η_t = 2/(μ_sc(γ+t))
-	Normalize       bool    `yaml:"normalize"`        // divide the step size by E_k
-	Steps           Steps   `yaml:"steps"`
-	Mixing          Mixing  `yaml:"mixing"` // for round.algorithm feddec
+	Exchange        spec.Exchange `yaml:"exchange"`
+	BatchSize       int           `yaml:"batch_size"`
+	ResponseProb    float64       `yaml:"response_prob"`    // δ: probability that a local step happens
+	Noise           spec.NoiseLaw `yaml:"noise"`            // added to gradients
+	NoiseVariance   float64       `yaml:"noise_variance"`   // of each coordinate
+	StepSize        float64       `yaml:"step_size"`        // constant μ, or
+	StrongConvexity float64       `yaml:"strong_convexity"` // μ_sc and
+	Smoothness      float64       `yaml:"smoothness"`       // L_s of η_t = 2/(μ_sc(γ+t))
+	Normalize       bool          `yaml:"normalize"`        // divide the step size by E_k
+	Steps           Steps         `yaml:"steps"`
+	Mixing          Mixing        `yaml:"mixing"` // for round.algorithm feddec
 
 	MinRows     int     `yaml:"min_rows"` // agents with fewer take no part
 	Standardize bool    `yaml:"standardize"`
@@ -35,13 +36,13 @@ type Task struct {
 
 // Model is the shape of the model.
 type Model struct {
-	Kind       string  `yaml:"kind"`       // linear, logistic, softmax or mlp
-	Classes    int     `yaml:"classes"`    // of softmax, or of an mlp with a softmax risk
-	Hidden     []int   `yaml:"hidden"`     // units of an mlp's layers
-	Activation string  `yaml:"activation"` // of an mlp: tanh, relu or identity
-	Risk       string  `yaml:"risk"`       // of an mlp: squared, logistic or softmax
-	Bias       bool    `yaml:"bias"`
-	Ridge      float64 `yaml:"ridge"` // ρ of (ρ/2)‖w‖²
+	Kind       string          `yaml:"kind"`       // linear, logistic, softmax or mlp
+	Classes    int             `yaml:"classes"`    // of softmax, or of an mlp with a softmax risk
+	Hidden     []int           `yaml:"hidden"`     // units of an mlp's layers
+	Activation spec.Activation `yaml:"activation"` // of an mlp
+	Risk       spec.Risk       `yaml:"risk"`       // of an mlp: squared, logistic or softmax
+	Bias       bool            `yaml:"bias"`
+	Ridge      float64         `yaml:"ridge"` // ρ of (ρ/2)‖w‖²
 }
 
 // Steps says how agents size E_k.
@@ -60,15 +61,13 @@ type Mixing struct {
 	Wait        time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = as long as it takes
 	Repeat      time.Duration `yaml:"repeat"` // until a missing snapshot is asked for
 	Drain       time.Duration `yaml:"drain"`  // after the last step, for late snapshots
-	Codec       string        `yaml:"codec"`  // raw or bfloat16
+	Codec       spec.Codec    `yaml:"codec"`
 	Sealed      bool          `yaml:"sealed"` // only a trusted bench goes without
 }
 
-var codecs = map[string]wire.PeerCodec{"raw": wire.PeerRaw, "bfloat16": wire.PeerBFloat16}
-
 func (m *Mixing) wire() wire.Mixing {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain), Codec: codecs[m.Codec], Open: !m.Sealed,
+	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain), Codec: m.Codec, Open: !m.Sealed,
 		Endless: m.ServerEvery == 0}
 }
 
@@ -84,25 +83,22 @@ func (m *Mixing) check(c *check, t *Task) {
 	c.need(m.ServerEvery == -1 || m.ServerEvery == 0 || m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max, m.ServerEvery)
 	c.need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait", "must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
-	c.need(codecs[m.Codec] != 0, "task.mixing.codec", "must be raw or bfloat16, is %q", m.Codec)
+	c.valid("task.mixing.codec", m.Codec.Validate())
 	c.need(!t.Normalize, "task.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
-	c.need(t.Exchange == "parameters", "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)
+	c.need(t.Exchange == spec.ExchangeParameters, "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)
 }
 
 func defaultTask() Task {
 	return Task{
-		Exchange: "parameters", BatchSize: 32, ResponseProb: 1, Noise: "none", StepSize: 0.02, Normalize: true,
+		Exchange: spec.ExchangeParameters, BatchSize: 32, ResponseProb: 1, Noise: spec.NoiseNone, StepSize: 0.02, Normalize: true,
 		Steps:   Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
-		Mixing:  Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: "raw", Sealed: true},
-		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: "tanh", Risk: "squared", Bias: true},
+		Mixing:  Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
+		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 	}
 }
 
-var risks = map[string]wire.Risk{"squared": wire.RiskSquared, "logistic": wire.RiskLogistic, "softmax": wire.RiskSoftmax}
-var kindRisk = map[string]string{"linear": "squared", "logistic": "logistic", "softmax": "softmax"}
-var activations = map[string]wire.Activation{"tanh": wire.ActivationTanh, "relu": wire.ActivationReLU, "identity": wire.ActivationIdentity}
-var noises = map[string]wire.Noise{"none": 0, "gaussian": wire.NoiseGaussian, "laplace": wire.NoiseLaplace}
-var exchanges = map[string]wire.Exchange{"parameters": wire.ExchangeParameters, "gradient": wire.ExchangeGradient}
+// kindRisk is the risk of a model without hidden layers.
+var kindRisk = map[string]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic, "softmax": spec.RiskSoftmax}
 
 // The task travels with 32 bits for each of these; larger numbers would come out as small ones.
 const (
@@ -110,8 +106,8 @@ const (
 	mostSteps = 1_000_000_000
 )
 
-// risk returns the name of the model's risk.
-func (m *Model) risk() string {
+// risk returns the model's risk.
+func (m *Model) risk() spec.Risk {
 	if m.Kind == "mlp" {
 		return m.Risk
 	}
@@ -127,21 +123,22 @@ func (t *Task) check(c *check, mixes bool) {
 	c.need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	m := &t.Model
 	c.need(m.Kind == "mlp" || kindRisk[m.Kind] != "", "task.model.kind", "must be linear, logistic, softmax or mlp, is %q", m.Kind)
-	c.need(risks[m.Risk] != 0, "task.model.risk", "must be squared, logistic or softmax, is %q", m.Risk)
-	c.need(activations[m.Activation] != 0, "task.model.activation", "must be tanh, relu or identity, is %q", m.Activation)
+	c.valid("task.model.risk", m.Risk.Validate())
+	c.need(m.Risk != spec.RiskFullSquared, "task.model.risk", "must be squared, logistic or softmax, is %q: devices know no other", m.Risk)
+	c.valid("task.model.activation", m.Activation.Validate())
 	c.need((m.Kind == "mlp") == (len(m.Hidden) > 0), "task.model.hidden", "goes with kind mlp, and with no other")
 	for i, n := range m.Hidden {
 		c.need(n >= 1 && n <= mostUnits, fmt.Sprintf("task.model.hidden[%d]", i), "must be 1 to %d, is %d", mostUnits, n)
 	}
-	c.need((m.risk() == "softmax") == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
+	c.need((m.risk() == spec.RiskSoftmax) == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
 	c.need(m.Classes <= mostUnits, "task.model.classes", "must be at most %d, is %d", mostUnits, m.Classes)
-	c.need(exchanges[t.Exchange] != 0, "task.exchange", "must be parameters or gradient, is %q", t.Exchange)
+	c.valid("task.exchange", t.Exchange.Validate())
 	c.need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
 	c.need(t.ResponseProb > 0 && t.ResponseProb <= 1, "task.response_prob", "must be above 0 and at most 1, is %v", t.ResponseProb)
-	law, known := noises[t.Noise]
-	c.need(known, "task.noise", "must be none, gaussian or laplace, is %q", t.Noise)
-	c.need(law != 0 || t.NoiseVariance == 0, "task.noise_variance", "goes with task.noise gaussian or laplace, is %v without", t.NoiseVariance)
-	c.need(law == 0 || t.NoiseVariance > 0, "task.noise_variance",
+	c.valid("task.noise", t.Noise.Validate())
+	noisy := t.Noise != spec.NoiseNone
+	c.need(noisy || t.NoiseVariance == 0, "task.noise_variance", "goes with task.noise gaussian or laplace, is %v without", t.NoiseVariance)
+	c.need(!noisy || t.NoiseVariance > 0, "task.noise_variance",
 		"must be above 0 with task.noise %s, is %v", t.Noise, t.NoiseVariance)
 	c.need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
 	c.need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
@@ -166,12 +163,12 @@ func (t *Task) Wire(mixes bool) wire.Task {
 	w := wire.Task{
 		Name: t.Name, Features: t.Features, Target: t.Target, MinSamples: uint64(t.MinRows),
 		Model: wire.Model{
-			Outputs: uint32(max(t.Model.Classes, 1)), Activation: activations[t.Model.Activation],
-			Risk: risks[t.Model.risk()], Bias: t.Model.Bias, Ridge: t.Model.Ridge,
+			Outputs: uint32(max(t.Model.Classes, 1)), Activation: t.Model.Activation,
+			Risk: t.Model.risk(), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
 		},
 		Training: wire.Training{
-			Exchange: exchanges[t.Exchange], BatchSize: uint32(t.BatchSize),
-			ResponseProb: t.ResponseProb, Noise: noises[t.Noise], NoiseVariance: t.NoiseVariance,
+			Exchange: t.Exchange, BatchSize: uint32(t.BatchSize),
+			ResponseProb: t.ResponseProb, Noise: t.Noise, NoiseVariance: t.NoiseVariance,
 			StepSize: t.StepSize, Normalize: t.Normalize,
 			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min), MaxSteps: uint32(t.Steps.Max),
 		},

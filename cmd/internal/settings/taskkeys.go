@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -19,14 +20,14 @@ var taskKeys = []struct {
 	{"task.model.kind", func(t *wire.Task) any { return kindOf(&t.Model) }},
 	{"task.model.classes", func(t *wire.Task) any { return classesOf(&t.Model) }},
 	{"task.model.hidden", func(t *wire.Task) any { return t.Model.Hidden }},
-	{"task.model.activation", func(t *wire.Task) any { return nameOf(activations, t.Model.Activation) }},
-	{"task.model.risk", func(t *wire.Task) any { return nameOf(risks, t.Model.Risk) }},
+	{"task.model.activation", func(t *wire.Task) any { return t.Model.Activation }},
+	{"task.model.risk", func(t *wire.Task) any { return t.Model.Risk }},
 	{"task.model.bias", func(t *wire.Task) any { return t.Model.Bias }},
 	{"task.model.ridge", func(t *wire.Task) any { return t.Model.Ridge }},
-	{"task.exchange", func(t *wire.Task) any { return nameOf(exchanges, t.Training.Exchange) }},
+	{"task.exchange", func(t *wire.Task) any { return t.Training.Exchange }},
 	{"task.batch_size", func(t *wire.Task) any { return t.Training.BatchSize }},
 	{"task.response_prob", func(t *wire.Task) any { return t.Training.ResponseProb }},
-	{"task.noise", func(t *wire.Task) any { return nameOf(noises, t.Training.Noise) }},
+	{"task.noise", func(t *wire.Task) any { return t.Training.Noise }},
 	{"task.noise_variance", func(t *wire.Task) any { return t.Training.NoiseVariance }},
 	{"task.normalize", func(t *wire.Task) any { return t.Training.Normalize }},
 	{"task.step_size", func(t *wire.Task) any { return t.Training.StepSize }},
@@ -49,7 +50,7 @@ var mixingKeys = []struct {
 	{"task.mixing.wait", func(m *wire.Mixing) any { return milliseconds(m.Wait) }},
 	{"task.mixing.repeat", func(m *wire.Mixing) any { return milliseconds(m.Repeat) }},
 	{"task.mixing.drain", func(m *wire.Mixing) any { return milliseconds(m.Drain) }},
-	{"task.mixing.codec", func(m *wire.Mixing) any { return nameOf(codecs, m.Codec) }},
+	{"task.mixing.codec", func(m *wire.Mixing) any { return m.Codec }},
 	{"task.mixing.sealed", func(m *wire.Mixing) any { return !m.Open }},
 }
 
@@ -72,30 +73,21 @@ func OtherKeys(run, configured wire.Task) []string {
 	return all
 }
 
-func nameOf[K ~uint8](names map[string]K, value K) string {
-	for name, v := range names {
-		if v == value {
-			return name
-		}
-	}
-	return fmt.Sprint(value)
-}
-
 // kindOf is the model's kind; the inverse of Task.Wire, as all below.
 func kindOf(m *wire.Model) string {
 	if len(m.Hidden) > 0 {
 		return "mlp"
 	}
 	for kind, risk := range kindRisk {
-		if risks[risk] == m.Risk {
+		if risk == m.Risk {
 			return kind
 		}
 	}
-	return fmt.Sprint(m.Risk)
+	return string(m.Risk)
 }
 
 func classesOf(m *wire.Model) uint32 {
-	if m.Risk == wire.RiskSoftmax {
+	if m.Risk == spec.RiskSoftmax {
 		return m.Outputs
 	}
 	return m.Outputs - 1 // 0, as the key has it

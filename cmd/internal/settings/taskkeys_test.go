@@ -29,7 +29,7 @@ func TestOtherKeys(t *testing.T) {
 	want := map[string]string{
 		"Name": "task.name is air, configured is airX", "Features": "task.features is [a b], configured is [a b X]", "Training.BatchSize": "task.batch_size is 32, configured is 33",
 		"Training.Budget": "task.steps.budget is 10s, configured is 10.001s", "Training.Gamma": "task.smoothness is 400, configured is 400.013",
-		"Mixing.Endless": "task.mixing.server_every is -1, configured is 0", "Mixing.Codec": "task.mixing.codec is raw, configured is bfloat16",
+		"Mixing.Endless": "task.mixing.server_every is -1, configured is 0", "Mixing.Codec": "task.mixing.codec is raw, configured is rawX",
 	}
 	fields := 0
 	var visit func(path string, index []int, typ reflect.Type)

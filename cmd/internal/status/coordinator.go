@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -103,7 +104,7 @@ type CoordinatorView struct {
 // NewCoordinator begins a picture of a federation.
 func NewCoordinator(version, federation string, cfg *round.Config, now func() time.Time) *CoordinatorView {
 	draws := 0
-	if cfg.Algorithm == round.FedDec {
+	if cfg.Algorithm == spec.FedDec {
 		draws = cfg.Participants
 	}
 	return &CoordinatorView{

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -145,7 +146,7 @@ func TestStateProblems(t *testing.T) {
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {
 	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", &round.Config{Algorithm: round.FedDec, Participants: 2, Deadline: time.Minute}, c.now)
+	v := NewCoordinator("v0.1.0", "air", &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute}, c.now)
 	for _, f := range []any{
 		coordinator.AgentsListed{Agents: enrolled(4)}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4, Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},

@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -161,7 +162,7 @@ func samples(size int) *learner.Samples[float32] {
 // lead is the coordinator's configuration for one round.
 func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, size, steps int, open bool) coordinator.Config {
 	r := round.DefaultConfig()
-	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.Rounds = round.FedDec, round.WithReplacement, 1, 1, 1
+	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.Rounds = spec.FedDec, spec.WithReplacement, 1, 1, 1
 	r.Gather = round.Gather{Target: agents, Minimum: agents, Within: time.Minute}
 	var all []round.Edge
 	for i := range agents {
@@ -175,9 +176,9 @@ func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, siz
 		Federation: federation, Key: keyOf(agents), Agents: public, Topics: f.topics, Round: r,
 		Task: wire.Task{
 			Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
-			Model:    wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: wire.ActivationTanh, Risk: wire.RiskSquared},
-			Training: wire.Training{Exchange: wire.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, Budget: 1, MinSteps: 1, MaxSteps: uint32(steps)},
-			Mixing:   wire.Mixing{Every: 1, Repeat: 1000, Drain: 5000, Codec: wire.PeerRaw, Open: open},
+			Model:    wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 1, StepSize: 1e-6, Budget: 1, MinSteps: 1, MaxSteps: uint32(steps)},
+			Mixing:   wire.Mixing{Every: 1, Repeat: 1000, Drain: 5000, Codec: spec.CodecRaw, Open: open},
 		},
 		Edges: func([]round.MeshAgent) (coordinator.Mesh, error) {
 			return coordinator.Mesh{Edges: all, Agents: agents}, nil

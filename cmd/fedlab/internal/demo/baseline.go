@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // ridgeLambda is λ of the ridge regressions that the federation is compared
@@ -63,7 +64,7 @@ func persistence(held *learner.Samples[float32]) float64 {
 // ridge fits on the training rows, standardised by themselves, and returns R²
 // on the held-out ones.
 func ridge(train, held *learner.Samples[float32]) (float64, error) {
-	st := learner.MomentsOf(train).Standardization(learner.Squared, clip)
+	st := learner.MomentsOf(train).Standardization(spec.RiskSquared, clip)
 	d := len(airFeatures) + 1 // and a constant
 	row := func(dst []float64, x []float32) {
 		for j, v := range x {

@@ -15,9 +15,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/internal/brokers"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -37,7 +37,7 @@ func runMixing(t *testing.T, o Options) (*MixResult, map[string]any) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(4+o.Rounds)*patience)
 	defer cancel()
 	var out, errs bytes.Buffer
-	o.Algorithm, o.JSON, o.Stdout, o.Stderr = round.FedDec, true, &out, &errs
+	o.Algorithm, o.JSON, o.Stdout, o.Stderr = spec.FedDec, true, &out, &errs
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -159,9 +159,9 @@ func simulated(t *testing.T, o *Options) string {
 		t.Fatal(err)
 	}
 	e := sim.Default()
-	e.Name, e.Seed, e.Precision, e.Algorithm = "demo", o.Seed, sim.Float32, sim.FedDec
+	e.Name, e.Seed, e.Precision, e.Algorithm = "demo", o.Seed, sim.Float32, spec.FedDec
 	e.Mixing.ServerEvery, e.Mixing.FirstBlock = regressionSteps, regressionSteps
-	e.Rounds, e.Participants, e.Sampling, e.BatchSize = o.Rounds*regressionSteps+1, 2, round.WithReplacement, sim.Each(1)
+	e.Rounds, e.Participants, e.Sampling, e.BatchSize = o.Rounds*regressionSteps+1, 2, spec.WithReplacement, sim.Each(1)
 	e.StepSize = sim.StepSize{Diminishing: true}
 	r, err := sim.On(t.Context(), e, func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: p, Mixing: w}, nil }, nil)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // mixDisplay shows a demo of FedDec: in lines, or as JSON.
@@ -71,7 +71,7 @@ func (d mixLines) alone(m *mixing) {
 }
 
 func (d mixLines) round(m *mixing, c *course, p point) {
-	if c.algorithm != round.FedDec {
+	if c.algorithm != spec.FedDec {
 		return
 	}
 	n := len(c.rounds)
@@ -120,7 +120,7 @@ func (d mixJSON) put(v any) {
 func (d mixJSON) start(m *mixing, site string) {
 	s := m.scene
 	d.put(map[string]any{
-		"event": "start", "algorithm": round.FedDec, "task": m.task(), "agents": len(s.files.stations), "features": len(s.files.features), "rounds": s.rounds,
+		"event": "start", "algorithm": spec.FedDec, "task": m.task(), "agents": len(s.files.stations), "features": len(s.files.features), "rounds": s.rounds,
 		"local_steps": s.task.Steps.Max, "uploads": s.uploads, "seed": m.options.Seed, "broker": m.options.Broker, "d2d_broker": site,
 	})
 }
@@ -135,7 +135,7 @@ func (c *course) line(i int) map[string]any {
 	line := map[string]any{
 		"event": "round", "algorithm": c.algorithm, "round": i + 1, "loss": finite(p.Loss), "r2": finite(p.R2), "uplink_bytes": p.Uplink, "d2d_bytes": p.D2D,
 	}
-	if c.algorithm == round.FedDec {
+	if c.algorithm == spec.FedDec {
 		line["consensus"] = finite(p.Consensus)
 		if c.mesh != nil {
 			line["second_eigenvalue"], line["alpha"], line["edges"] = finite(c.mesh.SecondEigenvalue), finite(c.mesh.Alpha), len(c.mesh.Edges)

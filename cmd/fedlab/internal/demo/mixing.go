@@ -20,7 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/faults"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -70,7 +70,7 @@ type mixing struct {
 
 // course is how one of the two federations fared.
 type course struct {
-	algorithm round.Algorithm
+	algorithm spec.Algorithm
 	rounds    []point
 	mesh      *coordinator.Mesh
 	audit     *audit
@@ -93,7 +93,7 @@ func (c *course) last() point { return c.rounds[len(c.rounds)-1] }
 
 // run runs one federation after the other.
 func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
-	dirs := map[round.Algorithm]string{round.FedAvg: filepath.Join(m.dir, "fedavg"), round.FedDec: filepath.Join(m.dir, "feddec")}
+	dirs := map[spec.Algorithm]string{spec.FedAvg: filepath.Join(m.dir, "fedavg"), spec.FedDec: filepath.Join(m.dir, "feddec")}
 	for _, dir := range dirs {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
@@ -101,7 +101,7 @@ func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
 	}
 	site := m.options.SiteBroker
 	if site == "" && m.options.Broker == "" { // no broker is the user's
-		server, err := startBroker(dirs[round.FedDec], m.log)
+		server, err := startBroker(dirs[spec.FedDec], m.log)
 		if err != nil {
 			return nil, err
 		}
@@ -109,18 +109,18 @@ func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
 		site = server.URL()
 	}
 	m.show.start(m, site)
-	if m.alone, err = m.federate(ctx, round.FedAvg, "", dirs[round.FedAvg]); err != nil {
+	if m.alone, err = m.federate(ctx, spec.FedAvg, "", dirs[spec.FedAvg]); err != nil {
 		return nil, fmt.Errorf("FedAvg: %w", err)
 	}
 	m.show.alone(m)
-	if m.mixed, err = m.federate(ctx, round.FedDec, site, dirs[round.FedDec]); err != nil {
+	if m.mixed, err = m.federate(ctx, spec.FedDec, site, dirs[spec.FedDec]); err != nil {
 		return nil, fmt.Errorf("FedDec: %w", err)
 	}
 	return newMixResult(m), nil
 }
 
 // federate runs a federation to its end, with neighbours that meet at site, or on the uplink if that is empty.
-func (m *mixing) federate(ctx context.Context, algorithm round.Algorithm, site, dir string) (_ *course, err error) {
+func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, dir string) (_ *course, err error) {
 	fed, err := newFederation(m.options, m.scene.files, apart{&m.options, m.scene, algorithm, site}, dir, m.log)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (m *mixing) federate(ctx context.Context, algorithm round.Algorithm, site, 
 		return nil, err
 	}
 	c := &course{algorithm: algorithm, audit: newAudit(len(fed.agents))}
-	if algorithm == round.FedDec {
+	if algorithm == spec.FedDec {
 		maker, err := edges.New(edges.Shape(m.scene.mesh.Edges), m.scene.mesh.Radius, "", m.scene.mesh.Weights)
 		if err != nil {
 			return nil, err
@@ -140,7 +140,7 @@ func (m *mixing) federate(ctx context.Context, algorithm round.Algorithm, site, 
 	}
 	fed.host = func(ctx context.Context, s *settings.Agent) error { return m.host(ctx, fed, c, s) }
 	w := newWatcher(&recording{mixing: m, course: c}, m.scene.rounds)
-	w.rough = m.options.Kill > 0 && algorithm == round.FedDec
+	w.rough = m.options.Kill > 0 && algorithm == spec.FedDec
 	if err := fed.run(ctx, w); err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -34,7 +34,7 @@ func (m *mixing) drawings() map[string]plot.Drawing {
 func (m *mixing) race(title, label string, cost func(i int, p point) float64) *plot.Figure {
 	f := &plot.Figure{Title: "FedDec and FedAvg " + title, X: plot.Axis{Label: label, Log: strings.Contains(label, "bytes")}, Y: plot.Axis{Label: "loss", Log: m.scene.start != 1}}
 	for _, c := range []*course{m.mixed, m.alone} {
-		curve := plot.Curve{Name: map[round.Algorithm]string{round.FedDec: "FedDec", round.FedAvg: "FedAvg"}[c.algorithm]}
+		curve := plot.Curve{Name: map[spec.Algorithm]string{spec.FedDec: "FedDec", spec.FedAvg: "FedAvg"}[c.algorithm]}
 		for i, p := range c.rounds {
 			curve.X, curve.Y = append(curve.X, cost(i, p)), append(curve.Y, p.Loss)
 		}

@@ -8,16 +8,16 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 )
 
 // MixResult is what a demo of FedDec found.
 type MixResult struct {
-	Event     string          `json:"event"`
-	Algorithm round.Algorithm `json:"algorithm"`
-	Task      string          `json:"task"`
-	Rounds    int             `json:"rounds"`
+	Event     string         `json:"event"`
+	Algorithm spec.Algorithm `json:"algorithm"`
+	Task      string         `json:"task"`
+	Rounds    int            `json:"rounds"`
 	// Final is FedDec's loss, FedAvgFinal FedAvg's: of the regression (f − f*)/(f(0) − f*), of the air ½ the mean squared error
 	// on the held-out year.
 	Final       float64 `json:"final"`
@@ -52,7 +52,7 @@ func (m *mixing) task() string {
 func newMixResult(m *mixing) *MixResult {
 	a, d := m.alone.last(), m.mixed.last()
 	r := &MixResult{
-		Event: "result", Algorithm: round.FedDec, Task: m.task(), Rounds: len(m.mixed.rounds), Final: d.Loss, FedAvgFinal: a.Loss,
+		Event: "result", Algorithm: spec.FedDec, Task: m.task(), Rounds: len(m.mixed.rounds), Final: d.Loss, FedAvgFinal: a.Loss,
 		UplinkBytes: d.Uplink, D2DBytes: d.D2D, FedAvgUplinkBytes: a.Uplink, Model: m.mixed.model, FedAvgModel: m.alone.model, out: m.options.Out,
 	}
 	c := m.mixed.account

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Options are the flags of the demo.
@@ -21,11 +22,11 @@ type Options struct {
 	Processes    bool   // each agent in a process of its own
 	Agentd       string // the program for it; empty = looked for
 
-	Algorithm round.Algorithm
+	Algorithm spec.Algorithm
 	Task      string // of FedDec: air or regression; empty = regression
 	// SiteBroker is the URL of the neighbours' broker; empty = embedded, or the uplink where Broker is set.
 	SiteBroker string
-	Codec      string // of snapshots between neighbours: raw or bfloat16
+	Codec      spec.Codec // of snapshots between neighbours
 	// What befalls each message between neighbours: the probability of being lost and of coming twice, and the longest
 	// delay; and how many agents are killed, and come back.
 	Loss, Duplicates float64
@@ -41,7 +42,7 @@ type Options struct {
 
 // Defaults returns the options of a plain run.
 func Defaults() Options {
-	return Options{Seed: 1, Participants: 6, Model: "linear", Algorithm: round.FedAvg, Codec: "raw"}
+	return Options{Seed: 1, Participants: 6, Model: "linear", Algorithm: spec.FedAvg, Codec: spec.CodecRaw}
 }
 
 // stepTimes are the declared speeds of the twelve agents, which repeat: the
@@ -75,11 +76,12 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	valid := func(flag string, err error) { need(err == nil, "%s: %w", flag, err) }
 	need(o.Participants >= 1 && o.Participants <= stations, "--participants must be 1 to %d, is %d", stations, o.Participants)
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
-	need(o.Algorithm == round.FedAvg || o.Algorithm == round.FedDec, "--algorithm must be fedavg or feddec, is %q", o.Algorithm)
-	if o.Algorithm != round.FedDec {
+	valid("--algorithm", o.Algorithm.Validate())
+	if o.Algorithm != spec.FedDec {
 		need(o.Task == "" && o.SiteBroker == "" && !o.faulty(), "--task, --d2d-broker, --loss, --dup, --delay and --kill go with --algorithm feddec")
 		return errors.Join(errs...)
 	}
@@ -87,7 +89,7 @@ func (o *Options) Validate() error {
 	need(o.Metrics == "", "--metrics does not go with --algorithm feddec, which runs two federations")
 	need(o.Task == "" || o.Task == "air" || o.Task == "regression", "--task must be air or regression, is %q", o.Task)
 	need(o.Task == "air" || o.Model == "linear", "--model mlp goes with --task air")
-	need(o.Codec == "raw" || o.Codec == "bfloat16", "--codec must be raw or bfloat16, is %q", o.Codec)
+	valid("--codec", o.Codec.Validate())
 	need(o.Loss >= 0 && o.Loss <= 0.9, "--loss must be 0 to 0.9, is %v", o.Loss)
 	need(o.Duplicates >= 0 && o.Duplicates <= 1, "--dup must be 0 to 1, is %v", o.Duplicates)
 	need(o.Delay >= 0 && o.Delay <= 10*time.Second, "--delay must be 0 to 10s, is %v", o.Delay)
@@ -126,7 +128,7 @@ func (o together) coordinator() settings.Coordinator {
 	s := settings.DefaultCoordinator()
 	s.Task, s.Held = o.task(), &settings.Data{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.Participants, o.Participants
-	s.Round.Weights, s.Round.Seed, s.Round.Rounds = round.WeightsSamples, o.Seed, o.rounds()
+	s.Round.Weights, s.Round.Seed, s.Round.Rounds = spec.WeightsSamples, o.Seed, o.rounds()
 	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute, Spread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
 	s.Policy.MaxBuffered = config.ByteSize(64 << 20)

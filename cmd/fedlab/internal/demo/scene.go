@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // scene is where FedDec is shown beside FedAvg: agents with data and places, and a task.
@@ -165,14 +166,14 @@ func (f *files) write(path string, all ...*learner.Samples[float32]) error {
 type apart struct {
 	*Options
 	*scene
-	algorithm round.Algorithm
+	algorithm spec.Algorithm
 	site      string // URL of the neighbours' broker; empty: the uplink
 }
 
 func (p apart) coordinator() settings.Coordinator {
 	s := settings.DefaultCoordinator()
 	s.Task, s.Mesh, s.Held = p.task(), p.mesh, &settings.Data{CSV: p.files.held}
-	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, round.WithReplacement, round.WeightsEqual
+	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, spec.WithReplacement, spec.WeightsEqual
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
 	s.Round.Seed, s.Round.Rounds = p.Seed, p.rounds()
 	n := len(p.files.stations)
@@ -191,7 +192,7 @@ func (p apart) agent(i int) settings.Agent {
 	s.ID, s.Data.CSV = p.files.stations[i], p.files.train[i]
 	s.Privacy.MinRows = 1
 	s.Metrics = settings.AgentMetrics{}
-	if p.algorithm == round.FedDec {
+	if p.algorithm == spec.FedDec {
 		s.D2D = &settings.D2D{Uplink: p.site == ""}
 		if p.site != "" {
 			s.D2D.Broker.URLs = config.OneOrMore{p.site}

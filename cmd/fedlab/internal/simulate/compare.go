@@ -7,11 +7,12 @@ import (
 
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // baseline is FedAvg on the same data with the same draws, the agents not mixing (W = I), for an experiment in which they do.
 func baseline(e sim.Experiment) (sim.Experiment, bool) {
-	mixes := e.Algorithm == sim.FedDec && e.Mixing.Graph != sim.NoGraph && e.Load == ""
+	mixes := e.Algorithm == spec.FedDec && e.Mixing.Graph != sim.NoGraph && e.Load == ""
 	e.Name, e.Mixing.Graph, e.Dump = e.Name+": FedAvg", sim.NoGraph, ""
 	return e, mixes
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // writePictures draws each metric, and the graph of FedDec.
@@ -63,7 +64,7 @@ func metricFigure(r *sim.Result, m *sim.Metric) *plot.Figure {
 		Title: title, X: plot.Axis{Label: "round"}, Y: plot.Axis{Label: label(m.Name), Log: spreads(m.Mean)},
 		Curves: []plot.Curve{curve(m.Name, rounds, m)},
 	}
-	if r.Experiment.Algorithm == sim.FedDec {
+	if r.Experiment.Algorithm == spec.FedDec {
 		f.X.Label = "iteration t"
 	}
 	return f

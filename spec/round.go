@@ -1,0 +1,71 @@
+package spec
+
+// Algorithm says who works in a training round.
+type Algorithm string
+
+// The algorithms (SPEC, "One recursion that contains them all").
+const (
+	// FedAvg is each recursion with a server in each round: L participants train and send.
+	FedAvg Algorithm = "fedavg"
+	// FedDec is feddec Algorithm 1: all K agents train and mix with their neighbours; L of them send to the server.
+	FedDec Algorithm = "feddec"
+)
+
+var algorithms = []Algorithm{FedAvg, FedDec}
+
+// UnmarshalText reads an algorithm.
+func (a *Algorithm) UnmarshalText(text []byte) error { return read(a, text, algorithms) }
+
+// Validate reports a word that is no algorithm.
+func (a Algorithm) Validate() error { return check(a, algorithms) }
+
+// Sampling says how the L participants are drawn from the K agents.
+type Sampling string
+
+// The samplings.
+const (
+	WithoutReplacement Sampling = "without_replacement" // ch5 (5.8)
+	WithReplacement    Sampling = "with_replacement"    // a repeated draw counts twice
+)
+
+var samplings = []Sampling{WithoutReplacement, WithReplacement}
+
+// UnmarshalText reads a sampling.
+func (s *Sampling) UnmarshalText(text []byte) error { return read(s, text, samplings) }
+
+// Validate reports a word that is no sampling.
+func (s Sampling) Validate() error { return check(s, samplings) }
+
+// Weights says how much each agent counts in the aggregate risk Σ p_k J_k.
+type Weights string
+
+// The weights.
+const (
+	WeightsEqual   Weights = "equal"   // p_k = 1/K
+	WeightsSamples Weights = "samples" // p_k in proportion to the agent's rows, of which at most 10 medians count
+)
+
+var weights = []Weights{WeightsEqual, WeightsSamples}
+
+// UnmarshalText reads weights.
+func (w *Weights) UnmarshalText(text []byte) error { return read(w, text, weights) }
+
+// Validate reports a word that is no weights.
+func (w Weights) Validate() error { return check(w, weights) }
+
+// Weighting says where p_k is applied; never at both places, which would give p_k².
+type Weighting string
+
+// The places (2nd-order (5); SPEC "One recursion that contains them all").
+const (
+	WeightingStep Weighting = "step" // in the local step size, μ_k = μ·K·p_k/E_k
+	WeightingMean Weighting = "mean" // in the server's average, w + (K/L) Σ p_k Δ_k
+)
+
+var weightings = []Weighting{WeightingStep, WeightingMean}
+
+// UnmarshalText reads a weighting.
+func (w *Weighting) UnmarshalText(text []byte) error { return read(w, text, weightings) }
+
+// Validate reports a word that is no weighting.
+func (w Weighting) Validate() error { return check(w, weightings) }

@@ -1,0 +1,54 @@
+package spec
+
+// Exchange is what an agent sends in a training round.
+type Exchange string
+
+// The exchanges.
+const (
+	ExchangeParameters Exchange = "parameters" // Δ_k = ψ_k − w_{i−1} (lecture (11)–(12))
+	ExchangeGradient   Exchange = "gradient"   // g_k at w_{i−1} (lecture (13)–(14))
+)
+
+var exchanges = []Exchange{ExchangeParameters, ExchangeGradient}
+
+// UnmarshalText reads an exchange.
+func (e *Exchange) UnmarshalText(text []byte) error { return read(e, text, exchanges) }
+
+// Validate reports a word that is no exchange.
+func (e Exchange) Validate() error { return check(e, exchanges) }
+
+// NoiseLaw is the distribution of the perturbation v that is added to gradients (2nd-order (8)), independent over the
+// coordinates and with mean zero. It helps to leave saddles; it protects nobody's data.
+type NoiseLaw string
+
+// The laws.
+const (
+	NoiseNone     NoiseLaw = "none"     // v = 0
+	NoiseGaussian NoiseLaw = "gaussian" // v ~ N(0, σ²)
+	NoiseLaplace  NoiseLaw = "laplace"  // density exp(−|v|/b)/(2b), of variance σ² = 2b²
+)
+
+var noiseLaws = []NoiseLaw{NoiseNone, NoiseGaussian, NoiseLaplace}
+
+// UnmarshalText reads a law.
+func (l *NoiseLaw) UnmarshalText(text []byte) error { return read(l, text, noiseLaws) }
+
+// Validate reports a word that is no law.
+func (l NoiseLaw) Validate() error { return check(l, noiseLaws) }
+
+// Codec is how parameters travel between neighbours.
+type Codec string
+
+// The codecs.
+const (
+	CodecRaw      Codec = "raw"      // as they are, little-endian
+	CodecBFloat16 Codec = "bfloat16" // the upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
+)
+
+var codecs = []Codec{CodecRaw, CodecBFloat16}
+
+// UnmarshalText reads a codec.
+func (c *Codec) UnmarshalText(text []byte) error { return read(c, text, codecs) }
+
+// Validate reports a word that is no codec.
+func (c Codec) Validate() error { return check(c, codecs) }

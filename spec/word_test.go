@@ -1,0 +1,82 @@
+package spec_test
+
+import (
+	"encoding"
+	"fmt"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// words is one type of this package: how it is read and checked, and the words that it wants.
+type words struct {
+	name string
+	read func(text string) (string, error)
+	bad  error // Validate of a word that does not exist
+	none error // Validate of the zero value
+	want string
+	all  []string
+}
+
+func of[W interface {
+	~string
+	Validate() error
+}, P interface {
+	*W
+	encoding.TextUnmarshaler
+}](want string, all ...string) words {
+	return words{
+		name: fmt.Sprintf("%T", W("")),
+		read: func(text string) (string, error) {
+			var w W
+			err := P(&w).UnmarshalText([]byte(text))
+			if err == nil {
+				err = w.Validate()
+			}
+			return string(w), err
+		},
+		bad: W("Raw").Validate(), none: W("").Validate(), want: want, all: all,
+	}
+}
+
+// These words stand in files, and are labels of metrics: to change one is to break them.
+func TestWords(t *testing.T) {
+	for _, w := range []words{
+		of[spec.Risk]("squared, logistic, softmax or full_squared", "squared", "logistic", "softmax", "full_squared"),
+		of[spec.Activation]("tanh, relu or identity", "tanh", "relu", "identity"),
+		of[spec.Exchange]("parameters or gradient", "parameters", "gradient"),
+		of[spec.NoiseLaw]("none, gaussian or laplace", "none", "gaussian", "laplace"),
+		of[spec.Codec]("raw or bfloat16", "raw", "bfloat16"),
+		of[spec.Algorithm]("fedavg or feddec", "fedavg", "feddec"),
+		of[spec.Sampling]("without_replacement or with_replacement", "without_replacement", "with_replacement"),
+		of[spec.Weights]("equal or samples", "equal", "samples"),
+		of[spec.Weighting]("step or mean", "step", "mean"),
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			for _, word := range w.all {
+				if got, err := w.read(word); err != nil || got != word {
+					t.Errorf("%q is read as %q, %v", word, got, err)
+				}
+			}
+			if got, err := w.read("Raw"); err == nil || got != "" || err.Error() != "want "+w.want+`, got "Raw"` {
+				t.Errorf("an unknown word is read as %q, %v", got, err)
+			}
+			if w.bad == nil || w.bad.Error() != "want "+w.want+`, got "Raw"` {
+				t.Errorf("Validate of an unknown word: %v", w.bad)
+			}
+			if w.none == nil || w.none.Error() != "want "+w.want+`, got ""` {
+				t.Errorf("Validate of the zero value: %v", w.none)
+			}
+		})
+	}
+}
+
+func TestRegression(t *testing.T) {
+	for risk, want := range map[spec.Risk]bool{
+		spec.RiskSquared: true, spec.RiskFullSquared: true, spec.RiskLogistic: false, spec.RiskSoftmax: false,
+	} {
+		if risk.Regression() != want {
+			t.Errorf("%s: regression is %v", risk, !want)
+		}
+	}
+}

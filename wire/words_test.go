@@ -1,0 +1,76 @@
+package wire_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// holds is one field of a task that travels as the byte of a word: words[i] is that of byte i, and the byte 0 is refused
+// where there is no word for it.
+type holds struct {
+	field string
+	words []string
+	zero  bool // whether the byte 0 is read
+	set   func(t *wire.Task, word string)
+	get   func(t *wire.Task) string
+}
+
+func wordFields() []holds {
+	return []holds{
+		{"risk", []string{"", "squared", "logistic", "softmax"}, false,
+			func(t *wire.Task, w string) { t.Model.Risk = spec.Risk(w) }, func(t *wire.Task) string { return string(t.Model.Risk) }},
+		{"activation", []string{"", "tanh", "relu", "identity"}, false,
+			func(t *wire.Task, w string) { t.Model.Activation = spec.Activation(w) }, func(t *wire.Task) string { return string(t.Model.Activation) }},
+		{"exchange", []string{"", "parameters", "gradient"}, false,
+			func(t *wire.Task, w string) { t.Training.Exchange = spec.Exchange(w) }, func(t *wire.Task) string { return string(t.Training.Exchange) }},
+		{"noise", []string{"none", "gaussian", "laplace"}, true,
+			func(t *wire.Task, w string) { t.Training.Noise = spec.NoiseLaw(w) }, func(t *wire.Task) string { return string(t.Training.Noise) }},
+		{"codec", []string{"", "raw", "bfloat16"}, true,
+			func(t *wire.Task, w string) { t.Mixing.Codec = spec.Codec(w) }, func(t *wire.Task) string { return string(t.Mixing.Codec) }},
+	}
+}
+
+// TestWordsOfATask holds each word to the byte that docs/PROTOCOL.md gives it, and wants all other bytes refused.
+func TestWordsOfATask(t *testing.T) {
+	for _, f := range wordFields() {
+		encode := func(word string) []byte {
+			task := linearTask()
+			f.set(task, word)
+			return task.Append(nil)
+		}
+		one, two := encode(f.words[1]), encode(f.words[2])
+		at := 0
+		for at < len(one) && one[at] == two[at] {
+			at++
+		}
+		if at == len(one) {
+			t.Fatalf("%s: no byte differs", f.field)
+		}
+		for code, word := range f.words {
+			if got := encode(word)[at]; int(got) != code {
+				t.Errorf("%s: %q travels as %d, want %d", f.field, word, got, code)
+			}
+		}
+		for code := range 256 {
+			p := slices.Clone(one)
+			p[at] = byte(code)
+			got, err := wire.DecodeTask(p)
+			known := code < len(f.words) && (code > 0 || f.zero)
+			if known != (err == nil) || known && f.get(&got) != f.words[code] {
+				t.Errorf("%s: byte %d is read as %q, %v", f.field, code, f.get(&got), err)
+			}
+		}
+	}
+}
+
+// A word without a byte travels as 0, which no receiver takes for a risk.
+func TestWordWithoutAByte(t *testing.T) {
+	task := linearTask()
+	task.Model.Risk = spec.RiskFullSquared
+	if _, err := wire.DecodeTask(task.Append(nil)); err == nil {
+		t.Error("a task with the risk full_squared is read")
+	}
+}
