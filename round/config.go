@@ -1,8 +1,6 @@
 package round
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/fedmesh/fedmesh/spec"
@@ -52,42 +50,28 @@ func DefaultConfig() Config {
 	}
 }
 
-// FieldError is a problem with one configuration key, named as in the file.
-type FieldError struct{ Key, Problem string }
-
-func (e *FieldError) Error() string { return e.Key + ": " + e.Problem }
-
-// FieldKey returns the key, for a loader that shows where it stands.
-func (e *FieldError) FieldKey() string { return e.Key }
-
-// Validate returns all problems, joined, each a *FieldError.
+// Validate returns all problems, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
-	var errs []error
-	need := func(ok bool, key, format string, args ...any) {
-		if !ok {
-			errs = append(errs, &FieldError{key, fmt.Sprintf(format, args...)})
-		}
-	}
-	valid := func(key string, err error) { need(err == nil, key, "%v", err) }
-	valid("algorithm", c.Algorithm.Validate())
-	need(c.Algorithm != spec.FedDec || c.Sampling == spec.WithReplacement, "sampling", "must be with_replacement for feddec, is %q", c.Sampling)
-	need(c.Algorithm != spec.FedDec || c.Weights == spec.WeightsEqual, "weights", "must be equal for feddec, is %q", c.Weights)
-	need(c.Participants >= 1 && c.Participants <= mostDraws, "participants", "must be 1 to %d, is %d", mostDraws, c.Participants)
-	need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum", "must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
-	need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select", "must be 0 to %d, is %d", mostDraws, c.OverSelect)
-	need(c.OverSelect == 0 || c.Sampling != spec.WithReplacement, "over_select", "goes with sampling without_replacement only")
-	valid("sampling", c.Sampling.Validate())
-	valid("weights", c.Weights.Validate())
-	valid("weighting", c.Weighting.Validate())
-	need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
-	need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
-	need(c.Gather.Minimum >= c.Quorum || c.Sampling == spec.WithReplacement, "gather.minimum",
+	var check spec.Check
+	check.Valid("algorithm", c.Algorithm.Validate())
+	check.Need(c.Algorithm != spec.FedDec || c.Sampling == spec.WithReplacement, "sampling", "must be with_replacement for feddec, is %q", c.Sampling)
+	check.Need(c.Algorithm != spec.FedDec || c.Weights == spec.WeightsEqual, "weights", "must be equal for feddec, is %q", c.Weights)
+	check.Need(c.Participants >= 1 && c.Participants <= mostDraws, "participants", "must be 1 to %d, is %d", mostDraws, c.Participants)
+	check.Need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum", "must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
+	check.Need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select", "must be 0 to %d, is %d", mostDraws, c.OverSelect)
+	check.Need(c.OverSelect == 0 || c.Sampling != spec.WithReplacement, "over_select", "goes with sampling without_replacement only")
+	check.Valid("sampling", c.Sampling.Validate())
+	check.Valid("weights", c.Weights.Validate())
+	check.Valid("weighting", c.Weighting.Validate())
+	check.Need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
+	check.Need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
+	check.Need(c.Gather.Minimum >= c.Quorum || c.Sampling == spec.WithReplacement, "gather.minimum",
 		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum, c.Gather.Minimum)
-	need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target", "must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
-	need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within", "must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
-	need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread", "must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.Within, c.Gather.Spread)
-	need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline", "must be 1ms to %s, is %s", longest, c.Deadline)
-	need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
-	need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
-	return errors.Join(errs...)
+	check.Need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target", "must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
+	check.Need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within", "must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
+	check.Need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread", "must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.Within, c.Gather.Spread)
+	check.Need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline", "must be 1ms to %s, is %s", longest, c.Deadline)
+	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
+	check.Need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
+	return check.Err()
 }

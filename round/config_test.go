@@ -72,12 +72,12 @@ func keys(t *testing.T, err error) string {
 	}
 	var all []string
 	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
-		field := (*round.FieldError)(nil)
-		if !errors.As(e, &field) || field.FieldKey() == "" || !strings.Contains(e.Error(), field.FieldKey()+": ") || field.Problem == "" {
+		field := (*spec.FieldError)(nil)
+		if !errors.As(e, &field) || field.Key == "" || !strings.Contains(e.Error(), field.Key+": ") || field.Problem == "" {
 			t.Errorf("%#v is not a field's problem", e)
 			continue
 		}
-		all = append(all, field.FieldKey())
+		all = append(all, field.Key)
 	}
 	return strings.Join(all, " ")
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -38,42 +37,39 @@ const maxMixed = 1 << 27
 // check holds an experiment against the instance of a run with this seed.
 func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
-	var errs []error
-	bad := func(key, format string, args ...any) {
-		errs = append(errs, &FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
-	}
+	var c spec.Check
 	model, err := learner.NewModel[T](p.Model)
 	if err != nil {
-		bad("data", "%v", err)
-		return errors.Join(errs...)
+		c.Valid("data", err)
+		return c.Err()
 	}
 	if e.Participants > p.Agents && e.Sampling != spec.WithReplacement {
-		bad("participants", "is %d; at most the %d agents, without replacement", e.Participants, p.Agents)
+		c.Need(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants, p.Agents)
 	}
 	for _, list := range []struct {
 		key string
 		of  PerAgent
 	}{{"local_steps", e.LocalSteps}, {"batch_size", e.BatchSize}, {"response.probability", e.Response.Probability}} {
 		if n := len(list.of.Values); n > 1 && n != p.Agents {
-			bad(list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
+			c.Need(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
 		}
 	}
 	if n := len(p.Weights); n > 0 && n != p.Agents {
-		bad("weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
+		c.Need(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
 	}
 	if n, d := len(p.Start), p.Model.Params(); n > 0 && n != d {
-		bad("data.start", "has %d numbers; the model has %d parameters", n, d)
+		c.Need(false, "data.start", "has %d numbers; the model has %d parameters", n, d)
 	}
 	if n, d := p.Agents, p.Model.Params(); e.Algorithm == spec.FedDec && float64(n)*float64(d) > maxMixed {
-		bad("agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxMixed/d)
+		c.Need(false, "agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxMixed/d)
 	}
 	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxMixed {
-		bad("batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs, maxMixed/p.Model.Inputs)
+		c.Need(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs, maxMixed/p.Model.Inputs)
 	}
 	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
-		bad("mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)
+		c.Need(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := c.Err(); err != nil {
 		return err
 	}
 	if err := checkSchedule(e, &p.Objective); err != nil {
@@ -88,10 +84,9 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	if e.Load != "" && local.Samples == nil && local.Stream == nil {
 		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, rows.npy, or means.npy)", runDir(e.Load, 0))
 	}
-	if err := s.Validate(model); err != nil {
-		bad("batch_size", "%v", err)
-	}
-	return errors.Join(append(errs, cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))...)
+	c.Valid("batch_size", s.Validate(model))
+	c.Take("", cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))
+	return c.Err()
 }
 
 // checkSchedule refuses a diminishing step size of which something is not known.
@@ -100,10 +95,10 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 		return nil
 	}
 	if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
-		return &FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
+		return &spec.FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
 	}
 	if smoothness := max(e.StepSize.Gamma, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
-		return &FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
+		return &spec.FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
 	}
 	return nil
 }
@@ -138,7 +133,7 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 			high = middle
 		}
 	}
-	return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
+	return &spec.FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
 		e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
@@ -167,7 +162,7 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 			scale /= e.LocalSteps.At(k, seed)
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
-			return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
+			return &spec.FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
 				mu, k, 2/(lambda*scale), lambda)}
 		}
 	}
@@ -177,7 +172,7 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 // checkServerStep refuses μ ≥ 2/λ_max(∇²J).
 func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	if mu*o.Steepest >= 2 {
-		return &FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
+		return &spec.FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
 			mu, 2/o.Steepest, o.Steepest)}
 	}
 	return nil

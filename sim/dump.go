@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/npy"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // The files of a dump: experiment.json, and for each run a folder with problem.json and arrays. docs/SIMULATION.md says what is in
@@ -100,7 +101,7 @@ func fits[T learner.Float](c *course[T]) error {
 		numbers += matrix
 	}
 	if numbers > maxTape {
-		return &FieldError{Key: key, Problem: fmt.Sprintf("makes a dump of more than %d numbers: take fewer", maxTape)}
+		return &spec.FieldError{Key: key, Problem: fmt.Sprintf("makes a dump of more than %d numbers: take fewer", maxTape)}
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestTooLargeADump(t *testing.T) {
 		e := sim.Default()
 		e.Runs, e.Dump = 1, t.TempDir()
 		change(&e)
-		var field *sim.FieldError
+		var field *spec.FieldError
 		if _, err := sim.Run(context.Background(), e, nil); !errors.As(err, &field) || field.Key != want {
 			t.Errorf("want a complaint about %s, got %v", want, err)
 		}

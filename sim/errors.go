@@ -1,13 +1,6 @@
 package sim
 
-import (
-	"fmt"
-
-	"github.com/fedmesh/fedmesh/sim/data"
-)
-
-// FieldError is a value of an experiment that cannot be.
-type FieldError = data.FieldError
+import "fmt"
 
 // Divergence says where the numbers of a run left the finite ones.
 type Divergence struct {

@@ -91,7 +91,7 @@ func (e *Experiment) weights() []float64 {
 func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
 	rule, err := graph.ParseRule(m.Weights)
 	if err != nil {
-		return nil, &FieldError{Key: "mixing.weights", Problem: err.Error()}
+		return nil, &spec.FieldError{Key: "mixing.weights", Problem: err.Error()}
 	}
 	var g *graph.Graph
 	switch m.Graph {
@@ -99,12 +99,12 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
 		return nil, nil
 	case Geographic:
 		if g, err = graph.ConnectedGeographic(n, m.Radius, rng); err != nil {
-			return nil, &FieldError{Key: "mixing.radius", Problem: mostlyConnected(err,
+			return nil, &spec.FieldError{Key: "mixing.radius", Problem: mostlyConnected(err,
 				math.Sqrt(math.Log(float64(n))/(math.Pi*float64(n))))}
 		}
 	case Random:
 		if g, err = graph.ConnectedRandom(n, m.Probability, rng); err != nil {
-			return nil, &FieldError{Key: "mixing.probability", Problem: mostlyConnected(err,
+			return nil, &spec.FieldError{Key: "mixing.probability", Problem: mostlyConnected(err,
 				math.Log(float64(n))/float64(n))}
 		}
 	case Ring:
@@ -114,7 +114,7 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
 	case GraphFile:
 		return m.read(n, rule)
 	default:
-		return nil, &FieldError{Key: "mixing.graph", Problem: fmt.Sprintf("unknown graph %q", m.Graph)}
+		return nil, &spec.FieldError{Key: "mixing.graph", Problem: fmt.Sprintf("unknown graph %q", m.Graph)}
 	}
 	return graph.NewMixing(g, rule)
 }
@@ -129,16 +129,16 @@ func mostlyConnected(err error, from float64) string {
 func (m Mixing) read(n int, rule graph.Rule) (*graph.Mixing, error) {
 	text, err := os.ReadFile(m.File)
 	if err != nil {
-		return nil, &FieldError{Key: "mixing.file", Problem: err.Error()}
+		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
 	}
 	g, weights, err := graph.Parse(text, m.File)
 	switch {
 	case err != nil:
-		return nil, &FieldError{Key: "mixing.file", Problem: err.Error()}
+		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
 	case g.Nodes() != n:
-		return nil, &FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
+		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
 	case g.RequireConnected() != nil:
-		return nil, &FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
+		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
 	}
 	return ruled(g, weights, rule)
 }

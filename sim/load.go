@@ -24,7 +24,7 @@ func Dumped(dir string) (Experiment, error) {
 		return e, err
 	}
 	e.Load = dir
-	err := errors.Join(e.validate()...)
+	err := e.validate()
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}

@@ -44,7 +44,7 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 // the experiment are not read. It asks for the instance of each run once, from several goroutines.
 func On[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error), o Observer) (*Result, error) {
 	e.Agents = 0 // the instance's
-	if err := errors.Join(e.validate()...); err != nil {
+	if err := e.validate(); err != nil {
 		return nil, err
 	}
 	if e.Dump != "" {
@@ -177,7 +177,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 		}
 		if c.tape != nil {
 			if err := c.tape.full(); err != nil {
-				return &FieldError{Key: "rounds", Problem: err.Error()}
+				return &spec.FieldError{Key: "rounds", Problem: err.Error()}
 			}
 		}
 		s.progress(i)
@@ -230,7 +230,7 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 		c.most = uint64(e.mostSteps(seed))
 	}
 	if e.Shadow && (e.Participants != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
-		return nil, &FieldError{Key: "shadow", Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known minimum", p.Agents)}
+		return nil, &spec.FieldError{Key: "shadow", Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known minimum", p.Agents)}
 	}
 	return c, nil
 }

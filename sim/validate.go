@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,115 +19,99 @@ const (
 	maxRecords = 1 << 24 // of each metric, in all runs
 )
 
-// validator collects what is wrong.
-type validator struct{ errs []error }
-
-func (v *validator) need(ok bool, key, format string, args ...any) {
-	if !ok {
-		v.errs = append(v.errs, &FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
-	}
-}
-
-// word needs a word that exists.
-func (v *validator) word(key string, word interface{ Validate() error }) {
-	if err := word.Validate(); err != nil {
-		v.need(false, key, "%v", err)
-	}
-}
-
 // oneOf needs a word of a list.
-func oneOf[S ~string](v *validator, key string, got S, allowed ...S) {
-	v.need(slices.Contains(allowed, got), key, "is %q; want one of %q", got, allowed)
+func oneOf[S ~string](v *spec.Check, key string, got S, allowed ...S) {
+	v.Need(slices.Contains(allowed, got), key, "is %q; want one of %q", got, allowed)
 }
 
-// Validate joins a [*FieldError] for every value that cannot be, naming its key and bound. What only the data can tell is
+// Validate joins a [*spec.FieldError] for every value that cannot be, naming its key and bound. What only the data can tell is
 // refused by [Run] before the first round.
 func (e *Experiment) Validate() error {
 	if e.Load != "" { // its data are not read
-		return errors.Join(e.validate()...)
+		return e.validate()
 	}
-	errs := append(e.validate(), e.Data.Validate(e.Agents))
-	if e.WeighRows && e.Data.Streams() {
-		errs = append(errs, &FieldError{Key: "weigh_rows", Problem: fmt.Sprintf("is true; agents of %s data hold no rows", e.Data.Kind)})
-	}
-	return errors.Join(errs...)
+	var v spec.Check
+	v.Take("", e.validate())
+	v.Take("", e.Data.Validate(e.Agents))
+	v.Need(!e.WeighRows || !e.Data.Streams(), "weigh_rows", "is true; agents of %s data hold no rows", e.Data.Kind)
+	return v.Err()
 }
 
 // validate is Validate without the data.
-func (e *Experiment) validate() []error {
-	var v validator
-	v.need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
-	v.need(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
-	v.need(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
-	v.need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record", "is %d; with %d rounds in %d runs that makes more than %d records",
+func (e *Experiment) validate() error {
+	var v spec.Check
+	v.Need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
+	v.Need(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
+	v.Need(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
+	v.Need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record", "is %d; with %d rounds in %d runs that makes more than %d records",
 		e.Record, e.Rounds, e.Runs, maxRecords)
 	oneOf(&v, "precision", e.Precision, Float32, Float64)
-	v.word("algorithm", e.Algorithm)
-	v.word("sampling", e.Sampling)
-	v.word("exchange", e.Exchange)
-	v.word("weighting", e.Weighting)
-	v.need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
-	v.need(e.Participants >= 0 && e.Participants <= maxAgents, "participants", "is %d; want 1 to the number of agents, or 0 for all", e.Participants)
+	v.Valid("algorithm", e.Algorithm.Validate())
+	v.Valid("sampling", e.Sampling.Validate())
+	v.Valid("exchange", e.Exchange.Validate())
+	v.Valid("weighting", e.Weighting.Validate())
+	v.Need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
+	v.Need(e.Participants >= 0 && e.Participants <= maxAgents, "participants", "is %d; want 1 to the number of agents, or 0 for all", e.Participants)
 	if e.Agents > 0 && e.Sampling == spec.WithoutReplacement {
-		v.need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement", e.Participants, e.Agents)
+		v.Need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement", e.Participants, e.Agents)
 	}
 	e.validateSteps(&v)
 	e.validateChance(&v)
 	e.validateMixing(&v)
-	return v.errs
+	return v.Err()
 }
 
-func (e *Experiment) validateSteps(v *validator) {
+func (e *Experiment) validateSteps(v *spec.Check) {
 	whole(v, "local_steps", e.LocalSteps, 1, maxSteps)
 	whole(v, "batch_size", e.BatchSize, 0, maxBatch)
 	s := e.StepSize
 	if s.Diminishing {
-		v.need(s.StrongConvexity >= 0, "step_size.strong_convexity", "is %v; want a positive number, or 0 for that of the problem", s.StrongConvexity)
-		v.need(s.Gamma >= 0, "step_size.gamma", "is %v; want a positive number, or 0 for that of Theorem 1", s.Gamma)
-		v.need(s.Smoothness >= 0, "step_size.smoothness", "is %v; want a positive number, or 0 for that of the problem", s.Smoothness)
+		v.Need(s.StrongConvexity >= 0, "step_size.strong_convexity", "is %v; want a positive number, or 0 for that of the problem", s.StrongConvexity)
+		v.Need(s.Gamma >= 0, "step_size.gamma", "is %v; want a positive number, or 0 for that of Theorem 1", s.Gamma)
+		v.Need(s.Smoothness >= 0, "step_size.smoothness", "is %v; want a positive number, or 0 for that of the problem", s.Smoothness)
 	} else {
-		v.need(s.Constant > 0 && !math.IsInf(s.Constant, 0), "step_size.constant", "is %v; want a positive number", s.Constant)
+		v.Need(s.Constant > 0 && !math.IsInf(s.Constant, 0), "step_size.constant", "is %v; want a positive number", s.Constant)
 	}
 	if e.Exchange == spec.ExchangeGradient {
-		v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; an exchange of gradients has 1", e.LocalSteps)
+		v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; an exchange of gradients has 1", e.LocalSteps)
 	}
-	v.need(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
+	v.Need(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
 	for i, p := range e.Weights.Values {
-		v.need(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
+		v.Need(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
 	}
-	v.need(!e.WeighRows || e.Weights.alike(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
+	v.Need(!e.WeighRows || e.Weights.alike(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
 }
 
-func (e *Experiment) validateChance(v *validator) {
+func (e *Experiment) validateChance(v *spec.Check) {
 	r := e.Response
 	oneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
-	v.need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability", "is %v; want a number or a list", r.Probability)
+	v.Need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability", "is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
-		v.need(p > 0 && p <= 1, element("response.probability", r.Probability, i), "is %v; want more than 0 and at most 1", p)
+		v.Need(p > 0 && p <= 1, element("response.probability", r.Probability, i), "is %v; want more than 0 and at most 1", p)
 	}
-	v.word("noise.kind", e.Noise.Kind)
-	v.need(e.Noise.Variance >= 0, "noise.variance", "is %v; want 0 or more", e.Noise.Variance)
+	v.Valid("noise.kind", e.Noise.Kind.Validate())
+	v.Need(e.Noise.Variance >= 0, "noise.variance", "is %v; want 0 or more", e.Noise.Variance)
 }
 
-func (e *Experiment) validateMixing(v *validator) {
+func (e *Experiment) validateMixing(v *spec.Check) {
 	if e.Algorithm != spec.FedDec {
 		return
 	}
 	m := e.Mixing
-	v.need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
-	v.need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block", "is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
+	v.Need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
+	v.Need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block", "is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
 	oneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
-	v.need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
-	v.need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
-	v.need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability", "is %v; want more than 0 and at most 1", m.Probability)
+	v.Need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
+	v.Need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
+	v.Need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability", "is %v; want more than 0 and at most 1", m.Probability)
 	e.validateGraphSize(v)
-	v.need(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
-	v.need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; feddec takes 1 step an iteration", e.LocalSteps)
-	v.need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
+	v.Need(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
+	v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; feddec takes 1 step an iteration", e.LocalSteps)
+	v.Need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
 		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
-	v.need(e.Exchange == spec.ExchangeParameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
-	v.need(e.Weighting == spec.WeightingStep, "weighting", "is %q; feddec weighs in the step", e.Weighting)
-	v.need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
+	v.Need(e.Exchange == spec.ExchangeParameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
+	v.Need(e.Weighting == spec.WeightingStep, "weighting", "is %q; feddec weighs in the step", e.Weighting)
+	v.Need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }
 
 // The numbers of agents up to which FedDec runs: at all, as each of its agents is there all the time; on graphs that are drawn
@@ -139,29 +122,29 @@ const (
 	maxSpectral = 1_000
 )
 
-func (e *Experiment) validateGraphSize(v *validator) {
+func (e *Experiment) validateGraphSize(v *spec.Check) {
 	m := e.Mixing
 	switch m.Graph {
 	case Geographic, Random, Complete:
-		v.need(e.Agents <= maxDrawn, "agents", "is %d; at most %d with a %s graph", e.Agents, maxDrawn, m.Graph)
+		v.Need(e.Agents <= maxDrawn, "agents", "is %d; at most %d with a %s graph", e.Agents, maxDrawn, m.Graph)
 	default:
-		v.need(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
+		v.Need(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
 	}
 	if m.Graph != NoGraph && m.Weights == graph.BestConstant.String() {
-		v.need(e.Agents <= maxSpectral, "agents", "is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
+		v.Need(e.Agents <= maxSpectral, "agents", "is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
 	}
 }
 
 // whole needs whole numbers within bounds.
-func whole(v *validator, key string, p PerAgent, low, high float64) {
+func whole(v *spec.Check, key string, p PerAgent, low, high float64) {
 	if p.Draw != "" {
-		v.need(p.least() >= low, key, "is %v; want at least %v", p, low)
-		v.need(p.most() <= high, key, "is %v; want at most %v", p, high)
+		v.Need(p.least() >= low, key, "is %v; want at least %v", p, low)
+		v.Need(p.most() <= high, key, "is %v; want at most %v", p, high)
 		return
 	}
-	v.need(len(p.Values) > 0, key, "is empty")
+	v.Need(len(p.Values) > 0, key, "is empty")
 	for i, n := range p.Values {
-		v.need(n == math.Trunc(n) && n >= low && n <= high, element(key, p, i), "is %v; want a whole number from %v to %v", n, low, high)
+		v.Need(n == math.Trunc(n) && n >= low && n <= high, element(key, p, i), "is %v; want a whole number from %v to %v", n, low, high)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Partition is how the rows of one table are dealt to the agents.
@@ -24,7 +26,7 @@ const (
 // it, or 0 for numbers.
 func (s *Spec) deal(y []float64, classes, agents int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents {
-		return nil, &FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; the table has %d rows, and every agent needs one", agents, len(y))}
+		return nil, &spec.FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; the table has %d rows, and every agent needs one", agents, len(y))}
 	}
 	switch s.Partition {
 	case PartitionUniform:
@@ -61,7 +63,7 @@ func byTarget(y []float64, rng *rand.Rand) []int {
 
 func dealShards(y []float64, agents, shards int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents*shards {
-		return nil, &FieldError{Key: "data.shards", Problem: fmt.Sprintf("is %d; %d rows give %d agents at most %d pieces each", shards, len(y), agents, len(y)/agents)}
+		return nil, &spec.FieldError{Key: "data.shards", Problem: fmt.Sprintf("is %d; %d rows give %d agents at most %d pieces each", shards, len(y), agents, len(y)/agents)}
 	}
 	pieces := cut(byTarget(y, rng), agents*shards)
 	parts := make([][]int, agents)
@@ -118,5 +120,5 @@ func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Ra
 			return parts, nil
 		}
 	}
-	return nil, &FieldError{Key: "data.alpha", Problem: fmt.Sprintf("is %v; in %d draws some of the %d agents had no row: take a larger one, or fewer agents", alpha, tries, agents)}
+	return nil, &spec.FieldError{Key: "data.alpha", Problem: fmt.Sprintf("is %v; in %d draws some of the %d agents had no row: take a larger one, or fewer agents", alpha, tries, agents)}
 }

@@ -116,7 +116,7 @@ func (s *Spec) architecture(inputs int) learner.Architecture {
 }
 
 // Build makes the instance of a seed for K agents of weights p_k: in any scale, nil for equal ones, or with byRows in
-// proportion to the rows that they hold. K may be 0 where a table names the agents. The error is a [*FieldError] where a key is to
+// proportion to the rows that they hold. K may be 0 where a table names the agents. The error is a [*spec.FieldError] where a key is to
 // blame.
 func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	if err := checkWeights(weights, agents); err != nil && agents > 0 {
@@ -140,7 +140,7 @@ func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, 
 // checkWeights wants a weight for each agent, or none at all.
 func checkWeights(weights []float64, agents int) error {
 	if weights != nil && len(weights) != agents {
-		return &FieldError{Key: "weights", Problem: fmt.Sprintf("has %d numbers; 1 for all, or one for each of the %d agents", len(weights), agents)}
+		return &spec.FieldError{Key: "weights", Problem: fmt.Sprintf("has %d numbers; 1 for all, or one for each of the %d agents", len(weights), agents)}
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	if s.Kind == KindBlobs {
 		t = newBlobs[T](s, source(seed, forRows, 0))
 	} else if t, err = readTable[T](s, s.File, s.Partition == PartitionColumn); err != nil {
-		return nil, &FieldError{Key: "data.file", Problem: err.Error()}
+		return nil, &spec.FieldError{Key: "data.file", Problem: err.Error()}
 	}
 	model := s.architecture(t.samples.Inputs())
 	standardize := func(*learner.Samples[T]) error { return nil }
@@ -120,7 +120,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	}
 	prepare := func(x *learner.Samples[T]) error {
 		if err := x.MapLabels(model.Risk, model.Outputs); err != nil {
-			return &FieldError{Key: "data.target", Problem: err.Error()}
+			return &spec.FieldError{Key: "data.target", Problem: err.Error()}
 		}
 		return standardize(x)
 	}
@@ -152,7 +152,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 			err = prepare(other.samples)
 		}
 		if err != nil {
-			return nil, &FieldError{Key: "data.held_out", Problem: err.Error()}
+			return nil, &spec.FieldError{Key: "data.held_out", Problem: err.Error()}
 		}
 		test = other.samples
 	}
@@ -189,7 +189,7 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 			parts = append(parts, members[d])
 		}
 		if agents != 0 && agents != len(parts) {
-			return nil, nil, &FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; column %q names %d (0 takes them all)", agents, s.Device, len(parts))}
+			return nil, nil, &spec.FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; column %q names %d (0 takes them all)", agents, s.Device, len(parts))}
 		}
 	} else {
 		y := make([]float64, t.samples.Len())

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 )
 
@@ -63,7 +64,7 @@ func TestTableByColumn(t *testing.T) {
 	if p.Objective.Minimizer == nil || p.Metrics[0].Of(p.Objective.Minimizer) <= p.Metrics[0].Of([]float64{3, 3}) {
 		t.Error("the minimiser is unknown, or has a worse R² than another model")
 	}
-	var field *data.FieldError
+	var field *spec.FieldError
 	if _, err := data.Build[float32](s, 4, nil, false, 1); !errors.As(err, &field) || field.Key != "agents" {
 		t.Errorf("four agents of three devices: %v", err)
 	}
@@ -115,7 +116,7 @@ func TestBadTables(t *testing.T) {
 		s := tableSpec(t)
 		s.Partition = data.PartitionUniform
 		change(&s)
-		var field *data.FieldError
+		var field *spec.FieldError
 		if _, err := data.Build[float64](s, 5, nil, false, 1); !errors.As(err, &field) || field.Key != key {
 			t.Errorf("want a complaint about %s, got %v", key, err)
 		}

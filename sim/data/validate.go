@@ -1,31 +1,21 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
-
-// FieldError is a value in a file that cannot be.
-type FieldError struct {
-	Key     string // its path in the file, "data.inputs"
-	Problem string // completes the sentence that Key begins, with the bound
-}
-
-// Error returns "key: problem".
-func (e *FieldError) Error() string { return e.Key + ": " + e.Problem }
 
 // validator collects what is wrong in the section `data`.
 type validator struct {
+	spec.Check
 	agents int
-	errs   []error
 }
 
 func (v *validator) need(ok bool, key, format string, args ...any) {
-	if !ok {
-		v.errs = append(v.errs, &FieldError{Key: "data." + key, Problem: fmt.Sprintf(format, args...)})
-	}
+	v.Need(ok, "data."+key, format, args...)
 }
 
 // numbers needs a list of one of these lengths.
@@ -78,13 +68,13 @@ func oneOf[S ~string](v *validator, key string, got S, allowed ...S) {
 // maxModel bounds inputs, units and rows of a mistyped file.
 const maxModel = 65536
 
-// Validate joins a [*FieldError] for every value that cannot be, with its bound. agents is K, 0 if the data tell.
+// Validate joins a [*spec.FieldError] for every value that cannot be, with its bound. agents is K, 0 if the data tell.
 func (s *Spec) Validate(agents int) error {
 	v := &validator{agents: agents}
 	v.need(s.Inputs <= maxModel, "inputs", "is %d; want at most %d", s.Inputs, maxModel)
 	named := s.Kind == KindCSV && s.Partition == PartitionColumn
 	if agents == 0 && !named {
-		v.errs = append(v.errs, &FieldError{Key: "agents", Problem: "is 0; want at least 1, as these data do not name the agents"})
+		v.Need(false, "agents", "is 0; want at least 1, as these data do not name the agents")
 	}
 	switch s.Kind {
 	case KindLinear:
@@ -115,7 +105,7 @@ func (s *Spec) Validate(agents int) error {
 		oneOf(v, "kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression, KindQuadratics, KindToy, KindBlobs, KindCSV)
 	}
 	s.validateSize(v)
-	return errors.Join(v.errs...)
+	return v.Err()
 }
 
 // maxHeld bounds the numbers that an instance keeps in memory: two gigabytes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // toy is a small configuration.
@@ -25,7 +26,7 @@ type toy struct {
 // Validate implements the loader's check.
 func (s *toy) Validate() error {
 	if s.Name == "" {
-		return config.FieldError{Key: "name", Problem: "is empty"}
+		return &spec.FieldError{Key: "name", Problem: "is empty"}
 	}
 	return nil
 }

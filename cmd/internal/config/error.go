@@ -70,17 +70,6 @@ func Lines(err error) []string {
 // Unwrap returns the cause, for errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
-// FieldError is a value that Validate refuses.
-type FieldError struct {
-	// Key is the path of the key, "task.step_size"; an element of a list is "agents[1]", an entry of a map "labels.site".
-	Key string
-	// Problem completes the sentence that Key begins: "must be > 0, is -1".
-	Problem string
-}
-
-// Error returns "key: problem".
-func (e FieldError) Error() string { return e.Key + ": " + e.Problem }
-
 // window returns at most a screen's width of line around the column, made safe to print, and the blanks that bring
 // a caret under that column.
 func window(line string, column int) (text, indent string) {

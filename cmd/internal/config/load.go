@@ -42,7 +42,7 @@ type Source struct {
 }
 
 // Load fills cfg, a pointer to a struct that holds the defaults, from src, then calls its Validate() error, if it
-// has one and everything could be read. Validate joins [FieldError] values; each is reported where its key was set.
+// has one and everything could be read. Validate joins [*spec.FieldError] values; each is reported where its key was set.
 //
 // The returned error is one *[Error] or several of them joined. After an error the content of cfg is unspecified:
 // to keep a running configuration, load into a fresh struct.

@@ -3,12 +3,14 @@ package config
 import (
 	"errors"
 	"strings"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // validation reports what Validate found, each problem where its key was set.
 func (l *loader) validation(err error) {
 	for _, err := range flatten(err) {
-		var problem FieldError
+		var problem *spec.FieldError
 		if !errors.As(err, &problem) {
 			l.errs = append(l.errs, &Error{Origin: l.fallback().name, Problem: err.Error(), Err: err})
 			continue

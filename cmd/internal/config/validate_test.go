@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // checked refuses every value it holds, so that a test sees where each is reported.
@@ -20,15 +21,15 @@ type checked struct {
 
 func (c *checked) Validate() error {
 	return errors.Join(
-		config.FieldError{Key: "task.step_size", Problem: fmt.Sprintf("must be > 0, is %g", c.Task.StepSize)},
-		config.FieldError{Key: "task.level", Problem: "is wrong"},
-		config.FieldError{Key: "task.offset", Problem: "is wrong"},
-		fmt.Errorf("wrapped: %w", config.FieldError{Key: "tls.ca", Problem: "is wrong"}),
+		&spec.FieldError{Key: "task.step_size", Problem: fmt.Sprintf("must be > 0, is %g", c.Task.StepSize)},
+		&spec.FieldError{Key: "task.level", Problem: "is wrong"},
+		&spec.FieldError{Key: "task.offset", Problem: "is wrong"},
+		fmt.Errorf("wrapped: %w", &spec.FieldError{Key: "tls.ca", Problem: "is wrong"}),
 		errors.Join(
-			config.FieldError{Key: "agents[1]", Problem: "is wrong"},
-			config.FieldError{Key: "agents", Problem: "is wrong"},
-			config.FieldError{Key: "labels.site", Problem: "is wrong"},
-			config.FieldError{Key: "secret", Problem: "is short"},
+			&spec.FieldError{Key: "agents[1]", Problem: "is wrong"},
+			&spec.FieldError{Key: "agents", Problem: "is wrong"},
+			&spec.FieldError{Key: "labels.site", Problem: "is wrong"},
+			&spec.FieldError{Key: "secret", Problem: "is short"},
 		),
 		errors.New("does not fit together"),
 	)
@@ -95,7 +96,7 @@ type onlyDefaults struct {
 }
 
 func (onlyDefaults) Validate() error {
-	return config.FieldError{Key: "task.level", Problem: "is wrong"}
+	return &spec.FieldError{Key: "task.level", Problem: "is wrong"}
 }
 
 func TestNoValidationOfHalfAConfiguration(t *testing.T) {

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -166,17 +165,17 @@ func (c *check) device(d *Device) {
 		switch {
 		case b.band == DeviceBand{}:
 		case min(low, high) <= 0 || max(low, high) > b.most:
-			c.need(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v", b.most, b.band.Ease, b.band.Stop)
+			c.Need(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v", b.most, b.band.Ease, b.band.Stop)
 		case b.falling:
-			c.need(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.Ease, b.band.Stop)
+			c.Need(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.Ease, b.band.Stop)
 		default:
-			c.need(low <= high, key, "must be at least ease (%v), is %v", b.band.Ease, b.band.Stop)
+			c.Need(low <= high, key, "must be at least ease (%v), is %v", b.band.Ease, b.band.Stop)
 		}
 	}
-	c.need(d.Root != "", "device.root", "is empty; want the folder with proc and sys, such as /")
-	c.need(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
+	c.Need(d.Root != "", "device.root", "is empty; want the folder with proc and sys, such as /")
+	c.Need(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
 	_, err := d.Rules()
-	c.valid("device.windows", err)
+	c.Valid("device.windows", err)
 }
 
 // leastBudget is enough for a month of pings and hellos, and for small rounds.
@@ -196,39 +195,39 @@ func DefaultAgent() Agent {
 // Validate reports every problem, by key.
 func (a *Agent) Validate() error {
 	var c check
-	c.valid("federation", wire.Federation(a.Federation).Validate())
-	c.valid("id", wire.AgentID(a.ID).ValidateAgent())
-	c.need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.Valid("federation", wire.Federation(a.Federation).Validate())
+	c.Valid("id", wire.AgentID(a.ID).ValidateAgent())
+	c.Need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	if a.DNS != "" {
 		_, err := netip.ParseAddrPort(a.DNS)
-		c.need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
+		c.Need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
 	}
 	c.broker(&a.Broker, a.Federation)
 	_, err := keys.Private(secretFile(a.Identity.KeyFile))
-	c.valid("identity.key_file", err)
+	c.Valid("identity.key_file", err)
 	_, err = keys.Parse(a.Identity.CoordinatorKey)
-	c.valid("identity.coordinator_key", err)
+	c.Valid("identity.coordinator_key", err)
 	if a.D2D != nil {
 		c.d2d(a.D2D, a.Federation, a.Broker.URLs)
 	}
 	c.data("data", &a.Data)
-	c.need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
-	c.need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
-	c.need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model", "must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
-	c.need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
+	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
+	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
+	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model", "must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
+	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (any number) or at least 20MB, is %s: staying connected takes some 10MB a month", a.Budget.BytesPerMonth)
 	c.listen(a.Metrics.Listen)
 	every := a.Metrics.ReportEvery
-	c.need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0, "metrics.report_every",
+	c.Need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0, "metrics.report_every",
 		"must be 0s (never) or whole seconds up to 24h, is %s", every)
 	if a.Metrics.Advertise != "" {
 		host, _, err := net.SplitHostPort(a.Metrics.Advertise)
-		c.need(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
+		c.Need(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
 			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.Advertise)
 	}
 	c.device(&a.Device)
 	c.log(&a.Log)
-	return c.err()
+	return c.Err()
 }
 
 // Config returns what package agent needs, but for what belongs to the
@@ -260,23 +259,18 @@ func (a *Agent) Config() (agent.Config, error) {
 }
 
 func (c *check) d2d(d *D2D, federation string, uplink []string) {
-	c.need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+	c.Need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
-		c.valid("d2d.cell", mqtt.CheckCell(d.Cell))
+		c.Valid("d2d.cell", mqtt.CheckCell(d.Cell))
 	}
-	c.need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree", "must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
-	c.need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree", "goes with d2d.cell, within which neighbours are looked for")
+	c.Need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree", "must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
+	c.Need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree", "goes with d2d.cell, within which neighbours are looked for")
 	if len(d.Broker.URLs) == 0 {
 		return
 	}
-	c.need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }), "d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write d2d.uplink: true instead")
+	c.Need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }), "d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write d2d.uplink: true instead")
 	var of check
 	site := d.Site()
 	of.broker(&site, federation)
-	for _, err := range of.errs {
-		if f := (config.FieldError{}); errors.As(err, &f) {
-			err = config.FieldError{Key: "d2d." + f.Key, Problem: f.Problem}
-		}
-		c.errs = append(c.errs, err)
-	}
+	c.Take("d2d", of.Err())
 }

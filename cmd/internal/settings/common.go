@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -20,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -78,52 +78,37 @@ const (
 )
 
 // check collects the problems of a configuration.
-type check struct{ errs []error }
-
-func (c *check) need(ok bool, key, format string, args ...any) {
-	if !ok {
-		c.errs = append(c.errs, config.FieldError{Key: key, Problem: fmt.Sprintf(format, args...)})
-	}
-}
-
-// valid takes an error for the problem of a key.
-func (c *check) valid(key string, err error) {
-	if err != nil {
-		c.need(false, key, "%v", err)
-	}
-}
+type check struct{ spec.Check }
 
 func (c *check) data(key string, d *Data) {
-	c.need(d.CSV != "", key+".csv", "is empty; want a CSV file with named columns")
-	c.need(d.Shares >= 0, key+".shares", "must not be negative, is %d", d.Shares)
-	c.need(d.Share >= 0 && d.Share < max(d.Shares, 1), key+".share", "must be 0 to shares - 1, is %d of %d", d.Share, d.Shares)
+	c.Need(d.CSV != "", key+".csv", "is empty; want a CSV file with named columns")
+	c.Need(d.Shares >= 0, key+".shares", "must not be negative, is %d", d.Shares)
+	c.Need(d.Share >= 0 && d.Share < max(d.Shares, 1), key+".share", "must be 0 to shares - 1, is %d of %d", d.Share, d.Shares)
 }
 
 func (c *check) broker(b *Broker, federation string) {
 	var encryption *tls.Config
 	if wire.Federation(federation).Validate() == nil {
 		_, err := mqtt.NewTopics(b.Prefix, federation)
-		c.valid("broker.prefix", err)
+		c.Valid("broker.prefix", err)
 	}
 	switch {
 	case (b.CertFile == "") != (b.KeyFile == ""):
-		c.need(false, "broker.cert_file", "goes with broker.key_file: give both or neither")
+		c.Need(false, "broker.cert_file", "goes with broker.key_file: give both or neither")
 	case b.Password != "" && b.PasswordFile != "":
-		c.need(false, "broker.password", "is set beside broker.password_file: give one of them")
+		c.Need(false, "broker.password", "is set beside broker.password_file: give one of them")
 	default:
 		o, _, err := b.Session("check")
-		if err != nil {
-			c.errs = append(c.errs, err)
-		}
+		c.Take("", err)
 		encryption = o.TLS // which goes with some URLs only
 	}
 	c.urls(b.URLs, encryption)
-	c.need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0, "broker.keep_alive",
+	c.Need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0, "broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
-	c.need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate", "must be 1kB to 1GB a second, is %s", b.MinRate)
+	c.Need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate", "must be 1kB to 1GB a second, is %s", b.MinRate)
 	if b.MinRate >= leastRate && b.MinRate <= mostRate {
 		least := mqtt.LeastKeepAlive(int(b.MinRate))
-		c.need(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
+		c.Need(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
 			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an eighth of it", least, b.MinRate, b.KeepAlive)
 	}
 }
@@ -131,42 +116,40 @@ func (c *check) broker(b *Broker, federation string) {
 // urls examines each URL, where it stands, and whether they go together.
 func (c *check) urls(urls []string, encryption *tls.Config) {
 	const key = "broker.url"
-	before := len(c.errs)
+	before := c.Problems()
 	for i, u := range urls {
 		at := key
 		if len(urls) > 1 {
 			at = fmt.Sprintf("%s[%d]", key, i)
 		}
-		c.valid(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
+		c.Valid(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
 	}
-	c.need(len(urls) > 0, key, "is empty; want the broker's, such as tcp://127.0.0.1:1883")
-	if len(c.errs) == before {
-		c.valid(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
+	c.Need(len(urls) > 0, key, "is empty; want the broker's, such as tcp://127.0.0.1:1883")
+	if c.Problems() == before {
+		c.Valid(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
 	}
 }
 
 func (c *check) listen(address string) {
 	if address != "" {
 		_, _, err := net.SplitHostPort(address)
-		c.need(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
+		c.Need(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
 	}
 }
 
 func (c *check) log(l *Log) {
 	_, err := logging.ParseLevel(l.Level)
-	c.valid("log.level", err)
+	c.Valid("log.level", err)
 	_, err = logging.New(nil, logging.Options{Level: "info", Format: l.Format})
-	c.valid("log.format", err)
+	c.Valid("log.format", err)
 }
 
-func (c *check) err() error { return errors.Join(c.errs...) }
-
 // Session returns the options of the broker's session. warning is not empty if
-// a secret lies open. The error is a config.FieldError.
+// a secret lies open. The error is a [*spec.FieldError].
 func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
 	password, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile), cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
 	if err != nil {
-		return o, "", config.FieldError{Key: "broker.password", Problem: err.Error()}
+		return o, "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
 	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive, MinRate: int(b.MinRate)}
 	if len(b.URLs) > 0 { // else the session's own check says what is missing
@@ -178,7 +161,7 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	if b.Proxy != "" {
 		o.Proxy, err = url.Parse(b.Proxy)
 		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Hostname() == "" || o.Proxy.Port() == "" {
-			return o, "", config.FieldError{Key: "broker.proxy", Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
+			return o, "", &spec.FieldError{Key: "broker.proxy", Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
 		}
 	}
 	o.TLS, err = b.tls()
@@ -193,21 +176,21 @@ func (b *Broker) tls() (*tls.Config, error) {
 	if b.CAFile != "" {
 		pem, err := os.ReadFile(b.CAFile)
 		if err != nil {
-			return nil, config.FieldError{Key: "broker.ca_file", Problem: err.Error()}
+			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: err.Error()}
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, config.FieldError{Key: "broker.ca_file", Problem: b.CAFile + " holds no certificate in PEM"}
+			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: b.CAFile + " holds no certificate in PEM"}
 		}
 	}
 	if b.CertFile != "" {
 		key := secretFile(b.KeyFile)
 		cert, err := tls.LoadX509KeyPair(b.CertFile, key)
 		if err != nil {
-			return nil, config.FieldError{Key: "broker.cert_file", Problem: err.Error()}
+			return nil, &spec.FieldError{Key: "broker.cert_file", Problem: err.Error()}
 		}
 		if err := keys.Closed(key); err != nil {
-			return nil, config.FieldError{Key: "broker.key_file", Problem: err.Error()}
+			return nil, &spec.FieldError{Key: "broker.key_file", Problem: err.Error()}
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -69,61 +68,47 @@ func DefaultCoordinator() Coordinator {
 // Validate reports every problem, by key.
 func (s *Coordinator) Validate() error {
 	var c check
-	c.valid("federation", wire.Federation(s.Federation).Validate())
-	c.need(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.Valid("federation", wire.Federation(s.Federation).Validate())
+	c.Need(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	c.broker(&s.Broker, s.Federation)
 	_, err := keys.Private(secretFile(s.Identity.KeyFile))
-	c.valid("identity.key_file", err)
+	c.Valid("identity.key_file", err)
 	agents, err := keys.Agents(s.Identity.AgentsFile)
-	c.valid("identity.agents_file", err)
-	c.need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
-	c.need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
+	c.Valid("identity.agents_file", err)
+	c.Need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
+	c.Need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, len(agents), s.Round.Gather.Minimum)
-	s.Task.check(&c, s.Round.Algorithm == spec.FedDec)
+	s.Task.check(&c.Check, s.Round.Algorithm == spec.FedDec)
 	if s.Round.Algorithm == spec.FedDec {
 		c.mesh(&s.Mesh)
 	}
-	c.round(s.Round.Validate())
+	c.Take("round", s.Round.Validate())
 	if s.Held != nil {
 		c.data("held_out", s.Held)
 		if s.Held.CSV != "" {
 			_, err := s.Held.Source().Load(s.Task.Features, s.Task.Target)
-			c.valid("held_out.csv", err)
+			c.Valid("held_out.csv", err)
 		}
 	}
-	c.need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
-	c.need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
-	c.need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models", "must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
-	c.need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
+	c.Need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
+	c.Need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
+	c.Need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models", "must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
+	c.Need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.listen(s.Metrics.Listen)
 	c.log(&s.Log)
-	return c.err()
+	return c.Err()
 }
 
 func (c *check) mesh(m *Mesh) {
-	c.need(slices.Contains([]string{"radius", "file", "ring", "complete", "discovered"}, m.Edges), "mesh.edges", "must be radius, file, ring, complete or discovered, is %q", m.Edges)
-	c.need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius", "must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
-	c.need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q", m.File)
+	c.Need(slices.Contains([]string{"radius", "file", "ring", "complete", "discovered"}, m.Edges), "mesh.edges", "must be radius, file, ring, complete or discovered, is %q", m.Edges)
+	c.Need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius", "must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
+	c.Need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q", m.File)
 	if m.File != "" {
 		_, err := os.Stat(m.File)
-		c.valid("mesh.file", err)
+		c.Valid("mesh.file", err)
 	}
-	c.need(slices.Contains([]string{"metropolis", "best-constant", "max-degree", "fastest"}, m.Weights), "mesh.weights",
+	c.Need(slices.Contains([]string{"metropolis", "best-constant", "max-degree", "fastest"}, m.Weights), "mesh.weights",
 		"must be metropolis, best-constant, max-degree or fastest, is %q", m.Weights)
-}
-
-// round takes over the problems that package round found.
-func (c *check) round(err error) {
-	var list interface{ Unwrap() []error }
-	if !errors.As(err, &list) {
-		return
-	}
-	for _, err := range list.Unwrap() {
-		var f *round.FieldError
-		if errors.As(err, &f) {
-			c.need(false, "round."+f.Key, "%s", f.Problem)
-		}
-	}
 }
 
 // Config returns what package coordinator needs, but for what belongs to the

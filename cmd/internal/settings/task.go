@@ -71,21 +71,21 @@ func (m *Mixing) wire() wire.Mixing {
 		Endless: m.ServerEvery == 0}
 }
 
-func (m *Mixing) check(c *check, t *Task) {
-	c.need(m.Every >= 1 && t.Steps.Max%max(m.Every, 1) == 0, "task.mixing.every", "must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.Every)
+func (m *Mixing) check(c *spec.Check, t *Task) {
+	c.Need(m.Every >= 1 && t.Steps.Max%max(m.Every, 1) == 0, "task.mixing.every", "must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.Every)
 	for _, d := range []struct {
 		key   string
 		value time.Duration
 		least time.Duration
 	}{{"wait", m.Wait, 0}, {"repeat", m.Repeat, time.Millisecond}, {"drain", m.Drain, 0}} {
-		c.need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key, "must be %s to 1h, is %s", d.least, d.value)
+		c.Need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key, "must be %s to 1h, is %s", d.least, d.value)
 	}
-	c.need(m.ServerEvery == -1 || m.ServerEvery == 0 || m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
+	c.Need(m.ServerEvery == -1 || m.ServerEvery == 0 || m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max, m.ServerEvery)
-	c.need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait", "must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
-	c.valid("task.mixing.codec", m.Codec.Validate())
-	c.need(!t.Normalize, "task.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
-	c.need(t.Exchange == spec.ExchangeParameters, "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)
+	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait", "must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
+	c.Valid("task.mixing.codec", m.Codec.Validate())
+	c.Need(!t.Normalize, "task.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
+	c.Need(t.Exchange == spec.ExchangeParameters, "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)
 }
 
 func defaultTask() Task {
@@ -114,46 +114,46 @@ func (m *Model) risk() spec.Risk {
 	return kindRisk[m.Kind]
 }
 
-func (t *Task) check(c *check, mixes bool) {
+func (t *Task) check(c *spec.Check, mixes bool) {
 	if mixes {
 		t.Mixing.check(c, t)
 	}
-	c.need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName, len(t.Name))
-	c.need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
-	c.need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+	c.Need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName, len(t.Name))
+	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
+	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	m := &t.Model
-	c.need(m.Kind == "mlp" || kindRisk[m.Kind] != "", "task.model.kind", "must be linear, logistic, softmax or mlp, is %q", m.Kind)
-	c.valid("task.model.risk", m.Risk.Validate())
-	c.need(m.Risk != spec.RiskFullSquared, "task.model.risk", "must be squared, logistic or softmax, is %q: devices know no other", m.Risk)
-	c.valid("task.model.activation", m.Activation.Validate())
-	c.need((m.Kind == "mlp") == (len(m.Hidden) > 0), "task.model.hidden", "goes with kind mlp, and with no other")
+	c.Need(m.Kind == "mlp" || kindRisk[m.Kind] != "", "task.model.kind", "must be linear, logistic, softmax or mlp, is %q", m.Kind)
+	c.Valid("task.model.risk", m.Risk.Validate())
+	c.Need(m.Risk != spec.RiskFullSquared, "task.model.risk", "must be squared, logistic or softmax, is %q: devices know no other", m.Risk)
+	c.Valid("task.model.activation", m.Activation.Validate())
+	c.Need((m.Kind == "mlp") == (len(m.Hidden) > 0), "task.model.hidden", "goes with kind mlp, and with no other")
 	for i, n := range m.Hidden {
-		c.need(n >= 1 && n <= mostUnits, fmt.Sprintf("task.model.hidden[%d]", i), "must be 1 to %d, is %d", mostUnits, n)
+		c.Need(n >= 1 && n <= mostUnits, fmt.Sprintf("task.model.hidden[%d]", i), "must be 1 to %d, is %d", mostUnits, n)
 	}
-	c.need((m.risk() == spec.RiskSoftmax) == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
-	c.need(m.Classes <= mostUnits, "task.model.classes", "must be at most %d, is %d", mostUnits, m.Classes)
-	c.valid("task.exchange", t.Exchange.Validate())
-	c.need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
-	c.need(t.ResponseProb > 0 && t.ResponseProb <= 1, "task.response_prob", "must be above 0 and at most 1, is %v", t.ResponseProb)
-	c.valid("task.noise", t.Noise.Validate())
+	c.Need((m.risk() == spec.RiskSoftmax) == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
+	c.Need(m.Classes <= mostUnits, "task.model.classes", "must be at most %d, is %d", mostUnits, m.Classes)
+	c.Valid("task.exchange", t.Exchange.Validate())
+	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
+	c.Need(t.ResponseProb > 0 && t.ResponseProb <= 1, "task.response_prob", "must be above 0 and at most 1, is %v", t.ResponseProb)
+	c.Valid("task.noise", t.Noise.Validate())
 	noisy := t.Noise != spec.NoiseNone
-	c.need(noisy || t.NoiseVariance == 0, "task.noise_variance", "goes with task.noise gaussian or laplace, is %v without", t.NoiseVariance)
-	c.need(!noisy || t.NoiseVariance > 0, "task.noise_variance",
+	c.Need(noisy || t.NoiseVariance == 0, "task.noise_variance", "goes with task.noise gaussian or laplace, is %v without", t.NoiseVariance)
+	c.Need(!noisy || t.NoiseVariance > 0, "task.noise_variance",
 		"must be above 0 with task.noise %s, is %v", t.Noise, t.NoiseVariance)
-	c.need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
-	c.need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
+	c.Need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
+	c.Need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
 	diminishing := t.StrongConvexity != 0 || t.Smoothness != 0
-	c.need(t.StepSize >= 0 && (t.StepSize > 0) != diminishing, "task.step_size",
+	c.Need(t.StepSize >= 0 && (t.StepSize > 0) != diminishing, "task.step_size",
 		"give either a positive step_size, or strong_convexity and smoothness with step_size: 0")
-	c.need(!diminishing || t.StrongConvexity > 0 && t.Smoothness >= t.StrongConvexity, "task.strong_convexity",
+	c.Need(!diminishing || t.StrongConvexity > 0 && t.Smoothness >= t.StrongConvexity, "task.strong_convexity",
 		"must be positive and at most task.smoothness (%v), is %v", t.Smoothness, t.StrongConvexity)
-	c.need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget", "must be 0 to 24h, is %s", t.Steps.Budget)
-	c.need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
-	c.need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
-	c.need(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
-	if len(c.errs) == 0 {
+	c.Need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget", "must be 0 to 24h, is %s", t.Steps.Budget)
+	c.Need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
+	c.Need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
+	c.Need(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
+	if c.Problems() == 0 {
 		_, err := task.Compile[float32](t.Wire(mixes))
-		c.valid("task", err)
+		c.Valid("task", err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,25 +16,9 @@ type checked sim.Experiment
 // Validate is called by config.Load. What is wrong with the files of a folder has no place in that of an experiment.
 func (c *checked) Validate() error {
 	if c.Load != "" {
-		return located((*sim.Experiment)(c).Validate())
+		return (*sim.Experiment)(c).Validate()
 	}
-	return located((*sim.Experiment)(c).Check())
-}
-
-// located turns the field errors in a tree of joined errors into config's.
-func located(err error) error {
-	var field *sim.FieldError
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // each of them, not the first that fits
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, located(e))
-		}
-		return errors.Join(all...)
-	}
-	if errors.As(err, &field) {
-		return config.FieldError{Key: field.Key, Problem: field.Problem}
-	}
-	return err
+	return (*sim.Experiment)(c).Check()
 }
 
 // experiment is that of the file, or of the folder that is loaded, with the keys that the command line sets.
