@@ -21,6 +21,7 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel() // each has brokers of its own
 			for _, line := range []struct {
 				name string
 				test func(*testing.T, subject)
