@@ -177,7 +177,7 @@ func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, Target: "y",
 		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, StepSize: 0.1, Normalize: true, Budget: 3000, MinSteps: 1, MaxSteps: 10},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 3000, MinSteps: 1, MaxSteps: 10},
 	}
 }
 

@@ -78,7 +78,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		blockFile: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
 				Name: "power", Features: []string{"a"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-				Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 4},
+				Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 4},
 			})
 			must(t, err)
 			b := &endless{p: &prepared{problem: p}, steps: 4}

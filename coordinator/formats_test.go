@@ -179,7 +179,7 @@ func TestTaskEncoding(t *testing.T) {
 		Name: "n", Features: []string{"a", "b"}, Target: "t", MinSamples: 3,
 		Model: wire.Model{Hidden: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true, Ridge: 0.5},
 		Training: wire.Training{
-			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25, Noise: spec.NoiseLaplace, NoiseVariance: 0.125, StepSize: 2,
+			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25, GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
 			StrongConvexity: 4, Gamma: 8, Normalize: true, Budget: 5, MinSteps: 6, MaxSteps: 7,
 		},
 		Mixing:          wire.Mixing{Every: 1, Wait: 2, Repeat: 3, Drain: 4, Codec: spec.CodecBFloat16, Open: true, Endless: true},

@@ -31,7 +31,7 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), Held: held, Task: wire.Task{
 		Name: "line", Features: []string{"x"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 1, StepSize: 0.1, MinSteps: 1, MaxSteps: 1, Budget: 1000},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1, MaxSteps: 1, Budget: 1000},
 	}}
 	d, err := openDisk(t.TempDir())
 	if err == nil {

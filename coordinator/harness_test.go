@@ -147,7 +147,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 		Task: wire.Task{
 			Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
 			Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.001},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 4, StepSize: 0.3, Normalize: true, Budget: 1000, MinSteps: 2, MaxSteps: 10},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true, Budget: 1000, MinSteps: 2, MaxSteps: 10},
 		},
 	}
 	f.cfg.Rand = rand.New(rand.NewPCG(1, 2))

@@ -79,7 +79,7 @@ func TestRun(t *testing.T) {
 
 // noisy adds noise to the gradients (2nd-order (8)).
 func noisy(law spec.NoiseLaw) func(*federation) {
-	return func(f *federation) { f.cfg.Task.Training.Noise, f.cfg.Task.Training.NoiseVariance = law, 0.01 }
+	return func(f *federation) { f.cfg.Task.Training.GradientNoise = spec.GradientNoise{Law: law, Variance: 0.01} }
 }
 
 // allTogether composes mini-batches, noise and stragglers (2nd-order (42)).

@@ -72,7 +72,7 @@ func TestNormalizeAndWeight(t *testing.T) {
 }
 
 func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
-	schedule := DiminishingSchedule(0.5, 2, 3)
+	schedule := NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 3)
 	d := line(t, 2, schedule)
 	whole, parts := make([]float64, 2), make([]float64, 2)
 	run(t, d, whole, 7, 1, 0, newRNG(9))
@@ -216,7 +216,7 @@ func TestRunRefuses(t *testing.T) {
 func TestStepsDoNotAllocate(t *testing.T) {
 	for _, a := range append(architectures(), wideArchitectures()...) {
 		for _, batch := range []int{0, 1, 10, blockRows, blockRows + 1} {
-			for _, noise := range []Noise{{}, {Law: spec.NoiseGaussian, Variance: 0.1}, {Law: spec.NoiseLaplace, Variance: 0.1}} {
+			for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.1}, {Law: spec.NoiseLaplace, Variance: 0.1}} {
 				rng := newRNG(14)
 				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: Schedule{StepSize: 1e-3}, Draws: &Sampler[float32]{
 					Data: randomSamples[float32](a, 40, rng), Rand: rng,

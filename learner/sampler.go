@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Construction is how an agent makes its stochastic gradient: the constructions of 2nd-order, any of them together. The
@@ -14,7 +16,7 @@ type Construction struct {
 	// (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of its gradient:
 	// whoever picks the participants leaves it out, and then nothing is scaled.
 	ResponseProb float64
-	Noise        Noise
+	Noise        spec.GradientNoise
 }
 
 // maxBatch bounds the memory that a received batch size can claim.
@@ -29,7 +31,11 @@ func (c Construction) Validate() error {
 	if !(c.ResponseProb >= 0 && c.ResponseProb <= 1) {
 		errs = append(errs, fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always", c.ResponseProb))
 	}
-	return errors.Join(append(errs, c.Noise.Validate())...)
+	var noise spec.Check
+	if c.Noise != (spec.GradientNoise{}) {
+		c.Noise.Check(&noise, "gradient_noise")
+	}
+	return errors.Join(append(errs, noise.Err())...)
 }
 
 // Sampler is the [Draws] of an agent. With nothing but Data it gives the exact gradient.

@@ -30,9 +30,9 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 		{BatchSize: 1},
 		{BatchSize: 3},
 		{BatchSize: 1, ResponseProb: 0.25},
-		{Noise: Noise{spec.NoiseGaussian, 0.5}},
-		{Noise: Noise{spec.NoiseLaplace, 0.5}},
-		{BatchSize: 2, ResponseProb: 0.5, Noise: Noise{spec.NoiseLaplace, 0.5}},
+		{Noise: spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.5}},
+		{Noise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.5}},
+		{BatchSize: 2, ResponseProb: 0.5, Noise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.5}},
 	} {
 		s := &Sampler[float64]{Construction: c, Data: data, Rand: newRNG(62)}
 		d := Descent[float64]{Model: m, Draws: s}
@@ -72,7 +72,7 @@ func TestNoiseLaws(t *testing.T) {
 		const draws = 100000
 		rng := newRNG(63)
 		for range draws {
-			fill(Noise{law, variance}, v, rng)
+			fill(spec.GradientNoise{Law: law, Variance: variance}, v, rng)
 			mean += v[0] / draws
 			second += v[0] * v[0] / draws
 			fourth += v[0] * v[0] * v[0] * v[0] / draws
@@ -91,7 +91,7 @@ func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
 	m := newModel[float64](t, a)
 	data := randomSamples[float64](a, 30, newRNG(64))
-	c := Construction{BatchSize: 2, ResponseProb: 0.9, Noise: Noise{Law: spec.NoiseGaussian, Variance: 1}}
+	c := Construction{BatchSize: 2, ResponseProb: 0.9, Noise: spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 1}}
 	often := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
 	c.ResponseProb = 0.1
 	seldom := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
@@ -142,7 +142,7 @@ func TestValidateSampler(t *testing.T) {
 	}{
 		{func(*Sampler[float64]) {}, ""},
 		{func(s *Sampler[float64]) {
-			s.BatchSize, s.ResponseProb, s.Noise = 65536, 1, Noise{spec.NoiseLaplace, 1}
+			s.BatchSize, s.ResponseProb, s.Noise = 65536, 1, spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 1}
 		}, ""},
 		{func(s *Sampler[float64]) { s.Data, s.Stream, s.BatchSize = nil, &counting{}, 1 }, ""},
 		{func(s *Sampler[float64]) { s.Data = nil }, "a sampler takes either stored samples or a stream"},
@@ -155,10 +155,10 @@ func TestValidateSampler(t *testing.T) {
 		{func(s *Sampler[float64]) { s.BatchSize = 65537 }, "batch size 65537; 1 to 65536, or 0 for all rows"},
 		{func(s *Sampler[float64]) { s.ResponseProb = 1.5 }, "response probability 1.5; above 0 and at most 1, or 0 for always"},
 		{func(s *Sampler[float64]) { s.ResponseProb = math.NaN() }, "response probability NaN; above 0 and at most 1, or 0 for always"},
-		{func(s *Sampler[float64]) { s.Noise = Noise{spec.NoiseGaussian, -1} }, "noise: variance is -1; it must be finite and not negative"},
-		{func(s *Sampler[float64]) { s.Noise = Noise{spec.NoiseLaplace, math.Inf(1)} }, "noise: variance is +Inf; it must be finite and not negative"},
-		{func(s *Sampler[float64]) { s.Noise.Law = "white" }, `noise: law: want none, gaussian or laplace, got "white"`},
-		{func(s *Sampler[float64]) { s.Noise.Variance = 1 }, "noise: variance is 1 without a law; want gaussian or laplace"},
+		{func(s *Sampler[float64]) { s.Noise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: -1} }, "gradient_noise.variance: is -1; want a positive number with the law gaussian"},
+		{func(s *Sampler[float64]) { s.Noise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: math.Inf(1)} }, "gradient_noise.variance: is +Inf; want a positive number with the law laplace"},
+		{func(s *Sampler[float64]) { s.Noise.Law = "white" }, `gradient_noise.law: want none, gaussian or laplace, got "white"`},
+		{func(s *Sampler[float64]) { s.Noise.Variance = 1 }, `gradient_noise.law: want none, gaussian or laplace, got ""`},
 	} {
 		s := Sampler[float64]{Data: NewSamples(1, []float64{1}, []float64{1})}
 		test.change(&s)

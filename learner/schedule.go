@@ -3,23 +3,31 @@ package learner
 import (
 	"errors"
 	"fmt"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Schedule gives the step size before the factor of an agent: either constant, or
 //
 //	η_t = 2/(μ_sc(γ+t))
 //
-// (feddec Thm 1). The constant one has only StepSize; DiminishingSchedule makes the other.
+// (feddec Thm 1). The constant one has only StepSize.
 type Schedule struct {
 	StepSize        float64 // μ of the constant schedule
 	StrongConvexity float64 // μ_sc
 	Gamma           float64 // γ
 }
 
-// DiminishingSchedule is η_t with γ = max{8 L_s/μ_sc − 1, H} (feddec Thm 1): μ_sc is the strong convexity of the
-// aggregate, L_s the smoothness and H the number of local steps between server rounds.
-func DiminishingSchedule(strongConvexity, smoothness float64, serverEvery int) Schedule {
-	return Schedule{StrongConvexity: strongConvexity, Gamma: max(8*smoothness/strongConvexity-1, float64(serverEvery))}
+// NewSchedule is the schedule of a step size, in which nothing is left to a problem. serverEvery is H, the number of local
+// steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
+func NewSchedule(s spec.StepSize, serverEvery int) Schedule {
+	switch {
+	case !s.Diminishing:
+		return Schedule{StepSize: s.Constant}
+	case s.Gamma > 0:
+		return Schedule{StrongConvexity: s.StrongConvexity, Gamma: s.Gamma}
+	}
+	return Schedule{StrongConvexity: s.StrongConvexity, Gamma: max(8*s.Smoothness/s.StrongConvexity-1, float64(serverEvery))}
 }
 
 // Validate reports every field that is missing, out of bounds or of the other schedule.

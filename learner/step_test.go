@@ -68,7 +68,7 @@ func TestBilinearRisk(t *testing.T) {
 
 // TestSaddleIsLeftByNoiseOnly is SPEC decision 8.
 func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
-	for _, noise := range []Noise{{}, {Law: spec.NoiseGaussian, Variance: 0.01}, {Law: spec.NoiseLaplace, Variance: 0.01}} {
+	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01}, {Law: spec.NoiseLaplace, Variance: 0.01}} {
 		s := &Sampler[float64]{Data: randomSamples[float64](bilinear, 20, newRNG(54)),
 			Construction: Construction{BatchSize: 1, ResponseProb: 0.5, Noise: noise}}
 		d := &Descent[float64]{Model: newModel[float64](t, bilinear), Draws: s, Schedule: Schedule{StepSize: 0.05}}
@@ -90,7 +90,7 @@ func TestComposedStepsMatchTwin(t *testing.T) {
 	for _, a := range []Architecture{bilinear, {Inputs: 25, Outputs: 1, Risk: spec.RiskSquared, Bias: true, Ridge: 0.2}} {
 		for _, batch := range []int{0, 1, 4, blockRows + 1} {
 			for _, response := range []float64{0, 0.5, 1} {
-				for _, noise := range []Noise{{}, {Law: spec.NoiseGaussian, Variance: 0.04}, {Law: spec.NoiseLaplace, Variance: 0.04}} {
+				for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.04}, {Law: spec.NoiseLaplace, Variance: 0.04}} {
 					data := randomSamples[float64](a, 40, newRNG(56))
 					s := &Sampler[float64]{Data: data, Construction: Construction{BatchSize: batch, ResponseProb: response, Noise: noise}}
 					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s, Schedule: Schedule{StepSize: 0.05}, Normalize: true}
@@ -117,7 +117,7 @@ type naiveSampler struct {
 	data     *Samples[float64]
 	batch    int
 	response float64
-	noise    Noise
+	noise    spec.GradientNoise
 }
 
 // draw is ĝ(w): scale·(∇Q(w) + v).

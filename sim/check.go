@@ -133,7 +133,7 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 			high = middle
 		}
 	}
-	return &spec.FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
+	return &spec.FieldError{Key: stepSizeKey(&e.StepSize), Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
 		e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
@@ -162,7 +162,7 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 			scale /= e.LocalSteps.At(k, seed)
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
-			return &spec.FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
+			return &spec.FieldError{Key: stepSizeKey(&e.StepSize), Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
 				mu, k, 2/(lambda*scale), lambda)}
 		}
 	}
@@ -172,14 +172,14 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 // checkServerStep refuses μ ≥ 2/λ_max(∇²J).
 func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	if mu*o.Steepest >= 2 {
-		return &spec.FieldError{Key: e.StepSize.key(), Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
+		return &spec.FieldError{Key: stepSizeKey(&e.StepSize), Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
 			mu, 2/o.Steepest, o.Steepest)}
 	}
 	return nil
 }
 
-// key is the one that a step size comes from.
-func (s StepSize) key() string {
+// stepSizeKey is the key that a step size comes from.
+func stepSizeKey(s *spec.StepSize) string {
 	if s.Diminishing {
 		return "step_size.diminishing"
 	}

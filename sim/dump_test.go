@@ -25,7 +25,7 @@ func dumped() map[string]func(*sim.Experiment) {
 	}
 	all["all rows, noise, gradients"] = func(e *sim.Experiment) {
 		e.Data.Kind, e.Data.Eigenvalues, e.BatchSize = data.KindQuadratics, data.Numbers{1, 0.5}, sim.Each(0)
-		e.Noise, e.Exchange = sim.Noise{Kind: spec.NoiseGaussian, Variance: 0.1}, spec.ExchangeGradient
+		e.GradientNoise, e.Exchange = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.1}, spec.ExchangeGradient
 	}
 	all["the bilinear network, stragglers, weights"] = func(e *sim.Experiment) {
 		e.Data.Kind, e.Data.Start, e.Response.Probability = data.KindBilinear, data.Numbers{0.1}, sim.Each(0.5)

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -43,16 +42,16 @@ type Experiment struct {
 	Sampling     spec.Sampling  `yaml:"sampling" json:"sampling"`
 	LocalSteps   PerAgent       `yaml:"local_steps" json:"local_steps"` // E_k
 	BatchSize    PerAgent       `yaml:"batch_size" json:"batch_size"`   // B_k; 0 = the exact gradient over an agent's rows
-	StepSize     StepSize       `yaml:"step_size" json:"step_size"`
+	StepSize     spec.StepSize  `yaml:"step_size" json:"step_size"`
 	Exchange     spec.Exchange  `yaml:"exchange" json:"exchange"`
 	Weights      PerAgent       `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
 	// WeighRows takes p_k in proportion to the agents' rows instead.
 	WeighRows bool           `yaml:"weigh_rows" json:"weigh_rows"`
 	Weighting spec.Weighting `yaml:"weighting" json:"weighting"`
 
-	Response Response `yaml:"response" json:"response"`
-	Noise    Noise    `yaml:"noise" json:"noise"`
-	Mixing   Mixing   `yaml:"mixing" json:"mixing"`
+	Response      Response           `yaml:"response" json:"response"`
+	GradientNoise spec.GradientNoise `yaml:"gradient_noise" json:"gradient_noise"`
+	Mixing        Mixing             `yaml:"mixing" json:"mixing"`
 
 	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [Dumped].
 	Dump string `yaml:"-" json:"-"`
@@ -63,37 +62,10 @@ type Experiment struct {
 	Shadow bool `yaml:"shadow" json:"shadow"`
 }
 
-// StepSize is μ, or η_t = 2/(μ_sc(γ+t)) with γ = max{8L_s/μ_sc − 1, H} (feddec Thm 1), where t counts local steps across
-// rounds.
-type StepSize struct {
-	Constant float64 `yaml:"constant" json:"constant"` // μ
-	// Normalize divides by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1. FedDec has none.
-	Normalize bool `yaml:"normalize" json:"normalize"`
-	// Diminishing takes η_t instead of μ; what is 0 below is that of the problem.
-	Diminishing     bool    `yaml:"diminishing" json:"diminishing"`
-	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"` // μ_sc
-	Smoothness      float64 `yaml:"smoothness" json:"smoothness"`             // L_s
-	Gamma           float64 `yaml:"gamma" json:"gamma"`                       // γ itself, in place of that maximum
-}
-
 // Response is who responds.
 type Response struct {
 	Probability PerAgent `yaml:"probability" json:"probability"` // δ_k
 	Per         Straggle `yaml:"per" json:"per"`
-}
-
-// Noise perturbs every gradient (2nd-order (8)).
-type Noise struct {
-	Kind     spec.NoiseLaw `yaml:"kind" json:"kind"`
-	Variance float64       `yaml:"variance" json:"variance"` // per coordinate
-}
-
-// law is the noise as the learner takes it; "none" adds none, whatever the variance.
-func (n Noise) law() learner.Noise {
-	if n.Kind == spec.NoiseNone {
-		return learner.Noise{}
-	}
-	return learner.Noise{Law: n.Kind, Variance: n.Variance}
 }
 
 // Mixing is the part of an experiment that only FedDec has.
@@ -129,8 +101,8 @@ func Default() Experiment {
 	return Experiment{
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,
 		Data: data.DefaultSpec(), Algorithm: spec.FedAvg, Sampling: spec.WithoutReplacement,
-		LocalSteps: Each(1), BatchSize: Each(1), StepSize: StepSize{Constant: 0.01, Normalize: true}, Exchange: spec.ExchangeParameters,
+		LocalSteps: Each(1), BatchSize: Each(1), StepSize: spec.StepSize{Constant: 0.01, Normalize: true}, Exchange: spec.ExchangeParameters,
 		Weights: Each(1), Weighting: spec.WeightingStep,
-		Response: Response{Probability: Each(1), Per: StraggleStep}, Noise: Noise{Kind: spec.NoiseNone}, Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3, Weights: graph.BestConstant.String(), LinkUp: 1},
+		Response: Response{Probability: Each(1), Per: StraggleStep}, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3, Weights: graph.BestConstant.String(), LinkUp: 1},
 	}
 }

@@ -76,7 +76,7 @@ func newHand[T learner.Float](c *course[T]) *hand[T] {
 		panic("sim: " + err.Error()) // checked before the first run
 	}
 	h.sampler.Rand = rand.New(&h.pcg)
-	h.sampler.Noise = c.e.Noise.law()
+	h.sampler.Noise = c.e.GradientNoise
 	h.descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule, Normalize: c.e.StepSize.Normalize}
 	if c.tape != nil {
 		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}

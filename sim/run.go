@@ -237,24 +237,17 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 
 // schedule is that of the learner; what is left open is the problem's. H is the local steps between server rounds.
 func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.Schedule {
-	if !e.StepSize.Diminishing {
-		return learner.Schedule{StepSize: e.StepSize.Constant}
+	s, h := e.StepSize, e.Mixing.ServerEvery
+	if s.StrongConvexity == 0 {
+		s.StrongConvexity = o.StrongConvexity
 	}
-	convexity, smoothness := e.StepSize.StrongConvexity, e.StepSize.Smoothness
-	if convexity == 0 {
-		convexity = o.StrongConvexity
+	if s.Smoothness == 0 {
+		s.Smoothness = o.Smoothness
 	}
-	if smoothness == 0 {
-		smoothness = o.Smoothness
-	}
-	if e.StepSize.Gamma > 0 {
-		return learner.Schedule{StrongConvexity: convexity, Gamma: e.StepSize.Gamma}
-	}
-	h := e.Mixing.ServerEvery
-	if e.Algorithm == spec.FedAvg {
+	if s.Diminishing && e.Algorithm == spec.FedAvg {
 		h = e.mostSteps(seed)
 	}
-	return learner.DiminishingSchedule(convexity, smoothness, h)
+	return learner.NewSchedule(s, h)
 }
 
 // mostSteps is the largest E_k of a run.

@@ -65,7 +65,7 @@ func experiments() map[string]func(*sim.Experiment) {
 		"drawn steps, stragglers, noise": func(e *sim.Experiment) {
 			e.LocalSteps = sim.PerAgent{Draw: sim.Uniform, A: 20, B: 60}
 			e.Response = sim.Response{Probability: sim.Each(0.7), Per: sim.StraggleRound}
-			e.Noise = sim.Noise{Kind: spec.NoiseLaplace, Variance: 0.01}
+			e.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
 		},
 		"gradients": func(e *sim.Experiment) {
 			e.Exchange, e.LocalSteps, e.BatchSize = spec.ExchangeGradient, sim.Each(1), sim.Each(50)

@@ -64,14 +64,7 @@ func (e *Experiment) validate() error {
 func (e *Experiment) validateSteps(v *spec.Check) {
 	whole(v, "local_steps", e.LocalSteps, 1, maxSteps)
 	whole(v, "batch_size", e.BatchSize, 0, maxBatch)
-	s := e.StepSize
-	if s.Diminishing {
-		v.Need(s.StrongConvexity >= 0, "step_size.strong_convexity", "is %v; want a positive number, or 0 for that of the problem", s.StrongConvexity)
-		v.Need(s.Gamma >= 0, "step_size.gamma", "is %v; want a positive number, or 0 for that of Theorem 1", s.Gamma)
-		v.Need(s.Smoothness >= 0, "step_size.smoothness", "is %v; want a positive number, or 0 for that of the problem", s.Smoothness)
-	} else {
-		v.Need(s.Constant > 0 && !math.IsInf(s.Constant, 0), "step_size.constant", "is %v; want a positive number", s.Constant)
-	}
+	e.StepSize.Check(v, "step_size")
 	if e.Exchange == spec.ExchangeGradient {
 		v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; an exchange of gradients has 1", e.LocalSteps)
 	}
@@ -87,10 +80,9 @@ func (e *Experiment) validateChance(v *spec.Check) {
 	oneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
 	v.Need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability", "is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
-		v.Need(p > 0 && p <= 1, element("response.probability", r.Probability, i), "is %v; want more than 0 and at most 1", p)
+		spec.CheckProbability(v, element("response.probability", r.Probability, i), p)
 	}
-	v.Valid("noise.kind", e.Noise.Kind.Validate())
-	v.Need(e.Noise.Variance >= 0, "noise.variance", "is %v; want 0 or more", e.Noise.Variance)
+	e.GradientNoise.Check(v, "gradient_noise")
 }
 
 func (e *Experiment) validateMixing(v *spec.Check) {

@@ -26,7 +26,7 @@ func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
 	p := &Problem[T]{Task: t, Schedule: learner.Schedule{
 		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
 	}}
-	errs := []error{checkColumns(t), checkNoise(&t.Training), checkMixing(&t), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate()}
+	errs := []error{checkColumns(t), checkMixing(&t), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate()}
 	if st := p.Standardization(); len(st.Mean) > 0 || len(st.Scale) > 0 {
 		errs = append(errs, st.Validate())
 		if len(st.Mean) != len(t.Features)+1 {
@@ -54,13 +54,6 @@ func checkColumns(t wire.Task) error {
 			return fmt.Errorf("column %q is empty or named twice", f)
 		}
 		seen[f] = true
-	}
-	return nil
-}
-
-func checkNoise(t *wire.Training) error {
-	if (t.Noise == spec.NoiseNone) != (t.NoiseVariance == 0) {
-		return errors.New("noise: a law and a variance go together, or neither")
 	}
 	return nil
 }
@@ -100,7 +93,7 @@ func architecture(t wire.Task) learner.Architecture {
 func (p *Problem[T]) Construction() learner.Construction {
 	t := &p.Task.Training
 	return learner.Construction{
-		BatchSize: int(t.BatchSize), ResponseProb: t.ResponseProb, Noise: learner.Noise{Law: t.Noise, Variance: t.NoiseVariance},
+		BatchSize: int(t.BatchSize), ResponseProb: t.ResponseProb, Noise: t.GradientNoise,
 	}
 }
 

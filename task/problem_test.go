@@ -18,7 +18,7 @@ func linear() wire.Task {
 	return wire.Task{
 		Name: "t", Features: []string{"a", "b"}, Target: "y",
 		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 10},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 10},
 	}
 }
 
@@ -59,9 +59,11 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Training.BatchSize = 65537 }, "batch size 65537; 1 to 65536"},
 		{func(t *wire.Task) { t.Training.ResponseProb = 1.5 }, "response probability 1.5"},
 		{func(t *wire.Task) { t.Training.ResponseProb = -0.5 }, "response probability -0.5"},
-		{func(t *wire.Task) { t.Training.Noise = spec.NoiseLaplace }, "noise: a law and a variance go together"},
-		{func(t *wire.Task) { t.Training.NoiseVariance = 0.1 }, "noise: a law and a variance go together"},
-		{func(t *wire.Task) { t.Training.Noise, t.Training.NoiseVariance = spec.NoiseGaussian, -1 }, "noise: variance is -1"},
+		{func(t *wire.Task) { t.Training.GradientNoise.Law = spec.NoiseLaplace }, "gradient_noise.variance: is 0"},
+		{func(t *wire.Task) { t.Training.GradientNoise.Variance = 0.1 }, "gradient_noise.law: want none"},
+		{func(t *wire.Task) {
+			t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: -1}
+		}, "gradient_noise.variance: is -1"},
 		{func(t *wire.Task) { t.Model.Hidden, t.Model.Activation = []uint32{2}, "step" }, "activation: want tanh"},
 		{func(t *wire.Task) { t.Training.MinSteps = 0 }, "minimum of 0"},
 		{func(t *wire.Task) { t.Training.MaxSteps = 0 }, "maximum of 0"},

@@ -160,7 +160,7 @@ func linearTask() *wire.Task {
 		Name: "bearing wear", Features: []string{"temperature", "vibration"}, Target: "wear",
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.01},
 		Training: wire.Training{
-			Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
+			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
 		},
 		Mixing:          wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: spec.CodecBFloat16, Open: true, Endless: true},
 		MinSamples:      10,
@@ -173,7 +173,7 @@ func networkTask() *wire.Task {
 		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
 		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true},
 		Training: wire.Training{
-			Exchange: spec.ExchangeGradient, ResponseProb: 0.5, Noise: spec.NoiseLaplace, NoiseVariance: 0.25,
+			Exchange: spec.ExchangeGradient, ResponseProb: 0.5, GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
 			StrongConvexity: 0.5, Gamma: 15, Budget: 1000, MinSteps: 1, MaxSteps: 1,
 		},
 		MinSamples: 1,

@@ -246,7 +246,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Training: wire.Training{
 			Exchange: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
-			ResponseProb: randomFloat(rng), Noise: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace), NoiseVariance: randomFloat(rng),
+			ResponseProb: randomFloat(rng), GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace), Variance: randomFloat(rng)},
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
 			Normalize: rng.IntN(2) == 0, Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},

@@ -33,8 +33,7 @@ type Training struct {
 	// ResponseProb is δ_k, the probability that a local step happens (2nd-order
 	// (9)); 0 and 1 mean that all do.
 	ResponseProb  float64
-	Noise         spec.NoiseLaw // of v in 2nd-order (8)
-	NoiseVariance float64       // of each coordinate of v; 0 without noise
+	GradientNoise spec.GradientNoise
 	// StepSize is the constant μ; 0 means 2/(StrongConvexity·(Gamma + t)).
 	StepSize        float64
 	StrongConvexity float64
@@ -89,8 +88,8 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u8(exchanges.code(t.Training.Exchange))
 	w.u32(t.Training.BatchSize)
 	w.f64(t.Training.ResponseProb)
-	w.u8(noiseLaws.code(t.Training.Noise))
-	w.f64(t.Training.NoiseVariance)
+	w.u8(noiseLaws.code(t.Training.GradientNoise.Law))
+	w.f64(t.Training.GradientNoise.Variance)
 	w.f64(t.Training.StepSize)
 	w.f64(t.Training.StrongConvexity)
 	w.f64(t.Training.Gamma)
@@ -132,8 +131,8 @@ func DecodeTask(p []byte) (Task, error) {
 	t.Training = Training{
 		Exchange:  exchanges.read(&r, "exchange"),
 		BatchSize: r.u32(), ResponseProb: r.f64("response probability"),
-		Noise: noiseLaws.readOptional(&r, "noise"), NoiseVariance: r.f64("noise variance"),
-		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
+		GradientNoise: spec.GradientNoise{Law: noiseLaws.readOptional(&r, "noise"), Variance: r.f64("noise variance")},
+		StepSize:      r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
 		Normalize: r.bool("normalize"),
 		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}

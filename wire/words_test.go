@@ -27,7 +27,7 @@ func wordFields() []holds {
 		{"exchange", []string{"", "parameters", "gradient"}, false,
 			func(t *wire.Task, w string) { t.Training.Exchange = spec.Exchange(w) }, func(t *wire.Task) string { return string(t.Training.Exchange) }},
 		{"noise", []string{"none", "gaussian", "laplace"}, true,
-			func(t *wire.Task, w string) { t.Training.Noise = spec.NoiseLaw(w) }, func(t *wire.Task) string { return string(t.Training.Noise) }},
+			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) }, func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
 		{"codec", []string{"", "raw", "bfloat16"}, true,
 			func(t *wire.Task, w string) { t.Mixing.Codec = spec.Codec(w) }, func(t *wire.Task) string { return string(t.Mixing.Codec) }},
 	}

@@ -49,7 +49,7 @@ func TestBadGraphFile(t *testing.T) {
 federation: air
 state_dir: `+dir+`
 identity: {key_file: `+key+`, agents_file: `+agents+`}
-task: {name: t, features: [a], target: b, normalize: false}
+task: {name: t, features: [a], target: b, step_size: {normalize: false}}
 round: {algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, gather: {minimum: 2}}
 mesh: {edges: file, file: `+graph+`}
 `)

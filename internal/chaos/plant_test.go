@@ -47,7 +47,7 @@ type layout struct {
 }
 
 // Every agent has the same number of local steps on all of its rows, so that a model depends on nothing but which updates it has.
-const task = `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, max: 3}, step_size: 0.05, model: {%s}}`
+const task = `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, max: 3}, step_size: {constant: 0.05}, model: {%s}}`
 
 func newPlant(t *testing.T, l layout) *plant {
 	t.Helper()

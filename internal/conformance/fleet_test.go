@@ -113,7 +113,7 @@ func (f *fleet) startCoordinator(rounds int) {
 		Task: wire.Task{
 			Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
 			Model:    wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 4, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 3},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 3},
 		},
 		MaxBuffered: 64 << 20, SelfTest: patience, Rand: rand.New(rand.NewPCG(1, 4)),
 		Logger: slog.New(slog.DiscardHandler),

@@ -33,7 +33,7 @@ func TestPythonAgent(t *testing.T) {
 func (x *tools) testInline(t *testing.T) {
 	p := &problem{
 		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200, rounds: 3,
-		task: "  batch_size: 32\n  response_prob: 0.8\n  noise: laplace\n  noise_variance: 1e-6\n  step_size: 2\n  steps: {budget: 10s, min: 5, max: 10}\n  model: {kind: linear, bias: true, ridge: 1e-9}",
+		task: "  batch_size: 32\n  response: {probability: 0.8}\n  gradient_noise: {law: laplace, variance: 1e-6}\n  step_size: {constant: 2}\n  steps: {budget: 10s, min: 5, max: 10}\n  model: {kind: linear, bias: true, ridge: 1e-9}",
 	}
 	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 3})
 	f.await(t)
@@ -52,7 +52,7 @@ func (x *tools) testInline(t *testing.T) {
 func (x *tools) testChunks(t *testing.T) {
 	p := &problem{
 		slopes: []float64{2, -3, 0.5}, rows: 12, rounds: 2,
-		task: "  batch_size: 0\n  step_size: 3e-4\n  steps: {budget: 10s, min: 2, max: 2}\n",
+		task: "  batch_size: 0\n  step_size: {constant: 3e-4}\n  steps: {budget: 10s, min: 2, max: 2}\n",
 	}
 	for j := range 15400 {
 		p.features = append(p.features, strconv.FormatInt(int64(0x1000+j), 16)) // short names: they go on a command line

@@ -37,7 +37,7 @@ task:
   name: line
   features: [x]
   target: y
-  step_size: 0.01
+  step_size: {constant: 0.01}
   standardize: false
   steps: {budget: 1s, max: 5}
   min_rows: 1

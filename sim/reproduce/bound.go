@@ -135,9 +135,9 @@ func (b *Bound) simulate(ctx context.Context, o Options, c BoundCase) (*sim.Resu
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(b.Runs, 12), c.Rounds, 1
 	e.Participants, e.Shadow = 0, true
 	e.LocalSteps, e.BatchSize = sim.Each(float64(c.Steps)), sim.Each(0)
-	e.StepSize = sim.StepSize{Constant: c.StepSize}
+	e.StepSize = spec.StepSize{Constant: c.StepSize}
 	if c.Deviation > 0 {
-		e.Noise = sim.Noise{Kind: spec.NoiseGaussian, Variance: c.Deviation * c.Deviation / float64(d)}
+		e.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: c.Deviation * c.Deviation / float64(d)}
 	}
 	return sim.On(ctx, e, func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
 }

@@ -139,7 +139,7 @@ func (f *FedDec) experiment(o Options, runs, h int) sim.Experiment {
 	e.Record = h * max(1, f.Iterations/(200*h))
 	e.Participants, e.Sampling = f.Participants, spec.WithReplacement
 	e.BatchSize = sim.Each(float64(f.BatchSize))
-	e.StepSize = sim.StepSize{Diminishing: true}
+	e.StepSize = spec.StepSize{Diminishing: true}
 	e.Mixing.ServerEvery, e.Mixing.LinkUp = h, f.LinkUp
 	return e
 }

@@ -165,7 +165,7 @@ func (s *Saddle) simulate(ctx context.Context, o Options, start saddleStart, par
 	e.StepSize.Constant = s.StepSize
 	e.Response.Probability = sim.Each(s.ResponseProb)
 	if start.noise {
-		e.Noise = sim.Noise{Kind: spec.NoiseGaussian, Variance: s.NoiseVar}
+		e.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: s.NoiseVar}
 	}
 	problem := data.NewClasses[float64](data.Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge, Hidden: s.Hidden}, nil)
 	problem.Start = s.start(start)

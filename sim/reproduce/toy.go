@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Toy is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg. 1.
@@ -63,7 +64,7 @@ func (y *Toy) experiment(o Options) sim.Experiment {
 	e.Seed, e.Runs, e.Rounds = o.Seed, o.size(y.Runs, 24), y.Rounds
 	e.Participants = 0
 	e.LocalSteps, e.BatchSize = sim.Each(float64(y.Steps)), sim.Each(float64(y.BatchSize))
-	e.StepSize = sim.StepSize{Constant: y.StepSize}
+	e.StepSize = spec.StepSize{Constant: y.StepSize}
 	return e
 }
 

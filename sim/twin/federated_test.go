@@ -102,7 +102,7 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	s := p.setting()
 	t := wire.Task{Name: p.Algorithm, Target: "y",
 		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
-		Training: wire.Training{Exchange: s.exchange, Noise: spec.NoiseNone, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1, MinSteps: 1, MaxSteps: 100}}
+		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1, MinSteps: 1, MaxSteps: 100}}
 	for j := range p.Inputs {
 		t.Features = append(t.Features, fmt.Sprintf("x%d", j))
 	}

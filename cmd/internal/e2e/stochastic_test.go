@@ -19,8 +19,8 @@ import (
 
 // stochastic is the bilinear network of 2nd-order (40) with mini-batches, noise
 // and stragglers, and a number of local steps that no clock decides.
-const stochastic = `{name: saddle, features: [a, b], target: y, standardize: false, step_size: 0.05, batch_size: 5,
-  response_prob: 0.5, noise: laplace, noise_variance: 0.01, steps: {budget: 10s, min: 5, max: 5},
+const stochastic = `{name: saddle, features: [a, b], target: y, standardize: false, step_size: {constant: 0.05}, batch_size: 5,
+  response: {probability: 0.5}, gradient_noise: {law: laplace, variance: 0.01}, steps: {budget: 10s, min: 5, max: 5},
   model: {kind: mlp, hidden: [3], activation: identity, risk: logistic, bias: false, ridge: 0.1}}`
 
 // TestStochasticGradients: programs and broker leave nothing to chance but what

@@ -123,7 +123,7 @@ func TestWire(t *testing.T) {
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 		Training: wire.Training{
-			Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 32, ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
+			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32, ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}
 	if got := task.Wire(false); !reflect.DeepEqual(got, want) {
@@ -136,11 +136,11 @@ func TestWire(t *testing.T) {
 		}
 	}
 	task.Model = Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
-	task.Exchange, task.ResponseProb, task.Noise, task.NoiseVariance = "gradient", 0.5, "laplace", 0.25
+	task.Exchange, task.Response.Probability, task.GradientNoise = spec.ExchangeGradient, 0.5, spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25}
 	got := task.Wire(false)
 	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != spec.RiskSoftmax ||
 		got.Model.Activation != spec.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != spec.ExchangeGradient ||
-		got.Training.ResponseProb != 0.5 || got.Training.Noise != spec.NoiseLaplace || got.Training.NoiseVariance != 0.25 {
+		got.Training.ResponseProb != 0.5 || got.Training.GradientNoise != task.GradientNoise {
 		t.Errorf("%+v", got)
 	}
 }
@@ -149,7 +149,7 @@ func TestWire(t *testing.T) {
 // (feddec, theorem 1) against a calculation by hand: 8·4/0.5 − 1 = 63.
 func TestWireSchedule(t *testing.T) {
 	task := defaultTask()
-	task.StepSize, task.StrongConvexity, task.Smoothness = 0, 0.5, 4
+	task.StepSize = spec.StepSize{Constant: 0.02, Diminishing: true, StrongConvexity: 0.5, Smoothness: 4}
 	for steps, gamma := range map[int]float64{10: 63, 100: 100} {
 		task.Steps.Max = steps
 		got := task.Wire(false).Training

@@ -17,17 +17,13 @@ type Task struct {
 	Target   string   `yaml:"target"`
 	Model    Model    `yaml:"model"`
 
-	Exchange        spec.Exchange `yaml:"exchange"`
-	BatchSize       int           `yaml:"batch_size"`
-	ResponseProb    float64       `yaml:"response_prob"`    // δ: probability that a local step happens
-	Noise           spec.NoiseLaw `yaml:"noise"`            // added to gradients
-	NoiseVariance   float64       `yaml:"noise_variance"`   // of each coordinate
-	StepSize        float64       `yaml:"step_size"`        // constant μ, or
-	StrongConvexity float64       `yaml:"strong_convexity"` // μ_sc and
-	Smoothness      float64       `yaml:"smoothness"`       // L_s of η_t = 2/(μ_sc(γ+t))
-	Normalize       bool          `yaml:"normalize"`        // divide the step size by E_k
-	Steps           Steps         `yaml:"steps"`
-	Mixing          Mixing        `yaml:"mixing"` // for round.algorithm feddec
+	Exchange      spec.Exchange      `yaml:"exchange"`
+	BatchSize     int                `yaml:"batch_size"`
+	Response      Response           `yaml:"response"`
+	GradientNoise spec.GradientNoise `yaml:"gradient_noise"`
+	StepSize      spec.StepSize      `yaml:"step_size"`
+	Steps         Steps              `yaml:"steps"`
+	Mixing        Mixing             `yaml:"mixing"` // for round.algorithm feddec
 
 	MinRows     int     `yaml:"min_rows"` // agents with fewer take no part
 	Standardize bool    `yaml:"standardize"`
@@ -43,6 +39,11 @@ type Model struct {
 	Risk       spec.Risk       `yaml:"risk"`       // of an mlp: squared, logistic or softmax
 	Bias       bool            `yaml:"bias"`
 	Ridge      float64         `yaml:"ridge"` // ρ of (ρ/2)‖w‖²
+}
+
+// Response says how often an agent responds.
+type Response struct {
+	Probability float64 `yaml:"probability"` // δ: of a local step; those that happen are scaled by 1/δ
 }
 
 // Steps says how agents size E_k.
@@ -84,13 +85,14 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max, m.ServerEvery)
 	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait", "must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
 	c.Valid("task.mixing.codec", m.Codec.Validate())
-	c.Need(!t.Normalize, "task.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
+	c.Need(!t.StepSize.Normalize, "task.step_size.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
 	c.Need(t.Exchange == spec.ExchangeParameters, "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)
 }
 
 func defaultTask() Task {
 	return Task{
-		Exchange: spec.ExchangeParameters, BatchSize: 32, ResponseProb: 1, Noise: spec.NoiseNone, StepSize: 0.02, Normalize: true,
+		Exchange: spec.ExchangeParameters, BatchSize: 32, Response: Response{Probability: 1},
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, StepSize: spec.StepSize{Constant: 0.02, Normalize: true},
 		Steps:   Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
 		Mixing:  Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
 		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
@@ -134,19 +136,16 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	c.Need(m.Classes <= mostUnits, "task.model.classes", "must be at most %d, is %d", mostUnits, m.Classes)
 	c.Valid("task.exchange", t.Exchange.Validate())
 	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
-	c.Need(t.ResponseProb > 0 && t.ResponseProb <= 1, "task.response_prob", "must be above 0 and at most 1, is %v", t.ResponseProb)
-	c.Valid("task.noise", t.Noise.Validate())
-	noisy := t.Noise != spec.NoiseNone
-	c.Need(noisy || t.NoiseVariance == 0, "task.noise_variance", "goes with task.noise gaussian or laplace, is %v without", t.NoiseVariance)
-	c.Need(!noisy || t.NoiseVariance > 0, "task.noise_variance",
-		"must be above 0 with task.noise %s, is %v", t.Noise, t.NoiseVariance)
+	spec.CheckProbability(c, "task.response.probability", t.Response.Probability)
+	t.GradientNoise.Check(c, "task.gradient_noise")
 	c.Need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
 	c.Need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
-	diminishing := t.StrongConvexity != 0 || t.Smoothness != 0
-	c.Need(t.StepSize >= 0 && (t.StepSize > 0) != diminishing, "task.step_size",
-		"give either a positive step_size, or strong_convexity and smoothness with step_size: 0")
-	c.Need(!diminishing || t.StrongConvexity > 0 && t.Smoothness >= t.StrongConvexity, "task.strong_convexity",
-		"must be positive and at most task.smoothness (%v), is %v", t.Smoothness, t.StrongConvexity)
+	t.StepSize.Check(c, "task.step_size")
+	if size := t.StepSize; size.Diminishing { // no problem tells these numbers, as in an experiment
+		c.Need(size.StrongConvexity > 0, "task.step_size.strong_convexity", "is %v; want a positive number", size.StrongConvexity)
+		c.Need(size.Gamma > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
+			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness, size.StrongConvexity)
+	}
 	c.Need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget", "must be 0 to 24h, is %s", t.Steps.Budget)
 	c.Need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
 	c.Need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
@@ -160,6 +159,7 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 // Wire returns the task as it is announced, before any standardisation; mixes
 // tells whether its agents mix.
 func (t *Task) Wire(mixes bool) wire.Task {
+	schedule := learner.NewSchedule(t.StepSize, t.Steps.Max)
 	w := wire.Task{
 		Name: t.Name, Features: t.Features, Target: t.Target, MinSamples: uint64(t.MinRows),
 		Model: wire.Model{
@@ -168,8 +168,8 @@ func (t *Task) Wire(mixes bool) wire.Task {
 		},
 		Training: wire.Training{
 			Exchange: t.Exchange, BatchSize: uint32(t.BatchSize),
-			ResponseProb: t.ResponseProb, Noise: t.Noise, NoiseVariance: t.NoiseVariance,
-			StepSize: t.StepSize, Normalize: t.Normalize,
+			ResponseProb: t.Response.Probability, GradientNoise: t.GradientNoise,
+			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma, Normalize: t.StepSize.Normalize,
 			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min), MaxSteps: uint32(t.Steps.Max),
 		},
 	}
@@ -178,10 +178,6 @@ func (t *Task) Wire(mixes bool) wire.Task {
 	}
 	for _, n := range t.Model.Hidden {
 		w.Model.Hidden = append(w.Model.Hidden, uint32(n))
-	}
-	if t.StrongConvexity > 0 {
-		s := learner.DiminishingSchedule(t.StrongConvexity, t.Smoothness, t.Steps.Max)
-		w.Training.StrongConvexity, w.Training.Gamma = s.StrongConvexity, s.Gamma
 	}
 	return w
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -16,7 +17,7 @@ func TestOtherKeys(t *testing.T) {
 		s := defaultTask()
 		s.Name, s.Features, s.Target = "air", []string{"a", "b"}, "y"
 		s.Model = Model{Kind: "mlp", Hidden: []int{3}, Activation: "tanh", Risk: "squared", Bias: true}
-		s.StepSize, s.StrongConvexity, s.Smoothness, s.Normalize = 0, 0.1, 400, false
+		s.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: 0.1, Smoothness: 400}
 		return s.Wire(true)
 	}
 	if keys := OtherKeys(sample(), sample()); len(keys) > 0 {
@@ -28,7 +29,7 @@ func TestOtherKeys(t *testing.T) {
 	}
 	want := map[string]string{
 		"Name": "task.name is air, configured is airX", "Features": "task.features is [a b], configured is [a b X]", "Training.BatchSize": "task.batch_size is 32, configured is 33",
-		"Training.Budget": "task.steps.budget is 10s, configured is 10.001s", "Training.Gamma": "task.smoothness is 400, configured is 400.013",
+		"Training.Budget": "task.steps.budget is 10s, configured is 10.001s", "Training.Gamma": "task.step_size.smoothness is 400, configured is 400.013",
 		"Mixing.Endless": "task.mixing.server_every is -1, configured is 0", "Mixing.Codec": "task.mixing.codec is raw, configured is rawX",
 	}
 	fields := 0

@@ -177,7 +177,7 @@ func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, siz
 		Task: wire.Task{
 			Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
 			Model:    wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 1, StepSize: 1e-6, Budget: 1, MinSteps: 1, MaxSteps: uint32(steps)},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, Budget: 1, MinSteps: 1, MaxSteps: uint32(steps)},
 			Mixing:   wire.Mixing{Every: 1, Repeat: 1000, Drain: 5000, Codec: spec.CodecRaw, Open: open},
 		},
 		Edges: func([]round.MeshAgent) (coordinator.Mesh, error) {

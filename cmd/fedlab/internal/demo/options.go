@@ -105,10 +105,10 @@ func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Del
 func (o *Options) task() settings.Task {
 	t := settings.DefaultCoordinator().Task
 	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
-	t.StepSize, t.BatchSize, t.Clip, t.MinRows = 0.4, 32, clip, 100
+	t.StepSize.Constant, t.BatchSize, t.Clip, t.MinRows = 0.4, 32, clip, 100
 	t.Steps = settings.Steps{Budget: budget, Min: 1, Max: 100}
 	if o.Model == "mlp" {
-		t.StepSize = 1
+		t.StepSize.Constant = 1
 		t.Model.Kind, t.Model.Hidden = "mlp", []int{32}
 	}
 	return t

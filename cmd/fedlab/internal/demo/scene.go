@@ -48,7 +48,7 @@ func newScene(o *Options, dir string) (*scene, error) {
 	if o.Rounds > 0 {
 		s.rounds = o.Rounds
 	}
-	s.task.Normalize = false // feddec Alg. 1: η_t carries no 1/H
+	s.task.StepSize.Normalize = false // feddec Alg. 1: η_t carries no 1/H
 	s.task.Mixing.Every, s.task.Mixing.Wait, s.task.Mixing.Codec = 1, 0, o.Codec
 	if o.faulty() {
 		s.task.Mixing.Wait, s.task.Mixing.Repeat = 2*o.Delay+100*time.Millisecond, o.Delay+50*time.Millisecond
@@ -66,9 +66,9 @@ func airScene(o *Options, dir string) (*scene, error) {
 		what:  "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean squared error in a year that none has seen",
 		files: f, task: o.task(), mesh: settings.Mesh{Edges: "ring", Weights: "metropolis"}, rounds: 50, uploads: o.Participants, start: 1,
 	}
-	s.task.StepSize = 0.02
+	s.task.StepSize.Constant = 0.02
 	if o.Model == "mlp" {
-		s.task.StepSize = 0.05
+		s.task.StepSize.Constant = 0.05
 	}
 	s.task.Steps = settings.Steps{Budget: time.Minute, Min: 20, Max: 20}
 	return s, nil
@@ -109,7 +109,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	s.task.Name, s.task.Features, s.task.Target = "regression", f.features, f.target
 	s.task.Model.Bias, s.task.Standardize, s.task.Clip, s.task.MinRows = false, false, 0, 1
 	s.task.BatchSize = 1
-	s.task.StepSize, s.task.StrongConvexity, s.task.Smoothness = 0, p.Objective.StrongConvexity, p.Objective.Smoothness
+	s.task.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: p.Objective.StrongConvexity, Smoothness: p.Objective.Smoothness}
 	s.task.Steps = settings.Steps{Budget: time.Minute, Min: regressionSteps, Max: regressionSteps}
 	return s, nil
 }

@@ -114,8 +114,7 @@ task:
   name: wear
   features: [load, speed, oil]
   target: wear
-  step_size: 0.02
-  normalize: false
+  step_size: {constant: 0.02, normalize: false}
   batch_size: 8
   steps: {budget: 2s, min: 1, max: 8}
   mixing: {every: 2, wait: %ds, repeat: %dms, drain: %ds}
