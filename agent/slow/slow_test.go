@@ -71,7 +71,7 @@ func TestSameOutcome(t *testing.T) {
 		p, err := task.Compile[float32](wire.Task{
 			Name: "a task", Features: []string{"a", "b"}, Target: "y",
 			Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, Noise: spec.NoiseNone, BatchSize: 1, StepSize: 0.1, Budget: 3000, MinSteps: 1, MaxSteps: 10},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, Budget: 3000, MinSteps: 1, MaxSteps: 10},
 		})
 		if err != nil {
 			t.Fatal(err)
