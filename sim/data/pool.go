@@ -11,10 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// NewPooled is [NewLinear] with samples (h, v) that are drawn once, so many rows, and from which every agent then draws
+// newPooled is [NewLinear] with samples (h, v) that are drawn once, so many rows, and from which every agent then draws
 // uniformly, γ = hᵀw_k⁰ + v: random numbers cost ten times what a local step does, and a million agents share the rows. All
 // agents have one R and one σ_v². The aggregate is that of the rows, exactly.
-func NewPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
+func newPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	p := &pool[T]{linear: l, x: make([]T, rows*l.Inputs), v: make([]T, rows)}
 	rng := source(seed, forRows, 0)

@@ -156,7 +156,7 @@ func build[T learner.Float](s *Spec, agents int, weights []float64, byRows bool,
 			l.Optima = nil
 		}
 		if s.Pool > 0 {
-			return NewPooled[T](l, s.Pool, agents, weights, seed), nil
+			return newPooled[T](l, s.Pool, agents, weights, seed), nil
 		}
 		return NewLinear[T](l, agents, weights, seed), nil
 	case KindLogistic, KindBilinear:

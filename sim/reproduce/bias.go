@@ -12,8 +12,8 @@ import (
 // Bias is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
 type Bias struct{ LMS }
 
-// DefaultBias is the instance of SPEC's row `bias`.
-func DefaultBias() *Bias {
+// defaultBias is the instance of SPEC's row `bias`.
+func defaultBias() *Bias {
 	b := &Bias{LMS{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48, Window: 20_000}}
 	for k := range 10 {
 		x := float64(k)

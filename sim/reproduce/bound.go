@@ -34,8 +34,8 @@ type BoundCase struct {
 	Deviation float64 `json:"deviation"` // σ, of the noise of the whole gradient
 }
 
-// DefaultBound is the instance of SPEC's row `bound`: its point, and η, τ, T and σ each changed alone.
-func DefaultBound() *Bound {
+// defaultBound is the instance of SPEC's row `bound`: its point, and η, τ, T and σ each changed alone.
+func defaultBound() *Bound {
 	return &Bound{
 		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5), Start: []float64{5, 5, 5, 5, 5},
 		Cases: []BoundCase{{0.25, 5, 40, 1}, {0.1, 5, 40, 1}, {0.02, 5, 40, 1}, {0.25, 1, 40, 1}, {0.25, 20, 40, 1}, {0.25, 5, 400, 1},

@@ -19,7 +19,7 @@ func TestBound(t *testing.T) {
 			t.Errorf("%s is %v, %v", key, v, ok)
 		}
 	}
-	if c := DefaultBound(); c.key(c.Cases[0]) != "L1_eta0.25_tau5_T40_s1" {
+	if c := defaultBound(); c.key(c.Cases[0]) != "L1_eta0.25_tau5_T40_s1" {
 		t.Errorf("the first case is %s", c.key(c.Cases[0]))
 	}
 }
@@ -43,7 +43,7 @@ func TestBoundRefuses(t *testing.T) {
 }
 
 func TestToy(t *testing.T) {
-	y := DefaultToy()
+	y := defaultToy()
 	y.Rounds = 100
 	check(t, y)
 	other := &Toy{Agents: 3, Rows: 7, Mean: []float64{0.5, -1, 0.2}, Variance: 0.6, Skew: 0, StepSize: 0.02, Steps: 2, BatchSize: 1, Rounds: 150, Runs: 48}

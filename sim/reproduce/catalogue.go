@@ -9,8 +9,8 @@ import (
 // All is every experiment on its default instance, in the order of SPEC's table.
 func All() []Experiment {
 	return []Experiment{
-		LinearGain(), Lab1(), Lab2(), Lab3(), Lab4(), Async(), DefaultBias(), DefaultSampling(), DefaultMSD(), DefaultBound(), DefaultToy(),
-		DefaultSaddle(), DefaultFedDec(), DefaultFedDecFailures(), DefaultSpectrum(),
+		linearGain(), lab1(), lab2(), Lab3(), Lab4(), async(), defaultBias(), defaultSampling(), defaultMSD(), defaultBound(), defaultToy(),
+		defaultSaddle(), defaultFedDec(), defaultFedDecFailures(), defaultSpectrum(),
 	}
 }
 

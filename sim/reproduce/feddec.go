@@ -34,8 +34,8 @@ type FedDec struct {
 	Runs        int       `json:"runs"`       // of each instance
 }
 
-// DefaultFedDec is the instance of SPEC's row `feddec`.
-func DefaultFedDec() *FedDec {
+// defaultFedDec is the instance of SPEC's row `feddec`.
+func defaultFedDec() *FedDec {
 	return &FedDec{
 		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the better the agents are connected.",
 			"feddec Fig. 4"},
@@ -45,9 +45,9 @@ func DefaultFedDec() *FedDec {
 	}
 }
 
-// DefaultFedDecFailures is the instance of SPEC's row `feddec-failures`.
-func DefaultFedDecFailures() *FedDec {
-	f := DefaultFedDec()
+// defaultFedDecFailures is the instance of SPEC's row `feddec-failures`.
+func defaultFedDecFailures() *FedDec {
+	f := defaultFedDec()
 	f.Subject = About{"feddec-failures", "FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
 	f.Weights, f.LinkUp = graph.Metropolis.String(), 0.5
 	return f

@@ -9,7 +9,7 @@ import (
 
 // smallFedDec is FedDec on ten agents, for fewer iterations.
 func smallFedDec() *FedDec {
-	f := DefaultFedDec()
+	f := defaultFedDec()
 	f.Agents, f.Inputs, f.Base = 10, 8, 1.5
 	f.Radii, f.ServerEvery, f.Iterations = []float64{0.4, 0.8}, []int{5, 50}, 1000
 	return f

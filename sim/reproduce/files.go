@@ -17,7 +17,7 @@ func Failed(e Experiment, err error) *Report {
 // WriteFiles writes report.html, report.json with all findings and values, and each plot as a file of its own into a folder.
 func WriteFiles(dir string, o Options, outcomes []Outcome) error {
 	var page bytes.Buffer
-	if err := WriteHTML(&page, o, outcomes); err != nil {
+	if err := writeHTML(&page, o, outcomes); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(outcomes, "", " ")

@@ -20,8 +20,8 @@ type Outcome struct {
 	Settings Experiment `json:"settings"`
 }
 
-// WriteHTML writes one page, without anything outside of it, with all outcomes and their plots.
-func WriteHTML(w io.Writer, o Options, outcomes []Outcome) error {
+// writeHTML writes one page, without anything outside of it, with all outcomes and their plots.
+func writeHTML(w io.Writer, o Options, outcomes []Outcome) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
 		"svg": func(p Plot) (template.HTML, error) {
 			drawn, err := p.SVG()

@@ -15,7 +15,7 @@ func TestWriteHTML(t *testing.T) {
 	bad := &Report{About: About{ID: "y"}}
 	bad.find(Finding{What: "nothing", Holds: false})
 	var page bytes.Buffer
-	err := WriteHTML(&page, Options{Seed: 7, Quick: true}, []Outcome{{r, 1.25, DefaultToy()}, {bad, 2, DefaultToy()}})
+	err := writeHTML(&page, Options{Seed: 7, Quick: true}, []Outcome{{r, 1.25, defaultToy()}, {bad, 2, defaultToy()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestWriteHTML(t *testing.T) {
 		}
 	}
 	r.figure("empty", plot.Figure{Title: "an empty one"})
-	if err := WriteHTML(&page, Options{Seed: 7, Quick: true}, []Outcome{{r, 1, DefaultToy()}}); err == nil || !strings.Contains(err.Error(), "an empty one") {
+	if err := writeHTML(&page, Options{Seed: 7, Quick: true}, []Outcome{{r, 1, defaultToy()}}); err == nil || !strings.Contains(err.Error(), "an empty one") {
 		t.Errorf("a figure with nothing in it: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func TestLabs(t *testing.T) {
-	for _, l := range []*Lab{LinearGain(), Lab1(), Lab2(), Lab3(), Lab4(), Async()} {
+	for _, l := range []*Lab{linearGain(), lab1(), lab2(), Lab3(), Lab4(), async()} {
 		for i, c := range l.Cases { // a fifth of the agents, and faster
 			l.Cases[i].Agents, l.Cases[i].Participants = max(1, c.Agents/5), max(1, c.Participants/5)
 		}
@@ -48,7 +48,7 @@ func TestLabFromBelow(t *testing.T) {
 }
 
 func TestMSD(t *testing.T) {
-	small := DefaultMSD()
+	small := defaultMSD()
 	small.Runs, small.Window = 12, 1500
 	check(t, small)
 	other := &MSD{LMS{Participants: 2, StepSize: 0.1, LocalSteps: []int{4, 1, 2}, BatchSizes: []int{1, 5, 2},
@@ -87,7 +87,7 @@ func TestMSD(t *testing.T) {
 }
 
 func TestBias(t *testing.T) {
-	b := DefaultBias()
+	b := defaultBias()
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
 	// One parameter, and numbers of steps that the step size is not divided by exactly.

@@ -9,21 +9,21 @@ func newLab(subject About, cases []LabCase, claims ...LabClaim) *Lab {
 	}
 }
 
-// LinearGain is lecture (42).
-func LinearGain() *Lab {
+// linearGain is lecture (42).
+func linearGain() *Lab {
 	return newLab(About{"linear-gain", "With homogeneous agents the steady-state error falls as 1/K.", "lecture (42)"},
 		[]LabCase{{1, 1, 1, 0}, {10, 10, 1, 0}, {100, 100, 1, 0}},
 		LabClaim{0, 1, true}, LabClaim{1, 2, true})
 }
 
-// Lab1 is lecture, Observation 1.
-func Lab1() *Lab {
+// lab1 is lecture, Observation 1.
+func lab1() *Lab {
 	return newLab(About{"lab-1", "Heterogeneity hurts even when all agents take part.", "lecture, Observation 1"},
 		[]LabCase{{100, 100, 1, 0}, {100, 100, 1, 0.1}}, LabClaim{1, 0, true})
 }
 
-// Lab2 is lecture, Observation 2.
-func Lab2() *Lab {
+// lab2 is lecture, Observation 2.
+func lab2() *Lab {
 	return newLab(About{"lab-2", "With homogeneous agents, partial participation costs in proportion to who stays away.", "lecture, Observation 2"},
 		[]LabCase{{100, 100, 1, 0}, {100, 10, 1, 0}}, LabClaim{1, 0, true})
 }
@@ -40,8 +40,8 @@ func Lab4() *Lab {
 		[]LabCase{{100, 100, 1, 0.1}, {100, 10, 10, 0.1}}, LabClaim{1, 0, true})
 }
 
-// Async is lecture (52)–(54).
-func Async() *Lab {
+// async is lecture (52)–(54).
+func async() *Lab {
 	return newLab(About{"async", "One agent a round is no better than one agent alone, and worse where agents differ.", "lecture (52)–(54)"},
 		[]LabCase{{100, 1, 1, 0}, {1, 1, 1, 0}, {100, 1, 1, 0.1}},
 		LabClaim{0, 1, false}, LabClaim{2, 0, true})

@@ -93,8 +93,8 @@ func perAgent(numbers []int) sim.PerAgent {
 // MSD is ch5 problem 5.3.
 type MSD struct{ LMS }
 
-// DefaultMSD is the instance of SPEC's row `msd`.
-func DefaultMSD() *MSD {
+// defaultMSD is the instance of SPEC's row `msd`.
+func defaultMSD() *MSD {
 	m := &MSD{LMS{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
 	for k := range 20 {
 		r, w := make([]float64, 4), make([]float64, 4)

@@ -36,8 +36,8 @@ type Saddle struct {
 	Tau float64 `json:"tau"`
 }
 
-// DefaultSaddle is the instance of SPEC's row `saddle`.
-func DefaultSaddle() *Saddle {
+// defaultSaddle is the instance of SPEC's row `saddle`.
+func defaultSaddle() *Saddle {
 	return &Saddle{
 		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,
 		Participants: []int{1, 10, 50, 100}, LocalSteps: 10, BatchSize: 1, StepSize: 0.05, ResponseProb: 0.5, Start: 0.01, NoiseVar: 0.01,

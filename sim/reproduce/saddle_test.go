@@ -10,7 +10,7 @@ import (
 
 // smallSaddle is another instance: six agents of two inputs, batches of two, other rates.
 func smallSaddle() *Saddle {
-	s := DefaultSaddle()
+	s := defaultSaddle()
 	s.Means, s.Hidden, s.Participants = data.SaddleMeans(6, 2), 2, []int{1, 6}
 	s.LocalSteps, s.BatchSize, s.StepSize, s.ResponseProb = 4, 2, 0.04, 0.7
 	s.Rounds, s.Steady, s.Runs = 800, 600, 8

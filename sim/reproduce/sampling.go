@@ -22,8 +22,8 @@ type Sampling struct {
 	Trials    int         `json:"trials"`    // for each L
 }
 
-// DefaultSampling is the instance of SPEC's row `sampling`.
-func DefaultSampling() *Sampling {
+// defaultSampling is the instance of SPEC's row `sampling`.
+func defaultSampling() *Sampling {
 	s := &Sampling{Trials: 200_000}
 	for k := range 8 {
 		s.Means = append(s.Means, []float64{math.Cos(float64(k + 1)), 0.5 * float64(k), float64(1 - 2*(k%2))})

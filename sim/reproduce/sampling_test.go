@@ -34,7 +34,7 @@ func TestRepeatable(t *testing.T) {
 	mixing := smallFedDec()
 	mixing.Radii, mixing.ServerEvery, mixing.Iterations, mixing.Instances, mixing.Runs = []float64{0.6}, []int{5}, 50, 3, 2
 	graphs := &Spectrum{Nodes: []int{6}, Radii: []float64{0.5}, Probabilities: []float64{0.5}, Realisations: 3}
-	escape, small, toy := smallSaddle(), smallBound(), DefaultToy()
+	escape, small, toy := smallSaddle(), smallBound(), defaultToy()
 	escape.Participants, escape.Rounds, escape.Steady, escape.Runs = []int{3}, 60, 50, 3
 	small.Runs, toy.Rounds, toy.Runs = 3, 20, 3
 	for _, e := range []Experiment{lab, mixing, graphs, escape, small, toy, &Sampling{Means: [][]float64{{1}, {2}}, Variances: []float64{3, 0}, Trials: 100}} {
@@ -74,7 +74,7 @@ func TestRepeatable(t *testing.T) {
 }
 
 func TestSampling(t *testing.T) {
-	whole := DefaultSampling()
+	whole := defaultSampling()
 	whole.Trials = 5000
 	r := check(t, whole)
 	for _, key := range []string{"without_L1", "without_L8_theory", "with_L8", "with_L8_theory"} {

@@ -21,8 +21,8 @@ type Spectrum struct {
 	Realisations  int       `json:"realisations"`  // of each cell
 }
 
-// DefaultSpectrum is the instance of SPEC's row `spectrum`.
-func DefaultSpectrum() *Spectrum {
+// defaultSpectrum is the instance of SPEC's row `spectrum`.
+func defaultSpectrum() *Spectrum {
 	return &Spectrum{
 		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7}, Realisations: 200,
 	}

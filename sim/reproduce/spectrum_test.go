@@ -28,7 +28,7 @@ func TestSpectrumOfManyEdges(t *testing.T) {
 
 // TestSpectrumKeys wants every value of SPEC's table on the default instance.
 func TestSpectrumKeys(t *testing.T) {
-	s := DefaultSpectrum()
+	s := defaultSpectrum()
 	if s.Realisations < 200 {
 		t.Errorf("%d realisations, want at least 200", s.Realisations)
 	}
@@ -52,7 +52,7 @@ func TestSpectrumKeys(t *testing.T) {
 func TestSpectrumSeesAnotherRule(t *testing.T) {
 	defer func(rules []spectrumRule) { spectrumRules = rules }(spectrumRules)
 	spectrumRules = spectrumRules[1:] // metropolis is taken for the document's
-	s := DefaultSpectrum()
+	s := defaultSpectrum()
 	s.Nodes, s.Realisations = []int{10, 20}, 10
 	r, err := s.Run(context.Background(), Options{Seed: 1})
 	if err != nil {

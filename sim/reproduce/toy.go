@@ -27,8 +27,8 @@ type Toy struct {
 	Runs      int     `json:"runs"` // on the same rows
 }
 
-// DefaultToy is an instance of our own: the notes leave everything open.
-func DefaultToy() *Toy {
+// defaultToy is an instance of our own: the notes leave everything open.
+func defaultToy() *Toy {
 	return &Toy{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01, Steps: 5, BatchSize: 4, Rounds: 200, Runs: 64}
 }
 

@@ -34,11 +34,11 @@ func Create(path string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, Save(path, key)
+	return key, save(path, key)
 }
 
-// Save writes a private key file.
-func Save(path string, key ed25519.PrivateKey) error {
+// save writes a private key file.
+func save(path string, key ed25519.PrivateKey) error {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return err

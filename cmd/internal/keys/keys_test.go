@@ -29,7 +29,7 @@ func TestOpenSSLKey(t *testing.T) {
 		t.Errorf("public key %s, want %s", got, opensslPublic)
 	}
 	path := filepath.Join(t.TempDir(), "copy.key")
-	if err := Save(path, key); err != nil {
+	if err := save(path, key); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := os.ReadFile(path)
