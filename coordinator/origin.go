@@ -92,7 +92,7 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []floa
 	if t.Standardization, err = m.serves(p, c.cfg.Standardize, c.cfg.Clip); err != nil {
 		return refuse(err)
 	}
-	if _, err := task.Compile[float32](t); err != nil {
+	if err := task.Validate[float32](t); err != nil {
 		return refuse(fmt.Errorf("its metadata: %w", err))
 	}
 	s := p.Schema(wire.KindTraining)

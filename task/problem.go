@@ -20,28 +20,61 @@ type Problem[T learner.Float] struct {
 	Model    *learner.Model[T]
 }
 
-// Compile checks a task and makes it workable. The error names every field
-// that makes no sense, as it would come from a coordinator gone wrong.
+// Validate checks a task without making it workable. The error names every field that makes no sense, as it would come from
+// a coordinator gone wrong. T is the type of the parameters, which bounds the model.
+func Validate[T learner.Float](t wire.Task) error {
+	p := newProblem[T](t)
+	errs := []error{
+		checkColumns(t), checkMixing(&t), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
+		checkStandardization(p.Standardization(), t), checkModel[T](t),
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("task %q: %w", t.Name, err)
+	}
+	return nil
+}
+
+// Compile makes a task workable. The error is that of [Validate].
 func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
-	p := &Problem[T]{Task: t, Schedule: learner.Schedule{
-		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
-	}}
-	errs := []error{checkColumns(t), checkMixing(&t), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate()}
-	if st := p.Standardization(); len(st.Mean) > 0 || len(st.Scale) > 0 {
-		errs = append(errs, st.Validate())
-		if len(st.Mean) != len(t.Features)+1 {
-			errs = append(errs, fmt.Errorf("standardization has %d columns, the task has %d and a target", len(st.Mean), len(t.Features)))
-		}
+	if err := Validate[T](t); err != nil {
+		return nil, err
 	}
 	model, err := learner.NewModel[T](architecture(t))
+	if err != nil {
+		return nil, err
+	}
+	p := newProblem[T](t)
 	p.Model = model
-	if err := errors.Join(append(errs, err)...); err != nil {
-		return nil, fmt.Errorf("task %q: %w", t.Name, err)
-	}
-	if n := p.Schema(wire.KindTraining).Bytes(); n > wire.MaxBlob {
-		return nil, fmt.Errorf("task %q: the model has %d bytes, more than %d", t.Name, n, wire.MaxBlob)
-	}
 	return p, nil
+}
+
+// newProblem is a problem without its model.
+func newProblem[T learner.Float](t wire.Task) *Problem[T] {
+	return &Problem[T]{Task: t, Schedule: learner.Schedule{
+		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
+	}}
+}
+
+func checkStandardization(st learner.Standardization, t wire.Task) error {
+	if len(st.Mean) == 0 && len(st.Scale) == 0 {
+		return nil
+	}
+	if err := st.Validate(); err != nil || len(st.Mean) == len(t.Features)+1 {
+		return err
+	}
+	return fmt.Errorf("standardization has %d columns, the task has %d and a target", len(st.Mean), len(t.Features))
+}
+
+// checkModel checks the model's shape, and that its parameters fit into a blob.
+func checkModel[T learner.Float](t wire.Task) error {
+	a := architecture(t)
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	if n := trainingSchema[T](a).Bytes(); n > wire.MaxBlob {
+		return fmt.Errorf("the model has %d bytes, more than %d", n, wire.MaxBlob)
+	}
+	return nil
 }
 
 func checkColumns(t wire.Task) error {
@@ -120,12 +153,17 @@ func (p *Problem[T]) Schema(kind wire.Kind) wire.Schema {
 			{Name: "sum_squares", DType: wire.Float64, Shape: []uint32{m}},
 		}
 	}
+	return trainingSchema[T](p.Model.Architecture())
+}
+
+// trainingSchema returns the layout of a model's parameters.
+func trainingSchema[T learner.Float](a learner.Architecture) wire.Schema {
 	dtype := wire.Float32
 	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
 		dtype = wire.Float64
 	}
 	var s wire.Schema
-	for _, t := range p.Model.Architecture().Layout() {
+	for _, t := range a.Layout() {
 		tensor := wire.TensorSpec{Name: t.Name, DType: dtype}
 		for _, n := range t.Shape {
 			tensor.Shape = append(tensor.Shape, uint32(n))

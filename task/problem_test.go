@@ -83,6 +83,9 @@ func TestCompileRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.says) || p != nil {
 			t.Errorf("%v, want an error with %q", err, tt.says)
 		}
+		if same := task.Validate[float32](w); same == nil || err != nil && same.Error() != err.Error() {
+			t.Errorf("Validate: %v; Compile: %v", same, err)
+		}
 	}
 	w := linear()
 	w.Model.Outputs, w.Training.MinSteps, w.Target = 2, 0, ""

@@ -151,8 +151,7 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	c.Need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
 	c.Need(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
 	if c.Problems() == 0 {
-		_, err := task.Compile[float32](t.Wire(mixes))
-		c.Valid("task", err)
+		c.Valid("task", task.Validate[float32](t.Wire(mixes)))
 	}
 }
 
