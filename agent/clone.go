@@ -35,7 +35,7 @@ type sighting struct {
 
 func (t *cloneDetector) up() { t.link, t.here = t.link+1, false }
 
-// down ends the link. One without a clone ends the growing of pauses.
+// down ends the link. A link without a clone ends the growing of pauses.
 func (t *cloneDetector) down() {
 	if !t.here {
 		t.pause = 0

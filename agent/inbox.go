@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// receive takes one message apart. Whatever it holds, it ends in a step of a
+// receive takes one message apart. Every message ends in a step of a
 // machine or in a MessageDropped fact.
 func (a *Agent) receive(m mqtt.Message) {
 	kind, agent, id, part, err := a.cfg.Topics.Parse(m.Topic)

@@ -33,7 +33,7 @@ func (a *Agent) reportDue() (time.Time, bool) {
 	return a.reportAt, a.up && a.cfg.Reports.Every > 0 && !a.spent()
 }
 
-// report sends a report if it is due. One that is lost is not missed: the next
+// report sends a report if it is due. A lost report is not missed: the next
 // one says more.
 func (a *Agent) report(now time.Time) {
 	at, due := a.reportDue()

@@ -131,7 +131,7 @@ func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
 	})
 }
 
-// pulled goes on with a blob that is here, or that could not be had. One that
+// pulled goes on with a blob that is here, or that could not be had. A blob that
 // is gone may come back: the announcement is read again, in case it is an old
 // one, and the hello that is due makes the coordinator look after its blobs.
 func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {

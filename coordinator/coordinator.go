@@ -152,7 +152,7 @@ func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed255
 	return nil
 }
 
-// setAgents takes a new list. Who has another key than before is another device, whose starts and words count anew.
+// setAgents takes a new list. An agent with another key than before is another device: its starts and words count anew.
 func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
 	changed := func(a wire.AgentID) bool { return !keys[a].Equal(c.cfg.Agents[a]) }
 	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool { return changed(s.agent) })
@@ -297,7 +297,7 @@ func (c *Coordinator) step(ev round.Event) {
 // start runs work beside the owner, and then what it returns in the owner's goroutine.
 func (c *Coordinator) start(work func() func()) { c.owner.Go(func() { c.owner.Tell(work()) }) }
 
-// tell sends a message about a round to one agent. What is lost is said again:
+// tell sends a message about a round to one agent. A lost message is repeated:
 // invitations by the machine's timer, answers when the agent asks again.
 func (c *Coordinator) tell(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), Payload: c.signer.Seal(t, run, round, body), QoS: mqtt.AtMostOnce})

@@ -32,7 +32,7 @@ type disk struct {
 	history *store.History
 }
 
-// The versions of the formats. Whoever changes what is in a file raises its version, and reads the one before or says in the
+// The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in the
 // error what to do; TestFormats holds each file to it.
 const (
 	recordVersion    = 1

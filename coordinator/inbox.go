@@ -26,7 +26,7 @@ type mark struct {
 // errKnown is a retained message that a broker brings once more after a reconnect.
 var errKnown = errors.New("known already")
 
-// take takes one message apart. Whatever it holds, it ends in a step of a
+// take takes one message apart. Every message ends in a step of a
 // machine or in a MessageDropped fact.
 func (c *Coordinator) take(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
@@ -152,7 +152,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 	return nil
 }
 
-// hello tells the machine of one. Who says hello in the middle of its work may be unable to fetch the model; a new start has
+// hello tells the machine of one. An agent that says hello in the middle of its work may be unable to fetch the model; a new start has
 // not joined yet.
 func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
 	stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) && c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot

@@ -15,8 +15,8 @@ import (
 
 // publisher keeps the broker's retained messages as they should be: the blobs that
 // the present announcement names, read back to see that the broker has them,
-// then the announcement, then the deletion of what is named no longer. What an
-// older announcement named stays for one more announcement of other blobs.
+// then the announcement, then the deletion of what is named no longer. A
+// blob of an older announcement stays for one more announcement of other blobs.
 //
 // Of everything it says it knows only that it was said: when the link comes
 // back, each blob is read back again, and what is missing published again.
@@ -91,7 +91,7 @@ func (b *publisher) show(now time.Time, sealed []byte, blobs []blob, list publis
 		if i >= 0 {
 			posts = append(posts, b.posts[i])
 		} else {
-			// One that an earlier process has listed is at the broker, perhaps.
+			// A blob that an earlier process has listed may be at the broker.
 			posts = append(posts, newPost(x, slices.Contains(b.listed.Now, x.relic())))
 		}
 	}

@@ -122,7 +122,7 @@ func (b *publisher) tickReading(now time.Time) {
 	}
 }
 
-// take takes a part that came back. One that comes as it is published is none
+// take takes a part that came back. A part that comes as it is published is none
 // that was retained; it shows that the broker has it by now, so it is asked for
 // again.
 func (b *publisher) take(now time.Time, m mqtt.Message, hash, part string) {

@@ -14,7 +14,7 @@ import (
 )
 
 // openSpoolOf opens the spool of the record's round, if it needs one, and
-// returns what is in it. What a crash left of other rounds is removed.
+// returns what is in it. The spools that a crash left of other rounds are removed.
 func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting && r.Phase != round.CoordinatorClosing {

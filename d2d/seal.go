@@ -18,7 +18,7 @@ import (
 // every Exchange, so that no key and nonce ever meet twice: not after a
 // restart, in another attempt, or on a cloned device.
 //
-// Whoever holds a sender's key, that is each of its neighbours, could forge its
+// A holder of a sender's key, that is each of its neighbours, could forge its
 // messages to the others. Seals keep strangers out, and the broker.
 type Keys struct {
 	Private *ecdh.PrivateKey // X25519, of the device

@@ -18,7 +18,7 @@ func Drop[R ~string](reason R, format string, args ...any) error {
 	return &Dropped[R]{reason, fmt.Errorf(format, args...)}
 }
 
-// WhyDropped takes an error apart. One that is not Dropped has the reason otherwise.
+// WhyDropped takes an error apart. An error that is not Dropped has the reason otherwise.
 func WhyDropped[R ~string](err error, otherwise R) (R, error) {
 	if d := (*Dropped[R])(nil); errors.As(err, &d) {
 		return d.Reason, d.Err

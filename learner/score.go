@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Score is how well parameters do on samples. What does not apply to the risk is NaN.
+// Score is how well parameters do on samples. A score that does not apply to the risk is NaN.
 type Score struct {
 	Risk     float64 // as Model.Risk: the mean, ridge included
 	R2       float64 // of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary

@@ -67,7 +67,7 @@ type Event interface{ isEvent() }
 type (
 	// Received is a message from the broker. The payload is the receiver's.
 	Received struct{ Message }
-	// Up says that the link is open. What was subscribed has been asked for
+	// Up says that the link is open. The subscriptions have been asked for
 	// again, ahead of whatever is published from now on; a broker keeps
 	// nothing else of us, so the owner says hello again.
 	Up struct{}

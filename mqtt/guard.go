@@ -12,7 +12,7 @@ import (
 // to what paho cannot stand: it allocates any size that five bytes claim, up
 // to 256 MiB, a SUBACK with a code too many ends the process, one with a code
 // too few counts as granted, and an unknown code in CONNACK as connected. It
-// keeps a few bytes of state and never a packet. What is merely odd, such as
+// keeps a few bytes of state and never a packet. A packet that is merely odd, such as
 // the retained flag of a live message, is let through.
 type guard struct {
 	most int // bytes of a packet

@@ -2,7 +2,7 @@ package mqtt
 
 import "sync/atomic"
 
-// What the network adds, in bytes, that a session does not see: to each packet
+// Bytes that the network adds and a session does not see: to each packet
 // of MQTT the headers of a TCP segment and of its acknowledgement, a TLS record
 // and a WebSocket frame; to long packets the same for every further segment,
 // as a fraction; to a connection its opening and its end, and TLS's handshake

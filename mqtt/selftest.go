@@ -160,7 +160,7 @@ func (t *SelfTest) refused(now time.Time) (ended *SelfTested) {
 	return t.end(now, SelfTestDenied)
 }
 
-// down takes the loss of the link. One that follows the large message at once,
+// down takes the loss of the link. A loss that follows the large message at once,
 // and again on the next link, is its fault.
 func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
 	if t.stage == loopTesting && t.tries > 0 {

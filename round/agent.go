@@ -9,8 +9,8 @@ import (
 )
 
 // Waits of an agent's hello: until it is answered, and until it is said again
-// all the same. Whatever made the coordinator forget the agent (its restart, a
-// late word that the agent is lost), the next hello puts right.
+// once more: a coordinator that has forgotten the agent (after its restart, or
+// a late word that the agent is lost) learns of it again.
 const (
 	helloFirst = 5 * time.Second
 	helloMost  = time.Minute
@@ -219,7 +219,7 @@ func (a *Agent) seldom(d time.Duration) time.Duration {
 }
 
 // heard ends the repetition of the hello: the coordinator knows this agent.
-// One that is still to be said may have news, and is said all the same. An update that was offered with the link again is answered before.
+// A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
 		a.giveUp()

@@ -2,7 +2,7 @@ package round
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// What a round moves beside its vectors, in bytes on the network.
+// Bytes on the network that a round moves beside its vectors.
 const (
 	// talk is hellos, invitation, credit, answers, presence and pings.
 	talk = 16 << 10

@@ -88,7 +88,7 @@ func (a *Agent) decline(reason wire.DeclineReason) {
 	a.ended(w, WorkEnded{Result: WorkDeclined, Declined: reason})
 }
 
-// ended reports how work ended. What comes after that, such as a second
+// ended reports how work ended. Later answers, such as a second
 // acceptance, is not told.
 func (a *Agent) ended(w *work, f WorkEnded) {
 	if !w.told {

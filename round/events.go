@@ -29,7 +29,7 @@ type (
 	LinkDown struct{}
 )
 
-// Events of the coordinator's machine. What comes from an agent has been
+// Events of the coordinator's machine. A message of an agent has been
 // verified: signature, federation, and that it is newer than what came before.
 type (
 	// Start begins the run, or resumes it from the record given to NewCoordinator. It comes first.
@@ -113,7 +113,7 @@ func (Rejected) event()      {}
 func (Meshed) event()        {}
 func (Folded) event()        {}
 
-// Events of the agent's machine. What comes from the coordinator has been
+// Events of the agent's machine. A message of the coordinator has been
 // verified: signature and federation.
 type (
 	// AnnouncementCame: what the coordinator retains for all.

@@ -96,7 +96,7 @@ func (c *Coordinator) apart(participants []Participant) map[wire.AgentID]bool {
 	return apart
 }
 
-// goesOn tells that the block without an end, in which the agents mix, has all of them: its edges stay. Who has left keeps
+// goesOn tells that the block without an end, in which the agents mix, has all of them: its edges stay. An agent that has left keeps
 // them too, as it may mix still where the coordinator cannot see it.
 func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
 	if !c.rec.Plan.Endless || c.rec.Block == 0 || c.remesh {

@@ -12,7 +12,7 @@ type Place struct {
 }
 
 // Sampler draws L of K places. It keeps its memory between draws, so that L of a million costs no more than sorting L.
-// What it returns is in order of the places, and valid until its next draw. Its zero value is ready.
+// Its result is in order of the places, and valid until the next draw. Its zero value is ready.
 type Sampler struct {
 	drawn  []int
 	moved  map[int]int // of a draw that touches few places: what a swap has put there

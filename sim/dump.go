@@ -78,7 +78,7 @@ func writeExperiment(e *Experiment) error {
 	return err
 }
 
-// fits refuses an instance that is too large for a dump. What is drawn is bounded by the tape.
+// fits refuses an instance that is too large for a dump. The tape bounds the draws.
 func fits[T learner.Float](c *course[T]) error {
 	p := c.in.Problem
 	numbers, key := 0.0, "agents"

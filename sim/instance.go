@@ -23,7 +23,7 @@ type Instance[T learner.Float] struct {
 	replay *replay[T] // nil = the run draws itself
 }
 
-// What a generator is for, beside an agent's draws in a round.
+// Purposes of a generator, beside an agent's draws in a round.
 const (
 	forNumbers uint64 = iota + 101
 	forInstance

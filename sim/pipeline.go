@@ -3,7 +3,7 @@ package sim
 import "sync"
 
 // pipeline lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one at a
-// time. Who is slow, or is set aside by the system, holds nobody up before all room is in use.
+// time. A slow goroutine holds nobody up before all room is in use.
 type pipeline[P any] struct {
 	pieces int // how many there are to make
 	take   func(P) error

@@ -24,8 +24,8 @@ func oneOf[S ~string](v *spec.Check, key string, got S, allowed ...S) {
 	v.Need(slices.Contains(allowed, got), key, "is %q; want one of %q", got, allowed)
 }
 
-// Validate joins a [*spec.FieldError] for every value that cannot be, naming its key and bound. What only the data can tell is
-// refused by [Run] before the first round.
+// Validate joins a [*spec.FieldError] for every value that cannot be, naming its key and bound. [Run] makes the
+// checks that need the data, before the first round.
 func (e *Experiment) Validate() error {
 	if e.Load != "" { // its data are not read
 		return e.validate()

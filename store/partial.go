@@ -20,7 +20,7 @@ type Partial struct {
 }
 
 // OpenPartial opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the last
-// of which may be shorter. sum returns the SHA-256 of chunk k. What the file holds of them is found by reading it:
+// of which may be shorter. sum returns the SHA-256 of chunk k. Reading the file tells which of them it holds:
 // that takes a while for a long file, so not on a goroutine that others wait for. Other bytes are overwritten in time.
 func OpenPartial(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*Partial, error) {
 	if size < 1 || chunk < 1 {

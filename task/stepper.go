@@ -12,7 +12,7 @@ import (
 // between them (feddec Alg. 1, lines 5–6): one at a time, on parameters that
 // others change in between.
 //
-// H is the task's MaxSteps and common to all agents. One that affords only
+// H is the task's MaxSteps and common to all agents. An agent that affords only
 // E_k < H gradients spreads them evenly over the block, each scaled by H/E_k;
 // it mixes at all steps. The schedule counts all H.
 type Stepper[T learner.Float] struct {

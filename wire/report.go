@@ -14,7 +14,7 @@ type Report struct {
 	Readings []Reading // ascending by ID
 }
 
-// Reading is one number of a report. What an ID means stands in
+// Reading is one number of a report. The meaning of an ID stands in
 // docs/PROTOCOL.md; a receiver passes over those it does not know.
 type Reading struct {
 	ID    uint8

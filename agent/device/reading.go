@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Reading is what the system tells of itself. What it does not tell is nil.
+// Reading is what the system tells of itself. A value that it does not have is nil.
 type Reading struct {
 	Load        *float64 // average number of programs that ran or wanted to, in the last minute, per core
 	Temperature *float64 // °C, of the hottest sensor

@@ -93,7 +93,7 @@ func (v Verdict) Declines() wire.DeclineReason {
 }
 
 // Judge returns what the rules say now; before is the verdict before this
-// one, zero at first. What a system does not tell decides nothing.
+// one, zero at first. A reading that the system does not have decides nothing.
 func (r *Rules) Judge(now time.Time, x Reading, before Verdict) Verdict {
 	v := Verdict{Share: 1, Rule: None, Reading: x}
 	decide := func(rule Rule, share float64) {

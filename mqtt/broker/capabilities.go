@@ -15,7 +15,7 @@ func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 	c.MaximumSessionExpiryInterval = 24 * 60 * 60
 	c.ReceiveMaximum = 64
 	c.MaximumInflight = 256
-	// What mochi has not encoded yet; our queue is behind it and never blocks.
+	// Messages that mochi has not encoded yet; our queue is behind it and never blocks.
 	// With 64, a healthy client lost most of a burst of retained messages. This
 	// is about what Mosquitto queues.
 	c.MaximumClientWritesPending = 1024
@@ -24,7 +24,7 @@ func mochiOptions(maxPacket, maxConns int) *mochi.Options {
 		// Seconds: never. It stops the world for its memory statistics, and writes to
 		// what is retained where nothing keeps it apart from who looks.
 		SysTopicResendInterval: 1 << 32,
-		// Mochi logs whole packets, payloads and all. What matters is logged by the
+		// Mochi logs whole packets, payloads and all. The important lines are logged by the
 		// hook and the listener.
 		Logger: slog.New(slog.DiscardHandler),
 	}

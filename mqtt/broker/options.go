@@ -30,7 +30,7 @@ type Options struct {
 	// client id must be the same.
 	TLS *tls.Config
 	// MaxPacket bounds an MQTT packet, in bytes, 131072 unless set, up to 4 MiB.
-	// Whoever sends a larger one is disconnected.
+	// A client that sends a larger one is disconnected.
 	MaxPacket int
 	// MaxConns bounds the open connections, 1024 unless set. Further ones are
 	// closed at once.
@@ -52,13 +52,13 @@ type Options struct {
 	Allow func(user, topic string, toWrite bool) bool
 	// Quota bounds, in bytes, what a user may have retained at a time; 512 for
 	// each message and 256 for each level of its topic come on top of topic and
-	// payload. What is too much is acknowledged and dropped; of a will only the
+	// payload. The excess is acknowledged and dropped; of a will only the
 	// retaining is. What Dir kept from before a restart counts for nobody. It is
 	// called under a lock. Nil is no bound; package acl has ours.
 	Quota func(user string) int
 	// Dir, if set, is a folder for this broker alone that keeps the retained
 	// messages, so that a restart does not lose them. It is made if it is missing.
-	// What was retained in the last seconds before a power cut may be lost.
+	// Messages retained in the last seconds before a power cut may be lost.
 	Dir string
 	// Logger hears of clients that were refused or closed; nobody does unless set.
 	Logger *slog.Logger

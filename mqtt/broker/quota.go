@@ -7,7 +7,7 @@ import "strings"
 const messageBytes, levelBytes = 512, 256
 
 // quota counts what each user has retained. It belongs to the hook's lock for
-// retaining. What was kept over a restart counts for nobody.
+// retaining. Messages kept over a restart count for nobody.
 type quota struct {
 	of     func(user string) int // bytes; nil for no bound
 	used   map[string]int

@@ -107,7 +107,7 @@ func (c *Conn) late(r mqtt.Received) {
 	time.AfterFunc(time.Duration(c.options.Rand.Int64N(int64(c.options.Delay)+1)), func() { c.put(r) })
 }
 
-// put hands an event to the owner. What does not fit is lost, as with inner;
+// put hands an event to the owner. An event that does not fit is lost, as with inner;
 // what comes after Close is, too.
 func (c *Conn) put(e mqtt.Event) {
 	if !c.isCut() {

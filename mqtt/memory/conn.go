@@ -15,7 +15,7 @@ type Conn struct {
 	will    *mqtt.Message
 	mailbox *mqtt.Mailbox
 
-	// What follows belongs to the broker's lock.
+	// The fields below belong to the broker's lock.
 	filters  map[string]mqtt.QoS
 	order    []string // of filters
 	refused  map[string]*refusal

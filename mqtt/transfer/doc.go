@@ -21,7 +21,7 @@
 // Where the chunks go is a Storage, which the host opens when it is asked to
 // (Open, Opened): in memory, or in a file that outlives the process.
 //
-// What may be believed: a chunk's hash stands in a manifest, the manifest's
+// Trust: a chunk's hash stands in a manifest, the manifest's
 // hash in a signed announcement (models) or the manifest in a signed envelope
 // (updates). Signatures, and the order of envelopes by their sequence, are the
 // host's to check before it steps a machine.

@@ -147,7 +147,7 @@ func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 	return nil
 }
 
-// inline takes an update that came in its manifest. One for which there is no
+// inline takes an update that came in its manifest. An update for which there is no
 // room is passed over, and comes again: to keep it waiting would take the room.
 func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 	m := ev.Manifest

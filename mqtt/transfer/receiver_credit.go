@@ -9,7 +9,7 @@ import (
 
 // minWindow is what a window shrinks to. A lease that ends with chunks
 // missing halves it, for a queue has overflowed; so does a credit that takes
-// longer than a lease, for others wait for their turn. One that is repaid in
+// longer than a lease, for others wait for their turn. A debt that is repaid in
 // time doubles it. Each chunk that comes renews the lease: on a slow link the
 // others are still under way, and would be sent twice if they were lent again.
 const minWindow = 4
@@ -25,7 +25,7 @@ func (r *Receiver) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// admit gives room to the transfers at the head of the queue. One that does
+// admit gives room to the transfers at the head of the queue. A transfer that does
 // not fit is not overtaken, or it would wait for ever behind smaller ones.
 func (r *Receiver) admit() []ReceiveEffect {
 	var effects []ReceiveEffect

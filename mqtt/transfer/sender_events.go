@@ -20,7 +20,7 @@ type (
 func (Forgotten) sendEvent()  {}
 func (AskedAgain) sendEvent() {}
 
-// Answers of the coordinator. One that names another update is ignored.
+// Answers of the coordinator. An answer that names another update is ignored.
 type (
 	// CreditGranted lends the right to send the named chunks.
 	CreditGranted struct{ wire.Credit }

@@ -9,7 +9,7 @@ import (
 
 // Storage keeps the chunks of one blob on its way here. The machine that was
 // given one is its only user until it hands it over (Done, Complete) or has
-// closed it. Whatever it holds at first was verified by who opened it: a
+// closed it. Its first content was verified by whoever opened it: a
 // storage that outlives a process is how a transfer outlives it.
 type Storage interface {
 	// Has reports whether chunk k is there. It is asked once, at the beginning.
@@ -68,7 +68,7 @@ func (m *Memory) ReadAt(p []byte, at int64) (n int, err error) {
 // Close implements Storage.
 func (m *Memory) Close() error { return nil }
 
-// What machines and hosts say to each other about storage. Agent is empty on
+// Messages between machines and hosts about storage. Agent is empty on
 // the way of a Puller.
 type (
 	// Open asks the host for a storage of the manifest's length, with what an

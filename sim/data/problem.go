@@ -10,7 +10,7 @@ type Local[T learner.Float] struct {
 	Stream  learner.Stream[T]
 }
 
-// Loader makes the data of one agent after the other, 0 ≤ k < K. What it returns is valid until it is called again: an
+// Loader makes the data of one agent after the other, 0 ≤ k < K. Its result is valid until the next call: an
 // agent exists only while it is needed. It serves one goroutine and may be asked for any agent, any number of times; the
 // same agent has the same data each time.
 type Loader[T learner.Float] func(k int) Local[T]

@@ -14,7 +14,7 @@ func finalise(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// What a generator is for: each purpose has its own, so that one more draw for the one changes nothing in the other.
+// Purposes of a generator: each has its own, so that one more draw for the one changes nothing in the other.
 const (
 	forOptima uint64 = iota + 1
 	forMeans

@@ -22,7 +22,7 @@ const (
 	KindCSV        Kind = "csv"        // a table in a file, dealt to the agents
 )
 
-// Spec describes a problem in a configuration file. What a kind does not use is ignored by it.
+// Spec describes a problem in a configuration file. A kind ignores the keys that it does not use.
 type Spec struct {
 	Kind Kind `yaml:"kind" json:"kind"`
 	// Fresh draws a new instance for every run; else all runs share one.

@@ -24,7 +24,7 @@ type Network struct {
 	Caption string    // below
 }
 
-// What a picture is made of, in points.
+// Sizes of a picture's parts, in points.
 const (
 	margin     = 8 * vg.Length(1)
 	lineHeight = 16 * vg.Length(1)

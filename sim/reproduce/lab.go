@@ -112,7 +112,7 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// validate reports what makes no sense. What a simulation refuses is left to it.
+// validate reports what makes no sense. The simulation itself refuses the rest.
 func (l *Lab) validate() error {
 	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 || l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
 		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, a window of %d: want all above 0, and two runs",

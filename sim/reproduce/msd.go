@@ -42,7 +42,7 @@ func (l LMS) theory(normalized bool) theory.LMS {
 	return m
 }
 
-// validate reports lists that are not of one length, and what theory has no answer to. What a simulation refuses is left to it.
+// validate reports lists that are not of one length, and what theory has no answer to. The simulation itself refuses the rest.
 func (l LMS) validate() error {
 	k := len(l.Optima)
 	if k == 0 || len(l.LocalSteps) != k || len(l.BatchSizes) != k || len(l.Regressors) != k || len(l.NoiseVar) != k {

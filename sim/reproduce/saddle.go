@@ -106,7 +106,7 @@ func (s *Saddle) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// validate reports what makes no sense. What a simulation refuses is left to it.
+// validate reports what makes no sense. The simulation itself refuses the rest.
 func (s *Saddle) validate() error {
 	switch {
 	case len(s.Means) == 0 || len(s.Means[0]) == 0 || slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):

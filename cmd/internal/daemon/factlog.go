@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// agentLog writes an agent's facts for people. What becomes of the link the
-// session logs by itself.
+// agentLog writes an agent's facts for people. The session itself logs
+// the state of the link.
 type agentLog struct{ *slog.Logger }
 
 // Observe implements agent.Observer.

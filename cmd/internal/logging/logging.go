@@ -2,7 +2,7 @@
 // with journald's priorities under systemd, and with a brake on repeats, so that a broker that is away for a week
 // does not fill the disk with one sentence.
 //
-// Whatever is logged, one record stays one line: line breaks, terminal escapes and other control characters in
+// One record stays one line: line breaks, terminal escapes and other control characters in
 // messages and attributes are escaped, so that no peer can forge an entry by its name.
 package logging
 

@@ -74,7 +74,7 @@ func (c *Coordinator) drawRound(p *page) {
 	}
 }
 
-// What is made of the states invited and working when an agent takes more than
+// Text for the states invited and working when an agent takes more than
 // twice as long as the others, and when the round is over.
 const (
 	late    = "late"

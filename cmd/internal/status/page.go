@@ -20,7 +20,7 @@ const (
 	listed     = 8 // names on a line, at most
 )
 
-// line adds a line. What has no room is cut off.
+// line adds a line. The part that has no room is cut off.
 func (p *page) line(label, format string, args ...any) {
 	text := []rune(fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...)))
 	if len(text) > p.width {

@@ -272,7 +272,7 @@ func (b *audited) show(x []float32) {
 	}
 }
 
-// Ended implements agent.Audited. What a dead agent had, died with it.
+// Ended implements agent.Audited. The books of a killed agent died with it.
 func (b *audited) Ended(books d2d.Books) {
 	if !b.life.dead.Load() {
 		b.life.audit.ended(b.round, books)

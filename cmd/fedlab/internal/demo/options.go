@@ -27,7 +27,7 @@ type Options struct {
 	// SiteBroker is the URL of the neighbours' broker; empty = embedded, or the uplink where Broker is set.
 	SiteBroker string
 	Codec      spec.Codec // of snapshots between neighbours
-	// What befalls each message between neighbours: the probability of being lost and of coming twice, and the longest
+	// Faults of each message between neighbours: the probability of being lost and of coming twice, and the longest
 	// delay; and how many agents are killed, and come back.
 	Loss, Duplicates float64
 	Delay            time.Duration

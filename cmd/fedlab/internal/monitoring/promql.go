@@ -25,7 +25,7 @@ func (s selector) text() string {
 
 type matcher struct{ label, op, value string }
 
-// What is a name in an expression and no metric.
+// Names in an expression that are no metrics.
 var (
 	operators   = []string{"and", "or", "unless", "bool", "offset", "atan2", "inf", "nan", "Inf", "NaN"}
 	groupings   = []string{"by", "without", "on", "ignoring", "group_left", "group_right"}

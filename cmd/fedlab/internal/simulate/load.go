@@ -13,7 +13,7 @@ import (
 // checked is an experiment that is validated in the terms of package config, which knows where each key stands in the file.
 type checked sim.Experiment
 
-// Validate is called by config.Load. What is wrong with the files of a folder has no place in that of an experiment.
+// Validate is called by config.Load. Errors in the files of a folder have no place in the experiment's file.
 func (c *checked) Validate() error {
 	if c.Load != "" {
 		return (*sim.Experiment)(c).Validate()
