@@ -56,7 +56,7 @@ func TestSoak(t *testing.T) {
 
 // disturbance is a fault of the soak.
 type disturbance struct {
-	name   string
+	name        string
 	disturbance func()
 }
 
