@@ -43,7 +43,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 
 func (e *endlessSite) models() int { return len(facts[coordinator.ModelReady](e.federation)) }
 
-// awaitModels waits for so many averages more.
+// awaitModels waits for this many averages more.
 func (e *endlessSite) awaitModels(n int) {
 	want := e.models() + n
 	e.until(time.Hour, fmt.Sprintf("%d averages more", n), func() bool { return e.models() >= want })

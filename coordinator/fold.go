@@ -80,7 +80,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact
 	return folded, append(facts, ready)
 }
 
-// FarAgent is an agent with its worst column, whose rows lie so many of the common standard deviations from the common mean.
+// FarAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from the common mean.
 type FarAgent struct {
 	Agent      wire.AgentID
 	Column     string

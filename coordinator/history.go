@@ -73,7 +73,7 @@ type Past struct {
 	R2, Accuracy *float64          // of the newest model on held-out data, if they were measured
 }
 
-// Past reads the newest lines of the history, for at most so many risks. It may be called before Run. When the error is not nil
+// Past reads the newest lines of the history, for at most this many risks. It may be called before Run. When the error is not nil
 // Past holds what could be read.
 func (c *Coordinator) Past(most int) (Past, error) { return c.disk.past(c.machine.Record(), most) }
 

@@ -29,7 +29,7 @@ func huge(f *federation) {
 }
 
 // traffic counts the chunks that a broker delivers, and tells when there were
-// so many.
+// this many.
 type traffic struct {
 	mu    sync.Mutex
 	under string // a part of their topics

@@ -67,7 +67,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 			t.Errorf("%d updates were accepted by a full disk", n)
 		}
 		f.wantStorage(wire.CoordinatorID, 1, 0)
-		f.wantStorage("a0", 1, 0) // its own copy; it sends the update all the same
+		f.wantStorage("a0", 1, 0) // its own copy; it sends the update anyway
 		lift()
 		f.finished(time.Hour)
 		f.checkOnce("no room for updates")

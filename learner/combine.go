@@ -11,7 +11,7 @@ import (
 // outvoteFrom is the fewest devices among which one that lies is outvoted; the moments of fewer are added up.
 const outvoteFrom = 5
 
-// combineElements bounds what Combine holds at once: so many pairs of a mean and a variance, 17 bytes each.
+// combineElements bounds what Combine holds at once: this many pairs of a mean and a variance, 17 bytes each.
 const combineElements = 1 << 22
 
 // farFrom is how many common deviations a device's column lies from the common mean, as a root mean square, to be named.

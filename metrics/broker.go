@@ -88,7 +88,7 @@ func (b *broker) linkChanged(up bool) {
 func (b *broker) notUsed(reason string) { b.dropped.WithLabelValues(received, reason).Inc() }
 
 // traffic counts a message of the session. A message that came in and was dropped
-// has used the network all the same; one that was not sent has not.
+// has used the network anyway; one that was not sent has not.
 func (b *broker) traffic(t mqtt.Traffic, kind mqtt.Kind) {
 	direction := sent
 	switch {

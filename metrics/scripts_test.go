@@ -122,7 +122,7 @@ var coordinatorScript = []any{
 	round.AgentSidelined{Agent: "a2", Round: 3, Reason: round.SidelinedSilent, Draws: 1, Until: 4, Agents: 2},
 	round.AgentLeft{Agent: "a1", Reason: round.LeftLost, Agents: 1},
 	round.AgentReadmitted{Agent: "a2", Round: 4, Early: true, Agents: 1},
-	coordinator.ModelReady{ // no task has both R2 and accuracy, but all metrics shall be seen
+	coordinator.ModelReady{ // no task has both R2 and accuracy, but all metrics should be seen
 		Round: 4, Version: 2, Bytes: 4096, FoldTook: time.Second, Score: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},
 	round.RunFinished{Version: 3},

@@ -10,7 +10,7 @@ const (
 	// first attempts at several URLs.
 	firstDelay = time.Second
 	// herdDelay bounds the wait after the loss of a link: all clients of that
-	// broker lost theirs at the same moment, and shall not all come back at once.
+	// broker lost theirs at the same moment, and must not all come back at once.
 	herdDelay = 16 * time.Second
 )
 

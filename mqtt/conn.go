@@ -29,7 +29,7 @@ var (
 var ErrPaused = errors.New("mqtt: paused")
 
 // Message is one application message. Retained means, on the way out, that
-// the broker shall keep it for later subscribers (an empty payload deletes
+// the broker should keep it for later subscribers (an empty payload deletes
 // what it keeps) and, on the way in, that it was kept.
 type Message struct {
 	Topic    string

@@ -65,7 +65,7 @@ func TestSubscriptionRefused(t *testing.T) {
 	}
 }
 
-// Nobody reads the events of a flood; the session pings all the same.
+// Nobody reads the events of a flood; the session pings anyway.
 func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	t.Parallel()
 	const n = 10_000

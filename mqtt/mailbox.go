@@ -24,7 +24,7 @@ type Mailbox struct {
 	shut      bool
 }
 
-// NewMailbox returns a mailbox for so many messages and bytes (payload, topic
+// NewMailbox returns a mailbox for this many messages and bytes (payload, topic
 // and a little for each). It must be closed.
 func NewMailbox(messages, bytes int) *Mailbox {
 	m := &Mailbox{

@@ -9,7 +9,7 @@ import "sync/atomic"
 // with a chain of certificates each way.
 const (
 	meterPacket   = 130
-	meterFraction = 16 // one byte for so many
+	meterFraction = 16 // one byte for this many
 	meterOpening  = 600
 	meterTLS      = 8 << 10
 	meterUpgrade  = 1 << 10 // to WebSocket, or through a proxy
@@ -23,7 +23,7 @@ type Meter struct{ total atomic.Uint64 }
 // Total returns the bytes so far.
 func (m *Meter) Total() uint64 { return m.total.Load() }
 
-// Count adds so many bytes of MQTT in so many packets. A nil Meter counts nothing.
+// Count adds so many bytes of MQTT in this many packets. A nil Meter counts nothing.
 func (m *Meter) Count(bytes, packets int) {
 	m.add(bytes + (bytes+meterFraction-1)/meterFraction + packets*meterPacket)
 }

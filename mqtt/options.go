@@ -54,7 +54,7 @@ type Options struct {
 	// disconnected before any of it is kept.
 	MaxPacket int
 
-	// Will, if set, is asked before each attempt for what the broker shall
+	// Will, if set, is asked before each attempt for what the broker should
 	// publish when this link dies. It may not block.
 	Will func() Message
 

@@ -39,7 +39,7 @@ func SelfTestResults() []SelfTestResult {
 	return []SelfTestResult{SelfTestPassed, SelfTestDenied, SelfTestSwallowed, SelfTestDisconnected}
 }
 
-// SelfTested says how a self-test ended: with a message of so many bytes of
+// SelfTested says how a self-test ended: with a message of this many bytes of
 // payload, under a topic.
 type SelfTested struct {
 	Result SelfTestResult

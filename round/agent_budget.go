@@ -9,7 +9,7 @@ const (
 	// perChunk is the headers of a chunk and its packets, and what asks for it
 	// and answers it.
 	perChunk = 1000
-	// perByte is what the network adds to each, as one of so many.
+	// perByte is what the network adds to each, one byte for this many.
 	perByte = 16
 )
 
@@ -33,7 +33,7 @@ func (a *Agent) Estimate() uint64 {
 	return bytes
 }
 
-// onNetwork is what a vector of so many bytes takes to move.
+// onNetwork is what a vector of this many bytes takes to move.
 func onNetwork(bytes uint32) uint64 {
 	n := uint64(bytes)
 	return n + n/perByte + uint64(wire.ChunkCount(int(bytes)))*perChunk

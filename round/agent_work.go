@@ -138,7 +138,7 @@ func (w *work) is(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
 }
 
 // accepted believes that the update is on the coordinator's disk. It is kept
-// here all the same until the round is over.
+// here anyway until the round is over.
 func (a *Agent) accepted(now time.Time, e AcceptedCame) {
 	if w := a.parted; w != nil && w.is(e.Run, e.Round, e.Update) {
 		a.parted = nil

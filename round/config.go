@@ -25,7 +25,7 @@ type Config struct {
 
 // Gather says which agents a round waits for before it draws.
 type Gather struct {
-	// Target ends the gathering at once when so many agents are there; 0 = never early.
+	// Target ends the gathering at once when this many agents are there; 0 = never early.
 	Target int `yaml:"target"`
 	// Minimum is enough when the window ends; with fewer, the window is opened again.
 	Minimum int `yaml:"minimum"`

@@ -36,7 +36,7 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 }
 
 // meshed opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is gathered anew. A block
-// without an end goes on all the same, if the new edges join nobody who had none.
+// without an end goes on anyway, if the new edges join nobody who had none.
 func (c *Coordinator) meshed(now time.Time, e Meshed) {
 	if c.meshing == nil || e.Round != c.rec.Round {
 		return

@@ -20,7 +20,7 @@ type Sampler struct {
 	places []Place
 }
 
-// scanFrom is the share of the K places, one in so many, from which a draw walks over all of them.
+// scanFrom is the share of the K places, one in this many, from which a draw walks over all of them.
 const scanFrom = 16
 
 // WithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the

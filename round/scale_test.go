@@ -92,7 +92,7 @@ func perAgent(b *testing.B, n int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/agent")
 }
 
-// BenchmarkHellos is the gathering of so many agents: seconds a gathering, and what a member takes in memory.
+// BenchmarkHellos is the gathering of this many agents: seconds a gathering, and what a member takes in memory.
 func BenchmarkHellos(b *testing.B) {
 	scales(b, func(b *testing.B, n int) {
 		var bytes float64
@@ -151,7 +151,7 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// BenchmarkDraw is the opening of a round with ten participants of so many agents.
+// BenchmarkDraw is the opening of a round with ten participants of this many agents.
 func BenchmarkDraw(b *testing.B) {
 	scales(b, func(b *testing.B, n int) {
 		cfg := scaleConfig(n)

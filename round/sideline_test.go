@@ -81,7 +81,7 @@ func (d *drive) perform(e round.Effect) {
 	}
 }
 
-// rounds lets so many rounds begin, and returns the facts of their openings.
+// rounds lets this many rounds begin, and returns the facts of their openings.
 func (d *drive) rounds(n int) []round.RoundOpened {
 	d.t.Helper()
 	for range 100 * n {

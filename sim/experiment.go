@@ -31,7 +31,7 @@ type Experiment struct {
 	Seed      uint64    `yaml:"seed" json:"seed"`
 	Runs      int       `yaml:"runs" json:"runs"`           // independent runs; intervals are over them
 	Rounds    int       `yaml:"rounds" json:"rounds"`       // aggregations; of feddec, T, the local steps
-	Record    int       `yaml:"record" json:"record"`       // every so many rounds; 0 = some 200 records in all
+	Record    int       `yaml:"record" json:"record"`       // rounds from one record to the next; 0 = some 200 records in all
 	Precision Precision `yaml:"precision" json:"precision"` // float32 or float64
 
 	Data data.Spec `yaml:"data" json:"data"`

@@ -25,7 +25,7 @@ type fedavg[T learner.Float] struct {
 	sent    int64 // changes or gradients
 }
 
-// newFedAvg prepares a run for so many goroutines.
+// newFedAvg prepares a run for this many goroutines.
 func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 	f := &fedavg[T]{course: c, w: c.start(), block: blockSize(c)}
 	f.next, f.acc = make([]T, len(f.w)), make([]float64, len(f.w))

@@ -18,7 +18,7 @@ type pipeline[P any] struct {
 	stopped error // what take returned first
 }
 
-// newPipeline makes one for so many pieces, with room for some of them. take is called with one piece after the other, until it
+// newPipeline makes one for this many pieces, with room for some of them. take is called with one piece after the other, until it
 // fails.
 func newPipeline[P any](pieces int, room []P, take func(P) error) *pipeline[P] {
 	c := &pipeline[P]{pieces: pieces, take: take, spare: room, made: map[int]P{}}

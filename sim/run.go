@@ -117,7 +117,7 @@ func (e *Experiment) first() int {
 	return 0
 }
 
-// recorded lists the rounds that are recorded: the first, every so many, and the last.
+// recorded lists the rounds that are recorded: the first, each e.Record-th, and the last.
 func (e *Experiment) recorded() []int {
 	every := e.Record
 	if every == 0 {

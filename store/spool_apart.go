@@ -58,7 +58,7 @@ func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
 // Adopt is Put for an update that was received in its Partial, which is complete and may be closed. It verifies the
 // whole, fsyncs the file, and then the entry with those of concurrent calls. ErrDigest says that the chunks are right
 // and the whole is not. A file whose fsync fails is removed, and the update has to come again: the kernel may have
-// thrown away what it could not write, would show it all the same, and would report success the next time.
+// thrown away what it could not write, would show it anyway, and would report success the next time.
 func (s *Spool) Adopt(ctx context.Context, e Entry) error {
 	if err := checkNames(e); err != nil {
 		return err

@@ -112,7 +112,7 @@ func TestSpoolAdoptVerifies(t *testing.T) {
 	}
 }
 
-// What an fsync could not write may be shown by the kernel all the same, and the next fsync succeeds: such a file must
+// What an fsync could not write may be shown by the kernel anyway, and the next fsync succeeds: such a file must
 // come again, or an update would be accepted that a power cut takes.
 func TestSpoolAdoptForgetsWhatItCouldNotSync(t *testing.T) {
 	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {

@@ -49,7 +49,7 @@ type Training struct {
 // Mixing says how agents mix their parameters with their neighbours between
 // the local steps of a round (feddec Alg. 1). Its zero value means that they do not.
 type Mixing struct {
-	Every uint32 // they mix after so many local steps, which divide MaxSteps, the H steps of a round; 0 = never
+	Every uint32 // they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
 	// Wait is how long a step waits for the neighbours' snapshots; 0 = as long
 	// as it takes. Repeat is the time until a missing one is asked for, Drain
 	// the time after the last step in which late ones may come. Milliseconds.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// slowLine forwards connections at so many bytes per second each way. Its own
+// slowLine forwards connections at this many bytes per second each way. Its own
 // buffers are small: a thin line, not a deep one.
 type slowLine struct {
 	listener net.Listener

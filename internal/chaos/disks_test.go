@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// small puts a file system of so many KiB in the place of a folder, for as long as the test runs. It takes root.
+// small puts a file system of this many KiB in the place of a folder, for as long as the test runs. It takes root.
 func (p *plant) small(folder string, kib int) {
 	p.t.Helper()
 	if os.Getuid() != 0 {

@@ -102,7 +102,7 @@ func (f *fleet) connect(id wire.AgentID, more func(*mqtt.Options)) (mqtt.Conn, e
 	return mqtt.Dial(context.Background(), o)
 }
 
-// startCoordinator begins a run of so many training rounds after one of
+// startCoordinator begins a run of this many training rounds after one of
 // statistics, with all agents in each. The model has 101 parameters.
 func (f *fleet) startCoordinator(rounds int) {
 	f.t.Helper()

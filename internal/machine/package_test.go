@@ -118,7 +118,7 @@ func (p packaged) firstStart(t *testing.T) {
 	}
 }
 
-// upgrade installs the next release over one that runs, one that shall not be
+// upgrade installs the next release over one that runs, one that must not be
 // restarted, and one that stands still.
 func (p packaged) upgrade(t *testing.T) {
 	pid := func() string { return p.property(p.program, "MainPID") }

@@ -85,7 +85,7 @@ func (p byRPM) install(t *testing.T) {
 	}
 }
 
-// upgrade installs the next release over one that runs, and then the first one again, over one that shall not be restarted.
+// upgrade installs the next release over one that runs, and then the first one again, over one that must not be restarted.
 func (p byRPM) upgrade(t *testing.T) {
 	edited, first := p.Must("cat", p.config), p.property(p.program, "MainPID")
 	p.rpm("rpm2", "--upgrade")

@@ -153,7 +153,7 @@ func (h *hook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ error) {
 // OnPacketRead frees the packet id of a SUBSCRIBE or UNSUBSCRIBE. The ids of
 // the two directions are independent (MQTT 3.1.1, 2.3.1), but mochi takes one
 // that it uses itself, for a message not yet acknowledged, for a clash: it
-// refuses the subscription, or quietly keeps what shall be given up. The
+// refuses the subscription, or quietly keeps what should be given up. The
 // message was sent, and with clean sessions it is never sent again, so mochi
 // needs no record of it.
 func (h *hook) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {

@@ -10,7 +10,7 @@ import (
 // nothing waits for the link then.
 type Rate int
 
-// time is how long the link takes for so many bytes, at most.
+// time is how long the link takes for this many bytes, at most.
 func (r Rate) time(bytes int) time.Duration {
 	if r <= 0 {
 		return 0

@@ -47,7 +47,7 @@ func Coordinator() Unit {
 }
 
 // memory bounds the process at some MiB, and Go's heap at four fifths of them:
-// the collector shall work harder before the kernel kills. There is no
+// the collector should work harder before the kernel kills. There is no
 // MemoryHigh, which would slow a leak down to a standstill that nobody ends.
 func memory(mib int) []string {
 	return []string{fmt.Sprintf("MemoryMax=%dM", mib), fmt.Sprintf("Environment=GOMEMLIMIT=%dMiB", mib*4/5)}

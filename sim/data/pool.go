@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// newPooled is [NewLinear] with samples (h, v) that are drawn once, so many rows, and from which every agent then draws
+// newPooled is [NewLinear] with samples (h, v) that are drawn once, this many rows, and from which every agent then draws
 // uniformly, γ = hᵀw_k⁰ + v: random numbers cost ten times what a local step does, and a million agents share the rows. All
 // agents have one R and one σ_v². The aggregate is that of the rows, exactly.
 func newPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {

@@ -85,7 +85,7 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 	}
 }
 
-// newBlobs draws rows of so many Gaussian classes, labelled 0, 1, …: the centre of class c is Gaussian with variance 1 in each
+// newBlobs draws rows of this many Gaussian classes, labelled 0, 1, …: the centre of class c is Gaussian with variance 1 in each
 // coordinate, and its rows spread around it.
 func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
 	centres := make([]float64, s.Model.Outputs*s.Inputs)

@@ -61,7 +61,7 @@ func (l LMS) validate() error {
 	return l.theory(true).Validate()
 }
 
-// experiment is the simulation, of so many rounds until it has settled and then the window.
+// experiment is the simulation, of this many rounds until it has settled and then the window.
 func (l LMS) experiment(o Options, normalized bool, burn int) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs = o.Seed, o.size(l.Runs, 24)

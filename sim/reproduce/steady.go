@@ -79,7 +79,7 @@ func (s *steady) predicted(name string, values []float64) plot.Curve {
 // last is the last round.
 func (s *steady) last() int { return s.Rounds[len(s.Rounds)-1] }
 
-// shown is which of so many records a diagram shows.
+// shown is which of this many records a diagram shows.
 func shown(records int) []int {
 	const most = 250
 	every := (records + most - 1) / most

@@ -31,7 +31,7 @@ type Coordinator struct {
 	Opened       time.Time     `json:"opened"`   // the round
 	Deadline     float64       `json:"deadline"` // seconds from then
 	Participants []Participant `json:"participants"`
-	Draws        int           `json:"draws,omitempty"` // where agents mix, all train, and those that so many draws name send
+	Draws        int           `json:"draws,omitempty"` // where agents mix, all train, and those that this many draws name send
 
 	Agents   int     `json:"agents"`   // that may be drawn
 	Enrolled int     `json:"enrolled"` // in the list of keys

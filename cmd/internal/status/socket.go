@@ -34,7 +34,7 @@ type Picture interface {
 const asJSON = "json"
 
 // Serve shows the picture to whoever connects to the socket in the state folder
-// and sends a line with what it shall be, until ctx ends. The daemon draws, so that
+// and sends a line with what it should be, until ctx ends. The daemon draws, so that
 // a newer or older command understands it. Only the folder's owner can: it is a private folder.
 // A daemon works without it too, so what goes wrong is only logged.
 func Serve(ctx context.Context, dir string, picture func() Picture, log *slog.Logger) {

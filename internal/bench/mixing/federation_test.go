@@ -76,7 +76,7 @@ type bench struct {
 	topics  mqtt.Topics
 	site    *site
 	samples *learner.Samples[float32]
-	// The clock runs from when all have published so many messages until all have published so many.
+	// The clock runs from when all have published so many messages until all have published this many.
 	begin, end int
 	mu         sync.Mutex
 	began      cost
@@ -129,7 +129,7 @@ func keyOf(i int) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(slices.Repeat([]byte{byte(i)}, ed25519.SeedSize))
 }
 
-// featuresOf a model of so many bytes, which is linear if it is small.
+// featuresOf a model of this many bytes, which is linear if it is small.
 func featuresOf(size int) []string {
 	n := size / 4
 	if h := hiddenOf(size); h != nil {

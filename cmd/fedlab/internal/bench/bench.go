@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		defer pprof.StopCPUProfile()
 	}
 	// In this process are the stacks of all contestants' agents, which no device
-	// has: the collector shall run rarely, for all of them alike.
+	// has: the collector should run rarely, for all of them alike.
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(8 << 30)
 	cells, err := measureAll(ctx, o, out, record)
@@ -122,7 +122,7 @@ func measure(ctx context.Context, o Options, kind string, n, d int, record func(
 		signatures, hashes := alone(n, s.payload)
 		return sample{out: signatures, back: hashes, cpu: signatures + hashes}, nil
 	}
-	if o.Profile == "" { // which shall show the contestants only
+	if o.Profile == "" { // which should show the contestants only
 		contestants = append(contestants, contestant{cryptoAlone, crypto})
 	}
 	for rep := range o.Reps + 1 { // the first warms up and does not count

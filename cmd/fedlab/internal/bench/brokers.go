@@ -33,10 +33,10 @@ type site struct {
 	meter meter
 }
 
-// password is made up; the broker checks it all the same.
+// password is made up; the broker checks it anyway.
 func (*site) password(user string) string { return "password of " + user }
 
-// starters start a broker as we ship it, for so many agents.
+// starters start a broker as we ship it, for this many agents.
 var starters = map[string]func(agents int) (*site, error){"mosquitto": startMosquitto, "embedded": startEmbedded}
 
 func startEmbedded(n int) (*site, error) {

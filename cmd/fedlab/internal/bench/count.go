@@ -17,7 +17,7 @@ const stuck = 15 * time.Second
 
 var errLost = errors.New("lost")
 
-// count waits for so many arrivals.
+// count waits for this many arrivals.
 type count struct {
 	left atomic.Int64
 	all  chan struct{}

@@ -102,7 +102,7 @@ func (b *bed) brokerConfig(id string) string {
 }
 
 // coordinatorConfig is a federation whose agents mix, in rounds of seconds. Its
-// times are bounds for a machine that is too small for so many agents; where
+// times are bounds for a machine that is too small for this many agents; where
 // there is room, nothing waits for them.
 func (b *bed) coordinatorConfig() []byte {
 	return fmt.Appendf(nil, `
