@@ -118,7 +118,7 @@ type (
 	// ForeignAnnouncement: an announcement signed with this coordinator's key was published, which it has not made and
 	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
 	ForeignAnnouncement struct{ Foreign, Own wire.Order }
-	// AgentsAhead: a number of agents obeys a later place than this coordinator's, and do not obey it.
+	// AgentsAhead: agents obey a later place than this coordinator's, and not this coordinator.
 	AgentsAhead struct {
 		Agents int
 		Run    wire.RunID // the newest place among them
