@@ -32,7 +32,9 @@ func dumped() map[string]func(*sim.Experiment) {
 		e.Weights, e.LocalSteps = sim.Each(1, 2, 3, 4, 5, 6, 7, 8), sim.Each(3)
 	}
 	all["a network from a random start"] = func(e *sim.Experiment) {
-		e.Data.Kind, e.Data.Rows, e.Data.Partition, e.Data.Model = data.KindBlobs, 90, data.PartitionShards, data.Model{Kind: data.ModelMLP, Hidden: []int{4}, Outputs: 3, Bias: true}
+		e.Data.Kind, e.Data.Rows, e.Data.Partition, e.Data.Model = data.KindBlobs, 90, data.PartitionShards, spec.Model{
+			Kind: spec.ModelMLP, Hidden: []int{4}, Classes: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax, Bias: true,
+		}
 	}
 	all["feddec, all links up"] = func(e *sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = spec.FedDec, sim.Ring, 4, "with_replacement"

@@ -5,6 +5,9 @@
 // Each type reads itself from text (UnmarshalText) and checks itself (Validate). Both errors name the words that exist. The
 // zero value is no word; Validate refuses it.
 //
+// [Model], [StepSize] and [GradientNoise] are sections of keys that coordinator.yaml and an experiment of the simulator share,
+// each with one Check.
+//
 // [FieldError] is a value that cannot be, by its key in the file; a [Check] collects them. All configurations and experiments
 // are validated with it.
 package spec

@@ -1,5 +1,7 @@
 package spec
 
+import "fmt"
+
 // Risk is the loss Q of one sample (h, γ) with model output z; z = hᵀw for a model without hidden layers.
 type Risk string
 
@@ -41,3 +43,69 @@ func (a *Activation) UnmarshalText(text []byte) error { return read(a, text, act
 
 // Validate reports a word that is no activation.
 func (a Activation) Validate() error { return check(a, activations) }
+
+// ModelKind is a kind of model.
+type ModelKind string
+
+// The kinds.
+const (
+	ModelLinear   ModelKind = "linear"   // linear regression: the squared risk
+	ModelLogistic ModelKind = "logistic" // logistic regression: two classes
+	ModelSoftmax  ModelKind = "softmax"  // softmax regression: several classes
+	ModelMLP      ModelKind = "mlp"      // layers of units, on any risk
+)
+
+var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP}
+
+// UnmarshalText reads a kind.
+func (k *ModelKind) UnmarshalText(text []byte) error { return read(k, text, modelKinds) }
+
+// Validate reports a word that is no kind.
+func (k ModelKind) Validate() error { return check(k, modelKinds) }
+
+// Model is the key model of a task, and of the data of an experiment.
+type Model struct {
+	Kind       ModelKind  `yaml:"kind" json:"kind"`
+	Classes    int        `yaml:"classes" json:"classes"`       // of softmax, or of an mlp with the risk softmax; else 0
+	Hidden     []int      `yaml:"hidden" json:"hidden"`         // units of an mlp's layers, from the input on
+	Activation Activation `yaml:"activation" json:"activation"` // of an mlp
+	Risk       Risk       `yaml:"risk" json:"risk"`             // of an mlp
+	Bias       bool       `yaml:"bias" json:"bias"`
+	Ridge      float64    `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
+}
+
+// maxUnits bounds the units of a layer, and classes.
+const maxUnits = 65536
+
+// Loss is the risk that the model is trained on: that of its kind, or Risk of an mlp.
+func (m *Model) Loss() Risk {
+	switch m.Kind {
+	case ModelLinear:
+		return RiskSquared
+	case ModelLogistic:
+		return RiskLogistic
+	case ModelSoftmax:
+		return RiskSoftmax
+	}
+	return m.Risk
+}
+
+// Outputs is the number of outputs: one for each class of a softmax, else 1.
+func (m *Model) Outputs() int { return max(m.Classes, 1) }
+
+// Check finds what cannot be; key is that of the model.
+func (m *Model) Check(c *Check, key string) {
+	c.Valid(key+".kind", m.Kind.Validate())
+	c.Valid(key+".risk", m.Risk.Validate())
+	c.Valid(key+".activation", m.Activation.Validate())
+	c.Need((m.Kind == ModelMLP) == (len(m.Hidden) > 0), key+".hidden", "is %v; it goes with the kind mlp, and with no other", m.Hidden)
+	for i, n := range m.Hidden {
+		c.Need(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
+	}
+	if m.Loss() == RiskSoftmax {
+		c.Need(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with a softmax", m.Classes, maxUnits)
+	} else {
+		c.Need(m.Classes == 0, key+".classes", "is %d; it goes with a softmax, and with no other", m.Classes)
+	}
+	c.Need(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
+}

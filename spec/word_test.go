@@ -44,6 +44,7 @@ func TestWords(t *testing.T) {
 	for _, w := range []words{
 		of[spec.Risk]("squared, logistic, softmax or full_squared", "squared", "logistic", "softmax", "full_squared"),
 		of[spec.Activation]("tanh, relu or identity", "tanh", "relu", "identity"),
+		of[spec.ModelKind]("linear, logistic, softmax or mlp", "linear", "logistic", "softmax", "mlp"),
 		of[spec.Exchange]("parameters or gradient", "parameters", "gradient"),
 		of[spec.NoiseLaw]("none, gaussian or laplace", "none", "gaussian", "laplace"),
 		of[spec.Codec]("raw or bfloat16", "raw", "bfloat16"),

@@ -17,7 +17,7 @@ func specs() map[string]data.Spec {
 	all := map[string]data.Spec{}
 	for _, kind := range []data.Kind{data.KindLinear, data.KindLogistic, data.KindBilinear, data.KindRegression, data.KindQuadratics, data.KindToy} {
 		s := data.DefaultSpec()
-		s.Kind, s.Inputs, s.Ridge, s.Spread = kind, 4, 0.1, 0.3
+		s.Kind, s.Inputs, s.Model.Ridge, s.Spread = kind, 4, 0.1, 0.3
 		s.RegressorVar = data.Numbers{1, 2, 0.5, 1}
 		s.Eigenvalues = data.Numbers{1, 0.5, 0.25}
 		all[string(kind)] = s

@@ -29,7 +29,6 @@ type Spec struct {
 	Fresh  bool    `yaml:"fresh" json:"fresh"`
 	Inputs int     `yaml:"inputs" json:"inputs"` // M, d: features of a sample
 	Start  Numbers `yaml:"start" json:"start"`   // w_0; one number = for all parameters; empty = the model's
-	Ridge  float64 `yaml:"ridge" json:"ridge"`   // logistic, bilinear, blobs, csv: ρ
 
 	RegressorVar Numbers     `yaml:"regressor_var" json:"regressor_var"` // linear: diagonal of R, or σ_h²
 	Regressors   [][]float64 `yaml:"regressors" json:"regressors"`       // linear: diagonals of R_k, one row an agent; empty = RegressorVar
@@ -54,7 +53,9 @@ type Spec struct {
 	Features    []string `yaml:"features" json:"features"`       // csv: columns
 	Target      string   `yaml:"target" json:"target"`           // csv: column
 	Standardize bool     `yaml:"standardize" json:"standardize"` // csv, blobs: columns by their mean and deviation over all agents
-	Model       Model    `yaml:"model" json:"model"`
+	// Model learns from a table. Of the kinds with a model of their own, logistic takes its ridge, and bilinear that and one
+	// number of hidden units, 3 if there is none.
+	Model spec.Model `yaml:"model" json:"model"`
 
 	Partition Partition `yaml:"partition" json:"partition"` // csv, blobs
 	Device    string    `yaml:"device" json:"device"`       // partition column: the column that names the agent
@@ -62,31 +63,11 @@ type Spec struct {
 	Shards    int       `yaml:"shards" json:"shards"`       // partition shards: pieces for each agent
 }
 
-// Model is what learns from a table; other kinds have a model of their own.
-type Model struct {
-	Kind    ModelKind `yaml:"kind" json:"kind"`
-	Hidden  []int     `yaml:"hidden" json:"hidden"`   // mlp: units of each hidden layer; bilinear: units of w₁
-	ReLU    bool      `yaml:"relu" json:"relu"`       // mlp: instead of tanh
-	Outputs int       `yaml:"outputs" json:"outputs"` // softmax, mlp: classes; 1 of an mlp = a number
-	Bias    bool      `yaml:"bias" json:"bias"`
-}
-
-// ModelKind is a kind of model.
-type ModelKind string
-
-// The kinds of models.
-const (
-	ModelLinear   ModelKind = "linear"
-	ModelLogistic ModelKind = "logistic"
-	ModelSoftmax  ModelKind = "softmax"
-	ModelMLP      ModelKind = "mlp"
-)
-
 // DefaultSpec is the lecture's Lab #1, homogeneous.
 func DefaultSpec() Spec {
 	return Spec{
 		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1, Rows: 10,
-		Deviation: 0.25, Base: 2, Model: Model{Kind: ModelLinear, Hidden: []int{3}, Outputs: 1}, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
+		Deviation: 0.25, Base: 2, Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
 	}
 }
 
@@ -97,22 +78,18 @@ func (s *Spec) Streams() bool {
 
 // architecture is the model of a table.
 func (s *Spec) architecture(inputs int) learner.Architecture {
-	a := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.RiskSquared, Bias: s.Model.Bias, Ridge: s.Ridge, Activation: spec.ActivationTanh}
-	switch s.Model.Kind {
-	case ModelLogistic:
-		a.Risk = spec.RiskLogistic
-	case ModelSoftmax:
-		a.Risk, a.Outputs = spec.RiskSoftmax, s.Model.Outputs
-	case ModelMLP:
-		a.Hidden = s.Model.Hidden
-		if s.Model.ReLU {
-			a.Activation = spec.ActivationReLU
-		}
-		if s.Model.Outputs > 1 {
-			a.Risk, a.Outputs = spec.RiskSoftmax, s.Model.Outputs
-		}
+	m := &s.Model
+	return learner.Architecture{
+		Inputs: inputs, Hidden: m.Hidden, Outputs: m.Outputs(), Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias, Ridge: m.Ridge,
 	}
-	return a
+}
+
+// bilinearUnits is the number of units of w₁ in 2nd-order (40).
+func (s *Spec) bilinearUnits() int {
+	if len(s.Model.Hidden) == 0 {
+		return 3
+	}
+	return s.Model.Hidden[0]
 }
 
 // Build makes the instance of a seed for K agents of weights p_k: in any scale, nil for equal ones, or with byRows in
@@ -160,9 +137,9 @@ func build[T learner.Float](s *Spec, agents int, weights []float64, byRows bool,
 		}
 		return NewLinear[T](l, agents, weights, seed), nil
 	case KindLogistic, KindBilinear:
-		c := Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge}
+		c := Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Model.Ridge}
 		if s.Kind == KindBilinear {
-			c.Hidden = s.Model.Hidden[0]
+			c.Hidden = s.bilinearUnits()
 		}
 		if len(c.Means) == 0 {
 			c.Means = SaddleMeans(agents, s.Inputs)

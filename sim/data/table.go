@@ -88,13 +88,13 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 // newBlobs draws rows of this many Gaussian classes, labelled 0, 1, …: the centre of class c is Gaussian with variance 1 in each
 // coordinate, and its rows spread around it.
 func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
-	centres := make([]float64, s.Model.Outputs*s.Inputs)
+	centres := make([]float64, s.Model.Classes*s.Inputs)
 	for j := range centres {
 		centres[j] = rng.NormFloat64()
 	}
 	x, y := make([]T, s.Rows*s.Inputs), make([]T, s.Rows)
 	for i := range y {
-		c := rng.IntN(s.Model.Outputs)
+		c := rng.IntN(s.Model.Classes)
 		y[i] = T(c)
 		for j := range s.Inputs {
 			x[i*s.Inputs+j] = T(centres[c*s.Inputs+j] + math.Sqrt(s.Variance)*rng.NormFloat64())
@@ -201,7 +201,7 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 		switch model.Risk {
 		case spec.RiskLogistic:
 			classes = 2
-		case spec.RiskSquared:
+		case spec.RiskSquared, spec.RiskFullSquared:
 			classes = 0
 		}
 		var err error

@@ -40,7 +40,7 @@ func tableSpec(t *testing.T) data.Spec {
 
 func TestTableByColumn(t *testing.T) {
 	s := tableSpec(t)
-	s.Ridge = 0.1
+	s.Model.Ridge = 0.1
 	p, err := data.Build[float32](s, 0, nil, true, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestTableByColumn(t *testing.T) {
 // TestPartitions: each row goes to one agent; what they differ in is how alike the agents are.
 func TestPartitions(t *testing.T) {
 	s := tableSpec(t)
-	s.Model.Kind, s.Model.Outputs = data.ModelSoftmax, 4
+	s.Model.Kind, s.Model.Classes = spec.ModelSoftmax, 4
 	unlike := map[data.Partition]float64{}
 	for _, partition := range []data.Partition{data.PartitionUniform, data.PartitionDirichlet, data.PartitionShards} {
 		s.Partition, s.Alpha = partition, 0.3
@@ -108,7 +108,7 @@ func TestPartitions(t *testing.T) {
 func TestBadTables(t *testing.T) {
 	for key, change := range map[string]func(*data.Spec){
 		"data.file":     func(s *data.Spec) { s.File = "nowhere.csv" },
-		"data.target":   func(s *data.Spec) { s.Model.Kind, s.Model.Outputs = data.ModelSoftmax, 3 },
+		"data.target":   func(s *data.Spec) { s.Model.Kind, s.Model.Classes = spec.ModelSoftmax, 3 },
 		"data.shards":   func(s *data.Spec) { s.Partition, s.Shards = data.PartitionShards, 30 },
 		"data.alpha":    func(s *data.Spec) { s.Partition, s.Alpha = data.PartitionDirichlet, 1e-6 },
 		"data.held_out": func(s *data.Spec) { s.HeldOut = "nowhere.csv" },

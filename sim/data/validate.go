@@ -81,8 +81,8 @@ func (s *Spec) Validate(agents int) error {
 		s.validateLinear(v)
 	case KindLogistic, KindBilinear:
 		v.positive("variance", false, s.Variance)
-		v.positive("ridge", false, s.Ridge)
-		v.need(s.Kind == KindLogistic || len(s.Model.Hidden) == 1 && s.Model.Hidden[0] >= 1, "model.hidden", "is %v; want one number of units", s.Model.Hidden)
+		v.positive("model.ridge", false, s.Model.Ridge)
+		v.need(s.Kind == KindLogistic || len(s.Model.Hidden) <= 1 && s.bilinearUnits() >= 1, "model.hidden", "is %v; want one number of units", s.Model.Hidden)
 		v.atLeast("inputs", s.Inputs, 1)
 		v.rows("means", s.Means, s.Inputs)
 	case KindRegression:
@@ -151,20 +151,13 @@ func (s *Spec) validateLinear(v *validator) {
 }
 
 func (s *Spec) validateTable(v *validator) {
-	oneOf(v, "model.kind", s.Model.Kind, ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP)
-	classes := s.Model.Kind == ModelSoftmax || s.Kind == KindBlobs
-	if classes {
-		v.atLeast("model.outputs", s.Model.Outputs, 2)
-	} else {
-		v.atLeast("model.outputs", s.Model.Outputs, 1)
-	}
-	v.positive("ridge", false, s.Ridge)
+	s.Model.Check(&v.Check, "data.model")
 	oneOf(v, "partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet, PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
 	v.need(s.Partition != PartitionShards || s.Shards >= 1, "shards", "is %d; want at least 1", s.Shards)
 	if s.Kind == KindBlobs {
 		v.need(s.Partition != PartitionColumn, "partition", "is %q; blobs have no column that names agents", s.Partition)
-		v.need(s.Model.Kind == ModelSoftmax || s.Model.Kind == ModelMLP, "model.kind", "is %q; blobs are classes, for softmax or mlp", s.Model.Kind)
+		v.need(s.Model.Loss() == spec.RiskSoftmax, "model.kind", "is %q; blobs are classes, for softmax, or mlp with the risk softmax", s.Model.Kind)
 		v.atLeast("inputs", s.Inputs, 1)
 		v.atLeast("rows", s.Rows, 1)
 		v.positive("variance", false, s.Variance)

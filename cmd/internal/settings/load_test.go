@@ -129,13 +129,13 @@ func TestWire(t *testing.T) {
 	if got := task.Wire(false); !reflect.DeepEqual(got, want) {
 		t.Errorf("the default task is\n%+v, want\n%+v", got, want)
 	}
-	for kind, risk := range map[string]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic, "softmax": spec.RiskSoftmax} {
+	for kind, risk := range map[spec.ModelKind]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic, "softmax": spec.RiskSoftmax} {
 		task.Model.Kind = kind
 		if got := task.Wire(false).Model.Risk; got != risk {
 			t.Errorf("%s has risk %v, want %v", kind, got, risk)
 		}
 	}
-	task.Model = Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
+	task.Model = spec.Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
 	task.Exchange, task.Response.Probability, task.GradientNoise = spec.ExchangeGradient, 0.5, spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25}
 	got := task.Wire(false)
 	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != spec.RiskSoftmax ||

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -12,10 +11,10 @@ import (
 
 // Task is what a federation learns.
 type Task struct {
-	Name     string   `yaml:"name"`
-	Features []string `yaml:"features"`
-	Target   string   `yaml:"target"`
-	Model    Model    `yaml:"model"`
+	Name     string     `yaml:"name"`
+	Features []string   `yaml:"features"`
+	Target   string     `yaml:"target"`
+	Model    spec.Model `yaml:"model"`
 
 	Exchange      spec.Exchange      `yaml:"exchange"`
 	BatchSize     int                `yaml:"batch_size"`
@@ -28,17 +27,6 @@ type Task struct {
 	MinRows     int     `yaml:"min_rows"` // agents with fewer take no part
 	Standardize bool    `yaml:"standardize"`
 	Clip        float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
-}
-
-// Model is the shape of the model.
-type Model struct {
-	Kind       string          `yaml:"kind"`       // linear, logistic, softmax or mlp
-	Classes    int             `yaml:"classes"`    // of softmax, or of an mlp with a softmax risk
-	Hidden     []int           `yaml:"hidden"`     // units of an mlp's layers
-	Activation spec.Activation `yaml:"activation"` // of an mlp
-	Risk       spec.Risk       `yaml:"risk"`       // of an mlp: squared, logistic or softmax
-	Bias       bool            `yaml:"bias"`
-	Ridge      float64         `yaml:"ridge"` // ρ of (ρ/2)‖w‖²
 }
 
 // Response says how often an agent responds.
@@ -95,26 +83,12 @@ func defaultTask() Task {
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, StepSize: spec.StepSize{Constant: 0.02, Normalize: true},
 		Steps:   Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
 		Mixing:  Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
-		MinRows: 10, Standardize: true, Clip: 6, Model: Model{Kind: "linear", Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
+		MinRows: 10, Standardize: true, Clip: 6, Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 	}
 }
 
-// kindRisk is the risk of a model without hidden layers.
-var kindRisk = map[string]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic, "softmax": spec.RiskSoftmax}
-
-// The task travels with 32 bits for each of these; larger numbers would come out as small ones.
-const (
-	mostUnits = 65536 // of a layer, as package learner has it
-	mostSteps = 1_000_000_000
-)
-
-// risk returns the model's risk.
-func (m *Model) risk() spec.Risk {
-	if m.Kind == "mlp" {
-		return m.Risk
-	}
-	return kindRisk[m.Kind]
-}
+// mostSteps bounds what travels with 32 bits; larger numbers would come out as small ones.
+const mostSteps = 1_000_000_000
 
 func (t *Task) check(c *spec.Check, mixes bool) {
 	if mixes {
@@ -123,17 +97,8 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	c.Need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName, len(t.Name))
 	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
 	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
-	m := &t.Model
-	c.Need(m.Kind == "mlp" || kindRisk[m.Kind] != "", "task.model.kind", "must be linear, logistic, softmax or mlp, is %q", m.Kind)
-	c.Valid("task.model.risk", m.Risk.Validate())
-	c.Need(m.Risk != spec.RiskFullSquared, "task.model.risk", "must be squared, logistic or softmax, is %q: devices know no other", m.Risk)
-	c.Valid("task.model.activation", m.Activation.Validate())
-	c.Need((m.Kind == "mlp") == (len(m.Hidden) > 0), "task.model.hidden", "goes with kind mlp, and with no other")
-	for i, n := range m.Hidden {
-		c.Need(n >= 1 && n <= mostUnits, fmt.Sprintf("task.model.hidden[%d]", i), "must be 1 to %d, is %d", mostUnits, n)
-	}
-	c.Need((m.risk() == spec.RiskSoftmax) == (m.Classes > 0), "task.model.classes", "goes with a softmax, and with no other")
-	c.Need(m.Classes <= mostUnits, "task.model.classes", "must be at most %d, is %d", mostUnits, m.Classes)
+	t.Model.Check(c, "task.model")
+	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk", "must be squared, logistic or softmax, is %q: devices know no other", t.Model.Risk)
 	c.Valid("task.exchange", t.Exchange.Validate())
 	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
 	spec.CheckProbability(c, "task.response.probability", t.Response.Probability)
@@ -162,8 +127,8 @@ func (t *Task) Wire(mixes bool) wire.Task {
 	w := wire.Task{
 		Name: t.Name, Features: t.Features, Target: t.Target, MinSamples: uint64(t.MinRows),
 		Model: wire.Model{
-			Outputs: uint32(max(t.Model.Classes, 1)), Activation: t.Model.Activation,
-			Risk: t.Model.risk(), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
+			Outputs: uint32(t.Model.Outputs()), Activation: t.Model.Activation,
+			Risk: t.Model.Loss(), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
 		},
 		Training: wire.Training{
 			Exchange: t.Exchange, BatchSize: uint32(t.BatchSize),

@@ -75,16 +75,16 @@ func OtherKeys(run, configured wire.Task) []string {
 }
 
 // kindOf is the model's kind; the inverse of Task.Wire, as all below.
-func kindOf(m *wire.Model) string {
+func kindOf(m *wire.Model) spec.ModelKind {
 	if len(m.Hidden) > 0 {
-		return "mlp"
+		return spec.ModelMLP
 	}
-	for kind, risk := range kindRisk {
-		if risk == m.Risk {
+	for _, kind := range []spec.ModelKind{spec.ModelLinear, spec.ModelLogistic, spec.ModelSoftmax} {
+		if of := (spec.Model{Kind: kind}); of.Loss() == m.Risk {
 			return kind
 		}
 	}
-	return string(m.Risk)
+	return spec.ModelMLP
 }
 
 func classesOf(m *wire.Model) uint32 {

@@ -16,14 +16,14 @@ func TestOtherKeys(t *testing.T) {
 	sample := func() wire.Task {
 		s := defaultTask()
 		s.Name, s.Features, s.Target = "air", []string{"a", "b"}, "y"
-		s.Model = Model{Kind: "mlp", Hidden: []int{3}, Activation: "tanh", Risk: "squared", Bias: true}
+		s.Model = spec.Model{Kind: "mlp", Hidden: []int{3}, Activation: "tanh", Risk: "squared", Bias: true}
 		s.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: 0.1, Smoothness: 400}
 		return s.Wire(true)
 	}
 	if keys := OtherKeys(sample(), sample()); len(keys) > 0 {
 		t.Errorf("equal tasks differ in %v", keys)
 	}
-	linear, logistic := Task{Model: Model{Kind: "linear"}}, Task{Model: Model{Kind: "logistic"}}
+	linear, logistic := Task{Model: spec.Model{Kind: "linear"}}, Task{Model: spec.Model{Kind: "logistic"}}
 	if keys := OtherKeys(linear.Wire(false), logistic.Wire(false)); !slices.Contains(keys, "task.model.kind is linear, configured is logistic") {
 		t.Errorf("another kind: %q", keys)
 	}

@@ -217,7 +217,7 @@ func TestRefused(t *testing.T) {
 		"agents: 2\nexchange: gradient\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {"e.yaml:3:23", "stable below 2"},
 		"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n":                     {"e.yaml:2:23", "stable below 2 = 2/λ_max(∇²J)"},
 		"agents: 2\nlocal_steps: 2\nstep_size: {constant: 4.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n":     {"e.yaml:3:23", "agent 0 is stable below 4 = 2/"},
-		"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, ridge: 0.1}\n":                   {"e.yaml:2:23", "agent 0 is stable below 20"},
+		"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, model: {ridge: 0.1}}\n":          {"e.yaml:2:23", "agent 0 is stable below 20"},
 		"agents: 10\nrounds: 1000000000\nrecord: 1\n":                                                             {"e.yaml:3:9", "makes more than 16777216 records"},
 		"agents: 10\nrounds: 2000000000\n":                                                                        {"e.yaml:2:9", "want 1 to 1000000000"},
 		"agents: 100000\ndata: {kind: toy, centre: [1, 1], rows: 1000000}\n":                                      {"e.yaml:2:41", "makes 2e+11 numbers for 100000 agents; want at most"},
