@@ -90,7 +90,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
 	a := &Agent{
-		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order, pulls: map[string]*pull{}, ready: ready,
+		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
+		pulls: map[string]*pull{}, ready: ready,
 		cease: func() {}, owner: host.NewOwner(), turns: make(chan struct{}, 1),
 		watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
@@ -134,7 +135,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !a.spent() {
 		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
 	}
-	err := a.owner.Run(ctx, a.conn.Events(), host.Program{Turn: a.turn, Hear: a.hear, Tick: a.tick, Deadline: a.deadline})
+	err := a.owner.Run(ctx, a.conn.Events(),
+		host.Program{Turn: a.turn, Hear: a.hear, Tick: a.tick, Deadline: a.deadline})
 	switch {
 	case err == nil:
 		a.publish(a.signer.presence(wire.StateOffline))

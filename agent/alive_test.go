@@ -78,13 +78,14 @@ type stuck struct {
 	free chan struct{}
 }
 
-func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block, error) {
+func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+	error) {
 	b, err := s.Trainer.Block(ctx, r, p, j)
 	return hook{b, func() { <-s.free }}, err
 }
 
-// TestAliveWhileTraining wants signs of life from an agent whose training takes as long as it likes, until long after its
-// round is over.
+// TestAliveWhileTraining wants signs of life from an agent whose training takes as long as it likes, until long after
+// its round is over.
 func TestAliveWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -97,7 +98,8 @@ func TestAliveWhileTraining(t *testing.T) {
 		const day = 24 * 60 * 60 * 1000
 		a := s.training(task, 0, 0)
 		a.RoundWithin = day
-		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), Left: day, Weight: 1, Uploads: true}
+		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), Left: day, Weight: 1,
+			Uploads: true}
 		s.direct(wire.TypeInvitation, 4, invitation.Body())
 		wait(time.Hour)
 		if err := s.alive(); err != nil {

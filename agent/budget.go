@@ -46,7 +46,8 @@ const minMargin = 128 << 10
 // can be written.
 func openLedger(c *Config) (*ledger, error) {
 	now := c.Now()
-	l := &ledger{limit: c.Budget, margin: max(c.Budget/200, minMargin), path: filepath.Join(c.Dir, budgetFile), meter: c.Meter, read: c.Meter.Total(), month: monthOf(now)}
+	l := &ledger{limit: c.Budget, margin: max(c.Budget/200, minMargin), path: filepath.Join(c.Dir, budgetFile),
+		meter: c.Meter, read: c.Meter.Total(), month: monthOf(now)}
 	err := c.record(budgetFile, 64, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
@@ -100,7 +101,8 @@ func (a *Agent) account() {
 	now, spent := a.cfg.Now(), a.spent()
 	if m := monthOf(now); m < l.month && !l.backTold {
 		l.backTold = true
-		a.cfg.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong one, stop the agent and remove the file",
+		a.cfg.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
+			"one, stop the agent and remove the file",
 			"clock", m, "counted_for", l.month, "file", l.path)
 	}
 	if l.count(now) {

@@ -108,10 +108,12 @@ func TestBudgetDeclines(t *testing.T) {
 		s.spend(20_000)
 		before := len(s.heard(wire.TypeHello))
 		wait(24 * time.Hour) // and nobody answers
-		if spoke := len(s.heard(wire.TypeHello)) - before; listens() || !slices.Contains(s.reads(), s.topics.Device("press")) || spoke > 24 {
+		if spoke := len(s.heard(wire.TypeHello)) - before; listens() ||
+			!slices.Contains(s.reads(), s.topics.Device("press")) || spoke > 24 {
 			t.Errorf("reads %q, and spoke %d times in a day", s.reads(), spoke)
 		}
-		s.direct(wire.TypeStanding, 2, (&wire.Standing{Announcement: wire.Digest{1}, Place: wire.PlaceNotSelected}).Body())
+		s.direct(wire.TypeStanding, 2,
+			(&wire.Standing{Announcement: wire.Digest{1}, Place: wire.PlaceNotSelected}).Body())
 		if listens() {
 			t.Error("it reads announcements again, since somebody named one")
 		}

@@ -77,7 +77,8 @@ func (a *Agent) receivePresence(p []byte) error {
 		return host.Drop(DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
-	if err == nil && m.Nonce != a.signer.nonce && a.cfg.Behind > 0 && e.Epoch >= a.cfg.Behind && a.clones.link == 1 && a.clones.seen.link == 0 {
+	if err == nil && m.Nonce != a.signer.nonce && a.cfg.Behind > 0 && e.Epoch >= a.cfg.Behind && a.clones.link == 1 &&
+		a.clones.seen.link == 0 {
 		a.behind = e.Epoch
 		return nil
 	}

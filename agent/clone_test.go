@@ -17,11 +17,12 @@ func TestTwinSighted(t *testing.T) {
 	}
 	for name, words := range map[string][]word{
 		"an earlier start, and its late will": {{1, 4, 10, false}, {1, 4, 12, false}, {2, 4, 12, false}},
-		"a broker brings old words back":      {{1, 4, 12, false}, {2, 4, 10, false}, {3, 4, 12, false}, {4, 3, 50, false}},
-		"a folder that was lost":              {{1, 9, 100, false}, {2, 9, 100, false}},
-		"a clone of an older start":           {{1, 4, 10, false}, {2, 4, 20, true}, {3, 4, 30, true}, {3, 4, 31, false}},
-		"a clone that comes later":            {{5, 6, 1, false}, {6, 6, 2, true}},
-		"a clone that restarts":               {{1, 6, 90, false}, {2, 7, 1, true}},
+		"a broker brings old words back": {{1, 4, 12, false}, {2, 4, 10, false}, {3, 4, 12, false},
+			{4, 3, 50, false}},
+		"a folder that was lost":    {{1, 9, 100, false}, {2, 9, 100, false}},
+		"a clone of an older start": {{1, 4, 10, false}, {2, 4, 20, true}, {3, 4, 30, true}, {3, 4, 31, false}},
+		"a clone that comes later":  {{5, 6, 1, false}, {6, 6, 2, true}},
+		"a clone that restarts":     {{1, 6, 90, false}, {2, 7, 1, true}},
 	} {
 		var w cloneDetector
 		for i, x := range words {

@@ -79,19 +79,24 @@ func (c *Config) validate() error {
 		}
 	}
 	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent())
-	need(len(c.Key) == ed25519.PrivateKeySize, "the agent's key has %d bytes, want %d", len(c.Key), ed25519.PrivateKeySize)
-	need(len(c.Coordinator) == ed25519.PublicKeySize, "the coordinator's public key has %d bytes, want %d", len(c.Coordinator), ed25519.PublicKeySize)
+	need(len(c.Key) == ed25519.PrivateKeySize, "the agent's key has %d bytes, want %d", len(c.Key),
+		ed25519.PrivateKeySize)
+	need(len(c.Coordinator) == ed25519.PublicKeySize, "the coordinator's public key has %d bytes, want %d",
+		len(c.Coordinator), ed25519.PublicKeySize)
 	need(c.Data != nil, "there is no source of data")
 	need(c.Dir != "", "there is no state folder")
 	need(c.Boot > 0, "the boot epoch counts from 1")
 	need(c.MaxModel > 0, "the largest model must have some bytes")
 	need(c.Budget == 0 || c.Meter != nil, "a budget needs a meter")
-	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 && c.Mesh.MaxDegree <= wire.MaxNeighbors,
+	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&
+		c.Mesh.MaxDegree <= wire.MaxNeighbors,
 		"looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
 	need(c.SelfTest >= 0, "the self-test's time must not be negative, is %v", c.SelfTest)
-	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0, "reports are whole seconds apart, not %v", c.Reports.Every)
+	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0,
+		"reports are whole seconds apart, not %v", c.Reports.Every)
 	need(c.Reports.Every == 0 || c.Reports.Readings != nil, "reports need readings")
-	need(len(c.Reports.Scrape) <= wire.MaxName, "the address for scraping has %d bytes, more than %d", len(c.Reports.Scrape), wire.MaxName)
+	need(len(c.Reports.Scrape) <= wire.MaxName, "the address for scraping has %d bytes, more than %d",
+		len(c.Reports.Scrape), wire.MaxName)
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
 	return errors.Join(errs...)
 }

@@ -40,7 +40,8 @@ func TestDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := loadUpdate(c)
-	if err != nil || got.run != 8 || got.round != 9 || got.LocalSteps != 7 || got.Payload.Hash != u.Payload.Hash || !bytes.Equal(got.payload, u.payload) {
+	if err != nil || got.run != 8 || got.round != 9 || got.LocalSteps != 7 || got.Payload.Hash != u.Payload.Hash ||
+		!bytes.Equal(got.payload, u.payload) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if err := removeRound(dir); err != nil {
@@ -80,7 +81,8 @@ func TestReadBlobHoldsAFileAgainstItsHash(t *testing.T) {
 			}
 		}
 		var got []byte
-		err = readBlob(wire.BlobRef{Hash: m.Hash, Length: m.Length}, f, func(_ int, p []byte) error { got = append(got, p...); return nil })
+		err = readBlob(wire.BlobRef{Hash: m.Hash, Length: m.Length}, f,
+			func(_ int, p []byte) error { got = append(got, p...); return nil })
 		if !errors.Is(err, want) || !changed && !bytes.Equal(got, blob) {
 			t.Errorf("changed %v: %d bytes, %v", changed, len(got), err)
 		}

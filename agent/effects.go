@@ -32,7 +32,8 @@ func (a *Agent) perform(e round.Effect) {
 	case round.Release:
 		a.release()
 	case round.SayHello:
-		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples, Update: e.Update,
+		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
+			Update:  e.Update,
 			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found}
 		a.publish(a.signer.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:
@@ -68,5 +69,6 @@ func (a *Agent) release() {
 	a.sender, a.sending, a.ready, a.base, a.fetching = nil, nil, nil, nil, wire.Digest{}
 	a.endPulls(purposeModel)
 	a.unwanted(saveTheUpdate)
-	_ = a.persist(removeUpdate, func() error { return removeRound(a.cfg.Dir) }, nil) // if it stays, the next start removes it
+	// if it stays, the next start removes it
+	_ = a.persist(removeUpdate, func() error { return removeRound(a.cfg.Dir) }, nil)
 }

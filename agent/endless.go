@@ -49,8 +49,8 @@ type ask struct {
 	answer func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error)
 }
 
-// keepEvery is the time after which a block is saved again: a device that comes back begins with a neighbour's parameters,
-// and with its own only if all are gone.
+// keepEvery is the time after which a block is saved again: a device that comes back begins with a neighbour's
+// parameters, and with its own only if all are gone.
 const keepEvery = 10 * time.Minute
 
 // BlockSource tells what a block without an end began with.
@@ -70,7 +70,8 @@ func BlockSources() []BlockSource {
 }
 
 // mixOn answers a round where blocks have no end, and begins the block if it has other edges than the one under way.
-func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int, why learner.SizingReason) {
+func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int,
+	why learner.SizingReason) {
 	blob := sha256.Sum256(p.problem.Task.Append(nil))
 	if b := a.endless; b == nil || b.e.Order.Run != e.Order.Run || b.e.Block != e.Block || b.task != blob {
 		if err := a.beginBlock(&endless{e: e, task: blob, p: p, steps: steps}, base, FromModel); err != nil {
@@ -78,21 +79,23 @@ func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepa
 			return
 		}
 	}
-	if err := a.endless.failed; err != nil { // its edges are spent: neighbours know this start of the agent at another step
+	// its edges are spent: neighbours know this start of the agent at another step
+	if err := a.endless.failed; err != nil {
 		a.owner.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
 		return
 	}
 	began := time.Now()
-	a.endless.asked.Store(&ask{base: base, answer: func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error) {
-		u, fact := a.newUpdate(e, p), Trained{Sizing: why, Took: computed, Mixed: &s, MixedFor: time.Since(began)}
-		if err == nil {
-			err = u.takeOutcome(out, &fact, e.Announcement.Schema)
-		}
-		if err == nil && ctx.Err() == nil {
-			a.save(ctx, u)
-		}
-		a.tellTrained(ctx, cease, e, u, fact, err)
-	}})
+	a.endless.asked.Store(&ask{base: base,
+		answer: func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error) {
+			u, fact := a.newUpdate(e, p), Trained{Sizing: why, Took: computed, Mixed: &s, MixedFor: time.Since(began)}
+			if err == nil {
+				err = u.takeOutcome(out, &fact, e.Announcement.Schema)
+			}
+			if err == nil && ctx.Err() == nil {
+				a.save(ctx, u)
+			}
+			a.tellTrained(ctx, cease, e, u, fact, err)
+		}})
 	a.endless.wake()
 }
 
@@ -241,8 +244,8 @@ func (a *Agent) forgetBlock() {
 	}
 }
 
-// resumeBlock goes on with the block that an earlier process was in, whether or not the coordinator can be reached. One whose
-// run is over was left behind by a process that ended before it was removed.
+// resumeBlock goes on with the block that an earlier process was in, whether or not the coordinator can be reached. One
+// whose run is over was left behind by a process that ended before it was removed.
 func (a *Agent) resumeBlock() {
 	b, blob, x, err := loadBlock(&a.cfg)
 	if err != nil {

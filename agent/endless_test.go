@@ -22,7 +22,8 @@ type stepCount struct {
 	atomic.Uint64
 }
 
-func (c *stepCount) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block, error) {
+func (c *stepCount) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32],
+	j task.Job[float32]) (agent.Block, error) {
 	b, err := c.Trainer.Block(ctx, r, p, j)
 	return hook{b, func() { c.Add(1) }}, err
 }
@@ -60,7 +61,8 @@ func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize flo
 	task.Mixing = wire.Mixing{Every: 1, Wait: 1000, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw, Endless: true}
 	a := s.training(task, 0, 0)
 	a.RoundWithin = hour
-	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), Left: hour, Weight: 1, Uploads: true, Block: block}
+	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), Left: hour, Weight: 1, Uploads: true,
+		Block: block}
 	h := s.header(wire.TypeInvitation, r)
 	h.Run = run
 	s.send(s.topics.Device("press"), s.seal(h, i.Body()))

@@ -40,7 +40,8 @@ const (
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropOlderEpoch, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropOlderEpoch,
+		DropOverflow}
 }
 
 // Facts of the host.

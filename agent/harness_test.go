@@ -73,8 +73,10 @@ func newScene(t *testing.T) *scene {
 	}
 	s := &scene{t: t, topics: topics, key: key("coordinator"), epoch: 1, events: make(chan mqtt.Event)}
 	s.cfg = agent.Config{
-		Federation: "plant", ID: "press", Key: key("press"), Coordinator: s.key.Public().(ed25519.PublicKey), Topics: topics,
-		Data: loader(fiveRows), Dir: t.TempDir(), MaxModel: 1 << 20, StepTime: time.Second, Observer: testkit.Observer[agent.Fact, round.AgentFact](s.keep), Logger: slog.New(slog.DiscardHandler),
+		Federation: "plant", ID: "press", Key: key("press"), Coordinator: s.key.Public().(ed25519.PublicKey),
+		Topics: topics,
+		Data:   loader(fiveRows), Dir: t.TempDir(), MaxModel: 1 << 20, StepTime: time.Second,
+		Observer: testkit.Observer[agent.Fact, round.AgentFact](s.keep), Logger: slog.New(slog.DiscardHandler),
 	}
 	return s
 }
@@ -167,7 +169,8 @@ func (s *scene) direct(t wire.Type, r wire.RoundID, body []byte) {
 
 func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
 	s.serial++
-	return wire.Header{Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: 5, Round: r, Sequence: s.serial}
+	return wire.Header{Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: 5, Round: r,
+		Sequence: s.serial}
 }
 
 func (s *scene) seal(h wire.Header, body []byte) []byte { return wire.Seal(nil, h, body, s.key) }
@@ -176,8 +179,9 @@ func (s *scene) seal(h wire.Header, body []byte) []byte { return wire.Seal(nil, 
 func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, Target: "y",
-		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 3000, MinSteps: 1, MaxSteps: 10},
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 3000,
+			MinSteps: 1, MaxSteps: 10},
 	}
 }
 
@@ -206,7 +210,8 @@ func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 }
 
 func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
-	s.direct(wire.TypeInvitation, r, (&wire.Invitation{Agent: "press", Announcement: announcement, Left: 60000, Weight: 1, Uploads: true}).Body())
+	s.direct(wire.TypeInvitation, r,
+		(&wire.Invitation{Agent: "press", Announcement: announcement, Left: 60000, Weight: 1, Uploads: true}).Body())
 }
 
 // heard returns the agent's messages of a type, oldest first.

@@ -88,7 +88,9 @@ func (a *Agent) receiveDirect(p []byte) error {
 		return err
 	}
 	if e.Epoch < a.order.Epoch {
-		return host.Drop(DropOlderEpoch, "%s of epoch %d, but the agent obeys epoch %d: an older coordinator is still running, or its messages are replayed", e.Type, e.Epoch, a.order.Epoch)
+		return host.Drop(DropOlderEpoch,
+			"%s of epoch %d, but the agent obeys epoch %d: an older coordinator is still running, or its messages "+
+				"are replayed", e.Type, e.Epoch, a.order.Epoch)
 	}
 	switch e.Type {
 	case wire.TypeInvitation:
@@ -101,7 +103,8 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return host.Drop(DropForeign, "an invitation of agent %s", m.Agent)
 		}
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
-		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond, Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers})
+		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
+			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers})
 	case wire.TypeStanding:
 		m, err := wire.DecodeStanding(e.Body)
 		if err != nil {

@@ -29,6 +29,6 @@ func (a *Agent) holdBlock() {
 	}
 }
 
-// barred tells whether a block without an end must rest: the device's owner lets it do nothing now, or it mixes over an uplink
-// that may carry nothing more.
+// barred tells whether a block without an end must rest: the device's owner lets it do nothing now, or it mixes over an
+// uplink that may carry nothing more.
 func (a *Agent) barred() bool { return a.verdict.Declines() != 0 || a.mesh.shared && a.spent() }

@@ -17,7 +17,8 @@ type MeshConfig struct {
 	// Connect opens the connection to the neighbours' broker; nil shares the one to the coordinator.
 	Connect func() (mqtt.Conn, error)
 	Place   wire.Location
-	// Cell is within which the agent looks for neighbours by itself, of which it takes MaxDegree at most; "" = it does not.
+	// Cell is within which the agent looks for neighbours by itself, of which it takes MaxDegree at most; "" = it does
+	// not.
 	Cell      string
 	MaxDegree int
 	// Random fills key material: crypto/rand.Read but in tests.
@@ -45,8 +46,10 @@ type mesh struct {
 const waiting = 1024
 
 func newMesh(cfg *Config, uplink mqtt.Conn) (*mesh, error) {
-	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting), block: make(chan struct{}),
-		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1), scouted: make(chan struct{}), refused: make(chan []string, 1)}
+	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting),
+		block:    make(chan struct{}),
+		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1), scouted: make(chan struct{}),
+		refused: make(chan []string, 1)}
 	close(m.block)
 	if cfg.Mesh == nil {
 		return m, nil
@@ -137,8 +140,8 @@ type mixing struct {
 	events   []d2d.Event
 	done     bool
 
-	// Where blocks have no end: what to do between two local steps, what was reported of the mixing so far, and when the
-	// block was saved.
+	// Where blocks have no end: what to do between two local steps, what was reported of the mixing so far, and when
+	// the block was saved.
 	turn     func() error
 	reported d2d.Stats
 	kept     time.Time

@@ -14,7 +14,8 @@ func TestScoutHearsOfItsLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := newMesh(&Config{Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Topics: topics, Mesh: &MeshConfig{Cell: "roof", MaxDegree: 2}}, nil)
+	m, err := newMesh(&Config{Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Topics: topics,
+		Mesh: &MeshConfig{Cell: "roof", MaxDegree: 2}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

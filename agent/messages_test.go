@@ -93,7 +93,8 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"cut short", device, good[:len(good)-1], "dropped: malformed"},
 		{"another version", device, edited(4, 9), "dropped: version"},
 		{"a flipped bit", device, edited(112, good[112]^1), "dropped: bad_signature"},
-		{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, key("mallory")), "dropped: bad_signature"},
+		{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, key("mallory")),
+			"dropped: bad_signature"},
 		{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
 		{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},
 		{"another's topic", s.topics.Device("drill"), good, "dropped: foreign"},
@@ -102,22 +103,32 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"a part of a blob that nobody wants", s.topics.Blob(digest.Topic(), "0"), good, "dropped: unwanted"},
 		{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
 		{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
-		{"a hello of the coordinator", device, s.seal(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()), "dropped: unwanted"},
-		{"an announcement without form", roundTopic, s.seal(s.header(wire.TypeAnnouncement, 5), []byte("?")), "dropped: malformed"},
-		{"an invitation without form", device, s.seal(s.header(wire.TypeInvitation, 4), []byte("?")), "dropped: malformed"},
-		{"an invitation of no weight", device, s.seal(s.header(wire.TypeInvitation, 4), (&wire.Invitation{Agent: "press", Announcement: digest, Left: 1}).Body()), "dropped: malformed"},
-		{"an invitation of another agent", device, s.seal(s.header(wire.TypeInvitation, 4), (&wire.Invitation{Agent: "other", Announcement: digest, Left: 1, Weight: 9}).Body()), "dropped: foreign"},
+		{"a hello of the coordinator", device, s.seal(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()),
+			"dropped: unwanted"},
+		{"an announcement without form", roundTopic, s.seal(s.header(wire.TypeAnnouncement, 5), []byte("?")),
+			"dropped: malformed"},
+		{"an invitation without form", device, s.seal(s.header(wire.TypeInvitation, 4), []byte("?")),
+			"dropped: malformed"},
+		{"an invitation of no weight", device,
+			s.seal(s.header(wire.TypeInvitation, 4),
+				(&wire.Invitation{Agent: "press", Announcement: digest, Left: 1}).Body()), "dropped: malformed"},
+		{"an invitation of another agent", device,
+			s.seal(s.header(wire.TypeInvitation, 4),
+				(&wire.Invitation{Agent: "other", Announcement: digest, Left: 1, Weight: 9}).Body()),
+			"dropped: foreign"},
 		{"a standing without form", device, s.seal(s.header(wire.TypeStanding, 4), nil), "dropped: malformed"},
 		{"an accepted without form", device, s.seal(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
 		{"a refused without form", device, s.seal(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
 		{"a credit without form", device, s.seal(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
 		{"an older announcement", roundTopic, announcement(3, same), "ignored: older"},
-		{"another announcement of the same order", roundTopic, announcement(4, func(a *wire.Announcement) { a.Seed++ }), "ignored: conflict"},
+		{"another announcement of the same order", roundTopic, announcement(4, func(a *wire.Announcement) { a.Seed++ }),
+			"ignored: conflict"},
 		{"a deleted announcement", roundTopic, nil, ""},
 		{"accepted in another round", device, s.seal(s.header(wire.TypeAccepted, 3), accepted), ""},
 		{"refused in another round", device, s.seal(s.header(wire.TypeRefused, 3), refused), ""},
 		{"accepted, another update", device, s.seal(s.header(wire.TypeAccepted, 4), make([]byte, 32)), ""},
-		{"a credit for an update that is inline", device, s.seal(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: update}).Body()), ""},
+		{"a credit for an update that is inline", device,
+			s.seal(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: update}).Body()), ""},
 	}
 }
 
@@ -227,7 +238,8 @@ func TestOlderEpoch(t *testing.T) {
 	})
 }
 
-// checkOlder says each kind of message to the agent, and an announcement of a later round, all of an epoch that is over.
+// checkOlder says each kind of message to the agent, and an announcement of a later round, all of an epoch that is
+// over.
 func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 	s.t.Helper()
 	later := s.training(taskOf("a task"), 0, 0)
@@ -236,7 +248,8 @@ func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 		typ  wire.Type
 		body []byte
 	}{
-		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, Left: 60000, Weight: 1, Uploads: true}).Body()},
+		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, Left: 60000, Weight: 1,
+			Uploads: true}).Body()},
 		{wire.TypeStanding, (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body()},
 		{wire.TypeAccepted, (&wire.Accepted{Update: update}).Body()},
 		{wire.TypeRefused, (&wire.Refused{Update: update, Reason: wire.RefuseWrongRound}).Body()},

@@ -17,7 +17,8 @@ var errNoMesh = errors.New("the task has agents mix, and this one has no way to 
 // mix computes the update of a round in which agents mix. The goroutine of the
 // block outlives the update: neighbours may need this agent's snapshots until
 // the round is over.
-func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int, why learner.SizingReason) {
+func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int,
+	why learner.SizingReason) {
 	began := time.Now()
 	tell := func(u *update, fact Trained, err error) {
 		fact.Sizing = why
@@ -45,7 +46,8 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 		<-before
 		defer a.watchdog.watch(ctx)()
 		m.mix(ctx, e, &p.problem.Task, block, base, func(end mixed) {
-			u, fact, err := a.newUpdate(e, p), Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
+			u, fact, err := a.newUpdate(e, p),
+				Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
 			if err == nil {
 				var out task.Outcome[float32]
 				if out, err = block.OutcomeFrom(base, end.x); err == nil {

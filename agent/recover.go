@@ -60,7 +60,8 @@ func (c *Config) record(name string, most int, parse func(body []byte) error) er
 type BehindError struct{ Epoch wire.Epoch }
 
 func (e *BehindError) Error() string {
-	return fmt.Sprintf("agent: the broker has a presence of start %d of this agent: its counter of starts is behind", e.Epoch)
+	return fmt.Sprintf("agent: the broker has a presence of start %d of this agent: its counter of starts is behind",
+		e.Epoch)
 }
 
 // BootLost is the fact that the counter of starts was damaged, as store.NextBoot tells.

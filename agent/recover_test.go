@@ -68,7 +68,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 		}},
 		obeyedFile: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed(dir, wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
+			must(t, saveObeyed(dir, wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen},
+				wire.Digest{5}))
 		}},
 		updateFile: {write: func(t *testing.T, dir string) {
 			u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
@@ -77,8 +78,10 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		blockFile: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
-				Name: "power", Features: []string{"a"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-				Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 4},
+				Name: "power", Features: []string{"a"}, Target: "y",
+				Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+				Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1,
+					MaxSteps: 4},
 			})
 			must(t, err)
 			b := &endless{p: &prepared{problem: p}, steps: 4}
@@ -145,8 +148,10 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 	}
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
-		Federation: "plant", ID: "press", Key: key, Coordinator: key.Public().(ed25519.PublicKey), Topics: topics, Data: noData{}, Dir: dir, Boot: wire.Epoch(boot),
-		MaxModel: 1 << 20, Budget: 1 << 30, Meter: new(mqtt.Meter), Observer: &seen, Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
+		Federation: "plant", ID: "press", Key: key, Coordinator: key.Public().(ed25519.PublicKey), Topics: topics,
+		Data: noData{}, Dir: dir, Boot: wire.Epoch(boot),
+		MaxModel: 1 << 20, Budget: 1 << 30, Meter: new(mqtt.Meter), Observer: &seen,
+		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
 	conn := memory.New(memory.Options{}).Connect("press", nil)
 	defer conn.Close()
@@ -158,7 +163,8 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 		t.Error(err)
 	}
 	for _, p := range []purpose{purposeTask, purposeModel} {
-		if f, err := store.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} }); err != nil || f.Has(0) || f.Close() != nil {
+		if f, err := store.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} }); err != nil ||
+			f.Has(0) || f.Close() != nil {
 			t.Errorf("%s: %v", p.file(), err)
 		}
 	}
@@ -187,7 +193,8 @@ func TestStateFiles(t *testing.T) {
 				damage(t, filepath.Join(dir, name))
 				seen, boot, obeyed := begin(t, dir)
 				lost := what != "sound" && what != "deleted" && !f.silent
-				if told := len(seen.lost) == 1 && seen.lost[0].File == name && seen.lost[0].Err != nil; told != lost || !told && len(seen.lost) > 0 {
+				if told := len(seen.lost) == 1 && seen.lost[0].File == name && seen.lost[0].Err != nil; told != lost ||
+					!told && len(seen.lost) > 0 {
 					t.Errorf("told %+v", seen.lost)
 				}
 				if _, err := os.Stat(filepath.Join(dir, name+".aside-1")); (err == nil) != (lost && f.kept) {

@@ -42,6 +42,8 @@ func (a *Agent) report(now time.Time) {
 	}
 	r := &a.cfg.Reports
 	a.reportAt = now.Add(r.Every)
-	m := wire.Report{Every: uint32(r.Every / time.Second), Software: a.cfg.Software, Scrape: r.Scrape, Readings: r.Readings()}
-	a.publish(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID), Payload: a.signer.Seal(wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
+	m := wire.Report{Every: uint32(r.Every / time.Second), Software: a.cfg.Software, Scrape: r.Scrape,
+		Readings: r.Readings()}
+	a.publish(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
+		Payload: a.signer.Seal(wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
 }

@@ -17,10 +17,11 @@ func TestReports(t *testing.T) {
 		s := newScene(t)
 		calls := 0.
 		s.cfg.Software = "agentd 1"
-		s.cfg.Reports = agent.Reports{Every: 5 * time.Minute, Scrape: "192.0.2.7:9465", Readings: func() []wire.Reading {
-			calls++
-			return []wire.Reading{{ID: 3, Value: calls}}
-		}}
+		s.cfg.Reports = agent.Reports{Every: 5 * time.Minute, Scrape: "192.0.2.7:9465",
+			Readings: func() []wire.Reading {
+				calls++
+				return []wire.Reading{{ID: 3, Value: calls}}
+			}}
 		s.start()
 		if n := len(s.heard(wire.TypeReport)); n != 0 {
 			t.Errorf("%d reports at once: all agents would send theirs together", n)
@@ -36,7 +37,8 @@ func TestReports(t *testing.T) {
 			t.Fatalf("%d reports in 11 minutes, want 3", len(all))
 		}
 		m, err := wire.DecodeReport(all[2].Body)
-		if err != nil || m.Every != 300 || m.Software != "agentd 1" || m.Scrape != "192.0.2.7:9465" || len(m.Readings) != 1 || m.Readings[0].Value != 3 {
+		if err != nil || m.Every != 300 || m.Software != "agentd 1" || m.Scrape != "192.0.2.7:9465" ||
+			len(m.Readings) != 1 || m.Readings[0].Value != 3 {
 			t.Errorf("the third report is %+v, error %v", m, err)
 		}
 		s.tell(mqtt.Down{})

@@ -71,7 +71,8 @@ func (a *Agent) performScout(e d2d.Effect) {
 
 // beacon is the message of the agent's beacon; an empty one deletes it.
 func (m *mesh) beacon(payload []byte) mqtt.Message {
-	return mqtt.Message{Topic: m.cfg.Topics.Beacon(m.cfg.Mesh.Cell, m.cfg.ID), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
+	return mqtt.Message{Topic: m.cfg.Topics.Beacon(m.cfg.Mesh.Cell, m.cfg.ID), Payload: payload, QoS: mqtt.AtLeastOnce,
+		Retained: true}
 }
 
 // leave takes the agent's beacon away, when all else has ended.
@@ -92,7 +93,8 @@ func (m *mesh) uplink(up bool) {
 // scouts tells whether the agent has a cell to look for neighbours in.
 func (m *mesh) scouts() bool { return m.private != nil && m.cfg.Mesh.Cell != "" }
 
-// linked tells the scout of the neighbours' broker. The newest word takes the place of one that the scout has not taken yet.
+// linked tells the scout of the neighbours' broker. The newest word takes the place of one that the scout has not taken
+// yet.
 func (m *mesh) linked(up bool) {
 	if !m.scouts() {
 		return

@@ -37,13 +37,15 @@ type Audited interface {
 type Learner struct{}
 
 // Local implements Trainer.
-func (Learner) Local(ctx context.Context, p *task.Problem[float32], j task.Job[float32]) (task.Outcome[float32], error) {
+func (Learner) Local(ctx context.Context, p *task.Problem[float32], j task.Job[float32]) (task.Outcome[float32],
+	error) {
 	j.Stop = func() bool { return ctx.Err() != nil }
 	return p.Local(j)
 }
 
 // Block implements Trainer.
-func (Learner) Block(ctx context.Context, _ wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block, error) {
+func (Learner) Block(ctx context.Context, _ wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block,
+	error) {
 	j.Stop = func() bool { return ctx.Err() != nil }
 	return p.Stepper(j)
 }

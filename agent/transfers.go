@@ -117,7 +117,8 @@ func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
 		return
 	}
 	a.start(func() func() {
-		f, err := store.OpenPartial(p.what.path(a.cfg.Dir), int64(m.Length), wire.MaxChunk, func(k int) [32]byte { return m.Chunks[k] })
+		f, err := store.OpenPartial(p.what.path(a.cfg.Dir), int64(m.Length), wire.MaxChunk,
+			func(k int) [32]byte { return m.Chunks[k] })
 		if answer.Err = err; err == nil {
 			answer.Data = f
 		}
@@ -138,7 +139,8 @@ func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
 	retry := errors.Is(err, transfer.ErrGone) || errors.Is(err, transfer.ErrUnstored)
 	retry = retry && (p.what == purposeTask || p.again < pullAgain)
 	if err != nil {
-		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length, "tried_again", retry, "err", err)
+		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length,
+			"tried_again", retry, "err", err)
 	}
 	switch {
 	case p.what == purposeTask:
@@ -177,7 +179,8 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 				Payload: a.signer.Seal(wire.TypeUpdate, u.run, u.round, body.Body()),
 			})
 		case transfer.SendChunk:
-			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.K)), QoS: mqtt.AtMostOnce, Payload: s.Chunk(e.K)})
+			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.K)), QoS: mqtt.AtMostOnce,
+				Payload: s.Chunk(e.K)})
 		case transfer.Finished:
 			a.sender = nil
 		}

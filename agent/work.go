@@ -37,7 +37,10 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 	want := a.prepared.problem.Model.Architecture().Params()
 	a.start(func() func() {
 		w := make([]float32, ref.Length/4)
-		err := readBlob(ref, data, func(at int, piece []byte) error { return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece) })
+		err := readBlob(ref, data, func(at int,
+			piece []byte) error {
+			return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece)
+		})
 		if err == nil && len(w) != want {
 			err = errors.New("the model has another size than the task's")
 		}
@@ -64,7 +67,8 @@ func (a *Agent) prepare(ref wire.BlobRef, data transfer.Storage, err error) {
 	began := time.Now()
 	a.start(func() func() {
 		var blob []byte
-		if err := readBlob(ref, data, func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
+		if err := readBlob(ref, data,
+			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
 			return func() {
 				a.fitted(ref.Hash, nil, nil, wire.DeclineFetch, DataLoaded{Problem: err, Took: time.Since(began)})
 			}
@@ -88,8 +92,8 @@ type misfit struct {
 	again   time.Time // when the data are looked at once more
 }
 
-// mendEvery is the time after which data that do not fit are looked at again: a file may be written, mended or mounted, and
-// may get more rows.
+// mendEvery is the time after which data that do not fit are looked at again: a file may be written, mended or mounted,
+// and may get more rows.
 const mendEvery = 10 * time.Minute
 
 // fitted tells whether the local data fit a task. That they still do not is told once.
@@ -224,7 +228,8 @@ func failure(err error) wire.DeclineReason {
 }
 
 // compute makes the update.
-func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []float32, steps int) (*update, Trained, error) {
+func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []float32, steps int) (*update, Trained,
+	error) {
 	ann := &e.Announcement
 	u := a.newUpdate(e, p)
 	fact := Trained{Round: e.Order.Round, Version: ann.Version}
@@ -245,7 +250,8 @@ func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []
 	if err != nil {
 		return u, fact, err
 	}
-	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter, fact.Took = out.Steps, out.RiskBefore, out.RiskAfter, time.Since(began)
+	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter, fact.Took = out.Steps, out.RiskBefore, out.RiskAfter,
+		time.Since(began)
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
 	return u, fact, u.take(wire.AppendVector(nil, out.Vector), ann.Schema)
 }

@@ -22,15 +22,18 @@ func TestDeclines(t *testing.T) {
 		base   []float32
 		want   string
 	}{
-		{"a schema that is not the task's", func(_ *scene, a *wire.Announcement) { a.Schema[0]++ }, []float32{0, 0}, "unsupported"},
+		{"a schema that is not the task's", func(_ *scene, a *wire.Announcement) { a.Schema[0]++ }, []float32{0, 0},
+			"unsupported"},
 		{"a model of another size", nil, []float32{0, 0, 0}, "fetch"},
-		{"a model over the limit", func(s *scene, _ *wire.Announcement) { s.cfg.MaxModel = 500 }, make([]float32, 200), "fetch"},
+		{"a model over the limit", func(s *scene, _ *wire.Announcement) { s.cfg.MaxModel = 500 }, make([]float32, 200),
+			"fetch"},
 		{"a task that makes no sense", func(_ *scene, a *wire.Announcement) {
 			bad := taskOf("bad")
 			bad.Training.MinSteps = 0
 			a.Task = inline(bad.Append(nil))
 		}, []float32{0, 0}, "unsupported"},
-		{"a task that is none", func(_ *scene, a *wire.Announcement) { a.Task = inline([]byte("?")) }, []float32{0, 0}, "unsupported"},
+		{"a task that is none", func(_ *scene, a *wire.Announcement) { a.Task = inline([]byte("?")) }, []float32{0, 0},
+			"unsupported"},
 		{"steps that diverge", func(_ *scene, a *wire.Announcement) {
 			wild := taskOf("wild")
 			wild.Training.StepSize = 1e30
@@ -78,7 +81,8 @@ func TestDataMended(t *testing.T) {
 		gathering.Phase = wire.PhaseGathering
 		s.announce(4, gathering)
 		wait(25 * time.Minute)
-		if got := factsOf[agent.DataLoaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil || s.unfit() != "bad_data" {
+		if got := factsOf[agent.DataLoaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil ||
+			s.unfit() != "bad_data" {
 			t.Errorf("%d loads in 25 minutes; %+v; it is %s", loads, got, s.unfit())
 		}
 		wait(10 * time.Minute)
@@ -106,7 +110,8 @@ func TestSuperseded(t *testing.T) {
 		wait(3*time.Second + time.Millisecond)
 		e, u := s.update()
 		if e.Round != 5 || u.LocalSteps != 3 || len(s.heard(wire.TypeUpdate)) != 1 {
-			t.Errorf("%d updates, the last of round %d with %d steps", len(s.heard(wire.TypeUpdate)), e.Round, u.LocalSteps)
+			t.Errorf("%d updates, the last of round %d with %d steps", len(s.heard(wire.TypeUpdate)), e.Round,
+				u.LocalSteps)
 		}
 		if got := factsOf[agent.Trained](s); len(got) != 1 || got[0].Round != 5 || got[0].Took != 3*time.Second {
 			t.Errorf("trained: %+v in %v", got, time.Since(began))
@@ -127,7 +132,8 @@ func TestStoppedWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
-		ann := s.seal(s.header(wire.TypeAnnouncement, 4), func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }())
+		ann := s.seal(s.header(wire.TypeAnnouncement, 4),
+			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }())
 		e, err := wire.Open(ann)
 		if err != nil {
 			t.Fatal(err)
@@ -155,9 +161,11 @@ func TestStoppedWhileTraining(t *testing.T) {
 		s.send(s.topics.Round(), ann)
 		wait(time.Second)
 		if len(s.heard(wire.TypeUpdate)) <= n || len(factsOf[agent.Trained](s)) != 1 {
-			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n, len(factsOf[agent.Trained](s)))
+			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n,
+				len(factsOf[agent.Trained](s)))
 		}
-		s.send(s.topics.Round(), s.seal(s.header(wire.TypeAnnouncement, 3), func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
+		s.send(s.topics.Round(), s.seal(s.header(wire.TypeAnnouncement, 3),
+			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
 		if got := factsOf[round.AnnouncementIgnored](s); len(got) != 1 || got[0].Reason != round.IgnoredOlder {
 			t.Errorf("an older announcement after the restart: %+v", got)
 		}
@@ -206,7 +214,8 @@ func TestDeclaredStepTime(t *testing.T) {
 				wait(30 * time.Second)
 				got := factsOf[agent.Trained](s)
 				if len(got) != 1 || got[0].LocalSteps != 3 || got[0].StepTime != time.Second || got[0].Took != 0 {
-					t.Errorf("trained %+v; want 3 steps, as many as are declared to fit into 3 s, that take as long as they take", got)
+					t.Errorf("trained %+v; want 3 steps, as many as are declared to fit into 3 s, that take as long "+
+						"as they take", got)
 				}
 			})
 		})

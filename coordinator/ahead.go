@@ -14,8 +14,8 @@ type ahead struct {
 	round  wire.RoundID
 }
 
-// isLater reports whether a message is about a place that the coordinator has not come to: another one has, or its state
-// folder is an older copy.
+// isLater reports whether a message is about a place that the coordinator has not come to: another one has, or its
+// state folder is an older copy.
 func (c *Coordinator) isLater(h wire.Header) bool {
 	return cmp.Or(cmp.Compare(h.Run, c.runID), cmp.Compare(h.Round, c.present())) > 0
 }

@@ -87,7 +87,8 @@ func TestSetAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
-		if lists := facts[coordinator.AgentsListed](f); len(lists) != 2 || !slices.Equal(lists[0].Agents, []wire.AgentID{"a0", "a1"}) ||
+		if lists := facts[coordinator.AgentsListed](f); len(lists) != 2 ||
+			!slices.Equal(lists[0].Agents, []wire.AgentID{"a0", "a1"}) ||
 			!slices.Equal(lists[1].Agents, []wire.AgentID{"a1", "a2"}) {
 			t.Errorf("lists %v", lists)
 		}
@@ -105,7 +106,8 @@ func TestSetAgents(t *testing.T) {
 	})
 }
 
-// TestSetAgentsReplacesADevice gives another device the id of one that was started often: it begins with its first start.
+// TestSetAgentsReplacesADevice gives another device the id of one that was started often: it begins with its first
+// start.
 func TestSetAgentsReplacesADevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -22,7 +22,9 @@ func TestOverTCP(t *testing.T) {
 	f := newFederation(t, 8, memory.Options{})
 	f.broker = nil
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
-		conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: server.URL(), ClientID: clientID, Will: will, MailboxMessages: 4096, MailboxBytes: 64 << 20})
+		conn, err := mqtt.Dial(t.Context(),
+			mqtt.Options{URL: server.URL(), ClientID: clientID, Will: will, MailboxMessages: 4096,
+				MailboxBytes: 64 << 20})
 		if err != nil {
 			t.Error(err)
 		}
@@ -64,7 +66,8 @@ func TestBudgetEstimate(t *testing.T) {
 		meters[f.topics.ClientID(a.id)] = a.cfg.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
-		conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: server.URL(), ClientID: clientID, Will: will, Meter: meters[clientID]})
+		conn, err := mqtt.Dial(t.Context(),
+			mqtt.Options{URL: server.URL(), ClientID: clientID, Will: will, Meter: meters[clientID]})
 		if err != nil {
 			t.Error(err)
 		}
@@ -81,7 +84,8 @@ func TestBudgetEstimate(t *testing.T) {
 			estimate = max(estimate, b.Estimate)
 		}
 		if moved := a.cfg.Meter.Total(); moved > 4*estimate || moved < 2*estimate {
-			t.Errorf("%s moved %d bytes in a round of statistics and three of training, each estimated at %d", a.id, moved, estimate)
+			t.Errorf("%s moved %d bytes in a round of statistics and three of training, each estimated at %d", a.id,
+				moved, estimate)
 		} else {
 			t.Logf("%s moved %d bytes, a round is estimated at %d", a.id, moved, estimate)
 		}

@@ -76,7 +76,8 @@ func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) {
 	if t.heard(start{e.Epoch, nonce, e.Sequence}) && (t.told.IsZero() || now.Sub(t.told) >= tellClones) {
 		t.told = now
 		c.cfg.Observer.Observe(CloneSeen{
-			Agent: agent, Boots: [2]wire.Epoch{t.former.epoch, t.present.epoch}, Nonces: [2]uint64{t.former.nonce, t.present.nonce},
+			Agent: agent, Boots: [2]wire.Epoch{t.former.epoch, t.present.epoch},
+			Nonces: [2]uint64{t.former.nonce, t.present.nonce},
 		})
 	}
 }

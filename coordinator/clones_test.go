@@ -53,7 +53,8 @@ func TestClones(t *testing.T) {
 	for _, c := range []struct {
 		boots [2]wire.Epoch
 		seed  uint64 // of the second one
-	}{{[2]wire.Epoch{1, 1}, smaller}, {[2]wire.Epoch{1, 1}, larger}, {[2]wire.Epoch{1, 5}, smaller}, {[2]wire.Epoch{5, 1}, larger}} {
+	}{{[2]wire.Epoch{1, 1}, smaller}, {[2]wire.Epoch{1, 1}, larger}, {[2]wire.Epoch{1, 5}, smaller},
+		{[2]wire.Epoch{5, 1}, larger}} {
 		boots := c.boots
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -77,7 +78,8 @@ func TestClones(t *testing.T) {
 					t.Errorf("the coordinator told of clones %d times in 2 hours", len(told))
 				}
 				for _, c := range told {
-					if c.Agent != "a0" || c.Nonces[0] == c.Nonces[1] || c.Boots != boots && c.Boots != [2]wire.Epoch{boots[1], boots[0]} {
+					if c.Agent != "a0" || c.Nonces[0] == c.Nonces[1] || c.Boots != boots &&
+						c.Boots != [2]wire.Epoch{boots[1], boots[0]} {
 						t.Errorf("the coordinator told of %+v", c)
 					}
 				}
@@ -87,12 +89,14 @@ func TestClones(t *testing.T) {
 					if c.Pause > 0 {
 						leavers[c.Nonce] = true
 					}
-					if c.Nonce == c.OtherNonce || [2]wire.Epoch{c.Boot, c.OtherBoot} != boots && [2]wire.Epoch{c.OtherBoot, c.Boot} != boots {
+					if c.Nonce == c.OtherNonce || [2]wire.Epoch{c.Boot, c.OtherBoot} != boots &&
+						[2]wire.Epoch{c.OtherBoot, c.Boot} != boots {
 						t.Errorf("an agent told of %+v", c)
 					}
 				}
 				if len(tellers) != 2 || len(leavers) != 1 {
-					t.Errorf("%d of the two told of the other, %d left the broker; want 2 and 1", len(tellers), len(leavers))
+					t.Errorf("%d of the two told of the other, %d left the broker; want 2 and 1", len(tellers),
+						len(leavers))
 				}
 				if changes := len(facts[agent.LinkChanged](f, "a0")) - ups; changes > 50 {
 					t.Errorf("%d changes of the link in 2 hours: they fight", changes)
@@ -137,7 +141,8 @@ func TestNoClones(t *testing.T) {
 				f.broker.Disconnect(client)
 			case 3: // the broker crashed, and has an old word of an earlier start
 				f.broker.Disconnect(client)
-				if err := s.conn.Publish(mqtt.Message{Topic: f.topics.Presence(a.id), Payload: old, Retained: true, QoS: mqtt.AtLeastOnce}); err != nil {
+				if err := s.conn.Publish(mqtt.Message{Topic: f.topics.Presence(a.id), Payload: old, Retained: true,
+					QoS: mqtt.AtLeastOnce}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -43,11 +43,11 @@ type Config struct {
 	Dir string
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
-	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then obey
-	// this coordinator, whatever they have obeyed before.
+	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then
+	// obey this coordinator, whatever they have obeyed before.
 	TakeOver bool
-	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, or the path of a
-	// safetensors file. A folder whose run began with that model goes on with it, unless NewRun is set.
+	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, or the path of
+	// a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is set.
 	From string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int
@@ -73,17 +73,20 @@ func (c *Config) validate() error {
 		}
 	}
 	errs = append(errs, c.Federation.Validate(), c.Round.Validate())
-	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key), ed25519.PrivateKeySize)
+	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key),
+		ed25519.PrivateKeySize)
 	need(len(c.Agents) > 0, "no agent may take part: the list of their keys is empty")
 	need(c.Dir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
 	need(c.Rand != nil, "randomness must be given")
 	need(c.SelfTest >= 0, "the time of the self-test must not be negative, is %v", c.SelfTest)
-	need(c.Round.Algorithm != spec.FedDec || c.Edges != nil && c.Task.Mixing.Every > 0, "feddec needs edges, and a task with mixing")
+	need(c.Round.Algorithm != spec.FedDec || c.Edges != nil && c.Task.Mixing.Every > 0,
+		"feddec needs edges, and a task with mixing")
 	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.Every == 0, "a task with mixing needs the algorithm feddec")
 	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)
-	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d", c.KeepModels)
+	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d",
+		c.KeepModels)
 	return errors.Join(errs...)
 }

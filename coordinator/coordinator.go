@@ -59,9 +59,11 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	c := &Coordinator{
-		cfg: cfg, conn: conn, signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
-		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, clones: map[wire.AgentID]*cloneDetector{}, offers: map[wire.AgentID]*round.Offer{},
-		owner: host.NewOwner(),
+		cfg: cfg, conn: conn, signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID,
+			Key: cfg.Key}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
+		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, clones: map[wire.AgentID]*cloneDetector{},
+		offers: map[wire.AgentID]*round.Offer{},
+		owner:  host.NewOwner(),
 	}
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
@@ -92,7 +94,8 @@ func (c *Coordinator) takeUp() error {
 	}
 	c.runID, c.signer.Epoch = record.Run, c.disk.epoch
 	receiving := transfer.DefaultReceiverConfig()
-	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(), c.work.problem.Schema(wire.KindStatistics).Bytes())
+	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(),
+		c.work.problem.Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBuffered = max(c.cfg.MaxBuffered, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
 	spooled, err := c.openSpoolOf(record)
@@ -105,8 +108,8 @@ func (c *Coordinator) takeUp() error {
 // tellLater keeps a fact for the observer, who hears none before Run.
 func (c *Coordinator) tellLater(fact Fact) { c.early = append(c.early, fact) }
 
-// Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when another
-// one is further.
+// Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when
+// another one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.owner.Begin(ctx)
 	c.work.persist = c.besideDone
@@ -117,7 +120,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	for _, f := range c.early {
 		c.cfg.Observer.Observe(f)
 	}
-	err := c.owner.Run(ctx, c.conn.Events(), host.Program{Turn: c.turn, Hear: c.hear, Tick: c.tick, Deadline: c.deadline})
+	err := c.owner.Run(ctx, c.conn.Events(),
+		host.Program{Turn: c.turn, Hear: c.hear, Tick: c.tick, Deadline: c.deadline})
 	if err != nil {
 		err = fmt.Errorf("coordinator: %w", err)
 	}
@@ -143,8 +147,9 @@ func (c *Coordinator) Alive(ctx context.Context) error {
 }
 
 // SetAgents replaces the list of who may take part, from the next message on.
-// Those that are no longer in it leave at once, with what they are at; a device that takes the place of another, with a key of
-// its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx ended.
+// Those that are no longer in it leave at once, with what they are at; a device that takes the place of another, with a
+// key of its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx
+// ended.
 func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed25519.PublicKey) error {
 	if err := c.owner.TellWithin(ctx, func() { c.setAgents(keys) }); err != nil {
 		return fmt.Errorf("coordinator: the list of agents was not taken: %w", err)
@@ -207,7 +212,8 @@ func (c *Coordinator) present() wire.RoundID { return c.fence.shown.order.Round 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
 	at := time.Now().Add(time.Hour)
-	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline, c.fence.deadline, c.test.Deadline} {
+	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline,
+		c.fence.deadline, c.test.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -281,8 +287,8 @@ func (c *Coordinator) tested(ended *mqtt.SelfTested) {
 	}
 }
 
-// step gives the machine an event and does what it asks for. When the coordinator stops while something that must be on disk
-// is not, nothing after it is done.
+// step gives the machine an event and does what it asks for. When the coordinator stops while something that must be on
+// disk is not, nothing after it is done.
 func (c *Coordinator) step(ev round.Event) {
 	c.events.Step(ev, func(ev round.Event) bool {
 		for _, e := range c.machine.Step(time.Now(), ev) {
@@ -300,7 +306,8 @@ func (c *Coordinator) start(work func() func()) { c.owner.Go(func() { c.owner.Te
 // tell sends a message about a round to one agent. A lost message is repeated:
 // invitations by the machine's timer, answers when the agent asks again.
 func (c *Coordinator) tell(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
-	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), Payload: c.signer.Seal(t, run, round, body), QoS: mqtt.AtMostOnce})
+	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), Payload: c.signer.Seal(t, run, round, body),
+		QoS: mqtt.AtMostOnce})
 	if err != nil && c.up {
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
 	}

@@ -136,7 +136,8 @@ func (f *federation) checkHistory(spell string) {
 		if err := json.Unmarshal([]byte(line), &h); err != nil {
 			f.t.Fatal(err)
 		}
-		if h.Round != i+1 || h.Time.IsZero() || h.Run == 0 || h.Outcome != "closed" || (h.Risk == nil) == (h.Kind == "training") {
+		if h.Round != i+1 || h.Time.IsZero() || h.Run == 0 || h.Outcome != "closed" ||
+			(h.Risk == nil) == (h.Kind == "training") {
 			f.t.Errorf("%s: line %d of the history is %s", spell, i+1, line)
 		}
 	}

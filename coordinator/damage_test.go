@@ -61,8 +61,9 @@ func put(t *testing.T, path string, p []byte) {
 	must(t, os.WriteFile(path, p, 0o600))
 }
 
-// stateFiles are all files of a coordinator's folder, as patterns, with what is promised for each: one promise for all damages, or
-// another one for a damage. old is what an older copy of it is copied from, if not from the folder of an earlier round.
+// stateFiles are all files of a coordinator's folder, as patterns, with what is promised for each: one promise for all
+// damages, or another one for a damage. old is what an older copy of it is copied from, if not from the folder of an
+// earlier round.
 var stateFiles = []struct {
 	pattern string
 	model   string // small: it is in the announcement, and so in the journal; large: it is not
@@ -74,8 +75,10 @@ var stateFiles = []struct {
 	{pattern: "task", model: "large", all: goesOn, old: "run"},
 	{pattern: "published", model: "large", all: goesOn},
 	{pattern: "history.jsonl", model: "large", all: goesOn},
-	{pattern: "models/*/model-00000004.safetensors", model: "large", all: older, old: "models/*/model-00000003.safetensors"},
-	{pattern: "models/*/model-00000004.safetensors", model: "small", all: goesOn, old: "models/*/model-00000003.safetensors"},
+	{pattern: "models/*/model-00000004.safetensors", model: "large", all: older,
+		old: "models/*/model-00000003.safetensors"},
+	{pattern: "models/*/model-00000004.safetensors", model: "small", all: goesOn,
+		old: "models/*/model-00000003.safetensors"},
 	{pattern: "models/*/model-00000004.record", model: "large", all: goesOn, old: "models/*/model-00000003.record"},
 	{pattern: "models/*/model-00000004.record", model: "small", all: goesOn, old: "models/*/model-00000003.record"},
 	{pattern: "spool/*/*.log", model: "large", all: goesOn, old: "history.jsonl"},
@@ -98,17 +101,18 @@ func TestDamagedFolder(t *testing.T) {
 			if p, ok := file.but[damage.name]; ok {
 				want = p
 			}
-			t.Run(fmt.Sprintf("%s %s %s", file.model, strings.ReplaceAll(file.pattern, "/", "|"), damage.name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f, early := interrupted(t, file.model)
-					old := filepath.Join(early, file.pattern)
-					if file.old != "" {
-						old = f.coord.path(file.old)
-					}
-					damage.do(t, one(t, f.coord.path(file.pattern)), one(t, old))
-					keep(t, f, want, undisturbed[file.model])
+			t.Run(fmt.Sprintf("%s %s %s", file.model, strings.ReplaceAll(file.pattern, "/", "|"), damage.name),
+				func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						f, early := interrupted(t, file.model)
+						old := filepath.Join(early, file.pattern)
+						if file.old != "" {
+							old = f.coord.path(file.old)
+						}
+						damage.do(t, one(t, f.coord.path(file.pattern)), one(t, old))
+						keep(t, f, want, undisturbed[file.model])
+					})
 				})
-			})
 		}
 	}
 }
@@ -132,7 +136,8 @@ func one(t *testing.T, pattern string) string {
 	return found[0]
 }
 
-// interrupted runs a federation until a round has an update and kills its coordinator then. It returns the folder as it was some rounds earlier, too.
+// interrupted runs a federation until a round has an update and kills its coordinator then. It returns the folder as it
+// was some rounds earlier, too.
 func interrupted(t *testing.T, model string) (f *federation, early string) {
 	f = newFederation(t, 2, memory.Options{})
 	shape(f, model)
@@ -255,7 +260,8 @@ func wide(f *federation, columns int) {
 	}
 }
 
-// A task that is too large for the journal is made again from the configuration and a model's file; with another configuration it cannot be.
+// A task that is too large for the journal is made again from the configuration and a model's file; with another
+// configuration it cannot be.
 func TestLargeTaskIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -271,7 +277,8 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		good := f.cfg
 		f.cfg.Task.Training.BatchSize++
 		var state *coordinator.StateError
-		if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), "put the file or the configuration of the run back") {
+		if err := begin(t, f); !errors.As(err, &state) ||
+			!strings.Contains(err.Error(), "put the file or the configuration of the run back") {
 			t.Errorf("with another configuration: %v", err)
 		}
 		f.cfg = good
@@ -284,7 +291,8 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 	})
 }
 
-// With an older journal whose model was pruned, the run goes on from the newer ones; with no sound model at all a person chooses.
+// With an older journal whose model was pruned, the run goes on from the newer ones; with no sound model at all a
+// person chooses.
 func TestNoOlderModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, early := interrupted(t, "large")
@@ -295,7 +303,8 @@ func TestNoOlderModel(t *testing.T) {
 		f.broker = memory.New(memory.Options{}) // that has heard nothing of this run
 		f.coord.start()
 		synctest.Wait()
-		if mended := facts[coordinator.StateMended](f); len(mended) != 1 || mended[0].Before != 1 || mended[0].Version != 4 {
+		if mended := facts[coordinator.StateMended](f); len(mended) != 1 || mended[0].Before != 1 ||
+			mended[0].Version != 4 {
 			t.Errorf("told: %+v, want that the run goes on from version 4", mended)
 		}
 		f.coord.stop()
@@ -304,7 +313,9 @@ func TestNoOlderModel(t *testing.T) {
 		put(t, damaged, []byte("rubbish"))
 		must(t, os.Remove(one(t, f.coord.path("models", "*", "model-00000003.record"))))
 		var state *coordinator.StateError
-		if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), "no other one of that run is sound") || strings.Contains(state.Do, "--from") {
+		if err := begin(t, f); !errors.As(err, &state) ||
+			!strings.Contains(err.Error(), "no other one of that run is sound") ||
+			strings.Contains(state.Do, "--from") {
 			t.Errorf("without a sound model: %v", err)
 		}
 		if string(contents(t, damaged)) != "rubbish" {

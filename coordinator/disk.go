@@ -32,8 +32,8 @@ type disk struct {
 	history *store.History
 }
 
-// The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in the
-// error what to do; TestFormats holds each file to it.
+// The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in
+// the error what to do; TestFormats holds each file to it.
 const (
 	recordVersion    = 1
 	taskVersion      = 1 // of wire.Task's encoding, too
@@ -150,7 +150,8 @@ func (d *disk) loadPublished(logger *slog.Logger) published {
 		err = d.parse(publishedFile, body, &p)
 	}
 	if err != nil && !errors.Is(err, store.ErrNoRecord) {
-		logger.Warn("the list of published blobs is unreadable: blobs of earlier rounds may stay at the broker; nothing else depends on it", "err", err)
+		logger.Warn("the list of published blobs is unreadable: blobs of earlier rounds may stay at the broker; "+
+			"nothing else depends on it", "err", err)
 		return published{}
 	}
 	return p
@@ -160,7 +161,8 @@ func (d *disk) loadPublished(logger *slog.Logger) published {
 func (d *disk) undecided(name, problem string, err error) error {
 	do := "begin a run from an initial model with `coordinator run --new-run`"
 	if run, newest := d.newestModel(); newest > 0 {
-		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, or %s", modelName(run, newest), do)
+		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, "+
+			"or %s", modelName(run, newest), do)
 	}
 	if errors.As(err, new(*store.VersionError)) && name == recordFile {
 		problem += ", so another version of the program wrote it: finish the run with that one"

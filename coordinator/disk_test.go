@@ -65,9 +65,12 @@ func TestDiskFull(t *testing.T) {
 		at    func(any) bool
 		stays func(f *federation) int // does not grow while the disk is full
 	}{
-		{"journal", []string{"run"}, closing(wire.KindTraining), func(f *federation) int { return len(facts[coordinator.ModelReady](f)) }},
-		{"task", []string{"task"}, closing(wire.KindStatistics), func(f *federation) int { return len(facts[coordinator.StatisticsReady](f)) }},
-		{"models", []string{"models", "946684800000"}, closing(wire.KindTraining), func(f *federation) int { return len(facts[coordinator.ModelReady](f)) }},
+		{"journal", []string{"run"}, closing(wire.KindTraining),
+			func(f *federation) int { return len(facts[coordinator.ModelReady](f)) }},
+		{"task", []string{"task"}, closing(wire.KindStatistics),
+			func(f *federation) int { return len(facts[coordinator.StatisticsReady](f)) }},
+		{"models", []string{"models", "946684800000"}, closing(wire.KindTraining),
+			func(f *federation) int { return len(facts[coordinator.ModelReady](f)) }},
 		{"spool", []string{"spool"}, opening, func(f *federation) int { return len(facts[round.WorkStarted](f)) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,9 +144,11 @@ func TestDoesNotStart(t *testing.T) {
 		says   string
 	}{
 		{"full disk", func(t *testing.T, f *federation) { obstruct(t, f.coord.path("task")) }, "task"},
-		{"another task", func(_ *testing.T, f *federation) { f.cfg.Task.Training.BatchSize++ }, "differs from that of the run"},
+		{"another task", func(_ *testing.T, f *federation) { f.cfg.Task.Training.BatchSize++ },
+			"differs from that of the run"},
 		{"no key", func(_ *testing.T, f *federation) { f.cfg.Key = nil }, "key has 0 bytes"},
-		{"data that do not fit", func(_ *testing.T, f *federation) { f.cfg.Held = table("a,b\n1,2\n") }, "held-out data"},
+		{"data that do not fit", func(_ *testing.T, f *federation) { f.cfg.Held = table("a,b\n1,2\n") },
+			"held-out data"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -204,7 +209,8 @@ func TestOldSpoolsGo(t *testing.T) {
 		want := func(name string) {
 			t.Helper()
 			entries, err := os.ReadDir(f.coord.path("spool"))
-			if err != nil || name == "" && len(entries) > 0 || name != "" && (len(entries) != 1 || entries[0].Name() != name) {
+			if err != nil || name == "" && len(entries) > 0 || name != "" &&
+				(len(entries) != 1 || entries[0].Name() != name) {
 				t.Errorf("%v; spools %v, want %q", err, entries, name)
 			}
 		}

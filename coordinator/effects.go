@@ -21,11 +21,14 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Journal:
 		return c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(e.Record) }) == nil
 	case round.WriteHistory:
-		return c.untilDone("write a line of the history", func() error { return c.disk.writeHistory(e.Run, e.Outcome) }) == nil
+		return c.untilDone("write a line of the history",
+			func() error { return c.disk.writeHistory(e.Run, e.Outcome) }) == nil
 	case round.Announce:
 		return c.announce(e)
 	case round.Invite:
-		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest, Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Block: e.Block, Peers: e.Peers}
+		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest,
+			Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Block: e.Block,
+			Peers: e.Peers}
 		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.Mesh:
 		c.mesh(e)
@@ -66,7 +69,8 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	order := wire.OrderOf(wire.Header{Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round}, &e.Announcement)
 	blobs := c.work.blobs(&e.Announcement)
 	list, changed := c.publisher.plan(blobs)
-	if changed && c.untilDone("save the list of published blobs", func() error { return c.disk.savePublished(list) }) != nil {
+	if changed && c.untilDone("save the list of published blobs",
+		func() error { return c.disk.savePublished(list) }) != nil {
 		return false
 	}
 	c.fence.made(order, sha256.Sum256(sealed[:wire.HeaderSize]))

@@ -59,17 +59,19 @@ func (e *endlessSite) killAgent(a *process) {
 	e.site.Disconnect(e.topics.ClientID(a.id))
 }
 
-// checkLearning compares the first risk and the last that are known: a round that a killed coordinator had begun has none.
+// checkLearning compares the first risk and the last that are known: a round that a killed coordinator had begun has
+// none.
 func (e *endlessSite) checkLearning(after string) {
-	all := slices.DeleteFunc(facts[coordinator.ModelReady](e.federation), func(m coordinator.ModelReady) bool { return math.IsNaN(m.Risk) })
+	all := slices.DeleteFunc(facts[coordinator.ModelReady](e.federation),
+		func(m coordinator.ModelReady) bool { return math.IsNaN(m.Risk) })
 	if first, last := all[0].Risk, all[len(all)-1].Risk; !(last < first/2) {
 		e.t.Errorf("after %s: risk %v → %v", after, first, last)
 	}
 }
 
-// Where blocks have no end, agents go on mixing over the rounds. The coordinator is killed and away for long: meanwhile a
-// device is killed, and goes on at once with what a neighbour has, and the site's broker carries nothing for a minute. When
-// the coordinator is back it averages what they have by then.
+// Where blocks have no end, agents go on mixing over the rounds. The coordinator is killed and away for long: meanwhile
+// a device is killed, and goes on at once with what a neighbour has, and the site's broker carries nothing for a
+// minute. When the coordinator is back it averages what they have by then.
 func TestEndlessBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndlessSite(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Observer is told what happens: to the coordinator, and in the rounds of its machine. It is called from one goroutine and
-// must not block.
+// Observer is told what happens: to the coordinator, and in the rounds of its machine. It is called from one goroutine
+// and must not block.
 type Observer interface {
 	Observe(Fact)
 	ObserveRound(round.CoordinatorFact)
@@ -34,12 +34,15 @@ const (
 	DropReplayed  DropReason = "replayed"    // not newer than what came before from this agent
 	DropOutdated  DropReason = "outdated"    // a hello that names an announcement of long ago
 	DropLater     DropReason = "later_place" // about a round that this coordinator has not come to
-	DropOverflow  DropReason = "overflow"    // the mailbox was full, which the session counts; or too much waits until it is clear that no other coordinator leads
+	// the mailbox was full, which the session counts; or too much waits until it is clear that no other coordinator
+	// leads
+	DropOverflow DropReason = "overflow"
 )
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated, DropLater, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated,
+		DropLater, DropOverflow}
 }
 
 // LeaveOutReason tells why a fold with all updates was not taken. It is a metric's label.
@@ -48,8 +51,9 @@ type LeaveOutReason string
 // The reasons for leaving an update out.
 const (
 	LeftOutNotFinite LeaveOutReason = "not_finite" // the model would not have been finite
-	LeftOutRisk      LeaveOutReason = "risk"       // its risk on held-out data would have been over 10 times the worst of the last 20 rounds
-	LeftOutNorm      LeaveOutReason = "norm"       // the update outweighs all others together
+	// its risk on held-out data would have been over 10 times the worst of the last 20 rounds
+	LeftOutRisk LeaveOutReason = "risk"
+	LeftOutNorm LeaveOutReason = "norm" // the update outweighs all others together
 )
 
 // LeaveOutReasons returns all reasons, for closed label sets.
@@ -71,8 +75,8 @@ func StateFiles() []StateFile { return []StateFile{StateTask, StateModel} }
 
 // Facts of the host.
 type (
-	// StateMended: a file of the state folder was damaged or missing at the start. Its content was recovered, or the run
-	// goes on from an older model: then Version is below Before, and what was made since is trained again.
+	// StateMended: a file of the state folder was damaged or missing at the start. Its content was recovered, or the
+	// run goes on from an older model: then Version is below Before, and what was made since is trained again.
 	StateMended struct {
 		File            StateFile
 		Damage          error
@@ -109,8 +113,8 @@ type (
 		Boots  [2]wire.Epoch
 		Nonces [2]uint64
 	}
-	// Began: nothing at the broker speaks against this coordinator, so its machine starts. With a raised epoch agents obey
-	// it whatever they have obeyed before.
+	// Began: nothing at the broker speaks against this coordinator, so its machine starts. With a raised epoch agents
+	// obey it whatever they have obeyed before.
 	Began struct {
 		Epoch  wire.Epoch
 		Raised bool // at this start
@@ -165,10 +169,11 @@ type (
 	}
 	// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
 	UpdateLeftOut struct {
-		Round       wire.RoundID
-		Agent       wire.AgentID
-		Reason      LeaveOutReason
-		Norm, Usual float64 // of the update, and the largest median of its round and the last 20, for the weight that their steps carried
+		Round  wire.RoundID
+		Agent  wire.AgentID
+		Reason LeaveOutReason
+		// of the update, and the largest median of its round and the last 20, for the weight that their steps carried
+		Norm, Usual float64
 	}
 	// TransfersChanged: where the uploads stand.
 	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }

@@ -48,23 +48,27 @@ func TestVanishedAndLate(t *testing.T) {
 			t.Fatalf("%d rounds closed, want 6:\n%s", len(closed), f.tail(60))
 		}
 		for _, c := range closed {
-			want := round.RoundClosed{Round: c.Round, Kind: c.Kind, Version: c.Version, Selected: 10, Accepted: 10, Took: c.Took}
+			want := round.RoundClosed{Round: c.Round, Kind: c.Kind, Version: c.Version, Selected: 10, Accepted: 10,
+				Took: c.Took}
 			switch {
 			case c.Round == 3:
-				want.Accepted, want.ByDeadline, want.Missing, want.Took = 5, true, []wire.AgentID{"a0", "a1", "a2", "a3", "a4"}, time.Minute
+				want.Accepted, want.ByDeadline, want.Missing, want.Took = 5, true,
+					[]wire.AgentID{"a0", "a1", "a2", "a3", "a4"}, time.Minute
 			case c.Round == 4: // the late ones sit out
 				want.Selected, want.Accepted = 5, 5
 			case c.Round > 4:
 				want.Selected, want.Accepted = 7, 7
 			}
-			if c.Round != want.Round || c.Selected != want.Selected || c.Accepted != want.Accepted || c.ByDeadline != want.ByDeadline ||
+			if c.Round != want.Round || c.Selected != want.Selected || c.Accepted != want.Accepted ||
+				c.ByDeadline != want.ByDeadline ||
 				!slices.Equal(c.Missing, want.Missing) || c.Took != want.Took {
 				t.Errorf("got  %+v\nwant %+v", c, want)
 			}
 		}
 		for _, late := range []wire.AgentID{"a3", "a4"} {
 			ends := facts[round.WorkEnded](f, late)
-			if len(ends) != 5 || ends[2].Round != 3 || ends[3].Round != 5 || ends[2].Result != round.WorkSuperseded && ends[2].Refused != wire.RefuseLate {
+			if len(ends) != 5 || ends[2].Round != 3 || ends[3].Round != 5 || ends[2].Result != round.WorkSuperseded &&
+				ends[2].Refused != wire.RefuseLate {
 				t.Errorf("%s: the late one ended as %+v", late, ends)
 			}
 		}
@@ -98,7 +102,8 @@ func TestBrokerCut(t *testing.T) {
 					}
 				}
 			}
-			clients := []string{f.topics.ClientID(wire.CoordinatorID), f.topics.ClientID("a0"), f.topics.ClientID("a1"), f.topics.ClientID("a2")}
+			clients := []string{f.topics.ClientID(wire.CoordinatorID), f.topics.ClientID("a0"), f.topics.ClientID("a1"),
+				f.topics.ClientID("a2")}
 			f.start()
 			if i > 0 {
 				<-cut
@@ -125,7 +130,8 @@ func TestBrokerCut(t *testing.T) {
 	}
 }
 
-// An agent whose link goes down while it is told that its update counts, and comes up in the next round, counts its work as done.
+// An agent whose link goes down while it is told that its update counts, and comes up in the next round, counts its
+// work as done.
 func TestAcceptanceLostWithTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{Delay: func(string) time.Duration { return 50 * time.Millisecond }})
@@ -139,7 +145,8 @@ func TestAcceptanceLostWithTheLink(t *testing.T) {
 		<-cut
 		f.broker.Disconnect(f.topics.ClientID("a0"))
 		f.until(time.Hour, "round 4", func() bool {
-			return slices.ContainsFunc(facts[round.RoundOpened](f), func(o round.RoundOpened) bool { return o.Round == 4 })
+			return slices.ContainsFunc(facts[round.RoundOpened](f),
+				func(o round.RoundOpened) bool { return o.Round == 4 })
 		})
 		f.broker.Reconnect(f.topics.ClientID("a0"))
 		f.finished(time.Hour)
@@ -164,7 +171,8 @@ func TestLoss(t *testing.T) {
 			if len(closed) != f.cfg.Round.Rounds+1 {
 				t.Errorf("seed %d: %d rounds closed", seed, len(closed))
 			}
-			for _, c := range closed { // nobody misses a round because it missed an announcement; one may give up a pull
+			// nobody misses a round because it missed an announcement; one may give up a pull
+			for _, c := range closed {
 				if c.Accepted < 3 || c.ByDeadline {
 					t.Errorf("seed %d: %+v; declined %+v", seed, c, facts[round.AgentDeclined](f))
 				}

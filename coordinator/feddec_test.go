@@ -36,7 +36,10 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 			j := (i + 1) % len(agents)
 			m.Edges = append(m.Edges, round.Edge{A: agents[min(i, j)].ID, B: agents[max(i, j)].ID, Weight: 1. / 3})
 		}
-		slices.SortFunc(m.Edges, func(a, b round.Edge) int { return slices.Compare([]wire.AgentID{a.A, a.B}, []wire.AgentID{b.A, b.B}) })
+		slices.SortFunc(m.Edges, func(a,
+			b round.Edge) int {
+			return slices.Compare([]wire.AgentID{a.A, a.B}, []wire.AgentID{b.A, b.B})
+		})
 		return m, nil
 	}
 	for i, a := range f.agents {
@@ -74,7 +77,8 @@ func (f *federation) mixedAlone() []float32 {
 			s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
 			must(err)
 			must(p.Prepare(s))
-			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: uint64(i) * h, Rand: task.Source(r.Seed, id, task.Stream(a.id))}
+			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: uint64(i) * h,
+				Rand: task.Source(r.Seed, id, task.Stream(a.id))}
 			job.Steps, _ = p.Sizing().LocalSteps(a.cfg.StepTime)
 			steppers[k], err = p.Stepper(job)
 			must(err)
@@ -98,7 +102,8 @@ func (f *federation) mixedAlone() []float32 {
 			}
 			out, err := steppers[k].Outcome(x[k])
 			must(err)
-			_, err = round.AddScaled[float32](acc, float64(times[k])/float64(r.Participants), wire.AppendVector(nil, out.Vector))
+			_, err = round.AddScaled[float32](acc, float64(times[k])/float64(r.Participants),
+				wire.AppendVector(nil, out.Vector))
 			must(err)
 		}
 		next := make([]float32, len(w))
@@ -108,8 +113,9 @@ func (f *federation) mixedAlone() []float32 {
 	return w
 }
 
-// FedDec over the broker gives the model of the plain loop, to the bit, when steps wait for their neighbours: whatever the
-// order of arrival, over the coordinator's broker or one of the site, sealed or not, with mixing after every step or two.
+// FedDec over the broker gives the model of the plain loop, to the bit, when steps wait for their neighbours: whatever
+// the order of arrival, over the coordinator's broker or one of the site, sealed or not, with mixing after every step
+// or two.
 func TestFedDec(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -133,7 +139,9 @@ func TestFedDec(t *testing.T) {
 				var site *memory.Broker
 				if tt.own {
 					rng := rand.New(rand.NewPCG(7, 7))
-					site = memory.New(memory.Options{Delay: func(string) time.Duration { return time.Duration(rng.IntN(200)) * time.Millisecond }})
+					site = memory.New(memory.Options{Delay: func(string) time.Duration {
+						return time.Duration(rng.IntN(200)) * time.Millisecond
+					}})
 				}
 				f := newMixing(t, 5, 3, site)
 				for _, a := range f.agents {
@@ -155,7 +163,8 @@ func TestFedDec(t *testing.T) {
 	}
 }
 
-// FedDec goes on while neighbours' messages are lost, an agent is killed and comes back, and one has no way to its neighbours.
+// FedDec goes on while neighbours' messages are lost, an agent is killed and comes back, and one has no way to its
+// neighbours.
 func TestFedDecTroubled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 3))
@@ -207,7 +216,9 @@ func TestFedDecTroubled(t *testing.T) {
 func TestDiscoveredEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 5))
-		site := memory.New(memory.Options{Delay: func(string) time.Duration { return time.Duration(rng.IntN(2000)) * time.Microsecond }})
+		site := memory.New(memory.Options{Delay: func(string) time.Duration {
+			return time.Duration(rng.IntN(2000)) * time.Microsecond
+		}})
 		f := newMixing(t, 6, 3, site)
 		maker, err := edges.New(edges.Discovered, 0, "", "metropolis")
 		if err != nil {
@@ -215,7 +226,8 @@ func TestDiscoveredEdges(t *testing.T) {
 		}
 		f.cfg.Edges, f.cfg.Standardize = maker.Make, false
 		r := &f.cfg.Round
-		r.Rounds, r.Pause, r.Gather = 12, 20*time.Second, round.Gather{Minimum: 5, Within: 30 * time.Second, Spread: time.Second}
+		r.Rounds, r.Pause, r.Gather = 12, 20*time.Second,
+			round.Gather{Minimum: 5, Within: 30 * time.Second, Spread: time.Second}
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
 		f.cfg.Task.Mixing.Wait = 300
 		for _, a := range f.agents {

@@ -13,16 +13,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BehindError is the cause in the StateError of a coordinator that has read an announcement which is signed with its own
-// key, later than its own, and not made by it.
+// BehindError is the cause in the StateError of a coordinator that has read an announcement which is signed with its
+// own key, later than its own, and not made by it.
 type BehindError struct{ Newest, Own wire.Order }
 
 func (e *BehindError) Error() string {
-	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest announcement at the broker is %s, this folder stands at %s",
+	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest "+
+		"announcement at the broker is %s, this folder stands at %s",
 		e.Newest, stands(e.Own))
 }
 
-// stands names a folder's place. A place of placeOf between two rounds has the phase of a run that is over, which it is not: it is left out.
+// stands names a folder's place. A place of placeOf between two rounds has the phase of a run that is over, which it is
+// not: it is left out.
 func stands(o wire.Order) string {
 	return strings.TrimSuffix(o.String(), " "+wire.PhaseFinished.String())
 }
@@ -31,7 +33,8 @@ func stands(o wire.Order) string {
 func (c *Coordinator) fallBehind(newest wire.Order) {
 	behind := &BehindError{Newest: newest, Own: c.fence.place.order}
 	c.stopped = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind,
-		Do: "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or `coordinator run --take-over`"}
+		Do: "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
+			"`coordinator run --take-over`"}
 }
 
 // Reading the round topic after a connect.
@@ -98,7 +101,8 @@ func (f *fence) ask(now time.Time) {
 	}
 	f.tries++
 	f.at = now.Add(lookAgain)
-	_ = f.conn.Publish(mqtt.Message{Topic: f.topic, QoS: mqtt.AtLeastOnce}) // busy, or down: asked again, or with the next link
+	// busy, or down: asked again, or with the next link
+	_ = f.conn.Publish(mqtt.Message{Topic: f.topic, QoS: mqtt.AtLeastOnce})
 }
 
 // disconnected forgets what was handed to a link and may never have reached the broker.
@@ -159,7 +163,8 @@ func (c *Coordinator) tickFence(now time.Time) {
 	case f.looking && !now.Before(f.at) && f.tries < lookTries:
 		f.ask(now)
 	case f.looking && !now.Before(f.at):
-		c.cfg.Logger.Warn("the broker returns nothing on the topic of announcements, not even the coordinator's own message: another coordinator with this key would not be noticed", "topic", f.topic)
+		c.cfg.Logger.Warn("the broker returns nothing on the topic of announcements, not even the coordinator's own "+
+			"message: another coordinator with this key would not be noticed", "topic", f.topic)
 		c.looked(nil)
 	case !f.repeatAt.IsZero() && !now.Before(f.repeatAt):
 		f.repeatAt = time.Time{}
@@ -210,7 +215,8 @@ func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 	case err != nil:
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
-		return e, host.Drop(DropForeign, "%s of %s in federation %s, where only this coordinator announces", e.Type, e.Sender, e.Federation)
+		return e, host.Drop(DropForeign, "%s of %s in federation %s, where only this coordinator announces", e.Type,
+			e.Sender, e.Federation)
 	}
 	if err := e.Verify(c.public); err != nil {
 		return e, host.Drop(DropSignature, "%w: another key than this coordinator's announces in its federation", err)
@@ -255,8 +261,8 @@ func (c *Coordinator) raiseEpoch(retained *spot) {
 	c.fence.confirmed = c.fence.place
 }
 
-// foreign tells of an announcement that is not later than the coordinator's own and that it has not made, and has its own
-// retained again. The one that made it stops by itself when it reads that.
+// foreign tells of an announcement that is not later than the coordinator's own and that it has not made, and has its
+// own retained again. The one that made it stops by itself when it reads that.
 func (c *Coordinator) foreign(s spot) {
 	f, now := c.fence, time.Now()
 	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.order, Own: f.place.order})

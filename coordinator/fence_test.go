@@ -69,7 +69,8 @@ func (h *herald) all() []announced {
 
 // say publishes what the coordinator has said, or could have.
 func (h *herald) say(payload []byte) {
-	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Round(), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}); err != nil {
+	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Round(), Payload: payload, QoS: mqtt.AtLeastOnce,
+		Retained: true}); err != nil {
 		h.f.t.Error(err)
 	}
 }
@@ -130,13 +131,14 @@ func putBack(t *testing.T) (*federation, *herald) {
 func TestPlaceBetweenRounds(t *testing.T) {
 	e := coordinator.BehindError{Newest: wire.Order{Epoch: 1, Run: 7, Round: 9, Attempt: 1, Phase: wire.PhaseIdle},
 		Own: wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
-	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") || !strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
+	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
+		!strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
 		t.Error(got)
 	}
 }
 
-// A coordinator on an older copy of its state folder does not begin, names both places, and leaves the folder as it was.
-// It goes on once its epoch is raised, and so do the agents, from the older place.
+// A coordinator on an older copy of its state folder does not begin, names both places, and leaves the folder as it
+// was. It goes on once its epoch is raised, and so do the agents, from the older place.
 func TestOlderCopy(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -201,8 +203,8 @@ func TestOlderCopy(t *testing.T) {
 }
 
 // Of two coordinators with one key and copies of one state folder exactly one goes on, the other one stops with the
-// cause, and no round begins from two models. The broker throws out the older of two connections with one client id, and
-// each comes back.
+// cause, and no round begins from two models. The broker throws out the older of two connections with one client id,
+// and each comes back.
 func TestTwoCoordinators(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -210,7 +212,8 @@ func TestTwoCoordinators(t *testing.T) {
 	}{{"a fresh copy", 3}, {"an older copy", 6}} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, 3, memory.Options{Delay: func(string) time.Duration { return 20 * time.Millisecond }})
+				f := newFederation(t, 3,
+					memory.Options{Delay: func(string) time.Duration { return 20 * time.Millisecond }})
 				f.cfg.Round.Rounds = 20
 				link := f.connect
 				f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -251,8 +254,8 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 }
 
-// An announcement with its key that comes while a coordinator runs, on a link that stays, ends it if it is later, or if of
-// two for one place it has the smaller digest.
+// An announcement with its key that comes while a coordinator runs, on a link that stays, ends it if it is later, or if
+// of two for one place it has the smaller digest.
 func TestForeignAnnouncementLeads(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -383,7 +386,8 @@ func TestFutureRun(t *testing.T) {
 		f.coord.newRun = false
 		f.coord.start()
 		wait(time.Minute)
-		if last := h.all()[len(h.all())-1].order; last.Epoch != 2 || last.Run >= future.Run || last.Phase != wire.PhaseFinished {
+		if last := h.all()[len(h.all())-1].order; last.Epoch != 2 || last.Run >= future.Run ||
+			last.Phase != wire.PhaseFinished {
 			t.Errorf("the last announcement is %v", last)
 		}
 	})

@@ -26,7 +26,8 @@ func (c *Coordinator) fold(e round.Fold) {
 	})
 }
 
-// meanRisk is the mean of the set's risks at the base model, as their signed manifests in the spool tell them; NaN if one cannot be read.
+// meanRisk is the mean of the set's risks at the base model, as their signed manifests in the spool tell them; NaN if
+// one cannot be read.
 func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
 	risks := map[wire.AgentID]float64{}
 	for _, entry := range spool.Entries() {
@@ -73,14 +74,16 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact
 	}
 	folded.Next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
 	ready := ModelReady{
-		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.baseBlob.ref.Length), Spread: taken.spread,
-		Score: taken.score, Risk: meanRisk(spool, taken.set), FoldTook: time.Since(began),
+		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.baseBlob.ref.Length),
+		Spread: taken.spread,
+		Score:  taken.score, Risk: meanRisk(spool, taken.set), FoldTook: time.Since(began),
 	}
 	folded.Measured = ready.measured()
 	return folded, append(facts, ready)
 }
 
-// FarAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from the common mean.
+// FarAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from the
+// common mean.
 type FarAgent struct {
 	Agent      wire.AgentID
 	Column     string
@@ -149,7 +152,8 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 // the v_k are from their weighted mean v̄ = Σ c_k v_k / Σ c_k, as the root of
 // the mean square √(Σ c_k‖v_k‖²/Σ c_k − ‖v̄‖²); of updates of one base model this is the
 // consensus distance of the agents that sent them.
-func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) (norms []float64, spread float64, err error) {
+func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) (norms []float64, spread float64,
+	err error) {
 	var buffer []byte
 	var total, squares float64
 	for _, x := range set {

@@ -20,7 +20,8 @@ func TestSpread(t *testing.T) {
 	defer spool.Close()
 	for agent, v := range map[string][]float32{"a": {3, 0}, "b": {0, 4}} {
 		p := wire.AppendVector(nil, v)
-		if err := spool.Put(t.Context(), store.Entry{Agent: agent, Digest: sha256.Sum256(p), Size: int64(len(p))}, p); err != nil {
+		if err := spool.Put(t.Context(), store.Entry{Agent: agent, Digest: sha256.Sum256(p), Size: int64(len(p))},
+			p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,7 +32,8 @@ func TestSpread(t *testing.T) {
 		{1, 0, 0},
 	} {
 		acc := make([]float64, 2)
-		_, got, err := addAll[float32](acc, spool, []round.Contribution{{Agent: "a", Coefficient: tt.a}, {Agent: "b", Coefficient: tt.b}})
+		_, got, err := addAll[float32](acc, spool,
+			[]round.Contribution{{Agent: "a", Coefficient: tt.a}, {Agent: "b", Coefficient: tt.b}})
 		if err != nil || math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("with coefficients %v and %v: %v, error %v; want %v", tt.a, tt.b, got, err, tt.want)
 		}

@@ -18,23 +18,29 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// formats are the files of a state folder, as patterns, with what makes each one of a format that this program does not know, and what is
-// promised then. Each file of the folder must be in one of them.
+// formats are the files of a state folder, as patterns, with what makes each one of a format that this program does not
+// know, and what is promised then. Each file of the folder must be in one of them.
 var formats = []struct {
 	pattern string
 	renew   func(t *testing.T, path string)
 	want    promise
 	says    string // the error, where it does not start
 }{
-	{"run", raiseVersion, undecide, "run has format version 2, this program reads version 1, so another version of the program wrote it"},
-	{"task", raiseVersion, undecide, "task has format version 2, this program reads version 1, so another version of the program wrote it"},
+	{"run", raiseVersion, undecide,
+		"run has format version 2, this program reads version 1, so another version of the program wrote it"},
+	{"task", raiseVersion, undecide,
+		"task has format version 2, this program reads version 1, so another version of the program wrote it"},
 	{"published", raiseVersion, goesOn, ""},
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
 	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the journal tells whether the model is sound
 	{"models/*/model-0000000[0-3].safetensors", raiseModelFormat, goesOn, ""},
-	{"models/*/model-00000004.safetensors", raiseModelFormat, undecide, "model-00000004.safetensors has format version 9, this program reads version 1, so another version of the program wrote it"},
-	{"spool/*/*.log", func(t *testing.T, path string) { replace(t, path, "FMU1", "FMU9") }, goesOn, ""}, // the agents are asked again
-	{"history.jsonl", func(t *testing.T, path string) { replace(t, path, `"kind":`, `"later":{"x":1},"kind":`) }, goesOn, ""},
+	{"models/*/model-00000004.safetensors", raiseModelFormat, undecide,
+		"model-00000004.safetensors has format version 9, this program reads version 1, so another version of the " +
+			"program wrote it"},
+	// the agents are asked again
+	{"spool/*/*.log", func(t *testing.T, path string) { replace(t, path, "FMU1", "FMU9") }, goesOn, ""},
+	{"history.jsonl", func(t *testing.T, path string) { replace(t, path, `"kind":`, `"later":{"x":1},"kind":`) },
+		goesOn, ""},
 }
 
 func raiseVersion(t *testing.T, path string) {
@@ -43,7 +49,8 @@ func raiseVersion(t *testing.T, path string) {
 	must(t, store.SaveRecord(path, version+1, body))
 }
 
-// raiseModelFormat writes a model's file and its record as a later program would, with what else a model's file may tell by then.
+// raiseModelFormat writes a model's file and its record as a later program would, with what else a model's file may
+// tell by then.
 func raiseModelFormat(t *testing.T, path string) {
 	models, err := store.OpenModels(filepath.Dir(path))
 	must(t, err)
@@ -73,7 +80,8 @@ func replace(t *testing.T, path, old, with string) {
 	put(t, path, []byte(strings.ReplaceAll(p, old, with)))
 }
 
-// Every file of the folder in a format of another version: it is read, or its loss costs nothing, or the error says what to do.
+// Every file of the folder in a format of another version: it is read, or its loss costs nothing, or the error says
+// what to do.
 func TestFormats(t *testing.T) {
 	for _, format := range formats {
 		t.Run(strings.ReplaceAll(format.pattern, "/", "|"), func(t *testing.T) {
@@ -90,7 +98,8 @@ func TestFormats(t *testing.T) {
 				}
 				if format.want == undecide {
 					var state *coordinator.StateError
-					if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), format.says) || !strings.Contains(state.Do, "--from") {
+					if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), format.says) ||
+						!strings.Contains(state.Do, "--from") {
 						t.Errorf("%v, want a StateError with %q", err, format.says)
 					}
 					return
@@ -139,7 +148,8 @@ func TestBareTask(t *testing.T) {
 	})
 }
 
-// A folder of before outcomes, sidelined agents, counted updates and samples were in the journal goes on as it would have.
+// A folder of before outcomes, sidelined agents, counted updates and samples were in the journal goes on as it would
+// have.
 func TestOlderJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := interrupted(t, "small")
@@ -177,18 +187,23 @@ func TestOlderJournal(t *testing.T) {
 func TestTaskEncoding(t *testing.T) {
 	full := wire.Task{
 		Name: "n", Features: []string{"a", "b"}, Target: "t", MinSamples: 3,
-		Model: wire.Model{Hidden: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true, Ridge: 0.5},
+		Model: wire.Model{Hidden: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
+			Bias: true, Ridge: 0.5},
 		Training: wire.Training{
-			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25, GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
+			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25,
+			GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
 			StrongConvexity: 4, Gamma: 8, Normalize: true, Budget: 5, MinSteps: 6, MaxSteps: 7,
 		},
-		Mixing:          wire.Mixing{Every: 1, Wait: 2, Repeat: 3, Drain: 4, Codec: spec.CodecBFloat16, Open: true, Endless: true},
+		Mixing: wire.Mixing{Every: 1, Wait: 2, Repeat: 3, Drain: 4, Codec: spec.CodecBFloat16, Open: true,
+			Endless: true},
 		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},
 	}
-	const version1 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f0204000000000000000000d03f02000000000000c03f" +
-		"0000000000000040000000000000104000000000000020400105000000060000000700000001000000020000000300000004000000020101030000000000" +
-		"000001000000000000000000f03f0100000000000000000000400000000000000840"
+	const version1 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f020400000000" +
+		"0000000000d03f02000000000000c03f0000000000000040000000000000104000000000000020400105000000" +
+		"060000000700000001000000020000000300000004000000020101030000000000000001000000000000000000" +
+		"f03f0100000000000000000000400000000000000840"
 	if got := hex.EncodeToString(full.Append(nil)); got != version1 {
-		t.Errorf("a task is encoded as %s, want %s: raise taskVersion and recordVersion in disk.go, and then change this text", got, version1)
+		t.Errorf("a task is encoded as %s, want %s: raise taskVersion and recordVersion in disk.go, and then change "+
+			"this text", got, version1)
 	}
 }

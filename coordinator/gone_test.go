@@ -142,7 +142,8 @@ type publisher struct {
 }
 
 func (p *publisher) publish(topic string, payload []byte, retained bool) {
-	if err := p.conn.Publish(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: retained}); err != nil {
+	if err := p.conn.Publish(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce,
+		Retained: retained}); err != nil {
 		p.t.Error(err)
 	}
 }
@@ -180,7 +181,8 @@ func (p *publisher) settle() {
 
 // dialUp returns a connection that is up.
 func dialUp(t *testing.T, url, id string) mqtt.Conn {
-	c, err := mqtt.Dial(t.Context(), mqtt.Options{URL: url, ClientID: id, MailboxMessages: 4096, MailboxBytes: 64 << 20})
+	c, err := mqtt.Dial(t.Context(),
+		mqtt.Options{URL: url, ClientID: id, MailboxMessages: 4096, MailboxBytes: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +221,8 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	cfg := transfer.DefaultPullerConfig()
 	cfg.Timeout, cfg.Attempts = 300*time.Millisecond, 3
 	store := &counted{Memory: transfer.NewMemory(len(blob)), puts: map[int]int{}}
-	p := &realPull{conn: dialUp(t, server.URL(), "plant-a"), topics: topics, ref: ref, store: store, rng: rand.New(rand.NewPCG(1, 1))}
+	p := &realPull{conn: dialUp(t, server.URL(), "plant-a"), topics: topics, ref: ref, store: store,
+		rng: rand.New(rand.NewPCG(1, 1))}
 	p.on = func(k int) {
 		if k == 10 {
 			source.deleteFrom("20")

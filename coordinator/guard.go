@@ -65,7 +65,8 @@ func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateL
 	case all.fault == nil:
 		return all, nil, nil
 	}
-	return nil, left, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no device lies, the step size is too large",
+	return nil, left, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no device "+
+		"lies, the step size is too large",
 		rest.fault, len(o.Long), len(e.Set))
 }
 
@@ -79,7 +80,8 @@ func (w *workbench) leftOut(e round.Fold, all *attempt, o round.Outliers) (left 
 		reason = LeftOutRisk
 	}
 	for _, k := range o.Long {
-		left = append(left, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: reason, Norm: all.lengths[k], Usual: o.Usual})
+		left = append(left, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: reason, Norm: all.lengths[k],
+			Usual: o.Usual})
 	}
 	return left
 }

@@ -26,12 +26,15 @@ func (line) Load([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
 }
 
-// benchOf is a workbench with a model of one weight and updates of it in a spool, the k-th of an agent whose risk was k².
+// benchOf is a workbench with a model of one weight and updates of it in a spool, the k-th of an agent whose risk was
+// k².
 func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbench, *store.Spool, round.Fold) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), Held: held, Task: wire.Task{
-		Name: "line", Features: []string{"x"}, Target: "y", Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1, MaxSteps: 1, Budget: 1000},
+		Name: "line", Features: []string{"x"}, Target: "y",
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
+			MaxSteps: 1, Budget: 1000},
 	}}
 	d, err := openDisk(t.TempDir())
 	if err == nil {
@@ -60,9 +63,11 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 			t.Fatal(err)
 		}
 		u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: float64(k * k)}
-		h := wire.Header{Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7, Round: 9, Sequence: 1}
+		h := wire.Header{Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7,
+			Round: 9, Sequence: 1}
 		meta := wire.Seal(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
-		if err := spool.Put(t.Context(), store.Entry{Agent: id, Digest: sha256.Sum256(p), Size: int64(len(p)), Meta: meta}, p); err != nil {
+		if err := spool.Put(t.Context(),
+			store.Entry{Agent: id, Digest: sha256.Sum256(p), Size: int64(len(p)), Meta: meta}, p); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: sha256.Sum256(p)})
@@ -86,7 +91,8 @@ func TestGuard(t *testing.T) {
 		{"1e30", line{}, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 risk"},
 		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 norm"},
 		{"of few, without held-out data: nothing can be told", nil, 1, nil, []float32{1, 5, 1, 1}, 3, ""},
-		{"not finite", nil, 3e38, nil, []float32{1e37, 3e38, 1e37, 1e37, 3e38, 1e37, 1e37}, 3.1e38, "a1 not_finite a4 not_finite"},
+		{"not finite", nil, 3e38, nil, []float32{1e37, 3e38, 1e37, 1e37, 3e38, 1e37, 1e37}, 3.1e38,
+			"a1 not_finite a4 not_finite"},
 		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a1 norm a4 norm"},
 		{"a long one that does good", line{}, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.808, ""},
 		{"a long one without held-out data", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.01, "a4 norm"},
@@ -127,7 +133,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestGuardAfterACrash: from the set and the journaled plan the fold is the same again, whatever was left out before the crash.
+// TestGuardAfterACrash: from the set and the journaled plan the fold is the same again, whatever was left out before
+// the crash.
 func TestGuardAfterACrash(t *testing.T) {
 	for _, held := range []Data{line{}, nil} {
 		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -1e25)

@@ -146,8 +146,10 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 		Round: round.DefaultConfig(), Standardize: true, Clip: 5, Logger: slog.New(slog.DiscardHandler),
 		Task: wire.Task{
 			Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
-			Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.001},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true, Budget: 1000, MinSteps: 2, MaxSteps: 10},
+			Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+				Ridge: 0.001},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true,
+				Budget: 1000, MinSteps: 2, MaxSteps: 10},
 		},
 	}
 	f.cfg.Rand = rand.New(rand.NewPCG(1, 2))
@@ -225,13 +227,18 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	}
 	p.boot++
 	cfg := p.cfg
-	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key, f.coord.key.Public().(ed25519.PublicKey), f.topics
-	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot, testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
+	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key,
+		f.coord.key.Public().(ed25519.PublicKey), f.topics
+	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot,
+		testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
 	cfg.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
 	}
-	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) { return conn2{f.connect(client, will), p, l}, nil })
+	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn,
+		error) {
+		return conn2{f.connect(client, will), p, l}, nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +369,8 @@ func (f *federation) finished(limit time.Duration) wire.Digest {
 	f.t.Helper()
 	f.until(limit, "finished", func() bool {
 		obeyed := facts[round.AnnouncementObeyed](f)
-		return slices.ContainsFunc(obeyed, func(o round.AnnouncementObeyed) bool { return o.Order.Phase == wire.PhaseFinished })
+		return slices.ContainsFunc(obeyed,
+			func(o round.AnnouncementObeyed) bool { return o.Order.Phase == wire.PhaseFinished })
 	})
 	models := facts[coordinator.ModelReady](f)
 	return models[len(models)-1].Hash
@@ -386,7 +394,8 @@ func (f *federation) tail(n int) string {
 	defer f.mu.Unlock()
 	var b strings.Builder
 	for _, h := range f.log[max(0, len(f.log)-n):] {
-		fmt.Fprintf(&b, "%s %s %s %.200v\n", h.at.Format("15:04:05.000"), h.who, reflect.TypeOf(h.fact), fmt.Sprintf("%+v", h.fact))
+		fmt.Fprintf(&b, "%s %s %s %.200v\n", h.at.Format("15:04:05.000"), h.who, reflect.TypeOf(h.fact),
+			fmt.Sprintf("%+v", h.fact))
 	}
 	return b.String()
 }

@@ -16,8 +16,8 @@ import (
 // historyFile is in the state folder.
 const historyFile = "history.jsonl"
 
-// historyEntry is a line of history.jsonl. Lines of earlier builds have neither time, run, attempt nor outcome, and there are
-// none of abandoned rounds.
+// historyEntry is a line of history.jsonl. Lines of earlier builds have neither time, run, attempt nor outcome, and
+// there are none of abandoned rounds.
 type historyEntry struct {
 	Time     time.Time         `json:"time,omitzero"`
 	Run      wire.RunID        `json:"run,omitzero"`
@@ -42,8 +42,10 @@ const (
 
 func historyLine(run wire.RunID, o round.Outcome) historyEntry {
 	h := historyEntry{
-		Time: o.At, Run: run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed, Version: o.Version,
-		Selected: o.Selected, Accepted: o.Accepted, Seconds: o.Took.Seconds(), Risk: o.Measured.Risk, R2: o.Measured.R2, Accuracy: o.Measured.Accuracy,
+		Time: o.At, Run: run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
+		Version:  o.Version,
+		Selected: o.Selected, Accepted: o.Accepted, Seconds: o.Took.Seconds(), Risk: o.Measured.Risk, R2: o.Measured.R2,
+		Accuracy: o.Measured.Accuracy,
 	}
 	if o.Abandoned != "" {
 		h.Outcome, h.Reason = outcomeAbandoned, string(o.Abandoned)
@@ -51,8 +53,9 @@ func historyLine(run wire.RunID, o round.Outcome) historyEntry {
 	return h
 }
 
-// writeHistory appends the line of a round that is over, unless the history has it: the journal, which is written before, asks for
-// it again after each start. The time tells a round from one of the same number in a state folder that was put back.
+// writeHistory appends the line of a round that is over, unless the history has it: the journal, which is written
+// before, asks for it again after each start. The time tells a round from one of the same number in a state folder that
+// was put back.
 func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
 	for line, err := range store.Newest(filepath.Join(d.dir, historyFile)) {
 		var h historyEntry
@@ -73,15 +76,15 @@ type Past struct {
 	R2, Accuracy *float64          // of the newest model on held-out data, if they were measured
 }
 
-// Past reads the newest lines of the history, for at most this many risks. It may be called before Run. When the error is not nil
-// Past holds what could be read.
+// Past reads the newest lines of the history, for at most this many risks. It may be called before Run. When the error
+// is not nil Past holds what could be read.
 func (c *Coordinator) Past(most int) (Past, error) { return c.disk.past(c.machine.Record(), most) }
 
 // pastLines bounds the lines that past reads: rounds that are abandoned for months have no risks.
 const pastLines = 10_000
 
-// past reads the lines of the run's models, newest first. A line of a model that is not older than the one after it was written
-// before an older state folder was put back.
+// past reads the lines of the run's models, newest first. A line of a model that is not older than the one after it was
+// written before an older state folder was put back.
 func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 	if p.Version = rec.Plan.Version; p.Version == 0 {
 		return p, nil
@@ -111,7 +114,8 @@ func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 		training, old := h.Kind == wire.KindTraining.String() && h.Outcome != outcomeAbandoned, h.Run == 0
 		again := old && h.Version == last // an earlier build wrote a line again after a kill
 		switch {
-		case len(p.Risks) == most, read == pastLines, !old && h.Run != rec.Run, old && !training, old && !again && h.Version > last:
+		case len(p.Risks) == most, read == pastLines, !old && h.Run != rec.Run, old && !training, old && !again &&
+			h.Version > last:
 			return p, nil // enough, or of another run
 		case training && h.Version < last, again && !told:
 			take(h)

@@ -17,7 +17,8 @@ func recordAt(run wire.RunID, version wire.ModelVersion) round.Record {
 	return round.Record{Run: run, Plan: round.Plan{Version: version}}
 }
 
-// TestPast wants the newest rounds of the run in the state folder, whatever was before, also of lines of earlier builds.
+// TestPast wants the newest rounds of the run in the state folder, whatever was before, also of lines of earlier
+// builds.
 func TestPast(t *testing.T) {
 	const old = `{"round":1,"kind":"training","version":8,"risk":9,"r2":0.9}
 {"round":1,"kind":"statistics","version":0}
@@ -41,16 +42,20 @@ func TestPast(t *testing.T) {
 		r2          float64
 	}{
 		{"nothing", "", recordAt(7, 0), 2, nil, 0},
-		{"earlier build", old + `{"round":5,"kind":"training","version":4,"risk":1,"r2":0.5}` + "\n" + `{"round":6,"kind":"trai`, recordAt(7, 4), 2, []float64{2, 1}, 0.5},
+		{"earlier build", old + `{"round":5,"kind":"training","version":4,"risk":1,"r2":0.5}` + "\n" +
+			`{"round":6,"kind":"trai`, recordAt(7, 4), 2, []float64{2, 1}, 0.5},
 		{"earlier build, all", old, recordAt(7, 3), 9, []float64{3, 2}, 0},
 		{"all of the run", old + now, recordAt(7, 3), 9, []float64{3, 2, 1}, 0.7},
 		{"the newest", now, recordAt(7, 3), 2, []float64{2, 1}, 0.7},
 		{"a new run", now, recordAt(8, 0), 9, nil, 0},
 		{"an older place was put back", now, recordAt(7, 2), 9, []float64{3, 2}, 0.5},
-		{"and went on from there", now + `{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9, []float64{3, 2, 5}, 0},
+		{"and went on from there", now +
+			`{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9,
+			[]float64{3, 2, 5}, 0},
 	} {
 		d := &disk{dir: t.TempDir()}
-		if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"), 0o600); tt.lines != "" && err != nil {
+		if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
+			0o600); tt.lines != "" && err != nil {
 			t.Fatal(err)
 		}
 		if tt.lines == "" || strings.HasSuffix(tt.lines, "trai") {
@@ -59,7 +64,8 @@ func TestPast(t *testing.T) {
 			}
 		}
 		p, err := d.past(tt.rec, tt.most)
-		if err != nil || p.Version != tt.rec.Plan.Version || !slices.Equal(p.Risks, tt.risks) || (p.R2 == nil) != (tt.r2 == 0) || p.R2 != nil && *p.R2 != tt.r2 {
+		if err != nil || p.Version != tt.rec.Plan.Version || !slices.Equal(p.Risks, tt.risks) ||
+			(p.R2 == nil) != (tt.r2 == 0) || p.R2 != nil && *p.R2 != tt.r2 {
 			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
 		}
 	}
@@ -79,14 +85,16 @@ func TestPast(t *testing.T) {
 func TestPastKnowsTheJournal(t *testing.T) {
 	risk, r2 := 4.0, 0.25
 	rec := recordAt(7, 3)
-	rec.Last = &round.Outcome{Round: 5, Kind: wire.KindTraining, Version: 3, Measured: round.Measured{Risk: &risk, R2: &r2}}
+	rec.Last = &round.Outcome{Round: 5, Kind: wire.KindTraining, Version: 3,
+		Measured: round.Measured{Risk: &risk, R2: &r2}}
 	d := &disk{dir: t.TempDir()}
 	if p, err := d.past(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil || *p.R2 != r2 {
 		t.Errorf("got %+v, error %v", p, err)
 	}
 }
 
-// A line is written once, however often the journal asks for it, and also for a round that an older state folder has again.
+// A line is written once, however often the journal asks for it, and also for a round that an older state folder has
+// again.
 func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	d, err := openDisk(t.TempDir())
 	if err != nil {
@@ -96,7 +104,8 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	at := time.UnixMilli(1_000).UTC()
 	write := func(run wire.RunID, r wire.RoundID, later time.Duration) {
 		t.Helper()
-		o := round.Outcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum, At: at.Add(later), Took: 1500 * time.Millisecond}
+		o := round.Outcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum,
+			At: at.Add(later), Took: 1500 * time.Millisecond}
 		for range 2 {
 			if err := d.writeHistory(run, o); err != nil {
 				t.Fatal(err)

@@ -67,7 +67,8 @@ func (s *stranger) last(topic string, typ wire.Type) (found []byte) {
 }
 
 func (s *stranger) say(topic string, payload []byte) {
-	if err := s.conn.Publish(mqtt.Message{Topic: topic, Payload: bytes.Clone(payload), QoS: mqtt.AtLeastOnce}); err != nil {
+	if err := s.conn.Publish(mqtt.Message{Topic: topic, Payload: bytes.Clone(payload),
+		QoS: mqtt.AtLeastOnce}); err != nil {
 		s.f.t.Error(err)
 	}
 	synctest.Wait()
@@ -76,7 +77,8 @@ func (s *stranger) say(topic string, payload []byte) {
 // as returns the header that an agent would seal.
 func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
 	s.sequence++
-	return wire.Header{Type: t, Federation: fedName, Sender: id, Epoch: 1, Run: s.open.Run, Round: s.open.Round, Sequence: s.sequence}
+	return wire.Header{Type: t, Federation: fedName, Sender: id, Epoch: 1, Run: s.open.Run, Round: s.open.Round,
+		Sequence: s.sequence}
 }
 
 func (s *stranger) hello(id wire.AgentID) []byte {
@@ -121,7 +123,8 @@ func (f *federation) verdicts() []string {
 func TestHostileMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		evil := []wire.AgentID{"nan", "hash", "norm", "base", "schema", "short", "kind", "round", "late", "run", "twin", "soft"}
+		evil := []wire.AgentID{"nan", "hash", "norm", "base", "schema", "short", "kind", "round", "late", "run", "twin",
+			"soft"}
 		for _, id := range append(evil, "idle") {
 			f.enrol(id)
 		}
@@ -199,23 +202,28 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"a replay", status(hello), "dropped: replayed"},
 		{"an epoch that went back", status(sealed(old, body, keyOf("a1"))), "dropped: replayed"},
 		{"another's topic", func() { s.say(f.topics.Status("a2"), hello) }, "dropped: foreign"},
-		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body, keyOf("a1"))), "dropped: foreign"},
+		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body, keyOf("a1"))),
+			"dropped: foreign"},
 		{"an unknown agent", func() { s.say(f.topics.Status("nobody"), s.hello("nobody")) }, "dropped: unknown_agent"},
 		{"a hello as a presence", func() { s.say(f.topics.Presence("soft"), s.hello("soft")) }, "dropped: foreign"},
 		{"an announcement by an agent", func() {
-			s.say(f.topics.Status("soft"), wire.Seal(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), keyOf("soft")))
+			s.say(f.topics.Status("soft"),
+				wire.Seal(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), keyOf("soft")))
 		}, "dropped: foreign"},
 		{"a signed body without form", func() {
 			s.say(f.topics.Status("soft"), wire.Seal(nil, s.as("soft", wire.TypeHello), []byte("?"), keyOf("soft")))
 		}, "dropped: malformed"},
-		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) }, "dropped: foreign"},
+		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) },
+			"dropped: foreign"},
 		{"a topic of another federation", func() { s.say("fl/v1/"+fedName+"/p/mine-a1", hello) }, "dropped: foreign"},
 		{"an update of no part", func() { s.say(f.topics.Update("a1", "x", "0")+"x", hello) }, "dropped: foreign"},
-		{"a presence that is retained, once more", func() { s.say(f.topics.Presence("a1"), s.last(f.topics.Presence("a1"), wire.TypePresence)) }, ""},
+		{"a presence that is retained, once more",
+			func() { s.say(f.topics.Presence("a1"), s.last(f.topics.Presence("a1"), wire.TypePresence)) }, ""},
 		{"a deleted presence", func() { s.say(f.topics.Presence("a1"), nil) }, ""},
 		{"a chunk of nothing", func() { s.say(f.topics.Update("a1", "x", "0"), hello) }, ""},
 		{"a joined for another announcement", func() {
-			s.say(f.topics.Status("soft"), wire.Seal(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), keyOf("soft")))
+			s.say(f.topics.Status("soft"),
+				wire.Seal(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), keyOf("soft")))
 		}, ""},
 	}
 }
@@ -232,17 +240,26 @@ func badUpdates(s *stranger) []hostileCase {
 	return []hostileCase{
 		{"not a number", offer("nan", same, 1, nan, 0, 0), "refused: not_finite"},
 		{"out once, out for good", offer("nan", same, 1, 2, 3, 4), "refused: not_selected"},
-		{"another payload than its hash says", offer("hash", func(_ *wire.Header, u *wire.Update) { u.Inline[0]++ }, 1, 2, 3, 4), "refused: bad_hash"},
+		{"another payload than its hash says",
+			offer("hash", func(_ *wire.Header, u *wire.Update) { u.Inline[0]++ }, 1, 2, 3, 4), "refused: bad_hash"},
 		{"a vector too long", offer("norm", same, 1e6, 1, 1, 1), "refused: norm"},
-		{"another base", offer("base", func(_ *wire.Header, u *wire.Update) { u.Base[0]++ }, 1, 2, 3, 4), "refused: wrong_base"},
-		{"another schema", offer("schema", func(_ *wire.Header, u *wire.Update) { u.Payload.Schema[0]++ }, 1, 2, 3, 4), "refused: wrong_schema"},
+		{"another base", offer("base", func(_ *wire.Header, u *wire.Update) { u.Base[0]++ }, 1, 2, 3, 4),
+			"refused: wrong_base"},
+		{"another schema", offer("schema", func(_ *wire.Header, u *wire.Update) { u.Payload.Schema[0]++ }, 1, 2, 3, 4),
+			"refused: wrong_schema"},
 		{"too few elements", offer("short", same, 1, 2, 3), "refused: wrong_schema"},
-		{"another kind", offer("kind", func(_ *wire.Header, u *wire.Update) { u.Kind = wire.KindStatistics }, 1, 2, 3, 4), "refused: wrong_round"},
-		{"a round to come", offer("round", func(h *wire.Header, _ *wire.Update) { h.Round++ }, 1, 2, 3, 4), "dropped: later_place"},
-		{"a round that is over", offer("late", func(h *wire.Header, _ *wire.Update) { h.Round-- }, 1, 2, 3, 4), "refused: late"},
-		{"another run", offer("run", func(h *wire.Header, _ *wire.Update) { h.Run-- }, 1, 2, 3, 4), "refused: wrong_round"},
+		{"another kind", offer("kind", func(_ *wire.Header, u *wire.Update) { u.Kind = wire.KindStatistics }, 1, 2, 3,
+			4), "refused: wrong_round"},
+		{"a round to come", offer("round", func(h *wire.Header, _ *wire.Update) { h.Round++ }, 1, 2, 3, 4),
+			"dropped: later_place"},
+		{"a round that is over", offer("late", func(h *wire.Header, _ *wire.Update) { h.Round-- }, 1, 2, 3, 4),
+			"refused: late"},
+		{"another run", offer("run", func(h *wire.Header, _ *wire.Update) { h.Run-- }, 1, 2, 3, 4),
+			"refused: wrong_round"},
 		{"an agent that was not selected", offer("idle", same, 1, 2, 3, 4), "refused: not_selected"},
-		{"a manifest with a risk that is none", offer("soft", func(_ *wire.Header, u *wire.Update) { u.RiskAfter = math.Inf(1) }, 1, 2, 3, 4), "dropped: malformed"},
+		{"a manifest with a risk that is none",
+			offer("soft", func(_ *wire.Header, u *wire.Update) { u.RiskAfter = math.Inf(1) }, 1, 2, 3, 4),
+			"dropped: malformed"},
 		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.Payload.Hash }, 1, 2, 3, 4), ""},
 		{"and another", offer("twin", same, 4, 3, 2, 1), "refused: conflict"},
 		{"the good one again", offer("twin", func(_ *wire.Header, u *wire.Update) {

@@ -37,7 +37,8 @@ func (c *Coordinator) take(m mqtt.Message) {
 		err = c.takeRound(m)
 	case c.fence.looking:
 		if !c.fence.hold(m) {
-			err = host.Drop(DropOverflow, "%d bytes wait already until the broker has returned the retained announcement", heldBytes)
+			err = host.Drop(DropOverflow, "%d bytes wait already until the broker has returned the retained "+
+				"announcement", heldBytes)
 		}
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
@@ -66,7 +67,8 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	case err != nil:
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
-		return e, host.Drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation, agent)
+		return e, host.Drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation,
+			agent)
 	}
 	key, known := c.cfg.Agents[agent]
 	if !known {
@@ -82,7 +84,8 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	case now == last && e.Type == wire.TypePresence:
 		return e, errKnown
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
-		return e, host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch, now.sequence, last.epoch, last.sequence)
+		return e, host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
+			now.sequence, last.epoch, last.sequence)
 	}
 	c.heard[source] = now
 	return e, nil
@@ -109,7 +112,8 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 			return nil
 		}
 		if !c.publisher.isRecent(m.Announcement, time.Now()) {
-			return host.Drop(DropOutdated, "a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
+			return host.Drop(DropOutdated,
+				"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}
 		c.hello(agent, e.Epoch, m)
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
@@ -143,19 +147,22 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 			return err
 		}
 		if c.isLater(e.Header) {
-			return host.Drop(DropLater, "an update for run %d round %d, while this coordinator stands at run %d round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
+			return host.Drop(DropLater, "an update for run %d round %d, while this coordinator stands at run %d "+
+				"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
 		}
-		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m, Sealed: p}})
+		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m,
+			Sealed: p}})
 	default:
 		return host.Drop(DropForeign, "a %s where none belongs", e.Type)
 	}
 	return nil
 }
 
-// hello tells the machine of one. An agent that says hello in the middle of its work may be unable to fetch the model; a new start has
-// not joined yet.
+// hello tells the machine of one. An agent that says hello in the middle of its work may be unable to fetch the model;
+// a new start has not joined yet.
 func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
-	stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) && c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot
+	stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) &&
+		c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot
 	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
 		c.publisher.suspect(time.Now())

@@ -10,8 +10,8 @@ import (
 )
 
 // OpenModels opens the models of the run in a state folder, for reading, and
-// tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the newest run; the
-// record then has only the run.
+// tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the
+// newest run; the record then has only the run.
 func OpenModels(dir string) (*store.Models, round.Record, error) {
 	d := &disk{dir: dir}
 	record, found, err := d.loadRecord()

@@ -16,17 +16,21 @@ const journal1 = `{"Epoch":3,"Record":{"Run":7,"Round":5,"Attempt":2,"Phase":"co
 	`"Last":{"Round":4,"Attempt":1,"Kind":2,"Abandoned":"","Version":4,"Selected":3,"Accepted":2,"Took":1000000,"At":"2026-11-23T00:00:00Z","Measured":{"Risk":1,"R2":null,"Accuracy":null}},` +
 	`"Counted":{"Round":4,"Updates":{}}},"Origin":{"Given":"3","Model":"6/3"}}`
 
-// A journal that an earlier program wrote is read whole: a field that is renamed or dropped needs another recordVersion.
+// A journal that an earlier program wrote is read whole: a field that is renamed or dropped needs another
+// recordVersion.
 func TestJournalOfVersion1(t *testing.T) {
 	d := json.NewDecoder(bytes.NewReader([]byte(journal1)))
 	d.DisallowUnknownFields()
 	var s savedRecord
 	if err := d.Decode(&s); err != nil {
-		t.Fatalf("%v: raise recordVersion in disk.go, and say in loadRecord what to do with a journal of the version before", err)
+		t.Fatalf("%v: raise recordVersion in disk.go, and say in loadRecord what to do with a journal of the version "+
+			"before", err)
 	}
 	r := s.Record
-	if s.Epoch != 3 || r.Run != 7 || r.Round != 5 || r.Phase != round.CoordinatorCollecting || r.Plan.Kind != wire.KindTraining || r.Plan.Offset != 40 ||
-		len(r.Plan.Task.Inline) != 2 || r.Participants[0].Agent != "a1" || r.Edges[0].Weight != 0.25 || r.Last.Accepted != 2 || s.Origin.Model != "6/3" {
+	if s.Epoch != 3 || r.Run != 7 || r.Round != 5 || r.Phase != round.CoordinatorCollecting ||
+		r.Plan.Kind != wire.KindTraining || r.Plan.Offset != 40 ||
+		len(r.Plan.Task.Inline) != 2 || r.Participants[0].Agent != "a1" || r.Edges[0].Weight != 0.25 ||
+		r.Last.Accepted != 2 || s.Origin.Model != "6/3" {
 		t.Errorf("read as %+v", s)
 	}
 }

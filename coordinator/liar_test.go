@@ -42,7 +42,8 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 				liar := f.agents[6]
 				liar.data = tt.rows
 				f.start()
-				f.until(time.Hour, "standardised", func() bool { return len(facts[coordinator.StatisticsReady](f)) == 1 })
+				f.until(time.Hour, "standardised",
+					func() bool { return len(facts[coordinator.StatisticsReady](f)) == 1 })
 				liar.kill()
 				f.finished(10 * time.Hour)
 				models := facts[coordinator.ModelReady](f)
@@ -50,7 +51,8 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 					t.Errorf("R² %v; without the liar it is over 0.98", r2)
 				}
 				far := facts[coordinator.StatisticsReady](f)[0].Far
-				if spread := tt.name != "no spread"; spread && (len(far) != 1 || far[0].Agent != liar.id) || !spread && len(far) > 0 {
+				if spread := tt.name != "no spread"; spread && (len(far) != 1 || far[0].Agent != liar.id) || !spread &&
+					len(far) > 0 {
 					t.Errorf("far from the others: %+v", far)
 				}
 			})
@@ -110,7 +112,8 @@ type liar struct {
 	seen wire.RoundID // the last round that it has looked at
 }
 
-// lie takes part in the open round, if there is a new one, with what it makes of the update that it would honestly send.
+// lie takes part in the open round, if there is a new one, with what it makes of the update that it would honestly
+// send.
 func (l *liar) lie(make func(honest []float32) []float32) {
 	l.listen()
 	if l.ann.Phase == wire.PhaseGathering {
@@ -126,7 +129,8 @@ func (l *liar) lie(make func(honest []float32) []float32) {
 	l.heard = nil
 	p, base := l.model()
 	out, err := p.Local(task.Job[float32]{
-		Base: base, Samples: l.load(p), Weight: 1, Offset: l.ann.Offset, Steps: 5, Rand: task.Source(l.ann.Seed, l.open.Round, task.Stream(l.id)),
+		Base: base, Samples: l.load(p), Weight: 1, Offset: l.ann.Offset, Steps: 5,
+		Rand: task.Source(l.ann.Seed, l.open.Round, task.Stream(l.id)),
 	})
 	if err != nil {
 		l.f.t.Fatal(err)
@@ -192,7 +196,8 @@ func TestOneLiarInTwoHundredRounds(t *testing.T) {
 		{"1e30", all(1e30), 0.98, []bool{true}},
 		{"3.4e38", all(3.4e38), 0.98, []bool{false}},
 		{"not a number", all(float32(math.NaN())), 0.98, []bool{false}},
-		{"ten times its update backwards", times(-10), 0.8, []bool{true, false}}, // what is not over 3 times as long as usual is taken
+		// what is not over 3 times as long as usual is taken
+		{"ten times its update backwards", times(-10), 0.8, []bool{true, false}},
 	} {
 		for _, held := range lie.held {
 			t.Run(fmt.Sprintf("%s, held-out data %v", lie.name, held), func(t *testing.T) {
@@ -209,7 +214,8 @@ func oneLiar(t *testing.T, lie func([]float32) []float32, least float64, held bo
 	l := &liar{stranger: newStranger(f), id: "liar", data: rowsOf(3, 100)}
 	f.enrol(l.id)
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.Rounds, r.Weights, r.Gather.Target, r.Gather.Minimum, r.Deadline = 7, 4, 200, spec.WeightsEqual, 7, 7, time.Minute
+	r.Participants, r.Quorum, r.Rounds, r.Weights, r.Gather.Target, r.Gather.Minimum, r.Deadline = 7, 4, 200,
+		spec.WeightsEqual, 7, 7, time.Minute
 	if held {
 		f.cfg.Held, r.Gather.Minimum = l.data, 6
 	}

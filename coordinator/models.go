@@ -25,14 +25,16 @@ func encodeModel(version wire.ModelVersion, p *task.Problem[float32], data []byt
 	}
 	t := &p.Task
 	meta := map[string]string{
-		"format": "fedmesh", "format_version": strconv.Itoa(modelFormat), "task": t.Name, "version": strconv.FormatUint(uint64(version), 10),
-		"risk": string(t.Model.Risk), "activation": string(t.Model.Activation), "target": t.Target,
+		"format": "fedmesh", "format_version": strconv.Itoa(modelFormat), "task": t.Name,
+		"version": strconv.FormatUint(uint64(version), 10),
+		"risk":    string(t.Model.Risk), "activation": string(t.Model.Activation), "target": t.Target,
 	}
 	if from.Model != "" {
 		meta["from"] = from.Model
 	}
 	for key, v := range map[string]any{
-		"features": t.Features, "mean": t.Standardization.Mean, "scale": t.Standardization.Scale, "clip": t.Standardization.Clip,
+		"features": t.Features, "mean": t.Standardization.Mean, "scale": t.Standardization.Scale,
+		"clip": t.Standardization.Clip,
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {

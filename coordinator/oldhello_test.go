@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestOldHellos: who records hellos and says them again after the coordinator and their agent have gone cannot have the agent
-// counted, let alone drawn.
+// TestOldHellos: who records hellos and says them again after the coordinator and their agent have gone cannot have the
+// agent counted, let alone drawn.
 func TestOldHellos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})

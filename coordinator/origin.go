@@ -22,14 +22,16 @@ type origin struct {
 	Given  string // as Config.From named it
 	Model  string // RUN/VERSION, or the path of a file
 	Digest wire.Digest
-	// Restandardized is that the run begins with a statistics round, and then with the model expressed in its standardisation.
+	// Restandardized is that the run begins with a statistics round, and then with the model expressed in its
+	// standardisation.
 	Restandardized bool
 }
 
 // modelName names a stored model as --from takes it.
 func modelName(run wire.RunID, version uint64) string { return fmt.Sprintf("%d/%d", run, version) }
 
-// parseModelName reads VERSION, which is one of the run newest, or RUN/VERSION. ok is false if name is neither, but a path.
+// parseModelName reads VERSION, which is one of the run newest, or RUN/VERSION. ok is false if name is neither, but a
+// path.
 func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
 	head, tail, both := strings.Cut(name, "/")
 	if !both {
@@ -40,8 +42,8 @@ func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uin
 	return wire.RunID(id), version, err == nil && err2 == nil
 }
 
-// beginsFrom reports whether Config.From asks for a new run: not if the folder's run began with that very model, as it did when
-// a service is started again with the same flags.
+// beginsFrom reports whether Config.From asks for a new run: not if the folder's run began with that very model, as it
+// did when a service is started again with the same flags.
 func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) {
 	is := c.disk.origin
 	if !found || is.Given == "" {
@@ -57,16 +59,18 @@ func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) 
 			return true, err
 		}
 	}
-	c.cfg.Logger.Info("the run goes on that began from this model; --new-run beside --from begins another one", "model", is.Model, "run", record.Run)
+	c.cfg.Logger.Info("the run goes on that began from this model; --new-run beside --from begins another one",
+		"model", is.Model, "run", record.Run)
 	return false, nil
 }
 
-// readOrigin returns the model that from names, as Config.From does, as w_0 of the configured task, and the task with the
-// standardisation in which that model is expressed. newest is the run of which a VERSION alone is.
+// readOrigin returns the model that from names, as Config.From does, as w_0 of the configured task, and the task with
+// the standardisation in which that model is expressed. newest is the run of which a VERSION alone is.
 func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []float32, wire.Task, error) {
 	o, t := origin{Given: from, Model: from}, c.cfg.Task
 	refuse := func(err error) (origin, []float32, wire.Task, error) {
-		return o, nil, t, &StateError{Path: "--from " + from, Problem: err.Error(), Do: "`coordinator model runs` and `coordinator model list` name the models on disk", Err: err}
+		return o, nil, t, &StateError{Path: "--from " + from, Problem: err.Error(),
+			Do: "`coordinator model runs` and `coordinator model list` name the models on disk", Err: err}
 	}
 	var m *storedModel
 	var err error
@@ -127,9 +131,11 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 	}
 	switch has := len(m.standardization.Mean) > 0; {
 	case has && !standardize:
-		return none, errors.New("the model expects standardised columns (its file tells mean and scale), and task.standardize is false: set it to true")
+		return none, errors.New("the model expects standardised columns (its file tells mean and scale), and " +
+			"task.standardize is false: set it to true")
 	case !has && standardize:
-		return none, errors.New("the model's file tells no mean and scale of the columns, and task.standardize is true: set it to false, or add both to the file's metadata")
+		return none, errors.New("the model's file tells no mean and scale of the columns, and task.standardize is " +
+			"true: set it to false, or add both to the file's metadata")
 	case !has:
 		return none, nil
 	}
@@ -138,8 +144,8 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 	return st, nil
 }
 
-// dropRuns removes the models of all but the newest Config.KeepRuns earlier runs that have trained one. The run that the new one
-// begins from stays in any case.
+// dropRuns removes the models of all but the newest Config.KeepRuns earlier runs that have trained one. The run that
+// the new one begins from stays in any case.
 func (c *Coordinator) dropRuns(runs []wire.RunID) error {
 	kept := 0
 	for _, run := range slices.Backward(runs) {
@@ -162,7 +168,8 @@ func (c *Coordinator) dropRuns(runs []wire.RunID) error {
 		if err := c.disk.removeRun(run); err != nil {
 			return err
 		}
-		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run, "models", len(versions), "keep_runs", c.cfg.KeepRuns)
+		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run,
+			"models", len(versions), "keep_runs", c.cfg.KeepRuns)
 	}
 	return nil
 }

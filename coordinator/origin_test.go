@@ -56,8 +56,8 @@ func model(t *testing.T, f *federation, run wire.RunID, version uint64) (store.M
 	return store.ModelInfo{}, nil
 }
 
-// A new run begins with the named model, in that model's standardisation, without a statistics round; started again with the
-// same flag it goes on.
+// A new run begins with the named model, in that model's standardisation, without a statistics round; started again
+// with the same flag it goes on.
 func TestFrom(t *testing.T) {
 	for _, tt := range []struct{ name, from, source string }{
 		{"version of the newest run", "2", "RUN/2"}, {"run and version", "RUN/2", "RUN/2"}, {"file", "FILE", "FILE"},
@@ -79,8 +79,10 @@ func TestFrom(t *testing.T) {
 					t.Fatalf("run %d after run %d", second, first)
 				}
 				w0, _ := model(t, f, second, 0)
-				if w0.Digest != origin.Digest || w0.Metadata["from"] != named.Replace(tt.source) || w0.Metadata["mean"] != origin.Metadata["mean"] {
-					t.Errorf("the run begins with %x, %v; want %x of %s", w0.Digest[:4], w0.Metadata, origin.Digest[:4], named.Replace(tt.source))
+				if w0.Digest != origin.Digest || w0.Metadata["from"] != named.Replace(tt.source) ||
+					w0.Metadata["mean"] != origin.Metadata["mean"] {
+					t.Errorf("the run begins with %x, %v; want %x of %s", w0.Digest[:4], w0.Metadata, origin.Digest[:4],
+						named.Replace(tt.source))
 				}
 				if n := len(facts[coordinator.StatisticsReady](f)); n != 1 {
 					t.Errorf("%d statistics rounds, want only the first run's", n)
@@ -94,7 +96,8 @@ func TestFrom(t *testing.T) {
 				f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
 				f.coord.stop()
 				if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
-					t.Errorf("run %d stands at %d; the same --from again wants run %d to go on to 3", r.Run, r.Plan.Version, second)
+					t.Errorf("run %d stands at %d; the same --from again wants run %d to go on to 3", r.Run,
+						r.Plan.Version, second)
 				}
 				f.cfg.From = modelText(first, 2) // the same model under another name
 				must(t, begin(t, f))
@@ -128,7 +131,11 @@ func TestFromRefused(t *testing.T) {
 			put(t, path, out)
 			return path
 		}
-		bare := write("bare", func(all []store.Tensor, meta map[string]string) []store.Tensor { clear(meta); return all })
+		bare := write("bare", func(all []store.Tensor,
+			meta map[string]string) []store.Tensor {
+			clear(meta)
+			return all
+		})
 		later := write("later", func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			meta["format_version"] = "9"
 			return all
@@ -147,7 +154,8 @@ func TestFromRefused(t *testing.T) {
 			{"torn file", torn, "safetensors", func() {}},
 			{"other tensors", fewer, "tensors are", func() {}},
 			{"later format", later, "this program reads version 1", func() {}},
-			{"other features", "1", `made with features ["warm","wet","wind"]`, func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
+			{"other features", "1", `made with features ["warm","wet","wind"]`,
+				func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
 			{"other target", "1", "made with target power", func() { f.cfg.Task.Target = "cloud" }},
 			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.RiskLogistic }},
 			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.Hidden = []uint32{4} }},
@@ -171,7 +179,8 @@ func TestFromRefused(t *testing.T) {
 	})
 }
 
-// Of earlier runs the models of the newest keep_runs that have trained one stay; a run that has trained none counts for nothing.
+// Of earlier runs the models of the newest keep_runs that have trained one stay; a run that has trained none counts for
+// nothing.
 func TestKeepRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -204,8 +213,8 @@ func TestKeepRuns(t *testing.T) {
 	})
 }
 
-// Where the epoch was raised and the journal that tells it is lost, agents obey a run that begins from a model, also if the first
-// process with that flag ends before it has heard the broker.
+// Where the epoch was raised and the journal that tells it is lost, agents obey a run that begins from a model, also if
+// the first process with that flag ends before it has heard the broker.
 func TestFromAfterTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})

@@ -62,7 +62,8 @@ func (w *workbench) useTask(t wire.Task, data []byte) error {
 // statistics plans the round that standardises the columns.
 func (w *workbench) statistics() round.Plan {
 	s := w.problem.Schema(wire.KindStatistics)
-	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.refer(inlineTask), Schema: s.Hash(), Bytes: uint32(s.Bytes())}
+	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.refer(inlineTask), Schema: s.Hash(),
+		Bytes: uint32(s.Bytes())}
 }
 
 // training plans a round on the model w_{i−1}, after storing it.
@@ -73,9 +74,11 @@ func (w *workbench) training(version wire.ModelVersion, offset uint64, model []f
 		return round.Plan{}, err
 	}
 	p := w.plan(version, offset, model, data)
-	err = w.persist("save the model", func() error { return w.disk.saveModel(version, p.Base.Hash, file, w.cfg.Logger) })
+	err = w.persist("save the model",
+		func() error { return w.disk.saveModel(version, p.Base.Hash, file, w.cfg.Logger) })
 	if err == nil && w.cfg.KeepModels > 0 {
-		err = w.persist("remove old models", func() error { return w.disk.models.Prune(w.cfg.KeepModels, uint64(version)) })
+		err = w.persist("remove old models",
+			func() error { return w.disk.models.Prune(w.cfg.KeepModels, uint64(version)) })
 	}
 	return p, err
 }
@@ -86,8 +89,9 @@ func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []float
 	w.base, w.baseBlob = model, newBlob(data, s.Hash())
 	t := &w.problem.Task.Training
 	return round.Plan{
-		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange, StepSize: w.problem.Schedule.At(offset + 1),
-		Task: w.taskBlob.refer(inlineTask), Base: w.baseBlob.refer(wire.MaxInline),
+		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
+		StepSize: w.problem.Schedule.At(offset + 1),
+		Task:     w.taskBlob.refer(inlineTask), Base: w.baseBlob.refer(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(s.Bytes()), Endless: w.problem.Task.Mixing.Endless,
 	}
 }

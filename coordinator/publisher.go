@@ -78,7 +78,8 @@ func (b *publisher) plan(blobs []blob) (published, bool) {
 		p.Gone = slices.Clone(b.listed.Gone)
 	}
 	p.Gone = append(p.Gone, b.listed.Before...)
-	p.Gone = slices.DeleteFunc(p.Gone, func(x relic) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
+	p.Gone = slices.DeleteFunc(p.Gone,
+		func(x relic) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
 	return p, true
 }
 
@@ -107,7 +108,8 @@ type replaced struct {
 	at     time.Time
 }
 
-// helloOnItsWay is how long a hello may be on its way: where rounds take less, it names an announcement from some rounds ago.
+// helloOnItsWay is how long a hello may be on its way: where rounds take less, it names an announcement from some
+// rounds ago.
 const helloOnItsWay = 10 * time.Second
 
 // replace notes that the present announcement is replaced, and forgets the older ones, but for the newest.
@@ -124,9 +126,9 @@ func (b *publisher) replace(now time.Time) {
 	b.recent = slices.Delete(b.recent, 0, n)
 }
 
-// isRecent reports whether an agent may name this announcement in a hello: the present one, the one before, or one that was replaced
-// a short while ago. Announcements of earlier processes are not among them: hellos to them may be old recordings, and agents say
-// hello to the new ones when they are asked to.
+// isRecent reports whether an agent may name this announcement in a hello: the present one, the one before, or one that
+// was replaced a short while ago. Announcements of earlier processes are not among them: hellos to them may be old
+// recordings, and agents say hello to the new ones when they are asked to.
 func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 	if announcement == b.digest {
 		return true

@@ -196,7 +196,8 @@ func (b *publisher) failed(now time.Time, r *reading, refused bool) {
 		wait := min(checkAgain<<min(r.fails, 10), checkSeldom)
 		r.fails++
 		b.retry = now.Add(wait)
-		b.tell(BlobChecked{Blob: r.ref.Hash, Parts: len(r.have) + 1, Missing: r.lacks() + 1, Refused: refused, Took: now.Sub(r.began), Again: wait})
+		b.tell(BlobChecked{Blob: r.ref.Hash, Parts: len(r.have) + 1, Missing: r.lacks() + 1, Refused: refused,
+			Took: now.Sub(r.began), Again: wait})
 	}
 	b.pump(now)
 }

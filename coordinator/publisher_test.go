@@ -110,7 +110,8 @@ func newPublisher(t *testing.T) (*publisher, *narrow, *[]BlobChecked) {
 	}
 	var told []BlobChecked
 	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
-	c.b = &publisher{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), handed: func(time.Time) {}, tell: func(f BlobChecked) { told = append(told, f) }}
+	c.b = &publisher{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), handed: func(time.Time) {},
+		tell: func(f BlobChecked) { told = append(told, f) }}
 	t.Cleanup(func() {
 		c.b.halt()
 		if len(c.subs) > 0 {
@@ -329,7 +330,8 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 			c.order = nil
 			if restart {
 				c.b.halt()
-				c.b = &publisher{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
+				c.b = &publisher{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed,
+					listed: b.listed}
 				c.b.connected(c.now)
 				c.showModels(1, "aA")
 			} else {
@@ -399,8 +401,8 @@ func TestBoardHalts(t *testing.T) {
 	}
 }
 
-// TestRecentAnnouncements: a hello may name the present announcement, the one before, and those of a short while ago, however fast
-// rounds are; never one of another process.
+// TestRecentAnnouncements: a hello may name the present announcement, the one before, and those of a short while ago,
+// however fast rounds are; never one of another process.
 func TestRecentAnnouncements(t *testing.T) {
 	for _, tt := range []struct {
 		every time.Duration

@@ -18,7 +18,8 @@ func TestReportsAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
 		p := f.agents[0]
-		p.cfg.Reports = agent.Reports{Every: time.Minute, Readings: func() []wire.Reading { return []wire.Reading{{ID: 13, Value: 2}} }}
+		p.cfg.Reports = agent.Reports{Every: time.Minute,
+			Readings: func() []wire.Reading { return []wire.Reading{{ID: 13, Value: 2}} }}
 		var again []mqtt.Message
 		p.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {

@@ -19,8 +19,8 @@ const requestFile = "restandardize"
 // request names the run that is to end; for a later one it is void, so that it is obeyed once, whenever a crash comes.
 type request struct{ Run wire.RunID }
 
-// Restandardize asks the coordinator with this state folder, which may be running, to hold a statistics round when it starts next: in a new
-// run that goes on with the newest model. It returns the run that ends then.
+// Restandardize asks the coordinator with this state folder, which may be running, to hold a statistics round when it
+// starts next: in a new run that goes on with the newest model. It returns the run that ends then.
 func Restandardize(dir string) (wire.RunID, error) {
 	d := &disk{dir: dir}
 	record, found, err := d.loadRecord()
@@ -51,18 +51,21 @@ func (c *Coordinator) restandardizes(record round.Record) bool {
 	}
 	switch {
 	case err != nil:
-		c.cfg.Logger.Error("the request for a new standardisation cannot be read; ask again with `coordinator restandardize`", "err", err)
+		c.cfg.Logger.Error("the request for a new standardisation cannot be read; ask again with `coordinator "+
+			"restandardize`", "err", err)
 	case r.Run != record.Run || record.Plan.Kind != wire.KindTraining:
 		// it was obeyed, or another run has begun in between
 	case !c.cfg.Standardize:
-		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or remove the file", "file", c.disk.path(requestFile))
+		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or "+
+			"remove the file", "file", c.disk.path(requestFile))
 	default:
 		return true
 	}
 	return false
 }
 
-// restandardized returns the origin of a run that goes on with a model of the run before in a standardisation of its own. The flag
+// restandardized returns the origin of a run that goes on with a model of the run before in a standardisation of its
+// own. The flag
 // --from of the run before stays obeyed.
 func (c *Coordinator) restandardized(model string) (origin, error) {
 	given := c.disk.origin.Given
@@ -71,8 +74,8 @@ func (c *Coordinator) restandardized(model string) (origin, error) {
 	return o, err
 }
 
-// earlier returns the model that a restandardised run goes on with, and the standardisation in which it is expressed; nil for another
-// run, and where the model is lost. The error is one that may pass.
+// earlier returns the model that a restandardised run goes on with, and the standardisation in which it is expressed;
+// nil for another run, and where the model is lost. The error is one that may pass.
 func (w *workbench) earlier() ([]float32, learner.Standardization, error) {
 	o := w.disk.origin
 	if !o.Restandardized {
@@ -80,22 +83,26 @@ func (w *workbench) earlier() ([]float32, learner.Standardization, error) {
 	}
 	model, from, err := w.read(o)
 	if isLost(err) || errors.Is(err, fs.ErrNotExist) {
-		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model, "err", err)
+		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model,
+			"err", err)
 		return nil, from, nil
 	}
 	return model, from, err
 }
 
-// first returns w_0 after the statistics round: the earlier model in the task's standardisation, or, without one, an initial model.
+// first returns w_0 after the statistics round: the earlier model in the task's standardisation, or, without one, an
+// initial model.
 func (w *workbench) first(model []float32, from learner.Standardization) []float32 {
 	if model == nil {
 		return w.problem.Initial(w.cfg.Round.Seed)
 	}
 	switch err := w.problem.Model.Restandardize(model, from, w.problem.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
-		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off", "model", w.disk.origin.Model)
+		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
+			"model", w.disk.origin.Model)
 	case err != nil:
-		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial one", "model", w.disk.origin.Model, "err", err)
+		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
+			"one", "model", w.disk.origin.Model, "err", err)
 		return w.problem.Initial(w.cfg.Round.Seed)
 	}
 	return model
@@ -118,5 +125,6 @@ func (w *workbench) read(o origin) ([]float32, learner.Standardization, error) {
 	}
 	data := m.vector(w.problem.Schema(wire.KindTraining))
 	model := make([]float32, len(data)/4)
-	return model, learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale}, wire.DecodeVector(model, data)
+	return model, learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale},
+		wire.DecodeVector(model, data)
 }

@@ -40,7 +40,8 @@ func predicted(t *testing.T, file []byte, row ...float64) float64 {
 	return y
 }
 
-// A new standardisation is found at the next start, once, and the model says of data in their own units what it said before.
+// A new standardisation is found at the next start, once, and the model says of data in their own units what it said
+// before.
 func TestRestandardize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 4)
@@ -106,13 +107,15 @@ func TestRestandardizeAndCrash(t *testing.T) {
 		f.coord.stop()
 		runs, err := coordinator.Runs(f.coord.dir)
 		must(t, err)
-		if info, _ := model(t, f, runs[len(runs)-1], 0); len(runs) != 2 || info.Metadata["from"] != modelText(first, 2) {
+		if info, _ := model(t, f, runs[len(runs)-1], 0); len(runs) != 2 ||
+			info.Metadata["from"] != modelText(first, 2) {
 			t.Errorf("runs %v, the last from %q", runs, info.Metadata["from"])
 		}
 	})
 }
 
-// A model that cannot be read for a while is no reason to begin from an initial one: the statistics round is held again.
+// A model that cannot be read for a while is no reason to begin from an initial one: the statistics round is held
+// again.
 func TestRestandardizeUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, first := trained(t, 2)
@@ -120,7 +123,8 @@ func TestRestandardizeUnreadable(t *testing.T) {
 		if _, err := coordinator.Restandardize(f.coord.dir); err != nil {
 			t.Fatal(err)
 		}
-		path := f.coord.path(filepath.Join("models", strconv.FormatUint(uint64(first), 10), "model-00000002.safetensors"))
+		path := f.coord.path(filepath.Join("models", strconv.FormatUint(uint64(first), 10),
+			"model-00000002.safetensors"))
 		unreadable := make(chan func(), 1)
 		f.coord.moment = func(fact any) {
 			if o, ok := fact.(round.RoundOpened); ok && o.Kind == wire.KindStatistics {
@@ -135,7 +139,8 @@ func TestRestandardizeUnreadable(t *testing.T) {
 		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
 		f.coord.stop()
 		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest { // the data are as they were
-			t.Errorf("the run begins with %x, want %x of model %s", after.Digest[:4], before.Digest[:4], modelText(first, 2))
+			t.Errorf("the run begins with %x, want %x of model %s", after.Digest[:4], before.Digest[:4],
+				modelText(first, 2))
 		}
 	})
 }

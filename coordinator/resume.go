@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// StateError is the error of New when what is on disk does not say how to go on, and of Run when the broker speaks against it. A
-// person has to choose: no restart mends it.
+// StateError is the error of New when what is on disk does not say how to go on, and of Run when the broker speaks
+// against it. A person has to choose: no restart mends it.
 type StateError struct {
 	Path    string
 	Problem string
@@ -24,7 +24,8 @@ type StateError struct {
 func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Do) }
 func (e *StateError) Unwrap() error { return e.Err }
 
-// OtherTaskError is the error of New when the folder's run learns another task than the configured one. No restart mends it.
+// OtherTaskError is the error of New when the folder's run learns another task than the configured one. No restart
+// mends it.
 type OtherTaskError struct {
 	Run, Configured wire.Task // without a standardisation
 	Newest          string    // the run's present model, as --from takes it; "" before there is one
@@ -35,7 +36,8 @@ func (e *OtherTaskError) Error() string {
 	if e.Newest != "" {
 		from = fmt.Sprintf("with its present model (--from %s) or ", e.Newest)
 	}
-	return "the configured task differs from that of the run in the state folder: put it back, or begin a new run " + from + "from an initial model (--new-run)"
+	return "the configured task differs from that of the run in the state folder: put it back, or begin a new run " +
+		from + "from an initial model (--new-run)"
 }
 
 // resume returns the record of the folder's run, or of a new one.
@@ -51,7 +53,8 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 	}
-	// A run that --from has begun, and of which no process has announced anything yet, is as new at the broker as at its first start.
+	// A run that --from has begun, and of which no process has announced anything yet, is as new at the broker as at
+	// its first start.
 	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
 	switch {
 	case begins && unsound:
@@ -93,7 +96,8 @@ func isLost(err error) bool {
 	return isDamage(err) || errors.Is(err, store.ErrNoRecord) || errors.Is(err, store.ErrNoModel)
 }
 
-// begin plans a new run, with a larger id than all before. again, if set, names the model to go on with in a new standardisation.
+// begin plans a new run, with a larger id than all before. again, if set, names the model to go on with in a new
+// standardisation.
 func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, error) {
 	runs, err := c.disk.runs()
 	if err != nil {
@@ -118,7 +122,8 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 		c.disk.origin = origin{}
 	}
 	if from := c.disk.origin.Model; from != "" {
-		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run, "new_statistics_round", again != "")
+		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run,
+			"new_statistics_round", again != "")
 	}
 	if err := c.disk.openModels(record.Run); err != nil {
 		return record, err
@@ -138,7 +143,8 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 		err = c.disk.removeSpoolsBut(0)
 	}
 	if err == nil {
-		err = c.disk.saveRecord(record) // before the models of another run go; the machine starts when the broker has been heard
+		// before the models of another run go; the machine starts when the broker has been heard
+		err = c.disk.saveRecord(record)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
 		err = c.dropRuns(runs)
@@ -146,8 +152,8 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 	return record, err
 }
 
-// restore takes up the task and the model of a journaled round. Where the model is lost the record that it returns stands on
-// the newest older one that is sound, between two rounds. tell is told what was mended.
+// restore takes up the task and the model of a journaled round. Where the model is lost the record that it returns
+// stands on the newest older one that is sound, between two rounds. tell is told what was mended.
 func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, tell)
@@ -169,8 +175,9 @@ func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, erro
 	return w.restoreModel(r, tell)
 }
 
-// restoreTask returns the task of the journaled round: from its file, from the journal itself, which holds a small one, or made
-// anew from the configuration and the standardisation that a model's file tells. The SHA-256 in the journal decides.
+// restoreTask returns the task of the journaled round: from its file, from the journal itself, which holds a small one,
+// or made anew from the configuration and the standardisation that a model's file tells. The SHA-256 in the journal
+// decides.
 func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, blob []byte, err error) {
 	want := r.Plan.Task
 	is := func(blob []byte) bool { return sha256.Sum256(blob) == want.Hash }
@@ -181,7 +188,8 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 	}
 	blob, damage := w.disk.loadTask()
 	if errors.As(damage, new(*store.VersionError)) {
-		return t, nil, w.disk.undecided(taskFile, damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
+		return t, nil, w.disk.undecided(taskFile,
+			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if damage != nil && !isLost(damage) {
 		return t, nil, damage
@@ -194,12 +202,15 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 			blob = w.remakeTask(is)
 		}
 		if blob == nil {
-			return t, nil, w.disk.undecided(taskFile, damage.Error()+", and no sound model with the configured task gives it again: "+
-				"put the file or the configuration of the run back", damage)
+			return t, nil, w.disk.undecided(taskFile,
+				damage.Error()+", and no sound model with the configured task gives it again: "+
+					"put the file or the configuration of the run back", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
-		return t, nil, w.disk.undecided(taskFile, fmt.Sprintf("the run's task is of another version of the program (%v): finish the run with that one", err), err)
+		return t, nil, w.disk.undecided(taskFile,
+			fmt.Sprintf("the run's task is of another version of the program (%v): finish the run with that one", err),
+			err)
 	}
 	if damage == nil {
 		return t, blob, nil
@@ -212,7 +223,8 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 	return t, blob, err
 }
 
-// remakeTask returns the blob of the configured task with the standardisation of one of the run's models, newest first, or nil.
+// remakeTask returns the blob of the configured task with the standardisation of one of the run's models, newest first,
+// or nil.
 func (w *workbench) remakeTask(is func(blob []byte) bool) []byte {
 	versions, err := w.disk.models.Versions()
 	if err != nil {
@@ -255,7 +267,8 @@ func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record,
 		data = p.Base.Inline
 	}
 	if errors.As(damage, new(*store.VersionError)) && data == nil {
-		return r, w.disk.undecided(modelsDir, damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
+		return r, w.disk.undecided(modelsDir,
+			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if data == nil {
 		return w.fallBack(r, versions, damage, tell)
@@ -287,8 +300,9 @@ func (w *workbench) useModel(data []byte) error {
 	return wire.DecodeVector(base, data)
 }
 
-// fallBack ends the journaled round, whose model is lost, and returns a record that stands before the round after it, on the
-// newest sound model: an older one if there is one. The updates that were accepted for the round are lost with its model.
+// fallBack ends the journaled round, whose model is lost, and returns a record that stands before the round after it,
+// on the newest sound model: an older one if there is one. The updates that were accepted for the round are lost with
+// its model.
 func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	s := w.problem.Schema(wire.KindTraining)
@@ -302,8 +316,9 @@ func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, te
 		}
 	}
 	if found == nil {
-		return r, w.disk.undecided(modelsDir, fmt.Sprintf("model %s of the run is lost (%v), and no other one of that run is sound",
-			modelName(r.Run, uint64(p.Version)), damage), damage)
+		return r, w.disk.undecided(modelsDir,
+			fmt.Sprintf("model %s of the run is lost (%v), and no other one of that run is sound",
+				modelName(r.Run, uint64(p.Version)), damage), damage)
 	}
 	aside, err := w.disk.models.SetAside(uint64(p.Version))
 	if err != nil {

@@ -49,7 +49,8 @@ func newTraffic(under string, at int) *traffic {
 func (c *traffic) delay(topic string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.on && strings.Contains(topic, c.under) && !strings.HasSuffix(topic, "/m") && (c.blob == "" || c.blob == path.Dir(topic)) {
+	if c.on && strings.Contains(topic, c.under) && !strings.HasSuffix(topic, "/m") &&
+		(c.blob == "" || c.blob == path.Dir(topic)) {
 		c.blob = path.Dir(topic)
 		c.seen[topic]++
 		if c.total++; c.total == c.at {
@@ -105,7 +106,8 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 				if err != nil || len(files) != 1 {
 					t.Fatalf("%v, files %v", err, files)
 				}
-				if info, err := os.Stat(files[0]); err != nil || tt.file != "update" && (info.Size() > hugeChunks*wire.MaxChunk || info.Size() <= (hugeChunks-1)*wire.MaxChunk) {
+				if info, err := os.Stat(files[0]); err != nil || tt.file != "update" &&
+					(info.Size() > hugeChunks*wire.MaxChunk || info.Size() <= (hugeChunks-1)*wire.MaxChunk) {
 					t.Errorf("%v, %v: want the length of the blob", info, err)
 				}
 				spoil(t, files[0], tt.spoiled)
@@ -114,8 +116,10 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 				f.checkOnce(tt.name)
 				links.mu.Lock()
 				defer links.mu.Unlock()
-				if most := hugeChunks - 40 + tt.flying + tt.spoiled; links.total > most || len(links.seen) != hugeChunks {
-					t.Errorf("%d chunks travelled after the crash, want at most %d; %d in all", links.total, most, len(links.seen))
+				if most := hugeChunks - 40 + tt.flying + tt.spoiled; links.total > most ||
+					len(links.seen) != hugeChunks {
+					t.Errorf("%d chunks travelled after the crash, want at most %d; %d in all", links.total, most,
+						len(links.seen))
 				}
 				if again := hugeChunks - 40 + tt.spoiled; links.total < again {
 					t.Errorf("%d chunks travelled after the crash, fewer than were missing: %d", links.total, again)

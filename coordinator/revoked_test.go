@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestRevoked: an agent that is no longer in the list while it works, or whose place another device takes, holds the round no
-// longer, and is not counted.
+// TestRevoked: an agent that is no longer in the list while it works, or whose place another device takes, holds the
+// round no longer, and is not counted.
 func TestRevoked(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -43,12 +43,14 @@ func TestRevoked(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				for _, c := range facts[round.RoundClosed](f) {
-					if c.Round >= 3 && (c.ByDeadline || c.Accepted != 3 || c.Took > 2*time.Minute || len(c.Missing) > 0) {
+					if c.Round >= 3 && (c.ByDeadline || c.Accepted != 3 || c.Took > 2*time.Minute ||
+						len(c.Missing) > 0) {
 						t.Errorf("%+v", c)
 					}
 				}
 				left := facts[round.AgentLeft](f)
-				if len(left) != 1 || left[0].Agent != "a3" || left[0].Reason != round.LeftRevoked || left[0].Agents != 3 {
+				if len(left) != 1 || left[0].Agent != "a3" || left[0].Reason != round.LeftRevoked ||
+					left[0].Agents != 3 {
 					t.Errorf("left: %+v", left)
 				}
 				for _, o := range facts[round.RoundOpened](f) {
@@ -70,8 +72,8 @@ func holdBack(p *process, r wire.RoundID) {
 	}
 }
 
-// TestRevokedWhileStopped: the list loses a participant while the coordinator is down: the round that it takes up again does not
-// wait for it.
+// TestRevokedWhileStopped: the list loses a participant while the coordinator is down: the round that it takes up again
+// does not wait for it.
 func TestRevokedWhileStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})

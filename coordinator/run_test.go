@@ -63,10 +63,13 @@ func TestRun(t *testing.T) {
 				}
 				seen[hash] = tt.name
 				models := facts[coordinator.ModelReady](f)
-				if first, last := models[0], models[len(models)-1]; len(models) != 5 || !(last.Risk < first.Risk) || !(last.Score.Risk < first.Score.Risk) {
-					t.Errorf("%d models, risk from %v to %v, held-out from %v to %v", len(models), first.Risk, last.Risk, first.Score.Risk, last.Score.Risk)
+				if first, last := models[0], models[len(models)-1]; len(models) != 5 || !(last.Risk < first.Risk) ||
+					!(last.Score.Risk < first.Score.Risk) {
+					t.Errorf("%d models, risk from %v to %v, held-out from %v to %v", len(models), first.Risk,
+						last.Risk, first.Score.Risk, last.Score.Risk)
 				}
-				if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 || s[0].Columns != 4 {
+				if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 ||
+					s[0].Columns != 4 {
 					t.Errorf("statistics: %+v", s)
 				}
 				if got := facts[agent.ModelFetched](f, "a1"); len(got) != 5 || got[4].Version != 4 {
@@ -90,7 +93,8 @@ func allTogether(f *federation) {
 
 // bilinear makes the model that of 2nd-order (40), and the target a class.
 func (f *federation) bilinear() {
-	f.cfg.Task.Model = wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.RiskLogistic, Ridge: 0.01}
+	f.cfg.Task.Model = wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+		Risk: spec.RiskLogistic, Ridge: 0.01}
 	f.cfg.Held = f.cfg.Held.(table).classes()
 	for _, a := range f.agents {
 		a.data = a.data.classes()
@@ -125,7 +129,8 @@ func (f *federation) alone() []float32 {
 			must(err)
 			must(p.Prepare(s))
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
-			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: offset, Rand: task.Source(r.Seed, wire.RoundID(i+2), task.Stream(a.id))}
+			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: offset,
+				Rand: task.Source(r.Seed, wire.RoundID(i+2), task.Stream(a.id))}
 			job.Steps, _ = p.Sizing().LocalSteps(a.cfg.StepTime)
 			c := 1 / float64(len(f.agents))
 			switch {
@@ -187,7 +192,10 @@ func TestArrivalDoesNotMatter(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
-			f := newFederation(t, 4, memory.Options{Delay: func(string) time.Duration { return time.Duration(rng.IntN(3000)) * time.Millisecond }})
+			f := newFederation(t, 4,
+				memory.Options{Delay: func(string) time.Duration {
+					return time.Duration(rng.IntN(3000)) * time.Millisecond
+				}})
 			f.start()
 			hash := f.finished(time.Hour)
 			if seed == 0 {

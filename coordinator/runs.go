@@ -81,6 +81,7 @@ func (d *disk) saveModel(version wire.ModelVersion, hash wire.Digest, file []byt
 	if err != nil {
 		return err
 	}
-	logger.Warn("another model was stored as this version: it is kept under another name", "version", version, "moved_to", aside)
+	logger.Warn("another model was stored as this version: it is kept under another name", "version", version,
+		"moved_to", aside)
 	return d.models.Put(uint64(version), hash, file)
 }

@@ -42,11 +42,13 @@ func TestSimulatorIsTheFederation(t *testing.T) {
 			c.Round.Weighting, e.Weighting = spec.WeightingMean, spec.WeightingMean
 		}},
 		{"equal weights, with replacement", func(c *coordinator.Config, e *sim.Experiment) {
-			c.Round.Weights, c.Round.Sampling, e.Sampling = spec.WeightsEqual, spec.WithReplacement, spec.WithReplacement
+			c.Round.Weights, c.Round.Sampling, e.Sampling = spec.WeightsEqual, spec.WithReplacement,
+				spec.WithReplacement
 			c.Round.Quorum = 1
 		}},
 		{"gradients", func(c *coordinator.Config, e *sim.Experiment) {
-			c.Task.Training.Exchange, e.Exchange, e.LocalSteps = spec.ExchangeGradient, spec.ExchangeGradient, sim.Each(1)
+			c.Task.Training.Exchange, e.Exchange, e.LocalSteps = spec.ExchangeGradient, spec.ExchangeGradient,
+				sim.Each(1)
 		}},
 		{"a network, a schedule and all rows", func(c *coordinator.Config, e *sim.Experiment) {
 			c.Task.Model.Hidden, c.Task.Training.BatchSize, e.BatchSize = []uint32{4}, 0, sim.Each(0)
@@ -65,14 +67,16 @@ func TestSimulatorIsTheFederation(t *testing.T) {
 				}
 				e := sim.Default()
 				e.Seed, e.Runs, e.Precision, e.Participants = 11, 1, sim.Float32, 3
-				e.LocalSteps, e.BatchSize, e.StepSize.Constant = sim.Each(10, 6, 5, 4, 3), sim.Each(4), 0.1 // E_k = 1 s by StepTime
+				// E_k = 1 s by StepTime
+				e.LocalSteps, e.BatchSize, e.StepSize.Constant = sim.Each(10, 6, 5, 4, 3), sim.Each(4), 0.1
 				tt.change(&f.cfg, &e)
 				f.start()
 				f.finished(time.Hour)
 				for _, m := range facts[coordinator.ModelReady](f) {
 					e.Rounds = int(m.Version)
 					if want := f.simulated(e); m.Hash != want {
-						t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4], want[:4])
+						t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4],
+							want[:4])
 					}
 				}
 			})

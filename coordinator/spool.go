@@ -45,7 +45,8 @@ func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 		case transfer.Open:
 			c.openStorage(e)
 		case transfer.Unstored:
-			c.cfg.Logger.Error("an update on its way cannot be stored; what is missing will be asked for again", "agent", e.Agent, "round", c.present(), "err", e.Err)
+			c.cfg.Logger.Error("an update on its way cannot be stored; what is missing will be asked for again",
+				"agent", e.Agent, "round", c.present(), "err", e.Err)
 			c.storedUpdate(e.Err)
 		case transfer.Grant:
 			c.tell(e.Agent, wire.TypeCredit, c.runID, c.present(), e.Credit.Body())
@@ -95,7 +96,8 @@ func (c *Coordinator) openStorage(e transfer.Open) {
 		return
 	}
 	c.start(func() func() {
-		p, err := spool.Partial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk, func(k int) [32]byte { return m.Chunks[k] })
+		p, err := spool.Partial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk,
+			func(k int) [32]byte { return m.Chunks[k] })
 		if answer.Err = err; err == nil {
 			answer.Data = p
 		}
@@ -125,8 +127,10 @@ func (c *Coordinator) keep(e transfer.Complete) {
 // putAway returns ‖v‖₂ of an update that is on disk when it returns, or why it
 // is not taken; err may tell more of a reason. While there is no room it waits:
 // the agent need not send it again.
-func (c *Coordinator) putAway(spool *store.Spool, o *round.Offer, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
-	e := store.Entry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, Meta: o.Sealed, Size: int64(o.Update.Payload.Length)}
+func (c *Coordinator) putAway(spool *store.Spool, o *round.Offer, data transfer.Storage, most float64) (float64,
+	wire.RefuseReason, error) {
+	e := store.Entry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, Meta: o.Sealed,
+		Size: int64(o.Update.Payload.Length)}
 	norm, reason, err := check(&o.Update, e.Size, data, most)
 	if closed := data.Close(); reason == 0 {
 		err = errors.Join(err, closed)
@@ -157,7 +161,8 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 	switch {
 	case reason != 0:
 		if err != nil {
-			c.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.Agent, "round", o.Round, "err", err)
+			c.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.Agent,
+				"round", o.Round, "err", err)
 		}
 		c.reject(o.Agent, o.Round, digest, reason)
 	case errors.Is(err, store.ErrDigest):
@@ -167,7 +172,8 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 	case errors.Is(err, store.ErrClosed):
 		c.reject(o.Agent, o.Round, digest, wire.RefuseLate)
 	case err != nil:
-		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent, "round", o.Round, "err", err)
+		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent,
+			"round", o.Round, "err", err)
 		c.storedUpdate(err)
 		c.forget(o.Agent)
 	default:

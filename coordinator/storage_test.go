@@ -91,7 +91,8 @@ func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 		begun, over = len(facts[agent.StorageFailing](f, id)), len(facts[agent.StorageMended](f, id))
 	}
 	if begun != failing || over != mended {
-		f.t.Errorf("%s told %d times that its state folder fails and %d times that it is well again, want %d and %d", id, begun, over, failing, mended)
+		f.t.Errorf("%s told %d times that its state folder fails and %d times that it is well again, want %d and %d",
+			id, begun, over, failing, mended)
 	}
 }
 

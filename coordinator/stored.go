@@ -56,7 +56,8 @@ func decodeModel(path string, file []byte) (*storedModel, error) {
 			return nil, &store.VersionError{Path: path, Has: uint16(v), Want: modelFormat}
 		}
 	}
-	for key, into := range map[string]any{"mean": &m.standardization.Mean, "scale": &m.standardization.Scale, "clip": &m.standardization.Clip} {
+	for key, into := range map[string]any{"mean": &m.standardization.Mean, "scale": &m.standardization.Scale,
+		"clip": &m.standardization.Clip} {
 		if text := meta[key]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {
 				return nil, &store.CorruptError{Path: path, Reason: fmt.Sprintf("its metadata: %s: %v", key, err)}
@@ -103,8 +104,8 @@ func layoutOf(s wire.Schema) string {
 	return m.layout()
 }
 
-// loadModel returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The error tells
-// damage even where the vector is whole, as when only the record beside it is damaged.
+// loadModel returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The error
+// tells damage even where the vector is whole, as when only the record beside it is damaged.
 func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
 	path := d.models.Path(uint64(version))
 	file, damage := d.models.Get(uint64(version))
@@ -117,5 +118,6 @@ func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wir
 			return data, damage
 		}
 	}
-	return nil, cmp.Or(damage, err, error(&store.CorruptError{Path: path, Reason: "it is not the model that the journal names"}))
+	return nil, cmp.Or(damage, err,
+		error(&store.CorruptError{Path: path, Reason: "it is not the model that the journal names"}))
 }

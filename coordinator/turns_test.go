@@ -20,10 +20,13 @@ func TestTurns(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
-		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact, round.CoordinatorFact](func(fact any) { told = append(told, fact) })}, clones: map[wire.AgentID]*cloneDetector{}}
+		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact,
+			round.CoordinatorFact](func(fact any) { told = append(told, fact) })},
+			clones: map[wire.AgentID]*cloneDetector{}}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
 			t.Helper()
-			sealed := wire.Seal(nil, wire.Header{Type: typ, Federation: "plant", Sender: agent, Epoch: epoch, Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))
+			sealed := wire.Seal(nil, wire.Header{Type: typ, Federation: "plant", Sender: agent, Epoch: epoch,
+				Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))
 			e, err := wire.Open(sealed)
 			if err != nil {
 				t.Fatal(err)

@@ -97,7 +97,8 @@ func TestRestartDuringSlowUploads(t *testing.T) {
 				f.coord.again()
 			})
 			if later := took - alone - down; later > 3*time.Second {
-				t.Errorf("restart after %v, away for %v: the round closes %v later than without, want at most 3s", after, down, later)
+				t.Errorf("restart after %v, away for %v: the round closes %v later than without, want at most 3s",
+					after, down, later)
 			} else if later > lost+300*time.Millisecond {
 				t.Logf("restart after %v, away for %v: %v later", after, down, later)
 			}
@@ -122,7 +123,8 @@ func TestInvitedDuringUpload(t *testing.T) {
 			}
 		})
 		if took > alone+20*time.Millisecond || sent > bytes+1000 { // it says joined
-			t.Errorf("invited after %v: closed after %v with %d bytes sent, undisturbed after %v with %d", after*time.Millisecond, took, sent, alone, bytes)
+			t.Errorf("invited after %v: closed after %v with %d bytes sent, undisturbed after %v with %d",
+				after*time.Millisecond, took, sent, alone, bytes)
 		}
 	}
 }

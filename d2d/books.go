@@ -118,13 +118,15 @@ func widened[T wire.Float](x []T) []float64 {
 // Books returns the books, without the agent's ID, if the configuration asks
 // for a ledger. What they hold is the caller's.
 func (m *Mixer[T]) Books() Books {
-	b := Books{Stats: m.stats, Boot: m.cfg.Boot, Start: widened(m.ledger.start), Local: widened(m.ledger.local), X: widened(m.x)}
+	b := Books{Stats: m.stats, Boot: m.cfg.Boot, Start: widened(m.ledger.start), Local: widened(m.ledger.local),
+		X: widened(m.x)}
 	if m.state == computing { // the parameters are the host's
 		copy(b.X, m.ledger.before)
 	}
 	for _, e := range m.edges {
 		b.Edges = append(b.Edges, EdgeBooks{
-			ID: e.id, Boot: e.boot, Sum: widened(e.flow), Flows: e.applied, Late: e.late, Past: append([]float64(nil), e.past...),
+			ID: e.id, Boot: e.boot, Sum: widened(e.flow), Flows: e.applied, Late: e.late,
+			Past: append([]float64(nil), e.past...),
 		})
 	}
 	return b

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// nearTime is the round-trip time below which differences are noise. Above it times count by their power of two, so that
-// the same edges come out of each measurement.
+// nearTime is the round-trip time below which differences are noise. Above it times count by their power of two, so
+// that the same edges come out of each measurement.
 const nearTime = 4 * time.Millisecond
 
 // candidate is an edge that could be: both ends have measured it.
@@ -24,14 +24,14 @@ type candidate struct {
 	lot      uint64 // decides among equals
 }
 
-// choose returns, in id order, the neighbours of this agent in the graph of the cell. All agents compute the whole of it,
-// from what the beacons say, which they all hear: so both ends of an edge choose it. Each agent of its own choosing the
-// nearest would not do, as few choices are mutual, and cliques come of those.
+// choose returns, in id order, the neighbours of this agent in the graph of the cell. All agents compute the whole of
+// it, from what the beacons say, which they all hear: so both ends of an edge choose it. Each agent of its own choosing
+// the nearest would not do, as few choices are mutual, and cliques come of those.
 //
-// Edges are taken from the nearest pair to the farthest, as long as both ends have room: first those that join two parts
-// that are not joined yet (Kruskal, so the graph is connected if all have measured all and take two neighbours), then those
-// that fill what room there is. Pairs count by the class of their round-trip time, then by their distance if all places are
-// known, then by lot.
+// Edges are taken from the nearest pair to the farthest, as long as both ends have room: first those that join two
+// parts that are not joined yet (Kruskal, so the graph is connected if all have measured all and take two neighbours),
+// then those that fill what room there is. Pairs count by the class of their round-trip time, then by their distance if
+// all places are known, then by lot.
 func (s *Scout) choose(alive []wire.AgentID) []wire.AgentID {
 	ids := append(slices.Clone(alive), s.cfg.Self)
 	slices.Sort(ids)
@@ -114,7 +114,8 @@ func heardOf(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Duration {
 	return time.Duration(row.Heard[i].RTT) * time.Microsecond
 }
 
-// lotOf is the same at all agents and has no order: edges by lot make a graph that mixes well, those by id would make cliques.
+// lotOf is the same at all agents and has no order: edges by lot make a graph that mixes well, those by id would make
+// cliques.
 func lotOf(a, b wire.AgentID) uint64 {
 	h := sha256.Sum256([]byte(a + "\x00" + b))
 	return binary.LittleEndian.Uint64(h[:])

@@ -26,8 +26,8 @@ type Config[T wire.Float] struct {
 	Neighbors []Neighbor // ascending by ID, without this agent
 	// Steps is H, the local steps of the block; 0 goes on for ever (`server_every: 0`).
 	Steps uint64
-	// Join has an agent that comes back to a block without an end begin with a neighbour's snapshot, for which it waits so
-	// long, before it begins with its own parameters; 0 = it begins with these.
+	// Join has an agent that comes back to a block without an end begin with a neighbour's snapshot, for which it waits
+	// so long, before it begins with its own parameters; 0 = it begins with these.
 	Join time.Duration
 	// Wait is how long a step waits for its neighbours' snapshots; 0 waits for
 	// as long as it takes.

@@ -62,7 +62,8 @@ type assembly struct {
 	missing int
 }
 
-// Message is what came under a neighbour's topic. The payload is the machine's until the step is over: it is opened in place.
+// Message is what came under a neighbour's topic. The payload is the machine's until the step is over: it is opened in
+// place.
 type Message struct{ Payload []byte }
 
 // Publish asks the host to publish a message to the neighbours. Part is the
@@ -158,7 +159,8 @@ func (e *Exchange[T]) perform(now time.Time, effects []Effect) {
 		case Ask:
 			e.control(wire.PeerAsk, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq})
 		case Finish:
-			e.control(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq, Applied: ef.Applied, Drained: ef.Drained})
+			e.control(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq, Applied: ef.Applied,
+				Drained: ef.Drained})
 		case Greet:
 			e.greetAt(now)
 		default: // Compute, Done
@@ -192,7 +194,8 @@ func (e *Exchange[T]) seal(s Send[T]) [][]byte {
 	messages := make([][]byte, 0, e.parts())
 	for part := range slices.Chunk(data, wire.MaxSnapshotPart) {
 		head.Part = uint16(len(messages))
-		m := wire.AppendSnapshot(make([]byte, 0, 64+48*len(head.To)+len(part)+wire.PeerSeal), e.headOf(wire.PeerSnapshot), &head)
+		m := wire.AppendSnapshot(make([]byte, 0, 64+48*len(head.To)+len(part)+wire.PeerSeal),
+			e.headOf(wire.PeerSnapshot), &head)
 		if e.own == nil {
 			m = append(m, part...)
 		} else {

@@ -22,8 +22,9 @@ func TestExchangeConserves(t *testing.T) {
 		})
 	}
 	t.Run("parts", func(t *testing.T) {
-		f := fate{bytes: true, loss: 0.1, dup: 0.05, delay: 80 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
-			wait: 60 * time.Millisecond, steps: 12, drain: 10 * time.Second}
+		f := fate{bytes: true, loss: 0.1, dup: 0.05, delay: 80 * time.Millisecond, compute: 20 * time.Millisecond,
+			gradient: 0.1,
+			wait:     60 * time.Millisecond, steps: 12, drain: 10 * time.Second}
 		conserve(t, newWorld[float32](t, 4, 6, 13_000, ring(6), f), 1e-5)
 	})
 }
@@ -53,8 +54,9 @@ func TestExchangeLockStep(t *testing.T) {
 // TestExchangeEndless restarts a node: its keys are new, and its neighbours take them.
 func TestExchangeEndless(t *testing.T) {
 	for _, open := range []bool{false, true} {
-		f := fate{bytes: true, open: open, loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond,
-			wait: 50 * time.Millisecond, killAt: 50, restart: 2 * time.Second}
+		f := fate{bytes: true, open: open, loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond,
+			compute: 10 * time.Millisecond,
+			wait:    50 * time.Millisecond, killAt: 50, restart: 2 * time.Second}
 		w := newWorld[float64](t, 3, 8, 3, ring(8), f)
 		w.run(60_000)
 		if back := w.nodes[0]; back.boot != 2 || back.m.Stats().Flows < 100 || !back.m.Stats().Joined {
@@ -127,7 +129,8 @@ func TestSealed(t *testing.T) {
 
 // FuzzMessage feeds neighbours' messages to an exchange.
 func FuzzMessage(f *testing.F) {
-	w := newWorld[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{bytes: true, open: true, steps: 5})
+	w := newWorld[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5},
+		fate{bytes: true, open: true, steps: 5})
 	a := w.nodes[0].m
 	for _, m := range published(append(a.Step(time.Time{}, Start{}), a.Step(time.Time{}, Stepped{})...)) {
 		f.Add(m)

@@ -7,9 +7,9 @@ import (
 )
 
 // AddFlow adds to dst the flow weight·(neighbour − own) of one edge, element by element, and so is one end's part of a
-// step. The difference, the product and the sum are each rounded to T, so the flow that one end adds is the exact negative
-// of what the other end adds from the same two vectors. dst may be own only where the later flows of the step do not need
-// the own vector any more: the flows of a step are taken from the vectors before the step.
+// step. The difference, the product and the sum are each rounded to T, so the flow that one end adds is the exact
+// negative of what the other end adds from the same two vectors. dst may be own only where the later flows of the step
+// do not need the own vector any more: the flows of a step are taken from the vectors before the step.
 //
 // It panics when the lengths differ.
 func AddFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {

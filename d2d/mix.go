@@ -15,8 +15,8 @@ type Links struct {
 
 type link struct{ node, edge int32 }
 
-// NewLinks takes the edges of a graph of n nodes as pairs (i, j) with i < j < n, in lexicographic order and none twice. It
-// panics when they are not: graph.Graph keeps its edges so.
+// NewLinks takes the edges of a graph of n nodes as pairs (i, j) with i < j < n, in lexicographic order and none twice.
+// It panics when they are not: graph.Graph keeps its edges so.
 func NewLinks(n int, edges [][2]int) *Links {
 	l := &Links{first: make([]int32, n+1), to: make([]link, 2*len(edges)), edges: len(edges)}
 	last := [2]int{-1, -1}
@@ -46,9 +46,9 @@ func NewLinks(n int, edges [][2]int) *Links {
 func (l *Links) Nodes() int { return len(l.first) - 1 }
 
 // Mix is one step of all nodes: dst[i] = x[i] + Σ_j w_ij (x[j] − x[i]) over the neighbours j of i in ascending order,
-// to the bit what node i gets from copying x[i] and calling [AddFlow] for each of them. weights has one w_ij an edge, in
-// the edges' order, rounded to T before it is used; an edge of weight 0 is down and left out. dst and x are n rows of the
-// same length and share no memory: a simulator keeps two sets of rows and swaps them.
+// to the bit what node i gets from copying x[i] and calling [AddFlow] for each of them. weights has one w_ij an edge,
+// in the edges' order, rounded to T before it is used; an edge of weight 0 is down and left out. dst and x are n rows
+// of the same length and share no memory: a simulator keeps two sets of rows and swaps them.
 //
 // It panics when the shapes differ.
 func Mix[T wire.Float](dst, x [][]T, links *Links, weights []float64) {
@@ -59,15 +59,16 @@ func Mix[T wire.Float](dst, x [][]T, links *Links, weights []float64) {
 	}
 	for i, row := range dst {
 		if len(row) != len(x[i]) || len(row) != len(x[0]) {
-			panic(fmt.Sprintf("d2d: mix of row %d with %d elements into %d; row 0 has %d", i, len(x[i]), len(row), len(x[0])))
+			panic(fmt.Sprintf("d2d: mix of row %d with %d elements into %d; row 0 has %d", i, len(x[i]), len(row),
+				len(x[0])))
 		}
 		copy(row, x[i])
 		mixRow(row, i, x, links.to[links.first[i]:links.first[i+1]], weights)
 	}
 }
 
-// mixRow adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as much as a
-// flow; the order of the sums stays that of the neighbours.
+// mixRow adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as much as
+// a flow; the order of the sums stays that of the neighbours.
 func mixRow[T wire.Float](dst []T, i int, x [][]T, to []link, weights []float64) {
 	var w [4]T
 	var row [4][]T

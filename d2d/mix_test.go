@@ -135,7 +135,8 @@ func testFlowIsAntisymmetric[T wire.Float](t *testing.T) {
 		d2d.AddFlow(flows[1], weight, x[1], x[0])
 		for k := range flows[0] {
 			if flows[0][k] != -flows[1][k] {
-				t.Fatalf("weight %v: %v ← %v flows %v one way and %v the other", weight, x[0][k], x[1][k], flows[0][k], flows[1][k])
+				t.Fatalf("weight %v: %v ← %v flows %v one way and %v the other", weight, x[0][k], x[1][k], flows[0][k],
+					flows[1][k])
 			}
 		}
 	}

@@ -136,8 +136,8 @@ func (m *Mixer[T]) start(now time.Time) {
 	m.next()
 }
 
-// join begins with the first snapshot that a neighbour has sent to this start of the program. Asking for it begins the edge again
-// at the other end, if the greeting has not.
+// join begins with the first snapshot that a neighbour has sent to this start of the program. Asking for it begins the
+// edge again at the other end, if the greeting has not.
 func (m *Mixer[T]) join(now time.Time) {
 	for _, e := range m.edges {
 		if e.early != nil {

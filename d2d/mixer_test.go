@@ -65,11 +65,14 @@ func TestLockStep(t *testing.T) {
 func TestConservation(t *testing.T) {
 	for seed := range uint64(2) {
 		for _, kill := range []uint64{0, 200} {
-			f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
-				killAt: kill, wait: 100 * time.Millisecond, steps: 500, drain: 5 * time.Second}
-			t.Run(fmt.Sprintf("float64/%d/%d", seed, kill), func(t *testing.T) { conserve(t, newWorld[float64](t, seed, 20, 3, ring(20), f), 1e-12) })
+			f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond,
+				gradient: 0.1,
+				killAt:   kill, wait: 100 * time.Millisecond, steps: 500, drain: 5 * time.Second}
+			t.Run(fmt.Sprintf("float64/%d/%d", seed, kill),
+				func(t *testing.T) { conserve(t, newWorld[float64](t, seed, 20, 3, ring(20), f), 1e-12) })
 			if seed == 0 {
-				t.Run(fmt.Sprintf("float32/%d/%d", seed, kill), func(t *testing.T) { conserve(t, newWorld[float32](t, seed, 20, 3, ring(20), f), 1e-5) })
+				t.Run(fmt.Sprintf("float32/%d/%d", seed, kill),
+					func(t *testing.T) { conserve(t, newWorld[float32](t, seed, 20, 3, ring(20), f), 1e-5) })
 			}
 		}
 	}
@@ -133,10 +136,12 @@ func TestContraction(t *testing.T) {
 	}
 }
 
-// TestEndless kills an agent where blocks have no end: it begins from a neighbour's parameters and its edges begin again.
+// TestEndless kills an agent where blocks have no end: it begins from a neighbour's parameters and its edges begin
+// again.
 func TestEndless(t *testing.T) {
 	for seed := range uint64(2) {
-		f := fate{loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond, wait: 50 * time.Millisecond,
+		f := fate{loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond,
+			wait:   50 * time.Millisecond,
 			killAt: 50, restart: 2 * time.Second}
 		w := newWorld[float64](t, seed, 12, 3, ring(12), f)
 		before := w.spread()
@@ -166,7 +171,8 @@ func TestEndless(t *testing.T) {
 
 // TestQuantized computes flows from what the wire carries: coarse snapshots bend no sum.
 func TestQuantized(t *testing.T) {
-	f := fate{loss: 0.2, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1, wait: 100 * time.Millisecond,
+	f := fate{loss: 0.2, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
+		wait:  100 * time.Millisecond,
 		steps: 100, drain: 5 * time.Second}
 	w := newWorld[float64](t, 5, 10, 3, ring(10), f)
 	for i, n := range w.nodes {
@@ -180,12 +186,15 @@ func TestQuantized(t *testing.T) {
 	conserve(t, w, 1e-12)
 }
 
-// TestSlowNeighbor waits for a silent neighbour to the deadline, as often as patience allows, and for one that is heard again.
+// TestSlowNeighbor waits for a silent neighbour to the deadline, as often as patience allows, and for one that is heard
+// again.
 func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
-	m := New(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}}, Wait: time.Second, Patience: 2,
-		Repeat: time.Hour, Steps: 10}, x)
+	m := New(Config[float64]{Boot: 1,
+		Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}}, Wait: time.Second,
+		Patience: 2,
+		Repeat:   time.Hour, Steps: 10}, x)
 	step := func(ev Event) []Effect { return m.Step(now, ev) }
 	from := func(id wire.AgentID) Peer { return Peer{id, 1, 1} }
 	waits := func() (n int) {
@@ -222,7 +231,8 @@ func TestSlowNeighbor(t *testing.T) {
 
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
-	m := New(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1, Repeat: time.Second}, []float64{1, 2})
+	m := New(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1,
+		Repeat: time.Second}, []float64{1, 2})
 	m.Step(time.Time{}, Start{})
 	ok := []float64{0, 0}
 	for _, tt := range []struct {

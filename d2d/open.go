@@ -42,7 +42,8 @@ func (e *Exchange[T]) open(now time.Time, payload []byte) Event {
 		return e.ignore(IgnoreMalformed)
 	}
 	if e.own != nil {
-		if _, err := p.key.aead.Open(nil, nonce(h.Type, 0, c.Count), seal, payload[:len(payload)-len(seal)]); err != nil {
+		if _, err := p.key.aead.Open(nil, nonce(h.Type, 0, c.Count), seal,
+			payload[:len(payload)-len(seal)]); err != nil {
 			return e.ignore(IgnoreSeal)
 		}
 	}

@@ -105,7 +105,8 @@ func (s *Scout) Deadline() (time.Time, bool) {
 	return s.next, !s.next.IsZero()
 }
 
-// Step takes one event (Linked, Heard or Tick) and returns the effects to carry out, in order: Beacon, Found and Unheard.
+// Step takes one event (Linked, Heard or Tick) and returns the effects to carry out, in order: Beacon, Found and
+// Unheard.
 func (s *Scout) Step(now time.Time, ev Event) []Effect {
 	s.out = nil
 	if s.began.IsZero() {
@@ -287,7 +288,8 @@ func (s *Scout) alive(now time.Time) []wire.AgentID {
 // row is what this agent knows of the others, as its beacon says it.
 func (s *Scout) row(now time.Time, alive []wire.AgentID) wire.Beacon {
 	b := wire.Beacon{
-		Next: uint32(interval(len(s.others)).Milliseconds()), Stamp: uint64(now.Sub(s.began).Microseconds()), Degree: uint16(s.cfg.MaxDegree), Location: s.cfg.Place,
+		Next: uint32(interval(len(s.others)).Milliseconds()), Stamp: uint64(now.Sub(s.began).Microseconds()),
+		Degree: uint16(s.cfg.MaxDegree), Location: s.cfg.Place,
 	}
 	for _, id := range alive {
 		o := s.others[id]

@@ -35,8 +35,9 @@ type delivery struct {
 
 func newCell(t *testing.T, n, degree int) *cell {
 	c := &cell{
-		t: t, rng: rand.New(rand.NewPCG(5, 5)), now: time.Unix(1000, 0), scouts: map[wire.AgentID]*Scout{}, degree: degree,
-		found: map[wire.AgentID][]wire.AgentID{}, kept: map[wire.AgentID][]byte{},
+		t: t, rng: rand.New(rand.NewPCG(5, 5)), now: time.Unix(1000, 0), scouts: map[wire.AgentID]*Scout{},
+		degree: degree,
+		found:  map[wire.AgentID][]wire.AgentID{}, kept: map[wire.AgentID][]byte{},
 		link: func(wire.AgentID) time.Duration { return time.Millisecond },
 	}
 	for i := range n {
@@ -153,8 +154,8 @@ func (c *cell) parts() int {
 	return n
 }
 
-// Agents that start together soon have one graph: both ends of each edge choose it, it is connected, and all have as many
-// neighbours as they may.
+// Agents that start together soon have one graph: both ends of each edge choose it, it is connected, and all have as
+// many neighbours as they may.
 func TestScoutsAgree(t *testing.T) {
 	for _, tt := range []struct{ n, degree, edges int }{{1, 4, 0}, {2, 4, 1}, {5, 2, 4}, {20, 4, 39}, {50, 6, 149}} {
 		c := newCell(t, tt.n, tt.degree)
@@ -209,8 +210,10 @@ func TestScoutsChooseTheNear(t *testing.T) {
 			t.Errorf("%s is fast and has only slow neighbours: %v", id, to)
 		}
 	}
-	if c.parts() != 1 || c.scouts["n000"].others["n001"].rtt > 4*time.Millisecond || c.scouts["n000"].others["n009"].rtt < 50*time.Millisecond {
-		t.Errorf("%d parts; times %v and %v", c.parts(), c.scouts["n000"].others["n001"].rtt, c.scouts["n000"].others["n009"].rtt)
+	if c.parts() != 1 || c.scouts["n000"].others["n001"].rtt > 4*time.Millisecond ||
+		c.scouts["n000"].others["n009"].rtt < 50*time.Millisecond {
+		t.Errorf("%d parts; times %v and %v", c.parts(), c.scouts["n000"].others["n001"].rtt,
+			c.scouts["n000"].others["n009"].rtt)
 	}
 }
 
@@ -278,7 +281,8 @@ func TestScoutRefuses(t *testing.T) {
 	now := time.Unix(0, 0)
 	s.Step(now, Linked{Up: true})
 	beacon := func(from wire.AgentID, h ...wire.Heard) []byte {
-		return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 3}, &wire.Beacon{Next: 1000, Stamp: 1, Degree: 2, Heard: h})
+		return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 3},
+			&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2, Heard: h})
 	}
 	for name, tt := range map[string]struct {
 		heard Heard
@@ -286,7 +290,9 @@ func TestScoutRefuses(t *testing.T) {
 	}{
 		"another's topic": {Heard{From: "b", Payload: beacon("c")}, "under the topic"},
 		"not a beacon":    {Heard{From: "b", Payload: []byte("FEDX")}, "ends inside"},
-		"a round's":       {Heard{From: "b", Payload: wire.AppendControl(nil, wire.PeerHead{Type: wire.PeerAsk, From: "b"}, &wire.PeerControl{})}, "malformed"},
+		"a round's": {Heard{From: "b",
+			Payload: wire.AppendControl(nil, wire.PeerHead{Type: wire.PeerAsk, From: "b"}, &wire.PeerControl{})},
+			"malformed"},
 	} {
 		var got string
 		for _, e := range s.Step(now, tt.heard) {

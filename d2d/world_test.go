@@ -101,7 +101,8 @@ func newWorld[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 		w.ids = append(w.ids, wire.AgentID(fmt.Sprintf("n%03d", i)))
 	}
 	for i := range n {
-		cfg := Config[T]{Boot: 1, Steps: f.steps, Wait: f.wait, Patience: 3, Repeat: 50 * time.Millisecond, Drain: f.drain, Ledger: true}
+		cfg := Config[T]{Boot: 1, Steps: f.steps, Wait: f.wait, Patience: 3, Repeat: 50 * time.Millisecond,
+			Drain: f.drain, Ledger: true}
 		for j := range n {
 			if x, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
 				cfg.Neighbors = append(cfg.Neighbors, Neighbor{ID: w.ids[j], Weight: x, Boot: 1})

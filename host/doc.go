@@ -1,3 +1,3 @@
-// Package host holds what the programs around the machines have in common: the one goroutine that owns a program's state,
-// the jobs beside it, the order of events, and the seal on what it says.
+// Package host holds what the programs around the machines have in common: the one goroutine that owns a program's
+// state, the jobs beside it, the order of events, and the seal on what it says.
 package host

@@ -94,8 +94,8 @@ func (o *Owner) TellWithin(ctx context.Context, result func()) error {
 	}
 }
 
-// Alive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that it has
-// not been met before ctx ended.
+// Alive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that it
+// has not been met before ctx ended.
 func (o *Owner) Alive(ctx context.Context) error {
 	select {
 	case o.pings <- struct{}{}:

@@ -2,11 +2,12 @@ package host
 
 import "slices"
 
-// Queue gives a machine its events one at a time: one that comes of an effect waits until the effects before it are done.
+// Queue gives a machine its events one at a time: one that comes of an effect waits until the effects before it are
+// done.
 type Queue[E any] struct{ events []E } // the one that the machine takes, and those that wait for it
 
-// Step has take called with the event, and with those that come of it, in order. When take reports false, what it does must
-// not go on: it is called no more.
+// Step has take called with the event, and with those that come of it, in order. When take reports false, what it does
+// must not go on: it is called no more.
 func (q *Queue[E]) Step(ev E, take func(E) bool) {
 	q.events = append(q.events, ev)
 	if len(q.events) > 1 {

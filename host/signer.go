@@ -21,7 +21,8 @@ type Signer struct {
 // Seal returns the envelope of a body.
 func (s *Signer) Seal(t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
 	return wire.Seal(nil, wire.Header{
-		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round, Sequence: s.sequence.Add(1),
+		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
+		Sequence: s.sequence.Add(1),
 	}, body, s.Key)
 }
 

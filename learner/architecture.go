@@ -30,8 +30,8 @@ type Tensor struct {
 //
 //	Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: Identity, Risk: Logistic, Ridge: ρ}
 //
-// with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that saddle
-// unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
+// with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that
+// saddle unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
 type Architecture struct {
 	Inputs     int
 	Hidden     []int           // units of each hidden layer, from the input on

@@ -17,7 +17,8 @@ func BenchmarkLocalSteps(b *testing.B) {
 	}{
 		{"linear25", Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared}},
 		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: spec.RiskSoftmax, Bias: true}},
-		{"mlp561-64-6", Architecture{Inputs: 561, Hidden: []int{64}, Outputs: 6, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true}},
+		{"mlp561-64-6", Architecture{Inputs: 561, Hidden: []int{64}, Outputs: 6, Activation: spec.ActivationReLU,
+			Risk: spec.RiskSoftmax, Bias: true}},
 	} {
 		for _, batch := range []int{1, 10, 32} {
 			b.Run(fmt.Sprintf("%s/batch%d", bench.name, batch), func(b *testing.B) {
@@ -31,7 +32,9 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 	model := newModel[float32](b, a)
 	rng := newRNG(1)
 	data := randomSamples[float32](a, 500, rng)
-	d := Descent[float32]{Model: model, Draws: &Sampler[float32]{Data: data, Construction: Construction{BatchSize: batch}, Rand: rng}, Schedule: Schedule{StepSize: 1e-3}}
+	d := Descent[float32]{Model: model,
+		Draws:    &Sampler[float32]{Data: data, Construction: Construction{BatchSize: batch}, Rand: rng},
+		Schedule: Schedule{StepSize: 1e-3}}
 	w := make([]float32, a.Params())
 	model.Init(w, rng)
 	// A quarter of the steps also runs on the twin, in alternating slices, so that both see the same machine.
@@ -76,7 +79,8 @@ func benchmarkRun[T Float](b *testing.B) {
 	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared}
 	rng := newRNG(1)
 	data := randomSamples[T](a, 100, rng)
-	d := Descent[T]{Model: newModel[T](b, a), Draws: &Sampler[T]{Data: data, Construction: Construction{BatchSize: 1}, Rand: rng},
+	d := Descent[T]{Model: newModel[T](b, a),
+		Draws:    &Sampler[T]{Data: data, Construction: Construction{BatchSize: 1}, Rand: rng},
 		Schedule: Schedule{StepSize: 1e-3}, Normalize: true}
 	w, bareW := make([]T, 25), make([]T, 25)
 	const rounds, steps = 100, 10

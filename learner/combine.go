@@ -14,7 +14,8 @@ const outvoteFrom = 5
 // combineElements bounds what Combine holds at once: this many pairs of a mean and a variance, 17 bytes each.
 const combineElements = 1 << 22
 
-// farFrom is how many common deviations a device's column lies from the common mean, as a root mean square, to be named.
+// farFrom is how many common deviations a device's column lies from the common mean, as a root mean square, to be
+// named.
 const farFrom = 100
 
 // Far is a device whose rows of a column lie far from those of the others: another unit, a broken sensor, or a lie.
@@ -38,17 +39,19 @@ func (m *Moments) Check(n uint64) error {
 	return nil
 }
 
-// Combine makes the common standardisation of many devices, of whom one may lie. Each device has one vote: the mean of a
-// column is the median m of the devices' means m_k, and its variance the median of s_k² + (m_k − m)², the mean squares
-// of the devices' rows around m. So each of the two lies between what honest devices say, as long as they are the majority. Where the
-// median is 0, that is where most devices have one constant, the variance is the trimmed mean of the devices that vary,
-// so that the others' rows do not stay in raw units. A column of 0 and 1, or of −1 and 1, is not scaled; a column of two other values
-// cannot be told from the moments, and is. The target is treated as [Moments.Standardization] does.
-// Fewer than 5 devices have their moments added up: there one that lies gets what it wants.
+// Combine makes the common standardisation of many devices, of whom one may lie. Each device has one vote: the mean of
+// a column is the median m of the devices' means m_k, and its variance the median of s_k² + (m_k − m)², the mean
+// squares of the devices' rows around m. So each of the two lies between what honest devices say, as long as they are
+// the majority. Where the median is 0, that is where most devices have one constant, the variance is the trimmed mean
+// of the devices that vary, so that the others' rows do not stay in raw units. A column of 0 and 1, or of −1 and 1, is
+// not scaled; a column of two other values cannot be told from the moments, and is. The target is treated as
+// [Moments.Standardization] does. Fewer than 5 devices have their moments added up: there one that lies gets what it
+// wants.
 //
 // each calls take for every device's moments, always in one order; Combine calls it once for every block of columns, so
 // that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.
-func Combine(devices, columns int, each func(take func(*Moments)) error, risk spec.Risk, clip float64) (Standardization, []Far, error) {
+func Combine(devices, columns int, each func(take func(*Moments)) error, risk spec.Risk, clip float64) (Standardization,
+	[]Far, error) {
 	if devices < outvoteFrom {
 		sum := newMoments(columns - 1)
 		if err := each(sum.addAll); err != nil {
@@ -58,7 +61,8 @@ func Combine(devices, columns int, each func(take func(*Moments)) error, risk sp
 	}
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
 	worst := make([]Far, devices)
-	if err := newColumns(devices, min(columns, max(1, combineElements/devices))).combineAll(each, &st, worst); err != nil {
+	if err := newColumns(devices, min(columns, max(1, combineElements/devices))).combineAll(each, &st,
+		worst); err != nil {
 		return Standardization{}, nil, err
 	}
 	st.leaveTarget(risk)

@@ -167,7 +167,8 @@ func TestOneLiarIsOutvoted(t *testing.T) {
 		if v := st.Scale[0] * st.Scale[0]; v < slices.Min(around)*(1-1e-9) || v > slices.Max(around)*(1+1e-9) {
 			t.Fatalf("lie %v: variance %v, the honest say %v", lie, v, around)
 		}
-		if loud := max(math.Abs(lie[0]), math.Abs(lie[1])) > 1e5; loud != (len(far) == 1 && far[0].Device == 0 && far[0].Column == 0) {
+		if loud := max(math.Abs(lie[0]), math.Abs(lie[1])) > 1e5; loud != (len(far) == 1 && far[0].Device == 0 &&
+			far[0].Column == 0) {
 			t.Fatalf("lie %v: far off are %+v", lie, far)
 		}
 	}
@@ -187,9 +188,12 @@ func TestColumnsThatFewDevicesVary(t *testing.T) {
 		{"one", [][]float64{still, still, still, still, pressure}, 1e5},
 		{"one, with another constant", [][]float64{still, still, still, still, {100_007}}, 1e5},
 		{"two", [][]float64{still, still, still, pressure, pressure}, 1e5},
-		{"three of seven, of whom one lies", [][]float64{still, still, still, still, pressure, pressure, {1e30, -1e30}}, 1e5},
-		{"three of seven, of whom one lies low", [][]float64{still, still, still, still, pressure, pressure, {7.01, 6.99}}, 1e5},
-		{"a rounded constant", [][]float64{{0.1, 0.1, 0.1}, {0.1}, {0.1, 0.1}, {0.1, 0.1, 0.1, 0.1, 0.1, 0.1}, {0.1, 0.1, 0.1}}, 1},
+		{"three of seven, of whom one lies", [][]float64{still, still, still, still, pressure, pressure, {1e30, -1e30}},
+			1e5},
+		{"three of seven, of whom one lies low",
+			[][]float64{still, still, still, still, pressure, pressure, {7.01, 6.99}}, 1e5},
+		{"a rounded constant", [][]float64{{0.1, 0.1, 0.1}, {0.1}, {0.1, 0.1}, {0.1, 0.1, 0.1, 0.1, 0.1, 0.1},
+			{0.1, 0.1, 0.1}}, 1},
 	} {
 		st, _ := combined(t, devicesOf(tt.rows...))
 		if got := st.Scale[0]; math.Abs(got/tt.scale-1) > 1e-3 {
@@ -246,7 +250,8 @@ func TestFewDevicesArePooled(t *testing.T) {
 func TestCombineFails(t *testing.T) {
 	gone := errors.New("gone")
 	for _, devices := range []int{1, outvoteFrom} {
-		if _, _, err := Combine(devices, 2, func(func(*Moments)) error { return gone }, spec.RiskSquared, 0); !errors.Is(err, gone) {
+		if _, _, err := Combine(devices, 2, func(func(*Moments)) error { return gone }, spec.RiskSquared,
+			0); !errors.Is(err, gone) {
 			t.Errorf("%d devices: %v", devices, err)
 		}
 	}

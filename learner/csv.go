@@ -34,9 +34,9 @@ func (e *DataError) Error() string {
 }
 
 // ReadCSV reads samples from comma-separated text with column names in its first line. file names the source in errors.
-// features and target name columns; other columns, and rows that the filter leaves out, may hold any text. Numbers must be
-// finite. It reads once, in order, and keeps nothing but the numbers selected. Bad data is a [*DataError]; a failure of r
-// is passed on, wrapped.
+// features and target name columns; other columns, and rows that the filter leaves out, may hold any text. Numbers must
+// be finite. It reads once, in order, and keeps nothing but the numbers selected. Bad data is a [*DataError]; a failure
+// of r is passed on, wrapped.
 func ReadCSV[T Float](r io.Reader, file string, features []string, target string, filter Filter) (*Samples[T], error) {
 	c := csv.NewReader(r)
 	c.ReuseRecord = true

@@ -23,7 +23,8 @@ func TestReadCSV(t *testing.T) {
 		filter Filter
 		x, y   []float32
 	}{
-		{"one station", Filter{Where: map[string]string{"station": "north"}}, []float32{2, 1.5, 4, 3, -0.6, 5, 8, 7}, []float32{10, 20, 30, 40}},
+		{"one station", Filter{Where: map[string]string{"station": "north"}}, []float32{2, 1.5, 4, 3, -0.6, 5, 8, 7},
+			[]float32{10, 20, 30, 40}},
 		{"two conditions", Filter{Where: map[string]string{"station": "north", "test": "0"}, Shares: 1},
 			[]float32{2, 1.5, -0.6, 5, 8, 7}, []float32{10, 30, 40}},
 		{"every second of them", Filter{Where: map[string]string{"station": "north", "test": "0"}, Shares: 2},
@@ -51,32 +52,41 @@ func TestReadCSVErrors(t *testing.T) {
 	}{
 		{"empty", "", []string{"a"}, Filter{}, `f.csv: empty; the first line must name the columns`},
 		{"header only", "a,pm\n", []string{"a"}, Filter{}, `f.csv: none of its 0 rows is selected`},
-		{"nothing matches", "a,pm\n1,2\n", []string{"a"}, Filter{Where: map[string]string{"a": "2"}}, `f.csv: none of its 1 rows is selected`},
-		{"missing feature", "a,b,pm\n", []string{"a", "c"}, Filter{}, `f.csv: line 1: column "c": missing; the columns are "a", "b", "pm"`},
+		{"nothing matches", "a,pm\n1,2\n", []string{"a"}, Filter{Where: map[string]string{"a": "2"}},
+			`f.csv: none of its 1 rows is selected`},
+		{"missing feature", "a,b,pm\n", []string{"a", "c"}, Filter{},
+			`f.csv: line 1: column "c": missing; the columns are "a", "b", "pm"`},
 		{"semicolons", "a;pm\n", []string{"a"}, Filter{}, `f.csv: line 1: column "a": missing; the columns are "a;pm"`},
-		{"missing target", "a,b\n", []string{"a"}, Filter{}, `f.csv: line 1: column "pm": missing; the columns are "a", "b"`},
+		{"missing target", "a,b\n", []string{"a"}, Filter{},
+			`f.csv: line 1: column "pm": missing; the columns are "a", "b"`},
 		{"missing condition", "a,pm\n", []string{"a"}, Filter{Where: map[string]string{"z": "1", "y": "1"}},
 			`f.csv: line 1: column "y": missing; the columns are "a", "pm"`},
 		{"many columns", wide, []string{"a"}, Filter{}, `f.csv: line 1: column "a": missing; the columns are ` +
 			strings.Repeat(`"c", `, 31) + `"c" and 2 more`},
 		{"column twice", "a,a,pm\n", []string{"a"}, Filter{}, `f.csv: line 1: column "a": twice in the header`},
-		{"feature twice", "a,pm\n", []string{"a", "a"}, Filter{}, `f.csv: line 1: column "a": asked for twice among features and target`},
-		{"target as feature", "a,pm\n", []string{"a", "pm"}, Filter{}, `f.csv: line 1: column "pm": asked for twice among features and target`},
+		{"feature twice", "a,pm\n", []string{"a", "a"}, Filter{},
+			`f.csv: line 1: column "a": asked for twice among features and target`},
+		{"target as feature", "a,pm\n", []string{"a", "pm"}, Filter{},
+			`f.csv: line 1: column "pm": asked for twice among features and target`},
 		{"no features", "a,pm\n", nil, Filter{}, `f.csv: line 1: no feature columns were asked for`},
 		{"text", "a,pm\n1,2\nNA,3\n", []string{"a"}, Filter{}, `f.csv: line 3: column "a": "NA" is not a number`},
 		{"long text", "a,pm\n" + strings.Repeat("é", 40) + ",3\n", []string{"a"}, Filter{},
 			`f.csv: line 2: column "a": "` + strings.Repeat("é", 32) + `"… is not a number`},
-		{"nothing", "a,pm\n1,\n", []string{"a"}, Filter{}, `f.csv: line 2: column "pm": empty where a number is needed`},
+		{"nothing", "a,pm\n1,\n", []string{"a"}, Filter{},
+			`f.csv: line 2: column "pm": empty where a number is needed`},
 		{"NaN", "a,pm\nnan,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "nan" is not finite`},
 		{"Inf", "a,pm\n1,-Inf\n", []string{"a"}, Filter{}, `f.csv: line 2: column "pm": "-Inf" is not finite`},
 		{"beyond float32", "a,pm\n1e39,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "1e39" is too large`},
-		{"beyond float64", "a,pm\n1e999,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "1e999" is too large`},
+		{"beyond float64", "a,pm\n1e999,1\n", []string{"a"}, Filter{},
+			`f.csv: line 2: column "a": "1e999" is too large`},
 		{"ragged", "a,pm\n1,2\n1,2,3\n", []string{"a"}, Filter{}, `f.csv: line 3: 3 fields where the header has 2`},
 		{"ragged, not selected", "a,pm\n1\n1,2\n", []string{"a"}, Filter{Where: map[string]string{"a": "x"}},
 			`f.csv: line 2: 1 fields where the header has 2`},
-		{"quote", "a,pm\n1,2\n1,\"2\n", []string{"a"}, Filter{}, `f.csv: line 3: extraneous or missing " in quoted-field`},
+		{"quote", "a,pm\n1,2\n1,\"2\n", []string{"a"}, Filter{},
+			`f.csv: line 3: extraneous or missing " in quoted-field`},
 		{"quote in the header", "a,p\"m\n", []string{"a"}, Filter{}, `f.csv: line 1: bare " in non-quoted-field`},
-		{"after lines of quotes", "a,pm,note\n1,2,\"x\ny\"\n1,?,z\n", []string{"a"}, Filter{}, `f.csv: line 4: column "pm": "?" is not a number`},
+		{"after lines of quotes", "a,pm,note\n1,2,\"x\ny\"\n1,?,z\n", []string{"a"}, Filter{},
+			`f.csv: line 4: column "pm": "?" is not a number`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := ReadCSV[float32](strings.NewReader(test.text), "f.csv", test.features, "pm", test.filter)
@@ -101,7 +111,8 @@ func TestReadCSVPassesReadFailuresOn(t *testing.T) {
 }
 
 func FuzzReadCSV(f *testing.F) {
-	for _, seed := range []string{air, "", "temp,pm\n", "temp,pm\n1,2\n", "temp,pm\n\"1\n\",2\n", "temp,pm\n1e39,nan\n", "temp,pm\n1\n"} {
+	for _, seed := range []string{air, "", "temp,pm\n", "temp,pm\n1,2\n", "temp,pm\n\"1\n\",2\n", "temp,pm\n1e39,nan\n",
+		"temp,pm\n1\n"} {
 		f.Add(seed, "temp", "0", 2)
 	}
 	f.Fuzz(func(t *testing.T, text, column, value string, every int) {
@@ -123,7 +134,8 @@ func FuzzReadCSV(f *testing.F) {
 				t.Fatalf("sample %d is %v, %v", i, b.X[i], b.Y[i])
 			}
 		}
-		all, err := ReadCSV[float32](strings.NewReader(text), "f.csv", []string{"temp"}, "pm", Filter{Where: filter.Where})
+		all, err := ReadCSV[float32](strings.NewReader(text), "f.csv", []string{"temp"},
+			"pm", Filter{Where: filter.Where})
 		if err == nil && every > 1 && s.Len() != int(math.Ceil(float64(all.Len())/float64(every))) {
 			t.Fatalf("every %d of %d rows are %d", every, all.Len(), s.Len())
 		}

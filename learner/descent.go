@@ -17,7 +17,8 @@ type DivergenceError struct {
 }
 
 func (e *DivergenceError) Error() string {
-	return fmt.Sprintf("diverged at local step %d: %s; use a smaller step size, or check the scale of the data", e.Step, e.What)
+	return fmt.Sprintf("diverged at local step %d: %s; use a smaller step size, or check the scale of the data", e.Step,
+		e.What)
 }
 
 // Run takes steps local steps in place on w, of length d (ch5 (5.9) with the step size of ch5 (5.26)):

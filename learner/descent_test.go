@@ -14,7 +14,8 @@ func line(t *testing.T, batch int, schedule Schedule) *Descent[float64] {
 	t.Helper()
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true, Risk: spec.RiskSquared})
 	data := NewSamples(1, []float64{-1, 0, 1, 2}, []float64{-1.25, 2.25, 5.25, 7.75})
-	return &Descent[float64]{Model: m, Draws: &Sampler[float64]{Data: data, Construction: Construction{BatchSize: batch}}, Schedule: schedule}
+	return &Descent[float64]{Model: m,
+		Draws: &Sampler[float64]{Data: data, Construction: Construction{BatchSize: batch}}, Schedule: schedule}
 }
 
 // run takes steps with draws from rng.
@@ -90,8 +91,8 @@ func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
 }
 
 func TestFreshBatchEveryStep(t *testing.T) {
-	// With μ = 1 and one sample (x, y) of x = ±1 a step lands exactly on that sample: w = y/x. The path of w tells which
-	// samples were drawn.
+	// With μ = 1 and one sample (x, y) of x = ±1 a step lands exactly on that sample: w = y/x. The path of w tells
+	// which samples were drawn.
 	for _, batch := range []int{1, 2} {
 		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
 		n := 50
@@ -165,7 +166,8 @@ func TestDivergence(t *testing.T) {
 	big := &Sampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
 	hidden := Descent[float32]{Model: m, Draws: big, Schedule: Schedule{StepSize: 1e30}}
 	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil)
-	check(err, 4, "diverged at local step 4: parameter 0 is +Inf; use a smaller step size, or check the scale of the data")
+	check(err, 4, "diverged at local step 4: parameter 0 is +Inf; use a smaller step size, or check the scale of the "+
+		"data")
 	if taken != 4 {
 		t.Errorf("took %d steps", taken)
 	}
@@ -216,11 +218,13 @@ func TestRunRefuses(t *testing.T) {
 func TestStepsDoNotAllocate(t *testing.T) {
 	for _, a := range append(architectures(), wideArchitectures()...) {
 		for _, batch := range []int{0, 1, 10, blockRows, blockRows + 1} {
-			for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.1}, {Law: spec.NoiseLaplace, Variance: 0.1}} {
+			for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.1},
+				{Law: spec.NoiseLaplace, Variance: 0.1}} {
 				rng := newRNG(14)
-				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: Schedule{StepSize: 1e-3}, Draws: &Sampler[float32]{
-					Data: randomSamples[float32](a, 40, rng), Rand: rng,
-					Construction: Construction{BatchSize: batch, ResponseProb: 0.9, Noise: noise}}}
+				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: Schedule{StepSize: 1e-3},
+					Draws: &Sampler[float32]{
+						Data: randomSamples[float32](a, 40, rng), Rand: rng,
+						Construction: Construction{BatchSize: batch, ResponseProb: 0.9, Noise: noise}}}
 				w := randomVector[float32](a.Params(), 0.1, rng)
 				if got := testing.AllocsPerRun(3, func() { // runs once before it counts
 					if _, err := d.Run(w, 4, 1, 0, nil); err != nil {

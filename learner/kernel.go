@@ -10,10 +10,12 @@ import (
 // kernel holds the inner loops for one element type. They are looked up once per model: a type switch inside would cost
 // as much as a short loop. dots and combine take all rows of a block at once for the same reason.
 type kernel[T Float] struct {
-	dots    func(dst []T, stride int, bias T, w, x []T)            // dst[s·stride] = bias + wᵀx_s, for each row x_s of x
-	combine func(y []T, scale T, a []T, stride int, x []T) (sum T) // y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
-	axpy    func(alpha T, x, y []T)                                // y += alpha x; y may be x
-	sumq    func(x []T) (norm float64)                             // ‖x‖², accumulated in float64
+	// dst[s·stride] = bias + wᵀx_s, for each row x_s of x
+	dots func(dst []T, stride int, bias T, w, x []T)
+	// y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
+	combine func(y []T, scale T, a []T, stride int, x []T) (sum T)
+	axpy    func(alpha T, x, y []T)    // y += alpha x; y may be x
+	sumq    func(x []T) (norm float64) // ‖x‖², accumulated in float64
 }
 
 // assemblyFrom is the length at which gonum's assembly beats the loops here, call overhead included.

@@ -40,7 +40,8 @@ func testKernel[T Float](t *testing.T, k kernel[T], tolerance float64) {
 		compare(t, "dots", dots, wantDots, tolerance)
 		got := k.combine(y, 0.5, a, stride, x)
 		compare(t, "combine", y, wantY, tolerance)
-		compare(t, "sum and squares", []float64{float64(got), k.sumq(w)}, []float64{float64(sum), wantSquares}, tolerance)
+		compare(t, "sum and squares", []float64{float64(got), k.sumq(w)}, []float64{float64(sum), wantSquares},
+			tolerance)
 		k.axpy(-0.5, y, y)
 		for i := range wantY {
 			wantY[i] /= 2

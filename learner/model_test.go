@@ -54,8 +54,10 @@ func TestGradientMatchesNaiveTwin(t *testing.T) {
 func wideArchitectures() []Architecture {
 	return []Architecture{
 		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1, Risk: spec.RiskSquared},
-		{Inputs: 67, Hidden: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax, Bias: true},
-		{Inputs: 40, Hidden: []int{17, 16}, Outputs: 1, Risk: spec.RiskLogistic, Activation: spec.ActivationReLU, Ridge: 0.1},
+		{Inputs: 67, Hidden: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+			Bias: true},
+		{Inputs: 40, Hidden: []int{17, 16}, Outputs: 1, Risk: spec.RiskLogistic, Activation: spec.ActivationReLU,
+			Ridge: 0.1},
 	}
 }
 
@@ -108,7 +110,8 @@ func TestStepIsAGradientStep(t *testing.T) {
 }
 
 func TestOutputByHand(t *testing.T) {
-	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, Bias: true, Risk: spec.RiskSquared}
+	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
+		Risk: spec.RiskSquared}
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
 	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
@@ -123,7 +126,8 @@ func TestInit(t *testing.T) {
 	flat.Init(w, nil)
 	compare(t, "linear start", w, make([]float64, 4), 0)
 
-	a := Architecture{Inputs: 30, Hidden: []int{20, 10}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
+	a := Architecture{Inputs: 30, Hidden: []int{20, 10}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
+		Risk: spec.RiskSquared}
 	m := newModel[float64](t, a)
 	w = randomVector[float64](a.Params(), 1, newRNG(5))
 	m.Init(w, newRNG(6))

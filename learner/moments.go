@@ -72,8 +72,9 @@ func MomentsFromVector(v []float64) (*Moments, error) {
 	for j, s := range m.Sum {
 		// Divided by n² on both sides, so that no square of a finite sum overflows before its mean does.
 		if mean := s / m.Rows; m.SumSquares[j]/m.Rows < mean*mean*(1-rounding) {
-			return nil, fmt.Errorf("moments: column %d has sum %v and sum of squares %v over %v rows: no data has these",
-				j, s, m.SumSquares[j], m.Rows)
+			return nil,
+				fmt.Errorf("moments: column %d has sum %v and sum of squares %v over %v rows: no data has these",
+					j, s, m.SumSquares[j], m.Rows)
 		}
 	}
 	return m, nil

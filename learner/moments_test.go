@@ -49,9 +49,12 @@ func TestMomentsRefuseWhatNoDataHas(t *testing.T) {
 		{[]float64{0, 0, 0, 0, 0}, "moments: 0 rows; at least 1"},
 		{[]float64{2, 5, math.NaN(), 17, 45}, "moments: element 2 is NaN"},
 		{[]float64{2, 5, 9, math.Inf(1), 45}, "moments: element 3 is +Inf"},
-		{[]float64{2, 5, 9, 17, 40}, "moments: column 1 has sum 9 and sum of squares 40 over 2 rows: no data has these"},
-		{[]float64{2, 0, 9, -1, 45}, "moments: column 0 has sum 0 and sum of squares -1 over 2 rows: no data has these"},
-		{[]float64{1, 1e200, 9, 1e300, 81}, "moments: column 0 has sum 1e+200 and sum of squares 1e+300 over 1 rows: no data has these"},
+		{[]float64{2, 5, 9, 17, 40},
+			"moments: column 1 has sum 9 and sum of squares 40 over 2 rows: no data has these"},
+		{[]float64{2, 0, 9, -1, 45},
+			"moments: column 0 has sum 0 and sum of squares -1 over 2 rows: no data has these"},
+		{[]float64{1, 1e200, 9, 1e300, 81},
+			"moments: column 0 has sum 1e+200 and sum of squares 1e+300 over 1 rows: no data has these"},
 	} {
 		m, err := MomentsFromVector(test.v)
 		got := ""
@@ -118,9 +121,11 @@ func TestStandardizationRefuses(t *testing.T) {
 		want string
 	}{
 		{Standardization{good, good, 6}, ""},
-		{Standardization{good, good[:1], 6}, "standardization: 2 means and 1 scales; one of each per feature and the target"},
+		{Standardization{good, good[:1], 6},
+			"standardization: 2 means and 1 scales; one of each per feature and the target"},
 		{Standardization{[]float64{0, math.NaN()}, good, 6}, "standardization: mean of column 1 is NaN"},
-		{Standardization{good, []float64{0, 1}, 6}, "standardization: scale of column 0 is 0; it must be positive and finite"},
+		{Standardization{good, []float64{0, 1}, 6},
+			"standardization: scale of column 0 is 0; it must be positive and finite"},
 		{Standardization{good, good, -1}, "standardization: clip is -1; it must be finite and not negative"},
 	} {
 		got := ""

@@ -9,14 +9,15 @@ import (
 // ErrNoBias is the error of Restandardize when the model has no biases to take up a change of means.
 var ErrNoBias = errors.New("a model without biases cannot take up other means")
 
-// Restandardize rewrites w, of length d, for samples that are standardised by to in place of from: on the same data in their own
-// units it predicts what it did before, but where a feature is clipped by one of the two. With x = (raw − m)/s of the old
-// standardisation and (m', s') of the new one, a first layer's W_j becomes W_j s'_j/s_j, and its bias takes up
-// Σ W_j (m'_j − m_j)/s_j; the last layer of a regression becomes (W s + m − m')/s' of the target's.
+// Restandardize rewrites w, of length d, for samples that are standardised by to in place of from: on the same data in
+// their own units it predicts what it did before, but where a feature is clipped by one of the two. With x = (raw −
+// m)/s of the old standardisation and (m', s') of the new one, a first layer's W_j becomes W_j s'_j/s_j, and its bias
+// takes up Σ W_j (m'_j − m_j)/s_j; the last layer of a regression becomes (W s + m − m')/s' of the target's.
 // Without biases the means stay behind, and the error is ErrNoBias. An error of another kind leaves w as it was.
 func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 	if len(from.Mean) != m.arch.Inputs+1 || len(to.Mean) != len(from.Mean) {
-		return fmt.Errorf("standardizations of %d and %d columns for a model of %d inputs", len(from.Mean), len(to.Mean), m.arch.Inputs)
+		return fmt.Errorf("standardizations of %d and %d columns for a model of %d inputs", len(from.Mean),
+			len(to.Mean), m.arch.Inputs)
 	}
 	before := slices.Clone(w)
 	moved := false

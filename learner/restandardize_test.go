@@ -21,7 +21,8 @@ func TestRestandardize(t *testing.T) {
 	}
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.RiskSquared},
-		{Inputs: 3, Hidden: []int{4, 2}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh, Risk: spec.RiskFullSquared},
+		{Inputs: 3, Hidden: []int{4, 2}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
+			Risk: spec.RiskFullSquared},
 		{Inputs: 2, Outputs: 1, Bias: true, Risk: spec.RiskLogistic},
 		{Inputs: 4, Hidden: []int{5}, Outputs: 3, Bias: true, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax},
 	} {

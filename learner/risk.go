@@ -39,7 +39,8 @@ func sampleRisk[T Float](r spec.Risk, delta, z []T, y T) float64 {
 }
 
 func softmaxRisk[T Float](delta, z []T, y T) float64 {
-	if known := y >= 0 && y < T(len(z)); !known { // before the conversion: what it makes of NaN differs between processors
+	// before the conversion: what it makes of NaN differs between processors
+	if known := y >= 0 && y < T(len(z)); !known {
 		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
 	}
 	class := int(y)

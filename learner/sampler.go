@@ -12,9 +12,9 @@ import (
 // zero value is the exact gradient.
 type Construction struct {
 	BatchSize int // B_k samples, drawn afresh for every step (2nd-order (7)); 0 = all stored rows
-	// ResponseProb is δ_k, the probability that a local step happens; 0 and 1 = all do. It is per local step, as 2nd-order
-	// (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of its gradient:
-	// whoever picks the participants leaves it out, and then nothing is scaled.
+	// ResponseProb is δ_k, the probability that a local step happens; 0 and 1 = all do. It is per local step, as
+	// 2nd-order (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of
+	// its gradient: whoever picks the participants leaves it out, and then nothing is scaled.
 	ResponseProb float64
 	Noise        spec.GradientNoise
 }
@@ -29,7 +29,8 @@ func (c Construction) Validate() error {
 		errs = append(errs, fmt.Errorf("batch size %d; 1 to %d, or 0 for all rows", c.BatchSize, maxBatch))
 	}
 	if !(c.ResponseProb >= 0 && c.ResponseProb <= 1) {
-		errs = append(errs, fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always", c.ResponseProb))
+		errs = append(errs, fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always",
+			c.ResponseProb))
 	}
 	var noise spec.Check
 	if c.Noise != (spec.GradientNoise{}) {
@@ -43,10 +44,11 @@ func (c Construction) Validate() error {
 // Every step takes from Rand, in this order and whatever came out before:
 //
 //  1. the response, one Float64, if ResponseProb is neither 0 nor 1;
-//  2. the samples: an IntN(rows) for each row of a mini-batch, or what the stream takes for each; nothing if BatchSize is 0;
-//  3. the noise, coordinate by coordinate: a NormFloat64 (Gaussian) or two ExpFloat64 (Laplace), if there is a variance.
+//  2. the samples: an IntN(rows) for each row of a mini-batch, or the stream's own draws; nothing if BatchSize is 0;
+//  3. the noise, coordinate by coordinate: a NormFloat64 (Gaussian) or two ExpFloat64 (Laplace), if it has a variance.
 //
-// A straggling step draws its samples and its noise too, so that agents that differ in ResponseProb alone see the same ones.
+// A straggling step draws its samples and its noise too, so that agents that differ in ResponseProb alone see the same
+// ones.
 type Sampler[T Float] struct {
 	Construction
 	Data   *Samples[T] // stored rows, of which each sample is drawn uniformly with replacement; or

@@ -31,7 +31,8 @@ func TestDrawIsUniformAndWhole(t *testing.T) {
 	first := &b.X[0]
 	s.Draw(&b, 3, newRNG(21))
 	if len(b.X) != 6 || len(b.Y) != 3 || &b.X[0] != first {
-		t.Errorf("a smaller draw has %d features and %d targets, in the same memory: %v", len(b.X), len(b.Y), &b.X[0] == first)
+		t.Errorf("a smaller draw has %d features and %d targets, in the same memory: %v", len(b.X), len(b.Y),
+			&b.X[0] == first)
 	}
 	b.X[0] = -1
 	if x[0] != 0 || s.Len() != rows || s.Inputs() != 2 {
@@ -53,8 +54,10 @@ func TestMapLabels(t *testing.T) {
 		{spec.RiskLogistic, []float64{-1, 1}, []float64{-1, 1}, ""},
 		{spec.RiskLogistic, []float64{1, 1}, []float64{1, 1}, ""},
 		{spec.RiskLogistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
-		{spec.RiskLogistic, []float64{1, 0, -1}, nil, "label 0 in row 2 and -1 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
-		{spec.RiskLogistic, []float64{-1, 0}, nil, "label -1 in row 1 and 0 in row 2: the logistic risk takes 0 and 1, or -1 and 1"},
+		{spec.RiskLogistic, []float64{1, 0, -1}, nil,
+			"label 0 in row 2 and -1 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+		{spec.RiskLogistic, []float64{-1, 0}, nil,
+			"label -1 in row 1 and 0 in row 2: the logistic risk takes 0 and 1, or -1 and 1"},
 		{spec.RiskSoftmax, []float64{0, 2, 1}, []float64{0, 2, 1}, ""},
 		{spec.RiskSoftmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk takes whole numbers from 0 to 2"},
 		{spec.RiskSoftmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk takes whole numbers from 0 to 2"},

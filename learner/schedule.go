@@ -18,8 +18,8 @@ type Schedule struct {
 	Gamma           float64 // γ
 }
 
-// NewSchedule is the schedule of a step size, in which nothing is left to a problem. serverEvery is H, the number of local
-// steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
+// NewSchedule is the schedule of a step size, in which nothing is left to a problem. serverEvery is H, the number of
+// local steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
 func NewSchedule(s spec.StepSize, serverEvery int) Schedule {
 	switch {
 	case !s.Diminishing:
@@ -27,7 +27,8 @@ func NewSchedule(s spec.StepSize, serverEvery int) Schedule {
 	case s.Gamma > 0:
 		return Schedule{StrongConvexity: s.StrongConvexity, Gamma: s.Gamma}
 	}
-	return Schedule{StrongConvexity: s.StrongConvexity, Gamma: max(8*s.Smoothness/s.StrongConvexity-1, float64(serverEvery))}
+	return Schedule{StrongConvexity: s.StrongConvexity,
+		Gamma: max(8*s.Smoothness/s.StrongConvexity-1, float64(serverEvery))}
 }
 
 // Validate reports every field that is missing, out of bounds or of the other schedule.

@@ -15,9 +15,14 @@ func TestScheduleAt(t *testing.T) {
 	}{
 		{Schedule{StepSize: 0.1}, 1, 0.1},
 		{Schedule{StepSize: 0.1}, 1e9, 0.1},
-		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 1, 2 / (0.5 * (31 + 1))},   // γ = 8·4 − 1
-		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 100), 1, 2 / (0.5 * (100 + 1))}, // γ = H
-		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 5000, 2 / (0.5 * (31 + 5000))},
+		// γ = 8·4 − 1
+		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 1,
+			2 / (0.5 * (31 + 1))},
+		// γ = H
+		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 100), 1,
+			2 / (0.5 * (100 + 1))},
+		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 5000,
+			2 / (0.5 * (31 + 5000))},
 	} {
 		if got := test.s.At(test.t); math.Abs(got-test.want) > 1e-15 {
 			t.Errorf("%+v.At(%d) = %v, want %v", test.s, test.t, got, test.want)
@@ -35,8 +40,9 @@ func TestScheduleValidate(t *testing.T) {
 		{Schedule{StepSize: -1}, "schedule: step size is -1; it must be positive and finite"},
 		{Schedule{StepSize: math.NaN()}, "schedule: step size is NaN; it must be positive and finite"},
 		{Schedule{StepSize: math.Inf(1)}, "schedule: step size is +Inf; it must be positive and finite"},
-		{Schedule{StepSize: 0.1, StrongConvexity: 0.5, Gamma: 1}, "schedule: step size 0.1 and a strong convexity or gamma: " +
-			"give either the constant step size or the other two"},
+		{Schedule{StepSize: 0.1, StrongConvexity: 0.5, Gamma: 1},
+			"schedule: step size 0.1 and a strong convexity or gamma: " +
+				"give either the constant step size or the other two"},
 		{Schedule{StrongConvexity: 1}, "schedule: gamma is 0; it must be positive and finite"},
 		{Schedule{StrongConvexity: math.NaN(), Gamma: 1},
 			"schedule: strong convexity is NaN; it must be positive and finite"},

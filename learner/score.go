@@ -8,14 +8,15 @@ import (
 
 // Score is how well parameters do on samples. A score that does not apply to the risk is NaN.
 type Score struct {
-	Risk     float64 // as Model.Risk: the mean, ridge included
-	R2       float64 // of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary
+	Risk float64 // as Model.Risk: the mean, ridge included
+	// of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary
+	R2       float64
 	Accuracy float64 // logistic and softmax: the share of samples whose class is the predicted one
 	Samples  int
 }
 
-// Evaluate scores w on all of s. Logistic predicts +1 for an output above 0; Softmax predicts the class with the largest
-// output, the first of equals. Without samples everything is NaN.
+// Evaluate scores w on all of s. Logistic predicts +1 for an output above 0; Softmax predicts the class with the
+// largest output, the first of equals. Without samples everything is NaN.
 func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
 	all := s.All()
 	m.check(w, all)

@@ -11,7 +11,8 @@ import (
 func checkScore(t *testing.T, got, want Score) {
 	t.Helper()
 	same := func(a, b float64) bool { return math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-12 }
-	if got.Samples != want.Samples || !same(got.Risk, want.Risk) || !same(got.R2, want.R2) || !same(got.Accuracy, want.Accuracy) {
+	if got.Samples != want.Samples || !same(got.Risk, want.Risk) || !same(got.R2, want.R2) ||
+		!same(got.Accuracy, want.Accuracy) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -30,10 +31,12 @@ func TestEvaluate(t *testing.T) {
 
 	s = NewSamples(1, []float64{1, -1, 2, 0}, []float64{1, -1, -1, 1})
 	checkScore(t, Evaluate(logistic, []float64{0}, s), Score{Risk: math.Ln2, R2: nan, Accuracy: 0.5, Samples: 4})
-	checkScore(t, Evaluate(logistic, []float64{1e3}, s), Score{Risk: (2000 + math.Ln2) / 4, R2: nan, Accuracy: 0.5, Samples: 4})
+	checkScore(t, Evaluate(logistic, []float64{1e3}, s),
+		Score{Risk: (2000 + math.Ln2) / 4, R2: nan, Accuracy: 0.5, Samples: 4})
 
 	s = NewSamples(1, []float64{1, -1, 0}, []float64{2, 0, 1})
-	checkScore(t, Evaluate(softmax, []float64{-1e3, 0, 1e3}, s), Score{Risk: math.Log(3) / 3, R2: nan, Accuracy: 2. / 3, Samples: 3})
+	checkScore(t, Evaluate(softmax, []float64{-1e3, 0, 1e3}, s),
+		Score{Risk: math.Log(3) / 3, R2: nan, Accuracy: 2. / 3, Samples: 3})
 
 	none := NewSamples[float64](1, nil, nil)
 	checkScore(t, Evaluate(linear, []float64{2}, none), Score{Risk: nan, R2: nan, Accuracy: nan})

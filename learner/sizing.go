@@ -48,7 +48,8 @@ func (s Sizing) Validate() error {
 		errs = append(errs, fmt.Errorf("sizing: minimum of %d local steps; at least 1", s.Min))
 	}
 	if s.Max < s.Min {
-		errs = append(errs, fmt.Errorf("sizing: maximum of %d local steps is less than the minimum of %d", s.Max, s.Min))
+		errs = append(errs, fmt.Errorf("sizing: maximum of %d local steps is less than the minimum of %d", s.Max,
+			s.Min))
 	}
 	if s.Budget <= 0 {
 		errs = append(errs, fmt.Errorf("sizing: budget of %v; it must be positive", s.Budget))

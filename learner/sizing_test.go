@@ -87,7 +87,8 @@ func TestEase(t *testing.T) {
 		share  float64
 		want   int
 		reason SizingReason
-	}{{40, 1, 40, ByBudget}, {40, 0.5, 20, Eased}, {41, 0.5, 20, Eased}, {40, 0.01, 4, Eased}, {40, 0, 4, Eased}, {4, 0.5, 4, ByBudget}} {
+	}{{40, 1, 40, ByBudget}, {40, 0.5, 20, Eased}, {41, 0.5, 20, Eased}, {40, 0.01, 4, Eased}, {40, 0, 4, Eased},
+		{4, 0.5, 4, ByBudget}} {
 		if n, why := s.Ease(tt.steps, ByBudget, tt.share); n != tt.want || why != tt.reason {
 			t.Errorf("%v of %d steps: %d by %v, want %d by %v", tt.share, tt.steps, n, why, tt.want, tt.reason)
 		}

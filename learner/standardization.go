@@ -15,8 +15,8 @@ type Standardization struct {
 	Clip        float64 // 0 = no clipping
 }
 
-// Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets scale 1.
-// The target of a regression is centred only, and labels are left as they are. The moments must have rows.
+// Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets
+// scale 1. The target of a regression is centred only, and labels are left as they are. The moments must have rows.
 func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization {
 	columns := len(m.Sum)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
@@ -46,8 +46,9 @@ func (st *Standardization) leaveTarget(risk spec.Risk) {
 func (st Standardization) Validate() error {
 	var errs []error
 	if len(st.Mean) < 2 || len(st.Mean) != len(st.Scale) {
-		errs = append(errs, fmt.Errorf("standardization: %d means and %d scales; one of each per feature and the target",
-			len(st.Mean), len(st.Scale)))
+		errs = append(errs,
+			fmt.Errorf("standardization: %d means and %d scales; one of each per feature and the target",
+				len(st.Mean), len(st.Scale)))
 	}
 	for j, v := range st.Mean {
 		if !finite(v) {
@@ -56,7 +57,8 @@ func (st Standardization) Validate() error {
 	}
 	for j, v := range st.Scale {
 		if !(v > 0) || !finite(v) {
-			errs = append(errs, fmt.Errorf("standardization: scale of column %d is %v; it must be positive and finite", j, v))
+			errs = append(errs, fmt.Errorf("standardization: scale of column %d is %v; it must be positive and finite",
+				j, v))
 		}
 	}
 	if !(st.Clip >= 0) || !finite(st.Clip) {

@@ -2,8 +2,8 @@ package learner
 
 import "github.com/fedmesh/fedmesh/spec"
 
-// step takes one step φ ← φ − μ·Scale·(∇Q(φ; Batch) + Noise) in place on w, of length d, and returns the mean risk of the
-// batch at the w before it, the ridge perhaps left out. It leaves w alone if that risk is not finite.
+// step takes one step φ ← φ − μ·Scale·(∇Q(φ; Batch) + Noise) in place on w, of length d, and returns the mean risk of
+// the batch at the w before it, the ridge perhaps left out. It leaves w alone if that risk is not finite.
 //
 // Written out here is a step on one row of a model like linear regression with 25 features: the calls and the
 // views that any network needs would cost four times the arithmetic. networkStep gives the same bits.

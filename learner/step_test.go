@@ -42,7 +42,8 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 }
 
 // bilinear is the network of 2nd-order (40).
-var bilinear = Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.RiskLogistic, Ridge: 0.1}
+var bilinear = Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+	Risk: spec.RiskLogistic, Ridge: 0.1}
 
 // TestBilinearRisk holds the network against (40) written out: ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²).
 func TestBilinearRisk(t *testing.T) {
@@ -68,7 +69,8 @@ func TestBilinearRisk(t *testing.T) {
 
 // TestSaddleIsLeftByNoiseOnly is SPEC decision 8.
 func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
-	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01}, {Law: spec.NoiseLaplace, Variance: 0.01}} {
+	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01},
+		{Law: spec.NoiseLaplace, Variance: 0.01}} {
 		s := &Sampler[float64]{Data: randomSamples[float64](bilinear, 20, newRNG(54)),
 			Construction: Construction{BatchSize: 1, ResponseProb: 0.5, Noise: noise}}
 		d := &Descent[float64]{Model: newModel[float64](t, bilinear), Draws: s, Schedule: Schedule{StepSize: 0.05}}
@@ -84,16 +86,20 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	}
 }
 
-// TestComposedStepsMatchTwin holds mini-batches, noise and straggling, alone and together, against plain loops that read
-// the generator in the order that Sampler documents.
+// TestComposedStepsMatchTwin holds mini-batches, noise and straggling, alone and together, against plain loops that
+// read the generator in the order that Sampler documents.
 func TestComposedStepsMatchTwin(t *testing.T) {
-	for _, a := range []Architecture{bilinear, {Inputs: 25, Outputs: 1, Risk: spec.RiskSquared, Bias: true, Ridge: 0.2}} {
+	for _, a := range []Architecture{bilinear,
+		{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared, Bias: true, Ridge: 0.2}} {
 		for _, batch := range []int{0, 1, 4, blockRows + 1} {
 			for _, response := range []float64{0, 0.5, 1} {
-				for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.04}, {Law: spec.NoiseLaplace, Variance: 0.04}} {
+				for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.04},
+					{Law: spec.NoiseLaplace, Variance: 0.04}} {
 					data := randomSamples[float64](a, 40, newRNG(56))
-					s := &Sampler[float64]{Data: data, Construction: Construction{BatchSize: batch, ResponseProb: response, Noise: noise}}
-					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s, Schedule: Schedule{StepSize: 0.05}, Normalize: true}
+					s := &Sampler[float64]{Data: data,
+						Construction: Construction{BatchSize: batch, ResponseProb: response, Noise: noise}}
+					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s, Schedule: Schedule{StepSize: 0.05},
+						Normalize: true}
 					got := randomVector[float64](a.Params(), 0.3, newRNG(57))
 					want := append([]float64(nil), got...)
 					run(t, d, got, 10, 2, 0, newRNG(58))
@@ -104,7 +110,8 @@ func TestComposedStepsMatchTwin(t *testing.T) {
 							want[i] -= 0.05 * 2 / 10 * g[i]
 						}
 					}
-					compare(t, fmt.Sprintf("%s, batch %d, δ %v, %+v: w", describe(a), batch, response, noise), got, want, 1e-12)
+					compare(t, fmt.Sprintf("%s, batch %d, δ %v, %+v: w", describe(a), batch, response, noise), got,
+						want, 1e-12)
 				}
 			}
 		}

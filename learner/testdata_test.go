@@ -55,7 +55,8 @@ func architectures() []Architecture {
 			outputs = 3
 		}
 		for _, hidden := range [][]int{nil, {5}, {6, 4}} {
-			for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU, spec.ActivationIdentity} {
+			for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU,
+				spec.ActivationIdentity} {
 				if hidden == nil && activation != spec.ActivationTanh {
 					continue
 				}

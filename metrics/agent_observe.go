@@ -78,7 +78,8 @@ func (a *Agent) deviceJudged(f agent.DeviceJudged) {
 		measure
 		value *float64
 		scale float64
-	}{{a.load, f.Load, 1}, {a.temperature, f.Temperature, 1}, {a.battery, f.Battery, 0.01}, {a.available, f.Memory, 1}} {
+	}{{a.load, f.Load, 1}, {a.temperature, f.Temperature, 1}, {a.battery, f.Battery, 0.01},
+		{a.available, f.Memory, 1}} {
 		if m.value != nil {
 			m.set(*m.value * m.scale)
 		}

@@ -78,7 +78,8 @@ func (s *reports) serveMetrics(w http.ResponseWriter, req *http.Request) {
 	case !known:
 		http.Error(w, "this agent has not reported since the coordinator was started", http.StatusNotFound)
 	case !fresh:
-		http.Error(w, fmt.Sprintf("the newest report of this agent is %.0f s old; it should send one each %d s", age.Seconds(), r.Every), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("the newest report of this agent is %.0f s old; it should send one each %d s",
+			age.Seconds(), r.Every), http.StatusServiceUnavailable)
 	default:
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(r.exposition(age.Seconds()))

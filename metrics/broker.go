@@ -15,7 +15,8 @@ const noReason = "none"
 var (
 	roundKinds = []wire.Kind{wire.KindStatistics, wire.KindTraining}
 	topicKinds = []mqtt.Kind{
-		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence, mqtt.KindStatus, mqtt.KindLoop,
+		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence,
+		mqtt.KindStatus, mqtt.KindLoop,
 		mqtt.KindPeer, mqtt.KindBeacon,
 	}
 )
@@ -43,20 +44,27 @@ type broker struct {
 
 func newBroker(r registrar, dropReasons []string) *broker {
 	b := &broker{
-		connected:  r.gauge("broker_connected", "Whether the broker is connected (1) or not (0)."),
-		reconnects: r.counter("broker_reconnects_total", "Connections to the broker after the first one of this process."),
+		connected: r.gauge("broker_connected", "Whether the broker is connected (1) or not (0)."),
+		reconnects: r.counter("broker_reconnects_total",
+			"Connections to the broker after the first one of this process."),
 		refusedFilters: r.gauge("broker_subscriptions_refused",
-			"Filters that the broker refuses now; it is asked for each again after a minute at the latest. Its access rules forbid them, or it is a node of a cluster that has lost its peers."),
+			"Filters that the broker refuses now; it is asked for each again after a minute at the latest. Its "+
+				"access rules forbid them, or it is a node of a cluster that has lost its peers."),
 		selfTest: r.gaugeBy("broker_self_test",
-			"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a large one is dropped without a word; disconnected: the broker hangs up on it.",
+			"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all "+
+				"others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a "+
+				"large one is dropped without a word; disconnected: the broker hangs up on it.",
 			"result", words(mqtt.SelfTestResults())),
-		clones: r.counter("clones_seen_total", "Times that two devices with one identity were seen; the log names them."),
+		clones: r.counter("clones_seen_total",
+			"Times that two devices with one identity were seen; the log names them."),
 		messages: r.counters("mqtt_messages_total",
-			"MQTT messages handed to the network and messages that came in, by direction and kind of topic.", "direction", "kind"),
+			"MQTT messages handed to the network and messages that came in, by direction and kind of topic.",
+			"direction", "kind"),
 		octets: r.counters("mqtt_payload_bytes_total",
 			"Bytes of payload in these MQTT messages, topics and MQTT's own headers not counted.", "direction", "kind"),
 		dropped: r.counters("mqtt_dropped_messages_total",
-			"MQTT messages that were not used. Received ones by the check they failed, or overflow when the mailbox was full; sent ones are unsent: the link went down first.",
+			"MQTT messages that were not used. Received ones by the check they failed, or overflow when the mailbox "+
+				"was full; sent ones are unsent: the link went down first.",
 			"direction", "reason"),
 	}
 	for _, kind := range topicKinds {

@@ -29,8 +29,10 @@ type Coordinator struct {
 func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 	r := registrar{reg, "coordinator"}
 	return &Coordinator{
-		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now), storageOK: newStorage(r),
-		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r), reports: newReports(r, now),
+		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now),
+		storageOK: newStorage(r),
+		course:    newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
+		reports: newReports(r, now),
 	}
 }
 
@@ -71,29 +73,42 @@ const (
 var roundBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
 
 func newCourse(r registrar) course {
-	left := []round.CoordinatorPhase{round.CoordinatorIdle, round.CoordinatorGathering, round.CoordinatorCollecting, round.CoordinatorClosing}
+	left := []round.CoordinatorPhase{round.CoordinatorIdle, round.CoordinatorGathering, round.CoordinatorCollecting,
+		round.CoordinatorClosing}
 	c := course{
-		phase: r.gaugeBy("phase", "The phase of the run: 1 for the present one, 0 for all others.", "phase", words(round.CoordinatorPhases())),
+		phase: r.gaugeBy("phase", "The phase of the run: 1 for the present one, 0 for all others.",
+			"phase", words(round.CoordinatorPhases())),
 		phaseTook: r.histogramBy("phase_duration_seconds",
-			"Time spent in a phase, observed when it is left; the last one never is.", roundBuckets, "phase", words(left)),
-		epoch:    r.measure("epoch", "Epoch of this coordinator: 1, and one more after each restore or takeover; known when the broker has been heard."),
-		foreign:  r.counter("foreign_announcements_total", "Announcements signed with this coordinator's key that it has not made: of another coordinator, or replayed."),
-		round:    r.measure("round", "Number of the round that was opened last; abandoned ones count."),
-		attempt:  r.measure("round_attempt", "Attempt at which this round was opened: more than 1 after a restart or a longer gathering."),
+			"Time spent in a phase, observed when it is left; the last one never is.", roundBuckets,
+			"phase", words(left)),
+		epoch: r.measure("epoch", "Epoch of this coordinator: 1, and one more after each restore or takeover; "+
+			"known when the broker has been heard."),
+		foreign: r.counter("foreign_announcements_total",
+			"Announcements signed with this coordinator's key that it has not made: of another coordinator, or "+
+				"replayed."),
+		round: r.measure("round", "Number of the round that was opened last; abandoned ones count."),
+		attempt: r.measure("round_attempt",
+			"Attempt at which this round was opened: more than 1 after a restart or a longer gathering."),
 		finished: r.gauge("run_finished", "Whether all rounds of the run are done (1) or not (0)."),
-		extended: r.counter("gatherings_extended_total", "Times that gathering went on because too few agents had come."),
+		extended: r.counter("gatherings_extended_total",
+			"Times that gathering went on because too few agents had come."),
 		rounds: r.counters("rounds_total",
-			"Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold an aggregate that is no model.",
+			"Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold an "+
+				"aggregate that is no model.",
 			"kind", "outcome", "reason"),
 		roundTook: r.histogramBy("round_duration_seconds",
-			"Time from the announcement of a round to its end, by outcome.", roundBuckets, "outcome", []string{published, abandoned}),
-		closedByDeadline: r.counter("rounds_closed_by_deadline_total", "Published rounds that were closed by their deadline, with updates still missing."),
-		lastRound:        r.measure("last_round_timestamp_seconds", "When a round was last published, in Unix time."),
+			"Time from the announcement of a round to its end, by outcome.", roundBuckets,
+			"outcome", []string{published, abandoned}),
+		closedByDeadline: r.counter("rounds_closed_by_deadline_total",
+			"Published rounds that were closed by their deadline, with updates still missing."),
+		lastRound: r.measure("last_round_timestamp_seconds", "When a round was last published, in Unix time."),
 		lastRoundOf: r.gaugeBy("last_round_participants",
-			"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined or refused).",
+			"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined "+
+				"or refused).",
 			"fate", []string{fateAccepted, fateMissing, fateOut}),
 		selected: r.counter("participants_selected_total", "Agents drawn for a round, counted when the round ends."),
-		missing:  r.counter("participants_missing_total", "Participants that gave no result at all, counted when the round ends."),
+		missing: r.counter("participants_missing_total",
+			"Participants that gave no result at all, counted when the round ends."),
 	}
 	c.phase.choose(string(round.CoordinatorIdle)) // where every machine begins
 	for _, kind := range roundKinds {
@@ -140,40 +155,60 @@ var (
 
 func newFleet(r registrar) fleet {
 	return fleet{
-		enrolled:    r.measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
-		eligible:    r.gauge("agents_eligible", "Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
-		agentsAhead: r.gauge("agents_ahead", "Agents that obey a later place than this coordinator's, and so do not obey it."),
-		counted:     r.counter("agents_counted_total", "Hellos by which an agent became eligible, again after each of its starts."),
+		enrolled: r.measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
+		eligible: r.gauge("agents_eligible",
+			"Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
+		agentsAhead: r.gauge("agents_ahead",
+			"Agents that obey a later place than this coordinator's, and so do not obey it."),
+		counted: r.counter("agents_counted_total",
+			"Hellos by which an agent became eligible, again after each of its starts."),
 		left: r.counterBy("agents_left_total",
-			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer an invitation, revoked ones are no longer in the list.",
+			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer "+
+				"an invitation, revoked ones are no longer in the list.",
 			"reason", words(round.LeaveReasons())),
 		unfit: r.counterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
 			"reason", names(wire.DeclineReasons())),
-		sitOut: r.gauge("agents_sitting_out", "Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K."),
+		sitOut: r.gauge("agents_sitting_out",
+			"Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K."),
 		sidelined: r.counterBy("agents_sidelined_total",
-			"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at the deadline, those of the fold spoiled the model.",
+			"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at "+
+				"the deadline, those of the fold spoiled the model.",
 			"reason", words(round.SidelineReasons())),
-		readmittedEarly: r.counter("agents_readmitted_early_total", "Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
+		readmittedEarly: r.counter("agents_readmitted_early_total",
+			"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
 		capped: r.counter("agents_samples_capped_total",
-			"Agents that began to say that they have more than ten times the median of all agents' rows, where weights go by rows: they weigh as if they had that many."),
-		joined:         r.counter("participants_joined_total", "Participants that went to work."),
-		meshAgents:     r.gauge("mesh_agents", "Agents that can mix with neighbours, in the last round in which agents mix."),
-		meshEdges:      r.gauge("mesh_edges", "Edges between them."),
-		meshParts:      r.gauge("mesh_parts", "Connected parts of their graph; with more than one, the parts mix each by itself."),
-		meshEigenvalue: r.measure("mesh_second_eigenvalue", "|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
-		meshAlpha:      r.measure("mesh_alpha", "|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite."),
+			"Agents that began to say that they have more than ten times the median of all agents' rows, where "+
+				"weights go by rows: they weigh as if they had that many."),
+		joined: r.counter("participants_joined_total", "Participants that went to work."),
+		meshAgents: r.gauge("mesh_agents",
+			"Agents that can mix with neighbours, in the last round in which agents mix."),
+		meshEdges: r.gauge("mesh_edges", "Edges between them."),
+		meshParts: r.gauge("mesh_parts",
+			"Connected parts of their graph; with more than one, the parts mix each by itself."),
+		meshEigenvalue: r.measure("mesh_second_eigenvalue",
+			"|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
+		meshAlpha: r.measure("mesh_alpha",
+			"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
+				"infinite."),
 
-		replaced: r.counter("uploaders_replaced_total", "Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
-		declined: r.counterBy("participants_declined_total", "Participants that did not take part, by the reason they gave.",
+		replaced: r.counter("uploaders_replaced_total",
+			"Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
+		declined: r.counterBy("participants_declined_total",
+			"Participants that did not take part, by the reason they gave.",
 			"reason", names(wire.DeclineReasons())),
 		accepted: r.counter("updates_accepted_total", "Updates that passed all checks and are on disk."),
-		refused: r.counterBy("updates_refused_total", "Updates that were not taken, by reason; a refused update may be offered again and refused again.",
+		refused: r.counterBy("updates_refused_total",
+			"Updates that were not taken, by reason; a refused update may be offered again and refused again.",
 			"reason", names(wire.RefuseReasons())),
 		leftOut: r.counterBy("updates_left_out_total",
-			"Accepted updates that the model was made without, or that no model could be made with: it would not have been finite, its risk on held-out data would have exploded, or one norm outweighs all others.",
+			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
+				"have been finite, its risk on held-out data would have exploded, or one norm outweighs all others.",
 			"reason", words(coordinator.LeaveOutReasons())),
-		acceptedAfter: r.histogram("update_accepted_after_seconds", "Time from the announcement of a round to the acceptance of an update.", roundBuckets),
-		norm:          r.histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.", normBuckets),
-		localSteps:    r.histogram("local_steps", "Local steps E_k behind the accepted updates of training rounds.", stepsBuckets),
+		acceptedAfter: r.histogram("update_accepted_after_seconds",
+			"Time from the announcement of a round to the acceptance of an update.", roundBuckets),
+		norm: r.histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.",
+			normBuckets),
+		localSteps: r.histogram("local_steps", "Local steps E_k behind the accepted updates of training rounds.",
+			stepsBuckets),
 	}
 }

@@ -30,24 +30,35 @@ func newOutcome(r registrar) outcome {
 	return outcome{
 		modelVersion: r.measure("model_version", "Version of the newest model: the number of aggregations behind it."),
 		mended: r.gaugeBy("state_damaged",
-			"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was recovered, or the run went back to an older model; the log says which.",
+			"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
+				"recovered, or the run went back to an older model; the log says which.",
 			"file", words(coordinator.StateFiles())),
-		ahead:          r.gauge("models_ahead", "Versions by which models on disk were newer than the journal at the start, as after an older copy of it was put back."),
-		modelBytes:     r.measure("model_bytes", "Size of the model made last."),
-		statisticsRows: r.measure("statistics_rows", "Rows of all agents together behind the standardisation of the task."),
+		ahead: r.gauge("models_ahead",
+			"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
+				"was put back."),
+		modelBytes: r.measure("model_bytes", "Size of the model made last."),
+		statisticsRows: r.measure("statistics_rows",
+			"Rows of all agents together behind the standardisation of the task."),
 		riskBefore: r.measure("last_round_risk_before",
-			"Mean risk of the base model on the data of the agents whose updates were accepted, each agent counting the same, in the training round published last; not known when a restart forgot some."),
+			"Mean risk of the base model on the data of the agents whose updates were accepted, each agent counting "+
+				"the same, in the training round published last; not known when a restart forgot some."),
 		riskAfter: r.measure("last_round_risk_after",
-			"Mean risk on the data of the agents whose updates were accepted, after their local steps, in the training round published last; see coordinator_last_round_risk_before."),
+			"Mean risk on the data of the agents whose updates were accepted, after their local steps, in the "+
+				"training round published last; see coordinator_last_round_risk_before."),
 		norms: r.measure("last_round_update_norm",
-			"Mean Euclidean norm of the accepted updates of the training round published last; not known when a restart forgot some."),
+			"Mean Euclidean norm of the accepted updates of the training round published last; not known when a "+
+				"restart forgot some."),
 		spread: r.measure("last_round_update_spread",
-			"Root mean square of the Euclidean distances of the updates from their mean, in the training round published last; where agents mix, their consensus distance."),
-		heldRisk:     r.measure("held_out_risk", "Risk of the newest model on the held-out data."),
-		heldR2:       r.measure("held_out_r2", "Coefficient of determination of the newest model on the held-out data, in regression."),
-		heldAccuracy: r.measure("held_out_accuracy_ratio", "Share of the held-out rows that the newest model classifies rightly, in classification."),
-		heldSamples:  r.measure("held_out_samples", "Rows of held-out data."),
-		foldTook:     r.histogram("fold_duration_seconds", "Time that folding a round's updates into a model took, scoring it included.", foldBuckets),
+			"Root mean square of the Euclidean distances of the updates from their mean, in the training round "+
+				"published last; where agents mix, their consensus distance."),
+		heldRisk: r.measure("held_out_risk", "Risk of the newest model on the held-out data."),
+		heldR2: r.measure("held_out_r2",
+			"Coefficient of determination of the newest model on the held-out data, in regression."),
+		heldAccuracy: r.measure("held_out_accuracy_ratio",
+			"Share of the held-out rows that the newest model classifies rightly, in classification."),
+		heldSamples: r.measure("held_out_samples", "Rows of held-out data."),
+		foldTook: r.histogram("fold_duration_seconds",
+			"Time that folding a round's updates into a model took, scoring it included.", foldBuckets),
 	}
 }
 
@@ -107,7 +118,9 @@ func newUploads(r registrar) uploads {
 		receiving: r.gauge("transfers_receiving", "Updates whose chunks are coming in."),
 		queued:    r.gauge("transfers_queued", "Updates that were offered and wait for their turn."),
 		missingParts: r.gauge("blob_missing_parts",
-			"Parts that the broker did not return when the last task or model for the agents to fetch was read back from it; it is not announced until none is missing."),
-		buffered: r.gauge("transfers_buffered_bytes", "Length of the updates that are received or being stored, in memory or in files."),
+			"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
+				"from it; it is not announced until none is missing."),
+		buffered: r.gauge("transfers_buffered_bytes",
+			"Length of the updates that are received or being stored, in memory or in files."),
 	}
 }

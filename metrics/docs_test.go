@@ -78,7 +78,8 @@ func rowsOf(t *testing.T, p program) []string {
 				labels[i] += ": " + strings.Join(values[label], ", ")
 			}
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()), strings.Join(labels, "; "), strings.ReplaceAll(family.GetHelp(), "|", `\|`)))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()),
+			strings.Join(labels, "; "), strings.ReplaceAll(family.GetHelp(), "|", `\|`)))
 	}
 	if len(rows) == 0 {
 		t.Fatalf("%s has no metrics", p.name)

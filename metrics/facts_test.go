@@ -27,7 +27,8 @@ func TestEveryFactIsHandled(t *testing.T) {
 			fact := pkg + "." + name
 			declared[fact] = true
 			if reason, skip := unhandled[fact]; skip == told[fact] {
-				t.Errorf("fact %s: in a story: %v, unhandled because %q; handle it in Observe and add it to scripts_test.go, or give a reason in unhandled",
+				t.Errorf("fact %s: in a story: %v, unhandled because %q; handle it in Observe and add it to "+
+					"scripts_test.go, or give a reason in unhandled",
 					fact, told[fact], reason)
 			}
 		}

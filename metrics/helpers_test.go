@@ -116,5 +116,6 @@ func golden(t *testing.T, file, got string) {
 	for i < min(len(lines), len(wanted))-1 && lines[i] == wanted[i] {
 		i++
 	}
-	t.Errorf("%s, line %d:\n got %s\nwant %s\nlook at the difference after go test ./metrics -update", file, i+1, lines[i], wanted[i])
+	t.Errorf("%s, line %d:\n got %s\nwant %s\nlook at the difference after go test ./metrics -update", file, i+1,
+		lines[i], wanted[i])
 }

@@ -28,7 +28,8 @@ func TestSetsAreClosed(t *testing.T) {
 				o.tell(fact)
 			}
 			for _, kind := range topicKinds {
-				for _, how := range []mqtt.Traffic{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true}, {Bytes: 1}, {Dropped: true}} {
+				for _, how := range []mqtt.Traffic{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
+					{Bytes: 1}, {Dropped: true}} {
 					o.Traffic(how, kind)
 				}
 			}
@@ -40,7 +41,8 @@ func TestSetsAreClosed(t *testing.T) {
 			}
 			for _, name := range slices.Sorted(maps.Keys(before)) {
 				if labelled(name) && after[name] == "0" {
-					t.Errorf("%s was not changed by any of %d facts: is it a label of nothing?", name, len(facts[p.name]))
+					t.Errorf("%s was not changed by any of %d facts: is it a label of nothing?", name,
+						len(facts[p.name]))
 				}
 			}
 		})
@@ -58,7 +60,8 @@ func everyAgentLabel() []any {
 		for _, result := range round.WorkResults() {
 			for _, refused := range wire.RefuseReasons() {
 				for _, declined := range wire.DeclineReasons() {
-					facts = append(facts, round.WorkEnded{Kind: kind, Result: result, Refused: refused, Declined: declined})
+					facts = append(facts, round.WorkEnded{Kind: kind, Result: result, Refused: refused,
+						Declined: declined})
 				}
 			}
 		}
@@ -148,7 +151,8 @@ func TestListsAreComplete(t *testing.T) {
 	if sizingReasons[0] != learner.SizingReason(0) {
 		t.Error("sizingReasons does not begin with the first one")
 	}
-	if !slices.Contains(words(agent.DropReasons()), overflow) || !slices.Contains(words(coordinator.DropReasons()), overflow) {
+	if !slices.Contains(words(agent.DropReasons()), overflow) ||
+		!slices.Contains(words(coordinator.DropReasons()), overflow) {
 		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", overflow)
 	}
 }

@@ -53,7 +53,8 @@ func TestHistogramsHaveNativeBuckets(t *testing.T) {
 				if h := m.GetHistogram(); h != nil {
 					histograms++
 					if h.Schema == nil || len(h.GetBucket()) == 0 {
-						t.Errorf("%s: classic buckets: %d, native schema: %v; want both", family.GetName(), len(h.GetBucket()), h.Schema)
+						t.Errorf("%s: classic buckets: %d, native schema: %v; want both", family.GetName(),
+							len(h.GetBucket()), h.Schema)
 					}
 				}
 			}
@@ -100,7 +101,9 @@ func TestStartsWithAllLabels(t *testing.T) {
 			}
 			for name, value := range before {
 				switch {
-				case name == `coordinator_phase{phase="idle"}`, strings.Contains(name, "_config_last_reload_"), strings.HasSuffix(name, "_storage_ok"): // known from the start
+				case name == `coordinator_phase{phase="idle"}`, strings.Contains(name, "_config_last_reload_"),
+					strings.HasSuffix(name, "_storage_ok"):
+					// known from the start
 				case value != "0":
 					t.Errorf("%s starts with %s", name, value)
 				}

@@ -95,7 +95,8 @@ func Readings(g prometheus.Gatherer) []wire.Reading {
 	sums := map[uint8]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			i := slices.IndexFunc(readings, func(r reading) bool { return r.metric == f.GetName() && matches(r.labels, m.GetLabel()) })
+			i := slices.IndexFunc(readings,
+				func(r reading) bool { return r.metric == f.GetName() && matches(r.labels, m.GetLabel()) })
 			if i >= 0 {
 				sums[readings[i].id] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}

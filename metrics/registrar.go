@@ -66,7 +66,8 @@ func (r registrar) histogram(name, help string, buckets []float64) prometheus.Ob
 }
 
 // histogramBy makes one histogram per value of a label.
-func (r registrar) histogramBy(name, help string, buckets []float64, label string, values []string) *prometheus.HistogramVec {
+func (r registrar) histogramBy(name, help string, buckets []float64, label string,
+	values []string) *prometheus.HistogramVec {
 	vec := r.histograms(name, help, buckets, label)
 	for _, v := range values {
 		vec.WithLabelValues(v)

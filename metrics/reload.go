@@ -9,7 +9,8 @@ import (
 // newStorage tells whether a program's state folder takes what must be on it.
 func newStorage(r registrar) prometheus.Gauge {
 	ok := r.gauge("storage_ok",
-		"Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, read-only, broken or gone.")
+		"Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, "+
+			"read-only, broken or gone.")
 	ok.Set(1)
 	return ok
 }
@@ -25,8 +26,10 @@ func newReload(r registrar, now func() time.Time) *reload {
 	l := &reload{
 		now: now,
 		successful: r.gauge("config_last_reload_successful",
-			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in effect."),
-		at: r.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration was last read, in Unix time."),
+			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in "+
+				"effect."),
+		at: r.gauge("config_last_reload_success_timestamp_seconds",
+			"When a good configuration was last read, in Unix time."),
 	}
 	l.Reloaded(true) // or there would be no process
 	return l

@@ -40,7 +40,8 @@ func (r *report) fresh(now time.Time) bool {
 
 // value returns a reading.
 func (r *report) value(id uint8) (float64, bool) {
-	i, ok := slices.BinarySearchFunc(r.Readings, id, func(x wire.Reading, id uint8) int { return cmp.Compare(x.ID, id) })
+	i, ok := slices.BinarySearchFunc(r.Readings, id,
+		func(x wire.Reading, id uint8) int { return cmp.Compare(x.ID, id) })
 	if !ok {
 		return 0, false
 	}
@@ -55,10 +56,13 @@ var spreads = []struct {
 	id         uint8
 	name, help string
 }{
-	{idOf("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes", "Resident memory of the agents' programs"},
+	{idOf("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes",
+		"Resident memory of the agents' programs"},
 	{idOf("agentd_step_seconds", ""), "fleet_step_seconds", "Time per local step, as the agents estimate it"},
-	{idOf("agentd_local_steps", ""), "fleet_local_steps", "Local steps E_k in the last round that each agent trained in"},
-	{idOf("agentd_local_risk_before", ""), "fleet_local_risk", "Risk of the base model on the agents' own data, in the last round that each trained in"},
+	{idOf("agentd_local_steps", ""), "fleet_local_steps",
+		"Local steps E_k in the last round that each agent trained in"},
+	{idOf("agentd_local_risk_before", ""), "fleet_local_risk",
+		"Risk of the base model on the agents' own data, in the last round that each trained in"},
 }
 
 // The places in a sorted list that are shown of a spread.
@@ -80,17 +84,22 @@ func newReports(r registrar, now func() time.Time) *reports {
 		now: now, newest: map[wire.AgentID]report{}, sums: map[uint8]prometheus.Counter{},
 		came: r.counter("reports_total", "Reports that agents sent of themselves."),
 		descs: descriptions{
-			reporting: desc("fleet_agents_reporting", "Agents whose last report is less than three of their intervals old; the fleet metrics that are gauges are of these."),
-			known:     desc("fleet_agents_known", "Agents in the list of keys that have reported since this process began."),
-			versions:  desc("fleet_versions", "Different versions of the program among the agents that report."),
-			fit:       desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
+			reporting: desc("fleet_agents_reporting",
+				"Agents whose last report is less than three of their intervals old; the fleet metrics that are "+
+					"gauges are of these."),
+			known: desc("fleet_agents_known",
+				"Agents in the list of keys that have reported since this process began."),
+			versions: desc("fleet_versions", "Different versions of the program among the agents that report."),
+			fit:      desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
 		},
 	}
 	for _, x := range spreads {
-		s.descs.spreads = append(s.descs.spreads, desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
+		s.descs.spreads = append(s.descs.spreads,
+			desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
 	}
 	const since = ", added up over the agents' reports since this process began."
-	s.sum(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total", "result", words(round.WorkResults()), "")
+	s.sum(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
+		"result", words(round.WorkResults()), "")
 	s.sum(r, "fleet_local_steps_decisions_total", "Rounds trained, by what decided the number of local steps"+since,
 		"agentd_local_steps_decisions_total", "reason", names(sizingReasons), "")
 	s.sum(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
@@ -105,7 +114,8 @@ func newReports(r registrar, now func() time.Time) *reports {
 		{"mixing_flows_late", "Of these, those applied after the step of their snapshots"},
 		{"mixing_skipped", "Snapshots that were not issued on an edge, since the edge was behind"},
 		{"mixing_waits", "Steps whose wait for neighbours ended at its deadline"},
-		{"mixing_unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the other did not"},
+		{"mixing_unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the " +
+			"other did not"},
 	} {
 		s.sums[idOf("agentd_"+what.name+"_total", "")] = r.counter("fleet_"+what.name+"_total", what.help+since)
 	}
@@ -157,7 +167,8 @@ func (s *reports) keep(listed []wire.AgentID) {
 
 // Describe implements prometheus.Collector.
 func (s *reports) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.known, s.descs.versions, s.descs.fit}, s.descs.spreads...) {
+	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.known, s.descs.versions, s.descs.fit},
+		s.descs.spreads...) {
 		descs <- d
 	}
 }

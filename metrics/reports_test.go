@@ -62,7 +62,8 @@ func readingsOf(pairs ...float64) (all []wire.Reading) {
 }
 
 func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) {
-	w.Observe(coordinator.AgentReported{Agent: agent, Boot: boot, Report: wire.Report{Every: 60, Software: "agentd 1", Readings: readingsOf(pairs...)}})
+	w.Observe(coordinator.AgentReported{Agent: agent, Boot: boot,
+		Report: wire.Report{Every: 60, Software: "agentd 1", Readings: readingsOf(pairs...)}})
 }
 
 // TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
@@ -75,8 +76,10 @@ func TestFolding(t *testing.T) {
 	w.report("b", 5, 7, 0.25, 12, 1, 13, 1) // it was restarted
 	w.report("b", 5, 7, 0.25, 12, 1, 13, 0, 200, 1e9)
 	want := map[string]string{
-		"agents_known": "3", "agents_reporting": "3", "agents_fit": "2", "versions": "1", `rounds_total{result="accepted"}`: "3",
-		`step_seconds{stat="min"}`: "0.25", `step_seconds{stat="median"}`: "2", `step_seconds{stat="p95"}`: "2", `step_seconds{stat="max"}`: "2",
+		"agents_known": "3", "agents_reporting": "3", "agents_fit": "2", "versions": "1",
+		`rounds_total{result="accepted"}`: "3",
+		`step_seconds{stat="min"}`:        "0.25", `step_seconds{stat="median"}`: "2", `step_seconds{stat="p95"}`: "2",
+		`step_seconds{stat="max"}`: "2",
 	}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -98,7 +101,8 @@ func TestForgotten(t *testing.T) {
 		t.Errorf("%s agents are fit", got)
 	}
 	w.Observe(coordinator.AgentsListed{Agents: []wire.AgentID{"a", "c"}})
-	want := map[string]string{"agents_known": "1", "agents_reporting": "1", "agents_fit": "1", "versions": "1", `rounds_total{result="accepted"}`: "2"}
+	want := map[string]string{"agents_known": "1", "agents_reporting": "1", "agents_fit": "1", "versions": "1",
+		`rounds_total{result="accepted"}`: "2"}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
@@ -145,10 +149,12 @@ agentd_rounds_total{result="refused"} 1
 // TestTargets holds the list for Prometheus against the form of http_sd.
 func TestTargets(t *testing.T) {
 	w := newWatched(t)
-	if got := w.get("/sd/agents"); got.Body.String() != "[]\n" || got.Header().Get("Content-Type") != "application/json" {
+	if got := w.get("/sd/agents"); got.Body.String() != "[]\n" ||
+		got.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("without agents: %q of type %q", got.Body, got.Header().Get("Content-Type"))
 	}
-	for agent, scrape := range map[wire.AgentID]string{"b": "192.0.2.7:9465", "a": "", "c": "[2001:db8::1]:9465", "d": "evil/path?:80", "e": "host:0"} {
+	for agent, scrape := range map[wire.AgentID]string{"b": "192.0.2.7:9465", "a": "", "c": "[2001:db8::1]:9465",
+		"d": "evil/path?:80", "e": "host:0"} {
 		w.Observe(coordinator.AgentReported{Agent: agent, Boot: 1, Report: wire.Report{Every: 60, Scrape: scrape}})
 	}
 	var got []targetGroup
@@ -156,17 +162,20 @@ func TestTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	here := func(id string) targetGroup {
-		return targetGroup{[]string{"coordinator.example:9464"}, map[string]string{"instance": id, "__metrics_path__": "/agents/" + id + "/metrics"}}
+		return targetGroup{[]string{"coordinator.example:9464"},
+			map[string]string{"instance": id, "__metrics_path__": "/agents/" + id + "/metrics"}}
 	}
 	direct := func(id, at string) targetGroup {
 		return targetGroup{[]string{at}, map[string]string{"instance": id}}
 	}
-	want := []targetGroup{here("a"), direct("b", "192.0.2.7:9465"), direct("c", "[2001:db8::1]:9465"), here("d"), here("e")}
+	want := []targetGroup{here("a"), direct("b", "192.0.2.7:9465"), direct("c", "[2001:db8::1]:9465"), here("d"),
+		here("e")}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	got = nil
-	if err := json.Unmarshal(w.get("/sd/agents?via=coordinator").Body.Bytes(), &got); err != nil || !reflect.DeepEqual(got[1], here("b")) {
+	if err := json.Unmarshal(w.get("/sd/agents?via=coordinator").Body.Bytes(), &got); err != nil ||
+		!reflect.DeepEqual(got[1], here("b")) {
 		t.Errorf("via the coordinator: %v, error %v", got, err)
 	}
 	if got := w.get("/sd/agents?via=pigeon"); got.Code != 400 {
@@ -224,6 +233,7 @@ func TestReadingsAreDocumented(t *testing.T) {
 		want = append(want, fmt.Sprint(r.id, " ", name))
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("the table of readings in docs/PROTOCOL.md has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("the table of readings in docs/PROTOCOL.md has\n%s\nwant\n%s", strings.Join(got, "\n"),
+			strings.Join(want, "\n"))
 	}
 }

@@ -62,7 +62,8 @@ func Listen(addr string, h http.Handler) (*Server, error) {
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return nil, fmt.Errorf("metrics: cannot listen on %q; is the port taken, or the address not this machine's? %w", addr, err)
+		return nil, fmt.Errorf("metrics: cannot listen on %q; is the port taken, or the address not this machine's? %w",
+			addr, err)
 	}
 	s := &Server{
 		// A scrape is small and quick: whoever takes longer holds a connection for nothing.

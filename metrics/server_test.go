@@ -71,8 +71,10 @@ func TestHandler(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			notReady = tt.ready
 			status, contentType, body := ask(t, tt.method, base+tt.path)
-			if status != tt.status || !strings.HasPrefix(contentType, tt.contentType) || !strings.Contains(body, tt.body) {
-				t.Errorf("status %d, type %q, body %.200q; want %d, %q, a body with %q", status, contentType, body, tt.status, tt.contentType, tt.body)
+			if status != tt.status || !strings.HasPrefix(contentType, tt.contentType) ||
+				!strings.Contains(body, tt.body) {
+				t.Errorf("status %d, type %q, body %.200q; want %d, %q, a body with %q", status, contentType, body,
+					tt.status, tt.contentType, tt.body)
 			}
 		})
 	}
@@ -90,9 +92,11 @@ func TestListen(t *testing.T) {
 	}
 	taken := start(t, "127.0.0.1:0", http.NotFoundHandler()).Addr().String()
 	for addr, want := range map[string]string{
-		"9464": "is not host:port", "": "is not host:port", "127.0.0.1:many": "cannot listen", taken: "is the port taken",
+		"9464": "is not host:port", "": "is not host:port",
+		"127.0.0.1:many": "cannot listen", taken: "is the port taken",
 	} {
-		if _, err := Listen(addr, http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("%q", addr)) {
+		if _, err := Listen(addr, http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("%q", addr)) {
 			t.Errorf("Listen(%q): %v; want the address and %q", addr, err, want)
 		}
 	}

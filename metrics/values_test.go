@@ -28,10 +28,13 @@ func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	reg, o := programs[1].start()
 	o.tell(coordinator.ModelReady{Score: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
 	wantSeries(t, seriesOf(t, reg), map[string]string{
-		"coordinator_held_out_risk": "1", "coordinator_held_out_r2": "0.5", "coordinator_held_out_accuracy_ratio": "", "coordinator_held_out_samples": "3",
+		"coordinator_held_out_risk": "1", "coordinator_held_out_r2": "0.5", "coordinator_held_out_accuracy_ratio": "",
+		"coordinator_held_out_samples": "3",
 	})
 	o.tell(coordinator.ModelReady{Score: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
-	wantSeries(t, seriesOf(t, reg), map[string]string{"coordinator_held_out_risk": "2", "coordinator_held_out_r2": "", "coordinator_held_out_accuracy_ratio": "0.5"})
+	wantSeries(t, seriesOf(t, reg),
+		map[string]string{"coordinator_held_out_risk": "2", "coordinator_held_out_r2": "",
+			"coordinator_held_out_accuracy_ratio": "0.5"})
 	o.tell(coordinator.ModelReady{})
 	wantSeries(t, seriesOf(t, reg), map[string]string{
 		"coordinator_held_out_risk": "", "coordinator_held_out_accuracy_ratio": "", "coordinator_held_out_samples": "",
@@ -50,7 +53,8 @@ func TestMeansNeedAllUpdates(t *testing.T) {
 		t.Helper()
 		o.tell(round.RoundClosed{Round: r, Kind: wire.KindTraining, Selected: accepted, Accepted: accepted})
 		wantSeries(t, seriesOf(t, reg), map[string]string{
-			"coordinator_last_round_risk_before": before, "coordinator_last_round_risk_after": after, "coordinator_last_round_update_norm": norm,
+			"coordinator_last_round_risk_before": before, "coordinator_last_round_risk_after": after,
+			"coordinator_last_round_update_norm": norm,
 		})
 	}
 	o.tell(acceptedUpdate("a", 1, 9, 1, 0.5, 4))

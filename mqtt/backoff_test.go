@@ -43,7 +43,8 @@ func TestWaits(t *testing.T) {
 // longer than the broker was away, or than the spread of 16 s.
 func TestHerd(t *testing.T) {
 	const clients, evenly = 10_000, 10_000 / 16
-	for _, away := range []time.Duration{0, 500 * time.Millisecond, 3500 * time.Millisecond, 10 * time.Second, 30 * time.Second, 5 * time.Minute} {
+	for _, away := range []time.Duration{0, 500 * time.Millisecond, 3500 * time.Millisecond, 10 * time.Second,
+		30 * time.Second, 5 * time.Minute} {
 		t.Run(away.String(), func(t *testing.T) {
 			t.Parallel()
 			var seconds [62]int
@@ -58,12 +59,14 @@ func TestHerd(t *testing.T) {
 				seconds[(at-away)/time.Second]++
 			}
 			most := slices.Max(seconds[:])
-			t.Logf("the last of %d clients is back %v after the broker, at most %d in one second", clients, latest.Round(100*time.Millisecond), most)
+			t.Logf("the last of %d clients is back %v after the broker, at most %d in one second", clients,
+				latest.Round(100*time.Millisecond), most)
 			if bound := min(max(herdDelay-away, away), time.Minute); latest > bound {
 				t.Errorf("the last is back %v after the broker, want at most %v", latest, bound)
 			}
 			if most > evenly*5/2 {
-				t.Errorf("%d come back in one second, want at most %d: the rate of an even spread, 2.5 times", most, evenly*5/2)
+				t.Errorf("%d come back in one second, want at most %d: the rate of an even spread, 2.5 times", most,
+					evenly*5/2)
 			}
 		})
 	}
@@ -108,7 +111,8 @@ func TestReporterRepeatsOncePerMinute(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		r.failure(logger, refused, 3210*time.Millisecond, ", at tcp://b:1")
-		if want := "refused; next try in 3.2s, at tcp://b:1 (and 9 more like it)"; lines() != 2 || !strings.Contains(out.String(), want) {
+		if want := "refused; next try in 3.2s, at tcp://b:1 (and 9 more like it)"; lines() != 2 ||
+			!strings.Contains(out.String(), want) {
 			t.Errorf("logged %s, want %q in it", out.String(), want)
 		}
 		r.failure(logger, timeout, time.Second, "")

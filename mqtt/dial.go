@@ -33,7 +33,8 @@ func open(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	} else {
 		conn, err = openTCP(ctx, u, o)
 	}
-	if dialing := (*net.OpError)(nil); err == nil || !errors.As(err, &dialing) || dialing.Op != "dial" { // else nothing else was sent
+	// else nothing else was sent
+	if dialing := (*net.OpError)(nil); err == nil || !errors.As(err, &dialing) || dialing.Op != "dial" {
 		if secure(u) {
 			o.Meter.add(meterTLS)
 		}

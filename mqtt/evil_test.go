@@ -44,7 +44,8 @@ func TestR14EvilBroker(t *testing.T) {
 		kind         byte // of the packet that is answered so
 		answer, want string
 	}{
-		"256 MiB":              {packets.Subscribe, "\x30\xff\xff\xff\x7f", "PUBLISH of 268435460 bytes, more than 131072 (MaxPacket)"},
+		"256 MiB": {packets.Subscribe, "\x30\xff\xff\xff\x7f",
+			"PUBLISH of 268435460 bytes, more than 131072 (MaxPacket)"},
 		"256 MiB of CONNACK":   {packets.Connect, "\x20\xff\xff\xff\x7f", "CONNACK of 268435460 bytes"},
 		"one byte more":        {packets.Subscribe, "\x30\xfd\xff\x07", "PUBLISH of 131073 bytes"},
 		"length without end":   {packets.Subscribe, "\x30\xff\xff\xff\xff\xff", "more than four bytes"},
@@ -61,9 +62,10 @@ func TestR14EvilBroker(t *testing.T) {
 		"CONNACK again":        {packets.Subscribe, "\x20\x02\x00\x00", "a second CONNACK"},
 		"PUBLISH first":        {packets.Connect, "\x30\x03\x00\x01x", "PUBLISH before CONNACK"},
 		"unknown code":         {packets.Connect, "\x20\x02\x00\x87", "CONNACK with the unknown code 135"},
-		"a web server":         {packets.Connect, "HTTP/1.1 400 Bad Request\r\n\r\n", "did not answer CONNECT: bad packet"},
-		"hangs up":             {packets.Subscribe, "", "lost the broker at "},
-		"hangs up at once":     {packets.Connect, "", "did not answer CONNECT: "},
+		"a web server": {packets.Connect, "HTTP/1.1 400 Bad Request\r\n\r\n",
+			"did not answer CONNECT: bad packet"},
+		"hangs up":         {packets.Subscribe, "", "lost the broker at "},
+		"hangs up at once": {packets.Connect, "", "did not answer CONNECT: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, evil(c.kind, c.answer))
@@ -81,7 +83,8 @@ func TestR14EvilBroker(t *testing.T) {
 			}
 			wantUp(t, s)
 			runtime.ReadMemStats(&after)
-			if l := line(t, lines); !strings.Contains(l, c.want) || !strings.Contains(l, "level=WARN") || !strings.Contains(l, "; next try in ") {
+			if l := line(t, lines); !strings.Contains(l, c.want) || !strings.Contains(l, "level=WARN") ||
+				!strings.Contains(l, "; next try in ") {
 				t.Errorf("logged %s, want %q", l, c.want)
 			}
 			if l := line(t, lines); !strings.Contains(l, "connected to the broker") {

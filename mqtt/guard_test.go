@@ -114,7 +114,8 @@ var errReference = errors.New("reference: refused")
 func reference(stream []byte, asked map[uint16]int) error {
 	for first := true; len(stream) > 0; first = false {
 		kind, flags := stream[0]>>4, stream[0]&15
-		sizes, known := map[byte][2]int{2: {2, 2}, 3: {3, guardMost}, 4: {2, 2}, 9: {3, guardMost}, 11: {2, 2}, 13: {0, 0}}[kind]
+		sizes, known := map[byte][2]int{2: {2, 2}, 3: {3, guardMost}, 4: {2, 2}, 9: {3, guardMost}, 11: {2, 2},
+			13: {0, 0}}[kind]
 		if !known || first != (kind == 2) || kind != 3 && flags != 0 || kind == 3 && flags&4 != 0 {
 			return errReference
 		}
@@ -157,8 +158,10 @@ func referenceBody(kind, flags byte, body []byte, length int, asked map[uint16]i
 // paho can read what it lets in.
 func FuzzGuard(f *testing.F) {
 	for _, s := range []string{
-		"", "\x90\x03\x00\x01\x80", "\x30\xff\xff\xff\x7f", "\x30\x80\x80\x80\x80\x01", "\x3b\x06\x00\x01x\x00\x05y\xd0\x00",
-		"\x90\x05\x01\x02\x00\x01\x80\x40\x02\x01\x02", "\x32\x04\x00\x01xy", "\x30\x80\x00", "\x36\x09\x00\x05topicid", "\xd0\x80\x00\x20",
+		"", "\x90\x03\x00\x01\x80", "\x30\xff\xff\xff\x7f", "\x30\x80\x80\x80\x80\x01",
+		"\x3b\x06\x00\x01x\x00\x05y\xd0\x00",
+		"\x90\x05\x01\x02\x00\x01\x80\x40\x02\x01\x02", "\x32\x04\x00\x01xy", "\x30\x80\x00", "\x36\x09\x00\x05topicid",
+		"\xd0\x80\x00\x20",
 	} {
 		f.Add([]byte(connack+s), uint64(len(s)))
 	}

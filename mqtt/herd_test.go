@@ -24,7 +24,8 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	for i := range clients {
 		logger, lines := logged()
 		sessions = append(sessions, dial(t, mqtt.Options{
-			URL: b.url(), ClientID: fmt.Sprint(i), MaxReconnectDelay: longest, Rand: rand.New(rand.NewPCG(uint64(i), 8)), Logger: logger,
+			URL: b.url(), ClientID: fmt.Sprint(i), MaxReconnectDelay: longest,
+			Rand: rand.New(rand.NewPCG(uint64(i), 8)), Logger: logger,
 		}))
 		logs = append(logs, lines)
 	}

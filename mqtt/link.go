@@ -185,7 +185,8 @@ func succeeded(token paho.Token) bool {
 // conclude says what became of a packet that was acknowledged, or will not be.
 func (l *link) conclude(p pending) {
 	if p.message == nil {
-		if token, ok := p.token.(*paho.SubscribeToken); ok && succeeded(token) { // else the link is lost, or it is an UNSUBSCRIBE
+		// else the link is lost, or it is an UNSUBSCRIBE
+		if token, ok := p.token.(*paho.SubscribeToken); ok && succeeded(token) {
 			l.answered(l, p.filters, token.Result())
 		}
 		return

@@ -88,7 +88,8 @@ func TestBlockedConsumerKeepsPinging(t *testing.T) {
 		return usual(p)
 	})
 	counts := newCounter()
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: 2 * time.Second, MailboxBytes: 100_000, Observe: counts.observe})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: 2 * time.Second, MailboxBytes: 100_000,
+		Observe: counts.observe})
 	s.Subscribe(mqtt.AtMostOnce, "x")
 	for range 2 { // the second says that the first was answered
 		select {
@@ -183,7 +184,8 @@ func TestBusy(t *testing.T) {
 	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == accepted {
 		t.Errorf("%d of %d dropped, want some: the first was sent, the last not", dropped, accepted)
 	}
-	if err := s.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, 1<<20)}); err == nil || errors.Is(err, mqtt.ErrBusy) || errors.Is(err, mqtt.ErrDown) {
+	if err := s.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, 1<<20)}); err == nil ||
+		errors.Is(err, mqtt.ErrBusy) || errors.Is(err, mqtt.ErrDown) {
 		t.Errorf("a message larger than the outbox: %v", err)
 	}
 }
@@ -201,7 +203,8 @@ func TestUnreachable(t *testing.T) {
 		attempts <- struct{}{}
 		return mqtt.Message{Topic: "will"}
 	}})
-	if l := line(t, lines); !strings.Contains(l, `"cannot reach the broker at `+url+`: connection refused; next try in `) {
+	if l := line(t, lines); !strings.Contains(l,
+		`"cannot reach the broker at `+url+`: connection refused; next try in `) {
 		t.Errorf("logged %s", l)
 	}
 	for range 4 {
@@ -235,7 +238,8 @@ func wantQuickClose(t *testing.T, s *mqtt.Session) {
 func TestCloseInterrupts(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		logger, lines := logged()
-		s := dialing(t, mqtt.Options{URL: "tcp://127.0.0.1:1", ClientID: "s", Logger: logger, MaxReconnectDelay: time.Hour})
+		s := dialing(t, mqtt.Options{URL: "tcp://127.0.0.1:1", ClientID: "s", Logger: logger,
+			MaxReconnectDelay: time.Hour})
 		line(t, lines)
 		wantQuickClose(t, s)
 	})
@@ -264,7 +268,9 @@ func TestRefusedConnect(t *testing.T) {
 	f := startFake(t, func(_ net.Conn, p packets.ControlPacket) packets.ControlPacket {
 		ack := packets.NewControlPacket(packets.Connack).(*packets.ConnackPacket)
 		ack.ReturnCode = packets.ErrRefusedNotAuthorised
-		if c, ok := p.(*packets.ConnectPacket); ok && (c.ProtocolVersion != 4 || !c.CleanSession || c.Username != "u" || !bytes.Equal(c.Password, []byte("hush"))) {
+		if c, ok := p.(*packets.ConnectPacket); ok &&
+			(c.ProtocolVersion != 4 || !c.CleanSession || c.Username != "u" ||
+				!bytes.Equal(c.Password, []byte("hush"))) {
 			t.Errorf("CONNECT is %v", c)
 		}
 		return ack
@@ -272,7 +278,8 @@ func TestRefusedConnect(t *testing.T) {
 	logger, lines := logged()
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "fed-a", Username: "u", Password: "hush", Logger: logger})
 	l := line(t, lines)
-	if !strings.Contains(l, "the broker at "+f.url()+" refuses client id fed-a: not Authorized; next try in ") || strings.Contains(l, "hush") {
+	if !strings.Contains(l, "the broker at "+f.url()+" refuses client id fed-a: not Authorized; next try in ") ||
+		strings.Contains(l, "hush") {
 		t.Errorf("logged %s", l)
 	}
 	wantQuickClose(t, s)
@@ -290,7 +297,8 @@ func TestFlappingLinkStaysBounded(t *testing.T) {
 		return usual(p)
 	})
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Millisecond})
-	eventually(t, "the last link is up", func() bool { return connects.Load() >= 20 && s.Publish(mqtt.Message{Topic: "x"}) == nil })
+	eventually(t, "the last link is up",
+		func() bool { return connects.Load() >= 20 && s.Publish(mqtt.Message{Topic: "x"}) == nil })
 	s.Subscribe(mqtt.AtMostOnce, "#/last") // whose refusal comes after all the others
 	var told []mqtt.Event
 	for {

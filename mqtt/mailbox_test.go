@@ -69,7 +69,8 @@ func TestMailboxIsBoundedInBytes(t *testing.T) {
 
 func TestMailboxTellsStatesInBrief(t *testing.T) {
 	first, last := mqtt.Down{Err: errors.New("first")}, mqtt.Down{Err: errors.New("last")}
-	up, refused, over, x := mqtt.Up{}, mqtt.SubscribeRefused{Filter: "f", Code: 0x80}, mqtt.RefusalOver{Filter: "f"}, message("x", 0)
+	up, refused, over, x := mqtt.Up{}, mqtt.SubscribeRefused{Filter: "f", Code: 0x80}, mqtt.RefusalOver{Filter: "f"},
+		message("x", 0)
 	other := mqtt.SubscribeRefused{Filter: "g", Code: 0x80}
 	for name, c := range map[string]struct{ put, want []mqtt.Event }{
 		"nothing to shorten": {[]mqtt.Event{up, x, first, up}, []mqtt.Event{up, x, first, up}},
@@ -78,7 +79,8 @@ func TestMailboxTellsStatesInBrief(t *testing.T) {
 		"never read":         {[]mqtt.Event{x, up, first, up, first, up}, []mqtt.Event{x, up}},
 		"refused twice":      {[]mqtt.Event{x, refused, refused, up}, []mqtt.Event{x, refused, up}},
 		"granted at last":    {[]mqtt.Event{x, refused, other, over, refused, over}, []mqtt.Event{x, other, over}},
-		"refused by another": {[]mqtt.Event{x, up, refused, other, first, up, refused, last, up, refused}, []mqtt.Event{x, up, refused}},
+		"refused by another": {[]mqtt.Event{x, up, refused, other, first, up, refused, last, up, refused},
+			[]mqtt.Event{x, up, refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -91,7 +91,8 @@ func TestMeter(t *testing.T) {
 			}
 			settle(t, s)
 			got, real = meter.Total()-got, uint64(passed.Load())-real
-			if least := real + small*4*80; got < least || got > real+small*4*140+1000 { // a header and an acknowledgement for each of four
+			// a header and an acknowledgement for each of four
+			if least := real + small*4*80; got < least || got > real+small*4*140+1000 {
 				t.Errorf("of small ones %d are counted; %d passed, and %d with the least headers", got, real, least)
 			}
 		})

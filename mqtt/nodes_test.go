@@ -108,11 +108,13 @@ func TestKilledNodeIsLeft(t *testing.T) {
 		nodes[urls[len(urls)-1]] = m
 	}
 	logger, lines := logged()
-	s := dial(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s", Logger: logger, MaxReconnectDelay: time.Minute})
+	s := dial(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s", Logger: logger,
+		MaxReconnectDelay: time.Minute})
 	s.Subscribe(mqtt.AtLeastOnce, "x")
 	settle(t, s)
 	inUse := func() string {
-		_, url, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line(t, lines)), `"`), "connected to the broker at ")
+		_, url, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line(t, lines)), `"`),
+			"connected to the broker at ")
 		return url
 	}
 	before := inUse()

@@ -138,7 +138,8 @@ func (o Options) parse() ([]*url.URL, error) {
 	}
 	switch {
 	case o.TLS != nil && !secure(urls[0]):
-		err = fmt.Errorf("mqtt: TLS settings are given, but %s:// does not encrypt; write tls:// or wss://", urls[0].Scheme)
+		err = fmt.Errorf("mqtt: TLS settings are given, but %s:// does not encrypt; write tls:// or wss://",
+			urls[0].Scheme)
 	case o.ClientID == "":
 		err = errors.New("mqtt: no client id; give each session one of its own")
 	case checkText(o.ClientID) != nil:
@@ -173,7 +174,8 @@ func parseURLs(list []string) ([]*url.URL, error) {
 		case slices.ContainsFunc(urls, func(other *url.URL) bool { return *other == *u }):
 			return nil, fmt.Errorf("mqtt: broker URL %q is there twice; remove one", u.Redacted())
 		case len(urls) > 0 && secure(u) != secure(urls[0]): // whoever blocks the one that encrypts would read all
-			return nil, fmt.Errorf("mqtt: broker URL %q: some URLs encrypt and some do not; give tls:// or wss:// for all, or for none", u.Redacted())
+			return nil, fmt.Errorf("mqtt: broker URL %q: some URLs encrypt and some do not; give tls:// or wss:// "+
+				"for all, or for none", u.Redacted())
 		}
 		urls = append(urls, u)
 	}
@@ -183,7 +185,8 @@ func parseURLs(list []string) ([]*url.URL, error) {
 func parseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
-		return nil, fmt.Errorf("mqtt: broker URL %q is not scheme://host:port, such as tcp://127.0.0.1:1883", redact(u, s))
+		return nil, fmt.Errorf("mqtt: broker URL %q is not scheme://host:port, such as tcp://127.0.0.1:1883",
+			redact(u, s))
 	}
 	if !goodPort(u) {
 		return nil, fmt.Errorf("mqtt: broker URL %q: port %s: must be 1 to 65535", redact(u, s), u.Port())
@@ -195,10 +198,12 @@ func parseURL(s string) (*url.URL, error) {
 		}
 	case "ws", "wss":
 	default:
-		return nil, fmt.Errorf("mqtt: broker URL %q: unknown scheme %q; use tcp, mqtt, tls, ssl, mqtts, ws or wss", redact(u, s), u.Scheme)
+		return nil, fmt.Errorf("mqtt: broker URL %q: unknown scheme %q; use tcp, mqtt, tls, ssl, mqtts, ws or wss",
+			redact(u, s), u.Scheme)
 	}
 	if u.User != nil { // the URL is logged
-		return nil, fmt.Errorf("mqtt: broker URL %q carries credentials; give them as user name and password", u.Redacted())
+		return nil, fmt.Errorf("mqtt: broker URL %q carries credentials; give them as user name and password",
+			u.Redacted())
 	}
 	return u, nil
 }

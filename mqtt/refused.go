@@ -80,7 +80,8 @@ func (s *Session) askAgain(l *link, e *entry) {
 }
 
 // RefusalCauses tells a human why a broker refuses a subscription, and what to do.
-const RefusalCauses = "either its access rules do not let this user read the topic (coordinator acl writes rules for Mosquitto), " +
+const RefusalCauses = "either its access rules do not let this user read the topic (coordinator acl writes rules for " +
+	"Mosquitto), " +
 	"or it is a node of a cluster that has lost its peers (see its log, and give all nodes in broker.url)"
 
 // RefusedFilters are the filters that the broker refuses now, as the events of

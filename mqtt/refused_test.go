@@ -58,7 +58,8 @@ func TestRefusedSubscriptionIsAskedForAgain(t *testing.T) {
 	wantEvents(t, s, mqtt.RefusalOver{Filter: "given up"})
 	_ = s.Close()
 	close(asked)
-	if got, want := slices.Collect(chanSeq(asked)), []string{"s/+", "s/+", "s/+", "given up"}; !slices.Equal(got, want) {
+	if got, want := slices.Collect(chanSeq(asked)),
+		[]string{"s/+", "s/+", "s/+", "given up"}; !slices.Equal(got, want) {
 		t.Errorf("asked for %q, want %q", got, want)
 	}
 }
@@ -101,7 +102,8 @@ func TestRefusingNodeIsLeft(t *testing.T) {
 	if !ok {
 		t.Fatalf("got %#v, want Down", d)
 	}
-	for _, want := range []string{"s/+ 3 times in a row", "access rules", "a node of a cluster that has lost its peers"} {
+	for _, want := range []string{"s/+ 3 times in a row", "access rules",
+		"a node of a cluster that has lost its peers"} {
 		if !strings.Contains(d.Err.Error(), want) {
 			t.Errorf("the link ended with %q, want %q in it", d.Err, want)
 		}
@@ -138,7 +140,8 @@ func TestRefusedFilters(t *testing.T) {
 
 func TestRefusedWait(t *testing.T) {
 	t.Parallel()
-	for n, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 1000: time.Minute} {
+	for n, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute,
+		1000: time.Minute} {
 		for seed := range uint64(100) {
 			if d := mqtt.RefusedWait(n, newRand(seed)); d < most/2 || d > most {
 				t.Errorf("after %d refusals waits %v, want %v to %v", n, d, most/2, most)

@@ -19,24 +19,30 @@ import (
 // What was measured of paho and of brokers made requirements, R1 to R18. Those
 // that need no test of their own are kept by the tests named here.
 //
-//	R1   handlers only queue, bounded         TestR1FloodIsBounded, TestBlockedConsumerHurtsNobodyElse, TestBlockedConsumerKeepsPinging
+//	R1   handlers only queue, bounded         TestR1FloodIsBounded, TestBlockedConsumerHurtsNobodyElse,
+//	                                          TestBlockedConsumerKeepsPinging
 //	R2   a token is no delivery               TestNoPoisonLoop: lost without PUBACK counts as dropped
 //	R3   publishing while down is an error    TestPublishWhileDown, TestUnreachable
 //	R4   a write timeout: sent at most once   TestR4AtMostOnceAfterAWriteTimeout, TestBusy
 //	R5   SUBACK 0x80 is seen                  TestSubscriptionRefused
 //	R6   subscribed again after each connect  TestReconnectSubscribesAgain, TestSubscribeWhileDown
 //	R7   messages ahead of SUBSCRIBE          TestR7MessageBeforeSubscribe
-//	R8   reconnects are spread, interruptible TestR8SessionsComeBackSpreadOut, TestHerdSpreadsOut, TestBackoffDoublesUpToTheLongest, TestCloseInterrupts
+//	R8   reconnects are spread, interruptible TestR8SessionsComeBackSpreadOut, TestHerdSpreadsOut,
+//	                                          TestBackoffDoublesUpToTheLongest, TestCloseInterrupts
 //	R9   never MQTT 3.1                       TestRefusedConnect
 //	R10  nothing is stored without bound      TestR10UnacknowledgedIsBounded, TestBusy
 //	R11  a refused message is not sent again  TestR11RefusedMessage, TestNoPoisonLoop
 //	R12  silently refused messages            TestR12SelfTest; else by whoever asks the other end for an answer
-//	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue, TestR13ByRate;
-//	                                          package transfer, TestUploadOnASlowLink, TestDownloadOnASlowLink; package e2e, TestSlowLink
-//	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard, TestGuardAllocatesNothing, FuzzGuard
+//	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue,
+//	                                          TestR13ByRate;
+//	                                          package transfer, TestUploadOnASlowLink,
+//	                                          TestDownloadOnASlowLink; package e2e, TestSlowLink
+//	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard,
+//	                                          TestGuardAllocatesNothing, FuzzGuard
 //	R15  never QoS 2                          package conformance, connections/invalid, TestGuard
 //	R16  a payload has one owner              package conformance, connections/ownership
-//	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: package conformance, connections/overlap
+//	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: package conformance,
+//	                                          connections/overlap
 //	R18  a will for each attempt              TestWillOnAbruptDeath; package conformance, presence
 
 // R1: nobody reads the events of a flood, which costs no goroutines and no
@@ -58,10 +64,11 @@ func TestR1FloodIsBounded(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var most atomic.Int64
 	counts := newCounter()
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MailboxBytes: bound, MailboxMessages: n, Observe: func(x mqtt.Traffic) {
-		counts.observe(x)
-		most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
-	}})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MailboxBytes: bound, MailboxMessages: n,
+		Observe: func(x mqtt.Traffic) {
+			counts.observe(x)
+			most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
+		}})
 	s.Subscribe(mqtt.AtMostOnce, "x")
 	eventually(t, "all messages are seen", func() bool { return counts.get(incoming) == n })
 	if more := int(most.Load()) - before; more > 25 {
@@ -173,7 +180,8 @@ func TestR10UnacknowledgedIsBounded(t *testing.T) {
 		return accepted == most+5 || accepted == 1000
 	})
 	eventually(t, "the window has arrived", func() bool { return sent.Load() >= most })
-	if err := s.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); !errors.Is(err, mqtt.ErrBusy) || accepted != most+5 || sent.Load() != most {
+	if err := s.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); !errors.Is(err, mqtt.ErrBusy) ||
+		accepted != most+5 || sent.Load() != most {
 		t.Errorf("%d accepted, %d sent, then %v; want %d sent and ErrBusy", accepted, sent.Load(), err, most)
 	}
 }
@@ -195,7 +203,8 @@ func TestR11RefusedMessage(t *testing.T) {
 					settle(t, s)
 				}
 				line(t, lines) // connected
-				if l := line(t, lines); !strings.Contains(l, "lost the broker at ") || !strings.Contains(l, "unconfirmed: 61440 bytes to too/large") {
+				if l := line(t, lines); !strings.Contains(l, "lost the broker at ") ||
+					!strings.Contains(l, "unconfirmed: 61440 bytes to too/large") {
 					t.Errorf("logged %s", l)
 				}
 				if qos == mqtt.AtLeastOnce {
@@ -219,7 +228,8 @@ func TestR17GoodbyeComesLast(t *testing.T) {
 		}
 		return usual(p)
 	})
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", Will: func() mqtt.Message { return mqtt.Message{Topic: "lost"} }})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s",
+		Will: func() mqtt.Message { return mqtt.Message{Topic: "lost"} }})
 	publish(t, s, mqtt.Message{Topic: "last words"})
 	publish(t, s, mqtt.Message{Topic: "offline", QoS: mqtt.AtLeastOnce})
 	if err := s.Close(); err != nil {

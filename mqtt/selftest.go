@@ -51,10 +51,12 @@ type SelfTested struct {
 func (r SelfTested) Advice() string {
 	switch r.Result {
 	case SelfTestDenied:
-		return fmt.Sprintf("the broker does not bring back a message to %[1]s: let this user write and read that topic "+
+		return fmt.Sprintf("the broker does not bring back a message to %[1]s: "+
+			"let this user write and read that topic "+
 			"(Mosquitto: a line `topic readwrite %[1]s` in its acl_file; coordinator acl writes all of them)", r.Topic)
 	case SelfTestSwallowed:
-		return fmt.Sprintf("the broker drops messages of %d bytes without a word, so no larger model or update comes through: "+
+		return fmt.Sprintf("the broker drops messages of %d bytes without a word, so no larger model or update comes "+
+			"through: "+
 			"let it take 131072 bytes (Mosquitto: remove message_size_limit, and set max_packet_size 131072)", r.Bytes)
 	case SelfTestDisconnected:
 		return fmt.Sprintf("the broker hangs up on messages of %d bytes, so no larger model or update comes through: "+

@@ -53,17 +53,22 @@ func TestR12SelfTest(t *testing.T) {
 		want     mqtt.SelfTestResult
 		advice   string
 	}{
-		"embedded":                    {long, func(t *testing.T) testBroker { return newEmbedded(t, 128<<10) }, mqtt.SelfTestPassed, ""},
-		"embedded with small packets": {long, func(t *testing.T) testBroker { return newEmbedded(t, 20_000) }, mqtt.SelfTestDisconnected, "hangs up on messages of 61504 bytes"},
+		"embedded": {long, func(t *testing.T) testBroker { return newEmbedded(t, 128<<10) },
+			mqtt.SelfTestPassed, ""},
+		"embedded with small packets": {long, func(t *testing.T) testBroker { return newEmbedded(t, 20_000) },
+			mqtt.SelfTestDisconnected, "hangs up on messages of 61504 bytes"},
 		"embedded that denies": {long, func(*testing.T) testBroker {
 			return &embedded{options: broker.Options{
 				Listen: "127.0.0.1:0", Allow: func(string, string, bool) bool { return false },
 				Authenticate: func(string, string, string) bool { return true },
 			}}
 		}, mqtt.SelfTestDenied, "`topic readwrite " + loop + "`"},
-		"mosquitto":                        {long, func(t *testing.T) testBroker { return newMosquitto(t, 128<<10) }, mqtt.SelfTestPassed, ""},
-		"mosquitto with max_packet_size":   {long, func(t *testing.T) testBroker { return newMosquitto(t, 20_000) }, mqtt.SelfTestDisconnected, "max_packet_size"},
-		"mosquitto with a message limit":   {short, withLines("message_size_limit 20000\n"), mqtt.SelfTestSwallowed, "message_size_limit"},
+		"mosquitto": {long, func(t *testing.T) testBroker { return newMosquitto(t, 128<<10) },
+			mqtt.SelfTestPassed, ""},
+		"mosquitto with max_packet_size": {long, func(t *testing.T) testBroker { return newMosquitto(t, 20_000) },
+			mqtt.SelfTestDisconnected, "max_packet_size"},
+		"mosquitto with a message limit": {short, withLines("message_size_limit 20000\n"), mqtt.SelfTestSwallowed,
+			"message_size_limit"},
 		"mosquitto that denies":            {short, withACL("topic read #\n"), mqtt.SelfTestDenied, "acl_file"},
 		"mosquitto that denies to read it": {short, withACL("topic write #\n"), mqtt.SelfTestDenied, "acl_file"},
 	} {
@@ -73,7 +78,8 @@ func TestR12SelfTest(t *testing.T) {
 			b.start(t)
 			t.Cleanup(b.stop)
 			got := selfTested(t, b.url(), c.patience)
-			if got.Result != c.want || got.Topic != loop || !strings.Contains(got.Advice(), c.advice) || (got.Advice() == "") != (c.want == mqtt.SelfTestPassed) {
+			if got.Result != c.want || got.Topic != loop || !strings.Contains(got.Advice(), c.advice) ||
+				(got.Advice() == "") != (c.want == mqtt.SelfTestPassed) {
 				t.Errorf("%+v: %s", got, got.Advice())
 			}
 		})

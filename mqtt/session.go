@@ -60,10 +60,12 @@ func (s *Session) Publish(m Message) error {
 		return err
 	}
 	if size := m.packetSize(); size > s.options.MaxPacket {
-		return fmt.Errorf("mqtt: topic %s: %d bytes of payload make a packet of %d, more than %d (MaxPacket)", m.Topic, len(m.Payload), size, s.options.MaxPacket)
+		return fmt.Errorf("mqtt: topic %s: %d bytes of payload make a packet of %d, more than %d (MaxPacket)", m.Topic,
+			len(m.Payload), size, s.options.MaxPacket)
 	}
 	if m.size() > s.options.OutboxBytes {
-		return fmt.Errorf("mqtt: topic %s: %d bytes of payload never fit in an outbox of %d", m.Topic, len(m.Payload), s.options.OutboxBytes)
+		return fmt.Errorf("mqtt: topic %s: %d bytes of payload never fit in an outbox of %d", m.Topic, len(m.Payload),
+			s.options.OutboxBytes)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

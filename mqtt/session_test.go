@@ -81,7 +81,8 @@ func TestWillOnAbruptDeath(t *testing.T) {
 		attempt := 0
 		s := dial(t, mqtt.Options{URL: p.url(), ClientID: "s", Will: func() mqtt.Message {
 			attempt++
-			return mqtt.Message{Topic: "p/s", Payload: fmt.Appendf(nil, "lost %d", attempt), QoS: mqtt.AtLeastOnce, Retained: true}
+			return mqtt.Message{Topic: "p/s", Payload: fmt.Appendf(nil, "lost %d", attempt), QoS: mqtt.AtLeastOnce,
+				Retained: true}
 		}})
 		for i := range 3 {
 			p.cut()
@@ -135,7 +136,8 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 	const n = 10_000
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		counts := newCounter()
-		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50, Observe: counts.observe})
+		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50,
+			Observe: counts.observe})
 		blocked.Subscribe(mqtt.AtMostOnce, "flood")
 		settle(t, blocked) // and from here on nobody reads its events
 		healthy := dial(t, mqtt.Options{URL: b.url(), ClientID: "healthy"})
@@ -169,7 +171,8 @@ func TestPause(t *testing.T) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
 		watcher.Subscribe(mqtt.AtLeastOnce, "will", "last")
 		settle(t, watcher)
-		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Will: func() mqtt.Message { return mqtt.Message{Topic: "will", Payload: []byte("lost")} }})
+		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s",
+			Will: func() mqtt.Message { return mqtt.Message{Topic: "will", Payload: []byte("lost")} }})
 		s.Subscribe(mqtt.AtLeastOnce, "x")
 		settle(t, s)
 		publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
@@ -210,7 +213,8 @@ func TestPauseIsNoLoss(t *testing.T) {
 		return usual(p)
 	})
 	logger, lines := logged()
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1), Logger: logger})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1),
+		Logger: logger})
 	s.Pause(2500 * time.Millisecond) // a broker that was away for as long costs a wait of at least half of it
 	wantDown(t, s)
 	wantUp(t, s)

@@ -54,7 +54,8 @@ func TestR13SlowUpload(t *testing.T) {
 	t.Cleanup(b.stop)
 	// All at once, 3 MiB: were they all in the kernel, a ping after 6 s would
 	// have to wait for 7 s, or more.
-	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate, KeepAlive: slowKeepAlive})
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate,
+		KeepAlive: slowKeepAlive})
 	stays(t, thin, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), 3<<20/slowMessage, 1000)
 }
 
@@ -65,7 +66,8 @@ func TestR13SlowDownload(t *testing.T) {
 	t.Cleanup(b.stop)
 	// A window of 4, as pulling keeps one: 12.3 s at 20 kB/s, here 1.2 s. What
 	// the broker has queued for us is ahead of its answer to a ping.
-	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate, KeepAlive: slowKeepAlive})
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate,
+		KeepAlive: slowKeepAlive})
 	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), thin, 1<<20/slowMessage, 4)
 }
 
@@ -104,7 +106,8 @@ func TestR13ByRate(t *testing.T) {
 		keepAlive := max(time.Minute, mqtt.LeastKeepAlive(rate))
 		held, write, message := mqtt.LinkTimes(mqtt.Options{MinRate: rate, KeepAlive: keepAlive})
 		if 4*message > keepAlive/2 || 2*held > keepAlive/2 || write < 4*message || write < 20*time.Second {
-			t.Errorf("%d B/s, keepalive %v: a message takes %v, what the kernel holds %v, a write may take %v", rate, keepAlive, message, held, write)
+			t.Errorf("%d B/s, keepalive %v: a message takes %v, what the kernel holds %v, a write may take %v", rate,
+				keepAlive, message, held, write)
 		}
 	}
 	if least := mqtt.LeastKeepAlive(mqtt.DefaultRate); least > time.Minute {

@@ -48,11 +48,13 @@ func NewTopics(prefix, federation string) (Topics, error) {
 		return Topics{}, fmt.Errorf("mqtt: %w", err)
 	}
 	if len(prefix) > maxPrefix {
-		return Topics{}, fmt.Errorf("mqtt: topic prefix %.64q has %d bytes, more than %d", prefix, len(prefix), maxPrefix)
+		return Topics{}, fmt.Errorf("mqtt: topic prefix %.64q has %d bytes, more than %d", prefix, len(prefix),
+			maxPrefix)
 	}
 	for level := range strings.SplitSeq(prefix, "/") {
 		if !isName(level, maxPrefix) {
-			return Topics{}, fmt.Errorf("mqtt: topic prefix %q: each level between slashes must have letters, digits, '.', '_' or '-' only, such as %s", prefix, DefaultPrefix)
+			return Topics{}, fmt.Errorf("mqtt: topic prefix %q: each level between slashes must have letters, "+
+				"digits, '.', '_' or '-' only, such as %s", prefix, DefaultPrefix)
 		}
 	}
 	return Topics{Federation: federation, root: prefix + "/" + federation + "/"}, nil
@@ -207,7 +209,8 @@ func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part str
 		kind, id, part = KindUpdate, levels[3], levels[4]
 		agent, err = t.parseAgent(levels[2])
 	case levels[0] == "x" && len(levels) == 4:
-		if n, err := strconv.ParseUint(levels[2], 10, 64); err != nil || strconv.FormatUint(n, 10) != levels[2] || !isPart(levels[3]) || levels[3] == ManifestPart {
+		if n, err := strconv.ParseUint(levels[2], 10, 64); err != nil || strconv.FormatUint(n, 10) != levels[2] ||
+			!isPart(levels[3]) || levels[3] == ManifestPart {
 			return unknown(errors.New("names no part of a round between neighbours"))
 		}
 		kind, id, part = KindPeer, levels[2], levels[3]
@@ -252,5 +255,6 @@ func isPart(s string) bool {
 }
 
 func isName(s string, most int) bool {
-	return s != "" && len(s) <= most && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+	return s != "" && len(s) <= most &&
+		strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }

@@ -72,7 +72,8 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.Loop("a"), ts.Loop("coordinator")} {
-		for _, filter := range []string{ts.Updates(), ts.Presences(), ts.Statuses(), ts.Round(), ts.Device("a"), ts.Presence("a"), ts.Blob("00", "m")} {
+		for _, filter := range []string{ts.Updates(), ts.Presences(), ts.Statuses(), ts.Round(), ts.Device("a"),
+			ts.Presence("a"), ts.Blob("00", "m")} {
 			if mqtt.Match(filter, loop) {
 				t.Errorf("%s brings %s", filter, loop)
 			}
@@ -83,7 +84,8 @@ func TestSelfTestsReachNobodyElse(t *testing.T) {
 // A name that would reach into other topics gives none.
 func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	ts := topics(t)
-	for _, id := range []wire.AgentID{"", "+", "#", "a/b", "a\x00", "coordinator", "ü", wire.AgentID(strings.Repeat("a", 49))} {
+	for _, id := range []wire.AgentID{"", "+", "#", "a/b", "a\x00", "coordinator",
+		"ü", wire.AgentID(strings.Repeat("a", 49))} {
 		for _, topic := range []string{ts.Device(id), ts.Presence(id), ts.Status(id), ts.Update(id, "x", "m")} {
 			if topic != "" {
 				t.Errorf("agent %q has topic %s", id, topic)
@@ -92,10 +94,13 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	}
 	for _, topic := range []string{
 		ts.ClientID("a/b"),
-		ts.Blob("", "m"), ts.Blob("+", "m"), ts.Blob("FF", "m"), ts.Blob("ff", ""), ts.Blob("ff", "+"), ts.Blob("ff", "01"),
+		ts.Blob("", "m"), ts.Blob("+", "m"), ts.Blob("FF", "m"), ts.Blob("ff", ""), ts.Blob("ff", "+"),
+		ts.Blob("ff", "01"),
 		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
-		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.Beacons("#"), ts.Beacons(strings.Repeat("a", 49)),
-		ts.Loop("a/b"), ts.Loop(""), mqtt.Topics{}.Loop("coordinator"), mqtt.Topics{}.Round(), mqtt.Topics{}.Updates(), mqtt.Topics{}.ClientID("a"),
+		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.Beacons("#"),
+		ts.Beacons(strings.Repeat("a", 49)),
+		ts.Loop("a/b"), ts.Loop(""), mqtt.Topics{}.Loop("coordinator"), mqtt.Topics{}.Round(), mqtt.Topics{}.Updates(),
+		mqtt.Topics{}.ClientID("a"),
 	} {
 		if topic != "" {
 			t.Errorf("got %s", topic)
@@ -128,7 +133,8 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 	for k := mqtt.KindUnknown; k <= mqtt.KindBeacon; k++ {
 		seen[k.String()] = true
 	}
-	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "loop", "peer", "beacon", "unknown"} {
+	for _, word := range []string{"round", "direct", "blob", "update", "presence", "status", "loop", "peer", "beacon",
+		"unknown"} {
 		if !seen[word] {
 			t.Errorf("no kind is %s", word)
 		}
@@ -141,8 +147,11 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 // Parse accepts exactly what the methods of Topics make.
 func FuzzParse(f *testing.F) {
 	for _, topic := range []string{
-		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop", "s/plant_7-a/loop", "s/plant_7-a/m", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9", "x/plant_7-a/9/1", "b/c/plant_7-a",
-		"", "d/plant_7-", "d/plant_7-coordinator", "d/other-a", "m/00/007", "u/1/plant_7-a/x/m", "u/0/+/+/+", "p/+", "round/", "x/1/2/3", "b/+/plant_7-a", "b/plant_7-a",
+		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop",
+		"s/plant_7-a/loop", "s/plant_7-a/m", "u/0/plant_7-a/x/m", "u/0/plant_7-a/x/9", "x/plant_7-a/9/1",
+		"b/c/plant_7-a",
+		"", "d/plant_7-", "d/plant_7-coordinator", "d/other-a", "m/00/007", "u/1/plant_7-a/x/m", "u/0/+/+/+", "p/+",
+		"round/", "x/1/2/3", "b/+/plant_7-a", "b/plant_7-a",
 	} {
 		f.Add("fl/v1/plant_7/" + topic)
 	}

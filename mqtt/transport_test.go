@@ -68,7 +68,8 @@ func TestTLS(t *testing.T) {
 
 	logger, lines := logged()
 	dialing(t, mqtt.Options{URL: url, ClientID: "distrustful", Logger: logger})
-	if l := line(t, lines); !strings.Contains(l, "cannot reach the broker at "+url+": ") || !strings.Contains(l, "certificate") {
+	if l := line(t, lines); !strings.Contains(l, "cannot reach the broker at "+url+": ") ||
+		!strings.Contains(l, "certificate") {
 		t.Errorf("logged %s", l)
 	}
 }
@@ -140,14 +141,21 @@ func TestDialRefusesBadOptions(t *testing.T) {
 		"not a URL":    {mqtt.Options{URL: "tcp://u:hush@broker:port", ClientID: "s"}, "is not scheme://host:port"},
 		"no client id": {mqtt.Options{URL: "tcp://broker:1883"}, "no client id"},
 		"NUL":          {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s\x00"}, "NUL"},
-		"no user":      {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", Password: "hush"}, "without a user name"},
-		"TLS unused":   {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, "does not encrypt"},
-		"bad node":     {mqtt.Options{URL: "tcp://a:1883", MoreURLs: []string{"tcp://b"}, ClientID: "s"}, `"tcp://b" has no port`},
-		"node twice":   {mqtt.Options{URL: "tcp://a:1883", MoreURLs: []string{"tcp://b:1883", "tcp://a:1883"}, ClientID: "s"}, `"tcp://a:1883" is there twice`},
-		"mixed nodes":  {mqtt.Options{URL: "tls://a:8883", MoreURLs: []string{"tcp://a:1883"}, ClientID: "s"}, "some URLs encrypt and some do not"},
-		"keepalive":    {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", KeepAlive: 1500 * time.Millisecond}, "whole seconds"},
-		"delay":        {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", MaxReconnectDelay: -1}, "must not be negative"},
-		"mailbox":      {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", MailboxBytes: -1}, "must not be negative"},
+		"no user": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", Password: "hush"},
+			"without a user name"},
+		"TLS unused": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s",
+			TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, "does not encrypt"},
+		"bad node": {mqtt.Options{URL: "tcp://a:1883", MoreURLs: []string{"tcp://b"}, ClientID: "s"},
+			`"tcp://b" has no port`},
+		"node twice": {mqtt.Options{URL: "tcp://a:1883", MoreURLs: []string{"tcp://b:1883", "tcp://a:1883"},
+			ClientID: "s"}, `"tcp://a:1883" is there twice`},
+		"mixed nodes": {mqtt.Options{URL: "tls://a:8883", MoreURLs: []string{"tcp://a:1883"}, ClientID: "s"},
+			"some URLs encrypt and some do not"},
+		"keepalive": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", KeepAlive: 1500 * time.Millisecond},
+			"whole seconds"},
+		"delay": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", MaxReconnectDelay: -1},
+			"must not be negative"},
+		"mailbox": {mqtt.Options{URL: "tcp://broker:1883", ClientID: "s", MailboxBytes: -1}, "must not be negative"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := mqtt.Dial(context.Background(), c.o)

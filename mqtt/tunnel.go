@@ -36,7 +36,8 @@ func ask(conn net.Conn, proxy *url.URL, address string) error {
 	header := make(http.Header)
 	if user := proxy.User; user != nil {
 		password, _ := user.Password()
-		header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+		header.Set("Proxy-Authorization",
+			"Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
 	}
 	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: header}
 	if err := request.Write(conn); err != nil {
@@ -66,7 +67,8 @@ func checkProxy(proxy *url.URL) error {
 	case proxy == nil:
 		return nil
 	case proxy.Scheme != "http":
-		return fmt.Errorf("mqtt: proxy %q: only http:// proxies are supported; what goes through one is encrypted by the broker's URL", proxy.Redacted())
+		return fmt.Errorf("mqtt: proxy %q: only http:// proxies are supported; what goes through one is encrypted by "+
+			"the broker's URL", proxy.Redacted())
 	case proxy.Hostname() == "" || proxy.Port() == "" || !goodPort(proxy):
 		return fmt.Errorf("mqtt: proxy %q is not http://host:port; usual ports are 3128 and 8080", proxy.Redacted())
 	}

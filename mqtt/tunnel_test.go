@@ -117,7 +117,8 @@ func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 				o.ClientID, o.TLS, o.Logger = "refused", config, logger
 				s := dialing(t, o)
 				l := line(t, lines)
-				if !strings.Contains(l, want) || !strings.Contains(l, " through the proxy at "+proxy.Host+": ") || strings.Contains(l, "wrong") || strings.Contains(l, "hush") {
+				if !strings.Contains(l, want) || !strings.Contains(l, " through the proxy at "+proxy.Host+": ") ||
+					strings.Contains(l, "wrong") || strings.Contains(l, "hush") {
 					t.Errorf("logged %s, want %s", l, want)
 				}
 				wantQuickClose(t, s)
@@ -129,7 +130,8 @@ func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 // A user is sent without a password, too, and nobody is made up.
 func TestProxyUser(t *testing.T) {
 	for _, scheme := range []string{"tcp", "ws"} {
-		for want, user := range map[string]*url.Userinfo{"": nil, "fed:": url.User("fed"), "fed:a:b": url.UserPassword("fed", "a:b")} {
+		for want, user := range map[string]*url.Userinfo{"": nil, "fed:": url.User("fed"),
+			"fed:a:b": url.UserPassword("fed", "a:b")} {
 			t.Run(scheme+" "+want, func(t *testing.T) {
 				asked := make(chan string, 1)
 				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -166,7 +168,8 @@ func TestProxyOfTheEnvironmentIsNotAsked(t *testing.T) {
 		for _, scheme := range []string{"tcp", "tls", "ws", "wss"} {
 			logger, lines := logged()
 			// For 127.0.0.1 no proxy of an environment is asked; for this address, which leads there too, one would be.
-			s := dialing(t, mqtt.Options{URL: scheme + "://0.0.0.0:1", ClientID: "s", Logger: logger, ConnectTimeout: 100 * time.Millisecond})
+			s := dialing(t, mqtt.Options{URL: scheme + "://0.0.0.0:1", ClientID: "s", Logger: logger,
+				ConnectTimeout: 100 * time.Millisecond})
 			line(t, lines) // an attempt has failed
 			wantQuickClose(t, s)
 		}
@@ -197,8 +200,9 @@ func TestBadProxy(t *testing.T) {
 		"not HTTP":       {"SSH-2.0-x\r\n\r\n", "the proxy does not answer in HTTP", "malformed HTTP"},
 		"without a text": {"HTTP/1.1 407\r\n\r\n", `the proxy answers \"407\"`, "the answer cannot be understood"},
 		"hangs up":       {"", "the proxy hung up", "EOF"},
-		"no end":         {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 20_000), "answer has more than 16384 bytes", ""},
-		"too eager":      {"HTTP/1.1 200 OK\r\n\r\n\x20\x02\x00\x00", "the proxy sends more than its answer", ""},
+		"no end": {"HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 20_000), "answer has more than 16384 bytes",
+			""},
+		"too eager": {"HTTP/1.1 200 OK\r\n\r\n\x20\x02\x00\x00", "the proxy sends more than its answer", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for scheme, want := range map[string]string{"tcp": c.tcp, "ws": c.ws} {
@@ -213,7 +217,8 @@ func TestBadProxy(t *testing.T) {
 				go answerAll(listener, c.answer)
 				logger, lines := logged()
 				s := dialing(t, mqtt.Options{
-					URL: scheme + "://127.0.0.1:1", ClientID: "s", Logger: logger, Proxy: &url.URL{Scheme: "http", Host: listener.Addr().String()},
+					URL: scheme + "://127.0.0.1:1", ClientID: "s", Logger: logger,
+					Proxy: &url.URL{Scheme: "http", Host: listener.Addr().String()},
 				})
 				if l := line(t, lines); !strings.Contains(l, want) {
 					t.Errorf("%s: logged %s, want %s", scheme, l, want)
@@ -249,7 +254,8 @@ func TestCloseInterruptsAProxy(t *testing.T) {
 			}
 			defer listener.Close()
 			s := dialing(t, mqtt.Options{
-				URL: scheme + "://127.0.0.1:1", ClientID: "s", Proxy: &url.URL{Scheme: "http", Host: listener.Addr().String()},
+				URL: scheme + "://127.0.0.1:1", ClientID: "s",
+				Proxy: &url.URL{Scheme: "http", Host: listener.Addr().String()},
 			})
 			conn, err := listener.Accept()
 			if err != nil {

@@ -124,7 +124,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	case LinkUp:
 		a.linkUp, a.helloDue = true, true
 	case LinkDown:
-		a.linkUp, a.objectAt, a.objectNot = false, time.Time{}, time.Time{} // what is retained comes again with the link
+		// what is retained comes again with the link
+		a.linkUp, a.objectAt, a.objectNot = false, time.Time{}, time.Time{}
 		if w := a.work; w != nil && w.state == workSubmitting {
 			w.cut = true
 		}

@@ -85,7 +85,8 @@ func (a *Agent) object(now time.Time) {
 // the work: a new attempt changes nothing for an update's identity.
 func (a *Agent) sameRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	c := a.current
-	return c.Order.Run == run && c.Order.Round == round && c.Announcement.Base.Hash == base && c.Announcement.Phase == wire.PhaseOpen
+	return c.Order.Run == run && c.Order.Round == round && c.Announcement.Base.Hash == base &&
+		c.Announcement.Phase == wire.PhaseOpen
 }
 
 // leaveOldWork ends the work of a round that is over.

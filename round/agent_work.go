@@ -76,7 +76,8 @@ func (a *Agent) replayEarly(now time.Time) {
 func (a *Agent) train() {
 	w := a.work
 	w.state = workTraining
-	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight, Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline})
+	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight,
+		Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline})
 }
 
 // decline ends the agent's part in the round.

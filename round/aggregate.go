@@ -27,7 +27,8 @@ func Coefficients(accepted []Participant, plan *Plan, weighting spec.Weighting) 
 	}
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
-		set[i] = Contribution{p.Agent, p.Accepted, p.Times, p.Weight, plan.Coefficient(weighting, p.Times, total, p.Weight)}
+		set[i] = Contribution{p.Agent, p.Accepted, p.Times, p.Weight,
+			plan.Coefficient(weighting, p.Times, total, p.Weight)}
 	}
 	return set
 }
@@ -52,7 +53,8 @@ func (p *Plan) Coefficient(weighting spec.Weighting, times, total int, weight fl
 	return c
 }
 
-// stepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average does.
+// stepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average
+// does.
 func (p *Plan) stepWeight(weighting spec.Weighting, weight float64) float64 {
 	if weighting == spec.WeightingStep && p.Exchange != spec.ExchangeGradient {
 		return weight
@@ -83,8 +85,8 @@ func AddScaled[T wire.Float](acc []float64, c float64, v []byte) (norm float64, 
 	return math.Sqrt(sum), nil
 }
 
-// Add adds c·v to acc as AddScaled does with the payload of v, to the bit. It panics if the lengths disagree; elements that
-// are not finite are found by Advance.
+// Add adds c·v to acc as AddScaled does with the payload of v, to the bit. It panics if the lengths disagree; elements
+// that are not finite are found by Advance.
 func Add[T wire.Float](acc []float64, c float64, v []T) {
 	if len(v) != len(acc) {
 		panic(fmt.Sprintf("round: Add of %d elements to a sum of %d", len(v), len(acc)))
@@ -97,7 +99,8 @@ func Add[T wire.Float](acc []float64, c float64, v []T) {
 // AddChange is Add of the change v − base, which is rounded to T as an agent sends it.
 func AddChange[T wire.Float](acc []float64, c float64, v, base []T) {
 	if len(v) != len(acc) || len(base) != len(acc) {
-		panic(fmt.Sprintf("round: AddChange of %d elements from a base of %d to a sum of %d", len(v), len(base), len(acc)))
+		panic(fmt.Sprintf("round: AddChange of %d elements from a base of %d to a sum of %d", len(v), len(base),
+			len(acc)))
 	}
 	base, acc = base[:len(v)], acc[:len(v)]
 	for i, x := range v {
@@ -138,7 +141,8 @@ func first(v []byte, size int) (x float64, rest []byte) {
 // one length: it panics otherwise.
 func Advance[T wire.Float](dst, base []T, acc []float64) error {
 	if len(dst) != len(base) || len(dst) != len(acc) {
-		panic(fmt.Sprintf("round: Advance of %d elements from a base of %d and a sum of %d", len(dst), len(base), len(acc)))
+		panic(fmt.Sprintf("round: Advance of %d elements from a base of %d and a sum of %d", len(dst), len(base),
+			len(acc)))
 	}
 	for i := range dst {
 		x := T(float64(base[i]) + acc[i])

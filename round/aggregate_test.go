@@ -105,7 +105,8 @@ func TestAdvance(t *testing.T) {
 		t.Errorf("got %v, %v, want 1 + 2⁻²³", dst[0], err)
 	}
 	// What float64 holds may be too much for float32.
-	if err := round.Advance(dst[:1], []float32{math.MaxFloat32}, []float64{math.MaxFloat32}); !errors.Is(err, wire.ErrNotFinite) {
+	if err := round.Advance(dst[:1], []float32{math.MaxFloat32}, []float64{math.MaxFloat32}); !errors.Is(err,
+		wire.ErrNotFinite) {
 		t.Errorf("a model beyond float32 was made: %v", err)
 	}
 	defer func() {

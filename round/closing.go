@@ -177,7 +177,8 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 	}
 	o := c.conclude(now, Outcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
 	c.report(RoundAbandoned{
-		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(), Err: err, Took: o.Took,
+		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(),
+		Err: err, Took: o.Took,
 	})
 	c.retryAt = now.Add(min(retryFirst<<min(c.failed, 10), retryMost))
 	c.failed++

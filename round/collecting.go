@@ -37,7 +37,8 @@ func (c *Coordinator) open(now time.Time) {
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
 		samples := c.roster.members[d.Agent].samples
-		c.rec.Participants = append(c.rec.Participants, Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Samples: samples})
+		c.rec.Participants = append(c.rec.Participants,
+			Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Samples: samples})
 	}
 	c.announced = now
 	c.collect(now)
@@ -51,7 +52,8 @@ func (c *Coordinator) collect(now time.Time) {
 	c.wakeAt = now.Add(c.cfg.Deadline)
 	c.journal()
 	c.announce(wire.PhaseOpen)
-	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version, Agents: c.rec.Agents}
+	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
+		Agents: c.rec.Agents}
 	fact.SitOut = c.sidelinedList(c.rec.Round)
 	for _, p := range c.rec.Participants {
 		fact.Participants = append(fact.Participants, p.Agent)
@@ -60,7 +62,8 @@ func (c *Coordinator) collect(now time.Time) {
 	c.inviteSilent(now)
 }
 
-// inviteSilent invites, in id order, those that have not answered yet. Without a link nobody can be: the link invites them.
+// inviteSilent invites, in id order, those that have not answered yet. Without a link nobody can be: the link invites
+// them.
 func (c *Coordinator) inviteSilent(now time.Time) {
 	c.inviteAt = time.Time{}
 	if !c.linkUp {
@@ -79,7 +82,8 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 // participant carries K·p_k only where the server's average does not.
 func (c *Coordinator) invite(now time.Time, p *peer) {
 	weight := c.rec.Plan.stepWeight(c.cfg.Weighting, p.Weight)
-	c.do(Invite{Agent: p.Agent, Left: c.left(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block, Peers: c.peersOf(p)})
+	c.do(Invite{Agent: p.Agent, Left: c.left(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block,
+		Peers: c.peersOf(p)})
 }
 
 // peerOf returns the participant that a message of the round is from, or nil.
@@ -194,7 +198,8 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 	return 0
 }
 
-func (c *Coordinator) refuse(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest, reason wire.RefuseReason) {
+func (c *Coordinator) refuse(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest,
+	reason wire.RefuseReason) {
 	c.do(Refuse{a, run, r, update, reason})
 	c.report(UpdateRefused{a, r, reason})
 }
@@ -216,7 +221,8 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 	c.move(p, peerAccepted)
 	p.Accepted = digest
 	c.do(Accept{e.Agent, e.Round, digest})
-	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm, After: now.Sub(c.announced)})
+	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
+		After: now.Sub(c.announced)})
 	c.settle(now)
 }
 

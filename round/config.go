@@ -10,17 +10,18 @@ import (
 type Config struct {
 	Algorithm    spec.Algorithm `yaml:"algorithm"`
 	Participants int            `yaml:"participants"` // L
-	Quorum       int            `yaml:"quorum"`       // fewest draws with an update that a round may close with at its deadline
-	OverSelect   int            `yaml:"over_select"`  // invited beyond L; bends uniform sampling towards fast agents
-	Sampling     spec.Sampling  `yaml:"sampling"`
-	Weights      spec.Weights   `yaml:"weights"`
-	Weighting    spec.Weighting `yaml:"weighting"`
-	Rounds       int            `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
-	Seed         uint64         `yaml:"seed"`
-	Gather       Gather         `yaml:"gather"`
-	Deadline     time.Duration  `yaml:"deadline"` // of a round, from its announcement
-	Pause        time.Duration  `yaml:"pause"`    // between rounds
-	InviteEvery  time.Duration  `yaml:"invite_every"`
+	// fewest draws with an update that a round may close with at its deadline
+	Quorum      int            `yaml:"quorum"`
+	OverSelect  int            `yaml:"over_select"` // invited beyond L; bends uniform sampling towards fast agents
+	Sampling    spec.Sampling  `yaml:"sampling"`
+	Weights     spec.Weights   `yaml:"weights"`
+	Weighting   spec.Weighting `yaml:"weighting"`
+	Rounds      int            `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
+	Seed        uint64         `yaml:"seed"`
+	Gather      Gather         `yaml:"gather"`
+	Deadline    time.Duration  `yaml:"deadline"` // of a round, from its announcement
+	Pause       time.Duration  `yaml:"pause"`    // between rounds
+	InviteEvery time.Duration  `yaml:"invite_every"`
 }
 
 // Gather says which agents a round waits for before it draws.
@@ -44,7 +45,8 @@ const mostDraws = 1 << 20
 // DefaultConfig returns a configuration for a small federation.
 func DefaultConfig() Config {
 	return Config{
-		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement, Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
+		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
+		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second,
 	}
@@ -54,23 +56,34 @@ func DefaultConfig() Config {
 func (c *Config) Validate() error {
 	var check spec.Check
 	check.Valid("algorithm", c.Algorithm.Validate())
-	check.Need(c.Algorithm != spec.FedDec || c.Sampling == spec.WithReplacement, "sampling", "must be with_replacement for feddec, is %q", c.Sampling)
-	check.Need(c.Algorithm != spec.FedDec || c.Weights == spec.WeightsEqual, "weights", "must be equal for feddec, is %q", c.Weights)
-	check.Need(c.Participants >= 1 && c.Participants <= mostDraws, "participants", "must be 1 to %d, is %d", mostDraws, c.Participants)
-	check.Need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum", "must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
-	check.Need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select", "must be 0 to %d, is %d", mostDraws, c.OverSelect)
-	check.Need(c.OverSelect == 0 || c.Sampling != spec.WithReplacement, "over_select", "goes with sampling without_replacement only")
+	check.Need(c.Algorithm != spec.FedDec || c.Sampling == spec.WithReplacement, "sampling",
+		"must be with_replacement for feddec, is %q", c.Sampling)
+	check.Need(c.Algorithm != spec.FedDec || c.Weights == spec.WeightsEqual, "weights",
+		"must be equal for feddec, is %q", c.Weights)
+	check.Need(c.Participants >= 1 && c.Participants <= mostDraws, "participants",
+		"must be 1 to %d, is %d", mostDraws, c.Participants)
+	check.Need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum",
+		"must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
+	check.Need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select",
+		"must be 0 to %d, is %d", mostDraws, c.OverSelect)
+	check.Need(c.OverSelect == 0 || c.Sampling != spec.WithReplacement, "over_select",
+		"goes with sampling without_replacement only")
 	check.Valid("sampling", c.Sampling.Validate())
 	check.Valid("weights", c.Weights.Validate())
 	check.Valid("weighting", c.Weighting.Validate())
 	check.Need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
 	check.Need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
 	check.Need(c.Gather.Minimum >= c.Quorum || c.Sampling == spec.WithReplacement, "gather.minimum",
-		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum, c.Gather.Minimum)
-	check.Need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target", "must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
-	check.Need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within", "must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
-	check.Need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread", "must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.Within, c.Gather.Spread)
-	check.Need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline", "must be 1ms to %s, is %s", longest, c.Deadline)
+		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum,
+		c.Gather.Minimum)
+	check.Need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target",
+		"must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
+	check.Need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within",
+		"must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
+	check.Need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread",
+		"must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.Within, c.Gather.Spread)
+	check.Need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline",
+		"must be 1ms to %s, is %s", longest, c.Deadline)
 	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
 	check.Need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
 	return check.Err()

@@ -27,14 +27,17 @@ func TestConfigValidate(t *testing.T) {
 		{"no participants", func(c *round.Config) { c.Participants = 0 }, "participants quorum"},
 		{"no quorum", func(c *round.Config) { c.Quorum = 0 }, "quorum"},
 		{"quorum above participants", func(c *round.Config) { c.Quorum, c.Gather.Minimum = 7, 7 }, "quorum"},
-		{"more draws than memory", func(c *round.Config) { c.Participants, c.OverSelect = math.MaxInt, math.MaxInt }, "participants over_select"},
+		{"more draws than memory", func(c *round.Config) { c.Participants, c.OverSelect = math.MaxInt, math.MaxInt },
+			"participants over_select"},
 		{"negative over-selection", func(c *round.Config) { c.OverSelect = -1 }, "over_select"},
-		{"over-selection with replacement", func(c *round.Config) { c.OverSelect, c.Sampling = 1, spec.WithReplacement }, "over_select"},
+		{"over-selection with replacement",
+			func(c *round.Config) { c.OverSelect, c.Sampling = 1, spec.WithReplacement }, "over_select"},
 		{"sampling", func(c *round.Config) { c.Sampling = "some" }, "sampling"},
 		{"weights", func(c *round.Config) { c.Weights = "" }, "weights"},
 		{"weighting", func(c *round.Config) { c.Weighting = "both" }, "weighting"},
 		{"rounds", func(c *round.Config) { c.Rounds = -1 }, "rounds"},
-		{"no minimum", func(c *round.Config) { c.Gather.Minimum, c.Sampling = 0, spec.WithReplacement }, "gather.minimum"},
+		{"no minimum", func(c *round.Config) { c.Gather.Minimum, c.Sampling = 0, spec.WithReplacement },
+			"gather.minimum"},
 		{"minimum under the quorum", func(c *round.Config) { c.Gather.Minimum = 3 }, "gather.minimum"},
 		{"target under the minimum", func(c *round.Config) { c.Gather.Target = 5 }, "gather.target"},
 		{"negative target", func(c *round.Config) { c.Gather.Target = -1 }, "gather.target"},
@@ -47,7 +50,8 @@ func TestConfigValidate(t *testing.T) {
 		{"negative pause", func(c *round.Config) { c.Pause = -time.Second }, "pause"},
 		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
 		{"empty", func(c *round.Config) { *c = round.Config{} },
-			"algorithm participants quorum sampling weights weighting gather.minimum gather.within deadline invite_every"},
+			"algorithm participants quorum sampling weights weighting gather.minimum gather.within deadline " +
+				"invite_every"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,7 +77,8 @@ func keys(t *testing.T, err error) string {
 	var all []string
 	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
 		field := (*spec.FieldError)(nil)
-		if !errors.As(e, &field) || field.Key == "" || !strings.Contains(e.Error(), field.Key+": ") || field.Problem == "" {
+		if !errors.As(e, &field) || field.Key == "" || !strings.Contains(e.Error(), field.Key+": ") ||
+			field.Problem == "" {
 			t.Errorf("%#v is not a field's problem", e)
 			continue
 		}

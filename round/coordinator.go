@@ -39,10 +39,11 @@ type Coordinator struct {
 }
 
 // NewCoordinator makes the machine of a run. record is
-// Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates of the
-// record's round that are on disk.
+// Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates
+// of the record's round that are on disk.
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]wire.Digest) *Coordinator {
-	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{}}, sidelined: map[wire.AgentID]Sidelined{}}
+	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{}},
+		sidelined: map[wire.AgentID]Sidelined{}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
 	}
@@ -210,8 +211,9 @@ func (c *Coordinator) tick(now time.Time) {
 func (c *Coordinator) announce(phase wire.Phase) {
 	p := &c.rec.Plan
 	c.do(Announce{c.rec.Round, wire.Announcement{
-		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.Base, Schema: p.Schema,
-		Seed: c.cfg.Seed, Offset: p.Offset,
+		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.Base,
+		Schema: p.Schema,
+		Seed:   c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
 	}})
 }

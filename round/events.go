@@ -90,8 +90,8 @@ type (
 		Next     Plan
 		Measured Measured
 		Err      error // then Next and Measured are void, and the round is abandoned
-		// Excluded are the agents whose updates spoiled the fold: they sit out the next draws, whether there is a Next without
-		// their updates or not.
+		// Excluded are the agents whose updates spoiled the fold: they sit out the next draws, whether there is a Next
+		// without their updates or not.
 		Excluded []wire.AgentID
 	}
 )

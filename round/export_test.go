@@ -23,7 +23,8 @@ func (c *Coordinator) Miscounted() error {
 		}
 	}
 	if there != c.roster.there || drawn != c.roster.drawn {
-		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn, c.roster.there, c.roster.drawn)
+		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn, c.roster.there,
+			c.roster.drawn)
 	}
 	if c.peers == nil {
 		return nil

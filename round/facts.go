@@ -6,7 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorFact is something that happened at the coordinator's machine. Facts only inform: nobody who reads one decides by it.
+// CoordinatorFact is something that happened at the coordinator's machine. Facts only inform: nobody who reads one
+// decides by it.
 //
 //sumtype:decl
 type CoordinatorFact interface{ ofCoordinator() }
@@ -85,8 +86,8 @@ type (
 		Early  bool         // since fewer than gather.minimum others are there
 		Agents int          // K with it, if it is there
 	}
-	// SamplesCapped: agents say that they have more rows than Most, ten times the median of all. They weigh as if they had Most.
-	// Told when it begins, and when others are concerned.
+	// SamplesCapped: agents say that they have more rows than Most, ten times the median of all. They weigh as if they
+	// had Most. Told when it begins, and when others are concerned.
 	SamplesCapped struct {
 		Round  wire.RoundID
 		Agents []wire.AgentID // in id order

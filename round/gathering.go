@@ -64,8 +64,9 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	m := c.roster.change(e.Agent, func(m *member) {
 		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit
 		*m = member{
-			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, samples: e.Hello.Samples, peerKey: e.Hello.PeerKey,
-			place: e.Hello.Location, neighbors: e.Hello.Neighbors,
+			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, samples: e.Hello.Samples,
+			peerKey: e.Hello.PeerKey,
+			place:   e.Hello.Location, neighbors: e.Hello.Neighbors,
 		}
 	})
 	switch {
@@ -109,7 +110,8 @@ func (c *Coordinator) presence(now time.Time, e PresenceCame) {
 			why = LeftOffline
 		}
 		c.report(AgentLeft{e.Agent, why, c.roster.drawn})
-		if p := c.peers[e.Agent]; p != nil && c.in(CoordinatorCollecting) && p.state < peerAccepted && p.Times > 0 && c.mixes() {
+		if p := c.peers[e.Agent]; p != nil && c.in(CoordinatorCollecting) && p.state < peerAccepted && p.Times > 0 &&
+			c.mixes() {
 			c.redraw(now, p)
 			c.settle(now)
 		}

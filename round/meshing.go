@@ -22,21 +22,23 @@ func (c *Coordinator) mixes() bool {
 	return c.cfg.Algorithm == spec.FedDec && c.rec.Plan.Kind == wire.KindTraining
 }
 
-// mesh asks for the edges between the agents, before the round is opened. Until they come the record has those of the block
-// before.
+// mesh asks for the edges between the agents, before the round is opened. Until they come the record has those of the
+// block before.
 func (c *Coordinator) mesh(agents []wire.AgentID) {
 	c.wakeAt = time.Time{}
 	m := Mesh{Round: c.rec.Round}
 	for _, id := range agents {
 		a := c.roster.members[id]
-		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place, Neighbors: a.neighbors})
-		c.meshing = append(c.meshing, Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Samples: a.samples})
+		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place,
+			Neighbors: a.neighbors})
+		c.meshing = append(c.meshing,
+			Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Samples: a.samples})
 	}
 	c.do(m)
 }
 
-// meshed opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is gathered anew. A block
-// without an end goes on anyway, if the new edges join nobody who had none.
+// meshed opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is gathered anew.
+// A block without an end goes on anyway, if the new edges join nobody who had none.
 func (c *Coordinator) meshed(now time.Time, e Meshed) {
 	if c.meshing == nil || e.Round != c.rec.Round {
 		return
@@ -55,7 +57,8 @@ func (c *Coordinator) meshed(now time.Time, e Meshed) {
 	for i, p := range participants {
 		agents[i] = p.Agent
 	}
-	if apart := c.apart(participants); c.goesOn(agents) && !slices.ContainsFunc(edges, func(x Edge) bool { return apart[x.A] || apart[x.B] }) {
+	if apart := c.apart(participants); c.goesOn(agents) &&
+		!slices.ContainsFunc(edges, func(x Edge) bool { return apart[x.A] || apart[x.B] }) {
 		c.goOn(now, agents)
 		return
 	}
@@ -81,23 +84,24 @@ func (c *Coordinator) goOn(now time.Time, agents []wire.AgentID) {
 	})
 }
 
-// apart returns those that are here, could mix, and have no edge in the block: its edges may have been made before they had found
-// each other.
+// apart returns those that are here, could mix, and have no edge in the block: its edges may have been made before they
+// had found each other.
 func (c *Coordinator) apart(participants []Participant) map[wire.AgentID]bool {
 	joined, apart := map[wire.AgentID]bool{}, map[wire.AgentID]bool{}
 	for _, e := range c.rec.Edges {
 		joined[e.A], joined[e.B] = true, true
 	}
 	for _, p := range participants {
-		if m := c.roster.members[p.Agent]; m != nil && m.mayBeDrawn() && m.peerKey != (wire.PeerKey{}) && !joined[p.Agent] {
+		if m := c.roster.members[p.Agent]; m != nil && m.mayBeDrawn() && m.peerKey != (wire.PeerKey{}) &&
+			!joined[p.Agent] {
 			apart[p.Agent] = true
 		}
 	}
 	return apart
 }
 
-// goesOn tells that the block without an end, in which the agents mix, has all of them: its edges stay. An agent that has left keeps
-// them too, as it may mix still where the coordinator cannot see it.
+// goesOn tells that the block without an end, in which the agents mix, has all of them: its edges stay. An agent that
+// has left keeps them too, as it may mix still where the coordinator cannot see it.
 func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
 	if !c.rec.Plan.Endless || c.rec.Block == 0 || c.remesh {
 		return false
@@ -107,7 +111,8 @@ func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
 		if !found || c.rec.Participants[i].PeerKey != c.roster.members[id].peerKey {
 			return false
 		}
-		c.rec.Participants[i].Boot, c.rec.Participants[i].Samples = c.roster.members[id].boot, c.roster.members[id].samples
+		c.rec.Participants[i].Boot, c.rec.Participants[i].Samples = c.roster.members[id].boot,
+			c.roster.members[id].samples
 	}
 	return true
 }
@@ -152,7 +157,8 @@ func (c *Coordinator) redraw(now time.Time, p *peer) {
 	able := func(i int) bool {
 		q := c.peers[c.rec.Participants[i].Agent]
 		m := c.roster.members[q.Agent]
-		return q != p && !c.sitsOut(q.Agent) && (q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
+		return q != p && !c.sitsOut(q.Agent) &&
+			(q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
 	}
 	if !slices.ContainsFunc(c.rec.Participants, func(q Participant) bool {
 		i, _ := slices.BinarySearchFunc(c.rec.Participants, q.Agent, byAgent)

@@ -25,20 +25,27 @@ func TestFindOutliers(t *testing.T) {
 	}{
 		{"alike", []float64{1, 2, 3, 2, 1}, nil, round.Outliers{Usual: 2}},
 		{"an honest long one", []float64{1, 1, 1, 1, 1, 1, 5.9}, nil, round.Outliers{Usual: 1, Long: []int{6}}},
-		{"over all others together", []float64{1, 6.1, 1, 1, 1, 1, 1}, nil, round.Outliers{Usual: 1, Long: []int{1}, Outweighs: true}},
+		{"over all others together", []float64{1, 6.1, 1, 1, 1, 1, 1}, nil,
+			round.Outliers{Usual: 1, Long: []int{1}, Outweighs: true}},
 		{"of many", append(slices.Repeat([]float64{1}, 20), 19), nil, round.Outliers{Usual: 1, Long: []int{20}}},
-		{"of many, and more", append(slices.Repeat([]float64{1}, 20), 21), nil, round.Outliers{Usual: 1, Long: []int{20}, Outweighs: true}},
+		{"of many, and more", append(slices.Repeat([]float64{1}, 20), 21), nil,
+			round.Outliers{Usual: 1, Long: []int{20}, Outweighs: true}},
 		{"of three", []float64{1, 1e30, 1}, nil, round.Outliers{Usual: 1, Long: []int{1}}},
 		{"of four", []float64{1, 1, 1e30, 1}, nil, round.Outliers{Usual: 1, Long: []int{2}}},
-		{"two, and one between", []float64{1e30, 1, 4, 1, 1e30, 1, 1}, nil, round.Outliers{Usual: 1, Long: []int{0, 2, 4}, Outweighs: true}},
-		{"half of them", []float64{1, 1e30, 1, 1e30, 1, 1e30}, nil, round.Outliers{Usual: 1, Long: []int{1, 3, 5}, Outweighs: true}},
+		{"two, and one between", []float64{1e30, 1, 4, 1, 1e30, 1, 1}, nil,
+			round.Outliers{Usual: 1, Long: []int{0, 2, 4}, Outweighs: true}},
+		{"half of them", []float64{1, 1e30, 1, 1e30, 1, 1e30}, nil,
+			round.Outliers{Usual: 1, Long: []int{1, 3, 5}, Outweighs: true}},
 		{"as long as rounds before were", []float64{1, 6, 1, 1, 1}, usual, round.Outliers{Usual: 2}},
-		{"longer than rounds before", []float64{1, 6.1, 1, 1, 1}, usual, round.Outliers{Usual: 2, Long: []int{1}, Outweighs: true}},
+		{"longer than rounds before", []float64{1, 6.1, 1, 1, 1}, usual,
+			round.Outliers{Usual: 2, Long: []int{1}, Outweighs: true}},
 		{"all still but one", []float64{0, 0, 0, 0, 1}, nil, round.Outliers{}},
 		{"all still", []float64{0, 0, 0}, usual, round.Outliers{}},
-		{"two, as long as honest ones on columns of unlike units", []float64{351800, 427200}, []round.Recent{{Length: 18.22}}, round.Outliers{Usual: 18.22}},
+		{"two, as long as honest ones on columns of unlike units", []float64{351800, 427200},
+			[]round.Recent{{Length: 18.22}}, round.Outliers{Usual: 18.22}},
 		{"none", nil, usual, round.Outliers{Usual: 2}},
-		{"the longest that float32 can be", []float64{1, 1, 1, 1, math.MaxFloat32}, nil, round.Outliers{Usual: 1, Long: []int{4}, Outweighs: true}},
+		{"the longest that float32 can be", []float64{1, 1, 1, 1, math.MaxFloat32}, nil,
+			round.Outliers{Usual: 1, Long: []int{4}, Outweighs: true}},
 	} {
 		if got := round.FindOutliers(tt.lengths, tt.recent); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
@@ -46,8 +53,8 @@ func TestFindOutliers(t *testing.T) {
 	}
 }
 
-// TestOutliersAreTheLiars: of any set whose majority is honest and of like lengths, exactly those are long that are over
-// three medians, whatever they say and wherever they stand; honest ones of like lengths never are.
+// TestOutliersAreTheLiars: of any set whose majority is honest and of like lengths, exactly those are long that are
+// over three medians, whatever they say and wherever they stand; honest ones of like lengths never are.
 func TestOutliersAreTheLiars(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 13))
 	for range 2000 {
@@ -56,7 +63,8 @@ func TestOutliersAreTheLiars(t *testing.T) {
 		scale := math.Exp(20 * rng.NormFloat64())
 		lengths, lies := make([]float64, n), map[int]bool{}
 		for k := range lengths {
-			lengths[k] = scale * (1 + 0.9*rng.Float64()) // the median is one of these, or above them while they are the majority
+			// the median is one of these, or above them while they are the majority
+			lengths[k] = scale * (1 + 0.9*rng.Float64())
 		}
 		for _, k := range rng.Perm(n)[:liars] {
 			lies[k], lengths[k] = true, scale*math.Pow(10, 2+20*rng.Float64())
@@ -101,7 +109,8 @@ func TestRecentOutlivesARestart(t *testing.T) {
 		p.Recent = round.Remember(p.Recent, 0.1*float64(i), []float64{math.Pi * float64(i), math.MaxFloat64, 0})
 	}
 	last := float64(2*round.RecentFolds - 1)
-	if len(p.Recent) != round.RecentFolds || p.Recent[round.RecentFolds-1] != (round.Recent{Risk: 0.1 * last, Length: math.Pi * last}) {
+	if len(p.Recent) != round.RecentFolds ||
+		p.Recent[round.RecentFolds-1] != (round.Recent{Risk: 0.1 * last, Length: math.Pi * last}) {
 		t.Errorf("%d remembered: %+v", len(p.Recent), p.Recent)
 	}
 	text, err := json.Marshal(p)
@@ -118,7 +127,8 @@ func TestRecentOutlivesARestart(t *testing.T) {
 func TestWithout(t *testing.T) {
 	var all []round.Participant
 	for k := range 5 {
-		all = append(all, round.Participant{Agent: wire.AgentID(fmt.Sprint("a", k)), Times: 1 + k%2, Weight: 0.5 + float64(k), Accepted: wire.Digest{byte(k)}})
+		all = append(all, round.Participant{Agent: wire.AgentID(fmt.Sprint("a", k)), Times: 1 + k%2,
+			Weight: 0.5 + float64(k), Accepted: wire.Digest{byte(k)}})
 	}
 	for _, plan := range []round.Plan{
 		{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters},
@@ -141,8 +151,10 @@ func TestWithout(t *testing.T) {
 
 // The journal has the exchange as the byte of the protocol, so that an older one is read.
 func TestPlanInTheJournal(t *testing.T) {
-	for exchange, want := range map[spec.Exchange]string{"": `"Exchange":0`, spec.ExchangeParameters: `"Exchange":1`, spec.ExchangeGradient: `"Exchange":2`} {
-		p := round.Plan{Kind: wire.KindTraining, Version: 7, Bytes: 40, Exchange: exchange, Endless: true, StepSize: 0.1, Offset: 3}
+	for exchange, want := range map[spec.Exchange]string{"": `"Exchange":0`, spec.ExchangeParameters: `"Exchange":1`,
+		spec.ExchangeGradient: `"Exchange":2`} {
+		p := round.Plan{Kind: wire.KindTraining, Version: 7, Bytes: 40, Exchange: exchange, Endless: true,
+			StepSize: 0.1, Offset: 3}
 		text, err := json.Marshal(p)
 		if err != nil || !strings.Contains(string(text), want) || strings.Count(string(text), "Exchange") != 1 {
 			t.Errorf("%q: %s, %v; want %s", exchange, text, err, want)

@@ -54,8 +54,8 @@ func (c *Coordinator) giveDraws(p *peer, n int) {
 	c.tallied[p.state] += n
 }
 
-// tally returns the draws of the round: accepted, and still possible. They are counted as peers change, since each update that
-// is stored asks for them.
+// tally returns the draws of the round: accepted, and still possible. They are counted as peers change, since each
+// update that is stored asks for them.
 func (c *Coordinator) tally() (accepted, possible, all int) {
 	accepted, possible = c.tallied[peerAccepted], c.tallied[peerInvited]+c.tallied[peerJoined]
 	return accepted, possible, accepted + possible + c.tallied[peerOut]

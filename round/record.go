@@ -22,7 +22,8 @@ const (
 
 // CoordinatorPhases returns all phases, for closed label sets.
 func CoordinatorPhases() []CoordinatorPhase {
-	return []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing, CoordinatorFinished}
+	return []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing,
+		CoordinatorFinished}
 }
 
 // Plan is what a round computes. The host makes it, since it holds the model.
@@ -93,12 +94,13 @@ type Record struct {
 	Plan         Plan
 	Agents       int // K at the draw
 	Participants []Participant
-	Edges        []Edge       // between participants, in the order of (A, B); none where agents do not mix
-	Block        wire.RoundID // for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
-	Drawn        int          // draws of the round so far, from its seeded sequence, where agents mix
-	Sidelined    []Sidelined  // in id order
-	Last         *Outcome     // of the last round that is over; nil before the first is
-	Counted      Counted      // what the last closed round took
+	Edges        []Edge // between participants, in the order of (A, B); none where agents do not mix
+	// for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
+	Block     wire.RoundID
+	Drawn     int         // draws of the round so far, from its seeded sequence, where agents mix
+	Sidelined []Sidelined // in id order
+	Last      *Outcome    // of the last round that is over; nil before the first is
+	Counted   Counted     // what the last closed round took
 }
 
 // Outcome is how a round ended. It is in the record, so that a restart can still write it to the history.

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// revoked forgets agents that may no longer take part, and ends their part in the open round. An update of theirs that is
-// accepted already stays in it: nothing that is accepted is lost.
+// revoked forgets agents that may no longer take part, and ends their part in the open round. An update of theirs that
+// is accepted already stays in it: nothing that is accepted is lost.
 func (c *Coordinator) revoked(now time.Time, e Revoked) {
 	gone := slices.Sorted(slices.Values(e.Agents))
 	c.meshing = slices.DeleteFunc(c.meshing, func(p Participant) bool {

@@ -24,7 +24,8 @@ func (m *member) mayBeDrawn() bool {
 	return m.isThere() && !m.sitsOut
 }
 
-// roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic time.
+// roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic
+// time.
 type roster struct {
 	members map[wire.AgentID]*member
 	there   int // members that are present and fit

@@ -40,7 +40,8 @@ func TestSamplerIsTheShuffle(t *testing.T) {
 			}
 			for _, p := range y.WithReplacement(k, l, ofRound(k+l)) {
 				if counts[p.Index] != p.Times {
-					t.Fatalf("K = %d, L = %d with replacement: place %d drawn %d times, want %d", k, l, p.Index, p.Times, counts[p.Index])
+					t.Fatalf("K = %d, L = %d with replacement: place %d drawn %d times, want %d", k, l, p.Index,
+						p.Times, counts[p.Index])
 				}
 				counts[p.Index] = 0
 			}

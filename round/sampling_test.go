@@ -54,11 +54,13 @@ func TestSamplingUniform(t *testing.T) {
 				chi2 += (float64(counts[a]) - expected) * (float64(counts[a]) - expected) / variance
 			}
 			if p := (distuv.ChiSquared{K: k - 1}).Survival(chi2); p < 1e-3 {
-				t.Errorf("%s replacement, L = %d: χ² = %.1f with %d degrees of freedom, p = %.2g", what, l, chi2, k-1, p)
+				t.Errorf("%s replacement, L = %d: χ² = %.1f with %d degrees of freedom, p = %.2g", what, l, chi2, k-1,
+					p)
 			}
 			for _, a := range agents { // Pr{k ∈ L_i} = L/K (ch5 (5.8)), 5 standard errors
 				if got := float64(counts[a]) / rounds; math.Abs(got-float64(l)/k) > 5*math.Sqrt(variance)/rounds {
-					t.Errorf("%s replacement, L = %d: %s was drawn %.4f times a round, want %.4f", what, l, a, got, float64(l)/k)
+					t.Errorf("%s replacement, L = %d: %s was drawn %.4f times a round, want %.4f", what, l, a, got,
+						float64(l)/k)
 				}
 			}
 		}
@@ -100,7 +102,8 @@ func TestSamplingForm(t *testing.T) {
 		for l := range 12 {
 			draws := sample(agents, l, ofRound(l))
 			if other := sample(shuffled, l, ofRound(l)); !slices.Equal(draws, other) {
-				t.Errorf("%s replacement, L = %d: the input's order changes the draws from %v to %v", what, l, draws, other)
+				t.Errorf("%s replacement, L = %d: the input's order changes the draws from %v to %v", what, l, draws,
+					other)
 			}
 			total := 0
 			for i, d := range draws {

@@ -41,7 +41,8 @@ func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.Fold) {
 	m.Step(dawn.Add(time.Minute), round.Tick{})
 	r := m.Record().Round
 	now := dawn.Add(2 * time.Minute)
-	u := wire.Update{Kind: wire.KindTraining, Base: blob("w0").Hash, Samples: 100, Payload: wire.Manifest{Hash: name("x")}}
+	u := wire.Update{Kind: wire.KindTraining, Base: blob("w0").Hash, Samples: 100,
+		Payload: wire.Manifest{Hash: name("x")}}
 	for _, a := range all {
 		m.Step(now, round.JoinedCame{Agent: a, Round: r})
 		m.Step(now, round.OfferCame{Offer: round.Offer{Agent: a, Run: 1, Round: r, Update: u}})
@@ -78,7 +79,8 @@ func TestWorkGrowsLinearly(t *testing.T) {
 	hello, played := cost(1000)
 	manyHello, manyPlayed := cost(16_000)
 	if manyHello > 2*hello || manyPlayed > 2*played {
-		t.Errorf("an agent of 1,000 allocates %.0f B with its hello and %.0f B in a round, one of 16,000 %.0f B and %.0f B", hello, played, manyHello, manyPlayed)
+		t.Errorf("an agent of 1,000 allocates %.0f B with its hello and %.0f B in a round, one of 16,000 %.0f B and "+
+			"%.0f B", hello, played, manyHello, manyPlayed)
 	}
 }
 

@@ -88,13 +88,16 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "invited":
 		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1, Uploads: true}
 	case "standing":
-		return round.StandingCame{Announcement: name(c.word(0)), Place: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected)}
+		return round.StandingCame{Announcement: name(c.word(0)),
+			Place: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected)}
 	case "accepted":
 		return round.AcceptedCame{Run: run, Round: r, Update: name(c.word(0))}
 	case "refused":
-		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)), Reason: pick(c.word(1), wire.RefuseReasons()...)}
+		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)),
+			Reason: pick(c.word(1), wire.RefuseReasons()...)}
 	case "prepared":
-		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...), Statistics: uint32(c.num("statistics", 0))}
+		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100),
+			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...), Statistics: uint32(c.num("statistics", 0))}
 	case "stranded":
 		return round.Stranded{}
 	case "budget":
@@ -120,7 +123,8 @@ func (p *agentPlayer) announcement(c command) round.Event {
 		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
-	order := wire.Order{Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)), Round: wire.RoundID(r), Attempt: ann.Attempt, Phase: phase}
+	order := wire.Order{Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)), Round: wire.RoundID(r),
+		Attempt: ann.Attempt, Phase: phase}
 	return round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann}
 }
 

@@ -78,7 +78,8 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 	case round.Discard:
 		p.disk.spool = map[wire.AgentID]wire.Digest{}
 	case round.Announce:
-		o := wire.Order{Run: p.disk.record.Run, Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
+		o := wire.Order{Run: p.disk.record.Run, Round: e.Round, Attempt: e.Announcement.Attempt,
+			Phase: e.Announcement.Phase}
 		if o.Compare(p.disk.last) <= 0 {
 			p.t.Errorf("announced %s after %s", o, p.disk.last)
 		}
@@ -94,7 +95,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		Weights:  spec.Weights(c.opt("weights", "equal")), Weighting: spec.Weighting(c.opt("weighting", "step")),
 		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
-			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)), Within: c.span("within", "30s"), Spread: c.span("spread", "5s"),
+			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)), Within: c.span("within", "30s"),
+			Spread: c.span("spread", "5s"),
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 	}
@@ -102,8 +104,10 @@ func (p *coordinatorPlayer) begin(c command) {
 		panic(err)
 	}
 	p.plan = round.Plan{
-		Kind: pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining), Task: wire.BlobRef{Hash: name("task")},
-		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: spec.ExchangeParameters, Endless: c.opt("blocks", "") == "endless",
+		Kind:   pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining),
+		Task:   wire.BlobRef{Hash: name("task")},
+		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: spec.ExchangeParameters,
+		Endless: c.opt("blocks", "") == "endless",
 	}
 	if c.opt("exchange", "") == "gradient" {
 		p.plan.Exchange = spec.ExchangeGradient
@@ -111,7 +115,8 @@ func (p *coordinatorPlayer) begin(c command) {
 	if p.plan.Kind == wire.KindTraining {
 		p.plan.Base.Hash = name("w0")
 	}
-	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan}, spool: map[wire.AgentID]wire.Digest{}}
+	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan},
+		spool: map[wire.AgentID]wire.Digest{}}
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
 }
 
@@ -128,7 +133,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		}
 		return round.LinkDown{}
 	case "hello":
-		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100), Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
+		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
+			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
 	case "revoked":
 		return round.Revoked{Agents: []wire.AgentID{a}}
@@ -139,14 +145,16 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "declined":
 		return round.DeclinedCame{Agent: a, Round: r, Reason: pick(c.word(1), wire.DeclineReasons()...)}
 	case "offer":
-		return round.OfferCame{Offer: round.Offer{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r, Update: p.update(c)}}
+		return round.OfferCame{Offer: round.Offer{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r,
+			Update: p.update(c)}}
 	case "stored":
 		if r == p.disk.record.Round {
 			p.disk.spool[a] = name(c.word(1))
 		}
 		return round.Stored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
 	case "rejected":
-		return round.Rejected{Agent: a, Round: r, Update: name(c.word(1)), Reason: pick(c.word(2), wire.RefuseReasons()...)}
+		return round.Rejected{Agent: a, Round: r, Update: name(c.word(1)),
+			Reason: pick(c.word(2), wire.RefuseReasons()...)}
 	case "meshed": // a1-a2 a2-a3: all edges, with one weight
 		m := round.Meshed{Round: r}
 		for _, e := range c.words {
@@ -168,7 +176,8 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 	if b := c.opt("base", ""); b != "" {
 		u.Base = name(b)
 	}
-	u.Payload = wire.Manifest{Hash: name(c.word(1)), Schema: name(c.opt("schema", "floats")), Length: uint32(c.num("length", 40))}
+	u.Payload = wire.Manifest{Hash: name(c.word(1)), Schema: name(c.opt("schema", "floats")),
+		Length: uint32(c.num("length", 40))}
 	return u
 }
 

@@ -118,7 +118,8 @@ func TestTranscripts(t *testing.T) {
 					}
 					return
 				}
-				t.Errorf("%s: the transcript differs (go test ./round -update rewrites it):\n%s", file, firstDifference(string(script), got))
+				t.Errorf("%s: the transcript differs (go test ./round -update rewrites it):\n%s", file,
+					firstDifference(string(script), got))
 			})
 		}
 	}
@@ -169,7 +170,8 @@ func perform(t *testing.T, out *strings.Builder, now time.Time, p player, c comm
 	}
 	switch after, ok := p.deadline(); {
 	case ok && !after.After(now):
-		t.Errorf("after %q at %s the machine wants a tick at %s: the host would spin", c.name, now.Sub(dawn), after.Sub(dawn))
+		t.Errorf("after %q at %s the machine wants a tick at %s: the host would spin", c.name, now.Sub(dawn),
+			after.Sub(dawn))
 	case !after.Equal(before) && ok:
 		fmt.Fprintf(out, "    (wake at %s)\n", after.Sub(dawn).Round(time.Millisecond))
 	case !after.Equal(before):

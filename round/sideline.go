@@ -20,8 +20,8 @@ const (
 // SidelineReasons returns all reasons, for closed label sets.
 func SidelineReasons() []SidelineReason { return []SidelineReason{SidelinedSilent, SidelinedFold} }
 
-// Sidelined is an agent that spoiled a round. It sits out: it is not drawn and not counted in K up to a round, longer with
-// each time. The count ends with the first update of the agent that is folded.
+// Sidelined is an agent that spoiled a round. It sits out: it is not drawn and not counted in K up to a round, longer
+// with each time. The count ends with the first update of the agent that is folded.
 //
 // It is in the record, since a restart of the coordinator would otherwise be an amnesty, and a liar may cause restarts.
 type Sidelined struct {
@@ -50,7 +50,8 @@ func (c *Coordinator) sideline(agents []wire.AgentID, reason SidelineReason) {
 		s.Until = c.rec.Round + wire.RoundID(s.Draws)
 		c.sidelined[a] = s
 		c.sitOut(a, true)
-		c.report(AgentSidelined{Agent: a, Round: c.rec.Round, Reason: reason, Draws: s.Draws, Until: s.Until, Agents: c.roster.drawn})
+		c.report(AgentSidelined{Agent: a, Round: c.rec.Round, Reason: reason, Draws: s.Draws, Until: s.Until,
+			Agents: c.roster.drawn})
 	}
 }
 
@@ -86,8 +87,8 @@ func (c *Coordinator) readmit() {
 	}
 }
 
-// readmitEarly ends the time of those whose time is nearest to over, while fewer agents may be drawn than a round needs: a
-// federation does not stand still because agents sit out.
+// readmitEarly ends the time of those whose time is nearest to over, while fewer agents may be drawn than a round
+// needs: a federation does not stand still because agents sit out.
 func (c *Coordinator) readmitEarly() {
 	missing := c.cfg.Gather.Minimum - c.roster.drawn
 	if missing <= 0 {

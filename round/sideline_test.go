@@ -66,7 +66,9 @@ func (d *drive) perform(e round.Effect) {
 		r := d.machine.Record().Round
 		d.pending = append(d.pending, round.JoinedCame{Agent: e.Agent, Round: r})
 		if !d.silent[e.Agent] && e.Uploads {
-			d.pending = append(d.pending, round.Stored{Agent: e.Agent, Round: r, Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(e.Agent, r))}}})
+			d.pending = append(d.pending,
+				round.Stored{Agent: e.Agent, Round: r,
+					Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(e.Agent, r))}}})
 		}
 	case round.Fold:
 		folded := round.Folded{Round: e.Round, Next: e.Plan}
@@ -96,7 +98,8 @@ func (d *drive) rounds(n int) []round.RoundOpened {
 		d.now = at
 		d.step(round.Tick{})
 	}
-	d.t.Fatalf("%d rounds were opened, want %d: %s", len(factsOf[round.RoundOpened](d.facts)), n, show(d.facts[len(d.facts)-1]))
+	d.t.Fatalf("%d rounds were opened, want %d: %s", len(factsOf[round.RoundOpened](d.facts)), n,
+		show(d.facts[len(d.facts)-1]))
 	return nil
 }
 
@@ -129,7 +132,8 @@ func driveConfig(agents, minimum int) round.Config {
 	return cfg
 }
 
-// TestSilentAgentSitsOut: an agent that never sends is drawn nine times in 200 rounds: it sits out 1, 2, 4 … 64 of them in between.
+// TestSilentAgentSitsOut: an agent that never sends is drawn nine times in 200 rounds: it sits out 1, 2, 4 … 64 of them
+// in between.
 func TestSilentAgentSitsOut(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.silent["a002"] = true
@@ -161,8 +165,8 @@ func TestTurnsGrowWithTheFleet(t *testing.T) {
 	}
 }
 
-// TestEndlessSilenceDoesNotStop: with all but the minimum silent, and with all of them silent, a round is opened each time, with at
-// least the minimum in K.
+// TestEndlessSilenceDoesNotStop: with all but the minimum silent, and with all of them silent, a round is opened each
+// time, with at least the minimum in K.
 func TestEndlessSilenceDoesNotStop(t *testing.T) {
 	for _, silent := range []int{3, 5, 6} {
 		d := newDrive(t, driveConfig(6, 3), 6)
@@ -174,7 +178,8 @@ func TestEndlessSilenceDoesNotStop(t *testing.T) {
 				t.Errorf("%d of 6 are silent: round %d has K = %d, the minimum is 3", silent, o.Round, o.Agents)
 			}
 		}
-		early := slices.ContainsFunc(factsOf[round.AgentReadmitted](d.facts), func(f round.AgentReadmitted) bool { return f.Early })
+		early := slices.ContainsFunc(factsOf[round.AgentReadmitted](d.facts),
+			func(f round.AgentReadmitted) bool { return f.Early })
 		if early != (silent > 3) {
 			t.Errorf("%d of 6 are silent, the minimum is 3: readmitted early: %t", silent, early)
 		}
@@ -210,12 +215,14 @@ func TestSittingOutSurvivesARestart(t *testing.T) {
 	}
 	for _, o := range d.rounds(4) {
 		if drawn := slices.Contains(o.Participants, "a002"); drawn != (o.Round > before.SitOut[0].Until) {
-			t.Errorf("it sat out until round %d, before the restart in round %d: drawn in round %d: %t", before.SitOut[0].Until, before.Round, o.Round, drawn)
+			t.Errorf("it sat out until round %d, before the restart in round %d: drawn in round %d: %t",
+				before.SitOut[0].Until, before.Round, o.Round, drawn)
 		}
 	}
 }
 
-// TestFullDiskIsNotSilence: agents whose updates the host could not store, until a moment before the deadline, are not to blame.
+// TestFullDiskIsNotSilence: agents whose updates the host could not store, until a moment before the deadline, are not
+// to blame.
 func TestFullDiskIsNotSilence(t *testing.T) {
 	cfg := driveConfig(4, 3)
 	d := newDrive(t, cfg, 4)

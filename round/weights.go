@@ -49,8 +49,9 @@ func (c *Coordinator) tellCapped(agents []wire.AgentID, most uint64) {
 	c.capped = capped
 }
 
-// agreesOnSamples holds what an update says against the agent's hellos: the one before the draw, and the newest, since an
-// agent that restarts in the middle of the round trains with the rows that it then has. Its weight is that of the draw.
+// agreesOnSamples holds what an update says against the agent's hellos: the one before the draw, and the newest, since
+// an agent that restarts in the middle of the round trains with the rows that it then has. Its weight is that of the
+// draw.
 func (c *Coordinator) agreesOnSamples(p *peer, samples uint64) bool {
 	m := c.roster.members[p.Agent]
 	return p.Samples == 0 || samples == p.Samples || m != nil && samples == m.samples

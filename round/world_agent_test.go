@@ -58,7 +58,8 @@ func (a *agentHost) crash() {
 func (a *agentHost) lost() {
 	if a.up {
 		a.up = false
-		a.w.after(a.w.between(0, 90*time.Second), func() { a.w.coord.take(round.PresenceCame{Agent: a.id, State: wire.StateLost}) })
+		a.w.after(a.w.between(0, 90*time.Second),
+			func() { a.w.coord.take(round.PresenceCame{Agent: a.id, State: wire.StateLost}) })
 	}
 }
 
@@ -260,7 +261,8 @@ func (a *agentHost) offer(s *round.Submit) {
 		return
 	}
 	plan := a.saved
-	u := wire.Update{Kind: wire.KindTraining, Base: plan.Base, Samples: a.samples(), Payload: wire.Manifest{Hash: s.Update}}
+	u := wire.Update{Kind: wire.KindTraining, Base: plan.Base, Samples: a.samples(),
+		Payload: wire.Manifest{Hash: s.Update}}
 	if plan.Base.IsZero() {
 		u.Kind = wire.KindStatistics
 	}

@@ -28,7 +28,8 @@ type coordinatorHost struct {
 }
 
 func newCoordinatorHost(w *world, statistics bool) *coordinatorHost {
-	plan := round.Plan{Kind: wire.KindTraining, Task: blob("training"), Base: blob("w0"), Exchange: spec.ExchangeParameters, Endless: w.endless}
+	plan := round.Plan{Kind: wire.KindTraining, Task: blob("training"), Base: blob("w0"),
+		Exchange: spec.ExchangeParameters, Endless: w.endless}
 	if statistics {
 		plan.Kind, plan.Task, plan.Base = wire.KindStatistics, blob("statistics"), wire.BlobRef{}
 	}
@@ -151,7 +152,8 @@ func (c *coordinatorHost) perform(e round.Effect) {
 		c.w.checks.journaled(c.record, e.Record)
 		c.record = e.Record
 	case round.Announce:
-		order := wire.Order{Epoch: 1, Run: run, Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
+		order := wire.Order{Epoch: 1, Run: run, Round: e.Round, Attempt: e.Announcement.Attempt,
+			Phase: e.Announcement.Phase}
 		c.w.checks.announced(order, c.record)
 		seal := name(fmt.Sprintf("%d.%d-%s/%d", e.Round, order.Attempt, order.Phase, c.life)) // each life seals anew
 		if c.board != nil {
@@ -162,7 +164,8 @@ func (c *coordinatorHost) perform(e round.Effect) {
 			c.w.publish(c.board)
 		}
 	case round.Invite:
-		c.tell(e.Agent, round.Invited{Announcement: c.board.Digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads, Block: e.Block, Peers: e.Peers})
+		c.tell(e.Agent, round.Invited{Announcement: c.board.Digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads,
+			Block: e.Block, Peers: e.Peers})
 	case round.Mesh:
 		c.later(c.w.between(time.Millisecond, 5*time.Second), func() { c.mesh(e) })
 	case round.Stand:

@@ -76,7 +76,8 @@ func newWorld(seed uint64) *world {
 	w := &world{rng: rng, now: dawn, calm: dawn.Add(30 * time.Minute), history: fnv.New64a()}
 	w.trouble = trouble{
 		loss: 0.3 * rng.Float64(), double: 0.2 * rng.Float64(), slow: 0.1 * rng.Float64(), crash: 0.01 * rng.Float64(),
-		agents: time.Duration(20+rng.IntN(200)) * time.Second, coordinator: time.Duration(60+rng.IntN(600)) * time.Second,
+		agents:      time.Duration(20+rng.IntN(200)) * time.Second,
+		coordinator: time.Duration(60+rng.IntN(600)) * time.Second,
 	}
 	agents := 4 + rng.IntN(5)
 	participants := 1 + rng.IntN(4)
@@ -212,7 +213,8 @@ func (w *world) report() string {
 	if len(w.problems) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("at %s: %s\nconfig %+v\n%s", w.since(), strings.Join(w.problems, "; "), w.cfg, strings.Join(w.recent, "\n"))
+	return fmt.Sprintf("at %s: %s\nconfig %+v\n%s", w.since(), strings.Join(w.problems, "; "), w.cfg,
+		strings.Join(w.recent, "\n"))
 }
 
 // agent returns the host with this id.

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// bareSteps takes local steps as one writes them by hand for this one model: the limit that the simulator is held against.
+// bareSteps takes local steps as one writes them by hand for this one model: the limit that the simulator is held
+// against.
 func bareSteps(w, x, y []float32, n int, mu float32, rng *rand.Rand) {
 	for range n {
 		i := rng.IntN(len(y))
@@ -62,9 +63,9 @@ func median(times []float64) float64 {
 	return times[len(times)/2]
 }
 
-// BenchmarkFedAvg times rounds of federated averaging over 20 agents on one core, E steps of each, and in turn as many bare
-// steps on as many rows, and as many calls of the learner's own E steps, on one agent; of_bare and of_learner are the ratios of the
-// medians. One op is one round.
+// BenchmarkFedAvg times rounds of federated averaging over 20 agents on one core, E steps of each, and in turn as many
+// bare steps on as many rows, and as many calls of the learner's own E steps, on one agent; of_bare and of_learner are
+// the ratios of the medians. One op is one round.
 func BenchmarkFedAvg(b *testing.B) {
 	for _, steps := range []int{1, 5, 10} {
 		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
@@ -99,9 +100,9 @@ func BenchmarkFedAvg(b *testing.B) {
 	}
 }
 
-// BenchmarkMillion times rounds in which a million agents take part, on one core and on two, in turn; x_two is the ratio of the
-// fastest rounds, as two cores are seldom free of other work at once, and MB what the program has asked of the system. One op
-// is one round on each.
+// BenchmarkMillion times rounds in which a million agents take part, on one core and on two, in turn; x_two is the
+// ratio of the fastest rounds, as two cores are seldom free of other work at once, and MB what the program has asked of
+// the system. One op is one round on each.
 func BenchmarkMillion(b *testing.B) {
 	for _, steps := range []int{1, 10} {
 		b.Run(fmt.Sprintf("E%d", steps), func(b *testing.B) {
@@ -120,8 +121,8 @@ func BenchmarkMillion(b *testing.B) {
 	}
 }
 
-// BenchmarkFewOfAMillion times rounds of 50 agents out of a thousand and of a million, in turn; x_slower is what the crowd that
-// is not drawn costs. One op is one round of each.
+// BenchmarkFewOfAMillion times rounds of 50 agents out of a thousand and of a million, in turn; x_slower is what the
+// crowd that is not drawn costs. One op is one round of each.
 func BenchmarkFewOfAMillion(b *testing.B) {
 	few, many := fleet(b, 1000, 50, 10, 1), fleet(b, 1_000_000, 50, 10, 1)
 	var times [2][]float64

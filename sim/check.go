@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Check is Validate and what else [Run] would refuse before its first round, which takes the making of an instance: a step
-// size above the stability limit, lists that do not have a number for each agent, a graph that cannot be connected.
+// Check is Validate and what else [Run] would refuse before its first round, which takes the making of an instance: a
+// step size above the stability limit, lists that do not have a number for each agent, a graph that cannot be
+// connected.
 func (e *Experiment) Check() error {
 	if err := e.Validate(); err != nil {
 		return err
@@ -82,7 +83,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
 	s.BatchSize = int(e.BatchSize.least())
 	if e.Load != "" && local.Samples == nil && local.Stream == nil {
-		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, rows.npy, or means.npy)", runDir(e.Load, 0))
+		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, "+
+			"rows.npy, or means.npy)", runDir(e.Load, 0))
 	}
 	c.Valid("batch_size", s.Validate(model))
 	c.Take("", cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))
@@ -103,11 +105,12 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 	return nil
 }
 
-// checkMeanSquare refuses a step size with which E‖w⁰ − w_i‖² grows, where that is known exactly: agents that are all alike, with
-// regressors in all directions alike.
+// checkMeanSquare refuses a step size with which E‖w⁰ − w_i‖² grows, where that is known exactly: agents that are all
+// alike, with regressors in all directions alike.
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1
-	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != spec.FedAvg || e.Sampling == spec.WithReplacement ||
+	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != spec.FedAvg ||
+		e.Sampling == spec.WithReplacement ||
 		!always || !e.LocalSteps.alike() || !e.BatchSize.alike() {
 		return nil
 	}
@@ -133,12 +136,14 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 			high = middle
 		}
 	}
-	return &spec.FieldError{Key: stepSizeKey(&e.StepSize), Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
-		e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
+	return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
+		Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
+			e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
 }
 
-// checkStepSize refuses a step size with which the mean of a quadratic problem's recursion diverges, μ ≥ 2/λ_max(∇²J) for one step
-// a round whoever takes it, and for more one with which an agent's own recursion does, μ_k ≥ 2/λ_max(∇²J_k).
+// checkStepSize refuses a step size with which the mean of a quadratic problem's recursion diverges, μ ≥ 2/λ_max(∇²J)
+// for one step a round whoever takes it, and for more one with which an agent's own recursion does, μ_k ≥
+// 2/λ_max(∇²J_k).
 func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	o := &p.Objective
@@ -162,8 +167,10 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 			scale /= e.LocalSteps.At(k, seed)
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
-			return &spec.FieldError{Key: stepSizeKey(&e.StepSize), Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with λ_max = %.6g",
-				mu, k, 2/(lambda*scale), lambda)}
+			return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
+				Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with "+
+					"λ_max = %.6g",
+					mu, k, 2/(lambda*scale), lambda)}
 		}
 	}
 	return nil
@@ -172,8 +179,9 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 // checkServerStep refuses μ ≥ 2/λ_max(∇²J).
 func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 	if mu*o.Steepest >= 2 {
-		return &spec.FieldError{Key: stepSizeKey(&e.StepSize), Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
-			mu, 2/o.Steepest, o.Steepest)}
+		return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
+			Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
+				mu, 2/o.Steepest, o.Steepest)}
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// The files of a dump: experiment.json, and for each run a folder with problem.json and arrays. docs/SIMULATION.md says what is in
-// each of them; one that has nothing to say is left out.
+// The files of a dump: experiment.json, and for each run a folder with problem.json and arrays. docs/SIMULATION.md says
+// what is in each of them; one that has nothing to say is left out.
 const (
 	fileExperiment = "experiment.json"
 	fileProblem    = "problem.json"
@@ -43,12 +43,14 @@ const (
 	arrayFinal        = "final"        // [d] the last model; not read
 )
 
-// clearRun removes what an earlier dump has left in a run's folder: a replay would take it for a part of this one. problem.json goes
-// first and comes last, so that half a dump is none.
+// clearRun removes what an earlier dump has left in a run's folder: a replay would take it for a part of this one.
+// problem.json goes first and comes last, so that half a dump is none.
 func clearRun(dir string) error {
 	files := []string{fileProblem, fileGraph}
-	for _, name := range []string{arrayStart, arrayMinimizer, arrayHessian, arrayOptima, arrayRegressors, arrayNoiseVar, arrayMeans, arrayX, arrayY, arrayRows,
-		arrayW, arrayParticipants, arraySteps, arrayScale, arrayBatch, arraySampleRows, arraySampleX, arraySampleY, arrayNoise, arrayFinal} {
+	for _, name := range []string{arrayStart, arrayMinimizer, arrayHessian, arrayOptima, arrayRegressors, arrayNoiseVar,
+		arrayMeans, arrayX, arrayY, arrayRows,
+		arrayW, arrayParticipants, arraySteps, arrayScale, arrayBatch, arraySampleRows, arraySampleX, arraySampleY,
+		arrayNoise, arrayFinal} {
 		files = append(files, name+".npy")
 	}
 	for _, file := range files {
@@ -101,7 +103,8 @@ func fits[T learner.Float](c *course[T]) error {
 		numbers += matrix
 	}
 	if numbers > maxTape {
-		return &spec.FieldError{Key: key, Problem: fmt.Sprintf("makes a dump of more than %d numbers: take fewer", maxTape)}
+		return &spec.FieldError{Key: key,
+			Problem: fmt.Sprintf("makes a dump of more than %d numbers: take fewer", maxTape)}
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func dumped() map[string]func(*sim.Experiment) {
 	}
 	all["a network from a random start"] = func(e *sim.Experiment) {
 		e.Data.Kind, e.Data.Rows, e.Data.Partition, e.Data.Model = data.KindBlobs, 90, data.PartitionShards, spec.Model{
-			Kind: spec.ModelMLP, Hidden: []int{4}, Classes: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax, Bias: true,
+			Kind: spec.ModelMLP, Hidden: []int{4}, Classes: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+			Bias: true,
 		}
 	}
 	all["feddec, all links up"] = func(e *sim.Experiment) {
@@ -106,8 +107,10 @@ func small(t *testing.T) string {
 	if err := os.Mkdir(runDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(filepath.Join(dir, "experiment.json"), `{"runs": 1, "rounds": 1, "local_steps": 2, "step_size": {"constant": 0.5, "normalize": true}}`)
-	write(filepath.Join(runDir, "problem.json"), `{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`)
+	write(filepath.Join(dir, "experiment.json"),
+		`{"runs": 1, "rounds": 1, "local_steps": 2, "step_size": {"constant": 0.5, "normalize": true}}`)
+	write(filepath.Join(runDir, "problem.json"),
+		`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`)
 	floats := func(name string, shape []int, numbers ...float64) { array(t, runDir, name, shape, numbers...) }
 	floats("x", []int{3, 1}, 1, 2, 1)
 	floats("y", []int{3}, 1, 4, 3)
@@ -165,11 +168,18 @@ func TestBadFiles(t *testing.T) {
 			array(t, dir, "participants", []int{2, 3}, 1, 0, 1, 1, 1, 1)
 			array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 2, 1, 1, 2, 1, 2)
 		},
-		"agent 1 has no row 7":                   func(dir string) { array(t, dir, "sample_rows", []int{5}, 0, 0, 1, 7, 0) },
-		"batch.npy counts 6 samples":             func(dir string) { array(t, dir, "batch", []int{4}, 1, 2, 2, 1) },
-		"want rounds from 1, agents from 0 to 1": func(dir string) { array(t, dir, "participants", []int{1, 3}, 0, 0, 1) },
+		"agent 1 has no row 7": func(dir string) {
+			array(t, dir,
+				"sample_rows", []int{5}, 0, 0, 1, 7, 0)
+		},
+		"batch.npy counts 6 samples": func(dir string) { array(t, dir, "batch", []int{4}, 1, 2, 2, 1) },
+		"want rounds from 1, agents from 0 to 1": func(dir string) {
+			array(t, dir,
+				"participants", []int{1, 3}, 0, 0, 1)
+		},
 		"participants.npy has none in round 2": func(dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"runs": 1, "rounds": 2}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"runs": 1, "rounds": 2}`),
+				0o600))
 		},
 		"agents from 0 to 1":     func(dir string) { array(t, dir, "participants", []int{1, 3}, 1, 5, 1) },
 		"x.npy: has shape [2 2]": func(dir string) { array(t, dir, "x", []int{2, 2}, 1, 2, 3, 4) },
@@ -182,22 +192,30 @@ func TestBadFiles(t *testing.T) {
 		"row 2, (1, 0, 1): the steps of this agent and round are there": func(dir string) {
 			array(t, dir, "steps", []int{4, 3}, 1, 0, 1, 1, 0, 2, 1, 0, 1, 1, 0, 2)
 		},
-		"agent 0 has rows whose squares are not finite": func(dir string) { array(t, dir, "x", []int{3, 1}, 1, math.NaN(), 1) },
+		"agent 0 has rows whose squares are not finite": func(dir string) {
+			array(t, dir,
+				"x", []int{3, 1}, 1, math.NaN(), 1)
+		},
 		"the Hessian is not finite": func(dir string) {
 			array(t, dir, "hessian", []int{1, 1}, math.Inf(1))
 			array(t, dir, "minimizer", []int{1}, 0)
 		},
 		"agent 0 takes 2 steps in round 1; shadow needs local_steps, 1, of all": func(dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"runs": 1, "rounds": 1, "shadow": true}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"),
+				[]byte(`{"runs": 1, "rounds": 1, "shadow": true}`), 0o600))
 		},
 		"unknown field \"agens\"": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agens": 2}`), 0o600))
 		},
 		"1 weights for 2 agents": func(dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "weights": [1], "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "problem.json"),
+				[]byte(`{"agents": 2, "weights": [1], "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`),
+				0o600))
 		},
 		"weight of agent 1 is 0": func(dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "weights": [1, 0], "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "problem.json"),
+				[]byte(`{"agents": 2, "weights": [1, 0], "model": {"inputs": 1, "outputs": 1, "risk": "squared"}}`),
+				0o600))
 		},
 		"regressors.npy has shape [3 1]": func(dir string) {
 			array(t, dir, "optima", []int{2, 1}, 1, 2)
@@ -214,9 +232,13 @@ func TestBadFiles(t *testing.T) {
 			array(t, dir, "regressors", []int{1, 1}, 1)
 		},
 		"problem.json: want squared, logistic, softmax or full_squared, got \"cubed\"": func(dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "problem.json"), []byte(`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "cubed"}}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "problem.json"),
+				[]byte(`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "cubed"}}`), 0o600))
 		},
-		"scale.npy: not an npy file": func(dir string) { must(t, os.WriteFile(filepath.Join(dir, "scale.npy"), []byte("1 1 1 1"), 0o600)) },
+		"scale.npy: not an npy file": func(dir string) {
+			must(t,
+				os.WriteFile(filepath.Join(dir, "scale.npy"), []byte("1 1 1 1"), 0o600))
+		},
 		"problem.json: no such file": func(dir string) { must(t, os.Remove(filepath.Join(dir, "problem.json"))) },
 	} {
 		dir := small(t)

@@ -14,7 +14,8 @@ import (
 // TestDumpOverAnother replays what was dumped last into a folder, and nothing of what was dumped there before.
 func TestDumpOverAnother(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"feddec, failing links, metropolis", "drawn steps, stragglers, noise", "feddec", "stored rows, batches"} {
+	for _, name := range []string{"feddec, failing links, metropolis", "drawn steps, stragglers, noise", "feddec",
+		"stored rows, batches"} {
 		e := dumpedExperiment(dumped()[name])
 		e.Runs, e.Dump = 1, dir
 		if e.Algorithm == spec.FedDec && name == "feddec" {
@@ -32,7 +33,8 @@ func TestDumpOverAnother(t *testing.T) {
 	}
 }
 
-// TestTooLargeADump is refused before anything runs, be it the rows of all agents or the matrices of all iterations that are many.
+// TestTooLargeADump is refused before anything runs, be it the rows of all agents or the matrices of all iterations
+// that are many.
 func TestTooLargeADump(t *testing.T) {
 	for want, change := range map[string]func(*sim.Experiment){
 		"agents": func(e *sim.Experiment) { e.Agents, e.Participants, e.Data.Pool = 1_000_000, 5, 1000 },

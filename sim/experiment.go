@@ -24,27 +24,30 @@ const (
 	Float64 Precision = "float64"
 )
 
-// Experiment is all that decides a simulation: the same experiment gives the same bits on one build and type of processor,
-// at any number of cores.
+// Experiment is all that decides a simulation: the same experiment gives the same bits on one build and type of
+// processor, at any number of cores.
 type Experiment struct {
-	Name      string    `yaml:"name" json:"name"`
-	Seed      uint64    `yaml:"seed" json:"seed"`
-	Runs      int       `yaml:"runs" json:"runs"`           // independent runs; intervals are over them
-	Rounds    int       `yaml:"rounds" json:"rounds"`       // aggregations; of feddec, T, the local steps
-	Record    int       `yaml:"record" json:"record"`       // rounds from one record to the next; 0 = some 200 records in all
+	Name   string `yaml:"name" json:"name"`
+	Seed   uint64 `yaml:"seed" json:"seed"`
+	Runs   int    `yaml:"runs" json:"runs"`     // independent runs; intervals are over them
+	Rounds int    `yaml:"rounds" json:"rounds"` // aggregations; of feddec, T, the local steps
+	// rounds from one record to the next; 0 = some 200 records in all
+	Record    int       `yaml:"record" json:"record"`
 	Precision Precision `yaml:"precision" json:"precision"` // float32 or float64
 
 	Data data.Spec `yaml:"data" json:"data"`
 
-	Algorithm    spec.Algorithm `yaml:"algorithm" json:"algorithm"`
-	Agents       int            `yaml:"agents" json:"agents"`             // K; 0 = as many as a column of the data names
-	Participants int            `yaml:"participants" json:"participants"` // L; 0 = all
-	Sampling     spec.Sampling  `yaml:"sampling" json:"sampling"`
-	LocalSteps   PerAgent       `yaml:"local_steps" json:"local_steps"` // E_k
-	BatchSize    PerAgent       `yaml:"batch_size" json:"batch_size"`   // B_k; 0 = the exact gradient over an agent's rows
-	StepSize     spec.StepSize  `yaml:"step_size" json:"step_size"`
-	Exchange     spec.Exchange  `yaml:"exchange" json:"exchange"`
-	Weights      PerAgent       `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
+	Algorithm spec.Algorithm `yaml:"algorithm" json:"algorithm"`
+	// K; 0 = as many as a column of the data names
+	Agents       int           `yaml:"agents" json:"agents"`
+	Participants int           `yaml:"participants" json:"participants"` // L; 0 = all
+	Sampling     spec.Sampling `yaml:"sampling" json:"sampling"`
+	LocalSteps   PerAgent      `yaml:"local_steps" json:"local_steps"` // E_k
+	// B_k; 0 = the exact gradient over an agent's rows
+	BatchSize PerAgent      `yaml:"batch_size" json:"batch_size"`
+	StepSize  spec.StepSize `yaml:"step_size" json:"step_size"`
+	Exchange  spec.Exchange `yaml:"exchange" json:"exchange"`
+	Weights   PerAgent      `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
 	// WeighRows takes p_k in proportion to the agents' rows instead.
 	WeighRows bool           `yaml:"weigh_rows" json:"weigh_rows"`
 	Weighting spec.Weighting `yaml:"weighting" json:"weighting"`
@@ -57,8 +60,8 @@ type Experiment struct {
 	Dump string `yaml:"-" json:"-"`
 	Load string `yaml:"-" json:"-"`
 
-	// Shadow records also the excess risk of the mean of all agents' local iterates, over all local steps (notes (4)); all
-	// agents take part with the same number of steps.
+	// Shadow records also the excess risk of the mean of all agents' local iterates, over all local steps (notes (4));
+	// all agents take part with the same number of steps.
 	Shadow bool `yaml:"shadow" json:"shadow"`
 }
 
@@ -71,8 +74,8 @@ type Response struct {
 // Mixing is the part of an experiment that only FedDec has.
 type Mixing struct {
 	ServerEvery int `yaml:"server_every" json:"server_every"` // H
-	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t from 1
-	// (SPEC decision 4); the daemons take H.
+	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t
+	// from 1 (SPEC decision 4); the daemons take H.
 	FirstBlock  int       `yaml:"first_block" json:"first_block"`
 	Graph       GraphKind `yaml:"graph" json:"graph"`
 	Fresh       bool      `yaml:"fresh" json:"fresh"`             // a new graph for every run
@@ -101,8 +104,12 @@ func Default() Experiment {
 	return Experiment{
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,
 		Data: data.DefaultSpec(), Algorithm: spec.FedAvg, Sampling: spec.WithoutReplacement,
-		LocalSteps: Each(1), BatchSize: Each(1), StepSize: spec.StepSize{Constant: 0.01, Normalize: true}, Exchange: spec.ExchangeParameters,
-		Weights: Each(1), Weighting: spec.WeightingStep,
-		Response: Response{Probability: Each(1), Per: StraggleStep}, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3, Weights: graph.BestConstant.String(), LinkUp: 1},
+		LocalSteps: Each(1), BatchSize: Each(1), StepSize: spec.StepSize{Constant: 0.01, Normalize: true},
+		Exchange: spec.ExchangeParameters,
+		Weights:  Each(1), Weighting: spec.WeightingStep,
+		Response:      Response{Probability: Each(1), Per: StraggleStep},
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
+		Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3,
+			Weights: graph.BestConstant.String(), LinkUp: 1},
 	}
 }

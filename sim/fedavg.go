@@ -50,7 +50,8 @@ func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 // roomEach is how many blocks a hand may be ahead of one that is set aside.
 const roomEach = 16
 
-// blockSize is a number of agents whose steps cost far more than passing them on, and whose parameters fit into a cache.
+// blockSize is a number of agents whose steps cost far more than passing them on, and whose parameters fit into a
+// cache.
 func blockSize[T learner.Float](c *course[T]) int {
 	const numbers, cached = 100_000, 32 << 10 // some ten microseconds and more; elements
 	d := float64(c.in.Problem.Model.Params())
@@ -110,7 +111,8 @@ func (f *fedavg[T]) responding(i int) []round.Place {
 	}
 	f.places = f.places[:0]
 	for _, p := range drawn {
-		if rng := task.Source(f.seed^forAbsence, wire.RoundID(i), f.stream(p.Index)); rng.Float64() < f.e.Response.Probability.At(p.Index, f.seed) {
+		if rng := task.Source(f.seed^forAbsence, wire.RoundID(i),
+			f.stream(p.Index)); rng.Float64() < f.e.Response.Probability.At(p.Index, f.seed) {
 			f.places = append(f.places, p)
 		}
 	}
@@ -215,7 +217,8 @@ func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 		steps = f.in.replay.count(k, i)
 	}
 	if f.shadow != nil && steps != len(f.shadow.sums) {
-		return &replayError{fmt.Errorf("steps.npy: agent %d takes %d steps in round %d; shadow needs local_steps, %d, of all", k, steps, i, len(f.shadow.sums))}
+		return &replayError{fmt.Errorf("steps.npy: agent %d takes %d steps in round %d; shadow needs local_steps, "+
+			"%d, of all", k, steps, i, len(f.shadow.sums))}
 	}
 	if err := h.run(dst, k, steps, weight, uint64(i-1)*f.most); err != nil {
 		return err

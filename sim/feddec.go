@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// feddec is feddec Algorithm 1 (SPEC decision 4): in iteration t every agent takes a step of size η_t, then all mix; where
-// (t+1) mod H = 0 the server averages L of them, and all go on from there.
+// feddec is feddec Algorithm 1 (SPEC decision 4): in iteration t every agent takes a step of size η_t, then all mix;
+// where (t+1) mod H = 0 the server averages L of them, and all go on from there.
 type feddec[T learner.Float] struct {
 	*course[T]
 	hands  []*hand[T] // one an agent: its generator goes on between server rounds
@@ -61,7 +61,8 @@ func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
 func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
-	if block := f.e.Mixing.place(t)/f.e.Mixing.ServerEvery + 1; block != f.blockNow { // an agent's draws are those of a server round
+	// an agent's draws are those of a server round
+	if block := f.e.Mixing.place(t)/f.e.Mixing.ServerEvery + 1; block != f.blockNow {
 		f.blockNow = block
 		for k, hand := range f.hands {
 			hand.become(k, block)

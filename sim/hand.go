@@ -77,7 +77,8 @@ func newHand[T learner.Float](c *course[T]) *hand[T] {
 	}
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
-	h.descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule, Normalize: c.e.StepSize.Normalize}
+	h.descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
+		Normalize: c.e.StepSize.Normalize}
 	if c.tape != nil {
 		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}
 		h.descent.Draws = h.recording

@@ -136,14 +136,16 @@ func (m Mixing) read(n int, rule graph.Rule) (*graph.Mixing, error) {
 	case err != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
 	case g.Nodes() != n:
-		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
+		return nil, &spec.FieldError{Key: "mixing.file",
+			Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
 	case g.RequireConnected() != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
 	}
 	return ruled(g, weights, rule)
 }
 
-// ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links that fail.
+// ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links
+// that fail.
 func ruled(g *graph.Graph, own []float64, rule graph.Rule) (*graph.Mixing, error) {
 	if own != nil && rule != graph.Metropolis {
 		return graph.NewGivenMixing(g, own)

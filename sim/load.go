@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Dumped is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not read. Where
-// there are no draws, [Run] makes its own, by the seed. The error names the file.
+// Dumped is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not read.
+// Where there are no draws, [Run] makes its own, by the seed. The error names the file.
 func Dumped(dir string) (Experiment, error) {
 	e := Default()
 	path := filepath.Join(dir, fileExperiment)
@@ -124,7 +124,8 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 				return in, fmt.Errorf("%s: %w", l.dir, err)
 			}
 		case r.weights != nil:
-			return in, fmt.Errorf("%s: W.npy has a matrix for each iteration, which only goes with draws: steps.npy and participants.npy are missing", l.dir)
+			return in, fmt.Errorf("%s: W.npy has a matrix for each iteration, which only goes with draws: steps.npy "+
+				"and participants.npy are missing", l.dir)
 		default:
 			in.replay = nil
 		}
@@ -139,12 +140,14 @@ func fitsServer[T learner.Float](e *Experiment, in Instance[T]) error {
 	}
 	for t := 1; t < e.Rounds; t++ {
 		if len(in.replay.places[t]) > 0 && !e.Mixing.serves(t) {
-			return fmt.Errorf("participants.npy has some in iteration %d, in which the server does not average; mixing.server_every is %d, and mixing.first_block %d",
+			return fmt.Errorf("participants.npy has some in iteration %d, in which the server does not average; "+
+				"mixing.server_every is %d, and mixing.first_block %d",
 				t, e.Mixing.ServerEvery, e.Mixing.FirstBlock)
 		}
 	}
 	if e.Mixing.LinkUp < 1 && in.Mixing != nil && in.replay.weights == nil && e.Rounds > 1 {
-		return fmt.Errorf("mixing.link_up is %v; want W.npy with a matrix for each of the %d iterations", e.Mixing.LinkUp, e.Rounds-1)
+		return fmt.Errorf("mixing.link_up is %v; want W.npy with a matrix for each of the %d iterations",
+			e.Mixing.LinkUp, e.Rounds-1)
 	}
 	return nil
 }
@@ -152,7 +155,8 @@ func fitsServer[T learner.Float](e *Experiment, in Instance[T]) error {
 // restore makes the problem of a folder.
 func restore[T learner.Float](l *loading, file *problemFile, model learner.Architecture) *data.Problem[T] {
 	inputs, params := model.Inputs, model.Params()
-	r := data.Restored[T]{Model: model, Agents: file.Agents, Weights: file.Weights, Minimum: file.Minimum, Variance: file.Variance}
+	r := data.Restored[T]{Model: model, Agents: file.Agents, Weights: file.Weights, Minimum: file.Minimum,
+		Variance: file.Variance}
 	r.Start, _ = take[float64](l, arrayStart, params)
 	r.Minimizer, _ = take[float64](l, arrayMinimizer, params)
 	r.Hessian, _ = take[float64](l, arrayHessian, params, params)
@@ -164,7 +168,8 @@ func restore[T learner.Float](l *loading, file *problemFile, model learner.Archi
 	at := 0
 	for k, n := range rows {
 		if n < 1 || n > int64(len(y)-at) || (at+int(n))*inputs > len(x) {
-			l.err = errors.Join(l.err, fmt.Errorf("%s: rows.npy: agent %d holds %d rows; x.npy and y.npy have %d in all", l.dir, k, n, len(y)))
+			l.err = errors.Join(l.err,
+				fmt.Errorf("%s: rows.npy: agent %d holds %d rows; x.npy and y.npy have %d in all", l.dir, k, n, len(y)))
 			break
 		}
 		r.Held = append(r.Held, learner.NewSamples(inputs, x[at*inputs:(at+int(n))*inputs], y[at:at+int(n)]))
@@ -207,11 +212,13 @@ func (l *loading) linear(agents, inputs int) *data.Linear {
 		return nil
 	}
 	if len(shape) != 2 || shape[0] != 1 && shape[0] != agents || shape[1] != 1 && shape[1] != inputs {
-		l.err = fmt.Errorf("%s: regressors.npy has shape %v; want 1 or %d rows of 1 or %d numbers", l.dir, shape, agents, inputs)
+		l.err = fmt.Errorf("%s: regressors.npy has shape %v; want 1 or %d rows of 1 or %d numbers", l.dir, shape,
+			agents, inputs)
 	} else if n := len(noise); n != 1 && n != agents {
 		l.err = fmt.Errorf("%s: noise_var.npy has %d numbers; want 1 or %d", l.dir, n, agents)
 	} else {
-		return &data.Linear{Inputs: inputs, Optima: unflatten(optima, inputs), Regressors: unflatten(regressors, shape[1]), Noise: noise}
+		return &data.Linear{Inputs: inputs, Optima: unflatten(optima, inputs),
+			Regressors: unflatten(regressors, shape[1]), Noise: noise}
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 )
 
-// mixing takes the graph and its weights from graph.json, W.npy or both, in which case W has the weights. Of a W for each
-// iteration, weights are those of the edges in all of them, one iteration after the other; else they are nil.
+// mixing takes the graph and its weights from graph.json, W.npy or both, in which case W has the weights. Of a W for
+// each iteration, weights are those of the edges in all of them, one iteration after the other; else they are nil.
 func (l *loading) mixing(e *Experiment, n int) (m *graph.Mixing, weights []float64) {
 	g, own := l.graph(n)
 	w, each := l.matrices(n, e.Rounds-1)

@@ -49,7 +49,8 @@ func (p *PerAgent) At(k int, seed uint64) float64 {
 	return p.Values[k]
 }
 
-// least and most are the bounds of all agents' numbers; a geometric distribution has no upper one, and its mean stands for it.
+// least and most are the bounds of all agents' numbers; a geometric distribution has no upper one, and its mean stands
+// for it.
 func (p *PerAgent) least() float64 {
 	switch p.Draw {
 	case Uniform:
@@ -77,8 +78,8 @@ func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {
 // alike reports that all agents have the same number.
 func (p *PerAgent) alike() bool { return len(p.Values) == 1 }
 
-// Parse sets p from what stands in a file: the texts of a list, or one text. It returns the place of a text that is none of
-// the forms, and what is wrong with it.
+// Parse sets p from what stands in a file: the texts of a list, or one text. It returns the place of a text that is
+// none of the forms, and what is wrong with it.
 func (p *PerAgent) Parse(texts []string, list bool) (bad int, err error) {
 	*p = PerAgent{}
 	if name, rest, ok := strings.Cut(texts[0], "("); ok && !list {
@@ -87,7 +88,8 @@ func (p *PerAgent) Parse(texts []string, list bool) (bad int, err error) {
 	for i, text := range texts {
 		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return i, fmt.Errorf("want a number, a list of numbers, %q or %q, got %q", "uniform(1, 10)", "geometric(5)", text)
+			return i, fmt.Errorf("want a number, a list of numbers, %q or %q, got %q", "uniform(1, 10)",
+				"geometric(5)", text)
 		}
 		p.Values = append(p.Values, v)
 	}
@@ -105,7 +107,8 @@ func (p *PerAgent) parseDraw(name Draw, rest string) error {
 	}
 	switch {
 	case ok && name == Uniform && len(numbers) == 2:
-		if lo, hi := numbers[0], numbers[1]; lo != math.Trunc(lo) || hi != math.Trunc(hi) || lo > hi || math.Abs(lo) > 1e9 || hi > 1e9 {
+		if lo, hi := numbers[0], numbers[1]; lo != math.Trunc(lo) || hi != math.Trunc(hi) || lo > hi ||
+			math.Abs(lo) > 1e9 || hi > 1e9 {
 			return fmt.Errorf("uniform(%v, %v): want two whole numbers, the smaller one first", lo, hi)
 		}
 		p.Draw, p.A, p.B = name, numbers[0], numbers[1]

@@ -2,8 +2,8 @@ package sim
 
 import "sync"
 
-// pipeline lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one at a
-// time. A slow goroutine holds nobody up before all room is in use.
+// pipeline lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one
+// at a time. A slow goroutine holds nobody up before all room is in use.
 type pipeline[P any] struct {
 	pieces int // how many there are to make
 	take   func(P) error
@@ -18,8 +18,8 @@ type pipeline[P any] struct {
 	stopped error // what take returned first
 }
 
-// newPipeline makes one for this many pieces, with room for some of them. take is called with one piece after the other, until it
-// fails.
+// newPipeline makes one for this many pieces, with room for some of them. take is called with one piece after the
+// other, until it fails.
 func newPipeline[P any](pieces int, room []P, take func(P) error) *pipeline[P] {
 	c := &pipeline[P]{pieces: pieces, take: take, spare: room, made: map[int]P{}}
 	c.freed.L = &c.mu

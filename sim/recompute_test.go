@@ -41,7 +41,8 @@ func TestRecompute(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e.Dump = t.TempDir()
 			run(t, e)
-			out, err := exec.Command(python, "testdata/recompute.py", filepath.Join(e.Dump, "experiment.json"), filepath.Join(e.Dump, "run-0001")).CombinedOutput()
+			out, err := exec.Command(python, "testdata/recompute.py", filepath.Join(e.Dump, "experiment.json"),
+				filepath.Join(e.Dump, "run-0001")).CombinedOutput()
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
@@ -54,12 +55,14 @@ func TestRecompute(t *testing.T) {
 
 // TestLoadWithoutDraws loads instances of which only data and graph are there: the draws of the same seed are the same.
 func TestLoadWithoutDraws(t *testing.T) {
-	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights", "feddec, all links up",
+	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights",
+		"feddec, all links up",
 		"feddec, failing links, metropolis"} {
 		e := dumpedExperiment(dumped()[name])
 		e.Runs, e.Dump = 1, t.TempDir()
 		want := run(t, e)
-		away := []string{"participants", "steps", "scale", "batch", "sample_rows", "sample_x", "sample_y", "noise", "final"}
+		away := []string{"participants", "steps", "scale", "batch", "sample_rows", "sample_x", "sample_y", "noise",
+			"final"}
 		if e.Algorithm == spec.FedDec {
 			away = append(away, "W") // graph.json has the weights too
 		}
@@ -95,19 +98,32 @@ func TestBadInstances(t *testing.T) {
 			array(t, dir, "W", []int{11, 2, 2}, make44()...)
 		},
 		"graph.json has no edge between 0 and 1": func(t *testing.T, dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "graph.json"), []byte(`{"nodes": [{"id": "0"}, {"id": "1"}], "edges": []}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "graph.json"),
+				[]byte(`{"nodes": [{"id": "0"}, {"id": "1"}], "edges": []}`), 0o600))
 		},
 		"has 1 nodes; there are 2 agents": func(t *testing.T, dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "graph.json"), []byte(`{"nodes": [{"id": "0"}], "edges": []}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "graph.json"), []byte(`{"nodes": [{"id": "0"}], "edges": []}`),
+				0o600))
 		},
-		"matrix 0 of W.npy is not symmetric":         func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.5, 0.25, 0.75) },
-		"matrix 0 of W.npy is not doubly stochastic": func(t *testing.T, dir string) { array(t, dir, "W", []int{2, 2}, 0.5, 0.25, 0.25, 0.75) },
-		"participants.npy has none in round 7":       func(t *testing.T, dir string) { array(t, dir, "participants", []int{1, 3}, 3, 0, 1) },
-		"in iteration 4, in which the server does not average; mixing.server_every is 4": func(t *testing.T, dir string) {
+		"matrix 0 of W.npy is not symmetric": func(t *testing.T,
+			dir string) {
+			array(t, dir, "W", []int{2, 2}, 0.5, 0.5, 0.25, 0.75)
+		},
+		"matrix 0 of W.npy is not doubly stochastic": func(t *testing.T,
+			dir string) {
+			array(t, dir, "W", []int{2, 2}, 0.5, 0.25, 0.25, 0.75)
+		},
+		"participants.npy has none in round 7": func(t *testing.T,
+			dir string) {
+			array(t, dir, "participants", []int{1, 3}, 3, 0, 1)
+		},
+		"in iteration 4, in which the server does not average; mixing.server_every is 4": func(t *testing.T,
+			dir string) {
 			array(t, dir, "participants", []int{2, 3}, 3, 0, 1, 4, 0, 1)
 		},
 		"want W.npy with a matrix for each of the 11 iterations": func(t *testing.T, dir string) {
-			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"), []byte(`{"algorithm": "feddec", "rounds": 12, "mixing": {"server_every": 4, "link_up": 0.5}}`), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"),
+				[]byte(`{"algorithm": "feddec", "rounds": 12, "mixing": {"server_every": 4, "link_up": 0.5}}`), 0o600))
 		},
 		"W.npy: has shape [4]": func(t *testing.T, dir string) { array(t, dir, "W", []int{4}, 0.5, 0.5, 0.5, 0.5) },
 	} {

@@ -28,24 +28,25 @@ type recorder struct {
 func newRecorder[T learner.Float](p *data.Problem[T]) *recorder {
 	o := &p.Objective
 	gradient := make([]float64, p.Model.Params())
-	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.Params()), usual: func(r *recorder) {
-		if o.Minimizer != nil {
-			r.set("msd", squaredDistance(r.point, o.Minimizer))
-		}
-		if o.Excess != nil {
-			r.set("excess_risk", o.Excess(r.point))
-		}
-		if o.Risk != nil {
-			r.set("risk", o.Risk(r.point))
-		}
-		if o.Gradient != nil {
-			o.Gradient(gradient, r.point)
-			r.set("gradient_norm2", squaredDistance(gradient, nil))
-		}
-		for _, m := range p.Metrics {
-			r.set(m.Name, m.Of(r.point))
-		}
-	}}
+	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.Params()),
+		usual: func(r *recorder) {
+			if o.Minimizer != nil {
+				r.set("msd", squaredDistance(r.point, o.Minimizer))
+			}
+			if o.Excess != nil {
+				r.set("excess_risk", o.Excess(r.point))
+			}
+			if o.Risk != nil {
+				r.set("risk", o.Risk(r.point))
+			}
+			if o.Gradient != nil {
+				o.Gradient(gradient, r.point)
+				r.set("gradient_norm2", squaredDistance(gradient, nil))
+			}
+			for _, m := range p.Metrics {
+				r.set(m.Name, m.Of(r.point))
+			}
+		}}
 }
 
 // squaredDistance is ‖a − b‖², with nil for 0.
@@ -67,8 +68,8 @@ func (r *recorder) set(name string, v float64) {
 	r.values[name] = append(r.values[name], v)
 }
 
-// setBytes records what has been sent so far, in parameters of 4 bytes as the daemons send them and without what is around them:
-// by agents to the server, and in all.
+// setBytes records what has been sent so far, in parameters of 4 bytes as the daemons send them and without what is
+// around them: by agents to the server, and in all.
 func (r *recorder) setBytes(params int, uploads, downloads, flows int64) {
 	model := 4 * float64(params)
 	r.set("uplink_bytes", model*float64(uploads))

@@ -27,8 +27,8 @@ type Network struct {
 	SecondEigenvalue float64   // |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1); NaN if there are too many agents to tell
 }
 
-// MarshalJSON writes |λ̂₂| and α, null where they are infinite or unknown, the graph with its weights in the form of a graph
-// file, and the health of its edges in that order.
+// MarshalJSON writes |λ̂₂| and α, null where they are infinite or unknown, the graph with its weights in the form of a
+// graph file, and the health of its edges in that order.
 func (n *Network) MarshalJSON() ([]byte, error) {
 	finite := func(v float64) *float64 {
 		if math.IsInf(v, 0) || math.IsNaN(v) {
@@ -72,7 +72,8 @@ func (r *Result) Metric(name string) *Metric {
 	panic(fmt.Sprintf("sim: no metric %q; there are %q", name, names))
 }
 
-// Steady is the mean of a metric over all recorded rounds from a round on, within each run, and the interval over the runs.
+// Steady is the mean of a metric over all recorded rounds from a round on, within each run, and the interval over the
+// runs.
 func (r *Result) Steady(name string, from int) Estimate {
 	first, _ := slices.BinarySearch(r.Rounds, from)
 	means := make([]float64, 0, len(r.Final))

@@ -40,9 +40,10 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	return instances[T](e)
 }
 
-// On is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the graph of
-// the experiment are not read. It asks for the instance of each run once, from several goroutines.
-func On[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error), o Observer) (*Result, error) {
+// On is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the
+// graph of the experiment are not read. It asks for the instance of each run once, from several goroutines.
+func On[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
+	o Observer) (*Result, error) {
 	e.Agents = 0 // the instance's
 	if err := e.validate(); err != nil {
 		return nil, err
@@ -230,7 +231,9 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 		c.most = uint64(e.mostSteps(seed))
 	}
 	if e.Shadow && (e.Participants != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
-		return nil, &spec.FieldError{Key: "shadow", Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known minimum", p.Agents)}
+		return nil, &spec.FieldError{Key: "shadow",
+			Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known "+
+				"minimum", p.Agents)}
 	}
 	return c, nil
 }

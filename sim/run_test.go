@@ -28,7 +28,8 @@ func TestLabAgreesWithTheory(t *testing.T) {
 	e.Data.Inputs, e.Data.Spread, e.Data.Fresh, e.StepSize.Constant = 4, 0.1, true, 0.02
 	got := run(t, e).Steady("msd", 700)
 	want := theory.Lab{
-		Inputs: 4, RegressorVar: 1, NoiseVar: 0.1, Spread: 0.1, StepSize: 0.02, Agents: 20, Participants: 5, LocalSteps: 4, BatchSize: 1,
+		Inputs: 4, RegressorVar: 1, NoiseVar: 0.1, Spread: 0.1, StepSize: 0.02, Agents: 20, Participants: 5,
+		LocalSteps: 4, BatchSize: 1,
 	}.MSD()
 	if math.Abs(got.Mean-want) > 2*got.Half || got.Half > 0.2*want {
 		t.Errorf("steady state %.5f ± %.5f, theory %.5f", got.Mean, got.Half, want)
@@ -40,7 +41,9 @@ func TestSameBitsOnAnyCores(t *testing.T) {
 	for name, change := range experiments() {
 		t.Run(name, func(t *testing.T) {
 			e := sim.Default()
-			e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Spread, e.LocalSteps = 3000, 2000, 1, 3, 0.1, sim.Each(50) // several blocks
+			// several blocks
+			e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Spread, e.LocalSteps = 3000, 2000, 1, 3, 0.1,
+				sim.Each(50)
 			change(&e)
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 			var first *sim.Result
@@ -72,7 +75,8 @@ func experiments() map[string]func(*sim.Experiment) {
 		},
 		"feddec": func(e *sim.Experiment) {
 			e.Agents, e.Participants, e.Rounds, e.Runs, e.LocalSteps = 12, 3, 40, 3, sim.Each(1)
-			e.Algorithm, e.Mixing.Graph, e.Mixing.Radius, e.Mixing.LinkUp, e.Sampling = spec.FedDec, sim.Geographic, 0.5, 0.5, "with_replacement"
+			e.Algorithm, e.Mixing.Graph, e.Mixing.Radius, e.Mixing.LinkUp, e.Sampling = spec.FedDec, sim.Geographic,
+				0.5, 0.5, "with_replacement"
 		},
 	}
 }

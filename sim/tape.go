@@ -26,7 +26,8 @@ const maxTape = 1 << 27
 
 // full is the error of a run that draws more than a dump can hold.
 func (t *tape[T]) full() error {
-	n := len(t.participants) + len(t.steps) + len(t.scale) + len(t.batch) + len(t.rows) + len(t.x) + len(t.y) + len(t.noise) + len(t.weights)
+	n := len(t.participants) + len(t.steps) + len(t.scale) + len(t.batch) + len(t.rows) + len(t.x) + len(t.y) +
+		len(t.noise) + len(t.weights)
 	if n > maxTape {
 		return fmt.Errorf("a dump of more than %d numbers: take fewer agents or rounds", maxTape)
 	}
@@ -111,7 +112,8 @@ func (p *replay[T]) index(agents int) error {
 		i, k, times := int(p.participants[n]), int(p.participants[n+1]), int(p.participants[n+2])
 		places := p.places[i]
 		if i < 1 || k < 0 || k >= agents || times < 1 || len(places) > 0 && places[len(places)-1].Index >= k {
-			return fmt.Errorf("participants.npy: row %d, (%d, %d, %d): want rounds from 1, agents from 0 to %d, in ascending order, drawn at least once",
+			return fmt.Errorf("participants.npy: row %d, (%d, %d, %d): want rounds from 1, agents from 0 to %d, in "+
+				"ascending order, drawn at least once",
 				n/3, i, k, times, agents-1)
 		}
 		p.places[i] = append(places, round.Place{Index: k, Times: times})
@@ -123,11 +125,14 @@ func (p *replay[T]) index(agents int) error {
 	for s := range steps {
 		i, k, step := int(p.steps[3*s]), int(p.steps[3*s+1]), int(p.steps[3*s+2])
 		if _, twice := p.first[[2]int{i, k}]; twice && step == 1 {
-			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): the steps of this agent and round are there already", s, i, k, step)
+			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): the steps of this agent and round are there already", s,
+				i, k, step)
 		} else if step == 1 {
 			p.first[[2]int{i, k}] = s
-		} else if s == 0 || p.steps[3*s-3] != int64(i) || p.steps[3*s-2] != int64(k) || p.steps[3*s-1] != int64(step-1) {
-			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): an agent's steps of a round count from 1, one row after the other", s, i, k, step)
+		} else if s == 0 || p.steps[3*s-3] != int64(i) || p.steps[3*s-2] != int64(k) ||
+			p.steps[3*s-1] != int64(step-1) {
+			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): an agent's steps of a round count from 1, one row "+
+				"after the other", s, i, k, step)
 		}
 		if p.batch[s] < 0 || p.batch[s] > maxTape {
 			return fmt.Errorf("batch.npy: row %d is %d; want 0 or more", s, p.batch[s])
@@ -136,7 +141,8 @@ func (p *replay[T]) index(agents int) error {
 		at += int(p.batch[s])
 	}
 	if samples := max(len(p.rows), len(p.y)); samples != at || len(p.y) > 0 && len(p.x) != at*p.inputs {
-		return fmt.Errorf("batch.npy counts %d samples; there are %d in sample_rows.npy or sample_y.npy, with %d features", at, samples, len(p.x))
+		return fmt.Errorf("batch.npy counts %d samples; there are %d in sample_rows.npy or sample_y.npy, with %d "+
+			"features", at, samples, len(p.x))
 	}
 	return nil
 }
@@ -178,7 +184,8 @@ func (r *replaying[T]) Next(*learner.Model[T]) *learner.Draw[T] {
 	*d = learner.Draw[T]{}
 	s := r.now
 	r.at[2]++
-	if s >= len(r.from) || int(r.steps[3*s]) != r.at[0] || int(r.steps[3*s+1]) != r.at[1] || int(r.steps[3*s+2]) != r.at[2] {
+	if s >= len(r.from) || int(r.steps[3*s]) != r.at[0] || int(r.steps[3*s+1]) != r.at[1] ||
+		int(r.steps[3*s+2]) != r.at[2] {
 		r.fail(fmt.Errorf("the files have no step %d of agent %d in round %d", r.at[2], r.at[1], r.at[0]))
 		return d
 	}
@@ -190,7 +197,8 @@ func (r *replaying[T]) Next(*learner.Model[T]) *learner.Draw[T] {
 	from, n := r.from[s], int(r.batch[s])
 	switch {
 	case n == 0 && r.stored == nil:
-		r.fail(fmt.Errorf("batch.npy: step %d of agent %d in round %d takes all rows, and x.npy has none", r.at[2], r.at[1], r.at[0]))
+		r.fail(fmt.Errorf("batch.npy: step %d of agent %d in round %d takes all rows, and x.npy has none", r.at[2],
+			r.at[1], r.at[0]))
 	case n == 0:
 		d.Batch = r.stored.All()
 	case len(r.y) > 0:

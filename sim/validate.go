@@ -43,7 +43,8 @@ func (e *Experiment) validate() error {
 	v.Need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
 	v.Need(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
 	v.Need(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
-	v.Need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record", "is %d; with %d rounds in %d runs that makes more than %d records",
+	v.Need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record",
+		"is %d; with %d rounds in %d runs that makes more than %d records",
 		e.Record, e.Rounds, e.Runs, maxRecords)
 	oneOf(&v, "precision", e.Precision, Float32, Float64)
 	v.Valid("algorithm", e.Algorithm.Validate())
@@ -51,9 +52,11 @@ func (e *Experiment) validate() error {
 	v.Valid("exchange", e.Exchange.Validate())
 	v.Valid("weighting", e.Weighting.Validate())
 	v.Need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
-	v.Need(e.Participants >= 0 && e.Participants <= maxAgents, "participants", "is %d; want 1 to the number of agents, or 0 for all", e.Participants)
+	v.Need(e.Participants >= 0 && e.Participants <= maxAgents, "participants",
+		"is %d; want 1 to the number of agents, or 0 for all", e.Participants)
 	if e.Agents > 0 && e.Sampling == spec.WithoutReplacement {
-		v.Need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement", e.Participants, e.Agents)
+		v.Need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement",
+			e.Participants, e.Agents)
 	}
 	e.validateSteps(&v)
 	e.validateChance(&v)
@@ -66,7 +69,8 @@ func (e *Experiment) validateSteps(v *spec.Check) {
 	whole(v, "batch_size", e.BatchSize, 0, maxBatch)
 	e.StepSize.Check(v, "step_size")
 	if e.Exchange == spec.ExchangeGradient {
-		v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; an exchange of gradients has 1", e.LocalSteps)
+		v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
+			"is %v; an exchange of gradients has 1", e.LocalSteps)
 	}
 	v.Need(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
 	for i, p := range e.Weights.Values {
@@ -78,7 +82,8 @@ func (e *Experiment) validateSteps(v *spec.Check) {
 func (e *Experiment) validateChance(v *spec.Check) {
 	r := e.Response
 	oneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
-	v.Need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability", "is %v; want a number or a list", r.Probability)
+	v.Need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability",
+		"is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
 		spec.CheckProbability(v, element("response.probability", r.Probability, i), p)
 	}
@@ -91,14 +96,17 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	}
 	m := e.Mixing
 	v.Need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
-	v.Need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block", "is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
+	v.Need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block",
+		"is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
 	oneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.Need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
 	v.Need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
-	v.Need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability", "is %v; want more than 0 and at most 1", m.Probability)
+	v.Need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability",
+		"is %v; want more than 0 and at most 1", m.Probability)
 	e.validateGraphSize(v)
 	v.Need(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
-	v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps", "is %v; feddec takes 1 step an iteration", e.LocalSteps)
+	v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
+		"is %v; feddec takes 1 step an iteration", e.LocalSteps)
 	v.Need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
 		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
 	v.Need(e.Exchange == spec.ExchangeParameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
@@ -106,8 +114,9 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	v.Need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }
 
-// The numbers of agents up to which FedDec runs: at all, as each of its agents is there all the time; on graphs that are drawn
-// until they are connected, of which a search looks at all pairs a thousand times; and with weights from a Laplacian's eigenvalues.
+// The numbers of agents up to which FedDec runs: at all, as each of its agents is there all the time; on graphs that
+// are drawn until they are connected, of which a search looks at all pairs a thousand times; and with weights from a
+// Laplacian's eigenvalues.
 const (
 	maxMixing   = 1_000_000
 	maxDrawn    = 2_000
@@ -123,7 +132,8 @@ func (e *Experiment) validateGraphSize(v *spec.Check) {
 		v.Need(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
 	}
 	if m.Graph != NoGraph && m.Weights == graph.BestConstant.String() {
-		v.Need(e.Agents <= maxSpectral, "agents", "is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
+		v.Need(e.Agents <= maxSpectral, "agents",
+			"is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
 	}
 }
 
@@ -136,7 +146,8 @@ func whole(v *spec.Check, key string, p PerAgent, low, high float64) {
 	}
 	v.Need(len(p.Values) > 0, key, "is empty")
 	for i, n := range p.Values {
-		v.Need(n == math.Trunc(n) && n >= low && n <= high, element(key, p, i), "is %v; want a whole number from %v to %v", n, low, high)
+		v.Need(n == math.Trunc(n) && n >= low && n <= high, element(key, p, i),
+			"is %v; want a whole number from %v to %v", n, low, high)
 	}
 }
 

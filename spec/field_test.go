@@ -19,7 +19,8 @@ func TestCheck(t *testing.T) {
 	inner.Valid("weights", spec.Weights("both").Validate())
 	var c spec.Check
 	c.Take("round", nil)
-	c.Take("round", errors.Join(inner.Err(), fmt.Errorf("folder: %w", &spec.FieldError{Key: "seed", Problem: "is gone"}), errors.New("no key")))
+	c.Take("round", errors.Join(inner.Err(),
+		fmt.Errorf("folder: %w", &spec.FieldError{Key: "seed", Problem: "is gone"}), errors.New("no key")))
 	c.Take("", &spec.FieldError{Key: "broker.url", Problem: "is empty"})
 	const want = `round.rounds: must be at least 1, is 0
 round.weights: want equal or samples, got "both"

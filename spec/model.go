@@ -10,8 +10,8 @@ const (
 	RiskSquared  Risk = "squared"  // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
 	RiskLogistic Risk = "logistic" // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
 	RiskSoftmax  Risk = "softmax"  // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
-	// RiskFullSquared is (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec. Only simulations
-	// have it: the protocol has no byte for it.
+	// RiskFullSquared is (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec. Only
+	// simulations have it: the protocol has no byte for it.
 	RiskFullSquared Risk = "full_squared"
 )
 
@@ -65,8 +65,9 @@ func (k ModelKind) Validate() error { return check(k, modelKinds) }
 
 // Model is the key model of a task, and of the data of an experiment.
 type Model struct {
-	Kind       ModelKind  `yaml:"kind" json:"kind"`
-	Classes    int        `yaml:"classes" json:"classes"`       // of softmax, or of an mlp with the risk softmax; else 0
+	Kind ModelKind `yaml:"kind" json:"kind"`
+	// of softmax, or of an mlp with the risk softmax; else 0
+	Classes    int        `yaml:"classes" json:"classes"`
 	Hidden     []int      `yaml:"hidden" json:"hidden"`         // units of an mlp's layers, from the input on
 	Activation Activation `yaml:"activation" json:"activation"` // of an mlp
 	Risk       Risk       `yaml:"risk" json:"risk"`             // of an mlp
@@ -98,12 +99,14 @@ func (m *Model) Check(c *Check, key string) {
 	c.Valid(key+".kind", m.Kind.Validate())
 	c.Valid(key+".risk", m.Risk.Validate())
 	c.Valid(key+".activation", m.Activation.Validate())
-	c.Need((m.Kind == ModelMLP) == (len(m.Hidden) > 0), key+".hidden", "is %v; it goes with the kind mlp, and with no other", m.Hidden)
+	c.Need((m.Kind == ModelMLP) == (len(m.Hidden) > 0), key+".hidden",
+		"is %v; it goes with the kind mlp, and with no other", m.Hidden)
 	for i, n := range m.Hidden {
 		c.Need(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
 	if m.Loss() == RiskSoftmax {
-		c.Need(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with a softmax", m.Classes, maxUnits)
+		c.Need(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with a softmax", m.Classes,
+			maxUnits)
 	} else {
 		c.Need(m.Classes == 0, key+".classes", "is %d; it goes with a softmax, and with no other", m.Classes)
 	}

@@ -16,14 +16,30 @@ func TestModel(t *testing.T) {
 		`m.kind: want linear, logistic, softmax or mlp, got "cubic"`:      func(m *spec.Model) { m.Kind = "cubic" },
 		`m.risk: want squared, logistic, softmax or full_squared, got ""`: func(m *spec.Model) { m.Risk = "" },
 		`m.activation: want tanh, relu or identity, got "step"`:           func(m *spec.Model) { m.Activation = "step" },
-		"m.hidden: is [3]; it goes with the kind mlp, and with no other":  func(m *spec.Model) { m.Hidden = []int{3} },
-		"m.hidden: is []; it goes with the kind mlp, and with no other":   func(m *spec.Model) { m.Kind = spec.ModelMLP },
-		"m.hidden[1]: is 0; want 1 to 65536":                              func(m *spec.Model) { m.Kind, m.Hidden = spec.ModelMLP, []int{3, 0} },
-		"m.classes: is 1; want 2 to 65536 with a softmax":                 func(m *spec.Model) { m.Kind, m.Classes = spec.ModelSoftmax, 1 },
-		"m.classes: is 65537; want 2 to 65536 with a softmax":             func(m *spec.Model) { m.Kind, m.Classes = spec.ModelSoftmax, 65537 },
-		"m.classes: is 2; it goes with a softmax, and with no other":      func(m *spec.Model) { m.Kind, m.Classes = spec.ModelLogistic, 2 },
-		"m.ridge: is -1; want 0 or more":                                  func(m *spec.Model) { m.Ridge = -1 },
-		"m.ridge: is NaN; want 0 or more":                                 func(m *spec.Model) { m.Ridge = math.NaN() },
+		"m.hidden: is [3]; it goes with the kind mlp, and with no other": func(m *spec.Model) {
+			m.Hidden = []int{3}
+		},
+		"m.hidden: is []; it goes with the kind mlp, and with no other": func(m *spec.Model) {
+			m.Kind = spec.ModelMLP
+		},
+		"m.hidden[1]: is 0; want 1 to 65536": func(m *spec.Model) {
+			m.Kind, m.Hidden = spec.ModelMLP, []int{3, 0}
+		},
+		"m.classes: is 1; want 2 to 65536 with a softmax": func(m *spec.Model) {
+			m.Kind, m.Classes = spec.ModelSoftmax, 1
+		},
+		"m.classes: is 65537; want 2 to 65536 with a softmax": func(m *spec.Model) {
+			m.Kind, m.Classes = spec.ModelSoftmax, 65537
+		},
+		"m.classes: is 2; it goes with a softmax, and with no other": func(m *spec.Model) {
+			m.Kind, m.Classes = spec.ModelLogistic, 2
+		},
+		"m.ridge: is -1; want 0 or more": func(m *spec.Model) {
+			m.Ridge = -1
+		},
+		"m.ridge: is NaN; want 0 or more": func(m *spec.Model) {
+			m.Ridge = math.NaN()
+		},
 	} {
 		m := spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
 		change(&m)
@@ -35,7 +51,8 @@ func TestModel(t *testing.T) {
 
 func TestLoss(t *testing.T) {
 	for kind, want := range map[spec.ModelKind]spec.Risk{
-		spec.ModelLinear: spec.RiskSquared, spec.ModelLogistic: spec.RiskLogistic, spec.ModelSoftmax: spec.RiskSoftmax, spec.ModelMLP: spec.RiskFullSquared,
+		spec.ModelLinear: spec.RiskSquared, spec.ModelLogistic: spec.RiskLogistic, spec.ModelSoftmax: spec.RiskSoftmax,
+		spec.ModelMLP: spec.RiskFullSquared,
 	} {
 		if m := (spec.Model{Kind: kind, Risk: spec.RiskFullSquared}); m.Loss() != want || m.Outputs() != 1 {
 			t.Errorf("%s: risk %s with %d outputs, want %s with 1", kind, m.Loss(), m.Outputs(), want)

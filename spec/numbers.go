@@ -10,11 +10,12 @@ import "math"
 type StepSize struct {
 	Constant float64 `yaml:"constant" json:"constant"` // μ; not used with Diminishing
 	// Normalize divides by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1. FedDec has none.
-	Normalize       bool    `yaml:"normalize" json:"normalize"`
-	Diminishing     bool    `yaml:"diminishing" json:"diminishing"`
-	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"` // μ_sc; 0 in an experiment = that of its problem
-	Smoothness      float64 `yaml:"smoothness" json:"smoothness"`             // L_s; 0 in an experiment = that of its problem
-	Gamma           float64 `yaml:"gamma" json:"gamma"`                       // γ itself; 0 = that maximum
+	Normalize   bool `yaml:"normalize" json:"normalize"`
+	Diminishing bool `yaml:"diminishing" json:"diminishing"`
+	// μ_sc; 0 in an experiment = that of its problem
+	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"`
+	Smoothness      float64 `yaml:"smoothness" json:"smoothness"` // L_s; 0 in an experiment = that of its problem
+	Gamma           float64 `yaml:"gamma" json:"gamma"`           // γ itself; 0 = that maximum
 }
 
 // Check finds what cannot be; key is that of the step size.
@@ -27,12 +28,13 @@ func (s StepSize) Check(c *Check, key string) {
 		value float64
 	}{{"strong_convexity", s.StrongConvexity}, {"smoothness", s.Smoothness}, {"gamma", s.Gamma}} {
 		c.Need(f.value == 0 || positive(f.value), key+"."+f.name, "is %v; want a positive number, or 0", f.value)
-		c.Need(f.value == 0 || s.Diminishing, key+"."+f.name, "is %v without %s.diminishing: set that to true, or remove this", f.value, key)
+		c.Need(f.value == 0 || s.Diminishing, key+"."+f.name,
+			"is %v without %s.diminishing: set that to true, or remove this", f.value, key)
 	}
 }
 
-// GradientNoise is the key gradient_noise of a task and of an experiment: the perturbation v that is added to each gradient
-// (2nd-order (8)). Its zero value adds none.
+// GradientNoise is the key gradient_noise of a task and of an experiment: the perturbation v that is added to each
+// gradient (2nd-order (8)). Its zero value adds none.
 type GradientNoise struct {
 	Law      NoiseLaw `yaml:"law" json:"law"`
 	Variance float64  `yaml:"variance" json:"variance"` // σ² of each coordinate, for either law; 0 without noise
@@ -43,9 +45,11 @@ func (n GradientNoise) Check(c *Check, key string) {
 	c.Valid(key+".law", n.Law.Validate())
 	switch n.Law {
 	case NoiseNone:
-		c.Need(n.Variance == 0, key+".variance", "is %v without a law: set %s.law to gaussian or laplace", n.Variance, key)
+		c.Need(n.Variance == 0, key+".variance", "is %v without a law: set %s.law to gaussian or laplace", n.Variance,
+			key)
 	case NoiseGaussian, NoiseLaplace:
-		c.Need(positive(n.Variance), key+".variance", "is %v; want a positive number with the law %s", n.Variance, n.Law)
+		c.Need(positive(n.Variance), key+".variance", "is %v; want a positive number with the law %s", n.Variance,
+			n.Law)
 	}
 }
 

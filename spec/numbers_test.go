@@ -11,12 +11,15 @@ func TestStepSize(t *testing.T) {
 	for want, s := range map[string]spec.StepSize{
 		"":   {Constant: 0.1, Normalize: true},
 		"\n": {Constant: 0.1, Diminishing: true, StrongConvexity: 1, Smoothness: 4, Gamma: 9},
-		"s.constant: is 0; want a positive number":                              {},
-		"s.constant: is NaN; want a positive number":                            {Constant: math.NaN()},
-		"s.constant: is +Inf; want a positive number":                           {Constant: math.Inf(1)},
-		"s.strong_convexity: is -1; want a positive number, or 0":               {Diminishing: true, StrongConvexity: -1},
-		"s.smoothness: is NaN; want a positive number, or 0":                    {Diminishing: true, Smoothness: math.NaN()},
-		"s.gamma: is +Inf; want a positive number, or 0":                        {Diminishing: true, Gamma: math.Inf(1)},
+		"s.constant: is 0; want a positive number":    {},
+		"s.constant: is NaN; want a positive number":  {Constant: math.NaN()},
+		"s.constant: is +Inf; want a positive number": {Constant: math.Inf(1)},
+		"s.strong_convexity: is -1; want a positive number, or 0": {Diminishing: true,
+			StrongConvexity: -1},
+		"s.smoothness: is NaN; want a positive number, or 0": {Diminishing: true,
+			Smoothness: math.NaN()},
+		"s.gamma: is +Inf; want a positive number, or 0": {Diminishing: true,
+			Gamma: math.Inf(1)},
 		"s.gamma: is 3 without s.diminishing: set that to true, or remove this": {Constant: 1, Gamma: 3},
 	} {
 		var c spec.Check
@@ -29,12 +32,13 @@ func TestGradientNoise(t *testing.T) {
 	for want, n := range map[string]spec.GradientNoise{
 		"":   {Law: spec.NoiseNone},
 		"\n": {Law: spec.NoiseLaplace, Variance: 0.1},
-		`n.law: want none, gaussian or laplace, got "white"`:                {Law: "white", Variance: 1},
-		`n.law: want none, gaussian or laplace, got ""`:                     {},
-		"n.variance: is 1 without a law: set n.law to gaussian or laplace":  {Law: spec.NoiseNone, Variance: 1},
-		"n.variance: is 0; want a positive number with the law gaussian":    {Law: spec.NoiseGaussian},
-		"n.variance: is -1; want a positive number with the law laplace":    {Law: spec.NoiseLaplace, Variance: -1},
-		"n.variance: is +Inf; want a positive number with the law gaussian": {Law: spec.NoiseGaussian, Variance: math.Inf(1)},
+		`n.law: want none, gaussian or laplace, got "white"`:               {Law: "white", Variance: 1},
+		`n.law: want none, gaussian or laplace, got ""`:                    {},
+		"n.variance: is 1 without a law: set n.law to gaussian or laplace": {Law: spec.NoiseNone, Variance: 1},
+		"n.variance: is 0; want a positive number with the law gaussian":   {Law: spec.NoiseGaussian},
+		"n.variance: is -1; want a positive number with the law laplace":   {Law: spec.NoiseLaplace, Variance: -1},
+		"n.variance: is +Inf; want a positive number with the law gaussian": {Law: spec.NoiseGaussian,
+			Variance: math.Inf(1)},
 	} {
 		var c spec.Check
 		n.Check(&c, "n")

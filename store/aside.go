@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// SetAside renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to model-7.aside-1.record.
-// It returns that name, or "" if there is no such file. So the program
+// SetAside renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to
+// model-7.aside-1.record. It returns that name, or "" if there is no such file. So the program
 // goes on without the file, and a person can look at it.
 func SetAside(path string) (aside string, err error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {

@@ -3,8 +3,8 @@
 //
 // What "durable" means here. A call that promises durability returns nil only after fsync of the file's bytes and,
 // when a name was created or replaced, of the folder that holds the name (on Windows, which has no fsync of folders,
-// and on the few file systems that refuse it, the file's own fsync is all there is). The next Open makes all that a crash leaves
-// behind durable before it is shown to anyone: a process that dies between a write and its fsync
+// and on the few file systems that refuse it, the file's own fsync is all there is). The next Open makes all that a
+// crash leaves behind durable before it is shown to anyone: a process that dies between a write and its fsync
 // leaves pages that can be read back, but would still be lost in a power cut.
 //
 // Everything that comes back from the disk is checked: a torn or flipped file is a *CorruptError or is dropped and

@@ -32,7 +32,8 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("store: %s is damaged (%s)", e.Path, e.Reason)
 }
 
-// VersionError says that a file is sound and of a format that this program does not read: a newer or a much older one wrote it.
+// VersionError says that a file is sound and of a format that this program does not read: a newer or a much older one
+// wrote it.
 type VersionError struct {
 	Path      string
 	Has, Want uint16

@@ -88,9 +88,9 @@ func (h *History) Append(v any) error {
 func (h *History) Close() error { return h.f.Close() }
 
 // Newest yields the whole lines of the history at path, newest first, without their newlines; the bytes are only valid
-// until the next line. It reads the file in blocks from its end, no more than the lines that are asked for. An error comes last, beside
-// a nil line. A file that does not exist has no lines, and an unfinished last line is not shown: another
-// goroutine may be appending it.
+// until the next line. It reads the file in blocks from its end, no more than the lines that are asked for. An error
+// comes last, beside a nil line. A file that does not exist has no lines, and an unfinished last line is not shown:
+// another goroutine may be appending it.
 func Newest(path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		f, err := os.Open(path)
@@ -119,7 +119,8 @@ var errTooLong = errors.New("a line is too long")
 // historyBlock is how many bytes are read at a time.
 const historyBlock = 16 << 10
 
-// backwards gives the whole lines among the first size bytes of r to line, the last one first, until line returns false.
+// backwards gives the whole lines among the first size bytes of r to line, the last one first, until line returns
+// false.
 func backwards(r io.ReaderAt, size int64, line func([]byte) bool) error {
 	var tail []byte // the bytes behind begin that are not given yet
 	whole := false  // tail ends where a line does

@@ -74,7 +74,8 @@ func (c *counted) ReadAt(p []byte, at int64) (int, error) {
 // that end where a block does, are whole.
 func TestHistoryIsReadFromTheEnd(t *testing.T) {
 	for _, tt := range []struct{ lines, length, want, most int }{
-		{400_000, 118, 60, 1}, {400_000, 118, 300, 3}, {4000, historyBlock, 3, 5}, {400, historyBlock + 1, 3, 5}, {40, 5*historyBlock + 7, 2, 12},
+		{400_000, 118, 60, 1}, {400_000, 118, 300, 3}, {4000, historyBlock, 3, 5}, {400, historyBlock + 1, 3, 5},
+		{40, 5*historyBlock + 7, 2, 12},
 	} {
 		var file []byte
 		for i := range tt.lines {
@@ -95,7 +96,8 @@ func TestHistoryIsReadFromTheEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkHistoryNewest reads the 60 newest lines of a history as long as one of 4 million, of which only the newest are written.
+// BenchmarkHistoryNewest reads the 60 newest lines of a history as long as one of 4 million, of which only the newest
+// are written.
 func BenchmarkHistoryNewest(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "history.jsonl")
 	line := strings.Repeat("x", 229) + "\n"

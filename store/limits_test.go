@@ -210,13 +210,15 @@ func TestPartialOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range []int{1, 2} {
-		if err := f.Put(k, p.chunk(k)); err == nil || !strings.Contains(err.Error(), "free some space") || !strings.Contains(err.Error(), path) {
+		if err := f.Put(k, p.chunk(k)); err == nil || !strings.Contains(err.Error(), "free some space") ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("chunk %d: %v", k, err)
 		}
 	}
 	lift()
 	mustHave(t, p.has(f), 0)
-	if torn := mustRead(t, path)[partChunk : 2*partChunk]; !bytes.Equal(torn[:partChunk/2], p.chunk(1)[:partChunk/2]) || bytes.Equal(torn, p.chunk(1)) {
+	if torn := mustRead(t, path)[partChunk : 2*partChunk]; !bytes.Equal(torn[:partChunk/2], p.chunk(1)[:partChunk/2]) ||
+		bytes.Equal(torn, p.chunk(1)) {
 		t.Error("the chunk is not torn: the test shows nothing")
 	}
 	again := p.open(t, path)

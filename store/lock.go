@@ -13,7 +13,8 @@ import (
 // DirLock is the exclusive hold on a state folder.
 type DirLock struct{ f *os.File }
 
-// LockFile is the name of the file in a state folder that tells of a daemon's hold on it: it is there once one has started.
+// LockFile is the name of the file in a state folder that tells of a daemon's hold on it: it is there once one has
+// started.
 const LockFile = "lock"
 
 // Lock takes the exclusive lock of the state folder dir, which must exist, so that two daemons never share it, and

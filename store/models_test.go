@@ -112,7 +112,8 @@ func TestModelsPrune(t *testing.T) {
 		keep    int
 		version uint64
 		want    []uint64
-	}{{9, 4, []uint64{0, 2, 3, 4}}, {4, 4, []uint64{0, 2, 3, 4}}, {3, 4, []uint64{2, 3, 4}}, {1, 2, []uint64{2, 3, 4}}, {1, 3, []uint64{3, 4}}, {1, 4, []uint64{4}}} {
+	}{{9, 4, []uint64{0, 2, 3, 4}}, {4, 4, []uint64{0, 2, 3, 4}}, {3, 4, []uint64{2, 3, 4}}, {1, 2, []uint64{2, 3, 4}},
+		{1, 3, []uint64{3, 4}}, {1, 4, []uint64{4}}} {
 		if err := m.Prune(tc.keep, tc.version); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +126,8 @@ func TestModelsPrune(t *testing.T) {
 	}
 }
 
-// A model that is in the way of another one of its version keeps its content, under a name that no method takes for a model.
+// A model that is in the way of another one of its version keeps its content, under a name that no method takes for a
+// model.
 func TestModelsSetAside(t *testing.T) {
 	m := mustOpenModels(t)
 	for round := 1; round <= 2; round++ {
@@ -140,7 +142,8 @@ func TestModelsSetAside(t *testing.T) {
 			t.Errorf("a model whose record cannot be read: %v, want ErrConflict", err)
 		}
 		aside, err := m.SetAside(4)
-		want := []string{fmt.Sprintf("model-00000004.aside-%d.safetensors", round), fmt.Sprintf("model-00000004.aside-%d.record", round)}
+		want := []string{fmt.Sprintf("model-00000004.aside-%d.safetensors", round),
+			fmt.Sprintf("model-00000004.aside-%d.record", round)}
 		if err != nil || len(aside) != 2 || filepath.Base(aside[0]) != want[0] || filepath.Base(aside[1]) != want[1] {
 			t.Fatalf("%v, %v; want %v", aside, err, want)
 		}

@@ -142,7 +142,8 @@ func TestPartialCutAnywhere(t *testing.T) {
 
 func TestPartialNeedsFolder(t *testing.T) {
 	p := newPartialOf(4, 5)
-	if _, err := OpenPartial(filepath.Join(t.TempDir(), "none", "part"), 5, partChunk, p.sum); err == nil || !strings.Contains(err.Error(), "create the folder") {
+	if _, err := OpenPartial(filepath.Join(t.TempDir(), "none", "part"), 5, partChunk, p.sum); err == nil ||
+		!strings.Contains(err.Error(), "create the folder") {
 		t.Errorf("%v", err)
 	}
 }

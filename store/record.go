@@ -24,7 +24,8 @@ const (
 // later build how to read the body.
 func SaveRecord(path string, version uint16, body []byte) error {
 	if len(body) > maxRecordLen {
-		return fmt.Errorf("store: write %s: a record of %d bytes is above the limit of %d", path, len(body), maxRecordLen)
+		return fmt.Errorf("store: write %s: a record of %d bytes is above the limit of %d", path, len(body),
+			maxRecordLen)
 	}
 	p := make([]byte, 0, recordExtra+len(body))
 	p = append(p, recordMagic...)

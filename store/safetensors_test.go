@@ -171,7 +171,8 @@ func TestDecodeSafetensorsRefuses(t *testing.T) {
 			t.Errorf("header %s with %d bytes: error %v, want %q", tc.header, tc.data, err, tc.want)
 		}
 	}
-	for _, p := range [][]byte{nil, make([]byte, 7), binary.LittleEndian.AppendUint64(nil, 1), bytes.Repeat([]byte{255}, 20)} {
+	for _, p := range [][]byte{nil, make([]byte, 7), binary.LittleEndian.AppendUint64(nil, 1),
+		bytes.Repeat([]byte{255}, 20)} {
 		if _, _, err := DecodeSafetensors(p); err == nil || !strings.Contains(err.Error(), "not a safetensors file") {
 			t.Errorf("%x: error %v", p, err)
 		}

@@ -27,7 +27,8 @@ func (s *Spool) apartPath(agent string, digest [sha256.Size]byte) string {
 // Partial opens the file in which an update is received, with what an earlier process left of it. The arguments are
 // those of OpenPartial. An agent has one such file: those of its other unfinished updates are removed. The error is
 // ErrConflict if the agent has an entry already, or is being given one.
-func (s *Spool) Partial(agent string, digest [sha256.Size]byte, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*Partial, error) {
+func (s *Spool) Partial(agent string, digest [sha256.Size]byte, size int64, chunk int,
+	sum func(k int) [sha256.Size]byte) (*Partial, error) {
 	if err := s.removeOthers(agent, digest); err != nil {
 		return nil, err
 	}
@@ -89,7 +90,8 @@ func (s *Spool) syncWhole(e Entry) error {
 	if closed := f.Close(); err == nil {
 		return closed
 	}
-	return errors.Join(fmt.Errorf("store: fsync %s: the update has to come again: %w", f.Name(), err), os.Remove(f.Name()))
+	return errors.Join(fmt.Errorf("store: fsync %s: the update has to come again: %w", f.Name(), err),
+		os.Remove(f.Name()))
 }
 
 // setAdopting marks an agent whose file may not be removed; false says that it was marked already.

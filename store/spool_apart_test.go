@@ -121,7 +121,8 @@ func TestSpoolAdoptForgetsWhatItCouldNotSync(t *testing.T) {
 		p := newPartialOf(1, 2*partChunk)
 		p.receive(t, s, "a", 0, 1)
 		s.fsync = func(*os.File) error { return cause }
-		if err := s.Adopt(context.Background(), p.entry("a")); !errors.Is(err, cause) || !strings.Contains(err.Error(), dir) {
+		if err := s.Adopt(context.Background(), p.entry("a")); !errors.Is(err, cause) ||
+			!strings.Contains(err.Error(), dir) {
 			t.Errorf("Adopt with a failing fsync: %v, want %v and where", err, cause)
 		}
 		wantServed(t, s, nil)

@@ -83,8 +83,10 @@ func decodeHead(id SpoolID, p []byte, room int64) (h entryHead, ok bool) {
 		return entryHead{}, false
 	}
 	p = p[len(spoolMagic):]
-	agent, meta, size := binary.LittleEndian.Uint32(p), binary.LittleEndian.Uint32(p[4:]), binary.LittleEndian.Uint64(p[8:])
-	if agent == 0 || agent > maxAgentName || meta > maxMeta || size > math.MaxInt64 || magic == spoolMagic && size > uint64(room) {
+	agent, meta, size := binary.LittleEndian.Uint32(p), binary.LittleEndian.Uint32(p[4:]),
+		binary.LittleEndian.Uint64(p[8:])
+	if agent == 0 || agent > maxAgentName || meta > maxMeta || size > math.MaxInt64 || magic == spoolMagic &&
+		size > uint64(room) {
 		return entryHead{}, false
 	}
 	h = entryHead{agentLen: int(agent), metaLen: int(meta), payloadLen: int64(size), apart: magic == apartMagic}

@@ -12,7 +12,8 @@ import (
 var testID = SpoolID{Run: 3, Round: 9, Base: [32]byte{1, 2, 3}}
 
 func entryOf(agent string, payload []byte) Entry {
-	return Entry{Agent: agent, Digest: sha256.Sum256(payload), Meta: []byte("manifest of " + agent), Size: int64(len(payload))}
+	return Entry{Agent: agent, Digest: sha256.Sum256(payload), Meta: []byte("manifest of " + agent),
+		Size: int64(len(payload))}
 }
 
 // hookFile is a log whose operations fail, block or are counted when the test says so; nil means go ahead.

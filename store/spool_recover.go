@@ -89,7 +89,8 @@ func (s *Spool) readEntry(h entryHead, at int64) (e Entry, sound bool, err error
 		return Entry{}, false, err
 	}
 	e = Entry{Agent: string(names[:h.agentLen]), Digest: h.digest, Meta: names[h.agentLen:], Size: h.payloadLen}
-	if crc32.Checksum(names, castagnoli) != h.namesSum || h.payloadLen > math.MaxInt { // a 32-bit build cannot hold what a 64-bit one may have written
+	// a 32-bit build cannot hold what a 64-bit one may have written
+	if crc32.Checksum(names, castagnoli) != h.namesSum || h.payloadLen > math.MaxInt {
 		return e, false, nil
 	}
 	if h.apart {

@@ -56,11 +56,13 @@ func TestSpoolRefusals(t *testing.T) {
 		{"wrong size", with(func(e *Entry) { e.Size++ }), "its manifest says 7"},
 		{"wrong digest", with(func(e *Entry) { e.Digest[31] ^= 1 }), "does not have the SHA-256"},
 	} {
-		if err := s.Put(context.Background(), tc.e, []byte("update")); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if err := s.Put(context.Background(), tc.e, []byte("update")); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
 		}
 	}
-	if err := s.Put(context.Background(), entryOf("a", []byte("other")), []byte("other")); !errors.Is(err, ErrConflict) {
+	if err := s.Put(context.Background(), entryOf("a", []byte("other")), []byte("other")); !errors.Is(err,
+		ErrConflict) {
 		t.Errorf("another update of the same agent: %v, want ErrConflict", err)
 	}
 	before := mustRead(t, s.logPath)

@@ -15,8 +15,8 @@ const tempPrefix = ".fedmesh-tmp-"
 
 // WriteFile replaces path by data, atomically and durably: after a crash the file holds either the old content or
 // the new, never a mix. It writes a temporary file in the same folder, fsyncs it, renames it over path and fsyncs
-// the folder. The mode is perm less the umask, as with os.WriteFile. On error nothing was changed and nothing is left over,
-// except where the error says that only the last step, the fsync of the folder, failed.
+// the folder. The mode is perm less the umask, as with os.WriteFile. On error nothing was changed and nothing is left
+// over, except where the error says that only the last step, the fsync of the folder, failed.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	dir := filepath.Dir(path)
 	temp, err := writeTemp(dir, data, perm)

@@ -26,7 +26,8 @@ type crew[T learner.Float] struct {
 }
 
 func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
-	c := &crew[T]{t: t, problem: compile[T](t, w), p: []float64{0.1, 0.2, 0.3, 0.4}, steps: []int{1, 1, 1, 1}, w: []T{0.5, -0.5}}
+	c := &crew[T]{t: t, problem: compile[T](t, w), p: []float64{0.1, 0.2, 0.3, 0.4}, steps: []int{1, 1, 1, 1},
+		w: []T{0.5, -0.5}}
 	for k := range 4 {
 		rng := rand.New(rand.NewPCG(uint64(k), 1))
 		var x, y []T
@@ -61,7 +62,8 @@ func (c *crew[T]) round(weigh spec.Weighting) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if want := c.steps[k]; !gradient && out.Steps != want || gradient && (out.Steps != 1 || out.RiskAfter != out.RiskBefore) {
+		if want := c.steps[k]; !gradient && out.Steps != want || gradient &&
+			(out.Steps != 1 || out.RiskAfter != out.RiskBefore) {
 			c.t.Fatalf("outcome %+v, want %d steps", out, want)
 		}
 		if _, err := round.AddScaled[T](acc, share, wire.AppendVector(nil, out.Vector)); err != nil {
@@ -175,7 +177,8 @@ func TestNormalizeDecidesTheLimit(t *testing.T) {
 			want, other = byWork, all
 		}
 		if d, far := distance(c.w, want), distance(c.w, other); d > 0.02 || far < 0.3 {
-			t.Errorf("normalize %v: at %v, %v from the right limit %v and %v from the other %v", normalize, c.w, d, want, far, other)
+			t.Errorf("normalize %v: at %v, %v from the right limit %v and %v from the other %v", normalize, c.w, d,
+				want, far, other)
 		}
 	}
 }
@@ -187,10 +190,11 @@ func TestStoppedStretches(t *testing.T) {
 	c := newCrew[float64](t, w)
 	for e := 0; e <= 5; e++ {
 		polls := 0
-		job := task.Job[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5, Rand: task.Source(1, 2, task.Stream("a")), Stop: func() bool {
-			polls++
-			return polls > e
-		}}
+		job := task.Job[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5,
+			Rand: task.Source(1, 2, task.Stream("a")), Stop: func() bool {
+				polls++
+				return polls > e
+			}}
 		out, err := c.problem.Local(job)
 		if e == 0 {
 			if !errors.Is(err, task.ErrNoSteps) {
@@ -216,7 +220,8 @@ func TestStoppedStretches(t *testing.T) {
 		if !slices.Equal(job.Base, []float64{1, 2}) {
 			t.Errorf("the base has changed to %v", job.Base)
 		}
-		if out.RiskBefore != c.problem.Model.Risk(job.Base, c.data[0].All()) || out.RiskAfter != c.problem.Model.Risk(phi, c.data[0].All()) {
+		if out.RiskBefore != c.problem.Model.Risk(job.Base, c.data[0].All()) ||
+			out.RiskAfter != c.problem.Model.Risk(phi, c.data[0].All()) {
 			t.Errorf("%d steps: risks %v and %v", e, out.RiskBefore, out.RiskAfter)
 		}
 	}
@@ -228,7 +233,8 @@ func TestOffset(t *testing.T) {
 	w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, 30
 	c := newCrew[float64](t, w)
 	run := func(base []float64, steps int, offset uint64) []float64 {
-		out, err := c.problem.Local(task.Job[float64]{Base: base, Samples: c.data[0], Weight: 1, Steps: steps, Offset: offset})
+		out, err := c.problem.Local(task.Job[float64]{Base: base, Samples: c.data[0], Weight: 1, Steps: steps,
+			Offset: offset})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,8 @@ type Problem[T learner.Float] struct {
 	Model    *learner.Model[T]
 }
 
-// Validate checks a task without making it workable. The error names every field that makes no sense, as it would come from
-// a coordinator gone wrong. T is the type of the parameters, which bounds the model.
+// Validate checks a task without making it workable. The error names every field that makes no sense, as it would come
+// from a coordinator gone wrong. T is the type of the parameters, which bounds the model.
 func Validate[T learner.Float](t wire.Task) error {
 	p := newProblem[T](t)
 	errs := []error{
@@ -133,7 +133,8 @@ func (p *Problem[T]) Construction() learner.Construction {
 // Sizing returns how E_k follows from a device's speed.
 func (p *Problem[T]) Sizing() learner.Sizing {
 	t := &p.Task.Training
-	return learner.Sizing{Min: int(t.MinSteps), Max: int(t.MaxSteps), Budget: time.Duration(t.Budget) * time.Millisecond}
+	return learner.Sizing{Min: int(t.MinSteps), Max: int(t.MaxSteps),
+		Budget: time.Duration(t.Budget) * time.Millisecond}
 }
 
 // Standardization returns the task's standardisation; it has no columns before
@@ -195,7 +196,8 @@ func (p *Problem[T]) Prepare(s *learner.Samples[T]) error {
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
 // ask for, and the devices whose data lie far from the others': see [learner.Combine], which calls each.
-func (p *Problem[T]) WithStandardization(devices int, each func(take func(*learner.Moments)) error, clip float64) (wire.Task, []learner.Far, error) {
+func (p *Problem[T]) WithStandardization(devices int, each func(take func(*learner.Moments)) error,
+	clip float64) (wire.Task, []learner.Far, error) {
 	st, far, err := learner.Combine(devices, len(p.Task.Features)+1, each, p.Model.Architecture().Risk, clip)
 	if err == nil {
 		err = st.Validate()

@@ -17,8 +17,9 @@ import (
 func linear() wire.Task {
 	return wire.Task{
 		Name: "t", Features: []string{"a", "b"}, Target: "y",
-		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 10},
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1,
+			MaxSteps: 10},
 	}
 }
 
@@ -99,7 +100,8 @@ func TestSchema(t *testing.T) {
 	w := linear()
 	w.Model.Bias = true
 	p := compile[float32](t, w)
-	if got := p.Schema(wire.KindTraining).Hash().String(); got != "50e093a2eab39f253b5af807f579963782ac49be9ad60ca0220967430ead105e" {
+	const want = "50e093a2eab39f253b5af807f579963782ac49be9ad60ca0220967430ead105e"
+	if got := p.Schema(wire.KindTraining).Hash().String(); got != want {
 		t.Errorf("schema of the linear model: %s", got)
 	}
 	if other := compile[float64](t, w); other.Schema(wire.KindTraining).Hash() == p.Schema(wire.KindTraining).Hash() {
@@ -111,7 +113,8 @@ func TestSchema(t *testing.T) {
 	for _, x := range s {
 		names = append(names, x.Name)
 	}
-	if got := strings.Join(names, " "); got != "layer0.weight layer0.bias layer1.weight layer1.bias layer2.weight layer2.bias" || s.Len() != 5*2+5+3*5+3+3+1 {
+	if got := strings.Join(names, " "); got != "layer0.weight layer0.bias layer1.weight layer1.bias layer2.weight "+
+		"layer2.bias" || s.Len() != 5*2+5+3*5+3+3+1 {
 		t.Errorf("%s, %d elements", got, s.Len())
 	}
 	if s := p.Schema(wire.KindStatistics); s.Len() != 7 || s.Bytes() != 56 || s[0].DType != wire.Float64 {
@@ -205,11 +208,13 @@ func TestStatisticsRefused(t *testing.T) {
 	if v, err := p.Statistics(samples([][]float64{{1, 2, 3}, {1, 2, 3}})); err == nil || v != nil {
 		t.Errorf("two rows are spoken of: %v", v)
 	}
-	if _, err := p.Statistics(samples([][]float64{{1e200, 2, 3}, {1, 2, 3}, {1, 2, 3}})); !errors.Is(err, wire.ErrNotFinite) {
+	if _, err := p.Statistics(samples([][]float64{{1e200, 2, 3}, {1, 2, 3}, {1, 2, 3}})); !errors.Is(err,
+		wire.ErrNotFinite) {
 		t.Errorf("a sum of squares that is infinite: %v", err)
 	}
 	gone := errors.New("gone")
-	if _, _, err := p.WithStandardization(1, func(func(*learner.Moments)) error { return gone }, 0); !errors.Is(err, gone) {
+	if _, _, err := p.WithStandardization(1, func(func(*learner.Moments)) error { return gone }, 0); !errors.Is(err,
+		gone) {
 		t.Errorf("statistics that cannot be read: %v", err)
 	}
 }

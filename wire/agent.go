@@ -37,7 +37,8 @@ func (m *Presence) Body() []byte {
 // DecodePresence reads the body of a TypePresence envelope.
 func DecodePresence(body []byte) (Presence, error) {
 	r := reader{b: body}
-	m := Presence{State: State(r.enum("state", uint8(StateLost))), Nonce: r.u64(), Speaks: r.u8(), Software: r.str("software", MaxName)}
+	m := Presence{State: State(r.enum("state", uint8(StateLost))), Nonce: r.u64(), Speaks: r.u8(),
+		Software: r.str("software", MaxName)}
 	return m, r.done("presence")
 }
 
@@ -68,7 +69,8 @@ const (
 
 // String returns the reason's name, as metrics and logs show it.
 func (r DeclineReason) String() string {
-	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping", "refused", "budget",
+	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping",
+		"refused", "budget",
 		"busy", "hot", "battery", "memory", "window", "storage")
 }
 

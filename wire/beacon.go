@@ -5,8 +5,8 @@ import "fmt"
 // MaxHeard bounds the agents of a cell that a beacon names.
 const MaxHeard = 255
 
-// Beacon says that an agent is there, to the others of its cell, and what it has heard of them. Its head has no run and no
-// round. A beacon and the one that answers it are a ping and its answer: no others are needed.
+// Beacon says that an agent is there, to the others of its cell, and what it has heard of them. Its head has no run and
+// no round. A beacon and the one that answers it are a ping and its answer: no others are needed.
 type Beacon struct {
 	Next     uint32 // milliseconds within which the sender's next beacon comes
 	Stamp    uint64 // of the sender's clock, in microseconds; means nothing to others
@@ -49,7 +49,8 @@ func DecodeBeacon(p []byte) (PeerHead, Beacon, error) {
 		return PeerHead{}, Beacon{}, err
 	}
 	if h.Type != PeerBeacon || h.Run != 0 || h.Round != 0 {
-		return PeerHead{}, Beacon{}, fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
+		return PeerHead{}, Beacon{},
+			fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
 	}
 	r := reader{b: rest}
 	b := Beacon{Next: r.u32(), Stamp: r.u64(), Degree: r.u16(), Location: r.location()}

@@ -118,7 +118,8 @@ func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
 	if v := r.u8(); r.err == nil && v != Version {
 		r.fail(fmt.Errorf("%w %d", ErrVersion, v))
 	}
-	h := PeerHead{Type: PeerType(r.enum("type", uint8(PeerBeacon))), Run: RunID(r.u64()), Round: RoundID(r.u64()), Boot: Epoch(r.u64())}
+	h := PeerHead{Type: PeerType(r.enum("type", uint8(PeerBeacon))), Run: RunID(r.u64()), Round: RoundID(r.u64()),
+		Boot: Epoch(r.u64())}
 	h.From = AgentID(r.str("sender", MaxAgentID))
 	if r.err == nil {
 		if err := h.From.ValidateAgent(); err != nil {

@@ -48,7 +48,8 @@ func TestEveryTrailingByteFails(t *testing.T) {
 			if _, err := f.decode(append(bytes.Clone(bodyOf(f, message)), tail...)); err == nil {
 				t.Errorf("%s: a body with %d bytes too many is read", g.file, len(tail))
 			}
-			if _, err := wire.Open(append(bytes.Clone(message), tail...)); f.typ != 0 && !errors.Is(err, wire.ErrMalformed) {
+			if _, err := wire.Open(append(bytes.Clone(message), tail...)); f.typ != 0 &&
+				!errors.Is(err, wire.ErrMalformed) {
 				t.Errorf("%s: an envelope with %d bytes too many opens with error %v", g.file, len(tail), err)
 			}
 		}
@@ -139,16 +140,20 @@ func TestChunkRefuses(t *testing.T) {
 		change func([]byte) []byte
 		want   error
 	}{
-		"another magic":     {func(p []byte) []byte { p[3] = 'M'; return p }, wire.ErrMalformed},
-		"version 2":         {func(p []byte) []byte { p[4] = 2; return p }, wire.ErrVersion},
-		"reserved byte 5":   {func(p []byte) []byte { p[5] = 1; return p }, wire.ErrMalformed},
-		"reserved byte 7":   {func(p []byte) []byte { p[7] = 1; return p }, wire.ErrMalformed},
-		"number too large":  {func(p []byte) []byte { p[8], p[9] = 0x6c, 0x07; return p }, wire.ErrMalformed}, // 1900
-		"length too small":  {func(p []byte) []byte { p[12]--; return p }, wire.ErrMalformed},
-		"length of 4 GB":    {func(p []byte) []byte { copy(p[12:], "\xff\xff\xff\xff"); return p }, wire.ErrMalformed},
-		"another blob":      {func(p []byte) []byte { p[23] ^= 1; return p }, wire.ErrMalformed},
-		"no payload":        {func([]byte) []byte { return wire.AppendChunk(nil, chunkBlob, 0, nil) }, wire.ErrMalformed},
-		"payload too large": {func([]byte) []byte { return wire.AppendChunk(nil, chunkBlob, 0, make([]byte, wire.MaxChunk+1)) }, wire.ErrMalformed},
+		"another magic":    {func(p []byte) []byte { p[3] = 'M'; return p }, wire.ErrMalformed},
+		"version 2":        {func(p []byte) []byte { p[4] = 2; return p }, wire.ErrVersion},
+		"reserved byte 5":  {func(p []byte) []byte { p[5] = 1; return p }, wire.ErrMalformed},
+		"reserved byte 7":  {func(p []byte) []byte { p[7] = 1; return p }, wire.ErrMalformed},
+		"number too large": {func(p []byte) []byte { p[8], p[9] = 0x6c, 0x07; return p }, wire.ErrMalformed}, // 1900
+		"length too small": {func(p []byte) []byte { p[12]--; return p }, wire.ErrMalformed},
+		"length of 4 GB":   {func(p []byte) []byte { copy(p[12:], "\xff\xff\xff\xff"); return p }, wire.ErrMalformed},
+		"another blob":     {func(p []byte) []byte { p[23] ^= 1; return p }, wire.ErrMalformed},
+		"no payload": {func([]byte) []byte { return wire.AppendChunk(nil, chunkBlob, 0, nil) },
+			wire.ErrMalformed},
+		"payload too large": {func([]byte) []byte {
+			return wire.AppendChunk(nil, chunkBlob, 0,
+				make([]byte, wire.MaxChunk+1))
+		}, wire.ErrMalformed},
 	} {
 		if _, _, err := wire.DecodeChunk(c.change(readGolden(t, "chunk")), chunkBlob); !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)

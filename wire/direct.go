@@ -44,7 +44,8 @@ func (m *Invitation) Body() []byte {
 // DecodeInvitation reads the body of a TypeInvitation envelope.
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{b: body}
-	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(), Weight: r.f64("weight"), Uploads: r.bool("uploads"), Block: RoundID(r.u64())}
+	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(),
+		Weight: r.f64("weight"), Uploads: r.bool("uploads"), Block: RoundID(r.u64())}
 	for range r.count("peers", MaxNeighbors, 51) {
 		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
 		copy(p.Key[:], r.take(len(p.Key)))
@@ -135,7 +136,8 @@ const (
 
 // String returns the reason's name, as metrics and logs show it.
 func (r RefuseReason) String() string {
-	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict", "too_large",
+	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict",
+		"too_large",
 		"bad_hash", "not_finite", "norm", "malformed")
 }
 

@@ -94,7 +94,8 @@ func TestNamesOfEnumerations(t *testing.T) {
 		t.Errorf("DeclineReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{
-		wire.State(0), wire.State(200), wire.Phase(0), wire.Phase(9), wire.Kind(9), wire.Place(9), wire.RefuseReason(99), wire.DeclineReason(99),
+		wire.State(0), wire.State(200), wire.Phase(0), wire.Phase(9), wire.Kind(9), wire.Place(9),
+		wire.RefuseReason(99), wire.DeclineReason(99),
 	} {
 		if !strings.HasPrefix(x.String(), "unknown(") {
 			t.Errorf("%T is named %q", x, x)

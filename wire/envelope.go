@@ -137,7 +137,8 @@ func Open(p []byte) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("%w: a reserved field is not zero", ErrMalformed)
 	}
 	if int64(le.Uint32(p[120:])) != int64(len(body)) {
-		return Envelope{}, fmt.Errorf("%w: the body has %d bytes, the header says %d", ErrMalformed, len(body), le.Uint32(p[120:]))
+		return Envelope{}, fmt.Errorf("%w: the body has %d bytes, the header says %d", ErrMalformed, len(body),
+			le.Uint32(p[120:]))
 	}
 	if sha256.Sum256(body) != [32]byte(p[128:160]) {
 		return Envelope{}, fmt.Errorf("%w: the body does not match its hash", ErrMalformed)

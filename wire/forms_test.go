@@ -27,7 +27,8 @@ type form struct {
 	random func(*rand.Rand) any
 }
 
-func formOf[M any](name string, typ wire.Type, encode func(*M) []byte, decode func([]byte) (M, error), random func(*rand.Rand) M) form {
+func formOf[M any](name string, typ wire.Type, encode func(*M) []byte, decode func([]byte) (M, error),
+	random func(*rand.Rand) M) form {
 	return form{
 		name: name, typ: typ,
 		encode: func(m any) []byte { return encode(m.(*M)) },
@@ -45,7 +46,8 @@ func formOf[M any](name string, typ wire.Type, encode func(*M) []byte, decode fu
 // forms returns every kind of body, the types of envelope first.
 func forms() []form {
 	return []form{
-		formOf("announcement", wire.TypeAnnouncement, (*wire.Announcement).Body, wire.DecodeAnnouncement, randomAnnouncement),
+		formOf("announcement", wire.TypeAnnouncement, (*wire.Announcement).Body, wire.DecodeAnnouncement,
+			randomAnnouncement),
 		formOf("invitation", wire.TypeInvitation, (*wire.Invitation).Body, wire.DecodeInvitation, randomInvitation),
 		formOf("standing", wire.TypeStanding, (*wire.Standing).Body, wire.DecodeStanding, randomStanding),
 		formOf("accepted", wire.TypeAccepted, (*wire.Accepted).Body, wire.DecodeAccepted, randomAccepted),
@@ -58,7 +60,8 @@ func forms() []form {
 		formOf("declined", wire.TypeDeclined, (*wire.Declined).Body, wire.DecodeDeclined, randomDeclined),
 		formOf("report", wire.TypeReport, (*wire.Report).Body, wire.DecodeReport, randomReport),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
-		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest, randomManifest),
+		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
+			randomManifest),
 		formOf("chunk", 0, encodeChunk, decodeChunk, randomChunk),
 		formOf("greeting", 0, encodeGreeting, decodeGreeting, randomGreeting),
 		formOf("snapshot", 0, encodeSnapshot, decodeSnapshot, randomSnapshot),

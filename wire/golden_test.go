@@ -30,7 +30,8 @@ func checkGolden(t *testing.T, name string, p []byte) {
 		}
 	}
 	if want := readGolden(t, name); !bytes.Equal(p, want) {
-		t.Errorf("%s has changed: peers of version %d could not read it; got\n%x\nwant\n%x", path, wire.Version, p, want)
+		t.Errorf("%s has changed: peers of version %d could not read it; got\n%x\nwant\n%x", path, wire.Version, p,
+			want)
 	}
 }
 

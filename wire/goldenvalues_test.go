@@ -37,7 +37,8 @@ func (g golden) message(f form) []byte {
 
 // digest returns what an invitation to a golden announcement names it by.
 func (g golden) digest() wire.Digest {
-	return sha256.Sum256(wire.Seal(nil, withType(g.header, wire.TypeAnnouncement), g.value.(*wire.Announcement).Body(), testKey())[:headerSize])
+	return sha256.Sum256(wire.Seal(nil, withType(g.header, wire.TypeAnnouncement), g.value.(*wire.Announcement).Body(),
+		testKey())[:headerSize])
 }
 
 func withType(h wire.Header, t wire.Type) wire.Header {
@@ -46,7 +47,8 @@ func withType(h wire.Header, t wire.Type) wire.Header {
 }
 
 func byCoordinator(round wire.RoundID, sequence uint64) wire.Header {
-	return wire.Header{Federation: "plant_7", Sender: wire.CoordinatorID, Epoch: 1, Run: goldenRun, Round: round, Sequence: sequence}
+	return wire.Header{Federation: "plant_7", Sender: wire.CoordinatorID, Epoch: 1, Run: goldenRun, Round: round,
+		Sequence: sequence}
 }
 
 func byAgent(run wire.RunID, round wire.RoundID, sequence uint64) wire.Header {
@@ -99,8 +101,11 @@ func goldensOfCoordinator() []golden {
 	announcement, update := openAnnouncement().digest(), digestOf(smallUpdate())
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
-		{"standing", "standing", byCoordinator(3, 11), &wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted}},
-		{"invitation", "invitation", byCoordinator(3, 13), &wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true, Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
+		{"standing", "standing", byCoordinator(3, 11),
+			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted}},
+		{"invitation", "invitation", byCoordinator(3, 13),
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
+				Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
@@ -113,16 +118,24 @@ func goldensOfAgent() []golden {
 	gathering, open := gatheringAnnouncement().digest(), openAnnouncement().digest()
 	base := digestOf(smallVector())
 	return []golden{
-		{"presence_online", "presence", byAgent(0, 0, 1), &wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
-		{"presence_lost", "presence", byAgent(0, 0, 2), &wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
-		{"hello", "hello", byAgent(goldenRun, 3, 3), &wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12, Location: wire.Location{Known: true, X: 3.5, Y: -7}, Neighbors: []wire.AgentID{"press-02", "press-04"}}},
+		{"presence_online", "presence", byAgent(0, 0, 1),
+			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
+		{"presence_lost", "presence", byAgent(0, 0, 2),
+			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
+		{"hello", "hello", byAgent(goldenRun, 3, 3),
+			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12,
+				Location:  wire.Location{Known: true, X: 3.5, Y: -7},
+				Neighbors: []wire.AgentID{"press-02", "press-04"}}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
-		{"declined", "declined", byAgent(goldenRun, 3, 4), &wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},
+		{"declined", "declined", byAgent(goldenRun, 3, 4),
+			&wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},
 		{"report", "report", byAgent(0, 0, 8), &wire.Report{
-			Every: 300, Software: "agentd 0.1.0", Scrape: "192.0.2.7:9465", Readings: []wire.Reading{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
+			Every: 300, Software: "agentd 0.1.0", Scrape: "192.0.2.7:9465",
+			Readings: []wire.Reading{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
 		}},
 		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
-			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()), Inline: smallUpdate(),
+			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()),
+			Inline:     smallUpdate(),
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.001953125,
 		}},
 		{"update_chunked", "update", byAgent(goldenRun, 4, 7), &wire.Update{
@@ -130,7 +143,8 @@ func goldensOfAgent() []golden {
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
 		}},
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
-			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()), Inline: statisticsVector(), Samples: 12,
+			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()),
+			Inline: statisticsVector(), Samples: 12,
 		}},
 	}
 }
@@ -142,16 +156,21 @@ func goldensOfNeighbors() []golden {
 	key := wire.GreetingKey{To: to, Holds: true}
 	copy(key.Wrapped[:], testPublicKey())
 	return []golden{
-		{"peer_greeting", "greeting", wire.Header{}, &greeting{of(wire.PeerGreeting), wire.Greeting{Salt: [16]byte{1, 2, 3}, Keys: []wire.GreetingKey{key}}}},
+		{"peer_greeting", "greeting", wire.Header{},
+			&greeting{of(wire.PeerGreeting), wire.Greeting{Salt: [16]byte{1, 2, 3}, Keys: []wire.GreetingKey{key}}}},
 		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.Snapshot{
 			Step: 9, Part: 0, Parts: 1, To: []wire.SnapshotTo{{PeerAddress: to, Seq: 8}},
 		}, smallVector()}},
-		{"peer_ask", "control", wire.Header{}, &control{of(wire.PeerAsk), wire.PeerControl{To: to, Count: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
-		{"peer_finish", "control", wire.Header{}, &control{of(wire.PeerFinish), wire.PeerControl{To: to, Count: 2, Seq: 10, Applied: 9, Drained: true}, make([]byte, wire.PeerSeal)}},
-		{"peer_beacon", "beacon", wire.Header{}, &beacon{wire.PeerHead{Type: wire.PeerBeacon, From: "press-01", Boot: 5}, wire.Beacon{
-			Next: 10000, Stamp: 1 << 33, Degree: 6, Location: wire.Location{Known: true, X: 3.5, Y: -7},
-			Heard: []wire.Heard{{PeerAddress: to, Stamp: 1 << 32, Held: 250000, RTT: 1900}},
-		}}},
+		{"peer_ask", "control", wire.Header{},
+			&control{of(wire.PeerAsk), wire.PeerControl{To: to, Count: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
+		{"peer_finish", "control", wire.Header{},
+			&control{of(wire.PeerFinish), wire.PeerControl{To: to, Count: 2, Seq: 10, Applied: 9, Drained: true},
+				make([]byte, wire.PeerSeal)}},
+		{"peer_beacon", "beacon", wire.Header{},
+			&beacon{wire.PeerHead{Type: wire.PeerBeacon, From: "press-01", Boot: 5}, wire.Beacon{
+				Next: 10000, Stamp: 1 << 33, Degree: 6, Location: wire.Location{Known: true, X: 3.5, Y: -7},
+				Heard: []wire.Heard{{PeerAddress: to, Stamp: 1 << 32, Held: 250000, RTT: 1900}},
+			}}},
 	}
 }
 
@@ -160,9 +179,11 @@ func linearTask() *wire.Task {
 		Name: "bearing wear", Features: []string{"temperature", "vibration"}, Target: "wear",
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.01},
 		Training: wire.Training{
-			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4, StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
+			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4,
+			StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
 		},
-		Mixing:          wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: spec.CodecBFloat16, Open: true, Endless: true},
+		Mixing: wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: spec.CodecBFloat16,
+			Open: true, Endless: true},
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}
@@ -171,9 +192,11 @@ func linearTask() *wire.Task {
 func networkTask() *wire.Task {
 	return &wire.Task{
 		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
-		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true},
+		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
+			Bias: true},
 		Training: wire.Training{
-			Exchange: spec.ExchangeGradient, ResponseProb: 0.5, GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
+			Exchange: spec.ExchangeGradient, ResponseProb: 0.5,
+			GradientNoise:   spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
 			StrongConvexity: 0.5, Gamma: 15, Budget: 1000, MinSteps: 1, MaxSteps: 1,
 		},
 		MinSamples: 1,

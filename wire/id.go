@@ -47,7 +47,8 @@ func (d Digest) IsZero() bool { return d == Digest{} }
 
 // Validate reports why f cannot name a federation.
 func (f Federation) Validate() error {
-	if err := checkName(string(f), MaxFederation, func(c byte) bool { return lower(c) || digit(c) || c == '_' }); err != nil {
+	if err := checkName(string(f), MaxFederation,
+		func(c byte) bool { return lower(c) || digit(c) || c == '_' }); err != nil {
 		return fmt.Errorf("federation %q: %w; use a–z, 0–9 and _", clip(string(f)), err)
 	}
 	return nil

@@ -15,7 +15,8 @@ func TestFederation(t *testing.T) {
 		{"a", true}, {"plant_7", true}, {"_", true}, {"0", true}, {wire.Federation(strings.Repeat("z", 32)), true},
 		{"", false}, {wire.Federation(strings.Repeat("z", 33)), false},
 		{"plant-7", false}, {"Plant", false}, {"plant.7", false}, {"plant/7", false}, {"plant 7", false},
-		{"+", false}, {"#", false}, {"$share", false}, {"pl\x00nt", false}, {"plänt", false}, {"\xff", false}, {"a\n", false},
+		{"+", false}, {"#", false}, {"$share", false}, {"pl\x00nt", false}, {"plänt", false}, {"\xff", false},
+		{"a\n", false},
 	} {
 		if err := c.name.Validate(); (err == nil) != c.ok {
 			t.Errorf("%q: error %v", c.name, err)
@@ -28,12 +29,14 @@ func TestAgentID(t *testing.T) {
 		id        wire.AgentID
 		ok, agent bool
 	}{
-		{"a", true, true}, {"press-01", true, true}, {"A.b_C-9", true, true}, {"-", true, true}, {".", true, true}, {"..", true, true},
+		{"a", true, true}, {"press-01", true, true}, {"A.b_C-9", true, true}, {"-", true, true}, {".", true, true},
+		{"..", true, true},
 		{wire.AgentID(strings.Repeat("Z", 48)), true, true},
 		{"coordinator", true, false}, {"Coordinator", true, true}, {"coordinator2", true, true},
 		{"", false, false}, {wire.AgentID(strings.Repeat("Z", 49)), false, false},
 		{"press/01", false, false}, {"press 01", false, false}, {"press+01", false, false}, {"press#", false, false},
-		{"$SYS", false, false}, {"press:01", false, false}, {"pr\x00ss", false, false}, {"pressé", false, false}, {"\xff", false, false}, {"a\r", false, false},
+		{"$SYS", false, false}, {"press:01", false, false}, {"pr\x00ss", false, false}, {"pressé", false, false},
+		{"\xff", false, false}, {"a\r", false, false},
 	} {
 		if err := c.id.Validate(); (err == nil) != c.ok {
 			t.Errorf("%q: error %v", c.id, err)

@@ -71,7 +71,8 @@ func TestVectorMustBeFinite(t *testing.T) {
 // TestVectorKeepsBits, of every finite number: zeros with a sign and denormals too.
 func TestVectorKeepsBits(t *testing.T) {
 	rng := seeded(5)
-	v64 := append(randomFloats(rng, 1000), math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1060, math.MaxFloat64)
+	v64 := append(randomFloats(rng, 1000), math.Copysign(0, -1), math.SmallestNonzeroFloat64, -0x1p-1060,
+		math.MaxFloat64)
 	got64 := make([]float64, len(v64))
 	p := wire.AppendVector(nil, v64)
 	if err := wire.DecodeVector(got64, p); err != nil || len(p) != 8*len(v64) {
@@ -118,7 +119,8 @@ func TestSchemaSizes(t *testing.T) {
 		len, bytes int
 	}{{nil, 0, 0}, {smallSchema(), 3, 12}, {bigSchema(), 15379, 61516}, {statisticsSchema(), 9, 72}} {
 		if c.schema.Len() != c.len || c.schema.Bytes() != c.bytes {
-			t.Errorf("%v: %d elements in %d bytes, want %d in %d", c.schema, c.schema.Len(), c.schema.Bytes(), c.len, c.bytes)
+			t.Errorf("%v: %d elements in %d bytes, want %d in %d", c.schema, c.schema.Len(), c.schema.Bytes(), c.len,
+				c.bytes)
 		}
 	}
 }
@@ -131,7 +133,8 @@ func TestSchemaHashTellsApart(t *testing.T) {
 	seen := map[wire.Digest]int{}
 	for i, s := range []wire.Schema{
 		nil, {spec("a", wire.Float32, 2, 3)}, {spec("b", wire.Float32, 2, 3)}, {spec("a", wire.Float64, 2, 3)},
-		{spec("a", wire.Float32, 3, 2)}, {spec("a", wire.Float32, 6)}, {spec("a", wire.Float32, 2, 3), spec("b", wire.Float32, 1)},
+		{spec("a", wire.Float32, 3, 2)}, {spec("a", wire.Float32, 6)},
+		{spec("a", wire.Float32, 2, 3), spec("b", wire.Float32, 1)},
 		{spec("b", wire.Float32, 1), spec("a", wire.Float32, 2, 3)},
 	} {
 		if j, ok := seen[s.Hash()]; ok {

@@ -5,8 +5,8 @@ import "encoding/hex"
 // PeerKey is an X25519 public key; zero = none.
 type PeerKey [32]byte
 
-// weakPeerKeys are the u coordinates of small order, without the highest bit, which X25519 does not read: with any private key
-// the shared secret is zero, so nobody can seal for them, and RFC 7748 6.1 lets a device refuse that.
+// weakPeerKeys are the u coordinates of small order, without the highest bit, which X25519 does not read: with any
+// private key the shared secret is zero, so nobody can seal for them, and RFC 7748 6.1 lets a device refuse that.
 var weakPeerKeys = func() map[PeerKey]bool {
 	weak := map[PeerKey]bool{}
 	for _, text := range []string{

@@ -15,9 +15,9 @@ import (
 // the curve v² = u³ + 486662 u² + u, and held against crypto/ecdh.
 func TestWeakPeerKeys(t *testing.T) {
 	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
-	// u of 2P is (u² − 1)² / (4 (u³ + A u² + u)). Of order 2 is u = 0; of order 4 are u = ±1 (one on the curve, one on its twist);
-	// of order 8 are those with a double of ±1: (u² − 1)² = ±4 (u³ + A u² + u), which are u⁴ ∓ 4u³ − (2 ± 4A) u² ∓ 4u + 1 = 0.
-	// With z = u + 1/u that is z² ∓ 4z − 4 ∓ 4A = 0.
+	// u of 2P is (u² − 1)² / (4 (u³ + A u² + u)). Of order 2 is u = 0; of order 4 are u = ±1 (one on the curve, one on
+	// its twist); of order 8 are those with a double of ±1: (u² − 1)² = ±4 (u³ + A u² + u), which are u⁴ ∓ 4u³ − (2 ±
+	// 4A) u² ∓ 4u + 1 = 0. With z = u + 1/u that is z² ∓ 4z − 4 ∓ 4A = 0.
 	us := []*big.Int{big.NewInt(1), new(big.Int).Sub(p, big.NewInt(1))}
 	for _, sign := range []int64{1, -1} {
 		root := new(big.Int).ModSqrt(new(big.Int).Mod(big.NewInt(8+sign*4*486662), p), p) // z = ±2 ± √(4 + 4 ± 4A)
@@ -26,7 +26,8 @@ func TestWeakPeerKeys(t *testing.T) {
 		}
 		for _, r := range []*big.Int{root, new(big.Int).Neg(root)} {
 			z := new(big.Int).Add(big.NewInt(2*sign), r)
-			d := new(big.Int).ModSqrt(new(big.Int).Mod(new(big.Int).Sub(new(big.Int).Mul(z, z), big.NewInt(4)), p), p) // u = (z ± √(z² − 4)) / 2
+			// u = (z ± √(z² − 4)) / 2
+			d := new(big.Int).ModSqrt(new(big.Int).Mod(new(big.Int).Sub(new(big.Int).Mul(z, z), big.NewInt(4)), p), p)
 			if d == nil {
 				continue
 			}

@@ -71,7 +71,8 @@ func randomHeader(rng *rand.Rand, typ wire.Type) wire.Header {
 	return wire.Header{
 		Type: typ, Federation: wire.Federation(randomName(rng, lower, wire.MaxFederation)),
 		Sender: wire.AgentID(randomName(rng, lower+"ABCDEFGHIJKLMNOPQRSTUVWXYZ-.", wire.MaxAgentID)),
-		Epoch:  wire.Epoch(rng.Uint64()), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()), Sequence: rng.Uint64(),
+		Epoch:  wire.Epoch(rng.Uint64()), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()),
+		Sequence: rng.Uint64(),
 	}
 }
 
@@ -85,7 +86,8 @@ func randomBlob(rng *rand.Rand) wire.BlobRef {
 
 func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	a := wire.Announcement{
-		Attempt: 1 + wire.Attempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished), Kind: oneTo(rng, wire.KindTraining),
+		Attempt: 1 + wire.Attempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished),
+		Kind:    oneTo(rng, wire.KindTraining),
 		Version: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(), Offset: rng.Uint64(),
 		HelloWithin: rng.Uint32(), RoundWithin: rng.Uint32(),
 	}
@@ -101,11 +103,13 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 func randomInvitation(rng *rand.Rand) wire.Invitation {
 	id := wire.AgentID(randomName(rng, "abcXYZ019-._", wire.MaxAgentID))
 	m := wire.Invitation{
-		Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) + math.SmallestNonzeroFloat64,
+		Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) +
+			math.SmallestNonzeroFloat64,
 		Uploads: rng.IntN(2) == 0,
 	}
 	for i := range rng.IntN(5) {
-		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()), Key: wire.PeerKey(randomDigest(rng)), Weight: randomFloat(rng)}
+		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
+			Key: wire.PeerKey(randomDigest(rng)), Weight: randomFloat(rng)}
 		m.Peers = append(m.Peers, p)
 	}
 	return m
@@ -131,7 +135,8 @@ func randomCredit(rng *rand.Rand) wire.Credit {
 }
 
 func randomManifest(rng *rand.Rand) wire.Manifest {
-	m := wire.Manifest{Hash: randomDigest(rng), Length: 1 + rng.Uint32N(5*wire.MaxChunk), Codec: wire.CodecRaw, Schema: randomDigest(rng)}
+	m := wire.Manifest{Hash: randomDigest(rng), Length: 1 + rng.Uint32N(5*wire.MaxChunk), Codec: wire.CodecRaw,
+		Schema: randomDigest(rng)}
 	for range wire.ChunkCount(int(m.Length)) {
 		m.Chunks = append(m.Chunks, randomDigest(rng))
 	}
@@ -162,7 +167,8 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 }
 
 func randomPresence(rng *rand.Rand) wire.Presence {
-	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()), Software: randomString(rng)}
+	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()),
+		Software: randomString(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
@@ -179,8 +185,9 @@ func randomHello(rng *rand.Rand) wire.Hello {
 
 func randomPeerHead(rng *rand.Rand) wire.PeerHead {
 	return wire.PeerHead{
-		Type: wire.PeerAsk + wire.PeerType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()),
-		From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64()),
+		Type: wire.PeerAsk + wire.PeerType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()),
+		Round: wire.RoundID(rng.Uint64()),
+		From:  wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64()),
 	}
 }
 
@@ -201,7 +208,9 @@ func randomGreeting(rng *rand.Rand) greeting {
 }
 
 func randomSnapshot(rng *rand.Rand) snapshot {
-	m := snapshot{Head: randomPeerHead(rng), Snapshot: wire.Snapshot{Step: rng.Uint64(), Part: uint16(rng.IntN(3)), Parts: 3}, Sealed: randomBytes(rng, partOfTests)}
+	m := snapshot{Head: randomPeerHead(rng),
+		Snapshot: wire.Snapshot{Step: rng.Uint64(), Part: uint16(rng.IntN(3)), Parts: 3},
+		Sealed:   randomBytes(rng, partOfTests)}
 	m.Head.Type = wire.PeerSnapshot
 	for range rng.IntN(4) {
 		m.To = append(m.To, wire.SnapshotTo{PeerAddress: randomPeerAddress(rng), Seq: rng.Uint64()})
@@ -211,12 +220,15 @@ func randomSnapshot(rng *rand.Rand) snapshot {
 
 func randomBeacon(rng *rand.Rand) beacon {
 	m := beacon{
-		Head:   wire.PeerHead{Type: wire.PeerBeacon, From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64())},
-		Beacon: wire.Beacon{Next: rng.Uint32(), Stamp: rng.Uint64(), Degree: uint16(rng.Uint32()), Location: randomLocation(rng)},
+		Head: wire.PeerHead{Type: wire.PeerBeacon, From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)),
+			Boot: wire.Epoch(rng.Uint64())},
+		Beacon: wire.Beacon{Next: rng.Uint32(), Stamp: rng.Uint64(), Degree: uint16(rng.Uint32()),
+			Location: randomLocation(rng)},
 	}
 	for i := range rng.IntN(4) {
 		to := wire.PeerAddress{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64())}
-		m.Heard = append(m.Heard, wire.Heard{PeerAddress: to, Stamp: rng.Uint64(), Held: rng.Uint32(), RTT: rng.Uint32()})
+		m.Heard = append(m.Heard, wire.Heard{PeerAddress: to, Stamp: rng.Uint64(), Held: rng.Uint32(),
+			RTT: rng.Uint32()})
 	}
 	return m
 }
@@ -227,7 +239,8 @@ func randomLocation(rng *rand.Rand) wire.Location {
 
 func randomControl(rng *rand.Rand) control {
 	return control{randomPeerHead(rng), wire.PeerControl{
-		To: randomPeerAddress(rng), Count: rng.Uint64(), Seq: rng.Uint64(), Applied: rng.Uint64(), Drained: rng.IntN(2) == 0,
+		To: randomPeerAddress(rng), Count: rng.Uint64(), Seq: rng.Uint64(), Applied: rng.Uint64(),
+		Drained: rng.IntN(2) == 0,
 	}, randomBytes(rng, wire.PeerSeal)}
 }
 
@@ -241,12 +254,15 @@ func randomTask(rng *rand.Rand) wire.Task {
 	t := wire.Task{
 		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
 		Model: wire.Model{
-			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU, spec.ActivationIdentity), Risk: oneOf(rng, spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax),
+			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU,
+				spec.ActivationIdentity), Risk: oneOf(rng, spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax),
 			Bias: rng.IntN(2) == 0, Ridge: randomFloat(rng),
 		},
 		Training: wire.Training{
 			Exchange: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
-			ResponseProb: randomFloat(rng), GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace), Variance: randomFloat(rng)},
+			ResponseProb: randomFloat(rng),
+			GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace),
+				Variance: randomFloat(rng)},
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
 			Normalize: rng.IntN(2) == 0, Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},

@@ -56,7 +56,8 @@ type Mixing struct {
 	Wait, Repeat, Drain uint32
 	Codec               spec.Codec // of parameters; empty where agents do not mix
 	Open                bool       // messages are not sealed, as on a trusted bench
-	// Endless blocks have no last step: agents go on mixing over the rounds, of which each asks for what they have by then.
+	// Endless blocks have no last step: agents go on mixing over the rounds, of which each asks for what they have by
+	// then.
 	Endless bool
 }
 

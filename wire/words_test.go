@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// holds is one field of a task that travels as the byte of a word: words[i] is that of byte i, and the byte 0 is refused
-// where there is no word for it.
+// holds is one field of a task that travels as the byte of a word: words[i] is that of byte i, and the byte 0 is
+// refused where there is no word for it.
 type holds struct {
 	field string
 	words []string
@@ -21,15 +21,20 @@ type holds struct {
 func wordFields() []holds {
 	return []holds{
 		{"risk", []string{"", "squared", "logistic", "softmax"}, false,
-			func(t *wire.Task, w string) { t.Model.Risk = spec.Risk(w) }, func(t *wire.Task) string { return string(t.Model.Risk) }},
+			func(t *wire.Task, w string) { t.Model.Risk = spec.Risk(w) },
+			func(t *wire.Task) string { return string(t.Model.Risk) }},
 		{"activation", []string{"", "tanh", "relu", "identity"}, false,
-			func(t *wire.Task, w string) { t.Model.Activation = spec.Activation(w) }, func(t *wire.Task) string { return string(t.Model.Activation) }},
+			func(t *wire.Task, w string) { t.Model.Activation = spec.Activation(w) },
+			func(t *wire.Task) string { return string(t.Model.Activation) }},
 		{"exchange", []string{"", "parameters", "gradient"}, false,
-			func(t *wire.Task, w string) { t.Training.Exchange = spec.Exchange(w) }, func(t *wire.Task) string { return string(t.Training.Exchange) }},
+			func(t *wire.Task, w string) { t.Training.Exchange = spec.Exchange(w) },
+			func(t *wire.Task) string { return string(t.Training.Exchange) }},
 		{"noise", []string{"none", "gaussian", "laplace"}, true,
-			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) }, func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
+			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) },
+			func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
 		{"codec", []string{"", "raw", "bfloat16"}, true,
-			func(t *wire.Task, w string) { t.Mixing.Codec = spec.Codec(w) }, func(t *wire.Task) string { return string(t.Mixing.Codec) }},
+			func(t *wire.Task, w string) { t.Mixing.Codec = spec.Codec(w) },
+			func(t *wire.Task) string { return string(t.Mixing.Codec) }},
 	}
 }
 

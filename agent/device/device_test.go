@@ -59,21 +59,27 @@ func TestRead(t *testing.T) {
 	}{
 		{"nothing", nil, ""},
 		{"a gateway", []string{
-			"proc/loadavg: 2.00 1.50 1.00 3/512 9999", "proc/meminfo: MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:     500 kB\nBuffers: 1 kB",
+			"proc/loadavg: 2.00 1.50 1.00 3/512 9999",
+			"proc/meminfo: MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:     500 kB\nBuffers: 1 kB",
 			zone + "0/temp: 41500", zone + "1/temp: 48250", "sys/class/hwmon/hwmon0/temp1_input: 44000",
 		}, "load 0.5 temperature 48.25 memory 512000"},
 		{"a phone", []string{
-			supply + "battery/type: Battery", supply + "battery/capacity: 63", supply + "battery/status: Discharging", supply + "usb/type: USB", supply + "usb/online: 0",
+			supply + "battery/type: Battery", supply + "battery/capacity: 63", supply + "battery/status: Discharging",
+			supply + "usb/type: USB", supply + "usb/online: 0",
 		}, "battery 63 discharging"},
-		{"charging", []string{supply + "BAT0/type: Battery", supply + "BAT0/capacity: 12", supply + "BAT0/status: Charging"}, "battery 12"},
+		{"charging", []string{supply + "BAT0/type: Battery", supply + "BAT0/capacity: 12", supply +
+			"BAT0/status: Charging"}, "battery 12"},
 		{"two batteries", []string{
 			supply + "BAT0/type: Battery", supply + "BAT0/capacity: 80", supply + "BAT0/status: Full",
 			supply + "BAT1/type: Battery", supply + "BAT1/capacity: 40", supply + "BAT1/status: Discharging",
 		}, "battery 40 discharging"},
-		{"a wireless mouse", []string{supply + "mouse/type: Battery", supply + "mouse/scope: Device", supply + "mouse/capacity: 5", supply + "mouse/status: Discharging"}, ""},
-		{"sensors that are off", []string{zone + "0/temp: 0", zone + "1/temp: -274000", zone + "2/temp: 4294967", zone + "3/temp: 30000"}, "temperature 30"},
+		{"a wireless mouse", []string{supply + "mouse/type: Battery", supply + "mouse/scope: Device", supply +
+			"mouse/capacity: 5", supply + "mouse/status: Discharging"}, ""},
+		{"sensors that are off", []string{zone + "0/temp: 0", zone + "1/temp: -274000", zone + "2/temp: 4294967", zone +
+			"3/temp: 30000"}, "temperature 30"},
 		{"rubbish", []string{
-			"proc/loadavg: NaN", "proc/meminfo: MemAvailable: much", zone + "0/temp: hot", supply + "b/type: Battery", supply + "b/capacity: ", supply + "b/status: Unknown",
+			"proc/loadavg: NaN", "proc/meminfo: MemAvailable: much", zone + "0/temp: hot", supply + "b/type: Battery",
+			supply + "b/capacity: ", supply + "b/status: Unknown",
 		}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -109,7 +115,8 @@ func TestJudge(t *testing.T) {
 		share  float64
 		rule   Rule
 	}{
-		{"no rules", Rules{}, Reading{Load: of(99), Temperature: of(120), Battery: of(1), Discharging: true}, Verdict{}, 1, None},
+		{"no rules", Rules{}, Reading{Load: of(99), Temperature: of(120), Battery: of(1), Discharging: true}, Verdict{},
+			1, None},
 		{"cool", heat, Reading{Temperature: of(60)}, Verdict{}, 1, None},
 		{"warm", heat, Reading{Temperature: of(65)}, Verdict{}, 0.75, Temperature},
 		{"hot", heat, Reading{Temperature: of(80)}, Verdict{}, 0, Temperature},
@@ -129,8 +136,10 @@ func TestJudge(t *testing.T) {
 		{"short of memory", Rules{Memory: 1000}, Reading{Memory: of(999)}, Verdict{}, 0, Memory},
 		{"enough memory", Rules{Memory: 1000}, Reading{Memory: of(1000)}, Verdict{}, 1, None},
 		{"at night only", Rules{Windows: []Window{{22 * time.Hour, 6 * time.Hour}}}, Reading{}, Verdict{}, 0, Hours},
-		{"at noon too", Rules{Windows: []Window{{22 * time.Hour, 6 * time.Hour}, {12 * time.Hour, 13 * time.Hour}}}, Reading{}, Verdict{}, 1, None},
-		{"the worst decides", Rules{Temperature: Band{60, 80}, Load: Band{1, 2}}, Reading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, Load},
+		{"at noon too", Rules{Windows: []Window{{22 * time.Hour, 6 * time.Hour}, {12 * time.Hour, 13 * time.Hour}}},
+			Reading{}, Verdict{}, 1, None},
+		{"the worst decides", Rules{Temperature: Band{60, 80}, Load: Band{1, 2}},
+			Reading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, Load},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := tt.rules.Judge(noon, tt.x, tt.before)
@@ -156,7 +165,8 @@ func TestDeclines(t *testing.T) {
 }
 
 func TestBlind(t *testing.T) {
-	r := Rules{Load: Band{1, 2}, Temperature: Band{60, 80}, Battery: Band{50, 20}, Mains: true, Memory: 1, Windows: []Window{{0, time.Hour}}}
+	r := Rules{Load: Band{1, 2}, Temperature: Band{60, 80}, Battery: Band{50, 20}, Mains: true, Memory: 1,
+		Windows: []Window{{0, time.Hour}}}
 	if got := fmt.Sprint(r.Blind(Reading{Load: of(1)})); got != "[temperature memory]" {
 		t.Errorf("blind to %s", got)
 	}
@@ -171,7 +181,8 @@ func TestWindow(t *testing.T) {
 		t.Fatal(w, err)
 	}
 	for text, in := range map[string]bool{
-		"21:59:59": false, "22:00:00": true, "23:59:59": true, "00:00:00": true, "06:29:59": true, "06:30:00": false, "12:00:00": false,
+		"21:59:59": false, "22:00:00": true, "23:59:59": true, "00:00:00": true, "06:29:59": true, "06:30:00": false,
+		"12:00:00": false,
 	} {
 		now, err := time.Parse(time.TimeOnly, text)
 		if err != nil {
@@ -184,7 +195,8 @@ func TestWindow(t *testing.T) {
 	if all, err := ParseWindow("00:00-24:00"); err != nil || !within([]Window{all}, time.Now()) {
 		t.Error("the whole day is not the whole day", err)
 	}
-	for _, bad := range []string{"", "22:00", "22:00-6:30", "25:00-06:00", "22:60-06:00", "24:01-06:00", "06:00-06:00", "22:00-06:30x", "-1:00-06:00", "22:00 06:30"} {
+	for _, bad := range []string{"", "22:00", "22:00-6:30", "25:00-06:00", "22:60-06:00", "24:01-06:00", "06:00-06:00",
+		"22:00-06:30x", "-1:00-06:00", "22:00 06:30"} {
 		if w, err := ParseWindow(bad); err == nil {
 			t.Errorf("%q is taken for %v", bad, w)
 		}

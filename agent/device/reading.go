@@ -93,7 +93,8 @@ func (s System) battery() (emptiest *float64, discharging bool) {
 		if s.file(filepath.Join(dir, "type")) != "Battery" || s.file(filepath.Join(dir, "scope")) == "Device" {
 			continue
 		}
-		if level := number(s.file(filepath.Join(dir, "capacity")), 1); level != nil && (emptiest == nil || *level < *emptiest) {
+		if level := number(s.file(filepath.Join(dir, "capacity")), 1); level != nil &&
+			(emptiest == nil || *level < *emptiest) {
 			emptiest = level
 		}
 		discharging = discharging || s.file(filepath.Join(dir, "status")) == "Discharging"

@@ -33,7 +33,8 @@ func (r Rule) Eases() bool { return r == Load || r == Temperature || r == Batter
 // Declines is why an agent declines that a rule has stopped.
 func (r Rule) Declines() wire.DeclineReason {
 	return map[Rule]wire.DeclineReason{
-		Load: wire.DeclineBusy, Temperature: wire.DeclineHot, Battery: wire.DeclineBattery, Memory: wire.DeclineMemory, Hours: wire.DeclineWindow,
+		Load: wire.DeclineBusy, Temperature: wire.DeclineHot, Battery: wire.DeclineBattery, Memory: wire.DeclineMemory,
+		Hours: wire.DeclineWindow,
 	}[r]
 }
 
@@ -131,7 +132,8 @@ func (r *Rules) Blind(x Reading) (blind []Rule) {
 		rule  Rule
 		asked bool
 		value *float64
-	}{{Load, r.Load.set(), x.Load}, {Temperature, r.Temperature.set(), x.Temperature}, {Memory, r.Memory > 0, x.Memory}} {
+	}{{Load, r.Load.set(), x.Load}, {Temperature, r.Temperature.set(), x.Temperature},
+		{Memory, r.Memory > 0, x.Memory}} {
 		if c.asked && c.value == nil {
 			blind = append(blind, c.rule)
 		}

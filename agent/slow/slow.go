@@ -19,7 +19,8 @@ type Trainer struct {
 }
 
 // Local implements agent.Trainer.
-func (s Trainer) Local(ctx context.Context, p *task.Problem[float32], j task.Job[float32]) (task.Outcome[float32], error) {
+func (s Trainer) Local(ctx context.Context, p *task.Problem[float32], j task.Job[float32]) (task.Outcome[float32],
+	error) {
 	began := time.Now()
 	out, err := s.Trainer.Local(ctx, p, j)
 	if err == nil {
@@ -29,7 +30,8 @@ func (s Trainer) Local(ctx context.Context, p *task.Problem[float32], j task.Job
 }
 
 // Block implements agent.Trainer.
-func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block, error) {
+func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+	error) {
 	inner, err := s.Trainer.Block(ctx, r, p, j)
 	return block{inner, s, ctx}, err
 }

@@ -51,7 +51,8 @@ func TestSlow(t *testing.T) {
 		},
 	}
 	for name, train := range train {
-		for within, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second, 3 * time.Second: 3 * time.Second} {
+		for within, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second,
+			3 * time.Second: 3 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				defer cancel()
@@ -70,23 +71,27 @@ func TestSameOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := task.Compile[float32](wire.Task{
 			Name: "a task", Features: []string{"a", "b"}, Target: "y",
-			Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, Budget: 3000, MinSteps: 1, MaxSteps: 10},
+			Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, Budget: 3000,
+				MinSteps: 1, MaxSteps: 10},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var outcomes [2]task.Outcome[float32]
-		for i, trainer := range []agent.Trainer{agent.Learner{}, slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second}} {
+		for i, trainer := range []agent.Trainer{agent.Learner{},
+			slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second}} {
 			outcomes[i], err = trainer.Local(t.Context(), p, task.Job[float32]{
-				Base: []float32{0, 0}, Samples: learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1}, []float32{2, -1, 1}), Weight: 1, Steps: 7,
+				Base: []float32{0, 0}, Samples: learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1}, []float32{2, -1, 1}),
+				Weight: 1, Steps: 7,
 				Rand: rand.New(rand.NewPCG(1, 2)),
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		if a, b := outcomes[0], outcomes[1]; a.Steps != 7 || b.Steps != 7 || a.Vector[0] != b.Vector[0] || a.Vector[1] != b.Vector[1] {
+		if a, b := outcomes[0], outcomes[1]; a.Steps != 7 || b.Steps != 7 || a.Vector[0] != b.Vector[0] ||
+			a.Vector[1] != b.Vector[1] {
 			t.Errorf("%+v, and slowly %+v", a, b)
 		}
 	})

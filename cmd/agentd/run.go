@@ -59,7 +59,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 		Logger: log, Metrics: m, Gatherer: reg, Observer: daemon.AgentWatch{Line: supervisor.Status, Ready: &ready},
 		Ready: func(alive func(context.Context) error) {
 			ready.Opened()
-			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
+			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: alive},
+				daemon.Worker{Name: "metrics server", Alive: server.Alive})
 		},
 	})
 }

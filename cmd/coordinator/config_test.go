@@ -23,11 +23,13 @@ func write(t *testing.T, name, text string) string {
 // keys, and while its file has values that it would refuse.
 func TestStatusNeedsNoKeys(t *testing.T) {
 	file := write(t, "coordinator.yaml", "state_dir: /none\nidentity: {key_file: /none/key}\nround: {quorum: 0}\n")
-	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 1 || !strings.Contains(stderr, "no coordinator runs with the state folder /none") {
+	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 1 ||
+		!strings.Contains(stderr, "no coordinator runs with the state folder /none") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	file = write(t, "coordinator.yaml", "state_dri: /none\n")
-	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 78 || !strings.Contains(stderr, `did you mean "state_dir"?`) {
+	if code, _, stderr := clitest.Run(rootCommand(), "status", "--config", file); code != 78 ||
+		!strings.Contains(stderr, `did you mean "state_dir"?`) {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 }
@@ -54,7 +56,9 @@ round: {algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 
 mesh: {edges: file, file: `+graph+`}
 `)
 	for _, command := range []string{"config check", "run"} {
-		if code, _, stderr := clitest.Run(rootCommand(), append(strings.Fields(command), "--config", file)...); code != 78 || !strings.Contains(stderr, "mesh: "+graph+":3") {
+		if code, _, stderr := clitest.Run(rootCommand(),
+			append(strings.Fields(command), "--config", file)...); code != 78 ||
+			!strings.Contains(stderr, "mesh: "+graph+":3") {
 			t.Errorf("%s: exit status %d, %s", command, code, stderr)
 		}
 	}

@@ -22,9 +22,11 @@ func main() { os.Exit(cli.Main(rootCommand(), os.Args[1:])) }
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use: program, Short: "Lead a federation of agents that train one model on data they keep", Version: daemon.Version(),
+		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
+		Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), doctorCommand(), modelCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
+	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), doctorCommand(), modelCommand(),
+		restandardizeCommand(), aclCommand(), cli.KeyCommand(),
 		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }),
 		cli.ServiceCommand(systemd.Coordinator(), func(l *cli.Loader) (cli.Served, error) { return load(l) }))
 	return root

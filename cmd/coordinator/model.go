@@ -25,10 +25,13 @@ func modelCommand() *cobra.Command {
 		Use: "list", Short: "List the models of a run", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}, &cobra.Command{
-		Use: "show [VERSION|RUN/VERSION]", Short: "Show a model's tensors and metadata; the present one of the newest run unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
+		Use:   "show [VERSION|RUN/VERSION]",
+		Short: "Show a model's tensors and metadata; the present one of the newest run unless named",
+		Args:  cli.Args(cobra.MaximumNArgs(1)),
+		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportCommand(&f))
-	parent.PersistentFlags().StringVar(&f.dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
+	parent.PersistentFlags().StringVar(&f.dir, "state-dir", settings.DefaultCoordinator().StateDir,
+		"the coordinator's state folder")
 	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "the run whose models are meant (default: the newest)")
 	return parent
 }
@@ -39,7 +42,8 @@ type modelFolder struct {
 	run uint64 // 0 = the newest
 }
 
-// open opens the models of the run. present is the version that the run stands on; known is false where no journal tells it.
+// open opens the models of the run. present is the version that the run stands on; known is false where no journal
+// tells it.
 func (f *modelFolder) open() (models *store.Models, run wire.RunID, present uint64, known bool, err error) {
 	models, record, err := coordinator.OpenModels(f.dir)
 	if f.run != 0 && (err != nil || record.Run != wire.RunID(f.run)) {
@@ -55,7 +59,8 @@ func listRuns(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	if len(runs) == 0 {
-		return fmt.Errorf("state folder %s: there are no models of any run; name the coordinator's folder with --state-dir", dir)
+		return fmt.Errorf("state folder %s: there are no models of any run; name the coordinator's folder with "+
+			"--state-dir", dir)
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
@@ -70,7 +75,8 @@ func listRuns(cmd *cobra.Command, dir string) error {
 			continue
 		}
 		newest := list[len(list)-1]
-		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", run, len(list), run, newest.Version, newest.Metadata["task"], newest.Metadata["from"])
+		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", run, len(list), run, newest.Version, newest.Metadata["task"],
+			newest.Metadata["from"])
 	}
 	return w.Flush()
 }
@@ -110,7 +116,8 @@ func (f *modelFolder) pick(args []string) (store.ModelInfo, []byte, error) {
 			in.run, err = strconv.ParseUint(run, 10, 64)
 		}
 		if err != nil {
-			return info, nil, cli.Usage("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them", args[0])
+			return info, nil, cli.Usage("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them",
+				args[0])
 		}
 	}
 	models, _, present, known, err := in.open()
@@ -155,7 +162,9 @@ func showModel(cmd *cobra.Command, f *modelFolder, args []string) error {
 func exportCommand(f *modelFolder) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
-		Use: "export [VERSION|RUN/VERSION]", Short: "Write a model as a safetensors file; the present one of the newest run unless named", Args: cli.Args(cobra.MaximumNArgs(1)),
+		Use:   "export [VERSION|RUN/VERSION]",
+		Short: "Write a model as a safetensors file; the present one of the newest run unless named",
+		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			info, file, err := f.pick(args)
 			if err != nil {
@@ -175,6 +184,7 @@ func exportCommand(f *modelFolder) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&out, "out", "o", "", "file to write; - for standard output (default: model-VERSION.safetensors)")
+	cmd.Flags().StringVarP(&out, "out", "o", "",
+		"file to write; - for standard output (default: model-VERSION.safetensors)")
 	return cmd
 }

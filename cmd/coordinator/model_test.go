@@ -23,7 +23,9 @@ func folder(t *testing.T) string {
 			t.Fatal(err)
 		}
 		for _, v := range versions {
-			file, err := store.EncodeSafetensors([]store.Tensor{{Name: "w", DType: "F32", Shape: []int{1}, Data: make([]byte, 4)}},
+			file,
+				err := store.EncodeSafetensors([]store.Tensor{{Name: "w", DType: "F32", Shape: []int{1},
+				Data: make([]byte, 4)}},
 				map[string]string{"task": "air", "from": map[string]string{"2000": "1000/4"}[run]})
 			if err == nil {
 				err = models.Put(v, [32]byte{byte(v)}, file)
@@ -55,7 +57,8 @@ func TestModelsOfAnyRun(t *testing.T) {
 		{"show x/3", 2, []string{`"x/3" is not a model: want VERSION or RUN/VERSION`}},
 		{"export 1000/4 -o -", 0, []string{"__metadata__"}},
 	} {
-		code, out, stderr := clitest.Run(rootCommand(), append(append([]string{"model"}, strings.Fields(tt.command)...), "--state-dir", dir)...)
+		code, out, stderr := clitest.Run(rootCommand(),
+			append(append([]string{"model"}, strings.Fields(tt.command)...), "--state-dir", dir)...)
 		for _, want := range tt.says {
 			if code != tt.code || !strings.Contains(strings.Join(strings.Fields(out+stderr), " "), want) {
 				t.Errorf("model %s: exit status %d, %s%s; want %d and %q", tt.command, code, out, stderr, tt.code, want)
@@ -66,7 +69,8 @@ func TestModelsOfAnyRun(t *testing.T) {
 
 // TestNoModels: a folder without models is told of, and a run whose models are all damaged is listed with none.
 func TestNoModels(t *testing.T) {
-	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", t.TempDir()); code != 1 || out != "" || !strings.Contains(stderr, "there are no models of any run") {
+	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", t.TempDir()); code != 1 ||
+		out != "" || !strings.Contains(stderr, "there are no models of any run") {
 		t.Errorf("exit status %d, %s%s", code, out, stderr)
 	}
 	dir := folder(t)
@@ -79,12 +83,14 @@ func TestNoModels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", dir); code != 0 || !strings.Contains(strings.Join(strings.Fields(out), " "), "2000 0 none") {
+	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", dir); code != 0 ||
+		!strings.Contains(strings.Join(strings.Fields(out), " "), "2000 0 none") {
 		t.Errorf("exit status %d, %s%s", code, out, stderr)
 	}
 }
 
-// TestRunWithoutJournal: where models are and no journal, no restart mends it, and the commands to choose from are named.
+// TestRunWithoutJournal: where models are and no journal, no restart mends it, and the commands to choose from are
+// named.
 func TestRunWithoutJournal(t *testing.T) {
 	dir := folder(t)
 	key := filepath.Join(t.TempDir(), "key")
@@ -108,12 +114,14 @@ metrics: {listen: ""}
 			}
 		}
 		code, _, stderr := clitest.Run(rootCommand(), "run", "--config", file)
-		for _, want := range []string{filepath.Join(dir, "run"), "`coordinator run --from 2000/1`", "`coordinator run --new-run`"} {
+		for _, want := range []string{filepath.Join(dir, "run"), "`coordinator run --from 2000/1`",
+			"`coordinator run --new-run`"} {
 			if code != 78 || !strings.Contains(stderr, want) {
 				t.Errorf("exit status %d, %s; want 78 and %q", code, stderr, want)
 			}
 		}
-		if code, _, stderr := clitest.Run(rootCommand(), "run", "--config", file, "--from", "1000/9"); code != 78 || !strings.Contains(stderr, "no such model: version 9") {
+		if code, _, stderr := clitest.Run(rootCommand(), "run", "--config", file, "--from", "1000/9"); code != 78 ||
+			!strings.Contains(stderr, "no such model: version 9") {
 			t.Errorf("--from a model that is not there: exit status %d, %s", code, stderr)
 		}
 	}

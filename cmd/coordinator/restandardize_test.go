@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 )
 
-// TestRestandardizeNeedsTheOwner: a request that another user writes could not be read by the service's user. None is left, and the error names
-// the command.
+// TestRestandardizeNeedsTheOwner: a request that another user writes could not be read by the service's user. None is
+// left, and the error names the command.
 func TestRestandardizeNeedsTheOwner(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("folders have no owner that counts")
@@ -25,7 +25,8 @@ func TestRestandardizeNeedsTheOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, _, stderr := clitest.Run(rootCommand(), "restandardize", "--state-dir", dir); code != 1 || !strings.Contains(stderr, "run this as that user, for example with sudo -u ") {
+	if code, _, stderr := clitest.Run(rootCommand(), "restandardize", "--state-dir", dir); code != 1 ||
+		!strings.Contains(stderr, "run this as that user, for example with sudo -u ") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "restandardize")); !errors.Is(err, os.ErrNotExist) {

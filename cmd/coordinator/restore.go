@@ -16,7 +16,8 @@ import (
 func restoreCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: "restore", Short: "Make agents obey a state folder that was put back from a backup", Args: cli.Args(cobra.NoArgs),
+		Use: "restore", Short: "Make agents obey a state folder that was put back from a backup",
+		Args: cli.Args(cobra.NoArgs),
 		Long: `Make agents obey a state folder that was put back from a backup.
 
 Agents obey nothing that is older than what they have obeyed. This raises the
@@ -49,6 +50,7 @@ func restore(cmd *cobra.Command, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: restored: the next start goes on from epoch %d run %d round %d\n", dir, place.Epoch, place.Run, place.Round)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: restored: the next start goes on from epoch %d run %d round %d\n", dir,
+		place.Epoch, place.Run, place.Round)
 	return err
 }

@@ -11,10 +11,12 @@ import (
 func TestRestoreNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, "coordinator.yaml", "state_dir: "+dir+"\n")
-	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file); code != 1 || !strings.Contains(stderr, "no run has been begun there") {
+	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file); code != 1 ||
+		!strings.Contains(stderr, "no run has been begun there") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
-	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file, "--set", "state_dir=/none"); code != 1 || !strings.Contains(stderr, "/none") {
+	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file, "--set",
+		"state_dir=/none"); code != 1 || !strings.Contains(stderr, "/none") {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 }

@@ -25,14 +25,19 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the coordinator", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return service.Run(cmd.Context(), program, func(ctx context.Context) error { return run(ctx, cmd, &l, begin) })
+			return service.Run(cmd.Context(), program,
+				func(ctx context.Context) error { return run(ctx, cmd, &l, begin) })
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVar(&begin.newRun, "new-run", false, "begin a new run even if the state folder holds an unfinished one, or the broker retains a later one")
-	cmd.Flags().StringVar(&begin.from, "from", "", "begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; "+
-		"a run that began from that model goes on")
-	cmd.Flags().BoolVar(&begin.takeOver, "take-over", false, "raise the epoch, so that agents obey this coordinator whatever another one has announced; for one start, after the other one was stopped")
+	cmd.Flags().BoolVar(&begin.newRun, "new-run", false,
+		"begin a new run even if the state folder holds an unfinished one, or the broker retains a later one")
+	cmd.Flags().StringVar(&begin.from, "from", "",
+		"begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; "+
+			"a run that began from that model goes on")
+	cmd.Flags().BoolVar(&begin.takeOver, "take-over", false,
+		"raise the epoch, so that agents obey this coordinator whatever another one has announced; for one start, "+
+			"after the other one was stopped")
 	return cmd
 }
 
@@ -71,7 +76,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
-	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver, From: begin.from, Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
+	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
+		From: begin.from, Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
 	if mesh, err := meshOf(s); err != nil {
 		return err
 	} else if mesh != nil {
@@ -86,18 +92,21 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 			}
 			return c.SetAgents(ctx, agents)
 		}
-		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: c.Alive}, daemon.Worker{Name: "metrics server", Alive: server.Alive})
+		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: c.Alive},
+			daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	}
 	return undecided(l.Path, daemon.RunCoordinator(ctx, s, o))
 }
 
-// undecided makes an error that no restart mends one of the configuration, whose exit status keeps a service manager from trying again.
+// undecided makes an error that no restart mends one of the configuration, whose exit status keeps a service manager
+// from trying again.
 func undecided(path string, err error) error {
 	var other *coordinator.OtherTaskError
 	var state *coordinator.StateError
 	switch {
 	case errors.As(err, &other):
-		return &config.Error{Origin: path, Problem: other.Error() + ". In the run: " + strings.Join(settings.OtherKeys(other.Run, other.Configured), "; "), Err: err}
+		return &config.Error{Origin: path, Problem: other.Error() + ". In the run: " +
+			strings.Join(settings.OtherKeys(other.Run, other.Configured), "; "), Err: err}
 	case errors.As(err, &state):
 		return &config.Error{Origin: state.Path, Problem: state.Problem, Hint: state.Do, Err: err}
 	}

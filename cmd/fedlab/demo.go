@@ -41,15 +41,20 @@ beside it: on the regression of the FedDec paper, or on the air data.`,
 	f.IntVar(&o.Rounds, "rounds", 0, "rounds of training (default: 50, or 100 for an mlp)")
 	f.IntVar(&o.Participants, "participants", o.Participants, "agents that take part in a round (L)")
 	f.StringVar(&o.Model, "model", o.Model, "linear or mlp")
-	f.StringVar(&o.Broker, "broker", "", "URL of a broker that runs already, such as tcp://127.0.0.1:1883 (default: an embedded one)")
+	f.StringVar(&o.Broker, "broker", "",
+		"URL of a broker that runs already, such as tcp://127.0.0.1:1883 (default: an embedded one)")
 	f.BoolVar(&o.Processes, "processes", false, "run each agent as an agentd process of its own")
-	f.StringVar(&o.Agentd, "agentd", "", "the agentd program for --processes (default: beside this program, in PATH, or built)")
+	f.StringVar(&o.Agentd, "agentd", "",
+		"the agentd program for --processes (default: beside this program, in PATH, or built)")
 	f.StringVar(&o.Metrics, "metrics", "", "serve metrics for Prometheus at this host:port")
 	f.StringVar(&o.Out, "out", "", "folder for the model (safetensors), the history and the result")
-	f.StringVar((*string)(&o.Algorithm), "algorithm", string(o.Algorithm), "fedavg, or feddec: agents mix with their neighbours; it is shown beside fedavg")
+	f.StringVar((*string)(&o.Algorithm), "algorithm", string(o.Algorithm),
+		"fedavg, or feddec: agents mix with their neighbours; it is shown beside fedavg")
 	f.StringVar(&o.Task, "task", "", "of feddec: regression or air (default: regression)")
-	f.StringVar(&o.SiteBroker, "d2d-broker", "", "URL of the neighbours' broker (default: embedded, or the one of --broker)")
-	f.StringVar((*string)(&o.Codec), "codec", string(o.Codec), "of feddec: raw, or bfloat16 for half the bytes between neighbours")
+	f.StringVar(&o.SiteBroker, "d2d-broker", "",
+		"URL of the neighbours' broker (default: embedded, or the one of --broker)")
+	f.StringVar((*string)(&o.Codec), "codec", string(o.Codec),
+		"of feddec: raw, or bfloat16 for half the bytes between neighbours")
 	f.Float64Var(&o.Loss, "loss", 0, "of feddec: probability that a message between neighbours is lost")
 	f.IntVar(&delay, "delay", 0, "of feddec: longest delay of a message between neighbours, in milliseconds")
 	f.Float64Var(&o.Duplicates, "dup", 0, "of feddec: probability that a message between neighbours comes twice")

@@ -68,12 +68,15 @@ The first command only writes the list of public keys that the coordinator needs
 	}
 	l.Flags(cmd, member)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
-	cmd.Flags().IntVar(&f.shares, "shares", 0, "deal the rows to so many shares, which agents have in common (default: one for each)")
-	cmd.Flags().Var(&f.slow, "slow", "such as 0.3:10: three of ten agents take ten times as long per local step (as compute.step_time says, or 1ms)")
+	cmd.Flags().IntVar(&f.shares, "shares", 0,
+		"deal the rows to so many shares, which agents have in common (default: one for each)")
+	cmd.Flags().Var(&f.slow, "slow",
+		"such as 0.3:10: three of ten agents take ten times as long per local step (as compute.step_time says, or 1ms)")
 	cmd.Flags().Float64Var(&f.drop, "drop", 0, "probability that a selected agent vanishes for the round")
 	cmd.Flags().Float64Var(&f.late, "late", 0, "probability that a selected agent sends after the deadline")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of who is slow, vanishes and is late")
-	cmd.Flags().StringVar(&f.writeKeys, "write-keys", "", "write the list of public keys for the coordinator to this file, and end")
+	cmd.Flags().StringVar(&f.writeKeys, "write-keys", "",
+		"write the list of public keys for the coordinator to this file, and end")
 	return cmd
 }
 
@@ -122,7 +125,8 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	for i, one := range f.members(s) {
 		key := memberKey(master, one.ID)
 		paced, mischief := slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}, f.mischief(i, topics)
-		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: paced, Observer: mischief, Wrap: mischief.wrap}
+		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: paced, Observer: mischief,
+			Wrap: mischief.wrap}
 		all.Go(func() {
 			if err := daemon.RunAgent(ctx, one, o); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("agent %s: %w", one.ID, err))

@@ -161,7 +161,8 @@ func testMischief(t *testing.T) {
 	f := fleet{seed: 1, drop: 0.3, late: 0.1}
 	one := fates(f, 0)
 	if d, l := strings.Count(one, "D"), strings.Count(one, "L"); d < 500 || d > 700 || l < 90 || l > 190 {
-		t.Errorf("of %d rounds %d without the agent, in %d it is late; want about 600, and 140 of the others", rounds, d, l)
+		t.Errorf("of %d rounds %d without the agent, in %d it is late; want about 600, and 140 of the others", rounds,
+			d, l)
 	}
 	if fates(f, 0) != one {
 		t.Error("one seed gives two stories")

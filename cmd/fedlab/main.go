@@ -17,6 +17,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: "fedlab", Short: "Try, simulate and measure federations on one machine", Version: daemon.Version(),
 	}
-	root.AddCommand(demoCommand(), simulateCommand(), reproduceCommand(), fleetCommand(), testbedCommand(), benchCommand())
+	root.AddCommand(demoCommand(), simulateCommand(), reproduceCommand(), fleetCommand(), testbedCommand(),
+		benchCommand())
 	return root
 }

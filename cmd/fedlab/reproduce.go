@@ -47,7 +47,9 @@ docs/EXPERIMENTS.md describes them. The experiments are
 	f := cmd.Flags()
 	f.StringVar(&r.out, "out", "", "folder for report.html, report.json and the plots as SVG")
 	f.BoolVar(&r.json, "json", false, "print one JSON object an experiment")
-	f.StringArrayVar(&settings, "set", nil, "ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may be given again")
+	f.StringArrayVar(&settings, "set", nil,
+		"ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may "+
+			"be given again")
 	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: half a minute instead of four")
 	f.Uint64Var(&r.options.Seed, "seed", 1, "of all draws: one seed gives the same values at any number of cores")
 	return cmd
@@ -129,7 +131,8 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 		}
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%d of %d claims do not hold: %s%s", len(failed), len(outcomes), strings.Join(failed, ", "), strings.Join(reasons, ""))
+		return fmt.Errorf("%d of %d claims do not hold: %s%s", len(failed), len(outcomes), strings.Join(failed, ", "),
+			strings.Join(reasons, ""))
 	}
 	return nil
 }
@@ -155,7 +158,8 @@ func (r *reproduction) print(o reproduce.Outcome) error {
 		}{o.ID, o.Holds, o.Seconds, o.Values})
 	}
 	verdict := map[bool]string{true: "holds", false: "DOES NOT HOLD"}
-	_, err := fmt.Fprintf(r.stdout, "\n%s  %s (%.1f s)\n  %s\n  %s\n", o.ID, verdict[o.Holds], o.Seconds, o.Claim, o.Source)
+	_, err := fmt.Fprintf(r.stdout, "\n%s  %s (%.1f s)\n  %s\n  %s\n", o.ID, verdict[o.Holds], o.Seconds, o.Claim,
+		o.Source)
 	for _, f := range o.Findings {
 		mark := map[bool]string{true: "+", false: "FAILS"}[f.Holds]
 		_, err = fmt.Fprintf(r.stdout, "  %s %s: %s; expected %s\n", mark, f.What, f.Measured, f.Expected)

@@ -34,12 +34,13 @@ var promised = map[string]string{
 	"feddec": "feddec_r0.35_H10_t5000 feddec_r0.5_H100_t5000 fedavg_H10_t5000 fedavg_H100_t5000 " +
 		"ratio_r0.35_H10 ratio_r0.35_H100 ratio_r0.5_H10 ratio_r0.5_H100",
 	"feddec-failures": "feddec_r0.35_H10_t5000 feddec_r0.5_H100_t5000 ratio_r0.35_H100 ratio_r0.5_H10",
-	"spectrum": "best_geo_r0.35_n20 best_random_p0.3_n20 metropolis_geo_r0.5_n10 maxdegree_random_p0.7_n40 fastest_geo_r0.65_n40 " +
+	"spectrum": "best_geo_r0.35_n20 best_random_p0.3_n20 metropolis_geo_r0.5_n10 maxdegree_random_p0.7_n40 " +
+		"fastest_geo_r0.65_n40 " +
 		"best_geo_r0.35_n20_sd",
 }
 
-// TestReproduceQuick runs the quick form of all experiments as a person does who has no other arguments: every claim holds, with a
-// line each.
+// TestReproduceQuick runs the quick form of all experiments as a person does who has no other arguments: every claim
+// holds, with a line each.
 func TestReproduceQuick(t *testing.T) {
 	if testing.Short() {
 		t.Skip("all experiments are not short")

@@ -20,16 +20,20 @@ func TestReproduceOne(t *testing.T) {
 	if code != 2 || !strings.Contains(stderr, `"lab-9"`) || !strings.Contains(stderr, "lab-1, lab-2") {
 		t.Errorf("unknown id: exit status %d, %s", code, stderr)
 	}
-	_, stdout, _ = clitest.Run(rootCommand(), "reproduce", "sampling", "bias", "--quick", "--json", "--set", "sampling.means=[[1],[2]]", "--set", "sampling.variances=[0,0]",
+	_, stdout, _ = clitest.Run(rootCommand(), "reproduce", "sampling", "bias", "--quick", "--json", "--set",
+		"sampling.means=[[1],[2]]", "--set", "sampling.variances=[0,0]",
 		"--set", "bias.step_size=0.02")
-	if !strings.Contains(stdout, `"without_L1_theory":0.25,`) || strings.Contains(stdout, "without_L3") || !strings.HasPrefix(stdout, `{"id":"bias","holds":true,"seconds":`) {
+	if !strings.Contains(stdout, `"without_L1_theory":0.25,`) || strings.Contains(stdout, "without_L3") ||
+		!strings.HasPrefix(stdout, `{"id":"bias","holds":true,"seconds":`) {
 		t.Errorf("with other numbers: %s", stdout)
 	}
 	for setting, want := range map[string]string{
-		"sampling.mean=1": "means, trials, variances", "sampling.trials=x": "sampling.trials", "lab-3.runs=2": `no experiment "lab-3" is to be run`,
-		"sampling=2": "want ID.KEY=VALUE", "sampling.trials": "want ID.KEY=VALUE",
+		"sampling.mean=1": "means, trials, variances", "sampling.trials=x": "sampling.trials",
+		"lab-3.runs=2": `no experiment "lab-3" is to be run`,
+		"sampling=2":   "want ID.KEY=VALUE", "sampling.trials": "want ID.KEY=VALUE",
 	} {
-		if code, _, stderr := clitest.Run(rootCommand(), "reproduce", "sampling", "--set", setting); code != 2 || !strings.Contains(stderr, want) {
+		if code, _, stderr := clitest.Run(rootCommand(), "reproduce", "sampling", "--set", setting); code != 2 ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("--set %s: exit status %d, %s", setting, code, stderr)
 		}
 	}
@@ -37,12 +41,14 @@ func TestReproduceOne(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := clitest.Run(rootCommand(), "reproduce", "sampling", "--quick", "--out", file); code != 1 || !strings.Contains(stderr, "--out") {
+	if code, _, stderr := clitest.Run(rootCommand(), "reproduce", "sampling", "--quick", "--out", file); code != 1 ||
+		!strings.Contains(stderr, "--out") {
 		t.Errorf("a file for a folder: exit status %d, %s", code, stderr)
 	}
 }
 
-// TestReproduceFails: a claim that does not hold, or an experiment that comes to no end, is told and makes the exit status 1.
+// TestReproduceFails: a claim that does not hold, or an experiment that comes to no end, is told and makes the exit
+// status 1.
 func TestReproduceFails(t *testing.T) {
 	broken := reproduce.Lab3()
 	broken.Claims[0].Case, broken.Claims[0].To = 1, 0 // "one local step is better than ten"
@@ -56,7 +62,8 @@ func TestReproduceFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "2 of 2 claims do not hold: lab-3, lab-4") {
 		t.Errorf("error %v", err)
 	}
-	for _, want := range []string{"lab-3  DOES NOT HOLD", "FAILS K = 100, L = 10, E = 10", "the experiment runs: lab-4"} {
+	for _, want := range []string{"lab-3  DOES NOT HOLD", "FAILS K = 100, L = 10, E = 10",
+		"the experiment runs: lab-4"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -65,7 +72,8 @@ func TestReproduceFails(t *testing.T) {
 		t.Errorf("told twice: %v", err)
 	}
 	code, stdout, stderr := clitest.Run(rootCommand(), "reproduce", "lab-4", "--json", "--set", "lab-4.step_size=3")
-	if code != 1 || !strings.HasPrefix(stdout, `{"id":"lab-4","holds":false`) || !strings.Contains(stderr, "lab-4: the experiment runs: ") || !strings.Contains(stderr, "stability limit") {
+	if code != 1 || !strings.HasPrefix(stdout, `{"id":"lab-4","holds":false`) ||
+		!strings.Contains(stderr, "lab-4: the experiment runs: ") || !strings.Contains(stderr, "stability limit") {
 		t.Errorf("in JSON: exit status %d, %s\n%s", code, stdout, stderr)
 	}
 }

@@ -34,7 +34,8 @@ every key.`,
 	f.StringVarP(&o.Config, "config", "c", "", "file of the experiment")
 	f.Var(&set, "set", "set one key, such as participants=10; may be given again for another")
 	f.StringVar(&o.Out, "out", "", "folder for result.json, curves.csv and the plots")
-	f.StringVar(&o.Dump, "dump", "", "folder for the instances and all draws, so that the runs can be recomputed elsewhere")
+	f.StringVar(&o.Dump, "dump", "",
+		"folder for the instances and all draws, so that the runs can be recomputed elsewhere")
 	f.StringVar(&o.Load, "load", "", "folder of instances and draws to replay, as --dump writes them")
 	return cmd
 }

@@ -53,7 +53,8 @@ func New(shape Shape, radius float64, file, rule string) (*Maker, error) {
 	}
 	g, weights, err := graph.Parse(data, file)
 	if err == nil && weights != nil {
-		err = fmt.Errorf("%s: gives weights to its edges, and the coordinator weighs them itself by the rule %s: leave the weights out", file, m.Rule)
+		err = fmt.Errorf("%s: gives weights to its edges, and the coordinator weighs them itself by the rule %s: "+
+			"leave the weights out", file, m.Rule)
 	}
 	m.Graph = g
 	return m, err
@@ -83,7 +84,8 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	}
 	for _, d := range g.Degrees() {
 		if d > wire.MaxNeighbors {
-			return mesh, fmt.Errorf("an agent has %d neighbours, more than %d: make the graph sparser", d, wire.MaxNeighbors)
+			return mesh, fmt.Errorf("an agent has %d neighbours, more than %d: make the graph sparser", d,
+				wire.MaxNeighbors)
 		}
 	}
 	weights := make([]float64, len(g.Edges()))

@@ -18,7 +18,8 @@ import (
 func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
 	all := make([]round.MeshAgent, n)
 	for i := range all {
-		all[i] = round.MeshAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), Mixes: true, Place: wire.Location{Known: true, X: float64(i)}}
+		all[i] = round.MeshAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), Mixes: true,
+			Place: wire.Location{Known: true, X: float64(i)}}
 		if more != nil {
 			more(i, &all[i])
 		}
@@ -49,9 +50,11 @@ func TestMake(t *testing.T) {
 	}{
 		{"ring", Maker{Shape: Ring}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
 		{"radius", Maker{Shape: Radius, Radius: 1.5}, onALine(3, nil), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"best constant of a path", Maker{Shape: Radius, Radius: 1.5, Rule: graph.BestConstant}, onALine(3, nil), "a00-a01*0.5 a01-a02*0.5", 0.25, 1},
+		{"best constant of a path", Maker{Shape: Radius, Radius: 1.5, Rule: graph.BestConstant}, onALine(3, nil),
+			"a00-a01*0.5 a01-a02*0.5", 0.25, 1},
 		{"file", Maker{Shape: File, Graph: file}, onALine(3, nil), "a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"two do not mix", Maker{Shape: Ring}, onALine(4, func(i int, a *round.MeshAgent) { a.Mixes = i%2 == 0 }), "a00-a02*0.5", 0, 1},
+		{"two do not mix", Maker{Shape: Ring}, onALine(4, func(i int, a *round.MeshAgent) { a.Mixes = i%2 == 0 }),
+			"a00-a02*0.5", 0, 1},
 		{"in two parts", Maker{Shape: Radius, Radius: 1.5, Rule: graph.Fastest},
 			onALine(5, func(i int, a *round.MeshAgent) { a.Place.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
@@ -88,7 +91,8 @@ func TestMakeForAFleet(t *testing.T) {
 	for _, rule := range []graph.Rule{graph.Metropolis, graph.BestConstant} {
 		m, err := (&Maker{Shape: Radius, Radius: 0.055, Rule: rule}).Make(agents)
 		if err != nil || len(m.Parts) != 20 || len(m.Edges) != 20*(99+98+97+96+95) || m.SecondEigenvalue != 1 {
-			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.Parts), len(m.Edges), m.SecondEigenvalue, err)
+			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.Parts), len(m.Edges),
+				m.SecondEigenvalue, err)
 		}
 	}
 	m, err := (&Maker{Shape: Ring, Rule: graph.BestConstant}).Make(agents)
@@ -98,11 +102,13 @@ func TestMakeForAFleet(t *testing.T) {
 }
 
 func TestMakeTells(t *testing.T) {
-	m, err := (&Maker{Shape: Radius, Radius: 1.5}).Make(onALine(4, func(i int, a *round.MeshAgent) { a.Place.Known = i > 0 }))
+	m, err := (&Maker{Shape: Radius, Radius: 1.5}).Make(onALine(4,
+		func(i int, a *round.MeshAgent) { a.Place.Known = i > 0 }))
 	if err != nil || fmt.Sprint(m.Nowhere) != "[a00]" || m.Agents != 3 {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if _, err := (&Maker{Shape: Complete}).Make(onALine(200, nil)); err == nil || !strings.Contains(err.Error(), "199 neighbours") {
+	if _, err := (&Maker{Shape: Complete}).Make(onALine(200, nil)); err == nil ||
+		!strings.Contains(err.Error(), "199 neighbours") {
 		t.Errorf("a graph that is too dense: %v", err)
 	}
 	if _, err := (&Maker{}).Make(onALine(2, nil)); err == nil {
@@ -113,11 +119,13 @@ func TestMakeTells(t *testing.T) {
 // A file's weights would be passed over.
 func TestNewRefusesWeights(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edges.csv")
-	for text, says := range map[string]string{"from,to\na,b\n": "", "from,to,weight\na,b,0.5\n": "leave the weights out", "nonsense\n": "edges.csv:1:1"} {
+	for text, says := range map[string]string{"from,to\na,b\n": "",
+		"from,to,weight\na,b,0.5\n": "leave the weights out", "nonsense\n": "edges.csv:1:1"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(File, 0, file, "metropolis"); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+		if _, err := New(File, 0, file, "metropolis"); (err == nil) != (says == "") || err != nil &&
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want %q", text, err, says)
 		}
 	}

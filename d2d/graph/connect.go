@@ -102,7 +102,8 @@ func (e *DisconnectedError) Error() string {
 	if len(e.Parts) > most {
 		rest = fmt.Sprintf(" and %d more", len(e.Parts)-most)
 	}
-	return fmt.Sprintf("the graph is not connected: it falls into %d parts, %s%s", len(e.Parts), strings.Join(parts, " "), rest)
+	return fmt.Sprintf("the graph is not connected: it falls into %d parts, %s%s", len(e.Parts),
+		strings.Join(parts, " "), rest)
 }
 
 // some joins the first words of a list and counts the others.

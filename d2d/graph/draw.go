@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Geographic joins the points that are nearer to each other than radius (feddec section 4: "smaller than"). Graphs of the
-// same points share them, so those of a larger radius have all the edges of those of a smaller one.
+// Geographic joins the points that are nearer to each other than radius (feddec section 4: "smaller than"). Graphs of
+// the same points share them, so those of a larger radius have all the edges of those of a smaller one.
 func Geographic(points []Point, radius float64) *Graph {
 	g := link(len(points), func(i, j int) bool { return near(points[i], points[j], radius) })
 	g.positions = points
@@ -59,7 +59,8 @@ func ConnectedGeographic(n int, radius float64, rng *rand.Rand) (*Graph, error) 
 			return Geographic(points, radius), nil
 		}
 	}
-	return nil, fmt.Errorf("radius: none of %d geographic graphs of %d nodes with radius %v in the unit square was connected: "+
+	return nil, fmt.Errorf("radius: none of %d geographic graphs of %d nodes with radius %v in the unit square was "+
+		"connected: "+
 		"use a larger radius or other nodes", drawsFor(n), n, radius)
 }
 
@@ -74,6 +75,6 @@ func ConnectedRandom(n int, p float64, rng *rand.Rand) (*Graph, error) {
 		"use a larger probability", drawsFor(n), n, p)
 }
 
-// drawsFor bounds the search for a connected graph to about a second: a draw looks at n²/2 pairs. Graphs as rare as one in
-// a hundred thousand are found for n = 10.
+// drawsFor bounds the search for a connected graph to about a second: a draw looks at n²/2 pairs. Graphs as rare as one
+// in a hundred thousand are found for n = 10.
 func drawsFor(n int) int { return min(max(200_000_000/max(n*n, 1), 1000), 1_000_000) }

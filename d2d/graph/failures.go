@@ -5,10 +5,10 @@ import "gonum.org/v1/gonum/mat"
 // expectedMetropolisSquare is E[W²] when each link is up with probability p, apart from the others, and W has the
 // Metropolis weights of the links that are up: w_ij = b_ij/(1 + max(D_i, D_j)) with D the active degrees.
 //
-// With W = I − L and L = Σ w_l a_l a_lᵀ, E[W²] = I − 2E[L] + E[L²], and a_l a_lᵀ a_k a_kᵀ vanishes unless edges l and k share a
-// node. So all that is needed is E[w_ij], E[w_ij²] and E[w_ij w_ik] for pairs of edges at a node. Given that the edges of
-// such a term are up, and whether the edge that closes the triangle jk is, the other edges of i, j and k are apart, and
-// their numbers are binomial. Cost: O(Σ_i d_i² max d).
+// With W = I − L and L = Σ w_l a_l a_lᵀ, E[W²] = I − 2E[L] + E[L²], and a_l a_lᵀ a_k a_kᵀ vanishes unless edges l and k
+// share a node. So all that is needed is E[w_ij], E[w_ij²] and E[w_ij w_ik] for pairs of edges at a node. Given that
+// the edges of such a term are up, and whether the edge that closes the triangle jk is, the other edges of i, j and k
+// are apart, and their numbers are binomial. Cost: O(Σ_i d_i² max d).
 func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	e := newActiveDegrees(g, p)
 	square := plusIdentity(mat.NewSymDense(g.nodes, nil), 1)
@@ -23,7 +23,8 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	for i, neighbours := range e.neighbours {
 		for x, j := range neighbours {
 			for _, k := range neighbours[:x] {
-				// With a = e_i − e_j and b = e_i − e_k, aᵀb = 1, and both orders of the product are in E[L²]: abᵀ + baᵀ.
+				// With a = e_i − e_j and b = e_i − e_k, aᵀb = 1, and both orders of the product are in E[L²]: abᵀ +
+				// baᵀ.
 				c := e.weightsProduct(i, j, k)
 				add(i, i, 2*c)
 				add(i, j, -c)

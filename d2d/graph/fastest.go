@@ -15,9 +15,9 @@ const (
 // ErrTooManyEdges says that [Fastest] weights cannot be had of a graph.
 var ErrTooManyEdges = fmt.Errorf("the search is bounded to %d: use best-constant weights", fastestEdges)
 
-// fastest are the symmetric weights of the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric fastest distributed
-// linear averaging). Weights and own weights may come out negative. The search starts at the best constant, and its result
-// is never worse.
+// fastest are the symmetric weights of the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric fastest
+// distributed linear averaging). Weights and own weights may come out negative. The search starts at the best constant,
+// and its result is never worse.
 func fastest(g *Graph) ([]float64, error) {
 	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("fastest-mixing weights: %w", err)

@@ -20,10 +20,11 @@ func TestFastestClosedForms(t *testing.T) {
 		"complete": {Complete(7), 0},
 		"pair":     {Ring(2), 0},
 		"star":     {join(8, func(i, _ int) bool { return i == 0 }), 7. / 9},
-		"path":     {join(9, func(i, j int) bool { return j == i+1 }), math.Cos(math.Pi / 9)}, // Boyd, Diaconis, Sun, Xiao 2006
-		"ring":     {Ring(8), (4 - (2 - math.Sqrt2)) / (4 + (2 - math.Sqrt2))},
-		"cube":     {join(8, func(i, j int) bool { d := i ^ j; return d&(d-1) == 0 }), (6 - 2.) / (6 + 2.)},
-		"K(3,4)":   {join(7, func(i, j int) bool { return i < 3 && j >= 3 }), (7 - 3.) / (7 + 3.)},
+		// Boyd, Diaconis, Sun, Xiao 2006
+		"path":   {join(9, func(i, j int) bool { return j == i+1 }), math.Cos(math.Pi / 9)},
+		"ring":   {Ring(8), (4 - (2 - math.Sqrt2)) / (4 + (2 - math.Sqrt2))},
+		"cube":   {join(8, func(i, j int) bool { d := i ^ j; return d&(d-1) == 0 }), (6 - 2.) / (6 + 2.)},
+		"K(3,4)": {join(7, func(i, j int) bool { return i < 3 && j >= 3 }), (7 - 3.) / (7 + 3.)},
 	} {
 		m, err := NewMixing(c.g, Fastest)
 		if err != nil {
@@ -35,7 +36,8 @@ func TestFastestClosedForms(t *testing.T) {
 	}
 }
 
-// TestFastestIsCertified checks the dual solution by itself: by weak duality no weights have a smaller |λ₂| than its value.
+// TestFastestIsCertified checks the dual solution by itself: by weak duality no weights have a smaller |λ₂| than its
+// value.
 func TestFastestIsCertified(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 40 {
@@ -105,11 +107,13 @@ func dualValue(t *testing.T, p *program) float64 {
 
 func TestFastestRefuses(t *testing.T) {
 	_, err := NewMixing(link(3, func(_, _ int) bool { return false }), Fastest)
-	if err == nil || !strings.Contains(err.Error(), "fastest-mixing weights: the graph is not connected: it falls into 3 parts") {
+	if err == nil || !strings.Contains(err.Error(),
+		"fastest-mixing weights: the graph is not connected: it falls into 3 parts") {
 		t.Errorf("error %v", err)
 	}
 	_, err = NewMixing(Complete(64), Fastest)
-	if err == nil || !strings.Contains(err.Error(), "the graph has 2016 edges, and the search is bounded to 2000: use best-constant weights") {
+	if err == nil || !strings.Contains(err.Error(),
+		"the graph has 2016 edges, and the search is bounded to 2000: use best-constant weights") {
 		t.Errorf("error %v", err)
 	}
 	one, err := NewMixing(Ring(1), Fastest)

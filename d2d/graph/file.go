@@ -25,8 +25,9 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
 }
 
-// Parse reads a graph file; file names it in errors. weights has one weight an edge of the graph, in the graph's order, and is
-// nil when the file gives none. The file is an edge list as CSV, whose first line is "from,to" or "from,to,weight",
+// Parse reads a graph file; file names it in errors. weights has one weight an edge of the graph, in the graph's order,
+// and is nil when the file gives none. The file is an edge list as CSV, whose first line is "from,to" or
+// "from,to,weight",
 //
 //	from,to,weight
 //	a,b,0.25

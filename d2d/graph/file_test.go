@@ -9,7 +9,8 @@ import (
 )
 
 func TestParseCSV(t *testing.T) {
-	g, weights, err := graph.Parse([]byte("\ufefffrom,to,weight\nb,a,0.25\n# no comment,a,1e-1\nb, c,-0.5\n"), "edges.csv")
+	g, weights, err := graph.Parse([]byte("\ufefffrom,to,weight\nb,a,0.25\n# no comment,a,1e-1\nb, c,-0.5\n"),
+		"edges.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ func TestJSONRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if !slices.Equal(read, w) || !slices.Equal(again.Edges(), g.Edges()) || !slices.Equal(again.Positions(), g.Positions()) ||
+		if !slices.Equal(read, w) || !slices.Equal(again.Edges(), g.Edges()) ||
+			!slices.Equal(again.Positions(), g.Positions()) ||
 			string(again.JSON(w)) != string(text) {
 			t.Errorf("another graph came back from\n%s", text)
 		}
@@ -76,7 +78,8 @@ func TestParseErrors(t *testing.T) {
 		{"twice", "from,to\na,b\nb,c\nb,a\n", "f:4:1: edge b–a is there already, in line 2; edges have no direction"},
 
 		{"truncated", `{"nodes": [{"id": "a"}`, "f:1:23: the text ends in the middle"},
-		{"syntax", "{\"nodes\": [\n  {\"id\": \"a\"},\n  {\"id\" \"b\"}]}", "f:3:3: invalid character '\"' after object key; want an object with id, x and y"},
+		{"syntax", "{\"nodes\": [\n  {\"id\": \"a\"},\n  {\"id\" \"b\"}]}",
+			"f:3:3: invalid character '\"' after object key; want an object with id, x and y"},
 		{"type", `{"nodes": 7}`, "f:1:11: want [ here, not 7"},
 		{"key", "{\n \"node\": []}", `f:2:2: unknown key "node": want "nodes" and "edges"`},
 		{"field", `{"nodes": [{"id": "a", "z": 1}]}`, `f:1:12: unknown field "z"; want an object with id, x and y`},
@@ -86,7 +89,8 @@ func TestParseErrors(t *testing.T) {
 		{"half a place", `{"nodes": [{"id": "a", "x": 1}]}`, "f:1:12: node a: give all nodes both x and y, or none"},
 		{"some places", `{"nodes": [{"id": "a", "x": 1, "y": 1}, {"id": "b"}]}`, "f:1:41: node b: give all nodes both"},
 		{"number too large", `{"nodes": [{"id": "a", "x": 1e999, "y": 1}]}`, "f:1:12: cannot unmarshal number 1e999"},
-		{"unknown node", "{\"nodes\": [{\"id\": \"a\"}],\n\"edges\": [{\"from\": \"a\", \"to\": \"b\"}]}", `f:2:11: edge a–b: no node has the id "b"`},
+		{"unknown node", "{\"nodes\": [{\"id\": \"a\"}],\n\"edges\": [{\"from\": \"a\", \"to\": \"b\"}]}",
+			`f:2:11: edge a–b: no node has the id "b"`},
 		{"some weights", `{"nodes": [{"id": "a"}, {"id": "b"}, {"id": "c"}], "edges": [
 			{"from": "a", "to": "b"}, {"from": "a", "to": "c", "weight": 1}]}`, "f:2:30: edge a–c: give all edges a weight, or none"},
 		{"behind", `{"nodes": [{"id": "a"}]} x`, "f:1:26: want nothing behind the graph"},

@@ -23,7 +23,8 @@ func (r *reader) csv(data []byte) error {
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")
 	weighed := slices.Equal(header, []string{"from", "to", "weight"})
 	if !weighed && !slices.Equal(header, []string{"from", "to"}) {
-		return r.fail(place{1, 1}, `the first line must be "from,to" or "from,to,weight", not %q`, strings.Join(header, ","))
+		return r.fail(place{1, 1}, `the first line must be "from,to" or "from,to,weight", not %q`,
+			strings.Join(header, ","))
 	}
 	type row struct {
 		record []string
@@ -94,5 +95,6 @@ func (r *reader) csvError(err error) error {
 	if errors.As(err, &parse) {
 		return r.fail(place{parse.Line, parse.Column}, "%v", parse.Err)
 	}
-	return r.fail(place{}, `empty; the first line must be "from,to" or "from,to,weight"`) // io.EOF: there is nothing else to fail
+	// io.EOF: there is nothing else to fail
+	return r.fail(place{}, `empty; the first line must be "from,to" or "from,to,weight"`)
 }

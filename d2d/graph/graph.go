@@ -23,8 +23,8 @@ type Graph struct {
 	positions []Point  // nil: unknown
 }
 
-// New makes a graph of n nodes with these edges, whose ends and whose order may be anything. It fails on an end that is not
-// among the nodes, on a loop and on an edge that is there twice.
+// New makes a graph of n nodes with these edges, whose ends and whose order may be anything. It fails on an end that is
+// not among the nodes, on a loop and on an edge that is there twice.
 func New(n int, edges []Edge) (*Graph, error) {
 	sorted := slices.Clone(edges)
 	for k, e := range sorted {
@@ -109,5 +109,6 @@ func (g *Graph) DegreeStats() DegreeStats {
 		return DegreeStats{}
 	}
 	degrees := g.Degrees()
-	return DegreeStats{Min: slices.Min(degrees), Max: slices.Max(degrees), Mean: 2 * float64(len(g.edges)) / float64(g.nodes)}
+	return DegreeStats{Min: slices.Min(degrees), Max: slices.Max(degrees),
+		Mean: 2 * float64(len(g.edges)) / float64(g.nodes)}
 }

@@ -16,10 +16,11 @@ const (
 	lanczosError = 1e-10
 )
 
-// ends returns the smallest and the largest eigenvalue of a symmetric n×n matrix on the vectors that are orthogonal to 𝟙, which
-// must be an eigenvector of it; mul stores its product with x in dst. It takes Lanczos steps, all orthogonalised again, from a
-// start that is drawn from a seed of its own, until both ends are known to 1e-10 of the larger one, or for 300 steps: then what it
-// returns lies within the true ends. n is at least 2. Cost: a product and O(n) a step and vector.
+// ends returns the smallest and the largest eigenvalue of a symmetric n×n matrix on the vectors that are orthogonal to
+// 𝟙, which must be an eigenvector of it; mul stores its product with x in dst. It takes Lanczos steps, all
+// orthogonalised again, from a start that is drawn from a seed of its own, until both ends are known to 1e-10 of the
+// larger one, or for 300 steps: then what it returns lies within the true ends. n is at least 2. Cost: a product and
+// O(n) a step and vector.
 func ends(n int, mul func(dst, x []float64)) (low, high float64) {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	v := make([]float64, n)
@@ -39,7 +40,8 @@ func ends(n int, mul func(dst, x []float64)) (low, high float64) {
 		exhausted := norm <= lanczosError*math.Abs(diagonal[0])
 		if exhausted || len(basis) == min(lanczosSteps, n-1) || len(basis)%lanczosLook == 0 {
 			var far float64
-			if low, high, far = ritz(diagonal, beside, norm); exhausted || far <= lanczosError*max(math.Abs(low), math.Abs(high)) {
+			if low, high, far = ritz(diagonal, beside, norm); exhausted ||
+				far <= lanczosError*max(math.Abs(low), math.Abs(high)) {
 				return low, high
 			}
 		}
@@ -49,8 +51,8 @@ func ends(n int, mul func(dst, x []float64)) (low, high float64) {
 	return low, high
 }
 
-// orthogonalise takes off v its parts along 𝟙 and along the basis, and returns what is left of its norm. Once would leave rounding
-// errors, of which Lanczos makes copies of eigenvalues.
+// orthogonalise takes off v its parts along 𝟙 and along the basis, and returns what is left of its norm. Once would
+// leave rounding errors, of which Lanczos makes copies of eigenvalues.
 func orthogonalise(v []float64, basis [][]float64) float64 {
 	for range 2 {
 		floats.AddConst(-floats.Sum(v)/float64(len(v)), v)
@@ -61,8 +63,8 @@ func orthogonalise(v []float64, basis [][]float64) float64 {
 	return floats.Norm(v, 2)
 }
 
-// ritz returns the ends of the tridiagonal matrix's spectrum, and how far at most they are from eigenvalues of the matrix itself:
-// the next element beside the diagonal times the last element of their eigenvectors.
+// ritz returns the ends of the tridiagonal matrix's spectrum, and how far at most they are from eigenvalues of the
+// matrix itself: the next element beside the diagonal times the last element of their eigenvectors.
 func ritz(diagonal, beside []float64, norm float64) (low, high, far float64) {
 	k := len(diagonal)
 	t := mat.NewSymDense(k, nil)

@@ -9,7 +9,8 @@ import (
 // TestEndsTwin compares with the dense solver, also where the Krylov space is small.
 func TestEndsTwin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	graphs := []*Graph{Ring(2), Ring(3), Ring(40), Complete(9), link(12, func(i, _ int) bool { return i == 0 }), link(5, func(_, _ int) bool { return false })}
+	graphs := []*Graph{Ring(2), Ring(3), Ring(40), Complete(9), link(12, func(i, _ int) bool { return i == 0 }),
+		link(5, func(_, _ int) bool { return false })}
 	for range 30 {
 		graphs = append(graphs, Random(2+rng.IntN(120), 0.05+0.5*rng.Float64(), rng))
 	}
@@ -27,7 +28,8 @@ func TestEndsTwin(t *testing.T) {
 		if lambda := LaplacianSpectrum(g); g.Connected() {
 			low, high := ends(g.nodes, applyLaplacian(g, constant(g, 1)))
 			if math.Abs(low-lambda[g.nodes-2]) > 1e-9*lambda[0] || math.Abs(high-lambda[0]) > 1e-9*lambda[0] {
-				t.Errorf("%d nodes, %d edges: Laplacian %v to %v, want %v to %v", g.nodes, len(g.edges), low, high, lambda[g.nodes-2], lambda[0])
+				t.Errorf("%d nodes, %d edges: Laplacian %v to %v, want %v to %v", g.nodes, len(g.edges), low, high,
+					lambda[g.nodes-2], lambda[0])
 			}
 		}
 	}

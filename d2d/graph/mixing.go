@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Mixing is a graph with the weights of its edges: the matrix W when all links are up, and how W^t follows from the links
-// that are.
+// Mixing is a graph with the weights of its edges: the matrix W when all links are up, and how W^t follows from the
+// links that are.
 type Mixing struct {
 	Graph   *Graph
 	Weights []float64 // one an edge
@@ -37,9 +37,10 @@ func NewGivenMixing(g *Graph, weights []float64) (*Mixing, error) {
 	return &Mixing{Graph: g, Weights: weights}, nil
 }
 
-// ActiveTo stores in dst the weights of W^t when up tells which links are, one an edge; a link that is down weighs 0. It is
-// symmetric and doubly stochastic whatever is up. Metropolis weights are those of the active graph; all others stay, and
-// the weight of a link that is down goes to the own weights of its ends. degrees is scratch for one number a node.
+// ActiveTo stores in dst the weights of W^t when up tells which links are, one an edge; a link that is down weighs 0.
+// It is symmetric and doubly stochastic whatever is up. Metropolis weights are those of the active graph; all others
+// stay, and the weight of a link that is down goes to the own weights of its ends. degrees is scratch for one number a
+// node.
 func (m *Mixing) ActiveTo(dst []float64, up []bool, degrees []int) {
 	edges := m.Graph.edges
 	if len(dst) != len(edges) || len(up) != len(edges) || len(degrees) != m.Graph.nodes {

@@ -16,9 +16,9 @@ import (
 //
 //	maximise (I − 𝟙𝟙ᵀ/n)•(X₁ − X₂)  subject to  X₁, X₂ ⪰ 0,  tr X₁ + tr X₂ = 1,  a_lᵀX₁a_l = a_lᵀX₂a_l for all l.
 //
-// It is solved by a primal-dual interior-point method: the HKM direction with a predictor and a corrector (Helmberg, Rendl,
-// Vanderbei, Wolkowicz 1996). Both sides start feasible and stay so; hence X•Z bounds how far s is above the optimum. A
-// step costs O(m³ + n³) for m edges and n nodes.
+// It is solved by a primal-dual interior-point method: the HKM direction with a predictor and a corrector (Helmberg,
+// Rendl, Vanderbei, Wolkowicz 1996). Both sides start feasible and stay so; hence X•Z bounds how far s is above the
+// optimum. A step costs O(m³ + n³) for m edges and n nodes.
 type program struct {
 	g      *Graph
 	y      []float64 // w, then s
@@ -42,7 +42,8 @@ func newProgram(g *Graph, weights []float64, s float64) *program {
 		z.ScaleSym(sign, m)
 		p.blocks[k] = block{sign: sign, z: plusIdentity(z, s),
 			x:       plusIdentity(mat.NewSymDense(g.nodes, nil), 0.5/float64(g.nodes)),
-			inverse: mat.NewSymDense(g.nodes, nil), dx: mat.NewSymDense(g.nodes, nil), second: mat.NewSymDense(g.nodes, nil)}
+			inverse: mat.NewSymDense(g.nodes, nil), dx: mat.NewSymDense(g.nodes, nil),
+			second: mat.NewSymDense(g.nodes, nil)}
 	}
 	return p
 }
@@ -104,8 +105,8 @@ func (p *program) step() bool {
 //
 //	dZ = −Σ dy_j A_j,  X + dX = centre·Z⁻¹ − second − X dZ Z⁻¹,  A_j•(X + dX) = b_j,
 //
-// with products symmetrised, where Z = C − Σ y_j A_j: A_l is sign·a_l a_lᵀ, A_s is −I, and b is −1 for s and 0 for the others.
-// schur is the Cholesky factor of the system for dy.
+// with products symmetrised, where Z = C − Σ y_j A_j: A_l is sign·a_l a_lᵀ, A_s is −I, and b is −1 for s and 0 for the
+// others. schur is the Cholesky factor of the system for dy.
 func (p *program) direction(schur blas64.Triangular, centre float64) (dy []float64) {
 	m := len(p.g.edges)
 	dy = make([]float64, m+1)
@@ -155,7 +156,8 @@ func (p *program) schur() *mat.SymDense {
 	return schur
 }
 
-// reach is how far Z can go along dZ and X along dX: the largest power of 0.9 that keeps them positive definite, less 5 %.
+// reach is how far Z can go along dZ and X along dX: the largest power of 0.9 that keeps them positive definite, less 5
+// %.
 func (p *program) reach() (along, aside float64) {
 	along, aside = 1, 1
 	var sum mat.SymDense

@@ -10,10 +10,11 @@ type Rule uint8
 
 // The rules.
 const (
-	Metropolis   Rule = iota // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
-	BestConstant             // the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd 2004)
-	MaxDegree                // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
-	Fastest                  // the smallest |λ₂| of all symmetric weights, negative ones too (Xiao, Boyd 2004)
+	Metropolis Rule = iota // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
+	// the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd 2004)
+	BestConstant
+	MaxDegree // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
+	Fastest   // the smallest |λ₂| of all symmetric weights, negative ones too (Xiao, Boyd 2004)
 )
 
 var ruleNames = []string{"metropolis", "best-constant", "max-degree", "fastest"}
@@ -84,8 +85,8 @@ func bestConstant(g *Graph) ([]float64, error) {
 }
 
 // ScaleForLive scales the weights down symmetrically until no node's neighbours weigh more than 1 together: an edge is
-// divided by the larger of its ends' sums Σ_j |w_ij|, where that is above 1. Live mixing, whose flows may be late, needs
-// it; Metropolis and maximum-degree weights stay as they are. dst may be weights.
+// divided by the larger of its ends' sums Σ_j |w_ij|, where that is above 1. Live mixing, whose flows may be late,
+// needs it; Metropolis and maximum-degree weights stay as they are. dst may be weights.
 func ScaleForLive(dst []float64, g *Graph, weights []float64) {
 	sums := make([]float64, g.nodes)
 	for k, e := range g.edges {

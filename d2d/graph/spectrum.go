@@ -19,8 +19,8 @@ func laplacian(g *Graph, weights []float64) *mat.SymDense {
 	return l
 }
 
-// LaplacianSpectrum are the eigenvalues of the graph's Laplacian (degrees minus adjacency), largest first; the last is 0, and
-// the one before it is positive when the graph is connected.
+// LaplacianSpectrum are the eigenvalues of the graph's Laplacian (degrees minus adjacency), largest first; the last is
+// 0, and the one before it is positive when the graph is connected.
 func LaplacianSpectrum(g *Graph) []float64 { return eigenvalues(laplacian(g, constant(g, 1))) }
 
 // Matrix is W = I − Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
@@ -33,10 +33,10 @@ func (m *Mixing) Matrix() *mat.SymDense {
 // Spectrum are the eigenvalues of W, largest first. One of them is 1, that of 𝟙.
 func (m *Mixing) Spectrum() []float64 { return eigenvalues(m.Matrix()) }
 
-// SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up with probability linkUp in each step,
-// apart from the others. For linkUp = 1, W is fixed and it is |λ₂(W)|², the largest of its eigenvalues but that of 𝟙, negative
-// ones counted by size. It is exact, and 1 for a graph that is not connected; of a fixed W with more than 1,000 nodes it is a
-// bound from below, exact to nine digits but for graphs that hardly mix.
+// SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up with probability linkUp in each
+// step, apart from the others. For linkUp = 1, W is fixed and it is |λ₂(W)|², the largest of its eigenvalues but that
+// of 𝟙, negative ones counted by size. It is exact, and 1 for a graph that is not connected; of a fixed W with more
+// than 1,000 nodes it is a bound from below, exact to nine digits but for graphs that hardly mix.
 func (m *Mixing) SecondEigenvalue(linkUp float64) float64 {
 	if m.Graph.nodes < 2 {
 		return 0
@@ -57,7 +57,8 @@ func (m *Mixing) SecondEigenvalue(linkUp float64) float64 {
 }
 
 // expectedSquare is E[W²] when the edges l are up as independent b_l ∈ {0, 1} and W = I − L, L = Σ b_l w_l a_l a_lᵀ. As
-// E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L with all links up.
+// E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L with all
+// links up.
 func (m *Mixing) expectedSquare(p float64) *mat.SymDense {
 	squares := make([]float64, len(m.Weights))
 	for k, w := range m.Weights {
@@ -107,8 +108,8 @@ func centred(s *mat.SymDense) *mat.SymDense {
 	return c
 }
 
-// eigenvalues are those of a symmetric matrix, largest first. gonum's QL iteration fails on matrices that are not finite
-// only, and those are refused where weights come in.
+// eigenvalues are those of a symmetric matrix, largest first. gonum's QL iteration fails on matrices that are not
+// finite only, and those are refused where weights come in.
 func eigenvalues(s mat.Symmetric) []float64 {
 	if s.SymmetricDim() == 0 {
 		return nil

@@ -64,11 +64,12 @@ func TestSecondEigenvalues(t *testing.T) {
 		"star, max degree":        {star(t, n), graph.MaxDegree, 1 - 1./(n-1)},
 		"ring, metropolis":        {graph.Ring(n), graph.Metropolis, 1 - ring(1)/3},
 		"ring, best constant":     {graph.Ring(n), graph.BestConstant, (ring(4) - ring(1)) / (ring(4) + ring(1))},
-		"even ring, max degree":   {graph.Ring(8), graph.MaxDegree, 1}, // bipartite: the sign of every second node alternates for ever
-		"pair, max degree":        {graph.Ring(2), graph.MaxDegree, 1},
-		"pair, metropolis":        {graph.Ring(2), graph.Metropolis, 0},
-		"one node":                {mustNew(t, 1), graph.BestConstant, 0},
-		"two parts":               {mustNew(t, 2), graph.Metropolis, 1},
+		// bipartite: the sign of every second node alternates for ever
+		"even ring, max degree": {graph.Ring(8), graph.MaxDegree, 1},
+		"pair, max degree":      {graph.Ring(2), graph.MaxDegree, 1},
+		"pair, metropolis":      {graph.Ring(2), graph.Metropolis, 0},
+		"one node":              {mustNew(t, 1), graph.BestConstant, 0},
+		"two parts":             {mustNew(t, 2), graph.Metropolis, 1},
 	} {
 		m := mustMix(t, c.g, c.rule)
 		near(t, name+": |λ̂₂|", m.SecondEigenvalue(1), c.want*c.want)
@@ -132,7 +133,8 @@ func everyW(m *graph.Mixing, p float64, visit func(w *mat.SymDense, probability 
 // TestExpectedSquares compares E[WWᵀ] with the sum over all sets of links that are up.
 func TestExpectedSquares(t *testing.T) {
 	rng := newRNG(2)
-	graphs := map[string]*graph.Graph{"complete": graph.Complete(5), "star": star(t, 7), "ring": graph.Ring(6), "pair": graph.Ring(2),
+	graphs := map[string]*graph.Graph{"complete": graph.Complete(5), "star": star(t, 7), "ring": graph.Ring(6),
+		"pair":      graph.Ring(2),
 		"two parts": mustNew(t, 4, graph.Edge{I: 0, J: 1}, graph.Edge{I: 2, J: 3})}
 	for len(graphs) < 12 {
 		if g := graph.Random(6, 0.5, rng); g.Connected() && len(g.Edges()) <= 11 {
@@ -160,7 +162,8 @@ func TestExpectedSquares(t *testing.T) {
 				var eigen mat.EigenSym
 				eigen.Factorize(sum, false)
 				lambda := eigen.Values(nil)
-				// E[WWᵀ] is positive semidefinite and has the eigenvalue 1 of 𝟙; for given weights another may be above 1.
+				// E[WWᵀ] is positive semidefinite and has the eigenvalue 1 of 𝟙; for given weights another may be above
+				// 1.
 				want, gone := 0.0, false
 				for _, l := range lambda {
 					if !gone && math.Abs(l-1) < 1e-9 {
@@ -175,10 +178,11 @@ func TestExpectedSquares(t *testing.T) {
 	}
 }
 
-// TestActiveWeights checks W^t on every set of links: symmetric by construction, nothing over links that are down, and own
-// weights that are not negative under Metropolis.
+// TestActiveWeights checks W^t on every set of links: symmetric by construction, nothing over links that are down, and
+// own weights that are not negative under Metropolis.
 func TestActiveWeights(t *testing.T) {
-	g := mustNew(t, 5, graph.Edge{I: 0, J: 1}, graph.Edge{I: 0, J: 2}, graph.Edge{I: 0, J: 3}, graph.Edge{I: 1, J: 2}, graph.Edge{I: 3, J: 4})
+	g := mustNew(t, 5, graph.Edge{I: 0, J: 1}, graph.Edge{I: 0, J: 2}, graph.Edge{I: 0, J: 3}, graph.Edge{I: 1, J: 2},
+		graph.Edge{I: 3, J: 4})
 	m := mustMix(t, g, graph.Metropolis)
 	up, weights, degrees := []bool{true, false, true, false, true}, filled(5, 9), filled5()
 	m.ActiveTo(weights, up, degrees)

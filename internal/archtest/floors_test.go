@@ -16,7 +16,9 @@ func upwardImports(pkgs []pkg) []string {
 	for _, p := range pkgs {
 		here, known := roomOf(p.path)
 		if !known {
-			complaints = append(complaints, fmt.Sprintf("package %s has no floor: add it to rooms in internal/archtest/rules_test.go, with the reason, and to docs/ARCHITECTURE.md", p.path))
+			complaints = append(complaints,
+				fmt.Sprintf("package %s has no floor: add it to rooms in internal/archtest/rules_test.go, with the "+
+					"reason, and to docs/ARCHITECTURE.md", p.path))
 			continue
 		}
 		for _, file := range p.files {
@@ -26,8 +28,9 @@ func upwardImports(pkgs []pkg) []string {
 				if !own || !known || there.floor < here.floor || standsBeside(p.path, target) {
 					continue
 				}
-				complaints = append(complaints, fmt.Sprintf("%s: %s (floor %d) imports %s (floor %d); imports run downwards only: %s is %q",
-					file.at(spec), p.path, here.floor, target, there.floor, p.path, here.why))
+				complaints = append(complaints,
+					fmt.Sprintf("%s: %s (floor %d) imports %s (floor %d); imports run downwards only: %s is %q",
+						file.at(spec), p.path, here.floor, target, there.floor, p.path, here.why))
 			}
 		}
 	}
@@ -55,9 +58,11 @@ func TestFloorsRed(t *testing.T) {
 		{"sideways", "agent/a.go", imports("coordinator"), "agent (floor 3) imports coordinator (floor 3)"},
 		{"sideways on the ground floor", "learner/a.go", imports("wire"), "learner (floor 1) imports wire (floor 1)"},
 		{"allowed beside", "mqtt/broker/a.go", imports("mqtt"), ""},
-		{"not the other way round", "mqtt/a.go", imports("mqtt/broker"), "mqtt (floor 2) imports mqtt/broker (floor 2)"},
+		{"not the other way round", "mqtt/a.go", imports("mqtt/broker"),
+			"mqtt (floor 2) imports mqtt/broker (floor 2)"},
 		{"commands share", "cmd/agentd/a.go", imports("cmd/internal/config"), ""},
-		{"a command from below", "store/a.go", imports("cmd/internal/config"), "store (floor 2) imports cmd/internal/config (floor 4)"},
+		{"a command from below", "store/a.go", imports("cmd/internal/config"),
+			"store (floor 2) imports cmd/internal/config (floor 4)"},
 		{"unknown package", "utils/a.go", "package utils\n", "package utils has no floor: add it to rooms"},
 		{"unknown below a known one", "store/cache/a.go", "package cache\n", "package store/cache has no floor"},
 		{"another platform's file", "wire/a_plan9.go", imports("store"), "wire/a_plan9.go:2"},

@@ -64,7 +64,9 @@ func unwantedLinks(program string, packages []linked) []string {
 			importers := importersOf(packages, p.ImportPath, rule.path)
 			importers = slices.DeleteFunc(importers, func(i string) bool { return i == rule.except })
 			if len(importers) > 0 {
-				complaints = append(complaints, fmt.Sprintf("%s links %s, imported by %s: %s", program, p.ImportPath, strings.Join(importers, ", "), rule.why))
+				complaints = append(complaints,
+					fmt.Sprintf("%s links %s, imported by %s: %s", program, p.ImportPath, strings.Join(importers, ", "),
+						rule.why))
 			}
 		}
 	}
@@ -109,5 +111,6 @@ func TestLinksRed(t *testing.T) {
 	cobra := linked{"github.com/spf13/cobra", []string{"text/template"}}
 	template := []linked{{"text/template", []string{"text/template/parse"}}, {"text/template/parse", nil}}
 	wantComplaint(t, unwantedLinks("agentd", append(template, cobra)), "")
-	wantComplaint(t, unwantedLinks("agentd", append(template, cobra, linked{main, []string{"text/template"}})), "imported by "+main+":")
+	wantComplaint(t, unwantedLinks("agentd", append(template, cobra, linked{main, []string{"text/template"}})),
+		"imported by "+main+":")
 }

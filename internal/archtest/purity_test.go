@@ -18,7 +18,8 @@ var clockReads = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc"
 var builtFor = []string{"GOARCH", "GOOS"}
 
 // injectedRandomness are the names of math/rand and math/rand/v2 that do not draw from the process-wide source.
-var injectedRandomness = []string{"Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf", "New", "NewSource", "NewPCG", "NewChaCha8", "NewZipf"}
+var injectedRandomness = []string{"Rand", "Source", "Source64", "PCG", "ChaCha8", "Zipf", "New", "NewSource", "NewPCG",
+	"NewChaCha8", "NewZipf"}
 
 // TestPurity keeps the machines and the mathematics free of clock, goroutines, I/O and global randomness.
 func TestPurity(t *testing.T) {
@@ -48,7 +49,8 @@ func impurities(pkgs []pkg) []string {
 func impureFile(pkgPath string, file source) []string {
 	var complaints []string
 	complain := func(n ast.Node, format string, args ...any) {
-		complaints = append(complaints, fmt.Sprintf("%s: pure package %s %s", file.at(n), pkgPath, fmt.Sprintf(format, args...)))
+		complaints = append(complaints,
+			fmt.Sprintf("%s: pure package %s %s", file.at(n), pkgPath, fmt.Sprintf(format, args...)))
 	}
 	for _, spec := range file.Imports {
 		imported := importPath(spec)
@@ -94,8 +96,9 @@ func globalRandomness(pkgs []pkg) []string {
 			for _, imported := range []string{"math/rand", "math/rand/v2"} {
 				for _, use := range selectors(file, imported) {
 					if !slices.Contains(injectedRandomness, use.Sel.Name) {
-						complaints = append(complaints, fmt.Sprintf("%s: %s draws from the global source with rand.%s: take a *rand.Rand",
-							file.at(use), p.path, use.Sel.Name))
+						complaints = append(complaints,
+							fmt.Sprintf("%s: %s draws from the global source with rand.%s: take a *rand.Rand",
+								file.at(use), p.path, use.Sel.Name))
 					}
 				}
 			}

@@ -15,9 +15,11 @@ type room struct {
 // rooms is the plan of the house. A new package needs a line here and in docs/ARCHITECTURE.md.
 var rooms = []room{
 	{"wire", 1, true, "every byte that leaves a process: both ends must agree on it, so it depends on neither"},
-	{"spec", 1, true, "the words of a task and a round: one vocabulary for files, the protocol and the simulator; imports nothing of ours"},
+	{"spec", 1, true, "the words of a task and a round: one vocabulary for files, the protocol and the simulator; " +
+		"imports nothing of ours"},
 	{"learner", 1, true, "models and local steps: a result must not depend on where it was computed"},
-	{"packaging/...", 1, false, "the files we ship, embedded: imports nothing of ours, so that every test can load them"},
+	{"packaging/...", 1, false,
+		"the files we ship, embedded: imports nothing of ours, so that every test can load them"},
 
 	{"task", 2, true, "what a wire.Task means in learner terms: the daemons and the simulator run the same code"},
 	{"round", 2, true, "the round's machines: the host owns clock, network and disk, so that tests can script them"},
@@ -32,9 +34,11 @@ var rooms = []room{
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
 	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
 
-	{"host", 2, false, "what the hosts of both programs need: the owner's goroutine, its jobs, the seal on what it says; knows no rounds"},
+	{"host", 2, false, "what the hosts of both programs need: the owner's goroutine, its jobs, the seal on what it " +
+		"says; knows no rounds"},
 
-	{"agent/device", 2, false, "what the system tells of the device, and what its owner allows: reads files, knows no rounds"},
+	{"agent/device", 2, false, "what the system tells of the device, and what its owner allows: reads files, knows " +
+		"no rounds"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"agent/slow", 3, false, "a slow device for benches and tests, around any trainer"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
@@ -44,8 +48,10 @@ var rooms = []room{
 	{"sim/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
 	{"sim/plot", 3, false, "pictures: gonum/plot and its fonts, which no device links"},
 	{"sim/reproduce", 3, false, "the documents' experiments, on the simulator and the code of the daemons"},
-	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code reproduces them"},
-	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the simulator means something"},
+	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code " +
+		"reproduces them"},
+	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the " +
+		"simulator means something"},
 	{"metrics", 3, false, "facts to Prometheus: the logic below reports facts and never calls a metric"},
 
 	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
@@ -98,7 +104,9 @@ var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/agent/slow", "", "a slow device is the laboratory's: a product's training never sleeps"},
 	{"agentd", "gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
 	{"agentd", "gonum.org/v1/plot/...", "", "a device draws nothing"},
-	{"agentd", "text/template/...", "github.com/spf13/cobra", "its reflection keeps dead code alive, megabytes of it; cobra reaches it only from custom templates, which we do not set"},
+	{"agentd", "text/template/...", "github.com/spf13/cobra",
+		"its reflection keeps dead code alive, megabytes of it; cobra reaches it only from custom templates, which " +
+			"we do not set"},
 	{"agentd", "html/template/...", "", "its reflection keeps dead code alive, megabytes of it"},
 	{"agentd", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
 	{"agentd", "net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},

@@ -21,8 +21,9 @@ func withoutComment(pkgs []pkg) []string {
 	var complaints []string
 	for _, p := range pkgs {
 		if !hasComment(p) {
-			complaints = append(complaints, fmt.Sprintf(`package %s has no package comment: start one with "Package %s ", or "Command %s " for a command, in doc.go`,
-				p.path, path.Base(p.path), path.Base(p.path)))
+			complaints = append(complaints,
+				fmt.Sprintf(`package %s has no package comment: start one with "Package %s ", or "Command %s " for a command, in doc.go`,
+					p.path, path.Base(p.path), path.Base(p.path)))
 		}
 	}
 	return complaints
@@ -83,7 +84,8 @@ func unplaced(pkgs []pkg, page string) []string {
 	var complaints []string
 	for _, p := range pkgs {
 		if !strings.Contains(page, "`"+p.path+"`") && !strings.Contains(page, "`"+path.Base(p.path)+"`") {
-			complaints = append(complaints, fmt.Sprintf("docs/ARCHITECTURE.md does not name the package %s: say there what lives in it", p.path))
+			complaints = append(complaints,
+				fmt.Sprintf("docs/ARCHITECTURE.md does not name the package %s: say there what lives in it", p.path))
 		}
 	}
 	return complaints
@@ -93,7 +95,8 @@ func unplaced(pkgs []pkg, page string) []string {
 func TestPackagesAreNamedRed(t *testing.T) {
 	pkgs := loadFiles(t, map[string]string{"mqtt/memory/a.go": "package memory\n"})
 	for page, want := range map[string]string{
-		"": "does not name the package mqtt/memory", "what memory holds": "does not name", "`mqtt/memory`: a broker": "", "`mqtt`, `memory`": "",
+		"": "does not name the package mqtt/memory", "what memory holds": "does not name",
+		"`mqtt/memory`: a broker": "", "`mqtt`, `memory`": "",
 	} {
 		wantComplaint(t, unplaced(pkgs, page), want)
 	}
@@ -134,7 +137,8 @@ func unnamed(modules []string, page string) []string {
 	var complaints []string
 	for _, m := range modules {
 		if !regexp.MustCompile(`(^|[^\w./-])` + regexp.QuoteMeta(m) + `($|[^\w/-])`).MatchString(page) {
-			complaints = append(complaints, fmt.Sprintf("docs/ARCHITECTURE.md does not name the dependency %s: say there what it is for", m))
+			complaints = append(complaints,
+				fmt.Sprintf("docs/ARCHITECTURE.md does not name the dependency %s: say there what it is for", m))
 		}
 	}
 	return complaints

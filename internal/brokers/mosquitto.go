@@ -43,7 +43,8 @@ func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 		if m.Descriptors > 0 {
 			descriptors = strconv.Itoa(m.Descriptors)
 		}
-		return exec.Command("/bin/sh", "-c", `ulimit -n "`+descriptors+`" && exec "$0" -c "$1"`, program, filepath.Join(m.Dir, "mosquitto.conf"))
+		return exec.Command("/bin/sh", "-c", `ulimit -n "`+descriptors+`" && exec "$0" -c "$1"`, program,
+			filepath.Join(m.Dir, "mosquitto.conf"))
 	}
 	m.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
 	m.check = complaints
@@ -120,7 +121,8 @@ func (m *Mosquitto) AddUsers(t testing.TB, users ...string) {
 		fmt.Fprintf(&plain, "%s:password of %s\n", u, u)
 	}
 	m.Write(t, "passwd", plain.Bytes())
-	if out, err := exec.Command(tool(t, "mosquitto_passwd"), "-U", filepath.Join(m.Dir, "passwd")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(tool(t, "mosquitto_passwd"),
+		"-U", filepath.Join(m.Dir, "passwd")).CombinedOutput(); err != nil {
 		t.Fatalf("mosquitto_passwd: %v: %s", err, out)
 	}
 }

@@ -26,7 +26,8 @@ func (p *plant) small(folder string, kib int) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		p.t.Fatal(err)
 	}
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dk,mode=0700", kib), "tmpfs", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dk,mode=0700", kib),
+		"tmpfs", dir).CombinedOutput(); err != nil {
 		p.t.Fatalf("mount: %v: %s", err, out)
 	}
 	p.t.Cleanup(func() {
@@ -56,55 +57,61 @@ func (p *plant) fill(folder string) (free func()) {
 }
 
 func TestDisks(t *testing.T) {
-	results.run(t, fault{"full_coordinator", "the coordinator's disk is full for 10 s", "rounds wait, nothing is lost, not ready and `status` says why; goes on by itself", func(t *testing.T) string {
-		l := layout{agents: 4}
-		p := newPlant(t, l)
-		p.small("state", 4096)
-		p.start()
-		p.await(3, time.Minute)
-		free := p.fill("state")
-		p.within(time.Minute, "not ready", func() bool { return p.answers("/-/ready") == 503 })
-		if got := p.answers("/-/healthy"); got != 200 {
-			t.Errorf("healthy is %d: a restart would not make room", got)
-		}
-		if text := p.status(); !strings.Contains(text, "no space left") {
-			t.Errorf("the status does not name the disk:\n%s", text)
-		}
-		stood := p.version()
-		pause(10 * time.Second)
-		if v := p.version(); v > stood+1 {
-			t.Errorf("from version %d to %d on a full disk", stood, v)
-		}
-		free()
-		after := p.goOn(2, time.Minute)
-		p.within(time.Minute, "ready", func() bool { return p.answers("/-/ready") == 200 })
-		p.stop()
-		p.checkHistory()
-		p.sameAsUndisturbed(l)
-		return fmt.Sprintf("two more rounds %s after there is room; bit-equal", after.Round(100*time.Millisecond))
-	}})
-	results.run(t, fault{"full_agent", "an agent's disk is full", "it declines and no round waits for it; it takes part again when there is room", func(t *testing.T) string {
-		p := newPlant(t, layout{agents: 4, quorum: 3, deadline: 20 * time.Second})
-		p.small("state-agent-2", 64)
-		p.start()
-		p.await(3, time.Minute)
-		free := p.fill("state-agent-2")
-		first := p.goOn(1, time.Minute)
-		many := p.goOn(10, time.Minute)
-		free()
-		p.within(2*time.Minute, "all four in a round", func() bool {
-			h := p.history()
-			return h[len(h)-1].Accepted == 4
-		})
-		return fmt.Sprintf("the next round after %s, ten more in %s", first.Round(100*time.Millisecond), many.Round(100*time.Millisecond))
-	}})
+	results.run(t, fault{"full_coordinator", "the coordinator's disk is full for 10 s",
+		"rounds wait, nothing is lost, not ready and `status` says why; goes on by itself", func(t *testing.T) string {
+			l := layout{agents: 4}
+			p := newPlant(t, l)
+			p.small("state", 4096)
+			p.start()
+			p.await(3, time.Minute)
+			free := p.fill("state")
+			p.within(time.Minute, "not ready", func() bool { return p.answers("/-/ready") == 503 })
+			if got := p.answers("/-/healthy"); got != 200 {
+				t.Errorf("healthy is %d: a restart would not make room", got)
+			}
+			if text := p.status(); !strings.Contains(text, "no space left") {
+				t.Errorf("the status does not name the disk:\n%s", text)
+			}
+			stood := p.version()
+			pause(10 * time.Second)
+			if v := p.version(); v > stood+1 {
+				t.Errorf("from version %d to %d on a full disk", stood, v)
+			}
+			free()
+			after := p.goOn(2, time.Minute)
+			p.within(time.Minute, "ready", func() bool { return p.answers("/-/ready") == 200 })
+			p.stop()
+			p.checkHistory()
+			p.sameAsUndisturbed(l)
+			return fmt.Sprintf("two more rounds %s after there is room; bit-equal", after.Round(100*time.Millisecond))
+		}})
+	results.run(t, fault{"full_agent", "an agent's disk is full",
+		"it declines and no round waits for it; it takes part again when there is room", func(t *testing.T) string {
+			p := newPlant(t, layout{agents: 4, quorum: 3, deadline: 20 * time.Second})
+			p.small("state-agent-2", 64)
+			p.start()
+			p.await(3, time.Minute)
+			free := p.fill("state-agent-2")
+			first := p.goOn(1, time.Minute)
+			many := p.goOn(10, time.Minute)
+			free()
+			p.within(2*time.Minute, "all four in a round", func() bool {
+				h := p.history()
+				return h[len(h)-1].Accepted == 4
+			})
+			return fmt.Sprintf("the next round after %s, ten more in %s", first.Round(100*time.Millisecond),
+				many.Round(100*time.Millisecond))
+		}})
 	damages := []string{"deleted", "empty", "truncated", "flipped", "older"}
-	results.run(t, fault{"damaged_coordinator", "each file of the coordinator's folder: deleted, empty, truncated, a bit flipped, an older copy", "goes on, or ends with status 78 and the command to run; no model is deleted", func(t *testing.T) string {
-		return damageEach(t, damages, "state", true)
-	}})
-	results.run(t, fault{"damaged_agent", "each file of an agent's folder, the same", "goes on by itself, loudly", func(t *testing.T) string {
-		return damageEach(t, damages, "state-agent-1", false)
-	}})
+	results.run(t, fault{"damaged_coordinator",
+		"each file of the coordinator's folder: deleted, empty, truncated, a bit flipped, an older copy",
+		"goes on, or ends with status 78 and the command to run; no model is deleted", func(t *testing.T) string {
+			return damageEach(t, damages, "state", true)
+		}})
+	results.run(t, fault{"damaged_agent", "each file of an agent's folder, the same",
+		"goes on by itself, loudly", func(t *testing.T) string {
+			return damageEach(t, damages, "state-agent-1", false)
+		}})
 }
 
 // damageEach damages each file of a stopped daemon's folder in each way, and starts it again.
@@ -205,7 +212,8 @@ func (p *plant) survives(coordinator bool, what string) bool {
 		case <-late:
 			p.t.Fatalf("%s: stands still, and has not ended:\n%s\n%s", what, p.status(), p.lead.Log())
 		case <-time.After(50 * time.Millisecond):
-			if h := p.history(); len(h) > 0 && (p.version() > before || h[len(h)-1].Run != 0 && strings.Contains(p.lead.Log(), "round closed")) {
+			if h := p.history(); len(h) > 0 &&
+				(p.version() > before || h[len(h)-1].Run != 0 && strings.Contains(p.lead.Log(), "round closed")) {
 				return true
 			}
 		}
@@ -286,49 +294,52 @@ func (p *plant) copyFolder(from, to string) {
 }
 
 func TestSecondCoordinator(t *testing.T) {
-	results.run(t, fault{"two_coordinators", "a second coordinator starts with a copy of the state folder and the key", "one ends with status 78 and names the cause; rounds go on with the other", func(t *testing.T) string {
-		p := newPlant(t, layout{agents: 4})
-		p.start()
-		p.await(3, time.Minute)
-		p.lead.Kill()
-		p.copyFolder("state", "state-copy")
-		p.startLead()
-		p.goOn(3, time.Minute)
-		second := p.Daemon(t, "coordinator", "coordinator", "--set", "state_dir="+p.Path("state-copy"), "--set", "metrics.listen=127.0.0.1:0")
-		select {
-		case <-second.Ended:
-		case <-p.lead.Ended:
-			t.Fatalf("the one that was ahead ended:\n%s", p.lead.Log())
-		case <-time.After(time.Minute):
-			t.Fatalf("both go on:\n%s\n%s", p.lead.Log(), second.Log())
-		}
-		second.Wait(t, 78)
-		if !strings.Contains(second.Log(), "another coordinator") {
-			t.Errorf("the cause is not named:\n%s", second.Log())
-		}
-		after := p.goOn(3, time.Minute)
-		p.stop()
-		p.checkHistory()
-		return fmt.Sprintf("the copy ends with 78; three more rounds %s later", after.Round(100*time.Millisecond))
-	}})
-	results.run(t, fault{"lost_folder", "the coordinator's folder is lost; an older backup is put back", "status 78 and the command; after `coordinator run --take-over` rounds go on", func(t *testing.T) string {
-		p := newPlant(t, layout{agents: 4})
-		p.start()
-		p.await(3, time.Minute)
-		p.lead.Kill()
-		p.copyFolder("state", "backup")
-		p.startLead()
-		p.goOn(5, time.Minute)
-		p.lead.Stop(t, syscall.SIGTERM, 0)
-		p.copyFolder("backup", "state")
-		p.startLead()
-		p.lead.Wait(t, 78)
-		if !strings.Contains(p.lead.Log(), "--take-over") {
-			t.Errorf("no command is named:\n%s", p.lead.Log())
-		}
-		p.startLead("--take-over")
-		after := p.goOn(3, time.Minute)
-		p.stop()
-		return fmt.Sprintf("three more rounds %s after the take-over", after.Round(100*time.Millisecond))
-	}})
+	results.run(t, fault{"two_coordinators", "a second coordinator starts with a copy of the state folder and the key",
+		"one ends with status 78 and names the cause; rounds go on with the other", func(t *testing.T) string {
+			p := newPlant(t, layout{agents: 4})
+			p.start()
+			p.await(3, time.Minute)
+			p.lead.Kill()
+			p.copyFolder("state", "state-copy")
+			p.startLead()
+			p.goOn(3, time.Minute)
+			second := p.Daemon(t, "coordinator", "coordinator", "--set", "state_dir="+p.Path("state-copy"), "--set",
+				"metrics.listen=127.0.0.1:0")
+			select {
+			case <-second.Ended:
+			case <-p.lead.Ended:
+				t.Fatalf("the one that was ahead ended:\n%s", p.lead.Log())
+			case <-time.After(time.Minute):
+				t.Fatalf("both go on:\n%s\n%s", p.lead.Log(), second.Log())
+			}
+			second.Wait(t, 78)
+			if !strings.Contains(second.Log(), "another coordinator") {
+				t.Errorf("the cause is not named:\n%s", second.Log())
+			}
+			after := p.goOn(3, time.Minute)
+			p.stop()
+			p.checkHistory()
+			return fmt.Sprintf("the copy ends with 78; three more rounds %s later", after.Round(100*time.Millisecond))
+		}})
+	results.run(t, fault{"lost_folder", "the coordinator's folder is lost; an older backup is put back",
+		"status 78 and the command; after `coordinator run --take-over` rounds go on", func(t *testing.T) string {
+			p := newPlant(t, layout{agents: 4})
+			p.start()
+			p.await(3, time.Minute)
+			p.lead.Kill()
+			p.copyFolder("state", "backup")
+			p.startLead()
+			p.goOn(5, time.Minute)
+			p.lead.Stop(t, syscall.SIGTERM, 0)
+			p.copyFolder("backup", "state")
+			p.startLead()
+			p.lead.Wait(t, 78)
+			if !strings.Contains(p.lead.Log(), "--take-over") {
+				t.Errorf("no command is named:\n%s", p.lead.Log())
+			}
+			p.startLead("--take-over")
+			after := p.goOn(3, time.Minute)
+			p.stop()
+			return fmt.Sprintf("three more rounds %s after the take-over", after.Round(100*time.Millisecond))
+		}})
 }

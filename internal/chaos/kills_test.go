@@ -73,47 +73,52 @@ func TestKills(t *testing.T) {
 		{"kill_coordinator", "coordinator `kill -9`, model of 12 bytes", 0, 40, 300 * time.Millisecond},
 		{"kill_coordinator_large", "coordinator `kill -9`, model of 1 MB", 65_000, 10, 3 * time.Second},
 	} {
-		results.run(t, fault{c.name, c.what, "model bit-equal to an undisturbed run; no round missing or twice, all updates in each", func(t *testing.T) string {
-			l := layout{agents: 4, hidden: c.hidden}
+		results.run(t, fault{c.name, c.what,
+			"model bit-equal to an undisturbed run; no round missing or twice, all updates in each",
+			func(t *testing.T) string {
+				l := layout{agents: 4, hidden: c.hidden}
+				p := newPlant(t, l)
+				p.start()
+				p.await(1, time.Minute)
+				var after []time.Duration
+				for range c.kills {
+					pause(p.between(0, c.most))
+					p.lead.Kill()
+					p.startLead()
+					after = append(after, p.goOn(1, 2*time.Minute))
+				}
+				p.goOn(2, time.Minute)
+				p.stop()
+				p.checkHistory()
+				v := p.sameAsUndisturbed(l)
+				return fmt.Sprintf("%d kills, %d rounds: bit-equal; next round after %s (median), %s (longest)",
+					c.kills, v, median(after), slices.Max(after).Round(100*time.Millisecond))
+			}})
+	}
+	results.run(t, fault{"kill_agents", "an agent `kill -9`",
+		"its update counts once in each round; model bit-equal, no round abandoned", func(t *testing.T) string {
+			l := layout{agents: 4}
 			p := newPlant(t, l)
 			p.start()
 			p.await(1, time.Minute)
 			var after []time.Duration
-			for range c.kills {
-				pause(p.between(0, c.most))
-				p.lead.Kill()
-				p.startLead()
-				after = append(after, p.goOn(1, 2*time.Minute))
+			const kills = 35
+			for range kills {
+				pause(p.between(0, 200*time.Millisecond))
+				id := p.ids[p.rng.IntN(len(p.ids))]
+				p.agents[id].Kill()
+				p.startAgent(id)
+				after = append(after, p.goOn(2, time.Minute))
 			}
-			p.goOn(2, time.Minute)
 			p.stop()
 			p.checkHistory()
+			if n := p.abandoned(); n > 0 {
+				t.Errorf("%d rounds were abandoned", n)
+			}
 			v := p.sameAsUndisturbed(l)
-			return fmt.Sprintf("%d kills, %d rounds: bit-equal; next round after %s (median), %s (longest)", c.kills, v, median(after), slices.Max(after).Round(100*time.Millisecond))
+			return fmt.Sprintf("%d kills, %d rounds: bit-equal, 0 abandoned; two more rounds after %s (median)", kills,
+				v, median(after))
 		}})
-	}
-	results.run(t, fault{"kill_agents", "an agent `kill -9`", "its update counts once in each round; model bit-equal, no round abandoned", func(t *testing.T) string {
-		l := layout{agents: 4}
-		p := newPlant(t, l)
-		p.start()
-		p.await(1, time.Minute)
-		var after []time.Duration
-		const kills = 35
-		for range kills {
-			pause(p.between(0, 200*time.Millisecond))
-			id := p.ids[p.rng.IntN(len(p.ids))]
-			p.agents[id].Kill()
-			p.startAgent(id)
-			after = append(after, p.goOn(2, time.Minute))
-		}
-		p.stop()
-		p.checkHistory()
-		if n := p.abandoned(); n > 0 {
-			t.Errorf("%d rounds were abandoned", n)
-		}
-		v := p.sameAsUndisturbed(l)
-		return fmt.Sprintf("%d kills, %d rounds: bit-equal, 0 abandoned; two more rounds after %s (median)", kills, v, median(after))
-	}})
 }
 
 // median returns the middle one, rounded for a table.
@@ -125,51 +130,56 @@ func median(all []time.Duration) time.Duration {
 func TestBroker(t *testing.T) {
 	for _, c := range []struct{ name, what, conf string }{
 		{"restart_broker", "Mosquitto `kill -9`, away 0.4–3.5 s, nothing kept", ""},
-		{"restart_broker_kept", "the same, with persistence", "persistence true\npersistence_location /var/lib/mosquitto/\nautosave_interval 1\n"},
+		{"restart_broker_kept", "the same, with persistence",
+			"persistence true\npersistence_location /var/lib/mosquitto/\nautosave_interval 1\n"},
 	} {
-		results.run(t, fault{c.name, c.what, "rounds go on by themselves; none is abandoned; model bit-equal", func(t *testing.T) string {
-			l := layout{agents: 4, conf: c.conf}
+		results.run(t, fault{c.name, c.what, "rounds go on by themselves; none is abandoned; model bit-equal",
+			func(t *testing.T) string {
+				l := layout{agents: 4, conf: c.conf}
+				p := newPlant(t, l)
+				p.start()
+				p.await(1, time.Minute)
+				var after []time.Duration
+				const restarts = 10
+				for range restarts {
+					pause(p.between(0, 300*time.Millisecond))
+					p.broker.Kill()
+					pause(p.between(400*time.Millisecond, 3500*time.Millisecond))
+					p.broker.Start(t)
+					after = append(after, p.goOn(2, 2*time.Minute))
+				}
+				p.stop()
+				p.checkHistory()
+				if n := p.abandoned(); n > 0 {
+					t.Errorf("%d rounds were abandoned", n)
+				}
+				p.sameAsUndisturbed(layout{agents: 4})
+				return fmt.Sprintf("%d restarts: bit-equal, 0 abandoned; two more rounds after %s (median), %s "+
+					"(longest)", restarts, median(after), slices.Max(after).Round(100*time.Millisecond))
+			}})
+	}
+	results.run(t, fault{"slow_upload", "coordinator `kill -9` while updates of 264 kB come at 100 kB/s",
+		"the round goes on with what has come; nobody waits for a dead credit", func(t *testing.T) string {
+			l := layout{agents: 3, hidden: 16_500, deadline: 2 * time.Minute}
 			p := newPlant(t, l)
+			slow := "tcp://" + brokers.SlowLine(t, p.broker.Address, 300_000)
+			for _, id := range p.ids {
+				p.extra[id] = []string{"--set", "broker.url=" + slow}
+			}
 			p.start()
-			p.await(1, time.Minute)
+			p.await(1, 2*time.Minute)
+			undisturbed := p.goOn(1, 2*time.Minute)
 			var after []time.Duration
-			const restarts = 10
-			for range restarts {
-				pause(p.between(0, 300*time.Millisecond))
-				p.broker.Kill()
-				pause(p.between(400*time.Millisecond, 3500*time.Millisecond))
-				p.broker.Start(t)
-				after = append(after, p.goOn(2, 2*time.Minute))
+			for range 6 {
+				p.goOn(1, 2*time.Minute)
+				pause(p.between(undisturbed/2, undisturbed*9/10))
+				p.lead.Kill()
+				p.startLead()
+				after = append(after, p.goOn(1, 2*time.Minute))
 			}
 			p.stop()
 			p.checkHistory()
-			if n := p.abandoned(); n > 0 {
-				t.Errorf("%d rounds were abandoned", n)
-			}
-			p.sameAsUndisturbed(layout{agents: 4})
-			return fmt.Sprintf("%d restarts: bit-equal, 0 abandoned; two more rounds after %s (median), %s (longest)", restarts, median(after), slices.Max(after).Round(100*time.Millisecond))
+			return fmt.Sprintf("6 kills: the round closes after %s (median), %s (longest); undisturbed %s",
+				median(after), slices.Max(after).Round(100*time.Millisecond), undisturbed.Round(100*time.Millisecond))
 		}})
-	}
-	results.run(t, fault{"slow_upload", "coordinator `kill -9` while updates of 264 kB come at 100 kB/s", "the round goes on with what has come; nobody waits for a dead credit", func(t *testing.T) string {
-		l := layout{agents: 3, hidden: 16_500, deadline: 2 * time.Minute}
-		p := newPlant(t, l)
-		slow := "tcp://" + brokers.SlowLine(t, p.broker.Address, 300_000)
-		for _, id := range p.ids {
-			p.extra[id] = []string{"--set", "broker.url=" + slow}
-		}
-		p.start()
-		p.await(1, 2*time.Minute)
-		undisturbed := p.goOn(1, 2*time.Minute)
-		var after []time.Duration
-		for range 6 {
-			p.goOn(1, 2*time.Minute)
-			pause(p.between(undisturbed/2, undisturbed*9/10))
-			p.lead.Kill()
-			p.startLead()
-			after = append(after, p.goOn(1, 2*time.Minute))
-		}
-		p.stop()
-		p.checkHistory()
-		return fmt.Sprintf("6 kills: the round closes after %s (median), %s (longest); undisturbed %s", median(after), slices.Max(after).Round(100*time.Millisecond), undisturbed.Round(100*time.Millisecond))
-	}})
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lie says what a liar sends in a round of that kind, whose base model is w (nil in a statistics round): the vector, and the number
-// of rows that it claims. A nil vector is sent to nobody: the liar joins and stays silent.
+// lie says what a liar sends in a round of that kind, whose base model is w (nil in a statistics round): the vector,
+// and the number of rows that it claims. A nil vector is sent to nobody: the liar joins and stays silent.
 type lie func(kind wire.Kind, w []float32, features int) (vector []byte, samples uint64)
 
-// liar is a device with a key of its own in the list, and a program of its own. It speaks the protocol, with models that ride in the
-// announcement, and does not tell the truth.
+// liar is a device with a key of its own in the list, and a program of its own. It speaks the protocol, with models
+// that ride in the announcement, and does not tell the truth.
 type liar struct {
 	t        *testing.T
 	id       wire.AgentID
@@ -51,7 +51,8 @@ func newLiar(t *testing.T, id wire.AgentID, lies wire.Kind, l lie) (*liar, strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &liar{t: t, id: id, key: key, topics: topics, lie: l, lies: lies, samples: 60, epoch: 1}, string(id) + " " + base64.StdEncoding.EncodeToString(public) + "\n"
+	return &liar{t: t, id: id, key: key, topics: topics, lie: l, lies: lies, samples: 60, epoch: 1}, string(id) + " " +
+		base64.StdEncoding.EncodeToString(public) + "\n"
 }
 
 // start lies until the test ends.
@@ -98,7 +99,8 @@ func (x *liar) take(m mqtt.Message) {
 }
 
 func (x *liar) hello() {
-	x.say(x.topics.Status(x.id), wire.TypeHello, (&wire.Hello{Nonce: 1, Announcement: x.digest, Samples: x.samples}).Body())
+	x.say(x.topics.Status(x.id), wire.TypeHello,
+		(&wire.Hello{Nonce: 1, Announcement: x.digest, Samples: x.samples}).Body())
 }
 
 // send sends the lie, which fits into its manifest.
@@ -122,7 +124,8 @@ func (x *liar) send() {
 		x.t.Errorf("the liar's update: %v", err)
 		return
 	}
-	u := wire.Update{Kind: x.now.Kind, Base: x.now.Base.Hash, Payload: manifest, Inline: payload, LocalSteps: 3, Samples: samples, RiskBefore: 0.1, RiskAfter: 0.1, StepTime: 0.001}
+	u := wire.Update{Kind: x.now.Kind, Base: x.now.Base.Hash, Payload: manifest, Inline: payload, LocalSteps: 3,
+		Samples: samples, RiskBefore: 0.1, RiskAfter: 0.1, StepTime: 0.001}
 	x.say(x.topics.Update(x.id, transfer.ID(sha256.Sum256(payload)), transfer.ManifestPart), wire.TypeUpdate, u.Body())
 	if x.now.Kind == x.lies {
 		x.sent.Add(1)
@@ -133,7 +136,8 @@ func (x *liar) send() {
 func (x *liar) say(topic string, typ wire.Type, body []byte) {
 	x.sequence++
 	p := wire.Seal(nil, wire.Header{
-		Type: typ, Federation: "chaos", Sender: x.id, Epoch: x.epoch, Run: x.header.Run, Round: x.header.Round, Sequence: x.sequence,
+		Type: typ, Federation: "chaos", Sender: x.id, Epoch: x.epoch, Run: x.header.Run, Round: x.header.Round,
+		Sequence: x.sequence,
 	}, body, x.key)
 	_ = x.conn.Publish(mqtt.Message{Topic: topic, Payload: p, QoS: mqtt.AtMostOnce})
 }

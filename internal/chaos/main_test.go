@@ -32,7 +32,8 @@ func work(m *testing.M) int {
 	code := testkit.Main(m, filepath.Join("..", ".."), &programs)
 	fmt.Print(results.markdown())
 	if code == 0 && len(results.rows) == 0 {
-		fmt.Fprintln(os.Stderr, "no fault was tried to its end: ONLY names none of docs/RELIABILITY.md, or the fault takes root")
+		fmt.Fprintln(os.Stderr, "no fault was tried to its end: ONLY names none of docs/RELIABILITY.md, or the fault "+
+			"takes root")
 		return 1
 	}
 	if code == 0 && *table != "" {

@@ -46,7 +46,8 @@ type layout struct {
 	round    string        // further keys of round
 }
 
-// Every agent has the same number of local steps on all of its rows, so that a model depends on nothing but which updates it has.
+// Every agent has the same number of local steps on all of its rows, so that a model depends on nothing but which
+// updates it has.
 const task = `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, max: 3}, step_size: {constant: 0.05}, model: {%s}}`
 
 func newPlant(t *testing.T, l layout) *plant {
@@ -105,7 +106,8 @@ func (p *plant) start() {
 
 func (p *plant) startLead(more ...string) {
 	p.t.Helper()
-	p.lead = p.Daemon(p.t, "coordinator", "coordinator", append([]string{"--set", "metrics.listen=127.0.0.1:0"}, more...)...)
+	p.lead = p.Daemon(p.t, "coordinator",
+		"coordinator", append([]string{"--set", "metrics.listen=127.0.0.1:0"}, more...)...)
 	p.url = regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(p.lead.Await(p.t, "serving metrics"))[1]
 }
 
@@ -190,7 +192,8 @@ func (p *plant) abandoned() (n int) {
 func (p *plant) await(version uint64, long time.Duration) time.Duration {
 	p.t.Helper()
 	began := time.Now()
-	p.within(long, fmt.Sprintf("version %d (it is %d)", version, p.version()), func() bool { return p.version() >= version })
+	p.within(long, fmt.Sprintf("version %d (it is %d)", version, p.version()),
+		func() bool { return p.version() >= version })
 	return time.Since(began)
 }
 

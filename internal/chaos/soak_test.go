@@ -12,46 +12,51 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestSoak breaks something every few seconds for as long as it is told to, with a liar in the federation from the beginning.
+// TestSoak breaks something every few seconds for as long as it is told to, with a liar in the federation from the
+// beginning.
 func TestSoak(t *testing.T) {
-	results.run(t, fault{"soak", "all at random, for `SOAK` (5m unless set), with a liar inside", "rounds go on after each fault; the coordinator holds less than 128 MB and leaves no file open; the model is good", func(t *testing.T) string {
-		x, line := newLiar(t, "liar", wire.KindTraining, func(k wire.Kind, w []float32, features int) ([]byte, uint64) {
-			if k == wire.KindStatistics {
-				return honest(features)
+	results.run(t, fault{"soak", "all at random, for `SOAK` (5m unless set), with a liar inside",
+		"rounds go on after each fault; the coordinator holds less than 128 MB and leaves no file open; the model is " +
+			"good", func(t *testing.T) string {
+			x, line := newLiar(t, "liar", wire.KindTraining,
+				func(k wire.Kind, w []float32, features int) ([]byte, uint64) {
+					if k == wire.KindStatistics {
+						return honest(features)
+					}
+					return floats32(len(w), 1e30), 60
+				})
+			p := newPlant(t, layout{agents: 6, quorum: 3, deadline: 10 * time.Second, others: line})
+			p.small("state-agent-5", 128)
+			x.start(p.Broker)
+			p.start()
+			p.await(5, 2*time.Minute)
+			faults := p.faults()
+			done := make([]int, len(faults))
+			files := p.openFiles()
+			end := time.Now().Add(*soak)
+			longest := time.Duration(0)
+			for time.Now().Before(end) {
+				i := p.rng.IntN(len(faults))
+				faults[i].disturbance()
+				done[i]++
+				longest = max(longest, p.goOn(3, 3*time.Minute))
 			}
-			return floats32(len(w), 1e30), 60
-		})
-		p := newPlant(t, layout{agents: 6, quorum: 3, deadline: 10 * time.Second, others: line})
-		p.small("state-agent-5", 128)
-		x.start(p.Broker)
-		p.start()
-		p.await(5, 2*time.Minute)
-		faults := p.faults()
-		done := make([]int, len(faults))
-		files := p.openFiles()
-		end := time.Now().Add(*soak)
-		longest := time.Duration(0)
-		for time.Now().Before(end) {
-			i := p.rng.IntN(len(faults))
-			faults[i].disturbance()
-			done[i]++
-			longest = max(longest, p.goOn(3, 3*time.Minute))
-		}
-		if now := p.openFiles(); now > files+20 {
-			t.Errorf("the coordinator has %d open files, %d at the beginning", now, files)
-		}
-		if bytes := p.memory(p.lead.Cmd.Process.Pid); bytes > 128e6 {
-			t.Errorf("the coordinator holds %.0f MB", bytes/1e6)
-		}
-		if r2 := p.r2(); !(r2 > 0.9) {
-			t.Errorf("R² is %v", r2)
-		}
-		text := ""
-		for i, f := range faults {
-			text += fmt.Sprintf("%d %s, ", done[i], f.name)
-		}
-		return fmt.Sprintf("%s%d rounds, R² %.3f; three more rounds after each fault within %s", text, p.version(), p.r2(), longest.Round(100*time.Millisecond))
-	}})
+			if now := p.openFiles(); now > files+20 {
+				t.Errorf("the coordinator has %d open files, %d at the beginning", now, files)
+			}
+			if bytes := p.memory(p.lead.Cmd.Process.Pid); bytes > 128e6 {
+				t.Errorf("the coordinator holds %.0f MB", bytes/1e6)
+			}
+			if r2 := p.r2(); !(r2 > 0.9) {
+				t.Errorf("R² is %v", r2)
+			}
+			text := ""
+			for i, f := range faults {
+				text += fmt.Sprintf("%d %s, ", done[i], f.name)
+			}
+			return fmt.Sprintf("%s%d rounds, R² %.3f; three more rounds after each fault within %s", text, p.version(),
+				p.r2(), longest.Round(100*time.Millisecond))
+		}})
 }
 
 // disturbance is a fault of the soak.

@@ -70,7 +70,8 @@ func (b *board) write(path string) error {
 	before, rest, found1 := bytes.Cut(old, []byte(tableBegin))
 	kept, after, found2 := bytes.Cut(rest, []byte(tableEnd))
 	if !found1 || !found2 {
-		return fmt.Errorf("%s has no lines %q and %q around its table", path, strings.TrimSpace(tableBegin), strings.TrimSpace(tableEnd))
+		return fmt.Errorf("%s has no lines %q and %q around its table", path, strings.TrimSpace(tableBegin),
+			strings.TrimSpace(tableEnd))
 	}
 	merged := merge(string(kept), b.markdown())
 	return os.WriteFile(path, []byte(string(before)+tableBegin+merged+tableEnd+string(after)), 0o644)

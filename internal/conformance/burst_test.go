@@ -57,7 +57,8 @@ func burst(t *testing.T, s subject, kill bool) {
 		t.Error(sink.failure)
 	}
 	offers := wantSpooled(t, sink, gateways)
-	t.Logf("%d updates in %v, %d offers of them; receiver: %+v", sessions*each, took.Round(time.Millisecond), offers, sink.receiver.Stats())
+	t.Logf("%d updates in %v, %d offers of them; receiver: %+v", sessions*each, took.Round(time.Millisecond), offers,
+		sink.receiver.Stats())
 }
 
 // waitFor fails the test after some minutes, so that a full broker has time to

@@ -91,7 +91,8 @@ func conformWildcards(t *testing.T, connect connector) {
 	a, b := connect(t, "a"), connect(t, "b")
 	b.Subscribe(mqtt.AtMostOnce, "w/+/z", "w/deep/#")
 	settle(t, b)
-	for _, topic := range []string{"w/1/z", "w/1/y", "w/1/z/2", "w/deep", "w/deep/er/still", "v/deep", "w//z", "w/end/z"} {
+	for _, topic := range []string{"w/1/z", "w/1/y", "w/1/z/2", "w/deep", "w/deep/er/still", "v/deep", "w//z",
+		"w/end/z"} {
 		publish(t, a, mqtt.Message{Topic: topic})
 	}
 	for _, want := range []string{"w/1/z", "w/deep", "w/deep/er/still", "w//z", "w/end/z"} {

@@ -57,7 +57,8 @@ type fleet struct {
 // newFleet makes the keys and folders of n agents. Nothing runs yet.
 func newFleet(t *testing.T, b *broker, n int) *fleet {
 	t.Helper()
-	f := &fleet{t: t, b: b, topics: topicsOf(t), keys: map[wire.AgentID]ed25519.PrivateKey{}, dir: t.TempDir(), closed: make(chan round.RoundClosed, 100)}
+	f := &fleet{t: t, b: b, topics: topicsOf(t), keys: map[wire.AgentID]ed25519.PrivateKey{}, dir: t.TempDir(),
+		closed: make(chan round.RoundClosed, 100)}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	t.Cleanup(f.stop)
 	ids := []wire.AgentID{wire.CoordinatorID}
@@ -108,12 +109,15 @@ func (f *fleet) startCoordinator(rounds int) {
 	f.t.Helper()
 	n := len(f.keys) - 1
 	cfg := coordinator.Config{
-		Federation: federation, Key: f.keys[wire.CoordinatorID], Agents: map[wire.AgentID]ed25519.PublicKey{}, Topics: f.topics,
-		Round: round.DefaultConfig(), Standardize: true, Dir: f.path(wire.CoordinatorID),
+		Federation: federation, Key: f.keys[wire.CoordinatorID], Agents: map[wire.AgentID]ed25519.PublicKey{},
+		Topics: f.topics,
+		Round:  round.DefaultConfig(), Standardize: true, Dir: f.path(wire.CoordinatorID),
 		Task: wire.Task{
 			Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
-			Model:    wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, Budget: 1000, MinSteps: 1, MaxSteps: 3},
+			Model: wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
+				Risk: spec.RiskSquared, Bias: true},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, Budget: 1000,
+				MinSteps: 1, MaxSteps: 3},
 		},
 		MaxBuffered: 64 << 20, SelfTest: patience, Rand: rand.New(rand.NewPCG(1, 4)),
 		Logger: slog.New(slog.DiscardHandler),
@@ -132,7 +136,8 @@ func (f *fleet) startCoordinator(rounds int) {
 	r.Participants, r.Quorum, r.Rounds = n, n, rounds
 	r.Gather = round.Gather{Target: n, Minimum: n, Within: 2 * time.Minute, Spread: time.Second}
 	r.Deadline = 5 * time.Minute
-	conn, err := f.connect(wire.CoordinatorID, func(o *mqtt.Options) { o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384 })
+	conn, err := f.connect(wire.CoordinatorID,
+		func(o *mqtt.Options) { o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384 })
 	if err != nil {
 		f.t.Fatal(err)
 	}

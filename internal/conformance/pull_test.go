@@ -34,7 +34,8 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	}
 	topics := topicsOf(t)
 	for part, payload := range parts {
-		publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true})
+		publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload, QoS: mqtt.AtLeastOnce,
+			Retained: true})
 		settle(t, s)
 	}
 	return ref
@@ -42,7 +43,8 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 
 // pull fetches a blob into a storage as an agent does. It may be called by any
 // goroutine.
-func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand, storage transfer.Storage) (transfer.PullerStats, error) {
+func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
+	storage transfer.Storage) (transfer.PullerStats, error) {
 	p := transfer.NewPuller(transfer.DefaultPullerConfig(), ref, rng)
 	names := func(parts []string) []string {
 		of := make([]string, len(parts))
@@ -136,7 +138,8 @@ func testLateJoiner(t *testing.T, s subject) {
 	publisher := dial(t, o)
 	for k := range others {
 		hash := fmt.Sprintf("%032x", k/100)
-		publish(t, publisher, mqtt.Message{Topic: topics.Blob(hash, transfer.ChunkPart(k%100)), Payload: make([]byte, 500), QoS: mqtt.AtLeastOnce, Retained: true})
+		publish(t, publisher, mqtt.Message{Topic: topics.Blob(hash, transfer.ChunkPart(k%100)),
+			Payload: make([]byte, 500), QoS: mqtt.AtLeastOnce, Retained: true})
 	}
 	blob := blobOf(1, 50*wire.MaxChunk+17)
 	ref := retain(t, publisher, blob)

@@ -50,8 +50,10 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 	t.Helper()
 	o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384
 	k := &sink{
-		session: dial(t, o), topics: topicsOf(t), key: key, receiver: transfer.NewReceiver(transfer.DefaultReceiverConfig()),
-		dir: filepath.Join(t.TempDir(), "spool"), accepted: map[wire.AgentID]wire.Digest{}, told: told, results: make(chan func()),
+		session: dial(t, o), topics: topicsOf(t), key: key,
+		receiver: transfer.NewReceiver(transfer.DefaultReceiverConfig()),
+		dir:      filepath.Join(t.TempDir(), "spool"), accepted: map[wire.AgentID]wire.Digest{}, told: told,
+		results: make(chan func()),
 	}
 	k.spool = openSpool(t, k.dir)
 	k.session.Subscribe(mqtt.AtLeastOnce, k.topics.Updates())
@@ -117,7 +119,8 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 	for _, e := range k.receiver.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.Open:
-			k.step(transfer.Opened{Agent: e.Agent, Blob: e.Manifest.Hash, Data: transfer.NewMemory(int(e.Manifest.Length))})
+			k.step(transfer.Opened{Agent: e.Agent, Blob: e.Manifest.Hash,
+				Data: transfer.NewMemory(int(e.Manifest.Length))})
 		case transfer.Grant:
 			k.tell(e.Agent, wire.TypeCredit, e.Credit.Body())
 		case transfer.Complete:
@@ -132,7 +135,8 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 func (k *sink) keep(e transfer.Complete) {
 	payload := bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
 	k.jobs.Go(func() {
-		err := k.spool.Put(k.ctx, store.Entry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))}, payload)
+		err := k.spool.Put(k.ctx, store.Entry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},
+			payload)
 		select {
 		case <-k.ctx.Done():
 		case k.results <- func() {
@@ -157,6 +161,8 @@ func (k *sink) accept(id wire.AgentID) {
 // tell says something once: who misses it asks again.
 func (k *sink) tell(id wire.AgentID, typ wire.Type, body []byte) {
 	k.sequence++
-	h := wire.Header{Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: k.sequence}
-	_ = k.session.Publish(mqtt.Message{Topic: k.topics.Device(id), QoS: mqtt.AtLeastOnce, Payload: wire.Seal(nil, h, body, k.key)})
+	h := wire.Header{Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1,
+		Sequence: k.sequence}
+	_ = k.session.Publish(mqtt.Message{Topic: k.topics.Device(id), QoS: mqtt.AtLeastOnce,
+		Payload: wire.Seal(nil, h, body, k.key)})
 }

@@ -70,7 +70,8 @@ func testStalled(t *testing.T, s subject) {
 		copy(payload, fmt.Sprintf("%06d", i))
 		publish(t, publisher, mqtt.Message{Topic: "stream", Payload: payload, QoS: mqtt.AtLeastOnce})
 		for _, r := range readers {
-			if m := receivedWithin(t, r, stallPatience); len(m.Payload) != size || string(m.Payload[:6]) != fmt.Sprintf("%06d", i) {
+			if m := receivedWithin(t, r, stallPatience); len(m.Payload) != size ||
+				string(m.Payload[:6]) != fmt.Sprintf("%06d", i) {
 				t.Fatalf("message %d has %d bytes and begins with %.6s", i, len(m.Payload), m.Payload)
 			}
 		}

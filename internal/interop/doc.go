@@ -1,6 +1,6 @@
 // Package interop holds docs/PROTOCOL.md against the code. client.py is an agent in Python, written from that page and
-// sharing no code with this module; the tests let it take part in a federation beside agentd, under the real coordinator
-// and a real broker. It is also an example to begin with in other languages.
+// sharing no code with this module; the tests let it take part in a federation beside agentd, under the real
+// coordinator and a real broker. It is also an example to begin with in other languages.
 //
 //	client.py    the agent
 //	learner.py   what it computes

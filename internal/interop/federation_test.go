@@ -109,14 +109,16 @@ func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federa
 		keys.WriteString(f.AddAgent(t, id, p.data(seeds[id])))
 	}
 	f.Lead(t, "\n  name: interop\n  target: y\n"+p.task, keys.String(),
-		fmt.Sprintf("{participants: 3, quorum: 3, rounds: %d, gather: {target: 3, minimum: 3, within: 60s, spread: 0s}, deadline: 60s}", p.rounds),
+		fmt.Sprintf("{participants: 3, quorum: 3, rounds: %d, gather: {target: 3, minimum: 3, within: 60s, spread: "+
+			"0s}, deadline: 60s}", p.rounds),
 		"log: {level: debug, format: json}")
 	f.coordinator = f.Daemon(t, "coordinator", "coordinator", "--set", "task.features="+strings.Join(p.features, ","))
 	endsWell(t, f.coordinator)
 	for _, id := range ids[:2] {
 		endsWell(t, f.Daemon(t, "agentd", id))
 	}
-	f.python = testkit.Start(t, exec.Command(x.python, "-B", "client.py", "--broker", addr, "--federation", "interop", "--id", "python",
+	f.python = testkit.Start(t, exec.Command(x.python, "-B", "client.py", "--broker", addr, "--federation", "interop",
+		"--id", "python",
 		"--key", f.Path("python.key"), "--coordinator-key", f.CoordinatorKey, "--data", f.Path("python.csv")))
 	endsWell(t, f.python)
 	return f
@@ -131,7 +133,8 @@ func endsWell(t *testing.T, p *testkit.Process) {
 func (f *federation) await(t *testing.T) {
 	t.Helper()
 	f.coordinator.Await(t, `"msg":"run finished"`)
-	for _, e := range f.events(t, "message not used", "agent declined", "agent cannot do the task", "update refused", "round abandoned") {
+	for _, e := range f.events(t, "message not used", "agent declined", "agent cannot do the task", "update refused",
+		"round abandoned") {
 		t.Errorf("the coordinator says %q of %s in round %d", e.Msg, e.Agent, e.Round)
 	}
 }

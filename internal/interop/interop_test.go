@@ -16,7 +16,8 @@ import (
 
 // TestGoldenFiles lets the client read, verify, write and damage the golden messages.
 func TestGoldenFiles(t *testing.T) {
-	out, err := exec.Command(findPython(t), "-B", "selftest.py", filepath.Join("..", "..", "wire", "testdata", "golden")).CombinedOutput()
+	out, err := exec.Command(findPython(t), "-B",
+		"selftest.py", filepath.Join("..", "..", "wire", "testdata", "golden")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -32,8 +33,11 @@ func TestPythonAgent(t *testing.T) {
 // testInline has messages so small that models and updates ride in them, and learns a known relation.
 func (x *tools) testInline(t *testing.T) {
 	p := &problem{
-		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200, rounds: 3,
-		task: "  batch_size: 32\n  response: {probability: 0.8}\n  gradient_noise: {law: laplace, variance: 1e-6}\n  step_size: {constant: 2}\n  steps: {budget: 10s, min: 5, max: 10}\n  model: {kind: linear, bias: true, ridge: 1e-9}",
+		features: []string{"temperature", "pressure", "load"}, slopes: []float64{2, -3, 0.5}, intercept: 7, rows: 200,
+		rounds: 3,
+		task: "  batch_size: 32\n  response: {probability: 0.8}\n  gradient_noise: {law: laplace, variance: " +
+			"1e-6}\n  step_size: {constant: 2}\n  steps: {budget: 10s, min: 5, max: 10}\n  model: {kind: linear, " +
+			"bias: true, ridge: 1e-9}",
 	}
 	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 3})
 	f.await(t)
@@ -47,21 +51,23 @@ func (x *tools) testInline(t *testing.T) {
 	}
 }
 
-// testChunks has a task and a model that are pulled, the task in more chunks than may be asked for at a time, and updates
-// that wait for credit. The client has the rows of agent a, so what it sends must be as long.
+// testChunks has a task and a model that are pulled, the task in more chunks than may be asked for at a time, and
+// updates that wait for credit. The client has the rows of agent a, so what it sends must be as long.
 func (x *tools) testChunks(t *testing.T) {
 	p := &problem{
 		slopes: []float64{2, -3, 0.5}, rows: 12, rounds: 2,
 		task: "  batch_size: 0\n  step_size: {constant: 3e-4}\n  steps: {budget: 10s, min: 2, max: 2}\n",
 	}
 	for j := range 15400 {
-		p.features = append(p.features, strconv.FormatInt(int64(0x1000+j), 16)) // short names: they go on a command line
+		// short names: they go on a command line
+		p.features = append(p.features, strconv.FormatInt(int64(0x1000+j), 16))
 	}
 	f := x.start(t, p, map[string]uint64{"a": 1, "b": 2, "python": 1})
 	f.await(t)
 	f.checkAccepted(t, 1+p.rounds)
 	for _, want := range []string{
-		"bytes in 2 chunks", "bytes in 6 chunks", "pulled 61604 bytes in 2 chunks", // the task, the same with means, the models
+		// the task, the same with means, the models
+		"bytes in 2 chunks", "bytes in 6 chunks", "pulled 61604 bytes in 2 chunks",
 		"round 1: credit for 5 chunks", "round 2: credit for 2 chunks", "round 3: credit for 2 chunks",
 	} {
 		f.python.Await(t, want)
@@ -72,7 +78,8 @@ func (x *tools) testChunks(t *testing.T) {
 	}
 	for round := 1; round <= 1+p.rounds; round++ {
 		if got, want := norms["python"][round], norms["a"][round]; !(math.Abs(got/want-1) < 0.001) {
-			t.Errorf("round %d: the update of python has length %v, that of agent a on the same rows %v", round, got, want)
+			t.Errorf("round %d: the update of python has length %v, that of agent a on the same rows %v", round, got,
+				want)
 		}
 	}
 	models := f.events(t, "model ready")

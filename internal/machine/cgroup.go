@@ -26,7 +26,8 @@ func ownGroups(t testing.TB, name string) []string {
 		if len(parts) != 3 {
 			continue
 		}
-		mounts := map[string][]string{"": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}, "name=systemd": {"/sys/fs/cgroup/systemd"}}[parts[1]]
+		mounts := map[string][]string{"": {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"},
+			"name=systemd": {"/sys/fs/cgroup/systemd"}}[parts[1]]
 		for _, mount := range mounts {
 			if _, err := os.Stat(filepath.Join(mount, "cgroup.procs")); err != nil {
 				continue

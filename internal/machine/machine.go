@@ -49,7 +49,8 @@ func Boot(t testing.TB, drop string) *Machine {
 			--bind-ro="$DROP" --boot --console=passive`, name}, groups...)...)
 	container.Env = append(os.Environ(), "ROOT="+root, "NAME="+name, "DROP="+drop+":"+Drop)
 	container.Stdout, container.Stderr = output, output
-	container.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is killed leaves nothing behind
+	// a test that is killed leaves nothing behind
+	container.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := container.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,8 @@ func TestPackage(t *testing.T) {
 				t.Fatalf("making packages: %v\n%s", err, drop)
 			}
 			m := &site{Boot(t, drop)}
-			p := packaged{life{m, program, port, "/usr/lib/systemd/system/" + program + ".service", "/etc/" + program + "/" + program + ".yaml"}}
+			p := packaged{life{m, program, port, "/usr/lib/systemd/system/" + program + ".service",
+				"/etc/" + program + "/" + program + ".yaml"}}
 			p.install(t)
 			p.firstStart(t)
 			p.furnish()
@@ -88,20 +89,24 @@ func (p packaged) install(t *testing.T) {
 		t.Errorf("the configuration is %s, want %s", got, want)
 	}
 	p.Must("systemd-analyze", "verify", p.unit)
-	if p.program == "coordinator" { // whose package lets the broker beside it have more connections, from its next start on
+	// whose package lets the broker beside it have more connections, from its next start on
+	if p.program == "coordinator" {
 		p.Must("systemctl", "restart", "mosquitto")
-		if got := p.Must("sh", "-c", "grep 'Max open files' /proc/$(systemctl show --property MainPID --value mosquitto)/limits"); !strings.Contains(got, " 20000 ") {
+		if got := p.Must("sh", "-c", "grep 'Max open files' /proc/$(systemctl show --property MainPID --value "+
+			"mosquitto)/limits"); !strings.Contains(got, " 20000 ") {
 			t.Errorf("Mosquitto has the limit %q, want 20000", got)
 		}
 	}
-	p.Shell("test -s /usr/share/man/man1/" + p.program + ".1.gz || grep -q man /etc/dpkg/dpkg.cfg.d/*") // minimal systems go without manuals
+	// minimal systems go without manuals
+	p.Shell("test -s /usr/share/man/man1/" + p.program + ".1.gz || grep -q man /etc/dpkg/dpkg.cfg.d/*")
 }
 
 // unitOfBoth holds the package's unit against the one that the program would
 // install, and wants it not to do so.
 func (p packaged) unitOfBoth(t *testing.T) {
 	if unit, printed := p.Must("cat", p.unit), p.Must(p.program, "service", "install", "--print"); unit != printed {
-		t.Errorf("the package's unit is\n%s\nand not, as %s service install would write it,\n%s", unit, p.program, printed)
+		t.Errorf("the package's unit is\n%s\nand not, as %s service install would write it,\n%s", unit, p.program,
+			printed)
 	}
 	p.wantFailure(1, "installed by a package", p.program, "service", "install")
 }
@@ -110,7 +115,8 @@ func (p packaged) unitOfBoth(t *testing.T) {
 // to fill in.
 func (p packaged) firstStart(t *testing.T) {
 	p.wantFailure(1, "", "systemctl", "start", p.program)
-	if status, restarts := p.property(p.program, "ExecMainStatus"), p.property(p.program, "NRestarts"); status != "78" || restarts != "0" {
+	if status, restarts := p.property(p.program, "ExecMainStatus"),
+		p.property(p.program, "NRestarts"); status != "78" || restarts != "0" {
 		t.Errorf("exit status %s after %s restarts, want 78 and none", status, restarts)
 	}
 	if log := p.journal(p.program); !strings.Contains(log, p.config+":") {

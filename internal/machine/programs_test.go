@@ -88,7 +88,8 @@ func (m *site) configure(program, text string) {
 // addUser makes the user that the program runs as.
 func (m *site) addUser(program string) {
 	m.t.Helper()
-	m.Must("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/var/lib/"+program, "--shell", "/usr/sbin/nologin", program)
+	m.Must("useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/var/lib/"+program, "--shell",
+		"/usr/sbin/nologin", program)
 }
 
 // dropIn overrides lines of a program's unit.
@@ -113,7 +114,8 @@ func (m *site) journal(program string) string {
 // metrics is what Prometheus would see.
 func (m *site) metrics(port int) string {
 	m.t.Helper()
-	return m.Must("bash", "-ec", fmt.Sprintf(`exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`, port))
+	return m.Must("bash", "-ec",
+		fmt.Sprintf(`exec 3<>/dev/tcp/127.0.0.1/%d; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`, port))
 }
 
 // wantFailure runs a command that must fail with an exit code, and say

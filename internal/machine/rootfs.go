@@ -56,7 +56,8 @@ func debian(t testing.TB, name string, more ...string) string {
 		t.Fatal(err)
 	}
 	args := append([]string{"--quiet", "--variant=minbase", "--include=" + strings.Join(packages, ",")}, more...)
-	dir := filepath.Join(cache, "fedmesh", fmt.Sprintf("%s-%.4x", name, sha256.Sum256([]byte(strings.Join(args, "\n")))))
+	dir := filepath.Join(cache, "fedmesh",
+		fmt.Sprintf("%s-%.4x", name, sha256.Sum256([]byte(strings.Join(args, "\n")))))
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
 	}

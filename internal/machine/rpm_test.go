@@ -41,7 +41,8 @@ func TestRPM(t *testing.T) {
 				t.Fatalf("making packages: %v\n%s", err, drop)
 			}
 			m := &site{Boot(t, drop)}
-			p := byRPM{life{m, program, port, "/usr/lib/systemd/system/" + program + ".service", "/etc/" + program + "/" + program + ".yaml"}}
+			p := byRPM{life{m, program, port, "/usr/lib/systemd/system/" + program + ".service",
+				"/etc/" + program + "/" + program + ".yaml"}}
 			p.install(t)
 			p.furnish()
 			p.dropIn(program, "[Service]\nRestartSec=100ms\n")
@@ -85,7 +86,8 @@ func (p byRPM) install(t *testing.T) {
 	}
 }
 
-// upgrade installs the next release over one that runs, and then the first one again, over one that must not be restarted.
+// upgrade installs the next release over one that runs, and then the first one again, over one that must not be
+// restarted.
 func (p byRPM) upgrade(t *testing.T) {
 	edited, first := p.Must("cat", p.config), p.property(p.program, "MainPID")
 	p.rpm("rpm2", "--upgrade")
@@ -117,7 +119,8 @@ func (p byRPM) erase(t *testing.T) {
 	if p.Exists(process) {
 		t.Error("the process outlives its package")
 	}
-	for _, gone := range []string{p.unit, "/usr/bin/" + p.program, "/etc/systemd/system/multi-user.target.wants/" + p.program + ".service"} {
+	for _, gone := range []string{p.unit, "/usr/bin/" + p.program, "/etc/systemd/system/multi-user.target.wants/" +
+		p.program + ".service"} {
 		if p.Exists(gone) {
 			t.Errorf("%s outlives the package", gone)
 		}

@@ -18,7 +18,8 @@ func TestService(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			m := newSite(t)
-			life := life{m, program, port, "/etc/systemd/system/" + program + ".service", "/etc/" + program + "/" + program + ".yaml"}
+			life := life{m, program, port, "/etc/systemd/system/" + program + ".service",
+				"/etc/" + program + "/" + program + ".yaml"}
 			life.refusals(t)
 			life.install(t)
 			life.start(t)
@@ -72,9 +73,11 @@ func (l life) refusals(t *testing.T) {
 	l.Must("rm", packaged)
 
 	// A service manager that fails in the middle, here because of links that cannot be made.
-	l.Shell("mv /etc/systemd/system/multi-user.target.wants /root/wants; echo > /etc/systemd/system/multi-user.target.wants")
+	l.Shell("mv /etc/systemd/system/multi-user.target.wants /root/wants; echo > " +
+		"/etc/systemd/system/multi-user.target.wants")
 	l.wantFailure(1, "nothing was left behind", l.service("install")...)
-	l.Shell("rm /etc/systemd/system/multi-user.target.wants; mv /root/wants /etc/systemd/system/multi-user.target.wants")
+	l.Shell("rm /etc/systemd/system/multi-user.target.wants; " +
+		"mv /root/wants /etc/systemd/system/multi-user.target.wants")
 	if left := l.leftovers(); left != "" {
 		t.Errorf("refused installations left %s", left)
 	}
@@ -106,7 +109,8 @@ func (l life) start(t *testing.T) {
 	l.Await("the broker is connected", func() bool {
 		return strings.HasPrefix(l.property(l.program, "StatusText"), "connected to the broker")
 	})
-	if text := l.Must(l.service("status")...); !strings.Contains(text, l.program+" is active (running)") || !strings.Contains(text, "connected to the broker") {
+	if text := l.Must(l.service("status")...); !strings.Contains(text, l.program+" is active (running)") ||
+		!strings.Contains(text, "connected to the broker") {
 		t.Errorf("the status is\n%s", text)
 	}
 	pid := l.property(l.program, "MainPID")
@@ -168,7 +172,8 @@ func (l life) hang(t *testing.T) {
 	pid := l.property(l.program, "MainPID")
 	l.Must("systemctl", "kill", "--kill-whom=main", "--signal=STOP", l.program)
 	l.awaitRestart(pid)
-	if log := l.Must("journalctl", "--no-pager", "--output=cat", "--unit="+l.program); !strings.Contains(log, "Watchdog timeout") {
+	if log := l.Must("journalctl", "--no-pager", "--output=cat", "--unit="+l.program); !strings.Contains(log,
+		"Watchdog timeout") {
 		t.Errorf("no watchdog in the journal:\n%s", log)
 	}
 	l.dropIn(l.program, "[Service]\nRestartSec=100ms\n") // for the processes after this one
@@ -193,7 +198,8 @@ func (l life) badStart(t *testing.T) {
 	if last := lines[len(lines)-1]; last != want {
 		t.Errorf("the journal's last line is %q, want %q", last, want)
 	}
-	if state, status, restarts := l.property(l.program, "ActiveState"), l.property(l.program, "ExecMainStatus"), l.property(l.program, "NRestarts"); state != "failed" || status != "78" || restarts != "0" {
+	if state, status, restarts := l.property(l.program, "ActiveState"), l.property(l.program, "ExecMainStatus"),
+		l.property(l.program, "NRestarts"); state != "failed" || status != "78" || restarts != "0" {
 		t.Errorf("the service is %s, with exit status %s, after %s restarts", state, status, restarts)
 	}
 	l.wantFailure(3, "exit status 78", l.service("status")...)
@@ -233,9 +239,13 @@ func TestRounds(t *testing.T) {
 	m.Await("the run is finished", func() bool {
 		return strings.Contains(m.property("coordinator", "StatusText"), "the run is finished, with version 3")
 	})
-	m.Await("the agent has heard of it", func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 accepted") })
+	m.Await("the agent has heard of it",
+		func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 accepted") })
 	// A new device needs no restart of the coordinator.
 	key := m.Must("agentd", "key", "new", "/root/other.key")
 	m.Shell("echo 'station-2 " + key + "' >> /etc/coordinator/agents.keys; systemctl reload coordinator")
-	m.Await("the list is taken", func() bool { return strings.Contains(m.journal("coordinator"), "the configuration was reloaded") })
+	m.Await("the list is taken", func() bool {
+		return strings.Contains(m.journal("coordinator"), "the configuration "+
+			"was reloaded")
+	})
 }

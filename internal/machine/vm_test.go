@@ -32,7 +32,8 @@ type processor struct {
 
 var processors = []processor{
 	{name: "amd64", qemu: []string{"qemu-system-x86_64", "-cpu", "max", "-M", "q35"}, tty: "ttyS0"},
-	{name: "arm64", qemu: []string{"qemu-system-aarch64", "-cpu", "cortex-a72", "-M", "virt"}, tty: "ttyAMA0", user: "qemu-aarch64"},
+	{name: "arm64", qemu: []string{"qemu-system-aarch64", "-cpu", "cortex-a72", "-M", "virt"}, tty: "ttyAMA0",
+		user: "qemu-aarch64"},
 }
 
 // TestVM gives an agent less memory than it would like, on kernels that mean
@@ -91,7 +92,8 @@ func (p processor) boot(t *testing.T, files string) string {
 	for _, dir := range []string{root, files} { // the kernel unpacks one after the other
 		pack := exec.Command("sh", "-c", "find . | cpio --create --format=newc --quiet --owner=+0:+0")
 		if dir == root {
-			pack = exec.Command("sh", "-c", "find . -path ./boot -prune -o -print | cpio --create --format=newc --quiet")
+			pack = exec.Command("sh", "-c",
+				"find . -path ./boot -prune -o -print | cpio --create --format=newc --quiet")
 		}
 		pack.Dir, pack.Stdout, pack.Stderr = dir, f, os.Stderr
 		if err := pack.Run(); err != nil {
@@ -107,9 +109,10 @@ func (p processor) boot(t *testing.T, files string) string {
 	}
 	bounded, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	qemu := exec.CommandContext(bounded, p.qemu[0], append(p.qemu[1:], "-accel", "tcg,thread=multi", "-smp", "2", "-m", "2048",
-		"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot", "-kernel", kernels[0], "-initrd", initrd,
-		"-append", "console="+p.tty+" rdinit=/sbin/init systemd.show_status=false loglevel=3 mitigations=off")...)
+	qemu := exec.CommandContext(bounded, p.qemu[0],
+		append(p.qemu[1:], "-accel", "tcg,thread=multi", "-smp", "2", "-m", "2048",
+			"-nodefaults", "-nographic", "-serial", "stdio", "-no-reboot", "-kernel", kernels[0], "-initrd", initrd,
+			"-append", "console="+p.tty+" rdinit=/sbin/init systemd.show_status=false loglevel=3 mitigations=off")...)
 	var console bytes.Buffer
 	qemu.Stdout, qemu.Stderr = &console, &console
 	if testing.Verbose() { // it takes minutes
@@ -127,7 +130,9 @@ func (p processor) rootfs(t *testing.T) string {
 	t.Helper()
 	if p.user != "" {
 		if _, err := os.Stat("/proc/sys/fs/binfmt_misc/" + p.user); err != nil {
-			mount := exec.Command("sh", "-c", "mountpoint -q /proc/sys/fs/binfmt_misc || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc; update-binfmts --enable "+p.user)
+			mount := exec.Command("sh", "-c",
+				"mountpoint -q /proc/sys/fs/binfmt_misc || mount -t binfmt_misc binfmt_misc "+
+					"/proc/sys/fs/binfmt_misc; update-binfmts --enable "+p.user)
 			if out, err := mount.CombinedOutput(); err != nil {
 				t.Fatalf("%v runs nothing here: %v\n%s", p.user, err, out)
 			}
@@ -156,7 +161,8 @@ func vmFiles(t *testing.T, arch string) string {
 			t.Fatal(err)
 		}
 	}
-	if err := testkit.BuildInto(filepath.Join("..", ".."), filepath.Join(dir, "usr/local/bin"), "GOARCH="+arch); err != nil {
+	if err := testkit.BuildInto(filepath.Join("..", ".."), filepath.Join(dir, "usr/local/bin"),
+		"GOARCH="+arch); err != nil {
 		t.Fatal(err)
 	}
 	authority := acltest.NewAuthority(t)
@@ -165,20 +171,25 @@ func vmFiles(t *testing.T, arch string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("etc/mosquitto/ca.crt", 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate.Raw}))
-	write("etc/mosquitto/broker.crt", 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: broker.Certificate[0]}))
+	write("etc/mosquitto/ca.crt", 0o644,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate.Raw}))
+	write("etc/mosquitto/broker.crt", 0o644,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: broker.Certificate[0]}))
 	write("etc/mosquitto/broker.key", 0o644, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
-	write("etc/mosquitto/conf.d/tls.conf", 0o644, []byte("listener 8883 127.0.0.1\nallow_anonymous true\ncafile /etc/mosquitto/ca.crt\n"+
-		"certfile /etc/mosquitto/broker.crt\nkeyfile /etc/mosquitto/broker.key\n"))
+	write("etc/mosquitto/conf.d/tls.conf", 0o644,
+		[]byte("listener 8883 127.0.0.1\nallow_anonymous true\ncafile /etc/mosquitto/ca.crt\n"+
+			"certfile /etc/mosquitto/broker.crt\nkeyfile /etc/mosquitto/broker.key\n"))
 
 	secure := func(config string) string {
-		return strings.Replace(config, `{url: "tcp://127.0.0.1:1883"}`, `{url: "tls://127.0.0.1:8883", ca_file: /etc/mosquitto/ca.crt}`, 1)
+		return strings.Replace(config, `{url: "tcp://127.0.0.1:1883"}`,
+			`{url: "tls://127.0.0.1:8883", ca_file: /etc/mosquitto/ca.crt}`, 1)
 	}
 	features := make([]string, 1000)
 	for i := range features {
 		features[i] = fmt.Sprint("x", i)
 	}
-	large := strings.Replace(coordinatorConfig, "features: [x]", "features: ["+strings.Join(features, ", ")+"]\n  model: {kind: mlp, hidden: [1000]}", 1)
+	large := strings.Replace(coordinatorConfig, "features: [x]",
+		"features: ["+strings.Join(features, ", ")+"]\n  model: {kind: mlp, hidden: [1000]}", 1)
 	large = strings.NewReplacer("deadline: 30s", "deadline: 5m", "rounds: 3", "rounds: 2").Replace(large)
 	write("etc/coordinator/coordinator.yaml", 0o644, []byte(secure(large)))
 	write("etc/agentd/agentd.yaml.in", 0o644, []byte(secure(agentConfig)))

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Federation is the files of a federation in a folder of the test's: a key and a configuration for the coordinator and each agent.
+// Federation is the files of a federation in a folder of the test's: a key and a configuration for the coordinator and
+// each agent.
 type Federation struct {
 	Programs
 	Name, Dir, Broker string // Broker is its URL
@@ -52,7 +53,8 @@ metrics: {listen: ""}
 	return id + " " + public
 }
 
-// Lead writes the coordinator's configuration for a task and a round, both in YAML, and the list of keys. more is further sections.
+// Lead writes the coordinator's configuration for a task and a round, both in YAML, and the list of keys. more is
+// further sections.
 func (f *Federation) Lead(t testing.TB, task, agents, round string, more ...string) {
 	t.Helper()
 	f.Write(t, "agents.keys", agents)

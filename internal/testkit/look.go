@@ -24,7 +24,8 @@ func Until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Metric returns a sample of a process, which serves its metrics at the URL. name is as it stands there, with its labels.
+// Metric returns a sample of a process, which serves its metrics at the URL. name is as it stands there, with its
+// labels.
 func Metric(t testing.TB, url, name string) float64 {
 	t.Helper()
 	r, err := http.Get(url)

@@ -38,7 +38,8 @@ func (p Programs) Start(t testing.TB, program string, args ...string) *Process {
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	q := &Process{
-		Name: filepath.Base(cmd.Path) + " " + strings.Join(cmd.Args[1:], " "), Cmd: cmd, Ended: make(chan struct{}), more: make(chan struct{}),
+		Name: filepath.Base(cmd.Path) + " " + strings.Join(cmd.Args[1:], " "), Cmd: cmd, Ended: make(chan struct{}),
+		more: make(chan struct{}),
 	}
 	q.Cmd.Stdout = &q.Stdout
 	stderr, err := q.Cmd.StderrPipe()

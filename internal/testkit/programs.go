@@ -35,15 +35,16 @@ func Main(m *testing.M, root string, programs *Programs) int {
 	return m.Run()
 }
 
-// BuildInto builds the programs into a folder, with the flags of those that are shipped. env is added to the environment, as
-// GOARCH=arm64.
+// BuildInto builds the programs into a folder, with the flags of those that are shipped. env is added to the
+// environment, as GOARCH=arm64.
 func BuildInto(root, dir string, env ...string) error {
 	flags, err := os.ReadFile(filepath.Join(root, "tools", "buildflags"))
 	if err != nil {
 		return err
 	}
 	args := append([]string{"build"}, strings.Fields(string(flags))...)
-	build := exec.Command("go", append(args, "-ldflags=-s -w", "-o", dir+"/", "./cmd/agentd", "./cmd/coordinator", "./cmd/fedlab")...)
+	build := exec.Command("go", append(args, "-ldflags=-s -w", "-o", dir+"/", "./cmd/agentd", "./cmd/coordinator",
+		"./cmd/fedlab")...)
 	build.Dir, build.Env = root, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)

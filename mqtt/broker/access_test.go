@@ -86,10 +86,12 @@ func TestCertificatesRefused(t *testing.T) {
 		"none":                 {nil, "did not answer CONNECT"},
 		"of another authority": {[]tls.Certificate{b.Issue(t, "air-press")}, "did not answer CONNECT"},
 		"without a name":       {[]tls.Certificate{a.Issue(t, "")}, "did not answer CONNECT"},
-		"of another user":      {[]tls.Certificate{a.Issue(t, "air-press-2")}, "refuses client id air-press"}, // without Allow too
+		// without Allow too
+		"of another user": {[]tls.Certificate{a.Issue(t, "air-press-2")}, "refuses client id air-press"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := mqtt.Options{URL: s.URL(), ClientID: "air-press", Username: "air-press", TLS: clientTLS(a, c.certificates...)}
+			o := mqtt.Options{URL: s.URL(), ClientID: "air-press", Username: "air-press",
+				TLS: clientTLS(a, c.certificates...)}
 			failure, session := acltest.Attempt(t, o)
 			if session != nil {
 				_ = session.Close()

@@ -48,7 +48,8 @@ func (h *hook) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool {
 		c.user = string(pk.Connect.Username)
 	}
 	if (proven || h.options.Allow != nil) && cl.ID != c.user {
-		h.options.Logger.Warn("the broker refused a client id that is not the user name", "client", cl.ID, "user", c.user, "from", cl.Net.Remote)
+		h.options.Logger.Warn("the broker refused a client id that is not the user name", "client", cl.ID,
+			"user", c.user, "from", cl.Net.Remote)
 		return false
 	}
 	if h.options.Authenticate == nil || h.options.Authenticate(cl.ID, c.user, string(pk.Connect.Password)) {
@@ -107,7 +108,8 @@ func (h *hook) mayRetain(cl *mochi.Client, topic string, payload int) bool {
 		return true
 	}
 	h.retaining.Unlock()
-	h.deny(cl, topic, "the broker dropped a message to be retained, of which its sender has too many; more of this connection are counted only")
+	h.deny(cl, topic, "the broker dropped a message to be retained, of which its sender has too many; more of this "+
+		"connection are counted only")
 	return false
 }
 
@@ -116,7 +118,8 @@ func (h *hook) mayPublish(cl *mochi.Client, topic string) bool {
 	if h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, true) {
 		return true
 	}
-	h.deny(cl, topic, "the broker dropped a message that its sender may not publish; more of this connection are counted only")
+	h.deny(cl, topic, "the broker dropped a message that its sender may not publish; more of this connection are "+
+		"counted only")
 	return false
 }
 

@@ -75,7 +75,8 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	k := &keep{dir: t.TempDir(), topics: s.Topics, logger: slog.New(slog.DiscardHandler)}
 	h := &hook{keep: k}
 	message := func(payload string) packets.Packet {
-		return packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Retain: true}, TopicName: "x", Payload: []byte(payload)}
+		return packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Retain: true}, TopicName: "x",
+			Payload: []byte(payload)}
 	}
 	s.Topics.RetainMessage(message("older"))
 	s.Topics.RetainMessage(message("newer"))

@@ -81,7 +81,8 @@ func readKept(path string, maxPacket int) (pk packets.Packet, err error) {
 	if err != nil {
 		return pk, err
 	}
-	if len(p) < keptHeader || len(p) > keptHeader+maxPacket || binary.LittleEndian.Uint32(p) != crc32.Checksum(p[4:], castagnoli) {
+	if len(p) < keptHeader || len(p) > keptHeader+maxPacket ||
+		binary.LittleEndian.Uint32(p) != crc32.Checksum(p[4:], castagnoli) {
 		return pk, errors.New("the file is damaged")
 	}
 	qos, topic := p[4], int(binary.LittleEndian.Uint16(p[5:]))

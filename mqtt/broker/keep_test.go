@@ -82,10 +82,12 @@ func TestRetainedMessagesSurviveARestart(t *testing.T) {
 	}
 	for range 2 {
 		got := retained(t, dir, nil)
-		if len(got) != 2 || !bytes.Equal(got["x/large"].Payload, payload) || string(got["x/replaced"].Payload) != "new" {
+		if len(got) != 2 || !bytes.Equal(got["x/large"].Payload, payload) ||
+			string(got["x/replaced"].Payload) != "new" {
 			t.Errorf("%d messages: %.200v", len(got), got)
 		}
-		if got["x/large"].QoS != mqtt.AtLeastOnce || got["x/replaced"].QoS != mqtt.AtMostOnce || !got["x/large"].Retained {
+		if got["x/large"].QoS != mqtt.AtLeastOnce || got["x/replaced"].QoS != mqtt.AtMostOnce ||
+			!got["x/large"].Retained {
 			t.Errorf("QoS %d and %d, retained %v", got["x/large"].QoS, got["x/replaced"].QoS, got["x/large"].Retained)
 		}
 	}
@@ -142,7 +144,8 @@ func TestDamagedFilesAreDropped(t *testing.T) {
 			path = filepath.Join(dir, "renamed.retained")
 			_ = os.Remove(name)
 		}
-		for path, data := range map[string][]byte{path: damaged, name + ".partial": whole, filepath.Join(dir, "theirs"): whole} {
+		for path, data := range map[string][]byte{path: damaged, name + ".partial": whole,
+			filepath.Join(dir, "theirs"): whole} {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +202,8 @@ func TestFolderThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := broker.Start(broker.Options{Dir: file}); err == nil || !strings.Contains(err.Error(), "folder for retained messages") {
+	if s, err := broker.Start(broker.Options{Dir: file}); err == nil ||
+		!strings.Contains(err.Error(), "folder for retained messages") {
 		t.Errorf("Start: %v, %v", s, err)
 	}
 }

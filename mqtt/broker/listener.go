@@ -76,7 +76,8 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		}
 		c := newConn(socket, queueBytes, l.slow)
 		if !l.begin(c) {
-			l.logger.Warn("the broker has too many connections, or closes", "most", l.maxConns, "most_per_address", l.maxPerIP, "refused", socket.RemoteAddr().String())
+			l.logger.Warn("the broker has too many connections, or closes", "most", l.maxConns,
+				"most_per_address", l.maxPerIP, "refused", socket.RemoteAddr().String())
 			c.abort()
 			continue
 		}

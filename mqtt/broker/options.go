@@ -90,13 +90,16 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case o.MaxPacket < 0 || o.MaxPacket > mostPacket || o.MaxConns < 0 || o.MaxConnsPerIP < 0:
-		return fmt.Errorf("broker: packets of %d bytes, %d connections, %d from one address: must be positive, packets up to 4 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
+		return fmt.Errorf("broker: packets of %d bytes, %d connections, %d from one address: must be positive, "+
+			"packets up to 4 MiB", o.MaxPacket, o.MaxConns, o.MaxConnsPerIP)
 	case o.TLS != nil && len(o.TLS.Certificates) == 0 && o.TLS.GetCertificate == nil && o.TLS.GetConfigForClient == nil:
 		return errors.New("broker: TLS without a certificate of the broker's; give one")
 	case o.Authenticate == nil && !o.demandsCertificates() && !isLoopback(host):
-		return fmt.Errorf("broker: listening on %q, which others can reach, needs an Authenticate function, or TLS with client certificates; listen on 127.0.0.1 to do without", o.Listen)
+		return fmt.Errorf("broker: listening on %q, which others can reach, needs an Authenticate function, or TLS "+
+			"with client certificates; listen on 127.0.0.1 to do without", o.Listen)
 	case o.Authenticate == nil && !o.demandsCertificates() && (o.Allow != nil || o.Quota != nil):
-		return errors.New("broker: Allow and Quota rest on user names, which nobody checks; give an Authenticate function, or TLS with client certificates")
+		return errors.New("broker: Allow and Quota rest on user names, which nobody checks; give an Authenticate " +
+			"function, or TLS with client certificates")
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ func TestQuota(t *testing.T) {
 	rogue, honest := dial(t, asUser(s)("rogue")), dial(t, asUser(s)("honest"))
 	say := func(c *mqtt.Session, topic string, n int) {
 		t.Helper()
-		if err := c.Publish(mqtt.Message{Topic: topic, Payload: bytes.Repeat([]byte{1}, n), QoS: mqtt.AtLeastOnce, Retained: true}); err != nil {
+		if err := c.Publish(mqtt.Message{Topic: topic, Payload: bytes.Repeat([]byte{1}, n), QoS: mqtt.AtLeastOnce,
+			Retained: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +68,8 @@ func TestQuota(t *testing.T) {
 	honest.Subscribe(mqtt.AtMostOnce, "done/honest")
 	want := func(now string) {
 		t.Helper()
-		for name, c := range map[string]*mqtt.Session{"rogue": rogue, "honest": honest} { // what was said before has been done
+		// what was said before has been done
+		for name, c := range map[string]*mqtt.Session{"rogue": rogue, "honest": honest} {
 			if err := c.Publish(mqtt.Message{Topic: "done/" + name}); err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +103,8 @@ func TestQuota(t *testing.T) {
 	if denied := s.Stats().Denied; denied != 100+2+1 {
 		t.Errorf("%d messages denied", denied)
 	}
-	if line := logged(t, lines); !strings.Contains(line, "of which its sender has too many") || !strings.Contains(line, "client=rogue") || len(lines) != 1 {
+	if line := logged(t, lines); !strings.Contains(line, "of which its sender has too many") ||
+		!strings.Contains(line, "client=rogue") || len(lines) != 1 {
 		t.Errorf("logged %q, and %d more, want one of the honest", line, len(lines))
 	}
 }

@@ -26,7 +26,8 @@ func TestRoundTripAndRetained(t *testing.T) {
 	b.Subscribe(mqtt.AtLeastOnce, "x/+")
 	payload := bytes.Repeat([]byte{7}, 60<<10)
 	// Retained, so it does not matter whether the subscription comes first.
-	if err := a.Publish(mqtt.Message{Topic: "x/1", Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}); err != nil {
+	if err := a.Publish(mqtt.Message{Topic: "x/1", Payload: payload, QoS: mqtt.AtLeastOnce,
+		Retained: true}); err != nil {
 		t.Fatal(err)
 	}
 	if m := received(t, b); m.Topic != "x/1" || !bytes.Equal(m.Payload, payload) {
@@ -38,7 +39,8 @@ func TestRoundTripAndRetained(t *testing.T) {
 		t.Errorf("late subscriber got retained %v with %d bytes", m.Retained, len(m.Payload))
 	}
 	stats := s.Stats()
-	if stats.Clients != 3 || stats.MessagesIn != 1 || stats.BytesIn < int64(len(payload)) || stats.BytesOut < int64(len(payload)) || stats.MessagesDropped != 0 {
+	if stats.Clients != 3 || stats.MessagesIn != 1 || stats.BytesIn < int64(len(payload)) ||
+		stats.BytesOut < int64(len(payload)) || stats.MessagesDropped != 0 {
 		t.Errorf("stats are %+v", stats)
 	}
 }
@@ -48,7 +50,8 @@ func TestRetainedBurst(t *testing.T) {
 	s := start(t, broker.Options{})
 	a := dial(t, mqtt.Options{URL: s.URL(), ClientID: "a", OutboxMessages: n})
 	for i := range n {
-		if err := a.Publish(mqtt.Message{Topic: fmt.Sprintf("p/%d", i), Payload: []byte("online"), QoS: mqtt.AtMostOnce, Retained: true}); err != nil {
+		if err := a.Publish(mqtt.Message{Topic: fmt.Sprintf("p/%d", i), Payload: []byte("online"), QoS: mqtt.AtMostOnce,
+			Retained: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +120,8 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 
 	publisher := dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
 	for i := range n { // one at a time: the healthy one keeps up by construction
-		if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, size), QoS: mqtt.AtLeastOnce}); err != nil {
+		if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, size),
+			QoS: mqtt.AtLeastOnce}); err != nil {
 			t.Fatal(err)
 		}
 		if m := received(t, healthy); len(m.Payload) != size {
@@ -290,7 +294,8 @@ func TestTooManyConnections(t *testing.T) {
 	connect(rawDial(t, s), "second")
 	wantClosed(t, rawDial(t, s))
 	_ = first.Close()
-	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond}) // once the first is gone
+	// once the first is gone
+	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
 func TestTooManyConnectionsFromOneAddress(t *testing.T) {
@@ -311,7 +316,8 @@ func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	_ = conn.SetDeadline(time.Now().Add(patience / 2))
 	connect(brokers.NewRaw(t, conn, rawPatience), "elsewhere")
 	_ = first.Close()
-	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond}) // once the first is gone
+	// once the first is gone
+	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
 func TestStartRefuses(t *testing.T) {
@@ -324,12 +330,15 @@ func TestStartRefuses(t *testing.T) {
 		"open by omission": {broker.Options{Listen: ":0"}, "needs an Authenticate function"},
 		"no port":          {broker.Options{Listen: "127.0.0.1"}, "is not host:port"},
 		"huge packets":     {broker.Options{MaxPacket: 4<<20 + 1}, "up to 4 MiB"},
-		"open with TLS":    {broker.Options{Listen: "0.0.0.0:0", TLS: &tls.Config{Certificates: make([]tls.Certificate, 1), ClientAuth: tls.VerifyClientCertIfGiven}}, "or TLS with client certificates"},
-		"no certificate":   {broker.Options{TLS: &tls.Config{}}, "without a certificate"},
-		"unchecked names":  {broker.Options{Allow: func(string, string, bool) bool { return false }}, "rest on user names"},
-		"unchecked quota":  {broker.Options{Quota: func(string) int { return 1 }}, "rest on user names"},
-		"negative":         {broker.Options{MaxConnsPerIP: -1}, "must be positive"},
-		"port taken":       {broker.Options{Listen: strings.TrimPrefix(taken.URL(), "tcp://")}, "cannot listen on"},
+		"open with TLS": {broker.Options{Listen: "0.0.0.0:0",
+			TLS: &tls.Config{Certificates: make([]tls.Certificate, 1), ClientAuth: tls.VerifyClientCertIfGiven}},
+			"or TLS with client certificates"},
+		"no certificate": {broker.Options{TLS: &tls.Config{}}, "without a certificate"},
+		"unchecked names": {broker.Options{Allow: func(string, string, bool) bool { return false }},
+			"rest on user names"},
+		"unchecked quota": {broker.Options{Quota: func(string) int { return 1 }}, "rest on user names"},
+		"negative":        {broker.Options{MaxConnsPerIP: -1}, "must be positive"},
+		"port taken":      {broker.Options{Listen: strings.TrimPrefix(taken.URL(), "tcp://")}, "cannot listen on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := broker.Start(c.o)

@@ -60,7 +60,8 @@ func besideStalled(b *testing.B, url string, packet int) {
 	var took []time.Duration
 	for arrived := true; arrived && len(took) < messages; {
 		begun := time.Now()
-		if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, size), QoS: mqtt.AtLeastOnce}); err != nil {
+		if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, size),
+			QoS: mqtt.AtLeastOnce}); err != nil {
 			b.Fatal(err)
 		}
 		select {
@@ -88,7 +89,8 @@ func startMochi(b *testing.B) (url string, end func()) {
 		b.Fatal(err)
 	}
 	s := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err := errors.Join(s.AddHook(new(allowAll), nil), s.AddListener(listeners.NewNet("tcp", socket)), s.Serve()); err != nil {
+	if err := errors.Join(s.AddHook(new(allowAll), nil), s.AddListener(listeners.NewNet("tcp", socket)),
+		s.Serve()); err != nil {
 		b.Fatal(err)
 	}
 	return "tcp://" + socket.Addr().String(), func() { _ = s.Close() }

@@ -41,7 +41,8 @@ func BenchmarkReceiver(b *testing.B) {
 	}
 }
 
-// Many agents offer updates of two chunks at once, and each is received in its turn; the host asks for the deadline after each step.
+// Many agents offer updates of two chunks at once, and each is received in its turn; the host asks for the deadline
+// after each step.
 func BenchmarkReceiverQueue(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

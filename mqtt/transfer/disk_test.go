@@ -89,7 +89,8 @@ func (h *handle) Close() error {
 func (d *disk) wantOnce(t testing.TB) {
 	t.Helper()
 	if d.written > len(d.m.Chunks)+d.spoiled {
-		t.Fatalf("%d chunks were written to a blob of %d, of which %d were spoiled", d.written, len(d.m.Chunks), d.spoiled)
+		t.Fatalf("%d chunks were written to a blob of %d, of which %d were spoiled", d.written, len(d.m.Chunks),
+			d.spoiled)
 	}
 }
 

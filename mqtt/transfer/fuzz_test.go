@@ -68,7 +68,8 @@ func FuzzReceiver(f *testing.F) {
 				ev = Chunk{agent, ID(manifests[i].Hash), damaged(&s, message)}
 			}
 			for _, e := range r.Step(now, ev) {
-				if c, ok := e.(Complete); ok && c.Digest != lying.Hash && (digestOf(bytesOf(c.Data)) != c.Digest || !isOneOf(bytesOf(c.Data), blobs)) {
+				if c, ok := e.(Complete); ok && c.Digest != lying.Hash &&
+					(digestOf(bytesOf(c.Data)) != c.Digest || !isOneOf(bytesOf(c.Data), blobs)) {
 					t.Fatalf("%s: a wrong result", c.Agent)
 				}
 			}

@@ -86,7 +86,8 @@ func play[E, F any](t *testing.T, m machine[E, F], script []step[E]) {
 			next = at.Sub(epoch).String()
 		}
 		if got != line.want || next != line.next {
-			t.Fatalf("line %d, %T at %s:\n got %q, next %q\nwant %q, next %q", i, line.ev, line.at, got, next, line.want, line.next)
+			t.Fatalf("line %d, %T at %s:\n got %q, next %q\nwant %q, next %q", i, line.ev, line.at, got, next,
+				line.want, line.next)
 		}
 	}
 }
@@ -109,7 +110,8 @@ func (h opening[E, F]) Step(now time.Time, ev E) []F {
 	var all []F
 	for _, e := range h.machine.Step(now, ev) {
 		if o, ok := any(e).(Open); ok {
-			all = append(all, h.Step(now, h.opened(Opened{o.Agent, o.Manifest.Hash, NewMemory(int(o.Manifest.Length)), nil}))...)
+			all = append(all, h.Step(now,
+				h.opened(Opened{o.Agent, o.Manifest.Hash, NewMemory(int(o.Manifest.Length)), nil}))...)
 		} else {
 			all = append(all, e)
 		}
@@ -171,7 +173,8 @@ func describeOne(e any) string {
 }
 
 func failure(err error) string {
-	for name, is := range map[string]error{"gone": ErrGone, "corrupt": ErrCorrupt, "too large": ErrTooLarge, "unstored": ErrUnstored} {
+	for name, is := range map[string]error{"gone": ErrGone, "corrupt": ErrCorrupt, "too large": ErrTooLarge,
+		"unstored": ErrUnstored} {
 		if errors.Is(err, is) {
 			return name
 		}

@@ -24,7 +24,8 @@ func TestPublish(t *testing.T) {
 		}
 		if name == ManifestPart {
 			m, err := wire.DecodeManifest(message)
-			if err != nil || m.Schema != schema || m.Hash != ref.Hash || m.Length != ref.Length || digestOf(message) != ref.Manifest {
+			if err != nil || m.Schema != schema || m.Hash != ref.Hash || m.Length != ref.Length ||
+				digestOf(message) != ref.Manifest {
 				t.Errorf("manifest %+v of %+v: %v", m, ref, err)
 			}
 			continue

@@ -92,7 +92,8 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 func (p *Puller) start(now time.Time) []PullEffect {
 	switch {
 	case int64(p.ref.Length) > int64(p.cfg.MaxBytes):
-		return p.end(Failed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrTooLarge, p.ref.Length, p.cfg.MaxBytes)})
+		return p.end(Failed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrTooLarge, p.ref.Length,
+			p.cfg.MaxBytes)})
 	case !p.ref.Present():
 		return p.end(Failed{fmt.Errorf("%w: it has no length", ErrCorrupt)})
 	case len(p.ref.Inline) > 0:

@@ -219,13 +219,15 @@ func TestPullerJitterAndStats(t *testing.T) {
 		at, _ := p.Deadline()
 		least, most = min(least, at.Sub(epoch)), max(most, at.Sub(epoch))
 	}
-	if least < 7500*time.Millisecond || least > 8*time.Second || most > 12500*time.Millisecond || most < 12*time.Second {
+	if least < 7500*time.Millisecond || least > 8*time.Second || most > 12500*time.Millisecond ||
+		most < 12*time.Second {
 		t.Errorf("timeouts are from %v to %v, want about 7.5s to 12.5s", least, most)
 	}
 
 	raw := NewPuller(DefaultPullerConfig(), ref, unjittered())
 	p := openingPuller(raw)
-	for _, ev := range []PullEvent{Start{}, Part{"0", parts["0"]}, Part{"m", nil}, Part{"m", parts["m"]}, Part{"1", parts["0"]}, Part{"0", parts["0"]}} {
+	for _, ev := range []PullEvent{Start{}, Part{"0", parts["0"]}, Part{"m", nil}, Part{"m", parts["m"]},
+		Part{"1", parts["0"]}, Part{"0", parts["0"]}} {
 		p.Step(epoch, ev)
 	}
 	if got, want := raw.Stats(), (PullerStats{Chunks: 1, Wrong: 2, Ignored: 1}); got != want {

@@ -120,7 +120,8 @@ func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 	if len(ev.Inline) > 0 {
 		return r.inline(ev)
 	}
-	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window, waits: true}
+	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window,
+		waits: true}
 	r.queued = append(r.queued, ev.Agent)
 	return nil
 }

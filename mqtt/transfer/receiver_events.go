@@ -46,7 +46,8 @@ func (c ReceiverConfig) Validate() error {
 		within("MaxBuffered", c.MaxBuffered, max(1, c.MaxUpdate), math.MaxInt),
 		within("Window", c.Window, 1, wire.MaxRanges),
 		within("MaxOutstandingChunks", c.MaxOutstandingChunks, max(1, c.Window), math.MaxInt32),
-		within("MaxOutstandingBytes", c.MaxOutstandingBytes, max(1, min(c.Window, wire.MaxRanges))*maxChunkMessage, math.MaxInt),
+		within("MaxOutstandingBytes", c.MaxOutstandingBytes, max(1, min(c.Window, wire.MaxRanges))*maxChunkMessage,
+			math.MaxInt),
 		within("Leases", c.Leases, 1, 1000),
 	}
 	if c.Lease < time.Second || c.Lease > time.Hour {

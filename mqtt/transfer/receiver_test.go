@@ -200,13 +200,15 @@ func TestReceiverStorage(t *testing.T) {
 		{"15s", offer("a", m3), "open 184248 a", ""},
 		{"15s", opened("a"), "grant a 2-2 for 10000ms", "25s"},
 	})
-	if effects := r.Step(epoch, c3("a", 2)); len(effects) != 1 || !bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
+	if effects := r.Step(epoch, c3("a", 2)); len(effects) != 1 ||
+		!bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
 		t.Fatalf("%d effects", len(effects))
 	}
 	r.Step(epoch, Stored{"a"})
 	r.Step(epoch, Drop{"a"})
 	r.Step(epoch, offer("a", m3))
-	if effects := r.Step(epoch, opened("a")); len(effects) != 1 || !bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
+	if effects := r.Step(epoch, opened("a")); len(effects) != 1 ||
+		!bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
 		t.Errorf("a whole storage is not complete: %d effects", len(effects))
 	}
 	if disk.handles != 2 { // the two that are the host's
@@ -310,8 +312,10 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		if len(tr.lent) == 0 {
 			waiting++
 		}
-		if leased := r.leased[agent]; (leased == tr) != (len(tr.lent) > 0) || tr.waits != slices.Contains(r.queued, agent) {
-			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lent), leased == tr, tr.waits)
+		if leased := r.leased[agent]; (leased == tr) != (len(tr.lent) > 0) ||
+			tr.waits != slices.Contains(r.queued, agent) {
+			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lent),
+				leased == tr, tr.waits)
 		}
 		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || tr.room > r.cfg.MaxUpdate {
 			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, tr.room)
@@ -321,8 +325,10 @@ func checkReceiver(t testing.TB, r *Receiver) {
 	if len(r.leased) > chunks {
 		t.Fatalf("%d leases for %d chunks", len(r.leased), chunks)
 	}
-	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes || waiting != len(r.queued)+len(r.idle)+opening {
-		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes, waiting, s)
+	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes ||
+		waiting != len(r.queued)+len(r.idle)+opening {
+		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes,
+			waiting, s)
 	}
 	if buffered > r.cfg.MaxBuffered || chunks > r.cfg.MaxOutstandingChunks || bytes > r.cfg.MaxOutstandingBytes {
 		t.Fatalf("over the bounds: %+v", s)

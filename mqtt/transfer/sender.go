@@ -49,7 +49,8 @@ func NewSender(m wire.Manifest, payload []byte, spread time.Duration, rate Rate,
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
 			len(payload), m.Length, len(m.Chunks), spread))
 	}
-	return &Sender{manifest: m, payload: payload, spread: spread, rate: rate, rng: rng, connected: true, carried: make([]time.Time, len(m.Chunks))}
+	return &Sender{manifest: m, payload: payload, spread: spread, rate: rate, rng: rng, connected: true,
+		carried: make([]time.Time, len(m.Chunks))}
 }
 
 // Inline returns the payload if it is to travel in the manifest, else nil.

@@ -83,7 +83,8 @@ func TestSenderObeysCredit(t *testing.T) {
 		"a newer credit replaces, ranges may overlap or overshoot": {
 			{"0s", Start{}, "", "2s"},
 			{"3s", creditOf(m.Hash, 5*time.Second, all), eight, "3s"},
-			{"4s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 18, Last: 1 << 31}, wire.Range{First: 1, Last: 2}, wire.Range{First: 2, Last: 2}),
+			{"4s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 18, Last: 1 << 31}, wire.Range{First: 1, Last: 2},
+				wire.Range{First: 2, Last: 2}),
 				"chunk 1; chunk 2; chunk 18; chunk 19", "19s"},
 		},
 		"a lost link ends the credit": {
@@ -171,7 +172,8 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 	if least > time.Second || most < 9*time.Second || most > 10*time.Second {
 		t.Errorf("first manifests are from %v to %v, want about 0 to 10s", least, most)
 	}
-	if s := NewSender(m, payload, 0, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" || describe(s.Step(epoch, Tick{})) != "manifest" {
+	if s := NewSender(m, payload, 0, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" ||
+		describe(s.Step(epoch, Tick{})) != "manifest" {
 		t.Error("without a spread the manifest is not sent at once")
 	}
 }

@@ -237,7 +237,8 @@ func TestDownloadOnASlowLink(t *testing.T) {
 			if s := d.puller.Stats(); d.parts != chunks+1 || s.Stalls != 0 {
 				t.Errorf("%d B/s: %d parts were sent, %d stalls", rate, d.parts, s.Stalls)
 			}
-			if took, least := d.now.Sub(epoch), rate.time(chunks*maxChunkMessage); took > least+least/10+20*time.Second {
+			if took, least := d.now.Sub(epoch),
+				rate.time(chunks*maxChunkMessage); took > least+least/10+20*time.Second {
 				t.Errorf("%d B/s: took %v, the line alone %v", rate, took, least)
 			}
 			return d.log
@@ -248,7 +249,8 @@ func TestDownloadOnASlowLink(t *testing.T) {
 // TestDownloadOfADeletedBlobFails: deleted before it begins, or half way.
 func TestDownloadOfADeletedBlobFails(t *testing.T) {
 	for _, from := range []time.Duration{0, 120 * time.Millisecond} {
-		d := newDownload(newWorld(t, 1, weather{delay: 100 * time.Millisecond}), blobOf(1, 40*wire.MaxChunk), DefaultPullerConfig())
+		d := newDownload(newWorld(t, 1, weather{delay: 100 * time.Millisecond}), blobOf(1, 40*wire.MaxChunk),
+			DefaultPullerConfig())
 		if from == 0 {
 			clear(d.retained)
 			d.begin()

@@ -307,7 +307,8 @@ func TestUploadsCompleteInBadWeather(t *testing.T) {
 				u.after(time.Duration(rng.Int64N(int64(90*time.Second))), u.trouble)
 			}
 			if !u.run(6*time.Hour, u.allDone) {
-				t.Fatalf("seed %d: not complete in %v with %+v; the end: %q", seed, u.now.Sub(epoch), u.weather, u.log[max(0, len(u.log)-20):])
+				t.Fatalf("seed %d: not complete in %v with %+v; the end: %q", seed, u.now.Sub(epoch), u.weather,
+					u.log[max(0, len(u.log)-20):])
 			}
 			s := u.receiver.Stats()
 			met.Completed += s.Completed
@@ -320,7 +321,8 @@ func TestUploadsCompleteInBadWeather(t *testing.T) {
 			return u.log
 		})
 	}
-	if met.Completed == 0 || met.Expired == 0 || met.Duplicates == 0 || met.Wrong == 0 || met.Unknown == 0 || met.Resumed == 0 || met.Unstored == 0 {
+	if met.Completed == 0 || met.Expired == 0 || met.Duplicates == 0 || met.Wrong == 0 || met.Unknown == 0 ||
+		met.Resumed == 0 || met.Unstored == 0 {
 		t.Errorf("some of the bad weather never came: %+v", met)
 	}
 }
@@ -387,7 +389,8 @@ func TestUploadOnASlowLink(t *testing.T) {
 			if again := a.chunks - chunks; again > tt.again || (again > 0) != (tt.again > 0) {
 				t.Errorf("%+v: %d chunks were sent again", tt, again)
 			}
-			if took, least := u.now.Sub(epoch), tt.line.time(chunks*maxChunkMessage); tt.again == 0 && took > least+least/10+20*time.Second {
+			if took, least := u.now.Sub(epoch), tt.line.time(chunks*maxChunkMessage); tt.again == 0 &&
+				took > least+least/10+20*time.Second {
 				t.Errorf("%+v: took %v, the line alone %v", tt, took, least)
 			}
 			return u.log

@@ -201,7 +201,8 @@ func TestReloadedRules(t *testing.T) {
 // allows a common name; Go writes it, and Mosquitto takes it.
 func TestLongestName(t *testing.T) {
 	name := strings.Repeat("f", 32) + "-" + strings.Repeat("a", 48)
-	text := slices.Concat(rules(t, "ffffffffffffffffffffffffffffffff", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+	text := slices.Concat(rules(t, "ffffffffffffffffffffffffffffffff",
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
 		[]byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
 	p, a, with := secured(t, text)
 	p.Start(t)
@@ -221,7 +222,8 @@ func TestBoundsAndPersistence(t *testing.T) {
 	o.OutboxMessages, o.MailboxMessages = 2*n, 2*n
 	early := dial(t, o)
 	for i := range n {
-		publish(t, early, mqtt.Message{Topic: fmt.Sprint("fl/v1/air/p/air-", i), Payload: make([]byte, 400), QoS: mqtt.AtLeastOnce, Retained: true})
+		publish(t, early, mqtt.Message{Topic: fmt.Sprint("fl/v1/air/p/air-", i), Payload: make([]byte, 400),
+			QoS: mqtt.AtLeastOnce, Retained: true})
 	}
 	early.Subscribe(mqtt.AtMostOnce, "fl/v1/air/d/end")
 	largest := mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 64<<10)}

@@ -52,7 +52,8 @@ func TestFilesAgree(t *testing.T) {
 		return strings.Join(own, " ")
 	}
 	tls, plain := brokers.Settings(mosquitto.Conf), brokers.Settings(mosquitto.PlainConf)
-	if got, want := only(tls, plain), "listener cafile certfile keyfile require_certificate use_identity_as_username"; got != want {
+	if got, want := only(tls, plain),
+		"listener cafile certfile keyfile require_certificate use_identity_as_username"; got != want {
 		t.Errorf("only with TLS: %s, want %s", got, want)
 	}
 	if got, want := only(plain, tls), "listener password_file"; got != want {

@@ -43,7 +43,8 @@ func call(t *testing.T, function string, good bool) []string {
 
 func TestStart(t *testing.T) {
 	got := call(t, "start_service", true)
-	for _, want := range []string{"open", "set command PROG run --config /etc/agentd/agentd.yaml", "set respawn 3600 5 0", "set reload_signal HUP", "close"} {
+	for _, want := range []string{"open", "set command PROG run --config /etc/agentd/agentd.yaml",
+		"set respawn 3600 5 0", "set reload_signal HUP", "close"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("start asks procd for\n%s\nwithout %q", strings.Join(got, "\n"), want)
 		}

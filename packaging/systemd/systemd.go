@@ -40,9 +40,10 @@ func Agent() Unit {
 // Coordinator returns the unit of the coordinator as its package installs it.
 func Coordinator() Unit {
 	return Unit{
-		Program: "coordinator", Description: "Coordinator of a learning federation", User: "coordinator", Executable: "/usr/bin/coordinator",
-		Secrets: []string{"client.key", "coordinator.key", "mqtt-password"},
-		Limits:  append(memory(2048), "TasksMax=512"),
+		Program: "coordinator", Description: "Coordinator of a learning federation", User: "coordinator",
+		Executable: "/usr/bin/coordinator",
+		Secrets:    []string{"client.key", "coordinator.key", "mqtt-password"},
+		Limits:     append(memory(2048), "TasksMax=512"),
 	}
 }
 
@@ -56,10 +57,12 @@ func memory(mib int) []string {
 // Text returns the unit file. The error names what cannot stand in one.
 func (u Unit) Text() (string, error) {
 	for what, value := range map[string]string{
-		"the program's path": u.Executable, "the configuration's path": u.Config, "the state folder": u.StateDir, "the user's name": u.User,
+		"the program's path": u.Executable, "the configuration's path": u.Config, "the state folder": u.StateDir,
+		"the user's name": u.User,
 	} {
 		if strings.ContainsFunc(value, unfit) {
-			return "", fmt.Errorf("%s, %q, has characters that a systemd unit has its own ideas about: blanks, quotes, %%, $ or a backslash", what, value)
+			return "", fmt.Errorf("%s, %q, has characters that a systemd unit has its own ideas about: blanks, "+
+				"quotes, %%, $ or a backslash", what, value)
 		}
 	}
 	command, check := u.Executable+" run", u.Executable+" config check"
@@ -72,11 +75,14 @@ func (u Unit) Text() (string, error) {
 	}
 	var credentials []string
 	for _, name := range u.Secrets {
-		credentials = append(credentials, "LoadCredential="+name+":/etc/"+u.Program+"/"+name, "SetCredential="+name+`:\x0a`)
+		credentials = append(credentials, "LoadCredential="+name+":/etc/"+u.Program+"/"+name,
+			"SetCredential="+name+`:\x0a`)
 	}
 	return strings.NewReplacer(
-		"@Program@", u.Program, "@Description@", u.Description, "@User@", u.User, "@Command@", command, "@Check@", check,
-		"@StatePath@\n", statePath, "@Credentials@", strings.Join(credentials, "\n"), "@Limits@", strings.Join(u.Limits, "\n"),
+		"@Program@", u.Program, "@Description@", u.Description, "@User@", u.User, "@Command@", command,
+		"@Check@", check,
+		"@StatePath@\n", statePath, "@Credentials@", strings.Join(credentials, "\n"),
+		"@Limits@", strings.Join(u.Limits, "\n"),
 	).Replace(text), nil
 }
 

@@ -90,7 +90,8 @@ func TestSystemdTakesIt(t *testing.T) {
 			t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 		}
 		// The threshold is ten times the exposure.
-		if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=15", "--no-pager", file).CombinedOutput(); err != nil {
+		if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=15",
+			"--no-pager", file).CombinedOutput(); err != nil {
 			t.Errorf("systemd-analyze security: %v\n%s", err, out)
 		}
 	}
@@ -98,7 +99,8 @@ func TestSystemdTakesIt(t *testing.T) {
 
 // TestUnfitNames keeps names out that would mean something else in a unit.
 func TestUnfitNames(t *testing.T) {
-	for _, name := range []string{"/opt/my agent/agentd", "/opt/50%/agentd", "/opt/$HOME", `/opt/"x"`, "/opt/{{x}}", "/opt/a\nUser=root", `/opt/a\x`, "/opt/a;b"} {
+	for _, name := range []string{"/opt/my agent/agentd", "/opt/50%/agentd", "/opt/$HOME", `/opt/"x"`, "/opt/{{x}}",
+		"/opt/a\nUser=root", `/opt/a\x`, "/opt/a;b"} {
 		u := Agent()
 		u.Executable = name
 		if _, err := u.Text(); err == nil || !strings.Contains(err.Error(), "the program's path") {

@@ -28,7 +28,8 @@ func SaddleMeans(agents, inputs int) [][]float64 {
 			along += float64(k) / float64(agents-1)
 		}
 		for j := range means[k] {
-			means[k][j] = along/math.Sqrt(float64(inputs)) + 0.3*math.Cos(2*math.Pi*float64((k+1)*(j+1))/float64(agents))
+			means[k][j] = along/math.Sqrt(float64(inputs)) +
+				0.3*math.Cos(2*math.Pi*float64((k+1)*(j+1))/float64(agents))
 		}
 	}
 	return means

@@ -15,8 +15,8 @@ type Regression struct {
 	Base      float64 // 2 in feddec
 }
 
-// NewRegression makes an instance with n agents of equal weights. Rows are held as √2·x, √2·y, whose squared risk ½(√2y − √2xᵀz)²
-// is F_i and whose gradient for one row is 2x(xᵀz − y).
+// NewRegression makes an instance with n agents of equal weights. Rows are held as √2·x, √2·y, whose squared risk ½(√2y
+// − √2xᵀz)² is F_i and whose gradient for one row is 2x(xᵀz − y).
 func NewRegression[T learner.Float](r Regression, agents int, seed uint64) (*Problem[T], error) {
 	return NewSquares(regressionRows[T](r, agents, seed), 0, nil)
 }
@@ -40,8 +40,8 @@ func regressionRows[T learner.Float](r Regression, agents int, seed uint64) []*l
 	return held
 }
 
-// Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with A = diag(Eigenvalues) of SPEC's row `bound`. Their gradient is
-// exact; noise is the algorithm's perturbation.
+// Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with A = diag(Eigenvalues) of SPEC's row `bound`. Their
+// gradient is exact; noise is the algorithm's perturbation.
 type Quadratics struct {
 	Eigenvalues []float64
 	Centres     [][]float64 // c_i, one each
@@ -60,8 +60,8 @@ func BoundCentres(agents, inputs int) [][]float64 {
 	return centres
 }
 
-// NewQuadratics makes the instance. F_i is the squared risk of the d rows √(d·A_jj)·e_j with targets √(d·A_jj)·c_i[j]: a
-// local step over all of them has the gradient A(x − c_i).
+// NewQuadratics makes the instance. F_i is the squared risk of the d rows √(d·A_jj)·e_j with targets √(d·A_jj)·c_i[j]:
+// a local step over all of them has the gradient A(x − c_i).
 func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T], error) {
 	d := len(q.Eigenvalues)
 	held := make([]*learner.Samples[T], len(q.Centres))
@@ -81,8 +81,8 @@ func NewQuadratics[T learner.Float](q Quadratics, weights []float64) (*Problem[T
 	return p, nil
 }
 
-// Toy is the classifier of notes 3.1: ŷ = wᵀx under the loss (ŷ − y)² for two Gaussian classes y = ±1 around ±Mean, whose
-// rows the agents hold.
+// Toy is the classifier of notes 3.1: ŷ = wᵀx under the loss (ŷ − y)² for two Gaussian classes y = ±1 around ±Mean,
+// whose rows the agents hold.
 type Toy struct {
 	Mean     []float64
 	Variance float64
@@ -90,8 +90,8 @@ type Toy struct {
 	Skew     float64 // the share of y = +1 goes from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
 }
 
-// NewToy makes an instance with K agents. Rows are held as √2·x, √2·y, as in [NewRegression]: a score's sign is that of √2·wᵀx.
-// Besides the usual metrics it has `accuracy`, over all agents' rows.
+// NewToy makes an instance with K agents. Rows are held as √2·x, √2·y, as in [NewRegression]: a score's sign is that of
+// √2·wᵀx. Besides the usual metrics it has `accuracy`, over all agents' rows.
 func NewToy[T learner.Float](t Toy, agents int, weights []float64, seed uint64) (*Problem[T], error) {
 	d := len(t.Mean)
 	held := make([]*learner.Samples[T], agents)

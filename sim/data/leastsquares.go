@@ -12,10 +12,11 @@ import (
 )
 
 // NewSquares makes a problem of samples that agents hold, with the squared risk of a linear model without bias and
-// ridge ρ. Its aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. The error says that an agent has no rows, or
-// such whose squares are not finite.
+// ridge ρ. Its aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. The error says that an agent has no
+// rows, or such whose squares are not finite.
 func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weights []float64) (*Problem[T], error) {
-	p, err := NewHeld(learner.Architecture{Inputs: held[0].Inputs(), Outputs: 1, Risk: spec.RiskSquared, Ridge: ridge}, held)
+	p, err := NewHeld(learner.Architecture{Inputs: held[0].Inputs(), Outputs: 1, Risk: spec.RiskSquared, Ridge: ridge},
+		held)
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +45,8 @@ func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weig
 	return p, nil
 }
 
-// NewHeld makes a problem of samples that agents hold. Nothing is known of its aggregate risk. The error says that there are
-// no agents, or that one of them has no rows.
+// NewHeld makes a problem of samples that agents hold. Nothing is known of its aggregate risk. The error says that
+// there are no agents, or that one of them has no rows.
 func NewHeld[T learner.Float](model learner.Architecture, held []*learner.Samples[T]) (*Problem[T], error) {
 	if len(held) == 0 {
 		return nil, errors.New("no agents")
@@ -78,9 +79,11 @@ func hessian[T learner.Float](s *learner.Samples[T], ridge float64) *mat.SymDens
 	return h
 }
 
-// solveRows minimises the aggregate by the singular values of all rows, scaled by √(p_k/n_k): normal equations would square
-// the range of targets that differ by powers of two (feddec section 4). Of several minimisers it takes the shortest.
-func solveRows[T learner.Float](held []*learner.Samples[T], ridge float64, share func(k int) float64) (w []float64, minimum float64) {
+// solveRows minimises the aggregate by the singular values of all rows, scaled by √(p_k/n_k): normal equations would
+// square the range of targets that differ by powers of two (feddec section 4). Of several minimisers it takes the
+// shortest.
+func solveRows[T learner.Float](held []*learner.Samples[T], ridge float64, share func(k int) float64) (w []float64,
+	minimum float64) {
 	n, rows := held[0].Inputs(), 0
 	for _, s := range held {
 		rows += s.Len()

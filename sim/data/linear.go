@@ -19,7 +19,8 @@ type Linear struct {
 	Spread     float64     // σ_w²
 }
 
-// tableMost is the number of coordinates up to which drawn optima are kept; those of a million agents are made when needed.
+// tableMost is the number of coordinates up to which drawn optima are kept; those of a million agents are made when
+// needed.
 const tableMost = 1 << 20
 
 // linear is one instance.
@@ -109,7 +110,8 @@ func NewLinear[T learner.Float](given Linear, agents int, weights []float64, see
 		Agents: agents, Weights: weights, Objective: objective, Linear: func() Linear { return l.drawn(agents) },
 		Loader: func() Loader[T] {
 			s := &linearStream[T]{optimum: make([]float64, l.Inputs), deviation: make([]float64, l.Inputs)}
-			same := l.Optima == nil && l.Spread == 0 && len(l.Regressors) == 1 && len(l.Noise) == 1 // all agents are alike
+			// all agents are alike
+			same := l.Optima == nil && l.Spread == 0 && len(l.Regressors) == 1 && len(l.Noise) == 1
 			return func(k int) Local[T] {
 				if !same || !s.set {
 					s.become(l, k)

@@ -16,17 +16,19 @@ type Partition string
 
 // The partitions.
 const (
-	PartitionColumn    Partition = "column"    // a column names the agent of each row
-	PartitionUniform   Partition = "uniform"   // shuffled and dealt: agents are alike
-	PartitionDirichlet Partition = "dirichlet" // the shares of each class follow a Dirichlet distribution over the agents
-	PartitionShards    Partition = "shards"    // sorted by target and cut; each agent gets a few pieces
+	PartitionColumn  Partition = "column"  // a column names the agent of each row
+	PartitionUniform Partition = "uniform" // shuffled and dealt: agents are alike
+	// the shares of each class follow a Dirichlet distribution over the agents
+	PartitionDirichlet Partition = "dirichlet"
+	PartitionShards    Partition = "shards" // sorted by target and cut; each agent gets a few pieces
 )
 
-// deal is the row numbers of each of K agents, none without any. y holds the targets; classes is the number of labels in
-// it, or 0 for numbers.
+// deal is the row numbers of each of K agents, none without any. y holds the targets; classes is the number of labels
+// in it, or 0 for numbers.
 func (s *Spec) deal(y []float64, classes, agents int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents {
-		return nil, &spec.FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; the table has %d rows, and every agent needs one", agents, len(y))}
+		return nil, &spec.FieldError{Key: "agents",
+			Problem: fmt.Sprintf("is %d; the table has %d rows, and every agent needs one", agents, len(y))}
 	}
 	switch s.Partition {
 	case PartitionUniform:
@@ -63,7 +65,9 @@ func byTarget(y []float64, rng *rand.Rand) []int {
 
 func dealShards(y []float64, agents, shards int, rng *rand.Rand) ([][]int, error) {
 	if len(y) < agents*shards {
-		return nil, &spec.FieldError{Key: "data.shards", Problem: fmt.Sprintf("is %d; %d rows give %d agents at most %d pieces each", shards, len(y), agents, len(y)/agents)}
+		return nil, &spec.FieldError{Key: "data.shards",
+			Problem: fmt.Sprintf("is %d; %d rows give %d agents at most %d pieces each", shards, len(y), agents,
+				len(y)/agents)}
 	}
 	pieces := cut(byTarget(y, rng), agents*shards)
 	parts := make([][]int, agents)
@@ -76,8 +80,8 @@ func dealShards(y []float64, agents, shards int, rng *rand.Rand) ([][]int, error
 // bins is the number of classes that numbers are sorted into, equally many in each.
 const bins = 10
 
-// dealDirichlet draws, for each class, the agents' shares q ~ Dirichlet(α, …, α) (independent Gamma(α) over their sum) until
-// every agent has a row.
+// dealDirichlet draws, for each class, the agents' shares q ~ Dirichlet(α, …, α) (independent Gamma(α) over their sum)
+// until every agent has a row.
 func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Rand) ([][]int, error) {
 	const tries = 1000
 	members := cut(byTarget(y, rng), bins)
@@ -120,5 +124,7 @@ func dealDirichlet(y []float64, classes, agents int, alpha float64, rng *rand.Ra
 			return parts, nil
 		}
 	}
-	return nil, &spec.FieldError{Key: "data.alpha", Problem: fmt.Sprintf("is %v; in %d draws some of the %d agents had no row: take a larger one, or fewer agents", alpha, tries, agents)}
+	return nil, &spec.FieldError{Key: "data.alpha",
+		Problem: fmt.Sprintf("is %v; in %d draws some of the %d agents had no row: take a larger one, or fewer agents",
+			alpha, tries, agents)}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// newPooled is [NewLinear] with samples (h, v) that are drawn once, this many rows, and from which every agent then draws
-// uniformly, γ = hᵀw_k⁰ + v: random numbers cost ten times what a local step does, and a million agents share the rows. All
-// agents have one R and one σ_v². The aggregate is that of the rows, exactly.
+// newPooled is [NewLinear] with samples (h, v) that are drawn once, this many rows, and from which every agent then
+// draws uniformly, γ = hᵀw_k⁰ + v: random numbers cost ten times what a local step does, and a million agents share the
+// rows. All agents have one R and one σ_v². The aggregate is that of the rows, exactly.
 func newPooled[T learner.Float](given Linear, rows, agents int, weights []float64, seed uint64) *Problem[T] {
 	l := newLinear(given, agents, seed)
 	p := &pool[T]{linear: l, x: make([]T, rows*l.Inputs), v: make([]T, rows)}
@@ -85,8 +85,8 @@ func (s *poolStream[T]) Sample(x []T, rng *rand.Rand) T {
 	return target(x, s.at, s.v[i])
 }
 
-// aggregate is J for the rows' own second moments H = mean hhᵀ, b = mean vh: J_k = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w − w_k⁰) +
-// ½ mean v², so that w⁰ = Σp_k w_k⁰ + H⁻¹b.
+// aggregate is J for the rows' own second moments H = mean hhᵀ, b = mean vh: J_k = ½(w − w_k⁰)ᵀH(w − w_k⁰) − bᵀ(w −
+// w_k⁰) + ½ mean v², so that w⁰ = Σp_k w_k⁰ + H⁻¹b.
 func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 	n := p.Inputs
 	h, b, square := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil), 0.0
@@ -116,7 +116,8 @@ func (p *pool[T]) aggregate(agents int, weights []float64) *quadratic {
 		}
 	}
 	if err := pull.SolveVec(h, b); err != nil {
-		panic(fmt.Sprintf("data: the second moments of %d rows have no inverse: %v", len(p.v), err)) // Validate wants ten rows a coordinate
+		// Validate wants ten rows a coordinate
+		panic(fmt.Sprintf("data: the second moments of %d rows have no inverse: %v", len(p.v), err))
 	}
 	q := &quadratic{full: h, minimum: (square + spread - mat.Dot(b, &pull)) / 2}
 	centre.AddVec(centre, &pull)

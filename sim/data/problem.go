@@ -11,19 +11,19 @@ type Local[T learner.Float] struct {
 }
 
 // Loader makes the data of one agent after the other, 0 ≤ k < K. Its result is valid until the next call: an
-// agent exists only while it is needed. It serves one goroutine and may be asked for any agent, any number of times; the
-// same agent has the same data each time.
+// agent exists only while it is needed. It serves one goroutine and may be asked for any agent, any number of times;
+// the same agent has the same data each time.
 type Loader[T learner.Float] func(k int) Local[T]
 
-// Metric is a number that a problem defines for a model, such as its distance from somewhere. Of reads w, of length d, and
-// may be called by several goroutines.
+// Metric is a number that a problem defines for a model, such as its distance from somewhere. Of reads w, of length d,
+// and may be called by several goroutines.
 type Metric struct {
 	Name string
 	Of   func(w []float64) float64
 }
 
-// Problem is one instance of a learning problem: K agents with their data, one model, and what is known of the aggregate
-// risk J(w) = Σ p_k J_k(w). Several goroutines may use it.
+// Problem is one instance of a learning problem: K agents with their data, one model, and what is known of the
+// aggregate risk J(w) = Σ p_k J_k(w). Several goroutines may use it.
 type Problem[T learner.Float] struct {
 	Model   learner.Architecture
 	Agents  int                // K
@@ -53,7 +53,7 @@ type Objective struct {
 	Steepest        float64 // λ_max(∇²J) of a quadratic J; 0 = another, or unknown
 	Smoothness      float64 // L_s = max_k λ_max(∇²J_k); 0 = unknown
 	Isotropic       float64 // σ_h² of agents that all draw fresh regressors from N(0, σ_h²I); 0 = otherwise
-	// Curvature is λ_max(∇²J_k) of agent k, or the ridge ρ of logistic and softmax regression, whose other curvature vanishes far
-	// away: a step size of 2 over it is known to diverge. nil = unknown.
+	// Curvature is λ_max(∇²J_k) of agent k, or the ridge ρ of logistic and softmax regression, whose other curvature
+	// vanishes far away: a step size of 2 over it is known to diverge. nil = unknown.
 	Curvature func(k int) float64
 }

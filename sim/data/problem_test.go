@@ -15,7 +15,8 @@ import (
 // specs is an instance of every synthetic kind.
 func specs() map[string]data.Spec {
 	all := map[string]data.Spec{}
-	for _, kind := range []data.Kind{data.KindLinear, data.KindLogistic, data.KindBilinear, data.KindRegression, data.KindQuadratics, data.KindToy} {
+	for _, kind := range []data.Kind{data.KindLinear, data.KindLogistic, data.KindBilinear, data.KindRegression,
+		data.KindQuadratics, data.KindToy} {
 		s := data.DefaultSpec()
 		s.Kind, s.Inputs, s.Model.Ridge, s.Spread = kind, 4, 0.1, 0.3
 		s.RegressorVar = data.Numbers{1, 2, 0.5, 1}
@@ -92,7 +93,8 @@ func TestObjective(t *testing.T) {
 	}
 }
 
-// agree holds J and its gradient against the mean over the agents of their own, over all their rows or many fresh samples.
+// agree holds J and its gradient against the mean over the agents of their own, over all their rows or many fresh
+// samples.
 func agree(t *testing.T, p *data.Problem[float64]) {
 	t.Helper()
 	model, err := learner.NewModel[float64](p.Model)
@@ -143,7 +145,8 @@ func drawn(s learner.Stream[float64], inputs, n int, rng *rand.Rand) *learner.Sa
 	return learner.NewSamples(inputs, x, y)
 }
 
-// TestBilinearAgreesWithTheory holds the quadrature of the risk against the one of package theory, which shares no code.
+// TestBilinearAgreesWithTheory holds the quadrature of the risk against the one of package theory, which shares no
+// code.
 func TestBilinearAgreesWithTheory(t *testing.T) {
 	c := data.Classes{Means: data.SaddleMeans(100, 5), Variance: 1, Ridge: 0.1, Hidden: 3}
 	o := data.NewClasses[float64](c, nil).Objective
@@ -164,11 +167,13 @@ func TestBilinearAgreesWithTheory(t *testing.T) {
 	}
 }
 
-// TestAgentsAreMadeAgain: the same agent has the same data each time, in any order, and its w_k⁰ does not depend on whether
-// all of them are kept.
+// TestAgentsAreMadeAgain: the same agent has the same data each time, in any order, and its w_k⁰ does not depend on
+// whether all of them are kept.
 func TestAgentsAreMadeAgain(t *testing.T) {
-	small := data.NewLinear[float64](data.Linear{Inputs: 3, Regressors: [][]float64{{1}}, Noise: []float64{0}, Centre: []float64{1}, Spread: 1}, 10, nil, 5)
-	large := data.NewLinear[float64](data.Linear{Inputs: 3, Regressors: [][]float64{{1}}, Noise: []float64{0}, Centre: []float64{1}, Spread: 1}, 1<<20, nil, 5)
+	small := data.NewLinear[float64](data.Linear{Inputs: 3, Regressors: [][]float64{{1}}, Noise: []float64{0},
+		Centre: []float64{1}, Spread: 1}, 10, nil, 5)
+	large := data.NewLinear[float64](data.Linear{Inputs: 3, Regressors: [][]float64{{1}}, Noise: []float64{0},
+		Centre: []float64{1}, Spread: 1}, 1<<20, nil, 5)
 	a, b := small.Loader(), large.Loader()
 	for _, k := range []int{3, 0, 9, 3} {
 		x, y := make([]float64, 3), make([]float64, 3)
@@ -203,7 +208,8 @@ func TestFullSquares(t *testing.T) {
 	}
 	agree(t, full)
 	a, b := full.Objective, half.Objective
-	if full.Model.Risk != spec.RiskFullSquared || !slices.Equal(a.Minimizer, b.Minimizer) || a.Smoothness != b.Smoothness || a.Excess(y[:2]) != b.Excess(y[:2]) {
+	if full.Model.Risk != spec.RiskFullSquared || !slices.Equal(a.Minimizer, b.Minimizer) ||
+		a.Smoothness != b.Smoothness || a.Excess(y[:2]) != b.Excess(y[:2]) {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 }

@@ -28,8 +28,8 @@ type Restored[T learner.Float] struct {
 	Held      []*learner.Samples[T]
 }
 
-// Restore makes a problem of it. Without Held, Linear and Means its agents have no data of their own: their draws come from a
-// tape. The error says what does not fit together.
+// Restore makes a problem of it. Without Held, Linear and Means its agents have no data of their own: their draws come
+// from a tape. The error says what does not fit together.
 func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	if r.Weights != nil && len(r.Weights) != r.Agents {
 		return nil, fmt.Errorf("%d weights for %d agents", len(r.Weights), r.Agents)

@@ -7,12 +7,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// quadraticMost is the number of parameters up to which least squares are solved: eigenvalues of every agent cost its cube.
+// quadraticMost is the number of parameters up to which least squares are solved: eigenvalues of every agent cost its
+// cube.
 const quadraticMost = 200
 
-// NewRows makes a problem of samples that agents hold, for any model, with weights p_k (in any scale; nil = equal). Least
-// squares of few parameters are known as [NewSquares] has it; of others the risk and its gradient over all rows are.
-func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T], error) {
+// NewRows makes a problem of samples that agents hold, for any model, with weights p_k (in any scale; nil = equal).
+// Least squares of few parameters are known as [NewSquares] has it; of others the risk and its gradient over all rows
+// are.
+func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
+	error) {
 	linear := len(model.Hidden) == 0 && !model.Bias && model.Params() <= quadraticMost
 	if linear && model.Risk == spec.RiskSquared {
 		return NewSquares(held, model.Ridge, weights)

@@ -2,8 +2,8 @@ package data
 
 import "math/rand/v2"
 
-// Mix turns two keys into one that looks random: neighbouring seeds, rounds and agents must not have related generators.
-// It is the finaliser of SplitMix64 on both in turn.
+// Mix turns two keys into one that looks random: neighbouring seeds, rounds and agents must not have related
+// generators. It is the finaliser of SplitMix64 on both in turn.
 func Mix(a, b uint64) uint64 { return finalise(finalise(a+golden) + b*golden + golden) }
 
 const golden = 0x9e3779b97f4a7c15

@@ -30,31 +30,36 @@ type Spec struct {
 	Inputs int     `yaml:"inputs" json:"inputs"` // M, d: features of a sample
 	Start  Numbers `yaml:"start" json:"start"`   // w_0; one number = for all parameters; empty = the model's
 
-	RegressorVar Numbers     `yaml:"regressor_var" json:"regressor_var"` // linear: diagonal of R, or σ_h²
-	Regressors   [][]float64 `yaml:"regressors" json:"regressors"`       // linear: diagonals of R_k, one row an agent; empty = RegressorVar
-	NoiseVar     Numbers     `yaml:"noise_var" json:"noise_var"`         // linear: σ_v², or one an agent
-	Optima       [][]float64 `yaml:"optima" json:"optima"`               // linear: w_k⁰, one row an agent; empty = drawn
-	Centre       Numbers     `yaml:"centre" json:"centre"`               // linear: mean of the w_k⁰; toy: mean of the class +1
-	Spread       float64     `yaml:"spread" json:"spread"`               // linear: σ_w²; toy: how uneven the classes are, 0 to 1
-	Pool         int         `yaml:"pool" json:"pool"`                   // linear: rows that all agents share; 0 = fresh samples
+	RegressorVar Numbers `yaml:"regressor_var" json:"regressor_var"` // linear: diagonal of R, or σ_h²
+	// linear: diagonals of R_k, one row an agent; empty = RegressorVar
+	Regressors [][]float64 `yaml:"regressors" json:"regressors"`
+	NoiseVar   Numbers     `yaml:"noise_var" json:"noise_var"` // linear: σ_v², or one an agent
+	Optima     [][]float64 `yaml:"optima" json:"optima"`       // linear: w_k⁰, one row an agent; empty = drawn
+	Centre     Numbers     `yaml:"centre" json:"centre"`       // linear: mean of the w_k⁰; toy: mean of the class +1
+	Spread     float64     `yaml:"spread" json:"spread"`       // linear: σ_w²; toy: how uneven the classes are, 0 to 1
+	Pool       int         `yaml:"pool" json:"pool"`           // linear: rows that all agents share; 0 = fresh samples
 
-	Means    [][]float64 `yaml:"means" json:"means"`       // logistic, bilinear: m_k, one row an agent; empty = those of SPEC's `saddle`
+	// logistic, bilinear: m_k, one row an agent; empty = those of SPEC's `saddle`
+	Means    [][]float64 `yaml:"means" json:"means"`
 	Variance float64     `yaml:"variance" json:"variance"` // logistic, bilinear, toy, blobs: of h around its mean
 
 	Rows      int     `yaml:"rows" json:"rows"`           // regression, toy: of each agent; blobs: in all
 	Deviation float64 `yaml:"deviation" json:"deviation"` // regression: of the elements of X_i
 	Base      float64 `yaml:"base" json:"base"`           // regression: c_i = base^i
 
-	Eigenvalues Numbers     `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: of A
-	Centres     [][]float64 `yaml:"centres" json:"centres"`         // quadratics: c_i, one row an agent; empty = those of SPEC's `bound`
+	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: of A
+	// quadratics: c_i, one row an agent; empty = those of SPEC's `bound`
+	Centres [][]float64 `yaml:"centres" json:"centres"`
 
-	File        string   `yaml:"file" json:"file"`               // csv: plain or .gz, columns named in the first line
-	HeldOut     string   `yaml:"held_out" json:"held_out"`       // csv: another file, to score the model on; empty = all agents' rows
-	Features    []string `yaml:"features" json:"features"`       // csv: columns
-	Target      string   `yaml:"target" json:"target"`           // csv: column
-	Standardize bool     `yaml:"standardize" json:"standardize"` // csv, blobs: columns by their mean and deviation over all agents
-	// Model learns from a table. Of the kinds with a model of their own, logistic takes its ridge, and bilinear that and one
-	// number of hidden units, 3 if there is none.
+	File string `yaml:"file" json:"file"` // csv: plain or .gz, columns named in the first line
+	// csv: another file, to score the model on; empty = all agents' rows
+	HeldOut  string   `yaml:"held_out" json:"held_out"`
+	Features []string `yaml:"features" json:"features"` // csv: columns
+	Target   string   `yaml:"target" json:"target"`     // csv: column
+	// csv, blobs: columns by their mean and deviation over all agents
+	Standardize bool `yaml:"standardize" json:"standardize"`
+	// Model learns from a table. Of the kinds with a model of their own, logistic takes its ridge, and bilinear that
+	// and one number of hidden units, 3 if there is none.
 	Model spec.Model `yaml:"model" json:"model"`
 
 	Partition Partition `yaml:"partition" json:"partition"` // csv, blobs
@@ -66,8 +71,10 @@ type Spec struct {
 // DefaultSpec is the lecture's Lab #1, homogeneous.
 func DefaultSpec() Spec {
 	return Spec{
-		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1, Rows: 10,
-		Deviation: 0.25, Base: 2, Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
+		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1,
+		Rows:      10,
+		Deviation: 0.25, Base: 2, Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh,
+			Risk: spec.RiskSquared}, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
 	}
 }
 
@@ -80,7 +87,8 @@ func (s *Spec) Streams() bool {
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
-		Inputs: inputs, Hidden: m.Hidden, Outputs: m.Outputs(), Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias, Ridge: m.Ridge,
+		Inputs: inputs, Hidden: m.Hidden, Outputs: m.Outputs(), Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias,
+		Ridge: m.Ridge,
 	}
 }
 
@@ -93,8 +101,8 @@ func (s *Spec) bilinearUnits() int {
 }
 
 // Build makes the instance of a seed for K agents of weights p_k: in any scale, nil for equal ones, or with byRows in
-// proportion to the rows that they hold. K may be 0 where a table names the agents. The error is a [*spec.FieldError] where a key is to
-// blame.
+// proportion to the rows that they hold. K may be 0 where a table names the agents. The error is a [*spec.FieldError]
+// where a key is to blame.
 func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	if err := checkWeights(weights, agents); err != nil && agents > 0 {
 		return nil, err
@@ -117,7 +125,8 @@ func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, 
 // checkWeights wants a weight for each agent, or none at all.
 func checkWeights(weights []float64, agents int) error {
 	if weights != nil && len(weights) != agents {
-		return &spec.FieldError{Key: "weights", Problem: fmt.Sprintf("has %d numbers; 1 for all, or one for each of the %d agents", len(weights), agents)}
+		return &spec.FieldError{Key: "weights",
+			Problem: fmt.Sprintf("has %d numbers; 1 for all, or one for each of the %d agents", len(weights), agents)}
 	}
 	return nil
 }
@@ -125,7 +134,8 @@ func checkWeights(weights []float64, agents int) error {
 func build[T learner.Float](s *Spec, agents int, weights []float64, byRows bool, seed uint64) (*Problem[T], error) {
 	switch s.Kind {
 	case KindLinear:
-		l := Linear{Inputs: s.Inputs, Regressors: s.Regressors, Noise: s.NoiseVar, Optima: s.Optima, Centre: s.Centre, Spread: s.Spread}
+		l := Linear{Inputs: s.Inputs, Regressors: s.Regressors, Noise: s.NoiseVar, Optima: s.Optima, Centre: s.Centre,
+			Spread: s.Spread}
 		if len(l.Regressors) == 0 {
 			l.Regressors = [][]float64{s.RegressorVar}
 		}

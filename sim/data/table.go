@@ -63,7 +63,8 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(header, func(h string) bool { return strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")) == name })
+	at := slices.IndexFunc(header,
+		func(h string) bool { return strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")) == name })
 	if at < 0 {
 		return nil, &learner.DataError{File: path, Line: 1, Column: name, Problem: "missing"}
 	}
@@ -85,8 +86,8 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 	}
 }
 
-// newBlobs draws rows of this many Gaussian classes, labelled 0, 1, …: the centre of class c is Gaussian with variance 1 in each
-// coordinate, and its rows spread around it.
+// newBlobs draws rows of this many Gaussian classes, labelled 0, 1, …: the centre of class c is Gaussian with variance
+// 1 in each coordinate, and its rows spread around it.
 func newBlobs[T learner.Float](s *Spec, rng *rand.Rand) *table[T] {
 	centres := make([]float64, s.Model.Classes*s.Inputs)
 	for j := range centres {
@@ -173,7 +174,8 @@ func named(labels []string) func(k int) uint64 {
 }
 
 // split deals the rows; agents that a column names are in the order of their names.
-func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *rand.Rand) ([]*learner.Samples[T], []string, error) {
+func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *rand.Rand) ([]*learner.Samples[T],
+	[]string, error) {
 	var parts [][]int
 	var labels []string
 	if s.Partition == PartitionColumn {
@@ -189,7 +191,8 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 			parts = append(parts, members[d])
 		}
 		if agents != 0 && agents != len(parts) {
-			return nil, nil, &spec.FieldError{Key: "agents", Problem: fmt.Sprintf("is %d; column %q names %d (0 takes them all)", agents, s.Device, len(parts))}
+			return nil, nil, &spec.FieldError{Key: "agents",
+				Problem: fmt.Sprintf("is %d; column %q names %d (0 takes them all)", agents, s.Device, len(parts))}
 		}
 	} else {
 		y := make([]float64, t.samples.Len())

@@ -34,7 +34,8 @@ func tableSpec(t *testing.T) data.Spec {
 		t.Fatal(err)
 	}
 	s := data.DefaultSpec()
-	s.Kind, s.File, s.Features, s.Target, s.Device, s.Partition = data.KindCSV, file, []string{"a", "b"}, "y", "where", data.PartitionColumn
+	s.Kind, s.File, s.Features, s.Target, s.Device, s.Partition = data.KindCSV, file, []string{"a", "b"}, "y",
+		"where", data.PartitionColumn
 	return s
 }
 
@@ -45,7 +46,8 @@ func TestTableByColumn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Agents != 3 || !slices.Equal(p.Labels, []string{"east", "north", "south"}) || !slices.Equal(p.Weights, []float64{10, 30, 20}) {
+	if p.Agents != 3 || !slices.Equal(p.Labels, []string{"east", "north", "south"}) ||
+		!slices.Equal(p.Weights, []float64{10, 30, 20}) {
 		t.Errorf("agents %v with weights %v", p.Labels, p.Weights)
 	}
 	load := p.Loader()
@@ -100,7 +102,8 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("%s deals %d rows of 60", partition, len(seen))
 		}
 	}
-	if !(unlike[data.PartitionUniform] < 0.1 && unlike[data.PartitionDirichlet] > 0.15 && unlike[data.PartitionShards] > 0.15) {
+	if !(unlike[data.PartitionUniform] < 0.1 && unlike[data.PartitionDirichlet] > 0.15 &&
+		unlike[data.PartitionShards] > 0.15) {
 		t.Errorf("mean distance of an agent's class shares from those of all: %v", unlike)
 	}
 }

@@ -39,7 +39,8 @@ func (v *validator) positive(key string, strict bool, list ...float64) {
 
 // rows needs no rows, or one for each agent, of some length.
 func (v *validator) rows(key string, rows [][]float64, lengths ...int) {
-	v.need(len(rows) == 0 || len(rows) == v.agents, key, "has %d rows; want one for each of the %d agents", len(rows), v.agents)
+	v.need(len(rows) == 0 || len(rows) == v.agents, key, "has %d rows; want one for each of the %d agents", len(rows),
+		v.agents)
 	for i, row := range rows {
 		v.numbers(fmt.Sprintf("%s[%d]", key, i), row, lengths...)
 	}
@@ -82,7 +83,8 @@ func (s *Spec) Validate(agents int) error {
 	case KindLogistic, KindBilinear:
 		v.positive("variance", false, s.Variance)
 		v.positive("model.ridge", false, s.Model.Ridge)
-		v.need(s.Kind == KindLogistic || len(s.Model.Hidden) <= 1 && s.bilinearUnits() >= 1, "model.hidden", "is %v; want one number of units", s.Model.Hidden)
+		v.need(s.Kind == KindLogistic || len(s.Model.Hidden) <= 1 && s.bilinearUnits() >= 1, "model.hidden",
+			"is %v; want one number of units", s.Model.Hidden)
 		v.atLeast("inputs", s.Inputs, 1)
 		v.rows("means", s.Means, s.Inputs)
 	case KindRegression:
@@ -102,7 +104,8 @@ func (s *Spec) Validate(agents int) error {
 	case KindBlobs, KindCSV:
 		s.validateTable(v)
 	default:
-		oneOf(v, "kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression, KindQuadratics, KindToy, KindBlobs, KindCSV)
+		oneOf(v, "kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression, KindQuadratics, KindToy,
+			KindBlobs, KindCSV)
 	}
 	s.validateSize(v)
 	return v.Err()
@@ -130,7 +133,8 @@ func (s *Spec) validateSize(v *validator) {
 	case KindCSV:
 		return
 	}
-	v.need(rows*width <= maxHeld, key, "makes %.3g numbers for %d agents; want at most %d", rows*width, v.agents, maxHeld)
+	v.need(rows*width <= maxHeld, key, "makes %.3g numbers for %d agents; want at most %d", rows*width, v.agents,
+		maxHeld)
 }
 
 func (s *Spec) validateLinear(v *validator) {
@@ -146,8 +150,10 @@ func (s *Spec) validateLinear(v *validator) {
 		v.positive(fmt.Sprintf("regressors[%d]", i), true, row...)
 	}
 	v.rows("optima", s.Optima, s.Inputs)
-	v.need(s.Pool == 0 || s.Pool >= 10*s.Inputs, "pool", "is %d; want 0 for fresh samples, or at least 10 rows for each of the %d inputs", s.Pool, s.Inputs)
-	v.need(s.Pool == 0 || len(s.Regressors) == 0 && len(s.NoiseVar) == 1, "pool", "is %d; agents that share rows have one regressor_var and one noise_var", s.Pool)
+	v.need(s.Pool == 0 || s.Pool >= 10*s.Inputs, "pool",
+		"is %d; want 0 for fresh samples, or at least 10 rows for each of the %d inputs", s.Pool, s.Inputs)
+	v.need(s.Pool == 0 || len(s.Regressors) == 0 && len(s.NoiseVar) == 1, "pool",
+		"is %d; agents that share rows have one regressor_var and one noise_var", s.Pool)
 }
 
 func (s *Spec) validateTable(v *validator) {
@@ -156,8 +162,10 @@ func (s *Spec) validateTable(v *validator) {
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
 	v.need(s.Partition != PartitionShards || s.Shards >= 1, "shards", "is %d; want at least 1", s.Shards)
 	if s.Kind == KindBlobs {
-		v.need(s.Partition != PartitionColumn, "partition", "is %q; blobs have no column that names agents", s.Partition)
-		v.need(s.Model.Loss() == spec.RiskSoftmax, "model.kind", "is %q; blobs are classes, for softmax, or mlp with the risk softmax", s.Model.Kind)
+		v.need(s.Partition != PartitionColumn, "partition", "is %q; blobs have no column that names agents",
+			s.Partition)
+		v.need(s.Model.Loss() == spec.RiskSoftmax, "model.kind",
+			"is %q; blobs are classes, for softmax, or mlp with the risk softmax", s.Model.Kind)
 		v.atLeast("inputs", s.Inputs, 1)
 		v.atLeast("rows", s.Rows, 1)
 		v.positive("variance", false, s.Variance)
@@ -166,5 +174,6 @@ func (s *Spec) validateTable(v *validator) {
 	v.need(s.File != "", "file", "is empty; name the CSV file")
 	v.need(len(s.Features) > 0, "features", "is empty; name the columns")
 	v.need(s.Target != "", "target", "is empty; name the column")
-	v.need(s.Partition != PartitionColumn || s.Device != "", "device", "is empty; name the column that names the agents")
+	v.need(s.Partition != PartitionColumn || s.Device != "", "device",
+		"is empty; name the column that names the agents")
 }

@@ -1,5 +1,5 @@
-// Package npy writes and reads arrays in numpy's own file format (version 1.0, little-endian, C order), which is a short header
-// and the numbers as they are.
+// Package npy writes and reads arrays in numpy's own file format (version 1.0, little-endian, C order), which is a
+// short header and the numbers as they are.
 package npy
 
 import (
@@ -21,14 +21,16 @@ type Element interface {
 
 const magic = "\x93NUMPY"
 
-// Write writes an array of that shape, row by row. It panics if the shape does not fit the data; the error is that of w.
+// Write writes an array of that shape, row by row. It panics if the shape does not fit the data; the error is that of
+// w.
 func Write[T Element](w io.Writer, data []T, shape ...int) error {
 	if n := size(shape); n != len(data) {
 		panic(fmt.Sprintf("npy: shape %v for %d numbers", shape, len(data)))
 	}
 	b := bufio.NewWriter(w)
 	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", describe(data), tuple(shape))
-	const before = len(magic) + 4 // the header's length is in two bytes, and all of it is a multiple of 64, with a line feed at its end
+	// the header's length is in two bytes, and all of it is a multiple of 64, with a line feed at its end
+	const before = len(magic) + 4
 	header += strings.Repeat(" ", 63-(before+len(header))%64) + "\n"
 	_, _ = b.WriteString(magic + "\x01\x00") // an error stays in b
 	_ = binary.Write(b, binary.LittleEndian, uint16(len(header)))
@@ -83,15 +85,16 @@ var (
 	shapeField = regexp.MustCompile(`['"]shape['"]\s*:\s*\(([0-9, ]*)\)`)
 )
 
-// Read reads an array of floats, integers or truth values, little-endian and in C order, and converts it. A shape () is read as
-// one number.
+// Read reads an array of floats, integers or truth values, little-endian and in C order, and converts it. A shape () is
+// read as one number.
 func Read[T Element](r io.Reader) (data []T, shape []int, err error) {
 	b := bufio.NewReader(r)
 	header, err := readHeader(b)
 	if err != nil {
 		return nil, nil, err
 	}
-	descr, order, dims := descrField.FindStringSubmatch(header), orderField.FindStringSubmatch(header), shapeField.FindStringSubmatch(header)
+	descr, order, dims := descrField.FindStringSubmatch(header), orderField.FindStringSubmatch(header),
+		shapeField.FindStringSubmatch(header)
 	switch {
 	case descr == nil || order == nil || dims == nil:
 		return nil, nil, fmt.Errorf("the header %q names no descr, fortran_order or shape", header)
@@ -175,7 +178,10 @@ func decoder(kind string) (decode func(b []byte) (v number, whole bool), width i
 	}
 	switch kind {
 	case "f4":
-		return func(b []byte) (number, bool) { return number{real: float64(math.Float32frombits(le.Uint32(b)))}, false }, 4
+		return func(b []byte) (number, bool) {
+			return number{real: float64(math.Float32frombits(le.Uint32(b)))},
+				false
+		}, 4
 	case "f8":
 		return func(b []byte) (number, bool) { return number{real: math.Float64frombits(le.Uint64(b))}, false }, 8
 	case "i1":

@@ -28,10 +28,13 @@ func TestBytes(t *testing.T) {
 		return "\x93NUMPY\x01\x00\x76\x00" + text + strings.Repeat(" ", 117-len(text)) + "\n"
 	}
 	for _, tt := range []struct{ got, want string }{
-		{string(written(t, []float64{1.5, -2}, 2)), header("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }") +
-			"\x00\x00\x00\x00\x00\x00\xf8\x3f\x00\x00\x00\x00\x00\x00\x00\xc0"},
-		{string(written(t, []float32{1}, 1, 1)), header("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1), }") + "\x00\x00\x80\x3f"},
-		{string(written(t, []int64{-1})), header("{'descr': '<i8', 'fortran_order': False, 'shape': (), }") + "\xff\xff\xff\xff\xff\xff\xff\xff"},
+		{string(written(t, []float64{1.5, -2}, 2)),
+			header("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }") +
+				"\x00\x00\x00\x00\x00\x00\xf8\x3f\x00\x00\x00\x00\x00\x00\x00\xc0"},
+		{string(written(t, []float32{1}, 1, 1)), header("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1), }") +
+			"\x00\x00\x80\x3f"},
+		{string(written(t, []int64{-1})), header("{'descr': '<i8', 'fortran_order': False, 'shape': (), }") +
+			"\xff\xff\xff\xff\xff\xff\xff\xff"},
 		{string(written(t, []uint8{}, 0, 3)), header("{'descr': '|u1', 'fortran_order': False, 'shape': (0, 3), }")},
 	} {
 		if tt.got != tt.want {
@@ -50,7 +53,8 @@ func TestReadWhatWasWritten(t *testing.T) {
 	if got, _, err := npy.Read[int64](bytes.NewReader(written(t, whole, 3))); err != nil || !slices.Equal(got, whole) {
 		t.Errorf("read %v, %v", got, err)
 	}
-	if got, _, err := npy.Read[float64](bytes.NewReader(written(t, []uint8{0, 1, 255}, 3))); err != nil || !slices.Equal(got, []float64{0, 1, 255}) {
+	if got, _, err := npy.Read[float64](bytes.NewReader(written(t, []uint8{0, 1, 255}, 3))); err != nil ||
+		!slices.Equal(got, []float64{0, 1, 255}) {
 		t.Errorf("bytes read as floats: %v, %v", got, err)
 	}
 }
@@ -88,10 +92,12 @@ func TestNumpy(t *testing.T) {
 		t.Skip("python3 with numpy is not installed; `make deps` installs it")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.npy"), written(t, []float64{1, 2, 3, 4, 5, 6}, 2, 3), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "a.npy"), written(t, []float64{1, 2, 3, 4, 5, 6}, 2, 3),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	script := "import numpy as np; a = np.load('a.npy'); assert a.shape == (2, 3) and a[1, 0] == 4, a; np.save('b.npy', 2 * a.astype('f4'))"
+	script := "import numpy as np; a = np.load('a.npy'); assert a.shape == (2, 3) and a[1, 0] == 4, a; " +
+		"np.save('b.npy', 2 * a.astype('f4'))"
 	cmd := exec.Command(python, "-c", script)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -101,7 +107,8 @@ func TestNumpy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, shape, err := npy.Read[float64](bytes.NewReader(b)); err != nil || !slices.Equal(shape, []int{2, 3}) || got[5] != 12 {
+	if got, shape, err := npy.Read[float64](bytes.NewReader(b)); err != nil || !slices.Equal(shape, []int{2, 3}) ||
+		got[5] != 12 {
 		t.Errorf("read %v of shape %v, %v", got, shape, err)
 	}
 }
@@ -111,6 +118,7 @@ func FuzzRead(f *testing.F) {
 	_ = npy.Write(&b, []float64{1, 2}, 2)
 	f.Add(b.Bytes())
 	f.Fuzz(func(_ *testing.T, file []byte) {
-		_, _, _ = npy.Read[float64](bytes.NewReader(file)) // must not panic, nor claim memory that the file does not hold
+		// must not panic, nor claim memory that the file does not hold
+		_, _, _ = npy.Read[float64](bytes.NewReader(file))
 	})
 }

@@ -31,8 +31,10 @@ func SVG(w io.Writer, d Drawing, width, height vg.Length) error {
 	return err
 }
 
-// everywhere makes a picture look alike where Liberation is not installed, which Arial is as wide as, and on dark pages.
-var everywhere = strings.NewReplacer("font-family:Liberation Sans", "font-family:Liberation Sans,Arial,Helvetica,sans-serif",
+// everywhere makes a picture look alike where Liberation is not installed, which Arial is as wide as, and on dark
+// pages.
+var everywhere = strings.NewReplacer("font-family:Liberation Sans",
+	"font-family:Liberation Sans,Arial,Helvetica,sans-serif",
 	"<svg ", `<svg style="background:#fff" `)
 
 // PNG writes a drawing of this size as PNG, 144 dots an inch on white. The error is that of w.
@@ -50,7 +52,8 @@ func WriteFiles(path string, d Drawing, width, height vg.Length) error {
 			return err
 		}
 	}
-	for suffix, write := range map[string]func(io.Writer, Drawing, vg.Length, vg.Length) error{".svg": SVG, ".png": PNG} {
+	for suffix, write := range map[string]func(io.Writer, Drawing, vg.Length, vg.Length) error{".svg": SVG,
+		".png": PNG} {
 		var b bytes.Buffer
 		if err := errors.Join(write(&b, d, width, height), os.WriteFile(path+suffix, b.Bytes(), 0o666)); err != nil {
 			return err

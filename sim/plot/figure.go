@@ -20,8 +20,8 @@ type Figure struct {
 	Curves []Curve
 }
 
-// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and such bands
-// end at the lower edge.
+// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and such
+// bands end at the lower edge.
 type Axis struct {
 	Label string
 	Log   bool
@@ -86,8 +86,8 @@ func (f *Figure) Draw(c draw.Canvas) {
 	drawLabelled(p, c, label(f.X.Label), label(f.Y.Label))
 }
 
-// drawLabelled draws the plot with labels at its axes. The library's own labels shrink a logarithmic plot, as it measures where
-// the middle of such an axis is in the wrong units.
+// drawLabelled draws the plot with labels at its axes. The library's own labels shrink a logarithmic plot, as it
+// measures where the middle of such an axis is in the wrong units.
 func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	style := p.X.Label.TextStyle
 	style.XAlign = draw.XCenter

@@ -16,7 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/sim/plot"
 )
 
-// learning is a figure like most: a falling curve with a band, theory, points, and values that have no place on its axes.
+// learning is a figure like most: a falling curve with a band, theory, points, and values that have no place on its
+// axes.
 func learning() *plot.Figure {
 	var x, y, low, high, flat []float64
 	for i := 0; i <= 1000; i += 5 {
@@ -26,10 +27,12 @@ func learning() *plot.Figure {
 	}
 	y[7] = math.NaN()
 	return &plot.Figure{
-		Title: "Federated averaging, K = 100, L = 10", X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "E‖w⁰ − w‖²", Log: true},
+		Title: "Federated averaging, K = 100, L = 10", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "E‖w⁰ − w‖²", Log: true},
 		Curves: []plot.Curve{
 			{Name: "E = 10", X: x, Y: y, Low: low, High: high}, {Name: "theory", X: x, Y: flat, Theory: true},
-			{Name: "marks", X: []float64{0, 200, 400, 800}, Y: []float64{0, 1, 0.1, 0.05}, Low: []float64{0, 0.5, 0.05, -1}, High: []float64{0, 2, 0.2, 0.1}, Points: true},
+			{Name: "marks", X: []float64{0, 200, 400, 800}, Y: []float64{0, 1, 0.1, 0.05},
+				Low: []float64{0, 0.5, 0.05, -1}, High: []float64{0, 2, 0.2, 0.1}, Points: true},
 		},
 	}
 }
@@ -44,15 +47,20 @@ func asSVG(w io.Writer, f *plot.Figure) error {
 // figures has one of each shape.
 func figures() map[string]*plot.Figure {
 	all := map[string]*plot.Figure{"learning": learning()}
-	all["loglog"] = &plot.Figure{Title: "1/K", X: plot.Axis{Label: "agents K", Log: true}, Y: plot.Axis{Label: "steady state", Log: true},
-		Curves: []plot.Curve{{Name: "simulated", X: []float64{1, 10, 100}, Y: []float64{5e-3, 5e-4, 5e-5}, Points: true}}}
-	all["narrow"] = &plot.Figure{Title: "less than a decade", X: plot.Axis{Label: "t"}, Y: plot.Axis{Label: "risk", Log: true},
-		Curves: []plot.Curve{{Name: "a", X: []float64{1, 2, 3}, Y: []float64{0.3, 0.25, 0.22}}, {Name: "b", X: []float64{1, 2, 3}, Y: []float64{0.5, 0.45, 0.42}}}}
+	all["loglog"] = &plot.Figure{Title: "1/K", X: plot.Axis{Label: "agents K", Log: true},
+		Y: plot.Axis{Label: "steady state", Log: true},
+		Curves: []plot.Curve{{Name: "simulated", X: []float64{1, 10, 100}, Y: []float64{5e-3, 5e-4, 5e-5},
+			Points: true}}}
+	all["narrow"] = &plot.Figure{Title: "less than a decade", X: plot.Axis{Label: "t"},
+		Y: plot.Axis{Label: "risk", Log: true},
+		Curves: []plot.Curve{{Name: "a", X: []float64{1, 2, 3}, Y: []float64{0.3, 0.25, 0.22}},
+			{Name: "b", X: []float64{1, 2, 3}, Y: []float64{0.5, 0.45, 0.42}}}}
 	var x []float64
 	for i := range 50 {
 		x = append(x, float64(i*100))
 	}
-	many := &plot.Figure{Title: "seven curves over many decades", X: plot.Axis{Label: "iteration t"}, Y: plot.Axis{Label: "relative suboptimality", Log: true}}
+	many := &plot.Figure{Title: "seven curves over many decades", X: plot.Axis{Label: "iteration t"},
+		Y: plot.Axis{Label: "relative suboptimality", Log: true}}
 	for n := range 7 {
 		var y []float64
 		for _, v := range x {
@@ -62,15 +70,18 @@ func figures() map[string]*plot.Figure {
 	}
 	all["many"] = many
 	for name, y := range map[string][]float64{
-		"to the smallest number": {1, 1e-200, 5e-324}, "next to 0": {5e-324, 5e-324, 1e-322}, "to the largest": {1e-150, 1, 1e300}, "one but for rounding": {5e23, 5e23 * (1 + 4e-16), 5e23},
+		"to the smallest number": {1, 1e-200, 5e-324}, "next to 0": {5e-324, 5e-324, 1e-322},
+		"to the largest": {1e-150, 1, 1e300}, "one but for rounding": {5e23, 5e23 * (1 + 4e-16), 5e23},
 		"one and large": {1e23, 1e23, 1e23},
 	} {
 		for _, log := range []bool{true, false} {
 			all[fmt.Sprintf("%s, %v", name, log)] = &plot.Figure{Title: "t", Y: plot.Axis{Label: "y", Log: log},
-				Curves: []plot.Curve{{X: []float64{0, 1, 2}, Y: y, Low: []float64{y[0], y[1], y[2]}, High: []float64{y[0], math.Inf(1), y[2]}}}}
+				Curves: []plot.Curve{{X: []float64{0, 1, 2}, Y: y, Low: []float64{y[0], y[1], y[2]},
+					High: []float64{y[0], math.Inf(1), y[2]}}}}
 		}
 	}
-	all["constant"] = &plot.Figure{Title: "one value", X: plot.Axis{Label: "x"}, Y: plot.Axis{Label: "y"}, Curves: []plot.Curve{{Name: "c", X: []float64{3}, Y: []float64{2}}}}
+	all["constant"] = &plot.Figure{Title: "one value", X: plot.Axis{Label: "x"}, Y: plot.Axis{Label: "y"},
+		Curves: []plot.Curve{{Name: "c", X: []float64{3}, Y: []float64{2}}}}
 	return all
 }
 
@@ -83,14 +94,16 @@ func TestFigures(t *testing.T) {
 			continue
 		}
 		if dir := os.Getenv("FEDMESH_FIGURES"); dir != "" {
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, name+".png"), image.Bytes(), 0o666), os.WriteFile(filepath.Join(dir, name+".svg"), vector.Bytes(), 0o666)); err != nil {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, name+".png"), image.Bytes(), 0o666),
+				os.WriteFile(filepath.Join(dir, name+".svg"), vector.Bytes(), 0o666)); err != nil {
 				t.Error(err)
 			}
 		}
 		if picture, err := png.Decode(&image); err != nil || picture.Bounds().Dx() < 900 {
 			t.Errorf("%s: %v, %v", name, picture.Bounds(), err)
 		}
-		if !strings.Contains(vector.String(), f.Title) || !strings.Contains(vector.String(), strings.ReplaceAll(f.Y.Label, "⁰", "°")) {
+		if !strings.Contains(vector.String(), f.Title) ||
+			!strings.Contains(vector.String(), strings.ReplaceAll(f.Y.Label, "⁰", "°")) {
 			t.Errorf("%s: the title or a label is not in the SVG", name)
 		}
 		for d := xml.NewDecoder(&vector); ; {
@@ -107,16 +120,19 @@ func TestFigures(t *testing.T) {
 // TestSameFigureSameBytes: a report that is made twice has the same pictures.
 func TestSameFigureSameBytes(t *testing.T) {
 	var a, b bytes.Buffer
-	if err := errors.Join(asPNG(&a, learning()), asPNG(&b, learning())); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
+	if err := errors.Join(asPNG(&a, learning()), asPNG(&b, learning())); err != nil ||
+		!bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Errorf("two pictures of one figure differ, or %v", err)
 	}
 }
 
 func TestBadFigures(t *testing.T) {
 	for name, f := range map[string]*plot.Figure{
-		"nothing":               {Title: "t"},
-		"nothing above 0":       {Y: plot.Axis{Log: true}, Curves: []plot.Curve{{X: []float64{1, 2}, Y: []float64{0, -1}}}},
-		"lengths that disagree": {Curves: []plot.Curve{{X: []float64{1, 2}, Y: []float64{0, 1}, Low: []float64{1}, High: []float64{1}}}},
+		"nothing": {Title: "t"},
+		"nothing above 0": {Y: plot.Axis{Log: true},
+			Curves: []plot.Curve{{X: []float64{1, 2}, Y: []float64{0, -1}}}},
+		"lengths that disagree": {Curves: []plot.Curve{{X: []float64{1, 2}, Y: []float64{0, 1}, Low: []float64{1},
+			High: []float64{1}}}},
 	} {
 		if err := f.Validate(); err == nil {
 			t.Errorf("%s: no error", name)

@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 )
 
-// Network is a picture of a graph of devices: each at its place, or on a circle when places are unknown. The width of an edge
-// shows the size of its weight, a dashed one has a negative weight, and a colour from green to red its health. Devices
-// outside the largest connected part are orange.
+// Network is a picture of a graph of devices: each at its place, or on a circle when places are unknown. The width of
+// an edge shows the size of its weight, a dashed one has a negative weight, and a colour from green to red its health.
+// Devices outside the largest connected part are orange.
 type Network struct {
 	Graph   *graph.Graph
 	Weights []float64 // one an edge, in the graph's order; nil: all alike
@@ -40,7 +40,8 @@ const (
 func (n Network) Draw(c draw.Canvas) {
 	edges := n.Graph.Edges()
 	if n.Weights != nil && len(n.Weights) != len(edges) || n.Health != nil && len(n.Health) != len(edges) {
-		panic(fmt.Sprintf("plot: %d weights and %d health values for %d edges", len(n.Weights), len(n.Health), len(edges)))
+		panic(fmt.Sprintf("plot: %d weights and %d health values for %d edges", len(n.Weights), len(n.Health),
+			len(edges)))
 	}
 	top, bottom := margin, margin
 	if n.Title != "" {
@@ -137,9 +138,11 @@ func (n Network) drawEdges(c draw.Canvas, places []vg.Point) {
 	}
 }
 
-// healthColour runs from red over yellow to green, each of another brightness, for eyes that do not tell red from green.
+// healthColour runs from red over yellow to green, each of another brightness, for eyes that do not tell red from
+// green.
 func healthColour(health float64) color.Color {
-	stops := [3]color.NRGBA{{R: 0x9e, G: 0x1b, B: 0x32, A: 0xff}, {R: 0xf2, G: 0xb1, B: 0x34, A: 0xff}, {R: 0x2e, G: 0x8b, B: 0x68, A: 0xff}}
+	stops := [3]color.NRGBA{{R: 0x9e, G: 0x1b, B: 0x32, A: 0xff}, {R: 0xf2, G: 0xb1, B: 0x34, A: 0xff},
+		{R: 0x2e, G: 0x8b, B: 0x68, A: 0xff}}
 	at := 2 * min(max(health, 0), 1)
 	from := int(min(at, 1))
 	part := at - float64(from)

@@ -56,15 +56,18 @@ func TestNetworkShowsAll(t *testing.T) {
 
 func TestNetworkStyles(t *testing.T) {
 	const red, yellow, green, orange = "#9E1B32", "#F2B134", "#2E8B68", "#C26A12"
-	g, weights, err := graph.Parse([]byte("from,to,weight\nleft,middle,0.5\nmiddle,right,-0.25\nright,left,0.25\nx,y,0.5\n"), "g.csv")
+	g, weights,
+		err := graph.Parse([]byte("from,to,weight\nleft,middle,0.5\nmiddle,right,-0.25\nright,left,0.25\nx,y,0.5\n"),
+		"g.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := plot.Network{Graph: g, Weights: weights, Health: []float64{0, 0.5, 1, 1}}
 	text := svg(t, n)
 	for what, count := range map[string]int{
-		"stroke:" + red: 1, "stroke:" + yellow: 1, "stroke:" + green: 2, "fill:" + orange: 2, "stroke-dasharray": 1, "stroke-width:3.6": 2,
-		">middle<": 1, ">x<": 1,
+		"stroke:" + red: 1, "stroke:" + yellow: 1, "stroke:" + green: 2, "fill:" + orange: 2, "stroke-dasharray": 1,
+		"stroke-width:3.6": 2,
+		">middle<":         1, ">x<": 1,
 	} {
 		if got := strings.Count(text, what); got != count {
 			t.Errorf("%s is there %d times, want %d", what, got, count)

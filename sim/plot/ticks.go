@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// even marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between two of them.
+// even marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between two of
+// them.
 type even struct{}
 
 // Ticks implements plot.Ticker.
@@ -32,8 +33,8 @@ func (even) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// decades marks a logarithmic axis: labels at powers of ten, of which many are thinned out, and at 2 and 5 times them too where
-// there are few; small marks in between.
+// decades marks a logarithmic axis: labels at powers of ten, of which many are thinned out, and at 2 and 5 times them
+// too where there are few; small marks in between.
 type decades struct{}
 
 // Ticks implements plot.Ticker.

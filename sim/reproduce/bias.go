@@ -14,7 +14,8 @@ type Bias struct{ LMS }
 
 // defaultBias is the instance of SPEC's row `bias`.
 func defaultBias() *Bias {
-	b := &Bias{LMS{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48, Window: 20_000}}
+	b := &Bias{LMS{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48,
+		Window: 20_000}}
 	for k := range 10 {
 		x := float64(k)
 		b.BatchSizes = append(b.BatchSizes, 1)
@@ -27,17 +28,20 @@ func defaultBias() *Bias {
 
 // About implements Experiment.
 func (b *Bias) About() About {
-	return About{"bias", "Without the 1/E_k of (5.26), federated averaging ends at the minimiser of Σ E_k J_k, not of Σ J_k.", "ch5 problem 5.1"}
+	return About{"bias", "Without the 1/E_k of (5.26), federated averaging ends at the minimiser of Σ E_k J_k, not " +
+		"of Σ J_k.", "ch5 problem 5.1"}
 }
 
-// Run implements Experiment. The limit of the mean is measured as the average of w_i over the rounds and runs; at a step
-// size that is not small it is not exactly the minimiser, and where it is then follows from the recursion of the mean.
+// Run implements Experiment. The limit of the mean is measured as the average of w_i over the rounds and runs; at a
+// step size that is not small it is not exactly the minimiser, and where it is then follows from the recursion of the
+// mean.
 func (b *Bias) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bias: %w", err)
 	}
 	r := &Report{About: b.About()}
-	figure := plot.Figure{Title: "Where the average of the models ends", X: plot.Axis{Label: "first parameter"}, Y: plot.Axis{Label: "second parameter"}}
+	figure := plot.Figure{Title: "Where the average of the models ends", X: plot.Axis{Label: "first parameter"},
+		Y: plot.Axis{Label: "second parameter"}}
 	for _, normalized := range []bool{false, true} {
 		problem := b.theory(normalized)
 		exact, err := problem.SteadyState()
@@ -48,7 +52,8 @@ func (b *Bias) Run(ctx context.Context, o Options) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bias: %w", err)
 		}
-		l := limit{name: "unnormalised", target: "argmin Σ E_k J_k", key: "unnormalised_to_sumEJ", at: t.mean(len(exact.Mean)), exact: exact.Mean,
+		l := limit{name: "unnormalised", target: "argmin Σ E_k J_k", key: "unnormalised_to_sumEJ",
+			at: t.mean(len(exact.Mean)), exact: exact.Mean,
 			small: problem.SmallStepLimit()}
 		if normalized {
 			l.name, l.target, l.key = "normalised", "w⁰", "normalised_to_w0"
@@ -84,7 +89,8 @@ func (l *limit) report(r *Report, exact theory.Steady) {
 		if l.exact[j] != 0 {
 			narrow = 0.05 * size / math.Abs(l.exact[j])
 		}
-		r.compare(l.name+"_"+axis, fmt.Sprintf("%s, coordinate %s of the mean limit", l.name, axis), e, l.exact[j], narrow)
+		r.compare(l.name+"_"+axis, fmt.Sprintf("%s, coordinate %s of the mean limit", l.name, axis), e, l.exact[j],
+			narrow)
 		distance.mean += (e.mean - l.small[j]) * (e.mean - l.small[j])
 		distance.half += e.half * e.half
 		predicted += (l.exact[j] - l.small[j]) * (l.exact[j] - l.small[j])
@@ -96,11 +102,14 @@ func (l *limit) report(r *Report, exact theory.Steady) {
 	r.Values.Set(l.key+"_ci95", distance.half)
 	// The measured distance of a point that is not exactly known is never zero: it may exceed the predicted one by the
 	// uncertainty of the point.
-	r.find(Finding{What: fmt.Sprintf("%s: distance of the mean limit from %s", l.name, l.target), Measured: distance.String(),
-		Expected: fmt.Sprintf("%.4g at this step size", math.Sqrt(predicted)), Holds: math.Abs(distance.mean-math.Sqrt(predicted)) <= doubt*distance.half})
+	r.find(Finding{What: fmt.Sprintf("%s: distance of the mean limit from %s", l.name, l.target),
+		Measured: distance.String(),
+		Expected: fmt.Sprintf("%.4g at this step size", math.Sqrt(predicted)),
+		Holds:    math.Abs(distance.mean-math.Sqrt(predicted)) <= doubt*distance.half})
 	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // not the same but for rounding
-		r.find(Finding{What: "which is not w⁰: the two are apart by", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)), Expected: "more than three times that distance",
-			Holds: math.Sqrt(apart) > 3*distance.mean})
+		r.find(Finding{What: "which is not w⁰: the two are apart by", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)),
+			Expected: "more than three times that distance",
+			Holds:    math.Sqrt(apart) > 3*distance.mean})
 	}
 }
 

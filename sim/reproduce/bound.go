@@ -37,8 +37,10 @@ type BoundCase struct {
 // defaultBound is the instance of SPEC's row `bound`: its point, and η, τ, T and σ each changed alone.
 func defaultBound() *Bound {
 	return &Bound{
-		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5), Start: []float64{5, 5, 5, 5, 5},
-		Cases: []BoundCase{{0.25, 5, 40, 1}, {0.1, 5, 40, 1}, {0.02, 5, 40, 1}, {0.25, 1, 40, 1}, {0.25, 20, 40, 1}, {0.25, 5, 400, 1},
+		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5),
+		Start: []float64{5, 5, 5, 5, 5},
+		Cases: []BoundCase{{0.25, 5, 40, 1}, {0.1, 5, 40, 1}, {0.02, 5, 40, 1}, {0.25, 1, 40, 1}, {0.25, 20, 40, 1},
+			{0.25, 5, 400, 1},
 			{0.25, 5, 4000, 1}, {0.25, 5, 40, 0}, {0.25, 5, 40, 4}},
 		Runs: 64,
 	}
@@ -46,7 +48,8 @@ func defaultBound() *Bound {
 
 // About implements Experiment.
 func (b *Bound) About() About {
-	return About{"bound", "The mean suboptimality of the shadow sequence stays below the bound of Theorem 2.1.", "notes Theorem 2.1 (4)"}
+	return About{"bound", "The mean suboptimality of the shadow sequence stays below the bound of Theorem 2.1.",
+		"notes Theorem 2.1 (4)"}
 }
 
 func (b *Bound) key(c BoundCase) string {
@@ -57,8 +60,8 @@ func (c BoundCase) String() string {
 	return fmt.Sprintf("η = %g, τ = %d, T = %d, σ = %g", c.StepSize, c.Steps, c.Rounds, c.Deviation)
 }
 
-// Run implements Experiment. The left side of (4) is measured, and because the clients share A it is also known exactly: their mean is
-// gradient descent on F, whatever their drift, so that the term with ζ bounds nothing here.
+// Run implements Experiment. The left side of (4) is measured, and because the clients share A it is also known
+// exactly: their mean is gradient descent on F, whatever their drift, so that the term with ζ bounds nothing here.
 func (b *Bound) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
@@ -78,10 +81,12 @@ func (b *Bound) Run(ctx context.Context, o Options) (*Report, error) {
 		r.Values.Set(key+"_left_ci95", left.half)
 		r.Values.Set(key+"_left_theory", exact.Suboptimality())
 		r.Values.Set(key+"_right", exact.Bound())
-		r.find(Finding{What: c.String() + ": left side of (4)", Measured: left.String(), Expected: fmt.Sprintf("%.4g, exactly", exact.Suboptimality()),
-			Holds: near(left, exact.Suboptimality(), 1e-9) && left.half <= 0.1*left.mean})
+		r.find(Finding{What: c.String() + ": left side of (4)", Measured: left.String(),
+			Expected: fmt.Sprintf("%.4g, exactly", exact.Suboptimality()),
+			Holds:    near(left, exact.Suboptimality(), 1e-9) && left.half <= 0.1*left.mean})
 		r.find(Finding{What: c.String() + ": below the right side", Measured: left.String(),
-			Expected: fmt.Sprintf("< %.4g, ×%.3g of it", exact.Bound(), exact.Bound()/left.mean), Holds: left.mean+left.half < exact.Bound()})
+			Expected: fmt.Sprintf("< %.4g, ×%.3g of it", exact.Bound(), exact.Bound()/left.mean),
+			Holds:    left.mean+left.half < exact.Bound()})
 		if longest == nil || c.Rounds > longest.Rounds {
 			longest = &boundRun{c, running}
 		}
@@ -94,8 +99,10 @@ func (b *Bound) validate() error {
 	d := len(b.Eigenvalues)
 	switch {
 	case d == 0 || slices.Max(b.Eigenvalues) != 1 || slices.Min(b.Eigenvalues) <= 0 || b.Smoothness <= 0:
-		return fmt.Errorf("smoothness %v, eigenvalues %v: want it above 0, and them above 0 with a largest of 1", b.Smoothness, b.Eigenvalues)
-	case len(b.Centres) == 0 || slices.ContainsFunc(b.Centres, func(c []float64) bool { return len(c) != d }) || len(b.Start) != d:
+		return fmt.Errorf("smoothness %v, eigenvalues %v: want it above 0, and them above 0 with a largest of 1",
+			b.Smoothness, b.Eigenvalues)
+	case len(b.Centres) == 0 || slices.ContainsFunc(b.Centres, func(c []float64) bool { return len(c) != d }) ||
+		len(b.Start) != d:
 		return fmt.Errorf("want centres and a start of %d numbers each, as there are eigenvalues", d)
 	case len(b.Cases) == 0 || b.Runs < 2:
 		return errors.New("want a case or more, and two runs or more")
@@ -116,8 +123,9 @@ func (b *Bound) theory(c BoundCase) theory.Quadratics {
 	for j, v := range b.Eigenvalues {
 		a.SetSym(j, j, b.Smoothness*v)
 	}
-	return theory.Quadratics{Hessian: a, Centres: b.Centres, Start: b.Start, NoiseVar: c.Deviation * c.Deviation, StepSize: c.StepSize,
-		Steps: c.Steps, Rounds: c.Rounds}
+	return theory.Quadratics{Hessian: a, Centres: b.Centres, Start: b.Start, NoiseVar: c.Deviation * c.Deviation,
+		StepSize: c.StepSize,
+		Steps:    c.Steps, Rounds: c.Rounds}
 }
 
 // simulate runs notes Alg. 1: all clients, τ steps of size η, exact gradients with additive noise.
@@ -127,7 +135,8 @@ func (b *Bound) simulate(ctx context.Context, o Options, c BoundCase) (*sim.Resu
 	for j, v := range b.Eigenvalues {
 		scaled[j] = b.Smoothness * v
 	}
-	problem, err := data.NewQuadratics[float64](data.Quadratics{Eigenvalues: scaled, Centres: b.Centres, Start: b.Start}, nil)
+	problem, err := data.NewQuadratics[float64](data.Quadratics{Eigenvalues: scaled, Centres: b.Centres,
+		Start: b.Start}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +148,10 @@ func (b *Bound) simulate(ctx context.Context, o Options, c BoundCase) (*sim.Resu
 	if c.Deviation > 0 {
 		e.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: c.Deviation * c.Deviation / float64(d)}
 	}
-	return sim.On(ctx, e, func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
+	return sim.On(ctx, e, func(int) (sim.Instance[float64], error) {
+		return sim.Instance[float64]{Problem: problem},
+			nil
+	}, nil)
 }
 
 // running is, for each round, the left side of (4) up to it, by run.
@@ -180,7 +192,8 @@ func (b *Bound) plot(r *Report, c *boundRun) {
 			break
 		}
 	}
-	r.figure("bound", plot.Figure{Title: fmt.Sprintf("Theorem 2.1 with η = %g, τ = %d, σ = %g", c.StepSize, c.Steps, c.Deviation),
+	r.figure("bound", plot.Figure{Title: fmt.Sprintf("Theorem 2.1 with η = %g, τ = %d, σ = %g", c.StepSize, c.Steps,
+		c.Deviation),
 		X: plot.Axis{Label: "local steps τT", Log: true}, Y: plot.Axis{Label: "mean of F(x̄) − F(x*)", Log: true},
 		Curves: []plot.Curve{measured, exact, right}})
 }

@@ -9,13 +9,14 @@ import (
 // All is every experiment on its default instance, in the order of SPEC's table.
 func All() []Experiment {
 	return []Experiment{
-		linearGain(), lab1(), lab2(), Lab3(), Lab4(), async(), defaultBias(), defaultSampling(), defaultMSD(), defaultBound(), defaultToy(),
+		linearGain(), lab1(), lab2(), Lab3(), Lab4(), async(), defaultBias(), defaultSampling(), defaultMSD(),
+		defaultBound(), defaultToy(),
 		defaultSaddle(), defaultFedDec(), defaultFedDecFailures(), defaultSpectrum(),
 	}
 }
 
-// Select is the experiments of these ids, each once, in the order of All; no ids select all. The error names the ids that
-// there are.
+// Select is the experiments of these ids, each once, in the order of All; no ids select all. The error names the ids
+// that there are.
 func Select(ids []string) ([]Experiment, error) {
 	all := All()
 	if len(ids) == 0 {

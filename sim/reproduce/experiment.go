@@ -6,8 +6,8 @@ import "context"
 type Experiment interface {
 	// About is what it is about; it does not depend on the numbers.
 	About() About
-	// Run measures and judges. The same numbers, seed and Quick give the same report at any number of cores. The error is that
-	// of numbers that make no sense, or of ctx.
+	// Run measures and judges. The same numbers, seed and Quick give the same report at any number of cores. The error
+	// is that of numbers that make no sense, or of ctx.
 	Run(ctx context.Context, o Options) (*Report, error)
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// FedDec is feddec against FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of several radii on
-// the same places, and several H (feddec Fig. 4).
+// FedDec is feddec against FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of
+// several radii on the same places, and several H (feddec Fig. 4).
 type FedDec struct {
 	Subject About `json:"-"`
 
@@ -37,18 +37,21 @@ type FedDec struct {
 // defaultFedDec is the instance of SPEC's row `feddec`.
 func defaultFedDec() *FedDec {
 	return &FedDec{
-		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the better the agents are connected.",
+		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the " +
+			"better the agents are connected.",
 			"feddec Fig. 4"},
 		Agents: 20, Participants: 2, Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2, BatchSize: 1,
-		Radii: []float64{0.35, 0.5}, Weights: graph.BestConstant.String(), LinkUp: 1, ServerEvery: []int{10, 100}, Iterations: 5000,
-		Instances: 32, Runs: 10,
+		Radii: []float64{0.35, 0.5}, Weights: graph.BestConstant.String(), LinkUp: 1, ServerEvery: []int{10, 100},
+		Iterations: 5000,
+		Instances:  32, Runs: 10,
 	}
 }
 
 // defaultFedDecFailures is the instance of SPEC's row `feddec-failures`.
 func defaultFedDecFailures() *FedDec {
 	f := defaultFedDec()
-	f.Subject = About{"feddec-failures", "FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
+	f.Subject = About{"feddec-failures",
+		"FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
 	f.Weights, f.LinkUp = graph.Metropolis.String(), 0.5
 	return f
 }
@@ -56,8 +59,8 @@ func defaultFedDecFailures() *FedDec {
 // About implements Experiment.
 func (f *FedDec) About() About { return f.Subject }
 
-// Run implements Experiment. An instance is a problem and places; its runs share both. FedDec and FedAvg draw the same rows and
-// participants, so that their ratio within an instance says more than each alone.
+// Run implements Experiment. An instance is a problem and places; its runs share both. FedDec and FedAvg draw the same
+// rows and participants, so that their ratio within an instance says more than each alone.
 func (f *FedDec) Run(ctx context.Context, o Options) (*Report, error) {
 	fields, err := f.fields(o)
 	if err != nil {
@@ -120,7 +123,8 @@ func (f *FedDec) validate() error {
 	case f.Participants < 1:
 		return fmt.Errorf("%d participants: want at least 1 draw", f.Participants)
 	case f.Instances < 2 || f.Runs < 1:
-		return fmt.Errorf("%d instances of %d runs: want at least 2 of 1, as intervals are over instances", f.Instances, f.Runs)
+		return fmt.Errorf("%d instances of %d runs: want at least 2 of 1, as intervals are over instances", f.Instances,
+			f.Runs)
 	case len(f.Radii) == 0 || len(f.ServerEvery) == 0:
 		return fmt.Errorf("radii %v, server_every %v: want at least one each", f.Radii, f.ServerEvery)
 	case slices.Min(f.ServerEvery) < 1 || slices.Max(f.ServerEvery) > f.Iterations:
@@ -144,8 +148,8 @@ func (f *FedDec) experiment(o Options, runs, h int) sim.Experiment {
 	return e
 }
 
-// simulate runs all instances with this H on the graphs of a radius, or alone for −1. At an iteration t with t mod H = 0 the
-// server's model is with all.
+// simulate runs all instances with this H on the graphs of a radius, or alone for −1. At an iteration t with t mod H =
+// 0 the server's model is with all.
 func (f *FedDec) simulate(ctx context.Context, o Options, fields []field, h, radius int) (*feddecTrack, error) {
 	runs := o.size(f.Runs, 1)
 	r, err := sim.On(ctx, f.experiment(o, len(fields)*runs, h), func(run int) (sim.Instance[float64], error) {

@@ -17,7 +17,8 @@ func smallFedDec() *FedDec {
 
 func TestFedDec(t *testing.T) {
 	r := check(t, smallFedDec())
-	for _, key := range []string{"fedavg_H5_t1000", "feddec_r0.4_H50_t1000", "feddec_r0.8_H5_t1000_ci95", "ratio_r0.8_H50", "alpha_r0.4", "bound_r0.4_H5_t1000"} {
+	for _, key := range []string{"fedavg_H5_t1000", "feddec_r0.4_H50_t1000", "feddec_r0.8_H5_t1000_ci95",
+		"ratio_r0.8_H50", "alpha_r0.4", "bound_r0.4_H5_t1000"} {
 		if v, ok := r.Values.Get(key); !ok || v <= 0 {
 			t.Errorf("%s is %v, %v", key, v, ok)
 		}
@@ -70,7 +71,8 @@ func TestFedDecRefuses(t *testing.T) {
 	} {
 		f := smallFedDec()
 		change(f)
-		if _, err := f.Run(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "feddec: ") {
+		if _, err := f.Run(t.Context(), Options{}); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.HasPrefix(err.Error(), "feddec: ") {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}

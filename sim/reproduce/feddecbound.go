@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
-// bound finds that FedDec stays below the bound of feddec Theorem 1, which holds for it and says nothing for FedAvg. Where
-// W^t is on links that fail, α is that of |λ₂(E[W^t W^tᵀ])|.
+// bound finds that FedDec stays below the bound of feddec Theorem 1, which holds for it and says nothing for FedAvg.
+// Where W^t is on links that fail, α is that of |λ₂(E[W^t W^tᵀ])|.
 func (f *FedDec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 	bounds := make([]theory.FedDec, len(fields))
 	for i, in := range fields {
@@ -33,7 +33,8 @@ func (f *FedDec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 			logs[i] = math.Log(b.Bound(last) / in.problem.Objective.Excess(make([]float64, f.Inputs)))
 		}
 		r.Values.Set(fmt.Sprintf("bound_%s_H%d_t%d", f.name(t.radius), t.serverEvery, last), geometric(logs).mean)
-		f.above(r, fmt.Sprintf("r = %v, H = %d: bound of Theorem 1 over the error", f.Radii[t.radius], t.serverEvery), minus(logs, t.last()), "> 1")
+		f.above(r, fmt.Sprintf("r = %v, H = %d: bound of Theorem 1 over the error", f.Radii[t.radius], t.serverEvery),
+			minus(logs, t.last()), "> 1")
 	}
 	return nil
 }

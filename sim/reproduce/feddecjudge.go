@@ -17,7 +17,8 @@ type feddecTrack struct {
 	radius      int // place among the radii; −1 = W = I
 	t           []int
 	logs        [][]float64 // [record][instance]
-	health      []float64   // of the first run's links, the share of the iterations in which they were up; nil without links
+	// of the first run's links, the share of the iterations in which they were up; nil without links
+	health []float64
 }
 
 func newFedDecTrack(r *sim.Result, fields []field, h, radius int) *feddecTrack {
@@ -44,8 +45,8 @@ func newFedDecTrack(r *sim.Result, fields []field, h, radius int) *feddecTrack {
 // last is the logarithms at the last record, by instance.
 func (t *feddecTrack) last() []float64 { return t.logs[len(t.logs)-1] }
 
-// geometric is the geometric mean whose logarithms are given, one an independent instance. Its interval is wider upwards; that
-// half is its width.
+// geometric is the geometric mean whose logarithms are given, one an independent instance. Its interval is wider
+// upwards; that half is its width.
 func geometric(logs []float64) estimate {
 	mean, half := theory.Interval95(logs)
 	return estimate{math.Exp(mean), math.Exp(mean) * math.Expm1(half)}
@@ -105,7 +106,8 @@ func (f *FedDec) value(r *Report, key string, logs []float64) {
 // above finds that a geometric mean of ratios is above 1.
 func (f *FedDec) above(r *Report, what string, logs []float64, expected string) {
 	mean, half := theory.Interval95(logs)
-	r.find(Finding{What: what, Measured: fmt.Sprintf("×%.3g (%.3g to %.3g)", math.Exp(mean), math.Exp(mean-half), math.Exp(mean+half)),
+	r.find(Finding{What: what, Measured: fmt.Sprintf("×%.3g (%.3g to %.3g)", math.Exp(mean), math.Exp(mean-half),
+		math.Exp(mean+half)),
 		Expected: expected, Holds: mean > half})
 }
 
@@ -135,7 +137,8 @@ func (f *FedDec) linksUp(r *Report, tracks []*feddecTrack) {
 			share += up / float64(len(t.health))
 		}
 		half := 1.96 * math.Sqrt(f.LinkUp*(1-f.LinkUp)/float64(len(t.health)*f.Iterations))
-		r.find(Finding{What: fmt.Sprintf("r = %v: share of the links that are up at a step", f.Radii[t.radius]), Measured: estimate{share, half}.String(),
+		r.find(Finding{What: fmt.Sprintf("r = %v: share of the links that are up at a step", f.Radii[t.radius]),
+			Measured: estimate{share, half}.String(),
 			Expected: fmt.Sprint(f.LinkUp), Holds: near(estimate{share, half}, f.LinkUp, 0)})
 	}
 }
@@ -146,7 +149,8 @@ func (f *FedDec) compareGains(r *Report, gains [][][]float64) {
 	for j, radius := range f.Radii {
 		for n := 1; n < len(byH); n++ {
 			less, more := byH[n-1], byH[n]
-			f.above(r, fmt.Sprintf("r = %v: gain at H = %d over that at H = %d", radius, f.ServerEvery[more], f.ServerEvery[less]),
+			f.above(r, fmt.Sprintf("r = %v: gain at H = %d over that at H = %d", radius, f.ServerEvery[more],
+				f.ServerEvery[less]),
 				minus(gains[j][more], gains[j][less]), "> 1")
 		}
 	}

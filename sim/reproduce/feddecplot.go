@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
-// plots draws the graphs of the first instance (Fig. 3), and for each radius the geometric mean over the instances with its 95 % band
-// (Fig. 4).
+// plots draws the graphs of the first instance (Fig. 3), and for each radius the geometric mean over the instances with
+// its 95 % band (Fig. 4).
 func (f *FedDec) plots(r *Report, fields []field, tracks []*feddecTrack) {
 	for j, radius := range f.Radii {
 		m := fields[0].mixings[j]
@@ -23,9 +23,11 @@ func (f *FedDec) plots(r *Report, fields []field, tracks []*feddecTrack) {
 		if f.LinkUp < 1 {
 			health = tracks[1+j].health
 		}
-		r.Plots = append(r.Plots, Plot{f.Subject.ID + "-graph-" + f.name(j), plot.Network{Graph: m.Graph, Weights: weights, Health: health,
-			Title:   fmt.Sprintf("r = %v, instance 1 of %d", radius, len(fields)),
-			Caption: fmt.Sprintf("%d links, |λ₂|² = %.3g, α = %.3g", len(m.Weights), m.SecondEigenvalue(f.LinkUp), graph.Alpha(m.SecondEigenvalue(f.LinkUp)))}})
+		r.Plots = append(r.Plots, Plot{f.Subject.ID + "-graph-" + f.name(j),
+			plot.Network{Graph: m.Graph, Weights: weights, Health: health,
+				Title: fmt.Sprintf("r = %v, instance 1 of %d", radius, len(fields)),
+				Caption: fmt.Sprintf("%d links, |λ₂|² = %.3g, α = %.3g", len(m.Weights), m.SecondEigenvalue(f.LinkUp),
+					graph.Alpha(m.SecondEigenvalue(f.LinkUp)))}})
 	}
 	for j, radius := range f.Radii {
 		d := plot.Figure{Title: fmt.Sprintf("FedDec and FedAvg, r = %v", radius),

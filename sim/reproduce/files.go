@@ -14,7 +14,8 @@ func Failed(e Experiment, err error) *Report {
 	return r
 }
 
-// WriteFiles writes report.html, report.json with all findings and values, and each plot as a file of its own into a folder.
+// WriteFiles writes report.html, report.json with all findings and values, and each plot as a file of its own into a
+// folder.
 func WriteFiles(dir string, o Options, outcomes []Outcome) error {
 	var page bytes.Buffer
 	if err := writeHTML(&page, o, outcomes); err != nil {

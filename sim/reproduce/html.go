@@ -56,5 +56,6 @@ func writeHTML(w io.Writer, o Options, outcomes []Outcome) error {
 			holding++
 		}
 	}
-	return t.Execute(w, map[string]any{"Options": o, "Outcomes": outcomes, "Holding": holding, "Seconds": math.Round(seconds)})
+	return t.Execute(w, map[string]any{"Options": o, "Outcomes": outcomes, "Holding": holding,
+		"Seconds": math.Round(seconds)})
 }

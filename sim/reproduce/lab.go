@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
-// Lab is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what the ratios
-// between them say.
+// Lab is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what the
+// ratios between them say.
 type Lab struct {
 	Subject      About      `json:"-"`
 	Inputs       int        `json:"inputs"`        // M
@@ -40,7 +40,8 @@ type LabCase struct {
 
 // Key names the case among the values: "K100_L10_E10_sw0.1".
 func (c LabCase) Key() string {
-	return fmt.Sprintf("K%d_L%d_E%d_sw%s", c.Agents, c.Participants, c.LocalSteps, strconv.FormatFloat(c.Spread, 'g', -1, 64))
+	return fmt.Sprintf("K%d_L%d_E%d_sw%s", c.Agents, c.Participants, c.LocalSteps,
+		strconv.FormatFloat(c.Spread, 'g', -1, 64))
 }
 
 // seed makes the cases of an experiment independent, and a case the same in every experiment.
@@ -61,8 +62,10 @@ func (l *Lab) short(c LabCase) string {
 		name string
 		of   func(LabCase) float64
 	}{
-		{"K", func(c LabCase) float64 { return float64(c.Agents) }}, {"L", func(c LabCase) float64 { return float64(c.Participants) }},
-		{"E", func(c LabCase) float64 { return float64(c.LocalSteps) }}, {"σ_w²", func(c LabCase) float64 { return c.Spread }},
+		{"K", func(c LabCase) float64 { return float64(c.Agents) }},
+		{"L", func(c LabCase) float64 { return float64(c.Participants) }},
+		{"E", func(c LabCase) float64 { return float64(c.LocalSteps) }},
+		{"σ_w²", func(c LabCase) float64 { return c.Spread }},
 	} {
 		if slices.ContainsFunc(l.Cases, func(o LabCase) bool { return p.of(o) != p.of(c) }) {
 			parts = append(parts, fmt.Sprintf("%s = %v", p.name, p.of(c)))
@@ -88,7 +91,8 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("%s: %w", l.Subject.ID, err)
 	}
 	r := &Report{About: l.Subject}
-	figure := plot.Figure{Title: "Mean-square deviation; dashed: theory", X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}}
+	figure := plot.Figure{Title: "Mean-square deviation; dashed: theory", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}}
 	measured := make([]estimate, len(l.Cases))
 	for i, c := range l.Cases {
 		exact := l.theory(c)
@@ -103,7 +107,8 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 		r.compare(c.Key(), c.String()+": steady-state E‖w⁰ − w‖²", measured[i], exact.MSD(), 0.2)
 		r.Values.Set(c.Key()+"_first_order", exact.FirstOrder())
 		r.Values.Set(c.Key()+"_bound", exact.Bound())
-		figure.Curves = append(figure.Curves, t.curve(l.short(c), msd), t.predicted("", exact.Curve(l.start(c), t.last())))
+		figure.Curves = append(figure.Curves, t.curve(l.short(c), msd),
+			t.predicted("", exact.Curve(l.start(c), t.last())))
 	}
 	for _, c := range l.Claims {
 		r.find(l.judge(c, measured))
@@ -114,8 +119,10 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 
 // validate reports what makes no sense. The simulation itself refuses the rest.
 func (l *Lab) validate() error {
-	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 || l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
-		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, a window of %d: want all above 0, and two runs",
+	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 ||
+		l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
+		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, a window "+
+			"of %d: want all above 0, and two runs",
 			len(l.Cases), l.Inputs, l.RegressorVar, l.NoiseVar, l.StepSize, l.BatchSize, l.Runs, l.Window)
 	}
 	for _, c := range l.Cases {
@@ -132,8 +139,9 @@ func (l *Lab) validate() error {
 }
 
 func (l *Lab) theory(c LabCase) theory.Lab {
-	return theory.Lab{Inputs: l.Inputs, RegressorVar: l.RegressorVar, NoiseVar: l.NoiseVar, StepSize: l.StepSize, BatchSize: l.BatchSize,
-		Agents: c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
+	return theory.Lab{Inputs: l.Inputs, RegressorVar: l.RegressorVar, NoiseVar: l.NoiseVar, StepSize: l.StepSize,
+		BatchSize: l.BatchSize,
+		Agents:    c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
 }
 
 // start is E‖w⁰ − w_0‖² for w_0 = 0 and w⁰ the mean of K optima around 𝟙.
@@ -141,7 +149,8 @@ func (l *Lab) start(c LabCase) float64 {
 	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }
 
-// burn is how many rounds it takes until the error is within a thousandth of the steady-state one, from above or from below.
+// burn is how many rounds it takes until the error is within a thousandth of the steady-state one, from above or from
+// below.
 func (l *Lab) burn(exact theory.Lab) int {
 	left, steady := l.start(LabCase{Agents: exact.Agents, Spread: exact.Spread}), exact.MSD()
 	away := 1000 * math.Abs(left-steady) / steady
@@ -167,7 +176,8 @@ func (l *Lab) problem(c LabCase) data.Linear {
 func (l *Lab) judge(c LabClaim, measured []estimate) Finding {
 	a, b := l.theory(l.Cases[c.Case]), l.theory(l.Cases[c.To])
 	got, want := ratio(measured[c.Case], measured[c.To]), a.MSD()/b.MSD()
-	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.Case], l.Cases[c.To]), Measured: "×" + got.String(), Holds: got.agrees(want, 0.3)}
+	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.Case], l.Cases[c.To]), Measured: "×" + got.String(),
+		Holds: got.agrees(want, 0.3)}
 	f.Expected = fmt.Sprintf("×%.4g (to first order in μ ×%.4g)", want, a.FirstOrder()/b.FirstOrder())
 	if c.MustBeBig {
 		f.Expected += ", above 1"

@@ -55,7 +55,8 @@ func TestMSD(t *testing.T) {
 		Regressors: [][]float64{{1, 0.5}, {0.3, 0.6}, {0.8, 0.8}}, NoiseVar: []float64{1, 0.1, 0.5},
 		Optima: [][]float64{{0, 1}, {1, 0}, {-1, 2}}, Runs: 24, Window: 1000}}
 	check(t, other)
-	check(t, &MSD{LMS{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1}, Regressors: [][]float64{{1}}, NoiseVar: []float64{0},
+	check(t, &MSD{LMS{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1},
+		Regressors: [][]float64{{1}}, NoiseVar: []float64{0},
 		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // nothing ever moves
 	near := *other // a step size from which the second moment settles far slower than the mean
 	near.StepSize = 2.7
@@ -71,7 +72,10 @@ func TestMSD(t *testing.T) {
 		"2 noise variances":   func(m *MSD) { m.NoiseVar = m.NoiseVar[:2] },
 		"agent 1: regressors": func(m *MSD) { m.Regressors = [][]float64{{1, 1}, {1}, {1, 1}} },
 		"agent 2: regressors": func(m *MSD) { m.Regressors = [][]float64{{1, 1}, {1, 1}, {1, -1}} },
-		"agent 0: regressors": func(m *MSD) { m.Optima, m.Regressors = [][]float64{{}, {}, {}}, [][]float64{{}, {}, {}} },
+		"agent 0: regressors": func(m *MSD) {
+			m.Optima, m.Regressors = [][]float64{{}, {}, {}},
+				[][]float64{{}, {}, {}}
+		},
 		"1 runs":              func(m *MSD) { m.Runs = 1 },
 		"a window of 0":       func(m *MSD) { m.Window = 0 },
 		"stability limit":     func(m *MSD) { m.StepSize = 3 },
@@ -91,9 +95,11 @@ func TestBias(t *testing.T) {
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
 	// One parameter, and numbers of steps that the step size is not divided by exactly.
-	check(t, &Bias{LMS{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2}, NoiseVar: []float64{0.1, 0.1, 0},
+	check(t, &Bias{LMS{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2},
+		NoiseVar:   []float64{0.1, 0.1, 0},
 		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
 	// A coordinate of the limit may be 0.
-	check(t, &Bias{LMS{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1, 1}, NoiseVar: []float64{0.1, 0.1},
+	check(t, &Bias{LMS{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1, 1},
+		NoiseVar:   []float64{0.1, 0.1},
 		Regressors: [][]float64{{1, 1}, {1, 1}}, Optima: [][]float64{{5, 0}, {2, 0}}, Runs: 12, Window: 2000}})
 }

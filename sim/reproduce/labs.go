@@ -24,25 +24,30 @@ func lab1() *Lab {
 
 // lab2 is lecture, Observation 2.
 func lab2() *Lab {
-	return newLab(About{"lab-2", "With homogeneous agents, partial participation costs in proportion to who stays away.", "lecture, Observation 2"},
+	return newLab(About{"lab-2",
+		"With homogeneous agents, partial participation costs in proportion to who stays away.",
+		"lecture, Observation 2"},
 		[]LabCase{{100, 100, 1, 0}, {100, 10, 1, 0}}, LabClaim{1, 0, true})
 }
 
 // Lab3 is lecture, Observation 3.
 func Lab3() *Lab {
-	return newLab(About{"lab-3", "With homogeneous agents, local steps pay in proportion to their number.", "lecture, Observation 3"},
+	return newLab(About{"lab-3", "With homogeneous agents, local steps pay in proportion to their number.",
+		"lecture, Observation 3"},
 		[]LabCase{{100, 10, 1, 0}, {100, 10, 10, 0}}, LabClaim{0, 1, true})
 }
 
 // Lab4 is lecture, Observation 4.
 func Lab4() *Lab {
-	return newLab(About{"lab-4", "With heterogeneous agents, ten local steps do not make up for nine agents of ten that stay away.", "lecture, Observation 4"},
+	return newLab(About{"lab-4", "With heterogeneous agents, ten local steps do not make up for nine agents of ten " +
+		"that stay away.", "lecture, Observation 4"},
 		[]LabCase{{100, 100, 1, 0.1}, {100, 10, 10, 0.1}}, LabClaim{1, 0, true})
 }
 
 // async is lecture (52)–(54).
 func async() *Lab {
-	return newLab(About{"async", "One agent a round is no better than one agent alone, and worse where agents differ.", "lecture (52)–(54)"},
+	return newLab(About{"async", "One agent a round is no better than one agent alone, and worse where agents differ.",
+		"lecture (52)–(54)"},
 		[]LabCase{{100, 1, 1, 0}, {1, 1, 1, 0}, {100, 1, 1, 0.1}},
 		LabClaim{0, 1, false}, LabClaim{2, 0, true})
 }

@@ -42,17 +42,20 @@ func (l LMS) theory(normalized bool) theory.LMS {
 	return m
 }
 
-// validate reports lists that are not of one length, and what theory has no answer to. The simulation itself refuses the rest.
+// validate reports lists that are not of one length, and what theory has no answer to. The simulation itself refuses
+// the rest.
 func (l LMS) validate() error {
 	k := len(l.Optima)
 	if k == 0 || len(l.LocalSteps) != k || len(l.BatchSizes) != k || len(l.Regressors) != k || len(l.NoiseVar) != k {
-		return fmt.Errorf("%d optima, %d local steps, %d batch sizes, %d regressors and %d noise variances: one of each per agent",
+		return fmt.Errorf("%d optima, %d local steps, %d batch sizes, %d regressors and %d noise variances: one of "+
+			"each per agent",
 			k, len(l.LocalSteps), len(l.BatchSizes), len(l.Regressors), len(l.NoiseVar))
 	}
 	d := len(l.Optima[0])
 	for i, r := range l.Regressors {
 		if d == 0 || len(r) != d || len(l.Optima[i]) != d || slices.Min(r) <= 0 {
-			return fmt.Errorf("agent %d: regressors %v and optimum %v: want %d numbers each, at least one, and regressors above 0", i, r, l.Optima[i], d)
+			return fmt.Errorf("agent %d: regressors %v and optimum %v: want %d numbers each, at least one, and "+
+				"regressors above 0", i, r, l.Optima[i], d)
 		}
 	}
 	if l.Runs < 2 || l.Window < 1 {
@@ -76,8 +79,8 @@ func (l LMS) problem() data.Linear {
 	return data.Linear{Inputs: len(l.Optima[0]), Regressors: l.Regressors, Noise: l.NoiseVar, Optima: l.Optima}
 }
 
-// burn is how many rounds it takes until what is left of a start has shrunk ten-thousandfold, by the slowest mode of its mean
-// and second moment.
+// burn is how many rounds it takes until what is left of a start has shrunk ten-thousandfold, by the slowest mode of
+// its mean and second moment.
 func burn(exact theory.Steady) int {
 	return 1 + int(min(1e9, math.Ceil(math.Log(1e4)/math.Abs(math.Log(exact.Rate)))))
 }
@@ -113,12 +116,13 @@ func defaultMSD() *MSD {
 
 // About implements Experiment.
 func (m *MSD) About() About {
-	return About{"msd", "The limiting error of federated averaging follows from the data's statistics and the tuning parameters of each agent.",
+	return About{"msd", "The limiting error of federated averaging follows from the data's statistics and the tuning " +
+		"parameters of each agent.",
 		"ch5 problem 5.3"}
 }
 
-// Run implements Experiment: the simulation against the exact value, and the first-order expression against that, which must
-// be off by O(μ).
+// Run implements Experiment: the simulation against the exact value, and the first-order expression against that, which
+// must be off by O(μ).
 func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
@@ -142,8 +146,9 @@ func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
 	r.Values.Set("simulated_ci95", measured.half)
 	r.Values.Set("exact", exact.MSD)
 	r.Values.Set("first_order", first)
-	r.find(Finding{What: "lim E‖w⁰ − w_i‖², exact in μ", Measured: measured.String(), Expected: fmt.Sprintf("%.4g", exact.MSD),
-		Holds: measured.agrees(exact.MSD, 0.1)})
+	r.find(Finding{What: "lim E‖w⁰ − w_i‖², exact in μ", Measured: measured.String(),
+		Expected: fmt.Sprintf("%.4g", exact.MSD),
+		Holds:    measured.agrees(exact.MSD, 0.1)})
 	if err := m.firstOrder(r, problem, off(exact.MSD, first)); err != nil {
 		return nil, err
 	}
@@ -152,7 +157,8 @@ func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("msd: %w", err)
 	}
 	r.figure("msd", plot.Figure{Title: "Federated averaging of unlike agents", X: plot.Axis{Label: "round i"},
-		Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}, Curves: []plot.Curve{t.curve("simulated", msd), t.predicted("exact recursion", curve)}})
+		Y:      plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true},
+		Curves: []plot.Curve{t.curve("simulated", msd), t.predicted("exact recursion", curve)}})
 	return r, nil
 }
 
@@ -172,9 +178,11 @@ func (m *MSD) firstOrder(r *Report, problem theory.LMS, gap float64) error {
 		gaps = append(gaps, off(exact.MSD, first))
 	}
 	small, smaller := math.Abs(gaps[1]), math.Abs(gaps[2])
-	r.find(Finding{What: fmt.Sprintf("error of the first-order expression at μ = %.4g, a sixteenth of it and a sixteenth of that", m.StepSize),
+	r.find(Finding{What: fmt.Sprintf("error of the first-order expression at μ = %.4g, a sixteenth of it and a "+
+		"sixteenth of that", m.StepSize),
 		Measured: fmt.Sprintf("%.2g %%, %.2g %% and %.2g %%", 100*gaps[0], 100*gaps[1], 100*gaps[2]),
-		Expected: "falls at last in proportion to μ, within a factor of 2", Holds: smaller > small/32 && smaller < small/8 || smaller < 1e-9})
+		Expected: "falls at last in proportion to μ, within a factor of 2", Holds: smaller > small/32 &&
+			smaller < small/8 || smaller < 1e-9})
 	return nil
 }
 

@@ -12,7 +12,8 @@ func TestReportShape(t *testing.T) {
 	r.compare("a", "…", estimate{1, math.Inf(1)}, 1, math.Inf(1))
 	r.Values.Set("b", 2)
 	text, err := json.Marshal(r.Values)
-	if want := `{"b":2,"b_theory":1.05,"b_ci95":0.1,"a":1,"a_theory":1,"a_ci95":null}`; err != nil || string(text) != want {
+	if want := `{"b":2,"b_theory":1.05,"b_ci95":0.1,"a":1,"a_theory":1,"a_ci95":null}`; err != nil ||
+		string(text) != want {
 		t.Errorf("%s, %v; want %s", text, err, want)
 	}
 	if !r.Holds {

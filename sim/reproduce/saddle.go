@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Saddle is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at 0, by how many
-// take part and from where it starts.
+// Saddle is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at
+// 0, by how many take part and from where it starts.
 type Saddle struct {
 	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), an agent each
 	Variance float64     `json:"variance"` // σ²
@@ -32,7 +32,8 @@ type Saddle struct {
 	Rounds int `json:"rounds"`
 	Steady int `json:"steady"` // the round from which J and ‖∇J‖² are averaged
 	Runs   int `json:"runs"`
-	// Tau is how unstable the end may be, in parts of how unstable the saddle is: λ_min(∇²J) ≥ −τ with τ = −Tau·λ_min(∇²J(0)).
+	// Tau is how unstable the end may be, in parts of how unstable the saddle is: λ_min(∇²J) ≥ −τ with τ =
+	// −Tau·λ_min(∇²J(0)).
 	Tau float64 `json:"tau"`
 }
 
@@ -40,14 +41,16 @@ type Saddle struct {
 func defaultSaddle() *Saddle {
 	return &Saddle{
 		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,
-		Participants: []int{1, 10, 50, 100}, LocalSteps: 10, BatchSize: 1, StepSize: 0.05, ResponseProb: 0.5, Start: 0.01, NoiseVar: 0.01,
+		Participants: []int{1, 10, 50, 100}, LocalSteps: 10, BatchSize: 1, StepSize: 0.05, ResponseProb: 0.5,
+		Start: 0.01, NoiseVar: 0.01,
 		Rounds: 1500, Steady: 1200, Runs: 20, Tau: 0.25,
 	}
 }
 
 // About implements Experiment.
 func (s *Saddle) About() About {
-	return About{"saddle", "Federated averaging leaves a strict saddle and ends at a minimum, whatever the share of agents that take part.",
+	return About{"saddle", "Federated averaging leaves a strict saddle and ends at a minimum, whatever the share of " +
+		"agents that take part.",
 		"2nd-order Figs. 1–2"}
 }
 
@@ -109,10 +112,12 @@ func (s *Saddle) Run(ctx context.Context, o Options) (*Report, error) {
 // validate reports what makes no sense. The simulation itself refuses the rest.
 func (s *Saddle) validate() error {
 	switch {
-	case len(s.Means) == 0 || len(s.Means[0]) == 0 || slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
+	case len(s.Means) == 0 || len(s.Means[0]) == 0 ||
+		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
 		return errors.New("means: want a vector for each agent, all of one length")
 	case s.Hidden < 1 || s.Variance < 0 || s.Ridge < 0:
-		return fmt.Errorf("%d hidden units, variance %v, ridge %v: want at least 1, 0 and 0", s.Hidden, s.Variance, s.Ridge)
+		return fmt.Errorf("%d hidden units, variance %v, ridge %v: want at least 1, 0 and 0", s.Hidden, s.Variance,
+			s.Ridge)
 	case len(s.Participants) == 0 || slices.Min(s.Participants) < 1 || slices.Max(s.Participants) > len(s.Means):
 		return fmt.Errorf("participants %v: want numbers from 1 to the %d agents", s.Participants, len(s.Means))
 	case s.Steady < 0 || s.Steady > s.Rounds:
@@ -122,7 +127,8 @@ func (s *Saddle) validate() error {
 	}
 	flat := s.theory(saddleStarts[0], s.Participants[0])
 	if least := flat.SmallestEigenvalue(make([]float64, s.Hidden*(len(s.Means[0])+1))); least >= 0 {
-		return fmt.Errorf("the Hessian at 0 has λ_min = %.4g: no strict saddle to leave; want a ridge below ½‖mean of m_k‖", least)
+		return fmt.Errorf("the Hessian at 0 has λ_min = %.4g: no strict saddle to leave; want a ridge below ½‖mean "+
+			"of m_k‖", least)
 	}
 	return nil
 }
@@ -130,7 +136,8 @@ func (s *Saddle) validate() error {
 func (s *Saddle) theory(start saddleStart, participants int) theory.Averaged {
 	a := theory.Averaged{
 		Bilinear:     theory.Bilinear{Hidden: s.Hidden, Means: s.Means, Variance: s.Variance, Ridge: s.Ridge},
-		Participants: participants, LocalSteps: s.LocalSteps, BatchSize: s.BatchSize, StepSize: s.StepSize, ResponseProb: s.ResponseProb,
+		Participants: participants, LocalSteps: s.LocalSteps, BatchSize: s.BatchSize, StepSize: s.StepSize,
+		ResponseProb: s.ResponseProb,
 	}
 	if start.noise {
 		a.NoiseVar = s.NoiseVar
@@ -149,7 +156,8 @@ func (s *Saddle) start(c saddleStart) []float64 {
 	return w
 }
 
-func (s *Saddle) simulate(ctx context.Context, o Options, start saddleStart, participants int, level float64) (*saddleCase, error) {
+func (s *Saddle) simulate(ctx context.Context, o Options, start saddleStart, participants int,
+	level float64) (*saddleCase, error) {
 	c := &saddleCase{saddleStart: start, participants: participants}
 	e := sim.Default()
 	e.Seed = data.Mix(o.Seed, uint64(slices.Index(saddleStarts, start))<<32|uint64(participants))
@@ -167,10 +175,12 @@ func (s *Saddle) simulate(ctx context.Context, o Options, start saddleStart, par
 	if start.noise {
 		e.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: s.NoiseVar}
 	}
-	problem := data.NewClasses[float64](data.Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge, Hidden: s.Hidden}, nil)
+	problem := data.NewClasses[float64](data.Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge,
+		Hidden: s.Hidden}, nil)
 	problem.Start = s.start(start)
 	var err error
-	c.Result, err = sim.On(ctx, e, func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
+	c.Result, err = sim.On(ctx, e,
+		func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
 	if err != nil {
 		return c, err
 	}
@@ -180,8 +190,8 @@ func (s *Saddle) simulate(ctx context.Context, o Options, start saddleStart, par
 	return c, nil
 }
 
-// crossing is the first round at which the values, recorded at some rounds, are at most level; between two records they are taken to
-// be on a line.
+// crossing is the first round at which the values, recorded at some rounds, are at most level; between two records they
+// are taken to be on a line.
 func crossing(rounds []int, values []float64, level float64) float64 {
 	for i, v := range values {
 		switch {

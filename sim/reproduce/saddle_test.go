@@ -20,7 +20,8 @@ func smallSaddle() *Saddle {
 func TestSaddle(t *testing.T) {
 	s := smallSaddle()
 	r := check(t, s)
-	for _, key := range []string{"L1_ones_escape", "L6_ones_escape_theory", "L1_zero_v_final_J", "L6_zero_v_gradnorm2_ci95", "L1_zero_lambda_min"} {
+	for _, key := range []string{"L1_ones_escape", "L6_ones_escape_theory", "L1_zero_v_final_J",
+		"L6_zero_v_gradnorm2_ci95", "L1_zero_lambda_min"} {
 		if v, ok := r.Values.Get(key); !ok || math.IsNaN(v) {
 			t.Errorf("%s is %v, %v", key, v, ok)
 		}
@@ -66,7 +67,8 @@ func TestCrossing(t *testing.T) {
 		values []float64
 		want   float64
 	}{
-		{[]float64{3, 2, 1}, 15}, {[]float64{1, 2, 3}, 0}, {[]float64{3, 3, 3}, math.Inf(1)}, {[]float64{3, 1.5, 1}, 10}, {[]float64{2, 1, 0}, 5},
+		{[]float64{3, 2, 1}, 15}, {[]float64{1, 2, 3}, 0}, {[]float64{3, 3, 3}, math.Inf(1)},
+		{[]float64{3, 1.5, 1}, 10}, {[]float64{2, 1, 0}, 5},
 	} {
 		if got := crossing(rounds, c.values, 1.5); got != c.want {
 			t.Errorf("%v crosses 1.5 at %v, want %v", c.values, got, c.want)

@@ -23,9 +23,11 @@ func (s *Saddle) judge(r *Report, c *saddleCase, lowest float64) {
 	a := s.theory(c.saddleStart, c.participants)
 	saddle := a.SmallestEigenvalue(make([]float64, s.Hidden*(len(s.Means[0])+1)))
 	if !c.beside && !c.noise {
-		moved := slices.ContainsFunc(c.Final, func(w []float64) bool { return slices.ContainsFunc(w, func(v float64) bool { return v != 0 }) })
+		moved := slices.ContainsFunc(c.Final,
+			func(w []float64) bool { return slices.ContainsFunc(w, func(v float64) bool { return v != 0 }) })
 		r.find(Finding{What: c.String() + ": J at the end", Measured: fmt.Sprintf("%.6g", risk.mean),
-			Expected: "ln 2, and every parameter still exactly 0, as all gradients are", Holds: !moved && math.Abs(risk.mean-math.Ln2) < 1e-9})
+			Expected: "ln 2, and every parameter still exactly 0, as all gradients are", Holds: !moved &&
+				math.Abs(risk.mean-math.Ln2) < 1e-9})
 		return
 	}
 	excess, norm2 := a.Steady()
@@ -36,15 +38,21 @@ func (s *Saddle) judge(r *Report, c *saddleCase, lowest float64) {
 	r.Values.Set(c.name("escape_theory"), float64(predicted))
 	r.Values.Set(c.name("final_J_theory"), lowest+excess)
 	r.Values.Set(c.name("gradnorm2_theory"), norm2)
-	gone := len(c.escape) - len(slices.DeleteFunc(slices.Clone(c.escape), func(i float64) bool { return !math.IsInf(i, 1) }))
-	r.find(Finding{What: c.String() + ": round of the escape", Measured: fmt.Sprintf("%v, in %d of %d runs", escape, gone, len(c.escape)),
+	gone := len(c.escape) - len(slices.DeleteFunc(slices.Clone(c.escape),
+		func(i float64) bool { return !math.IsInf(i, 1) }))
+	r.find(Finding{What: c.String() + ": round of the escape",
+		Measured: fmt.Sprintf("%v, in %d of %d runs", escape, gone, len(c.escape)),
 		Expected: fmt.Sprintf("about %d, in all", predicted), Holds: near(escape, float64(predicted), 0.1)})
-	r.find(Finding{What: fmt.Sprintf("%v: J − J* from round %d on", c, s.Steady), Measured: estimate{risk.mean - lowest, risk.half}.String(),
-		Expected: fmt.Sprintf("about %.3g, to first order in μ; %.2g at the saddle", excess, math.Ln2-lowest), Holds: near(estimate{risk.mean - lowest, risk.half}, excess, 0.25)})
+	r.find(Finding{What: fmt.Sprintf("%v: J − J* from round %d on", c, s.Steady),
+		Measured: estimate{risk.mean - lowest, risk.half}.String(),
+		Expected: fmt.Sprintf("about %.3g, to first order in μ; %.2g at the saddle", excess, math.Ln2-lowest),
+		Holds:    near(estimate{risk.mean - lowest, risk.half}, excess, 0.25)})
 	r.find(Finding{What: fmt.Sprintf("%v: ‖∇J‖² from round %d on", c, s.Steady), Measured: gradient.String(),
 		Expected: fmt.Sprintf("about %.3g, to first order in μ", norm2), Holds: near(gradient, norm2, 0.25)})
-	r.find(Finding{What: c.String() + ": λ_min(∇²J) at the end, the worst run's", Measured: fmt.Sprintf("%.3g", slices.Min(c.lambda)),
-		Expected: fmt.Sprintf("≥ %.3g; %.3g at the saddle", s.Tau*saddle, saddle), Holds: slices.Min(c.lambda) >= s.Tau*saddle})
+	r.find(Finding{What: c.String() + ": λ_min(∇²J) at the end, the worst run's",
+		Measured: fmt.Sprintf("%.3g", slices.Min(c.lambda)),
+		Expected: fmt.Sprintf("≥ %.3g; %.3g at the saddle", s.Tau*saddle, saddle),
+		Holds:    slices.Min(c.lambda) >= s.Tau*saddle})
 }
 
 // average is the mean over the runs; not a number where one of them is not finite.
@@ -67,8 +75,10 @@ func (s *Saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
 		if !start.beside && !start.noise {
 			continue
 		}
-		risk := plot.Figure{Title: "The aggregate risk, " + start.what, X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "J(w_i)"}}
-		gradient := plot.Figure{Title: "The gradient, " + start.what + "; dashed: theory", X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "‖∇J(w_i)‖²", Log: true}}
+		risk := plot.Figure{Title: "The aggregate risk, " + start.what, X: plot.Axis{Label: "round i"},
+			Y: plot.Axis{Label: "J(w_i)"}}
+		gradient := plot.Figure{Title: "The gradient, " + start.what + "; dashed: theory",
+			X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "‖∇J(w_i)‖²", Log: true}}
 		for _, c := range cases {
 			if c.saddleStart != start {
 				continue
@@ -81,7 +91,8 @@ func (s *Saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
 			gradient.Curves = append(gradient.Curves, norm, plot.Curve{
 				X: []float64{float64(s.Steady), float64(s.Rounds)}, Y: []float64{norm2, norm2}, Theory: true})
 		}
-		risk.Curves = append(risk.Curves, plot.Curve{Name: "J*", X: []float64{0, float64(s.Rounds)}, Y: []float64{lowest, lowest}, Theory: true})
+		risk.Curves = append(risk.Curves,
+			plot.Curve{Name: "J*", X: []float64{0, float64(s.Rounds)}, Y: []float64{lowest, lowest}, Theory: true})
 		r.figure("saddle-risk-"+start.key, risk)
 		r.figure("saddle-gradient-"+start.key, gradient)
 	}

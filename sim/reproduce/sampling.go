@@ -34,7 +34,8 @@ func defaultSampling() *Sampling {
 
 // About implements Experiment.
 func (s *Sampling) About() About {
-	return About{"sampling", "The mean of L of K random vectors, drawn without replacement, has the variance of Lemma 5.1: " +
+	return About{"sampling", "The mean of L of K random vectors, drawn without replacement, has the variance of " +
+		"Lemma 5.1: " +
 		"what the agents differ by disappears as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
 }
 
@@ -46,8 +47,8 @@ type drawing struct {
 	variance  func(int) float64
 }
 
-// Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may answer
-// afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
+// Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may
+// answer afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
 func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)
@@ -68,7 +69,8 @@ func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{About: s.About()}
-	figure := plot.Figure{Title: "Variance of the mean of L of K; dashed: theory", X: plot.Axis{Label: "L"}, Y: plot.Axis{Label: "E‖â − ā‖²", Log: true}}
+	figure := plot.Figure{Title: "Variance of the mean of L of K; dashed: theory", X: plot.Axis{Label: "L"},
+		Y: plot.Axis{Label: "E‖â − ā‖²", Log: true}}
 	for d, way := range drawings {
 		points := plot.Curve{Name: way.what, Points: true}
 		line := plot.Curve{Theory: true}
@@ -87,8 +89,10 @@ func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 func (s *Sampling) validate() error {
 	switch k := len(s.Means); {
 	case k == 0 || len(s.Variances) != k || s.Trials < 2:
-		return fmt.Errorf("%d means, %d variances, %d trials: want a mean or more, as many variances, and two trials or more", k, len(s.Variances), s.Trials)
-	case len(s.Means[0]) == 0 || slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
+		return fmt.Errorf("%d means, %d variances, %d trials: want a mean or more, as many variances, and two trials "+
+			"or more", k, len(s.Variances), s.Trials)
+	case len(s.Means[0]) == 0 ||
+		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
 		return errors.New("means: want vectors of one length, of one number or more")
 	case slices.Min(s.Variances) < 0:
 		return fmt.Errorf("variances %v: want 0 or more", s.Variances)

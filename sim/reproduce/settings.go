@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Set changes a number of an experiment: key as its struct tags have it, value in JSON, or a bare word. A list replaces the one that
-// was there, with nothing of its elements. The error names the keys that there are.
+// Set changes a number of an experiment: key as its struct tags have it, value in JSON, or a bare word. A list replaces
+// the one that was there, with nothing of its elements. The error names the keys that there are.
 func Set(e Experiment, key, value string) error {
 	text := json.RawMessage(value)
 	if !json.Valid(text) {

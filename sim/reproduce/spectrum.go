@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 )
 
-// Spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table 1).
+// Spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table
+// 1).
 type Spectrum struct {
 	Nodes         []int     `json:"nodes"`
 	Radii         []float64 `json:"radii"`         // of geographic graphs in the unit square
@@ -24,13 +25,15 @@ type Spectrum struct {
 // defaultSpectrum is the instance of SPEC's row `spectrum`.
 func defaultSpectrum() *Spectrum {
 	return &Spectrum{
-		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7}, Realisations: 200,
+		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7},
+		Realisations: 200,
 	}
 }
 
 // About implements Experiment.
 func (s *Spectrum) About() About {
-	return About{"spectrum", "|λ₂|² is below 0.9 in all these graphs, so that α < 9, and falls as they get denser; Table 1 has " +
+	return About{"spectrum", "|λ₂|² is below 0.9 in all these graphs, so that α < 9, and falls as they get denser; " +
+		"Table 1 has " +
 		"the best constant weights.", "feddec Table 1"}
 }
 
@@ -53,7 +56,8 @@ type spectrumRule struct {
 }
 
 // spectrumRules are the rules, the document's first and the fastest last.
-var spectrumRules = []spectrumRule{{"best", graph.BestConstant}, {"metropolis", graph.Metropolis}, {"maxdegree", graph.MaxDegree}, {"fastest", graph.Fastest}}
+var spectrumRules = []spectrumRule{{"best", graph.BestConstant}, {"metropolis", graph.Metropolis},
+	{"maxdegree", graph.MaxDegree}, {"fastest", graph.Fastest}}
 
 // graphKind is a family of graphs with one parameter.
 type graphKind struct {
@@ -69,8 +73,8 @@ func (s *Spectrum) kinds() []graphKind {
 	}
 }
 
-// spectrumCell is one entry of the table: |λ₂|² by rule and realisation, the same graphs for all rules; NaN where the fastest
-// weights of a graph are out of reach.
+// spectrumCell is one entry of the table: |λ₂|² by rule and realisation, the same graphs for all rules; NaN where the
+// fastest weights of a graph are out of reach.
 type spectrumCell struct {
 	kind   graphKind
 	level  float64

@@ -7,7 +7,8 @@ import (
 )
 
 func TestSpectrum(t *testing.T) {
-	r := check(t, &Spectrum{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5, 0.7}, Realisations: 100})
+	r := check(t, &Spectrum{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5, 0.7},
+		Realisations: 100})
 	best, _ := r.Values.Get("best_geo_r0.5_n10")
 	fastest, _ := r.Values.Get("fastest_geo_r0.5_n10")
 	if best < 0.5 || best > 0.75 || fastest >= best {
@@ -67,12 +68,13 @@ func TestSpectrumSeesAnotherRule(t *testing.T) {
 
 func TestSpectrumRefuses(t *testing.T) {
 	for want, s := range map[string]*Spectrum{
-		"with radius 0.01 in the unit square was connected": {Nodes: []int{300}, Radii: []float64{0.01}, Realisations: 2},
-		"link probability 0 was connected":                  {Nodes: []int{300}, Probabilities: []float64{0}, Realisations: 2},
-		"two realisations or more":                          {Nodes: []int{10}, Radii: []float64{1}, Realisations: 1},
-		"two nodes or more":                                 {Nodes: []int{1}, Radii: []float64{1}, Realisations: 2},
-		"needs a number of nodes":                           {Radii: []float64{1}, Realisations: 2},
-		"a radius or a probability":                         {Nodes: []int{10}, Realisations: 2},
+		"with radius 0.01 in the unit square was connected": {Nodes: []int{300}, Radii: []float64{0.01},
+			Realisations: 2},
+		"link probability 0 was connected": {Nodes: []int{300}, Probabilities: []float64{0}, Realisations: 2},
+		"two realisations or more":         {Nodes: []int{10}, Radii: []float64{1}, Realisations: 1},
+		"two nodes or more":                {Nodes: []int{1}, Radii: []float64{1}, Realisations: 2},
+		"needs a number of nodes":          {Radii: []float64{1}, Realisations: 2},
+		"a radius or a probability":        {Nodes: []int{10}, Realisations: 2},
 	} {
 		if _, err := s.Run(context.Background(), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

@@ -33,10 +33,13 @@ func (s *Spectrum) report(cells []*spectrumCell) *Report {
 	}
 	for i, c := range cells {
 		s.judge(r, c)
-		if sparser := i - len(s.Nodes); sparser >= 0 && cells[sparser].kind.key == c.kind.key && cells[sparser].level < c.level {
+		if sparser := i - len(s.Nodes); sparser >= 0 && cells[sparser].kind.key == c.kind.key &&
+			cells[sparser].level < c.level {
 			before, now := cells[sparser].estimate(0), c.estimate(0)
-			r.find(Finding{What: fmt.Sprintf("%v: |λ₂|² below that of %s = %v", c, c.kind.parameter, cells[sparser].level), Measured: now.String(),
-				Expected: "below " + before.String() + ", but for the narrower of the two intervals", Holds: now.mean <= before.mean+min(now.half, before.half)})
+			r.find(Finding{What: fmt.Sprintf("%v: |λ₂|² below that of %s = %v", c, c.kind.parameter,
+				cells[sparser].level), Measured: now.String(),
+				Expected: "below " + before.String() + ", but for the narrower of the two intervals",
+				Holds:    now.mean <= before.mean+min(now.half, before.half)})
 		}
 	}
 	s.fit(r, cells)
@@ -56,9 +59,11 @@ func (s *Spectrum) judge(r *Report, c *spectrumCell) {
 		r.Values.Set("best_"+c.key()+"_document", want)
 		standard, _ := c.documentError(0)
 		r.find(Finding{What: c.String() + ": |λ₂|², best constant", Measured: best.String(),
-			Expected: fmt.Sprintf("%g in Table 1, a mean of %d with a standard error of %.2g", want, documentedRuns, standard),
-			Holds:    math.Abs(best.mean-want) <= 4*standard})
-		r.find(Finding{What: c.String() + ": |λ₂|² below 0.9, so that α < 9", Measured: best.String(), Expected: "< 0.9", Holds: best.mean < 0.9})
+			Expected: fmt.Sprintf("%g in Table 1, a mean of %d with a standard error of %.2g", want, documentedRuns,
+				standard),
+			Holds: math.Abs(best.mean-want) <= 4*standard})
+		r.find(Finding{What: c.String() + ": |λ₂|² below 0.9, so that α < 9", Measured: best.String(),
+			Expected: "< 0.9", Holds: best.mean < 0.9})
 	}
 	which, least, others := "fastest weights against the others", len(c.second)-1, spectrumRules
 	if !c.known(least) {
@@ -70,12 +75,13 @@ func (s *Spectrum) judge(r *Report, c *spectrumCell) {
 			worst = max(worst, c.second[least][i]-v)
 		}
 	}
-	r.find(Finding{What: fmt.Sprintf("%v: %s, graph by graph", c, which), Measured: fmt.Sprintf("larger by %.1g at most", worst),
+	r.find(Finding{What: fmt.Sprintf("%v: %s, graph by graph", c, which),
+		Measured: fmt.Sprintf("larger by %.1g at most", worst),
 		Expected: "< 1e-5", Holds: worst < 1e-5})
 }
 
-// documentError is the standard error of the document's mean minus ours under a rule, if its realisations spread as ours do
-// and it is rounded to two digits; and that difference in units of it.
+// documentError is the standard error of the document's mean minus ours under a rule, if its realisations spread as
+// ours do and it is rounded to two digits; and that difference in units of it.
 func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	const rounding = 0.01
 	mean, sd := stat.MeanStdDev(c.second[rule], nil)
@@ -83,8 +89,8 @@ func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 	return standard, (documented[c.key()] - mean) / standard
 }
 
-// fit compares the whole table: the mean of the cells' deviations in standard errors, which tells what a cell alone cannot,
-// whether the document has the best constant and not another rule.
+// fit compares the whole table: the mean of the cells' deviations in standard errors, which tells what a cell alone
+// cannot, whether the document has the best constant and not another rule.
 func (s *Spectrum) fit(r *Report, cells []*spectrumCell) {
 	cells = slices.DeleteFunc(slices.Clone(cells), func(c *spectrumCell) bool { return documented[c.key()] == 0 })
 	if len(cells) == 0 {
@@ -101,14 +107,17 @@ func (s *Spectrum) fit(r *Report, cells []*spectrumCell) {
 			continue
 		}
 		most := 4 / math.Sqrt(float64(len(cells)))
-		r.find(Finding{What: fmt.Sprintf("Table 1, %d cells: mean deviation in standard errors, best constant", len(cells)),
-			Measured: fmt.Sprintf("%.2f", mean), Expected: fmt.Sprintf("0 ± %.2f", most), Holds: math.Abs(mean) <= most})
+		r.find(Finding{What: fmt.Sprintf("Table 1, %d cells: mean deviation in standard errors, best constant",
+			len(cells)),
+			Measured: fmt.Sprintf("%.2f", mean), Expected: fmt.Sprintf("0 ± %.2f", most),
+			Holds: math.Abs(mean) <= most})
 	}
 }
 
 // plotNodes shows the best constant over the level, a curve a number of nodes, with the document's points.
 func (s *Spectrum) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure {
-	f := plot.Figure{Title: kind.what + " graphs, best constant weights", X: plot.Axis{Label: kind.parameter}, Y: plot.Axis{Label: "|λ₂|²"}}
+	f := plot.Figure{Title: kind.what + " graphs, best constant weights", X: plot.Axis{Label: kind.parameter},
+		Y: plot.Axis{Label: "|λ₂|²"}}
 	for _, n := range s.Nodes {
 		curve := plot.Curve{Name: fmt.Sprintf("n = %d", n)}
 		points := plot.Curve{Name: fmt.Sprintf("n = %d, Table 1", n), Points: true}

@@ -12,8 +12,8 @@ import (
 // msd is the simulator's name of ‖w⁰ − w_i‖².
 const msd = "msd"
 
-// recordEvery is the rounds between records of a simulation that is averaged over its last rounds: errors of neighbouring
-// rounds say much the same.
+// recordEvery is the rounds between records of a simulation that is averaged over its last rounds: errors of
+// neighbouring rounds say much the same.
 const recordEvery = 10
 
 // steady is a simulation of linear models (lecture (82), ch5 (5.66)) that has settled by some round.
@@ -22,15 +22,16 @@ type steady struct {
 	from int // the first settled round
 }
 
-// settle simulates an experiment on linear models, each run on a problem of its own where the optima are drawn. Besides the
-// usual metrics it records the coordinates of w_i.
+// settle simulates an experiment on linear models, each run on a problem of its own where the optima are drawn. Besides
+// the usual metrics it records the coordinates of w_i.
 func settle(ctx context.Context, e sim.Experiment, l data.Linear, start []float64, from int) (*steady, error) {
 	e.Record = recordEvery
 	instance := func(run int) (sim.Instance[float64], error) {
 		p := data.NewLinear[float64](l, e.Agents, nil, data.Mix(e.Seed, uint64(run)))
 		p.Start = start
 		for j := range l.Inputs {
-			p.Metrics = append(p.Metrics, data.Metric{Name: coordinate(j), Of: func(w []float64) float64 { return w[j] }})
+			p.Metrics = append(p.Metrics,
+				data.Metric{Name: coordinate(j), Of: func(w []float64) float64 { return w[j] }})
 		}
 		return sim.Instance[float64]{Problem: p}, nil
 	}

@@ -18,7 +18,8 @@ type Toy struct {
 	Rows     int       `json:"rows"`     // of each agent
 	Mean     []float64 `json:"mean"`     // of the class +1; the class −1 is around its negative
 	Variance float64   `json:"variance"` // of each coordinate around it
-	Skew     float64   `json:"skew"`     // the share of the class +1 goes from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
+	// the share of the class +1 goes from ½ − Skew/2 at the first agent to ½ + Skew/2 at the last
+	Skew float64 `json:"skew"`
 
 	StepSize  float64 `json:"step_size"`   // η
 	Steps     int     `json:"local_steps"` // τ
@@ -29,28 +30,34 @@ type Toy struct {
 
 // defaultToy is an instance of our own: the notes leave everything open.
 func defaultToy() *Toy {
-	return &Toy{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01, Steps: 5, BatchSize: 4, Rounds: 200, Runs: 64}
+	return &Toy{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01, Steps: 5,
+		BatchSize: 4, Rounds: 200, Runs: 64}
 }
 
 // About implements Experiment.
 func (y *Toy) About() About {
-	return About{"toy", "A linear model under the squared loss learns to tell two classes apart by federated averaging.", "notes 3.1"}
+	return About{"toy",
+		"A linear model under the squared loss learns to tell two classes apart by federated averaging.", "notes 3.1"}
 }
 
 // Run implements Experiment. On the rows that are drawn, mean and second moment of w_i are known exactly.
 func (y *Toy) Run(ctx context.Context, o Options) (*Report, error) {
 	if y.Agents < 1 || y.Rows < 1 || len(y.Mean) == 0 || y.Variance < 0 || y.Runs < 2 {
-		return nil, fmt.Errorf("toy: %d agents, %d rows, a mean of %d numbers, variance %v, %d runs: want at least 1, 1, 1, 0 and 2",
+		return nil, fmt.Errorf("toy: %d agents, %d rows, a mean of %d numbers, variance %v, %d runs: want at least "+
+			"1, 1, 1, 0 and 2",
 			y.Agents, y.Rows, len(y.Mean), y.Variance, y.Runs)
 	}
-	problem, err := data.NewToy[float64](data.Toy{Mean: y.Mean, Variance: y.Variance, Rows: y.Rows, Skew: y.Skew}, y.Agents, nil, o.Seed)
+	problem, err := data.NewToy[float64](data.Toy{Mean: y.Mean, Variance: y.Variance, Rows: y.Rows, Skew: y.Skew},
+		y.Agents, nil, o.Seed)
 	if err != nil {
 		return nil, fmt.Errorf("toy: %w", err)
 	}
 	for j := range y.Mean {
-		problem.Metrics = append(problem.Metrics, data.Metric{Name: coordinate(j), Of: func(w []float64) float64 { return w[j] }})
+		problem.Metrics = append(problem.Metrics,
+			data.Metric{Name: coordinate(j), Of: func(w []float64) float64 { return w[j] }})
 	}
-	t, err := sim.On(ctx, y.experiment(o), func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
+	t, err := sim.On(ctx, y.experiment(o),
+		func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
 	if err != nil {
 		return nil, fmt.Errorf("toy: %w", err)
 	}
@@ -92,7 +99,8 @@ func (y *Toy) theory(p *data.Problem[float64]) theory.Rows {
 func (y *Toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 	means, excess := y.theory(p).Curve(p.Objective.Minimizer, y.Rounds)
 	for j := range y.Mean {
-		r.compare(fmt.Sprintf("w%d", j), fmt.Sprintf("coordinate %d of the mean model at the end", j), measured(t.At(coordinate(j), y.Rounds)),
+		r.compare(fmt.Sprintf("w%d", j), fmt.Sprintf("coordinate %d of the mean model at the end", j),
+			measured(t.At(coordinate(j), y.Rounds)),
 			means[y.Rounds][j], math.Inf(1))
 	}
 	early := y.Rounds // on the way, which shows how many steps are taken
@@ -102,7 +110,8 @@ func (y *Toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 			break
 		}
 	}
-	r.compare("excess_loss_early", fmt.Sprintf("loss above the least possible, in round %d", early), measured(t.At("excess_risk", early)),
+	r.compare("excess_loss_early", fmt.Sprintf("loss above the least possible, in round %d", early),
+		measured(t.At("excess_risk", early)),
 		excess[early], 0.5)
 	late, records := 0.0, 0.0
 	for _, i := range t.Rounds {
@@ -110,12 +119,15 @@ func (y *Toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 			late, records = late+excess[i], records+1
 		}
 	}
-	r.compare("excess_loss", "loss above the least possible, in the second half of the rounds", measured(t.Steady("excess_risk", y.Rounds/2)),
+	r.compare("excess_loss", "loss above the least possible, in the second half of the rounds",
+		measured(t.Steady("excess_risk", y.Rounds/2)),
 		late/records, 0.5)
 	left := measured(t.Steady("excess_risk", y.Rounds/2)).mean / excess[0]
-	r.find(Finding{What: "share of it that is left of the start's", Measured: fmt.Sprintf("%.2g", left), Expected: "< 0.05", Holds: left < 0.05})
+	r.find(Finding{What: "share of it that is left of the start's", Measured: fmt.Sprintf("%.2g", left),
+		Expected: "< 0.05", Holds: left < 0.05})
 	accuracy := p.Metrics[0].Of
-	begin, end, best := accuracy(make([]float64, len(y.Mean))), measured(t.At("accuracy", y.Rounds)), accuracy(p.Objective.Minimizer)
+	begin, end, best := accuracy(make([]float64, len(y.Mean))), measured(t.At("accuracy", y.Rounds)),
+		accuracy(p.Objective.Minimizer)
 	possible := 0.0
 	for _, v := range y.Mean {
 		possible += v * v / y.Variance
@@ -127,14 +139,17 @@ func (y *Toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 	r.Values.Set("accuracy_ci95", end.half)
 	r.Values.Set("accuracy_least_squares", best)
 	r.find(Finding{What: fmt.Sprintf("accuracy at the end; %.3g at the start", begin), Measured: end.String(),
-		Expected: fmt.Sprintf("%.3g, that of least squares on all rows, less 0.02 at most; Φ(‖m‖/σ) = %.3g is possible on fresh rows", best, possible),
-		Holds:    end.mean >= best-0.02 && end.mean > begin})
+		Expected: fmt.Sprintf("%.3g, that of least squares on all rows, less 0.02 at most; Φ(‖m‖/σ) = %.3g is "+
+			"possible on fresh rows", best, possible),
+		Holds: end.mean >= best-0.02 && end.mean > begin})
 	y.plots(r, t, excess, best)
 }
 
 func (y *Toy) plots(r *Report, t *sim.Result, excess []float64, best float64) {
-	loss := plot.Figure{Title: "Loss of the classifier", X: plot.Axis{Label: "round t"}, Y: plot.Axis{Label: "loss above the least possible", Log: true}}
-	hits := plot.Figure{Title: "Accuracy of the classifier", X: plot.Axis{Label: "round t"}, Y: plot.Axis{Label: "share of rows on the right side"}}
+	loss := plot.Figure{Title: "Loss of the classifier", X: plot.Axis{Label: "round t"},
+		Y: plot.Axis{Label: "loss above the least possible", Log: true}}
+	hits := plot.Figure{Title: "Accuracy of the classifier", X: plot.Axis{Label: "round t"},
+		Y: plot.Axis{Label: "share of rows on the right side"}}
 	exact := plot.Curve{Name: "exact recursion", Theory: true}
 	measuredLoss, accuracy := plot.Curve{Name: "measured"}, plot.Curve{Name: "measured"}
 	for _, i := range t.Rounds {
@@ -144,7 +159,8 @@ func (y *Toy) plots(r *Report, t *sim.Result, excess []float64, best float64) {
 		exact.X, exact.Y = append(exact.X, x), append(exact.Y, excess[i])
 	}
 	loss.Curves = []plot.Curve{measuredLoss, exact}
-	hits.Curves = []plot.Curve{accuracy, {Name: "least squares on all rows", X: []float64{0, float64(y.Rounds)}, Y: []float64{best, best}, Theory: true}}
+	hits.Curves = []plot.Curve{accuracy,
+		{Name: "least squares on all rows", X: []float64{0, float64(y.Rounds)}, Y: []float64{best, best}, Theory: true}}
 	r.figure("toy-loss", loss)
 	r.figure("toy-accuracy", hits)
 }

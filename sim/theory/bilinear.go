@@ -8,12 +8,13 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Bilinear is the aggregate risk of 2nd-order (41) for a Gaussian mixture: h = γ m_k + N(0, σ² I) with γ = ±1 at agent k,
+// Bilinear is the aggregate risk of 2nd-order (41) for a Gaussian mixture: h = γ m_k + N(0, σ² I) with γ = ±1 at agent
+// k,
 //
 //	J(w₁, W₂) = Σ p_k E ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²)
 //
-// With u = W₂ᵀw₁ the margin γuᵀh is N(uᵀm_k, σ²‖u‖²), whatever γ: one Gauss–Hermite quadrature per agent gives J and its
-// derivatives. A point w is the flat vector of the learner: W₂ row by row [hidden, inputs], then w₁ [hidden].
+// With u = W₂ᵀw₁ the margin γuᵀh is N(uᵀm_k, σ²‖u‖²), whatever γ: one Gauss–Hermite quadrature per agent gives J and
+// its derivatives. A point w is the flat vector of the learner: W₂ row by row [hidden, inputs], then w₁ [hidden].
 type Bilinear struct {
 	Hidden   int
 	Means    [][]float64 // m_k
@@ -22,8 +23,8 @@ type Bilinear struct {
 	Weights  []float64   // p_k; nil = 1/K
 }
 
-// nodes is the number of quadrature points. The logistic function has poles at ±πi, so that the error of J grows with the
-// deviation s of the margin: 10⁻¹³ at s = 2, 10⁻⁹ at 4, 10⁻⁵ at 6.
+// nodes is the number of quadrature points. The logistic function has poles at ±πi, so that the error of J grows with
+// the deviation s of the margin: 10⁻¹³ at s = 2, 10⁻⁹ at 4, 10⁻⁵ at 6.
 const nodes = 96
 
 var hermiteAt, hermiteWeight = hermite()

@@ -94,8 +94,8 @@ func TestBilinearSaddle(t *testing.T) {
 	}
 }
 
-// TestBilinearMinimum: the point found is stationary with no negative curvature, no descent from anywhere ends lower, and a
-// large ridge leaves 0 the minimum.
+// TestBilinearMinimum: the point found is stationary with no negative curvature, no descent from anywhere ends lower,
+// and a large ridge leaves 0 the minimum.
 func TestBilinearMinimum(t *testing.T) {
 	b := bilinear()
 	best, w := b.Minimum()

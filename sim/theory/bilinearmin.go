@@ -7,8 +7,8 @@ import (
 )
 
 // Minimum is J* and a point where J has it. Of all (w₁, W₂) with W₂ᵀw₁ = u the least (‖w₁‖² + ‖W₂‖²)/2 is ‖u‖, at
-// w₁ = √‖u‖·e₁ and W₂ = e₁uᵀ/√‖u‖, so that J* = min over u of E ℓ + ρ‖u‖: a convex problem in as many unknowns as there are
-// inputs, which damped Newton steps solve. If ½‖Σp_k m_k‖ ≤ ρ, the minimum is w = 0 and there is no strict saddle.
+// w₁ = √‖u‖·e₁ and W₂ = e₁uᵀ/√‖u‖, so that J* = min over u of E ℓ + ρ‖u‖: a convex problem in as many unknowns as there
+// are inputs, which damped Newton steps solve. If ½‖Σp_k m_k‖ ≤ ρ, the minimum is w = 0 and there is no strict saddle.
 func (b Bilinear) Minimum() (risk float64, w []float64) {
 	inputs := len(b.Means[0])
 	w = make([]float64, b.Hidden*(inputs+1))

@@ -11,12 +11,14 @@ import (
 // unlike is two agents that differ in everything, and a point that is not special.
 func unlike() (Averaged, []float64) {
 	return Averaged{
-		Bilinear:     Bilinear{Hidden: 2, Means: [][]float64{{1, 0.5}, {-0.3, 0.8}}, Variance: 0.7, Ridge: 0.2, Weights: []float64{0.3, 0.7}},
+		Bilinear: Bilinear{Hidden: 2, Means: [][]float64{{1, 0.5}, {-0.3, 0.8}}, Variance: 0.7, Ridge: 0.2,
+			Weights: []float64{0.3, 0.7}},
 		Participants: 1, LocalSteps: 1, BatchSize: 2, StepSize: 0.05, ResponseProb: 0.6, NoiseVar: 0.3,
 	}, []float64{0.4, -0.2, 0.1, 0.6, 0.5, -0.3}
 }
 
-// TestAveragedNoise draws gradients from their definition, (7)–(9) and (20) for E = 1, and compares their covariance with (35).
+// TestAveragedNoise draws gradients from their definition, (7)–(9) and (20) for E = 1, and compares their covariance
+// with (35).
 func TestAveragedNoise(t *testing.T) {
 	a, w := unlike()
 	rng := rand.New(rand.NewPCG(5, 0))
@@ -43,7 +45,8 @@ func TestAveragedNoise(t *testing.T) {
 				}
 			}
 			for j := range g { // K p_k, as one of K takes part with the weight K p_k/L
-				g[j] = 2 * a.Weights[k] * (g[j] + a.Ridge*w[j] + math.Sqrt(a.NoiseVar)*rng.NormFloat64()) / a.ResponseProb
+				g[j] = 2 * a.Weights[k] * (g[j] + a.Ridge*w[j] +
+					math.Sqrt(a.NoiseVar)*rng.NormFloat64()) / a.ResponseProb
 			}
 		}
 		v := mat.NewVecDense(6, g)

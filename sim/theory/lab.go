@@ -32,9 +32,9 @@ func finite(k, l int) float64 {
 	return float64(k-l) / float64(k-1)
 }
 
-// round is the recursion E‖x_i‖² = gain·E‖x_{i−1}‖² + noise, x = w⁰ − w: for alike isotropic agents the trace of the second
-// moment is closed in itself. One local step of size m = μ/E on B samples has E‖e‖² → ρ E‖e‖² + m²σ_v²σ_h²M/B with
-// ρ = 1 − 2mσ_h² + m²σ_h⁴(1 + (1+M)/B), for the error e about the agent's own optimum, and E e → (1 − mσ_h²) E e.
+// round is the recursion E‖x_i‖² = gain·E‖x_{i−1}‖² + noise, x = w⁰ − w: for alike isotropic agents the trace of the
+// second moment is closed in itself. One local step of size m = μ/E on B samples has E‖e‖² → ρ E‖e‖² + m²σ_v²σ_h²M/B
+// with ρ = 1 − 2mσ_h² + m²σ_h⁴(1 + (1+M)/B), for the error e about the agent's own optimum, and E e → (1 − mσ_h²) E e.
 func (l Lab) round() (gain, noise float64) {
 	m, r, dim := l.StepSize/float64(l.LocalSteps), l.RegressorVar, float64(l.Inputs)
 	batch, part := l.inverseBatch(), float64(l.Participants)
@@ -91,15 +91,15 @@ func (l Lab) FirstOrder() float64 {
 	return l.StepSize / (2 * r) * (within + sampling)
 }
 
-// GradientNoise is σ_fed² of lecture (77), ch5 (5.40): the part of the bound on the gradient noise that does not vanish at
-// w⁰, with the constants of this problem: β² = σ_h⁴(1+M)/B, σ² = σ_h²Mσ_v²/B, δ = σ_h². For L = K, E = 1 it is σ_cent² of
-// (30), for K = L = 1 plain σ_1².
+// GradientNoise is σ_fed² of lecture (77), ch5 (5.40): the part of the bound on the gradient noise that does not vanish
+// at w⁰, with the constants of this problem: β² = σ_h⁴(1+M)/B, σ² = σ_h²Mσ_v²/B, δ = σ_h². For L = K, E = 1 it is
+// σ_cent² of (30), for K = L = 1 plain σ_1².
 func (l Lab) GradientNoise() float64 {
 	r, dim, s, part := l.RegressorVar, float64(l.Inputs), l.between(), float64(l.Participants)
 	beta2, sigma2 := r*r*(1+dim)*l.inverseBatch(), r*dim*l.NoiseVar*l.inverseBatch()
 	return (2*beta2*s+sigma2)/(float64(l.LocalSteps)*part) + finite(l.Agents, l.Participants)*4*r*r*s/part
 }
 
-// Bound is μσ_fed²/ν, ν = σ_h²: the limit that lecture (40), (42) and (52)–(53) print for E = 1, and the order of (76). It is
-// about twice the true error where agents are homogeneous.
+// Bound is μσ_fed²/ν, ν = σ_h²: the limit that lecture (40), (42) and (52)–(53) print for E = 1, and the order of (76).
+// It is about twice the true error where agents are homogeneous.
 func (l Lab) Bound() float64 { return l.StepSize * l.GradientNoise() / l.RegressorVar }

@@ -6,7 +6,8 @@ import (
 )
 
 func labs() []Lab {
-	base := Lab{Inputs: 4, RegressorVar: 1.3, NoiseVar: 0.1, Spread: 0.2, StepSize: 0.05, Agents: 8, Participants: 8, LocalSteps: 1, BatchSize: 1}
+	base := Lab{Inputs: 4, RegressorVar: 1.3, NoiseVar: 0.1, Spread: 0.2, StepSize: 0.05, Agents: 8, Participants: 8,
+		LocalSteps: 1, BatchSize: 1}
 	all := []Lab{base}
 	for _, change := range []func(*Lab){
 		func(l *Lab) { l.Participants = 3 },
@@ -27,7 +28,8 @@ func (l Lab) lms() LMS {
 	m := LMS{StepSize: l.StepSize, Participants: l.Participants}
 	c := math.Sqrt(l.Spread * float64(l.Agents-1) / 2)
 	for k := range l.Agents {
-		a := LMSAgent{Covariance: scaled2(l.Inputs, l.RegressorVar), NoiseVar: l.NoiseVar, LocalSteps: l.LocalSteps, BatchSize: l.BatchSize}
+		a := LMSAgent{Covariance: scaled2(l.Inputs, l.RegressorVar), NoiseVar: l.NoiseVar, LocalSteps: l.LocalSteps,
+			BatchSize: l.BatchSize}
 		for j := range l.Inputs {
 			v := 1.0
 			if j == k/2 {
@@ -65,10 +67,11 @@ func TestLabAgainstLMS(t *testing.T) {
 	}
 }
 
-// TestLabSpecialCases: the textbook's white LMS; linear gain to first order in K, E and B; one of many alike agents is no
-// better than one (lecture (53)); the bound (40), (42), (52) is above the truth, by 2 where agents are homogeneous.
+// TestLabSpecialCases: the textbook's white LMS; linear gain to first order in K, E and B; one of many alike agents is
+// no better than one (lecture (53)); the bound (40), (42), (52) is above the truth, by 2 where agents are homogeneous.
 func TestLabSpecialCases(t *testing.T) {
-	one := Lab{Inputs: 10, RegressorVar: 1, NoiseVar: 0.1, StepSize: 0.01, Agents: 1, Participants: 1, LocalSteps: 1, BatchSize: 1}
+	one := Lab{Inputs: 10, RegressorVar: 1, NoiseVar: 0.1, StepSize: 0.01, Agents: 1, Participants: 1, LocalSteps: 1,
+		BatchSize: 1}
 	near(t, "one agent", one.MSD(), 0.01*0.1*10/(2-0.01*12), 1e-12)
 	near(t, "one agent, first order", one.FirstOrder(), 0.01*0.1*10/2, 1e-12)
 	near(t, "(42)", one.Bound(), 0.01*0.1*10, 1e-12)
@@ -92,7 +95,8 @@ func TestLabSpecialCases(t *testing.T) {
 
 // TestGradientNoise is (30) and (51) from (77).
 func TestGradientNoise(t *testing.T) {
-	l := Lab{Inputs: 3, RegressorVar: 2, NoiseVar: 0.5, Spread: 0.1, StepSize: 0.01, Agents: 10, Participants: 10, LocalSteps: 1, BatchSize: 1}
+	l := Lab{Inputs: 3, RegressorVar: 2, NoiseVar: 0.5, Spread: 0.1, StepSize: 0.01, Agents: 10, Participants: 10,
+		LocalSteps: 1, BatchSize: 1}
 	s, beta2, sigma2, delta2 := 3*0.1*0.9, 4.0*4, 2*3*0.5, 4.0
 	near(t, "(30)", l.GradientNoise(), (2*beta2*s+sigma2)/10, 1e-12)
 	l.Participants = 1

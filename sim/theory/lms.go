@@ -48,7 +48,8 @@ func (m LMS) Validate() error {
 		case len(a.Optimum) != d || a.Covariance == nil || a.Covariance.SymmetricDim() != d:
 			bad("agent %d: its optimum or covariance is not of dimension %d", i, d)
 		case a.LocalSteps < 1 || a.BatchSize < 0 || a.NoiseVar < 0 || a.Weight < 0:
-			bad("agent %d: %d local steps, batch size %d, noise variance %v, weight %v", i, a.LocalSteps, a.BatchSize, a.NoiseVar, a.Weight)
+			bad("agent %d: %d local steps, batch size %d, noise variance %v, weight %v", i, a.LocalSteps, a.BatchSize,
+				a.NoiseVar, a.Weight)
 		}
 	}
 	return errors.Join(errs...)

@@ -9,7 +9,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// TestSteadyStateAgainstSimulation runs the algorithm itself, for each place where the weights and the step sizes can be.
+// TestSteadyStateAgainstSimulation runs the algorithm itself, for each place where the weights and the step sizes can
+// be.
 func TestSteadyStateAgainstSimulation(t *testing.T) {
 	variants := map[string]func(*LMS){
 		"normalised":   func(*LMS) {},
@@ -104,13 +105,14 @@ func TestFirstOrderIsTheLimit(t *testing.T) {
 		}
 		a, b := gap(1e-3), gap(5e-4)
 		if math.Abs(a) > 0.02 || math.Abs(a/b-2) > 0.02 {
-			t.Errorf("%s: exact/first order − 1 is %.3g at μ = 0.001 and %.3g at half of that; want one to be twice the other", name, a, b)
+			t.Errorf("%s: exact/first order − 1 is %.3g at μ = 0.001 and %.3g at half of that; want one to be twice "+
+				"the other", name, a, b)
 		}
 	}
 }
 
-// TestLimitsWithoutNormalisation is ch5 problem 5.1: the finite-μ limit tends to argmin Σ E_k J_k, linearly in μ, and the
-// first-order mean-square deviation about w⁰ begins with the squared bias.
+// TestLimitsWithoutNormalisation is ch5 problem 5.1: the finite-μ limit tends to argmin Σ E_k J_k, linearly in μ, and
+// the first-order mean-square deviation about w⁰ begins with the squared bias.
 func TestLimitsWithoutNormalisation(t *testing.T) {
 	m := mixed()
 	m.Unnormalized = true
@@ -176,7 +178,9 @@ func TestCurveReachesSteadyState(t *testing.T) {
 
 // TestStabilityLimit uses the known limit of white LMS, μ < 2/(σ_h²(M+2)).
 func TestStabilityLimit(t *testing.T) {
-	white := LMS{Participants: 1, Agents: []LMSAgent{{Covariance: scaled2(4, 0.5), Optimum: []float64{1, 1, 1, 1}, NoiseVar: 1, LocalSteps: 1, BatchSize: 1}}}
+	white := LMS{Participants: 1,
+		Agents: []LMSAgent{{Covariance: scaled2(4, 0.5), Optimum: []float64{1, 1, 1, 1}, NoiseVar: 1, LocalSteps: 1,
+			BatchSize: 1}}}
 	limit := 2 / (0.5 * 6)
 	for _, c := range []struct {
 		mu     float64
@@ -192,7 +196,8 @@ func TestStabilityLimit(t *testing.T) {
 			t.Errorf("μ = %v: %v; the limit is %v", c.mu, err, limit)
 		}
 	}
-	for _, m := range []LMS{{}, {StepSize: 1, Participants: 2, Agents: white.Agents}, {Participants: 1, Agents: white.Agents}} {
+	for _, m := range []LMS{{}, {StepSize: 1, Participants: 2, Agents: white.Agents},
+		{Participants: 1, Agents: white.Agents}} {
 		if m.Validate() == nil {
 			t.Errorf("%+v was accepted", m)
 		}

@@ -58,7 +58,8 @@ func (r *lmsRound) classOf(a LMSAgent, m LMS) *class {
 	}
 	d := len(a.Optimum)
 	zero := newMoments(d)
-	c := &class{agent: a, b: zero.mean, bb: zero.second, step: m.localStep(a), gain: m.gain(a), contract: mat.NewDense(d, d, nil)}
+	c := &class{agent: a, b: zero.mean, bb: zero.second, step: m.localStep(a), gain: m.gain(a),
+		contract: mat.NewDense(d, d, nil)}
 	one := identity(d)
 	one.Sub(one, scaledSym(c.step, a.Covariance))
 	c.contract.Pow(one, a.LocalSteps)
@@ -144,8 +145,8 @@ func (c *class) squares(s moments) *mat.Dense {
 	return z
 }
 
-// descend takes Σ E e eᵀ through the E_k local steps, in place. With h Gaussian, E[hhᵀ S hhᵀ] = 2RSR + R tr(RS), so a step
-// on B samples maps
+// descend takes Σ E e eᵀ through the E_k local steps, in place. With h Gaussian, E[hhᵀ S hhᵀ] = 2RSR + R tr(RS), so a
+// step on B samples maps
 //
 //	S → (I − μ_k R) S (I − μ_k R) + (μ_k²/B)(RSR + R tr(RS) + σ_v² R)
 func (c *class) descend(s *mat.Dense) {

@@ -17,12 +17,13 @@ type Steady struct {
 	Mean    []float64     // lim E w_i, at this step size
 	Second  *mat.SymDense // lim E (w_i − w⁰)(w_i − w⁰)ᵀ
 	MSD     float64       // lim E‖w⁰ − w_i‖², its trace: the answer to ch5 problem 5.3
-	Rate    float64       // by how much, at last, a round shrinks what is left of a start: the spectral radius of the recursion, below 1
+	// by how much, at last, a round shrinks what is left of a start: the spectral radius of the recursion, below 1
+	Rate float64
 }
 
 // SteadyState solves the affine recursion of mean and second moment for its fixed point: exact in μ. It takes
-// O(d²) applications of a round and O(d⁶) operations, so it is meant for d of up to about 30. The error is [ErrUnstable]
-// or that of Validate.
+// O(d²) applications of a round and O(d⁶) operations, so it is meant for d of up to about 30. The error is
+// [ErrUnstable] or that of Validate.
 func (m LMS) SteadyState() (Steady, error) {
 	if err := m.Validate(); err != nil {
 		return Steady{}, err
@@ -97,9 +98,9 @@ func (m LMS) Curve(start []float64, rounds int) ([]float64, error) {
 	return curve, nil
 }
 
-// FirstOrder is lim E‖w⁰ − w_i‖² to first order in μ. About the limit w* of [LMS.SmallStepLimit], the error is a stationary
-// process with HΠ + ΠH = μQ, so that trace Π = (μ/2) tr(H⁻¹Q), where H = (1/K)Σ θ_k R_k and Q is the covariance of one
-// round's gradient at w*, by ch5 Lemma 5.1 with E_k·B_k samples per agent:
+// FirstOrder is lim E‖w⁰ − w_i‖² to first order in μ. About the limit w* of [LMS.SmallStepLimit], the error is a
+// stationary process with HΠ + ΠH = μQ, so that trace Π = (μ/2) tr(H⁻¹Q), where H = (1/K)Σ θ_k R_k and Q is the
+// covariance of one round's gradient at w*, by ch5 Lemma 5.1 with E_k·B_k samples per agent:
 //
 //	Q = (1/KL) Σ θ_k² C_k/(E_k B_k) + (1/KL)·(K−L)/(K−1)·Σ g_k g_kᵀ,  g_k = θ_k R_k t_k,  t_k = w* − w_k⁰,
 //	C_k = σ_v,k² R_k + R_k t_k t_kᵀ R_k + R_k (t_kᵀ R_k t_k)

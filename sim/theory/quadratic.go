@@ -6,8 +6,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with one A, gradients with additive noise N(0, (σ²/d) I), τ local
-// steps of size η at each of M clients a round, all taking part (notes Alg. 1). A is positive definite, so that
+// Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with one A, gradients with additive noise N(0, (σ²/d) I), τ
+// local steps of size η at each of M clients a round, all taking part (notes Alg. 1). A is positive definite, so that
 // x* = (1/M)Σc_i.
 type Quadratics struct {
 	Hessian  mat.Symmetric // A
@@ -68,8 +68,8 @@ func (q Quadratics) Bound() float64 {
 		4*tau*eta*eta*l*q.NoiseVar + 18*tau*tau*eta*eta*l*zeta*zeta
 }
 
-// Suboptimality is the left side of (4), exactly: E (1/τT) Σ_t Σ_{k=1…τ} F(x̄^(t,k)) − F(x*). The clients share A, so their
-// mean, the shadow sequence, is gradient descent on F with noise N(0, (σ²/dM) I), whatever the rounds; along an
+// Suboptimality is the left side of (4), exactly: E (1/τT) Σ_t Σ_{k=1…τ} F(x̄^(t,k)) − F(x*). The clients share A, so
+// their mean, the shadow sequence, is gradient descent on F with noise N(0, (σ²/dM) I), whatever the rounds; along an
 // eigenvector of A with eigenvalue λ its error has E e² = (1−ηλ)²ⁿ e_0² + η²(σ²/dM)·Σ_{j<n} (1−ηλ)²ʲ after n steps.
 func (q Quadratics) Suboptimality() float64 {
 	values, vectors := q.spectrum()

@@ -9,8 +9,9 @@ import (
 )
 
 func quadratics() Quadratics {
-	q := Quadratics{Hessian: mat.NewSymDense(2, []float64{0.8, 0.2, 0.2, 0.3}), Centres: [][]float64{{1, 0}, {-2, 1}, {0.5, 2}},
-		Start: []float64{4, -3}, NoiseVar: 0.7, StepSize: 0.2, Steps: 3, Rounds: 15}
+	q := Quadratics{Hessian: mat.NewSymDense(2, []float64{0.8, 0.2, 0.2, 0.3}),
+		Centres: [][]float64{{1, 0}, {-2, 1}, {0.5, 2}},
+		Start:   []float64{4, -3}, NoiseVar: 0.7, StepSize: 0.2, Steps: 3, Rounds: 15}
 	return q
 }
 

@@ -40,8 +40,8 @@ func (r Regression) hessian(i int) *mat.SymDense {
 	return h
 }
 
-// Constants are what feddec Theorem 1 takes from a problem. No F_i of fewer rows than columns is strongly convex, so that
-// μ_sc is that of f, as SPEC decision 5 has it.
+// Constants are what feddec Theorem 1 takes from a problem. No F_i of fewer rows than columns is strongly convex, so
+// that μ_sc is that of f, as SPEC decision 5 has it.
 type Constants struct {
 	StrongConvexity float64   // μ_sc = λ_min of the Hessian of f
 	Smoothness      float64   // L_s = max_i λ_max of the Hessian of F_i
@@ -112,8 +112,8 @@ func (f FedDec) Bound(t int) float64 {
 	return f.Smoothness / (gamma + float64(t)) * (2*b/(mu*mu) + (gamma+1)/2*f.Start*f.Start)
 }
 
-// leastSquares minimises Σ_i (1/M_i)‖X_i z − Y_i‖², in the minimum-norm sense, and returns the minimum too. It goes through the
-// singular values of the stacked rows, not the normal equations: Y spans twenty powers of two.
+// leastSquares minimises Σ_i (1/M_i)‖X_i z − Y_i‖², in the minimum-norm sense, and returns the minimum too. It goes
+// through the singular values of the stacked rows, not the normal equations: Y spans twenty powers of two.
 func leastSquares(x []*mat.Dense, y [][]float64) (z []float64, minimum float64) {
 	d, rows := x[0].RawMatrix().Cols, 0
 	for i := range x {

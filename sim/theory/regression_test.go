@@ -57,7 +57,8 @@ func TestRegressionConstants(t *testing.T) {
 			t.Errorf("curvature %v outside [%v, %v]", gain, c.StrongConvexity, c.Smoothness)
 		}
 		for i := range r.X {
-			if curvature := 2 * (r.Local(i, add(z, v)) - 2*r.Local(i, z) + r.Local(i, sub(z, v))) / 2; curvature > c.Smoothness*(1+1e-6) {
+			if curvature := 2 * (r.Local(i, add(z, v)) - 2*r.Local(i, z) +
+				r.Local(i, sub(z, v))) / 2; curvature > c.Smoothness*(1+1e-6) {
 				t.Errorf("curvature %v of F_%d exceeds %v", curvature, i, c.Smoothness)
 			}
 		}

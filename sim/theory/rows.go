@@ -2,9 +2,9 @@ package theory
 
 import "gonum.org/v1/gonum/mat"
 
-// Rows is federated averaging of a linear model ŷ = wᵀx under the loss (ŷ − y)² on rows that the agents hold (notes Alg. 1 on the
-// problem of 3.1): all take part with τ steps of size η, each on B rows drawn uniformly with replacement. Its mean and its second moment
-// obey exact recursions.
+// Rows is federated averaging of a linear model ŷ = wᵀx under the loss (ŷ − y)² on rows that the agents hold (notes
+// Alg. 1 on the problem of 3.1): all take part with τ steps of size η, each on B rows drawn uniformly with replacement.
+// Its mean and its second moment obey exact recursions.
 type Rows struct {
 	X        [][][]float64 // [agent][row]
 	Y        [][]float64
@@ -43,8 +43,8 @@ func (r Rows) agents(about []float64) []agentRows {
 	return agents
 }
 
-// step maps the moments over one local step: e ← e − ηĝ, where the mean gradient is He − c, and the second moment of that of one row
-// is mean over the rows of 4xxᵀ(xᵀSx − 2r·xᵀm + r²).
+// step maps the moments over one local step: e ← e − ηĝ, where the mean gradient is He − c, and the second moment of
+// that of one row is mean over the rows of 4xxᵀ(xᵀSx − 2r·xᵀm + r²).
 func (r Rows) step(a agentRows, at errorMoments) errorMoments {
 	d := at.mean.Len()
 	gradient := mat.NewVecDense(d, nil)
@@ -69,14 +69,16 @@ func (r Rows) step(a agentRows, at errorMoments) errorMoments {
 	next.mean.AddScaledVec(at.mean, -r.StepSize, gradient)
 	for i := range d {
 		for j := i; j < d; j++ {
-			next.second.SetSym(i, j, at.second.At(i, j)-r.StepSize*(along.At(i, j)+along.At(j, i))+r.StepSize*r.StepSize*square.At(i, j))
+			next.second.SetSym(i, j, at.second.At(i,
+				j)-r.StepSize*(along.At(i, j)+along.At(j, i))+r.StepSize*r.StepSize*square.At(i, j))
 		}
 	}
 	return next
 }
 
-// Curve is E w_i and E J(w_i) − J(w°) at each round i = 0 … rounds, from w_0 = 0, for the minimiser w° of the aggregate J = (1/K)ΣJ_k.
-// The agents' steps are independent given w_{i−1}, so that E zz̃ᵀ of two of them needs their means only, which are affine in it.
+// Curve is E w_i and E J(w_i) − J(w°) at each round i = 0 … rounds, from w_0 = 0, for the minimiser w° of the aggregate
+// J = (1/K)ΣJ_k. The agents' steps are independent given w_{i−1}, so that E zz̃ᵀ of two of them needs their means only,
+// which are affine in it.
 func (r Rows) Curve(minimizer []float64, rounds int) (means [][]float64, excess []float64) {
 	d, n := len(minimizer), float64(len(r.X))
 	agents := r.agents(minimizer)
@@ -100,8 +102,8 @@ func (r Rows) Curve(minimizer []float64, rounds int) (means [][]float64, excess 
 	return means, excess
 }
 
-// round maps the moments over a round: that of the mean of the agents' z_k is (1/K²)(Σ_k E z_k z_kᵀ + Σ_{k≠l} E z̄_k z̄_lᵀ), and the
-// second sum is that of all pairs less the pairs of one agent with itself.
+// round maps the moments over a round: that of the mean of the agents' z_k is (1/K²)(Σ_k E z_k z_kᵀ + Σ_{k≠l} E z̄_k
+// z̄_lᵀ), and the second sum is that of all pairs less the pairs of one agent with itself.
 func (r Rows) round(agents []agentRows, at errorMoments) errorMoments {
 	d, n := at.mean.Len(), float64(len(agents))
 	all := affine{mat.NewDense(d, d, nil), mat.NewVecDense(d, nil)}

@@ -9,7 +9,8 @@ import (
 
 // TestRowsEnumerated holds two rounds against every outcome of all draws: two agents of two rows each, one row a step.
 func TestRowsEnumerated(t *testing.T) {
-	r := Rows{X: [][][]float64{{{1, 0.5}, {-0.4, 1}}, {{0.3, 0.2}, {2, -1}}}, Y: [][]float64{{1, -1}, {1, 0.5}}, StepSize: 0.07, Steps: 2, Batch: 1}
+	r := Rows{X: [][][]float64{{{1, 0.5}, {-0.4, 1}}, {{0.3, 0.2}, {2, -1}}}, Y: [][]float64{{1, -1}, {1, 0.5}},
+		StepSize: 0.07, Steps: 2, Batch: 1}
 	about := []float64{0.3, -0.2}
 	h := mat.NewSymDense(2, nil)
 	for k := range r.X {

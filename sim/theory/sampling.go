@@ -32,15 +32,16 @@ func (m Mixture) WithoutReplacement(l int) float64 {
 	return (within + finite(len(m.Means), l)*between) / float64(l)
 }
 
-// WithReplacement is E‖â − ā‖² for L independent draws from the mixture: an agent that is drawn twice answers twice. It is
-// (5.33) without the factor (K−L)/(K−1).
+// WithReplacement is E‖â − ā‖² for L independent draws from the mixture: an agent that is drawn twice answers twice. It
+// is (5.33) without the factor (K−L)/(K−1).
 func (m Mixture) WithReplacement(l int) float64 {
 	within, between := m.parts()
 	return (within + between) / float64(l)
 }
 
 // WithRepetition is E‖â − ā‖² for L draws with replacement where an agent that is drawn twice answers once and counts
-// twice, as a server does that averages what it received (feddec Alg. 1 line 9): two draws share a_k with probability 1/K.
+// twice, as a server does that averages what it received (feddec Alg. 1 line 9): two draws share a_k with probability
+// 1/K.
 func (m Mixture) WithRepetition(l int) float64 {
 	within, between := m.parts()
 	k := float64(len(m.Means))

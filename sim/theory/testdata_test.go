@@ -28,7 +28,8 @@ func mixed() LMS {
 			}
 			return 0.3 * (2*rng.Float64() - 1)
 		}, root)
-		a := LMSAgent{Covariance: symmetric(product(root, root.T())), NoiseVar: 0.05 * float64(1+k%3), LocalSteps: 1 + k%4, BatchSize: 1 + k%2}
+		a := LMSAgent{Covariance: symmetric(product(root, root.T())), NoiseVar: 0.05 * float64(1+k%3),
+			LocalSteps: 1 + k%4, BatchSize: 1 + k%2}
 		for range 3 {
 			a.Optimum = append(a.Optimum, 1+0.5*rng.NormFloat64())
 		}
@@ -37,8 +38,8 @@ func mixed() LMS {
 	return m
 }
 
-// simulate runs the algorithm literally and returns the long-run averages of ‖w⁰ − w_i‖² and of w_i, and the standard error of
-// the first from the means of blocks.
+// simulate runs the algorithm literally and returns the long-run averages of ‖w⁰ − w_i‖² and of w_i, and the standard
+// error of the first from the means of blocks.
 func simulate(m LMS, rounds int, rng *rand.Rand) (msd, stderr float64, mean []float64) {
 	d := len(m.Agents[0].Optimum)
 	origin := m.Optimum()
@@ -106,7 +107,8 @@ func draw(m LMS, rng *rand.Rand) []int {
 	if !m.Replacement {
 		return rng.Perm(len(m.Agents))[:m.Participants]
 	}
-	// An agent that is drawn twice computes once: the simulation below would draw afresh, so such rounds are not for it.
+	// An agent that is drawn twice computes once: the simulation below would draw afresh, so such rounds are not for
+	// it.
 	panic("not simulated")
 }
 

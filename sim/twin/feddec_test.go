@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestGoldenFedDec replays feddec Alg. 1, with all links, with failing links and without any (FedAvg): steps by the learner,
-// mixing by d2d on the links that are up, the server by round's fold over repeated draws.
+// TestGoldenFedDec replays feddec Alg. 1, with all links, with failing links and without any (FedAvg): steps by the
+// learner, mixing by d2d on the links that are up, the server by round's fold over repeated draws.
 func TestGoldenFedDec(t *testing.T) {
 	files := 0
 	for _, g := range load(t) {
@@ -118,5 +118,6 @@ func (p *player) average(base []float64, x [][]float64, draws []int) []float64 {
 		}
 		payloads[id] = wire.AppendVector(nil, change)
 	}
-	return p.fold(base, accepted, payloads, &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}, spec.WeightingStep)
+	return p.fold(base, accepted, payloads, &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters},
+		spec.WeightingStep)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestGoldenRounds replays every algorithm that has a server in each round: local steps, payload, coefficients and fold are
-// those of the daemons.
+// TestGoldenRounds replays every algorithm that has a server in each round: local steps, payload, coefficients and fold
+// are those of the daemons.
 func TestGoldenRounds(t *testing.T) {
 	for _, g := range load(t) {
 		if strings.HasPrefix(g.Algorithm, "feddec") {
@@ -101,8 +101,9 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	p.t.Helper()
 	s := p.setting()
 	t := wire.Task{Name: p.Algorithm, Target: "y",
-		Model:    wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
-		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1, MinSteps: 1, MaxSteps: 100}}
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
+		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1,
+			MinSteps: 1, MaxSteps: 100}}
 	for j := range p.Inputs {
 		t.Features = append(t.Features, fmt.Sprintf("x%d", j))
 	}

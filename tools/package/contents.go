@@ -56,13 +56,15 @@ func (p *program) gather(stage string, b *binary) error {
 	err = errors.Join(
 		p.add(file{deb: doc + "copyright", mode: 0o644}, "packaging/linux/deb/copyright"),
 		p.write(file{deb: "/usr/share/lintian/overrides/" + name, mode: 0o644}, "lintian-overrides", overrides),
-		p.add(file{rpm: "/usr/share/licenses/" + name + "/LICENSE", apk: "/usr/share/licenses/" + name + "/LICENSE", tar: "LICENSE", mode: 0o644},
+		p.add(file{rpm: "/usr/share/licenses/" + name + "/LICENSE", apk: "/usr/share/licenses/" + name + "/LICENSE",
+			tar: "LICENSE", mode: 0o644},
 			"LICENSE"),
 		p.write(everywhere(file{mode: 0o644}, doc+"third-party-notices.gz"), "notices.gz", compress(notices)),
 		p.write(file{tar: "third-party-notices", mode: 0o644}, "notices", notices),
 		p.write(everywhere(file{mode: 0o644}, doc+"changelog.gz"), "changelog.gz", compress(changelog)),
 		p.write(file{tar: "CHANGELOG.md", mode: 0o644}, "changelog", changelog),
-		p.write(file{deb: doc + "changelog.Debian.gz", mode: 0o644}, "changelog.Debian.gz", compress(debianChangelog(name, b.version))),
+		p.write(file{deb: doc + "changelog.Debian.gz", mode: 0o644},
+			"changelog.Debian.gz", compress(debianChangelog(name, b.version))),
 		p.addManual(b.version),
 	)
 	if p.service {
@@ -75,7 +77,8 @@ func (p *program) gather(stage string, b *binary) error {
 	}
 	if name == "fedlab" { // whose demonstration holds data of others
 		at := doc + "data-sources.md"
-		err = errors.Join(err, p.add(everywhere(file{tar: "data-sources.md", mode: 0o644}, at), "cmd/fedlab/internal/demo/data/SOURCE.md"))
+		err = errors.Join(err, p.add(everywhere(file{tar: "data-sources.md", mode: 0o644}, at),
+			"cmd/fedlab/internal/demo/data/SOURCE.md"))
 	}
 	if name == "agentd" {
 		err = errors.Join(err,
@@ -91,10 +94,12 @@ func (p *program) addService(v version) error {
 	etc, unit := "/etc/"+name+"/"+name+".yaml", "/usr/lib/systemd/system/"+name+".service"
 	err := errors.Join(
 		p.add(everywhere(file{tar: name + ".yaml", mode: 0o640, conf: true}, etc), "packaging/"+name+".yaml"),
-		p.add(file{deb: "/etc/default/" + name, rpm: "/etc/default/" + name, apk: "/etc/conf.d/" + name, mode: 0o644, conf: true},
+		p.add(file{deb: "/etc/default/" + name, rpm: "/etc/default/" + name, apk: "/etc/conf.d/" + name, mode: 0o644,
+			conf: true},
 			"packaging/linux/default"),
 		p.add(file{deb: unit, rpm: unit, tar: name + ".service", mode: 0o644}, "packaging/systemd/"+name+".service"),
-		p.add(file{deb: "/usr/lib/sysusers.d/" + name + ".conf", rpm: "/usr/lib/sysusers.d/" + name + ".conf", mode: 0o644},
+		p.add(file{deb: "/usr/lib/sysusers.d/" + name + ".conf", rpm: "/usr/lib/sysusers.d/" + name + ".conf",
+			mode: 0o644},
 			"packaging/linux/sysusers.conf"),
 		p.add(file{apk: "/etc/init.d/" + name, tar: name + ".openrc", mode: 0o755}, "packaging/linux/apk/openrc"),
 	)
@@ -163,7 +168,8 @@ func (p *program) addManual(v version) error {
 	if err != nil {
 		return err
 	}
-	cmd := goCommand(p.root, "test", "./cmd/"+p.name, "-run", "^TestManual$", "-args", "-manual", dir, "-manual.date", v.time.Format("2006-01-02"))
+	cmd := goCommand(p.root, "test", "./cmd/"+p.name, "-run", "^TestManual$", "-args", "-manual", dir,
+		"-manual.date", v.time.Format("2006-01-02"))
 	if _, err := output(cmd); err != nil {
 		return err
 	}
@@ -189,7 +195,8 @@ func (p *program) addManual(v version) error {
 		"zsh":  "/usr/share/zsh/site-functions/_" + p.name,
 		"fish": "/usr/share/fish/vendor_completions.d/" + p.name + ".fish",
 	} {
-		f := file{from: filepath.Join(dir, "completions", shell), deb: at, rpm: at, apk: at, tar: "completions/" + shell, mode: 0o644}
+		f := file{from: filepath.Join(dir, "completions", shell), deb: at, rpm: at, apk: at, tar: "completions/" +
+			shell, mode: 0o644}
 		if shell == "zsh" {
 			f.deb = "/usr/share/zsh/vendor-completions/_" + p.name
 		}
@@ -200,7 +207,8 @@ func (p *program) addManual(v version) error {
 
 // debianChangelog points to ours.
 func debianChangelog(name string, v version) []byte {
-	return fmt.Appendf(nil, "%s (%s-1) stable; urgency=medium\n\n  * What is new is in /usr/share/doc/%s/changelog.gz.\n\n -- %s  %s\n",
+	return fmt.Appendf(nil, "%s (%s-1) stable; urgency=medium\n\n  * What is new is in "+
+		"/usr/share/doc/%s/changelog.gz.\n\n -- %s  %s\n",
 		name, v.debian(), name, maintainer, v.time.Format("Mon, 02 Jan 2006 15:04:05 -0700"))
 }
 

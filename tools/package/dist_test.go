@@ -24,7 +24,8 @@ func clone(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "fedmesh")
-	shell(t, root, "git clone --quiet --shared . "+dir+" && git diff --binary HEAD | (cd "+dir+" && git apply --allow-empty)")
+	shell(t, root, "git clone --quiet --shared . "+dir+" && git diff --binary HEAD | (cd "+dir+" && git apply "+
+		"--allow-empty)")
 	return dir
 }
 
@@ -78,9 +79,11 @@ func TestDist(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for module, linked := range map[string]bool{"github.com/spf13/cobra@": true, "github.com/cpuguy83/go-md2man/": false} {
+				for module, linked := range map[string]bool{"github.com/spf13/cobra@": true,
+					"github.com/cpuguy83/go-md2man/": false} {
 					if strings.Contains(string(bill), "pkg:golang/"+module) != linked {
-						t.Errorf("%s is linked: %v, want %v (pages are made by tests, not by daemons)", module, !linked, linked)
+						t.Errorf("%s is linked: %v, want %v (pages are made by tests, not by daemons)", module, !linked,
+							linked)
 					}
 				}
 			})
@@ -90,10 +93,13 @@ func TestDist(t *testing.T) {
 			})
 			t.Run("rpm", func(t *testing.T) {
 				need(t, "rpm", "rpm")
-				golden(t, name+".rpm", shell(t, out, "rpm -qp --qf '[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES} %{FILEFLAGS:fflags}\n]' "+name+"-*.rpm"))
+				golden(t, name+".rpm", shell(t, out,
+					"rpm -qp --qf '[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES} "+
+						"%{FILEFLAGS:fflags}\n]' "+name+"-*.rpm"))
 			})
 			t.Run("apk", func(t *testing.T) {
-				golden(t, name+".apk", shell(t, out, "tar --warning=no-unknown-keyword -tvzf "+name+"_*.apk | awk '{ print $1, $2, $6 }'"))
+				golden(t, name+".apk", shell(t, out,
+					"tar --warning=no-unknown-keyword -tvzf "+name+"_*.apk | awk '{ print $1, $2, $6 }'"))
 			})
 			t.Run("tarball", func(t *testing.T) {
 				golden(t, name+".tar", shell(t, out, "tar -tvzf "+name+"-*.tar.gz | awk '{ print $1, $2, $6 }'"))
@@ -177,7 +183,8 @@ func TestChoose(t *testing.T) {
 	if two, err := choose(targets, "armv6,amd64"); err != nil || fmt.Sprint(two) != "[armv6 amd64]" {
 		t.Errorf("chose %v (%v), want armv6 and amd64", two, err)
 	}
-	if _, err := choose(targets, "amd64,vax"); err == nil || !strings.Contains(err.Error(), `"vax", only [amd64 arm64 armv7 armv6]`) {
+	if _, err := choose(targets, "amd64,vax"); err == nil ||
+		!strings.Contains(err.Error(), `"vax", only [amd64 arm64 armv7 armv6]`) {
 		t.Errorf("a processor that there is not: error %v, want one that names it, and those that there are", err)
 	}
 }

@@ -21,7 +21,8 @@ func main() {
 	out := flag.String("out", "dist", "the `folder` to fill; what it held is removed")
 	names := flag.String("program", "", "`names` of programs, separated by commas (default: all)")
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
-	kinds := flag.String("kind", "", "`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom (default: all)")
+	kinds := flag.String("kind", "",
+		"`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom (default: all)")
 	flag.Parse()
 	if err := run(*root, *out, *names, *archs, *kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
@@ -71,7 +72,8 @@ type writer struct {
 
 func (w writer) String() string { return w.kind }
 
-var writers = []writer{{"deb", writeDeb}, {"rpm", writeRPM}, {"apk", writeAPK}, {"tar", writeTarball}, {"sbom", writeSBOM}}
+var writers = []writer{{"deb", writeDeb}, {"rpm", writeRPM}, {"apk", writeAPK}, {"tar", writeTarball},
+	{"sbom", writeSBOM}}
 
 // release makes everything of one program.
 func release(p *program, out, stage string, on []target, as []writer) error {

@@ -36,7 +36,8 @@ func notices(root string, info *debug.BuildInfo) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(&b, "\n%s\n%s %s: %s\n%s\n\n", strings.Repeat("=", 80), m.Path, m.Version, name, strings.Repeat("=", 80))
+			fmt.Fprintf(&b, "\n%s\n%s %s: %s\n%s\n\n", strings.Repeat("=", 80), m.Path, m.Version, name,
+				strings.Repeat("=", 80))
 			b.Write(bytes.TrimSpace(text))
 			b.WriteByte('\n')
 		}

@@ -18,15 +18,18 @@ const maintainer = "The fedmesh authors <fedmesh@users.noreply.github.com>"
 
 // about is what packages say of each program: a line, and more.
 var about = map[string][2]string{
-	"agentd": {"agent of a federated learning system, for edge devices", `agentd trains a model on the data of this device, which never leave it, and
+	"agentd": {"agent of a federated learning system, for edge devices",
+		`agentd trains a model on the data of this device, which never leave it, and
 sends only what it learned. It meets its coordinator at an MQTT broker, takes
 as many local steps as the device can afford, and goes on after lost links,
 power cuts and restarts.`},
-	"coordinator": {"parameter server of a federated learning system", `coordinator leads a federation of devices that train one model on data they
+	"coordinator": {"parameter server of a federated learning system",
+		`coordinator leads a federation of devices that train one model on data they
 keep: it announces rounds over an MQTT broker, collects and averages what the
 agents learned, and publishes the model. An update that it accepted survives
 crashes and power cuts.`},
-	"fedlab": {"laboratory of a federated learning system", `fedlab runs whole federations on one machine: a demonstration on real data over
+	"fedlab": {"laboratory of a federated learning system",
+		`fedlab runs whole federations on one machine: a demonstration on real data over
 a broker of its own, fleets of agents that can be slow, late or gone, and a
 testbed with Mosquitto and Prometheus. It simulates large federations with the
 code of agentd and coordinator, and reproduces published experiments.`},
@@ -39,8 +42,10 @@ func writeDeb(p *program, b *binary, out string) error {
 	info.License = "" // in the file copyright; Debian knows no such field
 	info.Deb.Compression = "xz"
 	if p.service {
-		info.Depends = []string{"init-system-helpers (>= 1.54~)", "systemd | systemd-standalone-sysusers | systemd-sysusers"}
-		info.Scripts = nfpm.Scripts{PostInstall: p.script("deb/postinst"), PreRemove: p.script("deb/prerm"), PostRemove: p.script("deb/postrm")}
+		info.Depends = []string{"init-system-helpers (>= 1.54~)",
+			"systemd | systemd-standalone-sysusers | systemd-sysusers"}
+		info.Scripts = nfpm.Scripts{PostInstall: p.script("deb/postinst"), PreRemove: p.script("deb/prerm"),
+			PostRemove: p.script("deb/postrm")}
 	}
 	return pack(deb.Default, info, filepath.Join(out, p.name+"_"+info.Version+"-1_"+b.debian+".deb"))
 }
@@ -51,7 +56,8 @@ func writeRPM(p *program, b *binary, out string) error {
 	info.RPM = nfpm.RPM{BuildHost: "localhost", Compression: "xz", Summary: about[p.name][0]}
 	if p.service {
 		info.Depends = []string{"systemd"}
-		info.Scripts = nfpm.Scripts{PostInstall: p.script("rpm/post"), PreRemove: p.script("rpm/preun"), PostRemove: p.script("rpm/postun")}
+		info.Scripts = nfpm.Scripts{PostInstall: p.script("rpm/post"), PreRemove: p.script("rpm/preun"),
+			PostRemove: p.script("rpm/postun")}
 	}
 	return pack(rpm.DefaultRPM, info, filepath.Join(out, rpm.DefaultRPM.ConventionalFileName(info)))
 }
@@ -65,7 +71,8 @@ func writeAPK(p *program, b *binary, out string) error {
 	}
 	info := p.info(b, v, func(f file) string { return f.apk })
 	if p.service {
-		info.Scripts = nfpm.Scripts{PreInstall: p.script("apk/pre-install"), PostInstall: p.script("apk/post-install"), PreRemove: p.script("apk/pre-deinstall")}
+		info.Scripts = nfpm.Scripts{PreInstall: p.script("apk/pre-install"), PostInstall: p.script("apk/post-install"),
+			PreRemove: p.script("apk/pre-deinstall")}
 		info.APK.Scripts.PostUpgrade = p.script("apk/post-upgrade")
 	}
 	return pack(apk.Default, info, filepath.Join(out, apk.Default.ConventionalFileName(info)))
@@ -89,7 +96,8 @@ func (p *program) info(b *binary, version string, at func(file) string) *nfpm.In
 	}
 	slices.SortFunc(contents, func(a, b *files.Content) int { return cmp.Compare(a.Destination, b.Destination) })
 	return nfpm.WithDefaults(&nfpm.Info{
-		Name: p.name, Arch: b.nfpm, Version: version, VersionSchema: "none", Release: "1", Maintainer: maintainer, Vendor: "fedmesh",
+		Name: p.name, Arch: b.nfpm, Version: version, VersionSchema: "none", Release: "1", Maintainer: maintainer,
+		Vendor:   "fedmesh",
 		Homepage: "https://github.com/fedmesh/fedmesh", License: "Apache-2.0",
 		Description: about[p.name][0] + "\n" + about[p.name][1], DisableGlobbing: true, MTime: b.version.time,
 		Overridables: nfpm.Overridables{Contents: contents},
@@ -97,7 +105,8 @@ func (p *program) info(b *binary, version string, at func(file) string) *nfpm.In
 }
 
 func entry(from, to string, mode os.FileMode) *files.Content {
-	return &files.Content{Source: from, Destination: to, FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode}}
+	return &files.Content{Source: from, Destination: to,
+		FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode}}
 }
 
 // pack writes one package.

@@ -71,7 +71,8 @@ func billOf(name string, b *binary, sum [sha256.Size]byte) bom {
 	main := module("application", &debug.Module{Path: b.info.Main.Path, Version: b.version.text})
 	main.Name = name
 	main.Hashes = []hash{{"SHA-256", fmt.Sprintf("%x", sum)}}
-	modules := []component{module("library", &debug.Module{Path: "std", Version: strings.TrimPrefix(b.info.GoVersion, "go")})}
+	modules := []component{module("library",
+		&debug.Module{Path: "std", Version: strings.TrimPrefix(b.info.GoVersion, "go")})}
 	for _, d := range b.info.Deps {
 		if d.Replace != nil {
 			d = d.Replace

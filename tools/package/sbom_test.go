@@ -15,7 +15,8 @@ func TestBill(t *testing.T) {
 			GoVersion: "go1.26.8", Main: debug.Module{Path: "example.com/us", Version: "v0.2.0+dirty"},
 			Deps: []*debug.Module{
 				{Path: "example.com/a", Version: "v1.0.0", Sum: "h1:abc="},
-				{Path: "example.com/b", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/c", Version: "v2.0.0", Sum: "h1:def="}},
+				{Path: "example.com/b", Version: "v1.0.0",
+					Replace: &debug.Module{Path: "example.com/c", Version: "v2.0.0", Sum: "h1:def="}},
 			},
 			Settings: []debug.BuildSetting{{Key: "GOARCH", Value: "arm"}},
 		},

@@ -14,11 +14,14 @@ func TestVersion(t *testing.T) {
 		{"v0.2.0-rc.1", "0.2.0~rc.1", "0.2.0_rc1"},
 		{"v0.2.0-beta2", "0.2.0~beta2", "0.2.0_beta2"},
 		{"v0.0.0-20261121161502-993043bce1a2", "0.0.0~20261121161502.993043bce1a2", "0.0.0_alpha20261121161502"},
-		{"v0.2.1-0.20261121161502-993043bce1a2+dirty", "0.2.1~0.20261121161502.993043bce1a2+dirty", "0.2.1_alpha20261121161502"},
-		{"v0.2.0-rc.1.0.20261121161502-993043bce1a2", "0.2.0~rc.1.0.20261121161502.993043bce1a2", "0.2.0_alpha20261121161502"},
+		{"v0.2.1-0.20261121161502-993043bce1a2+dirty", "0.2.1~0.20261121161502.993043bce1a2+dirty",
+			"0.2.1_alpha20261121161502"},
+		{"v0.2.0-rc.1.0.20261121161502-993043bce1a2", "0.2.0~rc.1.0.20261121161502.993043bce1a2",
+			"0.2.0_alpha20261121161502"},
 	}
 	for _, tt := range tests {
-		v, err := versionOf(&debug.BuildInfo{Main: debug.Module{Version: tt.text}, Settings: []debug.BuildSetting{{Key: "vcs.time", Value: at}}})
+		v, err := versionOf(&debug.BuildInfo{Main: debug.Module{Version: tt.text},
+			Settings: []debug.BuildSetting{{Key: "vcs.time", Value: at}}})
 		if err != nil {
 			t.Errorf("%s: %v", tt.text, err)
 			continue
@@ -36,7 +39,8 @@ func TestVersion(t *testing.T) {
 }
 
 func TestVersionUnknown(t *testing.T) {
-	for _, info := range []*debug.BuildInfo{{}, {Main: debug.Module{Version: "(devel)"}}, {Main: debug.Module{Version: "v1.0.0"}}} {
+	for _, info := range []*debug.BuildInfo{{}, {Main: debug.Module{Version: "(devel)"}},
+		{Main: debug.Module{Version: "v1.0.0"}}} {
 		if v, err := versionOf(info); err == nil {
 			t.Errorf("build info %q gives the version %v, want an error", info.Main.Version, v)
 		}

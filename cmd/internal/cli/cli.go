@@ -63,7 +63,8 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 		return exitInterrupted
 	case errors.As(err, &bad):
 		return config.ExitConfig
-	case errors.As(err, &usageError{}), cmd == root: // the root itself does nothing, so its only error is an unknown command
+	case errors.As(err, &usageError{}), cmd == root:
+		// the root itself does nothing, so its only error is an unknown command
 		fmt.Fprintf(root.ErrOrStderr(), "see '%s --help'\n", cmd.CommandPath())
 		return exitUsage
 	}
@@ -119,7 +120,8 @@ func (l *Loader) Flags(cmd *cobra.Command, program string) {
 }
 
 func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
-	cmd.Flags().StringVarP(&l.Path, "config", "c", cmp.Or(os.Getenv(settings.PathVariable(program)), defaultFile(program)), "configuration file")
+	cmd.Flags().StringVarP(&l.Path, "config",
+		"c", cmp.Or(os.Getenv(settings.PathVariable(program)), defaultFile(program)), "configuration file")
 }
 
 // defaultFile is where a program looks for its configuration unless told otherwise.
@@ -154,7 +156,8 @@ func (o *Overrides) Set(s string) error {
 func ConfigCommand(program string, load func(l *Loader) (any, error)) *cobra.Command {
 	var l Loader
 	check := &cobra.Command{
-		Use: "check", Short: "Check the configuration and say what is wrong with it, and where", Args: Args(cobra.NoArgs),
+		Use: "check", Short: "Check the configuration and say what is wrong with it, and where",
+		Args: Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := load(&l); err != nil {
 				return err

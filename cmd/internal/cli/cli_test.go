@@ -70,16 +70,21 @@ func TestExitCodes(t *testing.T) {
 		{"--version", 0, "toy version v1.2.3\n", ""},
 		{"fail", 1, "", "toy: it does not work\n"},
 		{"fail now", 2, "", "toy: unknown command \"now\" for \"toy fail\"\nsee 'toy fail --help'\n"},
-		{"faill", 2, "", "toy: unknown command \"faill\" for \"toy\"\n\nDid you mean this?\n\tfail\n\nsee 'toy --help'\n"},
+		{"faill", 2, "", "toy: unknown command \"faill\" for \"toy\"\n\nDid you mean this?\n\tfail\n\nsee 'toy " +
+			"--help'\n"},
 		{"key mew", 2, "", "toy: unknown command \"mew\" for \"toy key\"\nsee 'toy key --help'\n"},
 		{"key new", 2, "", "toy: accepts 1 arg(s), received 0\nsee 'toy key new --help'\n"},
 		{"fail --fast", 2, "", "toy: unknown flag: --fast\nsee 'toy fail --help'\n"},
-		{"config check --set name", 2, "", "toy: invalid argument \"name\" for \"--set\" flag: want KEY=VALUE\nsee 'toy config check --help'\n"},
+		{"config check --set name", 2, "",
+			"toy: invalid argument \"name\" for \"--set\" flag: want KEY=VALUE\nsee 'toy config check --help'\n"},
 		{"config check -c " + good, 0, good + " is good\n", ""},
-		{"config check -c " + bad, 78, "", "toy: " + bad + ":2:1: unknown key \"nmae\"; did you mean \"name\"?\n  2 | nmae: b\n    | ^\n"},
+		{"config check -c " + bad, 78, "",
+			"toy: " + bad + ":2:1: unknown key \"nmae\"; did you mean \"name\"?\n  2 | nmae: b\n    | ^\n"},
 		{"config check -c " + good + " --set name=", 78, "", "toy: command line: name: is empty\n"},
-		{"config check -c " + dir + "/none", 78, "", "toy: " + dir + "/none: cannot read the file: no such file or directory\n"},
-		{"config show -c " + good + " --set columns=a,b --set name=x=y", 0, "name: \"x=y\"\npassword: \"[redacted]\"\ncolumns: [a, b]\n", ""},
+		{"config check -c " + dir + "/none", 78, "",
+			"toy: " + dir + "/none: cannot read the file: no such file or directory\n"},
+		{"config show -c " + good + " --set columns=a,b --set name=x=y", 0,
+			"name: \"x=y\"\npassword: \"[redacted]\"\ncolumns: [a, b]\n", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
@@ -114,14 +119,17 @@ func TestInterrupted(t *testing.T) {
 // command line names one.
 func TestConfigVariable(t *testing.T) {
 	t.Setenv("TOY_CONFIG", "/none/of-environment")
-	if code, _, stderr := try(t, t.Context(), "config", "check"); code != 78 || !strings.Contains(stderr, "/none/of-environment") {
+	if code, _, stderr := try(t, t.Context(), "config", "check"); code != 78 ||
+		!strings.Contains(stderr, "/none/of-environment") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := try(t, t.Context(), "config", "check", "--config", "/none/of-flag"); code != 78 || !strings.Contains(stderr, "/none/of-flag") {
+	if code, _, stderr := try(t, t.Context(), "config", "check", "--config", "/none/of-flag"); code != 78 ||
+		!strings.Contains(stderr, "/none/of-flag") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	t.Setenv("TOY_CONFIG", "")
-	if code, _, stderr := try(t, t.Context(), "config", "check"); code != 78 || !strings.Contains(stderr, "/etc/toy/toy.yaml") {
+	if code, _, stderr := try(t, t.Context(), "config", "check"); code != 78 ||
+		!strings.Contains(stderr, "/etc/toy/toy.yaml") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
@@ -138,7 +146,8 @@ func TestKeys(t *testing.T) {
 	if code, shown, _ := try(t, t.Context(), "key", "show", path); code != 0 || shown != made {
 		t.Errorf("key show: exit %d, %q; want what key new printed, %q", code, shown, made)
 	}
-	if code, _, stderr := try(t, t.Context(), "key", "new", path); code != 1 || !strings.Contains(stderr, path+" exists already") {
+	if code, _, stderr := try(t, t.Context(), "key", "new", path); code != 1 ||
+		!strings.Contains(stderr, path+" exists already") {
 		t.Errorf("a second key new: exit %d, %s", code, stderr)
 	}
 }
@@ -146,7 +155,8 @@ func TestKeys(t *testing.T) {
 // TestStatusCode wants a command's own exit code, and nothing said beside what
 // it has said itself.
 func TestStatusCode(t *testing.T) {
-	root := &cobra.Command{Use: "toy", SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return exitError{3} }}
+	root := &cobra.Command{Use: "toy", SilenceUsage: true,
+		RunE: func(*cobra.Command, []string) error { return exitError{3} }}
 	var errs bytes.Buffer
 	root.SetErr(&errs)
 	if code := run(t.Context(), root, nil); code != 3 || errs.Len() > 0 {

@@ -22,7 +22,8 @@ func TestJournal(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("nmae: b\ncolunms: [a]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first, second := bad+`:1:1: unknown key "nmae"; did you mean "name"?`+"\n", bad+`:2:1: unknown key "colunms"; did you mean "columns"?`+"\n"
+	first, second := bad+`:1:1: unknown key "nmae"; did you mean "name"?`+"\n",
+		bad+`:2:1: unknown key "colunms"; did you mean "columns"?`+"\n"
 	for _, tt := range []struct {
 		here bool
 		want string
@@ -44,7 +45,8 @@ func TestJournal(t *testing.T) {
 		}
 		t.Setenv("JOURNAL_STREAM", fmt.Sprintf("%d:%d", s.Dev, s.Ino))
 		root := &cobra.Command{Use: "toy"}
-		root.AddCommand(ConfigCommand("toy", func(l *Loader) (any, error) { return nil, config.Load(new(toy), config.Source{Path: l.Path}) }))
+		root.AddCommand(ConfigCommand("toy",
+			func(l *Loader) (any, error) { return nil, config.Load(new(toy), config.Source{Path: l.Path}) }))
 		root.SetErr(stderr)
 		code := run(t.Context(), root, []string{"config", "check", "--config", bad})
 		if got, err := os.ReadFile(stderr.Name()); err != nil || code != config.ExitConfig || string(got) != tt.want {

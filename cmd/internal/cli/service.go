@@ -43,7 +43,8 @@ func ServiceCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *co
 		act("stop", "Stop the service", (*service.Service).Stop),
 		act("restart", "Stop and start the service", (*service.Service).Restart),
 		&cobra.Command{
-			Use: "status", Short: "Tell how the service is: exit status 0 if it runs, 3 if not, 4 if there is none", Args: Args(cobra.NoArgs),
+			Use: "status", Short: "Tell how the service is: exit status 0 if it runs, 3 if not, 4 if there is none",
+			Args: Args(cobra.NoArgs),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				s, err := service.New(unit)
 				if err != nil {
@@ -62,7 +63,8 @@ func installCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *co
 	var l Loader
 	var now, show bool
 	cmd := &cobra.Command{
-		Use: "install", Short: "Install the service, after checking its user, program and configuration", Args: Args(cobra.NoArgs),
+		Use: "install", Short: "Install the service, after checking its user, program and configuration",
+		Args: Args(cobra.NoArgs),
 		Long: `Install the service, so that it starts with the system.
 
 The user, the program and the configuration are checked first; if anything is
@@ -96,7 +98,8 @@ wrong, or fails, nothing is installed. --print shows what would be.`,
 			if now {
 				return s.Start()
 			}
-			return printText(cmd, fmt.Sprintf("%s is installed and will start with the system; to start it now: %s service start\n", unit.Program, unit.Program))
+			return printText(cmd, fmt.Sprintf("%s is installed and will start with the system; to start it now: %s "+
+				"service start\n", unit.Program, unit.Program))
 		},
 	}
 	l.fileFlag(cmd, unit.Program)

@@ -47,10 +47,12 @@ func TestPrepare(t *testing.T) {
 // TestInstallChecksFirst wants a bad configuration to be refused before
 // anything else, whatever the service manager.
 func TestInstallChecksFirst(t *testing.T) {
-	root := Group("toy", "", ServiceCommand(systemd.Agent(), func(*Loader) (Served, error) { return nil, errors.New("bad configuration") }))
+	root := Group("toy", "", ServiceCommand(systemd.Agent(),
+		func(*Loader) (Served, error) { return nil, errors.New("bad configuration") }))
 	var errs bytes.Buffer
 	root.SetErr(&errs)
-	if code := run(t.Context(), root, []string{"service", "install", "--print"}); code != exitFailure || !strings.Contains(errs.String(), "bad configuration") {
+	if code := run(t.Context(), root, []string{"service", "install", "--print"}); code != exitFailure ||
+		!strings.Contains(errs.String(), "bad configuration") {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 }

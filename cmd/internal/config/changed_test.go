@@ -40,7 +40,8 @@ func TestChanged(t *testing.T) {
 }
 
 func TestLines(t *testing.T) {
-	one := &config.Error{Origin: "a.yaml", Line: 3, Column: 5, Problem: "unknown key", Hint: "did you mean it?", Excerpt: "    x: 1"}
+	one := &config.Error{Origin: "a.yaml", Line: 3, Column: 5, Problem: "unknown key", Hint: "did you mean it?",
+		Excerpt: "    x: 1"}
 	two := &config.Error{Origin: "command line", Problem: "is a section"}
 	want := []string{"a.yaml:3:5: unknown key; did you mean it?", "command line: is a section", "first", "second"}
 	if got := config.Lines(errors.Join(one, errors.Join(two, errors.New("first\nsecond")))); !slices.Equal(got, want) {

@@ -199,7 +199,8 @@ func (l *loader) scalar(key string, n ast.Node, dst reflect.Value, at origin) {
 	s, ok := scalarOf(n)
 	if !ok {
 		hint := ""
-		if _, isMapping := n.(*ast.MappingNode); isMapping && dst.Kind() == reflect.String { // the library takes [tcp://a:1] for keys inside of braces
+		// the library takes [tcp://a:1] for keys inside of braces
+		if _, isMapping := n.(*ast.MappingNode); isMapping && dst.Kind() == reflect.String {
 			hint = "text that holds a colon goes in quotes"
 		}
 		l.failKey(at, key, "want "+wanted(dst.Type())+", got "+describe(n), hint)

@@ -97,7 +97,8 @@ var (
 // text, not by the tree, because there is no tree after a syntax error, and it takes an unknown key that sounds like a
 // secret for one.
 func (d *document) excerpt(line int) string {
-	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string { // as long as it was, for the caret
+	// as long as it was, for the caret
+	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
 		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
 	})
 	for i := line - 1; i >= 0; i-- {

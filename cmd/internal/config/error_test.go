@@ -326,10 +326,12 @@ func TestEnvironmentAndCommandLineErrors(t *testing.T) {
 	_, err := load(t, "# none\n", config.Source{
 		EnvPrefix: "AGENTD",
 		Environ: []string{
-			"AGENTD_TASK_STEP_SIZE=Inf", "AGENTD_BROKER_ULR=x", "AGENTD_ZEBRA=1", "AGENTD_PORTS=1,x", "AGENTD_LABELS=a,b=1,b=2",
+			"AGENTD_TASK_STEP_SIZE=Inf", "AGENTD_BROKER_ULR=x", "AGENTD_ZEBRA=1", "AGENTD_PORTS=1,x",
+			"AGENTD_LABELS=a,b=1,b=2",
 			"AGENTD_TASK=x", "AGENTD_BROKER_PASSWORD=[redacted]", "AGENTD_TASK_SHUFFLE=on\n",
 		},
-		Overrides: map[string]string{"task.particpants": "1", "broker": "x", "broker.keepalive": "5", "zebra": "1", "task.level": "-1"},
+		Overrides: map[string]string{"task.particpants": "1", "broker": "x", "broker.keepalive": "5", "zebra": "1",
+			"task.level": "-1"},
 	})
 	wantMessage(t, err, `
 environment AGENTD_BROKER_PASSWORD: broker.password: is "[redacted]", which config show prints in place of a secret; write the secret itself

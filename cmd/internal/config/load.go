@@ -7,8 +7,8 @@
 //
 // The package knows nothing of the daemons. A configuration struct names each exported field's key in a yaml tag
 // (`yaml:"-"` hides a field) and is made of: string, bool, the integer and float kinds, [time.Duration] ("30s"),
-// [ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, map[string]string, types that read themselves
-// ([Values]), structs as sections, and pointers to structs as
+// [ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, map[string]string, types that
+// read themselves ([Values]), structs as sections, and pointers to structs as
 // sections that stay nil until a key in them is set. Lists and maps replace the default; they do not add to it.
 // Any other field type is a mistake of the programmer, and panics.
 package config
@@ -42,7 +42,8 @@ type Source struct {
 }
 
 // Load fills cfg, a pointer to a struct that holds the defaults, from src, then calls its Validate() error, if it
-// has one and everything could be read. Validate joins [*spec.FieldError] values; each is reported where its key was set.
+// has one and everything could be read. Validate joins [*spec.FieldError] values; each is reported where its key was
+// set.
 //
 // The returned error is one *[Error] or several of them joined. After an error the content of cfg is unspecified:
 // to keep a running configuration, load into a fresh struct.

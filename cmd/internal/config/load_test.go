@@ -103,7 +103,8 @@ labels:
 }
 
 func TestLoadKeepsDefaults(t *testing.T) {
-	for _, yaml := range []string{"# only a comment\n", "---\n# marked\n", "\ufeff# with a mark\r\n", "---\n{}\n...\n"} {
+	for _, yaml := range []string{"# only a comment\n", "---\n# marked\n", "\ufeff# with a mark\r\n",
+		"---\n{}\n...\n"} {
 		got, err := load(t, yaml, config.Source{})
 		if err != nil {
 			t.Errorf("%q: %v", yaml, err)
@@ -224,8 +225,10 @@ func TestBadStructPanics(t *testing.T) {
 
 func FuzzLoad(f *testing.F) {
 	seeds := []string{
-		"broker: {url: x}\n", "task:\n  level: 3\n", "a: |\n  x\n- b", "a: b: c", "? a\n: b", "&a *a", "{a: [}", "\t", "a:\n- \n",
-		"tls:\n\tca: \"\\u00e9\"", "%YAML 1.2\n---\n", "{? {? ", "0_", "labels: {~: ~, 1: [2]}", "日本: '", "broker:\r\n  url: >-\r\n    x\r\n",
+		"broker: {url: x}\n", "task:\n  level: 3\n", "a: |\n  x\n- b", "a: b: c", "? a\n: b", "&a *a", "{a: [}", "\t",
+		"a:\n- \n",
+		"tls:\n\tca: \"\\u00e9\"", "%YAML 1.2\n---\n", "{? {? ", "0_", "labels: {~: ~, 1: [2]}", "日本: '",
+		"broker:\r\n  url: >-\r\n    x\r\n",
 		"a: !!binary x\n---\n...\nb: 1", "ports: [1, .nan, 0x1, 1e999]", "broker:\n  password: \"x\n",
 	}
 	for _, s := range seeds {

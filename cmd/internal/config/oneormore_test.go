@@ -31,8 +31,10 @@ func TestOneOrMore(t *testing.T) {
 	}{
 		{yaml: "nodes: tcp://a:1\n", want: []string{"tcp://a:1"}, written: "nodes: \"tcp://a:1\"\n"},
 		{yaml: "nodes: [tcp://a:1]\n", want: []string{"tcp://a:1"}, written: "nodes: \"tcp://a:1\"\n"},
-		{yaml: "nodes: [tcp://a:1, 'tcp://b:1']\n", want: []string{"tcp://a:1", "tcp://b:1"}, written: "nodes: [\"tcp://a:1\", \"tcp://b:1\"]\n"},
-		{yaml: "nodes:\n  - tcp://a:1\n  - tcp://u:hush@b:1\n", want: []string{"tcp://a:1", "tcp://u:hush@b:1"}, written: "nodes: [\"tcp://a:1\", \"tcp://[redacted]@b:1\"]\n"},
+		{yaml: "nodes: [tcp://a:1, 'tcp://b:1']\n", want: []string{"tcp://a:1", "tcp://b:1"},
+			written: "nodes: [\"tcp://a:1\", \"tcp://b:1\"]\n"},
+		{yaml: "nodes:\n  - tcp://a:1\n  - tcp://u:hush@b:1\n", want: []string{"tcp://a:1", "tcp://u:hush@b:1"},
+			written: "nodes: [\"tcp://a:1\", \"tcp://[redacted]@b:1\"]\n"},
 		{yaml: "nodes: ''\n", want: nil, written: "nodes: []\n"},
 		{yaml: "nodes: []\n", want: nil, written: "nodes: []\n"},
 		{yaml: "nodes: a\n", env: "b, c", want: []string{"b", "c"}, written: "nodes: [b, c]\n"},
@@ -67,7 +69,8 @@ func TestOneOrMore(t *testing.T) {
 		"nodes: [a, [b]]\n": `nodes[1]: want text, got a list`,
 	} {
 		c := cfg{}
-		if err := config.Load(&c, config.Source{Path: file(t, yaml)}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := config.Load(&c, config.Source{Path: file(t, yaml)}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", yaml, err, want)
 		}
 	}

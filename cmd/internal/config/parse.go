@@ -35,7 +35,8 @@ func (d *document) parse() (body ast.Node, failure *Error) {
 	tokens := lexer.Tokenize(strings.Join(d.lines, "\n"))
 	if len(tokens) > maxTokens {
 		at := d.place(tokens[maxTokens])
-		return nil, d.errorAt(at, "the file has too many keys and values", "this is not a configuration of this program")
+		return nil, d.errorAt(at, "the file has too many keys and values",
+			"this is not a configuration of this program")
 	}
 	content, ended := false, false
 	for _, t := range tokens {

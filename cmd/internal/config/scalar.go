@@ -51,7 +51,8 @@ func (s scalar) typed() bool {
 	digits := strings.ReplaceAll(s.text, "_", "")
 	_, floatErr := strconv.ParseFloat(digits, 64)
 	_, intErr := strconv.ParseInt(digits, 0, 64)
-	return floatErr == nil || intErr == nil || errors.Is(floatErr, strconv.ErrRange) || errors.Is(intErr, strconv.ErrRange)
+	return floatErr == nil || intErr == nil || errors.Is(floatErr, strconv.ErrRange) ||
+		errors.Is(intErr, strconv.ErrRange)
 }
 
 // set parses s into dst, or says what is wrong and what to do. It never shows a secret.

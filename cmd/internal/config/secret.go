@@ -39,8 +39,8 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // of the file its *_file key names; or else the file called name in credentialsDir ($CREDENTIALS_DIRECTORY, ""
 // outside systemd). White space around the content of a file is cut off. With none of them the secret is empty.
 //
-// value and file together, and an unreadable, empty or oversized file, are errors; a blank credential is none. warning is not empty if other
-// users may read file; the credentials directory is systemd's to protect.
+// value and file together, and an unreadable, empty or oversized file, are errors; a blank credential is none. warning
+// is not empty if other users may read file; the credentials directory is systemd's to protect.
 func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret, warning string, err error) {
 	switch {
 	case value != "" && file != "":
@@ -55,7 +55,8 @@ func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret,
 		return secret, openToOthers(file), nil
 	case credentialsDir != "":
 		secret, err = readSecretFile(name, filepath.Join(credentialsDir, name))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEmptySecret) { // our units hand over a line break for what is not there
+		// our units hand over a line break for what is not there
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEmptySecret) {
 			return "", "", nil
 		}
 		return secret, "", err

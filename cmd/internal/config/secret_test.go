@@ -73,7 +73,8 @@ func TestReadSecret(t *testing.T) {
 		{name: "file", file: closed, dir: dir, want: "from file"},
 		{name: "credential", dir: dir, want: "from credential"},
 		{name: "no credential", dir: t.TempDir()},
-		{name: "open file", file: open, want: "x", warning: open + " is open to other users (mode 0640); run chmod 600 on it"},
+		{name: "open file", file: open, want: "x", warning: open +
+			" is open to other users (mode 0640); run chmod 600 on it"},
 		{name: "both", value: "v", file: closed, failed: "password and password_file are both set; keep one"},
 		{name: "empty", file: empty, failed: "password: " + empty + " is empty"},
 		{name: "large", file: large, failed: "password: read " + large + ": the file is larger than 1 MiB"},
@@ -89,7 +90,8 @@ func TestReadSecret(t *testing.T) {
 			failed = err.Error()
 		}
 		if got != tt.want || warning != tt.warning || failed != tt.failed {
-			t.Errorf("%s: got %q, %q, %q; want %q, %q, %q", tt.name, string(got), warning, failed, string(tt.want), tt.warning, tt.failed)
+			t.Errorf("%s: got %q, %q, %q; want %q, %q, %q", tt.name, string(got), warning, failed, string(tt.want),
+				tt.warning, tt.failed)
 		}
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Values is a type of field that reads itself from what is written: one value, or a list of them. A pointer to the field
-// implements it, and the field itself fmt.Stringer, which writes it back.
+// Values is a type of field that reads itself from what is written: one value, or a list of them. A pointer to the
+// field implements it, and the field itself fmt.Stringer, which writes it back.
 type Values interface {
-	// Parse sets the field from one text, or from those of a list. It returns the place of the text that is wrong, and what is
-	// wrong with it.
+	// Parse sets the field from one text, or from those of a list. It returns the place of the text that is wrong, and
+	// what is wrong with it.
 	Parse(texts []string, list bool) (bad int, err error)
 }
 

@@ -56,7 +56,8 @@ func loadSelfReading(t *testing.T, yaml string, overrides map[string]string) (se
 func TestSelfReadingFields(t *testing.T) {
 	for yaml, want := range map[string]string{"section:\n  own: a\n": "a", "section: {own: [a, b]}\n": "[a, b]"} {
 		cfg, err := loadSelfReading(t, yaml+"numbers: [1, 2.5e-3]\nrows: [[1, 2], [], [3]]\n", nil)
-		if err != nil || cfg.Section.Own.String() != want || fmt.Sprint(cfg.Numbers, cfg.Rows) != "[1 0.0025] [[1 2] [] [3]]" {
+		if err != nil || cfg.Section.Own.String() != want ||
+			fmt.Sprint(cfg.Numbers, cfg.Rows) != "[1 0.0025] [[1 2] [] [3]]" {
 			t.Errorf("%q gives %+v, %v", yaml, cfg, err)
 		}
 		var b strings.Builder
@@ -68,7 +69,9 @@ func TestSelfReadingFields(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"x": "x", "[x, y]": "[x, y]"} {
-		if cfg, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"section.own": text, "numbers": "3,4"}); err != nil || cfg.Section.Own.String() != want || len(cfg.Numbers) != 2 {
+		if cfg, err := loadSelfReading(t,
+			"numbers: [1]\n", map[string]string{"section.own": text, "numbers": "3,4"}); err != nil ||
+			cfg.Section.Own.String() != want || len(cfg.Numbers) != 2 {
 			t.Errorf("override %q gives %+v, %v", text, cfg, err)
 		}
 	}
@@ -76,20 +79,23 @@ func TestSelfReadingFields(t *testing.T) {
 
 func TestSelfReadingErrors(t *testing.T) {
 	for yaml, want := range map[string]string{
-		"section:\n  own: [a, bcd]\n":   "c.yaml:2:12: section.own: want one letter, got \"bcd\"\n  2 |   own: [a, bcd]\n    |            ^",
-		"section:\n  own: abc\n":        "c.yaml:2:8: section.own: want one letter, got \"abc\"",
-		"section:\n  own: [a, [b]]\n":   "c.yaml:2:12: section.own: want one value, got a list",
-		"section:\n  own: []\n":         "c.yaml:2:8: section.own: is an empty list",
-		"section:\n  own: [a, \"1\"]\n": "c.yaml:2:12: section.own: want a number, got the text \"1\"; remove the quotes",
-		"rows: [[1], 2]\n":              "c.yaml:1:13: rows[1]: want a list, got 2",
-		"rows: [[1, x]]\n":              "c.yaml:1:12: rows[0][1]: want a finite number, got \"x\"",
-		"numbers: 3\n":                  "c.yaml:1:10: numbers: want a list, got 3",
+		"section:\n  own: [a, bcd]\n": "c.yaml:2:12: section.own: want one letter, got \"bcd\"\n  2 |   own: [a, " +
+			"bcd]\n    |            ^",
+		"section:\n  own: abc\n":      "c.yaml:2:8: section.own: want one letter, got \"abc\"",
+		"section:\n  own: [a, [b]]\n": "c.yaml:2:12: section.own: want one value, got a list",
+		"section:\n  own: []\n":       "c.yaml:2:8: section.own: is an empty list",
+		"section:\n  own: [a, \"1\"]\n": "c.yaml:2:12: section.own: want a number, got the text \"1\"; remove the " +
+			"quotes",
+		"rows: [[1], 2]\n": "c.yaml:1:13: rows[1]: want a list, got 2",
+		"rows: [[1, x]]\n": "c.yaml:1:12: rows[0][1]: want a finite number, got \"x\"",
+		"numbers: 3\n":     "c.yaml:1:10: numbers: want a list, got 3",
 	} {
 		if _, err := loadSelfReading(t, yaml, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q gives\n%v\nwant\n%s", yaml, err, want)
 		}
 	}
-	if _, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"rows": "1,2"}); err == nil || !strings.Contains(err.Error(), "is a list of lists; write it in the file") {
+	if _, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"rows": "1,2"}); err == nil ||
+		!strings.Contains(err.Error(), "is a list of lists; write it in the file") {
 		t.Errorf("rows from the command line: %v", err)
 	}
 }

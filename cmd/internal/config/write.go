@@ -94,7 +94,8 @@ var notWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", 
 
 // writeText writes text without quotes where that is safe.
 func writeText(text string) string {
-	safe := word.MatchString(text) && !(scalar{text, plain}).typed() && !slices.Contains(notWords, strings.ToLower(text))
+	safe := word.MatchString(text) && !(scalar{text, plain}).typed() &&
+		!slices.Contains(notWords, strings.ToLower(text))
 	if safe {
 		return text
 	}

@@ -90,7 +90,8 @@ func TestWriteExtremes(t *testing.T) {
 
 func TestWriteFails(t *testing.T) {
 	want := errors.New("full")
-	if err := config.Write(writerFunc(func([]byte) (int, error) { return 0, want }), new(settings)); !errors.Is(err, want) {
+	if err := config.Write(writerFunc(func([]byte) (int, error) { return 0, want }), new(settings)); !errors.Is(err,
+		want) {
 		t.Errorf("got %v, want %v", err, want)
 	}
 }

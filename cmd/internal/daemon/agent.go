@@ -42,8 +42,8 @@ type AgentOptions struct {
 	Key ed25519.PrivateKey
 	// Traffic, if set, is told of each message beside the metrics.
 	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
-	// Wrap and Trainer, if set, are a laboratory's: what stands between the agent and each of its brokers, and what takes
-	// its local steps.
+	// Wrap and Trainer, if set, are a laboratory's: what stands between the agent and each of its brokers, and what
+	// takes its local steps.
 	Wrap    func(mqtt.Conn) mqtt.Conn
 	Trainer agent.Trainer
 }
@@ -56,7 +56,8 @@ func (o *AgentOptions) traffic(x mqtt.Traffic, kind mqtt.Kind) {
 }
 
 // dial begins a session with a broker.
-func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.Config, more func(*mqtt.Options)) (mqtt.Conn, error) {
+func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.Config,
+	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	conn, err := dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic, more)
 	if err != nil || o.Wrap == nil {
 		return conn, err
@@ -184,7 +185,8 @@ func reportOf(r *agent.Reports, g prometheus.Gatherer) {
 
 // dial begins a session with the broker. Its end is the owner's to choose, so
 // that it can say goodbye: the context's end does not close it.
-func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger, traffic func(mqtt.Traffic, mqtt.Kind),
+func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
+	traffic func(mqtt.Traffic, mqtt.Kind),
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	o, warning, err := b.Session(clientID)
 	if err != nil {

@@ -50,11 +50,13 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
 	view := status.NewCoordinator(Version(), s.Federation, &s.Round, time.Now)
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
-	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{o.Logger}, o.Metrics, view, o.Observer}
-	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger, o.Metrics.Traffic, func(m *mqtt.Options) {
-		// All uploads of a round meet here, and all answers leave from here.
-		m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBuffered, 16384
-	})
+	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{o.Logger}, o.Metrics, view,
+		o.Observer}
+	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
+		o.Metrics.Traffic, func(m *mqtt.Options) {
+			// All uploads of a round meet here, and all answers leave from here.
+			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBuffered, 16384
+		})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,8 @@ func TestServe(t *testing.T) {
 		t.Errorf("no agentd_broker_connected in\n%s", body)
 	}
 	listen := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/metrics")
-	if _, err := Serve(ctx, listen, metrics.Handler(reg, Ready), quiet()); err == nil || !strings.Contains(err.Error(), listen) {
+	if _, err := Serve(ctx, listen, metrics.Handler(reg, Ready), quiet()); err == nil ||
+		!strings.Contains(err.Error(), listen) {
 		t.Errorf("error %v, want one that names the address that is taken", err)
 	}
 	cancel()
@@ -90,9 +91,11 @@ func TestReadiness(t *testing.T) {
 		{func() { leads.Observe(coordinator.SubscriptionsRefused{}) }, "200 ready\n"},
 		{func() { works.Observe(agent.StorageFailing{What: "save the announcement's place", Err: full}) },
 			"503 not ready: cannot save the announcement's place: no space left on device\n"},
-		{func() { works.Observe(agent.LinkChanged{Up: true}) }, "503 not ready: cannot save the announcement's place: no space left on device\n"},
+		{func() { works.Observe(agent.LinkChanged{Up: true}) },
+			"503 not ready: cannot save the announcement's place: no space left on device\n"},
 		{func() { works.Observe(agent.StorageMended{}) }, "200 ready\n"},
-		{func() { leads.Observe(coordinator.StorageFailing{What: "save the model", Err: full}) }, "503 not ready: cannot save the model: no space left on device\n"},
+		{func() { leads.Observe(coordinator.StorageFailing{What: "save the model", Err: full}) },
+			"503 not ready: cannot save the model: no space left on device\n"},
 		{func() { leads.Observe(coordinator.StorageMended{}) }, "200 ready\n"},
 	} {
 		tt.happens()

@@ -26,7 +26,8 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	broker.Announced = cfg.Topics.Round()
 	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), cfg.Topics.Presence(cfg.ID)}
 	return &doctor.Target{
-		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker, // model and update, each beside its successor
+		// model and update, each beside its successor
+		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker,
 		Data: func() error { return readable(s.Data.CSV) },
 	}, nil
 }

@@ -34,7 +34,9 @@ func TestEnding(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 		lines := strings.Split(strings.TrimSpace(got), "\n")
-		first, last := strings.Contains(lines[0], `stopping`) && strings.Contains(lines[0], "terminated signal received"), strings.Contains(lines[len(lines)-1], "INFO  stopped took=")
+		first, last := strings.Contains(lines[0], `stopping`) &&
+			strings.Contains(lines[0], "terminated signal received"),
+			strings.Contains(lines[len(lines)-1], "INFO  stopped took=")
 		if first != stopped || last != stopped || len(lines) != map[bool]int{true: 3, false: 1}[stopped] {
 			t.Errorf("stopped %v: the log is\n%s", stopped, got)
 		}

@@ -28,9 +28,11 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.StorageFailing:
 		storageFailing(l.Logger, f.What, f.Err)
 	case agent.StateLost:
-		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File, "err", f.Err)
+		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File,
+			"err", f.Err)
 	case agent.BootRaised:
-		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or put back, and is raised", "from", f.From, "to", f.To)
+		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or put back, and "+
+			"is raised", "from", f.From, "to", f.To)
 	case agent.StorageMended:
 		l.Info(storageMended)
 	case agent.DeviceJudged:
@@ -41,7 +43,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Warn("message not used", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
 		if f.Problem != nil {
-			l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task, "err", f.Problem)
+			l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task,
+				"err", f.Problem)
 		} else {
 			l.Info("local data fit the task", "task", f.Task, "rows", f.Rows, "took", f.Took)
 		}
@@ -49,11 +52,13 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Info("trained", "round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
 			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took)
 		if s := f.Mixed; s != nil {
-			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late, "skipped", s.Skipped,
+			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,
+				"skipped", s.Skipped,
 				"unreconciled", s.Unreconciled, "took", f.MixedFor)
 		}
 	case agent.BlockBegan:
-		l.Info("mixing goes on without a server from now on", "block", f.Block, "neighbours", f.Neighbors, "begins_with", f.From)
+		l.Info("mixing goes on without a server from now on", "block", f.Block, "neighbours", f.Neighbors,
+			"begins_with", f.From)
 	case agent.NeighborsFound:
 		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
 	case agent.TrainingFailed:
@@ -66,7 +71,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 func (l agentLog) ObserveRound(fact round.AgentFact) {
 	switch f := fact.(type) {
 	case round.BudgetShort:
-		l.Warn("what is left of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes, "left", f.Left)
+		l.Warn("what is left of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes,
+			"left", f.Left)
 	case round.AnnouncementIgnored:
 		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
 	case round.WorkStarted:
@@ -117,10 +123,12 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
 	case coordinator.Began:
 		if f.Raised {
-			l.Info("the epoch is raised: agents obey this coordinator, whatever they have obeyed before", "epoch", f.Epoch)
+			l.Info("the epoch is raised: agents obey this coordinator, whatever they have obeyed before",
+				"epoch", f.Epoch)
 		}
 	case coordinator.ForeignAnnouncement:
-		l.Error("an announcement with this coordinator's key that it has not made: another coordinator runs with the key and a copy of the state folder, "+
+		l.Error("an announcement with this coordinator's key that it has not made: another coordinator runs with the "+
+			"key and a copy of the state folder, "+
 			"or somebody replays an old message; stop the other one", "foreign", f.Foreign, "own", f.Own)
 	case coordinator.AgentsAhead:
 		l.agentsAhead(f)
@@ -131,12 +139,14 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.StateMended:
 		l.stateMended(f)
 	case coordinator.ModelsAhead:
-		l.Warn("models on disk are newer than the journal, as after an older copy of `run` was put back; they stay, and `coordinator run --from` takes one of them",
+		l.Warn("models on disk are newer than the journal, as after an older copy of `run` was put back; they stay, "+
+			"and `coordinator run --from` takes one of them",
 			"journal_version", f.Version, "newest_version", f.Newest)
 	case coordinator.StatisticsReady:
 		l.standardised(f)
 	case coordinator.UpdateLeftOut:
-		l.Warn("an update is left out of the model: its device lies, is broken, or its data differ much from the others'",
+		l.Warn("an update is left out of the model: its device lies, is broken, or its data differ much from the "+
+			"others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", short(f.Norm), "usual", short(f.Usual))
 	case coordinator.ModelReady:
 		l.modelReady(f)
@@ -157,23 +167,27 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentLeft:
 		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
 	case round.AgentSidelined:
-		l.Warn("agent spoiled the round and is not drawn for a while", "agent", f.Agent, "round", f.Round, "reason", f.Reason, "draws", f.Draws,
+		l.Warn("agent spoiled the round and is not drawn for a while", "agent", f.Agent, "round", f.Round,
+			"reason", f.Reason, "draws", f.Draws,
 			"until_round", f.Until, "agents", f.Agents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
 	case round.SamplesCapped:
-		l.Warn("agents say that they have more than ten times the median of all agents' rows; they weigh as if they had that many", "round", f.Round,
+		l.Warn("agents say that they have more than ten times the median of all agents' rows; they weigh as if they "+
+			"had that many", "round", f.Round,
 			"agents", f.Agents, "rows", f.Most)
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
 	case round.RoundOpened:
-		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.Agents, "participants", len(f.Participants))
+		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.Agents,
+			"participants", len(f.Participants))
 	case round.AgentDeclined:
 		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.UploaderReplaced:
 		l.Info("another agent sends in the place of one that will not", "round", f.Round, "agent", f.Agent, "by", f.By)
 	case round.UpdateAccepted:
-		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps, "norm", short(f.Norm), "after", f.After)
+		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps,
+			"norm", short(f.Norm), "after", f.After)
 	case round.UpdateRefused:
 		l.Warn("update refused", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.RoundClosed:
@@ -188,7 +202,8 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 
 func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
 	if f.Early {
-		l.Warn("agent is drawn again before its time, since too few others are there", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
+		l.Warn("agent is drawn again before its time, since too few others are there", "agent", f.Agent,
+			"round", f.Round, "agents", f.Agents)
 		return
 	}
 	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
@@ -201,11 +216,14 @@ func (l coordinatorLog) stateMended(f coordinator.StateMended) {
 	}
 	switch {
 	case f.Version < f.Before:
-		l.Error("the run's model is lost, so the run goes on from an older one; look after the disk", append(attrs, "lost_version", f.Before, "version", f.Version)...)
+		l.Error("the run's model is lost, so the run goes on from an older one; look after the disk",
+			append(attrs, "lost_version", f.Before, "version", f.Version)...)
 	case f.Version > f.Before:
-		l.Error("the run's model is lost, and all older ones, so the run goes on from a newer one; look after the disk", append(attrs, "lost_version", f.Before, "version", f.Version)...)
+		l.Error("the run's model is lost, and all older ones, so the run goes on from a newer one; look after the disk",
+			append(attrs, "lost_version", f.Before, "version", f.Version)...)
 	default:
-		l.Error("a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; look after the disk", attrs...)
+		l.Error("a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; "+
+			"look after the disk", attrs...)
 	}
 }
 
@@ -214,7 +232,8 @@ func (l coordinatorLog) agentsAhead(f coordinator.AgentsAhead) {
 		l.Info("no agent names a later place than this coordinator's any more")
 		return
 	}
-	l.Warn("agents have seen a later place than this coordinator's, and do not obey it: another coordinator leads them, or this state folder is an older copy; "+
+	l.Warn("agents have seen a later place than this coordinator's, and do not obey it: another coordinator leads "+
+		"them, or this state folder is an older copy; "+
 		"if it is to go on, stop it and run `coordinator restore`", "agents", f.Agents, "run", f.Run, "round", f.Round)
 }
 
@@ -224,10 +243,12 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 	case f.Missing == 0:
 		l.Debug("the broker has what the agents fetch", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
 	case f.Refused:
-		l.Error("the broker does not let the coordinator read what it published for the agents to fetch, so it is not announced: "+
+		l.Error("the broker does not let the coordinator read what it published for the agents to fetch, so it is "+
+			"not announced: "+
 			"let the coordinator read and write m/# (coordinator acl writes the rules for Mosquitto)", attrs...)
 	default:
-		l.Error("the broker does not return what was published for the agents to fetch, so it is not announced: let the broker retain "+
+		l.Error("the broker does not return what was published for the agents to fetch, so it is not announced: let "+
+			"the broker retain "+
 			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
 	}
 }
@@ -235,7 +256,8 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
 	for _, a := range f.Far {
-		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are standardised without regard to it",
+		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are "+
+			"standardised without regard to it",
 			"agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))
 	}
 }
@@ -245,12 +267,15 @@ func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
 	case f.Err != nil:
 		l.Error("there are no edges between the agents; in this round they do not mix", "round", f.Round, "err", f.Err)
 	case len(f.Nowhere) > 0:
-		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file", "round", f.Round, "agents", f.Nowhere)
+		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file",
+			"round", f.Round, "agents", f.Nowhere)
 	}
 	if len(f.Parts) > 1 {
-		l.Warn("the graph of the agents is not connected: its parts mix each by itself", "round", f.Round, "parts", f.Parts)
+		l.Warn("the graph of the agents is not connected: its parts mix each by itself", "round", f.Round,
+			"parts", f.Parts)
 	}
-	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges), "second_eigenvalue", short(f.SecondEigenvalue), "alpha", short(f.Alpha))
+	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges),
+		"second_eigenvalue", short(f.SecondEigenvalue), "alpha", short(f.Alpha))
 }
 
 func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
@@ -295,7 +320,8 @@ func subscriptionsRefused(l *slog.Logger, filters []string) {
 		l.Info("no subscription is refused any more")
 		return
 	}
-	l.Error("the broker refuses topics that this program needs, and is asked again: "+mqtt.RefusalCauses, "topics", filters)
+	l.Error("the broker refuses topics that this program needs, and is asked again: "+mqtt.RefusalCauses,
+		"topics", filters)
 }
 
 const storageMended = "the state folder can be written again"

@@ -51,8 +51,10 @@ func TestAgentLog(t *testing.T) {
 	compareLines(t, []line{
 		{agent.LinkChanged{Up: true}, ""}, // the session says it
 		{agent.SubscriptionsRefused{Filters: []string{"d/a"}, Site: []string{"b/hall/+"}},
-			"<3>ERROR the broker refuses topics that this program needs, and is asked again: either its access rules do not let this user read the topic " +
-				"(coordinator acl writes rules for Mosquitto), or it is a node of a cluster that has lost its peers (see its log, and give all nodes in broker.url) " +
+			"<3>ERROR the broker refuses topics that this program needs, and is asked again: either its access rules " +
+				"do not let this user read the topic " +
+				"(coordinator acl writes rules for Mosquitto), or it is a node of a cluster that has lost its peers " +
+				"(see its log, and give all nodes in broker.url) " +
 				`topics="[d/a b/hall/+]"`},
 		{agent.SubscriptionsRefused{}, `<6>INFO  no subscription is refused any more`},
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed, Topic: "s/a/loop", Bytes: 61504}},
@@ -63,9 +65,12 @@ func TestAgentLog(t *testing.T) {
 		{round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 			`<4>WARN  what is left of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
 		{agent.DeviceJudged{Verdict: device.Verdict{Share: 1, Rule: device.None}}, ""},
-		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature}}, `<6>INFO  the rules for this device bar it from working rule=temperature`},
-		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature}, Before: device.Verdict{Rule: device.Temperature}}, ""},
-		{agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Load}, Before: device.Verdict{Rule: device.Temperature}},
+		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature}},
+			`<6>INFO  the rules for this device bar it from working rule=temperature`},
+		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature},
+			Before: device.Verdict{Rule: device.Temperature}}, ""},
+		{agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Load},
+			Before: device.Verdict{Rule: device.Temperature}},
 			`<6>INFO  the rules for this device let it work again share_of_local_steps=0.5`},
 		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
 			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one goes on ` +
@@ -77,24 +82,31 @@ func TestAgentLog(t *testing.T) {
 			`<4>WARN  message not used kind=round reason=bad_signature err="wrong key"`},
 		{agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
 			`<6>INFO  local data fit the task task=air rows=712 took=12.35ms`},
-		{agent.DataLoaded{Task: "air", Problem: &learner.DataError{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
+		{agent.DataLoaded{Task: "air",
+			Problem: &learner.DataError{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
 			`<3>ERROR the local data do not fit the task; the agent takes no part in it task=air err="a.csv: line 3: column \"y\": empty"`},
 		{agent.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: 4 * time.Millisecond,
 			RiskBefore: 0.512345, RiskAfter: 0.1234, Took: 80 * time.Millisecond},
 			`<6>INFO  trained round=4 local_steps=20 because=budget step_time=4ms risk_before=0.5123 risk_after=0.1234 took=80ms`},
-		{agent.TrainingFailed{Round: 4, Err: errors.New("diverged")}, `<3>ERROR no update for this round round=4 err=diverged`},
+		{agent.TrainingFailed{Round: 4, Err: errors.New("diverged")},
+			`<3>ERROR no update for this round round=4 err=diverged`},
 		{agent.ModelFetched{Version: 3, Bytes: 88}, ""},
-		{agent.StorageFailing{What: "save the update", Err: errors.New("no space left")}, `<3>ERROR cannot save the update; it is tried again until the disk takes it err="no space left"`},
+		{agent.StorageFailing{What: "save the update", Err: errors.New("no space left")},
+			`<3>ERROR cannot save the update; it is tried again until the disk takes it err="no space left"`},
 		{agent.StorageMended{}, `<6>INFO  the state folder can be written again`},
-		{round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 1, Phase: wire.PhaseOpen}, Reason: round.IgnoredOlder},
+		{round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
+			Reason: round.IgnoredOlder},
 			`<4>WARN  announcement ignored place="epoch 1 run 2 round 3 attempt 1 open" reason=older`},
-		{round.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute}, `<7>DEBUG invited round=4 kind=training left=1m0s`},
-		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkAccepted}, `<6>INFO  round ended round=4 kind=training result=accepted`},
+		{round.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute},
+			`<7>DEBUG invited round=4 kind=training left=1m0s`},
+		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkAccepted},
+			`<6>INFO  round ended round=4 kind=training result=accepted`},
 		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkRefused, Refused: wire.RefuseNotFinite},
 			`<4>WARN  round ended round=4 kind=training result=refused reason=not_finite`},
 		{round.WorkEnded{Round: 4, Kind: wire.KindStatistics, Result: round.WorkDeclined, Declined: wire.DeclineNoTime},
 			`<4>WARN  round ended round=4 kind=statistics result=declined reason=no_time`},
-		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkSuperseded}, `<6>INFO  round ended round=4 kind=training result=superseded`},
+		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkSuperseded},
+			`<6>INFO  round ended round=4 kind=training result=superseded`},
 	}, func(w io.Writer, fact any) {
 		log, err := logging.New(w, debugging())
 		if err != nil {
@@ -108,41 +120,54 @@ func TestCoordinatorLog(t *testing.T) {
 	compareLines(t, []line{
 		{coordinator.LinkChanged{Err: errors.New("gone")}, ""}, // the session says it
 		{coordinator.SubscriptionsRefused{Filters: []string{"s/+"}},
-			"<3>ERROR the broker refuses topics that this program needs, and is asked again: " + mqtt.RefusalCauses + " topics=[s/+]"},
+			"<3>ERROR the broker refuses topics that this program needs, and is asked again: " + mqtt.RefusalCauses +
+				" topics=[s/+]"},
 		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 			`<3>ERROR two devices speak as one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
 		{coordinator.Began{Epoch: 1}, ""},
-		{coordinator.Began{Epoch: 2, Raised: true}, `<6>INFO  the epoch is raised: agents obey this coordinator, whatever they have obeyed before epoch=2`},
-		{coordinator.ForeignAnnouncement{Foreign: wire.Order{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen}, Own: wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen}},
-			"<3>ERROR an announcement with this coordinator's key that it has not made: another coordinator runs with the key and a copy of the state folder, " +
+		{coordinator.Began{Epoch: 2, Raised: true},
+			`<6>INFO  the epoch is raised: agents obey this coordinator, whatever they have obeyed before epoch=2`},
+		{coordinator.ForeignAnnouncement{Foreign: wire.Order{Epoch: 1, Run: 7, Round: 2, Attempt: 1,
+			Phase: wire.PhaseOpen}, Own: wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen}},
+			"<3>ERROR an announcement with this coordinator's key that it has not made: another coordinator runs " +
+				"with the key and a copy of the state folder, " +
 				`or somebody replays an old message; stop the other one foreign="epoch 1 run 7 round 2 attempt 1 open" own="epoch 1 run 7 round 3 attempt 1 open"`},
 		{coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
-			"<4>WARN  agents have seen a later place than this coordinator's, and do not obey it: another coordinator leads them, or this state folder is an older copy; " +
+			"<4>WARN  agents have seen a later place than this coordinator's, and do not obey it: another " +
+				"coordinator leads them, or this state folder is an older copy; " +
 				"if it is to go on, stop it and run `coordinator restore` agents=3 run=7 round=20"},
 		{coordinator.AgentsAhead{}, `<6>INFO  no agent names a later place than this coordinator's any more`},
-		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown, Err: errors.New("not in the list")},
+		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown,
+			Err: errors.New("not in the list")},
 			`<4>WARN  message not used kind=status agent=a reason=unknown_agent err="not in the list"`},
-		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Aside: "m.aside-1", Before: 8, Version: 7},
+		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Aside: "m.aside-1",
+			Before: 8, Version: 7},
 			`<3>ERROR the run's model is lost, so the run goes on from an older one; look after the disk file=model damage=torn moved_to=m.aside-1 lost_version=8 version=7`},
 		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Before: 8, Version: 9},
 			`<3>ERROR the run's model is lost, and all older ones, so the run goes on from a newer one; look after the disk file=model damage=torn lost_version=8 version=9`},
 		{coordinator.StateMended{File: coordinator.StateTask, Damage: errors.New("torn")},
 			`<3>ERROR a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; look after the disk file=task damage=torn`},
-		{coordinator.ModelsAhead{Version: 7, Newest: 12}, "<4>WARN  models on disk are newer than the journal, as after an older copy of `run` was put back; they stay, " +
-			"and `coordinator run --from` takes one of them journal_version=7 newest_version=12"},
+		{coordinator.ModelsAhead{Version: 7, Newest: 12},
+			"<4>WARN  models on disk are newer than the journal, as after an older copy of `run` was put back; they " +
+				"stay, " +
+				"and `coordinator run --from` takes one of them journal_version=7 newest_version=12"},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
-		{coordinator.StatisticsReady{Rows: 7603, Columns: 22, Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},
+		{coordinator.StatisticsReady{Rows: 7603, Columns: 22,
+			Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},
 			"<6>INFO  columns standardised rows=7603 columns=22\n" +
 				`<4>WARN  an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are standardised without regard to it ` +
 				`agent=a1 column=temp deviations=123500`},
 		{coordinator.UpdateLeftOut{Round: 7, Agent: "a1", Reason: coordinator.LeftOutRisk, Norm: 2e30, Usual: 0.51234},
 			`<4>WARN  an update is left out of the model: its device lies, is broken, or its data differ much from the others' ` +
 				`round=7 agent=a1 reason=risk norm=2e+30 usual=0.5123`},
-		{coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, Risk: 0.53099, Score: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
+		{coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, Risk: 0.53099,
+			Score: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
 			`<6>INFO  model ready version=1 hash=01000000000000000000000000000000 risk=0.531 r2=0.5888`},
-		{coordinator.ModelReady{Round: 2, Version: 1, Risk: math.NaN(), Score: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
+		{coordinator.ModelReady{Round: 2, Version: 1, Risk: math.NaN(),
+			Score: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
 			`<6>INFO  model ready version=1 hash=00000000000000000000000000000000 accuracy=0.75`},
-		{coordinator.ModelReady{Version: 1, Risk: 12345.6}, `<6>INFO  model ready version=1 hash=00000000000000000000000000000000 risk=12350`},
+		{coordinator.ModelReady{Version: 1, Risk: 12345.6},
+			`<6>INFO  model ready version=1 hash=00000000000000000000000000000000 risk=12350`},
 		{coordinator.TransfersChanged{Receiving: 1}, ""},
 		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Took: time.Second},
 			`<7>DEBUG the broker has what the agents fetch blob=01000000000000000000000000000000 parts=3 took=1s`},
@@ -154,29 +179,39 @@ func TestCoordinatorLog(t *testing.T) {
 				`read and write m/# (coordinator acl writes the rules for Mosquitto) blob=01000000000000000000000000000000 parts=3 missing=3 again_in=1s`},
 		{round.PhaseEntered{}, ""},
 		{round.AgentCounted{Agent: "a", Samples: 712, Agents: 3}, `<6>INFO  agent is there agent=a rows=712 agents=3`},
-		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, `<4>WARN  agent cannot do the task agent=a reason=bad_data`},
-		{round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2}, `<6>INFO  agent left agent=a reason=lost agents=2`},
+		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData},
+			`<4>WARN  agent cannot do the task agent=a reason=bad_data`},
+		{round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2},
+			`<6>INFO  agent left agent=a reason=lost agents=2`},
 		{round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, Draws: 4, Until: 6, Agents: 2},
 			`<4>WARN  agent spoiled the round and is not drawn for a while agent=a round=2 reason=silent draws=4 until_round=6 agents=2`},
-		{round.AgentReadmitted{Agent: "a", Round: 7, Agents: 3}, `<6>INFO  agent may be drawn again agent=a round=7 agents=3`},
+		{round.AgentReadmitted{Agent: "a", Round: 7, Agents: 3},
+			`<6>INFO  agent may be drawn again agent=a round=7 agents=3`},
 		{round.AgentReadmitted{Agent: "a", Round: 5, Early: true, Agents: 3},
 			`<4>WARN  agent is drawn again before its time, since too few others are there agent=a round=5 agents=3`},
 		{round.SamplesCapped{Round: 2, Agents: []wire.AgentID{"a", "b"}, Most: 1000},
 			`<4>WARN  agents say that they have more than ten times the median of all agents' rows; they weigh as if they had that many ` +
 				`round=2 agents="[a b]" rows=1000`},
-		{round.GatheringExtended{Agents: 2, Minimum: 3}, `<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
-		{round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 3, Participants: []wire.AgentID{"a", "b"}},
+		{round.GatheringExtended{Agents: 2, Minimum: 3},
+			`<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
+		{round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 3,
+			Participants: []wire.AgentID{"a", "b"}},
 			`<6>INFO  round opened round=2 attempt=1 kind=training agents=3 participants=2`},
 		{round.AgentJoined{Agent: "a", Round: 2}, ""},
-		{round.AgentDeclined{Agent: "a", Round: 2, Reason: wire.DeclineNoTime}, `<4>WARN  agent declined round=2 agent=a reason=no_time`},
-		{round.UpdateAccepted{Agent: "a", Round: 2, Update: wire.Update{LocalSteps: 20}, Norm: 0.123456, After: time.Second},
+		{round.AgentDeclined{Agent: "a", Round: 2, Reason: wire.DeclineNoTime},
+			`<4>WARN  agent declined round=2 agent=a reason=no_time`},
+		{round.UpdateAccepted{Agent: "a", Round: 2, Update: wire.Update{LocalSteps: 20}, Norm: 0.123456,
+			After: time.Second},
 			`<7>DEBUG update accepted round=2 agent=a local_steps=20 norm=0.1235 after=1s`},
-		{round.UpdateRefused{Agent: "a", Round: 2, Reason: wire.RefuseNorm}, `<4>WARN  update refused round=2 agent=a reason=norm`},
-		{round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 3, Accepted: 2, Missing: []wire.AgentID{"c"}, Took: 1500 * time.Millisecond},
+		{round.UpdateRefused{Agent: "a", Round: 2, Reason: wire.RefuseNorm},
+			`<4>WARN  update refused round=2 agent=a reason=norm`},
+		{round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 3, Accepted: 2,
+			Missing: []wire.AgentID{"c"}, Took: 1500 * time.Millisecond},
 			`<6>INFO  round closed round=2 kind=training accepted=2 selected=3 took=1.5s version=1 missing=[c]`},
 		{round.RoundClosed{Round: 1, Kind: wire.KindStatistics, Selected: 3, Accepted: 3, Took: time.Second},
 			`<6>INFO  round closed round=1 kind=statistics accepted=3 selected=3 took=1s`},
-		{round.RoundAbandoned{Round: 2, Reason: round.AbandonQuorum, Accepted: 1, Selected: 3, Missing: []wire.AgentID{"b", "c"}, Took: time.Minute},
+		{round.RoundAbandoned{Round: 2, Reason: round.AbandonQuorum, Accepted: 1, Selected: 3,
+			Missing: []wire.AgentID{"b", "c"}, Took: time.Minute},
 			`<4>WARN  round abandoned round=2 reason=quorum accepted=1 selected=3 took=1m0s missing="[b c]"`},
 		{round.RoundAbandoned{Round: 2, Reason: round.AbandonFold, Err: errors.New("not finite"), Took: time.Minute},
 			`<4>WARN  round abandoned round=2 reason=fold accepted=0 selected=0 took=1m0s err="not finite"`},
@@ -191,7 +226,8 @@ func TestCoordinatorLog(t *testing.T) {
 }
 
 func TestShort(t *testing.T) {
-	for x, want := range map[float64]float64{0: 0, 1: 1, 0.123456: 0.1235, -0.00123456: -0.001235, 98765.4: 98770, math.Inf(1): math.Inf(1)} {
+	for x, want := range map[float64]float64{0: 0, 1: 1, 0.123456: 0.1235, -0.00123456: -0.001235, 98765.4: 98770,
+		math.Inf(1): math.Inf(1)} {
 		if got := short(x); got != want {
 			t.Errorf("short(%v) is %v, want %v", x, got, want)
 		}

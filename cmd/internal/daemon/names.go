@@ -17,10 +17,11 @@ import (
 // Android has not; they then ask this host, in vain.
 func ResolveNames(s *settings.Agent, log *slog.Logger) {
 	if s.DNS != "" {
-		net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, s.DNS)
-		}}
+		net.DefaultResolver = &net.Resolver{PreferGo: true,
+			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, network, s.DNS)
+			}}
 		return
 	}
 	for _, u := range s.Broker.URLs {
@@ -42,5 +43,6 @@ func nameAdvice(goos string, root fs.FS, broker string) string {
 		return ""
 	}
 	return "Android tells programs of no name server, so " + u.Hostname() +
-		" will not be found: set dns to one, such as the router's address and port 53, or give the broker's address in broker.url"
+		" will not be found: set dns to one, such as the router's address and port 53, " +
+		"or give the broker's address in broker.url"
 }

@@ -21,7 +21,8 @@ func TestNameAdvice(t *testing.T) {
 		{"linux", "tls://broker.example:8883", none, false},
 	} {
 		got := nameAdvice(c.goos, c.root, c.url)
-		if (got != "") != c.advises || c.advises && !strings.Contains(got, "so broker.example will not be found: set dns") {
+		if (got != "") != c.advises || c.advises &&
+			!strings.Contains(got, "so broker.example will not be found: set dns") {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}

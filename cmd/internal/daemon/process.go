@@ -20,7 +20,8 @@ import (
 // Logger returns the process's logger, to stderr. level, if not nil, changes
 // what is logged from then on.
 func Logger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
-	return logging.New(w, logging.Options{Level: l.Level, Changing: level, Format: l.Format, Journal: logging.ToJournal(w)})
+	return logging.New(w, logging.Options{Level: l.Level, Changing: level, Format: l.Format,
+		Journal: logging.ToJournal(w)})
 }
 
 // Serve serves the process's metrics until ctx ends; an empty address serves

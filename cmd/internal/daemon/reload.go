@@ -44,9 +44,11 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 	if level, err := logging.ParseLevel(r.LogOf(fresh).Level); err == nil { // as Load has checked
 		r.Level.Set(level)
 	}
-	changed := slices.DeleteFunc(config.Changed(r.Running, fresh), func(key string) bool { return slices.Contains(reloadable, key) })
+	changed := slices.DeleteFunc(config.Changed(r.Running, fresh),
+		func(key string) bool { return slices.Contains(reloadable, key) })
 	if len(changed) > 0 {
-		r.Log.Warn("the configuration was reloaded, but these settings take effect at the next start only", "keys", changed)
+		r.Log.Warn("the configuration was reloaded, but these settings take effect at the next start only",
+			"keys", changed)
 		return
 	}
 	r.Log.Info("the configuration was reloaded")

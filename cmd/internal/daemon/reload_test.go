@@ -33,7 +33,8 @@ func TestReload(t *testing.T) {
 		level  slog.Level
 		says   string
 	}{
-		{func() { fresh.Log.Level = "debug" }, true, slog.LevelDebug, `level=INFO msg="the configuration was reloaded"`},
+		{func() { fresh.Log.Level = "debug" }, true, slog.LevelDebug,
+			`level=INFO msg="the configuration was reloaded"`},
 		{
 			func() {
 				bad = &config.Error{Origin: "a.yaml", Line: 3, Column: 1, Problem: "unknown key", Excerpt: "x: 1"}
@@ -43,7 +44,8 @@ func TestReload(t *testing.T) {
 		{func() { bad, refused = nil, errors.New("no") }, false, slog.LevelDebug, "stays in effect: no"},
 		{
 			func() {
-				refused, fresh.Log.Level, fresh.Broker.URLs, fresh.ID = nil, "warn", config.OneOrMore{"tcp://other:1883"}, "roof-2"
+				refused, fresh.Log.Level, fresh.Broker.URLs, fresh.ID = nil,
+					"warn", config.OneOrMore{"tcp://other:1883"}, "roof-2"
 			}, true, slog.LevelWarn,
 			`level=WARN msg="the configuration was reloaded, but these settings take effect at the next start only" keys="[id broker.url]"`,
 		},
@@ -53,8 +55,10 @@ func TestReload(t *testing.T) {
 		good = nil
 		log.Reset()
 		r.Reload(t.Context())
-		if len(good) != 1 || good[0] != tt.good || level.Level() != tt.level || !strings.Contains(log.String(), tt.says) {
-			t.Errorf("good: %v, want %v; level %v, want %v; the log is\n%swant\n%s", good, tt.good, level.Level(), tt.level, &log, tt.says)
+		if len(good) != 1 || good[0] != tt.good || level.Level() != tt.level ||
+			!strings.Contains(log.String(), tt.says) {
+			t.Errorf("good: %v, want %v; level %v, want %v; the log is\n%swant\n%s", good, tt.good, level.Level(),
+				tt.level, &log, tt.says)
 		}
 	}
 }

@@ -37,7 +37,8 @@ func Supervise(log *slog.Logger) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{Status: newStatus(), log: log, tell: socket.Tell, watchdog: watchdog, hangups: make(chan os.Signal, 1)}
+	s := &Supervisor{Status: newStatus(), log: log, tell: socket.Tell, watchdog: watchdog,
+		hangups: make(chan os.Signal, 1)}
 	signal.Notify(s.hangups, syscall.SIGHUP)
 	return s, nil
 }
@@ -96,7 +97,8 @@ func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
 	defer cancel()
 	for _, w := range workers {
 		if err := w.Alive(ctx); err != nil {
-			s.log.Error(fmt.Sprintf("the %s does not answer; if it stays so, the watchdog ends this process, and its stacks are written here", w.Name), "err", err)
+			s.log.Error(fmt.Sprintf("the %s does not answer; if it stays so, the watchdog ends this process, and its "+
+				"stacks are written here", w.Name), "err", err)
 			return
 		}
 	}

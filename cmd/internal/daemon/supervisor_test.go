@@ -33,7 +33,8 @@ type supervised struct {
 func newSupervised(watchdog time.Duration) *supervised {
 	s := new(supervised)
 	s.Supervisor = &Supervisor{
-		Status: newStatus(), log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog, hangups: make(chan os.Signal, 1),
+		Status: newStatus(), log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog,
+		hangups: make(chan os.Signal, 1),
 		tell: func(assignments ...string) error {
 			s.hear(strings.Join(assignments, " "))
 			return nil
@@ -132,14 +133,19 @@ func TestStatus(t *testing.T) {
 		{round.WorkEnded{Round: 3, Result: round.WorkAccepted}, "connected to the broker; round 3 accepted"},
 		{agent.LinkChanged{Err: errors.New("no route")}, "not connected to the broker: no route; round 3 accepted"},
 		{coordinator.LinkChanged{Up: true}, "connected to the broker; round 3 accepted"},
-		{coordinator.SubscriptionsRefused{Filters: []string{"s/+", "p/+"}}, "connected to the broker, which refuses 2 subscriptions; round 3 accepted"},
+		{coordinator.SubscriptionsRefused{Filters: []string{"s/+", "p/+"}},
+			"connected to the broker, which refuses 2 subscriptions; round 3 accepted"},
 		{coordinator.SubscriptionsRefused{}, "connected to the broker; round 3 accepted"},
-		{agent.SubscriptionsRefused{Filters: []string{"d/a"}, Site: []string{"b/hall/+"}}, "connected to the broker, which refuses 2 subscriptions; round 3 accepted"},
+		{agent.SubscriptionsRefused{Filters: []string{"d/a"}, Site: []string{"b/hall/+"}},
+			"connected to the broker, which refuses 2 subscriptions; round 3 accepted"},
 		{agent.SubscriptionsRefused{}, "connected to the broker; round 3 accepted"},
-		{round.GatheringExtended{Agents: 1, Minimum: 4}, "connected to the broker; waiting for agents: 1 of 4 are there"},
-		{round.RoundOpened{Round: 4, Agents: 9, Participants: make([]wire.AgentID, 5)}, "connected to the broker; round 4 is open for 5 of 9 agents"},
+		{round.GatheringExtended{Agents: 1, Minimum: 4},
+			"connected to the broker; waiting for agents: 1 of 4 are there"},
+		{round.RoundOpened{Round: 4, Agents: 9, Participants: make([]wire.AgentID, 5)},
+			"connected to the broker; round 4 is open for 5 of 9 agents"},
 		{round.RoundClosed{Round: 4, Accepted: 4, Selected: 5}, "connected to the broker; round 4 closed with 4 of 5"},
-		{round.RoundAbandoned{Round: 5, Accepted: 1, Selected: 5}, "connected to the broker; round 5 abandoned with 1 of 5"},
+		{round.RoundAbandoned{Round: 5, Accepted: 1, Selected: 5},
+			"connected to the broker; round 5 abandoned with 1 of 5"},
 		{round.RunFinished{Version: 4}, "connected to the broker; the run is finished, with version 4"},
 		{round.PhaseEntered{}, "connected to the broker; the run is finished, with version 4"},
 	} {

@@ -64,7 +64,8 @@ func TestLoadSaysWhere(t *testing.T) {
 		{"empty", "d.csv", "", `d.csv: empty; the first line must name the columns`},
 		{"not gzip", "d.csv.gz", table, `d.csv.gz: gzip: invalid header`},
 		{"gzip that is cut off", "d.csv.gz", zip(t, table)[:25], `d.csv.gz: unexpected EOF`},
-		{"text in a packed number", "d.csv.gz", zip(t, "x,y\nhot,2\n"), `d.csv.gz: line 2: column "x": "hot" is not a number`},
+		{"text in a packed number", "d.csv.gz", zip(t, "x,y\nhot,2\n"),
+			`d.csv.gz: line 2: column "x": "hot" is not a number`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -78,7 +79,8 @@ func TestLoadSaysWhere(t *testing.T) {
 
 func TestLoadMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.csv")
-	if _, err := (CSV{Path: path}).Load([]string{"x"}, "y"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+	if _, err := (CSV{Path: path}).Load([]string{"x"}, "y"); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("error %v, want one that names %s", err, path)
 	}
 }

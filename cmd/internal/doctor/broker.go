@@ -70,13 +70,15 @@ func (b *BrokerExamined) network(ctx context.Context, r *report) bool {
 	if err != nil {
 		mend := "is the name right, and is there a name server? (config key dns on Android)"
 		if !strings.Contains(err.Error(), "lookup") {
-			mend = "is it running, does it listen on this address (Mosquitto listens on loopback only unless it is told `listener 1883`), and does a firewall let it through?"
+			mend = "is it running, does it listen on this address (Mosquitto listens on loopback only unless it is " +
+				"told `listener 1883`), and does a firewall let it through?"
 		}
 		r.add("network", Bad, mend, "%s cannot be reached: %v", what, err)
 		return false
 	}
 	_ = conn.Close() // nothing was said
-	r.good("network", "%s answers at %s after %v", what, conn.RemoteAddr(), time.Since(began).Round(100*time.Microsecond))
+	r.good("network", "%s answers at %s after %v", what, conn.RemoteAddr(),
+		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
 		descriptors(r, "/proc", local, remote)
@@ -165,7 +167,8 @@ func (b *BrokerExamined) session(ctx context.Context, r *report) bool {
 	v := &visit{BrokerExamined: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
 	conn.Subscribe(mqtt.AtLeastOnce, b.Reads...)
 	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
-		r.add("connection", Bad, "are user, password, certificate and CA those that the broker knows? See its log", "%s", heard.last())
+		r.add("connection", Bad, "are user, password, certificate and CA those that the broker knows? See its log",
+			"%s", heard.last())
 		return false
 	}
 	r.good("connection", "the broker lets %s in", b.Options.ClientID)
@@ -173,10 +176,12 @@ func (b *BrokerExamined) session(ctx context.Context, r *report) bool {
 		return false
 	}
 	for _, filter := range v.denied {
-		r.add("access", Bad, "let its user read this topic; `coordinator acl` writes the rules for Mosquitto", "the broker refuses %s", filter)
+		r.add("access", Bad, "let its user read this topic; `coordinator acl` writes the rules for Mosquitto",
+			"the broker refuses %s", filter)
 	}
 	if len(v.denied) == 0 {
-		r.good("access", "no subscription is refused; brokers such as Mosquitto refuse none, and withhold messages instead: that shows only when others write")
+		r.good("access", "no subscription is refused; brokers such as Mosquitto refuse none, and withhold messages "+
+			"instead: that shows only when others write")
 	}
 	v.announced()
 	v.retained(ctx)
@@ -214,7 +219,8 @@ func (v *visit) selfTest(ctx context.Context) bool {
 		var result *mqtt.SelfTested
 		select {
 		case <-ctx.Done():
-			v.report.add("messages", Bad, "see the broker's log, and try again", "the test with the largest message has not ended after %v: %v", testTime, ctx.Err())
+			v.report.add("messages", Bad, "see the broker's log, and try again",
+				"the test with the largest message has not ended after %v: %v", testTime, ctx.Err())
 			return false
 		case e := <-v.events:
 			v.note(e)
@@ -243,8 +249,10 @@ func (v *visit) selfTest(ctx context.Context) bool {
 
 // clash tells of the other client that takes the connection.
 func (v *visit) clash() {
-	v.report.add("identity", Bad, "find it: the same program with another state_dir, a copy of this device, or a fleet. Stop it, or give it an id and a key of its own",
-		"another client has the client id %s: the broker ended %d connections in a row, each within %v", v.Options.ClientID, v.short, patience)
+	v.report.add("identity", Bad, "find it: the same program with another state_dir, a copy of this device, or a "+
+		"fleet. Stop it, or give it an id and a key of its own",
+		"another client has the client id %s: the broker ended %d connections in a row, each within %v",
+		v.Options.ClientID, v.short, patience)
 }
 
 // announced looks for what a coordinator would have left.
@@ -254,7 +262,9 @@ func (v *visit) announced() {
 	case v.kept[v.Announced]:
 		v.report.good("coordinator", "has announced something on %s", v.Announced)
 	default:
-		v.report.add("coordinator", Warn, "start it, compare federation and broker.prefix on both sides, and let this user read that topic", "nothing is retained on %s: no coordinator has announced anything, or the broker withholds it", v.Announced)
+		v.report.add("coordinator", Warn,
+			"start it, compare federation and broker.prefix on both sides, and let this user read that topic",
+			"nothing is retained on %s: no coordinator has announced anything, or the broker withholds it", v.Announced)
 	}
 }
 
@@ -276,8 +286,10 @@ func (v *visit) retained(ctx context.Context) {
 	}) {
 		v.report.good("retained", "the broker keeps messages for who comes later")
 	} else {
-		v.report.add("retained", Bad, "let it keep retained messages (Mosquitto: retain_available true, which is the default); models are published so",
+		v.report.add("retained", Bad, "let it keep retained messages (Mosquitto: retain_available true, which is the "+
+			"default); models are published so",
 			"a retained message was not kept")
 	}
-	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtLeastOnce, Retained: true}) // the next doctor's overwrites it
+	// the next doctor's overwrites it
+	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtLeastOnce, Retained: true})
 }

@@ -15,7 +15,8 @@ func Command(program string, target func(*cli.Loader) (*Target, error)) *cobra.C
 	var l cli.Loader
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Examine the broker, the disk and the clock, and say what to change", Args: cli.Args(cobra.NoArgs),
+		Use: "doctor", Short: "Examine the broker, the disk and the clock, and say what to change",
+		Args: cli.Args(cobra.NoArgs),
 		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
 broker's access rules, largest messages, retained messages and queues. Each finding says
 what to change. While ` + program + ` runs, its connection is left alone, and so is what needs one.
@@ -55,7 +56,8 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		reached := node.network(ctx, r)
 		switch {
 		case reached && runs:
-			r.add("broker", Skipped, "", "%s runs, and its connection is left alone: stop it to have the rest examined, or see `%[1]s status`", p.Program)
+			r.add("broker", Skipped, "", "%s runs, and its connection is left alone: stop it to have the rest "+
+				"examined, or see `%[1]s status`", p.Program)
 		case reached && node.session(ctx, r):
 			node.queue(ctx, r)
 		}

@@ -12,16 +12,18 @@ import (
 	"strings"
 )
 
-// leastDescriptors is how many files a broker should be able to have open. Each connection is one, also of a stranger who says nothing;
-// services have 1024 unless their unit says otherwise.
+// leastDescriptors is how many files a broker should be able to have open. Each connection is one, also of a stranger
+// who says nothing; services have 1024 unless their unit says otherwise.
 const leastDescriptors = 4096
 
-// descriptors examines how many files a Mosquitto may have open that listens on the port on this machine. proc is where the kernel
-// tells of processes.
+// descriptors examines how many files a Mosquitto may have open that listens on the port on this machine. proc is where
+// the kernel tells of processes.
 func descriptors(r *report, proc string, local, remote netip.AddrPort) {
-	const mend = "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf (LimitNOFILE=20000), then systemctl daemon-reload and restart it"
+	const mend = "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf (LimitNOFILE=20000), then " +
+		"systemctl daemon-reload and restart it"
 	if local.Addr() != remote.Addr() {
-		r.add("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` there, or look at /proc/PID/limits of the broker: want 4096 open files or more",
+		r.add("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` there, or look at "+
+			"/proc/PID/limits of the broker: want 4096 open files or more",
 			"the broker is on another machine")
 		return
 	}
@@ -29,7 +31,8 @@ func descriptors(r *report, proc string, local, remote netip.AddrPort) {
 	switch {
 	case !known: // no Mosquitto, or the kernel does not tell this user
 	case limit < leastDescriptors:
-		r.add("descriptors", Warn, mend, "Mosquitto may have %d files open: as many connections that say nothing keep all devices out", limit)
+		r.add("descriptors", Warn, mend,
+			"Mosquitto may have %d files open: as many connections that say nothing keep all devices out", limit)
 	default:
 		r.good("descriptors", "Mosquitto may have %d files open", limit)
 	}
@@ -47,8 +50,8 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 var maxOpenFiles = regexp.MustCompile(`(?m)^Max open files +([0-9]+)`)
 
-// openFiles returns the limit of the Mosquitto that listens on a port. Only root, and Mosquitto's own user, see which of several that is;
-// for others the only one on the machine counts.
+// openFiles returns the limit of the Mosquitto that listens on a port. Only root, and Mosquitto's own user, see which
+// of several that is; for others the only one on the machine counts.
 func openFiles(proc string, port uint16) (limit int, known bool) {
 	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
 	listening := listeners(proc, port)
@@ -70,7 +73,8 @@ func openFiles(proc string, port uint16) (limit int, known bool) {
 		}
 		files, err := os.ReadDir(filepath.Join(process, "fd"))
 		for _, f := range files {
-			if to, err := os.Readlink(filepath.Join(process, "fd", f.Name())); err == nil && slices.Contains(listening, to) {
+			if to, err := os.Readlink(filepath.Join(process, "fd", f.Name())); err == nil &&
+				slices.Contains(listening, to) {
 				return n, true
 			}
 		}

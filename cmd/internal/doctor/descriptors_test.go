@@ -53,20 +53,26 @@ func TestDescriptors(t *testing.T) {
 	}{
 		{"another machine", nil, there, "skipped the broker is on another machine"},
 		{"no Mosquitto", map[string]string{"7/comm": "emqx\n", "7/limits": limits(9)}, same, ""},
-		{"systemd's limit", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024), "7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
+		{"systemd's limit", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
+			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
 			"warn Mosquitto may have 1024 files open: as many connections that say nothing keep all devices out"},
-		{"our drop-in", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(20000), "7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
+		{"our drop-in", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(20000),
+			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
 			"good Mosquitto may have 20000 files open"},
 		{"of two, the one on the port", map[string]string{
 			"5/comm": "mosquitto\n", "5/limits": limits(1024), "5/fd/4": "-> socket:[99]",
 			"7/comm": "mosquitto\n", "7/limits": limits(20000), "7/fd/4": "-> socket:[4711]", "net/tcp6": sockets,
 		}, same, "good Mosquitto may have 20000 files open"},
-		{"it listens elsewhere", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024), "7/fd/4": "-> socket:[99]", "net/tcp": sockets}, same, ""},
-		{"its files are not shown", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, "warn Mosquitto may have 1024 files open"},
-		{"nor which of two", map[string]string{"5/comm": "mosquitto\n", "5/limits": limits(20000), "7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, ""},
+		{"it listens elsewhere", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
+			"7/fd/4": "-> socket:[99]", "net/tcp": sockets}, same, ""},
+		{"its files are not shown", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
+			"net/tcp": sockets}, same, "warn Mosquitto may have 1024 files open"},
+		{"nor which of two", map[string]string{"5/comm": "mosquitto\n", "5/limits": limits(20000),
+			"7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, ""},
 	} {
 		found := ""
-		descriptors(&report{show: func(f Finding) { found = string(f.State) + " " + f.Found }}, proc(t, tt.files), here, tt.remote)
+		descriptors(&report{show: func(f Finding) { found = string(f.State) + " " + f.Found }}, proc(t, tt.files), here,
+			tt.remote)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
 		}

@@ -73,10 +73,13 @@ func TestExamine(t *testing.T) {
 		{"a short queue", []string{"max_queued_messages 100"}, nil, "queue bad", "max_queued_messages 300"},
 		{"small messages", []string{"message_size_limit 1000"}, nil, "messages bad", "set max_packet_size 131072"},
 		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
-		{"no coordinator yet", nil, func(p *Target) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false }, "coordinator warn", "no coordinator has announced anything"},
+		{"no coordinator yet", nil, func(p *Target) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false },
+			"coordinator warn", "no coordinator has announced anything"},
 		{"a full disk", nil, func(p *Target) { p.Needs = 1 << 60 }, "state folder warn", "free the disk"},
-		{"no data", nil, func(p *Target) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } }, "data bad", "rows.csv is empty"},
-		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "", "is not there yet: the first start makes it"},
+		{"no data", nil, func(p *Target) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } },
+			"data bad", "rows.csv is empty"},
+		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
+			"is not there yet: the first start makes it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +104,8 @@ func TestRefusedSubscription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := broker.Start(broker.Options{Authenticate: func(_, _, _ string) bool { return true }, Allow: func(_, topic string, _ bool) bool { return topic != topics.Presences() }})
+	b, err := broker.Start(broker.Options{Authenticate: func(_, _, _ string) bool { return true },
+		Allow: func(_, topic string, _ bool) bool { return topic != topics.Presences() }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +113,8 @@ func TestRefusedSubscription(t *testing.T) {
 	p := newTarget(t, b.URL())
 	p.Broker.Options.Username, p.Broker.Queue = p.Broker.Options.ClientID, 0
 	found, text := examine(t, p)
-	if !slices.Equal(found, []string{"access bad"}) || !strings.Contains(text, "the broker refuses "+topics.Presences()) {
+	if !slices.Equal(found, []string{"access bad"}) ||
+		!strings.Contains(text, "the broker refuses "+topics.Presences()) {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
@@ -117,7 +122,8 @@ func TestRefusedSubscription(t *testing.T) {
 // A topic of its own that it may not use is named.
 func TestAccess(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "acl")
-	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"), 0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
+	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"),
+		0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
 		t.Fatal(err)
 	}
 	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
@@ -137,7 +143,8 @@ func TestEachNodeIsExamined(t *testing.T) {
 	good := mosquitto(t)
 	p.Broker.Options.MoreURLs = []string{good}
 	found, text := examine(t, p)
-	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, p.Broker.Options.URL+": the broker cannot be reached") ||
+	if !slices.Equal(found, []string{"network bad"}) ||
+		!strings.Contains(text, p.Broker.Options.URL+": the broker cannot be reached") ||
 		!strings.Contains(text, good+": the broker keeps 300 messages for a slow reader") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
@@ -147,7 +154,8 @@ func TestEachNodeIsExamined(t *testing.T) {
 // the access rules withhold the message that would end the self-test.
 func TestCloneIsNamed(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "acl")
-	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"), 0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
+	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"),
+		0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
 		t.Fatal(err)
 	}
 	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
@@ -162,7 +170,8 @@ func TestCloneIsNamed(t *testing.T) {
 	}
 	defer conn.Close()
 	found, text := examine(t, p)
-	if !slices.Equal(found, []string{"identity bad"}) || !strings.Contains(text, "another client has the client id air-coordinator") {
+	if !slices.Equal(found, []string{"identity bad"}) ||
+		!strings.Contains(text, "another client has the client id air-coordinator") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }

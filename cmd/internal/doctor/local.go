@@ -57,7 +57,8 @@ func (p *Target) folder(r *report) (lock *store.DirLock, runs bool) {
 	case err != nil:
 		r.add("state folder", Bad, "let its user write there, or free the disk", "%v", err)
 	case known && free < p.Needs:
-		r.add("state folder", Warn, "free the disk: models, updates and records are kept there", "%s has %s free, less than the %s that may be needed",
+		r.add("state folder", Warn, "free the disk: models, updates and records are kept there",
+			"%s has %s free, less than the %s that may be needed",
 			p.StateDir, bytes(free), bytes(p.Needs))
 	case known:
 		r.good("state folder", "%s can be written, %s are free", p.StateDir, bytes(free))
@@ -100,13 +101,16 @@ func clock(r *report, now time.Time) {
 		}
 	}
 	if now.Before(built) {
-		r.add("clock", Bad, "set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and months are judged by it",
-			"it is %s, before this program was made (%s)", now.UTC().Format(time.DateTime), built.UTC().Format(time.DateTime))
+		r.add("clock", Bad, "set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and "+
+			"months are judged by it",
+			"it is %s, before this program was made (%s)", now.UTC().Format(time.DateTime),
+			built.UTC().Format(time.DateTime))
 		return
 	}
 	if _, err := os.Stat("/run/systemd/timesync"); err == nil {
 		if _, err := os.Stat("/run/systemd/timesync/synchronized"); err != nil {
-			r.add("clock", Warn, "see `timedatectl timesync-status`", "it is %s, and was not set by NTP since the start of the system", now.UTC().Format(time.DateTime))
+			r.add("clock", Warn, "see `timedatectl timesync-status`",
+				"it is %s, and was not set by NTP since the start of the system", now.UTC().Format(time.DateTime))
 			return
 		}
 	}

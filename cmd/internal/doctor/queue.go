@@ -31,8 +31,10 @@ func (b *BrokerExamined) queue(ctx context.Context, r *report) {
 	case err != nil:
 		r.add("queue", Skipped, "", "could not be examined: %v", err)
 	case kept < b.Queue:
-		r.add("queue", Bad, fmt.Sprintf("let it keep as many as there are agents (Mosquitto: max_queued_messages %d; 2.x has 1000 unless told, 1.x 100)", b.Queue),
-			"the broker took %d messages for a slow reader and lost %d of them without a word: updates that come together would be sent again and again",
+		r.add("queue", Bad, fmt.Sprintf("let it keep as many as there are agents (Mosquitto: max_queued_messages %d; "+
+			"2.x has 1000 unless told, 1.x 100)", b.Queue),
+			"the broker took %d messages for a slow reader and lost %d of them without a word: updates that come "+
+				"together would be sent again and again",
 			b.Queue, b.Queue-kept)
 	default:
 		r.good("queue", "the broker keeps %d messages for a slow reader", b.Queue)
@@ -131,7 +133,8 @@ func (c *bare) ack(id uint16) {
 func (c *bare) open(b *BrokerExamined) error {
 	hello := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
 	hello.ProtocolName, hello.ProtocolVersion, hello.CleanSession, hello.Keepalive = "MQTT", 4, true, 60
-	hello.ClientIdentifier, hello.Username, hello.Password = b.Options.ClientID, b.Options.Username, []byte(b.Options.Password)
+	hello.ClientIdentifier, hello.Username, hello.Password = b.Options.ClientID, b.Options.Username,
+		[]byte(b.Options.Password)
 	hello.UsernameFlag, hello.PasswordFlag = hello.Username != "", len(hello.Password) > 0
 	c.send(hello)
 	if p, err := c.read(); err != nil {

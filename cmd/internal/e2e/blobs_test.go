@@ -27,7 +27,8 @@ type vandal struct {
 
 func newVandal(t *testing.T, url string) *vandal {
 	t.Helper()
-	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: url, ClientID: "vandal", MailboxMessages: 4096, MailboxBytes: 64 << 20})
+	conn, err := mqtt.Dial(t.Context(),
+		mqtt.Options{URL: url, ClientID: "vandal", MailboxMessages: 4096, MailboxBytes: 64 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,8 @@ func (v *vandal) hear(payload []byte) {
 	v.finished[e.Run] = a.Phase == wire.PhaseFinished
 	if a.Phase == wire.PhaseOpen && e.Round == 2 && !v.gone {
 		v.gone = true
-		_ = v.conn.Publish(mqtt.Message{Topic: "fl/v1/e2e/m/" + a.Base.Hash.Topic() + "/16", QoS: mqtt.AtLeastOnce, Retained: true})
+		_ = v.conn.Publish(mqtt.Message{Topic: "fl/v1/e2e/m/" + a.Base.Hash.Topic() + "/16", QoS: mqtt.AtLeastOnce,
+			Retained: true})
 	}
 }
 
@@ -103,8 +105,11 @@ func TestBlobsAtBroker(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, mosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
-	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, 500]}, steps: {budget: 100ms, min: 1, max: 1}}", // 1 MB, 17 chunks
-		list, `{participants: 1, quorum: 1, rounds: 3, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
+	// 1 MB, 17 chunks
+	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, "+
+		"500]}, steps: {budget: 100ms, min: 1, max: 1}}",
+		list,
+		`{participants: 1, quorum: 1, rounds: 3, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	v := newVandal(t, f.Broker)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	slow := "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.Broker, "tcp://"), 500_000)
@@ -115,7 +120,8 @@ func TestBlobsAtBroker(t *testing.T) {
 	v.wantTidy(t, f)
 	lead.Kill()
 
-	again := f.Daemon(t, "coordinator", "coordinator", "--new-run", "--set", "task.batch_size=16", "--set", "round.rounds=2")
+	again := f.Daemon(t, "coordinator", "coordinator", "--new-run", "--set", "task.batch_size=16", "--set",
+		"round.rounds=2")
 	again.AwaitFor(t, 2*testkit.Patience, "run finished version=2")
 	testkit.Until(t, "the second end is announced", func() bool { return v.ended() == 2 })
 	v.wantTidy(t, f)

@@ -16,7 +16,8 @@ import (
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, mosquitto(t))
-	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1, within: 2s, spread: 10ms}}`)
+	f.lead(t, f.AddAgent(t, "one", plane(60)),
+		`{participants: 1, quorum: 1, gather: {minimum: 1, within: 2s, spread: 10ms}}`)
 	now := time.Now()
 	used := binary.LittleEndian.AppendUint32(nil, uint32(now.Year()*12+int(now.Month())-1))
 	used = binary.LittleEndian.AppendUint64(used, 19_985_000)

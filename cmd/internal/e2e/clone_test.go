@@ -22,7 +22,8 @@ func TestClone(t *testing.T) {
 	lead.Await(t, "agent is there agent=one")
 	copyFiles(t, f.Path("copied"), f.Path("state-one"))
 	second := f.Daemon(t, "agentd", "one", "--set", "state_dir="+f.Path("copied"))
-	if line := second.Await(t, "another device has the identity of this agent"); !strings.Contains(line, " here) and 1 (") {
+	if line := second.Await(t, "another device has the identity of this agent"); !strings.Contains(line,
+		" here) and 1 (") {
 		t.Errorf("the clone says %s", line)
 	}
 	if line := lead.Await(t, "two devices speak as one agent"); !strings.Contains(line, "agent=one") {

@@ -20,7 +20,8 @@ type result struct {
 
 func demo(t *testing.T, args ...string) result {
 	t.Helper()
-	lines := strings.Split(strings.TrimSpace(programs.MustRun(t, "fedlab", append([]string{"demo", "--json", "--rounds", "4"}, args...)...)), "\n")
+	lines := strings.Split(strings.TrimSpace(programs.MustRun(t,
+		"fedlab", append([]string{"demo", "--json", "--rounds", "4"}, args...)...)), "\n")
 	var r result
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil || r.Event != "result" || r.Rounds != 4 {
 		t.Fatalf("the last line is %s, error %v", lines[len(lines)-1], err)
@@ -39,7 +40,8 @@ func TestDemoOnMosquitto(t *testing.T) {
 	if kept := retained(t, url); len(kept) > 0 {
 		t.Errorf("left at the broker: %v", kept)
 	}
-	if history, err := os.ReadFile(filepath.Join(out, "history.jsonl")); err != nil || bytes.Count(history, []byte("\n")) != 5 {
+	if history, err := os.ReadFile(filepath.Join(out, "history.jsonl")); err != nil ||
+		bytes.Count(history, []byte("\n")) != 5 {
 		t.Errorf("history\n%s, error %v; want five lines", history, err)
 	}
 }

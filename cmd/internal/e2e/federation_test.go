@@ -52,18 +52,21 @@ func TestFederation(t *testing.T) {
 	list.WriteString(f.AddAgent(t, "broken", "a,b,y\n1,2,3\n1,warm,3\n"))
 	f.lead(t, list.String(), threeOfThree)
 	for _, name := range append(good, "broken") {
-		if got := programs.MustRun(t, "agentd", "config", "check", "--config", f.Path(name+".yaml")); got != f.Path(name+".yaml")+" is good\n" {
+		if got := programs.MustRun(t, "agentd", "config", "check",
+			"--config", f.Path(name+".yaml")); got != f.Path(name+".yaml")+" is good\n" {
 			t.Errorf("config check says %q", got)
 		}
 	}
-	if got := programs.MustRun(t, "coordinator", "config", "check", "--config", f.Path("coordinator.yaml")); got != f.Path("coordinator.yaml")+" is good\n" {
+	if got := programs.MustRun(t, "coordinator", "config", "check",
+		"--config", f.Path("coordinator.yaml")); got != f.Path("coordinator.yaml")+" is good\n" {
 		t.Errorf("config check says %q", got)
 	}
 
 	agents := map[string]*testkit.Process{"broken": f.Daemon(t, "agentd", "broken")}
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	agents["broken"].Await(t, `the local data do not fit the task; the agent takes no part in it agent=broken task=plane err="`+
-		f.Path("broken.csv")+`: line 3: column \"b\": \"warm\" is not a number"`)
+	agents["broken"].Await(t,
+		`the local data do not fit the task; the agent takes no part in it agent=broken task=plane err="`+
+			f.Path("broken.csv")+`: line 3: column \"b\": \"warm\" is not a number"`)
 	lead.Await(t, "agent cannot do the task agent=broken reason=bad_data")
 	for _, id := range good {
 		agents[id] = f.Daemon(t, "agentd", id)
@@ -85,13 +88,15 @@ func TestFederation(t *testing.T) {
 func (f *federation) checkModels(t *testing.T) {
 	t.Helper()
 	state := f.Path("state")
-	lines := strings.Split(strings.TrimSpace(programs.MustRun(t, "coordinator", "model", "list", "--state-dir", state)), "\n")
+	lines := strings.Split(strings.TrimSpace(programs.MustRun(t, "coordinator", "model", "list", "--state-dir", state)),
+		"\n")
 	if len(lines) != 5 || !strings.HasPrefix(lines[0], "VERSION  BYTES  HASH") || !strings.HasPrefix(lines[1], "0 ") ||
 		!strings.HasPrefix(lines[4], "3 ") || !strings.HasSuffix(lines[4], "  present") {
 		t.Errorf("model list:\n%s", strings.Join(lines, "\n"))
 	}
 	show := programs.MustRun(t, "coordinator", "model", "show", "--state-dir", state)
-	for _, want := range []string{"version 3", "task plane", "target y", `features ["a","b"]`, "risk squared", "tensor layer0.weight F32 [1 2]"} {
+	for _, want := range []string{"version 3", "task plane", "target y", `features ["a","b"]`, "risk squared",
+		"tensor layer0.weight F32 [1 2]"} {
 		if !strings.Contains(strings.Join(strings.Fields(show), " "), want) {
 			t.Errorf("model show has no %q:\n%s", want, show)
 		}
@@ -108,16 +113,20 @@ func (f *federation) checkModels(t *testing.T) {
 	if tensors, meta, err := store.DecodeSafetensors(file); err != nil || len(tensors) == 0 || meta["version"] != "1" {
 		t.Errorf("exported %d tensors, metadata %v, error %v", len(tensors), meta, err)
 	}
-	if piped := programs.MustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out", "-"); piped != string(file) {
+	if piped := programs.MustRun(t, "coordinator", "model", "export", "1", "--state-dir", state, "--out",
+		"-"); piped != string(file) {
 		t.Error("model export --out - writes something else than the file")
 	}
-	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "9", "--state-dir", state); code != 1 || !strings.Contains(stderr, "version 9") {
+	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "9", "--state-dir", state); code != 1 ||
+		!strings.Contains(stderr, "version 9") {
 		t.Errorf("model show 9: exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 || !strings.Contains(stderr, `"new" is not a model`) {
+	if code, _, stderr := programs.Run(t, "coordinator", "model", "show", "new", "--state-dir", state); code != 2 ||
+		!strings.Contains(stderr, `"new" is not a model`) {
 		t.Errorf("model show new: exit %d, %s", code, stderr)
 	}
-	if code, _, stderr := programs.Run(t, "coordinator", "model", "list", "--state-dir", f.Path("elsewhere")); code != 1 ||
+	if code, _, stderr := programs.Run(t, "coordinator", "model", "list",
+		"--state-dir", f.Path("elsewhere")); code != 1 ||
 		!strings.Contains(stderr, f.Path("elsewhere")+": no run has been begun there") {
 		t.Errorf("model list elsewhere: exit %d, %s", code, stderr)
 	}
@@ -128,7 +137,8 @@ func (f *federation) checkLocks(t *testing.T) {
 	t.Helper()
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
 		code, _, stderr := programs.Run(t, program, "run", "--config", f.Path(name+".yaml"))
-		if code != 1 || !strings.Contains(stderr, " is held by process ") || !strings.Contains(stderr, f.Path("state")) {
+		if code != 1 || !strings.Contains(stderr, " is held by process ") ||
+			!strings.Contains(stderr, f.Path("state")) {
 			t.Errorf("a second %s: exit %d, %s", program, code, stderr)
 		}
 	}
@@ -138,9 +148,10 @@ func (f *federation) checkLocks(t *testing.T) {
 func (f *federation) checkStatus(t *testing.T) {
 	t.Helper()
 	for name, wants := range map[string][]string{
-		"coordinator": {"federation e2e", "version 3 of 3", "phase         finished", "3 may be drawn, of 4 in the list", "broken (bad_data)", "3 of 3"},
-		"one":         {"agent one of federation e2e", "60 rows fit the task", "last trained", "rounds        accepted"},
-		"broken":      {"cannot do the task: bad_data", `"warm" is not a number`},
+		"coordinator": {"federation e2e", "version 3 of 3", "phase         finished",
+			"3 may be drawn, of 4 in the list", "broken (bad_data)", "3 of 3"},
+		"one":    {"agent one of federation e2e", "60 rows fit the task", "last trained", "rounds        accepted"},
+		"broken": {"cannot do the task: bad_data", `"warm" is not a number`},
 	} {
 		program := "agentd"
 		if name == "coordinator" {
@@ -153,7 +164,8 @@ func (f *federation) checkStatus(t *testing.T) {
 			}
 		}
 		var picture struct{ Federation string }
-		if err := json.Unmarshal([]byte(programs.MustRun(t, program, "status", "--json", "--config", f.Path(name+".yaml"))), &picture); err != nil || picture.Federation != "e2e" {
+		if err := json.Unmarshal([]byte(programs.MustRun(t, program, "status", "--json",
+			"--config", f.Path(name+".yaml"))), &picture); err != nil || picture.Federation != "e2e" {
 			t.Errorf("the status of %s as JSON: %+v, error %v", name, picture, err)
 		}
 	}
@@ -183,13 +195,18 @@ func (f *federation) checkRestart(t *testing.T) {
 	again := f.Daemon(t, "coordinator", "coordinator")
 	again.Await(t, "connected to the broker at "+f.Broker)
 	again.Await(t, "run finished version=3") // by then it has read where it stands
-	if text := programs.MustRun(t, "coordinator", "status", "--config", f.Path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") || !strings.Contains(text, "over 3 rounds") {
+	if text := programs.MustRun(t, "coordinator", "status",
+		"--config", f.Path("coordinator.yaml")); !strings.Contains(text, "version 3 of 3") ||
+		!strings.Contains(text, "over 3 rounds") {
 		t.Errorf("the status after a restart:\n%s", text)
 	}
 	again.Stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
-	code, _, stderr := programs.Run(t, "coordinator", "run", "--config", f.Path("coordinator.yaml"), "--set", "task.batch_size=16")
-	if code != 78 || !strings.Contains(stderr, f.Path("coordinator.yaml")+": the configured task differs from that of the run in the state folder") || !strings.Contains(stderr, "--new-run") ||
+	code, _, stderr := programs.Run(t, "coordinator", "run", "--config", f.Path("coordinator.yaml"), "--set",
+		"task.batch_size=16")
+	if code != 78 || !strings.Contains(stderr,
+		f.Path("coordinator.yaml")+": the configured task differs from that of the run in the state folder") ||
+		!strings.Contains(stderr, "--new-run") ||
 		!strings.Contains(stderr, "task.batch_size is 32, configured is 16") {
 		t.Errorf("with another task: exit %d, %s", code, stderr)
 	}
@@ -197,7 +214,8 @@ func (f *federation) checkRestart(t *testing.T) {
 	warm.Await(t, "a run begins from a model")
 	warm.Await(t, "connected to the broker at "+f.Broker)
 	warm.Stop(t, syscall.SIGTERM, 0)
-	if show := programs.MustRun(t, "coordinator", "model", "show", "--state-dir", f.Path("state")); !strings.Contains(strings.Join(strings.Fields(show), " "), "version 0 ") {
+	if show := programs.MustRun(t, "coordinator", "model", "show",
+		"--state-dir", f.Path("state")); !strings.Contains(strings.Join(strings.Fields(show), " "), "version 0 ") {
 		t.Errorf("the model of a run that began from another:\n%s", show)
 	}
 	fresh := f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--new-run")

@@ -28,18 +28,21 @@ func TestTwoCoordinators(t *testing.T) {
 	copied := []string{"--set", "state_dir=" + f.Path("copy")}
 	second := f.Daemon(t, "coordinator", "coordinator", copied...)
 	second.Wait(t, 78)
-	if log := second.Log(); !strings.Contains(log, "another coordinator runs with this key, or this state folder is an older copy") ||
+	if log := second.Log(); !strings.Contains(log,
+		"another coordinator runs with this key, or this state folder is an older copy") ||
 		!strings.Contains(log, "coordinator restore") || strings.Contains(log, "round opened") {
 		t.Errorf("it says:\n%s", log)
 	}
 	n := strings.Count(lead.Log(), "round closed")
 	testkit.Until(t, "the first one goes on", func() bool { return strings.Count(lead.Log(), "round closed") > n+1 })
-	if code, _, stderr := f.Run(t, "coordinator", "restore", "--config", f.Path("coordinator.yaml")); code != 1 || !strings.Contains(stderr, "stop it") {
+	if code, _, stderr := f.Run(t, "coordinator", "restore", "--config", f.Path("coordinator.yaml")); code != 1 ||
+		!strings.Contains(stderr, "stop it") {
 		t.Errorf("restore beside the running coordinator: exit %d, %s", code, stderr)
 	}
 	lead.Stop(t, syscall.SIGTERM, 0)
 
-	out := f.MustRun(t, "coordinator", append([]string{"restore", "--config", f.Path("coordinator.yaml")}, copied...)...)
+	out := f.MustRun(t, "coordinator",
+		append([]string{"restore", "--config", f.Path("coordinator.yaml")}, copied...)...)
 	if !strings.Contains(out, "goes on from epoch 2") {
 		t.Errorf("restore says %q", out)
 	}

@@ -12,16 +12,20 @@ import (
 func TestFleet(t *testing.T) {
 	f := newFederation(t, mosquitto(t))
 	f.AddAgent(t, "dev", plane(400))
-	programs.MustRun(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--write-keys", f.Path("list"))
-	f.lead(t, "", `{participants: 6, quorum: 2, rounds: 3, deadline: 1500ms, gather: {target: 10, minimum: 3, within: 1s, spread: 10ms}}`)
+	programs.MustRun(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"),
+		"--write-keys", f.Path("list"))
+	f.lead(t, "",
+		`{participants: 6, quorum: 2, rounds: 3, deadline: 1500ms, gather: {target: 10, minimum: 3, within: 1s, spread: 10ms}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator", "--set", "identity.agents_file="+f.Path("list"))
-	fleet := programs.Start(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--slow", "0.3:10", "--drop", "0.3", "--late", "0.2")
+	fleet := programs.Start(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"), "--slow", "0.3:10",
+		"--drop", "0.3", "--late", "0.2")
 	lead.Await(t, "run finished version=3")
 	fleet.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)
 	for _, p := range []*testkit.Process{fleet, lead} { // a kill would leave none of these
 		first, last := p.Await(t, "stopping: what is under way is on disk"), p.Await(t, "stopped took=")
-		if !strings.Contains(first, "terminated signal received") || !strings.HasSuffix(strings.TrimSpace(p.Log()), last) {
+		if !strings.Contains(first, "terminated signal received") ||
+			!strings.HasSuffix(strings.TrimSpace(p.Log()), last) {
 			t.Errorf("the log ends with\n%s\n…\n%s", first, last)
 		}
 	}
@@ -32,7 +36,8 @@ func TestFleet(t *testing.T) {
 	if !strings.Contains(log, "missing=") {
 		t.Error("nobody vanished and nobody was late: this shows nothing")
 	}
-	if text := fleet.Log(); !strings.Contains(text, " agent=dev-0 ") || !strings.Contains(text, " agent=dev-9 ") || !strings.Contains(text, " rows=40 ") {
+	if text := fleet.Log(); !strings.Contains(text, " agent=dev-0 ") || !strings.Contains(text, " agent=dev-9 ") ||
+		!strings.Contains(text, " rows=40 ") {
 		t.Error("the fleet is not dev-0 to dev-9 with forty rows each")
 	}
 }

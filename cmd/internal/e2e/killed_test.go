@@ -26,13 +26,16 @@ const (
 func TestKilledInTransfer(t *testing.T) {
 	f := newFederation(t, mosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
-	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, 3160]}, steps: {budget: 100ms, min: 1, max: 1}}",
-		list, `{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
+	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, "+
+		"3160]}, steps: {budget: 100ms, min: 1, max: 1}}",
+		list,
+		`{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	seen := watchUploads(t, f.Broker)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	one := f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
 
-	testkit.Until(t, "a part of the model is on disk", func() bool { return onDisk(f.Path("state-one/model.part")) > modelBytes/8 })
+	testkit.Until(t, "a part of the model is on disk",
+		func() bool { return onDisk(f.Path("state-one/model.part")) > modelBytes/8 })
 	one.Kill()
 	had := onDisk(f.Path("state-one/model.part"))
 	if had >= modelBytes {
@@ -45,7 +48,8 @@ func TestKilledInTransfer(t *testing.T) {
 	lead.Kill()
 	fetched := testkit.Metric(t, url, `agentd_mqtt_payload_bytes_total{direction="received",kind="blob"}`)
 	if most := float64(modelBytes-had) + 16*wire.MaxMessage; fetched > most || fetched == 0 {
-		t.Errorf("the agent fetched %v bytes after it was killed with %d of %d, want at most %v", fetched, had, modelBytes, most)
+		t.Errorf("the agent fetched %v bytes after it was killed with %d of %d, want at most %v", fetched, had,
+			modelBytes, most)
 	}
 	before := seen.Load() // what was lent may have been sent meanwhile
 	if before >= modelChunks {
@@ -72,7 +76,8 @@ func onDisk(path string) int {
 // watchUploads counts the chunks of updates that the broker passes on.
 func watchUploads(t *testing.T, url string) *atomic.Int64 {
 	t.Helper()
-	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: url, ClientID: "observer", MailboxMessages: 4096, MailboxBytes: 256 << 20})
+	conn, err := mqtt.Dial(t.Context(),
+		mqtt.Options{URL: url, ClientID: "observer", MailboxMessages: 4096, MailboxBytes: 256 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,16 +15,19 @@ func TestResidentMemory(t *testing.T) {
 	const limit = 40e6 // anonymous: what the kernel cannot drop and read again
 	t.Setenv("GOMEMLIMIT", "32MiB")
 	f := newFederation(t, mosquitto(t))
-	f.Lead(t, "{name: large, features: [a, b], target: y, model: {kind: mlp, hidden: [1000, 1000]}, steps: {budget: 1s, min: 1, max: 3}}",
+	f.Lead(t, "{name: large, features: [a, b], target: y, model: {kind: mlp, hidden: [1000, 1000]}, steps: {budget: "+
+		"1s, min: 1, max: 3}}",
 		f.AddAgent(t, "one", plane(60)),
 		`{participants: 1, quorum: 1, rounds: 3, deadline: 50s, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	agent := f.Daemon(t, "agentd", "one")
 	agent.Await(t, "connected")
 	report := func(when string) {
 		total, anonymous, peak := resident(t, agent.Cmd.Process.Pid)
-		t.Logf("agentd %-38s %5.1f MB resident, %5.1f MB of it not on disk; never above %5.1f MB", when, total/1e6, anonymous/1e6, peak/1e6)
+		t.Logf("agentd %-38s %5.1f MB resident, %5.1f MB of it not on disk; never above %5.1f MB", when, total/1e6,
+			anonymous/1e6, peak/1e6)
 		if anonymous > limit {
-			t.Errorf("%s agentd holds %.1f MB that are not on disk, want at most %.0f MB", when, anonymous/1e6, limit/1e6)
+			t.Errorf("%s agentd holds %.1f MB that are not on disk, want at most %.0f MB", when, anonymous/1e6,
+				limit/1e6)
 		}
 	}
 	report("idle")

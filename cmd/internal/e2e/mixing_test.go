@@ -44,7 +44,8 @@ var sites = []struct {
 }
 
 // mixingFederation has four agents that mix over a broker of their site, with lines of their configuration there.
-func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string, open func(*testing.T, *federation, []string) string) (f *federation, ids []string) {
+func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string,
+	open func(*testing.T, *federation, []string) string) (f *federation, ids []string) {
 	t.Helper()
 	f = newFederation(t, uplink)
 	ids = []string{"four", "one", "three", "two"}
@@ -56,7 +57,8 @@ func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string, open 
 	f.add(t, "coordinator", "mesh: "+mesh)
 	address := open(t, f, ids)
 	for _, id := range ids {
-		f.add(t, id, fmt.Sprintf("d2d: {broker: {url: tcp://%s, username: e2e-%s, password: password of e2e-%s}, %s}", address, id, id, d2d))
+		f.add(t, id, fmt.Sprintf("d2d: {broker: {url: tcp://%s, username: e2e-%s, password: password of e2e-%s}, %s}",
+			address, id, id, d2d))
 	}
 	return f, ids
 }
@@ -75,7 +77,8 @@ func (f *federation) add(t *testing.T, name, line string) {
 func TestDiscovery(t *testing.T) {
 	for _, site := range sites {
 		t.Run(site.name, func(t *testing.T) {
-			f, ids := mixingFederation(t, mosquitto(t), feddec, `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
+			f, ids := mixingFederation(t, mosquitto(t), feddec,
+				`{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
   deadline: 20s, pause: 1s, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: discovered}`, "cell: hall, max_degree: 2", site.open)
 			daemons := []*testkit.Process{f.Daemon(t, "coordinator", "coordinator")}
 			for _, id := range ids {
@@ -102,13 +105,14 @@ func TestDiscovery(t *testing.T) {
 // endless is feddec where the server's average replaces nothing.
 var endless = strings.Replace(feddec, "{wait:", "{server_every: 0, wait:", 1)
 
-// TestWithoutUplink: agents go on mixing while the uplink's broker is down, one of them is killed and comes back to what its
-// neighbours have, and when the broker is there again the coordinator goes on averaging.
+// TestWithoutUplink: agents go on mixing while the uplink's broker is down, one of them is killed and comes back to
+// what its neighbours have, and when the broker is there again the coordinator goes on averaging.
 func TestWithoutUplink(t *testing.T) {
 	uplink := brokers.NewMosquitto(t, []byte(brokers.Open))
 	uplink.Start(t)
 	var site string
-	f, ids := mixingFederation(t, "tcp://"+uplink.Address, endless, `{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
+	f, ids := mixingFederation(t, "tcp://"+uplink.Address, endless,
+		`{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
   deadline: 20s, pause: 500ms, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: ring}`, "place: {x: 1, y: 2}",
 		func(t *testing.T, _ *federation, _ []string) string {
 			m := brokers.NewMosquitto(t, []byte(brokers.Open))
@@ -140,7 +144,8 @@ func TestWithoutUplink(t *testing.T) {
 		for {
 			select {
 			case e := <-observer.Events():
-				if m, ok := e.(mqtt.Received); ok && strings.HasPrefix(m.Topic, topic) && strings.HasSuffix(m.Topic, "/1") {
+				if m, ok := e.(mqtt.Received); ok && strings.HasPrefix(m.Topic, topic) &&
+					strings.HasSuffix(m.Topic, "/1") {
 					return
 				}
 			case <-late:

@@ -36,7 +36,8 @@ func retained(t *testing.T, url string) map[string][]byte {
 		case e := <-conn.Events():
 			switch e := e.(type) {
 			case mqtt.Up: // what is retained comes before this
-				if err := conn.Publish(mqtt.Message{Topic: "end", QoS: mqtt.AtLeastOnce, Payload: []byte("of what is retained")}); err != nil {
+				if err := conn.Publish(mqtt.Message{Topic: "end", QoS: mqtt.AtLeastOnce,
+					Payload: []byte("of what is retained")}); err != nil {
 					t.Fatal(err)
 				}
 			case mqtt.Received:

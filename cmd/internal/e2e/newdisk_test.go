@@ -13,7 +13,8 @@ import (
 func TestNewDisk(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, mosquitto(t))
-	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, rounds: 0, pause: 100ms, gather: {minimum: 1, target: 1}}`)
+	f.lead(t, f.AddAgent(t, "one", plane(60)),
+		`{participants: 1, quorum: 1, rounds: 0, pause: 100ms, gather: {minimum: 1, target: 1}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	damage := func(names ...string) func() {
 		return func() {
@@ -36,7 +37,8 @@ func TestNewDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"an earlier start of this agent had a higher number"}},
-		{damage("boot", "obeyed"), []string{"file=boot", "file=obeyed", "an earlier start of this agent had a higher number"}},
+		{damage("boot", "obeyed"), []string{"file=boot", "file=obeyed",
+			"an earlier start of this agent had a higher number"}},
 		{damage("update"), []string{"file=update"}},
 	} {
 		step.before()

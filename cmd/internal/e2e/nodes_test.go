@@ -28,7 +28,8 @@ func TestKilledNode(t *testing.T) {
 	for _, id := range ids {
 		list.WriteString(f.AddAgent(t, id, plane(60)))
 	}
-	f.lead(t, list.String(), strings.Replace(threeOfThree, "rounds: 3, deadline: 20s", "rounds: 0, pause: 100ms, deadline: 60s", 1))
+	f.lead(t, list.String(), strings.Replace(threeOfThree, "rounds: 3, deadline: 20s",
+		"rounds: 0, pause: 100ms, deadline: 60s", 1))
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	processes := []*testkit.Process{lead}
 	for _, id := range ids {

@@ -12,8 +12,9 @@ import (
 // short where silence is waited for, long where it would be a wrong answer.
 func TestSelfTest(t *testing.T) {
 	for name, c := range map[string]struct{ line, keepAlive, want string }{
-		"good":        {"", "10s", "DEBUG the broker carries the largest messages"},
-		"swallows":    {"message_size_limit 20000", "2s", "ERROR the broker drops messages of 61504 bytes without a word"},
+		"good": {"", "10s", "DEBUG the broker carries the largest messages"},
+		"swallows": {"message_size_limit 20000", "2s",
+			"ERROR the broker drops messages of 61504 bytes without a word"},
 		"disconnects": {"max_packet_size 20000", "10s", "ERROR the broker hangs up on messages of 61504 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -22,7 +23,8 @@ func TestSelfTest(t *testing.T) {
 			f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 			var daemons []*testkit.Process
 			for program, file := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {
-				daemons = append(daemons, f.Daemon(t, program, file, "--set", "broker.keep_alive="+c.keepAlive, "--set", "broker.min_rate=1MB", "--set", "log.level=debug"))
+				daemons = append(daemons, f.Daemon(t, program, file, "--set", "broker.keep_alive="+c.keepAlive, "--set",
+					"broker.min_rate=1MB", "--set", "log.level=debug"))
 			}
 			for _, p := range daemons {
 				p.Await(t, c.want)

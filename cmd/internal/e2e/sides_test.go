@@ -43,14 +43,16 @@ func newSide(t *testing.T, name, url string, column int) *side {
 	for _, id := range sideAgents {
 		list.WriteString(s.AddAgent(t, id, rows.String()))
 	}
-	s.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, step_size: {constant: 0.05}}", list.String(),
+	s.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, "+
+		"step_size: {constant: 0.05}}", list.String(),
 		`{participants: 2, quorum: 2, rounds: 3, deadline: 30s, gather: {target: 2, minimum: 2, within: 20s, spread: 10ms}}`)
 	return s
 }
 
 // rules are those that the coordinator writes for Mosquitto.
 func (s *side) rules(t *testing.T) string {
-	return programs.MustRun(t, "coordinator", "acl", "--config", s.Path("coordinator.yaml"), "--set", "federation="+s.name)
+	return programs.MustRun(t, "coordinator", "acl", "--config", s.Path("coordinator.yaml"), "--set",
+		"federation="+s.name)
 }
 
 func (s *side) users() []string {
@@ -119,7 +121,10 @@ func TestTwoFederations(t *testing.T) {
 		m := brokers.NewMosquitto(t, shipped.PlainConf)
 		air, land := newSide(t, "air", "tcp://"+m.Address, 0), newSide(t, "land", "tcp://"+m.Address, 1)
 		m.AddUsers(t, append(air.users(), land.users()...)...)
-		sideBySide(t, m, air, land, func(user string) []string { return []string{"broker.password=password of " + user} })
+		sideBySide(t, m, air, land, func(user string) []string {
+			return []string{"broker.password=password of " +
+				user}
+		})
 	})
 	t.Run("certificates", func(t *testing.T) {
 		t.Parallel()
@@ -135,7 +140,8 @@ func TestTwoFederations(t *testing.T) {
 				t.Fatal(err)
 			}
 			return []string{
-				"broker.ca_file=" + ca, "broker.cert_file=" + air.Write(t, user+".crt", block("CERTIFICATE", c.Certificate[0])),
+				"broker.ca_file=" + ca, "broker.cert_file=" +
+					air.Write(t, user+".crt", block("CERTIFICATE", c.Certificate[0])),
 				"broker.key_file=" + air.Write(t, user+".pem", block("PRIVATE KEY", key)),
 			}
 		})

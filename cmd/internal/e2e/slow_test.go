@@ -27,8 +27,10 @@ func TestSlowLink(t *testing.T) {
 			f := newFederation(t, mosquitto(t))
 			list := f.AddAgent(t, "one", plane(20))
 			bytes := 4 * float64(tt.hidden*tt.hidden+5*tt.hidden+1)
-			f.Lead(t, fmt.Sprintf("{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [%d, %d]}, steps: {budget: 100ms, min: 1, max: 1}}", tt.hidden, tt.hidden),
-				list, `{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
+			f.Lead(t, fmt.Sprintf("{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, "+
+				"hidden: [%d, %d]}, steps: {budget: 100ms, min: 1, max: 1}}", tt.hidden, tt.hidden),
+				list,
+				`{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 			lead := f.Daemon(t, "coordinator", "coordinator")
 			slow := "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.Broker, "tcp://"), tt.rate)
 			set := []string{"--set", "metrics.listen=127.0.0.1:0", "--set", "broker.url=" + slow}
@@ -39,12 +41,14 @@ func TestSlowLink(t *testing.T) {
 			url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.Await(t, "serving metrics"))[1]
 			lead.AwaitFor(t, 2*testkit.Patience, "run finished version=1")
 			for direction, kind := range map[string]string{"received": "blob", "sent": "update"} {
-				n := testkit.Metric(t, url, fmt.Sprintf(`agentd_mqtt_payload_bytes_total{direction=%q,kind=%q}`, direction, kind))
+				n := testkit.Metric(t, url, fmt.Sprintf(`agentd_mqtt_payload_bytes_total{direction=%q,kind=%q}`,
+					direction, kind))
 				if n < bytes || n > 1.05*bytes+5000 {
 					t.Errorf("%v bytes were %s for %v", n, direction, bytes)
 				}
 			}
-			if log := one.Log(); strings.Contains(log, "lost the broker") || strings.Count(log, "connected to the broker") != 1 {
+			if log := one.Log(); strings.Contains(log, "lost the broker") ||
+				strings.Count(log, "connected to the broker") != 1 {
 				t.Errorf("the agent lost its link:\n%s", log)
 			}
 			one.Stop(t, syscall.SIGTERM, 0)

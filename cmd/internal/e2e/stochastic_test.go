@@ -82,11 +82,13 @@ func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, data map[s
 	for i := range wire.RoundID(3) {
 		acc, next := make([]float64, len(w)), make([]float32, len(w))
 		for _, id := range ids {
-			s, err := learner.ReadCSV[float32](strings.NewReader(data[id]), id, cfg.Task.Features, cfg.Task.Target, learner.Filter{})
+			s, err := learner.ReadCSV[float32](strings.NewReader(data[id]), id, cfg.Task.Features, cfg.Task.Target,
+				learner.Filter{})
 			must(err)
 			must(p.Prepare(s))
 			out, err := p.Local(task.Job[float32]{
-				Base: w, Samples: s, Weight: 1, Steps: 5, Rand: task.Source(cfg.Round.Seed, i+1, task.Stream(wire.AgentID(id))),
+				Base: w, Samples: s, Weight: 1, Steps: 5,
+				Rand: task.Source(cfg.Round.Seed, i+1, task.Stream(wire.AgentID(id))),
 			})
 			must(err)
 			_, err = round.AddScaled[float32](acc, 1./3, wire.AppendVector(nil, out.Vector))

@@ -73,18 +73,21 @@ func Private(path string) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// Closed refuses the file of a private key that all users of the machine may read or write. Its group may read it: a file of
-// root's is given so to the user of a service. On Windows the mode means nothing, and systemd protects its credentials.
+// Closed refuses the file of a private key that all users of the machine may read or write. Its group may read it: a
+// file of root's is given so to the user of a service. On Windows the mode means nothing, and systemd protects its
+// credentials.
 func Closed(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
 	mode := info.Mode().Perm()
-	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); mode&0o007 == 0 || runtime.GOOS == "windows" || dir != "" && filepath.Dir(path) == filepath.Clean(dir) {
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); mode&0o007 == 0 || runtime.GOOS == "windows" || dir != "" &&
+		filepath.Dir(path) == filepath.Clean(dir) {
 		return nil
 	}
-	return fmt.Errorf("%s is open to all users (mode %04o), want a private key that only its user reads: chmod 600 %s; "+
+	return fmt.Errorf("%s is open to all users (mode %04o), want a private key that only its user reads: "+
+		"chmod 600 %s; "+
 		"if others may have read it, make a new key", path, mode, path)
 }
 
@@ -100,10 +103,12 @@ func Format(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToSt
 func Parse(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as `key show` prints them", s, ed25519.PublicKeySize)
+		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as `key show` prints them", s,
+			ed25519.PublicKeySize)
 	}
 	if weak(b) {
-		return nil, fmt.Errorf("%q is a public key that anybody can sign for, or another spelling of one: want a key that `key new` has made", s)
+		return nil, fmt.Errorf("%q is a public key that anybody can sign for, or another spelling of one: want a key "+
+			"that `key new` has made", s)
 	}
 	return b, nil
 }
@@ -131,7 +136,8 @@ func weak(key ed25519.PublicKey) bool {
 func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it", err)
+		return nil, fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it",
+			err)
 	}
 	if err != nil {
 		return nil, err
@@ -154,7 +160,8 @@ func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
 			err = fmt.Errorf("agent %s is in the list twice", id)
 		}
 		if before, twice := first[string(key)]; err == nil && twice {
-			err = fmt.Errorf("agent %s has the key of agent %s in line %d: want a key of its own for each device; make one with `key new`", id, before.id, before.line)
+			err = fmt.Errorf("agent %s has the key of agent %s in line %d: want a key of its own for each device; "+
+				"make one with `key new`", id, before.id, before.line)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, line, err)

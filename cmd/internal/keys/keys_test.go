@@ -71,11 +71,13 @@ func TestCreate(t *testing.T) {
 
 func TestPrivateRefuses(t *testing.T) {
 	public := filepath.Join(t.TempDir(), "public.pem")
-	if err := os.WriteFile(public, []byte("-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n"), 0o600); err != nil {
+	if err := os.WriteFile(public, []byte("-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	broken := filepath.Join(t.TempDir(), "broken.pem")
-	if err := os.WriteFile(broken, []byte("-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----\n"), 0o600); err != nil {
+	if err := os.WriteFile(broken, []byte("-----BEGIN PRIVATE KEY-----\nMC4C\n-----END PRIVATE KEY-----\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
@@ -105,18 +107,21 @@ func closed(t *testing.T, path string) string {
 	return copied
 }
 
-// A key that all users of the machine can read, or write, is refused with what to do; a group may have it, as may systemd.
+// A key that all users of the machine can read, or write, is refused with what to do; a group may have it, as may
+// systemd.
 func TestPrivateIsClosed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes mean nothing")
 	}
 	path := closed(t, "testdata/openssl.key")
-	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o640: true, 0o644: false, 0o604: false, 0o602: false, 0o666: false} {
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o640: true, 0o644: false, 0o604: false,
+		0o602: false, 0o666: false} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Private(path)
-		if want := fmt.Sprintf("%s is open to all users (mode %04o), want a private key that only its user reads: chmod 600 %s", path, mode, path); ok && err != nil ||
+		if want := fmt.Sprintf("%s is open to all users (mode %04o), want a private key that only its user reads: "+
+			"chmod 600 %s", path, mode, path); ok && err != nil ||
 			!ok && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("mode %04o: error %v", mode, err)
 		}
@@ -161,8 +166,8 @@ func doubled(x, y *big.Int) (*big.Int, *big.Int) {
 	return x2, y2
 }
 
-// TestWeakKeys derives the points of small order: L·P, L the order of the large subgroup, is one of them for every P, and every
-// one of them comes up.
+// TestWeakKeys derives the points of small order: L·P, L the order of the large subgroup, is one of them for every P,
+// and every one of them comes up.
 func TestWeakKeys(t *testing.T) {
 	add := func(x1, y1, x2, y2 *big.Int) (*big.Int, *big.Int) {
 		mul := func(a ...*big.Int) *big.Int {
@@ -210,7 +215,8 @@ func TestWeakKeys(t *testing.T) {
 	}
 	for y := range found {
 		for _, sign := range []byte{0, 0x80} {
-			if _, err := Parse(base64.StdEncoding.EncodeToString(append([]byte(y)[:31:31], y[31]|sign))); err == nil || !strings.Contains(err.Error(), "anybody can sign for") {
+			if _, err := Parse(base64.StdEncoding.EncodeToString(append([]byte(y)[:31:31], y[31]|sign))); err == nil ||
+				!strings.Contains(err.Error(), "anybody can sign for") {
 				t.Errorf("%x with sign %x: error %v", y, sign, err)
 			}
 		}
@@ -242,7 +248,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q gives %s, error %v", text, Format(key), err)
 		}
 	}
-	for _, text := range []string{"", "AAAA", opensslPublic[:40], opensslPublic + opensslPublic, "ssh-ed25519 " + opensslPublic} {
+	for _, text := range []string{"", "AAAA", opensslPublic[:40], opensslPublic + opensslPublic,
+		"ssh-ed25519 " + opensslPublic} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), "want 32 bytes in base64") {
 			t.Errorf("%q: error %v", text, err)
 		}
@@ -259,7 +266,8 @@ func TestAgents(t *testing.T) {
 		all, err := Agents(path)
 		return len(all), err
 	}
-	if n, err := load("# the roof\nroof-1 " + opensslPublic + "\n\n  cellar\t" + other + "  \r\n"); n != 2 || err != nil {
+	if n, err := load("# the roof\nroof-1 " + opensslPublic + "\n\n  cellar\t" + other + "  \r\n"); n != 2 ||
+		err != nil {
 		t.Errorf("%d agents, error %v; want 2", n, err)
 	}
 	if n, err := load(""); n != 0 || err != nil {
@@ -272,15 +280,18 @@ func TestAgents(t *testing.T) {
 		{"coordinator " + other + "\n", ":1: agent id \"coordinator\": this name is the coordinator's"},
 		{"a AAAA\n", `:1: "AAAA" is not an Ed25519 public key`},
 		{"a " + other + "\n# again\na " + opensslPublic + "\n", ":3: agent a is in the list twice"},
-		{"a " + other + "\n\nb " + opensslPublic + "\nc " + other + "\n", ":4: agent c has the key of agent a in line 1: want a key of its own for each device"},
+		{"a " + other + "\n\nb " + opensslPublic + "\nc " + other + "\n",
+			":4: agent c has the key of agent a in line 1: want a key of its own for each device"},
 		{"a " + Format(append([]byte{1}, make([]byte, 31)...)) + "\n", "is a public key that anybody can sign for"},
 		{"a " + strings.Repeat("A", 1<<17) + "\n", "token too long"},
 	} {
-		if _, err := load(tt.text); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
+		if _, err := load(tt.text); err == nil || !strings.Contains(err.Error(), tt.want) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%.60q: error %v\nwant %s and %s in it", tt.text, err, path, tt.want)
 		}
 	}
-	if _, err := Agents(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), `write a line "ID KEY" for each agent`) {
+	if _, err := Agents(filepath.Join(t.TempDir(), "none")); err == nil ||
+		!strings.Contains(err.Error(), `write a line "ID KEY" for each agent`) {
 		t.Errorf("error %v, want one that says what to write", err)
 	}
 }

@@ -123,7 +123,8 @@ func TestManyMessagesStayBounded(t *testing.T) {
 		l.Info("one too many")
 		l.Info("message 0")
 	}
-	if n, m := strings.Count(out.String(), "one too many"), strings.Count(out.String(), "message 0"); n != 20 || m != 9 {
+	if n, m := strings.Count(out.String(), "one too many"), strings.Count(out.String(), "message 0"); n != 20 ||
+		m != 9 {
 		t.Errorf("%d and %d lines passed, want 20 uncounted and 9 counted", n, m)
 	}
 }

@@ -81,13 +81,17 @@ func (resolved) LogValue() slog.Value { return slog.StringValue("resolved value"
 func TestText(t *testing.T) {
 	l, out := newLogger(t, logging.Options{Level: "debug", Format: "text"})
 	handle(t, l, slog.LevelInfo, "round 12 closed", "accepted", 6, "took", 1203948571*time.Nanosecond)
-	handle(t, l, slog.LevelDebug, "values", "f", 0.5, "b", true, "u", uint8(3), "l", []string{"a", "b"}, "nil", nil, "empty", "")
-	handle(t, l, slog.LevelWarn, "durations", "a", 90*time.Minute+time.Millisecond, "b", -1234567*time.Nanosecond, "c", 12*time.Nanosecond)
-	handle(t, l, slog.LevelError, "broker lost", "err", errors.New("dial tcp: refused"), "cause", errors.New("EOF"), "broken", (*brokenError)(nil))
+	handle(t, l, slog.LevelDebug, "values", "f", 0.5, "b", true, "u", uint8(3), "l", []string{"a", "b"}, "nil", nil,
+		"empty", "")
+	handle(t, l, slog.LevelWarn, "durations", "a", 90*time.Minute+time.Millisecond, "b", -1234567*time.Nanosecond,
+		"c", 12*time.Nanosecond)
+	handle(t, l, slog.LevelError, "broker lost", "err", errors.New("dial tcp: refused"), "cause", errors.New("EOF"),
+		"broken", (*brokenError)(nil))
 	handle(t, l, slog.LevelInfo+2, "when", "at", time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), "v", resolved{})
 	handle(t, l, slog.LevelInfo, "quotes", "path", `C:\x`, "eq", "a=b", "q", `say "hi"`, "a key", "é日本")
 	handle(t, slog.New(l.With("fed", "f1").WithGroup("broker").With("url", "x").WithGroup("").Handler()),
-		slog.LevelInfo, "grouped", slog.Group("tls", "ca", 1, slog.Group("none")), slog.Group("", "flat", 2), slog.Attr{})
+		slog.LevelInfo, "grouped", slog.Group("tls", "ca", 1, slog.Group("none")), slog.Group("", "flat", 2),
+		slog.Attr{})
 	wantOutput(t, out, `
 12:04:05 INFO  round 12 closed accepted=6 took=1.2s
 12:04:05 DEBUG values f=0.5 b=true u=3 l="[a b]" nil=<nil> empty=""
@@ -144,7 +148,8 @@ func TestJournal(t *testing.T) {
 func TestInjection(t *testing.T) {
 	const evil = "a\n<0>12:00:00 ERROR b\r\t\x1b[2J\x00\x7f\u009b\u202e\u2028\xff\ufffd"
 	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true})
-	l.With(evil, 1).WithGroup(evil).Info(evil, "k", evil, "e", errors.New(evil), evil, slog.GroupValue(slog.String(evil, evil)))
+	l.With(evil, 1).WithGroup(evil).Info(evil, "k", evil,
+		"e", errors.New(evil), evil, slog.GroupValue(slog.String(evil, evil)))
 	line := out.String()
 	if n := strings.Count(line, "\n"); n != 1 {
 		t.Errorf("%d lines: %q", n, line)
@@ -155,7 +160,8 @@ func TestInjection(t *testing.T) {
 		}
 	}
 	l.Info("tab\there, \\ and \"quotes\" stay é", "k", "a\nb")
-	if got, want := strings.SplitAfter(out.String(), "\n")[1], `<6>INFO  tab\there, \ and "quotes" stay é k="a\nb"`+"\n"; got != want {
+	if got, want := strings.SplitAfter(out.String(), "\n")[1],
+		`<6>INFO  tab\there, \ and "quotes" stay é k="a\nb"`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -171,7 +177,8 @@ func TestWriteError(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Handler().Handle(context.Background(), slog.Record{}); err == nil || err.Error() != "disk full" {
+			if err := l.Handler().Handle(context.Background(), slog.Record{}); err == nil ||
+				err.Error() != "disk full" {
 				t.Errorf("%s: got %v, want disk full", format, err)
 			}
 		}

@@ -118,7 +118,8 @@ func durationText(d time.Duration) string {
 
 // quoteIfNeeded quotes what would otherwise not read as one word, or not print.
 func quoteIfNeeded(s string) string {
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r == '"' || r == '=' || r == ' ' || unprintable(r) }) {
+	if s == "" || strings.ContainsFunc(s,
+		func(r rune) bool { return r == '"' || r == '=' || r == ' ' || unprintable(r) }) {
 		return strconv.Quote(s)
 	}
 	return s

@@ -28,11 +28,13 @@ func (s *Service) check(files map[string]string) error {
 	}
 	if path := s.packageFile(); path != "" {
 		return fmt.Errorf("%s is installed by a package (%s), and a unit in /etc would hide the package's for ever: "+
-			"use that one, and \"systemctl edit %s\" for changes, or remove the package first", s.unit.Program, path, s.unit.Program)
+			"use that one, and \"systemctl edit %s\" for changes, or remove the package first", s.unit.Program, path,
+			s.unit.Program)
 	}
 	if s.installed() {
 		if s.file == "" {
-			return fmt.Errorf("%s is installed already; to install it anew: %s service uninstall", s.unit.Program, s.unit.Program)
+			return fmt.Errorf("%s is installed already; to install it anew: %s service uninstall", s.unit.Program,
+				s.unit.Program)
 		}
 		return fmt.Errorf("%s is there already; to install it anew: %s service uninstall", s.file, s.unit.Program)
 	}
@@ -41,8 +43,10 @@ func (s *Service) check(files map[string]string) error {
 	if s.unit.User != "" {
 		var err error
 		if owner, err = user.Lookup(s.unit.User); err != nil {
-			errs = append(errs, fmt.Errorf("there is no user %q to run it; make it with %q, or name another with --user", s.unit.User,
-				"useradd --system --user-group --no-create-home --home-dir /var/lib/"+s.unit.Program+" --shell /usr/sbin/nologin "+s.unit.User))
+			errs = append(errs,
+				fmt.Errorf("there is no user %q to run it; make it with %q, or name another with --user", s.unit.User,
+					"useradd --system --user-group --no-create-home --home-dir /var/lib/"+s.unit.Program+
+						" --shell /usr/sbin/nologin "+s.unit.User))
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(files)) {
@@ -51,7 +55,8 @@ func (s *Service) check(files map[string]string) error {
 		}
 	}
 	if s.unit.StateDir != "" {
-		errs = append(errs, s.checkVisible("state_dir", s.unit.StateDir), checkOwned("state_dir", s.unit.StateDir, owner))
+		errs = append(errs, s.checkVisible("state_dir", s.unit.StateDir),
+			checkOwned("state_dir", s.unit.StateDir, owner))
 	}
 	return errors.Join(errs...)
 }
@@ -62,14 +67,16 @@ func (s *Service) checkProgram() error {
 		return fmt.Errorf("the program: %w", err)
 	}
 	if !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode().Perm()&0o001 == 0 {
-		return fmt.Errorf("the program, %s (%v), is not a file that every user may run: chmod 755 it", s.unit.Executable, info.Mode())
+		return fmt.Errorf("the program, %s (%v), is not a file that every user may run: chmod 755 it",
+			s.unit.Executable, info.Mode())
 	}
 	return s.checkVisible("the program", s.unit.Executable)
 }
 
 // hidden are folders that the unit keeps from the service, and why.
 var hidden = map[string]string{
-	"/home": "ProtectHome", "/root": "ProtectHome", "/run/user": "ProtectHome", "/tmp": "PrivateTmp", "/var/tmp": "PrivateTmp",
+	"/home": "ProtectHome", "/root": "ProtectHome", "/run/user": "ProtectHome", "/tmp": "PrivateTmp",
+	"/var/tmp": "PrivateTmp",
 }
 
 // checkVisible refuses paths that the service would not see.
@@ -79,7 +86,8 @@ func (s *Service) checkVisible(what, path string) error {
 	}
 	for _, folder := range slices.Sorted(maps.Keys(hidden)) {
 		if clean := filepath.Clean(path); clean == folder || strings.HasPrefix(clean, folder+"/") {
-			return fmt.Errorf("%s: %s is in %s, which the service does not see (%s=yes in its unit): move it, for example to /usr/local/bin, /etc/%s or /srv",
+			return fmt.Errorf("%s: %s is in %s, which the service does not see (%s=yes in its unit): move it, for "+
+				"example to /usr/local/bin, /etc/%s or /srv",
 				what, path, folder, hidden[folder], s.unit.Program)
 		}
 	}

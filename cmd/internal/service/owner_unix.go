@@ -44,7 +44,8 @@ func checkReadable(what, path string, owner *user.User) error {
 		ok = mode&0o004 != 0
 	}
 	if !ok {
-		return fmt.Errorf("%s: the user %s may not read %s (%v): for example chgrp %s and chmod 640 it", what, owner.Username, path, mode, owner.Username)
+		return fmt.Errorf("%s: the user %s may not read %s (%v): for example chgrp %s and chmod 640 it", what,
+			owner.Username, path, mode, owner.Username)
 	}
 	return nil
 }
@@ -64,8 +65,8 @@ func checkOwned(what, path string, owner *user.User) error {
 		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
 }
 
-// CheckOwner refuses a folder of another user than the one who runs this process: files made in it by this process could
-// not be read by the owner's.
+// CheckOwner refuses a folder of another user than the one who runs this process: files made in it by this process
+// could not be read by the owner's.
 func CheckOwner(what, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -79,5 +80,6 @@ func CheckOwner(what, path string) error {
 	if owner, err := user.LookupId(name); err == nil {
 		name = owner.Username
 	}
-	return fmt.Errorf("%s: %s belongs to the user %s: run this as that user, for example with sudo -u %s", what, path, name, name)
+	return fmt.Errorf("%s: %s belongs to the user %s: run this as that user, for example with sudo -u %s", what, path,
+		name, name)
 }

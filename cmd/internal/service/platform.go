@@ -43,7 +43,8 @@ func renderOpenRC(u systemd.Unit) (string, error) {
 	if stateDir == "" {
 		stateDir = "/var/lib/" + u.Program
 	}
-	return strings.NewReplacer("@Program@", u.Program, "@Description@", u.Description, "@User@", u.User, "@Executable@", u.Executable,
+	return strings.NewReplacer("@Program@", u.Program, "@Description@", u.Description, "@User@", u.User,
+		"@Executable@", u.Executable,
 		"@Arguments@", strings.Join(arguments(u), " "), "@StateDir@", stateDir).Replace(openRC), nil
 }
 
@@ -58,7 +59,8 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 	if strings.Contains(command+user, "{{") { // which kardianos/service has its own ideas about
 		return "", fmt.Errorf("no path and no user may have {{ in it")
 	}
-	return strings.NewReplacer("@Program@", html.EscapeString(u.Program), "@Command@", command, "@User@", user).Replace(launchd), nil
+	return strings.NewReplacer("@Program@", html.EscapeString(u.Program), "@Command@", command,
+		"@User@", user).Replace(launchd), nil
 }
 
 // renderWindows tells what is registered: there is no file.
@@ -67,7 +69,8 @@ func renderWindows(u systemd.Unit) (string, error) {
 	if user == "" {
 		user = "LocalSystem"
 	}
-	return fmt.Sprintf("service:  %s (%s)\ncommand:  %q %s\naccount:  %s\nstarts:   with the system, delayed\nfailure:  started again after 5s\n",
+	return fmt.Sprintf("service:  %s (%s)\ncommand:  %q %s\naccount:  %s\nstarts:   with the system, "+
+		"delayed\nfailure:  started again after 5s\n",
 		u.Program, u.Description, u.Executable, strings.Join(arguments(u), " "), user), nil
 }
 

@@ -17,7 +17,8 @@ var update = flag.Bool("update", false, "write testdata")
 // for systemd are in packaging/systemd.
 func TestRender(t *testing.T) {
 	plain, other := systemd.Agent(), systemd.Coordinator()
-	other.Executable, other.Config, other.StateDir, other.User = "/opt/fl/coordinator", "/srv/fl.yaml", "/srv/state", "fl"
+	other.Executable, other.Config, other.StateDir, other.User = "/opt/fl/coordinator", "/srv/fl.yaml", "/srv/state",
+		"fl"
 	for name, u := range map[string]systemd.Unit{"agentd": plain, "coordinator": other} {
 		for _, on := range slices.Sorted(maps.Keys(platforms)) {
 			if on == onSystemd {

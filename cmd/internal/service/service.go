@@ -44,7 +44,8 @@ func New(u systemd.Unit) (*Service, error) {
 func on(name string, u systemd.Unit) (*Service, error) {
 	p, known := platforms[name]
 	if !known {
-		return nil, fmt.Errorf("this system's service manager (%s) is not supported; systemd, OpenRC, launchd and Windows are: "+
+		return nil, fmt.Errorf("this system's service manager (%s) is not supported; systemd, OpenRC, launchd and "+
+			"Windows are: "+
 			"with any other, let it run %q under a supervisor, as a user of its own", name, u.Executable+" run")
 	}
 	text, err := p.render(u)
@@ -80,7 +81,8 @@ func (s *Service) Install(files map[string]string) error {
 		return err
 	}
 	if err := s.manager.Install(); err != nil {
-		return errors.Join(fmt.Errorf("%s could not be installed, and nothing was left behind: %w", s.unit.Program, err), s.sweep())
+		return errors.Join(fmt.Errorf("%s could not be installed, and nothing was left behind: %w", s.unit.Program,
+			err), s.sweep())
 	}
 	return nil
 }
@@ -154,7 +156,8 @@ func (s *Service) change(done string, act func() error) error {
 		return err
 	}
 	if !s.installed() && s.packageFile() == "" {
-		return fmt.Errorf("%s is not installed as a service; do that first: %s service install", s.unit.Program, s.unit.Program)
+		return fmt.Errorf("%s is not installed as a service; do that first: %s service install", s.unit.Program,
+			s.unit.Program)
 	}
 	if err := act(); err != nil {
 		return fmt.Errorf("%s could not be %s: %w", s.unit.Program, done, s.explain(err))

@@ -168,7 +168,10 @@ func TestRefusals(t *testing.T) {
 		says  string
 		spoil func(s *Service, files map[string]string)
 	}{
-		{"use sudo", func(s *Service, _ map[string]string) { s.mayChange = func() error { return errors.New("use sudo") } }},
+		{"use sudo", func(s *Service,
+			_ map[string]string) {
+			s.mayChange = func() error { return errors.New("use sudo") }
+		}},
 		{"useradd --system", func(s *Service, _ map[string]string) { s.unit.User = "no-such-user" }},
 		{"the program: ", func(s *Service, _ map[string]string) { s.unit.Executable = "/no/such/program" }},
 		{"chmod 755", func(s *Service, _ map[string]string) { s.unit.Executable = "/etc/passwd" }},
@@ -190,7 +193,8 @@ func TestRefusals(t *testing.T) {
 		}},
 	} {
 		s, f := newFake(t, onSystemd)
-		files := map[string]string{"identity.key_file": "/etc/agentd/agent.key", "broker.ca_file": "", "d2d.broker.ca_file": "/no/such/file"}
+		files := map[string]string{"identity.key_file": "/etc/agentd/agent.key", "broker.ca_file": "",
+			"d2d.broker.ca_file": "/no/such/file"}
 		tt.spoil(s, files)
 		wantError(t, s.Install(files), tt.says)
 		if len(f.did) > 0 {

@@ -36,7 +36,8 @@ func (s *Service) Status() (text string, code int) {
 
 // shown are the properties of a unit that tell how it is.
 var shown = []string{
-	"LoadState", "LoadError", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "StatusText", "MainPID",
+	"LoadState", "LoadError", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "StatusText",
+	"MainPID",
 	"UnitFileState", "FragmentPath", "DropInPaths", "InvocationID",
 }
 
@@ -62,7 +63,8 @@ func describe(program string, p map[string]string) (text string, code int) {
 	case "not-found":
 		return program + " is not installed as a service\n", NotInstalled
 	default:
-		return fmt.Sprintf("%s: systemd cannot tell: unit %s %s\n", program, p["LoadState"], p["LoadError"]), NotInstalled
+		return fmt.Sprintf("%s: systemd cannot tell: unit %s %s\n", program, p["LoadState"], p["LoadError"]),
+			NotInstalled
 	}
 	code = NotRunning
 	if p["ActiveState"] == "active" || p["ActiveState"] == "reloading" {

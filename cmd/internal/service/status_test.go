@@ -17,16 +17,22 @@ func TestDescribe(t *testing.T) {
 		{"LoadState=not-found ActiveState=inactive", NotInstalled, "agentd is not installed as a service\n"},
 		{"LoadState=bad-setting LoadError=oops", NotInstalled, "agentd: systemd cannot tell: unit bad-setting oops\n"},
 		{
-			"LoadState=loaded ActiveState=active SubState=running Result=success ExecMainStatus=0 NRestarts=2 StatusText=ok MainPID=7 UnitFileState=enabled FragmentPath=/a DropInPaths=/b", Running,
-			"agentd is active (running)\n  says:      ok\n  process:   7\n  restarts:  2\n  at boot:   enabled\n  unit:      /a /b\n",
+			"LoadState=loaded ActiveState=active SubState=running Result=success ExecMainStatus=0 NRestarts=2 " +
+				"StatusText=ok MainPID=7 UnitFileState=enabled FragmentPath=/a DropInPaths=/b", Running,
+			"agentd is active (running)\n  says:      ok\n  process:   7\n  restarts:  2\n  at boot:   enabled\n  " +
+				"unit:      /a /b\n",
 		},
-		{"LoadState=loaded ActiveState=reloading SubState=reload Result=success NRestarts=0", Running, "agentd is reloading (reload)\n"},
+		{"LoadState=loaded ActiveState=reloading SubState=reload Result=success NRestarts=0", Running,
+			"agentd is reloading (reload)\n"},
 		{
-			"LoadState=loaded ActiveState=activating SubState=auto-restart Result=exit-code ExecMainStatus=217 NRestarts=9 StatusText=old", NotRunning,
+			"LoadState=loaded ActiveState=activating SubState=auto-restart Result=exit-code ExecMainStatus=217 " +
+				"NRestarts=9 StatusText=old", NotRunning,
 			"agentd is activating (auto-restart)\n  last end:  exit-code, exit status 217\n  restarts:  9\n",
 		},
-		{"LoadState=loaded ActiveState=failed SubState=failed Result=exit-code ExecMainStatus=78 NRestarts=0", NotRunning, "agentd is failed (failed)\n  last end:  exit-code, exit status 78\n"},
-		{"LoadState=loaded ActiveState=inactive SubState=dead Result=success ExecMainStatus=0 NRestarts=0", NotRunning, "agentd is inactive (dead)\n"},
+		{"LoadState=loaded ActiveState=failed SubState=failed Result=exit-code ExecMainStatus=78 NRestarts=0",
+			NotRunning, "agentd is failed (failed)\n  last end:  exit-code, exit status 78\n"},
+		{"LoadState=loaded ActiveState=inactive SubState=dead Result=success ExecMainStatus=0 NRestarts=0", NotRunning,
+			"agentd is inactive (dead)\n"},
 	} {
 		s, _ := newFake(t, onSystemd)
 		s.run = func(...string) (string, error) { return strings.ReplaceAll(tt.shown, " ", "\n") + "\n", nil }
@@ -54,7 +60,8 @@ func TestStatusElsewhere(t *testing.T) {
 		err    error
 		code   int
 	}{
-		{kardianos.StatusRunning, nil, Running}, {kardianos.StatusStopped, nil, NotRunning}, {kardianos.StatusUnknown, errors.New("crashed"), NotRunning},
+		{kardianos.StatusRunning, nil, Running}, {kardianos.StatusStopped, nil, NotRunning},
+		{kardianos.StatusUnknown, errors.New("crashed"), NotRunning},
 	} {
 		f.status, f.err = tt.status, tt.err
 		if text, code := s.Status(); code != tt.code {
@@ -76,5 +83,6 @@ func TestExplain(t *testing.T) {
 		return "LoadState=loaded\nResult=exit-code\nExecMainStatus=78\nInvocationID=abc\n", nil
 	}
 	f.err = errors.New("exit status 1")
-	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown key\nmore of it: journalctl -u agentd")
+	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown "+
+		"key\nmore of it: journalctl -u agentd")
 }

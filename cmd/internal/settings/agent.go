@@ -139,7 +139,8 @@ type DeviceBand struct {
 // Rules are what package device makes of it.
 func (d *Device) Rules() (*device.Rules, error) {
 	r := &device.Rules{
-		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery), Mains: d.Mains, Memory: uint64(d.Memory),
+		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery),
+		Mains: d.Mains, Memory: uint64(d.Memory),
 	}
 	for _, text := range d.Windows {
 		w, err := device.ParseWindow(text)
@@ -165,7 +166,8 @@ func (c *check) device(d *Device) {
 		switch {
 		case b.band == DeviceBand{}:
 		case min(low, high) <= 0 || max(low, high) > b.most:
-			c.Need(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v", b.most, b.band.Ease, b.band.Stop)
+			c.Need(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v",
+				b.most, b.band.Ease, b.band.Stop)
 		case b.falling:
 			c.Need(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.Ease, b.band.Stop)
 		default:
@@ -213,12 +215,15 @@ func (a *Agent) Validate() error {
 	c.data("data", &a.Data)
 	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
-	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model", "must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
+	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
+		"must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
 	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
-		"must be 0 (any number) or at least 20MB, is %s: staying connected takes some 10MB a month", a.Budget.BytesPerMonth)
+		"must be 0 (any number) or at least 20MB, is %s: staying connected takes some 10MB a month",
+		a.Budget.BytesPerMonth)
 	c.listen(a.Metrics.Listen)
 	every := a.Metrics.ReportEvery
-	c.Need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0, "metrics.report_every",
+	c.Need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
+		"metrics.report_every",
 		"must be 0s (never) or whole seconds up to 24h, is %s", every)
 	if a.Metrics.Advertise != "" {
 		host, _, err := net.SplitHostPort(a.Metrics.Advertise)
@@ -247,10 +252,12 @@ func (a *Agent) Config() (agent.Config, error) {
 	}
 	var mesh *agent.MeshConfig
 	if a.D2D != nil {
-		mesh = &agent.MeshConfig{Place: a.D2D.location(), Cell: a.D2D.Cell, MaxDegree: cmp.Or(a.D2D.MaxDegree, defaultDegree)}
+		mesh = &agent.MeshConfig{Place: a.D2D.location(), Cell: a.D2D.Cell,
+			MaxDegree: cmp.Or(a.D2D.MaxDegree, defaultDegree)}
 	}
 	return agent.Config{
-		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key, Coordinator: coordinator, Topics: topics,
+		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
+		Coordinator: coordinator, Topics: topics,
 		Data: a.Data.Source(), Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
 		Rate:    transfer.Rate(a.Broker.MinRate),
@@ -259,16 +266,21 @@ func (a *Agent) Config() (agent.Config, error) {
 }
 
 func (c *check) d2d(d *D2D, federation string, uplink []string) {
-	c.Need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url", "give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+	c.Need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
+		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
 		c.Valid("d2d.cell", mqtt.CheckCell(d.Cell))
 	}
-	c.Need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree", "must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
-	c.Need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree", "goes with d2d.cell, within which neighbours are looked for")
+	c.Need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
+		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
+	c.Need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
+		"goes with d2d.cell, within which neighbours are looked for")
 	if len(d.Broker.URLs) == 0 {
 		return
 	}
-	c.Need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }), "d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write d2d.uplink: true instead")
+	c.Need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
+		"d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write "+
+			"d2d.uplink: true instead")
 	var of check
 	site := d.Site()
 	of.broker(&site, federation)

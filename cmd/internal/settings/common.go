@@ -83,7 +83,8 @@ type check struct{ spec.Check }
 func (c *check) data(key string, d *Data) {
 	c.Need(d.CSV != "", key+".csv", "is empty; want a CSV file with named columns")
 	c.Need(d.Shares >= 0, key+".shares", "must not be negative, is %d", d.Shares)
-	c.Need(d.Share >= 0 && d.Share < max(d.Shares, 1), key+".share", "must be 0 to shares - 1, is %d of %d", d.Share, d.Shares)
+	c.Need(d.Share >= 0 && d.Share < max(d.Shares, 1), key+".share", "must be 0 to shares - 1, is %d of %d", d.Share,
+		d.Shares)
 }
 
 func (c *check) broker(b *Broker, federation string) {
@@ -103,13 +104,16 @@ func (c *check) broker(b *Broker, federation string) {
 		encryption = o.TLS // which goes with some URLs only
 	}
 	c.urls(b.URLs, encryption)
-	c.Need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0, "broker.keep_alive",
+	c.Need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
+		"broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
-	c.Need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate", "must be 1kB to 1GB a second, is %s", b.MinRate)
+	c.Need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate",
+		"must be 1kB to 1GB a second, is %s", b.MinRate)
 	if b.MinRate >= leastRate && b.MinRate <= mostRate {
 		least := mqtt.LeastKeepAlive(int(b.MinRate))
 		c.Need(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
-			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an eighth of it", least, b.MinRate, b.KeepAlive)
+			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an "+
+				"eighth of it", least, b.MinRate, b.KeepAlive)
 	}
 }
 
@@ -147,11 +151,13 @@ func (c *check) log(l *Log) {
 // Session returns the options of the broker's session. warning is not empty if
 // a secret lies open. The error is a [*spec.FieldError].
 func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
-	password, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile), cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
+	password, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile),
+		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
 	if err != nil {
 		return o, "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
-	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive, MinRate: int(b.MinRate)}
+	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive,
+		MinRate: int(b.MinRate)}
 	if len(b.URLs) > 0 { // else the session's own check says what is missing
 		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
 	}
@@ -161,7 +167,8 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	if b.Proxy != "" {
 		o.Proxy, err = url.Parse(b.Proxy)
 		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Hostname() == "" || o.Proxy.Port() == "" {
-			return o, "", &spec.FieldError{Key: "broker.proxy", Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
+			return o, "", &spec.FieldError{Key: "broker.proxy",
+				Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
 		}
 	}
 	o.TLS, err = b.tls()
@@ -201,7 +208,8 @@ func (b *Broker) tls() (*tls.Config, error) {
 // environment with the program's prefix, then the command line.
 func Load(cfg any, program, path string, overrides map[string]string) error {
 	return config.Load(cfg, config.Source{
-		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides, EnvAllowed: []string{PathVariable(program)},
+		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides,
+		EnvAllowed: []string{PathVariable(program)},
 	})
 }
 

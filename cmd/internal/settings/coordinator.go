@@ -57,10 +57,11 @@ type Mesh struct {
 func DefaultCoordinator() Coordinator {
 	return Coordinator{
 		StateDir: "/var/lib/coordinator", Broker: defaultBroker(), Task: defaultTask(), Round: round.DefaultConfig(),
-		Mesh:     Mesh{Edges: "radius", Weights: "metropolis"},
-		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key", AgentsFile: "/etc/coordinator/agents.keys"},
-		Policy:   Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
-		Metrics:  Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
+		Mesh: Mesh{Edges: "radius", Weights: "metropolis"},
+		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key",
+			AgentsFile: "/etc/coordinator/agents.keys"},
+		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
+		Metrics: Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -76,7 +77,8 @@ func (s *Coordinator) Validate() error {
 	c.Valid("identity.agents_file", err)
 	c.Need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
 	c.Need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
-		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, len(agents), s.Round.Gather.Minimum)
+		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
+		len(agents), s.Round.Gather.Minimum)
 	s.Task.check(&c.Check, s.Round.Algorithm == spec.FedDec)
 	if s.Round.Algorithm == spec.FedDec {
 		c.mesh(&s.Mesh)
@@ -91,7 +93,8 @@ func (s *Coordinator) Validate() error {
 	}
 	c.Need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
 	c.Need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
-	c.Need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models", "must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
+	c.Need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models",
+		"must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
 	c.Need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.listen(s.Metrics.Listen)
 	c.log(&s.Log)
@@ -99,9 +102,12 @@ func (s *Coordinator) Validate() error {
 }
 
 func (c *check) mesh(m *Mesh) {
-	c.Need(slices.Contains([]string{"radius", "file", "ring", "complete", "discovered"}, m.Edges), "mesh.edges", "must be radius, file, ring, complete or discovered, is %q", m.Edges)
-	c.Need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius", "must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
-	c.Need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q", m.File)
+	c.Need(slices.Contains([]string{"radius", "file", "ring", "complete", "discovered"}, m.Edges), "mesh.edges",
+		"must be radius, file, ring, complete or discovered, is %q", m.Edges)
+	c.Need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius",
+		"must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
+	c.Need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q",
+		m.File)
 	if m.File != "" {
 		_, err := os.Stat(m.File)
 		c.Valid("mesh.file", err)
@@ -128,7 +134,8 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
 		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
-		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)), KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
+		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
+		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	if s.Held != nil {
 		cfg.Held = s.Held.Source()

@@ -26,7 +26,8 @@ func (s *Coordinator) StateFolder() string { return s.StateDir }
 // Files are what the coordinator reads, by key; a path may be empty.
 func (s *Coordinator) Files() map[string]string {
 	files := s.Broker.files("broker.")
-	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile, s.Identity.AgentsFile, s.Mesh.File
+	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,
+		s.Identity.AgentsFile, s.Mesh.File
 	if s.Held != nil {
 		files["held_out.csv"] = s.Held.CSV
 	}

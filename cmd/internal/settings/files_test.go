@@ -28,7 +28,8 @@ func TestCredentials(t *testing.T) {
 	put("mqtt-password", "hush\n")
 	put("d2d-password", "\n") // as the unit says that there is none
 
-	text := strings.Replace(agentFile(t), "  url: tcp://localhost:1883", "  url: tcp://localhost:1883\n  password_file: /etc/agentd/mqtt-password", 1)
+	text := strings.Replace(agentFile(t), "  url: tcp://localhost:1883",
+		"  url: tcp://localhost:1883\n  password_file: /etc/agentd/mqtt-password", 1)
 	own := strings.Fields(text[strings.Index(text, "key_file: "):])[1]
 	text = strings.Replace(text, own, "/etc/agentd/agent.key", 1)
 	s := DefaultAgent()
@@ -48,7 +49,8 @@ func TestCredentials(t *testing.T) {
 	}
 
 	put("agent.key", "\n")
-	wantError(t, Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil), "/etc/agentd/agent.key") // the file is asked for, and named
+	// the file is asked for, and named
+	wantError(t, Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil), "/etc/agentd/agent.key")
 }
 
 // TestFiles wants every file that the settings name to be told.

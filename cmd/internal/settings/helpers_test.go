@@ -64,7 +64,8 @@ func coordinatorFile(t *testing.T) string {
 	key, _ := writeKey(t)
 	agents := writeFile(t, "agents.keys", "a "+publicKey(1)+"\nb "+publicKey(2)+"\n")
 	return "federation: air\nidentity:\n  key_file: " + key + "\n  agents_file: " + agents +
-		"\nround:\n  participants: 2\n  quorum: 1\n  gather:\n    minimum: 2\ntask:\n  name: air\n  features: [a, b]\n  target: y\n"
+		"\nround:\n  participants: 2\n  quorum: 1\n  gather:\n    minimum: 2\n" +
+		"task:\n  name: air\n  features: [a, b]\n  target: y\n"
 }
 
 // leaves returns the keys of a settings struct that hold values.

@@ -20,10 +20,12 @@ func TestSourcesInOrder(t *testing.T) {
 	t.Setenv("AGENTD_CONFIG", "elsewhere.yaml") // is for the command line to read
 	t.Setenv("COORDINATOR_ID", "of another program")
 	s := DefaultAgent()
-	if err := Load(&s, "agentd", path, map[string]string{"privacy.min_rows": "40", "compute.step_time": "2ms"}); err != nil {
+	if err := Load(&s, "agentd", path,
+		map[string]string{"privacy.min_rows": "40", "compute.step_time": "2ms"}); err != nil {
 		t.Fatal(err)
 	}
-	if s.Privacy.MinRows != 40 || s.Compute.StepTime != 2*time.Millisecond || s.Log.Level != "debug" || s.StateDir != "/var/lib/agentd" {
+	if s.Privacy.MinRows != 40 || s.Compute.StepTime != 2*time.Millisecond || s.Log.Level != "debug" ||
+		s.StateDir != "/var/lib/agentd" {
 		t.Errorf("loaded %+v", s)
 	}
 	if want := map[string]string{"site": "a", "year": "2024"}; !reflect.DeepEqual(s.Data.Where, want) {
@@ -41,10 +43,13 @@ func TestSourcesAreNamed(t *testing.T) {
 		s := DefaultAgent()
 		return Load(&s, "agentd", path, set)
 	}
-	wantError(t, load(map[string]string{"privacy.min_rows": "0"}), "command line: privacy.min_rows: must be at least 1, is 0")
-	wantError(t, load(map[string]string{"privacy.min_row": "1"}), `command line: unknown key "privacy.min_row"; did you mean "privacy.min_rows"?`)
+	wantError(t, load(map[string]string{"privacy.min_rows": "0"}),
+		"command line: privacy.min_rows: must be at least 1, is 0")
+	wantError(t, load(map[string]string{"privacy.min_row": "1"}),
+		`command line: unknown key "privacy.min_row"; did you mean "privacy.min_rows"?`)
 	t.Setenv("AGENTD_PRIVACY_MINROWS", "1")
-	wantError(t, load(nil), `environment AGENTD_PRIVACY_MINROWS: unknown variable; did you mean "AGENTD_PRIVACY_MIN_ROWS"?`)
+	wantError(t, load(nil),
+		`environment AGENTD_PRIVACY_MINROWS: unknown variable; did you mean "AGENTD_PRIVACY_MIN_ROWS"?`)
 }
 
 func TestSessionFindsPassword(t *testing.T) {
@@ -60,7 +65,8 @@ func TestSessionFindsPassword(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
 	o, warning, err := b.Session("air-a")
 	if err != nil || warning != "" || o.Username != "air-a" || o.Password != "of the unit" {
-		t.Errorf("user %q, password %q, warning %q, error %v; want the client id and the credential", o.Username, o.Password, warning, err)
+		t.Errorf("user %q, password %q, warning %q, error %v; want the client id and the credential", o.Username,
+			o.Password, warning, err)
 	}
 	b.PasswordFile = writeFile(t, "password", "of the file")
 	if err := os.Chmod(b.PasswordFile, 0o644); err != nil {
@@ -69,28 +75,32 @@ func TestSessionFindsPassword(t *testing.T) {
 	b.Username = "me"
 	o, warning, err = b.Session("air-a")
 	if err != nil || warning == "" || o.Username != "me" || o.Password != "of the file" {
-		t.Errorf("user %q, password %q, warning %q, error %v; want those of the file, and a warning", o.Username, o.Password, warning, err)
+		t.Errorf("user %q, password %q, warning %q, error %v; want those of the file, and a warning", o.Username,
+			o.Password, warning, err)
 	}
 }
 
 func TestAgentConfig(t *testing.T) {
 	s := DefaultAgent()
 	path := writeFile(t, "agentd.yaml", agentFile(t)+"  where: {site: a}\n  shares: 3\n  share: 1\n")
-	if err := Load(&s, "agentd", path, map[string]string{"broker.prefix": "my/fed", "state_dir": "x/../y", "limits.max_model": "2MiB"}); err != nil {
+	if err := Load(&s, "agentd", path,
+		map[string]string{"broker.prefix": "my/fed", "state_dir": "x/../y", "limits.max_model": "2MiB"}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := s.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxModel != 2<<20 || c.MinRows != 10 || c.StepTime != 0 {
+	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxModel != 2<<20 || c.MinRows != 10 ||
+		c.StepTime != 0 {
 		t.Errorf("%+v", c)
 	}
 	if got := c.Topics.Round(); got != "my/fed/air/round" {
 		t.Errorf("round topic %s", got)
 	}
 	source := s.Data.Source()
-	if source.Path != "rows.csv" || source.Filter.Where["site"] != "a" || source.Filter.Share != 1 || source.Filter.Shares != 3 {
+	if source.Path != "rows.csv" || source.Filter.Where["site"] != "a" || source.Filter.Share != 1 ||
+		source.Filter.Shares != 3 {
 		t.Errorf("data %+v", source)
 	}
 }
@@ -106,7 +116,8 @@ func TestCoordinatorConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Agents) != 2 || c.Agents["b"] == nil || c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 || c.KeepModels != 20 ||
+	if len(c.Agents) != 2 || c.Agents["b"] == nil || c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 ||
+		c.KeepModels != 20 ||
 		c.MaxBuffered != 256<<20 || !c.Standardize || c.Clip != 6 || c.Held == nil {
 		t.Errorf("%+v", c)
 	}
@@ -123,23 +134,29 @@ func TestWire(t *testing.T) {
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 		Training: wire.Training{
-			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32, ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
+			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
+			ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}
 	if got := task.Wire(false); !reflect.DeepEqual(got, want) {
 		t.Errorf("the default task is\n%+v, want\n%+v", got, want)
 	}
-	for kind, risk := range map[spec.ModelKind]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic, "softmax": spec.RiskSoftmax} {
+	for kind, risk := range map[spec.ModelKind]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic,
+		"softmax": spec.RiskSoftmax} {
 		task.Model.Kind = kind
 		if got := task.Wire(false).Model.Risk; got != risk {
 			t.Errorf("%s has risk %v, want %v", kind, got, risk)
 		}
 	}
-	task.Model = spec.Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu", Ridge: 0.1}
-	task.Exchange, task.Response.Probability, task.GradientNoise = spec.ExchangeGradient, 0.5, spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25}
+	task.Model = spec.Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu",
+		Ridge: 0.1}
+	task.Exchange, task.Response.Probability, task.GradientNoise = spec.ExchangeGradient, 0.5,
+		spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25}
 	got := task.Wire(false)
-	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) || got.Model.Risk != spec.RiskSoftmax ||
-		got.Model.Activation != spec.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 || got.Training.Exchange != spec.ExchangeGradient ||
+	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) ||
+		got.Model.Risk != spec.RiskSoftmax ||
+		got.Model.Activation != spec.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 ||
+		got.Training.Exchange != spec.ExchangeGradient ||
 		got.Training.ResponseProb != 0.5 || got.Training.GradientNoise != task.GradientNoise {
 		t.Errorf("%+v", got)
 	}
@@ -154,7 +171,8 @@ func TestWireSchedule(t *testing.T) {
 		task.Steps.Max = steps
 		got := task.Wire(false).Training
 		if got.StepSize != 0 || got.StrongConvexity != 0.5 || got.Gamma != gamma {
-			t.Errorf("H = %d: step size %v, μ_sc %v, γ %v; want 0, 0.5, %v", steps, got.StepSize, got.StrongConvexity, got.Gamma, gamma)
+			t.Errorf("H = %d: step size %v, μ_sc %v, γ %v; want 0, 0.5, %v", steps, got.StepSize, got.StrongConvexity,
+				got.Gamma, gamma)
 		}
 	}
 }

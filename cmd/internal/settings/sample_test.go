@@ -36,9 +36,10 @@ func TestSamplesLoad(t *testing.T) {
 		list.WriteString(id + " " + publicKey(byte(i+1)) + "\n")
 	}
 	coordinator := DefaultCoordinator()
-	if err := Load(&coordinator, "coordinator", writeFile(t, "coordinator.yaml", string(packaging.CoordinatorConfig)), map[string]string{
-		"identity.key_file": key, "identity.agents_file": writeFile(t, "agents.keys", list.String()),
-	}); err != nil {
+	if err := Load(&coordinator, "coordinator", writeFile(t, "coordinator.yaml", string(packaging.CoordinatorConfig)),
+		map[string]string{
+			"identity.key_file": key, "identity.agents_file": writeFile(t, "agents.keys", list.String()),
+		}); err != nil {
 		t.Error(err)
 	}
 }

@@ -56,34 +56,44 @@ type Mixing struct {
 
 func (m *Mixing) wire() wire.Mixing {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain), Codec: m.Codec, Open: !m.Sealed,
+	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain),
+		Codec: m.Codec, Open: !m.Sealed,
 		Endless: m.ServerEvery == 0}
 }
 
 func (m *Mixing) check(c *spec.Check, t *Task) {
-	c.Need(m.Every >= 1 && t.Steps.Max%max(m.Every, 1) == 0, "task.mixing.every", "must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.Every)
+	c.Need(m.Every >= 1 && t.Steps.Max%max(m.Every, 1) == 0, "task.mixing.every",
+		"must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.Every)
 	for _, d := range []struct {
 		key   string
 		value time.Duration
 		least time.Duration
 	}{{"wait", m.Wait, 0}, {"repeat", m.Repeat, time.Millisecond}, {"drain", m.Drain, 0}} {
-		c.Need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key, "must be %s to 1h, is %s", d.least, d.value)
+		c.Need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key,
+			"must be %s to 1h, is %s", d.least, d.value)
 	}
 	c.Need(m.ServerEvery == -1 || m.ServerEvery == 0 || m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
-		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max, m.ServerEvery)
-	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait", "must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
+		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max,
+		m.ServerEvery)
+	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait",
+		"must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
 	c.Valid("task.mixing.codec", m.Codec.Validate())
-	c.Need(!t.StepSize.Normalize, "task.step_size.normalize", "must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
-	c.Need(t.Exchange == spec.ExchangeParameters, "task.exchange", "must be parameters for round.algorithm feddec, is %q", t.Exchange)
+	c.Need(!t.StepSize.Normalize, "task.step_size.normalize",
+		"must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
+	c.Need(t.Exchange == spec.ExchangeParameters, "task.exchange",
+		"must be parameters for round.algorithm feddec, is %q", t.Exchange)
 }
 
 func defaultTask() Task {
 	return Task{
 		Exchange: spec.ExchangeParameters, BatchSize: 32, Response: Response{Probability: 1},
-		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, StepSize: spec.StepSize{Constant: 0.02, Normalize: true},
-		Steps:   Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
-		Mixing:  Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond, Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
-		MinRows: 10, Standardize: true, Clip: 6, Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
+		StepSize:      spec.StepSize{Constant: 0.02, Normalize: true},
+		Steps:         Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
+		Mixing: Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond,
+			Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
+		MinRows: 10, Standardize: true, Clip: 6,
+		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 	}
 }
 
@@ -94,26 +104,33 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	if mixes {
 		t.Mixing.check(c, t)
 	}
-	c.Need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName, len(t.Name))
+	c.Need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName,
+		len(t.Name))
 	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
 	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	t.Model.Check(c, "task.model")
-	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk", "must be squared, logistic or softmax, is %q: devices know no other", t.Model.Risk)
+	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
+		"must be squared, logistic or softmax, is %q: devices know no other", t.Model.Risk)
 	c.Valid("task.exchange", t.Exchange.Validate())
-	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size", "must be 0 (all rows) to 65536, is %d", t.BatchSize)
+	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
+		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
 	spec.CheckProbability(c, "task.response.probability", t.Response.Probability)
 	t.GradientNoise.Check(c, "task.gradient_noise")
 	c.Need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
 	c.Need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
 	t.StepSize.Check(c, "task.step_size")
 	if size := t.StepSize; size.Diminishing { // no problem tells these numbers, as in an experiment
-		c.Need(size.StrongConvexity > 0, "task.step_size.strong_convexity", "is %v; want a positive number", size.StrongConvexity)
+		c.Need(size.StrongConvexity > 0, "task.step_size.strong_convexity",
+			"is %v; want a positive number", size.StrongConvexity)
 		c.Need(size.Gamma > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
-			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness, size.StrongConvexity)
+			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness,
+			size.StrongConvexity)
 	}
-	c.Need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget", "must be 0 to 24h, is %s", t.Steps.Budget)
+	c.Need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget",
+		"must be 0 to 24h, is %s", t.Steps.Budget)
 	c.Need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
-	c.Need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min, t.Steps.Max)
+	c.Need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
+		t.Steps.Max)
 	c.Need(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
 	if c.Problems() == 0 {
 		c.Valid("task", task.Validate[float32](t.Wire(mixes)))
@@ -133,8 +150,10 @@ func (t *Task) Wire(mixes bool) wire.Task {
 		Training: wire.Training{
 			Exchange: t.Exchange, BatchSize: uint32(t.BatchSize),
 			ResponseProb: t.Response.Probability, GradientNoise: t.GradientNoise,
-			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma, Normalize: t.StepSize.Normalize,
-			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min), MaxSteps: uint32(t.Steps.Max),
+			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma,
+			Normalize: t.StepSize.Normalize,
+			Budget:    uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
+			MaxSteps: uint32(t.Steps.Max),
 		},
 	}
 	if mixes {

@@ -37,7 +37,10 @@ var taskKeys = []struct {
 	{"task.steps.budget", func(t *wire.Task) any { return milliseconds(t.Training.Budget) }},
 	{"task.steps.min", func(t *wire.Task) any { return t.Training.MinSteps }},
 	{"task.steps.max", func(t *wire.Task) any { return t.Training.MaxSteps }},
-	{"round.algorithm", func(t *wire.Task) any { return map[bool]string{false: "fedavg", true: "feddec"}[t.Mixing.Every > 0] }},
+	{"round.algorithm", func(t *wire.Task) any {
+		return map[bool]string{false: "fedavg",
+			true: "feddec"}[t.Mixing.Every > 0]
+	}},
 	{"task.min_rows", func(t *wire.Task) any { return t.MinSamples }},
 }
 
@@ -55,7 +58,8 @@ var mixingKeys = []struct {
 	{"task.mixing.sealed", func(m *wire.Mixing) any { return !m.Open }},
 }
 
-// OtherKeys returns the keys in which a run's task differs from the configured one, as "task.batch_size is 4, configured is 5".
+// OtherKeys returns the keys in which a run's task differs from the configured one, as "task.batch_size is 4,
+// configured is 5".
 func OtherKeys(run, configured wire.Task) []string {
 	var all []string
 	add := func(key string, before, now any) {

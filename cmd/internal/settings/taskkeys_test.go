@@ -24,13 +24,17 @@ func TestOtherKeys(t *testing.T) {
 		t.Errorf("equal tasks differ in %v", keys)
 	}
 	linear, logistic := Task{Model: spec.Model{Kind: "linear"}}, Task{Model: spec.Model{Kind: "logistic"}}
-	if keys := OtherKeys(linear.Wire(false), logistic.Wire(false)); !slices.Contains(keys, "task.model.kind is linear, configured is logistic") {
+	if keys := OtherKeys(linear.Wire(false), logistic.Wire(false)); !slices.Contains(keys,
+		"task.model.kind is linear, configured is logistic") {
 		t.Errorf("another kind: %q", keys)
 	}
 	want := map[string]string{
-		"Name": "task.name is air, configured is airX", "Features": "task.features is [a b], configured is [a b X]", "Training.BatchSize": "task.batch_size is 32, configured is 33",
-		"Training.Budget": "task.steps.budget is 10s, configured is 10.001s", "Training.Gamma": "task.step_size.smoothness is 400, configured is 400.013",
-		"Mixing.Endless": "task.mixing.server_every is -1, configured is 0", "Mixing.Codec": "task.mixing.codec is raw, configured is rawX",
+		"Name": "task.name is air, configured is airX", "Features": "task.features is [a b], configured is [a b X]",
+		"Training.BatchSize": "task.batch_size is 32, configured is 33",
+		"Training.Budget":    "task.steps.budget is 10s, configured is 10.001s",
+		"Training.Gamma":     "task.step_size.smoothness is 400, configured is 400.013",
+		"Mixing.Endless":     "task.mixing.server_every is -1, configured is 0",
+		"Mixing.Codec":       "task.mixing.codec is raw, configured is rawX",
 	}
 	fields := 0
 	var visit func(path string, index []int, typ reflect.Type)

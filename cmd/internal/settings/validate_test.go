@@ -37,7 +37,8 @@ func checkProblems(t *testing.T, good string, tests []problem, load func(path st
 			if err == nil || !strings.HasPrefix(err.Error(), path+tt.want) {
 				t.Errorf("error %v\nwant %s%s", err, path, tt.want)
 			}
-			if strings.Contains(tt.want, ":") && !strings.HasPrefix(tt.want, ": ") && !strings.Contains(fmt.Sprint(err), "^") {
+			if strings.Contains(tt.want, ":") && !strings.HasPrefix(tt.want, ": ") &&
+				!strings.Contains(fmt.Sprint(err), "^") {
 				t.Errorf("no caret in\n%v", err)
 			}
 		})
@@ -56,58 +57,92 @@ func TestAgentProblems(t *testing.T) {
 		{"id: roof-1 -> id: coordinator", `:2:5: id: agent id "coordinator": this name is the coordinator's`},
 		{"id: roof-1\n -> ", `: id: agent id "": is empty`},
 		{" -> state_dir: \"\"", `:10:12: state_dir: is empty; want a folder that outlives a restart`},
-		{"tcp://localhost:1883 -> localhost", `:4:8: broker.url: mqtt: broker URL "localhost" is not scheme://host:port, such as tcp://127.0.0.1:1883`},
-		{"tcp://localhost:1883 -> [tcp://localhost:1883, tcp://b, c]", `:4:31: broker.url[1]: mqtt: broker URL "tcp://b" has no port; usual are 1883, and 8883 for TLS`},
-		{"tcp://localhost:1883 -> [tcp://localhost:1883, tls://b:8883]", `:4:3: broker.url: mqtt: broker URL "tls://b:8883": some URLs encrypt and some do not; give tls:// or wss:// for all, or for none`},
-		{"tcp://localhost:1883 -> [tcp://a:1883, tcp://a:1883]", `:4:3: broker.url: mqtt: broker URL "tcp://a:1883" is there twice; remove one`},
+		{"tcp://localhost:1883 -> localhost",
+			`:4:8: broker.url: mqtt: broker URL "localhost" is not scheme://host:port, such as tcp://127.0.0.1:1883`},
+		{"tcp://localhost:1883 -> [tcp://localhost:1883, tcp://b, c]",
+			`:4:31: broker.url[1]: mqtt: broker URL "tcp://b" has no port; usual are 1883, and 8883 for TLS`},
+		{"tcp://localhost:1883 -> [tcp://localhost:1883, tls://b:8883]",
+			`:4:3: broker.url: mqtt: broker URL "tls://b:8883": some URLs encrypt and some do not; give tls:// or wss:// for all, or for none`},
+		{"tcp://localhost:1883 -> [tcp://a:1883, tcp://a:1883]",
+			`:4:3: broker.url: mqtt: broker URL "tcp://a:1883" is there twice; remove one`},
 		{"tcp://localhost:1883 -> []", `:4:3: broker.url: is empty; want the broker's, such as tcp://127.0.0.1:1883`},
 		{"tcp:// -> http://", `:4:8: broker.url: mqtt: broker URL "http://localhost:1883": unknown scheme "http"`},
-		{"localhost:1883 -> localhost", `:4:8: broker.url: mqtt: broker URL "tcp://localhost" has no port; usual are 1883, and 8883 for TLS`},
-		{"localhost:1883 -> me:hush@localhost:1883", ":4:8: broker.url: mqtt: broker URL \"tcp://me:xxxxx@localhost:1883\" carries credentials; give them as user name and password\n" +
-			"  4 |   url: tcp://*******@localhost:1883\n"},
-		{"  url: -> \n  ca_file: " + authority + "\n  url:", `:6:8: broker.url: mqtt: TLS settings are given, but tcp:// does not encrypt; write tls:// or wss://`},
+		{"localhost:1883 -> localhost",
+			`:4:8: broker.url: mqtt: broker URL "tcp://localhost" has no port; usual are 1883, and 8883 for TLS`},
+		{"localhost:1883 -> me:hush@localhost:1883",
+			":4:8: broker.url: mqtt: broker URL \"tcp://me:xxxxx@localhost:1883\" carries credentials; give them as " +
+				"user name and password\n" +
+				"  4 |   url: tcp://*******@localhost:1883\n"},
+		{"  url: -> \n  ca_file: " + authority + "\n  url:",
+			`:6:8: broker.url: mqtt: TLS settings are given, but tcp:// does not encrypt; write tls:// or wss://`},
 		{"  url: -> \n  prefix: a b\n  url:", `:5:11: broker.prefix: mqtt: topic prefix "a b"`},
-		{"  url: -> \n  keep_alive: 1500ms\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s to 65535s, is 1.5s`},
-		{"  url: -> \n  keep_alive: 20s\n  url:", `:5:15: broker.keep_alive: must be at least 27s where the link carries 20kB a second (broker.min_rate), is 20s: a message may take an eighth of it`},
-		{"  url: -> \n  min_rate: 2kB\n  url:", `:3:1: broker.keep_alive: must be at least 4m23s where the link carries 2kB a second`},
+		{"  url: -> \n  keep_alive: 1500ms\n  url:",
+			`:5:15: broker.keep_alive: must be whole seconds from 1s to 65535s, is 1.5s`},
+		{"  url: -> \n  keep_alive: 20s\n  url:",
+			`:5:15: broker.keep_alive: must be at least 27s where the link carries 20kB a second (broker.min_rate), is 20s: a message may take an eighth of it`},
+		{"  url: -> \n  min_rate: 2kB\n  url:",
+			`:3:1: broker.keep_alive: must be at least 4m23s where the link carries 2kB a second`},
 		{"  url: -> \n  min_rate: 999B\n  url:", `:5:13: broker.min_rate: must be 1kB to 1GB a second, is 999B`},
 		{"  url: -> \n  min_rate: 4GiB\n  url:", `:5:13: broker.min_rate: must be 1kB to 1GB a second, is 4GiB`},
-		{" -> dns: resolver", `:10:6: dns: must be the address and port of a name server, such as 192.0.2.53:53, is "resolver"`},
+		{" -> dns: resolver",
+			`:10:6: dns: must be the address and port of a name server, such as 192.0.2.53:53, is "resolver"`},
 		{"  url: -> \n  keep_alive: 0s\n  url:", `:5:15: broker.keep_alive: must be whole seconds from 1s`},
-		{"  url: -> \n  key_file: x\n  url:", `:3:1: broker.cert_file: goes with broker.key_file: give both or neither; set broker.cert_file in the file`},
+		{"  url: -> \n  key_file: x\n  url:",
+			`:3:1: broker.cert_file: goes with broker.key_file: give both or neither; set broker.cert_file in the file`},
 		{"  url: -> \n  proxy: https://p:1\n  url:", `:5:10: broker.proxy: must be http://host:port`},
-		{"  url: -> \n  proxy: http://me:hush@:1\n  url:", ":5:10: broker.proxy: must be http://host:port, with user:password@ before the host if the proxy wants that\n  5 |   proxy: http://*******@:1\n"},
-		{"  url: -> \n  cert_file: " + none + "\n  key_file: " + none + "\n  url:", `:5:14: broker.cert_file: open ` + none},
+		{"  url: -> \n  proxy: http://me:hush@:1\n  url:",
+			":5:10: broker.proxy: must be http://host:port, with user:password@ before the host if the proxy wants " +
+				"that\n  5 |   proxy: http://*******@:1\n"},
+		{"  url: -> \n  cert_file: " + none + "\n  key_file: " + none + "\n  url:",
+			`:5:14: broker.cert_file: open ` + none},
 		{"  url: -> \n  ca_file: " + none + "\n  url:", `:5:12: broker.ca_file: open ` + none},
-		{"  url: -> \n  ca_file: " + empty + "\n  url:", `:5:12: broker.ca_file: ` + empty + ` holds no certificate in PEM`},
-		{"  url: -> \n  password: x\n  password_file: y\n  url:", `:5:3: broker.password: is set beside broker.password_file: give one of them`},
-		{"  url: -> \n  password_file: " + empty + "\n  url:", `:3:1: broker.password: mqtt-password: ` + empty + ` is empty`},
-		{"  coordinator_key: " + publicKey(7) + " ->   coordinator_key: \"\"", `:7:20: identity.coordinator_key: "" is not an Ed25519 public key`},
+		{"  url: -> \n  ca_file: " + empty + "\n  url:",
+			`:5:12: broker.ca_file: ` + empty + ` holds no certificate in PEM`},
+		{"  url: -> \n  password: x\n  password_file: y\n  url:",
+			`:5:3: broker.password: is set beside broker.password_file: give one of them`},
+		{"  url: -> \n  password_file: " + empty + "\n  url:", `:3:1: broker.password: mqtt-password: ` + empty +
+			` is empty`},
+		{"  coordinator_key: " + publicKey(7) + " ->   coordinator_key: \"\"",
+			`:7:20: identity.coordinator_key: "" is not an Ed25519 public key`},
 		{"  csv: rows.csv ->   csv: \"\"", `:9:8: data.csv: is empty; want a CSV file with named columns`},
 		{"rows.csv -> rows.csv\n  shares: -1", `:10:11: data.shares: must not be negative, is -1`},
 		{"rows.csv -> rows.csv\n  shares: 3\n  share: 3", `:11:10: data.share: must be 0 to shares - 1, is 3 of 3`},
 		{" -> compute: {step_time: -1s}", `:10:22: compute.step_time: must not be negative, is -1s`},
 		{" -> privacy: {min_rows: 0}", `:10:21: privacy.min_rows: must be at least 1, is 0`},
 		{" -> limits: {max_model: 0B}", `:10:21: limits.max_model: must be 1 to`},
-		{" -> budget: {bytes_per_month: 5MB}", `:10:27: budget.bytes_per_month: must be 0 (any number) or at least 20MB, is 5MB: staying connected takes some 10MB a month`},
-		{" -> d2d: {place: {x: 1, y: 2}}", `:10:1: d2d.broker.url: give either d2d.broker.url, the broker of the site, or d2d.uplink: true`},
+		{" -> budget: {bytes_per_month: 5MB}",
+			`:10:27: budget.bytes_per_month: must be 0 (any number) or at least 20MB, is 5MB: staying connected takes some 10MB a month`},
+		{" -> d2d: {place: {x: 1, y: 2}}",
+			`:10:1: d2d.broker.url: give either d2d.broker.url, the broker of the site, or d2d.uplink: true`},
 		{" -> d2d: {uplink: true, broker: {url: \"tcp://site:1883\"}}", `:10:35: d2d.broker.url: give either`},
-		{" -> d2d: {broker: {url: \"tcp://localhost:1883\"}}", `:10:21: d2d.broker.url: is the coordinator's broker, too`},
-		{" -> d2d: {broker: {url: [\"tcp://site:1883\", \"tcp://localhost:1883\"]}}", `:10:16: d2d.broker.url: is the coordinator's broker, too`},
-		{" -> d2d: {broker: {url: [\"tcp://site:1883\", site]}}", `:10:41: d2d.broker.url[1]: mqtt: broker URL "site" is not`},
+		{" -> d2d: {broker: {url: \"tcp://localhost:1883\"}}",
+			`:10:21: d2d.broker.url: is the coordinator's broker, too`},
+		{" -> d2d: {broker: {url: [\"tcp://site:1883\", \"tcp://localhost:1883\"]}}",
+			`:10:16: d2d.broker.url: is the coordinator's broker, too`},
+		{" -> d2d: {broker: {url: [\"tcp://site:1883\", site]}}",
+			`:10:41: d2d.broker.url[1]: mqtt: broker URL "site" is not`},
 		{" -> d2d: {broker: {url: site}}", `:10:21: d2d.broker.url: mqtt: broker URL "site" is not`},
-		{" -> device: {temperature: {ease: 80, stop: 60}}", `:10:40: device.temperature.stop: must be at least ease (80), is 60`},
-		{" -> device: {battery: {ease: 20, stop: 50}}", `:10:36: device.battery.stop: must be at most ease (20), is 50: a battery falls`},
-		{" -> device: {load: {ease: 1, stop: 0}}", `:10:32: device.load.stop: ease and stop must be above 0 and at most 1000, or both 0 for no rule; are 1 and 0`},
-		{" -> device: {battery: {ease: 101, stop: 5}}", `:10:37: device.battery.stop: ease and stop must be above 0 and at most 100`},
-		{" -> device: {windows: [\"22:00\"]}", `:10:10: device.windows: "22:00" is no part of the day; want one such as 22:00-06:30`},
+		{" -> device: {temperature: {ease: 80, stop: 60}}",
+			`:10:40: device.temperature.stop: must be at least ease (80), is 60`},
+		{" -> device: {battery: {ease: 20, stop: 50}}",
+			`:10:36: device.battery.stop: must be at most ease (20), is 50: a battery falls`},
+		{" -> device: {load: {ease: 1, stop: 0}}",
+			`:10:32: device.load.stop: ease and stop must be above 0 and at most 1000, or both 0 for no rule; are 1 and 0`},
+		{" -> device: {battery: {ease: 101, stop: 5}}",
+			`:10:37: device.battery.stop: ease and stop must be above 0 and at most 100`},
+		{" -> device: {windows: [\"22:00\"]}",
+			`:10:10: device.windows: "22:00" is no part of the day; want one such as 22:00-06:30`},
 		{" -> device: {root: \"\"}", `:10:16: device.root: is empty; want the folder with proc and sys, such as /`},
-		{" -> metrics: {report_every: 25h}", `:10:25: metrics.report_every: must be 0s (never) or whole seconds up to 24h, is 25h0m0s`},
-		{" -> metrics: {listen: localhost}", `:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
-		{" -> log: {level: loud}", `:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
+		{" -> metrics: {report_every: 25h}",
+			`:10:25: metrics.report_every: must be 0s (never) or whole seconds up to 24h, is 25h0m0s`},
+		{" -> metrics: {listen: localhost}",
+			`:10:19: metrics.listen: must be host:port, such as 127.0.0.1:9464, or empty; is "localhost"`},
+		{" -> log: {level: loud}",
+			`:10:14: log.level: unknown log level "loud"; the levels are debug, info, warn and error`},
 		{" -> log: {format: xml}", `:10:15: log.format: unknown log format "xml"; the formats are text and json`},
 		{" -> d2d: {uplink: true, cell: a/b}", `:10:27: d2d.cell: mqtt: cell "a/b" must have 1 to 48 letters`},
-		{" -> d2d: {uplink: true, cell: a, max_degree: 129}", `:10:42: d2d.max_degree: must be 1 to 128, or 0 for 6, is 129`},
+		{" -> d2d: {uplink: true, cell: a, max_degree: 129}",
+			`:10:42: d2d.max_degree: must be 1 to 128, or 0 for 6, is 129`},
 		{" -> d2d: {uplink: true, max_degree: 3}", `:10:33: d2d.max_degree: goes with d2d.cell`},
 		{" -> metric: {}", `:10:1: unknown key "metric"; did you mean "metrics"?`},
 	}, load)
@@ -123,8 +158,10 @@ func TestCoordinatorProblems(t *testing.T) {
 		{"federation: air -> federation: \"\"", `:1:13: federation: federation "": is empty`},
 		{" -> state_dir: \"\"", `:14:12: state_dir: is empty`},
 		{" -> broker: {url: x}", `:14:15: broker.url: mqtt: broker URL "x" is not`},
-		{"agents_file: -> agents_file: " + bad + " #", `:4:16: identity.agents_file: ` + bad + `:1: want an agent id and its public key`},
-		{"agents_file: -> agents_file: " + writeFile(t, "none.keys", "# none\n") + " #", `:4:16: identity.agents_file: `},
+		{"agents_file: -> agents_file: " + bad + " #",
+			`:4:16: identity.agents_file: ` + bad + `:1: want an agent id and its public key`},
+		{"agents_file: -> agents_file: " + writeFile(t, "none.keys", "# none\n") + " #",
+			`:4:16: identity.agents_file: `},
 		{"    minimum: 2 ->     minimum: 3", `:9:14: round.gather.minimum: must be at most the number of agents in`},
 		{"  quorum: 1 ->   quorum: 3", `:7:11: round.quorum: must be 1 to participants (2), is 3`},
 		{"  quorum: 1 ->   quorum: 1\n  weights: both", `:8:12: round.weights: want equal or samples, got "both"`},
@@ -134,28 +171,39 @@ func TestCoordinatorProblems(t *testing.T) {
 		{"target: y -> target: \"\"", `:13:11: task.target: is empty`},
 		{"target: y -> target: a", `:10:1: task: `},
 		{" ->   model: {kind: cubic}", `:14:17: task.model.kind: want linear, logistic, softmax or mlp, got "cubic"`},
-		{" ->   model: {risk: cubic}", `:14:17: task.model.risk: want squared, logistic, softmax or full_squared, got "cubic"`},
-		{" ->   model: {risk: full_squared}", `:14:17: task.model.risk: must be squared, logistic or softmax, is "full_squared": devices know no other`},
+		{" ->   model: {risk: cubic}",
+			`:14:17: task.model.risk: want squared, logistic, softmax or full_squared, got "cubic"`},
+		{" ->   model: {risk: full_squared}",
+			`:14:17: task.model.risk: must be squared, logistic or softmax, is "full_squared": devices know no other`},
 		{" ->   model: {activation: step}", `:14:23: task.model.activation: want tanh, relu or identity, got "step"`},
-		{" ->   model: {hidden: [3]}", `:14:11: task.model.hidden: is [3]; it goes with the kind mlp, and with no other`},
+		{" ->   model: {hidden: [3]}",
+			`:14:11: task.model.hidden: is [3]; it goes with the kind mlp, and with no other`},
 		{" ->   model: {kind: mlp, hidden: [65537]}", `:14:31: task.model.hidden[0]: is 65537; want 1 to 65536`},
-		{" ->   model: {kind: mlp}", `:14:3: task.model.hidden: is []; it goes with the kind mlp, and with no other; set task.model.hidden in the file`},
+		{" ->   model: {kind: mlp}",
+			`:14:3: task.model.hidden: is []; it goes with the kind mlp, and with no other; set task.model.hidden in the file`},
 		{" ->   model: {kind: softmax}", `:14:3: task.model.classes: is 0; want 2 to 65536 with a softmax`},
 		{" ->   exchange: letters", `:14:13: task.exchange: want parameters or gradient, got "letters"`},
 		{" ->   batch_size: 65537", `:14:15: task.batch_size: must be 0 (all rows) to 65536, is 65537`},
 		{" ->   response: {probability: 0}", `:14:27: task.response.probability: is 0; want more than 0 and at most 1`},
-		{" ->   response: {probability: 1.5}", `:14:27: task.response.probability: is 1.5; want more than 0 and at most 1`},
-		{" ->   gradient_noise: {law: white}", `:14:25: task.gradient_noise.law: want none, gaussian or laplace, got "white"`},
+		{" ->   response: {probability: 1.5}",
+			`:14:27: task.response.probability: is 1.5; want more than 0 and at most 1`},
+		{" ->   gradient_noise: {law: white}",
+			`:14:25: task.gradient_noise.law: want none, gaussian or laplace, got "white"`},
 		{" ->   gradient_noise: {variance: 1}", `:14:30: task.gradient_noise.variance: is 1 without a law`},
-		{" ->   gradient_noise: {law: laplace}", `:14:3: task.gradient_noise.variance: is 0; want a positive number with the law laplace`},
-		{" ->   gradient_noise:\n    law: laplace\n    variance: -1", `:16:15: task.gradient_noise.variance: is -1; want a positive number`},
+		{" ->   gradient_noise: {law: laplace}",
+			`:14:3: task.gradient_noise.variance: is 0; want a positive number with the law laplace`},
+		{" ->   gradient_noise:\n    law: laplace\n    variance: -1",
+			`:16:15: task.gradient_noise.variance: is -1; want a positive number`},
 		{" ->   min_rows: 0", `:14:13: task.min_rows: must be at least 1, is 0`},
 		{" ->   clip: -1", `:14:9: task.clip: must not be negative, is -1`},
 		{" ->   step_size: 0.1", `:14:14: task.step_size: want a section of keys, got 0.1`},
 		{" ->   step_size: {constant: 0}", `:14:25: task.step_size.constant: is 0; want a positive number`},
-		{" ->   step_size: {strong_convexity: 1}", `:14:33: task.step_size.strong_convexity: is 1 without task.step_size.diminishing`},
-		{" ->   step_size: {diminishing: true}", `:14:3: task.step_size.strong_convexity: is 0; want a positive number`},
-		{" ->   step_size: {diminishing: true, strong_convexity: 3, smoothness: 2}", `:14:67: task.step_size.smoothness: is 2; want at least task.step_size.strong_convexity (3), or task.step_size.gamma`},
+		{" ->   step_size: {strong_convexity: 1}",
+			`:14:33: task.step_size.strong_convexity: is 1 without task.step_size.diminishing`},
+		{" ->   step_size: {diminishing: true}",
+			`:14:3: task.step_size.strong_convexity: is 0; want a positive number`},
+		{" ->   step_size: {diminishing: true, strong_convexity: 3, smoothness: 2}",
+			`:14:67: task.step_size.smoothness: is 2; want at least task.step_size.strong_convexity (3), or task.step_size.gamma`},
 		{" ->   steps: {budget: 25h}", `:14:19: task.steps.budget: must be 0 to 24h, is 25h0m0s`},
 		{" ->   steps: {min: 0}", `:14:16: task.steps.min: must be at least 1, is 0`},
 		{" ->   steps: {max: 1000000001}", `:14:16: task.steps.max: must be at most 1000000000, is 1000000001`},
@@ -175,16 +223,23 @@ func TestMixingProblems(t *testing.T) {
 		return Load(&s, "coordinator", path, nil)
 	}
 	none := filepath.Join(t.TempDir(), "none")
-	base := strings.Replace(coordinatorFile(t), "  quorum: 1", "  quorum: 1\n  algorithm: feddec\n  sampling: with_replacement", 1) + "  step_size: {normalize: false}\nmesh: {edges: ring}\n"
+	base := strings.Replace(coordinatorFile(t), "  quorum: 1",
+		"  quorum: 1\n  algorithm: feddec\n  sampling: with_replacement", 1) +
+		"  step_size: {normalize: false}\nmesh: {edges: ring}\n"
 	checkProblems(t, base, []problem{
-		{"normalize: false -> normalize: true", `:16:26: task.step_size.normalize: must be false for round.algorithm feddec`},
-		{"normalize: false} -> normalize: false}\n  mixing: {every: 3}", `:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
-		{"normalize: false} -> normalize: false}\n  mixing: {codec: zip}", `:17:19: task.mixing.codec: want raw or bfloat16, got "zip"`},
-		{"edges: ring -> edges: star", `:17:15: mesh.edges: must be radius, file, ring, complete or discovered, is "star"`},
+		{"normalize: false -> normalize: true",
+			`:16:26: task.step_size.normalize: must be false for round.algorithm feddec`},
+		{"normalize: false} -> normalize: false}\n  mixing: {every: 3}",
+			`:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
+		{"normalize: false} -> normalize: false}\n  mixing: {codec: zip}",
+			`:17:19: task.mixing.codec: want raw or bfloat16, got "zip"`},
+		{"edges: ring -> edges: star",
+			`:17:15: mesh.edges: must be radius, file, ring, complete or discovered, is "star"`},
 		{"edges: ring -> edges: radius", `:17:1: mesh.radius: must be positive for mesh.edges radius`},
 		{"edges: ring -> edges: file", `:17:1: mesh.file: goes with mesh.edges file`},
 		{"edges: ring -> edges: file, file: " + none, `:17:27: mesh.file: stat ` + none},
-		{"edges: ring -> edges: ring, weights: heavy", `:17:30: mesh.weights: must be metropolis, best-constant, max-degree or fastest, is "heavy"`},
+		{"edges: ring -> edges: ring, weights: heavy",
+			`:17:30: mesh.weights: must be metropolis, best-constant, max-degree or fastest, is "heavy"`},
 	}, load)
 }
 
@@ -210,7 +265,8 @@ func TestOpenKeyFile(t *testing.T) {
 	}
 	s := DefaultAgent()
 	err := Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)), map[string]string{"identity.key_file": key})
-	wantError(t, err, "command line: identity.key_file: "+key+" is open to all users (mode 0644), want a private key that only its user reads: chmod 600 "+key)
+	wantError(t, err, "command line: identity.key_file: "+key+" is open to all users (mode 0644), want a private key "+
+		"that only its user reads: chmod 600 "+key)
 
 	path, secret := writeKey(t)
 	of := &x509.Certificate{SerialNumber: big.NewInt(1)}
@@ -219,7 +275,8 @@ func TestOpenKeyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := defaultBroker()
-	b.CertFile, b.KeyFile = writeFile(t, "client.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))), path
+	b.CertFile, b.KeyFile = writeFile(t,
+		"client.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))), path
 	if _, _, err := b.Session("air-a"); err != nil {
 		t.Errorf("a closed key: %v", err)
 	}
@@ -232,6 +289,8 @@ func TestOpenKeyFile(t *testing.T) {
 
 func TestMissingKeyFile(t *testing.T) {
 	s := DefaultAgent()
-	err := Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)), map[string]string{"identity.key_file": "/none/agent.key"})
-	wantError(t, err, "command line: identity.key_file: open /none/agent.key: no such file or directory; make a key with `key new`")
+	err := Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)),
+		map[string]string{"identity.key_file": "/none/agent.key"})
+	wantError(t, err, "command line: identity.key_file: open /none/agent.key: no such file or directory; make a key "+
+		"with `key new`")
 }

@@ -114,7 +114,8 @@ func (v *AgentView) ObserveRound(fact round.AgentFact) {
 	case round.WorkEnded:
 		v.ended(f)
 	case round.BudgetShort:
-		v.note("budget", fmt.Sprintf("what is left of the month's bytes (%d) is too small for a round (%d)", f.Left, f.Bytes))
+		v.note("budget", fmt.Sprintf("what is left of the month's bytes (%d) is too small for a round (%d)", f.Left,
+			f.Bytes))
 	case round.AnnouncementIgnored: // not shown
 	}
 }
@@ -172,15 +173,18 @@ func (v *AgentView) ended(f round.WorkEnded) {
 	v.is.Results[string(f.Result)]++
 	switch f.Result {
 	case round.WorkRefused:
-		v.is.Recent = keep(v.is.Recent, keptRefusals, Refusal{v.now(), "", uint64(f.Round), "refused", f.Refused.String()})
+		v.is.Recent = keep(v.is.Recent, keptRefusals,
+			Refusal{v.now(), "", uint64(f.Round), "refused", f.Refused.String()})
 	case round.WorkDeclined:
-		v.is.Recent = keep(v.is.Recent, keptRefusals, Refusal{v.now(), "", uint64(f.Round), "declined", f.Declined.String()})
+		v.is.Recent = keep(v.is.Recent, keptRefusals,
+			Refusal{v.now(), "", uint64(f.Round), "declined", f.Declined.String()})
 	}
 }
 
 func (v *AgentView) trained(f agent.Trained) {
 	v.is.Trained = &Trained{
-		Round: uint64(f.Round), LocalSteps: f.LocalSteps, Because: f.Sizing.String(), StepTime: f.StepTime.Seconds(), Took: f.Took.Seconds(),
+		Round: uint64(f.Round), LocalSteps: f.LocalSteps, Because: f.Sizing.String(), StepTime: f.StepTime.Seconds(),
+		Took:       f.Took.Seconds(),
 		RiskBefore: number(f.RiskBefore), RiskAfter: number(f.RiskAfter),
 	}
 	if f.Mixed != nil {

@@ -31,7 +31,8 @@ type Coordinator struct {
 	Opened       time.Time     `json:"opened"`   // the round
 	Deadline     float64       `json:"deadline"` // seconds from then
 	Participants []Participant `json:"participants"`
-	Draws        int           `json:"draws,omitempty"` // where agents mix, all train, and those that this many draws name send
+	// where agents mix, all train, and those that this many draws name send
+	Draws int `json:"draws,omitempty"`
 
 	Agents   int     `json:"agents"`   // that may be drawn
 	Enrolled int     `json:"enrolled"` // in the list of keys
@@ -108,10 +109,13 @@ func NewCoordinator(version, federation string, cfg *round.Config, now func() ti
 		draws = cfg.Participants
 	}
 	return &CoordinatorView{
-		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]SitOut{}, place: map[wire.AgentID]int{}, problems: map[string]string{},
+		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]SitOut{}, place: map[wire.AgentID]int{},
+		problems: map[string]string{},
 		is: Coordinator{
-			Program: "coordinator", Version: version, Federation: federation, Started: now(), Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
-			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{}, Losses: []float64{}, Refusals: []Refusal{},
+			Program: "coordinator", Version: version, Federation: federation, Started: now(),
+			Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
+			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{},
+			Losses: []float64{}, Refusals: []Refusal{},
 		},
 	}
 }
@@ -130,7 +134,8 @@ func (v *CoordinatorView) Picture() Picture {
 	defer v.mu.Unlock()
 	p := v.is
 	p.At = v.now()
-	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses), slices.Clone(p.Refusals)
+	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses),
+		slices.Clone(p.Refusals)
 	for agent, reason := range v.unfit {
 		p.Unfit = append(p.Unfit, Unfit{string(agent), reason})
 	}

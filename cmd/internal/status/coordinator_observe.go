@@ -89,29 +89,36 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	case coordinator.BlobChecked:
 		text := ""
 		if f.Missing > 0 {
-			text = fmt.Sprintf("the broker does not return %d of %d parts of what agents fetch; nothing is announced until it does", f.Missing, f.Parts)
+			text = fmt.Sprintf("the broker does not return %d of %d parts of what agents fetch; nothing is announced "+
+				"until it does", f.Missing, f.Parts)
 		}
 		v.problem("blob", text)
 	case coordinator.UpdateLeftOut:
 		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
 	case coordinator.CloneSeen:
-		v.problem("clone "+string(f.Agent), fmt.Sprintf("two devices speak as %s: give one of them an id and a key of its own", f.Agent))
+		v.problem("clone "+string(f.Agent),
+			fmt.Sprintf("two devices speak as %s: give one of them an id and a key of its own", f.Agent))
 	case coordinator.StateMended:
-		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: look after the disk", f.File)
+		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: look "+
+			"after the disk", f.File)
 		if f.Version != f.Before {
-			text = fmt.Sprintf("model %d in the state folder is lost: the run went on from model %d; look after the disk", f.Before, f.Version)
+			text = fmt.Sprintf("model %d in the state folder is lost: the run went on from model %d; look after the "+
+				"disk", f.Before, f.Version)
 		}
 		v.problem("state "+string(f.File), text)
 	case coordinator.ModelsAhead:
-		v.problem("models ahead", fmt.Sprintf("models up to %d are on disk, and the journal stands at %d: it is older than they are; "+
+		v.problem("models ahead", fmt.Sprintf("models up to %d are on disk, and the journal stands at %d: it is "+
+			"older than they are; "+
 			"`coordinator run --from %d` takes the newest one", f.Newest, f.Version, f.Newest))
 	case coordinator.ForeignAnnouncement:
-		v.problem("foreign", fmt.Sprintf("at %s an announcement came with this coordinator's key that it has not made: another coordinator runs with the key, or somebody replays an old message",
+		v.problem("foreign", fmt.Sprintf("at %s an announcement came with this coordinator's key that it has not "+
+			"made: another coordinator runs with the key, or somebody replays an old message",
 			v.now().Format(time.TimeOnly)))
 	case coordinator.AgentsAhead:
 		text := ""
 		if f.Agents > 0 {
-			text = fmt.Sprintf("%d agents have seen a later place (run %d, round %d) and do not obey: another coordinator leads them, or the state folder is an older copy; see coordinator restore",
+			text = fmt.Sprintf("%d agents have seen a later place (run %d, round %d) and do not obey: another "+
+				"coordinator leads them, or the state folder is an older copy; see coordinator restore",
 				f.Agents, f.Run, f.Round)
 		}
 		v.problem("ahead", text)
@@ -132,7 +139,8 @@ func refusedProblem(filters []string) string {
 
 // storageProblem is a write that fails.
 func storageProblem(since time.Time, what string, err error) string {
-	return fmt.Sprintf("since %s the state folder does not take what must be on it: cannot %s: %v", since.Format(time.DateTime), what, err)
+	return fmt.Sprintf("since %s the state folder does not take what must be on it: cannot %s: %v",
+		since.Format(time.DateTime), what, err)
 }
 
 // brokerProblem is what a self-test found.
@@ -144,7 +152,8 @@ func brokerProblem(r mqtt.SelfTestResult) string {
 }
 
 func (v *CoordinatorView) opened(f round.RoundOpened) {
-	v.is.Round, v.is.Attempt, v.is.Kind, v.is.Opened, v.is.Agents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(), v.now(), f.Agents
+	v.is.Round, v.is.Attempt, v.is.Kind, v.is.Opened, v.is.Agents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(),
+		v.now(), f.Agents
 	v.is.Aggregations = uint64(f.Version)
 	clear(v.sitOut)
 	for _, s := range f.SitOut {

@@ -10,7 +10,8 @@ import (
 // Draw returns the picture as text.
 func (c *Coordinator) Draw(width int) string {
 	p := &page{width: width}
-	p.head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.At, c.Started, c.Problems, c.Broker)
+	p.head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.At, c.Started, c.Problems,
+		c.Broker)
 	of := ""
 	if c.Wanted > 0 {
 		of = fmt.Sprintf(" of %d  %s", c.Wanted, bar(float64(c.Aggregations), float64(c.Wanted)))
@@ -36,7 +37,8 @@ func (c *Coordinator) Draw(width int) string {
 		p.line("  sit out", "%s", names(all))
 	}
 	if m := c.Mesh; m != nil {
-		p.line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts, figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
+		p.line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts,
+			figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
 	}
 	c.drawRound(p)
 	p.refusals(c.Refusals)
@@ -59,7 +61,8 @@ func (c *Coordinator) drawRound(p *page) {
 	by := c.byState()
 	done := len(by[accepted])
 	if c.Draws > 0 {
-		p.line("  updates", "%s %d, of those that %d draws named", bar(float64(done), float64(min(c.Draws, len(c.Participants)))), done, c.Draws)
+		p.line("  updates", "%s %d, of those that %d draws named",
+			bar(float64(done), float64(min(c.Draws, len(c.Participants)))), done, c.Draws)
 	} else {
 		p.line("  updates", "%s %d of %d", bar(float64(done), float64(len(c.Participants))), done, len(c.Participants))
 	}
@@ -134,7 +137,8 @@ func (c *Coordinator) slow() float64 {
 // Draw returns the picture as text.
 func (a *Agent) Draw(width int) string {
 	p := &page{width: width}
-	p.head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.At, a.Started, a.Problems, a.Broker)
+	p.head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.At, a.Started,
+		a.Problems, a.Broker)
 	switch a.Fit {
 	case "":
 		p.line("data", "no task was announced yet")
@@ -144,7 +148,8 @@ func (a *Agent) Draw(width int) string {
 		p.line("data", "cannot do the task: %s", a.Fit)
 	}
 	if b := a.Budget; b != nil {
-		p.line("budget", "%s %.1f of %.1f MB in %s", bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6, float64(b.Limit)/1e6, b.Month)
+		p.line("budget", "%s %.1f of %.1f MB in %s", bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6,
+			float64(b.Limit)/1e6, b.Month)
 	}
 	if w := a.Work; w == nil && a.Round > 0 {
 		p.line(fmt.Sprintf("round %d", a.Round), "this device has no part in it now")
@@ -158,7 +163,8 @@ func (a *Agent) Draw(width int) string {
 		p.line("  time", "%s %s of %s", bar(took.Seconds(), all.Seconds()), span(took), span(all))
 	}
 	if t := a.Trained; t != nil {
-		p.line("last trained", "round %d: E=%d steps (by %s) in %s, %s each", t.Round, t.LocalSteps, t.Because, seconds(t.Took),
+		p.line("last trained", "round %d: E=%d steps (by %s) in %s, %s each", t.Round, t.LocalSteps, t.Because,
+			seconds(t.Took),
 			time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond))
 		if t.Flows > 0 {
 			p.line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.Late)

@@ -90,7 +90,8 @@ func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no %s runs with the state folder %s", program, dir)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the state folder %s is not for this user: ask as root, or as the user that %s runs as", dir, program)
+		return nil, fmt.Errorf("the state folder %s is not for this user: ask as root, or as the user that %s runs as",
+			dir, program)
 	}
 	var text []byte
 	if err == nil {
@@ -103,7 +104,8 @@ func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 	var late net.Error
 	switch {
 	case errors.As(err, &late) && late.Timeout(): // the dial's too: a process that is stopped accepts nobody
-		return nil, fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, hangs, or the machine is overloaded; "+
+		return nil, fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, "+
+			"hangs, or the machine is overloaded; "+
 			"look at its log, and restart it with: %[1]s service restart", program, dir, patience)
 	case err == nil && len(text) == 0:
 		err = fmt.Errorf("%s closed the socket %s without an answer", program, path)

@@ -34,7 +34,8 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 // killed has left its socket, and afterwards.
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := ask(t, dir); err == nil || !strings.Contains(err.Error(), "no agentd runs with the state folder "+dir) {
+	if _, err := ask(t, dir); err == nil ||
+		!strings.Contains(err.Error(), "no agentd runs with the state folder "+dir) {
 		t.Errorf("without a daemon: error %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "status.sock"), nil, 0o600); err != nil {
@@ -113,7 +114,8 @@ func TestWatch(t *testing.T) {
 // TestNoSocket: a daemon that cannot open its socket says so and works on.
 func TestNoSocket(t *testing.T) {
 	var log bytes.Buffer
-	Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil, slog.New(slog.NewTextHandler(&log, nil)))
+	Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil,
+		slog.New(slog.NewTextHandler(&log, nil)))
 	if !strings.Contains(log.String(), "the status command will not find this program") {
 		t.Errorf("log: %s", log.String())
 	}
@@ -128,7 +130,8 @@ func TestHungProcess(t *testing.T) {
 	}
 	defer l.Close()
 	_, err = fetch("coordinator", dir, asJSON, time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
+	if err == nil || !strings.Contains(err.Error(),
+		"coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
 		!strings.Contains(err.Error(), "coordinator service restart") {
 		t.Errorf("got %v", err)
 	}

@@ -83,30 +83,41 @@ func TestCoordinatorPage(t *testing.T) {
 	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
 		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
 		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
-		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11}, round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
+		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11},
+		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
 		round.AgentCounted{Agent: "s3", Agents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
 		c.pass(time.Minute)
-		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), Risk: risk, Score: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
+		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), Risk: risk,
+			Score: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
-	tell(coordinator.MeshMade{Round: 8, Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), Parts: make([][]wire.AgentID, 1), SecondEigenvalue: 0.9, Alpha: 9}},
+	tell(coordinator.MeshMade{Round: 8,
+		Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), Parts: make([][]wire.AgentID, 1),
+			SecondEigenvalue: 0.9, Alpha: 9}},
 		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, Draws: 2, Until: 9, Agents: 10},
 		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
-		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 10, Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"},
-			SitOut: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2, Until: 9}}},
+		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 10,
+			Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"},
+			SitOut: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2,
+				Until: 9}}},
 		round.PhaseEntered{Phase: round.CoordinatorCollecting})
 	c.pass(3 * time.Second)
-	tell(round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8}, round.AgentJoined{Agent: "s4", Round: 8},
+	tell(round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
+		round.AgentJoined{Agent: "s4", Round: 8},
 		round.AgentDeclined{Agent: "s5", Round: 8, Reason: wire.DeclineNoTime})
 	c.pass(9 * time.Second)
-	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm}, round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
+	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm},
+		round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
 	c.pass(30 * time.Second)
 	compare(t, "coordinator_collecting", v.Picture())
-	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")}, coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
+	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")},
+		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
 		coordinator.SubscriptionsRefused{},
-		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"}, coordinator.ForeignAnnouncement{},
-		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.RunFinished{Version: 20}, round.PhaseEntered{Phase: round.CoordinatorFinished})
+		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
+		coordinator.ForeignAnnouncement{},
+		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.RunFinished{Version: 20},
+		round.PhaseEntered{Phase: round.CoordinatorFinished})
 	for i := range 30 {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
 	}
@@ -118,8 +129,10 @@ func TestRecall(t *testing.T) {
 	v := NewCoordinator("v0.1.0", "air", &round.Config{}, newClock().now)
 	r2 := 0.5
 	v.Recall(coordinator.Past{Version: 7, Risks: []float64{3, 2}, R2: &r2})
-	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1, Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
-	if got := v.Picture().Draw(80); !strings.Contains(got, "version 8") || !strings.Contains(got, "3 → 1 over 3 rounds") || !strings.Contains(got, "R² 0.75") {
+	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1,
+		Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
+	if got := v.Picture().Draw(80); !strings.Contains(got, "version 8") ||
+		!strings.Contains(got, "3 → 1 over 3 rounds") || !strings.Contains(got, "R² 0.75") {
 		t.Error(got)
 	}
 }
@@ -131,13 +144,15 @@ func TestStateProblems(t *testing.T) {
 	v.Observe(coordinator.StateMended{File: coordinator.StateTask, Before: 8, Version: 8})
 	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
 	got := v.Picture().Draw(200)
-	for _, want := range []string{"model 8 in the state folder is lost: the run went on from model 7", "the task in the state folder was damaged or missing", "models up to 12 are on disk"} {
+	for _, want := range []string{"model 8 in the state folder is lost: the run went on from model 7",
+		"the task in the state folder was damaged or missing", "models up to 12 are on disk"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
 	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 9})
-	if got, want := v.Picture().Draw(200), "model 8 in the state folder is lost: the run went on from model 9"; !strings.Contains(got, want) {
+	if got, want := v.Picture().Draw(200),
+		"model 8 in the state folder is lost: the run went on from model 9"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %q", got, want)
 	}
 }
@@ -146,11 +161,14 @@ func TestStateProblems(t *testing.T) {
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {
 	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute}, c.now)
+	v := NewCoordinator("v0.1.0", "air", &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute},
+		c.now)
 	for _, f := range []any{
 		coordinator.AgentsListed{Agents: enrolled(4)}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
-		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4, Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
-		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8}, round.AgentJoined{Agent: "s3", Round: 8},
+		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4,
+			Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
+		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
+		round.AgentJoined{Agent: "s3", Round: 8},
 	} {
 		testkit.Tell(v, f)
 	}
@@ -172,21 +190,28 @@ func TestAgentPage(t *testing.T) {
 			testkit.Tell(v, f)
 		}
 	}
-	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.Order{Round: 4}}, round.TaskPrepared{Samples: 712})
+	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.Order{Round: 4}},
+		round.TaskPrepared{Samples: 712})
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
 		c.pass(time.Minute)
 		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
-			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget, StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2, Took: 80 * time.Millisecond,
+			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
+				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2, Took: 80 * time.Millisecond,
 				Mixed: &d2d.Stats{Flows: 38, Late: 2}},
 			round.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: round.WorkAccepted})
 	}
 	tell(round.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineNoTime},
-		round.AnnouncementObeyed{Order: wire.Order{Round: 8}}, round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
-		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, Estimate: 1}, agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
+		round.AnnouncementObeyed{Order: wire.Order{Round: 8}},
+		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
+		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, Estimate: 1},
+		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.pass(15 * time.Second)
 	compare(t, "agent_working", v.Picture())
-	tell(round.BudgetShort{Round: 9, Bytes: 5000, Left: 10}, agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")}, round.TaskPrepared{Unfit: wire.DeclineBadData},
-		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate}, agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{})
+	tell(round.BudgetShort{Round: 9, Bytes: 5000, Left: 10},
+		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
+		round.TaskPrepared{Unfit: wire.DeclineBadData},
+		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate},
+		agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{})
 	compare(t, "agent_unfit", v.Picture())
 	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000})
 	if got := v.Picture().(*Agent).Problems; len(got) != 2 {
@@ -204,11 +229,14 @@ func TestStorageProblem(t *testing.T) {
 		picture         func() Picture
 		failing, mended any
 	}{
-		{func(f any) { testkit.Tell(coord, f) }, coord.Picture, coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageMended{}},
-		{func(f any) { testkit.Tell(device, f) }, device.Picture, agent.StorageFailing{What: "save the model", Err: full}, agent.StorageMended{}},
+		{func(f any) { testkit.Tell(coord, f) }, coord.Picture,
+			coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageMended{}},
+		{func(f any) { testkit.Tell(device, f) }, device.Picture,
+			agent.StorageFailing{What: "save the model", Err: full}, agent.StorageMended{}},
 	} {
 		tt.tell(tt.failing)
-		const want = "since 2026-03-01 12:00:00 the state folder does not take what must be on it: cannot save the model: no space left on device"
+		const want = "since 2026-03-01 12:00:00 the state folder does not take what must be on it: cannot save the " +
+			"model: no space left on device"
 		if got := tt.picture().Draw(200); !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant %s", got, want)
 		}
@@ -223,7 +251,8 @@ func TestStorageProblem(t *testing.T) {
 func TestParagraph(t *testing.T) {
 	p := page{width: labelWidth + 12}
 	p.paragraph("!", "cannot save /var/lib/coordinator/run: no space left")
-	want := "!             cannot save\n              /var/lib/coo\n              rdinator/run\n              : no space\n              left\n"
+	want := "!             cannot save\n              /var/lib/coo\n              rdinator/run\n              : no " +
+		"space\n              left\n"
 	if got := p.text.String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

@@ -25,8 +25,8 @@ import (
 )
 
 // mixed has agents mix over the broker and returns what that many steps took, after some in which they have all met.
-// What passes between them and the coordinator goes through memory. The agents take one gradient in the block, so that the
-// steps are mixing and little else.
+// What passes between them and the coordinator goes through memory. The agents take one gradient in the block, so that
+// the steps are mixing and little else.
 func mixed(b *testing.B, at *site, graph shape, size, steps int, open bool) cost {
 	b.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -48,14 +48,16 @@ func mixed(b *testing.B, at *site, graph shape, size, steps int, open bool) cost
 	for i := range agents {
 		public[idOf(i)] = keyOf(i).Public().(ed25519.PublicKey)
 	}
-	// The round ends with the first upload: by then all agents, who are at most half the graph apart, have taken what is timed.
+	// The round ends with the first upload: by then all agents, who are at most half the graph apart, have taken what
+	// is timed.
 	c, err := coordinator.New(f.lead(public, graph, size, warm+steps+agents, open), uplink.Connect("coordinator", nil))
 	if err != nil {
 		b.Fatal(err)
 	}
 	running.Go(func() { _ = c.Run(ctx) })
 	for i := range agents {
-		a, err := agent.New(f.agent(i), func(func() mqtt.Message) (mqtt.Conn, error) { return uplink.Connect(string(idOf(i)), nil), nil })
+		a, err := agent.New(f.agent(i),
+			func(func() mqtt.Message) (mqtt.Conn, error) { return uplink.Connect(string(idOf(i)), nil), nil })
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -152,7 +154,8 @@ func hiddenOf(size int) []uint32 {
 func samples(size int) *learner.Samples[float32] {
 	names := strings.Join(featuresOf(size), ",")
 	row := strings.Repeat("1,", len(featuresOf(size))) + "1\n"
-	s, err := learner.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size), "y", learner.Filter{})
+	s, err := learner.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size),
+		"y", learner.Filter{})
 	if err != nil {
 		panic(err)
 	}
@@ -160,7 +163,8 @@ func samples(size int) *learner.Samples[float32] {
 }
 
 // lead is the coordinator's configuration for one round.
-func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, size, steps int, open bool) coordinator.Config {
+func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, size, steps int,
+	open bool) coordinator.Config {
 	r := round.DefaultConfig()
 	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.Rounds = spec.FedDec, spec.WithReplacement, 1, 1, 1
 	r.Gather = round.Gather{Target: agents, Minimum: agents, Within: time.Minute}
@@ -176,23 +180,28 @@ func (f *bench) lead(public map[wire.AgentID]ed25519.PublicKey, graph shape, siz
 		Federation: federation, Key: keyOf(agents), Agents: public, Topics: f.topics, Round: r,
 		Task: wire.Task{
 			Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
-			Model:    wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, Budget: 1, MinSteps: 1, MaxSteps: uint32(steps)},
-			Mixing:   wire.Mixing{Every: 1, Repeat: 1000, Drain: 5000, Codec: spec.CodecRaw, Open: open},
+			Model: wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
+				Risk: spec.RiskSquared},
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, Budget: 1,
+				MinSteps: 1, MaxSteps: uint32(steps)},
+			Mixing: wire.Mixing{Every: 1, Repeat: 1000, Drain: 5000, Codec: spec.CodecRaw, Open: open},
 		},
 		Edges: func([]round.MeshAgent) (coordinator.Mesh, error) {
 			return coordinator.Mesh{Edges: all, Agents: agents}, nil
 		},
 		Dir:      f.b.TempDir(),
-		Observer: testkit.Observer[coordinator.Fact, round.CoordinatorFact](f.observe), Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 1)),
+		Observer: testkit.Observer[coordinator.Fact, round.CoordinatorFact](f.observe),
+		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 1)),
 	}
 }
 
 func (f *bench) agent(i int) agent.Config {
 	return agent.Config{
-		Federation: federation, ID: idOf(i), Key: keyOf(i), Coordinator: keyOf(agents).Public().(ed25519.PublicKey), Topics: f.topics,
-		Data: f, Dir: f.b.TempDir(), Boot: 1, MinRows: 1, MaxModel: 1 << 20, StepTime: 0,
-		Observer: testkit.Observer[agent.Fact, round.AgentFact](f.observe), Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(2, uint64(i))),
+		Federation: federation, ID: idOf(i), Key: keyOf(i), Coordinator: keyOf(agents).Public().(ed25519.PublicKey),
+		Topics: f.topics,
+		Data:   f, Dir: f.b.TempDir(), Boot: 1, MinRows: 1, MaxModel: 1 << 20, StepTime: 0,
+		Observer: testkit.Observer[agent.Fact, round.AgentFact](f.observe), Logger: slog.New(slog.DiscardHandler),
+		Rand: rand.New(rand.NewPCG(2, uint64(i))),
 		Mesh: &agent.MeshConfig{
 			Connect: func() (mqtt.Conn, error) {
 				s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))

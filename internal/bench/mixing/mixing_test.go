@@ -161,8 +161,8 @@ func (r results) add(name string, c cost, steps int) {
 	}
 }
 
-// report tells medians: steps per second, messages per second through the broker, in and out, and our share of paho's, in time and
-// in processor time.
+// report tells medians: steps per second, messages per second through the broker, in and out, and our share of paho's,
+// in time and in processor time.
 func (r results) report(b *testing.B, messages float64) {
 	median := func(name string, i int) float64 {
 		slices.Sort(r[name][i])

@@ -42,9 +42,11 @@ func pinged(b *testing.B, at *site, graph shape, size, steps int) cost {
 func newPonger(b *testing.B, address string, graph shape, i, size int) *ponger {
 	b.Helper()
 	login := login(address, rival, i)
-	p := &ponger{topic: "fl/v1/" + rival + "/x/" + clientOf(rival, i) + "/1/", messages: snapshotOf(graph, i, size), came: make(chan int, 4096)}
+	p := &ponger{topic: "fl/v1/" + rival + "/x/" + clientOf(rival, i) + "/1/", messages: snapshotOf(graph, i, size),
+		came: make(chan int, 4096)}
 	p.parts = len(p.messages)
-	o := paho.NewClientOptions().AddBroker(login.URL).SetClientID(login.ClientID).SetUsername(login.Username).SetPassword(login.Password).
+	o := paho.NewClientOptions().AddBroker(login.URL).SetClientID(login.ClientID).SetUsername(login.Username).
+		SetPassword(login.Password).
 		SetProtocolVersion(4).SetOrderMatters(true)
 	p.client = paho.NewClient(o)
 	wait(b, p.client.Connect())

@@ -30,7 +30,8 @@ func (t Table) Mosquitto(federation wire.Federation, agents []wire.AgentID) ([]b
 	sorted := slices.Clone(agents)
 	slices.Sort(sorted)
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# Federation %s: its coordinator and %d devices. Written by a program; change the list of agents instead.\n", federation, len(sorted))
+	fmt.Fprintf(&out, "# Federation %s: its coordinator and %d devices. Written by a program; change the list of "+
+		"agents instead.\n", federation, len(sorted))
 	t.section(&out, federation, wire.CoordinatorID)
 	for i, agent := range sorted {
 		if err := agent.ValidateAgent(); err != nil {
@@ -48,6 +49,7 @@ func (t Table) section(out *bytes.Buffer, federation wire.Federation, id wire.Ag
 	name := string(federation) + "-" + string(id)
 	fmt.Fprintf(out, "\nuser %s\n", name)
 	for _, r := range rulesOf(id) {
-		fmt.Fprintf(out, "topic %s %s/%s/%s\n", r.access, t.prefix, federation, strings.ReplaceAll(r.filter, user, name))
+		fmt.Fprintf(out, "topic %s %s/%s/%s\n", r.access, t.prefix, federation,
+			strings.ReplaceAll(r.filter, user, name))
 	}
 }

@@ -28,7 +28,8 @@ type rule struct {
 }
 
 var (
-	// A device has the topics that package mqtt makes, and none beside or below them: it could retain messages there without end.
+	// A device has the topics that package mqtt makes, and none beside or below them: it could retain messages there
+	// without end.
 	ofDevice = []rule{
 		{read, "round"},
 		{read, "m/+/+"},

@@ -105,7 +105,8 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%q may read %q: %v, want %v", c.user, c.filter, got, c.may)
 		}
 	}
-	if (acl.Table{}).Allowed("air-coordinator", "fl/v1/air/round", false) || (acl.Table{}).Allowed("air-coordinator", "/air/round", false) {
+	if (acl.Table{}).Allowed("air-coordinator", "fl/v1/air/round", false) ||
+		(acl.Table{}).Allowed("air-coordinator", "/air/round", false) {
 		t.Error("the zero Table allows something")
 	}
 }
@@ -146,7 +147,8 @@ user air-b.2
 	if !strings.HasPrefix(string(got), want) || strings.Count(string(got), "\nuser ") != 3 {
 		t.Errorf("got\n%s", got)
 	}
-	if other, err := table(t, "plant/v2").Mosquitto("air", nil); err != nil || !strings.Contains(string(other), "\ntopic readwrite plant/v2/air/#\n") {
+	if other, err := table(t, "plant/v2").Mosquitto("air", nil); err != nil ||
+		!strings.Contains(string(other), "\ntopic readwrite plant/v2/air/#\n") {
 		t.Errorf("under another prefix: %s, %v", other, err)
 	}
 }
@@ -164,7 +166,8 @@ func TestMosquittoRefuses(t *testing.T) {
 		"coordinator":    {"air", []wire.AgentID{wire.CoordinatorID}, "choose another"},
 		"the same twice": {"air", []wire.AgentID{"a", "b", "a"}, "agent a is listed twice"},
 	} {
-		if _, err := table(t, "").Mosquitto(c.federation, c.agents); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := table(t, "").Mosquitto(c.federation, c.agents); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error is %v, want %q in it", name, err, c.want)
 		}
 	}

@@ -155,8 +155,10 @@ func (d *device) step(ev transfer.SendEvent) {
 	for _, e := range s.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
-			u := wire.Update{Kind: wire.KindTraining, Base: p.update.Hash, Payload: p.update, Inline: s.Inline(), LocalSteps: 1, Samples: 1}
-			d.publish(transfer.ManifestPart, mqtt.AtMostOnce, d.voice.seal(p.signed, wire.TypeUpdate, p.number, u.Body()))
+			u := wire.Update{Kind: wire.KindTraining, Base: p.update.Hash, Payload: p.update, Inline: s.Inline(),
+				LocalSteps: 1, Samples: 1}
+			d.publish(transfer.ManifestPart, mqtt.AtMostOnce,
+				d.voice.seal(p.signed, wire.TypeUpdate, p.number, u.Body()))
 		case transfer.SendChunk:
 			d.publish(transfer.ChunkPart(e.K), mqtt.AtMostOnce, s.Chunk(e.K))
 		case transfer.Finished:

@@ -9,7 +9,8 @@ import (
 // The whole benchmark, as small as it can be.
 func TestEveryContestantFinishes(t *testing.T) {
 	var out strings.Builder
-	o := Options{Brokers: []string{"embedded"}, Agents: []int{2}, Dims: []int{10, 20000}, Reps: 1, Dir: t.TempDir(), Memory: t.TempDir()}
+	o := Options{Brokers: []string{"embedded"}, Agents: []int{2}, Dims: []int{10, 20000}, Reps: 1, Dir: t.TempDir(),
+		Memory: t.TempDir()}
 	err := errors.Join(o.Validate(), Run(t.Context(), o, &out))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)

@@ -142,7 +142,8 @@ func layOut(dir string, n int) (address string, err error) {
 			return "", err
 		}
 	}
-	if out, err := exec.Command(find("mosquitto_passwd"), "-U", filepath.Join(dir, "passwd")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(find("mosquitto_passwd"),
+		"-U", filepath.Join(dir, "passwd")).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mosquitto_passwd: %w: %s", err, out)
 	}
 	return address, nil

@@ -81,7 +81,8 @@ func (s *server) publish() {
 		ref.Inline, ref.Manifest = p.model, wire.Digest{}
 	}
 	a := wire.Announcement{
-		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: wire.ModelVersion(p.number), Task: task, Base: ref, Schema: schema,
+		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: wire.ModelVersion(p.number), Task: task,
+		Base: ref, Schema: schema,
 	}
 	sealed := s.voice.seal(p.signed, wire.TypeAnnouncement, p.number, a.Body())
 	messages := func(yield func(mqtt.Message) bool) {
@@ -168,7 +169,8 @@ func (s *server) receive(ev transfer.ReceiveEvent) {
 	for _, e := range s.receiver.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.Open: // all our updates are received in memory
-			s.receive(transfer.Opened{Agent: e.Agent, Blob: e.Manifest.Hash, Data: transfer.NewMemory(int(e.Manifest.Length))})
+			s.receive(transfer.Opened{Agent: e.Agent, Blob: e.Manifest.Hash,
+				Data: transfer.NewMemory(int(e.Manifest.Length))})
 		case transfer.Grant:
 			s.tell(e.Agent, wire.TypeCredit, e.Credit.Body())
 		case transfer.Complete:
@@ -184,7 +186,8 @@ func (s *server) receive(ev transfer.ReceiveEvent) {
 func (s *server) keep(e transfer.Complete) {
 	p := s.play
 	pieces := e.Data.(*transfer.Memory).Pieces()
-	entry := store.Entry{Agent: string(e.Agent), Digest: e.Digest, Meta: s.sealed[e.Agent], Size: int64(p.update.Length)}
+	entry := store.Entry{Agent: string(e.Agent), Digest: e.Digest, Meta: s.sealed[e.Agent],
+		Size: int64(p.update.Length)}
 	go func() {
 		var err error
 		switch {
@@ -214,6 +217,7 @@ func sum(pieces [][]byte) wire.Digest {
 // tell says something to one agent.
 func (s *server) tell(agent wire.AgentID, t wire.Type, body []byte) {
 	s.play.check(s.conn.Publish(mqtt.Message{
-		Topic: s.topics.Device(agent), Payload: s.voice.seal(s.play.signed, t, s.play.number, body), QoS: mqtt.AtMostOnce,
+		Topic: s.topics.Device(agent), Payload: s.voice.seal(s.play.signed, t, s.play.number, body),
+		QoS: mqtt.AtMostOnce,
 	}))
 }

@@ -83,7 +83,8 @@ func connectFederation(ctx context.Context, b *site, n int, payload []byte) (*fl
 	receiving.MaxUpdate = len(payload)
 	f.server = &server{
 		topics: topics, keys: map[wire.AgentID]ed25519.PublicKey{}, receiver: transfer.NewReceiver(receiving),
-		voice: &voice{sender: wire.CoordinatorID, key: key, unsigned: map[wire.Type][]byte{}}, sealed: map[wire.AgentID][]byte{}, accepted: map[wire.AgentID]wire.Digest{},
+		voice:  &voice{sender: wire.CoordinatorID, key: key, unsigned: map[wire.Type][]byte{}},
+		sealed: map[wire.AgentID][]byte{}, accepted: map[wire.AgentID]wire.Digest{},
 		results: make(chan func()), begin: make(chan *play),
 	}
 	// As the daemon does: all uploads of a round meet here.
@@ -96,7 +97,8 @@ func connectFederation(ctx context.Context, b *site, n int, payload []byte) (*fl
 	}
 	f.server.conn.Subscribe(mqtt.AtLeastOnce, topics.Updates(), topics.Presences(), topics.Statuses())
 	for k := range n {
-		d := &device{id: agentID(k), topics: topics, coordinator: public, rng: rand.New(rand.NewPCG(1, uint64(k))), current: f.current.Load, submit: make(chan *play)}
+		d := &device{id: agentID(k), topics: topics, coordinator: public, rng: rand.New(rand.NewPCG(1, uint64(k))),
+			current: f.current.Load, submit: make(chan *play)}
 		own, key, _ := ed25519.GenerateKey(rng)
 		f.server.keys[d.id] = own
 		d.voice = &voice{sender: d.id, key: key, unsigned: map[wire.Type][]byte{}}
@@ -192,7 +194,8 @@ func (p *play) openSpool() (discard func(), err error) {
 		return nil, err
 	}
 	id := store.SpoolID{Run: 1, Round: uint64(p.number)}
-	p.spool, err = store.OpenSpool(filepath.Join(folder, "spool"), id, func(problem string) { p.check(fmt.Errorf("spool: %s", problem)) })
+	p.spool, err = store.OpenSpool(filepath.Join(folder, "spool"), id,
+		func(problem string) { p.check(fmt.Errorf("spool: %s", problem)) })
 	if err != nil {
 		_ = os.RemoveAll(folder)
 		return nil, err

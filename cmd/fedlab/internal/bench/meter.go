@@ -29,7 +29,8 @@ func (m meter) now() time.Duration {
 func alone(n int, payload []byte) (signatures, hashes time.Duration) {
 	public, key, _ := ed25519.GenerateKey(nil)
 	header := payload[:min(len(payload), wire.HeaderSize)]
-	sealed, passes := 2, 7 // of an inline vector: out, the body, the reference and the blob; back, the body twice, and the whole twice
+	// of an inline vector: out, the body, the reference and the blob; back, the body twice, and the whole twice
+	sealed, passes := 2, 7
 	if len(payload) > wire.MaxInline {
 		sealed, passes = 3, 3 // and a credit; each chunk at both ends, and the whole at the coordinator
 	}

@@ -68,7 +68,8 @@ func connectPaho(b *site, n int, payload []byte) (*bare, error) {
 
 func (p *bare) connect(b *site, id wire.AgentID, filter string, came func(*exchange)) (paho.Client, error) {
 	name := rival + "-" + string(id)
-	o := paho.NewClientOptions().AddBroker(b.url).SetClientID(name).SetUsername(name).SetPassword(b.password(name)).SetProtocolVersion(4).
+	o := paho.NewClientOptions().AddBroker(b.url).SetClientID(name).SetUsername(name).SetPassword(b.password(name)).
+		SetProtocolVersion(4).
 		SetAutoAckDisabled(true) // which would come after we have let others publish, and overrun the broker's queue
 	c := paho.NewClient(o)
 	if t := c.Connect(); t.Wait() && t.Error() != nil {
@@ -112,7 +113,8 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	var publishers sync.WaitGroup
 	for k, c := range p.agents {
 		publishers.Go(func() {
-			if err := p.publish(c, fmt.Sprintf("u/0/%s-%s/0123456789abcdef", rival, agentID(k)), qos, false, x); err != nil {
+			if err := p.publish(c, fmt.Sprintf("u/0/%s-%s/0123456789abcdef", rival, agentID(k)), qos, false,
+				x); err != nil {
 				select {
 				case failed <- err:
 				default:
@@ -142,7 +144,8 @@ func (p *bare) publish(c paho.Client, topic string, qos byte, retained bool, x *
 				return nil
 			}
 		}
-		tokens = append(tokens, c.Publish(fmt.Sprintf("fl/v1/%s/%s/%d", rival, topic, k), qos, retained, wire.ChunkOf(p.payload, k)))
+		tokens = append(tokens, c.Publish(fmt.Sprintf("fl/v1/%s/%s/%d", rival, topic, k), qos, retained,
+			wire.ChunkOf(p.payload, k)))
 	}
 	for _, t := range tokens {
 		if t.Wait() && t.Error() != nil {

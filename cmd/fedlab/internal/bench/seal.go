@@ -20,7 +20,8 @@ type voice struct {
 // seal returns an envelope; all but the signature is right in any case.
 func (v *voice) seal(signed bool, t wire.Type, r wire.RoundID, body []byte) []byte {
 	v.sequence++
-	h := wire.Header{Type: t, Federation: federation, Sender: v.sender, Epoch: 1, Run: 1, Round: r, Sequence: v.sequence}
+	h := wire.Header{Type: t, Federation: federation, Sender: v.sender, Epoch: 1, Run: 1, Round: r,
+		Sequence: v.sequence}
 	model := v.unsigned[t]
 	if signed || model == nil {
 		p := wire.Seal(nil, h, body, v.key)

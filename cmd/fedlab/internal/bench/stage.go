@@ -22,7 +22,8 @@ func (s *stage) close() {
 
 // wants tells whether one of the contestants takes part.
 func (s *stage) wants(names ...string) bool {
-	return len(s.options.Only) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.options.Only, name) })
+	return len(s.options.Only) == 0 ||
+		slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.options.Only, name) })
 }
 
 // connect connects everybody who takes part, each with connections of its own.
@@ -41,7 +42,8 @@ func (s *stage) connect() (all []contestant, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for name, v := range map[string]variant{ours: {true, o.Dir}, oursQuick: {true, o.Memory}, oursAlone: {false, ""}} {
+		for name, v := range map[string]variant{ours: {true, o.Dir}, oursQuick: {true, o.Memory},
+			oursAlone: {false, ""}} {
 			all = append(all, contestant{name, func(ctx context.Context) (sample, error) { return f.round(ctx, v) }})
 		}
 	}
@@ -52,7 +54,8 @@ func (s *stage) connect() (all []contestant, err error) {
 			return nil, err
 		}
 		for qos, name := range []string{paho0, paho1} {
-			all = append(all, contestant{name, func(ctx context.Context) (sample, error) { return p.round(ctx, byte(qos)) }})
+			all = append(all, contestant{name,
+				func(ctx context.Context) (sample, error) { return p.round(ctx, byte(qos)) }})
 		}
 	}
 	if s.wants(relayed) {
@@ -64,6 +67,9 @@ func (s *stage) connect() (all []contestant, err error) {
 		all = append(all, contestant{relayed, r.round})
 	}
 	all = slices.DeleteFunc(all, func(c contestant) bool { return !s.wants(c.name) })
-	slices.SortFunc(all, func(a, b contestant) int { return slices.Index(columns, a.name) - slices.Index(columns, b.name) })
+	slices.SortFunc(all, func(a,
+		b contestant) int {
+		return slices.Index(columns, a.name) - slices.Index(columns, b.name)
+	})
 	return all, nil
 }

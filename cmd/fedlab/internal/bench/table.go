@@ -51,7 +51,8 @@ func printHead(w io.Writer) {
 }
 
 func printTitles(w io.Writer, titles ...string) {
-	fmt.Fprintf(w, "| broker | d | agents | %s |\n|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", 3+len(titles)))
+	fmt.Fprintf(w, "| broker | d | agents | %s |\n|%s\n", strings.Join(titles, " | "),
+		strings.Repeat("---|", 3+len(titles)))
 }
 
 // ratios are of whole rounds, in time.
@@ -64,7 +65,8 @@ var ratios = []struct{ title, of, by string }{
 
 // note tells how a number came about that is not what its column says.
 func (c *cell) note(format string, args ...any) {
-	c.notes = append(c.notes, fmt.Sprintf("%s, d = %d, %d agents: ", c.broker, c.dim, c.agents)+fmt.Sprintf(format, args...))
+	c.notes = append(c.notes, fmt.Sprintf("%s, d = %d, %d agents: ", c.broker, c.dim, c.agents)+fmt.Sprintf(format,
+		args...))
 }
 
 // print writes the line of the times: out + back in ms, and the ratios of the

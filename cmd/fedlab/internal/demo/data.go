@@ -20,7 +20,8 @@ var airGzip []byte
 // The columns of the task: log PM2.5 six hours ahead from what is known now.
 var (
 	airFeatures = []string{
-		"lpm", "lpm3", "lpm6", "lpm24", "lpm10", "lso2", "lno2", "lco", "lo3", "temp", "dtemp", "pres", "dpres", "dewp", "spread",
+		"lpm", "lpm3", "lpm6", "lpm24", "lpm10", "lso2", "lno2", "lco", "lo3", "temp", "dtemp", "pres", "dpres", "dewp",
+		"spread",
 		"rain", "wu", "wv", "wspm", "hs", "hc",
 	}
 	airTarget = "lpm_next6"

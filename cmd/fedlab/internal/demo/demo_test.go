@@ -67,7 +67,8 @@ func runJSON(t *testing.T, o Options) (*Result, []map[string]any) {
 // Another program of this machine reaches the embedded broker, and may do nothing.
 func TestBrokerKnowsItsUsers(t *testing.T) {
 	dir := t.TempDir()
-	fed, err := layOut(Options{Seed: 1, Rounds: 1, Participants: 1, Model: "linear"}, dir, slog.New(slog.DiscardHandler))
+	fed, err := layOut(Options{Seed: 1, Rounds: 1, Participants: 1, Model: "linear"}, dir,
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,8 @@ func TestRun(t *testing.T) {
 
 func checkEvents(t *testing.T, events []map[string]any, rounds int) {
 	t.Helper()
-	if len(events) != rounds+3 || events[0]["event"] != "start" || events[1]["event"] != "standardised" || events[1]["rows"] != 7603.0 {
+	if len(events) != rounds+3 || events[0]["event"] != "start" || events[1]["event"] != "standardised" ||
+		events[1]["rows"] != 7603.0 {
 		t.Fatalf("%d events, the first %v and %v", len(events), events[0], events[1])
 	}
 	drawn := map[string]bool{}
@@ -161,7 +163,8 @@ func checkEvents(t *testing.T, events []map[string]any, rounds int) {
 		t.Errorf("in %d rounds only %v were drawn", rounds, drawn)
 	}
 	last := events[len(events)-1]
-	for _, key := range []string{"task", "rounds", "federated", "alone_mean", "alone_worst", "central", "persistence", "seconds", "model"} {
+	for _, key := range []string{"task", "rounds", "federated", "alone_mean", "alone_worst", "central", "persistence",
+		"seconds", "model"} {
 		if last[key] == nil {
 			t.Errorf("no %s in the result %v", key, last)
 		}
@@ -191,7 +194,8 @@ func checkOut(t *testing.T, dir string, r *Result, lines int) {
 		t.Errorf("%d lines of history, want %d", n, lines)
 	}
 	var kept Result
-	if err := json.Unmarshal(read("result.json"), &kept); err != nil || kept.Model != r.Model || kept.Federated != r.Federated {
+	if err := json.Unmarshal(read("result.json"), &kept); err != nil || kept.Model != r.Model ||
+		kept.Federated != r.Federated {
 		t.Errorf("result.json holds %+v, error %v; want %+v", kept, err, r)
 	}
 }
@@ -260,7 +264,8 @@ func TestMetrics(t *testing.T) {
 	if _, err := Run(ctx, o); err == nil {
 		t.Error("the demo was not stopped")
 	}
-	for _, want := range []string{"\ncoordinator_model_version 1\n", "\nagentd_broker_connected 1\n", `agentd_rounds_total{kind="training"`} {
+	for _, want := range []string{"\ncoordinator_model_version 1\n", "\nagentd_broker_connected 1\n",
+		`agentd_rounds_total{kind="training"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}

@@ -64,8 +64,10 @@ func (d plain) start(h heading) {
 		broker = "embedded broker"
 	}
 	fmt.Fprintf(d.w, "fedmesh demo: predict air pollution (log PM2.5) six hours ahead, from %d features\n", h.Features)
-	fmt.Fprintf(d.w, "%d weather stations in Beijing are the agents; each keeps its measurements, of a quarter year of its own\n", h.Agents)
-	fmt.Fprintf(d.w, "%s model, %d rounds with %d of the %d agents each, seed %d, %s %s\n", h.Model, h.Rounds, h.L, h.Agents, h.Seed, broker, h.Broker)
+	fmt.Fprintf(d.w, "%d weather stations in Beijing are the agents; each keeps its measurements, of a quarter year "+
+		"of its own\n", h.Agents)
+	fmt.Fprintf(d.w, "%s model, %d rounds with %d of the %d agents each, seed %d, %s %s\n", h.Model, h.Rounds, h.L,
+		h.Agents, h.Seed, broker, h.Broker)
 	if h.Metrics != "" {
 		fmt.Fprintf(d.w, "metrics at %s\n", h.Metrics)
 	}
@@ -75,13 +77,15 @@ func (d plain) start(h heading) {
 func (d plain) gathering(*progress) {}
 
 func (d plain) standardised(rows, agents int) {
-	fmt.Fprintf(d.w, "columns standardised from sums over %d rows at %d agents; no row has left an agent\n", rows, agents)
+	fmt.Fprintf(d.w, "columns standardised from sums over %d rows at %d agents; no row has left an agent\n", rows,
+		agents)
 }
 
 func (d plain) round(*progress) {}
 
 func (d plain) model(p *progress) {
-	fmt.Fprintf(d.w, "round %3d/%d  loss %s  R² %s  took part: %s\n", p.Round, p.Rounds, number(p.Loss), number(p.R2), tookPart(p))
+	fmt.Fprintf(d.w, "round %3d/%d  loss %s  R² %s  took part: %s\n", p.Round, p.Rounds, number(p.Loss), number(p.R2),
+		tookPart(p))
 }
 
 func (d plain) result(r *Result) { writeTable(d.w, r) }

@@ -21,8 +21,9 @@ var testHeading = heading{
 }
 
 var testResult = Result{
-	Event: "result", Task: "air", Rounds: 2, Federated: 0.62, AloneMean: 0.25, AloneWorst: -0.25, Central: 0.64, Persistence: 0.5355,
-	Seconds: 1.25, Model: "abc", rows: 300,
+	Event: "result", Task: "air", Rounds: 2, Federated: 0.62, AloneMean: 0.25, AloneWorst: -0.25, Central: 0.64,
+	Persistence: 0.5355,
+	Seconds:     1.25, Model: "abc", rows: 300,
 	alone: []Station{{"Aotizhongxin", 100, 0.75}, {"Changping", 150, 0.25}, {"Dingling", 50, -0.25}},
 }
 
@@ -30,7 +31,8 @@ var testResult = Result{
 var script = []any{
 	round.AgentCounted{Agent: "Aotizhongxin", Agents: 1},
 	round.AgentCounted{Agent: "Changping", Agents: 3},
-	round.RoundOpened{Round: 1, Kind: wire.KindStatistics, Participants: []wire.AgentID{"Aotizhongxin", "Changping", "Dingling"}},
+	round.RoundOpened{Round: 1, Kind: wire.KindStatistics,
+		Participants: []wire.AgentID{"Aotizhongxin", "Changping", "Dingling"}},
 	round.UpdateAccepted{Agent: "Changping", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}},
 	coordinator.StatisticsReady{Rows: 300, Columns: 22},
 	round.RoundOpened{Round: 2, Kind: wire.KindTraining, Participants: []wire.AgentID{"Aotizhongxin", "Dingling"}},
@@ -219,8 +221,10 @@ func TestWatcherEndsTheDemo(t *testing.T) {
 		fact round.CoordinatorFact
 		want string
 	}{
-		{round.RoundClosed{Round: 3, Missing: []wire.AgentID{"a"}}, "round 3 went on without [a]: the result would not be reproducible"},
-		{round.RoundAbandoned{Round: 3, Reason: round.AbandonFold, Err: errors.New("not finite")}, "round 3 was abandoned (fold), without []\nnot finite"},
+		{round.RoundClosed{Round: 3, Missing: []wire.AgentID{"a"}},
+			"round 3 went on without [a]: the result would not be reproducible"},
+		{round.RoundAbandoned{Round: 3, Reason: round.AbandonFold, Err: errors.New("not finite")},
+			"round 3 was abandoned (fold), without []\nnot finite"},
 		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, "agent a cannot do the task: bad_data"},
 		{round.AgentDeclined{Agent: "a", Round: 3, Reason: wire.DeclineNoTime}, "agent a declined round 3: no_time"},
 		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNorm}, "the update of agent a was refused: norm"},

@@ -53,7 +53,8 @@ func TestUnreachableBroker(t *testing.T) {
 	if _, err := Run(ctx, o); err == nil || err.Error() != "interrupted" {
 		t.Errorf("error %v, want interrupted", err)
 	}
-	if text := errs.written.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "cannot reach the broker at tcp://127.0.0.1:1: connection refused; next try in ") {
+	if text := errs.written.String(); strings.Count(text, "\n") != 1 ||
+		!strings.Contains(text, "cannot reach the broker at tcp://127.0.0.1:1: connection refused; next try in ") {
 		t.Errorf("on stderr:\n%s", text)
 	}
 }
@@ -88,7 +89,8 @@ func TestProcessFails(t *testing.T) {
 	defer cancel()
 	o := Defaults()
 	o.Processes, o.Agentd, o.Stdout, o.Stderr = true, "/bin/false", io.Discard, io.Discard
-	if _, err := Run(ctx, o); err == nil || !strings.HasPrefix(err.Error(), "agent ") || !strings.HasSuffix(err.Error(), ": exit status 1") {
+	if _, err := Run(ctx, o); err == nil || !strings.HasPrefix(err.Error(), "agent ") ||
+		!strings.HasSuffix(err.Error(), ": exit status 1") {
 		t.Errorf("error %v", err)
 	}
 	o.Agentd = "/bin/true"

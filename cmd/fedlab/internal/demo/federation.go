@@ -44,8 +44,9 @@ type federation struct {
 	topics      mqtt.Topics
 	server      *broker.Server                                    // nil with a broker of the user's
 	edges       func([]round.MeshAgent) (coordinator.Mesh, error) // where agents mix
-	host        func(context.Context, *settings.Agent) error      // what runs an agent; nil = here, or in a process of its own
-	reached     bool                                              // the broker, once
+	// what runs an agent; nil = here, or in a process of its own
+	host    func(context.Context, *settings.Agent) error
+	reached bool // the broker, once
 
 	registry      *prometheus.Registry
 	ofCoordinator *metrics.Coordinator
@@ -142,7 +143,8 @@ func (fed *federation) enrol(url string) (err error) {
 			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
 		}
 		s.StateDir = filepath.Join(fed.dir, "agent-"+station)
-		s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(fed.dir, station+".key"), CoordinatorKey: keys.Format(keys.Public(key))}
+		s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(fed.dir, station+".key"),
+			CoordinatorKey: keys.Format(keys.Public(key))}
 		k, err := keys.Create(s.Identity.KeyFile)
 		if err != nil {
 			return err
@@ -200,7 +202,8 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 		start("agent "+s.ID, func() error { return runAgent(ctx, s) })
 	}
 	start("coordinator", func() error {
-		return daemon.RunCoordinator(ctx, &fed.coordinator, daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edges})
+		return daemon.RunCoordinator(ctx, &fed.coordinator,
+			daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edges})
 	})
 	err := w.wait(ctx)
 	cancel(err)
@@ -254,9 +257,11 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 	}
 	fmt.Fprintln(fed.options.Stderr, "building agentd for --processes")
 	built := filepath.Join(fed.dir, "agentd")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", built, "github.com/fedmesh/fedmesh/cmd/agentd").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", built,
+		"github.com/fedmesh/fedmesh/cmd/agentd").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("--processes needs the agentd program: put it beside this one, or name it with --agentd (building it failed: %w\n%s)", err, out)
+		return "", fmt.Errorf("--processes needs the agentd program: put it beside this one, or name it with "+
+			"--agentd (building it failed: %w\n%s)", err, out)
 	}
 	return built, nil
 }

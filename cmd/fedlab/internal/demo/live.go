@@ -62,7 +62,8 @@ func (d *live) Write(p []byte) (int, error) {
 // in, ◌ at work, · not drawn.
 func (d *live) paint(p *progress) {
 	width, _ := d.size()
-	numbers := fmt.Sprintf(" round %d/%d  loss %s  R² %s  %.1f s", p.Round, p.Rounds, number(p.Loss), number(p.R2), p.Elapsed.Seconds())
+	numbers := fmt.Sprintf(" round %d/%d  loss %s  R² %s  %.1f s", p.Round, p.Rounds, number(p.Loss), number(p.R2),
+		p.Elapsed.Seconds())
 	room := max(0, min(barWidth, width-1-len([]rune(numbers))))
 	done := room * p.Round / max(p.Rounds, 1)
 	bar := strings.Repeat("█", done) + strings.Repeat("░", room-done)

@@ -52,14 +52,16 @@ type mixLines struct{ w io.Writer }
 func (d mixLines) start(m *mixing, site string) {
 	o, s := &m.options, m.scene
 	fmt.Fprintf(d.w, "fedmesh demo: FedDec beside FedAvg\n%s\n", s.what)
-	fmt.Fprintf(d.w, "%d agents, %d rounds of %d local steps, %d uploads a round, seed %d\n", len(s.files.stations), s.rounds, s.task.Steps.Max, s.uploads, o.Seed)
+	fmt.Fprintf(d.w, "%d agents, %d rounds of %d local steps, %d uploads a round, seed %d\n", len(s.files.stations),
+		s.rounds, s.task.Steps.Max, s.uploads, o.Seed)
 	if site != "" {
 		fmt.Fprintf(d.w, "neighbours meet at a broker of their own, %s\n", site)
 	} else {
 		fmt.Fprintf(d.w, "neighbours meet at the coordinator's broker, %s\n", o.Broker)
 	}
 	if o.faulty() {
-		fmt.Fprintf(d.w, "of the messages between neighbours %.3g %% are lost and %.3g %% come twice, each is up to %v late; %d agents are killed and come back\n",
+		fmt.Fprintf(d.w, "of the messages between neighbours %.3g %% are lost and %.3g %% come twice, each is up to "+
+			"%v late; %d agents are killed and come back\n",
 			100*o.Loss, 100*o.Duplicates, o.Delay, o.Kill)
 	}
 	fmt.Fprintln(d.w)
@@ -67,7 +69,8 @@ func (d mixLines) start(m *mixing, site string) {
 
 func (d mixLines) alone(m *mixing) {
 	p := m.alone.last()
-	fmt.Fprintf(d.w, "FedAvg came first: loss %s after %d rounds, %s over the uplink\n\n", loss(p.Loss), len(m.alone.rounds), bytesOf(p.Uplink))
+	fmt.Fprintf(d.w, "FedAvg came first: loss %s after %d rounds, %s over the uplink\n\n", loss(p.Loss),
+		len(m.alone.rounds), bytesOf(p.Uplink))
 }
 
 func (d mixLines) round(m *mixing, c *course, p point) {
@@ -120,8 +123,10 @@ func (d mixJSON) put(v any) {
 func (d mixJSON) start(m *mixing, site string) {
 	s := m.scene
 	d.put(map[string]any{
-		"event": "start", "algorithm": spec.FedDec, "task": m.task(), "agents": len(s.files.stations), "features": len(s.files.features), "rounds": s.rounds,
-		"local_steps": s.task.Steps.Max, "uploads": s.uploads, "seed": m.options.Seed, "broker": m.options.Broker, "d2d_broker": site,
+		"event": "start", "algorithm": spec.FedDec, "task": m.task(), "agents": len(s.files.stations),
+		"features": len(s.files.features), "rounds": s.rounds,
+		"local_steps": s.task.Steps.Max, "uploads": s.uploads, "seed": m.options.Seed, "broker": m.options.Broker,
+		"d2d_broker": site,
 	})
 }
 
@@ -133,12 +138,14 @@ func (d mixJSON) round(_ *mixing, c *course, _ point) { d.put(c.line(len(c.round
 func (c *course) line(i int) map[string]any {
 	p := c.rounds[i]
 	line := map[string]any{
-		"event": "round", "algorithm": c.algorithm, "round": i + 1, "loss": finite(p.Loss), "r2": finite(p.R2), "uplink_bytes": p.Uplink, "d2d_bytes": p.D2D,
+		"event": "round", "algorithm": c.algorithm, "round": i + 1, "loss": finite(p.Loss), "r2": finite(p.R2),
+		"uplink_bytes": p.Uplink, "d2d_bytes": p.D2D,
 	}
 	if c.algorithm == spec.FedDec {
 		line["consensus"] = finite(p.Consensus)
 		if c.mesh != nil {
-			line["second_eigenvalue"], line["alpha"], line["edges"] = finite(c.mesh.SecondEigenvalue), finite(c.mesh.Alpha), len(c.mesh.Edges)
+			line["second_eigenvalue"], line["alpha"], line["edges"] = finite(c.mesh.SecondEigenvalue),
+				finite(c.mesh.Alpha), len(c.mesh.Edges)
 		}
 	}
 	return line

@@ -93,7 +93,8 @@ func (c *course) last() point { return c.rounds[len(c.rounds)-1] }
 
 // run runs one federation after the other.
 func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
-	dirs := map[spec.Algorithm]string{spec.FedAvg: filepath.Join(m.dir, "fedavg"), spec.FedDec: filepath.Join(m.dir, "feddec")}
+	dirs := map[spec.Algorithm]string{spec.FedAvg: filepath.Join(m.dir, "fedavg"),
+		spec.FedDec: filepath.Join(m.dir, "feddec")}
 	for _, dir := range dirs {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return nil, err
@@ -166,7 +167,8 @@ const rest = 300 * time.Millisecond
 // host runs an agent, and runs it again when it was killed.
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
-		l := &life{Trainer: agent.Learner{}, course: c, id: wire.AgentID(s.ID), topics: fed.topics, options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
+		l := &life{Trainer: agent.Learner{}, course: c, id: wire.AgentID(s.ID), topics: fed.topics, options: &m.options,
+			rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
 		c.audit.onKill(wire.AgentID(s.ID), l.kill)
@@ -218,7 +220,8 @@ func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := faults.Wrap(conn, faults.Options{
-		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay, Rand: rand.New(rand.NewPCG(l.rand.Uint64(), 0)),
+		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay,
+		Rand: rand.New(rand.NewPCG(l.rand.Uint64(), 0)),
 		Spares: func(topic string) bool {
 			kind, _, _, _, _ := l.topics.Parse(topic) // a foreign topic has KindUnknown
 			return kind != mqtt.KindPeer
@@ -240,7 +243,8 @@ func (l *life) kill() {
 }
 
 // Block implements agent.Trainer.
-func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block, error) {
+func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+	error) {
 	b, err := l.Trainer.Block(ctx, r, p, j)
 	return &audited{Block: b, life: l, round: r}, err
 }

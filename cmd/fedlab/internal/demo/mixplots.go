@@ -20,8 +20,10 @@ import (
 func (m *mixing) drawings() map[string]plot.Drawing {
 	all := map[string]plot.Drawing{
 		"by-rounds": m.race("by server rounds", "server round", func(i int, p point) float64 { return float64(i + 1) }),
-		"by-uplink": m.race("by what the uplink carried", "uplink, bytes", func(_ int, p point) float64 { return float64(p.Uplink) }),
-		"by-bytes":  m.race("by all that was sent", "uplink and D2D, bytes", func(_ int, p point) float64 { return float64(p.Uplink + p.D2D) }),
+		"by-uplink": m.race("by what the uplink carried",
+			"uplink, bytes", func(_ int, p point) float64 { return float64(p.Uplink) }),
+		"by-bytes": m.race("by all that was sent",
+			"uplink and D2D, bytes", func(_ int, p point) float64 { return float64(p.Uplink + p.D2D) }),
 		"consensus": m.consensus(),
 	}
 	if n, ok := m.network(); ok {
@@ -32,7 +34,9 @@ func (m *mixing) drawings() map[string]plot.Drawing {
 
 // race is both losses over what they cost.
 func (m *mixing) race(title, label string, cost func(i int, p point) float64) *plot.Figure {
-	f := &plot.Figure{Title: "FedDec and FedAvg " + title, X: plot.Axis{Label: label, Log: strings.Contains(label, "bytes")}, Y: plot.Axis{Label: "loss", Log: m.scene.start != 1}}
+	f := &plot.Figure{Title: "FedDec and FedAvg " + title,
+		X: plot.Axis{Label: label, Log: strings.Contains(label, "bytes")},
+		Y: plot.Axis{Label: "loss", Log: m.scene.start != 1}}
 	for _, c := range []*course{m.mixed, m.alone} {
 		curve := plot.Curve{Name: map[spec.Algorithm]string{spec.FedDec: "FedDec", spec.FedAvg: "FedAvg"}[c.algorithm]}
 		for i, p := range c.rounds {
@@ -56,7 +60,8 @@ func (m *mixing) consensus() *plot.Figure {
 		curve.X, curve.Y = append(curve.X, float64(i+1)), append(curve.Y, a.consensus[at])
 	}
 	return &plot.Figure{
-		Title: "How far the agents are from each other", X: plot.Axis{Label: "local step"}, Y: plot.Axis{Label: "Σ‖x − x̄‖²", Log: true}, Curves: []plot.Curve{curve},
+		Title: "How far the agents are from each other", X: plot.Axis{Label: "local step"},
+		Y: plot.Axis{Label: "Σ‖x − x̄‖²", Log: true}, Curves: []plot.Curve{curve},
 	}
 }
 

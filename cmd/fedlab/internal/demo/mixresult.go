@@ -18,8 +18,8 @@ type MixResult struct {
 	Algorithm spec.Algorithm `json:"algorithm"`
 	Task      string         `json:"task"`
 	Rounds    int            `json:"rounds"`
-	// Final is FedDec's loss, FedAvgFinal FedAvg's: of the regression (f − f*)/(f(0) − f*), of the air ½ the mean squared error
-	// on the held-out year.
+	// Final is FedDec's loss, FedAvgFinal FedAvg's: of the regression (f − f*)/(f(0) − f*), of the air ½ the mean
+	// squared error on the held-out year.
 	Final       float64 `json:"final"`
 	FedAvgFinal float64 `json:"fedavg_final"`
 	// Bytes are those of topics and payloads that the agents sent and received.
@@ -52,8 +52,10 @@ func (m *mixing) task() string {
 func newMixResult(m *mixing) *MixResult {
 	a, d := m.alone.last(), m.mixed.last()
 	r := &MixResult{
-		Event: "result", Algorithm: spec.FedDec, Task: m.task(), Rounds: len(m.mixed.rounds), Final: d.Loss, FedAvgFinal: a.Loss,
-		UplinkBytes: d.Uplink, D2DBytes: d.D2D, FedAvgUplinkBytes: a.Uplink, Model: m.mixed.model, FedAvgModel: m.alone.model, out: m.options.Out,
+		Event: "result", Algorithm: spec.FedDec, Task: m.task(), Rounds: len(m.mixed.rounds), Final: d.Loss,
+		FedAvgFinal: a.Loss,
+		UplinkBytes: d.Uplink, D2DBytes: d.D2D, FedAvgUplinkBytes: a.Uplink, Model: m.mixed.model,
+		FedAvgModel: m.alone.model, out: m.options.Out,
 	}
 	c := m.mixed.account
 	r.AgentsKilled = int(m.mixed.revived.Load())
@@ -74,7 +76,8 @@ func (r *MixResult) write(w io.Writer) {
 		verdict = "FedAvg is not behind: here mixing between the rounds buys nothing"
 	}
 	fmt.Fprintf(w, "\n%s.\n", verdict)
-	fmt.Fprintf(w, "%d flows were applied, %d of them late and %d on one end only; the mean drifted by %.2g of its size.\n", r.Flows, r.FlowsLate, r.FlowsUnreconciled, r.MeanDrift)
+	fmt.Fprintf(w, "%d flows were applied, %d of them late and %d on one end only; the mean drifted by %.2g of its "+
+		"size.\n", r.Flows, r.FlowsLate, r.FlowsUnreconciled, r.MeanDrift)
 	if r.AgentsKilled > 0 {
 		fmt.Fprintf(w, "%d agents were killed and came back.\n", r.AgentsKilled)
 	}

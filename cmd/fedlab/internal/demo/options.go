@@ -48,7 +48,8 @@ func Defaults() Options {
 // stepTimes are the declared speeds of the twelve agents, which repeat: the
 // fastest takes eight times as many local steps as the slowest.
 var stepTimes = []time.Duration{
-	2500 * time.Microsecond, 4 * time.Millisecond, 5 * time.Millisecond, 8 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
+	2500 * time.Microsecond, 4 * time.Millisecond, 5 * time.Millisecond, 8 * time.Millisecond, 10 * time.Millisecond,
+	20 * time.Millisecond,
 }
 
 // budget is the time for the local steps of a round.
@@ -77,15 +78,18 @@ func (o *Options) Validate() error {
 		}
 	}
 	valid := func(flag string, err error) { need(err == nil, "%s: %w", flag, err) }
-	need(o.Participants >= 1 && o.Participants <= stations, "--participants must be 1 to %d, is %d", stations, o.Participants)
+	need(o.Participants >= 1 && o.Participants <= stations, "--participants must be 1 to %d, is %d", stations,
+		o.Participants)
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
 	valid("--algorithm", o.Algorithm.Validate())
 	if o.Algorithm != spec.FedDec {
-		need(o.Task == "" && o.SiteBroker == "" && !o.faulty(), "--task, --d2d-broker, --loss, --dup, --delay and --kill go with --algorithm feddec")
+		need(o.Task == "" && o.SiteBroker == "" && !o.faulty(),
+			"--task, --d2d-broker, --loss, --dup, --delay and --kill go with --algorithm feddec")
 		return errors.Join(errs...)
 	}
-	need(!o.Processes, "--processes does not go with --algorithm feddec, which adds up what all agents hold: they run in this process")
+	need(!o.Processes, "--processes does not go with --algorithm feddec, which adds up what all agents hold: they "+
+		"run in this process")
 	need(o.Metrics == "", "--metrics does not go with --algorithm feddec, which runs two federations")
 	need(o.Task == "" || o.Task == "air" || o.Task == "regression", "--task must be air or regression, is %q", o.Task)
 	need(o.Task == "air" || o.Model == "linear", "--model mlp goes with --task air")
@@ -129,7 +133,8 @@ func (o together) coordinator() settings.Coordinator {
 	s.Task, s.Held = o.task(), &settings.Data{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.Participants, o.Participants
 	s.Round.Weights, s.Round.Seed, s.Round.Rounds = spec.WeightsSamples, o.Seed, o.rounds()
-	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute, Spread: 100 * time.Millisecond}
+	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute,
+		Spread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
 	s.Policy.MaxBuffered = config.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}

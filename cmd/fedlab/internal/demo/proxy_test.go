@@ -28,7 +28,8 @@ func newSlowNetwork(t *testing.T, brokerURL string, seed uint64) *slowNetwork {
 		t.Fatal(err)
 	}
 	n := &slowNetwork{
-		listener: l, target: strings.TrimPrefix(brokerURL, "tcp://"), delays: rand.New(rand.NewPCG(seed, 0)), ended: make(chan struct{}),
+		listener: l, target: strings.TrimPrefix(brokerURL, "tcp://"), delays: rand.New(rand.NewPCG(seed, 0)),
+		ended: make(chan struct{}),
 	}
 	n.running.Go(n.accept)
 	t.Cleanup(func() {

@@ -76,8 +76,10 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 	}
 	o := &fed.options
 	show.start(heading{
-		Broker: strings.Join(fed.coordinator.Broker.URLs, ", "), Embedded: fed.server != nil, Agents: len(fed.agents), Features: len(airFeatures),
-		Model: o.Model, Rounds: o.rounds(), L: o.Participants, Seed: o.Seed, Metrics: url, Stations: fed.files.stations,
+		Broker: strings.Join(fed.coordinator.Broker.URLs, ", "), Embedded: fed.server != nil, Agents: len(fed.agents),
+		Features: len(airFeatures),
+		Model:    o.Model, Rounds: o.rounds(), L: o.Participants, Seed: o.Seed, Metrics: url,
+		Stations: fed.files.stations,
 	})
 	if err := fed.await(ctx); err != nil {
 		return nil, err

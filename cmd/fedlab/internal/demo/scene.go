@@ -28,7 +28,8 @@ type scene struct {
 	rounds  int
 	uploads int // L, drawn with replacement
 
-	// start and best are f(0) and f*, where the loss is shown as (f − f*)/(f(0) − f*); 1 and 0 where it is shown as it is.
+	// start and best are f(0) and f*, where the loss is shown as (f − f*)/(f(0) − f*); 1 and 0 where it is shown as it
+	// is.
 	start, best float64
 }
 
@@ -63,8 +64,10 @@ func airScene(o *Options, dir string) (*scene, error) {
 		return nil, err
 	}
 	s := &scene{
-		what:  "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean squared error in a year that none has seen",
-		files: f, task: o.task(), mesh: settings.Mesh{Edges: "ring", Weights: "metropolis"}, rounds: 50, uploads: o.Participants, start: 1,
+		what: "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean " +
+			"squared error in a year that none has seen",
+		files: f, task: o.task(), mesh: settings.Mesh{Edges: "ring", Weights: "metropolis"}, rounds: 50,
+		uploads: o.Participants, start: 1,
 	}
 	s.task.StepSize.Constant = 0.02
 	if o.Model == "mlp" {
@@ -83,7 +86,8 @@ const (
 
 var regression = data.Regression{Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2}
 
-// regressionScene is feddec's regression: no agent can learn it alone, as each has fewer rows than there are parameters.
+// regressionScene is feddec's regression: no agent can learn it alone, as each has fewer rows than there are
+// parameters.
 func regressionScene(o *Options, dir string) (*scene, error) {
 	p, err := data.NewRegression[float32](regression, regressionAgents, o.Seed)
 	if err != nil {
@@ -99,8 +103,9 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	}
 	s := &scene{
 		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
-		files: f, mesh: settings.Mesh{Edges: "radius", Radius: regressionRadius, Weights: "best-constant"}, rounds: 100, uploads: 2,
-		best: p.Objective.Minimum, start: p.Objective.Risk(make([]float64, regression.Inputs)),
+		files: f, mesh: settings.Mesh{Edges: "radius", Radius: regressionRadius, Weights: "best-constant"}, rounds: 100,
+		uploads: 2,
+		best:    p.Objective.Minimum, start: p.Objective.Risk(make([]float64, regression.Inputs)),
 	}
 	for _, at := range g.Positions() {
 		s.places = append(s.places, settings.Place{X: at.X, Y: at.Y})
@@ -109,7 +114,8 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	s.task.Name, s.task.Features, s.task.Target = "regression", f.features, f.target
 	s.task.Model.Bias, s.task.Standardize, s.task.Clip, s.task.MinRows = false, false, 0, 1
 	s.task.BatchSize = 1
-	s.task.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: p.Objective.StrongConvexity, Smoothness: p.Objective.Smoothness}
+	s.task.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: p.Objective.StrongConvexity,
+		Smoothness: p.Objective.Smoothness}
 	s.task.Steps = settings.Steps{Budget: time.Minute, Min: regressionSteps, Max: regressionSteps}
 	return s, nil
 }

@@ -122,7 +122,8 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 		}
 	case round.RoundClosed:
 		if !w.rough && (f.ByDeadline || len(f.Missing) > 0) {
-			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round, f.Missing)
+			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round,
+				f.Missing)
 		}
 	case round.RoundAbandoned:
 		if w.rough {

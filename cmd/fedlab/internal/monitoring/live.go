@@ -89,7 +89,8 @@ type Choice struct {
 
 // fill puts the choice into an expression, as Grafana does.
 func (c Choice) fill(expr string) string {
-	return strings.NewReplacer("$job", c.Job, "$instance", c.Instance, "$__rate_interval", c.Rate.String()).Replace(expr)
+	return strings.NewReplacer("$job", c.Job, "$instance", c.Instance,
+		"$__rate_interval", c.Rate.String()).Replace(expr)
 }
 
 // CheckDashboard asks every query of a dashboard, and returns those that fail,
@@ -99,7 +100,8 @@ func (p Prometheus) CheckDashboard(ctx context.Context, d *Dashboard, c Choice) 
 		for _, t := range panel.Targets {
 			asked++
 			if problem := p.hasData(ctx, c.fill(t.Expr)); problem != "" {
-				wrong = append(wrong, fmt.Sprintf("%s, panel %d (%s), of %s: %s", d.File, panel.ID, panel.Title, c.Instance, problem))
+				wrong = append(wrong, fmt.Sprintf("%s, panel %d (%s), of %s: %s", d.File, panel.ID, panel.Title,
+					c.Instance, problem))
 			}
 		}
 	}

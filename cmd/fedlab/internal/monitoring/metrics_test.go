@@ -79,7 +79,8 @@ func (m knownMetrics) lint(expr string, say func(format string, args ...any)) {
 		for _, name := range names {
 			m.lintMatchers(name, s, say)
 		}
-		counter := strings.HasSuffix(s.metric, "_total") || strings.HasSuffix(s.metric, "_sum") || strings.HasSuffix(s.metric, "_bucket")
+		counter := strings.HasSuffix(s.metric, "_total") || strings.HasSuffix(s.metric, "_sum") ||
+			strings.HasSuffix(s.metric, "_bucket")
 		if slices.Contains([]string{"rate", "increase", "irate"}, s.function) && !counter {
 			say("%s of %s, which is no counter", s.function, s.metric)
 		}
@@ -116,7 +117,8 @@ func (m knownMetrics) lintMatchers(name string, s selector, say func(format stri
 			say("%s has no label %s", name, x.label)
 		case err != nil:
 			say("%s is no regular expression", x.value)
-		case strings.Contains(x.op, "~") && !slices.ContainsFunc(values, form.MatchString), !strings.Contains(x.op, "~") && !slices.Contains(values, x.value):
+		case strings.Contains(x.op, "~") && !slices.ContainsFunc(values, form.MatchString),
+			!strings.Contains(x.op, "~") && !slices.Contains(values, x.value):
 			say("%s is never %s in %s", x.label, x.value, name)
 		}
 	}

@@ -29,7 +29,8 @@ type matcher struct{ label, op, value string }
 var (
 	operators   = []string{"and", "or", "unless", "bool", "offset", "atan2", "inf", "nan", "Inf", "NaN"}
 	groupings   = []string{"by", "without", "on", "ignoring", "group_left", "group_right"}
-	aggregators = []string{"sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values", "bottomk", "topk", "quantile"}
+	aggregators = []string{"sum", "min", "max", "avg", "group", "stddev", "stdvar", "count", "count_values", "bottomk",
+		"topk", "quantile"}
 )
 
 var (

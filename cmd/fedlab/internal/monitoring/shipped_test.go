@@ -67,27 +67,42 @@ func TestRules(t *testing.T) {
 func TestLintIsRed(t *testing.T) {
 	first := func(d *Dashboard) *Panel { return &d.Panels[1] }
 	for want, damage := range map[string]func(d *Dashboard){
-		"two dashboards have one uid":            func(d *Dashboard) { d.UID = "fedmesh-d2d" },
-		"needs a uid":                            func(d *Dashboard) { d.Description = "" },
-		"is editable":                            func(d *Dashboard) { d.Editable = true },
-		"which does not exist":                   func(d *Dashboard) { d.Links[0].URL = "/d/elsewhere" },
-		"has the variables":                      func(d *Dashboard) { d.Templating.List = d.Templating.List[:2] },
-		"is not label_values":                    func(d *Dashboard) { d.Templating.List[1].Query = "up" },
-		"does not ask ${datasource}":             func(d *Dashboard) { first(d).Targets[0].Datasource.UID = "mine" },
-		"has an id that is not its own":          func(d *Dashboard) { first(d).ID = 1 },
-		"lies outside":                           func(d *Dashboard) { first(d).GridPos.X = 22 },
-		"overlaps panel":                         func(d *Dashboard) { d.Panels[2].GridPos.X = 0 },
-		"has no title":                           func(d *Dashboard) { first(d).Title = "" },
-		"has no description":                     func(d *Dashboard) { first(d).Description = "" },
-		"has no unit":                            func(d *Dashboard) { first(d).FieldConfig.Defaults.Unit = "" },
-		"has no query":                           func(d *Dashboard) { first(d).Targets = nil },
-		"a refId that is not its own":            func(d *Dashboard) { first(d).Targets[0].RefID = "" },
-		"has no legend":                          func(d *Dashboard) { first(d).Targets = append(first(d).Targets, Target{RefID: "B"}) },
-		"use [$__rate_interval]":                 func(d *Dashboard) { first(d).Targets[0].Expr = "rate(coordinator_reports_total[5m])" },
-		"there is no metric coordinator_rund{}":  func(d *Dashboard) { first(d).Targets[0].Expr = "coordinator_rund" },
-		"has no label colour":                    func(d *Dashboard) { first(d).Targets[0].Expr = `coordinator_phase{colour="red"}` },
-		"phase is never drinking":                func(d *Dashboard) { first(d).Targets[0].Expr = `coordinator_phase{phase="drinking"}` },
-		"which is no counter":                    func(d *Dashboard) { first(d).Targets[0].Expr = "rate(coordinator_round[$__rate_interval])" },
+		"two dashboards have one uid":   func(d *Dashboard) { d.UID = "fedmesh-d2d" },
+		"needs a uid":                   func(d *Dashboard) { d.Description = "" },
+		"is editable":                   func(d *Dashboard) { d.Editable = true },
+		"which does not exist":          func(d *Dashboard) { d.Links[0].URL = "/d/elsewhere" },
+		"has the variables":             func(d *Dashboard) { d.Templating.List = d.Templating.List[:2] },
+		"is not label_values":           func(d *Dashboard) { d.Templating.List[1].Query = "up" },
+		"does not ask ${datasource}":    func(d *Dashboard) { first(d).Targets[0].Datasource.UID = "mine" },
+		"has an id that is not its own": func(d *Dashboard) { first(d).ID = 1 },
+		"lies outside":                  func(d *Dashboard) { first(d).GridPos.X = 22 },
+		"overlaps panel":                func(d *Dashboard) { d.Panels[2].GridPos.X = 0 },
+		"has no title":                  func(d *Dashboard) { first(d).Title = "" },
+		"has no description":            func(d *Dashboard) { first(d).Description = "" },
+		"has no unit":                   func(d *Dashboard) { first(d).FieldConfig.Defaults.Unit = "" },
+		"has no query":                  func(d *Dashboard) { first(d).Targets = nil },
+		"a refId that is not its own":   func(d *Dashboard) { first(d).Targets[0].RefID = "" },
+		"has no legend": func(d *Dashboard) {
+			first(d).Targets = append(first(d).Targets,
+				Target{RefID: "B"})
+		},
+		"use [$__rate_interval]": func(d *Dashboard) {
+			first(d).
+				Targets[0].Expr = "rate(coordinator_reports_total[5m])"
+		},
+		"there is no metric coordinator_rund{}": func(d *Dashboard) { first(d).Targets[0].Expr = "coordinator_rund" },
+		"has no label colour": func(d *Dashboard) {
+			first(d).
+				Targets[0].Expr = `coordinator_phase{colour="red"}`
+		},
+		"phase is never drinking": func(d *Dashboard) {
+			first(d).
+				Targets[0].Expr = `coordinator_phase{phase="drinking"}`
+		},
+		"which is no counter": func(d *Dashboard) {
+			first(d).
+				Targets[0].Expr = "rate(coordinator_round[$__rate_interval])"
+		},
 		"there is no metric {__name__=~\"x.*\"}": func(d *Dashboard) { first(d).Targets[0].Expr = `{__name__=~"x.*"}` },
 		"selects nothing":                        func(d *Dashboard) { first(d).Targets[0].Expr = "1 + 1" },
 		"panels are more than 20": func(d *Dashboard) {
@@ -134,7 +149,8 @@ func TestProvisioning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(source), "uid: fedmesh-prometheus\n") || !strings.Contains(string(text), `"value": "fedmesh-prometheus"`) {
+	if !strings.Contains(string(source), "uid: fedmesh-prometheus\n") ||
+		!strings.Contains(string(text), `"value": "fedmesh-prometheus"`) {
 		t.Error("federation.json and the provided data source do not agree on its uid")
 	}
 }
@@ -193,13 +209,15 @@ func TestGrafanaTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, bad := t.TempDir(), map[string]string{`"gridPos"`: `"gridpos"`, `"displayMode": "list"`: `"displayMode": "lists"`, `"drawStyle": "line"`: `"drawStyle": "lines"`}
+	dir, bad := t.TempDir(), map[string]string{`"gridPos"`: `"gridpos"`,
+		`"displayMode": "list"`: `"displayMode": "lists"`, `"drawStyle": "line"`: `"drawStyle": "lines"`}
 	for good, bad := range bad {
 		broken := strings.Replace(string(text), good, bad, 1)
 		if broken == string(text) || !json.Valid([]byte(broken)) {
 			t.Fatalf("%s is not in the dashboard", good)
 		}
-		if err := os.WriteFile(filepath.Join(dir, strings.Trim(good[:8], `"`)+".json"), []byte(broken), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, strings.Trim(good[:8], `"`)+".json"), []byte(broken),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// baseline is FedAvg on the same data with the same draws, the agents not mixing (W = I), for an experiment in which they do.
+// baseline is FedAvg on the same data with the same draws, the agents not mixing (W = I), for an experiment in which
+// they do.
 func baseline(e sim.Experiment) (sim.Experiment, bool) {
 	mixes := e.Algorithm == spec.FedDec && e.Mixing.Graph != sim.NoGraph && e.Load == ""
 	e.Name, e.Mixing.Graph, e.Dump = e.Name+": FedAvg", sim.NoGraph, ""
@@ -19,7 +20,8 @@ func baseline(e sim.Experiment) (sim.Experiment, bool) {
 
 const totalFile = "compare_total_bytes"
 
-// writeComparison draws FedDec and FedAvg by server rounds, by the bytes that agents send to the server, and by all bytes.
+// writeComparison draws FedDec and FedAvg by server rounds, by the bytes that agents send to the server, and by all
+// bytes.
 func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 	metric := compared(feddec)
 	at := serverRounds(feddec)
@@ -36,10 +38,13 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 		{"compare_rounds", "server rounds", func(r *sim.Result, i int) float64 {
 			return float64(r.Rounds[i]) / float64(r.Experiment.Mixing.ServerEvery)
 		}},
-		{"compare_uplink_bytes", "MB from agents to the server", func(r *sim.Result, i int) float64 { return r.Metric(uplinkBytes).Mean[i] / 1e6 }},
-		{totalFile, "MB in all: to the server, from it, and between agents", func(r *sim.Result, i int) float64 { return r.Metric(totalBytes).Mean[i] / 1e6 }},
+		{"compare_uplink_bytes", "MB from agents to the server",
+			func(r *sim.Result, i int) float64 { return r.Metric(uplinkBytes).Mean[i] / 1e6 }},
+		{totalFile, "MB in all: to the server, from it, and between agents",
+			func(r *sim.Result, i int) float64 { return r.Metric(totalBytes).Mean[i] / 1e6 }},
 	} {
-		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label}, Y: plot.Axis{Label: label(metric)}}
+		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label},
+			Y: plot.Axis{Label: label(metric)}}
 		f.X.Log = by.file == totalFile // the two differ in it by orders of magnitude
 		var values []float64
 		for _, side := range []struct {
@@ -73,7 +78,8 @@ func compared(r *sim.Result) string {
 	return ""
 }
 
-// serverRounds are the places of the records at t mod H = 0, where the server has just averaged; or of all, if there are none.
+// serverRounds are the places of the records at t mod H = 0, where the server has just averaged; or of all, if there
+// are none.
 func serverRounds(r *sim.Result) []int {
 	var all, some []int
 	for i, t := range r.Rounds {

@@ -10,7 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/sim"
 )
 
-// checked is an experiment that is validated in the terms of package config, which knows where each key stands in the file.
+// checked is an experiment that is validated in the terms of package config, which knows where each key stands in the
+// file.
 type checked sim.Experiment
 
 // Validate is called by config.Load. Errors in the files of a folder have no place in the experiment's file.
@@ -47,7 +48,9 @@ func (o *Options) experiment() (sim.Experiment, error) {
 func (o *Options) instanceKeys() error {
 	for _, key := range slices.Sorted(maps.Keys(o.Set)) {
 		section, _, _ := strings.Cut(key, ".")
-		graph := section == "mixing" && !slices.Contains([]string{"mixing.server_every", "mixing.first_block", "mixing.weights", "mixing.link_up"}, key)
+		graph := section == "mixing" &&
+			!slices.Contains([]string{"mixing.server_every", "mixing.first_block", "mixing.weights", "mixing.link_up"},
+				key)
 		if slices.Contains([]string{"data", "agents", "weights", "weigh_rows"}, section) || graph {
 			return fmt.Errorf("--set %s: the instance is that of %s", key, o.Load)
 		}

@@ -19,11 +19,13 @@ func writePictures(dir string, r *sim.Result) error {
 	var errs []error
 	for i := range r.Metrics {
 		if m := &r.Metrics[i]; len(r.Rounds) > 1 && m.Name != uplinkBytes && m.Name != totalBytes {
-			errs = append(errs, plot.WriteFiles(filepath.Join(dir, m.Name), metricFigure(r, m), plot.FigureWidth, plot.FigureHeight))
+			errs = append(errs, plot.WriteFiles(filepath.Join(dir, m.Name), metricFigure(r, m), plot.FigureWidth,
+				plot.FigureHeight))
 		}
 	}
 	if r.Network != nil && r.Network.Graph.Nodes() <= maxDrawn {
-		errs = append(errs, plot.WriteFiles(filepath.Join(dir, "graph"), drawnNetwork(r), 14*vg.Centimeter, 14*vg.Centimeter))
+		errs = append(errs, plot.WriteFiles(filepath.Join(dir, "graph"), drawnNetwork(r), 14*vg.Centimeter,
+			14*vg.Centimeter))
 	}
 	return errors.Join(errs...)
 }
@@ -104,7 +106,8 @@ func drawnNetwork(r *sim.Result) plot.Network {
 	}
 	if r.Experiment.Mixing.LinkUp < 1 && n.Health != nil {
 		p.Health = n.Health
-		caption += fmt.Sprintf("; colour: up in %.0f to %.0f %% of the iterations, red to green from 0 to 100", 100*slices.Min(n.Health), 100*slices.Max(n.Health))
+		caption += fmt.Sprintf("; colour: up in %.0f to %.0f %% of the iterations, red to green from 0 to 100",
+			100*slices.Min(n.Health), 100*slices.Max(n.Health))
 	}
 	p.Caption = caption
 	return p

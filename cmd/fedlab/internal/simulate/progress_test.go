@@ -25,11 +25,13 @@ func TestProgress(t *testing.T) {
 		if n := len([]rune(line)); n >= max(width, 1) {
 			t.Errorf("%d signs on a terminal of %d", n, width)
 		}
-		if width == 100 && line != strings.Repeat("█", 7)+strings.Repeat("░", 23)+"  25 %  250 of 1000 rounds  30s left" {
+		if width == 100 && line != strings.Repeat("█", 7)+strings.Repeat("░",
+			23)+"  25 %  250 of 1000 rounds  30s left" {
 			t.Errorf("on a terminal: %q", line)
 		}
 	}
-	for d, want := range map[time.Duration]string{1700 * time.Millisecond: "2s", 128 * time.Second: "2m10s", 3*time.Hour + 29*time.Second: "3h0m0s"} {
+	for d, want := range map[time.Duration]string{1700 * time.Millisecond: "2s", 128 * time.Second: "2m10s",
+		3*time.Hour + 29*time.Second: "3h0m0s"} {
 		if got := left(d); got != want {
 			t.Errorf("%v left is shown as %q", d, got)
 		}

@@ -22,8 +22,8 @@ type Options struct {
 	Stdout, Stderr io.Writer
 }
 
-// Run simulates the experiment and writes what it found. After a divergence it writes what was found before it, and returns it
-// as the error.
+// Run simulates the experiment and writes what it found. After a divergence it writes what was found before it, and
+// returns it as the error.
 func Run(ctx context.Context, o Options) error {
 	e, err := o.experiment()
 	if err != nil {
@@ -56,7 +56,10 @@ func Run(ctx context.Context, o Options) error {
 
 // simulate runs an experiment and shows how far it is. With a divergence it returns both, a result and an error.
 func (o *Options) simulate(ctx context.Context, e sim.Experiment) (*sim.Result, error) {
-	r, err := newProgress(o.Stdout).follow(func(observer sim.Observer) (*sim.Result, error) { return sim.Run(ctx, e, observer) })
+	r, err := newProgress(o.Stdout).follow(func(observer sim.Observer) (*sim.Result,
+		error) {
+		return sim.Run(ctx, e, observer)
+	})
 	if ctx.Err() != nil {
 		return nil, errors.New("interrupted")
 	}
@@ -100,7 +103,8 @@ func summarise(w io.Writer, r *sim.Result) {
 		return
 	}
 	last := len(r.Rounds) - 1
-	fmt.Fprintf(w, "%-20s %14s %14s %12s\n", "", fmt.Sprintf("round %d", r.Rounds[0]), fmt.Sprintf("round %d", r.Rounds[last]), "± (95 %)")
+	fmt.Fprintf(w, "%-20s %14s %14s %12s\n",
+		"", fmt.Sprintf("round %d", r.Rounds[0]), fmt.Sprintf("round %d", r.Rounds[last]), "± (95 %)")
 	for _, m := range r.Metrics {
 		ci := "-"
 		if m.CI95 != nil {

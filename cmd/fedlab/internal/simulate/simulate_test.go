@@ -74,12 +74,14 @@ func TestExamples(t *testing.T) {
 			out, dump, again := t.TempDir(), t.TempDir(), t.TempDir()
 			var screen bytes.Buffer
 			o := simulate.Options{
-				Config: path, Out: out, Dump: dump, Set: map[string]string{"rounds": "25", "runs": "2"}, Stdout: &screen, Stderr: &screen,
+				Config: path, Out: out, Dump: dump, Set: map[string]string{"rounds": "25", "runs": "2"},
+				Stdout: &screen, Stderr: &screen,
 			}
 			if err := simulate.Run(context.Background(), o); err != nil {
 				t.Fatal(err)
 			}
-			if err := simulate.Run(context.Background(), simulate.Options{Load: dump, Out: again, Stdout: &screen, Stderr: &screen}); err != nil {
+			if err := simulate.Run(context.Background(),
+				simulate.Options{Load: dump, Out: again, Stdout: &screen, Stderr: &screen}); err != nil {
 				t.Fatal(err)
 			}
 			var first, second sim.Result
@@ -88,7 +90,8 @@ func TestExamples(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if !reflect.DeepEqual(first.Final, second.Final) || first.Experiment.Agents != second.Experiment.Agents || first.Experiment.Agents < 2 {
+			if !reflect.DeepEqual(first.Final, second.Final) || first.Experiment.Agents != second.Experiment.Agents ||
+				first.Experiment.Agents < 2 {
 				t.Errorf("what was dumped and loaded differs: %v, %v", first.Final, second.Final)
 			}
 			looksWhole(t, out, &first)
@@ -100,7 +103,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestSameFilesOnAnyCores: every file is the same to the byte on one core and on two, whether runs share the cores or agents do.
+// TestSameFilesOnAnyCores: every file is the same to the byte on one core and on two, whether runs share the cores or
+// agents do.
 func TestSameFilesOnAnyCores(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for text, runs := range map[string]string{
@@ -114,7 +118,8 @@ func TestSameFilesOnAnyCores(t *testing.T) {
 			runtime.GOMAXPROCS(cores)
 			out := t.TempDir()
 			var screen bytes.Buffer
-			o := simulate.Options{Config: path, Out: out, Set: map[string]string{"rounds": "4", "runs": runs}, Stdout: &screen, Stderr: &screen}
+			o := simulate.Options{Config: path, Out: out, Set: map[string]string{"rounds": "4", "runs": runs},
+				Stdout: &screen, Stderr: &screen}
 			if err := simulate.Run(context.Background(), o); err != nil {
 				t.Fatal(err)
 			}
@@ -211,32 +216,85 @@ func fields(typ reflect.Type) func(yield func(reflect.StructField) bool) {
 // TestRefused: what cannot be is refused before anything is written, with the key, the place and the bound.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string][]string{
-		"participants: 11\nagents: 10\n":            {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
-		"agents: 10\nlocal_stops: 3\n":              {"e.yaml:2:1", `unknown key "local_stops"; did you mean "local_steps"?`},
-		"agents: 10\nstep_size:\n  constant: 2.5\n": {"e.yaml:3:13", "step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below 0.9524"},
-		"agents: 2\nexchange: gradient\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {"e.yaml:3:23", "stable below 2"},
-		"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n":                     {"e.yaml:2:23", "stable below 2 = 2/λ_max(∇²J)"},
-		"agents: 2\nlocal_steps: 2\nstep_size: {constant: 4.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n":     {"e.yaml:3:23", "agent 0 is stable below 4 = 2/"},
-		"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, model: {ridge: 0.1}}\n":          {"e.yaml:2:23", "agent 0 is stable below 20"},
-		"agents: 10\nrounds: 1000000000\nrecord: 1\n":                                                             {"e.yaml:3:9", "makes more than 16777216 records"},
-		"agents: 10\nrounds: 2000000000\n":                                                                        {"e.yaml:2:9", "want 1 to 1000000000"},
-		"agents: 100000\ndata: {kind: toy, centre: [1, 1], rows: 1000000}\n":                                      {"e.yaml:2:41", "makes 2e+11 numbers for 100000 agents; want at most"},
-		"agents: 1000\nbatch_size: 65536\ndata: {inputs: 60000}\n":                                                {"e.yaml:2:13", "batch_size: is 65536; of 60000 features, at most 2236"},
-		"algorithm: feddec\nagents: 1001\nmixing: {graph: ring}\n":                                                {"e.yaml:2:9", "at most 1000 with best-constant weights"},
-		"algorithm: feddec\nagents: 2000000\n":                                                                    {"e.yaml:2:9", "at most 1000000 in feddec"},
-		"agents: 10\nlocal_steps: [1, 2]\n":                                                                       {"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents"},
-		"agents: 10\nweights: [1, 2]\n":                                                                           {"e.yaml:2:10", "weights: has 2 numbers; 1 for all, or one for each of the 10 agents"},
-		"agents: 2\nbatch_size: [1, 0]\n":                                                                         {"e.yaml:2:13", "batch size 0 with a stream"},
-		"agents: 2\nbatch_size: \"uniform(0, 3)\"\n":                                                              {"e.yaml:2:13", "batch size 0 with a stream"},
-		"agents: 2\nbatch_size: \"geometric(70000)\"\n":                                                           {"e.yaml:2:13", "want at most 65536"},
-		"agents: 2\nweigh_rows: true\n":                                                                           {"e.yaml:2:13", "agents of linear data hold no rows"},
-		"agents: 2\nweigh_rows: true\nweights: [1, 2]\ndata: {kind: toy, centre: [1]}\n":                          {"e.yaml:3:10", "weigh_rows takes the rows instead"},
-		"agents: 2\ndata: {kind: regression, inputs: 2, deviation: 1e200}\n":                                      {"agent 0 has rows whose squares are not finite"},
-		"agents: 2\nstep_size: {diminishing: true}\ndata: {kind: regression, inputs: 30, rows: 2}\n":              {"step_size.strong_convexity: is not known"},
-		"agents: 10\nlocal_steps: [1, 2.5]\n":                                                                     {"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to"},
-		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n":         {"e.yaml:2:70", "nowhere.csv"},
-		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n":  {"e.yaml:4:37", "mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01", "most are from about 0.16 on"},
-		"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n":                 {"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}"},
+		"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
+		"agents: 10\nlocal_stops: 3\n": {"e.yaml:2:1",
+			`unknown key "local_stops"; did you mean "local_steps"?`},
+		"agents: 10\nstep_size:\n  constant: 2.5\n": {
+			"e.yaml:3:13",
+			"step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below " +
+				"0.9524",
+		},
+		"agents: 2\nexchange: gradient\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
+			"e.yaml:3:23", "stable below 2",
+		},
+		"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
+			"e.yaml:2:23", "stable below 2 = 2/λ_max(∇²J)",
+		},
+		"agents: 2\nlocal_steps: 2\nstep_size: {constant: 4.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
+			"e.yaml:3:23", "agent 0 is stable below 4 = 2/",
+		},
+		"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, model: {ridge: 0.1}}\n": {
+			"e.yaml:2:23", "agent 0 is stable below 20",
+		},
+		"agents: 10\nrounds: 1000000000\nrecord: 1\n": {
+			"e.yaml:3:9", "makes more than 16777216 records",
+		},
+		"agents: 10\nrounds: 2000000000\n": {
+			"e.yaml:2:9", "want 1 to 1000000000",
+		},
+		"agents: 100000\ndata: {kind: toy, centre: [1, 1], rows: 1000000}\n": {
+			"e.yaml:2:41", "makes 2e+11 numbers for 100000 agents; want at most",
+		},
+		"agents: 1000\nbatch_size: 65536\ndata: {inputs: 60000}\n": {
+			"e.yaml:2:13", "batch_size: is 65536; of 60000 features, at most 2236",
+		},
+		"algorithm: feddec\nagents: 1001\nmixing: {graph: ring}\n": {
+			"e.yaml:2:9", "at most 1000 with best-constant weights",
+		},
+		"algorithm: feddec\nagents: 2000000\n": {
+			"e.yaml:2:9", "at most 1000000 in feddec",
+		},
+		"agents: 10\nlocal_steps: [1, 2]\n": {
+			"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents",
+		},
+		"agents: 10\nweights: [1, 2]\n": {
+			"e.yaml:2:10", "weights: has 2 numbers; 1 for all, or one for each of the 10 agents",
+		},
+		"agents: 2\nbatch_size: [1, 0]\n": {
+			"e.yaml:2:13", "batch size 0 with a stream",
+		},
+		"agents: 2\nbatch_size: \"uniform(0, 3)\"\n": {
+			"e.yaml:2:13", "batch size 0 with a stream",
+		},
+		"agents: 2\nbatch_size: \"geometric(70000)\"\n": {
+			"e.yaml:2:13", "want at most 65536",
+		},
+		"agents: 2\nweigh_rows: true\n": {
+			"e.yaml:2:13", "agents of linear data hold no rows",
+		},
+		"agents: 2\nweigh_rows: true\nweights: [1, 2]\ndata: {kind: toy, centre: [1]}\n": {
+			"e.yaml:3:10", "weigh_rows takes the rows instead",
+		},
+		"agents: 2\ndata: {kind: regression, inputs: 2, deviation: 1e200}\n": {
+			"agent 0 has rows whose squares are not finite",
+		},
+		"agents: 2\nstep_size: {diminishing: true}\ndata: {kind: regression, inputs: 30, rows: 2}\n": {
+			"step_size.strong_convexity: is not known",
+		},
+		"agents: 10\nlocal_steps: [1, 2.5]\n": {
+			"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to",
+		},
+		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n": {
+			"e.yaml:2:70", "nowhere.csv",
+		},
+		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {
+			"e.yaml:4:37",
+			"mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01",
+			"most are from about 0.16 on",
+		},
+		"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n": {
+			"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}",
+		},
 	} {
 		dir := t.TempDir()
 		path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
@@ -264,21 +322,25 @@ func TestDivergence(t *testing.T) {
 	dir := t.TempDir()
 	path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
 	// Stable in the mean (μ < 2), but not in the mean square.
-	write(t, path, "agents: 10\nrounds: 5000\nruns: 2\nrecord: 10\nstep_size: {constant: 1.9}\nparticipants: 1\ndata: {inputs: 3, regressor_var: [1, 1, 0.5]}\n")
+	write(t, path, "agents: 10\nrounds: 5000\nruns: 2\nrecord: 10\nstep_size: {constant: 1.9}\n"+
+		"participants: 1\ndata: {inputs: 3, regressor_var: [1, 1, 0.5]}\n")
 	var screen bytes.Buffer
-	err := simulate.Run(context.Background(), simulate.Options{Config: path, Out: out, Stdout: &screen, Stderr: &screen})
+	err := simulate.Run(context.Background(),
+		simulate.Options{Config: path, Out: out, Stdout: &screen, Stderr: &screen})
 	var diverged *sim.Divergence
 	if !errors.As(err, &diverged) || diverged.Round < 20 {
 		t.Fatalf("%v", err)
 	}
-	if !strings.Contains(err.Error(), fmt.Sprintf("diverged in round %d: ", diverged.Round)) || !strings.Contains(err.Error(), out) {
+	if !strings.Contains(err.Error(), fmt.Sprintf("diverged in round %d: ", diverged.Round)) ||
+		!strings.Contains(err.Error(), out) {
 		t.Errorf("%v", err)
 	}
 	var r sim.Result
 	if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "result.json"))), &r); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(r.Rounds); n < 2 || r.Rounds[n-1] >= diverged.Round || r.Rounds[n-1] < diverged.Round-10 || r.Divergence == nil {
+	if n := len(r.Rounds); n < 2 || r.Rounds[n-1] >= diverged.Round || r.Rounds[n-1] < diverged.Round-10 ||
+		r.Divergence == nil {
 		t.Errorf("kept are rounds up to %v, divergence %v", r.Rounds[n-1], r.Divergence)
 	}
 	looksWhole(t, out, &r)
@@ -289,14 +351,16 @@ func TestBadFolder(t *testing.T) {
 	dir := t.TempDir()
 	path, dump := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "dump")
 	write(t, path, "agents: 3\nrounds: 2\nruns: 1\ndata: {inputs: 2}\n")
-	o := simulate.Options{Config: path, Out: filepath.Join(dir, "out"), Dump: dump, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}}
+	o := simulate.Options{Config: path, Out: filepath.Join(dir, "out"), Dump: dump, Stdout: &bytes.Buffer{},
+		Stderr: &bytes.Buffer{}}
 	if err := simulate.Run(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
 	o.Config, o.Load, o.Dump = "", dump, ""
 	for _, key := range []string{"data.noise_var", "agents", "weights", "mixing.radius"} {
 		o.Set = map[string]string{key: "1", "step_size.constant": "0.02"}
-		if err := simulate.Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "--set "+key+": the instance is that of "+dump) {
+		if err := simulate.Run(context.Background(), o); err == nil ||
+			!strings.Contains(err.Error(), "--set "+key+": the instance is that of "+dump) {
 			t.Errorf("--set %s: error %v", key, err)
 		}
 	}
@@ -306,7 +370,8 @@ func TestBadFolder(t *testing.T) {
 	}
 	file := filepath.Join(dump, "run-0000", "scale.npy")
 	write(t, file, strings.Replace(read(t, file), "False", "True ", 1))
-	if err := simulate.Run(context.Background(), o); err == nil || err.Error() != file+": the array is in Fortran order; save numpy.ascontiguousarray of it" {
+	if err := simulate.Run(context.Background(), o); err == nil ||
+		err.Error() != file+": the array is in Fortran order; save numpy.ascontiguousarray of it" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -124,7 +124,8 @@ func (b *bed) start(ctx context.Context) error {
 		err = awaitURL(ctx, "http://"+b.coordinator+"/-/ready")
 	}
 	if err == nil {
-		err = b.run("prometheus", prometheus, "--config.file="+b.path("prometheus/prometheus.yml"), "--web.listen-address="+b.prometheus,
+		err = b.run("prometheus", prometheus, "--config.file="+b.path("prometheus/prometheus.yml"),
+			"--web.listen-address="+b.prometheus,
 			"--storage.tsdb.path="+b.path("prometheus/data"), "--log.level=warn")
 	}
 	for i := 0; i < b.Agents && err == nil && ctx.Err() == nil; i++ {

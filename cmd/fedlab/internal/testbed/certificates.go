@@ -47,7 +47,8 @@ func (b *bed) issue(name string, serial int64, ca *x509.Certificate, caKey *ecds
 	}
 	c := template(name, serial)
 	c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	c.KeyUsage, c.ExtKeyUsage = x509.KeyUsageDigitalSignature,
+		[]x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	der, err := x509.CreateCertificate(rand.Reader, c, ca, key.Public(), caKey)
 	if err != nil {
 		return err

@@ -65,7 +65,8 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 	const enough = 3 // aggregations while we look
 	now := w.version(ctx)
 	if !(now >= first+enough) { // NaN too
-		wrong = append(wrong, fmt.Sprintf("the model's version went from %v to %v only: rounds do not advance", first, now))
+		wrong = append(wrong, fmt.Sprintf("the model's version went from %v to %v only: rounds do not advance", first,
+			now))
 	}
 	if len(wrong) > 0 {
 		return "", wrong // nothing else could be well
@@ -78,7 +79,8 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 		}
 	}
 	add(w.server.CheckRules(ctx, w.rules))
-	return fmt.Sprintf("all is well: %d targets are up, the model has version %v, %d queries of %d dashboards and %d rules have data, no alert fires",
+	return fmt.Sprintf("all is well: %d targets are up, the model has version %v, %d queries of %d dashboards and %d "+
+		"rules have data, no alert fires",
 		up, now, asked, len(w.dashboards), len(w.rules)), wrong
 }
 
@@ -88,7 +90,8 @@ func (w *watch) choices(d *monitoring.Dashboard) []monitoring.Choice {
 	if d.UID != "fedmesh-device" {
 		return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval()}}
 	}
-	return []monitoring.Choice{{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
+	return []monitoring.Choice{{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()},
+		{Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 }
 
 // version is the model's; NaN if there is none yet.
@@ -116,7 +119,8 @@ func (w *watch) targets(ctx context.Context) (up int, wrong []string) {
 		}
 	}
 	if len(data.ActiveTargets) != w.Agents+1 {
-		wrong = append(wrong, fmt.Sprintf("%d targets, want %d agents and the coordinator", len(data.ActiveTargets), w.Agents))
+		wrong = append(wrong, fmt.Sprintf("%d targets, want %d agents and the coordinator", len(data.ActiveTargets),
+			w.Agents))
 	}
 	return up, wrong
 }

@@ -52,7 +52,8 @@ func table(rng *mrand.Rand, n int) []byte {
 	text := []byte("load,speed,oil,wear\n")
 	for range n {
 		load, speed, oil := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
-		text = fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil, 2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
+		text = fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil,
+			2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
 	}
 	return text
 }
@@ -85,7 +86,8 @@ func (b *bed) writePrograms() ([]string, error) {
 		if i%2 == 0 {
 			listen = ports[i/2]
 		}
-		if err := firstOf(b.put(id+".yaml", b.agentConfig(i, strings.TrimSpace(public), listen)), b.writeMachine(i)); err != nil {
+		if err := firstOf(b.put(id+".yaml", b.agentConfig(i, strings.TrimSpace(public), listen)),
+			b.writeMachine(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -98,7 +100,8 @@ func (b *bed) brokerConfig(id string) string {
 		return fmt.Sprintf("{url: tcp://%s, password_file: %s}", b.broker, b.path("passwords/"+federation+"-"+id))
 	}
 	cert := b.path("certs/" + federation + "-" + id)
-	return fmt.Sprintf("{url: tls://%s, ca_file: %s, cert_file: %s.crt, key_file: %s.key}", b.broker, b.path("certs/ca.crt"), cert, cert)
+	return fmt.Sprintf("{url: tls://%s, ca_file: %s, cert_file: %s.crt, key_file: %s.key}", b.broker,
+		b.path("certs/ca.crt"), cert, cert)
 }
 
 // coordinatorConfig is a federation whose agents mix, in rounds of seconds. Its
@@ -130,7 +133,8 @@ mesh: {edges: radius, radius: 1.3}
 held_out: {csv: %s}
 metrics: {listen: %s}
 `, federation, b.path("state"), b.brokerConfig("coordinator"), b.path("coordinator.key"), b.path("agents.keys"),
-		2+b.Agents/20, 300*b.stretch(), 5+b.Agents/10, min(b.Agents/2, 12), 30+b.Agents, b.stretch(), b.Agents, b.Agents/2, b.path("held-out.csv"), b.coordinator)
+		2+b.Agents/20, 300*b.stretch(), 5+b.Agents/10, min(b.Agents/2, 12), 30+b.Agents, b.stretch(), b.Agents,
+		b.Agents/2, b.path("held-out.csv"), b.coordinator)
 }
 
 // agentConfig is an agent on a square grid, so that the graph is connected.
@@ -152,7 +156,8 @@ metrics: {listen: %q, report_every: %ds, advertise: %q}
 		b.path("data.csv"), b.Agents, i, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, 5*b.stretch(), listen)
 }
 
-// writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this machine's.
+// writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this
+// machine's.
 func (b *bed) writeMachine(i int) error {
 	root := "machine-" + agentID(i) + "/"
 	err := firstOf(

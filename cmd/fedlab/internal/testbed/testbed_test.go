@@ -28,7 +28,8 @@ func TestCheck(t *testing.T) {
 	if err := testkit.BuildInto("../../../..", bin); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Dir: filepath.Join(t.TempDir(), "bed"), Bin: bin, Agents: 6, TLS: true, Limit: 5 * time.Minute, Stdout: t.Output()}
+	o := Options{Dir: filepath.Join(t.TempDir(), "bed"), Bin: bin, Agents: 6, TLS: true, Limit: 5 * time.Minute,
+		Stdout: t.Output()}
 	if err := Check(t.Context(), o); err != nil {
 		t.Error(err)
 	}

@@ -72,8 +72,10 @@ func (b Broker) testRead(t *testing.T) {
 			expected := may
 			var refused []string
 			if b.RefusesFilters {
-				refused = slices.DeleteFunc(slices.Clone(filters), func(f string) bool { return slices.Contains(may, f) })
-				expected = slices.DeleteFunc(slices.Clone(may), func(topic string) bool { return !slices.Contains(filters, topic) && topic != own(user) })
+				refused = slices.DeleteFunc(slices.Clone(filters),
+					func(f string) bool { return slices.Contains(may, f) })
+				expected = slices.DeleteFunc(slices.Clone(may),
+					func(topic string) bool { return !slices.Contains(filters, topic) && topic != own(user) })
 			}
 			c := b.as(t, user)
 			c.Subscribe(mqtt.AtMostOnce, filters...)

@@ -12,7 +12,8 @@ const Observer = "observer"
 // Users are those of the table: devices and coordinators of the federations
 // air and land, which use the same names, and a device that is called after
 // the other federation's coordinator.
-var Users = []string{"air-press", "air-press-2", "air-coordinator", "air-land-coordinator", "land-press", "land-coordinator"}
+var Users = []string{"air-press", "air-press-2", "air-coordinator", "air-land-coordinator", "land-press",
+	"land-coordinator"}
 
 // Row says what the users may do with a topic.
 type Row struct {
