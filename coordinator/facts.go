@@ -34,8 +34,8 @@ const (
 	DropReplayed  DropReason = "replayed"    // not newer than what came before from this agent
 	DropOutdated  DropReason = "outdated"    // a hello that names an announcement of long ago
 	DropLater     DropReason = "later_place" // about a round that this coordinator has not come to
-	// the mailbox was full, which the session counts; or too much waits until it is clear that no other coordinator
-	// leads
+	// DropOverflow: the mailbox was full, which the session counts; or too much waits until it is clear that no other
+	// coordinator leads.
 	DropOverflow DropReason = "overflow"
 )
 
@@ -51,7 +51,7 @@ type LeaveOutReason string
 // The reasons for leaving an update out.
 const (
 	LeftOutNotFinite LeaveOutReason = "not_finite" // the model would not have been finite
-	// its risk on held-out data would have been over 10 times the worst of the last 20 rounds
+	// LeftOutRisk: the model's risk on held-out data would have been over 10 times the worst of the last 20 rounds.
 	LeftOutRisk LeaveOutReason = "risk"
 	LeftOutNorm LeaveOutReason = "norm" // the update outweighs all others together
 )

@@ -18,7 +18,7 @@ type Partition string
 const (
 	PartitionColumn  Partition = "column"  // a column names the agent of each row
 	PartitionUniform Partition = "uniform" // shuffled and dealt: agents are alike
-	// the shares of each class follow a Dirichlet distribution over the agents
+	// PartitionDirichlet: the shares of each class follow a Dirichlet distribution over the agents.
 	PartitionDirichlet Partition = "dirichlet"
 	PartitionShards    Partition = "shards" // sorted by target and cut; each agent gets a few pieces
 )
