@@ -11,7 +11,8 @@ type Rule uint8
 // The rules.
 const (
 	Metropolis Rule = iota // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
-	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd 2004).
+	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd
+	// 2004).
 	BestConstant
 	MaxDegree // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
 	Fastest   // the smallest |λ₂| of all symmetric weights, negative ones too (Xiao, Boyd 2004)
