@@ -59,11 +59,11 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	c := &Coordinator{
-		cfg: cfg, conn: conn, signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID,
-			Key: cfg.Key}, public: cfg.Key.Public().(ed25519.PublicKey), ahead: ahead{agents: map[wire.AgentID]bool{}},
+		cfg: cfg, conn: conn, owner: host.NewOwner(), public: cfg.Key.Public().(ed25519.PublicKey),
+		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key},
+		ahead:  ahead{agents: map[wire.AgentID]bool{}},
 		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, clones: map[wire.AgentID]*cloneDetector{},
 		offers: map[wire.AgentID]*round.Offer{},
-		owner:  host.NewOwner(),
 	}
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)

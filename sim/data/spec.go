@@ -72,9 +72,8 @@ type Spec struct {
 func DefaultSpec() Spec {
 	return Spec{
 		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1,
-		Rows:      10,
-		Deviation: 0.25, Base: 2, Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh,
-			Risk: spec.RiskSquared}, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
+		Rows: 10, Deviation: 0.25, Base: 2, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
+		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 	}
 }
 

@@ -127,8 +127,11 @@ func TestCoordinatorLog(t *testing.T) {
 		{coordinator.Began{Epoch: 1}, ""},
 		{coordinator.Began{Epoch: 2, Raised: true},
 			`<6>INFO  the epoch is raised: agents obey this coordinator, whatever they have obeyed before epoch=2`},
-		{coordinator.ForeignAnnouncement{Foreign: wire.Order{Epoch: 1, Run: 7, Round: 2, Attempt: 1,
-			Phase: wire.PhaseOpen}, Own: wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen}},
+		{
+			coordinator.ForeignAnnouncement{
+				Foreign: wire.Order{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen},
+				Own:     wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
+			},
 			"<3>ERROR an announcement with this coordinator's key that it has not made: another coordinator runs " +
 				"with the key and a copy of the state folder, " +
 				`or somebody replays an old message; stop the other one foreign="epoch 1 run 7 round 2 attempt 1 open" own="epoch 1 run 7 round 3 attempt 1 open"`},
