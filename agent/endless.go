@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"crypto/sha256"
-	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/d2d"
@@ -23,10 +22,10 @@ type endless struct {
 	cancel func()
 	over   chan struct{} // closed at its end
 	x      []float32     // then: what it came to
-	asked  atomic.Pointer[ask]
+	asks   chan *ask     // of the newest round
+	bars   chan bool     // whether it must rest: the newest word
+	barred bool          // that word
 	failed error         // why it went no further; the owner's
-	barred atomic.Bool   // it must rest
-	woken  chan struct{} // asked or barred have changed
 }
 
 // past tells whether the block's run is over, going by what was obeyed last.
@@ -34,19 +33,25 @@ func (b *endless) past(o wire.Order) bool {
 	return o != wire.Order{} && (o.Run != b.e.Order.Run || o.Phase == wire.PhaseFinished)
 }
 
-// wake has the block look at what it is to do.
-func (b *endless) wake() {
-	select {
-	case b.woken <- struct{}{}:
-	default:
-	}
+// bar tells the block whether it must rest. Only the owner calls it.
+func (b *endless) bar(yes bool) {
+	b.barred = yes
+	replace(b.bars, yes)
 }
 
-// ask is a round's, for the parameters after H more local steps.
+// replace puts the newest word into a channel that holds one, in the place of one that was not taken. Only one
+// goroutine sends.
+func replace[T any](c chan T, newest T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- newest
+}
+
+// ask is a round's, for the parameters after H more local steps. The error is why there are none.
 type ask struct {
-	base   []float32
-	at     uint64 // local steps of the block; 0 = not known yet
-	answer func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error)
+	answer func(m *mixing, s d2d.Stats, err error)
 }
 
 // keepEvery is the time after which a block is saved again: a device that comes back begins with a neighbour's
@@ -85,18 +90,17 @@ func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepa
 		return
 	}
 	began := time.Now()
-	a.endless.asked.Store(&ask{base: base,
-		answer: func(out task.Outcome[float32], s d2d.Stats, computed time.Duration, err error) {
-			u, fact := a.newUpdate(e, p), Trained{Sizing: why, Took: computed, Mixed: &s, MixedFor: time.Since(began)}
-			if err == nil {
-				err = u.takeOutcome(out, &fact, e.Announcement.Schema)
-			}
-			if err == nil && ctx.Err() == nil {
-				a.save(ctx, u)
-			}
-			a.tellTrained(ctx, cease, e, u, fact, err)
-		}})
-	a.endless.wake()
+	replace(a.endless.asks, &ask{func(m *mixing, s d2d.Stats, err error) {
+		u, fact := a.newUpdate(e, p), Trained{Sizing: why, Mixed: &s, MixedFor: time.Since(began)}
+		if err == nil {
+			fact.Took = m.computed
+			err = u.takeOutcome(m.steps, base, m.x, &fact, e.Announcement.Schema)
+		}
+		if err == nil && ctx.Err() == nil {
+			a.save(ctx, u)
+		}
+		a.tellTrained(ctx, cease, e, u, fact, err)
+	}})
 }
 
 // beginBlock begins a block beside the owner, in the place of the one under way, and with what that came to.
@@ -117,8 +121,8 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 		cancel()
 		return err
 	}
-	b.cancel, b.over, b.woken = cancel, make(chan struct{}), make(chan struct{}, 1)
-	b.barred.Store(a.barred())
+	b.cancel, b.over, b.asks, b.bars = cancel, make(chan struct{}), make(chan *ask, 1), make(chan bool, 1)
+	b.bar(a.barred())
 	old := a.endless
 	a.endless = b
 	before := a.mesh.block
@@ -141,79 +145,54 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 	return nil
 }
 
-// mixEndless is the block's goroutine.
+// mixEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
 func (a *Agent) mixEndless(ctx context.Context, b *endless, steps Block, x []float32, from BlockSource) {
 	joins := from == FromDisk || from == FromModel && b.e.Block != b.e.Order.Round
 	m, err := a.mesh.newMixing(b.e, &b.p.problem.Task, steps, x, joins)
+	m.asks, m.bars = b.asks, b.bars
+	m.answer = func(s d2d.Stats, err error) {
+		q := m.asked
+		m.asked = nil
+		q.answer(m, s, err)
+	}
+	m.save = func() { a.keep(b, m) }
+	m.began = func(joined bool) {
+		if joined {
+			from = FromNeighbor
+		}
+		fact := BlockBegan{Block: b.e.Block, From: from, Neighbors: len(b.e.Peers)}
+		a.owner.Tell(func() { a.cfg.Observer.Observe(fact) })
+	}
 	if err == nil {
-		m.turn = func() error { return a.turnOf(ctx, b, m, &from) }
-		m.work(ctx, func(end mixed) { err = end.err })
+		err = m.work(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.owner.Tell(func() { a.failBlock(b, err) })
+		a.owner.Tell(func() { a.failBlock(b, m, err) })
 		return
 	}
-	b.x = m.x
-	a.keep(b, m)
+	if b.x = m.x; m.machine != nil {
+		_ = m.step(d2d.Stop{}) // which takes no local steps
+	}
 }
 
 // failBlock answers a round that asks for a block that goes no further, as later ones are.
-func (a *Agent) failBlock(b *endless, err error) {
+func (a *Agent) failBlock(b *endless, m *mixing, err error) {
 	b.failed = err
-	if q := b.asked.Swap(nil); q != nil {
-		a.owner.Go(func() { q.answer(task.Outcome[float32]{}, d2d.Stats{}, 0, err) })
+	q := m.asked
+	select {
+	case q = <-b.asks:
+	default:
+	}
+	if q != nil {
+		a.owner.Go(func() { q.answer(m, d2d.Stats{}, err) })
 	}
 	if a.endless == b {
 		a.clearBlock(b)
 	}
 }
 
-// turnOf is what a block without an end does between two local steps.
-func (a *Agent) turnOf(ctx context.Context, b *endless, m *mixing, from *BlockSource) error {
-	if m.taken == 0 {
-		if m.exchange.Stats().Joined {
-			*from = FromNeighbor
-		}
-		fact := BlockBegan{Block: b.e.Block, From: *from, Neighbors: len(b.e.Peers)}
-		a.owner.Tell(func() { a.cfg.Observer.Observe(fact) })
-		a.keep(b, m)
-	}
-	if q := b.asked.Load(); q != nil && q.at == 0 {
-		q.at = m.taken + uint64(b.p.problem.Task.Training.MaxSteps)
-	} else if q != nil && m.taken >= q.at && b.asked.CompareAndSwap(q, nil) {
-		out, err := m.steps.OutcomeFrom(q.base, m.x)
-		s := m.exchange.Stats()
-		q.answer(out, s.Since(m.reported), m.computed, err)
-		m.reported, m.computed = s, 0
-		a.keep(b, m)
-	}
-	if time.Since(m.kept) > keepEvery {
-		a.keep(b, m)
-	}
-	if b.mustRest() {
-		a.keep(b, m)
-		b.rest(ctx)
-	}
-	return ctx.Err()
-}
-
-// mustRest tells whether the block may not go on now. What a round has asked for is finished first.
-func (b *endless) mustRest() bool { return b.barred.Load() && b.asked.Load() == nil }
-
-// rest waits until the block may go on. The neighbours give up waiting for it, and take it up again when they hear it.
-func (b *endless) rest(ctx context.Context) {
-	for b.mustRest() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-b.woken:
-		}
-	}
-}
-
 // keep saves the block, for a restart.
 func (a *Agent) keep(b *endless, m *mixing) {
-	m.kept = time.Now()
 	err := saveBlock(a.cfg.Dir, b, m.taken, m.x)
 	a.owner.Tell(func() { a.written("save the state of mixing", err) })
 }

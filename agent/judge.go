@@ -24,8 +24,8 @@ func (a *Agent) judge() {
 
 // holdBlock has a block without an end rest, or go on.
 func (a *Agent) holdBlock() {
-	if b := a.endless; b != nil && b.barred.Swap(a.barred()) != a.barred() {
-		b.wake()
+	if b := a.endless; b != nil && b.barred != a.barred() {
+		b.bar(a.barred())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdh"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/d2d"
@@ -127,43 +128,24 @@ func (m *mesh) take(msg mqtt.Message) {
 	}
 }
 
-// mixing runs one block: H local steps with mixing after every m-th of them.
+// mixing is the host of one block's machine: one goroutine, which owns the parameters.
 type mixing struct {
 	*mesh
 	e        round.Train
-	every    uint64
 	steps    Block
-	exchange *d2d.Exchange[float32]
+	machine  *d2d.Block[float32]
 	x        []float32
 	taken    uint64        // local steps so far
-	computed time.Duration // in them
+	computed time.Duration // in them, since the last answer
 	events   []d2d.Event
-	done     bool
 
-	// Where blocks have no end: what to do between two local steps, what was reported of the mixing so far, and when
-	// the block was saved.
-	turn     func() error
-	reported d2d.Stats
-	kept     time.Time
-}
-
-// mixed is what a block came to.
-type mixed struct {
-	x        []float32
-	stats    d2d.Stats
-	computed time.Duration // in local steps
-	err      error
-}
-
-// mix works on the block of a round. Its end is told by ended; then it goes on
-// answering the neighbours until ctx ends.
-func (m *mesh) mix(ctx context.Context, e round.Train, t *wire.Task, steps Block, base []float32, ended func(mixed)) {
-	b, err := m.newMixing(e, t, steps, base, false)
-	if err != nil {
-		ended(mixed{err: err})
-		return
-	}
-	b.work(ctx, ended)
+	answer func(s d2d.Stats, err error) // the round; the parameters are as it wants them, unless there is an error
+	// Where blocks have no end, what the agent's owner says, and how to begin and save the block.
+	asks  chan *ask
+	bars  chan bool
+	began func(joined bool)
+	save  func()
+	asked *ask // waits for its answer
 }
 
 // newMixing prepares a block; joins says that the others may be in it already.
@@ -174,12 +156,14 @@ func (m *mesh) newMixing(e round.Train, t *wire.Task, steps Block, base []float3
 	if joins {
 		cfg.Join = joining * cfg.Repeat
 	}
-	exchange, err := d2d.NewExchange(cfg, x)
-	return &mixing{mesh: m, e: e, every: uint64(t.Mixing.Every), steps: steps, exchange: exchange, x: x}, err
+	machine, err := d2d.NewBlock(d2d.BlockConfig{Every: uint64(t.Mixing.Every), Within: uint64(t.Training.MaxSteps),
+		Keep: keepEvery}, cfg, x)
+	return &mixing{mesh: m, e: e, steps: steps, machine: machine, x: x}, err
 }
 
 // work runs the block, with what comes from its neighbours.
-func (b *mixing) work(ctx context.Context, ended func(mixed)) {
+// The error is why it went no further before ctx ended.
+func (b *mixing) work(ctx context.Context) error {
 	filters := make([]string, 0, len(b.e.Peers))
 	for _, p := range b.e.Peers {
 		filters = append(filters, b.cfg.Topics.PeerParts(p.ID, b.e.Block))
@@ -188,7 +172,7 @@ func (b *mixing) work(ctx context.Context, ended func(mixed)) {
 		b.conn.Subscribe(mqtt.AtMostOnce, filters...)
 		defer b.conn.Unsubscribe(filters...)
 	}
-	b.run(ctx, ended)
+	return b.run(ctx)
 }
 
 func (m *mesh) exchangeConfig(e round.Train, t *wire.Task) d2d.ExchangeConfig[float32] {
@@ -220,52 +204,61 @@ const joining = 20
 // patience is how many waits in a row a silent neighbour may spoil.
 const patience = 3
 
-// run is the block's loop: one goroutine owns the exchange and the parameters.
-func (b *mixing) run(ctx context.Context, ended func(mixed)) {
+// run is the block's loop. After the last step of a block with an end it goes on answering the neighbours.
+func (b *mixing) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	if audited, ok := b.steps.(Audited); ok {
-		defer func() { audited.Ended(b.exchange.Books()) }()
+		defer func() { audited.Ended(b.machine.Books()) }()
 	}
 	b.events = append(b.events, d2d.Start{})
-	for {
-		for len(b.events) > 0 {
+	for ctx.Err() == nil {
+		b.hear() // steps that wait for nobody would go on without
+		if len(b.events) > 0 {
 			ev := b.events[0]
 			b.events = b.events[1:]
 			if err := b.step(ev); err != nil {
-				ended(mixed{stats: b.exchange.Stats(), computed: b.computed, err: err})
-				return
+				return err
 			}
-			if b.done {
-				b.done = false
-				ended(mixed{b.x, b.exchange.Stats(), b.computed, nil})
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			b.hear() // steps that wait for nobody would go on without
+			continue
 		}
 		wait := time.Hour
-		if at, ok := b.exchange.Deadline(); ok {
+		if at, ok := b.machine.Deadline(); ok {
 			wait = time.Until(at)
 		}
 		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
-			return
-		case msg := <-b.inbox:
+		case q := <-b.asks:
+			b.ask(q)
+		case yes := <-b.bars:
+			b.events = append(b.events, d2d.Barred{Yes: yes})
+		case msg := <-b.messages():
 			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
 		case <-timer.C:
 			b.events = append(b.events, d2d.Tick{})
 		}
 	}
+	return nil
 }
 
-// hear takes what has come so far.
+// messages are the neighbours', which are kept back from a block that rests.
+func (b *mixing) messages() <-chan mqtt.Message {
+	if b.machine.Resting() {
+		return nil
+	}
+	return b.inbox
+}
+
+// hear takes what has come so far. The owner's words are for the moment between the steps that are taken and the next.
 func (b *mixing) hear() {
 	for {
 		select {
-		case msg := <-b.inbox:
+		case q := <-b.asks:
+			b.ask(q)
+		case yes := <-b.bars:
+			b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Barred{Yes: yes}))
+		case msg := <-b.messages():
 			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
 		default:
 			return
@@ -273,31 +266,45 @@ func (b *mixing) hear() {
 	}
 }
 
-// step gives the exchange an event and does what it asks for.
+// ask takes a round's question, in the place of an earlier round's.
+func (b *mixing) ask(q *ask) {
+	b.asked = q
+	b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Wanted{}))
+}
+
+// step gives the machine an event and does what it asks for.
 func (b *mixing) step(ev d2d.Event) error {
-	for _, e := range b.exchange.Step(time.Now(), ev) {
+	for _, e := range b.machine.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.Publish:
 			// What is not sent, the neighbours ask for.
 			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.e.Block, e.Part), Payload: e.Payload})
-		case d2d.Compute:
-			if b.turn != nil {
-				if err := b.turn(); err != nil {
-					return err
-				}
+		case d2d.Take:
+			if err := b.take(e); err != nil {
+				return err
 			}
-			began := time.Now()
-			for range b.every {
-				b.taken++
-				if err := b.steps.Step(b.x, b.taken); err != nil {
-					return err
-				}
-			}
-			b.computed += time.Since(began)
 			b.events = append(b.events, d2d.Stepped{})
-		case d2d.Done:
-			b.done = true
+		case d2d.Began:
+			b.began(e.Joined)
+		case d2d.Answer:
+			b.answer(e.Stats, nil)
+			b.computed = 0
+		case d2d.Save:
+			b.save()
 		}
 	}
+	return nil
+}
+
+// take takes local steps.
+func (b *mixing) take(e d2d.Take) error {
+	began := time.Now()
+	for t := e.First; t <= e.Last; t++ {
+		b.taken = t
+		if err := b.steps.Step(b.x, t); err != nil {
+			return err
+		}
+	}
+	b.computed += time.Since(began)
 	return nil
 }

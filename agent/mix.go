@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
@@ -45,20 +46,22 @@ func (a *Agent) mix(ctx context.Context, cease func(), e round.Train, p *prepare
 		defer cancel()
 		<-before
 		defer a.watchdog.watch(ctx)()
-		m.mix(ctx, e, &p.problem.Task, block, base, func(end mixed) {
-			u, fact, err := a.newUpdate(e, p),
-				Trained{Took: end.computed, Mixed: &end.stats, MixedFor: time.Since(began)}, end.err
+		b, err := m.newMixing(e, &p.problem.Task, block, base, false)
+		b.answer = func(s d2d.Stats, err error) {
+			u, fact := a.newUpdate(e, p), Trained{Took: b.computed, Mixed: &s, MixedFor: time.Since(began)}
 			if err == nil {
-				var out task.Outcome[float32]
-				if out, err = block.OutcomeFrom(base, end.x); err == nil {
-					err = u.takeOutcome(out, &fact, e.Announcement.Schema)
-				}
+				err = u.takeOutcome(block, base, b.x, &fact, e.Announcement.Schema)
 			}
 			if err == nil && ctx.Err() == nil {
 				a.save(ctx, u)
 			}
 			tell(u, fact, err)
-		})
+		}
+		if err != nil {
+			b.answer(d2d.Stats{}, err)
+		} else if err = b.work(ctx); err != nil {
+			b.answer(b.machine.Stats(), err)
+		}
 	})
 }
 
@@ -82,8 +85,12 @@ func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
 	}}
 }
 
-// takeOutcome makes what a block has come to the update's.
-func (u *update) takeOutcome(out task.Outcome[float32], fact *Trained, schema wire.Digest) error {
+// takeOutcome makes what a block has come to the update's, as a change of base.
+func (u *update) takeOutcome(b Block, base, x []float32, fact *Trained, schema wire.Digest) error {
+	out, err := b.OutcomeFrom(base, x)
+	if err != nil {
+		return err
+	}
 	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
 	return u.take(wire.AppendVector(nil, out.Vector), schema)

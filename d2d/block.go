@@ -1,0 +1,180 @@
+package d2d
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// BlockConfig says when a Block takes local steps, answers and is saved.
+type BlockConfig struct {
+	Every uint64 // m, the local steps between two mixings
+	// Within is H, the local steps from Wanted to Answer in a block without an end.
+	Within uint64
+	// Keep is how long a block without an end goes on until it is saved again.
+	Keep time.Duration
+}
+
+// Block is an Exchange and its local steps: it decides when they are taken, when the block answers a round, when it
+// is saved and when it rests. A block with an end answers once, after its last step; one without an end
+// (Config.Steps is 0) answers each Wanted.
+// Its host loops as that of an Exchange, with the effects Publish, Take, Began, Answer and Save, and the events
+// Start, Stepped, Message, Tick, Wanted, Barred and Stop. While Resting() it keeps messages back.
+type Block[T wire.Float] struct {
+	cfg      BlockConfig
+	exchange *Exchange[T]
+	endless  bool
+	taken    uint64 // local steps that were asked for
+	begun    bool
+	resting  bool
+	barred   bool
+	wanted   bool      // a round waits for its answer
+	at       uint64    // the local step after which it has it
+	kept     time.Time // when the block was saved
+	reported Stats     // in answers so far
+	out      []Effect
+}
+
+// Wanted says that a round asks a block without an end for what it has H local steps from now. A later round's takes
+// the place of an earlier one's.
+type Wanted struct{}
+
+// Barred says whether a block without an end has to rest. It rests between two mixings, and only when no round waits
+// for its answer.
+type Barred struct{ Yes bool }
+
+// Stop says that the host ends the block.
+type Stop struct{}
+
+func (Wanted) event() {}
+func (Barred) event() {}
+func (Stop) event()   {}
+
+// Take asks for the local steps First to Last, counted from 1, on the parameters; then Stepped.
+type Take struct{ First, Last uint64 }
+
+// Began says that a block without an end has its first parameters: a neighbour's, if it joined.
+type Began struct{ Joined bool }
+
+// Answer asks the host to answer the round with the parameters as they are. The counts are of the steps since the
+// last answer.
+type Answer struct{ Stats Stats }
+
+// Save asks the host to save the parameters and the number of steps taken, for a restart.
+type Save struct{}
+
+func (Take) effect()   {}
+func (Began) effect()  {}
+func (Answer) effect() {}
+func (Save) effect()   {}
+
+// NewBlock returns the machine that takes local steps on x and mixes them, in place. The error is of the neighbours'
+// keys. It panics on a configuration that does not validate.
+func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*Block[T], error) {
+	if cfg.Every == 0 {
+		panic("d2d: NewBlock: no local steps between two mixings")
+	}
+	e, err := NewExchange(mixing, x)
+	if err != nil {
+		return nil, err
+	}
+	return &Block[T]{cfg: cfg, exchange: e, endless: mixing.Steps == 0}, nil
+}
+
+// Stats returns the counts so far.
+func (b *Block[T]) Stats() Stats { return b.exchange.Stats() }
+
+// Books are those of the Mixer.
+func (b *Block[T]) Books() Books { return b.exchange.Books() }
+
+// Resting tells whether the block rests: its neighbours go on without it, as without one that is asleep.
+func (b *Block[T]) Resting() bool { return b.resting }
+
+// Deadline returns when the machine wants a Tick, if it does.
+func (b *Block[T]) Deadline() (time.Time, bool) {
+	if b.resting {
+		return time.Time{}, false
+	}
+	return b.exchange.Deadline()
+}
+
+// Step takes one event and returns the effects to carry out, in order.
+func (b *Block[T]) Step(now time.Time, ev Event) []Effect {
+	b.out = nil
+	switch ev := ev.(type) {
+	case Wanted:
+		b.wanted, b.at = true, b.taken+b.cfg.Within
+	case Barred:
+		b.barred = ev.Yes
+	case Stop:
+		if b.endless {
+			b.emit(Save{})
+		}
+		return b.out
+	case Tick:
+		if !b.resting {
+			b.perform(now, b.exchange.Step(now, ev))
+		}
+	case Start, Stepped, Message:
+		b.perform(now, b.exchange.Step(now, ev))
+	default:
+		panic(fmt.Sprintf("d2d: event %T", ev))
+	}
+	if b.resting && !b.mustRest() {
+		b.resting = false
+		b.take()
+	}
+	return b.out
+}
+
+func (b *Block[T]) emit(e Effect) { b.out = append(b.out, e) }
+
+func (b *Block[T]) perform(now time.Time, effects []Effect) {
+	var end []Effect
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Compute:
+			b.turn(now)
+		case Done:
+			end = append(end, Answer(e)) // which takes time: the neighbours hear the rest first
+		default: // Publish
+			b.emit(e)
+		}
+	}
+	b.out = append(b.out, end...)
+}
+
+// turn is between two mixings: it answers, saves and rests, or takes the next steps.
+func (b *Block[T]) turn(now time.Time) {
+	if !b.endless {
+		b.take()
+		return
+	}
+	save := now.Sub(b.kept) > b.cfg.Keep
+	if !b.begun {
+		b.begun, save = true, true
+		b.emit(Began{b.Stats().Joined})
+	}
+	if b.wanted && b.taken >= b.at {
+		all := b.Stats()
+		b.emit(Answer{all.Since(b.reported)})
+		b.wanted, b.reported, save = false, all, true
+	}
+	b.resting = b.mustRest()
+	if save || b.resting {
+		b.kept = now
+		b.emit(Save{})
+	}
+	if !b.resting {
+		b.take()
+	}
+}
+
+func (b *Block[T]) mustRest() bool { return b.barred && !b.wanted }
+
+func (b *Block[T]) take() {
+	first := b.taken + 1
+	b.taken += b.cfg.Every
+	b.emit(Take{first, b.taken})
+}
