@@ -159,6 +159,9 @@ func (f *federation) checkCounts(spell string) {
 // killEverywhere kills a process at each of its moments, or at some of them.
 func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 	t.Parallel()
+	if testing.Short() {
+		stride *= 13
+	}
 	want, killed := crashRun(t, victim, -1, hidden, "undisturbed")
 	if killed {
 		t.Fatal("killed at no moment")

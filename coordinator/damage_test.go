@@ -86,6 +86,9 @@ var stateFiles = []struct {
 
 // Every file of the folder, damaged in every way, while a round is under way.
 func TestDamagedFolder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some hundred starts, each with its fsyncs")
+	}
 	undisturbed := map[string]wire.Digest{}
 	for _, model := range []string{"small", "large"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -48,6 +48,7 @@ func slow(t *testing.T, url string, rate int) string {
 }
 
 func TestR13SlowUpload(t *testing.T) {
+	notQuick(t)
 	t.Parallel()
 	b := newEmbedded(t, 128<<10)
 	b.start(t)
@@ -60,6 +61,7 @@ func TestR13SlowUpload(t *testing.T) {
 }
 
 func TestR13SlowDownload(t *testing.T) {
+	notQuick(t)
 	t.Parallel()
 	b := newEmbedded(t, 128<<10)
 	b.start(t)
@@ -74,6 +76,7 @@ func TestR13SlowDownload(t *testing.T) {
 // R13: what a broker that stops reading leaves in the kernel is seconds of
 // even a slow line, not minutes.
 func TestR13ShortQueue(t *testing.T) {
+	notQuick(t)
 	t.Parallel()
 	stop := make(chan struct{})
 	var reading atomic.Bool
@@ -115,5 +118,13 @@ func TestR13ByRate(t *testing.T) {
 	}
 	if least := mqtt.LeastKeepAlive(2000); least < 4*time.Minute || least > 5*time.Minute || least%time.Second != 0 {
 		t.Errorf("2 kB/s need %v", least)
+	}
+}
+
+// notQuick skips a test that waits on a slow line, where only quick ones are asked for.
+func notQuick(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("waits on a slow line")
 	}
 }
