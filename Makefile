@@ -42,11 +42,11 @@ check: gofmt vet tidy lint vuln race fuzz ## what to run before each commit
 
 test-install: ## install both programs on Debian in a container, with a real systemd; a part of make test (needs root)
 	tools/deps.sh machine
-	go test -tags machine -count=1 -timeout 10m -v ./internal/machine
+	go test -tags machine -count=1 -timeout 10m -v ./internal/testkit/machine
 
 test-install-vm: ## the same on emulated amd64 and arm64, with limits on memory; takes minutes each (needs root)
 	tools/deps.sh vm
-	go test -tags vm -count=1 -timeout 40m -v -run TestVM ./internal/machine
+	go test -tags vm -count=1 -timeout 40m -v -run TestVM ./internal/testkit/machine
 
 deps: ## install what the tests need, where that is allowed; else name it
 	tools/deps.sh test

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
-	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/round"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/mqtt/memory"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector makes these tests ten times slower; what they run at once has its own tests in sim/reproduce.
+// The race detector makes these tests ten times slower; what they run at once has its own tests in internal/reproduce.
 
 package main
 
@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/reproduce"
 	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
-	"github.com/fedmesh/fedmesh/sim/reproduce"
 )
 
 // promised are values of each experiment by the keys of SPEC's table "Instances".

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/reproduce"
 	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
-	"github.com/fedmesh/fedmesh/sim/reproduce"
 )
 
 func TestReproduceOne(t *testing.T) {

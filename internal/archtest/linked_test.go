@@ -102,7 +102,7 @@ func TestLinksRed(t *testing.T) {
 	const server = module + "/cmd/coordinator"
 	for path, want := range map[string]string{
 		module + "/mqtt/broker":     "coordinator links " + module + "/mqtt/broker, imported by " + server,
-		module + "/sim/plot":        "coordinator links " + module + "/sim/plot",
+		module + "/sim/data":        "coordinator links " + module + "/sim/data",
 		module + "/mqtt/broker/acl": "",
 		"gonum.org/v1/gonum/mat":    "",
 	} {

@@ -26,11 +26,8 @@ var rooms = []room{
 	{"d2d", 2, true, "the mixing machine: the same as round"},
 	{"d2d/graph", 2, false, "graphs and spectra need gonum/mat, which no device may link"},
 	{"mqtt", 2, false, "sessions over paho: knows topics and bytes, not rounds"},
-	{"mqtt/memory", 2, false, "the same sessions without a network, for tests"},
-	{"mqtt/faults", 2, false, "a bad network for benches and tests, in front of any session"},
 	{"mqtt/broker", 2, false, "the embedded broker, which only the laboratory links"},
 	{"mqtt/broker/acl", 2, false, "who may read and write what: one table, for the embedded broker and for Mosquitto"},
-	{"mqtt/broker/acl/acltest", 2, false, "tries that table on a broker, whichever it is"},
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
 	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
 
@@ -46,8 +43,6 @@ var rooms = []room{
 	{"sim", 3, false, "host of the same machines in simulated time"},
 	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
 	{"sim/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
-	{"sim/plot", 3, false, "pictures: gonum/plot and its fonts, which no device links"},
-	{"sim/reproduce", 3, false, "the documents' experiments, on the simulator and the code of the daemons"},
 	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code " +
 		"reproduces them"},
 	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the " +
@@ -56,11 +51,10 @@ var rooms = []room{
 
 	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
 	{"internal/archtest", 4, false, "looks at the house from outside"},
-	{"internal/brokers", 4, false, "starts the real brokers that tests of any floor run on"},
 	{"internal/chaos", 4, false, "breaks a federation of finished programs: it has only tests"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
-	{"internal/machine", 4, false, "boots Debian with systemd and installs the finished programs there"},
-	{"internal/testkit", 4, false, "launches federations of finished programs, for tests of any room"},
+	{"internal/testkit/memory", 2, false, "sessions without a network, for tests and the laboratory"},
+	{"internal/testkit/...", 4, false, "starts what tests of any room run on: brokers, machines, finished programs"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 	{"internal/bench/mixing", 4, false, "a benchmark that races neighbours against bare paho: it has only tests"},
 }
@@ -76,9 +70,10 @@ var beside = []struct{ from, to, why string }{
 	{"wire", "spec", "words travel as bytes, by one table for each type"},
 	{"learner", "spec", "a model is described in the words that files use"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
-	{"sim/reproduce", "sim/...", "the experiments run on the simulator"},
 	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},
-	{"mqtt/...", "mqtt", "a broker or a transport for tests is written against the session's own types"},
+	{"mqtt/broker/...", "mqtt", "a broker is written against the session's own types"},
+	{"internal/testkit/memory", "mqtt", "a transport for tests is written against the session's own types"},
+	{"internal/testkit/...", "internal/testkit/...", "a broker is tried with the table of who may do what"},
 }
 
 // impureImports may not be imported by a pure package; "/..." covers a path and everything under it, "/*" only what is
@@ -100,7 +95,7 @@ var impureImports = []struct{ path, why string }{
 // what it imports.
 var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/mqtt/broker/...", "", "the embedded broker is the laboratory's"},
-	{"agentd", module + "/mqtt/faults", "", "a bad network is the laboratory's"},
+	{"agentd", module + "/internal/testkit/...", "", "a test's launcher is no product"},
 	{"agentd", module + "/agent/slow", "", "a slow device is the laboratory's: a product's training never sleeps"},
 	{"agentd", "gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
 	{"agentd", "gonum.org/v1/plot/...", "", "a device draws nothing"},
@@ -111,6 +106,7 @@ var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
 	{"agentd", "net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},
 	{"coordinator", module + "/mqtt/broker", "", "the embedded broker is the laboratory's"},
+	{"coordinator", module + "/internal/testkit/...", "", "a test's launcher is no product"},
 	{"coordinator", module + "/sim/...", "", "experiments are the laboratory's"},
 	{"coordinator", "gonum.org/v1/plot/...", "", "a server draws nothing"},
 	{"coordinator", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/store"
 )
 

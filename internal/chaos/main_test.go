@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 var (

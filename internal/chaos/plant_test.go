@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // plant is a federation under test: a coordinator and agents as processes on a Mosquitto of its own.

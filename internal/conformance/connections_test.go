@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/memory"
 )
 
 // connector returns a connection that is up, for a client of its own.

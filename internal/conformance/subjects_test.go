@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 	"github.com/fedmesh/fedmesh/wire"
 )

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // tools are what the tests run.

@@ -8,11 +8,11 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 )
 
 // allow has our rules, and lets the observer do everything.

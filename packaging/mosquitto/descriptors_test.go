@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 

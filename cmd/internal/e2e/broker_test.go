@@ -5,8 +5,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestUnreachableBroker wants one clear line, and the connection when the broker

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestKilledNode has a federation at two Mosquittos with a bridge, and kills the

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/internal/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 	"github.com/fedmesh/fedmesh/store"
 )

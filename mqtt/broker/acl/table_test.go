@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 	"github.com/fedmesh/fedmesh/wire"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
 	"github.com/fedmesh/fedmesh/store"
 )
 

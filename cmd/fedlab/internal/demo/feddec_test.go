@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
-	"github.com/fedmesh/fedmesh/internal/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"

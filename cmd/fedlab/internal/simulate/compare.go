@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/sim"
-	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/spec"
 )
 

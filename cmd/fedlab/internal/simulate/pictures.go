@@ -9,8 +9,8 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/sim"
-	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/spec"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 

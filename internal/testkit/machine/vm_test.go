@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 )
 
 // processor is one that qemu emulates.
@@ -161,7 +161,7 @@ func vmFiles(t *testing.T, arch string) string {
 			t.Fatal(err)
 		}
 	}
-	if err := testkit.BuildInto(filepath.Join("..", ".."), filepath.Join(dir, "usr/local/bin"),
+	if err := testkit.BuildInto(filepath.Join("..", "..", ".."), filepath.Join(dir, "usr/local/bin"),
 		"GOARCH="+arch); err != nil {
 		t.Fatal(err)
 	}

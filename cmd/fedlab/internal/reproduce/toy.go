@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
-	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 	"github.com/fedmesh/fedmesh/spec"
 )

@@ -14,7 +14,7 @@ import (
 
 var programs testkit.Programs
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", ".."), &programs)) }
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", "..", ".."), &programs)) }
 
 // site is a machine with a federation of one agent: keys, configurations and
 // data are where the packages would look for them, and Mosquitto is there.

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 )
 
 // Open is a mosquitto.conf that lets everyone do everything, for tests that

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/d2d/graph"
-	"github.com/fedmesh/fedmesh/sim/plot"
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 )
 
 // smallFedDec is FedDec on ten agents, for fewer iterations.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 )
 
 // learning is a figure like most: a falling curve with a band, theory, points, and values that have no place on its

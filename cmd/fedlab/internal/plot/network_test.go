@@ -9,8 +9,8 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/d2d/graph"
-	"github.com/fedmesh/fedmesh/sim/plot"
 )
 
 const size = 10 * vg.Centimeter

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
-	"github.com/fedmesh/fedmesh/sim/plot"
 )
 
 // msd is the simulator's name of ‖w⁰ − w_i‖².

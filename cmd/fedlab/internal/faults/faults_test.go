@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/faults"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/faults"
-	"github.com/fedmesh/fedmesh/mqtt/memory"
 )
 
 const sent = 400

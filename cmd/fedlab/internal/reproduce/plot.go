@@ -5,7 +5,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
-	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 )
 
 // Plot is a picture of a report.

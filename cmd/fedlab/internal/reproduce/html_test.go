@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/sim/plot"
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 )
 
 func TestWriteHTML(t *testing.T) {
