@@ -260,6 +260,10 @@ func badUpdates(s *stranger) []hostileCase {
 		{"a manifest with a risk that is none",
 			offer("soft", func(_ *wire.Header, u *wire.Update) { u.RiskAfter = math.Inf(1) }, 1, 2, 3, 4),
 			"dropped: malformed"},
+		{"a decline of another announcement", func() {
+			s.say(s.f.topics.Status("twin"), wire.Seal(nil, s.as("twin", wire.TypeDeclined),
+				(&wire.Declined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(), keyOf("twin")))
+		}, ""},
 		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.Payload.Hash }, 1, 2, 3, 4), ""},
 		{"and another", offer("twin", same, 4, 3, 2, 1), "refused: conflict"},
 		{"the good one again", offer("twin", func(_ *wire.Header, u *wire.Update) {

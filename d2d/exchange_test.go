@@ -116,6 +116,58 @@ func TestTampering(t *testing.T) {
 	}
 }
 
+// TestOtherBlocks sends what belongs to another run or round: neither the messages of a pair that mixes openly, nor the
+// wrapped key of one that seals, with its head changed to this round's.
+func TestOtherBlocks(t *testing.T) {
+	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *Exchange[float64], said [][]byte) {
+		e, err := NewExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round, Config: Config[float64]{
+			Boot: 1, Steps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, Patience: 1,
+			Wait: time.Second, Repeat: time.Second, Drain: time.Second}}, []float64{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = published(e.Step(time.Time{}, Start{}))
+		return e, append(said, published(e.Step(time.Time{}, Stepped{}))...)
+	}
+	for _, other := range []struct {
+		run   wire.RunID
+		round wire.RoundID
+		used  bool
+	}{{1, 2, true}, {9, 2, false}, {1, 9, false}} {
+		b, _ := end("b", "a", 1, 2)
+		_, said := end("a", "b", other.run, other.round)
+		for _, m := range said {
+			b.Step(time.Time{}, Message{m})
+		}
+		if s := b.Stats(); (s.Flows == 1) != other.used || (s.Ignored[IgnoreRound] > 0) == other.used {
+			t.Errorf("run %d, round %d: %+v", other.run, other.round, s)
+		}
+	}
+
+	keys, theirs := &Keys{Sender: [32]byte{1}, Salt: [16]byte{2}}, []byte("the secret that both devices derive")
+	h := wire.PeerHead{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "a", Boot: 3}
+	to := wire.PeerAddress{ID: "b", Boot: 4}
+	wrapped, err := wrap(keys, theirs, h, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(h *wire.PeerHead, to *wire.PeerAddress){
+		"":                      func(*wire.PeerHead, *wire.PeerAddress) {},
+		"run":                   func(h *wire.PeerHead, _ *wire.PeerAddress) { h.Run++ },
+		"round":                 func(h *wire.PeerHead, _ *wire.PeerAddress) { h.Round++ },
+		"sender":                func(h *wire.PeerHead, _ *wire.PeerAddress) { h.From = "c" },
+		"start of the sender":   func(h *wire.PeerHead, _ *wire.PeerAddress) { h.Boot++ },
+		"receiver":              func(_ *wire.PeerHead, to *wire.PeerAddress) { to.ID = "c" },
+		"start of the receiver": func(_ *wire.PeerHead, to *wire.PeerAddress) { to.Boot++ },
+	} {
+		h, to := h, to
+		change(&h, &to)
+		if _, err := unwrap(theirs, h, to, keys.Salt[:], wrapped[:]); (err == nil) != (name == "") {
+			t.Errorf("a key wrapped for another %q: %v", name, err)
+		}
+	}
+}
+
 // TestSealed looks for the parameters in what the broker sees.
 func TestSealed(t *testing.T) {
 	a, _, said := pair(t)

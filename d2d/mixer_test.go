@@ -229,6 +229,35 @@ func TestSlowNeighbor(t *testing.T) {
 	}
 }
 
+// TestDrainWaitsForTheOtherEnd ends a block on an edge whose flow is applied here: it is over when the other end has
+// applied it too, or else counts as unreconciled when the time is over.
+func TestDrainWaitsForTheOtherEnd(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		now, b := time.Unix(0, 0), Peer{"b", 1, 1}
+		m := New(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}}, Steps: 1,
+			Wait: time.Second, Patience: 1, Repeat: time.Second, Drain: time.Minute}, []float64{1})
+		done := func(ev Event) bool {
+			return slices.ContainsFunc(m.Step(now, ev), func(e Effect) bool { _, is := e.(Done); return is })
+		}
+		done(Start{})
+		done(Stepped{})
+		if done(Received[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
+			t.Fatalf("lost %v: %+v", lost, m.Stats())
+		}
+		if done(Finished{From: b, Last: 1, Applied: 0}) {
+			t.Errorf("lost %v: done before the other end has applied the flow", lost)
+		}
+		last := Event(Finished{From: b, Last: 1, Applied: 1})
+		want := uint64(0)
+		if lost {
+			last, want, now = Tick{}, 1, now.Add(2*time.Minute)
+		}
+		if !done(last) || m.Stats().Unreconciled != want {
+			t.Errorf("lost %v: %+v, want an end and %d unreconciled", lost, m.Stats(), want)
+		}
+	}
+}
+
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
 	m := New(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1,

@@ -270,3 +270,34 @@ func TestDivergence(t *testing.T) {
 		}
 	}
 }
+
+// An agent that affords E_k of the H gradients of a block takes them evenly, each H/E_k times as long: on one row the
+// block is x ← x − μ (H/E_k) p_k h(hᵀx − γ) at steps ⌈H/E_k⌉, ⌈2H/E_k⌉, …, H, here by hand.
+func TestAffordedStepsAreScaled(t *testing.T) {
+	const h = 6
+	w := linear()
+	w.Training.MaxSteps = h
+	p := compile[float64](t, w)
+	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
+	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
+		s, err := p.Stepper(task.Job[float64]{Base: base, Samples: learner.NewSamples(2, row, []float64{target}),
+			Weight: 0.5, Steps: afford, Rand: rand.New(rand.NewPCG(1, 2))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := slices.Clone(base), slices.Clone(base)
+		for step := uint64(1); step <= h; step++ {
+			if err := s.Step(got, step); err != nil {
+				t.Fatal(err)
+			}
+			if slices.Contains(takes, step) {
+				long := w.Training.StepSize * h / float64(afford) * 0.5 * (row[0]*want[0] + row[1]*want[1] - target)
+				want[0], want[1] = want[0]-long*row[0], want[1]-long*row[1]
+			}
+			if d := math.Hypot(got[0]-want[0], got[1]-want[1]); !(d < 1e-12) {
+				t.Errorf("E_k = %d, step %d: %v, want %v", afford, step, got, want)
+				break
+			}
+		}
+	}
+}

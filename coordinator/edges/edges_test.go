@@ -40,6 +40,10 @@ func TestMake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	star, _, err := graph.Parse([]byte("from,to\na00,a01\na00,a02\na00,a03\na00,a04\n"), "star.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name   string
 		maker  Maker
@@ -58,6 +62,9 @@ func TestMake(t *testing.T) {
 		{"in two parts", Maker{Shape: Radius, Radius: 1.5, Rule: graph.Fastest},
 			onALine(5, func(i int, a *round.MeshAgent) { a.Place.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
+		// the fastest constant of a star is 2/(1 + n), 0.4 for a hub whose four edges weigh 1.6 together
+		{"fastest of a star", Maker{Shape: File, Graph: star, Rule: graph.Fastest}, onALine(5, nil),
+			"a00-a01*0.25 a00-a02*0.25 a00-a03*0.25 a00-a04*0.25", 9. / 16, 1},
 		{"discovered", Maker{Shape: Discovered}, onALine(4, func(i int, a *round.MeshAgent) {
 			a.Neighbors = [][]wire.AgentID{{"a01", "a02", "zz"}, {"a00", "a03"}, {"a00"}, {"a00", "a03"}}[i]
 		}), "a00-a01*0.333 a00-a02*0.333", 1, 2},
