@@ -202,3 +202,48 @@ func TestAgentKilledInTransfer(t *testing.T) { killEverywhere(t, 1, 5, 128, 128)
 func TestCoordinatorKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 3, 19, 512, 512) }
 
 func TestAgentKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 1, 11, 512, 512) }
+
+// The set to fold is on disk before it is folded: a coordinator that is killed when the model is made, and its round not
+// journaled as closed, folds the same updates again, though another update has come meanwhile.
+func TestKilledAfterTheFold(t *testing.T) {
+	run := func(kill bool) (hash wire.Digest) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, 3, memory.Options{})
+			f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Quorum = false, 1, 2
+			f.cfg.Task.Training.StepSize = 1e-5
+			slowest, dead := f.agents[2], make(chan struct{}, 2)
+			die := func(p *process, at func(m any) bool) {
+				p.moment = func(m any) {
+					if at(m) {
+						p.moment = func(any) {}
+						p.kill()
+						dead <- struct{}{}
+					}
+				}
+			}
+			die(slowest, func(m any) bool { _, is := m.(agent.Trained); return is })
+			if kill {
+				die(f.coord, func(m any) bool { _, is := m.(round.RoundClosed); return is })
+			}
+			f.start()
+			<-dead
+			if kill {
+				<-dead
+				wait(time.Second)
+				slowest.again()
+				wait(time.Second)
+				f.coord.again()
+			}
+			hash = f.finished(time.Hour)
+			for _, closed := range facts[round.RoundClosed](f) { // before the kill, and after it
+				if closed.Accepted != 2 {
+					t.Errorf("kill %v: %+v, want two updates", kill, closed)
+				}
+			}
+		})
+		return hash
+	}
+	if want, got := run(false), run(true); got != want {
+		t.Errorf("model %x after the kill, %x without", got[:4], want[:4])
+	}
+}
