@@ -59,8 +59,9 @@ type Agent struct {
 
 	owner    *host.Owner
 	events   host.Queue[round.Event]
-	turns    chan struct{} // one job at a time
-	watchdog watchdog      // jobs that do not end
+	jobs     *host.Line // what reads models and data
+	blocks   *host.Line // what trains
+	watchdog watchdog   // jobs that do not end
 }
 
 // prepared is a task with the local data in its terms.
@@ -92,9 +93,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
 		pulls: map[string]*pull{}, ready: ready,
-		cease: func() {}, owner: host.NewOwner(), turns: make(chan struct{}, 1),
-		watchdog: watchdog{told: map[*time.Time]struct{}{}},
+		cease: func() {}, owner: host.NewOwner(), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
+	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
 		saved = &round.SavedUpdate{Run: ready.run, Round: ready.round, Base: ready.Base, Update: ready.Payload.Hash}

@@ -81,7 +81,7 @@ type stuck struct {
 func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
 	error) {
 	b, err := s.Trainer.Block(ctx, r, p, j)
-	return hook{b, func() { <-s.free }}, err
+	return hook{b, func(uint64) { <-s.free }}, err
 }
 
 // TestAliveWhileTraining wants signs of life from an agent whose training takes as long as it likes, until long after

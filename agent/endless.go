@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/d2d"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -20,12 +18,11 @@ type endless struct {
 	p      *prepared
 	steps  int // E_k
 	cancel func()
-	over   chan struct{} // closed at its end
-	x      []float32     // then: what it came to
-	asks   chan *ask     // of the newest round
-	bars   chan bool     // whether it must rest: the newest word
-	barred bool          // that word
-	failed error         // why it went no further; the owner's
+	x      []float32 // at its end: what it came to
+	asks   chan *ask // of the newest round
+	bars   chan bool // whether it must rest: the newest word
+	barred bool      // that word
+	failed error     // why it went no further; the owner's
 }
 
 // past tells whether the block's run is over, going by what was obeyed last.
@@ -49,11 +46,6 @@ func replace[T any](c chan T, newest T) {
 	c <- newest
 }
 
-// ask is a round's, for the parameters after H more local steps. The error is why there are none.
-type ask struct {
-	answer func(m *mixing, s d2d.Stats, err error)
-}
-
 // keepEvery is the time after which a block is saved again: a device that comes back begins with a neighbour's
 // parameters, and with its own only if all are gone.
 const keepEvery = 10 * time.Minute
@@ -75,88 +67,66 @@ func BlockSources() []BlockSource {
 }
 
 // mixOn answers a round where blocks have no end, and begins the block if it has other edges than the one under way.
-func (a *Agent) mixOn(ctx context.Context, cease func(), e round.Train, p *prepared, base []float32, steps int,
-	why learner.SizingReason) {
-	blob := sha256.Sum256(p.problem.Task.Append(nil))
-	if b := a.endless; b == nil || b.e.Order.Run != e.Order.Run || b.e.Block != e.Block || b.task != blob {
-		if err := a.beginBlock(&endless{e: e, task: blob, p: p, steps: steps}, base, FromModel); err != nil {
-			a.owner.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
+func (a *Agent) mixOn(q *ask) {
+	blob := sha256.Sum256(q.p.problem.Task.Append(nil))
+	if b := a.endless; b == nil || b.e.Order.Run != q.e.Order.Run || b.e.Block != q.e.Block || b.task != blob {
+		if err := a.beginBlock(&endless{e: q.e, task: blob, p: q.p, steps: q.steps}, q.base, FromModel); err != nil {
+			q.fail(err)
 			return
 		}
 	}
 	// its edges are spent: neighbours know this start of the agent at another step
 	if err := a.endless.failed; err != nil {
-		a.owner.Go(func() { a.tellTrained(ctx, cease, e, &update{}, Trained{Sizing: why}, err) })
+		q.fail(err)
 		return
 	}
-	began := time.Now()
-	replace(a.endless.asks, &ask{func(m *mixing, s d2d.Stats, err error) {
-		u, fact := a.newUpdate(e, p), Trained{Sizing: why, Mixed: &s, MixedFor: time.Since(began)}
-		if err == nil {
-			fact.Took = m.computed
-			err = u.takeOutcome(m.steps, base, m.x, &fact, e.Announcement.Schema)
-		}
-		if err == nil && ctx.Err() == nil {
-			a.save(ctx, u)
-		}
-		a.tellTrained(ctx, cease, e, u, fact, err)
-	}})
+	replace(a.endless.asks, q)
 }
 
-// beginBlock begins a block beside the owner, in the place of the one under way, and with what that came to.
+// beginBlock begins a block, in the place of the one under way, and with what that came to.
 func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 	ctx, cancel := context.WithCancel(a.owner.Context())
 	seed := b.e.Announcement.Seed
 	if from == FromDisk {
 		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
 	}
-	block, err := a.cfg.Trainer.Block(ctx, b.e.Block, b.p.problem, task.Job[float32]{
-		Base: x, Samples: b.p.samples, Weight: b.e.Weight, Offset: b.e.Announcement.Offset, Steps: b.steps,
-		Rand: task.Source(seed, b.e.Block, task.Stream(a.cfg.ID)),
-	})
-	if err == nil && a.mesh.private == nil && len(b.e.Peers) > 0 {
-		err = errNoMesh
-	}
+	steps, err := a.newBlock(ctx, b.e, b.p, x, b.steps, b.e.Block, seed)
 	if err != nil {
 		cancel()
 		return err
 	}
-	b.cancel, b.over, b.asks, b.bars = cancel, make(chan struct{}), make(chan *ask, 1), make(chan bool, 1)
+	b.cancel, b.asks, b.bars = cancel, make(chan *ask, 1), make(chan bool, 1)
 	b.bar(a.barred())
 	old := a.endless
 	a.endless = b
-	before := a.mesh.block
-	a.mesh.block = b.over
 	if old != nil {
 		old.cancel()
 		if old.failed != nil {
 			old = nil
 		}
 	}
-	a.owner.Go(func() {
-		defer close(b.over)
-		<-before
+	a.blocks.Do(func() {
 		defer a.watchdog.watch(ctx)()
 		if old != nil && old.e.Order.Run == b.e.Order.Run && len(old.x) == len(x) {
 			x, from = old.x, FromBlock
 		}
-		a.mixEndless(ctx, b, block, x, from)
+		a.runEndless(ctx, b, steps, x, from)
 	})
 	return nil
 }
 
-// mixEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
-func (a *Agent) mixEndless(ctx context.Context, b *endless, steps Block, x []float32, from BlockSource) {
+// runEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
+func (a *Agent) runEndless(ctx context.Context, b *endless, steps Block, x []float32, from BlockSource) {
 	joins := from == FromDisk || from == FromModel && b.e.Block != b.e.Order.Round
-	m, err := a.mesh.newMixing(b.e, &b.p.problem.Task, steps, x, joins)
-	m.asks, m.bars = b.asks, b.bars
-	m.answer = func(s d2d.Stats, err error) {
-		q := m.asked
-		m.asked = nil
-		q.answer(m, s, err)
+	h, err := a.mesh.newHost(b.e, b.p, steps, x, b.steps, joins)
+	h.asks, h.bars = b.asks, b.bars
+	h.answer = func(s d2d.Stats) {
+		q := h.asked
+		h.asked = nil
+		q.answer(h, s, nil)
 	}
-	m.save = func() { a.keep(b, m) }
-	m.began = func(joined bool) {
+	h.save = func() { a.keep(b, h) }
+	h.began = func(joined bool) {
 		if joined {
 			from = FromNeighbor
 		}
@@ -164,27 +134,27 @@ func (a *Agent) mixEndless(ctx context.Context, b *endless, steps Block, x []flo
 		a.owner.Tell(func() { a.cfg.Observer.Observe(fact) })
 	}
 	if err == nil {
-		err = m.work(ctx)
+		err = h.work(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.owner.Tell(func() { a.failBlock(b, m, err) })
+		a.owner.Tell(func() { a.failBlock(b, h, err) })
 		return
 	}
-	if b.x = m.x; m.machine != nil {
-		_ = m.step(d2d.Stop{}) // which takes no local steps
+	if b.x = h.x; h.machine != nil {
+		_ = h.step(d2d.Stop{}) // which takes no local steps
 	}
 }
 
 // failBlock answers a round that asks for a block that goes no further, as later ones are.
-func (a *Agent) failBlock(b *endless, m *mixing, err error) {
+func (a *Agent) failBlock(b *endless, h *blockHost, err error) {
 	b.failed = err
-	q := m.asked
+	q := h.asked
 	select {
 	case q = <-b.asks:
 	default:
 	}
 	if q != nil {
-		a.owner.Go(func() { q.answer(m, d2d.Stats{}, err) })
+		q.fail(err)
 	}
 	if a.endless == b {
 		a.clearBlock(b)
@@ -192,8 +162,8 @@ func (a *Agent) failBlock(b *endless, m *mixing, err error) {
 }
 
 // keep saves the block, for a restart.
-func (a *Agent) keep(b *endless, m *mixing) {
-	err := saveBlock(a.cfg.Dir, b, m.taken, m.x)
+func (a *Agent) keep(b *endless, h *blockHost) {
+	err := saveBlock(a.cfg.Dir, b, h.taken, h.x)
 	a.owner.Tell(func() { a.written("save the state of mixing", err) })
 }
 
@@ -208,13 +178,7 @@ func (a *Agent) endBlock(b *endless) {
 // clearBlock ends a block's goroutine. The next block begins when this one's file is gone, or its own would go with it.
 func (a *Agent) clearBlock(b *endless) {
 	b.cancel()
-	before, gone := a.mesh.block, make(chan struct{}) // the block's end, or that of an earlier call
-	a.mesh.block = gone
-	a.owner.Go(func() {
-		defer close(gone)
-		<-before
-		a.forgetBlock()
-	})
+	a.blocks.Do(a.forgetBlock)
 }
 
 func (a *Agent) forgetBlock() {

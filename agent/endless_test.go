@@ -25,18 +25,18 @@ type stepCount struct {
 func (c *stepCount) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32],
 	j task.Job[float32]) (agent.Block, error) {
 	b, err := c.Trainer.Block(ctx, r, p, j)
-	return hook{b, func() { c.Add(1) }}, err
+	return hook{b, func(steps uint64) { c.Add(steps) }}, err
 }
 
-// hook is a block whose steps are told before they are taken.
+// hook is a block that tells how many steps it is about to take.
 type hook struct {
 	agent.Block
-	before func()
+	before func(steps uint64)
 }
 
-func (h hook) Step(x []float32, t uint64) error {
-	h.before()
-	return h.Block.Step(x, t)
+func (h hook) Take(x []float32, first, last uint64) error {
+	h.before(last - first + 1)
+	return h.Block.Take(x, first, last)
 }
 
 // endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.

@@ -15,16 +15,10 @@ import (
 // start runs work beside the owner, one job at a time, and then what it
 // returns in the owner's goroutine.
 func (a *Agent) start(work func() func()) {
-	ctx := a.owner.Context()
-	a.owner.Go(func() {
-		select {
-		case a.turns <- struct{}{}:
-		case <-ctx.Done():
-			return
+	a.jobs.Do(func() {
+		if a.owner.Context().Err() == nil {
+			a.owner.Tell(work())
 		}
-		result := work()
-		<-a.turns
-		a.owner.Tell(result)
 	})
 }
 
@@ -173,28 +167,15 @@ func (a *Agent) train(e round.Train) {
 	}
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cease = cease
-	if e.Announcement.Kind == wire.KindTraining && p.problem.Task.Mixing.Every > 0 {
-		if p.problem.Task.Mixing.Endless {
-			a.mixOn(ctx, cease, e, p, base, steps, why)
-		} else {
-			a.mix(ctx, cease, e, p, base, steps, why)
-		}
-		return
+	q := &ask{a: a, ctx: ctx, cease: cease, e: e, p: p, base: base, steps: steps, why: why, began: time.Now()}
+	switch {
+	case e.Announcement.Kind == wire.KindStatistics:
+		q.sum()
+	case p.problem.Task.Mixing.Endless:
+		a.mixOn(q)
+	default:
+		q.train()
 	}
-	a.start(func() func() {
-		defer a.watchdog.watch(ctx)()
-		u, fact, err := a.compute(ctx, e, p, base, steps)
-		if err == nil && ctx.Err() == nil {
-			a.save(ctx, u)
-		}
-		fact.Sizing = why
-		return func() {
-			if ctx.Err() == nil { // else a file, if one was written, belongs to no round and goes at the next start
-				cease()
-				a.trained(e, u, fact, err)
-			}
-		}
-	})
 }
 
 // trained goes on with the update.
@@ -225,45 +206,4 @@ func failure(err error) wire.DeclineReason {
 		return wire.DeclineNoTime
 	}
 	return wire.DeclineBadData
-}
-
-// compute makes the update.
-func (a *Agent) compute(ctx context.Context, e round.Train, p *prepared, base []float32, steps int) (*update, Trained,
-	error) {
-	ann := &e.Announcement
-	u := a.newUpdate(e, p)
-	fact := Trained{Round: e.Order.Round, Version: ann.Version}
-	if ann.Kind == wire.KindStatistics {
-		v, err := p.problem.Statistics(p.samples)
-		if err != nil {
-			return u, fact, err
-		}
-		return u, fact, u.take(wire.AppendVector(nil, v), p.problem.Schema(wire.KindStatistics).Hash())
-	}
-	began := time.Now()
-	ctx, cancel := inTime(ctx, e.Deadline)
-	defer cancel()
-	out, err := a.cfg.Trainer.Local(ctx, p.problem, task.Job[float32]{
-		Base: base, Samples: p.samples, Weight: e.Weight, Offset: ann.Offset, Steps: steps,
-		Rand: task.Source(ann.Seed, e.Order.Round, task.Stream(a.cfg.ID)),
-	})
-	if err != nil {
-		return u, fact, err
-	}
-	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter, fact.Took = out.Steps, out.RiskBefore, out.RiskAfter,
-		time.Since(began)
-	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
-	return u, fact, u.take(wire.AppendVector(nil, out.Vector), ann.Schema)
-}
-
-// inTime returns a context for local steps, which leaves a tenth of the time until the round's deadline for sending.
-func inTime(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(ctx, deadline.Add(-time.Until(deadline)/10))
-}
-
-// take makes the payload the update's.
-func (u *update) take(payload []byte, schema wire.Digest) (err error) {
-	u.payload = payload
-	u.Payload, err = wire.NewManifest(payload, schema)
-	return err
 }

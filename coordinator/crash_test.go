@@ -203,8 +203,8 @@ func TestCoordinatorKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 3, 1
 
 func TestAgentKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 1, 11, 512, 512) }
 
-// The set to fold is on disk before it is folded: a coordinator that is killed when the model is made, and its round not
-// journaled as closed, folds the same updates again, though another update has come meanwhile.
+// The set to fold is on disk before it is folded: a coordinator that is killed when the model is made, and its round
+// not journaled as closed, folds the same updates again, though another update has come meanwhile.
 func TestKilledAfterTheFold(t *testing.T) {
 	run := func(kill bool) (hash wire.Digest) {
 		synctest.Test(t, func(t *testing.T) {

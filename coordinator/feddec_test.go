@@ -86,7 +86,7 @@ func (f *federation) mixedAlone() []float32 {
 		}
 		for t := uint64(1); t <= h; t++ {
 			for k := range n {
-				must(steppers[k].Step(x[k], t))
+				must(steppers[k].Take(x[k], t, t))
 			}
 			d2d.Mix(y, x, links, weights)
 			x, y = y, x

@@ -18,13 +18,15 @@ type BlockConfig struct {
 
 // Block is an Exchange and its local steps: it decides when they are taken, when the block answers a round, when it
 // is saved and when it rests. A block with an end answers once, after its last step; one without an end
-// (Config.Steps is 0) answers each Wanted.
+// (Config.Steps is 0) answers each Wanted. A round of federated averaging is a block with an end and without
+// neighbours, whose Every is E_k and whose Steps is 1.
 // Its host loops as that of an Exchange, with the effects Publish, Take, Began, Answer and Save, and the events
 // Start, Stepped, Message, Tick, Wanted, Barred and Stop. While Resting() it keeps messages back.
 type Block[T wire.Float] struct {
 	cfg      BlockConfig
 	exchange *Exchange[T]
 	endless  bool
+	over     bool
 	taken    uint64 // local steps that were asked for
 	begun    bool
 	resting  bool
@@ -88,6 +90,9 @@ func (b *Block[T]) Stats() Stats { return b.exchange.Stats() }
 // Books are those of the Mixer.
 func (b *Block[T]) Books() Books { return b.exchange.Books() }
 
+// Over tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
+func (b *Block[T]) Over() bool { return b.over }
+
 // Resting tells whether the block rests: its neighbours go on without it, as without one that is asleep.
 func (b *Block[T]) Resting() bool { return b.resting }
 
@@ -138,6 +143,7 @@ func (b *Block[T]) perform(now time.Time, effects []Effect) {
 			b.turn(now)
 		case Done:
 			end = append(end, Answer(e)) // which takes time: the neighbours hear the rest first
+			b.over = len(b.exchange.peers) == 0
 		default: // Publish
 			b.emit(e)
 		}

@@ -70,7 +70,7 @@ func (c Config[T]) Validate() error {
 	if c.Join > 0 && c.Steps > 0 {
 		fail("a block with %d steps cannot be joined", c.Steps)
 	}
-	if c.Repeat <= 0 {
+	if c.Repeat <= 0 && len(c.Neighbors) > 0 {
 		fail("repeat %v must be positive", c.Repeat)
 	}
 	if c.Patience < 1 {

@@ -87,6 +87,8 @@ func (s *blockScript) play(line string) {
 		fmt.Fprintf(&s.out, "    (wake at %s)\n", at.Sub(time.Unix(0, 0)))
 	} else if s.b.Resting() {
 		fmt.Fprintln(&s.out, "    (rest)")
+	} else if s.b.Over() {
+		fmt.Fprintln(&s.out, "    (over)")
 	}
 }
 

@@ -203,3 +203,30 @@ func TestWhyDropped(t *testing.T) {
 		t.Errorf("%s, %v", r, why)
 	}
 }
+
+// Jobs of a line run one after another, in order, and those that wait run when the program ends.
+func TestLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProgram()
+		p.Begin(t.Context())
+		l, did, gate := host.NewLine(p.Owner), "", make(chan struct{})
+		for _, name := range []string{"a", "b", "c"} {
+			l.Do(func() {
+				<-gate
+				did += name
+			})
+		}
+		gate <- struct{}{}
+		synctest.Wait()
+		if did != "a" {
+			t.Errorf("did %q while the second one waits", did)
+		}
+		close(gate)
+		synctest.Wait()
+		l.Do(func() { did += "d" })
+		p.End()
+		if did != "abcd" {
+			t.Errorf("did %q", did)
+		}
+	})
+}

@@ -1,12 +1,11 @@
 package task
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -29,45 +28,17 @@ type Outcome[T learner.Float] struct {
 	RiskAfter  float64
 }
 
-// ErrNoSteps reports a job that was stopped before its first local step.
-var ErrNoSteps = errors.New("stopped before the first local step")
-
-// Local does an agent's part of one training round: E_k local steps
-//
-//	φ_{k,e} = φ_{k,e−1} − μ_k ĝ_k(φ_{k,e−1}),  Δ_k = φ_{k,E_k} − w_{i−1}   (ch5 (5.9)–(5.10), notes Alg. 1)
-//
-// or, for gradient exchange, g_k = ĝ_k(w_{i−1}) (lecture (13), (33)). An agent
-// that is stopped after e < E_k steps sends Δ_k·E_k/e, which keeps the average
-// unbiased. The error is a *learner.DivergenceError when the numbers left the
-// finite ones.
+// Local does an agent's part of a training round without neighbours: all local steps of a [Stepper], and their outcome.
 func (p *Problem[T]) Local(j Job[T]) (Outcome[T], error) {
-	draws := learner.Sampler[T]{Construction: p.Construction(), Data: j.Samples, Rand: j.Rand}
-	if err := draws.Validate(p.Model); err != nil {
+	s, err := p.Stepper(j)
+	if err != nil {
 		return Outcome[T]{}, err
 	}
-	d := learner.Descent[T]{Model: p.Model, Draws: &draws, Schedule: p.Schedule, Normalize: p.Task.Training.Normalize}
-	all := j.Samples.All()
-	out := Outcome[T]{Vector: make([]T, len(j.Base)), RiskBefore: p.Model.Risk(j.Base, all)}
-	if p.Task.Training.Exchange == spec.ExchangeGradient {
-		d.GradientAt(out.Vector, j.Base)
-		out.Steps, out.RiskAfter = 1, out.RiskBefore
-		return out, checkFinite(out)
+	x := slices.Clone(j.Base)
+	if err := s.Take(x, 1, uint64(j.Steps)); err != nil {
+		return Outcome[T]{}, err
 	}
-	psi := out.Vector
-	copy(psi, j.Base)
-	taken, err := d.Run(psi, j.Steps, j.Weight, j.Offset, j.Stop)
-	switch {
-	case err != nil:
-		return out, err
-	case taken == 0:
-		return out, ErrNoSteps
-	}
-	out.Steps, out.RiskAfter = taken, p.Model.Risk(psi, all)
-	stretch := T(float64(j.Steps) / float64(taken))
-	for i, x := range psi {
-		out.Vector[i] = T(stretch * (x - j.Base[i]))
-	}
-	return out, checkFinite(out)
+	return s.Outcome(x)
 }
 
 // checkFinite keeps numbers from leaving the device that no one would take.

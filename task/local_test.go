@@ -276,7 +276,7 @@ func TestDivergence(t *testing.T) {
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
-	w.Training.MaxSteps = h
+	w.Training.MaxSteps, w.Mixing = h, wire.Mixing{Every: 1, Repeat: 1, Codec: spec.CodecRaw}
 	p := compile[float64](t, w)
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
@@ -287,7 +287,7 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 		}
 		got, want := slices.Clone(base), slices.Clone(base)
 		for step := uint64(1); step <= h; step++ {
-			if err := s.Step(got, step); err != nil {
+			if err := s.Take(got, step, step); err != nil {
 				t.Fatal(err)
 			}
 			if slices.Contains(takes, step) {

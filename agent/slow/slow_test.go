@@ -18,48 +18,31 @@ import (
 // instant is a trainer whose steps take no time and do nothing.
 type instant struct{ agent.Trainer }
 
-func (instant) Local(_ context.Context, _ *task.Problem[float32], j task.Job[float32]) (task.Outcome[float32], error) {
-	return task.Outcome[float32]{Steps: j.Steps}, nil
-}
-
 func (instant) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
 	return nothing{}, nil
 }
 
 type nothing struct{ agent.Block }
 
-func (nothing) Step([]float32, uint64) error { return nil }
+func (nothing) Take([]float32, uint64, uint64) error { return nil }
 
-// Local steps take as long as declared, in a round and in a block, and end with their context.
+// Local steps take as long as declared, all at once and one by one, and end with their context.
 func TestSlow(t *testing.T) {
-	train := map[string]func(context.Context, agent.Trainer){
-		"a round": func(ctx context.Context, s agent.Trainer) {
-			if _, err := s.Local(ctx, nil, task.Job[float32]{Steps: 5}); err != nil {
-				t.Error(err)
-			}
-		},
-		"a block": func(ctx context.Context, s agent.Trainer) {
-			b, err := s.Block(ctx, 1, nil, task.Job[float32]{})
-			for i := range uint64(5) {
-				if err == nil {
-					err = b.Step(nil, i+1)
-				}
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		},
-	}
-	for name, train := range train {
+	for _, each := range []uint64{5, 1} {
 		for within, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second,
 			3 * time.Second: 3 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				defer cancel()
 				began := time.Now()
-				train(ctx, slow.Trainer{Trainer: instant{}, StepTime: 2 * time.Second})
-				if took := time.Since(began); took != want {
-					t.Errorf("%s: five steps of 2 s within %v took %v, want %v", name, within, took, want)
+				b, err := slow.Trainer{Trainer: instant{}, StepTime: 2 * time.Second}.Block(ctx, 1, nil,
+					task.Job[float32]{})
+				for at := uint64(0); at < 5 && err == nil; at += each {
+					err = b.Take(nil, at+1, at+each)
+				}
+				if took := time.Since(began); err != nil || took != want {
+					t.Errorf("five steps of 2 s within %v, %d at once, took %v, want %v; %v", within, each, took, want,
+						err)
 				}
 			})
 		}
@@ -81,11 +64,18 @@ func TestSameOutcome(t *testing.T) {
 		var outcomes [2]task.Outcome[float32]
 		for i, trainer := range []agent.Trainer{agent.Learner{},
 			slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second}} {
-			outcomes[i], err = trainer.Local(t.Context(), p, task.Job[float32]{
-				Base: []float32{0, 0}, Samples: learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1}, []float32{2, -1, 1}),
+			x := []float32{0, 0}
+			b, err := trainer.Block(t.Context(), 1, p, task.Job[float32]{
+				Base: x, Samples: learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1}, []float32{2, -1, 1}),
 				Weight: 1, Steps: 7,
 				Rand: rand.New(rand.NewPCG(1, 2)),
 			})
+			if err == nil {
+				err = b.Take(x, 1, 7)
+			}
+			if err == nil {
+				outcomes[i], err = b.OutcomeFrom([]float32{0, 0}, x)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -257,11 +257,11 @@ type audited struct {
 	taken uint64
 }
 
-// Step implements agent.Block.
-func (b *audited) Step(x []float32, t uint64) error {
+// Take implements agent.Block.
+func (b *audited) Take(x []float32, first, last uint64) error {
 	b.show(x)
-	b.taken = t
-	return b.Block.Step(x, t)
+	b.taken = last
+	return b.Block.Take(x, first, last)
 }
 
 // OutcomeFrom implements agent.Block.

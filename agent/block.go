@@ -1,0 +1,292 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// errNoMesh is the failure of an agent that is to mix and was not told how.
+var errNoMesh = errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
+
+// ask is a round's, for an update.
+type ask struct {
+	a     *Agent
+	ctx   context.Context // of the round
+	cease func()          // ends it
+	e     round.Train
+	p     *prepared
+	base  []float32
+	steps int // E_k
+	why   learner.SizingReason
+	began time.Time
+}
+
+// answer makes the update of what a block has come to, saves it and tells the owner. The error is why there is none.
+func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
+	u, fact := q.a.newUpdate(q.e, q.p), Trained{}
+	if q.p.problem.Task.Mixing.Every > 0 {
+		fact.Mixed, fact.MixedFor = &s, time.Since(q.began)
+	}
+	if err == nil {
+		began := time.Now()
+		err = u.takeOutcome(b.steps, q.base, b.x, &fact, q.e.Announcement.Schema)
+		fact.Took = b.computed + time.Since(began)
+	}
+	if err == nil && q.ctx.Err() == nil {
+		q.a.save(q.ctx, u)
+	}
+	q.tell(u, fact, err)
+}
+
+// fail tells the owner of a block that did not begin.
+func (q *ask) fail(err error) {
+	q.a.owner.Go(func() { q.tell(&update{}, Trained{}, err) })
+}
+
+// tell has the owner go on with an update, unless its round is over.
+func (q *ask) tell(u *update, fact Trained, err error) {
+	fact.Round, fact.Version, fact.Sizing = q.e.Order.Round, q.e.Announcement.Version, q.why
+	_ = q.a.owner.TellWithin(q.ctx, func() { // else the round is over, and nobody asks
+		if q.ctx.Err() == nil {
+			if err != nil {
+				q.cease()
+			}
+			q.a.trained(q.e, u, fact, err)
+		}
+	})
+}
+
+// train takes the local steps of a block with an end, in the place of the one under way. Its goroutine outlives the
+// update where neighbours may need this agent's snapshots until the round is over.
+func (q *ask) train() {
+	a := q.a
+	// a tenth of the time until the round's deadline is left for sending
+	timely, cancel := context.WithDeadline(q.ctx, q.e.Deadline.Add(-time.Until(q.e.Deadline)/10))
+	steps, err := a.newBlock(timely, q.e, q.p, q.base, q.steps, q.e.Order.Round, q.e.Announcement.Seed)
+	if err != nil {
+		cancel()
+		q.fail(err)
+		return
+	}
+	a.blocks.Do(func() {
+		defer cancel()
+		defer a.watchdog.watch(q.ctx)()
+		b, err := a.mesh.newHost(q.e, q.p, steps, q.base, q.steps, false)
+		if err == nil {
+			b.answer = func(s d2d.Stats) { q.answer(b, s, nil) }
+			err = b.work(q.ctx)
+		}
+		if err != nil {
+			q.answer(b, b.stats(), err)
+		}
+	})
+}
+
+// sum computes an agent's part of a statistics round.
+func (q *ask) sum() {
+	q.a.blocks.Do(func() {
+		defer q.a.watchdog.watch(q.ctx)()
+		u := q.a.newUpdate(q.e, q.p)
+		v, err := q.p.problem.Statistics(q.p.samples)
+		if err == nil {
+			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())
+		}
+		if err == nil && q.ctx.Err() == nil {
+			q.a.save(q.ctx, u)
+		}
+		q.tell(u, Trained{}, err)
+	})
+}
+
+// newBlock prepares the local steps of a block, whose draws are those of a round.
+func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base []float32, steps int,
+	draws wire.RoundID, seed uint64) (Block, error) {
+	if a.mesh.private == nil && len(e.Peers) > 0 {
+		return nil, errNoMesh
+	}
+	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.Job[float32]{
+		Base: base, Samples: p.samples, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
+		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)),
+	})
+}
+
+// blockHost is the host of one block's machine: one goroutine, which owns the parameters.
+type blockHost struct {
+	*mesh
+	e        round.Train
+	steps    Block
+	machine  *d2d.Block[float32] // nil if it could not be made
+	x        []float32
+	taken    uint64        // local steps so far
+	computed time.Duration // in them, since the last answer
+	events   []d2d.Event
+
+	answer func(s d2d.Stats) // the round; the parameters are as it wants them
+	// Where blocks have no end, what the agent's owner says, and how to begin and save the block.
+	asks  chan *ask
+	bars  chan bool
+	began func(joined bool)
+	save  func()
+	asked *ask // waits for its answer
+}
+
+// newHost prepares a block; joins says that the others may be in it already.
+func (m *mesh) newHost(e round.Train, p *prepared, steps Block, base []float32, afford int, joins bool) (*blockHost,
+	error) {
+	t := &p.problem.Task
+	every, mixings := uint64(afford), uint64(1) // without neighbours
+	if t.Mixing.Every > 0 {
+		every, mixings = uint64(t.Mixing.Every), uint64(t.Training.MaxSteps/t.Mixing.Every)
+	}
+	if t.Mixing.Endless {
+		mixings = 0
+	}
+	b := &blockHost{mesh: m, e: e, steps: steps, x: slices.Clone(base)}
+	cfg := m.exchangeConfig(e, t, mixings)
+	_, cfg.Ledger = steps.(Audited)
+	if joins {
+		cfg.Join = joining * cfg.Repeat
+	}
+	var err error
+	b.machine, err = d2d.NewBlock(d2d.BlockConfig{Every: every, Within: uint64(t.Training.MaxSteps), Keep: keepEvery},
+		cfg, b.x)
+	return b, err
+}
+
+// joining is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
+const joining = 20
+
+// patience is how many waits in a row a silent neighbour may spoil.
+const patience = 3
+
+// stats are the counts so far.
+func (b *blockHost) stats() d2d.Stats {
+	if b.machine == nil {
+		return d2d.Stats{}
+	}
+	return b.machine.Stats()
+}
+
+// work runs the block, with what comes from its neighbours.
+// The error is why it went no further before ctx ended.
+func (b *blockHost) work(ctx context.Context) error {
+	filters := make([]string, 0, len(b.e.Peers))
+	for _, p := range b.e.Peers {
+		filters = append(filters, b.cfg.Topics.PeerParts(p.ID, b.e.Block))
+	}
+	if len(filters) > 0 {
+		b.conn.Subscribe(mqtt.AtMostOnce, filters...)
+		defer b.conn.Unsubscribe(filters...)
+	}
+	return b.run(ctx)
+}
+
+// run is the block's loop. After the last step of a block with an end it goes on answering the neighbours.
+func (b *blockHost) run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	if audited, ok := b.steps.(Audited); ok {
+		defer func() { audited.Ended(b.machine.Books()) }()
+	}
+	b.events = append(b.events, d2d.Start{})
+	for ctx.Err() == nil && !b.machine.Over() {
+		b.hear() // steps that wait for nobody would go on without
+		if len(b.events) > 0 {
+			ev := b.events[0]
+			b.events = b.events[1:]
+			if err := b.step(ev); err != nil {
+				return err
+			}
+			continue
+		}
+		wait := time.Hour
+		if at, ok := b.machine.Deadline(); ok {
+			wait = time.Until(at)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case q := <-b.asks:
+			b.ask(q)
+		case yes := <-b.bars:
+			b.events = append(b.events, d2d.Barred{Yes: yes})
+		case msg := <-b.messages():
+			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
+		case <-timer.C:
+			b.events = append(b.events, d2d.Tick{})
+		}
+	}
+	return nil
+}
+
+// messages are the neighbours', which are kept back from a block that rests.
+func (b *blockHost) messages() <-chan mqtt.Message {
+	if b.machine.Resting() {
+		return nil
+	}
+	return b.inbox
+}
+
+// hear takes what has come so far. The owner's words are for the moment between the steps that are taken and the next.
+func (b *blockHost) hear() {
+	for {
+		select {
+		case q := <-b.asks:
+			b.ask(q)
+		case yes := <-b.bars:
+			b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Barred{Yes: yes}))
+		case msg := <-b.messages():
+			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
+		default:
+			return
+		}
+	}
+}
+
+// ask takes a round's question, in the place of an earlier round's.
+func (b *blockHost) ask(q *ask) {
+	b.asked = q
+	b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Wanted{}))
+}
+
+// step gives the machine an event and does what it asks for.
+func (b *blockHost) step(ev d2d.Event) error {
+	for _, e := range b.machine.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case d2d.Publish:
+			// What is not sent, the neighbours ask for.
+			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.e.Block, e.Part), Payload: e.Payload})
+		case d2d.Take:
+			if err := b.take(e); err != nil {
+				return err
+			}
+			b.events = append(b.events, d2d.Stepped{})
+		case d2d.Began:
+			b.began(e.Joined)
+		case d2d.Answer:
+			b.answer(e.Stats)
+			b.computed = 0
+		case d2d.Save:
+			b.save()
+		}
+	}
+	return nil
+}
+
+// take takes local steps.
+func (b *blockHost) take(e d2d.Take) error {
+	began := time.Now()
+	b.taken = e.Last
+	err := b.steps.Take(b.x, e.First, e.Last)
+	b.computed += time.Since(began)
+	return err
+}

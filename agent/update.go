@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// newUpdate is an update without its vector.
+func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
+	return &update{run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
+		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: uint64(p.samples.Len()),
+	}}
+}
+
+// takeOutcome makes what a block has come to the update's, as a change of base.
+func (u *update) takeOutcome(b Block, base, x []float32, fact *Trained, schema wire.Digest) error {
+	out, err := b.OutcomeFrom(base, x)
+	if err != nil {
+		return err
+	}
+	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
+	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
+	return u.take(wire.AppendVector(nil, out.Vector), schema)
+}
+
+// save keeps the update over a restart. An update that the disk does not take is
+// sent nevertheless; a restart would have the agent train once more. When ctx has
+// ended, the round is over, and the write is not tried again.
+func (a *Agent) save(ctx context.Context, u *update) {
+	write := func() error { return saveUpdate(a.cfg.Dir, u) }
+	err := write()
+	a.owner.Tell(func() {
+		if ctx.Err() == nil {
+			a.persisted(unwritten{saveTheUpdate, write, nil}, err)
+		}
+	})
+}
+
+// take makes the payload the update's.
+func (u *update) take(payload []byte, schema wire.Digest) (err error) {
+	u.payload = payload
+	u.Payload, err = wire.NewManifest(payload, schema)
+	return err
+}

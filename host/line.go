@@ -1,0 +1,35 @@
+package host
+
+import "sync"
+
+// Line runs jobs beside the owner one after another, in the order in which they were given.
+type Line struct {
+	owner *Owner
+
+	mu      sync.Mutex
+	waiting []func() // the first one is under way
+}
+
+// NewLine makes a line of the owner's jobs.
+func NewLine(o *Owner) *Line { return &Line{owner: o} }
+
+// Do has a job run after those before it, all of which End waits for.
+func (l *Line) Do(job func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting = append(l.waiting, job); len(l.waiting) == 1 {
+		l.owner.Go(l.work)
+	}
+}
+
+func (l *Line) work() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.waiting) > 0 {
+		job := l.waiting[0]
+		l.mu.Unlock()
+		job()
+		l.mu.Lock()
+		l.waiting = l.waiting[1:]
+	}
+}
