@@ -93,7 +93,7 @@ func (q *ask) train() {
 
 // sum computes an agent's part of a statistics round.
 func (q *ask) sum() {
-	q.a.blocks.Do(func() {
+	q.a.jobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
 		u := q.a.newUpdate(q.e, q.p)
 		v, err := q.p.problem.Statistics(q.p.samples)
