@@ -220,7 +220,7 @@ func TestDiscoveredEdges(t *testing.T) {
 			return time.Duration(rng.IntN(2000)) * time.Microsecond
 		}})
 		f := newMixing(t, 6, 3, site)
-		maker, err := edges.New(edges.Discovered, 0, "", "metropolis")
+		maker, err := edges.New(spec.EdgesDiscovered, 0, "", spec.Metropolis)
 		if err != nil {
 			t.Fatal(err)
 		}

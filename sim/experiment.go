@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -76,14 +75,14 @@ type Mixing struct {
 	ServerEvery int `yaml:"server_every" json:"server_every"` // H
 	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t
 	// from 1 (SPEC decision 4); the daemons take H.
-	FirstBlock  int       `yaml:"first_block" json:"first_block"`
-	Graph       GraphKind `yaml:"graph" json:"graph"`
-	Fresh       bool      `yaml:"fresh" json:"fresh"`             // a new graph for every run
-	Radius      float64   `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square
-	Probability float64   `yaml:"probability" json:"probability"` // of an edge of a random graph
-	File        string    `yaml:"file" json:"file"`               // of a graph: JSON, or a CSV list of edges
-	Weights     string    `yaml:"weights" json:"weights"`         // best-constant, metropolis, max-degree, fastest
-	LinkUp      float64   `yaml:"link_up" json:"link_up"`         // probability of each link in each step
+	FirstBlock  int           `yaml:"first_block" json:"first_block"`
+	Graph       GraphKind     `yaml:"graph" json:"graph"`
+	Fresh       bool          `yaml:"fresh" json:"fresh"`             // a new graph for every run
+	Radius      float64       `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square
+	Probability float64       `yaml:"probability" json:"probability"` // of an edge of a random graph
+	File        string        `yaml:"file" json:"file"`               // of a graph: JSON, or a CSV list of edges
+	Weights     spec.EdgeRule `yaml:"weights" json:"weights"`
+	LinkUp      float64       `yaml:"link_up" json:"link_up"` // probability of each link in each step
 }
 
 // GraphKind is where the graph comes from.
@@ -110,6 +109,6 @@ func Default() Experiment {
 		Response:      Response{Probability: Each(1), Per: StraggleStep},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3,
-			Weights: graph.BestConstant.String(), LinkUp: 1},
+			Weights: spec.BestConstant, LinkUp: 1},
 	}
 }

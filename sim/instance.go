@@ -89,11 +89,8 @@ func (e *Experiment) weights() []float64 {
 
 // build draws or reads the graph of n agents and weighs its edges.
 func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
-	rule, err := graph.ParseRule(m.Weights)
-	if err != nil {
-		return nil, &spec.FieldError{Key: "mixing.weights", Problem: err.Error()}
-	}
 	var g *graph.Graph
+	var err error
 	switch m.Graph {
 	case NoGraph:
 		return nil, nil
@@ -112,11 +109,11 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
 	case Complete:
 		g = graph.Complete(n)
 	case GraphFile:
-		return m.read(n, rule)
+		return m.read(n)
 	default:
 		return nil, &spec.FieldError{Key: "mixing.graph", Problem: fmt.Sprintf("unknown graph %q", m.Graph)}
 	}
-	return graph.NewMixing(g, rule)
+	return graph.NewMixing(g, m.Weights)
 }
 
 // mostlyConnected adds to an error that no graph of n nodes was connected from where on they are, as n grows.
@@ -126,7 +123,7 @@ func mostlyConnected(err error, from float64) string {
 }
 
 // read takes the graph, and its weights if it has any, from a file.
-func (m Mixing) read(n int, rule graph.Rule) (*graph.Mixing, error) {
+func (m Mixing) read(n int) (*graph.Mixing, error) {
 	text, err := os.ReadFile(m.File)
 	if err != nil {
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
@@ -141,13 +138,13 @@ func (m Mixing) read(n int, rule graph.Rule) (*graph.Mixing, error) {
 	case g.RequireConnected() != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
 	}
-	return ruled(g, weights, rule)
+	return ruled(g, weights, m.Weights)
 }
 
 // ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links
 // that fail.
-func ruled(g *graph.Graph, own []float64, rule graph.Rule) (*graph.Mixing, error) {
-	if own != nil && rule != graph.Metropolis {
+func ruled(g *graph.Graph, own []float64, rule spec.EdgeRule) (*graph.Mixing, error) {
+	if own != nil && rule != spec.Metropolis {
 		return graph.NewGivenMixing(g, own)
 	}
 	m, err := graph.NewMixing(g, rule)

@@ -31,10 +31,7 @@ func (l *loading) mixing(e *Experiment, n int) (m *graph.Mixing, weights []float
 		}
 	}
 	if err == nil && (w == nil || each && own != nil) {
-		var rule graph.Rule
-		if rule, err = graph.ParseRule(e.Mixing.Weights); err == nil {
-			m, err = ruled(g, own, rule)
-		}
+		m, err = ruled(g, own, e.Mixing.Weights)
 	}
 	if err != nil {
 		l.err = fmt.Errorf("%s: %w", l.dir, err)

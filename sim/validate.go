@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -99,6 +98,7 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	v.Need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block",
 		"is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
 	oneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
+	v.Valid("mixing.weights", m.Weights.Validate())
 	v.Need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
 	v.Need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
 	v.Need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability",
@@ -131,7 +131,7 @@ func (e *Experiment) validateGraphSize(v *spec.Check) {
 	default:
 		v.Need(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
 	}
-	if m.Graph != NoGraph && m.Weights == graph.BestConstant.String() {
+	if m.Graph != NoGraph && m.Weights == spec.BestConstant {
 		v.Need(e.Agents <= maxSpectral, "agents",
 			"is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
 	}

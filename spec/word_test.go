@@ -51,6 +51,10 @@ func TestWords(t *testing.T) {
 		of[spec.Algorithm]("fedavg or feddec", "fedavg", "feddec"),
 		of[spec.Sampling]("without_replacement or with_replacement", "without_replacement", "with_replacement"),
 		of[spec.Weights]("equal or samples", "equal", "samples"),
+		of[spec.Edges]("radius, file, ring, complete or discovered", "radius", "file", "ring", "complete",
+			"discovered"),
+		of[spec.EdgeRule]("metropolis, best-constant, max-degree or fastest", "metropolis", "best-constant",
+			"max-degree", "fastest"),
 		of[spec.Weighting]("step or mean", "step", "mean"),
 	} {
 		t.Run(w.name, func(t *testing.T) {

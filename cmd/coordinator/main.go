@@ -47,7 +47,7 @@ func meshOf(s *settings.Coordinator) (*edges.Maker, error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}
-	m, err := edges.New(edges.Shape(s.Mesh.Edges), s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
+	m, err := edges.New(s.Mesh.Edges, s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
 	if err != nil {
 		return nil, &config.Error{Origin: "mesh", Problem: err.Error(), Err: err}
 	}

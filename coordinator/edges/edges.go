@@ -13,38 +13,22 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
-)
-
-// Shape is where edges come from.
-type Shape string
-
-// The shapes.
-const (
-	Radius   Shape = "radius"   // agents nearer to each other than the radius (feddec section 4)
-	File     Shape = "file"     // the edges of a graph file whose nodes are agents
-	Ring     Shape = "ring"     // each agent and the next in id order
-	Complete Shape = "complete" // all with all
-	// Discovered joins agents that have found each other: both ends say so.
-	Discovered Shape = "discovered"
 )
 
 // Maker makes the edges of a round.
 type Maker struct {
-	Shape  Shape
-	Radius float64      // for Radius, in the unit of the agents' places
-	Graph  *graph.Graph // for File; its node ids are agent ids
-	Rule   graph.Rule
+	Edges  spec.Edges
+	Radius float64      // for EdgesRadius, in the unit of the agents' places
+	Graph  *graph.Graph // for EdgesFile; its node ids are agent ids
+	Rule   spec.EdgeRule
 }
 
-// New returns a maker; file is the path of a graph file without weights, for the shape File.
-func New(shape Shape, radius float64, file, rule string) (*Maker, error) {
-	m := &Maker{Shape: shape, Radius: radius}
-	var err error
-	if m.Rule, err = graph.ParseRule(rule); err != nil {
-		return nil, err
-	}
-	if shape != File {
+// New returns a maker; file is the path of a graph file without weights, for EdgesFile.
+func New(edges spec.Edges, radius float64, file string, rule spec.EdgeRule) (*Maker, error) {
+	m := &Maker{Edges: edges, Radius: radius, Rule: rule}
+	if edges != spec.EdgesFile {
 		return m, nil
 	}
 	data, err := os.ReadFile(file)
@@ -68,7 +52,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	for _, a := range agents {
 		switch {
 		case !a.Mixes:
-		case m.Shape == Radius && !a.Place.Known:
+		case m.Edges == spec.EdgesRadius && !a.Place.Known:
 			mesh.Nowhere = append(mesh.Nowhere, a.ID)
 		default:
 			mixing = append(mixing, a)
@@ -113,20 +97,20 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 
 func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 	n := len(agents)
-	switch m.Shape {
-	case Ring:
+	switch m.Edges {
+	case spec.EdgesRing:
 		return graph.Ring(n), nil
-	case Complete:
+	case spec.EdgesComplete:
 		return graph.Complete(n), nil
-	case Radius:
+	case spec.EdgesRadius:
 		places := make([]graph.Point, n)
 		for i, a := range agents {
 			places[i] = graph.Point{X: a.Place.X, Y: a.Place.Y}
 		}
 		return graph.Geographic(places, m.Radius), nil
-	case Discovered:
+	case spec.EdgesDiscovered:
 		return mutual(agents)
-	case File:
+	case spec.EdgesFile:
 		at := map[string]int{}
 		for i, a := range agents {
 			at[string(a.ID)] = i
@@ -141,7 +125,7 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 		}
 		return graph.New(n, all)
 	}
-	return nil, fmt.Errorf("edges from %q: must be radius, file, ring, complete or discovered", m.Shape)
+	return nil, m.Edges.Validate()
 }
 
 // mutual joins agents that name each other.
@@ -187,7 +171,7 @@ func (m *Maker) weigh(weights []float64, g *graph.Graph, part []int) error {
 		return err
 	}
 	live := w.Weights
-	if m.Rule == graph.Fastest {
+	if m.Rule == spec.Fastest {
 		live = make([]float64, len(w.Weights))
 		graph.ScaleForLive(live, p, w.Weights)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -52,25 +53,32 @@ func TestMake(t *testing.T) {
 		lambda float64
 		parts  int
 	}{
-		{"ring", Maker{Shape: Ring}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
-		{"radius", Maker{Shape: Radius, Radius: 1.5}, onALine(3, nil), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"best constant of a path", Maker{Shape: Radius, Radius: 1.5, Rule: graph.BestConstant}, onALine(3, nil),
+		{"ring", Maker{Edges: spec.EdgesRing}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
+		{"radius", Maker{Edges: spec.EdgesRadius, Radius: 1.5},
+			onALine(3, nil), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
+		{"best constant of a path", Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.BestConstant},
+			onALine(3, nil),
 			"a00-a01*0.5 a01-a02*0.5", 0.25, 1},
-		{"file", Maker{Shape: File, Graph: file}, onALine(3, nil), "a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"two do not mix", Maker{Shape: Ring}, onALine(4, func(i int, a *round.MeshAgent) { a.Mixes = i%2 == 0 }),
+		{"file", Maker{Edges: spec.EdgesFile, Graph: file}, onALine(3, nil), "a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
+		{"two do not mix", Maker{Edges: spec.EdgesRing},
+			onALine(4, func(i int, a *round.MeshAgent) { a.Mixes = i%2 == 0 }),
 			"a00-a02*0.5", 0, 1},
-		{"in two parts", Maker{Shape: Radius, Radius: 1.5, Rule: graph.Fastest},
+		{"in two parts", Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.Fastest},
 			onALine(5, func(i int, a *round.MeshAgent) { a.Place.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
 		// the fastest constant of a star is 2/(1 + n), 0.4 for a hub whose four edges weigh 1.6 together
-		{"fastest of a star", Maker{Shape: File, Graph: star, Rule: graph.Fastest}, onALine(5, nil),
+		{"fastest of a star", Maker{Edges: spec.EdgesFile, Graph: star, Rule: spec.Fastest}, onALine(5, nil),
 			"a00-a01*0.25 a00-a02*0.25 a00-a03*0.25 a00-a04*0.25", 9. / 16, 1},
-		{"discovered", Maker{Shape: Discovered}, onALine(4, func(i int, a *round.MeshAgent) {
+		{"discovered", Maker{Edges: spec.EdgesDiscovered}, onALine(4, func(i int, a *round.MeshAgent) {
 			a.Neighbors = [][]wire.AgentID{{"a01", "a02", "zz"}, {"a00", "a03"}, {"a00"}, {"a00", "a03"}}[i]
 		}), "a00-a01*0.333 a00-a02*0.333", 1, 2},
-		{"nobody mixes", Maker{Shape: Ring}, onALine(2, func(_ int, a *round.MeshAgent) { a.Mixes = false }), "", 1, 0},
+		{"nobody mixes", Maker{Edges: spec.EdgesRing},
+			onALine(2, func(_ int, a *round.MeshAgent) { a.Mixes = false }), "", 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.maker.Rule == "" {
+				tt.maker.Rule = spec.Metropolis
+			}
 			m, err := tt.maker.Make(tt.agents)
 			if err != nil {
 				t.Fatal(err)
@@ -95,26 +103,26 @@ func TestMakeForAFleet(t *testing.T) {
 		a.Place.X = 10 * float64(i/100)
 		a.Place.Y = float64(i%100) / 100
 	})
-	for _, rule := range []graph.Rule{graph.Metropolis, graph.BestConstant} {
-		m, err := (&Maker{Shape: Radius, Radius: 0.055, Rule: rule}).Make(agents)
+	for _, rule := range []spec.EdgeRule{spec.Metropolis, spec.BestConstant} {
+		m, err := (&Maker{Edges: spec.EdgesRadius, Radius: 0.055, Rule: rule}).Make(agents)
 		if err != nil || len(m.Parts) != 20 || len(m.Edges) != 20*(99+98+97+96+95) || m.SecondEigenvalue != 1 {
 			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.Parts), len(m.Edges),
 				m.SecondEigenvalue, err)
 		}
 	}
-	m, err := (&Maker{Shape: Ring, Rule: graph.BestConstant}).Make(agents)
+	m, err := (&Maker{Edges: spec.EdgesRing, Rule: spec.BestConstant}).Make(agents)
 	if err != nil || len(m.Parts) != 1 || m.SecondEigenvalue >= 1 || m.SecondEigenvalue < 0.99 {
 		t.Errorf("a ring: %d parts, |λ₂| = %v, error %v", len(m.Parts), m.SecondEigenvalue, err)
 	}
 }
 
 func TestMakeTells(t *testing.T) {
-	m, err := (&Maker{Shape: Radius, Radius: 1.5}).Make(onALine(4,
+	m, err := (&Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.Metropolis}).Make(onALine(4,
 		func(i int, a *round.MeshAgent) { a.Place.Known = i > 0 }))
 	if err != nil || fmt.Sprint(m.Nowhere) != "[a00]" || m.Agents != 3 {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if _, err := (&Maker{Shape: Complete}).Make(onALine(200, nil)); err == nil ||
+	if _, err := (&Maker{Edges: spec.EdgesComplete}).Make(onALine(200, nil)); err == nil ||
 		!strings.Contains(err.Error(), "199 neighbours") {
 		t.Errorf("a graph that is too dense: %v", err)
 	}
@@ -131,7 +139,7 @@ func TestNewRefusesWeights(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(File, 0, file, "metropolis"); (err == nil) != (says == "") || err != nil &&
+		if _, err := New(spec.EdgesFile, 0, file, "metropolis"); (err == nil) != (says == "") || err != nil &&
 			!strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want %q", text, err, says)
 		}

@@ -12,7 +12,7 @@ const (
 	fastestSteps = 50   // about ten are needed
 )
 
-// ErrTooManyEdges says that [Fastest] weights cannot be had of a graph.
+// ErrTooManyEdges says that [spec.Fastest] weights cannot be had of a graph.
 var ErrTooManyEdges = fmt.Errorf("the search is bounded to %d: use best-constant weights", fastestEdges)
 
 // fastest are the symmetric weights of the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric fastest

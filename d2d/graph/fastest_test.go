@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestFastestClosedForms compares with known optima. Where all edges are alike, the best constant is the fastest.
@@ -26,7 +28,7 @@ func TestFastestClosedForms(t *testing.T) {
 		"cube":   {join(8, func(i, j int) bool { d := i ^ j; return d&(d-1) == 0 }), (6 - 2.) / (6 + 2.)},
 		"K(3,4)": {join(7, func(i, j int) bool { return i < 3 && j >= 3 }), (7 - 3.) / (7 + 3.)},
 	} {
-		m, err := NewMixing(c.g, Fastest)
+		m, err := NewMixing(c.g, spec.Fastest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,17 +108,17 @@ func dualValue(t *testing.T, p *program) float64 {
 }
 
 func TestFastestRefuses(t *testing.T) {
-	_, err := NewMixing(link(3, func(_, _ int) bool { return false }), Fastest)
+	_, err := NewMixing(link(3, func(_, _ int) bool { return false }), spec.Fastest)
 	if err == nil || !strings.Contains(err.Error(),
 		"fastest-mixing weights: the graph is not connected: it falls into 3 parts") {
 		t.Errorf("error %v", err)
 	}
-	_, err = NewMixing(Complete(64), Fastest)
+	_, err = NewMixing(Complete(64), spec.Fastest)
 	if err == nil || !strings.Contains(err.Error(),
 		"the graph has 2016 edges, and the search is bounded to 2000: use best-constant weights") {
 		t.Errorf("error %v", err)
 	}
-	one, err := NewMixing(Ring(1), Fastest)
+	one, err := NewMixing(Ring(1), spec.Fastest)
 	if err != nil || len(one.Weights) != 0 {
 		t.Errorf("one node: %v, %v", one, err)
 	}

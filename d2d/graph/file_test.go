@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func TestParseCSV(t *testing.T) {
@@ -48,7 +49,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights := mustMix(t, g, graph.Metropolis).Weights
+	weights := mustMix(t, g, spec.Metropolis).Weights
 	for _, w := range [][]float64{nil, weights} {
 		text := g.JSON(w)
 		again, read, err := graph.Parse(text, "g.json")

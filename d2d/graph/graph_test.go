@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
@@ -191,14 +192,14 @@ func TestConnectedDrawsAreTheFirst(t *testing.T) {
 }
 
 func TestDisconnectedErrorNamesParts(t *testing.T) {
-	_, err := graph.NewMixing(mustNew(t, 5, graph.Edge{I: 0, J: 2}, graph.Edge{I: 1, J: 3}), graph.BestConstant)
+	_, err := graph.NewMixing(mustNew(t, 5, graph.Edge{I: 0, J: 2}, graph.Edge{I: 1, J: 3}), spec.BestConstant)
 	wantError(t, err, "best-constant weights: the graph is not connected: it falls into 3 parts, {0, 2} {1, 3} {4}")
 	if parts := new(graph.DisconnectedError); !errors.As(err, &parts) || len(parts.Parts) != 3 {
 		t.Errorf("%v is no DisconnectedError of 3 parts", err)
 	}
-	_, err = graph.NewMixing(mustNew(t, 30, graph.Ring(12).Edges()...), graph.BestConstant)
+	_, err = graph.NewMixing(mustNew(t, 30, graph.Ring(12).Edges()...), spec.BestConstant)
 	wantError(t, err, "19 parts, {0, 1, 2, 3, 4, 5, 6, 7, … 12 in all} {12} {13} {14} {15} {16} {17} {18} and 11 more")
-	_, err = graph.NewMixing(mustNew(t, 0), graph.BestConstant)
+	_, err = graph.NewMixing(mustNew(t, 0), spec.BestConstant)
 	wantError(t, err, "the graph has no nodes")
 }
 

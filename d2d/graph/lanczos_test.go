@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestEndsTwin compares with the dense solver, also where the Krylov space is small.
@@ -56,15 +58,15 @@ func TestLargeGraphs(t *testing.T) {
 	slowest := 1 - (2-2*math.Cos(2*math.Pi/1500))/3
 	for name, c := range map[string]struct {
 		g    *Graph
-		rule Rule
+		rule spec.EdgeRule
 		want float64 // |λ₂|
 		less float64 // it may be less by so much
 	}{
-		"cube, metropolis":    {cube(12), Metropolis, 1 - 2./13, 0},
-		"cube, best constant": {cube(11), BestConstant, (11 - 1.) / (11 + 1), 0},
-		"star, metropolis":    {star, Metropolis, 1 - 1./5_000, 0},
-		"star, best constant": {star, BestConstant, (5_000 - 1.) / (5_000 + 1), 0},
-		"ring, metropolis":    {ring, Metropolis, slowest, 1e-3}, // hardly mixes
+		"cube, metropolis":    {cube(12), spec.Metropolis, 1 - 2./13, 0},
+		"cube, best constant": {cube(11), spec.BestConstant, (11 - 1.) / (11 + 1), 0},
+		"star, metropolis":    {star, spec.Metropolis, 1 - 1./5_000, 0},
+		"star, best constant": {star, spec.BestConstant, (5_000 - 1.) / (5_000 + 1), 0},
+		"ring, metropolis":    {ring, spec.Metropolis, slowest, 1e-3}, // hardly mixes
 	} {
 		m, err := NewMixing(c.g, c.rule)
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Mixing is a graph with the weights of its edges: the matrix W when all links are up, and how W^t follows from the
@@ -14,14 +16,14 @@ type Mixing struct {
 	active  bool      // W^t is made anew from the degrees of the active graph, by Metropolis
 }
 
-// NewMixing weighs the edges of a graph by a rule. [BestConstant] and [Fastest] need a connected graph and fail with a
-// [*DisconnectedError] on others.
-func NewMixing(g *Graph, rule Rule) (*Mixing, error) {
-	weights, err := rule.weights(g)
+// NewMixing weighs the edges of a graph by a rule. [spec.BestConstant] and [spec.Fastest] need a connected graph and
+// fail with a [*DisconnectedError] on others.
+func NewMixing(g *Graph, rule spec.EdgeRule) (*Mixing, error) {
+	weights, err := g.weigh(rule)
 	if err != nil {
 		return nil, err
 	}
-	return &Mixing{Graph: g, Weights: weights, active: rule == Metropolis}, nil
+	return &Mixing{Graph: g, Weights: weights, active: rule == spec.Metropolis}, nil
 }
 
 // NewGivenMixing is the mixing by weights from elsewhere, one an edge in the order of g's edges. They must be finite.

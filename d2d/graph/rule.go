@@ -3,54 +3,23 @@ package graph
 import (
 	"fmt"
 	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Rule is how the weights of the edges are chosen.
-type Rule uint8
-
-// The rules.
-const (
-	Metropolis Rule = iota // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
-	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd
-	// 2004).
-	BestConstant
-	MaxDegree // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
-	Fastest   // the smallest |λ₂| of all symmetric weights, negative ones too (Xiao, Boyd 2004)
-)
-
-var ruleNames = []string{"metropolis", "best-constant", "max-degree", "fastest"}
-
-// String is the name of the rule in configuration and logs.
-func (r Rule) String() string {
-	if int(r) < len(ruleNames) {
-		return ruleNames[r]
-	}
-	return fmt.Sprintf("Rule(%d)", uint8(r))
-}
-
-// ParseRule is the inverse of String.
-func ParseRule(name string) (Rule, error) {
-	for r, known := range ruleNames {
-		if name == known {
-			return Rule(r), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown rule of weights %q: want one of %s", name, some(ruleNames, ", ", len(ruleNames)))
-}
-
-// weights are those of a rule on a graph, one an edge.
-func (r Rule) weights(g *Graph) ([]float64, error) {
-	switch r {
-	case Metropolis:
+// weigh returns the weights of a rule, one an edge.
+func (g *Graph) weigh(rule spec.EdgeRule) ([]float64, error) {
+	switch rule {
+	case spec.Metropolis:
 		return metropolis(make([]float64, len(g.edges)), g.edges, g.Degrees()), nil
-	case BestConstant:
+	case spec.BestConstant:
 		return bestConstant(g)
-	case MaxDegree:
+	case spec.MaxDegree:
 		return constant(g, 1/float64(max(g.DegreeStats().Max, 1))), nil
-	case Fastest:
+	case spec.Fastest:
 		return fastest(g)
 	}
-	return nil, fmt.Errorf("unknown rule of weights %d", uint8(r))
+	return nil, rule.Validate()
 }
 
 func metropolis(dst []float64, edges []Edge, degrees []int) []float64 {

@@ -9,9 +9,10 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
-func mustMix(t testing.TB, g *graph.Graph, rule graph.Rule) *graph.Mixing {
+func mustMix(t testing.TB, g *graph.Graph, rule spec.EdgeRule) *graph.Mixing {
 	t.Helper()
 	m, err := graph.NewMixing(g, rule)
 	if err != nil {
@@ -53,23 +54,23 @@ func TestSecondEigenvalues(t *testing.T) {
 	ring := func(k int) float64 { return 2 - 2*math.Cos(2*math.Pi*float64(k)/n) }
 	for name, c := range map[string]struct {
 		g    *graph.Graph
-		rule graph.Rule
+		rule spec.EdgeRule
 		want float64 // |λ₂|
 	}{
-		"complete, metropolis":    {graph.Complete(n), graph.Metropolis, 0},
-		"complete, best constant": {graph.Complete(n), graph.BestConstant, 0},
-		"complete, max degree":    {graph.Complete(n), graph.MaxDegree, 1. / (n - 1)},
-		"star, metropolis":        {star(t, n), graph.Metropolis, 1 - 1./n},
-		"star, best constant":     {star(t, n), graph.BestConstant, (n - 1.) / (n + 1)},
-		"star, max degree":        {star(t, n), graph.MaxDegree, 1 - 1./(n-1)},
-		"ring, metropolis":        {graph.Ring(n), graph.Metropolis, 1 - ring(1)/3},
-		"ring, best constant":     {graph.Ring(n), graph.BestConstant, (ring(4) - ring(1)) / (ring(4) + ring(1))},
+		"complete, metropolis":    {graph.Complete(n), spec.Metropolis, 0},
+		"complete, best constant": {graph.Complete(n), spec.BestConstant, 0},
+		"complete, max degree":    {graph.Complete(n), spec.MaxDegree, 1. / (n - 1)},
+		"star, metropolis":        {star(t, n), spec.Metropolis, 1 - 1./n},
+		"star, best constant":     {star(t, n), spec.BestConstant, (n - 1.) / (n + 1)},
+		"star, max degree":        {star(t, n), spec.MaxDegree, 1 - 1./(n-1)},
+		"ring, metropolis":        {graph.Ring(n), spec.Metropolis, 1 - ring(1)/3},
+		"ring, best constant":     {graph.Ring(n), spec.BestConstant, (ring(4) - ring(1)) / (ring(4) + ring(1))},
 		// bipartite: the sign of every second node alternates for ever
-		"even ring, max degree": {graph.Ring(8), graph.MaxDegree, 1},
-		"pair, max degree":      {graph.Ring(2), graph.MaxDegree, 1},
-		"pair, metropolis":      {graph.Ring(2), graph.Metropolis, 0},
-		"one node":              {mustNew(t, 1), graph.BestConstant, 0},
-		"two parts":             {mustNew(t, 2), graph.Metropolis, 1},
+		"even ring, max degree": {graph.Ring(8), spec.MaxDegree, 1},
+		"pair, max degree":      {graph.Ring(2), spec.MaxDegree, 1},
+		"pair, metropolis":      {graph.Ring(2), spec.Metropolis, 0},
+		"one node":              {mustNew(t, 1), spec.BestConstant, 0},
+		"two parts":             {mustNew(t, 2), spec.Metropolis, 1},
 	} {
 		m := mustMix(t, c.g, c.rule)
 		near(t, name+": |λ̂₂|", m.SecondEigenvalue(1), c.want*c.want)
@@ -91,7 +92,7 @@ func TestBestConstantIsBest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best := mustMix(t, g, graph.BestConstant)
+		best := mustMix(t, g, spec.BestConstant)
 		for a := 0.01; a < 1; a += 0.01 {
 			other, err := graph.NewGivenMixing(g, filled(len(g.Edges()), a))
 			if err != nil {
@@ -150,7 +151,7 @@ func TestExpectedSquares(t *testing.T) {
 		for k := range given.Weights {
 			given.Weights[k] = rng.Float64() - 0.2
 		}
-		for _, m := range []*graph.Mixing{mustMix(t, g, graph.Metropolis), given} {
+		for _, m := range []*graph.Mixing{mustMix(t, g, spec.Metropolis), given} {
 			for _, p := range []float64{0.05, 0.5, 0.8, 1} {
 				n := g.Nodes()
 				sum := mat.NewSymDense(n, nil)
@@ -183,13 +184,13 @@ func TestExpectedSquares(t *testing.T) {
 func TestActiveWeights(t *testing.T) {
 	g := mustNew(t, 5, graph.Edge{I: 0, J: 1}, graph.Edge{I: 0, J: 2}, graph.Edge{I: 0, J: 3}, graph.Edge{I: 1, J: 2},
 		graph.Edge{I: 3, J: 4})
-	m := mustMix(t, g, graph.Metropolis)
+	m := mustMix(t, g, spec.Metropolis)
 	up, weights, degrees := []bool{true, false, true, false, true}, filled(5, 9), filled5()
 	m.ActiveTo(weights, up, degrees)
 	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} { // degrees 2, 1, 0, 2, 1
 		near(t, "metropolis weight", weights[k], want)
 	}
-	best := mustMix(t, g, graph.BestConstant)
+	best := mustMix(t, g, spec.BestConstant)
 	best.ActiveTo(weights, up, degrees)
 	for k := range weights {
 		want := 0.0
@@ -247,27 +248,19 @@ func TestScaleForLive(t *testing.T) {
 		}
 	}
 	g := star(t, 6)
-	for _, rule := range []graph.Rule{graph.Metropolis, graph.MaxDegree} {
+	for _, rule := range []spec.EdgeRule{spec.Metropolis, spec.MaxDegree} {
 		m := mustMix(t, g, rule)
 		scaled := make([]float64, len(m.Weights))
 		graph.ScaleForLive(scaled, g, m.Weights)
 		for k := range scaled {
-			near(t, rule.String()+" weight", scaled[k], m.Weights[k])
+			near(t, string(rule)+" weight", scaled[k], m.Weights[k])
 		}
 	}
 }
 
-func TestRuleNames(t *testing.T) {
-	for _, rule := range []graph.Rule{graph.Metropolis, graph.BestConstant, graph.MaxDegree, graph.Fastest} {
-		if got, err := graph.ParseRule(rule.String()); err != nil || got != rule {
-			t.Errorf("%v is read as %v, %v", rule, got, err)
-		}
-	}
-	_, err := graph.ParseRule("best")
-	wantError(t, err, `unknown rule of weights "best": want one of metropolis, best-constant, max-degree, fastest`)
-	if _, err := graph.NewMixing(graph.Ring(3), 77); err == nil || graph.Rule(77).String() != "Rule(77)" {
-		t.Error("an unknown rule is taken")
-	}
+func TestUnknownRule(t *testing.T) {
+	_, err := graph.NewMixing(graph.Ring(3), "best")
+	wantError(t, err, `want metropolis, best-constant, max-degree or fastest, got "best"`)
 }
 
 // BenchmarkSpectrum is |λ̂₂| of a graph of 300 nodes, all links up, and with failing links under Metropolis.
@@ -276,7 +269,7 @@ func BenchmarkSpectrum(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := mustMix(b, g, graph.Metropolis)
+	m := mustMix(b, g, spec.Metropolis)
 	b.Run("fixed", func(b *testing.B) {
 		for range b.N {
 			m.SecondEigenvalue(1)

@@ -76,7 +76,7 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	mixing, err := graph.NewMixing(g, graph.Metropolis)
+	mixing, err := graph.NewMixing(g, spec.Metropolis)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
@@ -47,17 +46,17 @@ type Policy struct {
 
 // Mesh says which agents mix with each other.
 type Mesh struct {
-	Edges   string  `yaml:"edges"` // radius, file, ring, complete or discovered
-	Radius  float64 `yaml:"radius"`
-	File    string  `yaml:"file"`    // an edge list of agents' ids
-	Weights string  `yaml:"weights"` // metropolis, best-constant, max-degree or fastest
+	Edges   spec.Edges    `yaml:"edges"`
+	Radius  float64       `yaml:"radius"`
+	File    string        `yaml:"file"` // an edge list of agents' ids
+	Weights spec.EdgeRule `yaml:"weights"`
 }
 
 // DefaultCoordinator returns the coordinator's defaults.
 func DefaultCoordinator() Coordinator {
 	return Coordinator{
 		StateDir: "/var/lib/coordinator", Broker: defaultBroker(), Task: defaultTask(), Round: round.DefaultConfig(),
-		Mesh: Mesh{Edges: "radius", Weights: "metropolis"},
+		Mesh: Mesh{Edges: spec.EdgesRadius, Weights: spec.Metropolis},
 		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key",
 			AgentsFile: "/etc/coordinator/agents.keys"},
 		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
@@ -102,18 +101,16 @@ func (s *Coordinator) Validate() error {
 }
 
 func (c *check) mesh(m *Mesh) {
-	c.Need(slices.Contains([]string{"radius", "file", "ring", "complete", "discovered"}, m.Edges), "mesh.edges",
-		"must be radius, file, ring, complete or discovered, is %q", m.Edges)
-	c.Need((m.Edges == "radius") == (m.Radius > 0), "mesh.radius",
+	c.Valid("mesh.edges", m.Edges.Validate())
+	c.Need((m.Edges == spec.EdgesRadius) == (m.Radius > 0), "mesh.radius",
 		"must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
-	c.Need((m.Edges == "file") == (m.File != ""), "mesh.file", "goes with mesh.edges file, and with no other, is %q",
-		m.File)
+	c.Need((m.Edges == spec.EdgesFile) == (m.File != ""), "mesh.file",
+		"goes with mesh.edges file, and with no other, is %q", m.File)
 	if m.File != "" {
 		_, err := os.Stat(m.File)
 		c.Valid("mesh.file", err)
 	}
-	c.Need(slices.Contains([]string{"metropolis", "best-constant", "max-degree", "fastest"}, m.Weights), "mesh.weights",
-		"must be metropolis, best-constant, max-degree or fastest, is %q", m.Weights)
+	c.Valid("mesh.weights", m.Weights.Validate())
 }
 
 // Config returns what package coordinator needs, but for what belongs to the

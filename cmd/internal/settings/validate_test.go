@@ -234,12 +234,12 @@ func TestMixingProblems(t *testing.T) {
 		{"normalize: false} -> normalize: false}\n  mixing: {codec: zip}",
 			`:17:19: task.mixing.codec: want raw or bfloat16, got "zip"`},
 		{"edges: ring -> edges: star",
-			`:17:15: mesh.edges: must be radius, file, ring, complete or discovered, is "star"`},
+			`:17:15: mesh.edges: want radius, file, ring, complete or discovered, got "star"`},
 		{"edges: ring -> edges: radius", `:17:1: mesh.radius: must be positive for mesh.edges radius`},
 		{"edges: ring -> edges: file", `:17:1: mesh.file: goes with mesh.edges file`},
 		{"edges: ring -> edges: file, file: " + none, `:17:27: mesh.file: stat ` + none},
 		{"edges: ring -> edges: ring, weights: heavy",
-			`:17:30: mesh.weights: must be metropolis, best-constant, max-degree or fastest, is "heavy"`},
+			`:17:30: mesh.weights: want metropolis, best-constant, max-degree or fastest, got "heavy"`},
 	}, load)
 }
 

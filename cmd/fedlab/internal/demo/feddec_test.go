@@ -154,7 +154,7 @@ func simulated(t *testing.T, o *Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := graph.NewMixing(g, graph.BestConstant)
+	w, err := graph.NewMixing(g, spec.BestConstant)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, d
 	}
 	c := &course{algorithm: algorithm, audit: newAudit(len(fed.agents))}
 	if algorithm == spec.FedDec {
-		maker, err := edges.New(edges.Shape(m.scene.mesh.Edges), m.scene.mesh.Radius, "", m.scene.mesh.Weights)
+		maker, err := edges.New(m.scene.mesh.Edges, m.scene.mesh.Radius, "", m.scene.mesh.Weights)
 		if err != nil {
 			return nil, err
 		}

@@ -66,7 +66,7 @@ func airScene(o *Options, dir string) (*scene, error) {
 	s := &scene{
 		what: "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean " +
 			"squared error in a year that none has seen",
-		files: f, task: o.task(), mesh: settings.Mesh{Edges: "ring", Weights: "metropolis"}, rounds: 50,
+		files: f, task: o.task(), mesh: settings.Mesh{Edges: spec.EdgesRing, Weights: spec.Metropolis}, rounds: 50,
 		uploads: o.Participants, start: 1,
 	}
 	s.task.StepSize.Constant = 0.02
@@ -103,7 +103,8 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	}
 	s := &scene{
 		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
-		files: f, mesh: settings.Mesh{Edges: "radius", Radius: regressionRadius, Weights: "best-constant"}, rounds: 100,
+		files: f, mesh: settings.Mesh{Edges: spec.EdgesRadius, Radius: regressionRadius, Weights: spec.BestConstant},
+		rounds:  100,
 		uploads: 2,
 		best:    p.Objective.Minimum, start: p.Objective.Risk(make([]float64, regression.Inputs)),
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/plot"
 	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 const size = 10 * vg.Centimeter
@@ -35,7 +36,7 @@ func geographic(t *testing.T) *graph.Graph {
 
 func TestNetworkShowsAll(t *testing.T) {
 	g := geographic(t)
-	m, err := graph.NewMixing(g, graph.Metropolis)
+	m, err := graph.NewMixing(g, spec.Metropolis)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,13 +25,13 @@ type FedDec struct {
 	Base         float64 `json:"base"`         // c_i = Base^i
 	BatchSize    int     `json:"batch_size"`   // m; 0 = all rows, the exact gradient
 
-	Radii       []float64 `json:"radii"`
-	Weights     string    `json:"weights"` // the rule of W, as package graph names it
-	LinkUp      float64   `json:"link_up"` // probability of each link in each step
-	ServerEvery []int     `json:"server_every"`
-	Iterations  int       `json:"iterations"` // T; values are read at the last t ≤ T with t mod H = 0
-	Instances   int       `json:"instances"`  // problems with places of their own
-	Runs        int       `json:"runs"`       // of each instance
+	Radii       []float64     `json:"radii"`
+	Weights     spec.EdgeRule `json:"weights"`
+	LinkUp      float64       `json:"link_up"` // probability of each link in each step
+	ServerEvery []int         `json:"server_every"`
+	Iterations  int           `json:"iterations"` // T; values are read at the last t ≤ T with t mod H = 0
+	Instances   int           `json:"instances"`  // problems with places of their own
+	Runs        int           `json:"runs"`       // of each instance
 }
 
 // defaultFedDec is the instance of SPEC's row `feddec`.
@@ -41,7 +41,7 @@ func defaultFedDec() *FedDec {
 			"better the agents are connected.",
 			"feddec Fig. 4"},
 		Agents: 20, Participants: 2, Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2, BatchSize: 1,
-		Radii: []float64{0.35, 0.5}, Weights: graph.BestConstant.String(), LinkUp: 1, ServerEvery: []int{10, 100},
+		Radii: []float64{0.35, 0.5}, Weights: spec.BestConstant, LinkUp: 1, ServerEvery: []int{10, 100},
 		Iterations: 5000,
 		Instances:  32, Runs: 10,
 	}
@@ -52,7 +52,7 @@ func defaultFedDecFailures() *FedDec {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",
 		"FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
-	f.Weights, f.LinkUp = graph.Metropolis.String(), 0.5
+	f.Weights, f.LinkUp = spec.Metropolis, 0.5
 	return f
 }
 
@@ -90,10 +90,7 @@ func (f *FedDec) fields(o Options) ([]field, error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
-	rule, err := graph.ParseRule(f.Weights)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	fields := make([]field, f.Instances)
 	for i := range fields {
 		seed := data.Mix(o.Seed, uint64(i))
@@ -106,7 +103,7 @@ func (f *FedDec) fields(o Options) ([]field, error) {
 			return nil, err
 		}
 		for _, r := range f.Radii {
-			m, err := graph.NewMixing(graph.Geographic(sparsest.Positions(), r), rule)
+			m, err := graph.NewMixing(graph.Geographic(sparsest.Positions(), r), f.Weights)
 			if err != nil {
 				return nil, err
 			}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table
@@ -52,12 +53,12 @@ const documentedRuns = 10
 // spectrumRule is a rule and its key among the values.
 type spectrumRule struct {
 	key  string
-	rule graph.Rule
+	rule spec.EdgeRule
 }
 
 // spectrumRules are the rules, the document's first and the fastest last.
-var spectrumRules = []spectrumRule{{"best", graph.BestConstant}, {"metropolis", graph.Metropolis},
-	{"maxdegree", graph.MaxDegree}, {"fastest", graph.Fastest}}
+var spectrumRules = []spectrumRule{{"best", spec.BestConstant}, {"metropolis", spec.Metropolis},
+	{"maxdegree", spec.MaxDegree}, {"fastest", spec.Fastest}}
 
 // graphKind is a family of graphs with one parameter.
 type graphKind struct {

@@ -145,7 +145,7 @@ func (s *Spectrum) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure 
 	f := plot.Figure{Title: fmt.Sprintf("%s graphs, n = %d, by rule of weights", kind.what, n),
 		X: plot.Axis{Label: kind.parameter}, Y: plot.Axis{Label: "|λ₂|²"}}
 	for k, rule := range spectrumRules {
-		curve := plot.Curve{Name: rule.rule.String()}
+		curve := plot.Curve{Name: string(rule.rule)}
 		for _, c := range cells {
 			if c.kind.key == kind.key && c.nodes == n {
 				c.estimate(k).appendTo(&curve, c.level)

@@ -1,0 +1,43 @@
+package spec
+
+// Edges says where the edges between agents come from that mix.
+type Edges string
+
+// The sources of edges.
+const (
+	EdgesRadius     Edges = "radius"     // agents nearer to each other than a radius (feddec section 4)
+	EdgesFile       Edges = "file"       // a graph file whose nodes are agents
+	EdgesRing       Edges = "ring"       // each agent and the next in id order
+	EdgesComplete   Edges = "complete"   // all with all
+	EdgesDiscovered Edges = "discovered" // agents that have found each other: both ends say so
+)
+
+var edges = []Edges{EdgesRadius, EdgesFile, EdgesRing, EdgesComplete, EdgesDiscovered}
+
+// UnmarshalText reads a source of edges.
+func (e *Edges) UnmarshalText(text []byte) error { return read(e, text, edges) }
+
+// Validate reports a word that is no source of edges.
+func (e Edges) Validate() error { return check(e, edges) }
+
+// EdgeRule says how the weights of the edges are chosen.
+type EdgeRule string
+
+// The rules.
+const (
+	Metropolis EdgeRule = "metropolis" // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
+	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd
+	// 2004).
+	BestConstant EdgeRule = "best-constant"
+	MaxDegree    EdgeRule = "max-degree" // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
+	// Fastest: the smallest |λ₂| of all symmetric weights, negative ones too (Xiao, Boyd 2004).
+	Fastest EdgeRule = "fastest"
+)
+
+var edgeRules = []EdgeRule{Metropolis, BestConstant, MaxDegree, Fastest}
+
+// UnmarshalText reads a rule.
+func (r *EdgeRule) UnmarshalText(text []byte) error { return read(r, text, edgeRules) }
+
+// Validate reports a word that is no rule.
+func (r EdgeRule) Validate() error { return check(r, edgeRules) }
