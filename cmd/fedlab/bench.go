@@ -27,9 +27,9 @@ how to read them.`,
 	f.IntSliceVar(&o.Agents, "agents", o.Agents, "how many agents")
 	f.IntSliceVar(&o.Dims, "dims", o.Dims, "lengths of the model, in float32 elements")
 	f.StringSliceVar(&o.Only, "only", nil, "only these contestants, by their names in the table")
-	f.IntVar(&o.Reps, "reps", o.Reps, "repetitions, of which the best counts")
-	f.StringVar(&o.Dir, "dir", o.Dir, "where the spool is, on the disk whose fsync is to be measured")
-	f.StringVar(&o.Memory, "tmpfs", o.Memory, "where the spool is without fsync: a folder in memory")
+	f.IntVar(&o.Reps, "reps", o.Reps, "repetitions; the best one counts")
+	f.StringVar(&o.Dir, "dir", o.Dir, "where the coordinator keeps its state, on the disk whose fsync is measured")
+	f.StringVar(&o.Memory, "tmpfs", o.Memory, "where agents keep theirs, and the quick coordinator: a folder in memory")
 	f.StringVar(&o.Profile, "cpuprofile", "", "write a CPU profile of the rounds to this file")
 	return cmd
 }

@@ -17,11 +17,11 @@ import (
 type Options struct {
 	Brokers []string // of mosquitto and embedded
 	Agents  []int    // each from 1 to 5,000
-	Dims    []int    // lengths of the model, in float32 elements, each from 1 to 10,000,000
+	Dims    []int    // lengths of the model, in float32 elements, even, each from 2 to 10,000,000
 	Only    []string // contestants, by their names in the table; empty = all
-	Reps    int      // repetitions, of which the best counts
-	Dir     string   // of the spool, on the disk whose fsync is to be measured
-	Memory  string   // of the spool without fsync: a folder in memory
+	Reps    int      // repetitions; the best one counts
+	Dir     string   // of the coordinator's state, on the disk whose fsync is to be measured
+	Memory  string   // of the agents' state, and of the coordinator's without fsync: a folder in memory
 	Profile string   // a file for a CPU profile of the rounds; empty = none
 }
 
@@ -48,14 +48,14 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--only: no contestant is called %q: they are %s", name, strings.Join(columns, ", "))
 		}
 	}
-	return errors.Join(within("agents", o.Agents, 5000), within("dims", o.Dims, 10_000_000))
+	return errors.Join(within("agents", o.Agents, 1, 5000), within("dims", o.Dims, 2, 10_000_000))
 }
 
-// within wants all numbers of a flag to be from 1 to most.
-func within(flag string, all []int, most int) error {
+// within wants all numbers of a flag to be from least to most.
+func within(flag string, all []int, least, most int) error {
 	for _, n := range all {
-		if n < 1 || n > most {
-			return fmt.Errorf("--%s must be from 1 to %d, has %d", flag, most, n)
+		if n < least || n > most {
+			return fmt.Errorf("--%s must be from %d to %d, has %d", flag, least, most, n)
 		}
 	}
 	return nil
@@ -118,12 +118,9 @@ func measure(ctx context.Context, o Options, kind string, n, d int, record func(
 		return nil, err
 	}
 	lost := map[string]int{}
-	crypto := func(context.Context) (sample, error) {
-		signatures, hashes := alone(n, s.payload)
-		return sample{out: signatures, back: hashes, cpu: signatures + hashes}, nil
-	}
 	if o.Profile == "" { // which should show the contestants only
-		contestants = append(contestants, contestant{cryptoAlone, crypto})
+		contestants = append(contestants,
+			contestant{signing, func(context.Context) (sample, error) { return sign(n, s.payload), nil }})
 	}
 	for rep := range o.Reps + 1 { // the first warms up and does not count
 		if rep == 1 {

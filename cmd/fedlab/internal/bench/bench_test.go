@@ -33,7 +33,7 @@ func TestBadOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		`--brokers must be of mosquitto and embedded, has "none"`: func(o *Options) { o.Brokers[0] = "none" },
 		`--agents must be from 1 to 5000, has 0`:                  func(o *Options) { o.Agents[1] = 0 },
-		`--dims must be from 1 to 10000000, has -1`:               func(o *Options) { o.Dims[0] = -1 },
+		`--dims must be from 2 to 10000000, has -1`:               func(o *Options) { o.Dims[0] = -1 },
 		`--reps must be at least 1, is 0`:                         func(o *Options) { o.Reps = 0 },
 		`--only: no contestant is called "us"`:                    func(o *Options) { o.Only = []string{"us"} },
 	} {

@@ -19,13 +19,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The two federations at the broker: ours, and paho's.
+// The federations at the broker: ours with its coordinator's state on a disk, and in memory, and paho's.
 const (
 	federation = "ours"
+	inMemory   = "quick"
 	rival      = "bare"
 )
 
-// site is a broker with passwords and the access rules that we ship, for both
+// site is a broker with passwords and the access rules that we ship, for all
 // federations.
 type site struct {
 	url   string
@@ -46,7 +47,7 @@ func startEmbedded(n int) (*site, error) {
 	}
 	var b site
 	server, err := broker.Start(broker.Options{
-		MaxConns: 2*n + 2, Allow: table.Allowed,
+		MaxConns: 3*n + 3, Allow: table.Allowed,
 		Authenticate: func(_, user, password string) bool { return password == b.password(user) },
 	})
 	if err != nil {
@@ -149,7 +150,7 @@ func layOut(dir string, n int) (address string, err error) {
 	return address, nil
 }
 
-// rulesFor returns the acl and the passwords of both federations.
+// rulesFor returns the acl and the passwords of all federations.
 func rulesFor(n int) (rules, users []byte, err error) {
 	table, err := acl.New("")
 	if err != nil {
@@ -159,7 +160,7 @@ func rulesFor(n int) (rules, users []byte, err error) {
 	for k := range n {
 		agents = append(agents, agentID(k))
 	}
-	for _, f := range []wire.Federation{federation, rival} {
+	for _, f := range []wire.Federation{federation, inMemory, rival} {
 		text, err := table.Mosquitto(f, agents)
 		if err != nil {
 			return nil, nil, err

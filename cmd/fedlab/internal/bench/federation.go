@@ -2,220 +2,229 @@ package bench
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/sha256"
-	"encoding/binary"
+	"errors"
 	"fmt"
-	"math/rand/v2"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
-	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-var (
-	schema = wire.Digest(sha256.Sum256([]byte("a vector")))
-	text   = []byte("a task, whatever it says")
-	task   = wire.BlobRef{Hash: sha256.Sum256(text), Length: uint32(len(text)), Inline: text}
-)
-
-// variant is how a round of ours is played.
-type variant struct {
-	signed bool
-	dir    string // of the spool, if there is one
-}
-
-// play is one round of ours.
-type play struct {
-	variant
-	number    wire.RoundID
-	model     []byte
-	update    wire.Manifest // all agents send the same: d·N bytes of memory would say nothing
-	payload   []byte
-	spool     *store.Spool // or nil
-	out, back *count
-	failed    chan error
-}
-
-// check ends the round on an error, the first one only.
-func (p *play) check(err error) {
-	if err != nil {
-		select {
-		case p.failed <- err:
-		default:
-		}
-	}
-}
-
-// fleet is a coordinator and its agents.
+// fleet is a coordinator and its agents, all as the daemons run them, but that their local steps cost nothing: each
+// agent waits at a gate until the next round may go on.
 type fleet struct {
-	server  *server
-	devices []*device
-	payload []byte
-	update  wire.Manifest
-	played  wire.RoundID
-	current atomic.Pointer[play]
-	end     context.CancelFunc
-	meter   meter
-	hosts   sync.WaitGroup
+	name     wire.Federation
+	site     *site
+	agents   int
+	dim      int
+	topics   mqtt.Topics
+	meter    meter
+	turn     atomic.Pointer[turn]
+	dirs     []string
+	failed   chan error
+	programs sync.WaitGroup
+	end      context.CancelFunc
 }
 
-func connectFederation(ctx context.Context, b *site, n int, payload []byte) (*fleet, error) {
-	topics, err := mqtt.NewTopics("", federation)
-	if err != nil {
-		return nil, err
-	}
-	update, err := wire.NewManifest(payload, schema)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	f := &fleet{payload: payload, update: update, end: cancel, meter: b.meter}
-	rng := rand.NewChaCha8([32]byte{1})
-	public, key, _ := ed25519.GenerateKey(rng)
-	receiving := transfer.DefaultReceiverConfig()
-	receiving.MaxUpdate = len(payload)
-	f.server = &server{
-		topics: topics, keys: map[wire.AgentID]ed25519.PublicKey{}, receiver: transfer.NewReceiver(receiving),
-		voice:  &voice{sender: wire.CoordinatorID, key: key, unsigned: map[wire.Type][]byte{}},
-		sealed: map[wire.AgentID][]byte{}, accepted: map[wire.AgentID]wire.Digest{},
-		results: make(chan func()), begin: make(chan *play),
-	}
-	// As the daemon does: all uploads of a round meet here.
-	f.server.conn, err = dial(b, topics.ClientID(wire.CoordinatorID), func(o *mqtt.Options) {
-		o.MailboxMessages, o.MailboxBytes = 16384, receiving.MaxBuffered
-		o.OutboxMessages = 16384
-	})
+// turn is one round: from when the agents pass the gate until all have the next model.
+type turn struct {
+	accepted, arrived *count
+	gate              chan struct{}
+}
+
+func newTurn(n int) *turn { return &turn{newCount(n), newCount(n), make(chan struct{})} }
+
+// connectFleet starts a federation whose coordinator keeps its state in dir, and whose agents keep theirs in memory:
+// they would have disks of their own. It returns when all agents wait at the gate of the first round.
+func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir string, b *site, n, d int) (*fleet,
+	error) {
+	f := &fleet{name: name, site: b, agents: n, dim: d, meter: b.meter, failed: make(chan error, 1)}
+	ctx, f.end = context.WithCancel(ctx)
+	first := newTurn(n)
+	f.turn.Store(first)
+	c, agents, err := f.layOut(dir, o.Memory)
 	if err != nil {
 		return f, err
 	}
-	f.server.conn.Subscribe(mqtt.AtLeastOnce, topics.Updates(), topics.Presences(), topics.Statuses())
-	for k := range n {
-		d := &device{id: agentID(k), topics: topics, coordinator: public, rng: rand.New(rand.NewPCG(1, uint64(k))),
-			current: f.current.Load, submit: make(chan *play)}
-		own, key, _ := ed25519.GenerateKey(rng)
-		f.server.keys[d.id] = own
-		d.voice = &voice{sender: d.id, key: key, unsigned: map[wire.Type][]byte{}}
-		if d.conn, err = dial(b, topics.ClientID(d.id), func(*mqtt.Options) {}); err != nil {
-			return f, err
-		}
-		f.devices = append(f.devices, d)
-		d.conn.Subscribe(mqtt.AtLeastOnce, topics.Round(), topics.Device(d.id))
+	reg := metrics.NewRegistry("coordinator")
+	log, ofAgents := slog.New(slog.DiscardHandler), daemon.NewAgentMetrics(reg)
+	f.start(func() error {
+		return daemon.RunCoordinator(ctx, c,
+			daemon.CoordinatorOptions{Logger: log, Metrics: metrics.NewCoordinator(reg, time.Now)})
+	})
+	for _, s := range agents {
+		f.start(func() error {
+			return daemon.RunAgent(ctx, s,
+				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: gated{f}, Observer: gated{f}})
+		})
 	}
-	return f, f.start(ctx)
+	if err := first.arrived.wait(ctx, f.failed); err != nil {
+		return f, fmt.Errorf("the first model: %w", err)
+	}
+	return f, nil
 }
 
-// start waits until all are connected, and lets the owners run.
-func (f *fleet) start(ctx context.Context) error {
-	conns := []*mqtt.Session{f.server.conn}
-	for _, d := range f.devices {
-		conns = append(conns, d.conn)
-	}
-	for _, c := range conns {
-		select {
-		case e := <-c.Events():
-			if _, up := e.(mqtt.Up); !up {
-				return fmt.Errorf("while connecting: %#v", e)
+// start runs a program; the first one that fails fails the round.
+func (f *fleet) start(run func() error) {
+	f.programs.Go(func() {
+		if err := run(); err != nil {
+			select {
+			case f.failed <- err:
+			default:
 			}
-		case <-time.After(time.Minute):
-			return fmt.Errorf("cannot connect %d sessions in a minute", len(conns))
 		}
-	}
-	f.hosts.Go(func() { f.server.run(ctx) })
-	for _, d := range f.devices {
-		f.hosts.Go(func() { d.run(ctx) })
-	}
-	return nil
+	})
 }
 
-func dial(b *site, id string, more func(*mqtt.Options)) (*mqtt.Session, error) {
-	o := mqtt.Options{URL: b.url, ClientID: id, Username: id, Password: b.password(id), MaxReconnectDelay: time.Second}
-	more(&o)
-	return mqtt.Dial(context.Background(), o)
+// layOut writes keys, passwords and data, and returns the settings of all.
+func (f *fleet) layOut(dir, memory string) (*settings.Coordinator, []*settings.Agent, error) {
+	topics, err := mqtt.NewTopics("", string(f.name))
+	if err != nil {
+		return nil, nil, err
+	}
+	f.topics = topics
+	for _, in := range []string{dir, memory} {
+		folder, err := os.MkdirTemp(in, "fedmesh-bench-")
+		if err != nil {
+			return nil, nil, err
+		}
+		f.dirs = append(f.dirs, folder)
+	}
+	own, shared := f.dirs[0], f.dirs[1]
+	key, err := keys.Create(filepath.Join(own, "coordinator.key"))
+	if err != nil {
+		return nil, nil, err
+	}
+	csv := filepath.Join(shared, "data.csv")
+	if err := os.WriteFile(csv, []byte("x,y\n1,1\n"), 0o600); err != nil {
+		return nil, nil, err
+	}
+	var agents []*settings.Agent
+	var list []byte
+	for k := range f.agents {
+		s := settings.DefaultAgent()
+		s.Federation, s.ID, s.StateDir = string(f.name), string(agentID(k)), filepath.Join(shared, string(agentID(k)))
+		s.Identity = settings.AgentIdentity{KeyFile: s.StateDir + ".key", CoordinatorKey: keys.Format(keys.Public(key))}
+		s.Data.CSV, s.Privacy.MinRows, s.Metrics = csv, 1, settings.AgentMetrics{}
+		k, err := keys.Create(s.Identity.KeyFile)
+		if err != nil {
+			return nil, nil, err
+		}
+		list = fmt.Appendf(list, "%s %s\n", s.ID, keys.Format(keys.Public(k)))
+		if err := f.reach(&s.Broker, wire.AgentID(s.ID)); err != nil {
+			return nil, nil, err
+		}
+		agents = append(agents, &s)
+	}
+	c := f.leader()
+	c.StateDir = filepath.Join(own, "state")
+	c.Identity = settings.CoordinatorIdentity{KeyFile: filepath.Join(own, "coordinator.key"),
+		AgentsFile: filepath.Join(own, "agents.keys")}
+	return c, agents, errors.Join(os.WriteFile(c.Identity.AgentsFile, list, 0o600),
+		f.reach(&c.Broker, wire.CoordinatorID))
+}
+
+// leader is the coordinator's settings: all agents in each round, and rounds without end.
+func (f *fleet) leader() *settings.Coordinator {
+	s := settings.DefaultCoordinator()
+	s.Federation, s.Metrics = string(f.name), settings.Metrics{}
+	t := &s.Task
+	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", []string{"x"}, "y", 1, false
+	// one input, d/2 hidden units, one output, and no biases: d numbers
+	t.Model = spec.Model{Kind: spec.ModelMLP, Hidden: []int{f.dim / 2}, Activation: spec.ActivationTanh,
+		Risk: spec.RiskSquared}
+	t.StepSize = spec.StepSize{Constant: 0.01}
+	t.Steps = settings.Steps{Budget: time.Second, Min: 1, Max: 1}
+	r := &s.Round
+	r.Participants, r.Quorum, r.Rounds, r.Deadline = f.agents, f.agents, 0, 24*time.Hour
+	r.Gather = round.Gather{Target: f.agents, Minimum: f.agents, Within: time.Hour, Spread: time.Second}
+	s.Policy.KeepModels = 2
+	return &s
+}
+
+// reach says how a party reaches the broker.
+func (f *fleet) reach(b *settings.Broker, id wire.AgentID) error {
+	b.URLs, b.Username = config.OneOrMore{f.site.url}, f.topics.ClientID(id)
+	b.PasswordFile = filepath.Join(f.dirs[1], b.Username+".password")
+	return os.WriteFile(b.PasswordFile, []byte(f.site.password(b.Username)), 0o600)
 }
 
 func (f *fleet) close() {
-	var closing sync.WaitGroup
-	for _, d := range f.devices {
-		closing.Go(func() { _ = d.conn.Close() })
-	}
-	if f.server.conn != nil {
-		_ = f.server.conn.Close()
-	}
-	closing.Wait()
 	f.end()
-	f.hosts.Wait()
+	f.programs.Wait()
+	for _, dir := range f.dirs {
+		_ = os.RemoveAll(dir)
+	}
 }
 
-// round plays one round.
-func (f *fleet) round(ctx context.Context, v variant) (s sample, err error) {
-	f.played++
-	p := &play{
-		variant: v, number: f.played, model: append([]byte(nil), f.payload...), update: f.update, payload: f.payload,
-		out: newCount(len(f.devices)), back: newCount(len(f.devices)), failed: make(chan error, 1),
-	}
-	binary.LittleEndian.PutUint64(p.model, uint64(f.played)) // each round has a model of its own
-	if v.dir != "" {
-		discard, err := p.openSpool()
-		if err != nil {
-			return s, err
-		}
-		defer discard()
-	}
-	f.current.Store(p)
-
+// round plays one round, from when the agents pass the gate until each has heard that its update is accepted, and all
+// wait at the gate again, with the next model.
+func (f *fleet) round(ctx context.Context) (s sample, err error) {
+	next := newTurn(f.agents)
+	gate := f.turn.Swap(next).gate
 	used, begun := f.meter.now(), time.Now()
-	f.server.begin <- p
-	if err := p.out.wait(ctx, p.failed); err != nil {
-		return s, fmt.Errorf("model out: %w", err)
-	}
-	s.out = time.Since(begun)
-	begun = time.Now()
-	for _, d := range f.devices {
-		d.submit <- p
-	}
-	if err := p.back.wait(ctx, p.failed); err != nil {
+	close(gate)
+	if err := next.accepted.wait(ctx, f.failed); err != nil {
 		return s, fmt.Errorf("updates back: %w", err)
 	}
-	s.back, s.cpu = time.Since(begun), f.meter.now()-used
-	return s, f.rest(p)
+	if err := next.arrived.wait(ctx, f.failed); err != nil {
+		return s, fmt.Errorf("model out: %w", err)
+	}
+	return sample{time.Since(begun), f.meter.now() - used}, nil
 }
 
-// openSpool makes the spool in a new folder. Discard removes both.
-func (p *play) openSpool() (discard func(), err error) {
-	folder, err := os.MkdirTemp(p.dir, "fedmesh-bench-")
-	if err != nil {
-		return nil, err
-	}
-	id := store.SpoolID{Run: 1, Round: uint64(p.number)}
-	p.spool, err = store.OpenSpool(filepath.Join(folder, "spool"), id,
-		func(problem string) { p.check(fmt.Errorf("spool: %s", problem)) })
-	if err != nil {
-		_ = os.RemoveAll(folder)
-		return nil, err
-	}
-	return func() {
-		_ = p.spool.Close()
-		_ = os.RemoveAll(folder)
-	}, nil
+// gated is an agent's trainer, and its observer.
+type gated struct{ *fleet }
+
+// Block implements agent.Trainer.
+func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.Problem[float32],
+	_ task.Job[float32]) (agent.Block, error) {
+	return &gatedBlock{g.fleet, ctx}, nil
 }
 
-// rest forgets the round, when the clock is stopped.
-func (f *fleet) rest(p *play) error {
-	forgotten := make(chan struct{})
-	f.server.results <- func() {
-		for _, d := range f.devices {
-			f.server.receiver.Step(time.Now(), transfer.Drop{Agent: d.id})
-		}
-		clear(f.server.accepted)
-		close(forgotten)
+// Observe implements agent.Observer.
+func (gated) Observe(agent.Fact) {}
+
+// ObserveRound implements agent.Observer.
+func (g gated) ObserveRound(fact round.AgentFact) {
+	if end, is := fact.(round.WorkEnded); is && end.Result == round.WorkAccepted {
+		g.turn.Load().accepted.done()
 	}
-	<-forgotten
-	return f.server.clear(p.model)
+}
+
+// gatedBlock takes local steps when the gate opens, at no cost.
+type gatedBlock struct {
+	fleet *fleet
+	ctx   context.Context
+}
+
+// Take implements agent.Block.
+func (b *gatedBlock) Take([]float32, uint64, uint64) error {
+	t := b.fleet.turn.Load()
+	t.arrived.done()
+	select {
+	case <-t.gate:
+		return nil
+	case <-b.ctx.Done():
+		return task.ErrStopped
+	}
+}
+
+// OutcomeFrom implements agent.Block.
+func (b *gatedBlock) OutcomeFrom(_, x []float32) (task.Outcome[float32], error) {
+	return task.Outcome[float32]{Vector: make([]float32, len(x)), Steps: 1, RiskBefore: 1, RiskAfter: 1}, nil
 }

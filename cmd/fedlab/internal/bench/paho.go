@@ -16,7 +16,7 @@ import (
 // subscribers, and N publishers to one subscriber. The parts have the length
 // of our chunks, since the broker takes no larger packets. On their way to the
 // one subscriber are so few (see underway) that the brokers' bounded queues
-// lose none. What costs us messages costs paho nothing here: its publishers
+// lose none. Our messages for that cost paho nothing here: its publishers
 // see the subscriber's arrivals.
 type bare struct {
 	center  paho.Client
@@ -108,8 +108,6 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	if err := x.out.wait(ctx, failed); err != nil {
 		return s, fmt.Errorf("model out: %w", err)
 	}
-	s.out = time.Since(begun)
-	begun = time.Now()
 	var publishers sync.WaitGroup
 	for k, c := range p.agents {
 		publishers.Go(func() {
@@ -128,8 +126,7 @@ func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
 	if err != nil {
 		return s, fmt.Errorf("updates back: %w", err)
 	}
-	s.back, s.cpu = time.Since(begun), p.meter.now()-used
-	return s, nil
+	return sample{time.Since(begun), p.meter.now() - used}, nil
 }
 
 // publish returns when all parts are acknowledged, or written with QoS 0. The

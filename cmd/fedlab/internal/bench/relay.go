@@ -131,8 +131,6 @@ func (r *relay) round(ctx context.Context) (s sample, err error) {
 	if err := x.out.wait(ctx, nil); err != nil {
 		return s, fmt.Errorf("model out: %w", err)
 	}
-	s.out = time.Since(begun)
-	begun = time.Now()
 	var senders sync.WaitGroup
 	failed := make(chan error, len(r.agents))
 	for _, c := range r.agents {
@@ -146,8 +144,7 @@ func (r *relay) round(ctx context.Context) (s sample, err error) {
 	if err := x.back.wait(ctx, failed); err != nil {
 		return s, fmt.Errorf("updates back: %w", err)
 	}
-	s.back, s.cpu = time.Since(begun), meter{}.now()-used
-	return s, nil
+	return sample{time.Since(begun), meter{}.now() - used}, nil
 }
 
 func (r *relay) send(c net.Conn) error {

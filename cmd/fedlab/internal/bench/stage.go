@@ -2,7 +2,10 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"slices"
+
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // stage is where the contestants of one cell meet.
@@ -34,18 +37,19 @@ func (s *stage) connect() (all []contestant, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, b.stop)
-	if s.wants(ours, oursQuick, oursAlone) {
-		f, err := connectFederation(s.ctx, b, n, s.payload)
-		if f != nil {
-			s.closers = append(s.closers, f.close)
+	for name, v := range map[string]struct {
+		federation wire.Federation
+		dir        string
+	}{ours: {federation, o.Dir}, oursQuick: {inMemory, o.Memory}} {
+		if !s.wants(name) {
+			continue
 		}
+		f, err := connectFleet(s.ctx, &o, v.federation, v.dir, b, n, s.cell.dim)
+		s.closers = append(s.closers, f.close)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		for name, v := range map[string]variant{ours: {true, o.Dir}, oursQuick: {true, o.Memory},
-			oursAlone: {false, ""}} {
-			all = append(all, contestant{name, func(ctx context.Context) (sample, error) { return f.round(ctx, v) }})
-		}
+		all = append(all, contestant{name, f.round})
 	}
 	if s.wants(paho0, paho1) {
 		p, err := connectPaho(b, n, s.payload)
@@ -67,8 +71,7 @@ func (s *stage) connect() (all []contestant, err error) {
 		all = append(all, contestant{relayed, r.round})
 	}
 	all = slices.DeleteFunc(all, func(c contestant) bool { return !s.wants(c.name) })
-	slices.SortFunc(all, func(a,
-		b contestant) int {
+	slices.SortFunc(all, func(a, b contestant) int {
 		return slices.Index(columns, a.name) - slices.Index(columns, b.name)
 	})
 	return all, nil

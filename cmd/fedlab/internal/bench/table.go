@@ -14,15 +14,14 @@ import (
 const (
 	ours      = "fedmesh"
 	oursQuick = "no fsync"
-	oursAlone = "transport alone"
 	paho0     = "paho QoS 0"
 	paho1     = "paho QoS 1"
 	relayed   = "relay"
-	// No contestant, and no column: what is signed, and what is hashed.
-	cryptoAlone = "crypto"
+	// No contestant, and no column of times: what is signed.
+	signing = "signatures"
 )
 
-var columns = []string{ours, oursQuick, oursAlone, paho0, paho1, relayed}
+var columns = []string{ours, oursQuick, paho0, paho1, relayed}
 
 // contestant plays rounds.
 type contestant struct {
@@ -30,9 +29,9 @@ type contestant struct {
 	round func(context.Context) (sample, error)
 }
 
-// sample is what a round took: each half, and the processor time of both,
-// which is less at the mercy of what else the machine does.
-type sample struct{ out, back, cpu time.Duration }
+// sample is what a round took, and its processor time, which depends less on
+// what else the machine does.
+type sample struct{ took, cpu time.Duration }
 
 // cell is one line of the table.
 type cell struct {
@@ -58,9 +57,9 @@ func printTitles(w io.Writer, titles ...string) {
 // ratios are of whole rounds, in time.
 var ratios = []struct{ title, of, by string }{
 	{"fedmesh ÷ " + paho1, ours, paho1},
-	{"alone ÷ " + paho1, oursAlone, paho1},
-	{"÷ " + paho0, oursAlone, paho0},
-	{"÷ " + relayed, oursAlone, relayed},
+	{"no fsync ÷ " + paho1, oursQuick, paho1},
+	{"÷ " + paho0, oursQuick, paho0},
+	{"÷ " + relayed, oursQuick, relayed},
 }
 
 // note tells how a number came about that is not what its column says.
@@ -69,39 +68,35 @@ func (c *cell) note(format string, args ...any) {
 		args...))
 }
 
-// print writes the line of the times: out + back in ms, and the ratios of the
-// sums.
+// print writes the line of the times, in ms, and their ratios.
 func (c *cell) print(w io.Writer) {
 	var line []string
 	for _, name := range columns {
 		text := "–"
 		if len(c.took[name]) > 0 {
-			best := c.best(name, sample.time)
-			text = milliseconds(best.out) + " + " + milliseconds(best.back)
+			text = milliseconds(c.best(name, sample.time).took)
 		}
 		line = append(line, text)
 	}
 	for _, r := range ratios {
-		line = append(line, ratio(c.best(r.of, sample.time).time(), c.best(r.by, sample.time).time()))
+		line = append(line, ratio(c.best(r.of, sample.time).took, c.best(r.by, sample.time).took))
 	}
 	c.printLine(w, line)
 }
 
-// printCPU writes the table of the processor time, in ms. Signatures and hashes
-// are measured apart; the transport alone has none of the first.
+// printCPU writes the table of the processor time, in ms. Signatures are measured apart.
 func printCPU(w io.Writer, cells []*cell) {
 	fmt.Fprintln(w)
-	printTitles(w, ours, "of it signatures", "of it SHA-256", oursAlone, paho0, paho1, relayed,
-		"alone ÷ "+paho1, "÷ "+paho0, "alone less SHA-256 ÷ "+paho1, "÷ "+paho0)
+	printTitles(w, ours, "of it signatures", paho0, paho1, relayed, "fedmesh ÷ "+paho1, "÷ "+paho0,
+		"less signatures ÷ "+paho1, "÷ "+paho0)
 	for _, c := range cells {
 		cpu := func(name string) time.Duration { return c.best(name, sample.cpuTime).cpu }
-		crypto, alone, p0, p1 := c.best(cryptoAlone, sample.cpuTime), cpu(oursAlone), cpu(paho0), cpu(paho1)
+		all, signed, p0, p1 := cpu(ours), cpu(signing), cpu(paho0), cpu(paho1)
 		var line []string
-		for _, d := range []time.Duration{cpu(ours), crypto.out, crypto.back, alone, p0, p1, cpu(relayed)} {
+		for _, d := range []time.Duration{all, signed, p0, p1, cpu(relayed)} {
 			line = append(line, milliseconds(d))
 		}
-		rest := alone - crypto.back
-		c.printLine(w, append(line, ratio(alone, p1), ratio(alone, p0), ratio(rest, p1), ratio(rest, p0)))
+		c.printLine(w, append(line, ratio(all, p1), ratio(all, p0), ratio(all-signed, p1), ratio(all-signed, p0)))
 	}
 }
 
@@ -110,7 +105,7 @@ func (c *cell) printLine(w io.Writer, columns []string) {
 }
 
 func (s sample) cpuTime() time.Duration { return s.cpu }
-func (s sample) time() time.Duration    { return s.out + s.back }
+func (s sample) time() time.Duration    { return s.took }
 
 // best is the sample with the least of something, zero for a contestant
 // without any.
