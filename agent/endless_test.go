@@ -110,7 +110,7 @@ func TestEndlessBlockRests(t *testing.T) {
 	})
 }
 
-// One that mixes over an uplink with a budget rests when that is spent, until the next month.
+// A block that mixes over an uplink with a budget rests when that is spent, until the next month.
 func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, steps := endlessScene(t)

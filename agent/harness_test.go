@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -61,23 +61,12 @@ type scene struct {
 	facts      []any
 }
 
-func key(name string) ed25519.PrivateKey {
-	seed := sha256.Sum256([]byte(name))
-	return ed25519.NewKeyFromSeed(seed[:])
-}
-
 func newScene(t *testing.T) *scene {
-	topics, err := mqtt.NewTopics("", "plant")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &scene{t: t, topics: topics, key: key("coordinator"), epoch: 1, events: make(chan mqtt.Event)}
-	s.cfg = agent.Config{
-		Federation: "plant", ID: "press", Key: key("press"), Coordinator: s.key.Public().(ed25519.PublicKey),
-		Topics: topics,
-		Data:   loader(fiveRows), Dir: t.TempDir(), MaxModel: 1 << 20, StepTime: time.Second,
-		Observer: testkit.Observer[agent.Fact, round.AgentFact](s.keep), Logger: slog.New(slog.DiscardHandler),
-	}
+	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.KeyOf(wire.CoordinatorID), epoch: 1,
+		events: make(chan mqtt.Event)}
+	s.cfg = hosts.Agent(t, "plant", "press", 0)
+	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, loader(fiveRows), time.Second
+	s.cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](s.keep)
 	return s
 }
 

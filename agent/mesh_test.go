@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// A scout that is behind with its beacons hears of its link all the same, and of the newest word only.
+// A scout that is behind with its beacons still hears of its link, and of the newest word only.
 func TestScoutHearsOfItsLink(t *testing.T) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {

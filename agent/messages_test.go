@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -24,7 +25,7 @@ func (s *scene) fates() (all []string) {
 	return all
 }
 
-// Whatever comes, it has one fate, and the round goes on to its end.
+// Every message has one fate, and the round goes on to its end.
 func TestHostileMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -93,7 +94,7 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"cut short", device, good[:len(good)-1], "dropped: malformed"},
 		{"another version", device, edited(4, 9), "dropped: version"},
 		{"a flipped bit", device, edited(112, good[112]^1), "dropped: bad_signature"},
-		{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, key("mallory")),
+		{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, hosts.KeyOf("mallory")),
 			"dropped: bad_signature"},
 		{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
 		{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// What an agent cannot do it declines once, with the reason.
+// An agent declines once what it cannot do, with the reason.
 func TestDeclines(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

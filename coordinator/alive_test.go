@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -118,7 +119,7 @@ func TestSetAgentsReplacesADevice(t *testing.T) {
 		trained := func() int { return len(facts[agent.Trained](f, device.id)) }
 		f.until(time.Hour, "trained", func() bool { return trained() > 2 })
 		device.stop()
-		device.key, device.dir, device.boot = keyOf("its successor"), t.TempDir(), 0
+		device.key, device.dir, device.boot = hosts.KeyOf("its successor"), t.TempDir(), 0
 		keys := maps.Clone(f.cfg.Agents)
 		keys[device.id] = device.key.Public().(ed25519.PublicKey)
 		if err := f.host.SetAgents(t.Context(), keys); err != nil {

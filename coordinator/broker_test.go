@@ -50,7 +50,7 @@ func TestOverTCP(t *testing.T) {
 	}
 }
 
-// What a round is estimated to move is what it moves, and not much more: over
+// A round moves the bytes that it is estimated to move, and not many fewer: over
 // TCP, as the meter counts it.
 func TestBudgetEstimate(t *testing.T) {
 	server, err := broker.Start(broker.Options{})

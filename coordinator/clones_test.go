@@ -116,7 +116,7 @@ func TestClones(t *testing.T) {
 	}
 }
 
-// What happens to one device alone is no clone: restarts in good order and
+// Events of a single device are no clone: restarts in good order and
 // not, links and brokers that are lost, and a broker that has forgotten the
 // last minutes.
 func TestNoClones(t *testing.T) {

@@ -242,7 +242,7 @@ func begin(t *testing.T, f *federation) error {
 	return err
 }
 
-// wide adds columns with long names, of which the task is too large for the journal.
+// wide adds columns with long names, which make the task too large for the journal.
 func wide(f *federation, columns int) {
 	var names []string
 	for i := range columns {
@@ -327,7 +327,7 @@ func TestNoOlderModel(t *testing.T) {
 	})
 }
 
-// Where the run comes to a version of which a newer journal has left another model, that one is renamed.
+// Where the run comes to a version whose model, another one, a newer journal has left behind, that one is renamed.
 func TestNewerModelsAreRenamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, early := interrupted(t, "small")

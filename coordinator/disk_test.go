@@ -135,8 +135,8 @@ func TestStoppedWithFullDisk(t *testing.T) {
 	})
 }
 
-// Who starts a coordinator on a full disk, or on a folder that does not fit
-// the configuration, sees an error.
+// A coordinator on a full disk, or on a folder that does not fit the
+// configuration, ends with an error.
 func TestDoesNotStart(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// newMixing makes a federation of n agents on a ring, of which l draws send. Messages between neighbours go over
+// newMixing makes a federation of n agents on a ring; l draws of them send. Messages between neighbours go over
 // a broker of their own, if there is one.
 func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	f := newFederation(t, n, memory.Options{})

@@ -359,7 +359,7 @@ func TestAgentsAhead(t *testing.T) {
 	})
 }
 
-// A run that was begun with a clock ten years ahead, and the state folder of which is lost, locks out no later one.
+// A run that was begun with a clock ten years ahead, and whose state folder is lost, locks out no later one.
 func TestFutureRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

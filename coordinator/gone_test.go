@@ -118,7 +118,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 	}
 }
 
-// wideRows makes rows with these columns, of which only the first matter.
+// wideRows makes rows with these columns. Only the first ones matter.
 func wideRows(seed uint64, columns []string) table {
 	rng := rand.New(rand.NewPCG(seed, 9))
 	var b strings.Builder

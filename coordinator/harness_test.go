@@ -3,10 +3,8 @@ package coordinator_test
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/sha256"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -23,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -120,19 +119,10 @@ type life struct {
 	dead   bool // killed: what it still says does not count
 }
 
-func keyOf(id wire.AgentID) ed25519.PrivateKey {
-	seed := sha256.Sum256([]byte(id))
-	return ed25519.NewKeyFromSeed(seed[:])
-}
-
 // newFederation makes a federation of n agents, with all of them in each
 // round, that trains a standardised linear model. Tests change it before start.
 func newFederation(t *testing.T, n int, o memory.Options) *federation {
-	topics, err := mqtt.NewTopics("", fedName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &federation{t: t, broker: memory.New(o), topics: topics, news: make(chan struct{}, 1)}
+	f := &federation{t: t, broker: memory.New(o), topics: hosts.TopicsOf(t, fedName), news: make(chan struct{}, 1)}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
 		if will == nil {
 			return f.broker.Connect(clientID, nil)
@@ -140,19 +130,16 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 		w := will()
 		return f.broker.Connect(clientID, &w)
 	}
-	f.coord = &process{f: f, id: wire.CoordinatorID, key: keyOf(wire.CoordinatorID), dir: t.TempDir()}
-	f.cfg = coordinator.Config{
-		Federation: fedName, Key: f.coord.key, Agents: map[wire.AgentID]ed25519.PublicKey{}, Topics: topics,
-		Round: round.DefaultConfig(), Standardize: true, Clip: 5, Logger: slog.New(slog.DiscardHandler),
-		Task: wire.Task{
-			Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
-			Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
-				Ridge: 0.001},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true,
-				Budget: 1000, MinSteps: 2, MaxSteps: 10},
-		},
+	f.coord = &process{f: f, id: wire.CoordinatorID, key: hosts.KeyOf(wire.CoordinatorID), dir: t.TempDir()}
+	f.cfg = hosts.Coordinator(t, fedName, nil)
+	f.cfg.Round, f.cfg.Standardize, f.cfg.Clip = round.DefaultConfig(), true, 5
+	f.cfg.Task = wire.Task{
+		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+			Ridge: 0.001},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true,
+			Budget: 1000, MinSteps: 2, MaxSteps: 10},
 	}
-	f.cfg.Rand = rand.New(rand.NewPCG(1, 2))
 	r := &f.cfg.Round
 	r.Participants, r.Quorum, r.Rounds, r.Weights = n, n, 5, spec.WeightsSamples
 	r.Gather = round.Gather{Target: n, Minimum: n, Within: 30 * time.Second, Spread: time.Second}
@@ -169,7 +156,8 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 
 // enrol gives an agent a key that the coordinator knows.
 func (f *federation) enrol(id wire.AgentID) *process {
-	p := &process{f: f, id: id, key: keyOf(id), dir: f.t.TempDir(), cfg: agent.Config{MaxModel: 16 << 20, MinRows: 3}}
+	p := &process{f: f, id: id, key: hosts.KeyOf(id), dir: f.t.TempDir(),
+		cfg: agent.Config{MaxModel: 16 << 20, MinRows: 3}}
 	f.cfg.Agents[id] = p.key.Public().(ed25519.PublicKey)
 	return p
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -83,7 +84,7 @@ func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
 
 func (s *stranger) hello(id wire.AgentID) []byte {
 	h := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
-	return wire.Seal(nil, s.as(id, wire.TypeHello), h.Body(), keyOf(id))
+	return wire.Seal(nil, s.as(id, wire.TypeHello), h.Body(), hosts.KeyOf(id))
 }
 
 // update returns a vector of four elements as an agent's update, changed.
@@ -96,7 +97,7 @@ func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.U
 	h := s.as(id, wire.TypeUpdate)
 	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.Base.Hash, Samples: 10, Payload: m, Inline: payload}
 	change(&h, &u)
-	return wire.Seal(nil, h, u.Body(), keyOf(id))
+	return wire.Seal(nil, h, u.Body(), hosts.KeyOf(id))
 }
 
 func (s *stranger) offer(id wire.AgentID, sealed []byte) {
@@ -119,7 +120,7 @@ func (f *federation) verdicts() []string {
 	return all
 }
 
-// Whatever comes, it has one fate, and the round goes on to its end.
+// Every message has one fate, and the round goes on to its end.
 func TestHostileMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -198,20 +199,21 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"another version", status(edited(4, 2)), "dropped: version"},
 		{"a flipped bit in the header", status(edited(112, hello[112]^1)), "dropped: bad_signature"},
 		{"a flipped bit in the body", status(edited(len(hello)-1, 1)), "dropped: malformed"},
-		{"another's key", status(sealed(unchanged, body, keyOf("a2"))), "dropped: bad_signature"},
+		{"another's key", status(sealed(unchanged, body, hosts.KeyOf("a2"))), "dropped: bad_signature"},
 		{"a replay", status(hello), "dropped: replayed"},
-		{"an epoch that went back", status(sealed(old, body, keyOf("a1"))), "dropped: replayed"},
+		{"an epoch that went back", status(sealed(old, body, hosts.KeyOf("a1"))), "dropped: replayed"},
 		{"another's topic", func() { s.say(f.topics.Status("a2"), hello) }, "dropped: foreign"},
-		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body, keyOf("a1"))),
+		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body, hosts.KeyOf("a1"))),
 			"dropped: foreign"},
 		{"an unknown agent", func() { s.say(f.topics.Status("nobody"), s.hello("nobody")) }, "dropped: unknown_agent"},
 		{"a hello as a presence", func() { s.say(f.topics.Presence("soft"), s.hello("soft")) }, "dropped: foreign"},
 		{"an announcement by an agent", func() {
 			s.say(f.topics.Status("soft"),
-				wire.Seal(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), keyOf("soft")))
+				wire.Seal(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), hosts.KeyOf("soft")))
 		}, "dropped: foreign"},
 		{"a signed body without form", func() {
-			s.say(f.topics.Status("soft"), wire.Seal(nil, s.as("soft", wire.TypeHello), []byte("?"), keyOf("soft")))
+			s.say(f.topics.Status("soft"),
+				wire.Seal(nil, s.as("soft", wire.TypeHello), []byte("?"), hosts.KeyOf("soft")))
 		}, "dropped: malformed"},
 		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) },
 			"dropped: foreign"},
@@ -223,7 +225,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"a chunk of nothing", func() { s.say(f.topics.Update("a1", "x", "0"), hello) }, ""},
 		{"a joined for another announcement", func() {
 			s.say(f.topics.Status("soft"),
-				wire.Seal(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), keyOf("soft")))
+				wire.Seal(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), hosts.KeyOf("soft")))
 		}, ""},
 	}
 }
@@ -262,7 +264,8 @@ func badUpdates(s *stranger) []hostileCase {
 			"dropped: malformed"},
 		{"a decline of another announcement", func() {
 			s.say(s.f.topics.Status("twin"), wire.Seal(nil, s.as("twin", wire.TypeDeclined),
-				(&wire.Declined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(), keyOf("twin")))
+				(&wire.Declined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(),
+				hosts.KeyOf("twin")))
 		}, ""},
 		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.Payload.Hash }, 1, 2, 3, 4), ""},
 		{"and another", offer("twin", same, 4, 3, 2, 1), "refused: conflict"},

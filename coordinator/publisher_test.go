@@ -137,7 +137,7 @@ func (c *narrow) showModels(n byte, models string) {
 	c.deliver()
 }
 
-// kept returns of which models parts are retained, and how many.
+// kept returns the models that have retained parts, and how many.
 func (c *narrow) kept() string {
 	letters := map[string]string{}
 	for _, x := range []byte("aABCDE") {
@@ -164,7 +164,7 @@ func (c *narrow) announced() byte {
 	return 0
 }
 
-// What an announcement names is there before it, stays for one more, and then goes.
+// The blobs that an announcement names are there before it, stay for one more, and then go.
 func TestBoardKeepsTwo(t *testing.T) {
 	b, c, told := newPublisher(t)
 	for i, step := range []struct{ models, want string }{

@@ -69,7 +69,7 @@ func (c *traffic) begin(m any) {
 	}
 }
 
-// Whoever is killed in the middle of a transfer goes on with what is on its
+// A program that is killed in the middle of a transfer goes on with what is on its
 // disk, even if the last writes did not all reach it: besides those, only the
 // chunks that were under way travel again.
 func TestKilledInTransferGoesOn(t *testing.T) {

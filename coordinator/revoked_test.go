@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -23,7 +24,7 @@ func TestRevoked(t *testing.T) {
 	}{
 		{"removed", func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a3") }},
 		{"replaced", func(keys map[wire.AgentID]ed25519.PublicKey) {
-			keys["a3"] = keyOf("another device").Public().(ed25519.PublicKey)
+			keys["a3"] = hosts.KeyOf("another device").Public().(ed25519.PublicKey)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

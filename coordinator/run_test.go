@@ -18,7 +18,7 @@ import (
 )
 
 // A whole run gives the model that task and round give without any host, to
-// the bit, and the risk falls. What is set makes a difference.
+// the bit, and the risk falls. Each setting makes a difference.
 func TestRun(t *testing.T) {
 	seen := map[wire.Digest]string{}
 	for _, tt := range []struct {

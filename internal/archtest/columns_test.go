@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestColumns wants no line of Go over 120 columns, a tab counting for four. What stands in backquotes is as long as it
-// is.
+// TestColumns wants no line of Go over 120 columns, a tab counting for four. Text in backquotes may be
+// longer.
 func TestColumns(t *testing.T) {
 	var complaints []string
 	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {

@@ -91,7 +91,7 @@ var impureImports = []struct{ path, why string }{
 	{"github.com/eclipse/...", "return an effect; mqtt sends it"},
 }
 
-// unlinked may not be linked into a daemon. One importer may be let through where the linker is known to drop
+// unlinked may not be linked into a daemon. An importer may be let through where the linker is known to drop
 // what it imports.
 var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/mqtt/broker/...", "", "the embedded broker is the laboratory's"},

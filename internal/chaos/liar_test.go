@@ -132,7 +132,7 @@ func (x *liar) send() {
 	}
 }
 
-// say signs a message about the announcement's round and publishes it. What is lost is not missed.
+// say signs a message about the announcement's round and publishes it. A lost message is not missed.
 func (x *liar) say(topic string, typ wire.Type, body []byte) {
 	x.sequence++
 	p := wire.Seal(nil, wire.Header{

@@ -13,16 +13,6 @@ import (
 // patience bounds each wait for an event; no test waits that long.
 const patience = 30 * time.Second
 
-// topicsOf are the federation's.
-func topicsOf(t testing.TB) mqtt.Topics {
-	t.Helper()
-	topics, err := mqtt.NewTopics("", federation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return topics
-}
-
 func clientOf(id wire.AgentID) string { return federation + "-" + string(id) }
 
 // dial returns a session that is up.

@@ -2,20 +2,15 @@ package conformance
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/sha256"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -43,57 +38,21 @@ func (r rows) Load(features []string, _ string) (*learner.Samples[float32], erro
 
 // fleet is a coordinator and agents, each as in its own process.
 type fleet struct {
+	*hosts.Group
 	t      *testing.T
 	b      *broker
-	topics mqtt.Topics
-	keys   map[wire.AgentID]ed25519.PrivateKey
-	dir    string
-	wg     sync.WaitGroup
+	agents []wire.AgentID
 	closed chan round.RoundClosed
-	cancel context.CancelFunc
-	ctx    context.Context
 }
 
-// newFleet makes the keys and folders of n agents. Nothing runs yet.
+// newFleet is of n agents. Nothing runs yet.
 func newFleet(t *testing.T, b *broker, n int) *fleet {
 	t.Helper()
-	f := &fleet{t: t, b: b, topics: topicsOf(t), keys: map[wire.AgentID]ed25519.PrivateKey{}, dir: t.TempDir(),
-		closed: make(chan round.RoundClosed, 100)}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	t.Cleanup(f.stop)
-	ids := []wire.AgentID{wire.CoordinatorID}
+	f := &fleet{Group: hosts.NewGroup(t), t: t, b: b, closed: make(chan round.RoundClosed, 100)}
 	for i := range n {
-		ids = append(ids, agentID(i))
-	}
-	for _, id := range ids {
-		seed := sha256.Sum256([]byte(id))
-		f.keys[id] = ed25519.NewKeyFromSeed(seed[:])
-		if err := os.Mkdir(f.path(id), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		f.agents = append(f.agents, agentID(i))
 	}
 	return f
-}
-
-func (f *fleet) path(id wire.AgentID) string { return filepath.Join(f.dir, string(id)) }
-
-func (f *fleet) public(id wire.AgentID) ed25519.PublicKey {
-	return f.keys[id].Public().(ed25519.PublicKey)
-}
-
-// stop ends all hosts in good order.
-func (f *fleet) stop() {
-	f.cancel()
-	f.wg.Wait()
-}
-
-// run runs a host until stop.
-func (f *fleet) run(id wire.AgentID, host interface{ Run(context.Context) error }) {
-	f.wg.Go(func() {
-		if err := host.Run(f.ctx); err != nil {
-			f.t.Errorf("%s: %v", id, err)
-		}
-	})
 }
 
 // connect is the link of a host, as the daemons make it.
@@ -107,31 +66,21 @@ func (f *fleet) connect(id wire.AgentID, more func(*mqtt.Options)) (mqtt.Conn, e
 // statistics, with all agents in each. The model has 101 parameters.
 func (f *fleet) startCoordinator(rounds int) {
 	f.t.Helper()
-	n := len(f.keys) - 1
-	cfg := coordinator.Config{
-		Federation: federation, Key: f.keys[wire.CoordinatorID], Agents: map[wire.AgentID]ed25519.PublicKey{},
-		Topics: f.topics,
-		Round:  round.DefaultConfig(), Standardize: true, Dir: f.path(wire.CoordinatorID),
-		Task: wire.Task{
-			Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
-			Model: wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
-				Risk: spec.RiskSquared, Bias: true},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, Budget: 1000,
-				MinSteps: 1, MaxSteps: 3},
-		},
-		MaxBuffered: 64 << 20, SelfTest: patience, Rand: rand.New(rand.NewPCG(1, 4)),
-		Logger: slog.New(slog.DiscardHandler),
-		Observer: testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
-			if c, ok := fact.(round.RoundClosed); ok {
-				f.closed <- c
-			}
-		}),
+	n := len(f.agents)
+	cfg := hosts.Coordinator(f.t, federation, f.agents)
+	cfg.Round, cfg.Standardize, cfg.MaxBuffered, cfg.SelfTest = round.DefaultConfig(), true, 64<<20, patience
+	cfg.Task = wire.Task{
+		Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
+		Model: wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
+			Risk: spec.RiskSquared, Bias: true},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, Budget: 1000,
+			MinSteps: 1, MaxSteps: 3},
 	}
-	for id := range f.keys {
-		if id != wire.CoordinatorID {
-			cfg.Agents[id] = f.public(id)
+	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
+		if c, ok := fact.(round.RoundClosed); ok {
+			f.closed <- c
 		}
-	}
+	})
 	r := &cfg.Round
 	r.Participants, r.Quorum, r.Rounds = n, n, rounds
 	r.Gather = round.Gather{Target: n, Minimum: n, Within: 2 * time.Minute, Spread: time.Second}
@@ -141,33 +90,22 @@ func (f *fleet) startCoordinator(rounds int) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	c, err := coordinator.New(cfg, conn)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.run(wire.CoordinatorID, c)
+	f.Coordinate(cfg, conn)
 }
 
 // startAgent starts agent i, and tells of each new state of its link.
 func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
-	id := agentID(i)
-	a, err := agent.New(agent.Config{
-		Federation: federation, ID: id, Key: f.keys[id], Coordinator: f.public(wire.CoordinatorID), Topics: f.topics,
-		Data: rows(i), Dir: f.path(id), Boot: 1, MaxModel: 1 << 20, MinRows: 1,
-		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(uint64(i), 3)), SelfTest: patience,
-		Observer: testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
-			if c, ok := fact.(agent.LinkChanged); ok && link != nil {
-				link(c.Up)
-			}
-		}),
-	}, func(will func() mqtt.Message) (mqtt.Conn, error) {
-		return f.connect(id, func(o *mqtt.Options) { o.Will = will })
+	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
+	cfg.Data, cfg.SelfTest = rows(i), patience
+	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
+		if c, ok := fact.(agent.LinkChanged); ok && link != nil {
+			link(c.Up)
+		}
 	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.run(id, a)
+	f.Join(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+		return f.connect(cfg.ID, func(o *mqtt.Options) { o.Will = will })
+	})
 }
 
 // wantRound waits for a round to close with the updates of all agents.
@@ -175,7 +113,7 @@ func (f *fleet) wantRound(limit time.Duration) {
 	f.t.Helper()
 	select {
 	case c := <-f.closed:
-		if n := len(f.keys) - 1; c.Accepted != n || c.Selected != n {
+		if n := len(f.agents); c.Accepted != n || c.Selected != n {
 			f.t.Errorf("a round closed with %d updates of %d agents, want all %d: %+v", c.Accepted, c.Selected, n, c)
 		}
 	case <-time.After(limit):
@@ -196,7 +134,7 @@ func testFleet(t *testing.T, s subject, n int) {
 		f.wantRound(5 * time.Minute)
 		t.Logf("round %d of %d agents closed after %v", i, n, time.Since(begun).Round(time.Millisecond))
 	}
-	f.stop()
+	f.Stop()
 	b.logMemory(t)
 }
 
@@ -217,7 +155,7 @@ func testKilled(t *testing.T, s subject) {
 			b.proc.Start(t)
 		}
 	}
-	f.stop()
+	f.Stop()
 	testRetainedOverKill(t, s, b)
 }
 

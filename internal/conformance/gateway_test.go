@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
@@ -46,7 +47,8 @@ func updateOf(i int) []byte {
 // newGateway makes the senders of agents from one to before another.
 func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to int) *gateway {
 	t.Helper()
-	g := &gateway{session: s, topics: topicsOf(t), key: key, uploads: map[wire.AgentID]*upload{}, open: to - from}
+	g := &gateway{session: s, topics: hosts.TopicsOf(t, federation), key: key,
+		uploads: map[wire.AgentID]*upload{}, open: to - from}
 	for i := from; i < to; i++ {
 		payload := updateOf(i)
 		m, err := wire.NewManifest(payload, wire.Digest{1})

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -24,7 +25,7 @@ func testModelToMany(t *testing.T, s subject) {
 			if runtime.GOOS == "linux" {
 				idle = b.proc.Memory(t, "VmRSS")
 			}
-			topics := topicsOf(t)
+			topics := hosts.TopicsOf(t, federation)
 			publisher := dial(t, b.as(anyOne(0)))
 			ref := retain(t, publisher, blobOf(3, modelBytes))
 			_ = publisher.Close()

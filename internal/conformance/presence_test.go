@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -75,7 +76,7 @@ func (c *cable) cut() {
 // leaves; and a later look at what is retained of it.
 func testPresence(t *testing.T, s subject) {
 	b := s.start(t, needs{agents: 1})
-	topic := topicsOf(t).Presence(agentID(0))
+	topic := hosts.TopicsOf(t, federation).Presence(agentID(0))
 	watcher := dial(t, b.as(anyOne(0)))
 	watcher.Subscribe(mqtt.AtLeastOnce, topic)
 	settle(t, watcher)
@@ -90,7 +91,7 @@ func testPresence(t *testing.T, s subject) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Verify(f.public(agentID(0))); err != nil {
+		if err := e.Verify(hosts.PublicOf(agentID(0))); err != nil {
 			t.Error(err)
 		}
 		p, err := wire.DecodePresence(e.Body)
@@ -108,7 +109,7 @@ func testPresence(t *testing.T, s subject) {
 		expect(watcher, wire.StateLost)
 		expect(watcher, wire.StateOnline)
 	}
-	f.stop()
+	f.Stop()
 	expect(watcher, wire.StateOffline)
 	settle(t, watcher) // no will follows
 	late := dial(t, b.as(anyOne(1)))

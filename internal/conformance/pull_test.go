@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
@@ -32,7 +33,7 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	if err != nil {
 		t.Fatal(err)
 	}
-	topics := topicsOf(t)
+	topics := hosts.TopicsOf(t, federation)
 	for part, payload := range parts {
 		publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload, QoS: mqtt.AtLeastOnce,
 			Retained: true})
@@ -132,7 +133,7 @@ func (nowhere) Close() error          { return nil }
 func testLateJoiner(t *testing.T, s subject) {
 	const others = 3000
 	b := s.start(t, needs{})
-	topics := topicsOf(t)
+	topics := hosts.TopicsOf(t, federation)
 	o := b.as(anyOne(0))
 	o.OutboxMessages = others + 10
 	publisher := dial(t, o)

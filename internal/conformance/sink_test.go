@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
@@ -50,7 +51,7 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 	t.Helper()
 	o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384
 	k := &sink{
-		session: dial(t, o), topics: topicsOf(t), key: key,
+		session: dial(t, o), topics: hosts.TopicsOf(t, federation), key: key,
 		receiver: transfer.NewReceiver(transfer.DefaultReceiverConfig()),
 		dir:      filepath.Join(t.TempDir(), "spool"), accepted: map[wire.AgentID]wire.Digest{}, told: told,
 		results: make(chan func()),

@@ -10,6 +10,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -77,7 +78,7 @@ func testStalled(t *testing.T, s subject) {
 		}
 	}
 	ref := retain(t, publisher, blobOf(2, 20*wire.MaxChunk))
-	wantBlob(t, b.as(anyOne(stalled+healthy+1)), topicsOf(t), ref, nowhere{})
+	wantBlob(t, b.as(anyOne(stalled+healthy+1)), hosts.TopicsOf(t, federation), ref, nowhere{})
 	f := newFleet(t, b, 5)
 	f.startCoordinator(1)
 	for i := range 5 {
@@ -85,7 +86,7 @@ func testStalled(t *testing.T, s subject) {
 	}
 	f.wantRound(time.Minute)
 	f.wantRound(time.Minute)
-	f.stop()
+	f.Stop()
 	for _, c := range blocked {
 		_ = c.Close()
 	}

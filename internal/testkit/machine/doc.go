@@ -5,8 +5,8 @@
 // time, when it builds the file system and keeps it in the user's cache.
 //
 // A container shares the kernel and nothing else: it has a network of its own
-// with loopback only, and what it writes is in memory and gone with it. What it
-// cannot show are limits of cgroups, and another processor.
+// with loopback only, and what it writes is in memory and gone with it. It cannot
+// show limits of cgroups, or another processor.
 //
 // The tests are behind the build tag "machine": make test-install runs them,
 // and so does make test. Behind the tag "vm" are those that boot the same

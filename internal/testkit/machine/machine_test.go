@@ -31,7 +31,7 @@ func TestBoot(t *testing.T) {
 	if !m.Exists("/etc/fedmesh/test") || m.Exists("/etc/fedmesh/other") {
 		t.Error("which files are there is told wrongly")
 	}
-	// What one machine writes the next does not see.
+	// The next machine does not see what this one writes.
 	if other := Boot(t, drop); other.Exists("/etc/fedmesh/test") {
 		t.Error("what a machine writes outlives it")
 	}

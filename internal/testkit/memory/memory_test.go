@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// What every Conn has to do is tested in package mqtt (TestConformance).
+// The duties of every Conn are tested in package mqtt (TestConformance).
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
