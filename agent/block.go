@@ -263,7 +263,7 @@ func (b *blockHost) step(ev d2d.Event) error {
 	for _, e := range b.machine.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.Publish:
-			// What is not sent, the neighbours ask for.
+			// the neighbours ask for a message that is not sent
 			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.e.Block, e.Part), Payload: e.Payload})
 		case d2d.Take:
 			if err := b.take(e); err != nil {

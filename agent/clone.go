@@ -15,10 +15,10 @@ const (
 
 // cloneDetector watches for a second device with this agent's identity, a clone of its
 // disk, say. The broker lets only one of the two in, and each that comes back
-// throws the other one out. What an agent then finds retained under its own
-// name is its clone's last word. So is what an earlier start of its own left,
-// or what a broker brings back after a crash; but only a clone that is alive
-// has a newer word on a later link.
+// throws the other one out. The presence that an agent then finds retained under
+// its own name is its clone's. It may also be that of an earlier start, or one
+// that a broker brings back after a crash; but only a clone that is alive has a
+// newer one on a later link.
 type cloneDetector struct {
 	link  int      // counts the links of this process
 	seen  sighting // the newest word of another start, if link is not 0

@@ -88,7 +88,7 @@ func loadUpdate(c *Config) (u *update, err error) {
 	return u, err
 }
 
-// saveBlock keeps a block without an end, of which so many local steps are taken.
+// saveBlock keeps a block without an end, with the number of local steps taken.
 func saveBlock(dir string, b *endless, taken uint64, x []float32) error {
 	e := &b.e
 	edges := wire.Invitation{Agent: "me", Weight: e.Weight, Block: e.Block, Peers: e.Peers}

@@ -16,7 +16,7 @@ type MeshConfig struct {
 	// Connect opens the connection to the neighbours' broker; nil shares the one to the coordinator.
 	Connect func() (mqtt.Conn, error)
 	Place   wire.Location
-	// Cell is within which the agent looks for neighbours by itself, of which it takes MaxDegree at most; "" = it does
+	// Cell is where the agent looks for neighbours by itself, at most MaxDegree of them; "" = it does
 	// not.
 	Cell      string
 	MaxDegree int
@@ -40,7 +40,7 @@ type mesh struct {
 	refused  chan []string   // filters that the neighbours' broker refuses: the newest list, for the owner
 }
 
-// waiting bounds what waits for the block under way. What does not fit is asked for again.
+// waiting bounds what waits for the block under way. A message that does not fit is asked for again.
 const waiting = 1024
 
 func newMesh(cfg *Config, uplink mqtt.Conn) (*mesh, error) {
@@ -123,7 +123,7 @@ func (m *mesh) take(msg mqtt.Message) {
 	}
 }
 
-// exchangeConfig is of a block with so many mixings; 0 = without an end.
+// exchangeConfig is of a block with this many mixings; 0 = without an end.
 func (m *mesh) exchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.ExchangeConfig[float32]{

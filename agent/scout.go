@@ -54,7 +54,7 @@ func (a *Agent) scouts(s *d2d.Scout) {
 func (a *Agent) performScout(e d2d.Effect) {
 	switch e := e.(type) {
 	case d2d.Beacon:
-		// One that is not sent is made up for by the next.
+		// the next one makes up for one that is not sent
 		_ = a.mesh.conn.Publish(a.mesh.beacon(e.Payload))
 	case d2d.Found:
 		a.owner.Tell(func() {

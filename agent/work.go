@@ -90,7 +90,7 @@ type misfit struct {
 // and may get more rows.
 const mendEvery = 10 * time.Minute
 
-// fitted tells whether the local data fit a task. That they still do not is told once.
+// fitted tells whether the local data fit a task. The same misfit is told once.
 func (a *Agent) fitted(hash wire.Digest, blob []byte, p *prepared, unfit wire.DeclineReason, fact DataLoaded) {
 	if hash != a.wanted {
 		return // another task has come meanwhile
@@ -149,7 +149,7 @@ func (a *Agent) loadTask(blob []byte) (*prepared, wire.DeclineReason, DataLoaded
 	return &prepared{problem: problem, samples: samples}, 0, fact
 }
 
-// train computes the update of a round beside the owner. What release or a
+// train computes the update of a round beside the owner. Work that release or a
 // stop of the agent cuts short is thrown away.
 func (a *Agent) train(e round.Train) {
 	if e.Announcement.Kind == wire.KindTraining {

@@ -39,7 +39,7 @@ func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
 	return models, nil
 }
 
-// Runs returns the runs in a state folder of which there are models, in the order in which they began.
+// Runs returns the runs that have models in a state folder, in the order in which they began.
 func Runs(dir string) ([]wire.RunID, error) {
 	runs, err := (&disk{dir: dir}).runs()
 	if err != nil {

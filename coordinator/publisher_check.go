@@ -10,9 +10,9 @@ import (
 )
 
 // A blob is announced once the broker has returned all of it, as it would to an
-// agent: a broker acknowledges what it will not retain. That costs its length
-// once on the way to the coordinator for each announcement of a new blob, and
-// for each connect.
+// agent: a broker acknowledges what it will not retain. The check moves the blob
+// to the coordinator once for each announcement of a new blob, and for each
+// connect.
 
 const (
 	// checkTimeout is the time without a part until parts are taken for missing.

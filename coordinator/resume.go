@@ -53,7 +53,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 	}
-	// A run that --from has begun, and of which no process has announced anything yet, is as new at the broker as at
+	// A run that --from has begun, and that no process has announced yet, is as new at the broker as at
 	// its first start.
 	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
 	switch {

@@ -116,7 +116,7 @@ func widened[T wire.Float](x []T) []float64 {
 }
 
 // Books returns the books, without the agent's ID, if the configuration asks
-// for a ledger. What they hold is the caller's.
+// for a ledger. Their contents are the caller's.
 func (m *Mixer[T]) Books() Books {
 	b := Books{Stats: m.stats, Boot: m.cfg.Boot, Start: widened(m.ledger.start), Local: widened(m.ledger.local),
 		X: widened(m.x)}

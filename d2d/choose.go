@@ -80,7 +80,7 @@ func rootOf(part []int, k int) int {
 	return k
 }
 
-// pairsOf returns the pairs of which each end has heard the other's present start and measured it, the nearest first.
+// pairsOf returns the pairs whose ends have each heard the other's present start and measured it, the nearest first.
 func pairsOf(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []candidate {
 	placed := !slices.ContainsFunc(rows, func(b *wire.Beacon) bool { return !b.Location.Known })
 	var pairs []candidate

@@ -1,6 +1,6 @@
 // Package d2d is how nearby agents mix their parameters between server rounds (feddec Alg. 1, line 6).
 //
-// One step of mixing is x_i ← Σ_j W_ij x_j with a symmetric, doubly stochastic W. It is computed as antisymmetric flows
+// A step of mixing is x_i ← Σ_j W_ij x_j with a symmetric, doubly stochastic W. It is computed as antisymmetric flows
 // over the edges,
 //
 //	x_i ← x_i + Σ_j w_ij (x_j − x_i),

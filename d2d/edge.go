@@ -7,9 +7,9 @@ import (
 )
 
 // edge is this agent's end of an edge: stop and wait, with a sequence q of its
-// own. The q-th flow is w·(theirs − ours) of the two q-th snapshots. What is
-// known of the other end follows from what it sends: its snapshot q+1, or its
-// asking for ours, means that it has applied flow q.
+// own. The q-th flow is w·(theirs − ours) of the two q-th snapshots. The
+// messages of the other end tell how far it is: its snapshot q+1, or its asking
+// for ours, means that it has applied flow q.
 type edge[T wire.Float] struct {
 	id     wire.AgentID
 	weight T

@@ -54,7 +54,7 @@ type peer struct {
 	spare  []byte // of the last snapshot that was whole, for the next
 }
 
-// assembly is a snapshot of which parts are missing.
+// assembly is a snapshot whose parts have not all come.
 type assembly struct {
 	step    uint64
 	data    []byte

@@ -183,7 +183,7 @@ func (s *Scout) news(now time.Time) {
 	}
 }
 
-// interval is the time between beacons in a cell of so many others: each brings as many entries as there are.
+// interval is the time between beacons in a cell with this many others: each brings as many entries as there are.
 func interval(others int) time.Duration {
 	return beaconEvery + beaconEvery*time.Duration(others)/beaconCell
 }
@@ -259,7 +259,8 @@ func (s *Scout) sendBeacon(now time.Time) {
 	s.news(now) // others may have become silent
 }
 
-// decide chooses the edges, from what all have said so far. What comes out twice in a row will last, and is told.
+// decide chooses the edges, from what all have said so far. A choice that comes out twice in a row will last, and is
+// told.
 func (s *Scout) decide(now time.Time) {
 	s.look = time.Time{}
 	alive := s.alive(now)

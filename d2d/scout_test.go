@@ -172,7 +172,7 @@ func TestScoutsAgree(t *testing.T) {
 	}
 }
 
-// Beacons are lost, and those that come are late by up to 3 ms: the edges agree all the same.
+// Beacons are lost, and those that come are late by up to 3 ms: the edges still agree.
 func TestScoutsWithLoss(t *testing.T) {
 	c := newCell(t, 12, 3)
 	c.loss, c.link = 0.2, func(wire.AgentID) time.Duration { return 3 * time.Millisecond }
@@ -233,7 +233,7 @@ func TestScoutsChooseByPlace(t *testing.T) {
 	}
 }
 
-// Whoever is silent is given up, and what the broker keeps of it does not bring it back, not for newcomers either.
+// A silent agent is given up, and what the broker keeps of it does not bring it back, not for newcomers either.
 func TestScoutsForgetTheDead(t *testing.T) {
 	c := newCell(t, 6, 2)
 	late := c.ids[5]
@@ -275,7 +275,7 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	}
 }
 
-// What strangers write is not used, and says why.
+// Messages of strangers are not used, and the reason is told.
 func TestScoutRefuses(t *testing.T) {
 	s := NewScout(ScoutConfig{Self: "a", Boot: 1, MaxDegree: 2, Rand: rand.New(rand.NewPCG(1, 1))})
 	now := time.Unix(0, 0)

@@ -13,7 +13,7 @@ type Line struct {
 // NewLine makes a line of the owner's jobs.
 func NewLine(o *Owner) *Line { return &Line{owner: o} }
 
-// Do has a job run after those before it, all of which End waits for.
+// Do has a job run after those before it. End waits for all of them.
 func (l *Line) Do(job func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -51,7 +51,7 @@ func (c Construction) Validate() error {
 // ones.
 type Sampler[T Float] struct {
 	Construction
-	Data   *Samples[T] // stored rows, of which each sample is drawn uniformly with replacement; or
+	Data   *Samples[T] // stored rows, from which samples are drawn uniformly with replacement; or
 	Stream Stream[T]   // fresh samples
 	Rand   *rand.Rand  // may be nil if nothing is drawn
 

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// What a counter counts.
+// A counter counts packets and their bytes.
 const (
 	incoming = iota
 	incomingDropped

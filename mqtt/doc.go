@@ -4,8 +4,8 @@
 //
 // Nothing here promises delivery. A broker that acknowledged, a finished
 // token and QoS 1 were each measured losing messages while reporting success,
-// so whoever needs certainty asks the other end for an answer. What a Session
-// does promise: no call but Close blocks, every queue is bounded in messages
+// so a host that needs certainty asks the other end for an answer. A Session
+// promises this: no call but Close blocks, every queue is bounded in messages
 // and bytes, a message that is dropped is seen by Options.Observe, and after
 // each connect the subscriptions are in place before anything else is sent. Nor
 // does it trust the broker: a packet that is malformed, or longer than

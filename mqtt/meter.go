@@ -23,7 +23,7 @@ type Meter struct{ total atomic.Uint64 }
 // Total returns the bytes so far.
 func (m *Meter) Total() uint64 { return m.total.Load() }
 
-// Count adds so many bytes of MQTT in this many packets. A nil Meter counts nothing.
+// Count adds bytes of MQTT in this many packets. A nil Meter counts nothing.
 func (m *Meter) Count(bytes, packets int) {
 	m.add(bytes + (bytes+meterFraction-1)/meterFraction + packets*meterPacket)
 }

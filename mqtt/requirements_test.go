@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// What was measured of paho and of brokers made requirements, R1 to R18. Those
+// Measurements of paho and of brokers made requirements, R1 to R18. Those
 // that need no test of their own are kept by the tests named here.
 //
 //	R1   handlers only queue, bounded         TestR1FloodIsBounded, TestBlockedConsumerHurtsNobodyElse,

@@ -54,7 +54,7 @@ func TestPublishWhileDown(t *testing.T) {
 	})
 }
 
-// What is subscribed to while the link is down is asked for when it is up.
+// A subscription made while the link is down is asked for when it is up.
 func TestSubscribeWhileDown(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		b.stop()

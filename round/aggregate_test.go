@@ -104,7 +104,7 @@ func TestAdvance(t *testing.T) {
 	if err := round.Advance(dst[:1], []float32{1}, []float64{3 * 0x1p-25}); err != nil || dst[0] != 1+0x1p-23 {
 		t.Errorf("got %v, %v, want 1 + 2⁻²³", dst[0], err)
 	}
-	// What float64 holds may be too much for float32.
+	// A number that float64 holds may be too much for float32.
 	if err := round.Advance(dst[:1], []float32{math.MaxFloat32}, []float64{math.MaxFloat32}); !errors.Is(err,
 		wire.ErrNotFinite) {
 		t.Errorf("a model beyond float32 was made: %v", err)

@@ -51,7 +51,7 @@ func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []Place {
 	return s.sorted(k)
 }
 
-// shuffleSparse is the same shuffle on a pool of which only what has moved is written down.
+// shuffleSparse is the same shuffle on a pool that writes down only what has moved.
 func (s *Sampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	if s.moved == nil {
 		s.moved = map[int]int{}

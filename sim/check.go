@@ -91,7 +91,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	return c.Err()
 }
 
-// checkSchedule refuses a diminishing step size of which something is not known.
+// checkSchedule refuses a diminishing step size whose constants are not all known.
 func checkSchedule(e *Experiment, o *data.Objective) error {
 	if !e.StepSize.Diminishing {
 		return nil

@@ -53,7 +53,7 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// TestLoadWithoutDraws loads instances of which only data and graph are there: the draws of the same seed are the same.
+// TestLoadWithoutDraws loads instances that have only data and graph: the draws of the same seed are the same.
 func TestLoadWithoutDraws(t *testing.T) {
 	for _, name := range []string{"one run", "stored rows, batches", "the bilinear network, stragglers, weights",
 		"feddec, all links up",

@@ -155,7 +155,7 @@ func TestSpoolFailedWrites(t *testing.T) {
 	}
 }
 
-// What a dead disk cannot read must not be taken for a torn tail and cut off.
+// Bytes that a dead disk cannot read must not be taken for a torn tail and cut off.
 func TestSpoolReadErrorIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)

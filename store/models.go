@@ -94,7 +94,7 @@ func (m *Models) readRecord(version uint64) (ModelInfo, error) {
 	return info, nil
 }
 
-// Versions returns the versions of which a file is there, sound or damaged, in ascending order.
+// Versions returns the versions that have a file, sound or damaged, in ascending order.
 func (m *Models) Versions() ([]uint64, error) { return m.versions(modelSuffix) }
 
 // List returns the stored models sorted by version, reading no more than their headers. When some are damaged the

@@ -68,7 +68,8 @@ func mustHave(t testing.TB, got []int, want ...int) {
 	}
 }
 
-// What was put is there after the file is opened again; torn and flipped chunks are not, nor those of another blob.
+// Chunks that were put are there after the file is opened again; torn and flipped chunks are not, nor those of another
+// blob.
 func TestPartialResumes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "part")
 	p := newPartialOf(1, 4*partChunk+1)

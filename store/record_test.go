@@ -53,7 +53,7 @@ func TestRecordDamage(t *testing.T) {
 	check("extra byte", len(good), append(bytes.Clone(good), 0))
 }
 
-// Whatever the file holds: no panic, and what loads is what SaveRecord would write, byte for byte.
+// No file makes it panic, and what loads is what SaveRecord would write, byte for byte.
 func FuzzLoadRecord(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "seed")
 	if err := SaveRecord(path, 3, []byte("body")); err != nil {

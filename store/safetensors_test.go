@@ -179,7 +179,7 @@ func TestDecodeSafetensorsRefuses(t *testing.T) {
 	}
 }
 
-// Whatever decodes covers its data exactly and, encoded again, decodes to the same.
+// Tensors that decode cover their data exactly and, encoded again, decode to the same.
 func FuzzDecodeSafetensors(f *testing.F) {
 	tensors, metadata := reference()
 	p, err := EncodeSafetensors(tensors, metadata)

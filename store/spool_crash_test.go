@@ -227,7 +227,7 @@ func writeUnsynced(t *testing.T, s *Spool, rnd *rand.Rand) Entry {
 	return e
 }
 
-// Whatever the log holds, opening does not panic and serves only what hashes to its digest.
+// No log makes opening panic, and only what hashes to its digest is served.
 func FuzzOpenSpool(f *testing.F) {
 	payload := []byte("payload")
 	entry := append(encodeEntry(testID, entryOf("a", payload), false), payload...)

@@ -247,7 +247,7 @@ func TestOffset(t *testing.T) {
 	}
 }
 
-// What is not finite does not leave the device.
+// A number that is not finite does not leave the device.
 func TestDivergence(t *testing.T) {
 	for _, exchange := range []spec.Exchange{spec.ExchangeParameters, spec.ExchangeGradient} {
 		w := linear()

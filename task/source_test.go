@@ -39,7 +39,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// What a seed draws stays what it is, whoever makes the generator: recorded
+// A seed draws the same numbers, whoever makes the generator: recorded
 // experiments are repeated with it.
 func TestSourceStays(t *testing.T) {
 	var pcg rand.PCG

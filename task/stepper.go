@@ -81,7 +81,7 @@ func (s *Stepper[T]) Take(x []T, first, last uint64) error {
 	return nil
 }
 
-// run takes n steps, of which the first is the t-th.
+// run takes steps t to t + n − 1.
 func (s *Stepper[T]) run(x []T, n int, t uint64) error {
 	taken, err := s.descent.Run(x, n, s.job.Weight, s.job.Offset+t-1, s.job.Stop)
 	s.taken += taken

@@ -19,7 +19,7 @@ import (
 func modelCommand() *cobra.Command {
 	var f modelFolder
 	parent := cli.Group("model", "List, show or export the models on disk", &cobra.Command{
-		Use: "runs", Short: "List the runs of which there are models, the newest last", Args: cli.Args(cobra.NoArgs),
+		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return listRuns(cmd, f.dir) },
 	}, &cobra.Command{
 		Use: "list", Short: "List the models of a run", Args: cli.Args(cobra.NoArgs),

@@ -69,7 +69,7 @@ The first command only writes the list of public keys that the coordinator needs
 	l.Flags(cmd, member)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
 	cmd.Flags().IntVar(&f.shares, "shares", 0,
-		"deal the rows to so many shares, which agents have in common (default: one for each)")
+		"deal the rows to this many shares, which agents have in common (default: one for each)")
 	cmd.Flags().Var(&f.slow, "slow",
 		"such as 0.3:10: three of ten agents take ten times as long per local step (as compute.step_time says, or 1ms)")
 	cmd.Flags().Float64Var(&f.drop, "drop", 0, "probability that a selected agent vanishes for the round")

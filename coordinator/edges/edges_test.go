@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// onALine has agents at 0, 1, 2, … of which some do not mix, or have no place.
+// onALine has agents at 0, 1, 2, … and some of them do not mix, or have no place.
 func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
 	all := make([]round.MeshAgent, n)
 	for i := range all {

@@ -52,7 +52,7 @@ func ends(n int, mul func(dst, x []float64)) (low, high float64) {
 }
 
 // orthogonalise takes off v its parts along 𝟙 and along the basis, and returns what is left of its norm. Once would
-// leave rounding errors, of which Lanczos makes copies of eigenvalues.
+// leave rounding errors, from which Lanczos makes copies of eigenvalues.
 func orthogonalise(v []float64, basis [][]float64) float64 {
 	for range 2 {
 		floats.AddConst(-floats.Sum(v)/float64(len(v)), v)

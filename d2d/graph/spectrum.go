@@ -30,7 +30,7 @@ func (m *Mixing) Matrix() *mat.SymDense {
 	return plusIdentity(w, 1)
 }
 
-// Spectrum are the eigenvalues of W, largest first. One of them is 1, that of 𝟙.
+// Spectrum are the eigenvalues of W, largest first. The eigenvalue of 𝟙 is 1.
 func (m *Mixing) Spectrum() []float64 { return eigenvalues(m.Matrix()) }
 
 // SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up with probability linkUp in each

@@ -158,7 +158,7 @@ func TestMessagesAreCheckedOnDelivery(t *testing.T) {
 	}
 }
 
-// What a device may not publish is acknowledged: a refusal would have it try
+// A publish that a device may not do is acknowledged: a refusal would have it try
 // for ever.
 func TestDeniedIsAcknowledged(t *testing.T) {
 	lines := make(chan string, 10)

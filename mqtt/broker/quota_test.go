@@ -51,7 +51,7 @@ func kept(t *testing.T, c *mqtt.Session, filter string) string {
 }
 
 // A device that retains without end gets no further than its quota, and costs
-// nobody else theirs. What it replaces or deletes makes room.
+// nobody else theirs. A message that it replaces or deletes makes room.
 func TestQuota(t *testing.T) {
 	lines := make(chan string, 10)
 	s := withQuota(t, slog.New(slog.NewTextHandler(lineWriter(lines), nil)))

@@ -10,7 +10,7 @@ import (
 
 // Receiver takes the uploads of all agents. The room that they take, in memory
 // or in files, is bounded from the moment it is taken until the host says that
-// the update is stored; the others wait first come, first served. What is lent
+// the update is stored; the others wait first come, first served. Credit that is lent
 // and has not come is bounded too. An agent has one transfer at a time. After
 // an update is complete its offers are passed over until Drop, so that a late
 // repeat of a manifest does not begin it again.
@@ -229,7 +229,7 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	return r.handOver(ev.Agent, t)
 }
 
-// handOver ends a transfer of which every chunk is there.
+// handOver ends a transfer whose chunks are all there.
 func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
 	room, data := t.room, t.data
 	t.room, t.data = 0, nil

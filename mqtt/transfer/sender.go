@@ -41,8 +41,8 @@ type Sender struct {
 }
 
 // NewSender returns the machine that uploads payload, which m describes. The
-// first manifest waits a random time of up to spread. What the link may still
-// be carrying, by its rate, is not sent again. The payload is held, not copied.
+// first manifest waits a random time of up to spread. Chunks that the link may
+// still be carrying, by its rate, are not sent again. The payload is held, not copied.
 // A payload of another length than the manifest's panics.
 func NewSender(m wire.Manifest, payload []byte, spread time.Duration, rate Rate, rng *rand.Rand) *Sender {
 	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {

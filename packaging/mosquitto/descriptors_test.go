@@ -60,7 +60,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// systemd knows all lines of the drop-in. What it does not know it ignores, with a word.
+// systemd knows all lines of the drop-in. It ignores lines that it does not know, with a warning.
 func TestDropInIsUnderstood(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

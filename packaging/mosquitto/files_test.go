@@ -40,7 +40,7 @@ func TestSampleIsWhatTheProgramWrites(t *testing.T) {
 	}
 }
 
-// What does not concern the way in is the same in both files.
+// All but the way in is the same in both files.
 func TestFilesAgree(t *testing.T) {
 	only := func(lines, others []string) string {
 		var own []string

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// file is one of the files that come with a program. What differs between the
-// kinds of packages says where it goes in each.
+// file is one of the files that come with a program, with its place in each kind
+// of package.
 type file struct {
 	from string // the file that has its bytes
 	deb  string // where it goes; "" = nowhere

@@ -15,8 +15,8 @@ import (
 )
 
 // TestJournal wants errors that go to journald on a line each, with their
-// priority, and the place in the file on it. Who only inherited its variable is
-// a person.
+// priority, and the place in the file on it. A program that only inherited the
+// variable writes for a person.
 func TestJournal(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("nmae: b\ncolunms: [a]\n"), 0o600); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
-// Reloader reads a daemon's configuration again, a *T. What can take effect at
-// once does; what cannot is named in the log. A configuration that is bad
+// Reloader reads a daemon's configuration again, a *T. Settings that can
+// take effect at once do; the log names those that cannot. A bad configuration
 // changes nothing.
 type Reloader[T any] struct {
 	Log     *slog.Logger

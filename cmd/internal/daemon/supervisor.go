@@ -90,7 +90,7 @@ func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), 
 }
 
 // feed asks every worker for a sign of life, and the watchdog is fed if all
-// have given one: a process of which a part hangs is to be ended, and the rest
+// have given one: a process with a part that hangs is to be ended, and the rest
 // of it must not hide that.
 func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
 	ctx, cancel := context.WithTimeout(ctx, s.watchdog/3)

@@ -126,7 +126,7 @@ type visit struct {
 	report *report
 	conn   *mqtt.Session
 	events <-chan mqtt.Event
-	kept   map[string]bool // topics of which something is retained
+	kept   map[string]bool // topics with a retained message
 	denied []string        // filters that the broker refuses
 	up     time.Time       // when the link was made
 	short  int             // links in a row that ended within patience

@@ -51,7 +51,7 @@ type D2D struct {
 	Uplink bool   `yaml:"uplink"`
 	Broker Broker `yaml:"broker"` // of the site; instead of uplink
 	Place  *Place `yaml:"place"`
-	// Cell is the group of devices among which the agent looks for neighbours, of which it takes MaxDegree at most.
+	// Cell is the group of devices in which the agent looks for neighbours. It takes MaxDegree of them at most.
 	Cell      string `yaml:"cell"`
 	MaxDegree int    `yaml:"max_degree"` // 0 = defaultDegree
 }

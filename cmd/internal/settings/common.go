@@ -56,7 +56,7 @@ type Metrics struct {
 type Data struct {
 	CSV   string            `yaml:"csv"`
 	Where map[string]string `yaml:"where"` // only rows whose columns have these texts
-	// The rows may be dealt, one by one, to this many Shares, of which this is one, counted from 0.
+	// The rows may be dealt, one by one, to this many Shares; Share is the number of this one, counted from 0.
 	Share  int `yaml:"share"`
 	Shares int `yaml:"shares"`
 }

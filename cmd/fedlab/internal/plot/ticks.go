@@ -33,7 +33,7 @@ func (even) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// decades marks a logarithmic axis: labels at powers of ten, of which many are thinned out, and at 2 and 5 times them
+// decades marks a logarithmic axis: labels at powers of ten, thinned out if there are many, and at 2 and 5 times them
 // too where there are few; small marks in between.
 type decades struct{}
 

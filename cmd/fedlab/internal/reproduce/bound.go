@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Bound is notes Theorem 2.1 on quadratics of which all its constants are known.
+// Bound is notes Theorem 2.1 on quadratics, whose constants are all known.
 type Bound struct {
 	Smoothness  float64     `json:"smoothness"`  // L
 	Eigenvalues []float64   `json:"eigenvalues"` // of A, in parts of L; the largest is 1

@@ -15,13 +15,13 @@ func measured(e sim.Estimate) estimate { return estimate{e.Mean, e.Half} }
 func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e.half) }
 
 // doubt is how many times the 95 % interval a measurement may be off before a claim counts as refuted: about five
-// standard errors. All experiments together make some two hundred comparisons, of which ten would fail by chance on the
-// interval itself.
+// standard errors. All experiments together make some two hundred comparisons. On the interval itself ten of
+// them would fail by chance.
 const doubt = 2.5
 
 // agrees reports that a prediction is within reach of the measurement, and that the interval is narrow enough to say
-// something: half width at most resolution·prediction, or anything if resolution is infinite. What is measured without
-// chance has an interval of 0, and may be off by what rounding does.
+// something: half width at most resolution·prediction, or anything if resolution is infinite. A measurement
+// without chance has an interval of 0, and may be off by rounding.
 func (e estimate) agrees(prediction, resolution float64) bool {
 	rounding := 1e-9*math.Abs(prediction) + 1e-15
 	narrow := math.IsInf(resolution, 1) || e.half <= resolution*math.Abs(prediction)+rounding

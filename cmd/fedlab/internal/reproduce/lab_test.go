@@ -94,7 +94,7 @@ func TestBias(t *testing.T) {
 	b := defaultBias()
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
-	// One parameter, and numbers of steps that the step size is not divided by exactly.
+	// A single parameter, and numbers of steps that do not divide the step size exactly.
 	check(t, &Bias{LMS{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2},
 		NoiseVar:   []float64{0.1, 0.1, 0},
 		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
