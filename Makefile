@@ -104,7 +104,7 @@ bench: ## run the benchmarks
 bench-sim: ## race the simulator against bare local steps, and one core against two (docs/BENCHMARKS.md)
 	go test ./sim -run '^$$' -bench 'FedAvg|Million' -benchtime 3s
 
-bench-transport: deps ## race the transport against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
+bench-transport: deps ## race rounds against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
 	go run ./cmd/fedlab bench
 
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes

@@ -10,8 +10,8 @@ import (
 func benchCommand() *cobra.Command {
 	o := bench.Defaults()
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Race the transport against bare paho and raw TCP", Args: cli.Args(cobra.NoArgs),
-		Long: `Measure what the transport costs: a model out to N agents and N updates back,
+		Use: "bench", Short: "Race rounds against bare paho and raw TCP", Args: cli.Args(cobra.NoArgs),
+		Long: `Measure what a round costs: a model out to N agents and N updates back,
 against bare paho with the same bytes over the same broker, and against a relay
 of raw TCP frames. It takes minutes. docs/BENCHMARKS.md has its tables and says
 how to read them.`,
