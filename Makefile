@@ -32,8 +32,9 @@ reproduce: ## run the documents' experiments, four minutes on two cores, and wri
 chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
 	go test -tags chaos -count=1 -timeout 24h -v -run '/^($(or $(ONLY),.*))$$' ./internal/chaos -args -seed $(or $(SEED),1) -soak $(or $(SOAK),5m) -table "$(abspath $(TABLE))"
 
+# In memory, where there is such a folder: most of the time would be fsyncs.
 quick: ## run the tests that start no broker and no process, in a minute
-	go test -short ./...
+	TMPDIR=$$(test -d /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}") go test -short ./...
 
 test: deps ## run the tests; with CI=true none may be skipped
 	tools/test.sh
