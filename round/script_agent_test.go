@@ -18,6 +18,7 @@ type agentPlayer struct {
 	seed    uint64
 	obeyed  round.Obey // on disk
 	full    bool       // the disk
+	slow    bool       // the disk
 	unsaved round.Obey // then
 	saved   *round.SavedUpdate
 	train   round.Train // the last one
@@ -43,7 +44,8 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 		return nil
 	}
 	if c.name == "disk" {
-		if p.full = c.word(0) == "full"; p.full || p.unsaved == (round.Obey{}) {
+		p.full, p.slow = c.word(0) == "full", c.word(0) == "slow"
+		if p.full || p.slow || p.unsaved == (round.Obey{}) {
 			return nil
 		}
 		p.obeyed, p.unsaved = p.unsaved, round.Obey{}
@@ -56,7 +58,10 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 			if e.Order.Compare(p.obeyed.Order) <= 0 {
 				p.t.Errorf("obeyed %s after %s", e.Order, p.obeyed.Order)
 			}
-			if p.unsaved = e; !p.full {
+			if p.unsaved = e; p.slow {
+				continue
+			}
+			if !p.full {
 				p.obeyed, p.unsaved = e, round.Obey{}
 			}
 			effects = slices.Insert(effects, i+1, p.machine.Step(now, round.Obeyed{Order: e.Order, Failed: p.full})...)
@@ -86,7 +91,11 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "announcement":
 		return p.announcement(c)
 	case "invited":
-		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1, Uploads: true}
+		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1,
+			Uploads: c.opt("uploads", "yes") == "yes"}
+	case "obeyed": // of a place that is not awaited
+		o := wire.Order{Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
+		return round.Obeyed{Order: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
 		return round.StandingCame{Announcement: name(c.word(0)),
 			Place: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected)}
