@@ -146,8 +146,8 @@ func fitsServer[T learner.Float](e *Experiment, in Instance[T]) error {
 		}
 	}
 	if e.Mixing.LinkUp < 1 && in.Mixing != nil && in.replay.weights == nil && e.Rounds > 1 {
-		return fmt.Errorf("mixing.link_up is %v; want W.npy with a matrix for each of the %d iterations",
-			e.Mixing.LinkUp, e.Rounds-1)
+		return &spec.FieldError{Key: "mixing.link_up", Problem: fmt.Sprintf(
+			"is %v; want W.npy with a matrix for each of the %d iterations", e.Mixing.LinkUp, e.Rounds-1)}
 	}
 	return nil
 }

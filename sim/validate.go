@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -17,11 +16,6 @@ const (
 
 	maxRecords = 1 << 24 // of each metric, in all runs
 )
-
-// oneOf needs a word of a list.
-func oneOf[S ~string](v *spec.Check, key string, got S, allowed ...S) {
-	v.Need(slices.Contains(allowed, got), key, "is %q; want one of %q", got, allowed)
-}
 
 // Validate joins a [*spec.FieldError] for every value that cannot be, naming its key and bound. [Run] makes the
 // checks that need the data, before the first round.
@@ -45,7 +39,7 @@ func (e *Experiment) validate() error {
 	v.Need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record",
 		"is %d; with %d rounds in %d runs that makes more than %d records",
 		e.Record, e.Rounds, e.Runs, maxRecords)
-	oneOf(&v, "precision", e.Precision, Float32, Float64)
+	spec.OneOf(&v, "precision", e.Precision, Float32, Float64)
 	v.Valid("algorithm", e.Algorithm.Validate())
 	v.Valid("sampling", e.Sampling.Validate())
 	v.Valid("exchange", e.Exchange.Validate())
@@ -80,7 +74,7 @@ func (e *Experiment) validateSteps(v *spec.Check) {
 
 func (e *Experiment) validateChance(v *spec.Check) {
 	r := e.Response
-	oneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
+	spec.OneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
 	v.Need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability",
 		"is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
@@ -97,7 +91,7 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	v.Need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
 	v.Need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block",
 		"is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
-	oneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
+	spec.OneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.Valid("mixing.weights", m.Weights.Validate())
 	v.Need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
 	v.Need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)

@@ -23,6 +23,9 @@ func check[W ~string](word W, known []W) error {
 	return fmt.Errorf("want %s, got %q", or(known), string(word))
 }
 
+// OneOf needs one of the words that only one file knows.
+func OneOf[W ~string](c *Check, key string, got W, known ...W) { c.Valid(key, check(got, known)) }
+
 // or joins words as "a, b or c".
 func or[W ~string](words []W) string {
 	texts := make([]string, len(words))

@@ -19,7 +19,7 @@ func (g *Graph) weigh(rule spec.EdgeRule) ([]float64, error) {
 	case spec.Fastest:
 		return fastest(g)
 	}
-	return nil, rule.Validate()
+	return nil, fmt.Errorf("no rule of weights is called %q", rule)
 }
 
 func metropolis(dst []float64, edges []Edge, degrees []int) []float64 {

@@ -260,7 +260,7 @@ func TestScaleForLive(t *testing.T) {
 
 func TestUnknownRule(t *testing.T) {
 	_, err := graph.NewMixing(graph.Ring(3), "best")
-	wantError(t, err, `want metropolis, best-constant, max-degree or fastest, got "best"`)
+	wantError(t, err, `no rule of weights is called "best"`)
 }
 
 // BenchmarkSpectrum is |λ̂₂| of a graph of 300 nodes, all links up, and with failing links under Metropolis.

@@ -61,11 +61,6 @@ func or(lengths []int) string {
 	return text
 }
 
-// oneOf needs a word of a list.
-func oneOf[S ~string](v *validator, key string, got S, allowed ...S) {
-	v.need(slices.Contains(allowed, got), key, "is %q; want one of %q", got, allowed)
-}
-
 // maxModel bounds inputs, units and rows of a mistyped file.
 const maxModel = 65536
 
@@ -104,8 +99,8 @@ func (s *Spec) Validate(agents int) error {
 	case KindBlobs, KindCSV:
 		s.validateTable(v)
 	default:
-		oneOf(v, "kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression, KindQuadratics, KindToy,
-			KindBlobs, KindCSV)
+		spec.OneOf(&v.Check, "data.kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression,
+			KindQuadratics, KindToy, KindBlobs, KindCSV)
 	}
 	s.validateSize(v)
 	return v.Err()
@@ -158,7 +153,8 @@ func (s *Spec) validateLinear(v *validator) {
 
 func (s *Spec) validateTable(v *validator) {
 	s.Model.Check(&v.Check, "data.model")
-	oneOf(v, "partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet, PartitionShards)
+	spec.OneOf(&v.Check, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
+		PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
 	v.need(s.Partition != PartitionShards || s.Shards >= 1, "shards", "is %d; want at least 1", s.Shards)
 	if s.Kind == KindBlobs {

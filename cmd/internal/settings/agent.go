@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -248,7 +248,7 @@ func (a *Agent) Config() (agent.Config, error) {
 	}
 	topics, err := mqtt.NewTopics(a.Broker.Prefix, a.Federation)
 	if err != nil {
-		return agent.Config{}, fmt.Errorf("broker.prefix: %w", err)
+		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
 	var mesh *agent.MeshConfig
 	if a.D2D != nil {

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -126,7 +125,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	}
 	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
 	if err != nil {
-		return coordinator.Config{}, fmt.Errorf("broker.prefix: %w", err)
+		return coordinator.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
