@@ -18,7 +18,7 @@ const release2 = "99.0.0-1"
 // has them as they are released, new/ with a higher version.
 var debs = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
-cd ../..
+cd ../../..
 git clone --quiet --shared . "$1/src" # the go command reads the version of clones only, not of work trees
 git diff --binary HEAD | (cd "$1/src" && git apply --allow-empty)
 go -C tools/package run . -root "$1/src" -out "$1/old" -program agentd,coordinator -arch "$2" -kind deb

@@ -14,7 +14,7 @@ import (
 // rpms makes a folder with the packages of both programs for rpm, once: rpm1/ has a release, rpm2/ the next one.
 var rpms = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
-cd ../..
+cd ../../..
 git clone --quiet --shared . "$1/rpm"
 git diff --binary HEAD | (cd "$1/rpm" && git apply --allow-empty)
 for n in 1 2; do
