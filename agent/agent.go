@@ -176,9 +176,9 @@ func (a *Agent) hearMesh() {
 	}
 }
 
-// Alive returns nil once the owner's goroutine has been met: it works, and does
-// not hang; and training ends when it is told to. The error says which of the two
-// has not been so before ctx ended. It may be called from any goroutine.
+// Alive returns nil once the owner's goroutine has answered, if training ends when
+// it is told to. The error says that the owner did not answer before ctx ended, or
+// that training goes on. It may be called from any goroutine.
 func (a *Agent) Alive(ctx context.Context) error {
 	if err := a.owner.Alive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)

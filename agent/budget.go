@@ -19,11 +19,10 @@ func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1)
 
 func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 
-// ledger keeps what the uplink has carried in a calendar month. The disk has a
-// number that is ahead of what was counted, and is written again when the
-// count comes near it: seldom, since flash wears, and an agent that is killed
-// has counted too much in its next life, by at most two margins, never too
-// little. The month only goes forward.
+// ledger keeps what the uplink has carried in a calendar month. The number on
+// disk runs ahead of the count, and is written again only when the count comes
+// near it, since flash wears. After a kill an agent has counted too much, by two
+// margins at most, and never too little. The month only goes forward.
 type ledger struct {
 	limit  uint64 // bytes a month
 	margin uint64

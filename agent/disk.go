@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// update is an update that is trained: what the machine calls saved.
+// update is a trained update, which the machine calls saved.
 type update struct {
 	wire.Update
 	run     wire.RunID

@@ -3,6 +3,6 @@
 // over one connection to the broker.
 //
 // The goroutine of Agent.Run owns all state. The connection's callbacks only
-// fill a bounded mailbox; reading data and training run in a goroutine of
-// their own, at most one at a time, and come back as events.
+// fill a bounded mailbox. Data are read, and local steps taken, beside it, one
+// job of each kind at a time; their results come back as events.
 package agent

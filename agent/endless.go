@@ -11,7 +11,7 @@ import (
 )
 
 // endless is a block without an end. It outlives the rounds, which only ask for
-// what it has by then, the connection to the coordinator, and on disk the process.
+// its parameters, the connection to the coordinator and, on disk, the process.
 type endless struct {
 	e      round.Train // the edges, and where the schedule began
 	task   wire.Digest

@@ -107,8 +107,8 @@ func (a *Agent) blobTopics(hash string, parts []string) []string {
 // again is cheaper than the wear of the flash.
 const inMemory = 1 << 20
 
-// openStorage answers a puller with a place for its blob. Of each purpose there
-// is one file, since what a file holds of a blob is told by its hashes.
+// openStorage answers a puller with a place for its blob. Each purpose has one
+// file: the hashes of the blob's chunks tell what of it is in the file.
 func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
 	answer := transfer.Opened{Blob: m.Hash}
 	if m.Length <= inMemory {

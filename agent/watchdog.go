@@ -17,7 +17,7 @@ type watchdog struct {
 	told map[*time.Time]struct{}
 }
 
-// watch has a job known from when ctx ends until ended is called.
+// watch notes a job from the end of ctx until ended is called.
 func (w *watchdog) watch(ctx context.Context) (ended func()) {
 	var at time.Time
 	over := false // guarded by mu

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// start runs work beside the owner, one job at a time, and then what it
-// returns in the owner's goroutine.
+// start runs work beside the owner, one job at a time, and then the function that
+// it returns in the owner's goroutine.
 func (a *Agent) start(work func() func()) {
 	a.jobs.Do(func() {
 		if a.owner.Context().Err() == nil {

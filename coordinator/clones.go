@@ -9,13 +9,13 @@ import (
 // tellClones is how often the same agent's clones are told of.
 const tellClones = time.Hour
 
-// cloneDetector holds the two starts of one agent that were heard last. A restart is
-// heard once, and the start before it never again, unless a broker brings an
-// old word of it back. Where each of the two speaks again after the other, and
-// newer than before, two devices have one identity.
+// cloneDetector holds the two starts of one agent that were heard last. After a
+// restart the start before it is not heard again, unless a broker repeats an old
+// message of it. Two devices have one identity where each of the two starts sends
+// a newer message after the other.
 type cloneDetector struct {
 	present, former start
-	turns           int // of one speaking again after the other
+	turns           int // times that one was heard again after the other
 	told            time.Time
 }
 
@@ -23,12 +23,12 @@ type cloneDetector struct {
 type start struct {
 	epoch    wire.Epoch
 	nonce    uint64
-	sequence uint64 // of its newest word
+	sequence uint64 // of its newest message
 }
 
 func (s start) same(o start) bool { return s.epoch == o.epoch && s.nonce == o.nonce }
 
-// heard takes a start's word, and reports whether the two starts take turns.
+// heard takes a message of a start, and reports whether the two starts take turns.
 func (t *cloneDetector) heard(s start) bool {
 	switch {
 	case s.same(t.present):
@@ -46,8 +46,8 @@ func (t *cloneDetector) heard(s start) bool {
 	return t.turns >= 2
 }
 
-// nonceOf returns the nonce in a greeting. A will is none: the broker says it,
-// perhaps after the first words of the next start.
+// nonceOf returns the nonce in a hello or a presence. A will has none: the broker
+// publishes it, perhaps after the first messages of the next start.
 func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	switch e.Type {
 	case wire.TypeHello:
