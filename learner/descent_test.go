@@ -90,6 +90,18 @@ func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
 	}
 }
 
+// The schedule counts local steps from 1: step t is that of TestGoldenTrajectory with μ_t = 2/(μ_sc (γ + t)).
+func TestScheduleCountsFromOne(t *testing.T) {
+	d := line(t, 0, Schedule{StrongConvexity: 0.5, Gamma: 7})
+	got, slope, intercept := make([]float64, 2), 0.0, 0.0
+	run(t, d, got, 3, 1, 20, nil)
+	for _, step := range []float64{21, 22, 23} {
+		mu := 2 / (0.5 * (7 + step))
+		slope, intercept = slope-mu*(1.5*slope+0.5*intercept-5.5), intercept-mu*(0.5*slope+intercept-3.5)
+	}
+	compare(t, "w after steps 21 to 23", got, []float64{slope, intercept}, 1e-12)
+}
+
 func TestFreshBatchEveryStep(t *testing.T) {
 	// With μ = 1 and one sample (x, y) of x = ±1 a step lands exactly on that sample: w = y/x. The path of w tells
 	// which samples were drawn.
