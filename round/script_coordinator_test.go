@@ -23,6 +23,7 @@ type coordinatorPlayer struct {
 	plan    round.Plan
 	disk    coordinatorDisk
 	before  coordinatorDisk // the last command
+	now     time.Time
 }
 
 type coordinatorDisk struct {
@@ -54,9 +55,10 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 		p.disk.spool[wire.AgentID(c.word(0))] = name(c.word(1))
 		return nil
 	}
+	p.now = now
 	p.before = coordinatorDisk{p.disk.last, p.disk.record, maps.Clone(p.disk.spool)}
 	agents := []wire.AgentID{""}
-	if len(c.words) > 0 && c.name != "meshed" {
+	if len(c.words) > 0 && c.name != "meshed" && c.name != "storage" {
 		agents = ids(c.word(0))
 	}
 	var all []round.Effect
@@ -136,6 +138,11 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
+	case "storage":
+		if c.word(0) == "failed" {
+			return round.StorageFailed{Since: p.now}
+		}
+		return round.StorageMended{}
 	case "revoked":
 		return round.Revoked{Agents: []wire.AgentID{a}}
 	case "presence":
