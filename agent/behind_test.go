@@ -33,6 +33,7 @@ func TestBehind(t *testing.T) {
 				s.start()
 				p := wire.Presence{State: wire.StateLost, Nonce: 7, Speaks: 1}
 				s.send(s.topics.Presence("press"), wire.Seal(nil, wire.Header{
+					Root: wire.FirstRoot,
 					Type: wire.TypePresence, Federation: "plant", Sender: "press", Epoch: tt.earlier, Sequence: 3,
 				}, p.Body(), s.cfg.Key))
 				select {

@@ -10,7 +10,10 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-const budgetFile = "budget"
+const (
+	budgetFile    = "budget"
+	budgetVersion = 1
+)
 
 // month counts calendar months from the year 0.
 type month uint32
@@ -47,7 +50,7 @@ func openLedger(c *Config) (*ledger, error) {
 	now := c.Now()
 	l := &ledger{limit: c.Budget, margin: max(c.Budget/200, minMargin), path: filepath.Join(c.Dir, budgetFile),
 		meter: c.Meter, read: c.Meter.Total(), month: monthOf(now)}
-	err := c.record(budgetFile, 64, func(b []byte) error {
+	err := c.record(budgetFile, budgetVersion, 64, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
@@ -78,7 +81,7 @@ func (l *ledger) count(now time.Time) (save bool) {
 func (l *ledger) save(ahead uint64) error {
 	b := le.AppendUint32(nil, uint32(l.month))
 	b = le.AppendUint64(b, l.used+ahead)
-	if err := store.SaveRecord(l.path, fileVersion, b); err != nil {
+	if err := store.SaveRecord(l.path, budgetVersion, b); err != nil {
 		return err
 	}
 	l.onDisk = l.used + ahead

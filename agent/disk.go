@@ -24,17 +24,19 @@ type update struct {
 }
 
 const (
-	obeyedFile  = "obeyed"
-	updateFile  = "update"
-	blockFile   = "block"
-	fileVersion = 1
+	obeyedFile = "obeyed"
+	updateFile = "update"
+	blockFile  = "block"
+	// fileVersion is of the files that hold what travels too; it rises with the protocol's.
+	fileVersion = 2
 )
 
 var le = binary.LittleEndian
 
 // saveObeyed keeps the place of the last announcement that was obeyed.
 func saveObeyed(dir string, o wire.Order, d wire.Digest) error {
-	b := le.AppendUint64(nil, uint64(o.Epoch))
+	b := le.AppendUint32(nil, uint32(o.Root))
+	b = le.AppendUint64(b, uint64(o.Epoch))
 	b = le.AppendUint64(b, uint64(o.Run))
 	b = le.AppendUint64(b, uint64(o.Round))
 	b = le.AppendUint32(b, uint32(o.Attempt))
@@ -44,15 +46,15 @@ func saveObeyed(dir string, o wire.Order, d wire.Digest) error {
 
 // loadObeyed returns that place; zero if there is none.
 func loadObeyed(c *Config) (o wire.Order, d wire.Digest, err error) {
-	err = c.record(obeyedFile, 256, func(b []byte) error {
-		if len(b) != 29+len(d) {
-			return fmt.Errorf("%d bytes, want %d", len(b), 29+len(d))
+	err = c.record(obeyedFile, fileVersion, 256, func(b []byte) error {
+		if len(b) != 33+len(d) {
+			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
 		}
 		o = wire.Order{
-			Epoch: wire.Epoch(le.Uint64(b)), Run: wire.RunID(le.Uint64(b[8:])), Round: wire.RoundID(le.Uint64(b[16:])),
-			Attempt: wire.Attempt(le.Uint32(b[24:])), Phase: wire.Phase(b[28]),
+			Root: wire.Root(le.Uint32(b)), Epoch: wire.Epoch(le.Uint64(b[4:])), Run: wire.RunID(le.Uint64(b[12:])),
+			Round: wire.RoundID(le.Uint64(b[20:])), Attempt: wire.Attempt(le.Uint32(b[28:])), Phase: wire.Phase(b[32]),
 		}
-		d = wire.Digest(b[29:])
+		d = wire.Digest(b[33:])
 		return nil
 	})
 	return o, d, err
@@ -70,7 +72,7 @@ func saveUpdate(dir string, u *update) error {
 
 // loadUpdate returns the update that an earlier process left, or nil.
 func loadUpdate(c *Config) (u *update, err error) {
-	err = c.record(updateFile, wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+	err = c.record(updateFile, fileVersion, wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
 		if len(b) < 20 || int64(le.Uint32(b[16:])) > int64(len(b)-20) {
 			return errors.New("too short")
 		}
@@ -105,7 +107,8 @@ func saveBlock(dir string, b *endless, taken uint64, x []float32) error {
 
 // loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
 func loadBlock(c *Config) (b *endless, blob []byte, x []float32, err error) {
-	err = c.record(blockFile, 2*wire.MaxBlob+wire.MaxMessage, func(in []byte) (err error) { // a task and a model
+	const most = 2*wire.MaxBlob + wire.MaxMessage // a task and a model
+	err = c.record(blockFile, fileVersion, most, func(in []byte) (err error) {
 		b, blob, x, err = parseBlock(in)
 		return err
 	})

@@ -25,7 +25,7 @@ func TestDisk(t *testing.T) {
 	if err := removeRound(dir); err != nil {
 		t.Error(err)
 	}
-	order, digest := wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}
+	order, digest := wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}
 	if err := saveObeyed(dir, order, digest); err != nil {
 		t.Fatal(err)
 	}

@@ -158,7 +158,8 @@ func (s *scene) direct(t wire.Type, r wire.RoundID, body []byte) {
 
 func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
 	s.serial++
-	return wire.Header{Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: 5, Round: r,
+	return wire.Header{Root: wire.FirstRoot,
+		Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: 5, Round: r,
 		Sequence: s.serial}
 }
 

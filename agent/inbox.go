@@ -87,10 +87,10 @@ func (a *Agent) receiveDirect(p []byte) error {
 	if err != nil {
 		return err
 	}
-	if e.Epoch < a.order.Epoch {
+	if a.order.Outranks(e.Header) {
 		return host.Drop(DropOlderEpoch,
-			"%s of epoch %d, but the agent obeys epoch %d: an older coordinator is still running, or its messages "+
-				"are replayed", e.Type, e.Epoch, a.order.Epoch)
+			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
+				"its messages are replayed", e.Type, e.Root, e.Epoch, a.order.Root, a.order.Epoch)
 	}
 	switch e.Type {
 	case wire.TypeInvitation:
@@ -104,7 +104,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
-			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers})
+			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Unknown: m.Extra.Unsupported()})
 	case wire.TypeStanding:
 		m, err := wire.DecodeStanding(e.Body)
 		if err != nil {

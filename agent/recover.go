@@ -31,14 +31,14 @@ var without = map[string]string{
 // version, is set aside or, if it may be large, removed, and counts as missing: a
 // device does not wait for a person to come. Only a disk that cannot be read or
 // written is an error.
-func (c *Config) record(name string, most int, parse func(body []byte) error) error {
+func (c *Config) record(name string, want uint16, most int, parse func(body []byte) error) error {
 	path := filepath.Join(c.Dir, name)
 	version, body, err := store.LoadRecord(path, most)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
-	case err == nil && version != fileVersion:
-		err = fmt.Errorf("%s: version %d, this build reads %d", path, version, fileVersion)
+	case err == nil && version != want:
+		err = fmt.Errorf("%s: version %d, this build reads %d", path, version, want)
 	case err == nil:
 		if err = parse(body); err == nil {
 			return nil

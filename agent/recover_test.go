@@ -68,7 +68,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 		}},
 		obeyedFile: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed(dir, wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen},
+			must(t, saveObeyed(dir, wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen},
 				wire.Digest{5}))
 		}},
 		updateFile: {write: func(t *testing.T, dir string) {

@@ -40,6 +40,7 @@ type Coordinator struct {
 	receiver  *transfer.Receiver
 	transfers TransfersChanged
 	spools    map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
+	instance  uint64                          // of this start, in what it announces
 	heard     map[sourceKey]mark              // newest message by sender and type
 	clones    map[wire.AgentID]*cloneDetector // of those who spoke
 	offers    map[wire.AgentID]*round.Offer   // being received, or stored
@@ -60,10 +61,11 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, owner: host.NewOwner(), public: cfg.Key.Public().(ed25519.PublicKey),
-		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key},
-		ahead:  ahead{agents: map[wire.AgentID]bool{}},
-		spools: map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{}, clones: map[wire.AgentID]*cloneDetector{},
-		offers: map[wire.AgentID]*round.Offer{},
+		signer:   &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key},
+		instance: cfg.Rand.Uint64(),
+		ahead:    ahead{agents: map[wire.AgentID]bool{}},
+		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
+		clones: map[wire.AgentID]*cloneDetector{}, offers: map[wire.AgentID]*round.Offer{},
 	}
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)

@@ -35,8 +35,8 @@ type disk struct {
 // The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in
 // the error what to do; TestFormats holds each file to it.
 const (
-	recordVersion    = 1
-	taskVersion      = 1 // of wire.Task's encoding, too
+	recordVersion    = 2
+	taskVersion      = 2 // of wire.Task's encoding, too
 	publishedVersion = 1
 	requestVersion   = 1
 	modelFormat      = 1 // of the metadata of a model's file

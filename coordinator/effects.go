@@ -65,15 +65,17 @@ func (c *Coordinator) announce(e round.Announce) bool {
 			return false
 		}
 	}
+	e.Announcement.Instance = c.instance
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	order := wire.OrderOf(wire.Header{Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round}, &e.Announcement)
+	order := wire.OrderOf(wire.Header{Root: wire.FirstRoot, Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
+		&e.Announcement)
 	blobs := c.work.blobs(&e.Announcement)
 	list, changed := c.publisher.plan(blobs)
 	if changed && c.untilDone("save the list of published blobs",
 		func() error { return c.disk.savePublished(list) }) != nil {
 		return false
 	}
-	c.fence.made(order, sha256.Sum256(sealed[:wire.HeaderSize]))
+	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.show(time.Now(), sealed, blobs, list)
 	return true
 }

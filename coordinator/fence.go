@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,8 +73,9 @@ type fence struct {
 
 // spot is an announcement's place in time, and its digest; zero for what another process has made.
 type spot struct {
-	order  wire.Order
-	digest wire.Digest
+	order    wire.Order
+	instance uint64
+	digest   wire.Digest
 }
 
 // placeOf is the place of the newest announcement that may have been made from a record.
@@ -85,7 +87,7 @@ func placeOf(epoch wire.Epoch, r round.Record) wire.Order {
 	case round.CoordinatorCollecting, round.CoordinatorClosing:
 		phase = wire.PhaseOpen
 	}
-	return wire.Order{Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt, Phase: phase}
+	return wire.Order{Root: wire.FirstRoot, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt, Phase: phase}
 }
 
 // look begins to wait for the retained announcement. Nothing may be retained: so an empty message, which agents ignore,
@@ -121,9 +123,9 @@ func (f *fence) hold(m mqtt.Message) bool {
 }
 
 // made tells of an announcement that is about to be published.
-func (f *fence) made(order wire.Order, digest wire.Digest) {
-	f.shown = spot{order, digest}
-	f.own = append(f.own, digest)
+func (f *fence) made(s spot) {
+	f.shown = s
+	f.own = append(f.own, s.digest)
 	f.own = f.own[max(0, len(f.own)-ownKept):]
 }
 
@@ -141,12 +143,14 @@ func (f *fence) returned(s spot) {
 }
 
 // leads reports whether this coordinator goes on beside one that has made the other announcement. Of two with the same
-// place, both published, the one with the smaller digest does: both see both.
+// place, both published, the one with the higher instance does, or else (one is a copy of the other's memory) the one
+// with the smaller digest: both see both.
 func (f *fence) leads(other spot) bool {
 	if order := other.order.Compare(f.place.order); order != 0 {
 		return order < 0
 	}
-	return f.place.digest.IsZero() || bytes.Compare(f.place.digest[:], other.digest[:]) < 0
+	return f.place.digest.IsZero() || cmp.Or(cmp.Compare(other.instance, f.place.instance),
+		bytes.Compare(f.place.digest[:], other.digest[:])) < 0
 }
 
 func (f *fence) deadline() (time.Time, bool) {
@@ -189,7 +193,7 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 	if err != nil {
 		return err
 	}
-	s := spot{wire.OrderOf(e.Header, &a), e.Digest()}
+	s := spot{wire.OrderOf(e.Header, &a), a.Instance, e.Digest()}
 	own := slices.Contains(f.own, s.digest)
 	if own {
 		f.returned(s)

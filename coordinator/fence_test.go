@@ -260,9 +260,13 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		later wire.RoundID
-		want  int // of the comparison of its digest with the coordinator's own
+		above int64 // its instance, above the coordinator's own
+		want  int   // of the comparison of its digest with the coordinator's own
 		ends  bool
-	}{{"later", 50, 0, true}, {"smaller digest", 0, -1, true}, {"larger digest", 0, 1, false}} {
+	}{
+		{"later", 50, -1, 1, true}, {"higher instance", 0, 1, 1, true}, {"lower instance", 0, -1, -1, false},
+		{"smaller digest", 0, 0, -1, true}, {"larger digest", 0, 0, 1, false},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
@@ -278,6 +282,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 				}
 				head := own.Header
 				head.Round += tt.later
+				newest.ann.Instance += uint64(tt.above)
 				for {
 					head.Sequence++
 					other := wire.Seal(nil, head, newest.ann.Body(), f.coord.key)
@@ -286,7 +291,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 						t.Fatal(err)
 					}
 					d, mine := e.Digest(), own.Digest()
-					if tt.want == 0 || bytes.Compare(d[:], mine[:]) == tt.want {
+					if bytes.Compare(d[:], mine[:]) == tt.want {
 						h.say(other)
 						break
 					}
@@ -369,6 +374,7 @@ func TestFutureRun(t *testing.T) {
 		f.coord.stop()
 		ahead := h.all()[len(h.all())-1]
 		future := wire.Header{
+			Root: wire.FirstRoot,
 			Type: wire.TypeAnnouncement, Federation: fedName, Sender: wire.CoordinatorID, Epoch: 1,
 			Run: ahead.order.Run + wire.RunID((10 * 365 * 24 * time.Hour).Milliseconds()), Round: 7, Sequence: 1,
 		}

@@ -27,9 +27,9 @@ var formats = []struct {
 	says    string // the error, where it does not start
 }{
 	{"run", raiseVersion, undecide,
-		"run has format version 2, this program reads version 1, so another version of the program wrote it"},
+		"run has format version 3, this program reads version 2, so another version of the program wrote it"},
 	{"task", raiseVersion, undecide,
-		"task has format version 2, this program reads version 1, so another version of the program wrote it"},
+		"task has format version 3, this program reads version 2, so another version of the program wrote it"},
 	{"published", raiseVersion, goesOn, ""},
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
 	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the journal tells whether the model is sound
@@ -198,12 +198,13 @@ func TestTaskEncoding(t *testing.T) {
 			Endless: true},
 		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},
 	}
-	const version1 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f020400000000" +
-		"0000000000d03f02000000000000c03f0000000000000040000000000000104000000000000020400105000000" +
-		"060000000700000001000000020000000300000004000000020101030000000000000001000000000000000000" +
-		"f03f0100000000000000000000400000000000000840"
-	if got := hex.EncodeToString(full.Append(nil)); got != version1 {
+	const version2 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f020400000000" +
+		"0000000000d03f0000000000000040000000000000104000000000000020400105000000060000000700000003" +
+		"00000000000000030000000e006772616469656e745f6e6f697365020900000002000000000000c03f06006d69" +
+		"78696e670213000000010000000200000003000000040000000201010f007374616e64617264697a6174696f6e" +
+		"022000000001000000000000000000f03f0100000000000000000000400000000000000840"
+	if got := hex.EncodeToString(full.Append(nil)); got != version2 {
 		t.Errorf("a task is encoded as %s, want %s: raise taskVersion and recordVersion in disk.go, and then change "+
-			"this text", got, version1)
+			"this text", got, version2)
 	}
 }

@@ -63,7 +63,8 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 			t.Fatal(err)
 		}
 		u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: float64(k * k)}
-		h := wire.Header{Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7,
+		h := wire.Header{Root: wire.FirstRoot,
+			Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7,
 			Round: 9, Sequence: 1}
 		meta := wire.Seal(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
 		if err := spool.Put(t.Context(),

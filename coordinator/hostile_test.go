@@ -78,7 +78,8 @@ func (s *stranger) say(topic string, payload []byte) {
 // as returns the header that an agent would seal.
 func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
 	s.sequence++
-	return wire.Header{Type: t, Federation: fedName, Sender: id, Epoch: 1, Run: s.open.Run, Round: s.open.Round,
+	return wire.Header{Root: wire.FirstRoot,
+		Type: t, Federation: fedName, Sender: id, Epoch: 1, Run: s.open.Run, Round: s.open.Round,
 		Sequence: s.sequence}
 }
 
@@ -196,7 +197,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 	return []hostileCase{
 		{"no envelope", status([]byte("hello")), "dropped: malformed"},
 		{"cut short", status(hello[:len(hello)-1]), "dropped: malformed"},
-		{"another version", status(edited(4, 2)), "dropped: version"},
+		{"another version", status(edited(4, 1)), "dropped: version"},
 		{"a flipped bit in the header", status(edited(112, hello[112]^1)), "dropped: bad_signature"},
 		{"a flipped bit in the body", status(edited(len(hello)-1, 1)), "dropped: malformed"},
 		{"another's key", status(sealed(unchanged, body, hosts.KeyOf("a2"))), "dropped: bad_signature"},

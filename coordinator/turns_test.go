@@ -25,7 +25,8 @@ func TestTurns(t *testing.T) {
 			clones: map[wire.AgentID]*cloneDetector{}}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
 			t.Helper()
-			sealed := wire.Seal(nil, wire.Header{Type: typ, Federation: "plant", Sender: agent, Epoch: epoch,
+			sealed := wire.Seal(nil, wire.Header{Root: wire.FirstRoot,
+				Type: typ, Federation: "plant", Sender: agent, Epoch: epoch,
 				Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))
 			e, err := wire.Open(sealed)
 			if err != nil {

@@ -22,7 +22,7 @@ type Signer struct {
 func (s *Signer) Seal(t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
 	return wire.Seal(nil, wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
-		Sequence: s.sequence.Add(1),
+		Sequence: s.sequence.Add(1), Root: wire.FirstRoot,
 	}, body, s.Key)
 }
 

@@ -45,6 +45,8 @@ func (a *Agent) unfit() wire.DeclineReason {
 	switch {
 	case a.task.unfit != 0 || a.work != nil && a.work.state < workAccepted:
 		return a.task.unfit
+	case a.current != nil && a.current.Announcement.Extra.Unsupported() != nil:
+		return wire.DeclineUnsupported
 	case a.unsaved:
 		return wire.DeclineStorage
 	case a.barred != 0:

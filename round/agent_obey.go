@@ -47,6 +47,9 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	anew := a.current == nil || a.current.Order.Run != e.Order.Run || a.current.Order.Epoch != e.Order.Epoch
 	a.floor, a.floorDigest, a.current, a.objectAt = e.Order, e.Digest, &e, time.Time{}
 	a.report(AnnouncementObeyed{e.Order})
+	if err := e.Announcement.Extra.Unsupported(); err != nil {
+		a.report(NotUnderstood{wire.TypeAnnouncement, err})
+	}
 	a.leaveOldWork()
 	a.offerAgain()
 	a.resumeSaved(now)

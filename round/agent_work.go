@@ -37,6 +37,10 @@ func (a *Agent) invited(now time.Time, e Invited) {
 	case unfit != 0:
 		a.decline(unfit)
 		return
+	case e.Unknown != nil:
+		a.report(NotUnderstood{wire.TypeInvitation, e.Unknown})
+		a.decline(wire.DeclineUnsupported)
+		return
 	case e.Left <= 0:
 		a.decline(wire.DeclineNoTime)
 		return

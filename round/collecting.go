@@ -188,6 +188,8 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 		return wire.RefuseConflict
 	case e.Update.Kind != plan.Kind:
 		return wire.RefuseWrongRound
+	case e.Update.Extra.Unsupported() != nil:
+		return wire.RefuseUnsupported
 	case e.Update.Base != plan.Base.Hash:
 		return wire.RefuseWrongBase
 	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes:

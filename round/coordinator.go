@@ -210,10 +210,14 @@ func (c *Coordinator) tick(now time.Time) {
 // announce makes the announcement of the present record.
 func (c *Coordinator) announce(phase wire.Phase) {
 	p := &c.rec.Plan
+	var folded wire.RoundID
+	if c.rec.Last != nil {
+		folded = c.rec.Last.Round
+	}
 	c.do(Announce{c.rec.Round, wire.Announcement{
 		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.Base,
-		Schema: p.Schema,
-		Seed:   c.cfg.Seed, Offset: p.Offset,
+		Schema: p.Schema, Folded: folded,
+		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
 	}})
 }

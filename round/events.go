@@ -136,6 +136,7 @@ type (
 		Uploads      bool
 		Block        wire.RoundID
 		Peers        []wire.Peer
+		Unknown      error // names what this build would have to know of it; nil if there is nothing
 	}
 	// StandingCame: an answer to a hello.
 	StandingCame struct {

@@ -217,6 +217,11 @@ type (
 		Order  wire.Order
 		Reason IgnoreReason
 	}
+	// NotUnderstood: a message needs what this build does not know, so the agent takes no part in what it asks for.
+	NotUnderstood struct {
+		Message wire.Type
+		Err     error
+	}
 	// BudgetShort: what is left of the month's bytes is less than a round takes.
 	BudgetShort struct {
 		Round       wire.RoundID
@@ -247,5 +252,6 @@ func (AnnouncementObeyed) ofAgent()  {}
 func (AnnouncementIgnored) ofAgent() {}
 func (TaskPrepared) ofAgent()        {}
 func (BudgetShort) ofAgent()         {}
+func (NotUnderstood) ofAgent()       {}
 func (WorkStarted) ofAgent()         {}
 func (WorkEnded) ofAgent()           {}

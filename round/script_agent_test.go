@@ -92,9 +92,9 @@ func (p *agentPlayer) event(c command) round.Event {
 		return p.announcement(c)
 	case "invited":
 		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1,
-			Uploads: c.opt("uploads", "yes") == "yes"}
+			Uploads: c.opt("uploads", "yes") == "yes", Unknown: unknown(c).Unsupported()}
 	case "obeyed": // of a place that is not awaited
-		o := wire.Order{Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
+		o := wire.Order{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
 		return round.Obeyed{Order: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
 		return round.StandingCame{Announcement: name(c.word(0)),
@@ -119,12 +119,22 @@ func (p *agentPlayer) event(c command) round.Event {
 	panic("unknown command: " + c.name)
 }
 
+// unknown reads the option "section=NEED": a section that no build knows.
+func unknown(c command) wire.Extra {
+	need := pick(c.opt("section", ""), wire.NeedIgnore, wire.NeedDecline)
+	if need == 0 {
+		return nil
+	}
+	return wire.Extra{{Name: "later", Need: need, Body: []byte{1}}}
+}
+
 // announcement reads "announcement DIGEST ROUND PHASE".
 func (p *agentPlayer) announcement(c command) round.Event {
 	phase := pick(c.word(2), wire.PhaseGathering, wire.PhaseOpen, wire.PhaseIdle, wire.PhaseFinished)
 	ann := wire.Announcement{
 		Attempt: wire.Attempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
 		Task: wire.BlobRef{Hash: name(c.opt("task", "task")), Length: 1}, HelloWithin: 5000, RoundWithin: 60000,
+		Extra: unknown(c),
 	}
 	if c.opt("kind", "training") == "statistics" {
 		ann.Kind = wire.KindStatistics
@@ -132,7 +142,8 @@ func (p *agentPlayer) announcement(c command) round.Event {
 		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
-	order := wire.Order{Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)), Round: wire.RoundID(r),
+	order := wire.Order{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
+		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}
 	return round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann}
 }

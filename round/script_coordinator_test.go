@@ -183,6 +183,7 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 	if b := c.opt("base", ""); b != "" {
 		u.Base = name(b)
 	}
+	u.Extra = unknown(c)
 	u.Payload = wire.Manifest{Hash: name(c.word(1)), Schema: name(c.opt("schema", "floats")),
 		Length: uint32(c.num("length", 40))}
 	return u

@@ -66,8 +66,12 @@ func value(v reflect.Value) string {
 	case round.Plan:
 		return strings.TrimRight(fmt.Sprintf("%s-v%d-%s", x.Kind, x.Version, nameOf(x.Base.Hash)), "-")
 	case wire.Announcement:
-		return strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.Version,
+		s := strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.Version,
 			nameOf(x.Task.Hash), nameOf(x.Base.Hash)), "-")
+		if x.Folded > 0 {
+			s += fmt.Sprintf("-folded%d", x.Folded)
+		}
+		return s
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
 	case round.Edge:

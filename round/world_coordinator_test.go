@@ -152,7 +152,7 @@ func (c *coordinatorHost) perform(e round.Effect) {
 		c.w.checks.journaled(c.record, e.Record)
 		c.record = e.Record
 	case round.Announce:
-		order := wire.Order{Epoch: 1, Run: run, Round: e.Round, Attempt: e.Announcement.Attempt,
+		order := wire.Order{Root: 1, Epoch: 1, Run: run, Round: e.Round, Attempt: e.Announcement.Attempt,
 			Phase: e.Announcement.Phase}
 		c.w.checks.announced(order, c.record)
 		seal := name(fmt.Sprintf("%d.%d-%s/%d", e.Round, order.Attempt, order.Phase, c.life)) // each life seals anew

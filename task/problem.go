@@ -25,7 +25,8 @@ type Problem[T learner.Float] struct {
 func Validate[T learner.Float](t wire.Task) error {
 	p := newProblem[T](t)
 	errs := []error{
-		checkColumns(t), checkMixing(&t), p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
+		t.Extra.Unsupported(), checkColumns(t), checkMixing(&t),
+		p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
 	}
 	if err := errors.Join(errs...); err != nil {

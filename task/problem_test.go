@@ -42,6 +42,8 @@ func TestCompileRefuses(t *testing.T) {
 		says   string
 	}{
 		{func(t *wire.Task) { t.Features = nil }, "at least one feature"},
+		{func(t *wire.Task) { t.Extra = wire.Extra{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}} },
+			"section later: this build does not know it"},
 		{func(t *wire.Task) { t.Target = "" }, "at least one feature and a target"},
 		{func(t *wire.Task) { t.Features[1] = "a" }, `column "a" is empty or named twice`},
 		{func(t *wire.Task) { t.Features[1] = "y" }, `column "y"`},

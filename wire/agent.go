@@ -22,6 +22,7 @@ type Presence struct {
 	Nonce    uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
 	Speaks   uint8  // highest protocol version
 	Software string // for people
+	Extra    Extra
 }
 
 // Body returns the message's encoding.
@@ -31,6 +32,7 @@ func (m *Presence) Body() []byte {
 	w.u64(m.Nonce)
 	w.u8(m.Speaks)
 	w.str(m.Software)
+	appendSections(&w, m, nil, m.Extra)
 	return w.b
 }
 
@@ -39,6 +41,7 @@ func DecodePresence(body []byte) (Presence, error) {
 	r := reader{b: body}
 	m := Presence{State: State(r.enum("state", uint8(StateLost))), Nonce: r.u64(), Speaks: r.u8(),
 		Software: r.str("software", MaxName)}
+	m.Extra = readSections(&r, &m, nil)
 	return m, r.done("presence")
 }
 
@@ -87,6 +90,7 @@ type Hello struct {
 	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
 	Location     Location
 	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
+	Extra        Extra
 }
 
 // Location is where an agent stands, in metres or any unit common to the federation, if it tells.
@@ -103,13 +107,45 @@ func (m *Hello) Body() []byte {
 	w.u8(uint8(m.Unfit))
 	w.u64(m.Samples)
 	w.digest(m.Update)
+	appendSections(&w, m, helloParts, m.Extra)
+	return w.b
+}
+
+var helloParts = []part[Hello]{
+	{"location", NeedIgnore, func(w *writer, m *Hello) {
+		if m.Location != (Location{}) {
+			w.location(m.Location)
+		}
+	}, func(r *reader, m *Hello) { m.Location = r.location() }},
+	{"mixing", NeedIgnore, (*writer).mixes, (*reader).mixes},
+}
+
+func (w *writer) mixes(m *Hello) {
+	if m.PeerKey == (PeerKey{}) && len(m.Neighbors) == 0 {
+		return
+	}
 	w.b = append(w.b, m.PeerKey[:]...)
-	w.location(m.Location)
 	w.u32(uint32(len(m.Neighbors)))
 	for _, id := range m.Neighbors {
 		w.str(string(id))
 	}
-	return w.b
+}
+
+func (r *reader) mixes(m *Hello) {
+	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
+	if m.PeerKey.weak() {
+		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
+	}
+	for range r.count("neighbours", MaxNeighbors, 3) {
+		id := AgentID(r.str("neighbour", MaxAgentID))
+		if err := id.ValidateAgent(); r.err == nil && err != nil {
+			r.fail(err)
+		}
+		if n := len(m.Neighbors); n > 0 && m.Neighbors[n-1] >= id {
+			r.failf("neighbour %q after %q: they must ascend", id, m.Neighbors[n-1])
+		}
+		m.Neighbors = append(m.Neighbors, id)
+	}
 }
 
 func (w *writer) location(l Location) {
@@ -129,21 +165,7 @@ func DecodeHello(body []byte) (Hello, error) {
 		Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.upTo("reason", uint8(lastDecline))),
 		Samples: r.u64(), Update: r.digest(),
 	}
-	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
-	if m.PeerKey.weak() {
-		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
-	}
-	m.Location = r.location()
-	for range r.count("neighbours", MaxNeighbors, 3) {
-		id := AgentID(r.str("neighbour", MaxAgentID))
-		if err := id.ValidateAgent(); r.err == nil && err != nil {
-			r.fail(err)
-		}
-		if n := len(m.Neighbors); n > 0 && m.Neighbors[n-1] >= id {
-			r.failf("neighbour %q after %q: they must ascend", id, m.Neighbors[n-1])
-		}
-		m.Neighbors = append(m.Neighbors, id)
-	}
+	m.Extra = readSections(&r, &m, helloParts)
 	return m, r.done("hello")
 }
 
@@ -194,6 +216,7 @@ type Update struct {
 	RiskBefore float64 // local risk at the base model
 	RiskAfter  float64 // local risk after the local steps
 	StepTime   float64 // seconds per local step, measured
+	Extra      Extra
 }
 
 // Body returns the message's encoding.
@@ -208,6 +231,7 @@ func (m *Update) Body() []byte {
 	w.f64(m.RiskBefore)
 	w.f64(m.RiskAfter)
 	w.f64(m.StepTime)
+	appendSections(&w, m, nil, m.Extra)
 	return w.b
 }
 
@@ -221,6 +245,7 @@ func DecodeUpdate(body []byte) (Update, error) {
 		LocalSteps: r.u32(), Samples: r.u64(),
 		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), StepTime: r.f64("step time"),
 	}
+	m.Extra = readSections(&r, &m, nil)
 	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {
 		r.failf("payload of %d bytes, the manifest says %d", len(m.Inline), m.Payload.Length)
 	}

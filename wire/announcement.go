@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"fmt"
+	"slices"
 )
 
 // Phase tells what an announcement asks for.
@@ -45,16 +46,34 @@ type Announcement struct {
 	Phase   Phase
 	Kind    Kind
 	Version ModelVersion // of Base
-	Task    BlobRef      // absent only when there is nothing to do
-	Base    BlobRef      // the model w_{i−1}; absent in a statistics round
-	Schema  Digest       // of the vectors that the round sends in
-	Seed    uint64       // of the agents' draws
-	Offset  uint64       // t: local steps of the schedule before this round
+	// Instance is drawn at each start of the coordinator. Of two that have announced the same place, the one with the
+	// lower instance stops.
+	Instance uint64
+	Folded   RoundID     // the newest round of the run that is closed or abandoned; 0 = none
+	Task     BlobRef     // absent only when there is nothing to do
+	Base     BlobRef     // the model w_{i−1}; absent in a statistics round
+	Blobs    []NamedBlob // those that this build has no use for, ascending by name
+	Schema   Digest      // of the vectors that the round sends in
+	Seed     uint64      // of the agents' draws
+	Offset   uint64      // t: local steps of the schedule before this round
 	// HelloWithin spreads the hellos that PhaseGathering asks for, in milliseconds.
 	HelloWithin uint32
 	// RoundWithin is how long the whole round may take, in milliseconds.
 	RoundWithin uint32
+	Extra       Extra
 }
+
+// NamedBlob is a blob of an announcement.
+type NamedBlob struct {
+	Name string // 1 to MaxSectionName of a–z, 0–9 and _
+	BlobRef
+}
+
+// The names of the blobs that this build uses.
+const (
+	blobBase = "base"
+	blobTask = "task"
+)
 
 // Body returns the announcement's encoding.
 func (a *Announcement) Body() []byte {
@@ -63,29 +82,61 @@ func (a *Announcement) Body() []byte {
 	w.u8(uint8(a.Phase))
 	w.u8(uint8(a.Kind))
 	w.u64(uint64(a.Version))
-	w.blob(&a.Task)
-	w.blob(&a.Base)
+	w.u64(a.Instance)
+	w.u64(uint64(a.Folded))
+	w.blobs(a)
 	w.digest(a.Schema)
 	w.u64(a.Seed)
 	w.u64(a.Offset)
 	w.u32(a.HelloWithin)
 	w.u32(a.RoundWithin)
+	appendSections(&w, a, nil, a.Extra)
 	return w.b
+}
+
+// blobs writes the blobs that there are, ascending by name.
+func (w *writer) blobs(a *Announcement) {
+	all := slices.Concat(a.Blobs, []NamedBlob{{blobBase, a.Base}, {blobTask, a.Task}})
+	all = slices.DeleteFunc(all, func(b NamedBlob) bool {
+		return b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil
+	})
+	slices.SortFunc(all, func(b, c NamedBlob) int { return cmp.Compare(b.Name, c.Name) })
+	w.u32(uint32(len(all)))
+	for i := range all {
+		w.str(all[i].Name)
+		w.blob(&all[i].BlobRef)
+	}
+}
+
+func (r *reader) blobs(a *Announcement) {
+	last := ""
+	for range r.count("blobs", MaxBlobs, 75) {
+		last = r.name("blob", last)
+		switch blob := r.blob(last); last {
+		case blobBase:
+			a.Base = blob
+		case blobTask:
+			a.Task = blob
+		default:
+			a.Blobs = append(a.Blobs, NamedBlob{last, blob})
+		}
+	}
 }
 
 // DecodeAnnouncement reads the body of a TypeAnnouncement envelope.
 func DecodeAnnouncement(body []byte) (Announcement, error) {
 	r := reader{b: body}
 	a := Announcement{
-		Attempt: Attempt(r.u32()),
-		Phase:   Phase(r.enum("phase", uint8(PhaseFinished))),
-		Kind:    Kind(r.enum("kind", uint8(KindTraining))),
-		Version: ModelVersion(r.u64()),
-		Task:    r.blob("task"),
-		Base:    r.blob("base model"),
-		Schema:  r.digest(), Seed: r.u64(), Offset: r.u64(),
-		HelloWithin: r.u32(), RoundWithin: r.u32(),
+		Attempt:  Attempt(r.u32()),
+		Phase:    Phase(r.enum("phase", uint8(PhaseFinished))),
+		Kind:     Kind(r.enum("kind", uint8(KindTraining))),
+		Version:  ModelVersion(r.u64()),
+		Instance: r.u64(),
+		Folded:   RoundID(r.u64()),
 	}
+	r.blobs(&a)
+	a.Schema, a.Seed, a.Offset, a.HelloWithin, a.RoundWithin = r.digest(), r.u64(), r.u64(), r.u32(), r.u32()
+	a.Extra = readSections(&r, &a, nil)
 	if r.err == nil && a.Attempt == 0 {
 		r.failf("attempt is 0, they count from 1")
 	}
@@ -98,6 +149,7 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 // Order is where an announcement stands in time. A coordinator only moves
 // forward in it, over restarts too; an agent saves the last one it obeyed.
 type Order struct {
+	Root    Root
 	Epoch   Epoch
 	Run     RunID
 	Round   RoundID
@@ -107,18 +159,27 @@ type Order struct {
 
 // OrderOf returns the place of an announcement in time.
 func OrderOf(h Header, a *Announcement) Order {
-	return Order{h.Epoch, h.Run, h.Round, a.Attempt, a.Phase}
+	return Order{h.Root, h.Epoch, h.Run, h.Round, a.Attempt, a.Phase}
 }
 
 // Compare returns −1, 0 or +1 as o is before, at or after p.
 func (o Order) Compare(p Order) int {
-	return cmp.Or(cmp.Compare(o.Epoch, p.Epoch), cmp.Compare(o.Run, p.Run), cmp.Compare(o.Round, p.Round),
-		cmp.Compare(o.Attempt, p.Attempt), cmp.Compare(o.Phase, p.Phase))
+	return cmp.Or(cmp.Compare(o.Root, p.Root), cmp.Compare(o.Epoch, p.Epoch), cmp.Compare(o.Run, p.Run),
+		cmp.Compare(o.Round, p.Round), cmp.Compare(o.Attempt, p.Attempt), cmp.Compare(o.Phase, p.Phase))
+}
+
+// Outranks reports whether messages of h are from a coordinator that the one at o has replaced.
+func (o Order) Outranks(h Header) bool {
+	return cmp.Or(cmp.Compare(o.Root, h.Root), cmp.Compare(o.Epoch, h.Epoch)) > 0
 }
 
 // String returns the order for logs.
 func (o Order) String() string {
-	return fmt.Sprintf("epoch %d run %d round %d attempt %d %s", o.Epoch, o.Run, o.Round, o.Attempt, o.Phase)
+	root := ""
+	if o.Root > FirstRoot {
+		root = fmt.Sprintf("root %d ", o.Root)
+	}
+	return fmt.Sprintf("%sepoch %d run %d round %d attempt %d %s", root, o.Epoch, o.Run, o.Round, o.Attempt, o.Phase)
 }
 
 // enumName names the values 1, 2, … of an enumeration.

@@ -112,11 +112,11 @@ func (r *reader) blob(field string) (b BlobRef) {
 	case r.err != nil:
 	case b.Length > MaxBlob:
 		r.failf("%s has %d bytes, more than %d", field, b.Length, MaxBlob)
-	case b.Length == 0 && (b.Hash != Digest{} || b.Manifest != Digest{} || len(b.Inline) > 0):
+	case b.Length == 0:
 		r.failf("%s has no length", field)
 	case len(b.Inline) > 0 && (len(b.Inline) != int(b.Length) || sha256.Sum256(b.Inline) != b.Hash):
 		r.failf("%s does not match its hash", field)
-	case b.Length > 0 && (len(b.Inline) > 0) != b.Manifest.IsZero():
+	case (len(b.Inline) > 0) != b.Manifest.IsZero():
 		r.failf("%s must be inline or have a manifest", field)
 	}
 	if len(b.Inline) == 0 {

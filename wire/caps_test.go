@@ -55,6 +55,7 @@ func claims() []claim {
 	task := inline(linearTask().Append(nil))
 	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.Schema[:])
 	update := digestOf(bigVector())
+	const standardized = "standardization\x02\x40\x00\x00\x00"
 	lease := string(update[:]) + "\x20\x4e\x00\x00"
 	return []claim{
 		{"blob", "announcement", "announcement_pulled", blob(pulled(big)), wire.MaxBlob + 1, 4, "more than"},
@@ -74,8 +75,8 @@ func claims() []claim {
 		{"ranges over the limit", "credit", "credit", lease, wire.MaxRanges + 1, 4, "more than 64"},
 		{"ranges over the body", "credit", "credit", lease, wire.MaxRanges, 4, "ends inside"},
 		{"software over the limit", "presence", "presence_online",
-			"\xef\xcd\xab\x89\x67\x45\x23\x01\x01", wire.MaxName + 1, 2, "more than 128"},
-		{"software over the body", "presence", "presence_online", "\xef\xcd\xab\x89\x67\x45\x23\x01\x01", wire.MaxName,
+			"\xef\xcd\xab\x89\x67\x45\x23\x01\x02", wire.MaxName + 1, 2, "more than 128"},
+		{"software over the body", "presence", "presence_online", "\xef\xcd\xab\x89\x67\x45\x23\x01\x02", wire.MaxName,
 			2, "ends inside"},
 		{"features over the limit", "task", "task", "bearing wear", wire.MaxFeatures + 1, 4, "more than 65536"},
 		{"features over the body", "task", "task", "bearing wear", wire.MaxFeatures, 4, "ends inside"},
@@ -83,9 +84,9 @@ func claims() []claim {
 		{"feature over the limit", "task", "task", "bearing wear\x02\x00\x00\x00", wire.MaxName + 1, 2,
 			"more than 128"},
 		{"hidden layers over the limit", "task", "task", "\x04\x00wear", wire.MaxHidden + 1, 4, "more than 8"},
-		{"means over the limit", "task", "task", "\x0a\x00\x00\x00\x00\x00\x00\x00", wire.MaxFeatures + 2, 4,
+		{"means over the limit", "task", "task", standardized, wire.MaxFeatures + 2, 4,
 			"more than 65537"},
-		{"means over the body", "task", "task", "\x0a\x00\x00\x00\x00\x00\x00\x00", wire.MaxFeatures + 1, 4,
+		{"means over the body", "task", "task", standardized, wire.MaxFeatures + 1, 4,
 			"ends inside"},
 	}
 }

@@ -84,12 +84,13 @@ func damages() []damage {
 	return []damage{
 		{"another magic", set(3, 'C'), wire.ErrMalformed},
 		{"version 0", set(4, 0), wire.ErrVersion},
-		{"version 2", set(4, 2), wire.ErrVersion},
+		{"version 1", set(4, 1), wire.ErrVersion},
+		{"version 3", set(4, 3), wire.ErrVersion},
 		{"type 0", set(5, 0), wire.ErrMalformed},
 		{"type after the last", set(5, 13), wire.ErrMalformed},
 		{"type 255", set(5, 255), wire.ErrMalformed},
-		{"first reserved field", set(6, 1), wire.ErrMalformed},
-		{"first reserved field, high byte", set(7, 1), wire.ErrMalformed},
+		{"reserved field", set(6, 1), wire.ErrMalformed},
+		{"reserved field, high byte", set(7, 1), wire.ErrMalformed},
 		{"no federation", func(p []byte) { clear(p[8:40]) }, wire.ErrMalformed},
 		{"federation in capitals", set(8, 'P'), wire.ErrMalformed},
 		{"federation with a dash", set(9, '-'), wire.ErrMalformed},
@@ -102,8 +103,7 @@ func damages() []damage {
 		{"body one shorter than said", func(p []byte) { p[120]++ }, wire.ErrMalformed},
 		{"body one longer than said", func(p []byte) { p[120]-- }, wire.ErrMalformed},
 		{"body of 4 GB said", func(p []byte) { copy(p[120:], "\xff\xff\xff\xff") }, wire.ErrMalformed},
-		{"second reserved field", set(124, 1), wire.ErrMalformed},
-		{"second reserved field, high byte", set(127, 0x80), wire.ErrMalformed},
+		{"no root", set(124, 0), wire.ErrMalformed},
 		{"hash of the body", func(p []byte) { p[128] ^= 1 }, wire.ErrMalformed},
 	}
 }
@@ -141,7 +141,7 @@ func TestChunkRefuses(t *testing.T) {
 		want   error
 	}{
 		"another magic":    {func(p []byte) []byte { p[3] = 'M'; return p }, wire.ErrMalformed},
-		"version 2":        {func(p []byte) []byte { p[4] = 2; return p }, wire.ErrVersion},
+		"version 1":        {func(p []byte) []byte { p[4] = 1; return p }, wire.ErrVersion},
 		"reserved byte 5":  {func(p []byte) []byte { p[5] = 1; return p }, wire.ErrMalformed},
 		"reserved byte 7":  {func(p []byte) []byte { p[7] = 1; return p }, wire.ErrMalformed},
 		"number too large": {func(p []byte) []byte { p[8], p[9] = 0x6c, 0x07; return p }, wire.ErrMalformed}, // 1900

@@ -12,6 +12,7 @@ type Invitation struct {
 	Uploads      bool    // the agent is to send its update; else it only trains and mixes
 	Block        RoundID // the round for which the edges were made: this one, but where blocks have no end
 	Peers        []Peer  // whom it mixes with, in id order
+	Extra        Extra
 }
 
 // Peer is the other end of one of an agent's edges.
@@ -30,6 +31,16 @@ func (m *Invitation) Body() []byte {
 	w.u32(m.Left)
 	w.f64(m.Weight)
 	w.bool(m.Uploads)
+	appendSections(&w, m, invitationParts, m.Extra)
+	return w.b
+}
+
+var invitationParts = []part[Invitation]{{"mixing", NeedDecline, (*writer).peers, (*reader).peers}}
+
+func (w *writer) peers(m *Invitation) {
+	if m.Block == 0 && len(m.Peers) == 0 {
+		return
+	}
 	w.u64(uint64(m.Block))
 	w.u32(uint32(len(m.Peers)))
 	for _, p := range m.Peers {
@@ -38,14 +49,10 @@ func (m *Invitation) Body() []byte {
 		w.b = append(w.b, p.Key[:]...)
 		w.f64(p.Weight)
 	}
-	return w.b
 }
 
-// DecodeInvitation reads the body of a TypeInvitation envelope.
-func DecodeInvitation(body []byte) (Invitation, error) {
-	r := reader{b: body}
-	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(),
-		Weight: r.f64("weight"), Uploads: r.bool("uploads"), Block: RoundID(r.u64())}
+func (r *reader) peers(m *Invitation) {
+	m.Block = RoundID(r.u64())
 	for range r.count("peers", MaxNeighbors, 51) {
 		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
 		copy(p.Key[:], r.take(len(p.Key)))
@@ -58,6 +65,14 @@ func DecodeInvitation(body []byte) (Invitation, error) {
 		}
 		m.Peers = append(m.Peers, p)
 	}
+}
+
+// DecodeInvitation reads the body of a TypeInvitation envelope.
+func DecodeInvitation(body []byte) (Invitation, error) {
+	r := reader{b: body}
+	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(),
+		Weight: r.f64("weight"), Uploads: r.bool("uploads")}
+	m.Extra = readSections(&r, &m, invitationParts)
 	if err := m.Agent.ValidateAgent(); err != nil {
 		r.fail(err)
 	}
@@ -131,14 +146,15 @@ const (
 	RefuseNotFinite
 	RefuseNorm
 	RefuseMalformed
-	lastRefuse = RefuseMalformed
+	RefuseUnsupported // it has a section that this coordinator does not know and must not pass over
+	lastRefuse        = RefuseUnsupported
 )
 
 // String returns the reason's name, as metrics and logs show it.
 func (r RefuseReason) String() string {
 	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict",
 		"too_large",
-		"bad_hash", "not_finite", "norm", "malformed")
+		"bad_hash", "not_finite", "norm", "malformed", "unsupported")
 }
 
 // RefuseReasons returns all reasons, for closed label sets.

@@ -10,7 +10,7 @@ import (
 
 // resign signs an envelope anew as docs/PROTOCOL.md says, in the domain of typ.
 func resign(p []byte, typ wire.Type) {
-	domain := append([]byte("fedmesh/v1/"+typ.String()), 0)
+	domain := append([]byte("fedmesh/v2/"+typ.String()), 0)
 	copy(p[headerSize:], ed25519.Sign(testKey(), append(domain, p[:headerSize]...)))
 }
 

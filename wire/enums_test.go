@@ -14,12 +14,13 @@ import (
 var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.State]():         uint8(wire.StateLost),
 	reflect.TypeFor[wire.DeclineReason](): uint8(wire.DeclineStorage),
-	reflect.TypeFor[wire.RefuseReason]():  uint8(wire.RefuseMalformed),
+	reflect.TypeFor[wire.RefuseReason]():  uint8(wire.RefuseUnsupported),
 	reflect.TypeFor[wire.Place]():         uint8(wire.PlaceNotSelected),
 	reflect.TypeFor[wire.Phase]():         uint8(wire.PhaseFinished),
 	reflect.TypeFor[wire.Kind]():          uint8(wire.KindTraining),
 	reflect.TypeFor[wire.Codec]():         uint8(wire.CodecRaw),
 	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerBeacon),
+	reflect.TypeFor[wire.Need]():          uint8(wire.NeedDecline),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.
@@ -83,7 +84,7 @@ func TestNamesOfEnumerations(t *testing.T) {
 	for i, r := range wire.RefuseReasons() {
 		checkName(t, seen, uint8(r), i, r)
 	}
-	if r := wire.RefuseReasons(); r[len(r)-1] != wire.RefuseMalformed {
+	if r := wire.RefuseReasons(); r[len(r)-1] != wire.RefuseUnsupported {
 		t.Errorf("RefuseReasons ends with %v", r[len(r)-1])
 	}
 	clear(seen)

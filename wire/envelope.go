@@ -61,6 +61,7 @@ type Header struct {
 	Federation Federation
 	Sender     AgentID
 	Epoch      Epoch // the sender's
+	Root       Root  // that the sender goes by
 	Run        RunID // 0 where no run is meant
 	Round      RoundID
 	// Sequence grows with every envelope of one sender in one epoch.
@@ -76,7 +77,7 @@ type Envelope struct {
 }
 
 // Layout: magic 4, version 1, type 1, zero 2, federation 32, sender 48,
-// epoch 8, run 8, round 8, sequence 8, body length 4, zero 4, SHA-256 of the
+// epoch 8, run 8, round 8, sequence 8, body length 4, root 4, SHA-256 of the
 // body 32 = 160 bytes; signature 64; body.
 
 // Seal appends to dst the envelope of body under h, signed with key. The
@@ -102,7 +103,7 @@ func Seal(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	w.u64(uint64(h.Round))
 	w.u64(h.Sequence)
 	w.u32(uint32(len(body)))
-	w.u32(0)
+	w.u32(uint32(h.Root))
 	w.digest(sha256.Sum256(body))
 	w.b = append(w.b, ed25519.Sign(key, signed(h.Type, w.b[start:]))...)
 	return append(w.b, body...)
@@ -128,13 +129,14 @@ func Open(p []byte) (Envelope, error) {
 		Run:        RunID(le.Uint64(p[96:])),
 		Round:      RoundID(le.Uint64(p[104:])),
 		Sequence:   le.Uint64(p[112:]),
+		Root:       Root(le.Uint32(p[124:])),
 	}
 	body := p[HeaderSize+signatureSize:]
 	if err := cmp.Or(err1, err2, h.validate()); err != nil {
 		return Envelope{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	if le.Uint16(p[6:]) != 0 || le.Uint32(p[124:]) != 0 {
-		return Envelope{}, fmt.Errorf("%w: a reserved field is not zero", ErrMalformed)
+	if le.Uint16(p[6:]) != 0 {
+		return Envelope{}, fmt.Errorf("%w: the reserved field is not zero", ErrMalformed)
 	}
 	if int64(le.Uint32(p[120:])) != int64(len(body)) {
 		return Envelope{}, fmt.Errorf("%w: the body has %d bytes, the header says %d", ErrMalformed, len(body),
@@ -162,7 +164,7 @@ func (e Envelope) Digest() Digest { return sha256.Sum256(e.raw[:HeaderSize]) }
 // signed returns what is signed: the domain of the type, then the header.
 func signed(t Type, header []byte) []byte {
 	b := make([]byte, 0, 32+HeaderSize)
-	b = append(b, "fedmesh/v1/"...)
+	b = append(b, "fedmesh/v2/"...)
 	b = append(b, t.String()...)
 	b = append(b, 0)
 	return append(b, header...)
@@ -171,6 +173,9 @@ func signed(t Type, header []byte) []byte {
 func (h Header) validate() error {
 	if h.Type == 0 || int(h.Type) >= len(typeNames) {
 		return fmt.Errorf("unknown message type %d", uint8(h.Type))
+	}
+	if h.Root == 0 {
+		return errors.New("the version of the root document is 0, they count from 1")
 	}
 	if err := h.Federation.Validate(); err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 const (
 	goldenRun   wire.RunID = 1760000000000
 	goldenNonce uint64     = 0x0123456789abcdef
+	// goldenInstance is the coordinator's.
+	goldenInstance uint64 = 0xfedcba9876543210
 )
 
 // golden is one file under testdata/golden: a body of a form, in an envelope
@@ -48,11 +50,12 @@ func withType(h wire.Header, t wire.Type) wire.Header {
 
 func byCoordinator(round wire.RoundID, sequence uint64) wire.Header {
 	return wire.Header{Federation: "plant_7", Sender: wire.CoordinatorID, Epoch: 1, Run: goldenRun, Round: round,
-		Sequence: sequence}
+		Sequence: sequence, Root: wire.FirstRoot}
 }
 
 func byAgent(run wire.RunID, round wire.RoundID, sequence uint64) wire.Header {
-	return wire.Header{Federation: "plant_7", Sender: "press-01", Epoch: 5, Run: run, Round: round, Sequence: sequence}
+	return wire.Header{Federation: "plant_7", Sender: "press-01", Epoch: 5, Run: run, Round: round, Sequence: sequence,
+		Root: wire.FirstRoot}
 }
 
 func goldens() []golden {
@@ -69,7 +72,7 @@ func gatheringAnnouncement() golden {
 	return golden{"announcement_gathering", "announcement", byCoordinator(3, 10), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, Version: 2,
 		Task: inline(linearTask().Append(nil)), Base: inline(smallVector()), Schema: smallSchema().Hash(),
-		Seed: 42, Offset: 20, HelloWithin: 5000, RoundWithin: 120000,
+		Seed: 42, Offset: 20, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance, Folded: 2,
 	}}
 }
 
@@ -85,7 +88,10 @@ func pulledAnnouncement() golden {
 	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
 		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3,
 		Task: pulled(manifestOf(task, nil)), Base: pulled(big), Schema: bigSchema().Hash(),
-		Seed: 42, Offset: 30, HelloWithin: 5000, RoundWithin: 120000,
+		Seed: 42, Offset: 30, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance, Folded: 3,
+		Blobs: []wire.NamedBlob{{Name: "later_evaluation", BlobRef: inline(smallVector())}},
+		Extra: wire.Extra{{Name: "later_rule", Need: wire.NeedDecline, Body: []byte{1}},
+			{Name: "later_word", Need: wire.NeedIgnore, Body: []byte("hi")}},
 	}}
 }
 
@@ -93,7 +99,7 @@ func statisticsAnnouncement() golden {
 	return golden{"announcement_statistics", "announcement", byCoordinator(1, 2), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics,
 		Task: inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
-		Seed: 42, HelloWithin: 5000, RoundWithin: 120000,
+		Seed: 42, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance,
 	}}
 }
 
@@ -119,9 +125,9 @@ func goldensOfAgent() []golden {
 	base := digestOf(smallVector())
 	return []golden{
 		{"presence_online", "presence", byAgent(0, 0, 1),
-			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
+			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 2, Software: "agentd 0.1.0"}},
 		{"presence_lost", "presence", byAgent(0, 0, 2),
-			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 1, Software: "agentd 0.1.0"}},
+			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 2, Software: "agentd 0.1.0"}},
 		{"hello", "hello", byAgent(goldenRun, 3, 3),
 			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12,
 				Location:  wire.Location{Known: true, X: 3.5, Y: -7},

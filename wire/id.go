@@ -32,9 +32,14 @@ type (
 	// Epoch is, from the coordinator, the fencing epoch its key was given and,
 	// from an agent, the number of its start (boot epoch).
 	Epoch uint64
+	// Root is the version of the root document, which says whose keys count. It is FirstRoot while there is none.
+	Root uint32
 	// Digest is a SHA-256.
 	Digest [32]byte
 )
+
+// FirstRoot is the version of the root document that stands for the keys in the configuration.
+const FirstRoot Root = 1
 
 // String returns the digest in 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }

@@ -4,7 +4,7 @@ package wire
 // allocated for the thing it bounds.
 const (
 	// Version is the protocol version of this build, the fifth byte of every envelope.
-	Version = 1
+	Version = 2
 
 	// MaxMessage bounds a whole MQTT payload, in bytes.
 	MaxMessage = 64 << 10
@@ -36,4 +36,10 @@ const (
 	MaxHidden = 8
 	// MaxRanges bounds the ranges of one credit.
 	MaxRanges = 64
+	// MaxSections bounds the sections of one body.
+	MaxSections = 64
+	// MaxSectionName bounds the name of a section or of an announced blob, in bytes.
+	MaxSectionName = 32
+	// MaxBlobs bounds the blobs that one announcement names.
+	MaxBlobs = 16
 )

@@ -13,7 +13,7 @@ import (
 func randomOrder(rng *rand.Rand) wire.Order {
 	pick := func() uint64 { return []uint64{0, 1, 2, math.MaxUint32, math.MaxUint64}[rng.IntN(5)] }
 	return wire.Order{
-		Epoch: wire.Epoch(pick()), Run: wire.RunID(pick()), Round: wire.RoundID(pick()),
+		Root: wire.Root(pick()), Epoch: wire.Epoch(pick()), Run: wire.RunID(pick()), Round: wire.RoundID(pick()),
 		Attempt: wire.Attempt(pick()), Phase: oneTo(rng, wire.PhaseFinished),
 	}
 }
@@ -38,14 +38,15 @@ func TestOrderIsTotal(t *testing.T) {
 // part that differs deciding.
 func TestOrderOfAConversation(t *testing.T) {
 	steps := []wire.Order{
-		{1, 1, 1, 1, wire.PhaseGathering},
-		{1, 1, 1, 1, wire.PhaseOpen},
-		{1, 1, 1, 1, wire.PhaseIdle},
-		{1, 1, 1, 2, wire.PhaseGathering},
-		{1, 1, 1, 2, wire.PhaseFinished},
-		{1, 1, 2, 1, wire.PhaseGathering},
-		{1, 2, 1, 1, wire.PhaseGathering},
-		{2, 1, 1, 1, wire.PhaseGathering},
+		{1, 1, 1, 1, 1, wire.PhaseGathering},
+		{1, 1, 1, 1, 1, wire.PhaseOpen},
+		{1, 1, 1, 1, 1, wire.PhaseIdle},
+		{1, 1, 1, 1, 2, wire.PhaseGathering},
+		{1, 1, 1, 1, 2, wire.PhaseFinished},
+		{1, 1, 1, 2, 1, wire.PhaseGathering},
+		{1, 1, 2, 1, 1, wire.PhaseGathering},
+		{1, 2, 1, 1, 1, wire.PhaseGathering},
+		{2, 1, 1, 1, 1, wire.PhaseGathering},
 	}
 	if !slices.IsSortedFunc(steps, wire.Order.Compare) {
 		t.Error("a later step is not after the one before it")
@@ -60,11 +61,29 @@ func TestOrderOfAConversation(t *testing.T) {
 func TestOrderOf(t *testing.T) {
 	g := pulledAnnouncement()
 	got := wire.OrderOf(g.header, g.value.(*wire.Announcement))
-	want := wire.Order{Epoch: 1, Run: goldenRun, Round: 4, Attempt: 2, Phase: wire.PhaseOpen}
+	want := wire.Order{Root: 1, Epoch: 1, Run: goldenRun, Round: 4, Attempt: 2, Phase: wire.PhaseOpen}
 	if got != want {
 		t.Errorf("order is %v, want %v", got, want)
 	}
 	if s := got.String(); s != "epoch 1 run 1760000000000 round 4 attempt 2 open" {
 		t.Errorf("order reads %q", s)
+	}
+	got.Root = 2
+	if s := got.String(); s != "root 2 epoch 1 run 1760000000000 round 4 attempt 2 open" {
+		t.Errorf("order reads %q", s)
+	}
+}
+
+// TestOutranks: of an older root document or, under one, of an older epoch.
+func TestOutranks(t *testing.T) {
+	o := wire.Order{Root: 2, Epoch: 5, Run: 9}
+	for _, c := range []struct {
+		root  wire.Root
+		epoch wire.Epoch
+		want  bool
+	}{{2, 5, false}, {2, 4, true}, {2, 6, false}, {1, 9, true}, {3, 1, false}} {
+		if got := o.Outranks(wire.Header{Root: c.root, Epoch: c.epoch, Run: 1}); got != c.want {
+			t.Errorf("root %d epoch %d: %v, want %v", c.root, c.epoch, got, c.want)
+		}
 	}
 }

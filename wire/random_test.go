@@ -72,8 +72,18 @@ func randomHeader(rng *rand.Rand, typ wire.Type) wire.Header {
 		Type: typ, Federation: wire.Federation(randomName(rng, lower, wire.MaxFederation)),
 		Sender: wire.AgentID(randomName(rng, lower+"ABCDEFGHIJKLMNOPQRSTUVWXYZ-.", wire.MaxAgentID)),
 		Epoch:  wire.Epoch(rng.Uint64()), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()),
-		Sequence: rng.Uint64(),
+		Sequence: rng.Uint64(), Root: 1 + wire.Root(rng.Uint32N(math.MaxUint32)),
 	}
+}
+
+// randomExtra draws sections with names that no build knows.
+func randomExtra(rng *rand.Rand) wire.Extra {
+	var x wire.Extra
+	for i := range rng.IntN(3) {
+		x = append(x, wire.Section{Name: fmt.Sprintf("x%d_%s", i, randomName(rng, "ab_9", 20)),
+			Need: oneTo(rng, wire.NeedDecline), Body: randomBytes(rng, 1+rng.IntN(40))})
+	}
+	return x
 }
 
 func randomBlob(rng *rand.Rand) wire.BlobRef {
@@ -89,7 +99,11 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 		Attempt: 1 + wire.Attempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished),
 		Kind:    oneTo(rng, wire.KindTraining),
 		Version: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(), Offset: rng.Uint64(),
-		HelloWithin: rng.Uint32(), RoundWithin: rng.Uint32(),
+		HelloWithin: rng.Uint32(), RoundWithin: rng.Uint32(), Instance: rng.Uint64(),
+		Folded: wire.RoundID(rng.Uint64()), Extra: randomExtra(rng),
+	}
+	for i := range rng.IntN(3) {
+		a.Blobs = append(a.Blobs, wire.NamedBlob{Name: fmt.Sprint("c", i), BlobRef: randomBlob(rng)})
 	}
 	if a.Phase == wire.PhaseOpen || rng.IntN(2) == 0 {
 		a.Task = randomBlob(rng)
@@ -105,7 +119,7 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 	m := wire.Invitation{
 		Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) +
 			math.SmallestNonzeroFloat64,
-		Uploads: rng.IntN(2) == 0,
+		Uploads: rng.IntN(2) == 0, Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(5) {
 		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
@@ -158,6 +172,7 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 		Kind: oneTo(rng, wire.KindTraining), Base: randomDigest(rng), Payload: randomManifest(rng),
 		LocalSteps: rng.Uint32(), Samples: rng.Uint64(),
 		RiskBefore: randomFloat(rng), RiskAfter: randomFloat(rng), StepTime: randomFloat(rng),
+		Extra: randomExtra(rng),
 	}
 	if rng.IntN(2) == 0 {
 		m.Inline = randomBytes(rng, 1+rng.IntN(wire.MaxInlineUpdate))
@@ -168,14 +183,14 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 
 func randomPresence(rng *rand.Rand) wire.Presence {
 	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()),
-		Software: randomString(rng)}
+		Software: randomString(rng), Extra: randomExtra(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
 	m := wire.Hello{
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
 		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
-		Location: randomLocation(rng),
+		Location: randomLocation(rng), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(4) {
 		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))
@@ -273,6 +288,10 @@ func randomTask(rng *rand.Rand) wire.Task {
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),
 		},
+		Extra: randomExtra(rng),
+	}
+	if n := &t.Training.GradientNoise; n.Law == spec.NoiseNone {
+		n.Variance = 0
 	}
 	for range rng.IntN(20) {
 		t.Features = append(t.Features, randomString(rng))

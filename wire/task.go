@@ -14,6 +14,7 @@ type Task struct {
 	MinSamples uint64
 	// Standardization is empty until the statistics round has been held.
 	Standardization Standardization
+	Extra           Extra
 }
 
 // Model is the shape of a model: a linear one has no hidden layers.
@@ -89,8 +90,6 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u8(exchanges.code(t.Training.Exchange))
 	w.u32(t.Training.BatchSize)
 	w.f64(t.Training.ResponseProb)
-	w.u8(noiseLaws.code(t.Training.GradientNoise.Law))
-	w.f64(t.Training.GradientNoise.Variance)
 	w.f64(t.Training.StepSize)
 	w.f64(t.Training.StrongConvexity)
 	w.f64(t.Training.Gamma)
@@ -98,18 +97,66 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u32(t.Training.Budget)
 	w.u32(t.Training.MinSteps)
 	w.u32(t.Training.MaxSteps)
-	w.u32(t.Mixing.Every)
-	w.u32(t.Mixing.Wait)
-	w.u32(t.Mixing.Repeat)
-	w.u32(t.Mixing.Drain)
-	w.u8(peerCodecs.code(t.Mixing.Codec))
-	w.bool(t.Mixing.Open)
-	w.bool(t.Mixing.Endless)
 	w.u64(t.MinSamples)
-	w.f64s(t.Standardization.Mean)
-	w.f64s(t.Standardization.Scale)
-	w.f64(t.Standardization.Clip)
+	appendSections(&w, t, taskParts, t.Extra)
 	return w.b
+}
+
+// All of them change what an agent computes.
+var taskParts = []part[Task]{
+	{"gradient_noise", NeedDecline, (*writer).noise, (*reader).noise},
+	{"mixing", NeedDecline, (*writer).mixing, (*reader).mixing},
+	{"standardization", NeedDecline, (*writer).standardization, (*reader).standardization},
+}
+
+func (w *writer) noise(t *Task) {
+	if n := t.Training.GradientNoise; noiseLaws.code(n.Law) != 0 {
+		w.u8(noiseLaws.code(n.Law))
+		w.f64(n.Variance)
+	}
+}
+
+func (r *reader) noise(t *Task) {
+	t.Training.GradientNoise = spec.GradientNoise{Law: noiseLaws.read(r, "noise"), Variance: r.f64("noise variance")}
+}
+
+func (w *writer) mixing(t *Task) {
+	m := &t.Mixing
+	if *m == (Mixing{}) {
+		return
+	}
+	w.u32(m.Every)
+	w.u32(m.Wait)
+	w.u32(m.Repeat)
+	w.u32(m.Drain)
+	w.u8(peerCodecs.code(m.Codec))
+	w.bool(m.Open)
+	w.bool(m.Endless)
+}
+
+func (r *reader) mixing(t *Task) {
+	t.Mixing = Mixing{
+		Every: r.u32(), Wait: r.u32(), Repeat: r.u32(), Drain: r.u32(),
+		Codec: peerCodecs.readOptional(r, "codec"), Open: r.bool("open"), Endless: r.bool("endless"),
+	}
+}
+
+func (w *writer) standardization(t *Task) {
+	st := &t.Standardization
+	if len(st.Mean) == 0 && len(st.Scale) == 0 && st.Clip == 0 {
+		return
+	}
+	w.f64s(st.Mean)
+	w.f64s(st.Scale)
+	w.f64(st.Clip)
+}
+
+func (r *reader) standardization(t *Task) {
+	t.Standardization = Standardization{
+		Mean:  r.f64s("mean", MaxFeatures+1),
+		Scale: r.f64s("scale", MaxFeatures+1),
+		Clip:  r.f64("clip"),
+	}
 }
 
 // DecodeTask reads a task blob. It checks form and limits; whether the task
@@ -132,20 +179,12 @@ func DecodeTask(p []byte) (Task, error) {
 	t.Training = Training{
 		Exchange:  exchanges.read(&r, "exchange"),
 		BatchSize: r.u32(), ResponseProb: r.f64("response probability"),
-		GradientNoise: spec.GradientNoise{Law: noiseLaws.readOptional(&r, "noise"), Variance: r.f64("noise variance")},
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		StepSize:      r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
 		Normalize: r.bool("normalize"),
 		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}
-	t.Mixing = Mixing{
-		Every: r.u32(), Wait: r.u32(), Repeat: r.u32(), Drain: r.u32(),
-		Codec: peerCodecs.readOptional(&r, "codec"), Open: r.bool("open"), Endless: r.bool("endless"),
-	}
 	t.MinSamples = r.u64()
-	t.Standardization = Standardization{
-		Mean:  r.f64s("mean", MaxFeatures+1),
-		Scale: r.f64s("scale", MaxFeatures+1),
-		Clip:  r.f64("clip"),
-	}
+	t.Extra = readSections(&r, &t, taskParts)
 	return t, r.done("task")
 }

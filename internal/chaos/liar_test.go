@@ -136,6 +136,7 @@ func (x *liar) send() {
 func (x *liar) say(topic string, typ wire.Type, body []byte) {
 	x.sequence++
 	p := wire.Seal(nil, wire.Header{
+		Root: wire.FirstRoot,
 		Type: typ, Federation: "chaos", Sender: x.id, Epoch: x.epoch, Run: x.header.Run, Round: x.header.Round,
 		Sequence: x.sequence,
 	}, body, x.key)

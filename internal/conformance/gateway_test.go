@@ -149,7 +149,8 @@ func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 			g.sequence++
 			m := u.update
 			m.Inline = u.Inline()
-			h := wire.Header{Type: wire.TypeUpdate, Federation: federation, Sender: id, Epoch: 1, Run: 1, Round: 1,
+			h := wire.Header{Root: wire.FirstRoot,
+				Type: wire.TypeUpdate, Federation: federation, Sender: id, Epoch: 1, Run: 1, Round: 1,
 				Sequence: g.sequence}
 			g.send(mqtt.Message{Topic: topic(transfer.ManifestPart), QoS: mqtt.AtLeastOnce,
 				Payload: wire.Seal(nil, h, m.Body(), g.key)})

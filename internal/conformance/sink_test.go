@@ -162,7 +162,8 @@ func (k *sink) accept(id wire.AgentID) {
 // tell says something once: who misses it asks again.
 func (k *sink) tell(id wire.AgentID, typ wire.Type, body []byte) {
 	k.sequence++
-	h := wire.Header{Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1,
+	h := wire.Header{Root: wire.FirstRoot,
+		Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1,
 		Sequence: k.sequence}
 	_ = k.session.Publish(mqtt.Message{Topic: k.topics.Device(id), QoS: mqtt.AtLeastOnce,
 		Payload: wire.Seal(nil, h, body, k.key)})

@@ -70,7 +70,7 @@ class Agent:
             self.key = load_pem_private_key(file.read(), None)
         self.coordinator = Ed25519PublicKey.from_public_bytes(base64.b64decode(options.coordinator_key))
         self.device = f"{options.federation}-{options.id}"
-        self.saved = {"epoch": 0, "order": [0] * 5, "digest": "", "update": None}
+        self.saved = {"epoch": 0, "order": [0] * 6, "digest": "", "update": None}
         if os.path.exists(options.key + ".state"):
             with open(options.key + ".state") as file:
                 self.saved = json.load(file)
@@ -122,7 +122,8 @@ class Agent:
         self.publish(f"s/{self.device}", self.seal(name, a.run, a.round, announcement=a.digest, **body))
 
     def presence(self, state):
-        return self.seal("presence", state=state, nonce=self.nonce, speaks=1, software="fedmesh example client")
+        return self.seal("presence", state=state, nonce=self.nonce, speaks=w.VERSION, software="fedmesh example client",
+                         sections=w.without())
 
     def connect(self):
         api = [mqtt.CallbackAPIVersion.VERSION2] if hasattr(mqtt, "CallbackAPIVersion") else []  # paho 2 asks for it
@@ -192,7 +193,7 @@ class Agent:
         try:
             envelope = w.unseal(data, self.options.federation, "coordinator", self.coordinator)
             require(envelope.name in handlers, "not on this topic")
-            require(envelope.name == "announcement" or envelope.epoch >= self.saved["order"][0],
+            require(envelope.name == "announcement" or [envelope.root, envelope.epoch] >= self.saved["order"][:2],
                     "an older epoch than that of the announcement obeyed")
             handlers[envelope.name](envelope)
         except Malformed as error:
@@ -201,7 +202,7 @@ class Agent:
     def on_announcement(self, envelope):
         a = envelope.body
         w.check_announcement(a)
-        order = [envelope.epoch, envelope.run, envelope.round, a.attempt, a.phase]
+        order = [envelope.root, envelope.epoch, envelope.run, envelope.round, a.attempt, a.phase]
         if order < self.saved["order"]:
             self.owe_objection(a.hello_within / 1000)
             return
@@ -213,15 +214,15 @@ class Agent:
         before, self.announcement, self.object_at = self.announcement, envelope, math.inf
         anew = before is not None and (envelope.epoch, envelope.run) != (before.epoch, before.run)
         self.saved.update(order=order, digest=envelope.digest.hex())
-        key = envelope.run, envelope.round, a.base.hash.hex()
+        task, key = w.blob_of(a, "task"), (envelope.run, envelope.round, w.blob_of(a, "base").hash.hex())
         if self.job and (a.phase != w.OPEN or self.job.key != key or self.job.state == "declined"):
             self.job, self.saved["update"] = None, None
         self.save()
         self.offer_again()  # a new attempt says that the coordinator has restarted
         log(f"announcement: round {envelope.round} attempt {a.attempt} phase {a.phase} kind {a.kind}")
-        if a.task.length and a.task.hash != self.task_hash:
-            self.task_hash, self.learner, self.unfit = a.task.hash, None, 0
-            self.preparing = self.prepare(a.task)
+        if task.length and task.hash != self.task_hash:
+            self.task_hash, self.learner, self.unfit = task.hash, None, 0
+            self.preparing = self.prepare(task)
         if a.phase == w.GATHERING or anew:
             self.owe_hello()
 
@@ -321,10 +322,11 @@ class Agent:
         """Says hello and names the announcement obeyed, of which a process that has just started knows the place only."""
         held = sha256(self.job.payload) if self.job and self.job.payload else w.NONE
         rows = len(self.learner.rows) if self.learner else 0
-        _, run, round, _, _ = self.saved["order"]
+        unknown = w.UNSUPPORTED if self.announcement and w.unsupported(self.announcement.body.sections) else 0
+        _, _, run, round, _, _ = self.saved["order"]
         self.publish(f"s/{self.device}", self.seal(
-            "hello", run, round, announcement=bytes.fromhex(self.saved["digest"]), nonce=self.nonce, unfit=self.unfit, samples=rows,
-            update=held, peer_key=w.NONE, located=0, x=0, y=0, neighbours=[]))
+            "hello", run, round, announcement=bytes.fromhex(self.saved["digest"]), nonce=self.nonce, unfit=self.unfit or unknown,
+            samples=rows, update=held, sections=w.without(location=None, mixing=None)))
 
     def take_invitation(self):
         invited, a = self.invitation, self.announcement
@@ -332,7 +334,8 @@ class Agent:
             return
         self.invitation, job = None, self.job
         unfit = self.unfit
-        if self.learner and a.body.schema != self.learner.schemas[a.body.kind]:
+        if self.learner and a.body.schema != self.learner.schemas[a.body.kind] or \
+                w.unsupported(a.body.sections) or w.unsupported(invited.sections) or invited.sections.mixing:
             unfit = w.UNSUPPORTED
         if unfit or job and job.state in ("refused", "declined"):
             self.say("declined", reason=unfit or (w.REFUSED if job.state == "refused" else job.reason))
@@ -340,7 +343,7 @@ class Agent:
         self.rest_hello()
         self.say("joined")
         if not job:
-            job = self.job = Job((a.run, a.round, a.body.base.hash.hex()))
+            job = self.job = Job((a.run, a.round, w.blob_of(a.body, "base").hash.hex()))
             job.work = self.work(job, a.body, invited.weight)
         elif job.state == "accepted":  # the coordinator has lost it
             job.state, job.repeat = "open", Repeat(2, 30)
@@ -353,7 +356,7 @@ class Agent:
         if a.kind == w.STATISTICS:
             payload = self.learner.statistics()
         else:
-            base = yield from self.pull(a.base, a.schema)
+            base = yield from self.pull(w.blob_of(a, "base"), a.schema)
             draw = random.Random(f"{a.seed} {self.options.id} {job.key}")
             payload, fields = yield from self.learner.train(base, a.offset, weight, self.step_time, draw)
             self.step_time = fields["step_time"]
@@ -398,7 +401,8 @@ class Agent:
             fields["payload"] = w.manifest_of(job.payload, bytes.fromhex(fields.pop("schema")))
             inline = job.payload if len(job.payload) <= w.INLINE_UPDATE else b""
             self.publish(transfer + "m", self.seal(
-                "update", *job.key[:2], base=bytes.fromhex(job.key[2]), inline=inline, **fields))
+                "update", *job.key[:2], base=bytes.fromhex(job.key[2]), inline=inline, sections=w.without(),
+                **fields))
         return False
 
     def pull(self, reference, schema):

@@ -16,7 +16,8 @@ from cryptography.exceptions import InvalidSignature
 MAX_MESSAGE, MAX_BODY, MAX_BLOB = 65536, 65312, 116690400
 CHUNK, MAX_CHUNKS, INLINE_BLOB, INLINE_UPDATE = 61416, 1900, 49152, 8192
 NONE = bytes(32)
-DOMAIN = b"fedmesh/v1/"
+VERSION, ROOT = 2, 1
+DOMAIN = b"fedmesh/v2/"
 FEDERATION, AGENT = re.compile("[a-z0-9_]{1,32}"), re.compile("[A-Za-z0-9._-]{1,48}")
 
 
@@ -99,6 +100,49 @@ def record(**fields):
     return Type(read, lambda values: b"".join(field.write(getattr(values, name)) for name, field in fields.items()))
 
 
+# Sections: what a body ends with. Those that are not known stay in `unknown`, as (name, need, bytes).
+
+IGNORE, DECLINE = 1, 2
+NAME = re.compile("[a-z0-9_]{1,32}")
+SECTION = record(name=string(32), need=enum(1, 2), body=counted(U32, MAX_BLOB))
+
+
+def sections(**known):
+    """known: name=(need, Type) each. A body without one of them has None there."""
+    listed = list_of(SECTION, 64)
+
+    def read(data, at):
+        found, at = listed.read(data, at)
+        values, last = Record(unknown=[], **dict.fromkeys(known)), ""
+        for s in found:
+            require(NAME.fullmatch(s.name) and s.name > last and s.body, "bad section")
+            last = s.name
+            if s.name not in known:
+                values.unknown.append((s.name, s.need, s.body))
+                continue
+            need, form = known[s.name]
+            require(s.need == need, "a section that is marked wrongly")
+            setattr(values, s.name, decode(form, s.body))
+        return values, at
+
+    def write(values):
+        found = [Record(name=name, need=need, body=form.write(getattr(values, name)))
+                 for name, (need, form) in known.items() if getattr(values, name) is not None]
+        found += [Record(name=name, need=need, body=body) for name, need, body in values.unknown]
+        return listed.write(sorted(found, key=lambda s: s.name))
+    return Type(read, write)
+
+
+def without(**known):
+    """The sections of a body that says no more than these."""
+    return Record(unknown=[], **known)
+
+
+def unsupported(values):
+    """Names the sections that forbid to go on for who does not know them."""
+    return [name for name, need, _ in values.unknown if need == DECLINE]
+
+
 def decode(form, data):
     value, end = form.read(data, 0)
     require(end == len(data), "bytes after the last field")
@@ -114,22 +158,26 @@ BAD_DATA, TOO_FEW_ROWS, UNSUPPORTED, NO_TIME, DIVERGED, FETCH, STOPPING, REFUSED
 
 MANIFEST = record(hash=DIGEST, length=U32, codec=enum(1, 1), schema=DIGEST, chunks=list_of(DIGEST, MAX_CHUNKS))
 BLOB = record(hash=DIGEST, manifest=DIGEST, length=U32, inline=counted(U32, INLINE_BLOB))
+BLOBS = list_of(record(name=string(32), blob=BLOB), 16)
 BODIES = {  # in the order of the numbers in section 5
     "announcement": record(
-        attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, task=BLOB, base=BLOB, schema=DIGEST, seed=U64,
-        offset=U64, hello_within=U32, round_within=U32),
-    "invitation": record(agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, block=U64, peers=list_of(
-        record(id=string(48), boot=U64, key=DIGEST, weight=F64), 128)),
+        attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, instance=U64, folded=U64, blobs=BLOBS, schema=DIGEST,
+        seed=U64, offset=U64, hello_within=U32, round_within=U32, sections=sections()),
+    "invitation": record(
+        agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, sections=sections(
+            mixing=(DECLINE, record(block=U64, peers=list_of(
+                record(id=string(48), boot=U64, key=DIGEST, weight=F64), 128))))),
     "standing": record(announcement=DIGEST, place=enum(1, 2)),
     "accepted": record(update=DIGEST),
-    "refused": record(update=DIGEST, reason=enum(1, 11)),
+    "refused": record(update=DIGEST, reason=enum(1, 12)),
     "credit": record(update=DIGEST, lease=U32, chunks=list_of(record(first=U32, last=U32), 64)),
     "update": record(
         kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
-        samples=U64, risk_before=F64, risk_after=F64, step_time=F64),
-    "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string()),
-    "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST,
-                    peer_key=DIGEST, located=BOOL, x=F64, y=F64, neighbours=list_of(string(48), 128)),
+        samples=U64, risk_before=F64, risk_after=F64, step_time=F64, sections=sections()),
+    "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string(), sections=sections()),
+    "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST, sections=sections(
+        location=(IGNORE, record(known=BOOL, x=F64, y=F64)),
+        mixing=(IGNORE, record(peer_key=DIGEST, neighbours=list_of(string(48), 128))))),
     "joined": record(announcement=DIGEST),
     "declined": record(announcement=DIGEST, reason=enum(1, 15)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
@@ -138,9 +186,11 @@ NAMES = list(BODIES)
 TASK = record(
     name=string(), features=list_of(string(), 65536), target=string(), hidden=list_of(U32, 8), outputs=U32,
     activation=enum(1, 3), risk=enum(1, 3), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32,
-    response_prob=F64, noise=enum(0, 2), noise_variance=F64, step_size=F64, strong_convexity=F64, gamma=F64, normalize=BOOL, budget=U32, min_steps=U32, max_steps=U32, mix_every=U32, mix_wait=U32,
-    mix_repeat=U32, mix_drain=U32, mix_codec=enum(0, 2), mix_open=BOOL, mix_endless=BOOL, min_samples=U64,
-    mean=list_of(F64, 65537), scale=list_of(F64, 65537), clip=F64)
+    response_prob=F64, step_size=F64, strong_convexity=F64, gamma=F64, normalize=BOOL, budget=U32, min_steps=U32,
+    max_steps=U32, min_samples=U64, sections=sections(
+        gradient_noise=(DECLINE, record(law=enum(1, 2), variance=F64)),
+        mixing=(DECLINE, record(every=U32, wait=U32, repeat=U32, drain=U32, codec=enum(0, 2), open=BOOL, endless=BOOL)),
+        standardization=(DECLINE, record(mean=list_of(F64, 65537), scale=list_of(F64, 65537), clip=F64))))
 
 
 def schema_hash(*tensors):
@@ -162,7 +212,7 @@ CHUNK_HEADER = struct.Struct("<4sB3sII8s")
 
 def write_chunk(blob, blob_hash, k):
     payload = blob[k * CHUNK:(k + 1) * CHUNK]
-    return CHUNK_HEADER.pack(b"FEDC", 1, bytes(3), k, len(payload), blob_hash[:8]) + payload
+    return CHUNK_HEADER.pack(b"FEDC", VERSION, bytes(3), k, len(payload), blob_hash[:8]) + payload
 
 
 def read_chunk(data, manifest):
@@ -170,23 +220,31 @@ def read_chunk(data, manifest):
     require(len(data) > CHUNK_HEADER.size, "short chunk")
     *head, k, length, mark = CHUNK_HEADER.unpack_from(data)
     payload = data[CHUNK_HEADER.size:]
-    require(head == [b"FEDC", 1, bytes(3)] and mark == manifest.hash[:8] and k < len(manifest.chunks), "bad chunk")
+    require(head == [b"FEDC", VERSION, bytes(3)] and mark == manifest.hash[:8] and k < len(manifest.chunks), "bad chunk")
     require(length == len(payload) == min(CHUNK, manifest.length - k * CHUNK), "bad length of chunk")
     require(sha256(payload) == manifest.chunks[k], "bad hash of chunk")
     return k, payload
 
 
+def blob_of(a, name):
+    """The blob of that name in an announcement; one without a length if it names none."""
+    absent = Record(hash=NONE, manifest=NONE, length=0, inline=b"")
+    return next((named.blob for named in a.blobs if named.name == name), absent)
+
+
 def check_announcement(a):
-    for blob in a.task, a.base:
-        if blob.length == 0:
-            require(blob.hash == blob.manifest == NONE and not blob.inline, "bad absent blob")
-        elif blob.manifest == NONE:
+    names = [named.name for named in a.blobs]
+    require(names == sorted(set(names)) and all(map(NAME.fullmatch, names)), "bad names of blobs")
+    for named in a.blobs:
+        blob = named.blob
+        require(blob.length > 0, "bad length of a blob")
+        if blob.manifest == NONE:
             require(len(blob.inline) == blob.length and sha256(blob.inline) == blob.hash, "bad inline blob")
         else:
             require(not blob.inline and blob.length <= MAX_BLOB, "bad blob reference")
     require(a.attempt > 0, "attempt is 0")
     if a.phase == OPEN:
-        require(a.task.length and bool(a.base.length) == (a.kind == TRAINING), "blobs do not fit the kind")
+        require("task" in names and ("base" in names) == (a.kind == TRAINING), "blobs do not fit the kind")
 
 
 # Section 5.
@@ -195,8 +253,8 @@ HEADER = struct.Struct("<4sBBH32s48sQQQQII32s")
 
 
 def seal(key, name, federation, sender, epoch, run, round, sequence, body):
-    header = HEADER.pack(b"FEDM", 1, 1 + NAMES.index(name), 0, federation.encode(), sender.encode(), epoch, run, round,
-                         sequence, len(body), 0, sha256(body))
+    header = HEADER.pack(b"FEDM", VERSION, 1 + NAMES.index(name), 0, federation.encode(), sender.encode(), epoch, run, round,
+                         sequence, len(body), ROOT, sha256(body))
     return header + key.sign(DOMAIN + name.encode() + b"\0" + header) + body
 
 
@@ -204,8 +262,8 @@ def unseal(data, federation, sender, public_key):
     """Opens an envelope of that sender: form and body's hash first, then the signature, then the body."""
     require(224 <= len(data) <= MAX_MESSAGE, "bad length")
     header, signature, body = data[:160], data[160:224], data[224:]
-    magic, version, number, zero, fed, who, epoch, run, round, sequence, length, end, body_hash = HEADER.unpack(header)
-    require((magic, version, zero, end) == (b"FEDM", 1, 0, 0) and 1 <= number <= len(NAMES), "not an envelope")
+    magic, version, number, zero, fed, who, epoch, run, round, sequence, length, root, body_hash = HEADER.unpack(header)
+    require((magic, version, zero) == (b"FEDM", VERSION, 0) and root > 0 and 1 <= number <= len(NAMES), "not an envelope")
     require(fed == federation.encode().ljust(32, b"\0") and who == sender.encode().ljust(48, b"\0"), "of others")
     require(length == len(body) <= MAX_BODY and sha256(body) == body_hash, "bad body")
     name = NAMES[number - 1]
@@ -213,5 +271,5 @@ def unseal(data, federation, sender, public_key):
         public_key.verify(signature, DOMAIN + name.encode() + b"\0" + header)
     except InvalidSignature:
         raise Malformed("bad signature") from None
-    return Record(name=name, epoch=epoch, run=run, round=round, sequence=sequence, digest=sha256(header),
+    return Record(name=name, root=root, epoch=epoch, run=run, round=round, sequence=sequence, digest=sha256(header),
                   body=decode(BODIES[name], body))

@@ -22,17 +22,22 @@ class Declined(Exception):
 
 def supported(task):
     """Tells whether a task makes sense and is one for this client."""
-    columns = task.features + [task.target]
+    columns, more = task.features + [task.target], task.sections
     constant = task.step_size > 0 and task.strong_convexity == task.gamma == 0
     decaying = task.step_size == 0 and task.strong_convexity > 0 and task.gamma > 0
     return (
-        not task.hidden and (task.outputs, task.risk, task.exchange) == (1, 1, 1)
+        not w.unsupported(more) and more.mixing is None
+        and not task.hidden and (task.outputs, task.risk, task.exchange) == (1, 1, 1)
         and len(columns) > 1 and all(columns) and len(set(columns)) == len(columns)
-        and (constant or decaying) and task.ridge >= 0 and task.clip >= 0 and task.batch_size <= 65536
-        and 0 <= task.response_prob <= 1 and task.noise_variance >= 0 and (task.noise > 0) == (task.noise_variance > 0)
+        and (constant or decaying) and task.ridge >= 0 and task.batch_size <= 65536
+        and 0 <= task.response_prob <= 1 and (more.gradient_noise is None or more.gradient_noise.variance > 0)
         and 1 <= task.min_steps <= task.max_steps and task.budget >= 1
-        and len(task.mean) in (0, len(columns)) and len(task.scale) == len(task.mean)
-        and min(task.scale, default=1) > 0)
+        and (more.standardization is None or fits(more.standardization, len(columns))))
+
+
+def fits(standardization, columns):
+    s = standardization
+    return len(s.mean) == len(s.scale) == columns and min(s.scale) > 0 and s.clip >= 0
 
 
 def dot(a, b):
@@ -68,11 +73,12 @@ class Learner:
 
     def standardise(self, row):
         """Returns (features, target); a bias is one more feature that is always 1."""
-        if self.task.mean:
-            row = [(x - mean) / scale for x, mean, scale in zip(row, self.task.mean, self.task.scale)]
+        s = self.task.sections.standardization
+        if s:
+            row = [(x - mean) / scale for x, mean, scale in zip(row, s.mean, s.scale)]
         *h, target = row
-        if self.task.mean and self.task.clip > 0:
-            h = [max(-self.task.clip, min(self.task.clip, x)) for x in h]
+        if s and s.clip > 0:
+            h = [max(-s.clip, min(s.clip, x)) for x in h]
         return h + [1.0] * self.task.bias, target
 
     def statistics(self):
@@ -96,12 +102,13 @@ class Learner:
         return [(g + self.noise(draw)) / (task.response_prob or 1) for g in gradient]
 
     def noise(self, draw):
-        deviation = math.sqrt(self.task.noise_variance)
-        if self.task.noise == 1:
+        noise = self.task.sections.gradient_noise
+        if not noise:
+            return 0.0
+        deviation = math.sqrt(noise.variance)
+        if noise.law == 1:
             return draw.gauss(0, deviation)
-        if self.task.noise == 2:  # the difference of two exponential variables
-            return deviation / math.sqrt(2) * (draw.expovariate(1) - draw.expovariate(1))
-        return 0.0
+        return deviation / math.sqrt(2) * (draw.expovariate(1) - draw.expovariate(1))  # Laplace's law
 
     def train(self, base, offset, weight, step_time, draw):
         """Yields after each local step; returns Δ and what else the update says."""

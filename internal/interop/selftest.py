@@ -49,7 +49,7 @@ def check_blobs(golden, announced):
     vector = struct.pack("<15379f", *(i / 128 for i in range(15379)))
     manifest = w.decode(w.MANIFEST, golden["manifest"])
     assert manifest == w.manifest_of(vector, manifest.schema), "manifest differs"
-    assert announced.base.manifest == w.sha256(golden["manifest"]), "the manifest is not the announced one"
+    assert w.blob_of(announced, "base").manifest == w.sha256(golden["manifest"]), "the manifest is not the announced one"
     assert w.write_chunk(vector, manifest.hash, 1) == golden["chunk"], "chunk differs"
     assert w.read_chunk(golden["chunk"], manifest) == (1, vector[w.CHUNK:]), "chunk is read as another"
     readers = {"manifest": lambda data: w.decode(w.MANIFEST, data), "chunk": lambda data: w.read_chunk(data, manifest)}
@@ -73,7 +73,8 @@ def check_epochs(opened, key):
                                         w.BODIES[name].write(w.Record(**body) if body else a.body)))
         say("announcement", 2)
         digest, sent = agent.announcement.digest, []
-        invitation = dict(agent="press-01", announcement=digest, left=1000, weight=1.0, uploads=1, block=0, peers=[])
+        invitation = dict(agent="press-01", announcement=digest, left=1000, weight=1.0, uploads=1,
+                          sections=w.without(mixing=None))
         for agent in agent, client.Agent(options):
             agent.publish = lambda rest, payload, *_: sent.append(payload)
             hello = agent.hello
@@ -88,8 +89,8 @@ def check_epochs(opened, key):
             say("standing", 1, announcement=digest, place=1)
             assert agent.invitation is None, "an invitation of an older epoch counts"
             assert agent.hello is hello, "a standing of an older epoch counts"
-            assert agent.saved["order"][0] == 2, "an announcement of an older epoch is obeyed"
-            job = agent.job = client.Job((a.run, a.round, a.body.base.hash.hex()))
+            assert agent.saved["order"][1] == 2, "an announcement of an older epoch is obeyed"
+            job = agent.job = client.Job((a.run, a.round, w.blob_of(a.body, "base").hash.hex()))
             job.payload = b"1234"
             say("accepted", 1, update=w.sha256(job.payload))
             assert job.state == "open", "an answer of an older epoch counts"
@@ -119,7 +120,8 @@ def main(folder):
 
     hello = w.seal(key, "hello", "plant_7", "press-01", 5, 1760000000000, 3, 3, w.BODIES["hello"].write(w.Record(
         nonce=0x0123456789abcdef, announcement=opened["announcement_gathering"].digest, unfit=0, samples=12,
-        update=w.NONE, peer_key=w.NONE, located=1, x=3.5, y=-7, neighbours=["press-02", "press-04"])))
+        update=w.NONE, sections=w.without(location=w.Record(known=1, x=3.5, y=-7), mixing=w.Record(
+            peer_key=w.NONE, neighbours=["press-02", "press-04"])))))
     assert hello == golden["hello"], "hello differs"
     linear = w.schema_hash(("layer0.weight", 1, [1, 2]), ("layer0.bias", 1, [1]))
     assert linear == w.sha256(golden["schema"]) == opened["announcement_open"].body.schema, "schema differs"

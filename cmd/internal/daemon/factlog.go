@@ -75,6 +75,9 @@ func (l agentLog) ObserveRound(fact round.AgentFact) {
 			"left", f.Left)
 	case round.AnnouncementIgnored:
 		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
+	case round.NotUnderstood:
+		l.Warn("this agent takes no part: it does not know what the coordinator's message needs; update the agent",
+			"message", f.Message, "err", f.Err)
 	case round.WorkStarted:
 		l.Debug("invited", "round", f.Round, "kind", f.Kind, "left", f.Left)
 	case round.WorkEnded:

@@ -97,6 +97,10 @@ func TestAgentLog(t *testing.T) {
 		{round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
 			Reason: round.IgnoredOlder},
 			`<4>WARN  announcement ignored place="epoch 1 run 2 round 3 attempt 1 open" reason=older`},
+		{round.NotUnderstood{Message: wire.TypeInvitation, Err: errors.New("section x: not known")},
+			"<4>WARN  this agent takes no part: it does not know what the coordinator's message needs; update the " +
+				"agent " +
+				`message=invitation err="section x: not known"`},
 		{round.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute},
 			`<7>DEBUG invited round=4 kind=training left=1m0s`},
 		{round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkAccepted},

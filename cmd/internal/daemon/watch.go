@@ -36,7 +36,7 @@ func (w AgentWatch) ObserveRound(fact round.AgentFact) {
 		w.Line.set("at work in round %d", f.Round)
 	case round.WorkEnded:
 		w.Line.set("round %d %s", f.Round, f.Result)
-	case round.AnnouncementIgnored, round.AnnouncementObeyed, round.BudgetShort,
+	case round.AnnouncementIgnored, round.AnnouncementObeyed, round.BudgetShort, round.NotUnderstood,
 		round.TaskPrepared: // changes neither
 	}
 }

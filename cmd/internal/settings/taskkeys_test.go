@@ -42,7 +42,7 @@ func TestOtherKeys(t *testing.T) {
 		for i := range typ.NumField() {
 			f := typ.Field(i)
 			at, name := append(slices.Clone(index), i), strings.TrimPrefix(path+"."+f.Name, ".")
-			if name == "Standardization" {
+			if name == "Standardization" || name == "Extra" {
 				continue
 			}
 			if f.Type.Kind() == reflect.Struct {

@@ -116,6 +116,8 @@ func (v *AgentView) ObserveRound(fact round.AgentFact) {
 	case round.BudgetShort:
 		v.note("budget", fmt.Sprintf("what is left of the month's bytes (%d) is too small for a round (%d)", f.Left,
 			f.Bytes))
+	case round.NotUnderstood:
+		v.note("version", fmt.Sprintf("the coordinator's %s: %v; update this agent", f.Message, f.Err))
 	case round.AnnouncementIgnored: // not shown
 	}
 }

@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Need tells a reader what to do with a section that it does not know.
+type Need uint8
+
+// The needs.
+const (
+	NeedIgnore  Need = iota + 1 // pass over it
+	NeedDecline                 // do not take part: the section changes what is computed
+)
+
+// String returns the need's name.
+func (n Need) String() string { return enumName(uint8(n), "ignore", "decline") }
+
+// Section is a named part at the end of a body. A body that gains a section stays readable for those that do not know
+// it, and Need tells them whether they may go on.
+type Section struct {
+	Name string // 1 to MaxSectionName of a–z, 0–9 and _
+	Need Need
+	Body []byte // at least one byte
+}
+
+// Extra holds the sections of a body that this build does not know, ascending by name. A body that is read and written
+// again keeps them.
+type Extra []Section
+
+// ErrUnsupported reports a body with a section that this build does not know and must not pass over.
+var ErrUnsupported = errors.New("this build does not know it and must not go on without")
+
+// Unsupported names the sections that are marked "decline"; nil if there are none. Who gets an error does not take part
+// in what the body asks for.
+func (x Extra) Unsupported() error {
+	var names []string
+	for _, s := range x {
+		if s.Need == NeedDecline {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("section %s: %w", strings.Join(names, ", "), ErrUnsupported)
+}
+
+// part is a section that this build knows, of bodies that are decoded into a B.
+type part[B any] struct {
+	name   string
+	need   Need
+	append func(w *writer, b *B) // writes nothing where b has no such section
+	read   func(r *reader, b *B)
+}
+
+// appendSections ends the encoding of b.
+func appendSections[B any](w *writer, b *B, parts []part[B], extra Extra) {
+	all := slices.Clone(extra)
+	for _, p := range parts {
+		var body writer
+		if p.append(&body, b); len(body.b) > 0 {
+			all = append(all, Section{p.name, p.need, body.b})
+		}
+	}
+	slices.SortFunc(all, func(s, t Section) int { return cmp.Compare(s.Name, t.Name) })
+	w.u32(uint32(len(all)))
+	for _, s := range all {
+		w.str(s.Name)
+		w.u8(uint8(s.Need))
+		w.bytes(s.Body)
+	}
+}
+
+// readSections reads the end of a body into b, and returns the sections that it does not know.
+func readSections[B any](r *reader, b *B, parts []part[B]) (extra Extra) {
+	last := ""
+	for range r.count("sections", MaxSections, 7) {
+		s := r.section(last)
+		if r.err != nil {
+			return nil
+		}
+		last = s.Name
+		k := slices.IndexFunc(parts, func(p part[B]) bool { return p.name == s.Name })
+		if k < 0 {
+			extra = append(extra, s)
+			continue
+		}
+		parts[k].take(r, s, b)
+	}
+	return extra
+}
+
+// take reads a section into b. A section that b would be written without is an error: each body has one encoding.
+func (p *part[B]) take(r *reader, s Section, b *B) {
+	inner := reader{b: s.Body}
+	p.read(&inner, b)
+	var again writer
+	p.append(&again, b)
+	err := inner.done("section " + s.Name)
+	switch {
+	case err != nil:
+		r.fail(err)
+	case s.Need != p.need:
+		r.failf("section %s is marked %q, it must be %q", s.Name, s.Need, p.need)
+	case len(again.b) == 0:
+		r.failf("section %s says nothing", s.Name)
+	}
+}
+
+// section reads one that comes after the section of that name.
+func (r *reader) section(before string) Section {
+	s := Section{r.name("section", before), Need(r.enum("need", uint8(NeedDecline))), r.bytes("section", MaxBlob)}
+	if r.err == nil && len(s.Body) == 0 {
+		r.failf("section %s is empty", s.Name)
+	}
+	return s
+}
+
+// name reads the name of an entry of a list that is ordered by names; before is that of the entry before it.
+func (r *reader) name(field, before string) string {
+	name := r.str(field, MaxSectionName)
+	if r.err != nil {
+		return ""
+	}
+	err := checkName(name, MaxSectionName, func(c byte) bool { return lower(c) || digit(c) || c == '_' })
+	switch {
+	case err != nil:
+		r.failf("%s %q: %w; use a–z, 0–9 and _", field, name, err)
+	case name <= before:
+		r.failf("%s %q after %q: they must ascend", field, name, before)
+	}
+	return name
+}

@@ -1,0 +1,83 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestUnknownSections: a reader keeps what it does not know, and is told which of it forbids to go on.
+func TestUnknownSections(t *testing.T) {
+	a := pulledAnnouncement().value.(*wire.Announcement)
+	got, err := wire.DecodeAnnouncement(a.Body())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Extra, a.Extra) || !reflect.DeepEqual(got.Blobs, a.Blobs) {
+		t.Errorf("read %+v and %+v", got.Extra, got.Blobs)
+	}
+	err = got.Extra.Unsupported()
+	if !errors.Is(err, wire.ErrUnsupported) || !strings.Contains(err.Error(), "later_rule") ||
+		strings.Contains(err.Error(), "later_word") {
+		t.Errorf("error %v, want one that names later_rule only", err)
+	}
+	if err := got.Extra[1:].Unsupported(); err != nil {
+		t.Errorf("a section that may be passed over: %v", err)
+	}
+}
+
+// TestSectionsRefuse: each body has one encoding, and a section is marked as its writer must mark it.
+func TestSectionsRefuse(t *testing.T) {
+	section := func(name string, need byte, body string) string {
+		return string([]byte{byte(len(name)), 0}) + name + string([]byte{need}) + string(le32(uint32(len(body)))) + body
+	}
+	list := func(sections ...string) string {
+		return string(le32(uint32(len(sections)))) + strings.Join(sections, "")
+	}
+	noise := "\x01\x00\x00\x00\x00\x00\x00\xd0\x3f" // Gaussian, 0.25
+	for name, c := range map[string]struct{ sections, want string }{
+		"twice":          {list(section("a", 1, "x"), section("a", 1, "x")), "they must ascend"},
+		"descending":     {list(section("b", 1, "x"), section("a", 1, "x")), "they must ascend"},
+		"empty":          {list(section("a", 1, "")), "is empty"},
+		"no name":        {list(section("", 1, "x")), "is empty"},
+		"capitals":       {list(section("A", 1, "x")), "use a–z"},
+		"long name":      {list(section(strings.Repeat("a", 33), 1, "x")), "more than 32"},
+		"need 0":         {list(section("a", 0, "x")), "not one of 1…2"},
+		"need 3":         {list(section("a", 3, "x")), "not one of 1…2"},
+		"cut short":      {list(section("a", 1, "xyz"))[:14], "ends inside"},
+		"65 sections":    {string(le32(65)) + strings.Repeat(section("a", 1, "x"), 65), "more than 64"},
+		"marked wrongly": {list(section("gradient_noise", 1, noise)), `is marked "ignore", it must be "decline"`},
+		"says nothing":   {list(section("mixing", 2, strings.Repeat("\x00", 19))), "says nothing"},
+		"too long":       {list(section("gradient_noise", 2, noise+"x")), "section gradient_noise: 1 bytes after"},
+		"too short":      {list(section("gradient_noise", 2, noise[:8])), "section gradient_noise: body ends inside"},
+		"not known word": {list(section("gradient_noise", 2, "\x09"+noise[1:])), "noise is 9"},
+	} {
+		task := linearTask()
+		task.Mixing, task.Standardization = wire.Mixing{}, wire.Standardization{}
+		p := bytes.TrimSuffix(task.Append(nil), make([]byte, 4))
+		if _, err := wire.DecodeTask(append(p, c.sections...)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestNeeds: all that changes what an agent computes must be known to it.
+func TestNeeds(t *testing.T) {
+	for _, c := range []struct {
+		file, section string
+		need          wire.Need
+	}{
+		{"task_network", "gradient_noise", wire.NeedDecline}, {"task", "mixing", wire.NeedDecline},
+		{"task", "standardization", wire.NeedDecline}, {"invitation", "mixing", wire.NeedDecline},
+		{"hello", "location", wire.NeedIgnore}, {"hello", "mixing", wire.NeedIgnore},
+	} {
+		_, rest, found := bytes.Cut(readGolden(t, c.file), []byte("\x00"+c.section))
+		if !found || wire.Need(rest[0]) != c.need {
+			t.Errorf("section %s of %s: found %v, need %d, want %d", c.section, c.file, found, rest[0], c.need)
+		}
+	}
+}
