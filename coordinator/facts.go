@@ -54,11 +54,13 @@ const (
 	// LeftOutRisk: the model's risk on held-out data would have been over 10 times the worst of the last 20 rounds.
 	LeftOutRisk LeaveOutReason = "risk"
 	LeftOutNorm LeaveOutReason = "norm" // the update outweighs all others together
+	// LeftOutAbove: it is longer than round.aggregation.refuse_above allows.
+	LeftOutAbove LeaveOutReason = "refuse_above"
 )
 
 // LeaveOutReasons returns all reasons, for closed label sets.
 func LeaveOutReasons() []LeaveOutReason {
-	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm}
+	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove}
 }
 
 // StateFile names what is kept in the state folder. It is a metric's label.

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -91,7 +92,8 @@ func (f *federation) mixedAlone() []float32 {
 			d2d.Mix(y, x, links, weights)
 			x, y = y, x
 		}
-		acc, rng := make([]float64, len(w)), round.DrawSource(r.Seed, id)
+		rng := round.DrawSource(r.Seed, id)
+		var sent []testkit.Sent[float32]
 		times := make([]int, n)
 		for range r.Participants {
 			times[rng.IntN(n)]++
@@ -102,12 +104,10 @@ func (f *federation) mixedAlone() []float32 {
 			}
 			out, err := steppers[k].Outcome(x[k])
 			must(err)
-			_, err = round.AddScaled[float32](acc, float64(times[k])/float64(r.Participants),
-				wire.AppendVector(nil, out.Vector))
-			must(err)
+			sent = append(sent, testkit.Sent[float32]{ID: f.agents[k].id, Factor: float64(times[k]), V: out.Vector})
 		}
 		next := make([]float32, len(w))
-		must(round.Advance(next, w, acc))
+		must(round.Advance(next, w, testkit.Fold(r.Seed, 1, r.Participants, sent...)))
 		w = next
 	}
 	return w

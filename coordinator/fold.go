@@ -61,14 +61,16 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact
 	began := time.Now()
 	taken, left, err := w.guard(spool, e)
 	for _, f := range left {
-		folded.Excluded = append(folded.Excluded, f.Agent)
+		if f.Reason != LeftOutAbove { // a rule of the round, which says nothing of the next one
+			folded.Excluded = append(folded.Excluded, f.Agent)
+		}
 		facts = append(facts, f)
 	}
 	if folded.Err = err; err != nil {
 		return folded, facts
 	}
 	version := e.Plan.Version + 1
-	folded.Next, err = w.training(version, e.Plan.Offset+w.stepsPerRound(), taken.model)
+	folded.Next, err = w.training(version, e.Plan.Offset+w.stepsPerRound(), taken.model, taken.state)
 	if err != nil {
 		return round.Folded{Round: e.Round, Err: err}, nil
 	}
@@ -117,7 +119,7 @@ func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next, err := w.training(0, 0, w.first(model, from))
+	next, err := w.training(0, 0, w.first(model, from), nil)
 	return next, []Fact{ready}, err
 }
 
@@ -148,31 +150,76 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 	return learner.MomentsFromVector(v)
 }
 
-// addAll adds c_k·v_k of the set to acc, which must be zero, and returns the norms of the v_k. spread is how far
-// the v_k are from their weighted mean v̄ = Σ c_k v_k / Σ c_k, as the root of
-// the mean square √(Σ c_k‖v_k‖²/Σ c_k − ‖v̄‖²); of updates of one base model this is the
-// consensus distance of the agents that sent them.
-func addAll[T wire.Float](acc []float64, spool *store.Spool, set []round.Contribution) (norms []float64, spread float64,
-	err error) {
-	var buffer []byte
-	var total, squares float64
-	for _, x := range set {
-		payload, err := spool.Payload(string(x.Agent), buffer)
-		if err != nil {
-			return nil, 0, fmt.Errorf("update of %s: %w", x.Agent, err)
+// updates are the updates of a set in the spool, as a rule reads them.
+type updates struct {
+	spool *store.Spool
+	set   []round.Contribution
+	norms []float64 // ‖v_k‖, once all have been read
+	bytes []byte
+	v     []float32
+}
+
+// Each implements [rule.Source]. Each update is held against its digest.
+func (u *updates) Each(take func(k int, v []float32)) error {
+	u.norms = u.norms[:0]
+	for k, x := range u.set {
+		var err error
+		if u.bytes, err = u.spool.Payload(string(x.Agent), u.bytes); err != nil {
+			return fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
-		norm, err := round.AddScaled[T](acc, x.Coefficient, payload)
-		if err != nil {
-			return nil, 0, fmt.Errorf("update of %s: %w", x.Agent, err)
+		norm := 0.0
+		if err = wire.DecodeVector(u.v, u.bytes); err == nil {
+			norm, err = round.Norm(u.v)
 		}
-		norms = append(norms, norm)
-		total += x.Coefficient
-		squares += x.Coefficient * norm * norm
-		buffer = slices.Grow(payload[:0], len(payload))
+		if err != nil {
+			return fmt.Errorf("update of %s: %w", x.Agent, err)
+		}
+		u.norms = append(u.norms, norm)
+		take(k, u.v)
 	}
-	mean := 0.0
-	for _, x := range acc {
-		mean += x / total * x / total
+	return nil
+}
+
+// verify reads all once, if that has not been done, so that ranges of them can be believed.
+func (u *updates) verify() error {
+	if len(u.norms) == len(u.set) {
+		return nil
 	}
-	return norms, math.Sqrt(max(0, squares/total-mean)), nil
+	return u.Each(func(int, []float32) {})
+}
+
+// Columns implements [rule.Source].
+func (u *updates) Columns(from int, rows [][]float32) error {
+	if err := u.verify(); err != nil {
+		return err
+	}
+	for k, x := range u.set {
+		u.bytes = slices.Grow(u.bytes[:0], 4*len(rows[k]))[:4*len(rows[k])]
+		err := u.spool.PayloadAt(string(x.Agent), u.bytes, 4*int64(from))
+		if err == nil {
+			err = wire.DecodeVector(rows[k], u.bytes)
+		}
+		if err != nil {
+			return fmt.Errorf("update of %s: %w", x.Agent, err)
+		}
+	}
+	return nil
+}
+
+// spread is how far the v_k are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of the mean square
+// √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the agents that sent
+// them. d is the mean's fold.
+func (u *updates) spread(d []float64, scale float64) float64 {
+	var total, squares, mean float64
+	draws := 0
+	for k, x := range u.set {
+		total += x.Factor
+		squares += x.Factor * u.norms[k] * u.norms[k]
+		draws += x.Times
+	}
+	toMean := float64(draws) / (scale * total)
+	for _, x := range d {
+		mean += x * toMean * x * toMean
+	}
+	return math.Sqrt(max(0, squares/total-mean))
 }

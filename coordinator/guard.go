@@ -3,10 +3,13 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -17,8 +20,9 @@ type attempt struct {
 	model   []float32
 	lengths []float64      // of the set's updates
 	score   *learner.Score // nil without held-out data
-	spread  float64
-	fault   error // why it cannot be taken
+	spread  float64        // NaN where the rule is not the mean
+	state   [][]float64    // of the server's optimiser, after this fold
+	fault   error          // why it cannot be taken
 }
 
 // risk is that on held-out data, 0 without any.
@@ -35,43 +39,67 @@ var (
 	errExploded  = errors.New("the new model's risk on held-out data is over 10 times the worst of the last rounds")
 )
 
-// guard folds the set so that no single agent can ruin the model. A fold with a fault is made again without
+// guard folds the set so that no single agent can ruin the model. First those go that aggregation.refuse_above refuses.
+// A fold with a fault is made again without
 // the long updates (round.FindOutliers), or without the longest if none is long; when that has a fault too, the error
 // says so. A fold without a fault in which one update outweighs all others is made again as well; held-out data
 // choose the better of the two then, and without them the second is taken. Each update that is left out is a fact.
 // All is decided from the set and the plan, which the journal has: a restart decides the same.
 func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
-	all, err := w.try(spool, e, e.Set)
+	set, refused, err := w.refuseAbove(spool, e)
 	if err != nil {
 		return nil, nil, err
 	}
+	all, err := w.try(spool, e, set)
+	if err != nil {
+		return nil, refused, err
+	}
 	o := round.FindOutliers(all.lengths, e.Plan.Recent)
 	if all.fault == nil && !o.Outweighs {
-		return all, nil, nil
+		return all, refused, nil
 	}
 	if len(o.Long) == 0 {
 		o.Long = []int{longest(all.lengths)}
 	}
-	left := w.leftOut(e, all, o)
-	if len(o.Long) == len(e.Set) {
+	left := append(refused, leftOut(e, all, o)...)
+	if len(o.Long) == len(set) {
 		return nil, left, all.fault
 	}
-	rest, err := w.try(spool, e, e.Plan.Without(w.cfg.Round.Weighting, e.Set, o.Long))
+	rest, err := w.try(spool, e, round.Without(set, o.Long))
 	switch {
 	case err != nil:
-		return nil, nil, err
+		return nil, refused, err
 	case rest.fault == nil && (all.fault != nil || rest.risk() <= all.risk()):
 		return rest, left, nil
 	case all.fault == nil:
-		return all, nil, nil
+		return all, refused, nil
 	}
 	return nil, left, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no device "+
 		"lies, the step size is too large",
-		rest.fault, len(o.Long), len(e.Set))
+		rest.fault, len(o.Long), len(set))
+}
+
+// refuseAbove returns the set without the updates that are too long by the configuration, whatever their fold would be.
+func (w *workbench) refuseAbove(spool *store.Spool, e round.Fold) ([]round.Contribution, []UpdateLeftOut, error) {
+	if w.cfg.Round.Aggregation.RefuseAbove == 0 {
+		return e.Set, nil, nil
+	}
+	u := w.updatesOf(spool, e.Set)
+	if err := u.verify(); err != nil {
+		return nil, nil, err
+	}
+	lengths := w.lengths(e, u)
+	usual, long := w.cfg.Round.Aggregation.Above(lengths)
+	var left []UpdateLeftOut
+	for _, k := range long {
+		left = append(left, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: LeftOutAbove, Norm: lengths[k],
+			Usual: usual})
+	}
+	return round.Without(e.Set, long), left, nil
 }
 
 // leftOut says which updates are left out of a fold, and why.
-func (w *workbench) leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut) {
+func leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut) {
 	reason := LeftOutNorm
 	switch {
 	case errors.Is(all.fault, errNotFinite):
@@ -80,7 +108,7 @@ func (w *workbench) leftOut(e round.Fold, all *attempt, o round.Outliers) (left 
 		reason = LeftOutRisk
 	}
 	for _, k := range o.Long {
-		left = append(left, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: reason, Norm: all.lengths[k],
+		left = append(left, UpdateLeftOut{Round: e.Round, Agent: all.set[k].Agent, Reason: reason, Norm: all.lengths[k],
 			Usual: o.Usual})
 	}
 	return left
@@ -88,16 +116,27 @@ func (w *workbench) leftOut(e round.Fold, all *attempt, o round.Outliers) (left 
 
 // try folds a set. The error is that an update cannot be read.
 func (w *workbench) try(spool *store.Spool, e round.Fold, set []round.Contribution) (*attempt, error) {
-	acc := make([]float64, len(w.base))
-	norms, spread, err := addAll[float32](acc, spool, set)
-	if err != nil {
+	u, d := w.updatesOf(spool, set), make([]float64, len(w.base))
+	shares := make([]rule.Share, len(set))
+	for k, x := range set {
+		shares[k] = x.Share
+	}
+	by, scale := w.cfg.Round.Aggregation, e.Plan.Scale()
+	if err := rule.New[float32](by).Fold(d, rule.Set[float32]{Shares: shares, Scale: scale, Source: u}); err != nil {
 		return nil, err
 	}
-	a := &attempt{set: set, model: make([]float32, len(w.base)), lengths: norms, spread: spread}
-	for k, norm := range norms {
-		a.lengths[k] = e.Plan.Length(w.cfg.Round.Weighting, set[k], norm)
+	a := &attempt{set: set, model: make([]float32, len(w.base)), lengths: w.lengths(e, u), spread: math.NaN()}
+	if by.Rule == rule.Mean {
+		a.spread = u.spread(d, scale)
 	}
-	if err := round.Advance(a.model, w.base, acc); errors.Is(err, wire.ErrNotFinite) {
+	if o := optimizer.New(w.cfg.Round.ServerOptimizer); o != nil {
+		var err error
+		if a.state, err = w.state(o, e.Plan.Version, e.Plan.Base.Hash); err != nil {
+			return nil, err
+		}
+		o.Step(d, a.state)
+	}
+	if err := round.Advance(a.model, w.base, d); errors.Is(err, wire.ErrNotFinite) {
 		a.fault = fmt.Errorf("%w: %w", errNotFinite, err)
 		return a, nil
 	}
@@ -114,6 +153,19 @@ func (w *workbench) try(spool *store.Spool, e round.Fold, set []round.Contributi
 		a.fault = fmt.Errorf("%w: it is %.4g", errExploded, score.Risk)
 	}
 	return a, nil
+}
+
+func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *updates {
+	return &updates{spool: spool, set: set, v: make([]float32, len(w.base))}
+}
+
+// lengths are ‖v_k‖ for the weights that the agents' steps carried.
+func (w *workbench) lengths(e round.Fold, u *updates) []float64 {
+	lengths := make([]float64, len(u.set))
+	for k, norm := range u.norms {
+		lengths[k] = e.Plan.Length(w.cfg.Round.Weighting, u.set[k], norm)
+	}
+	return lengths
 }
 
 // longest is the place of the longest update, the first of equals.

@@ -73,7 +73,7 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 		}
 		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: sha256.Sum256(p)})
 	}
-	e.Set = round.Coefficients(all, &e.Plan, cfg.Round.Weighting)
+	e.Set = round.Contributions(all, &e.Plan, &cfg.Round)
 	return w, spool, e
 }
 
@@ -93,8 +93,8 @@ func TestGuard(t *testing.T) {
 		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 norm"},
 		{"of few, without held-out data: nothing can be told", nil, 1, nil, []float32{1, 5, 1, 1}, 3, ""},
 		{"not finite", nil, 3e38, nil, []float32{1e37, 3e38, 1e37, 1e37, 3e38, 1e37, 1e37}, 3.1e38,
-			"a1 not_finite a4 not_finite"},
-		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a1 norm a4 norm"},
+			"a4 not_finite a1 not_finite"},
+		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a4 norm a1 norm"},
 		{"a long one that does good", line{}, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.808, ""},
 		{"a long one without held-out data", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.01, "a4 norm"},
 		{"none is long: the longest goes", line{}, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},

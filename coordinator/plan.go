@@ -66,14 +66,21 @@ func (w *workbench) statistics() round.Plan {
 		Bytes: uint32(s.Bytes())}
 }
 
-// training plans a round on the model w_{i−1}, after storing it.
-func (w *workbench) training(version wire.ModelVersion, offset uint64, model []float32) (round.Plan, error) {
+// training plans a round on the model w_{i−1}, after storing it, and before it the state of the optimiser that made it,
+// if there is one.
+func (w *workbench) training(version wire.ModelVersion, offset uint64, model []float32, state [][]float64) (round.Plan,
+	error) {
 	data := wire.AppendVector(nil, model)
 	file, err := encodeModel(version, w.problem, data, w.disk.origin)
 	if err != nil {
 		return round.Plan{}, err
 	}
 	p := w.plan(version, offset, model, data)
+	if state != nil {
+		if err := w.saveState(uint64(version), p.Base.Hash, state); err != nil {
+			return p, err
+		}
+	}
 	err = w.persist("save the model",
 		func() error { return w.disk.saveModel(version, p.Base.Hash, file, w.cfg.Logger) })
 	if err == nil && w.cfg.KeepModels > 0 {

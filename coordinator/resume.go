@@ -133,11 +133,14 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 	}
 	switch {
 	case model != nil:
-		record.Plan, err = c.work.training(0, 0, model)
+		var state [][]float64
+		if state, err = c.work.inherited(); err == nil {
+			record.Plan, err = c.work.training(0, 0, model, state)
+		}
 	case c.cfg.Standardize:
 		record.Plan = c.work.statistics()
 	default:
-		record.Plan, err = c.work.training(0, 0, c.work.problem.Initial(c.cfg.Round.Seed))
+		record.Plan, err = c.work.training(0, 0, c.work.problem.Initial(c.cfg.Round.Seed), nil)
 	}
 	if err == nil {
 		err = c.disk.removeSpoolsBut(0)

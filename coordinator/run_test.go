@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -123,7 +124,8 @@ func (f *federation) alone() []float32 {
 	}
 	for i := range r.Rounds {
 		offset := uint64(i) * perRound
-		acc := make([]float64, len(w))
+		var sent []testkit.Sent[float32]
+		scale := 1.
 		for _, a := range f.agents {
 			s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
 			must(err)
@@ -132,22 +134,21 @@ func (f *federation) alone() []float32 {
 			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: offset,
 				Rand: task.Source(r.Seed, wire.RoundID(i+2), task.Stream(a.id))}
 			job.Steps, _ = p.Sizing().LocalSteps(a.cfg.StepTime)
-			c := 1 / float64(len(f.agents))
+			factor := 1.
 			switch {
 			case gradient:
-				c *= -p.Schedule.At(offset+1) * weight
+				factor, scale = weight, -p.Schedule.At(offset+1)
 			case r.Weighting == spec.WeightingMean:
-				c *= weight
+				factor = weight
 			default:
 				job.Weight = weight
 			}
 			out, err := p.Local(job)
 			must(err)
-			_, err = round.AddScaled[float32](acc, c, wire.AppendVector(nil, out.Vector))
-			must(err)
+			sent = append(sent, testkit.Sent[float32]{ID: a.id, Factor: factor, V: out.Vector})
 		}
 		next := make([]float32, len(w))
-		must(round.Advance(next, w, acc))
+		must(round.Advance(next, w, testkit.Fold(r.Seed, scale, len(f.agents), sent...)))
 		w = next
 	}
 	return w

@@ -12,6 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
@@ -45,6 +47,18 @@ func TestSimulatorIsTheFederation(t *testing.T) {
 			c.Round.Weights, c.Round.Sampling, e.Sampling = spec.WeightsEqual, spec.WithReplacement,
 				spec.WithReplacement
 			c.Round.Quorum = 1
+		}},
+		{"the trimmed mean and momentum", func(c *coordinator.Config, e *sim.Experiment) {
+			c.Round.Weights, c.Round.Participants, e.Participants = spec.WeightsEqual, 5, 5
+			c.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+			c.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
+			e.Aggregation, e.ServerOptimizer = c.Round.Aggregation, c.Round.ServerOptimizer
+		}},
+		{"long updates left out, and FedYogi", func(c *coordinator.Config, e *sim.Experiment) {
+			c.Round.Participants, e.Participants, c.Round.Aggregation.RefuseAbove = 5, 5, 1.1
+			c.Round.ServerOptimizer = optimizer.DefaultConfig()
+			c.Round.ServerOptimizer.Name = "fedyogi"
+			e.Aggregation, e.ServerOptimizer = c.Round.Aggregation, c.Round.ServerOptimizer
 		}},
 		{"gradients", func(c *coordinator.Config, e *sim.Experiment) {
 			c.Task.Training.Exchange, e.Exchange, e.LocalSteps = spec.ExchangeGradient, spec.ExchangeGradient,
@@ -104,7 +118,9 @@ func (f *federation) simulated(e sim.Experiment) wire.Digest {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	problem.Streams = func(k int) uint64 { return task.Stream(f.agents[k].id) }
+	for _, a := range f.agents {
+		problem.Labels = append(problem.Labels, string(a.id))
+	}
 	if f.cfg.Round.Weights == spec.WeightsSamples {
 		problem.Weights = rows
 	}

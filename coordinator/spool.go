@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -191,8 +192,13 @@ func check(u *wire.Update, size int64, data transfer.Storage, most float64) (flo
 		return checkMoments(u, size, data)
 	}
 	squares, failed := 0.0, error(nil)
+	v := make([]float32, wire.MaxChunk/4)
 	err := inPieces(size, data, func(piece []byte) {
-		norm, err := round.Norm[float32](piece)
+		v = v[:len(piece)/4]
+		err, norm := wire.DecodeVector(v, piece), 0.0
+		if err == nil {
+			norm, err = round.Norm(v)
+		}
 		squares += norm * norm
 		failed = cmp.Or(failed, err)
 	})
@@ -217,21 +223,23 @@ func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, w
 	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
 		return 0, 0, err
 	}
-	norm, err := round.Norm[float64](payload)
+	v := make([]float64, len(payload)/8)
+	err := wire.DecodeVector(v, payload)
 	switch {
 	case errors.Is(err, wire.ErrNotFinite):
 		return 0, wire.RefuseNotFinite, nil
 	case err != nil:
 		return 0, wire.RefuseWrongSchema, nil
 	}
-	m, err := momentsOf(payload)
+	m, err := learner.MomentsFromVector(v)
 	if err == nil {
 		err = m.Check(u.Samples)
 	}
 	if err != nil {
 		return 0, wire.RefuseMalformed, err
 	}
-	return norm, 0, nil
+	norm, err := round.Norm(v)
+	return norm, 0, err
 }
 
 // inPieces reads a payload in whole elements; one in memory is in such pieces.

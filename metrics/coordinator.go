@@ -202,7 +202,8 @@ func newFleet(r registrar) fleet {
 			"reason", names(wire.RefuseReasons())),
 		leftOut: r.counterBy("updates_left_out_total",
 			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
-				"have been finite, its risk on held-out data would have exploded, or one norm outweighs all others.",
+				"have been finite, its risk on held-out data would have exploded, one norm outweighs all "+
+				"others, or is above refuse_above.",
 			"reason", words(coordinator.LeaveOutReasons())),
 		acceptedAfter: r.histogram("update_accepted_after_seconds",
 			"Time from the announcement of a round to the acceptance of an update.", roundBuckets),

@@ -2,85 +2,26 @@ package round_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// naive is the twin of AddScaled: decode, then add.
-func naive[T wire.Float](acc []float64, c float64, v []byte) (float64, error) {
-	w := make([]T, len(acc))
-	if err := wire.DecodeVector(w, v); err != nil {
-		return 0, err
-	}
-	sum := 0.0
-	for i, x := range w {
-		acc[i] += float64(c * float64(x))
-		sum += float64(float64(x) * float64(x))
-	}
-	return math.Sqrt(sum), nil
+func TestNotFinite(t *testing.T) {
+	t.Run("float32", testNotFinite[float32])
+	t.Run("float64", testNotFinite[float64])
 }
 
-func normal[T wire.Float](n int, rng *rand.Rand) []T {
-	v := make([]T, n)
-	for i := range v {
-		v[i] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(9)-6)))
-	}
-	return v
-}
-
-func TestAddScaledTwin(t *testing.T) {
-	t.Run("float32", testAddScaledTwin[float32])
-	t.Run("float64", testAddScaledTwin[float64])
-}
-
-func testAddScaledTwin[T wire.Float](t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{0, 1, 2, 3, 7, 8, 9, 1000} {
-		fast, slow := normal[float64](n, rng), make([]float64, n)
-		copy(slow, fast)
-		for range 5 {
-			v := wire.AppendVector(nil, normal[T](n, rng))
-			c := rng.NormFloat64()
-			got, err := round.AddScaled[T](fast, c, v)
-			want, err2 := naive[T](slow, c, v)
-			alone, err3 := round.Norm[T](v)
-			if err = errors.Join(err, err2, err3); err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(fast, slow) || got != want || alone != want {
-				t.Errorf("n = %d: the sums or the norms %v, %v and %v differ", n, got, alone, want)
-			}
-		}
-	}
-}
-
-func TestAggregateErrors(t *testing.T) {
-	t.Run("float32", testAggregateErrors[float32])
-	t.Run("float64", testAggregateErrors[float64])
-}
-
-func testAggregateErrors[T wire.Float](t *testing.T) {
-	v := wire.AppendVector(nil, []T{1, 2, 3})
-	for _, wrong := range [][]byte{nil, v[:len(v)-1], append(slices.Clone(v), 0), v[:2*len(v)/3]} {
-		if _, err := round.AddScaled[T](make([]float64, 3), 1, wrong); err == nil {
-			t.Errorf("%d bytes were added to 3 elements", len(wrong))
-		}
-	}
-	if _, err := round.Norm[T](v[:len(v)-1]); err == nil {
-		t.Error("a payload that ends within an element has a norm")
-	}
+func testNotFinite[T wire.Float](t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		v := wire.AppendVector(nil, []T{1, T(bad), 3})
-		if _, err := round.AddScaled[T](make([]float64, 3), 0, v); !errors.Is(err, wire.ErrNotFinite) {
-			t.Errorf("%v was added: %v", bad, err)
-		}
-		if _, err := round.Norm[T](v); !errors.Is(err, wire.ErrNotFinite) {
+		if _, err := round.Norm([]T{1, T(bad), 3}); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("%v has a norm: %v", bad, err)
 		}
 		if err := round.Advance(make([]T, 2), []T{1, 1}, []float64{0, bad}); !errors.Is(err, wire.ErrNotFinite) {
@@ -117,85 +58,49 @@ func TestAdvance(t *testing.T) {
 	_ = round.Advance(dst, base, acc[:3])
 }
 
-// TestFoldArrival: the machine hands the set over in id order, so the order of
-// arrival cannot matter; and for what the payloads hold, float64 sums of
-// float32 values, it does not matter after rounding to float32 either.
-func TestFoldArrival(t *testing.T) {
-	const n, k = 500, 20
+// TestContributions: the set has the order of the fold, whatever the order in which it came.
+func TestContributions(t *testing.T) {
+	cfg := round.DefaultConfig()
+	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+	var all []round.Participant
+	for k := range 300 {
+		all = append(all, round.Participant{Agent: wire.AgentID(fmt.Sprint("a", k)), Times: 1 + k%3, Weight: 0.5})
+	}
+	want := round.Contributions(all, &plan, &cfg)
 	rng := rand.New(rand.NewPCG(3, 4))
-	base := normal[float32](n, rng)
-	payloads := make([][]byte, k)
-	for i := range payloads {
-		v := make([]float32, n)
-		for j := range v {
-			v[j] = float32(rng.IntN(1<<20)-1<<19) * 0x1p-20 // sums of these are exact
-		}
-		payloads[i] = wire.AppendVector(nil, v)
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if got := round.Contributions(all, &plan, &cfg); !slices.Equal(got, want) {
+		t.Error("the set depends on the order in which the updates came")
 	}
-	var first []float32
-	for range 5 {
-		acc, dst := make([]float64, n), make([]float32, n)
-		for _, i := range rng.Perm(k) {
-			if _, err := round.AddScaled[float32](acc, 1.0/16, payloads[i]); err != nil {
-				t.Fatal(err)
-			}
+	for i, c := range want {
+		if c.Bucket != rule.Bucket(cfg.Seed, c.Agent) || c.Factor != float64(c.Times) {
+			t.Errorf("%+v", c)
 		}
-		if err := round.Advance(dst, base, acc); err != nil {
-			t.Fatal(err)
+		if i > 0 && (want[i-1].Bucket > c.Bucket || want[i-1].Bucket == c.Bucket && want[i-1].Agent >= c.Agent) {
+			t.Errorf("%s of bucket %d comes after %s of bucket %d", c.Agent, c.Bucket, want[i-1].Agent,
+				want[i-1].Bucket)
 		}
-		if first == nil {
-			first = dst
-		} else if !slices.Equal(first, dst) {
-			t.Fatal("the model depends on the order of arrival")
-		}
+	}
+	cfg.Seed++
+	if next := round.Contributions(all, &plan, &cfg); slices.Equal(next, want) {
+		t.Error("another seed gives the same buckets")
 	}
 }
 
-// BenchmarkAddScaled also measures the twin, in turn: x/twin is the time relative to it.
-func BenchmarkAddScaled(b *testing.B) {
-	const n = 100_000
-	rng := rand.New(rand.NewPCG(5, 6))
-	v, acc := wire.AppendVector(nil, normal[float32](n, rng)), make([]float64, n)
-	b.SetBytes(int64(len(v)))
-	var twin time.Duration
-	for range b.N {
-		if _, err := round.AddScaled[float32](acc, 0.1, v); err != nil {
-			b.Fatal(err)
+// TestFactors: where the weights go.
+func TestFactors(t *testing.T) {
+	for _, tt := range []struct {
+		exchange      spec.Exchange
+		weighting     spec.Weighting
+		factor, scale float64
+	}{
+		{spec.ExchangeParameters, spec.WeightingStep, 2, 1}, {spec.ExchangeParameters, spec.WeightingMean, 3, 1},
+		{spec.ExchangeGradient, spec.WeightingStep, 3, -0.25}, {spec.ExchangeGradient, spec.WeightingMean, 3, -0.25},
+	} {
+		p := round.Plan{Kind: wire.KindTraining, Exchange: tt.exchange, StepSize: 0.25}
+		if f, s := p.Factor(tt.weighting, 2, 1.5), p.Scale(); f != tt.factor || s != tt.scale {
+			t.Errorf("%s, %s: factor %v and scale %v, want %v and %v", tt.exchange, tt.weighting, f, s, tt.factor,
+				tt.scale)
 		}
-		b.StopTimer()
-		began := time.Now()
-		if _, err := naive[float32](acc, 0.1, v); err != nil {
-			b.Fatal(err)
-		}
-		twin += time.Since(began)
-		b.StartTimer()
-	}
-	b.ReportMetric(float64(b.Elapsed())/float64(twin), "x/twin")
-}
-
-// Add is AddScaled without the bytes, and AddChange is Add of what an agent sends.
-func TestAddIsAddScaled(t *testing.T) {
-	t.Run("float32", addIsAddScaled[float32])
-	t.Run("float64", addIsAddScaled[float64])
-}
-
-func addIsAddScaled[T wire.Float](t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	direct, bytes, changes := make([]float64, 25), make([]float64, 25), make([]float64, 25)
-	v, end, base := make([]T, 25), make([]T, 25), make([]T, 25)
-	for range 100 {
-		for i := range v {
-			end[i], base[i] = T(rng.NormFloat64()), T(rng.NormFloat64())
-			v[i] = end[i] - base[i]
-		}
-		c := rng.Float64()
-		round.Add(direct, c, v)
-		round.AddChange(changes, c, end, base)
-		if _, err := round.AddScaled[T](bytes, c, wire.AppendVector(nil, v)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !slices.Equal(direct, bytes) || !slices.Equal(direct, changes) {
-		t.Errorf("sums differ:\n%v\n%v\n%v", direct, bytes, changes)
 	}
 }

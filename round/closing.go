@@ -59,7 +59,7 @@ func (c *Coordinator) fold() {
 			accepted = append(accepted, p)
 		}
 	}
-	c.do(Fold{c.rec.Round, c.rec.Plan, Coefficients(accepted, &c.rec.Plan, c.cfg.Weighting)})
+	c.do(Fold{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg)})
 }
 
 // noteSilent stops counting agents that never answered their invitation,

@@ -3,6 +3,8 @@ package round
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -11,17 +13,20 @@ type Config struct {
 	Algorithm    spec.Algorithm `yaml:"algorithm"`
 	Participants int            `yaml:"participants"` // L
 	// fewest draws with an update that a round may close with at its deadline
-	Quorum      int            `yaml:"quorum"`
-	OverSelect  int            `yaml:"over_select"` // invited beyond L; bends uniform sampling towards fast agents
-	Sampling    spec.Sampling  `yaml:"sampling"`
-	Weights     spec.Weights   `yaml:"weights"`
-	Weighting   spec.Weighting `yaml:"weighting"`
-	Rounds      int            `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
-	Seed        uint64         `yaml:"seed"`
-	Gather      Gather         `yaml:"gather"`
-	Deadline    time.Duration  `yaml:"deadline"` // of a round, from its announcement
-	Pause       time.Duration  `yaml:"pause"`    // between rounds
-	InviteEvery time.Duration  `yaml:"invite_every"`
+	Quorum     int            `yaml:"quorum"`
+	OverSelect int            `yaml:"over_select"` // invited beyond L; bends uniform sampling towards fast agents
+	Sampling   spec.Sampling  `yaml:"sampling"`
+	Weights    spec.Weights   `yaml:"weights"`
+	Weighting  spec.Weighting `yaml:"weighting"`
+	// Aggregation says how the updates become the fold, ServerOptimizer how the fold becomes the model's step.
+	Aggregation     rule.Config      `yaml:"aggregation"`
+	ServerOptimizer optimizer.Config `yaml:"server_optimizer"`
+	Rounds          int              `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
+	Seed            uint64           `yaml:"seed"`
+	Gather          Gather           `yaml:"gather"`
+	Deadline        time.Duration    `yaml:"deadline"` // of a round, from its announcement
+	Pause           time.Duration    `yaml:"pause"`    // between rounds
+	InviteEvery     time.Duration    `yaml:"invite_every"`
 }
 
 // Gather says which agents a round waits for before it draws.
@@ -47,6 +52,7 @@ func DefaultConfig() Config {
 	return Config{
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
+		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second,
 	}
@@ -71,6 +77,10 @@ func (c *Config) Validate() error {
 	check.Valid("sampling", c.Sampling.Validate())
 	check.Valid("weights", c.Weights.Validate())
 	check.Valid("weighting", c.Weighting.Validate())
+	check.Take("aggregation", c.Aggregation.Validate())
+	check.Need(c.Weights == spec.WeightsEqual || c.Aggregation.Weighted(), "weights",
+		"must be equal for the rule %s, which leaves them out, is %q", c.Aggregation.Rule, c.Weights)
+	check.Take("server_optimizer", c.ServerOptimizer.Validate())
 	check.Need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
 	check.Need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
 	check.Need(c.Gather.Minimum >= c.Quorum || c.Sampling == spec.WithReplacement, "gather.minimum",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -50,8 +51,16 @@ func TestConfigValidate(t *testing.T) {
 		{"negative pause", func(c *round.Config) { c.Pause = -time.Second }, "pause"},
 		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
 		{"empty", func(c *round.Config) { *c = round.Config{} },
-			"algorithm participants quorum sampling weights weighting gather.minimum gather.within deadline " +
-				"invite_every"},
+			"algorithm participants quorum sampling weights weighting aggregation.rule weights server_optimizer.name " +
+				"server_optimizer.tau gather.minimum gather.within deadline invite_every"},
+		{"a rule without weights", func(c *round.Config) {
+			c.Weights, c.Aggregation = spec.WeightsSamples, rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+		}, "weights"},
+		{"a trim that cuts all", func(c *round.Config) {
+			c.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5}
+		}, "aggregation.trim"},
+		{"momentum 1", func(c *round.Config) { c.ServerOptimizer.Name, c.ServerOptimizer.Momentum = "fedavgm", 1 },
+			"server_optimizer.momentum"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

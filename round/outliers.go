@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -15,10 +16,6 @@ const (
 	longFrom     = 3 // … and than the recent medians, to be left out when the fold with it is not taken
 	outweighFrom = 5 // … to be able to undo what the others do; in a set of n, n − 1 if that is more
 )
-
-// fewest is how many updates a set has at least whose lengths alone may speak against one of them. Columns of unlike
-// units make honest updates thousands of times as long as others, and of few updates such a one is no rarity.
-const fewest = 5
 
 // explodeFrom is how many times the worst recent risk a model may have.
 const explodeFrom = 10
@@ -60,7 +57,7 @@ func FindOutliers(lengths []float64, recent []Recent) Outliers {
 	for k, l := range lengths {
 		if l > longFrom*o.Usual {
 			o.Long = append(o.Long, k)
-			o.Outweighs = o.Outweighs || n >= fewest && l > max(outweighFrom, float64(n-1))*median
+			o.Outweighs = o.Outweighs || n >= rule.Fewest && l > max(outweighFrom, float64(n-1))*median
 		}
 	}
 	return o
@@ -96,19 +93,13 @@ func (p *Plan) Length(weighting spec.Weighting, c Contribution, norm float64) fl
 	return min(norm, math.MaxFloat64)
 }
 
-// Without returns the set without the updates at these places, with the coefficients that the others have without them.
-func (p *Plan) Without(weighting spec.Weighting, set []Contribution, places []int) []Contribution {
-	total := 0
+// Without returns the set without the updates at these places.
+func Without(set []Contribution, places []int) []Contribution {
 	var rest []Contribution
 	for k, c := range set {
 		if !slices.Contains(places, k) {
-			total += c.Times
 			rest = append(rest, c)
 		}
-	}
-	for k := range rest {
-		c := &rest[k]
-		c.Coefficient = p.Coefficient(weighting, c.Times, total, c.Weight)
 	}
 	return rest
 }

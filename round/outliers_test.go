@@ -123,7 +123,7 @@ func TestRecentOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestWithout: the rest of a set has the coefficients that it would have if the others had never been accepted.
+// TestWithout: the rest of a set is what it would be if the others had never been accepted.
 func TestWithout(t *testing.T) {
 	var all []round.Participant
 	for k := range 5 {
@@ -135,12 +135,21 @@ func TestWithout(t *testing.T) {
 		{Kind: wire.KindTraining, Exchange: spec.ExchangeGradient, StepSize: 0.1},
 	} {
 		for _, weighting := range []spec.Weighting{spec.WeightingStep, spec.WeightingMean} {
-			got := plan.Without(weighting, round.Coefficients(all, &plan, weighting), []int{1, 4})
-			want := round.Coefficients([]round.Participant{all[0], all[2], all[3]}, &plan, weighting)
+			cfg := round.DefaultConfig()
+			cfg.Weighting = weighting
+			set := round.Contributions(all, &plan, &cfg)
+			var places []int
+			for k, c := range set {
+				if c.Agent == "a1" || c.Agent == "a4" {
+					places = append(places, k)
+				}
+			}
+			got := round.Without(set, places)
+			want := round.Contributions([]round.Participant{all[0], all[2], all[3]}, &plan, &cfg)
 			if !slices.Equal(got, want) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
-			length := plan.Length(weighting, got[1], 10)
+			length := plan.Length(weighting, round.Contribution{Weight: 2.5}, 10)
 			inStep := weighting == spec.WeightingStep && plan.Exchange == spec.ExchangeParameters
 			if inStep && length != 4 || !inStep && length != 10 {
 				t.Errorf("a norm of 10 with weight 2.5, %s, %v: length %v", weighting, plan.Exchange, length)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -91,6 +93,7 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 
 func (p *coordinatorPlayer) begin(c command) {
 	p.cfg = round.Config{
+		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Algorithm:    spec.Algorithm(c.opt("algorithm", "fedavg")),
 		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)), OverSelect: int(c.num("over", 0)),
 		Sampling: spec.Sampling(c.opt("sampling", "without_replacement")),

@@ -79,7 +79,7 @@ func value(v reflect.Value) string {
 	case wire.Peer:
 		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.Weight, x.Key[0])
 	case round.Contribution:
-		return fmt.Sprintf("%.6g*%s:%s", x.Coefficient, x.Agent, nameOf(x.Update))
+		return fmt.Sprintf("%.6g*%s:%s", x.Factor, x.Agent, nameOf(x.Update))
 	case *round.Outcome:
 		return fmt.Sprintf("%d.%d", x.Round, x.Attempt)
 	case round.Counted:

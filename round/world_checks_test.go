@@ -214,22 +214,22 @@ func (c *checks) folds(e round.Fold, spool map[wire.AgentID]wire.Digest) {
 	}
 	c.folded[e.Round] = all
 	for i, u := range e.Set {
-		if i > 0 && e.Set[i-1].Agent >= u.Agent {
+		if i > 0 && (e.Set[i-1].Bucket > u.Bucket || e.Set[i-1].Bucket == u.Bucket && e.Set[i-1].Agent >= u.Agent) {
 			c.world.fail("round %d folds out of order or twice: %v", e.Round, e.Set)
 		}
 		if spool[u.Agent] != u.Update || c.maker[u.Update] != fmt.Sprint(u.Agent, e.Round) {
 			c.world.fail("round %d folds %s of %s, which is not in its spool", e.Round, nameOf(u.Update), u.Agent)
 		}
 		put(&c.in, e.Round, u.Agent, u.Update)
-		sum += u.Coefficient
+		sum += u.Factor / float64(u.Times)
 	}
 	for a, u := range c.accepted[e.Round] {
 		if c.in[e.Round][a] != u {
 			c.world.fail("round %d lost the accepted %s of %s", e.Round, nameOf(u), a)
 		}
 	}
-	if e.Plan.Kind == wire.KindTraining && math.Abs(sum-1) > 1e-12 || len(e.Set) == 0 {
-		c.world.fail("round %d: the coefficients of %v add up to %g", e.Round, e.Set, sum)
+	if e.Plan.Kind == wire.KindTraining && math.Abs(sum-float64(len(e.Set))) > 1e-12 || len(e.Set) == 0 {
+		c.world.fail("round %d: the factors of %v add up to %g", e.Round, e.Set, sum)
 	}
 }
 

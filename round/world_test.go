@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -82,6 +84,7 @@ func newWorld(seed uint64) *world {
 	agents := 4 + rng.IntN(5)
 	participants := 1 + rng.IntN(4)
 	w.cfg = round.Config{
+		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Participants: participants, Quorum: 1 + rng.IntN(min(participants, 3)), OverSelect: rng.IntN(3) / 2,
 		Sampling: spec.WithoutReplacement, Weights: spec.WeightsEqual, Weighting: spec.WeightingStep, Seed: seed,
 		Gather:   round.Gather{Minimum: 3, Within: 30 * time.Second, Spread: 5 * time.Second},

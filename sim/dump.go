@@ -31,6 +31,7 @@ const (
 	arrayX            = "x"            // [rows, M] of all agents
 	arrayY            = "y"            // [rows]
 	arrayRows         = "rows"         // [K] how many of them each agent holds
+	arrayBuckets      = "buckets"      // [K] of the fold
 	arrayW            = "W"            // [n, n], or [T−1, n, n]
 	arrayParticipants = "participants" // [·, 3] round, agent, times
 	arraySteps        = "steps"        // [S, 3] round, agent, step
@@ -48,7 +49,7 @@ const (
 func clearRun(dir string) error {
 	files := []string{fileProblem, fileGraph}
 	for _, name := range []string{arrayStart, arrayMinimizer, arrayHessian, arrayOptima, arrayRegressors, arrayNoiseVar,
-		arrayMeans, arrayX, arrayY, arrayRows,
+		arrayMeans, arrayX, arrayY, arrayRows, arrayBuckets,
 		arrayW, arrayParticipants, arraySteps, arrayScale, arrayBatch, arraySampleRows, arraySampleX, arraySampleY,
 		arrayNoise, arrayFinal} {
 		files = append(files, name+".npy")
@@ -168,6 +169,11 @@ func (t *tape[T]) dump(c *course[T], run int, final []float64) error {
 	if m := c.in.Mixing; m != nil {
 		putMixing(a, c, t.weights)
 	}
+	buckets := make([]int64, p.Agents)
+	for k := range buckets {
+		buckets[k] = int64(c.bucket(k))
+	}
+	put(a, arrayBuckets, buckets, p.Agents)
 	put(a, arrayParticipants, t.participants, len(t.participants)/3, 3)
 	steps := len(t.steps) / 3
 	put(a, arraySteps, t.steps, steps, 3)

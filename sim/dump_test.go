@@ -200,7 +200,7 @@ func TestBadFiles(t *testing.T) {
 			array(t, dir, "hessian", []int{1, 1}, math.Inf(1))
 			array(t, dir, "minimizer", []int{1}, 0)
 		},
-		"agent 0 takes 2 steps in round 1; shadow needs local_steps, 1, of all": func(dir string) {
+		"takes 2 steps in round 1; shadow needs local_steps, 1, of all": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "..", "experiment.json"),
 				[]byte(`{"runs": 1, "rounds": 1, "shadow": true}`), 0o600))
 		},

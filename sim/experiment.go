@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -50,6 +52,9 @@ type Experiment struct {
 	// WeighRows takes p_k in proportion to the agents' rows instead.
 	WeighRows bool           `yaml:"weigh_rows" json:"weigh_rows"`
 	Weighting spec.Weighting `yaml:"weighting" json:"weighting"`
+	// Aggregation and ServerOptimizer are those of a coordinator's round.
+	Aggregation     rule.Config      `yaml:"aggregation" json:"aggregation"`
+	ServerOptimizer optimizer.Config `yaml:"server_optimizer" json:"server_optimizer"`
 
 	Response      Response           `yaml:"response" json:"response"`
 	GradientNoise spec.GradientNoise `yaml:"gradient_noise" json:"gradient_noise"`
@@ -106,6 +111,7 @@ func Default() Experiment {
 		LocalSteps: Each(1), BatchSize: Each(1), StepSize: spec.StepSize{Constant: 0.01, Normalize: true},
 		Exchange: spec.ExchangeParameters,
 		Weights:  Each(1), Weighting: spec.WeightingStep,
+		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Response:      Response{Probability: Each(1), Per: StraggleStep},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3,

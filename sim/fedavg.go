@@ -15,7 +15,7 @@ import (
 type fedavg[T learner.Float] struct {
 	*course[T]
 	w, next []T
-	acc     []float64
+	server  *server[T]
 	sampler round.Sampler
 	places  []round.Place // those of a round's participants that respond
 	hands   []*hand[T]
@@ -28,7 +28,7 @@ type fedavg[T learner.Float] struct {
 // newFedAvg prepares a run for this many goroutines.
 func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 	f := &fedavg[T]{course: c, w: c.start(), block: blockSize(c)}
-	f.next, f.acc = make([]T, len(f.w)), make([]float64, len(f.w))
+	f.next, f.server = make([]T, len(f.w)), newServer(c)
 	if c.e.Shadow || c.tape != nil {
 		goroutines = 1 // what they keep has an order too
 	}
@@ -68,19 +68,14 @@ func (f *fedavg[T]) step(i int) error {
 	case len(places) == 0:
 		return nil // nobody responds: the model stays
 	}
-	total := 0
-	for _, p := range places {
-		total += p.Times
-	}
 	f.sent += int64(len(places))
-	clear(f.acc)
 	if f.shadow != nil {
 		f.shadow.begin()
 	}
-	if err := f.fold(i, places, total); err != nil {
+	if err := f.fold(i, f.server.begin(f.plan(i), places)); err != nil {
 		return err
 	}
-	if err := round.Advance(f.next, f.w, f.acc); err != nil {
+	if err := f.server.end(f.next, f.w); err != nil {
 		return err
 	}
 	f.w, f.next = f.next, f.w
@@ -119,15 +114,14 @@ func (f *fedavg[T]) responding(i int) []round.Place {
 	return f.places
 }
 
-// fold adds what all participants send to the sum, in id order whatever the number of hands.
-func (f *fedavg[T]) fold(i int, places []round.Place, total int) error {
-	plan := f.plan(i)
+// fold gives the server what all participants send, in the order of the fold whatever the number of hands.
+func (f *fedavg[T]) fold(i int, places []round.Place) error {
 	if len(f.hands) == 1 || len(places) < 2*f.block {
 		for _, p := range places {
 			if err := f.end(f.hands[0], f.next, p.Index, i); err != nil {
 				return err
 			}
-			f.add(f.coefficient(plan, p, total), f.next)
+			f.send(p, f.next)
 		}
 		return nil
 	}
@@ -136,7 +130,7 @@ func (f *fedavg[T]) fold(i int, places []round.Place, total int) error {
 			return b.err
 		}
 		for n, p := range b.places {
-			f.add(f.coefficient(plan, p, total), b.ends[n*len(f.w):][:len(f.w)])
+			f.send(p, b.ends[n*len(f.w):][:len(f.w)])
 		}
 		return nil
 	})
@@ -180,17 +174,12 @@ func (f *fedavg[T]) plan(i int) *round.Plan {
 	return &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 }
 
-// coefficient is c_k of w_i = w_{i−1} + Σ c_k v_k.
-func (f *fedavg[T]) coefficient(plan *round.Plan, p round.Place, total int) float64 {
-	return plan.Coefficient(f.e.Weighting, p.Times, total, f.weight(p.Index))
-}
-
-// add adds c_k v_k to the sum, where v is a gradient, or ψ_k = v_k + w_{i−1}.
-func (f *fedavg[T]) add(c float64, v []T) {
+// send gives the server a gradient, or ψ_k.
+func (f *fedavg[T]) send(p round.Place, v []T) {
 	if f.e.Exchange == spec.ExchangeGradient {
-		round.Add(f.acc, c, v)
+		f.server.take(p, v, nil)
 	} else {
-		round.AddChange(f.acc, c, v, f.w)
+		f.server.take(p, v, f.w)
 	}
 }
 

@@ -18,9 +18,9 @@ type feddec[T learner.Float] struct {
 	*course[T]
 	hands  []*hand[T] // one an agent: its generator goes on between server rounds
 	z, mix [][]T
-	server []T // what the last server round sent to all
+	last   []T // what the last server round sent to all
 	next   []T
-	acc    []float64
+	server *server[T]
 
 	links    *d2d.Links
 	weights  []float64 // of W^t
@@ -41,13 +41,13 @@ type feddec[T learner.Float] struct {
 }
 
 func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
-	f := &feddec[T]{course: c, server: c.start()}
-	f.next, f.acc, f.mean = make([]T, len(f.server)), make([]float64, len(f.server)), make([]float64, len(f.server))
+	f := &feddec[T]{course: c, last: c.start(), server: newServer(c)}
+	f.next, f.mean = make([]T, len(f.last)), make([]float64, len(f.last))
 	f.rng = rand.New(&f.pcg)
 	for range c.agents {
 		f.hands = append(f.hands, newHand(c))
-		f.z = append(f.z, append([]T(nil), f.server...))
-		f.mix = append(f.mix, make([]T, len(f.server)))
+		f.z = append(f.z, append([]T(nil), f.last...))
+		f.mix = append(f.mix, make([]T, len(f.last)))
 	}
 	if m := c.in.Mixing; m != nil {
 		f.links = m.Graph.Links()
@@ -160,20 +160,16 @@ func (f *feddec[T]) average(t int) error {
 		return lacksParticipants(t)
 	}
 	f.uploads, f.downloads = f.uploads+int64(len(places)), f.downloads+int64(f.agents)
-	total := 0
-	for _, p := range places {
-		total += p.Times
+	plan := &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+	for _, p := range f.server.begin(plan, places) {
+		f.server.take(p, f.z[p.Index], f.last)
 	}
-	clear(f.acc)
-	for _, p := range places {
-		round.AddChange(f.acc, float64(p.Times)/float64(total), f.z[p.Index], f.server)
-	}
-	if err := round.Advance(f.next, f.server, f.acc); err != nil {
+	if err := f.server.end(f.next, f.last); err != nil {
 		return err
 	}
-	f.server, f.next = f.next, f.server
+	f.last, f.next = f.next, f.last
 	for _, z := range f.z {
-		copy(z, f.server)
+		copy(z, f.last)
 	}
 	return nil
 }
@@ -207,7 +203,7 @@ func (f *feddec[T]) measure(r *recorder) {
 	} else {
 		r.set("consensus", f.consensus())
 	}
-	r.setBytes(len(f.server), f.uploads, f.downloads, f.flows)
+	r.setBytes(len(f.last), f.uploads, f.downloads, f.flows)
 }
 
 // maxSpectrum is the number of agents up to which |λ̂₂| is computed, at the cost of its cube.

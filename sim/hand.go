@@ -2,8 +2,10 @@ package sim
 
 import (
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -16,6 +18,8 @@ type course[T learner.Float] struct {
 	in       Instance[T]
 	agents   int // K
 	schedule learner.Schedule
+	buckets  []uint8  // of the agents, plus 1; 0 = not known yet
+	keys     []uint64 // of the draws of agents that have names; nil = they have none
 	total    float64  // Σ of the problem's weights
 	tape     *tape[T] // of a dump, or nil
 	most     uint64   // the largest E_k, by which t of the schedule advances in a round
@@ -32,10 +36,29 @@ func (c *course[T]) weight(k int) float64 {
 // steps is E_k.
 func (c *course[T]) steps(k int) int { return int(c.e.LocalSteps.At(k, c.seed)) }
 
+// maxNamed is up to how many agents their buckets are kept.
+const maxNamed = 1 << 20
+
+// bucket is that of agent k in the fold, whose name is its number where it has none.
+func (c *course[T]) bucket(k int) int {
+	if k < len(c.buckets) && c.buckets[k] > 0 {
+		return int(c.buckets[k] - 1)
+	}
+	name := strconv.Itoa(k)
+	if labels := c.in.Problem.Labels; labels != nil {
+		name = labels[k]
+	}
+	b := rule.Bucket(c.seed, wire.AgentID(name))
+	if k < len(c.buckets) {
+		c.buckets[k] = uint8(b + 1)
+	}
+	return b
+}
+
 // stream is the key of agent k's draws.
 func (c *course[T]) stream(k int) uint64 {
-	if c.in.Problem.Streams != nil {
-		return c.in.Problem.Streams(k)
+	if c.keys != nil {
+		return c.keys[k]
 	}
 	return data.Mix(forAgent, uint64(k))
 }

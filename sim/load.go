@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/sim/npy"
 	"github.com/fedmesh/fedmesh/spec"
@@ -109,6 +110,13 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 		in := Instance[T]{Problem: restore[T](l, &file, model)}
 		in.replay = &replay[T]{inputs: model.Inputs, params: model.Params()}
 		in.replay.read(l)
+		in.replay.buckets, _ = take[int64](l, arrayBuckets, file.Agents)
+		for k, b := range in.replay.buckets {
+			if l.err == nil && (b < 0 || b >= rule.Buckets) {
+				l.err = fmt.Errorf("%s: buckets.npy: agent %d is in bucket %d; want 0 to %d", l.dir, k, b,
+					rule.Buckets-1)
+			}
+		}
 		if l.err == nil && e.Algorithm == spec.FedDec {
 			in.Mixing, in.replay.weights = l.mixing(&e, file.Agents)
 			in.replay.graphless = in.replay.weights != nil && !l.has(fileGraph)

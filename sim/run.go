@@ -12,6 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Progress is how far a simulation has come, in rounds over all its runs.
@@ -226,6 +228,15 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 	c := &course[T]{e: e, seed: seed, in: in, agents: p.Agents, schedule: e.schedule(&p.Objective, seed)}
 	for _, v := range p.Weights {
 		c.total += v
+	}
+	c.buckets = make([]uint8, min(c.agents, maxNamed))
+	if r := in.replay; r != nil {
+		for k, b := range r.buckets {
+			c.buckets[k] = uint8(b + 1)
+		}
+	}
+	for _, label := range p.Labels {
+		c.keys = append(c.keys, task.Stream(wire.AgentID(label)))
 	}
 	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
 		c.most = uint64(e.mostSteps(seed))

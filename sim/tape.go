@@ -98,6 +98,8 @@ type replay[T learner.Float] struct {
 	from   []int          // of each step, the number of its first sample
 	inputs int
 	params int
+	// buckets of the agents; nil = those of the seed
+	buckets []int64
 	// graphless says that of links that fail only the W^t are known, and not by what law.
 	graphless bool
 }

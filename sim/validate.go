@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -44,6 +45,12 @@ func (e *Experiment) validate() error {
 	v.Valid("sampling", e.Sampling.Validate())
 	v.Valid("exchange", e.Exchange.Validate())
 	v.Valid("weighting", e.Weighting.Validate())
+	v.Take("aggregation", e.Aggregation.Validate())
+	v.Need(e.Aggregation.Weighted() || e.Weights.alike() && !e.WeighRows, "weights",
+		"must be equal for the rule %s, which leaves them out", e.Aggregation.Rule)
+	v.Take("server_optimizer", e.ServerOptimizer.Validate())
+	v.Need(e.ServerOptimizer.Name == optimizer.None || e.Exchange != spec.ExchangeGradient, "server_optimizer.name",
+		"is %s; gradients have a step size of their own, want none", e.ServerOptimizer.Name)
 	v.Need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
 	v.Need(e.Participants >= 0 && e.Participants <= maxAgents, "participants",
 		"is %d; want 1 to the number of agents, or 0 for all", e.Participants)

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Prune removes, durably, the models below version but for its newest keep-1, so that keep stay with version itself.
+// Prune removes, durably, the models below version, and the states of optimisers with them, but for the newest keep-1,
+// so that keep stay with version itself.
 // Models above version are left alone: they are of a journal that is newer than the one in use. keep is at least 1.
 func (m *Models) Prune(keep int, version uint64) error {
 	if keep < 1 {
@@ -27,11 +28,15 @@ func (m *Models) Prune(keep int, version uint64) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range slices.Concat(versions, records) {
+	states, err := m.versions(stateSuffix)
+	if err != nil {
+		return err
+	}
+	for _, v := range slices.Concat(versions, records, states) {
 		if v >= oldest {
 			continue
 		}
-		for _, path := range []string{m.Path(v), recordPath(m.Path(v))} {
+		for _, path := range []string{m.Path(v), recordPath(m.Path(v)), statePath(m.Path(v))} {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return explain("remove", path, err)
 			}

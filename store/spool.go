@@ -132,7 +132,7 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
 	}
 	dst = slices.Grow(dst[:0], int(at.Size))[:at.Size]
-	if err := s.readPayload(dst, at); err != nil {
+	if err := s.readPayload(dst, at, 0); err != nil {
 		return nil, err
 	}
 	if sha256.Sum256(dst) != at.Digest {
@@ -141,9 +141,20 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-func (s *Spool) readPayload(dst []byte, at slot) error {
+// PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: Payload has done so before.
+func (s *Spool) PayloadAt(agent string, dst []byte, from int64) error {
+	s.mu.RLock()
+	at, have := s.index[agent]
+	s.mu.RUnlock()
+	if !have || from < 0 || from+int64(len(dst)) > at.Size {
+		return fmt.Errorf("store: %s holds no %d bytes from byte %d on of %s", s.logPath, len(dst), from, agent)
+	}
+	return s.readPayload(dst, at, from)
+}
+
+func (s *Spool) readPayload(dst []byte, at slot, from int64) error {
 	if !at.apart {
-		if _, err := s.file.ReadAt(dst, at.offset); err != nil {
+		if _, err := s.file.ReadAt(dst, at.offset+from); err != nil {
 			return explain("read", s.logPath, err)
 		}
 		return nil
@@ -152,7 +163,7 @@ func (s *Spool) readPayload(dst []byte, at slot) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.ReadFull(f, dst)
+	_, err = f.ReadAt(dst, from)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return explain("read", f.Name(), err)
 	}

@@ -2,11 +2,13 @@ package task_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -44,17 +46,18 @@ func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
 // round runs one round; weigh says where p_k goes.
 func (c *crew[T]) round(weigh spec.Weighting) {
 	c.t.Helper()
-	acc := make([]float64, len(c.w))
+	var sent []testkit.Sent[T]
+	scale := 1.
 	n := float64(len(c.data))
 	for k, s := range c.data {
 		job := task.Job[T]{Base: c.w, Samples: s, Weight: 1, Steps: c.steps[k]}
-		share := 1 / n
+		factor := 1.
 		gradient := c.problem.Task.Training.Exchange == spec.ExchangeGradient
 		switch {
 		case gradient:
-			share *= -c.problem.Schedule.At(1) * (n * c.p[k])
+			factor, scale = n*c.p[k], -c.problem.Schedule.At(1)
 		case weigh == spec.WeightingMean:
-			share *= n * c.p[k]
+			factor = n * c.p[k]
 		default:
 			job.Weight = n * c.p[k]
 		}
@@ -66,12 +69,10 @@ func (c *crew[T]) round(weigh spec.Weighting) {
 			(out.Steps != 1 || out.RiskAfter != out.RiskBefore) {
 			c.t.Fatalf("outcome %+v, want %d steps", out, want)
 		}
-		if _, err := round.AddScaled[T](acc, share, wire.AppendVector(nil, out.Vector)); err != nil {
-			c.t.Fatal(err)
-		}
+		sent = append(sent, testkit.Sent[T]{ID: wire.AgentID(fmt.Sprint(k)), Factor: factor, V: out.Vector})
 	}
 	next := make([]T, len(c.w))
-	if err := round.Advance(next, c.w, acc); err != nil {
+	if err := round.Advance(next, c.w, testkit.Fold(1, scale, len(c.data), sent...)); err != nil {
 		c.t.Fatal(err)
 	}
 	c.w = next

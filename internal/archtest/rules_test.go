@@ -23,6 +23,8 @@ var rooms = []room{
 
 	{"task", 2, true, "what a wire.Task means in learner terms: the daemons and the simulator run the same code"},
 	{"round", 2, true, "the round's machines: the host owns clock, network and disk, so that tests can script them"},
+	{"round/rule", 2, true, "how updates become the fold: the coordinator and the simulator run the same rules"},
+	{"round/optimizer", 2, true, "how the fold becomes the model's step: the same as round/rule"},
 	{"d2d", 2, true, "the mixing machine: the same as round"},
 	{"d2d/graph", 2, false, "graphs and spectra need gonum/mat, which no device may link"},
 	{"mqtt", 2, false, "sessions over paho: knows topics and bytes, not rounds"},
@@ -66,6 +68,7 @@ var beside = []struct{ from, to, why string }{
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
 	{"agent/slow", "agent", "a decorator is written against the host's own types"},
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
+	{"round", "round/...", "the configuration of a round names its rule and its optimiser"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
 	{"wire", "spec", "words travel as bytes, by one table for each type"},
 	{"learner", "spec", "a model is described in the words that files use"},

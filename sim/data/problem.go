@@ -26,17 +26,17 @@ type Metric struct {
 // aggregate risk J(w) = Σ p_k J_k(w). Several goroutines may use it.
 type Problem[T learner.Float] struct {
 	Model   learner.Architecture
-	Agents  int                // K
-	Loader  func() Loader[T]   // one for each goroutine
-	Streams func(k int) uint64 // key of agent k's draws, as task.Stream gives it for a name; nil = the simulator's own
-	Weights []float64          // p_k in any scale, Σ p_k J_k having them add up to 1; nil = equal
+	Agents  int              // K
+	Loader  func() Loader[T] // one for each goroutine
+	Weights []float64        // p_k in any scale, Σ p_k J_k having them add up to 1; nil = equal
 
 	Start     []float64 // w_0; nil = the model's own, zero without hidden layers
 	Objective Objective
 	Classes   *Classes      // of logistic and bilinear problems
 	Linear    func() Linear // of linear problems, with the w_k⁰ that were drawn; nil of others
 	Metrics   []Metric      // recorded beside the usual ones
-	Labels    []string      // names of the agents; nil = their numbers
+	// Labels are the names of the agents, whose draws are those of live agents of these names; nil = their numbers.
+	Labels []string
 }
 
 // Objective is what is known of J. Everything is optional.

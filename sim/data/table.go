@@ -13,8 +13,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/task"
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // table is rows that are dealt to agents.
@@ -145,7 +143,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	if err != nil {
 		return nil, err
 	}
-	p.Labels, p.Streams = labels, named(labels)
+	p.Labels = labels
 	test := t.samples
 	if s.HeldOut != "" {
 		other, err := readTable[T](s, s.HeldOut, false)
@@ -159,18 +157,6 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	}
 	p.Metrics = scores(model, test)
 	return p, nil
-}
-
-// named is the keys of agents that have names, as live agents of these names have them.
-func named(labels []string) func(k int) uint64 {
-	if labels == nil {
-		return nil
-	}
-	keys := make([]uint64, len(labels))
-	for k, label := range labels {
-		keys[k] = task.Stream(wire.AgentID(label))
-	}
-	return func(k int) uint64 { return keys[k] }
 }
 
 // split deals the rows; agents that a column names are in the order of their names.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/task"
 )
 
 // tableSpec is a CSV file of 60 rows from three devices of different sizes.
@@ -52,9 +51,6 @@ func TestTableByColumn(t *testing.T) {
 	}
 	load := p.Loader()
 	for k, label := range p.Labels {
-		if p.Streams(k) != task.Stream("east") && label == "east" {
-			t.Error("east has not the key of a live agent of its name")
-		}
 		if n := load(k).Samples.Len(); float64(n) != p.Weights[k] {
 			t.Errorf("%s has %d rows", label, n)
 		}

@@ -99,7 +99,7 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 func (p *player) average(base []float64, x [][]float64, draws []int) []float64 {
 	p.t.Helper()
 	var accepted []round.Participant
-	payloads := map[wire.AgentID][]byte{}
+	payloads := map[wire.AgentID][]float64{}
 	for k := range x {
 		times := 0
 		for _, d := range draws {
@@ -116,7 +116,7 @@ func (p *player) average(base []float64, x [][]float64, draws []int) []float64 {
 		for j := range change {
 			change[j] -= base[j]
 		}
-		payloads[id] = wire.AppendVector(nil, change)
+		payloads[id] = change
 	}
 	return p.fold(base, accepted, payloads, &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters},
 		spec.WeightingStep)

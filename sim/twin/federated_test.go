@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -39,7 +40,7 @@ func (p *player) round(w []float64, r *drawn) []float64 {
 	s := p.setting()
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: s.exchange, StepSize: p.StepSize}
 	var accepted []round.Participant
-	payloads := map[wire.AgentID][]byte{}
+	payloads := map[wire.AgentID][]float64{}
 	for i, k := range r.Participants {
 		var steps []step
 		if r.Steps != nil {
@@ -47,23 +48,29 @@ func (p *player) round(w []float64, r *drawn) []float64 {
 		}
 		id := wire.AgentID(fmt.Sprintf("agent-%d", k))
 		accepted = append(accepted, round.Participant{Agent: id, Times: 1, Weight: p.weight(k)})
-		payloads[id] = wire.AppendVector(nil, p.local(w, k, steps))
+		payloads[id] = p.local(w, k, steps)
 	}
 	return p.fold(w, accepted, payloads, &plan, s.weighting)
 }
 
 // fold is the coordinator's w_i = w_{i−1} + Σ c_k v_k.
-func (p *player) fold(base []float64, accepted []round.Participant, payloads map[wire.AgentID][]byte,
+func (p *player) fold(base []float64, accepted []round.Participant, payloads map[wire.AgentID][]float64,
 	plan *round.Plan, weighting spec.Weighting) []float64 {
 	p.t.Helper()
-	acc := make([]float64, len(base))
-	for _, c := range round.Coefficients(accepted, plan, weighting) {
-		if _, err := round.AddScaled[float64](acc, c.Coefficient, payloads[c.Agent]); err != nil {
-			p.t.Fatal(err)
-		}
+	cfg := round.DefaultConfig()
+	cfg.Weighting = weighting
+	set := rule.Set[float64]{Scale: plan.Scale()}
+	var rows rule.Memory[float64]
+	for _, c := range round.Contributions(accepted, plan, &cfg) {
+		set.Shares, rows = append(set.Shares, c.Share), append(rows, payloads[c.Agent])
+	}
+	set.Source = rows
+	step := make([]float64, len(base))
+	if err := rule.New[float64](rule.DefaultConfig()).Fold(step, set); err != nil {
+		p.t.Fatal(err)
 	}
 	next := make([]float64, len(base))
-	if err := round.Advance(next, base, acc); err != nil {
+	if err := round.Advance(next, base, step); err != nil {
 		p.t.Fatal(err)
 	}
 	return next

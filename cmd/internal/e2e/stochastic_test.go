@@ -80,7 +80,8 @@ func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, data map[s
 	must(err)
 	w := p.Initial(cfg.Round.Seed)
 	for i := range wire.RoundID(3) {
-		acc, next := make([]float64, len(w)), make([]float32, len(w))
+		var sent []testkit.Sent[float32]
+		next := make([]float32, len(w))
 		for _, id := range ids {
 			s, err := learner.ReadCSV[float32](strings.NewReader(data[id]), id, cfg.Task.Features, cfg.Task.Target,
 				learner.Filter{})
@@ -91,10 +92,9 @@ func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, data map[s
 				Rand: task.Source(cfg.Round.Seed, i+1, task.Stream(wire.AgentID(id))),
 			})
 			must(err)
-			_, err = round.AddScaled[float32](acc, 1./3, wire.AppendVector(nil, out.Vector))
-			must(err)
+			sent = append(sent, testkit.Sent[float32]{ID: wire.AgentID(id), Factor: 1, V: out.Vector})
 		}
-		must(round.Advance(next, w, acc))
+		must(round.Advance(next, w, testkit.Fold(cfg.Round.Seed, 1, 3, sent...)))
 		w = next
 	}
 	return w

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -82,6 +83,9 @@ func (s *Coordinator) Validate() error {
 		c.mesh(&s.Mesh)
 	}
 	c.Take("round", s.Round.Validate())
+	c.Need(s.Round.ServerOptimizer.Name == optimizer.None || s.Task.Exchange != spec.ExchangeGradient,
+		"round.server_optimizer.name", "must be none for task.exchange gradient, whose step size is its own, is %q",
+		s.Round.ServerOptimizer.Name)
 	if s.Held != nil {
 		c.data("held_out", s.Held)
 		if s.Held.CSV != "" {

@@ -18,7 +18,6 @@ import (
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -149,7 +148,9 @@ func simulated(t *testing.T, o *Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Streams = func(k int) uint64 { return task.Stream(wire.AgentID(agentName(k))) }
+	for k := range p.Agents {
+		p.Labels = append(p.Labels, agentName(k))
+	}
 	g, err := graph.ConnectedGeographic(regressionAgents, regressionRadius, rand.New(rand.NewPCG(o.Seed, 1)))
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,176 @@
+package coordinator
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// momentum is a workbench whose server has FedAvgM.
+type momentum struct {
+	*workbench
+	journaled *round.Plan // of the next round
+}
+
+// withMomentum returns one, and a function that folds a round of these updates.
+func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Folded) {
+	t.Helper()
+	w, spool, e := benchOf(t, 0, nil, updates...)
+	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.5, Momentum: 0.5, Tau: 1}
+	w.cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	e.Plan.Version = 0
+	plan, err := w.training(0, 0, []float32{0}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return momentum{w, &plan}, func() round.Folded {
+		plan.Recent = nil
+		e.Plan = plan
+		folded, _ := w.fold(spool, e)
+		if folded.Err != nil {
+			t.Fatal(folded.Err)
+		}
+		plan = folded.Next
+		return folded
+	}
+}
+
+// TestServerMomentum: m = 1, 1.5, 1.75 for D = 1 in each round, and half of it is the step, over restarts too.
+func TestServerMomentum(t *testing.T) {
+	w, next := withMomentum(t, 1, 1, 1)
+	for i, want := range []float32{0.5, 1.25, 2.125} {
+		next()
+		if w.base[0] != want {
+			t.Fatalf("after round %d the weight is %v, want %v", i+1, w.base[0], want)
+		}
+	}
+}
+
+// TestFoldAgain: a fold that a crash has cut short after it stored its model and its state ends the same.
+func TestFoldAgain(t *testing.T) {
+	w, next := withMomentum(t, 1, 1, 1)
+	before := next()
+	base, folded := slices.Clone(w.base), next()
+	path := strings.TrimSuffix(w.disk.models.Path(2), ".safetensors") + ".optimizer"
+	state, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.base, *w.journaled = base, before.Next // the journal still names the first model
+	again := next()
+	got, err := os.ReadFile(path)
+	if again.Next.Base.Hash != folded.Next.Base.Hash || err != nil || !bytes.Equal(got, state) {
+		t.Errorf("another model or another state, error %v", err)
+	}
+}
+
+// TestStateOfAnotherModel: a state is read with the model that it made only. Without one the optimiser begins anew, and
+// says so.
+func TestStateOfAnotherModel(t *testing.T) {
+	for name, spoil := range map[string]func(w momentum) error{
+		"of another model": func(w momentum) error { return w.disk.models.PutState(2, wire.Digest{1}, []byte{0}) },
+		"cut short": func(w momentum) error {
+			return w.disk.models.PutState(2, w.baseBlob.ref.Hash, []byte("\x07fedavgm1234"))
+		},
+		"of another optimiser": func(w momentum) error {
+			return w.disk.models.PutState(2, w.baseBlob.ref.Hash, []byte("\x07fedadam12345678"))
+		},
+		"not finite": func(w momentum) error {
+			return w.disk.models.PutState(2, w.baseBlob.ref.Hash, []byte("\x07fedavgm\xff\xff\xff\xff\xff\xff\xff\xff"))
+		},
+		"removed": func(w momentum) error {
+			return os.Remove(strings.TrimSuffix(w.disk.models.Path(2), ".safetensors") + ".optimizer")
+		},
+	} {
+		w, next := withMomentum(t, 1, 1, 1)
+		var log bytes.Buffer
+		w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		next()
+		next() // 1.25
+		if log.Len() > 0 {
+			t.Fatalf("%s: before it is spoiled: %s", name, &log)
+		}
+		if err := spoil(w); err != nil {
+			t.Fatal(err)
+		}
+		next()
+		if w.base[0] != 1.75 || !strings.Contains(log.String(), "begins anew") {
+			t.Errorf("%s: weight %v, want 1.75; log %q", name, w.base[0], &log)
+		}
+	}
+}
+
+// TestBackToAModel: a run that begins from a model takes over the state with it; and states go with their models.
+func TestBackToAModel(t *testing.T) {
+	w, next := withMomentum(t, 1, 1, 1)
+	next()
+	next()
+	w.disk.origin = origin{Model: "1/1", Digest: wire.Digest{9}}
+	if state, err := w.inherited(); err != nil || state != nil {
+		t.Errorf("the state of another model: %v, %v", state, err)
+	}
+	info, err := w.disk.models.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.disk.origin.Digest = info[1].Digest
+	if state, err := w.inherited(); err != nil || len(state) != 1 || state[0][0] != 1 {
+		t.Errorf("state %v, %v; want 1", state, err)
+	}
+	if err := w.disk.models.Prune(1, 2); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := w.inherited(); err != nil || state != nil {
+		t.Errorf("the state of a model that was removed: %v, %v", state, err)
+	}
+}
+
+// TestRefuseAbove: long updates are left out before the fold, and their agents do not sit out.
+func TestRefuseAbove(t *testing.T) {
+	for _, tt := range []struct {
+		above   float64
+		updates []float32
+		model   float32
+		left    int
+	}{
+		{0, []float32{1, 1, 1, 1, 3.5}, 1.5, 0},
+		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1},
+		{3, []float32{1, 1, 1, 3.5}, 1.625, 0}, // too few to tell
+		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0},
+	} {
+		w, spool, e := benchOf(t, 0, nil, tt.updates...)
+		w.cfg.Round.Aggregation.RefuseAbove = tt.above
+		folded, facts := w.fold(spool, e)
+		var left []UpdateLeftOut
+		for _, f := range facts {
+			if f, ok := f.(UpdateLeftOut); ok {
+				left = append(left, f)
+			}
+		}
+		if folded.Err != nil || w.base[0] != tt.model || len(left) != tt.left || len(folded.Excluded) != 0 {
+			t.Errorf("%+v: weight %v, left out %+v, excluded %v, error %v", tt, w.base[0], left, folded.Excluded,
+				folded.Err)
+		}
+		if tt.left > 0 && (left[0].Agent != "a4" || left[0].Reason != LeftOutAbove || left[0].Usual != 1) {
+			t.Errorf("%+v: left out %+v", tt, left)
+		}
+	}
+}
+
+// TestTrimmedFold: the coordinator folds by the rule that is configured.
+func TestTrimmedFold(t *testing.T) {
+	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, -4.9)
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+	if folded, _ := w.fold(spool, e); folded.Err != nil || w.base[0] != 2 {
+		t.Errorf("weight %v, error %v; want 2", w.base[0], folded.Err)
+	}
+}

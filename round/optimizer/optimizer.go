@@ -1,0 +1,91 @@
+package optimizer
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Optimizer turns the fold of a round into the step of the model.
+type Optimizer interface {
+	// Vectors is of how many vectors of length d its state is.
+	Vectors() int
+	// First sets a state to that before the first round.
+	First(state [][]float64)
+	// Step overwrites d, the fold D_i, with the step w_i − w_{i−1}, and state with that after the round.
+	Step(d []float64, state [][]float64)
+}
+
+// Config is the section server_optimizer, of a coordinator's round and of an experiment. A number that is 0 has the
+// optimiser's default.
+type Config struct {
+	Name         string  `yaml:"name" json:"name"`
+	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"` // η: 1 (fedavgm) or 0.1
+	Momentum     float64 `yaml:"momentum" json:"momentum"`           // β of fedavgm
+	Beta1        float64 `yaml:"beta1" json:"beta1"`
+	Beta2        float64 `yaml:"beta2" json:"beta2"`
+	Tau          float64 `yaml:"tau" json:"tau"`
+}
+
+// None takes the fold itself for the step.
+const None = "none"
+
+// DefaultConfig is no optimiser, with the numbers that the others have where a file does not say otherwise.
+func DefaultConfig() Config {
+	return Config{Name: None, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001}
+}
+
+// entry is a line of the table.
+type entry struct {
+	make         func(Config) Optimizer
+	learningRate float64 // where the configuration has none
+}
+
+var table = map[string]entry{
+	None:         {},
+	"fedavgm":    {newAvgM, 1},
+	"fedadagrad": {newAdagrad, 0.1},
+	"fedadam":    {newAdam, 0.1},
+	"fedyogi":    {newYogi, 0.1},
+}
+
+// Names returns the optimisers' names, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(table)) }
+
+// Validate returns all problems, joined, each a [*spec.FieldError].
+func (c Config) Validate() error {
+	var k spec.Check
+	spec.OneOf(&k, "name", c.Name, Names()...)
+	k.Need(c.LearningRate >= 0 && !math.IsInf(c.LearningRate, 1), "learning_rate",
+		"must be finite and above 0, or 0 for the optimiser's own, is %v", c.LearningRate)
+	fraction := func(key string, x float64) { k.Need(x >= 0 && x < 1, key, "must be at least 0 and below 1, is %v", x) }
+	fraction("momentum", c.Momentum)
+	fraction("beta1", c.Beta1)
+	fraction("beta2", c.Beta2)
+	k.Need(c.Tau > 0 && !math.IsInf(c.Tau, 1), "tau", "must be finite and above 0, is %v", c.Tau)
+	return k.Err()
+}
+
+// New makes the optimiser of a valid configuration; nil for None.
+func New(c Config) Optimizer {
+	e := table[c.Name]
+	if e.make == nil {
+		return nil
+	}
+	if c.LearningRate == 0 {
+		c.LearningRate = e.learningRate
+	}
+	return e.make(c)
+}
+
+// NewState returns the state of an optimiser before the first round, for models of length d.
+func NewState(o Optimizer, d int) [][]float64 {
+	state := make([][]float64, o.Vectors())
+	for i := range state {
+		state[i] = make([]float64, d)
+	}
+	o.First(state)
+	return state
+}

@@ -1,0 +1,275 @@
+package rule_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// configs are those that each rule is tried with; a rule without one here fails the suite.
+var configs = map[string][]rule.Config{
+	rule.Mean:        {{}},
+	rule.TrimmedMean: {{Trim: 0.2}, {Trim: 0}, {Trim: 0.49}},
+}
+
+// oracles are the rules once more, on all values of one coordinate, repeated as often as they were drawn.
+var oracles = map[string]func(c rule.Config, values []float64) float64{
+	rule.Mean: func(_ rule.Config, values []float64) float64 { return average(values) },
+	rule.TrimmedMean: func(c rule.Config, values []float64) float64 {
+		slices.Sort(values)
+		cut := int(math.Floor(c.Trim * float64(len(values))))
+		return average(values[cut : len(values)-cut])
+	},
+}
+
+func average(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// eachRule calls try for each rule and each of its configurations.
+func eachRule(t *testing.T, try func(t *testing.T, c rule.Config)) {
+	for _, name := range rule.Names() {
+		if len(configs[name]) == 0 || oracles[name] == nil {
+			t.Errorf("rule %s: add it to configs and to oracles", name)
+		}
+		for _, c := range configs[name] {
+			c.Rule = name
+			if err := c.Validate(); err != nil {
+				t.Error(err)
+			}
+			t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) { try(t, c) })
+		}
+	}
+}
+
+// setOf draws n updates of length d, in the order of the fold. Some were drawn twice.
+func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID) {
+	var ids []wire.AgentID
+	for k := range n {
+		ids = append(ids, wire.AgentID(fmt.Sprint("a", k)))
+	}
+	slices.SortFunc(ids, func(a, b wire.AgentID) int {
+		if by := rule.Bucket(7, a) - rule.Bucket(7, b); by != 0 || a == b {
+			return by
+		} else if a < b {
+			return -1
+		}
+		return 1
+	})
+	set, rows := rule.Set[T]{Scale: 1}, rule.Memory[T]{}
+	for _, id := range ids {
+		times := 1 + rng.IntN(2)
+		set.Shares = append(set.Shares, rule.Share{Bucket: rule.Bucket(7, id), Times: times, Factor: float64(times)})
+		row := make([]T, d)
+		for j := range row {
+			row[j] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
+		}
+		rows = append(rows, row)
+	}
+	set.Source = rows
+	return set, ids
+}
+
+func fold[T wire.Float](t *testing.T, c rule.Config, set rule.Set[T], d int) []float64 {
+	t.Helper()
+	dst := make([]float64, d)
+	for j := range dst {
+		dst[j] = math.NaN() // it is overwritten
+	}
+	if err := rule.New[T](c).Fold(dst, set); err != nil {
+		t.Fatal(err)
+	}
+	return dst
+}
+
+// TestOracle: on one coordinate and on many, of one update and of many, whichever blocks they are read in.
+func TestOracle(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for _, n := range []int{1, 2, 3, 5, 10, 64, 300} {
+			for _, d := range []int{1, 2, 63, 64, 65, 200} {
+				set, _ := setOf[float64](rng, n, d)
+				got := fold(t, c, set, d)
+				for j := range d {
+					var values []float64
+					for k, s := range set.Shares {
+						for range s.Times {
+							values = append(values, set.Source.(rule.Memory[float64])[k][j])
+						}
+					}
+					size := 0.0
+					for _, v := range values {
+						size += math.Abs(v)
+					}
+					want := oracles[c.Rule](c, values)
+					if math.Abs(got[j]-want) > 1e-14*size {
+						t.Fatalf("n %d, d %d, coordinate %d: %v, want %v", n, d, j, got[j], want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// narrow answers each request for columns in pieces, and counts the columns that were asked for.
+type narrow[T wire.Float] struct {
+	rule.Memory[T]
+	asked []int
+}
+
+func (s *narrow[T]) Columns(from int, rows [][]T) error {
+	for j := range rows[0] {
+		s.asked[from+j]++
+	}
+	return s.Memory.Columns(from, rows)
+}
+
+// TestBlocks: a rule that reads by columns reads each once, also where they are more than a block and the last block is
+// short.
+func TestBlocks(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		const n, d = 40, 1<<20/40*2 + 7
+		set, _ := setOf[float32](rand.New(rand.NewPCG(3, 4)), n, d)
+		source := &narrow[float32]{set.Source.(rule.Memory[float32]), make([]int, d)}
+		whole := fold(t, c, set, d)
+		set.Source = source
+		if got := fold(t, c, set, d); !slices.Equal(got, whole) {
+			t.Error("another fold of the same set")
+		}
+		if slices.Max(source.asked) > 1 || slices.Max(source.asked) != slices.Min(source.asked) {
+			t.Errorf("columns are read %d to %d times", slices.Min(source.asked), slices.Max(source.asked))
+		}
+		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} { // the same as on their own
+			one := rule.Set[float32]{Shares: set.Shares, Scale: 1}
+			var rows rule.Memory[float32]
+			for _, row := range source.Memory {
+				rows = append(rows, row[j:j+1])
+			}
+			one.Source = rows
+			if got := fold(t, c, one, 1); got[0] != whole[j] {
+				t.Errorf("coordinate %d alone is %v, among others %v", j, got[0], whole[j])
+			}
+		}
+	})
+}
+
+// TestScale: gradients are folded as parameters are, and then scaled.
+func TestScale(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		set, _ := setOf[float32](rand.New(rand.NewPCG(5, 6)), 9, 20)
+		once := fold(t, c, set, 20)
+		set.Scale = -0.1
+		for j, x := range fold(t, c, set, 20) {
+			if want := float64(-0.1 * once[j]); x != want {
+				t.Errorf("%v, want %v", x, want)
+			}
+		}
+	})
+}
+
+// broken fails to read.
+type broken struct{ rule.Memory[float32] }
+
+var errBroken = errors.New("broken")
+
+func (broken) Each(func(int, []float32)) error              { return errBroken }
+func (broken) Columns(int, [][]float32) error               { return errBroken }
+func (b broken) set(of rule.Set[float32]) rule.Set[float32] { of.Source = b; return of }
+
+func TestReadingFails(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		set, _ := setOf[float32](rand.New(rand.NewPCG(7, 8)), 3, 4)
+		if err := rule.New[float32](c).Fold(make([]float64, 4), broken{}.set(set)); !errors.Is(err, errBroken) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestBuckets: the mean is that of docs/ALGORITHMS.md, to the bit, over sets of all sizes.
+func TestBuckets(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, n := range []int{1, 2, 3, 10, 63, 64, 65, 500} {
+		set, ids := setOf[float32](rng, n, 11)
+		var sent []testkit.Sent[float32]
+		draws := 0
+		for k, s := range set.Shares {
+			set.Shares[k].Factor *= 1.1
+			sent = append(sent, testkit.Sent[float32]{ID: ids[k], Factor: set.Shares[k].Factor,
+				V: set.Source.(rule.Memory[float32])[k]})
+			draws += s.Times
+		}
+		want := testkit.Fold(7, 1, draws, sent...)
+		if got := fold(t, rule.DefaultConfig(), set, 11); !slices.Equal(got, want) {
+			t.Errorf("of %d updates: %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestSumChanges: the sum of changes is that of the rounded differences, and a sum may be used again.
+func TestSumChanges(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	direct, changes := rule.NewSum(25), rule.NewSum(25)
+	got, want := make([]float64, 25), make([]float64, 25)
+	v, end, base := make([]float32, 25), make([]float32, 25), make([]float32, 25)
+	for range 3 {
+		for bucket := range rule.Buckets {
+			for i := range v {
+				end[i], base[i] = float32(rng.NormFloat64()), float32(rng.NormFloat64())
+				v[i] = end[i] - base[i]
+			}
+			f := rng.Float64()
+			rule.Add(direct, bucket, f, v)
+			rule.AddChange(changes, bucket, f, end, base)
+		}
+		direct.End(want, 64, 1)
+		changes.End(got, 64, 1)
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	changes.End(got, 1, 1)
+	if slices.Max(got) != 0 || slices.Min(got) != 0 {
+		t.Errorf("an empty sum is %v", got)
+	}
+}
+
+// TestNegativeZero: a bucket alone is its parent, and no zero is added to it.
+func TestNegativeZero(t *testing.T) {
+	s, d := rule.NewSum(1), make([]float64, 1)
+	rule.Add(s, 5, -1, []float64{math.SmallestNonzeroFloat64})
+	s.End(d, 2, 1) // rounds to −0
+	if d[0] != 0 || !math.Signbit(d[0]) {
+		t.Errorf("got %v", d[0])
+	}
+}
+
+func TestSumRefuses(t *testing.T) {
+	for name, wrong := range map[string]func(s *rule.Sum){
+		"an earlier bucket": func(s *rule.Sum) { rule.Add(s, 3, 1, []float32{1}) },
+		"no bucket":         func(s *rule.Sum) { rule.Add(s, 64, 1, []float32{1}) },
+		"another length":    func(s *rule.Sum) { rule.Add(s, 4, 1, []float32{1, 2}) },
+		"another base":      func(s *rule.Sum) { rule.AddChange(s, 4, 1, []float32{1}, nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			s := rule.NewSum(1)
+			rule.Add(s, 4, 1, []float32{1})
+			wrong(s)
+		}()
+	}
+}

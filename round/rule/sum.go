@@ -1,0 +1,121 @@
+package rule
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Buckets is the number of buckets into which a run's agents fall.
+const Buckets = 1 << bucketBits
+
+const bucketBits = 6
+
+// Bucket is the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes, little-endian | id).
+// The seed is the round's, which is public and one for all rounds of a run.
+func Bucket(seed uint64, id wire.AgentID) int {
+	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), id...))
+	return int(sum[0]) & (Buckets - 1)
+}
+
+// Sum is s = Σ f_k v_k in float64. The agents of a bucket are added in the order in which they come; the buckets' sums
+// are joined by the binary tree over all 64 buckets, in which a node with one child is that child. So whoever adds up
+// whole buckets gets the same bits as who adds up all of them. It keeps at most 7 vectors.
+type Sum struct {
+	d      int
+	nodes  []node      // complete subtrees and, last, the open bucket; from the left to the right
+	spare  [][]float64 // vectors that are free
+	bucket int         // the open one; −1 before the first
+}
+
+// node is the sum of the buckets index·2^level to (index+1)·2^level − 1.
+type node struct {
+	level, index int
+	v            []float64
+}
+
+// NewSum returns an empty sum of vectors of length d.
+func NewSum(d int) *Sum { return &Sum{d: d, bucket: -1} }
+
+// Add adds f·v for an agent of that bucket, each product rounded on its own. Buckets must not descend.
+func Add[T wire.Float](s *Sum, bucket int, f float64, v []T) {
+	acc := s.open(bucket)
+	if len(v) != len(acc) {
+		panic(fmt.Sprintf("rule: Add of %d elements to a sum of %d", len(v), len(acc)))
+	}
+	for i, x := range v {
+		acc[i] += float64(f * float64(x))
+	}
+}
+
+// AddChange is Add of the change v − base, which is rounded to T as an agent sends it.
+func AddChange[T wire.Float](s *Sum, bucket int, f float64, v, base []T) {
+	acc := s.open(bucket)
+	if len(v) != len(acc) || len(base) != len(acc) {
+		panic(fmt.Sprintf("rule: AddChange of %d elements from a base of %d to a sum of %d", len(v), len(base),
+			len(acc)))
+	}
+	base, acc = base[:len(v)], acc[:len(v)]
+	for i, x := range v {
+		acc[i] += float64(f * float64(T(x-base[i])))
+	}
+}
+
+// End overwrites dst with scale·s/n and empties the sum.
+func (s *Sum) End(dst []float64, n int, scale float64) {
+	s.join(Buckets)
+	if len(s.nodes) == 0 {
+		clear(dst)
+		return
+	}
+	for i, x := range s.nodes[0].v {
+		dst[i] = float64(scale * float64(x/float64(n)))
+	}
+	s.spare = append(s.spare, s.nodes[0].v)
+	s.nodes, s.bucket = s.nodes[:0], -1
+}
+
+// open returns the sum of a bucket, which is the last one so far or comes after it.
+func (s *Sum) open(bucket int) []float64 {
+	if bucket != s.bucket {
+		if bucket < s.bucket || bucket >= Buckets {
+			panic(fmt.Sprintf("rule: bucket %d after %d", bucket, s.bucket))
+		}
+		s.join(bucket)
+		s.bucket = bucket
+		s.nodes = append(s.nodes, node{index: bucket, v: s.zero()})
+	}
+	return s.nodes[len(s.nodes)-1].v
+}
+
+// join joins all that will not change when only buckets from next on are to come.
+func (s *Sum) join(next int) {
+	for len(s.nodes) > 0 {
+		last := len(s.nodes) - 1
+		top := &s.nodes[last]
+		if top.level == bucketBits || (top.index>>1+1)<<(top.level+1) > next {
+			return
+		}
+		if last > 0 && s.nodes[last-1].level == top.level && s.nodes[last-1].index == top.index-1 && top.index&1 == 1 {
+			left := &s.nodes[last-1]
+			for i, x := range top.v {
+				left.v[i] += x
+			}
+			s.spare = append(s.spare, top.v)
+			s.nodes, top = s.nodes[:last], left
+		}
+		top.level, top.index = top.level+1, top.index>>1
+	}
+}
+
+func (s *Sum) zero() []float64 {
+	if n := len(s.spare); n > 0 {
+		v := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		clear(v)
+		return v
+	}
+	return make([]float64, s.d)
+}

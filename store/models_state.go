@@ -1,0 +1,39 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"slices"
+	"strings"
+)
+
+const (
+	stateSuffix  = ".optimizer"
+	stateVersion = 1 // of the record: digest of the model | state
+)
+
+func statePath(modelPath string) string {
+	return strings.TrimSuffix(modelPath, modelSuffix) + stateSuffix
+}
+
+// PutState stores durably the state of the optimiser that made the model of that version and digest, in the place of
+// another one.
+func (m *Models) PutState(version uint64, digest [32]byte, state []byte) error {
+	return SaveRecord(statePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state))
+}
+
+// State returns what PutState stored of the model of that version and digest, of at most that many bytes; ErrNoRecord
+// if there is none. The state of another model, as after a change of a file by hand, is a *CorruptError.
+func (m *Models) State(version uint64, digest [32]byte, most int) ([]byte, error) {
+	path := statePath(m.Path(version))
+	v, body, err := LoadRecord(path, sha256.Size+most)
+	switch {
+	case err != nil:
+		return nil, err
+	case v != stateVersion:
+		return nil, &VersionError{path, v, stateVersion}
+	case !bytes.HasPrefix(body, digest[:]):
+		return nil, &CorruptError{path, "it is not of the model of this version"}
+	}
+	return body[sha256.Size:], nil
+}
