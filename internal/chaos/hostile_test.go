@@ -175,7 +175,7 @@ func TestHostile(t *testing.T) {
 			clone := p.Daemon(t, "agentd", "agent-1", "--set", "state_dir="+p.Path("state-clone"))
 			began := time.Now()
 			p.within(3*time.Minute, "the coordinator tells of the clone", func() bool {
-				return strings.Contains(p.lead.Log(), "two devices speak as one agent")
+				return strings.Contains(p.lead.Log(), "two devices use the identity of one agent")
 			})
 			told := time.Since(began)
 			p.within(3*time.Minute, "a device tells of the clone", func() bool {

@@ -133,7 +133,7 @@ func endsWell(t *testing.T, p *testkit.Process) {
 func (f *federation) await(t *testing.T) {
 	t.Helper()
 	f.coordinator.Await(t, `"msg":"run finished"`)
-	for _, e := range f.events(t, "message not used", "agent declined", "agent cannot do the task", "update refused",
+	for _, e := range f.events(t, "message dropped", "agent declined", "agent cannot do the task", "update refused",
 		"round abandoned") {
 		t.Errorf("the coordinator says %q of %s in round %d", e.Msg, e.Agent, e.Round)
 	}

@@ -27,23 +27,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentOptions is what a process adds to an agent's settings.
+// AgentOptions are the parts of an agent that come from its process, not from its settings.
 type AgentOptions struct {
 	Logger   *slog.Logger
 	Observer agent.Observer // beside the log
 	Metrics  *AgentMetrics
-	// Gatherer has the metrics of this agent alone, which it reports to the
-	// coordinator; nil where several share a process, which then report nothing.
+	// Gatherer has the metrics of this agent alone, for its reports to the coordinator. It is nil where
+	// several agents share a process: these send no reports.
 	Gatherer prometheus.Gatherer
-	// Ready, if set, is told when the agent is about to begin: its state is open;
-	// alive asks it for a sign of life.
+	// Ready, if set, is called once, when the state is open and the agent is about to run. alive returns an error
+	// if the agent's loop does not answer.
 	Ready func(alive func(ctx context.Context) error)
-	// Key, if set, is the agent's instead of the one in its key file.
+	// Key, if set, replaces the key of the settings' key file.
 	Key ed25519.PrivateKey
-	// Traffic, if set, is told of each message beside the metrics.
+	// Traffic, if set, is called for each message, in addition to the metrics.
 	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
-	// Wrap and Trainer, if set, are a laboratory's: what stands between the agent and each of its brokers, and what
-	// takes its local steps.
+	// Wrap and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker, Trainer takes
+	// the local steps.
 	Wrap    func(mqtt.Conn) mqtt.Conn
 	Trainer agent.Trainer
 }
@@ -55,7 +55,7 @@ func (o *AgentOptions) traffic(x mqtt.Traffic, kind mqtt.Kind) {
 	}
 }
 
-// dial begins a session with a broker.
+// dial opens a session with a broker.
 func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	conn, err := dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic, more)
@@ -65,8 +65,8 @@ func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.
 	return o.Wrap(conn), nil
 }
 
-// AgentMetrics are the metrics of the agents of one process. Each agent reports
-// from a goroutine of its own, and package metrics wants one at a time.
+// AgentMetrics are the metrics of the agents of one process. They are locked because each agent reports from its own
+// goroutine.
 type AgentMetrics struct {
 	mu sync.Mutex
 	of *metrics.Agent
@@ -91,10 +91,10 @@ func (m *AgentMetrics) ObserveRound(fact round.AgentFact) {
 	m.of.ObserveRound(fact)
 }
 
-// Reloaded takes in that the configuration was read again.
+// Reloaded records whether a reload of the configuration succeeded.
 func (m *AgentMetrics) Reloaded(good bool) { m.of.Reloaded(good) }
 
-// RunAgent works until ctx ends.
+// RunAgent runs an agent until ctx ends.
 func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	cfg, err := s.Config()
 	if err != nil {
@@ -146,8 +146,8 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 	return o.run(ctx, s, cfg)
 }
 
-// run runs the agent and, once, another one in its place if it finds that an
-// earlier start had a higher number.
+// run runs the agent. If the agent finds that an earlier start had a higher number, run raises the number and starts
+// the agent again.
 func (o *AgentOptions) run(ctx context.Context, s *settings.Agent, cfg agent.Config) error {
 	var present atomic.Pointer[agent.Agent]
 	for {
@@ -174,8 +174,7 @@ func (o *AgentOptions) run(ctx context.Context, s *settings.Agent, cfg agent.Con
 	}
 }
 
-// reportOf says what an agent reports; an agent without metrics of its own
-// reports nothing.
+// reportOf sets the readings that an agent reports; without a gatherer there are no reports.
 func reportOf(r *agent.Reports, g prometheus.Gatherer) {
 	if g == nil {
 		r.Every = 0
@@ -183,8 +182,7 @@ func reportOf(r *agent.Reports, g prometheus.Gatherer) {
 	r.Readings = func() []wire.Reading { return metrics.Readings(g) }
 }
 
-// dial begins a session with the broker. Its end is the owner's to choose, so
-// that it can say goodbye: the context's end does not close it.
+// dial opens a session with the broker. The end of ctx does not close it: the owner publishes its goodbye first.
 func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
 	traffic func(mqtt.Traffic, mqtt.Kind),
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
@@ -204,7 +202,7 @@ func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
 }
 
-// watchDevice has the agent keep the rules for its device, if there are some.
+// watchDevice makes the agent obey the rules for its device, if any are set.
 func watchDevice(cfg *agent.Config, s *settings.Agent) error {
 	rules, err := s.Device.Rules()
 	if err != nil || !rules.Any() {
@@ -212,18 +210,17 @@ func watchDevice(cfg *agent.Config, s *settings.Agent) error {
 	}
 	system := device.System{Root: s.Device.Root}
 	for _, rule := range rules.Blind(system.Read()) {
-		cfg.Logger.Warn("a rule for this device decides nothing: the system does not tell what it needs", "rule", rule)
+		cfg.Logger.Warn("a rule for this device has no effect: the system does not report the value that it needs",
+			"rule", rule)
 	}
 	cfg.Device = func(before device.Verdict) device.Verdict { return rules.Judge(time.Now(), system.Read(), before) }
 	return nil
 }
 
-// selfTestTime is how long a message may take to the broker and back, with
-// whatever is ahead of it.
+// selfTestTime is how long a message may take to the broker and back, the wait in the queue included.
 func selfTestTime(b *settings.Broker) time.Duration { return 2 * b.KeepAlive }
 
-// unlock gives the state folder back. The process is ending: an error can only
-// be told.
+// unlock unlocks the state folder. The process is ending, so an error is only logged.
 func unlock(l *store.DirLock, log *slog.Logger) {
 	if err := l.Unlock(); err != nil {
 		log.Warn("the state folder could not be unlocked", "err", err)
@@ -243,7 +240,7 @@ type observer[F, R any] interface {
 	ObserveRound(R)
 }
 
-// observers passes facts on to each of them that is there.
+// observers passes each fact to every observer that is not nil.
 type observers[F, R any] []observer[F, R]
 
 func (all observers[F, R]) Observe(fact F) {

@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorOptions is what a process adds to a coordinator's settings.
+// CoordinatorOptions are the parts of a coordinator that come from its process, not from its settings.
 type CoordinatorOptions struct {
 	Logger   *slog.Logger
 	Observer coordinator.Observer // beside the log
@@ -25,13 +25,13 @@ type CoordinatorOptions struct {
 	NewRun   bool
 	From     string // the model with which a new run begins; see coordinator.Config
 	TakeOver bool
-	// Ready, if set, is told when the coordinator is about to begin: its state is open.
+	// Ready, if set, is called when the state is open and the coordinator is about to run.
 	Ready func(*coordinator.Coordinator)
-	// Edges makes the edges between agents that mix; nil where the settings do not ask for it.
+	// Edges makes the edges between agents that mix; nil if the algorithm does not mix.
 	Edges func(agents []round.MeshAgent) (coordinator.Mesh, error)
 }
 
-// RunCoordinator works until ctx ends.
+// RunCoordinator runs a coordinator until ctx ends.
 func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorOptions) error {
 	cfg, err := s.Config()
 	if err != nil {
@@ -54,7 +54,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		o.Observer}
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
 		o.Metrics.Traffic, func(m *mqtt.Options) {
-			// All uploads of a round meet here, and all answers leave from here.
+			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
 			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBuffered, 16384
 		})
 	if err != nil {
@@ -67,7 +67,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	}
 	past, err := c.Past(status.KeptLosses)
 	if err != nil {
-		cfg.Logger.Warn("the status command does not show all earlier rounds", "err", err)
+		cfg.Logger.Warn("the status command does not show all earlier rounds: the history could not be read", "err", err)
 	}
 	view.Recall(past)
 	if o.Ready != nil {

@@ -13,32 +13,32 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentTarget is an agent as the doctor sees it.
+// AgentTarget returns what the doctor examines for an agent.
 func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return nil, err
 	}
-	broker, err := examined(&s.Broker, cfg.Topics, cfg.ID)
+	broker, err := brokerOf(&s.Broker, cfg.Topics, cfg.ID)
 	if err != nil {
 		return nil, err
 	}
 	broker.Announced = cfg.Topics.Round()
 	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), cfg.Topics.Presence(cfg.ID)}
 	return &doctor.Target{
-		// model and update, each beside its successor
+		// the model, the update, and a successor of each
 		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker,
 		Data: func() error { return readable(s.Data.CSV) },
 	}, nil
 }
 
-// CoordinatorTarget is a coordinator as the doctor sees it.
+// CoordinatorTarget returns what the doctor examines for a coordinator.
 func CoordinatorTarget(s *settings.Coordinator) (*doctor.Target, error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return nil, err
 	}
-	broker, err := examined(&s.Broker, cfg.Topics, wire.CoordinatorID)
+	broker, err := brokerOf(&s.Broker, cfg.Topics, wire.CoordinatorID)
 	if err != nil {
 		return nil, err
 	}
@@ -52,16 +52,16 @@ func CoordinatorTarget(s *settings.Coordinator) (*doctor.Target, error) {
 const (
 	leastQueue = 500      // messages, whatever the number of agents
 	mostQueue  = 50_000   // message ids end at 65535
-	leastFree  = 64 << 20 // beside the updates of a round
+	leastFree  = 64 << 20 // bytes, in addition to the updates of a round
 )
 
-func examined(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (e doctor.BrokerExamined, err error) {
-	e.Options, _, err = b.Session(t.ClientID(id))
-	e.Loop = t.Loop(id)
-	return e, err
+func brokerOf(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.Broker, err error) {
+	d.Options, _, err = b.Session(t.ClientID(id))
+	d.Loop = t.Loop(id)
+	return d, err
 }
 
-// readable reads the beginning of a file.
+// readable returns an error if the file cannot be read or is empty.
 func readable(path string) (err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 )
 
-// Ending logs that a daemon stops, and why, when ctx ends, which signals do. The caller calls what it returns when the
-// daemon's work is over: that logs how many lines were held back, and that it stopped. So a log tells a stop from a
-// kill.
+// Ending logs why a daemon stops when ctx ends, as on a signal. The caller calls the returned function when the
+// daemon's work is over: it logs how many lines were held back, and "stopped". A log without that line tells of a kill.
 func Ending(ctx context.Context, log *slog.Logger) (over func()) {
 	var began time.Time
 	said := make(chan struct{})

@@ -14,8 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// agentLog writes an agent's facts for people. The session itself logs
-// the state of the link.
+// agentLog logs an agent's facts. The MQTT session itself logs the state of the link.
 type agentLog struct{ *slog.Logger }
 
 // Observe implements agent.Observer.
@@ -31,8 +30,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File,
 			"err", f.Err)
 	case agent.BootRaised:
-		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or put back, and "+
-			"is raised", "from", f.From, "to", f.To)
+		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
+			"an older copy, and is raised", "from", f.From, "to", f.To)
 	case agent.StorageMended:
 		l.Info(storageMended)
 	case agent.DeviceJudged:
@@ -40,7 +39,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.CloneSeen:
 		l.cloneSeen(f)
 	case agent.MessageDropped:
-		l.Warn("message not used", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
+		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
 		if f.Problem != nil {
 			l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task,
@@ -57,7 +56,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 				"unreconciled", s.Unreconciled, "took", f.MixedFor)
 		}
 	case agent.BlockBegan:
-		l.Info("mixing goes on without a server from now on", "block", f.Block, "neighbours", f.Neighbors,
+		l.Info("mixing continues without the server", "block", f.Block, "neighbours", f.Neighbors,
 			"begins_with", f.From)
 	case agent.NeighborsFound:
 		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
@@ -71,7 +70,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 func (l agentLog) ObserveRound(fact round.AgentFact) {
 	switch f := fact.(type) {
 	case round.BudgetShort:
-		l.Warn("what is left of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes,
+		l.Warn("the rest of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes,
 			"left", f.Left)
 	case round.AnnouncementIgnored:
 		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
@@ -87,9 +86,9 @@ func (l agentLog) ObserveRound(fact round.AgentFact) {
 }
 
 func (l agentLog) cloneSeen(f agent.CloneSeen) {
-	does := "this one goes on"
+	does := "this one stays connected"
 	if f.Pause > 0 {
-		does = "this one leaves the broker for " + f.Pause.Round(time.Second).String()
+		does = "this one disconnects for " + f.Pause.Round(time.Second).String()
 	}
 	l.Error("another device has the identity of this agent: give one of them an id and a key of its own; "+does,
 		"starts", fmt.Sprintf("%d (%016x, here) and %d (%016x)", f.Boot, f.Nonce, f.OtherBoot, f.OtherNonce))
@@ -107,7 +106,7 @@ func (l agentLog) workEnded(f round.WorkEnded) {
 	}
 }
 
-// coordinatorLog writes the coordinator's facts for people.
+// coordinatorLog logs the coordinator's facts.
 type coordinatorLog struct{ *slog.Logger }
 
 // Observe implements coordinator.Observer.
@@ -122,34 +121,34 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.StorageMended:
 		l.Info(storageMended)
 	case coordinator.CloneSeen:
-		l.Error("two devices speak as one agent: give one of them an id and a key of its own", "agent", f.Agent,
+		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own", "agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
 	case coordinator.Began:
 		if f.Raised {
-			l.Info("the epoch is raised: agents obey this coordinator, whatever they have obeyed before",
+			l.Info("the epoch is raised: agents obey this coordinator, even if another one has announced a later round",
 				"epoch", f.Epoch)
 		}
 	case coordinator.ForeignAnnouncement:
-		l.Error("an announcement with this coordinator's key that it has not made: another coordinator runs with the "+
-			"key and a copy of the state folder, "+
-			"or somebody replays an old message; stop the other one", "foreign", f.Foreign, "own", f.Own)
+		l.Error("an announcement is signed with this coordinator's key, but this coordinator did not make it: another "+
+			"coordinator runs with the key and a copy of the state folder, or somebody replays an old message; stop "+
+			"the other coordinator", "foreign", f.Foreign, "own", f.Own)
 	case coordinator.AgentsAhead:
 		l.agentsAhead(f)
 	case coordinator.BlobChecked:
 		l.blobChecked(f)
 	case coordinator.MessageDropped:
-		l.Warn("message not used", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
+		l.Warn("message dropped", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case coordinator.StateMended:
 		l.stateMended(f)
 	case coordinator.ModelsAhead:
-		l.Warn("models on disk are newer than the journal, as after an older copy of `run` was put back; they stay, "+
-			"and `coordinator run --from` takes one of them",
+		l.Warn("models on disk are newer than the journal `run`, which may have been restored from an older copy; the "+
+			"models are kept: `coordinator run --from VERSION` begins a run from one of them",
 			"journal_version", f.Version, "newest_version", f.Newest)
 	case coordinator.StatisticsReady:
 		l.standardised(f)
 	case coordinator.UpdateLeftOut:
-		l.Warn("an update is left out of the model: its device lies, is broken, or its data differ much from the "+
-			"others'",
+		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
+			"the others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", short(f.Norm), "usual", short(f.Usual))
 	case coordinator.ModelReady:
 		l.modelReady(f)
@@ -164,21 +163,20 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.AgentCounted:
-		l.Info("agent is there", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
+		l.Info("agent present", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
 	case round.AgentUnfit:
 		l.Warn("agent cannot do the task", "agent", f.Agent, "reason", f.Reason)
 	case round.AgentLeft:
 		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
 	case round.AgentSidelined:
-		l.Warn("agent spoiled the round and is not drawn for a while", "agent", f.Agent, "round", f.Round,
+		l.Warn("agent failed in the round and sits out the next draws", "agent", f.Agent, "round", f.Round,
 			"reason", f.Reason, "draws", f.Draws,
 			"until_round", f.Until, "agents", f.Agents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
 	case round.SamplesCapped:
-		l.Warn("agents say that they have more than ten times the median of all agents' rows; they weigh as if they "+
-			"had that many", "round", f.Round,
-			"agents", f.Agents, "rows", f.Most)
+		l.Warn("agents report more than ten times the median number of rows; their weights are capped there",
+			"round", f.Round, "agents", f.Agents, "rows", f.Most)
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
 	case round.RoundOpened:
@@ -187,7 +185,7 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentDeclined:
 		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.UploaderReplaced:
-		l.Info("another agent sends in the place of one that will not", "round", f.Round, "agent", f.Agent, "by", f.By)
+		l.Info("agent will not send its update; another one sends in its place", "round", f.Round, "agent", f.Agent, "by", f.By)
 	case round.UpdateAccepted:
 		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps,
 			"norm", short(f.Norm), "after", f.After)
@@ -205,7 +203,7 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 
 func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
 	if f.Early {
-		l.Warn("agent is drawn again before its time, since too few others are there", "agent", f.Agent,
+		l.Warn("agent may be drawn again early, because too few others are present", "agent", f.Agent,
 			"round", f.Round, "agents", f.Agents)
 		return
 	}
@@ -219,39 +217,37 @@ func (l coordinatorLog) stateMended(f coordinator.StateMended) {
 	}
 	switch {
 	case f.Version < f.Before:
-		l.Error("the run's model is lost, so the run goes on from an older one; look after the disk",
+		l.Error("the run's model is lost, so the run continues from an older one; check the disk",
 			append(attrs, "lost_version", f.Before, "version", f.Version)...)
 	case f.Version > f.Before:
-		l.Error("the run's model is lost, and all older ones, so the run goes on from a newer one; look after the disk",
+		l.Error("the run's model and all older ones are lost, so the run continues from a newer one; check the disk",
 			append(attrs, "lost_version", f.Before, "version", f.Version)...)
 	default:
-		l.Error("a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; "+
-			"look after the disk", attrs...)
+		l.Error("a file of the state folder was damaged or missing; its content was recovered, nothing is lost; "+
+			"check the disk", attrs...)
 	}
 }
 
 func (l coordinatorLog) agentsAhead(f coordinator.AgentsAhead) {
 	if f.Agents == 0 {
-		l.Info("no agent names a later place than this coordinator's any more")
+		l.Info("no agent is ahead of this coordinator any more")
 		return
 	}
-	l.Warn("agents have seen a later place than this coordinator's, and do not obey it: another coordinator leads "+
-		"them, or this state folder is an older copy; "+
-		"if it is to go on, stop it and run `coordinator restore`", "agents", f.Agents, "run", f.Run, "round", f.Round)
+	l.Warn("agents are ahead of this coordinator and do not obey it: another coordinator leads them, or this state "+
+		"folder is an older copy; to continue from this copy, stop the coordinator and run `coordinator restore`",
+		"agents", f.Agents, "run", f.Run, "round", f.Round)
 }
 
 func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 	attrs := []any{"blob", f.Blob.Topic(), "parts", f.Parts, "missing", f.Missing, "again_in", f.Again}
 	switch {
 	case f.Missing == 0:
-		l.Debug("the broker has what the agents fetch", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
+		l.Debug("the broker returns the whole blob", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
 	case f.Refused:
-		l.Error("the broker does not let the coordinator read what it published for the agents to fetch, so it is "+
-			"not announced: "+
-			"let the coordinator read and write m/# (coordinator acl writes the rules for Mosquitto)", attrs...)
+		l.Error("the broker does not let the coordinator read a blob back, so the blob is not announced: let the "+
+			"coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
 	default:
-		l.Error("the broker does not return what was published for the agents to fetch, so it is not announced: let "+
-			"the broker retain "+
+		l.Error("the broker does not return all parts of a blob, so the blob is not announced: let the broker retain "+
 			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
 	}
 }
@@ -259,22 +255,21 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
 	for _, a := range f.Far {
-		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are "+
-			"standardised without regard to it",
-			"agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))
+		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
+			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))
 	}
 }
 
 func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
 	switch {
 	case f.Err != nil:
-		l.Error("there are no edges between the agents; in this round they do not mix", "round", f.Round, "err", f.Err)
+		l.Error("there are no edges between the agents, so they do not mix in this round", "round", f.Round, "err", f.Err)
 	case len(f.Nowhere) > 0:
 		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file",
 			"round", f.Round, "agents", f.Nowhere)
 	}
 	if len(f.Parts) > 1 {
-		l.Warn("the graph of the agents is not connected: its parts mix each by itself", "round", f.Round,
+		l.Warn("the graph of the agents is not connected: each part mixes by itself", "round", f.Round,
 			"parts", f.Parts)
 	}
 	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges),
@@ -317,23 +312,23 @@ func (l coordinatorLog) abandoned(f round.RoundAbandoned) {
 	l.Warn("round abandoned", attrs...)
 }
 
-// subscriptionsRefused says what the broker refuses, and why it may.
+// subscriptionsRefused logs the subscriptions that the broker refuses, and possible causes.
 func subscriptionsRefused(l *slog.Logger, filters []string) {
 	if len(filters) == 0 {
-		l.Info("no subscription is refused any more")
+		l.Info("the broker accepts all subscriptions")
 		return
 	}
-	l.Error("the broker refuses topics that this program needs, and is asked again: "+mqtt.RefusalCauses,
+	l.Error("the broker refuses subscriptions that this program needs, and is asked again: "+mqtt.RefusalCauses,
 		"topics", filters)
 }
 
 const storageMended = "the state folder can be written again"
 
 func storageFailing(l *slog.Logger, what string, err error) {
-	l.Error("cannot "+what+"; it is tried again until the disk takes it", "err", err)
+	l.Error("cannot "+what+"; trying again until it succeeds", "err", err)
 }
 
-// selfTested says what to change at the broker, if something is to be changed.
+// selfTested logs the result of a self-test, with what to change at the broker if it failed.
 func selfTested(l *slog.Logger, r mqtt.SelfTested) {
 	if advice := r.Advice(); advice != "" {
 		l.Error(advice)
@@ -351,12 +346,12 @@ func short(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// deviceJudged tells when the rules for this device let it work, or not.
+// deviceJudged logs when a rule for this device stops the work, and when the work may go on.
 func (l agentLog) deviceJudged(f agent.DeviceJudged) {
 	switch barred := f.Before.Rule != "" && !f.Before.May(); {
 	case !f.May() && (!barred || f.Rule != f.Before.Rule):
-		l.Info("the rules for this device bar it from working", "rule", f.Rule)
+		l.Info("a rule for this device stops its work", "rule", f.Rule)
 	case f.May() && barred:
-		l.Info("the rules for this device let it work again", "share_of_local_steps", short(f.Share))
+		l.Info("the rules for this device allow work again", "share_of_local_steps", short(f.Share))
 	}
 }

@@ -51,35 +51,35 @@ func TestAgentLog(t *testing.T) {
 	compareLines(t, []line{
 		{agent.LinkChanged{Up: true}, ""}, // the session says it
 		{agent.SubscriptionsRefused{Filters: []string{"d/a"}, Site: []string{"b/hall/+"}},
-			"<3>ERROR the broker refuses topics that this program needs, and is asked again: either its access rules " +
+			"<3>ERROR the broker refuses subscriptions that this program needs, and is asked again: either its access rules " +
 				"do not let this user read the topic " +
 				"(coordinator acl writes rules for Mosquitto), or it is a node of a cluster that has lost its peers " +
 				"(see its log, and give all nodes in broker.url) " +
 				`topics="[d/a b/hall/+]"`},
-		{agent.SubscriptionsRefused{}, `<6>INFO  no subscription is refused any more`},
+		{agent.SubscriptionsRefused{}, `<6>INFO  the broker accepts all subscriptions`},
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed, Topic: "s/a/loop", Bytes: 61504}},
 			`<7>DEBUG the broker carries the largest messages bytes=61504`},
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
 			"<3>ERROR the broker does not bring back a message to s/a/loop: let this user write and read that topic " +
 				"(Mosquitto: a line `topic readwrite s/a/loop` in its acl_file; coordinator acl writes all of them)"},
 		{round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
-			`<4>WARN  what is left of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
+			`<4>WARN  the rest of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
 		{agent.DeviceJudged{Verdict: device.Verdict{Share: 1, Rule: device.None}}, ""},
 		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature}},
-			`<6>INFO  the rules for this device bar it from working rule=temperature`},
+			`<6>INFO  a rule for this device stops its work rule=temperature`},
 		{agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature},
 			Before: device.Verdict{Rule: device.Temperature}}, ""},
 		{agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Load},
 			Before: device.Verdict{Rule: device.Temperature}},
-			`<6>INFO  the rules for this device let it work again share_of_local_steps=0.5`},
+			`<6>INFO  the rules for this device allow work again share_of_local_steps=0.5`},
 		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
-			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one goes on ` +
+			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one stays connected ` +
 				`starts="5 (00000000000000ab, here) and 4 (00000000000000cd)"`},
 		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
-			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one leaves the broker for 1m12s ` +
+			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one disconnects for 1m12s ` +
 				`starts="5 (00000000000000ab, here) and 6 (00000000000000cd)"`},
 		{agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
-			`<4>WARN  message not used kind=round reason=bad_signature err="wrong key"`},
+			`<4>WARN  message dropped kind=round reason=bad_signature err="wrong key"`},
 		{agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
 			`<6>INFO  local data fit the task task=air rows=712 took=12.35ms`},
 		{agent.DataLoaded{Task: "air",
@@ -92,7 +92,7 @@ func TestAgentLog(t *testing.T) {
 			`<3>ERROR no update for this round round=4 err=diverged`},
 		{agent.ModelFetched{Version: 3, Bytes: 88}, ""},
 		{agent.StorageFailing{What: "save the update", Err: errors.New("no space left")},
-			`<3>ERROR cannot save the update; it is tried again until the disk takes it err="no space left"`},
+			`<3>ERROR cannot save the update; trying again until it succeeds err="no space left"`},
 		{agent.StorageMended{}, `<6>INFO  the state folder can be written again`},
 		{round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
 			Reason: round.IgnoredOlder},
@@ -124,48 +124,47 @@ func TestCoordinatorLog(t *testing.T) {
 	compareLines(t, []line{
 		{coordinator.LinkChanged{Err: errors.New("gone")}, ""}, // the session says it
 		{coordinator.SubscriptionsRefused{Filters: []string{"s/+"}},
-			"<3>ERROR the broker refuses topics that this program needs, and is asked again: " + mqtt.RefusalCauses +
+			"<3>ERROR the broker refuses subscriptions that this program needs, and is asked again: " + mqtt.RefusalCauses +
 				" topics=[s/+]"},
 		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
-			`<3>ERROR two devices speak as one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
+			`<3>ERROR two devices use the identity of one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
 		{coordinator.Began{Epoch: 1}, ""},
 		{coordinator.Began{Epoch: 2, Raised: true},
-			`<6>INFO  the epoch is raised: agents obey this coordinator, whatever they have obeyed before epoch=2`},
+			`<6>INFO  the epoch is raised: agents obey this coordinator, even if another one has announced a later round epoch=2`},
 		{
 			coordinator.ForeignAnnouncement{
 				Foreign: wire.Order{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen},
 				Own:     wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
 			},
-			"<3>ERROR an announcement with this coordinator's key that it has not made: another coordinator runs " +
-				"with the key and a copy of the state folder, " +
-				`or somebody replays an old message; stop the other one foreign="epoch 1 run 7 round 2 attempt 1 open" own="epoch 1 run 7 round 3 attempt 1 open"`},
+			"<3>ERROR an announcement is signed with this coordinator's key, but this coordinator did not make it: " +
+				"another coordinator runs with the key and a copy of the state folder, " +
+				`or somebody replays an old message; stop the other coordinator foreign="epoch 1 run 7 round 2 attempt 1 open" own="epoch 1 run 7 round 3 attempt 1 open"`},
 		{coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
-			"<4>WARN  agents have seen a later place than this coordinator's, and do not obey it: another " +
-				"coordinator leads them, or this state folder is an older copy; " +
-				"if it is to go on, stop it and run `coordinator restore` agents=3 run=7 round=20"},
-		{coordinator.AgentsAhead{}, `<6>INFO  no agent names a later place than this coordinator's any more`},
+			"<4>WARN  agents are ahead of this coordinator and do not obey it: another coordinator leads them, or this " +
+				"state folder is an older copy; to continue from this copy, stop the coordinator and run " +
+				"`coordinator restore` agents=3 run=7 round=20"},
+		{coordinator.AgentsAhead{}, `<6>INFO  no agent is ahead of this coordinator any more`},
 		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown,
 			Err: errors.New("not in the list")},
-			`<4>WARN  message not used kind=status agent=a reason=unknown_agent err="not in the list"`},
+			`<4>WARN  message dropped kind=status agent=a reason=unknown_agent err="not in the list"`},
 		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Aside: "m.aside-1",
 			Before: 8, Version: 7},
-			`<3>ERROR the run's model is lost, so the run goes on from an older one; look after the disk file=model damage=torn moved_to=m.aside-1 lost_version=8 version=7`},
+			`<3>ERROR the run's model is lost, so the run continues from an older one; check the disk file=model damage=torn moved_to=m.aside-1 lost_version=8 version=7`},
 		{coordinator.StateMended{File: coordinator.StateModel, Damage: errors.New("torn"), Before: 8, Version: 9},
-			`<3>ERROR the run's model is lost, and all older ones, so the run goes on from a newer one; look after the disk file=model damage=torn lost_version=8 version=9`},
+			`<3>ERROR the run's model and all older ones are lost, so the run continues from a newer one; check the disk file=model damage=torn lost_version=8 version=9`},
 		{coordinator.StateMended{File: coordinator.StateTask, Damage: errors.New("torn")},
-			`<3>ERROR a file of the state folder was damaged or missing; its content was recovered, and nothing is lost; look after the disk file=task damage=torn`},
+			`<3>ERROR a file of the state folder was damaged or missing; its content was recovered, nothing is lost; check the disk file=task damage=torn`},
 		{coordinator.ModelsAhead{Version: 7, Newest: 12},
-			"<4>WARN  models on disk are newer than the journal, as after an older copy of `run` was put back; they " +
-				"stay, " +
-				"and `coordinator run --from` takes one of them journal_version=7 newest_version=12"},
+			"<4>WARN  models on disk are newer than the journal `run`, which may have been restored from an older copy; " +
+				"the models are kept: `coordinator run --from VERSION` begins a run from one of them journal_version=7 newest_version=12"},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22,
 			Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},
 			"<6>INFO  columns standardised rows=7603 columns=22\n" +
-				`<4>WARN  an agent's data lie far from the others': another unit, a broken sensor, or a lie; the columns are standardised without regard to it ` +
+				`<4>WARN  an agent's data lie far from the others': another unit, a broken sensor, or false data; the standardisation disregards them ` +
 				`agent=a1 column=temp deviations=123500`},
 		{coordinator.UpdateLeftOut{Round: 7, Agent: "a1", Reason: coordinator.LeftOutRisk, Norm: 2e30, Usual: 0.51234},
-			`<4>WARN  an update is left out of the model: its device lies, is broken, or its data differ much from the others' ` +
+			`<4>WARN  an update is left out of the model: its device is broken or dishonest, or its data differ much from the others' ` +
 				`round=7 agent=a1 reason=risk norm=2e+30 usual=0.5123`},
 		{coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, Risk: 0.53099,
 			Score: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
@@ -177,27 +176,27 @@ func TestCoordinatorLog(t *testing.T) {
 			`<6>INFO  model ready version=1 hash=00000000000000000000000000000000 risk=12350`},
 		{coordinator.TransfersChanged{Receiving: 1}, ""},
 		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Took: time.Second},
-			`<7>DEBUG the broker has what the agents fetch blob=01000000000000000000000000000000 parts=3 took=1s`},
+			`<7>DEBUG the broker returns the whole blob blob=01000000000000000000000000000000 parts=3 took=1s`},
 		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, Again: time.Second},
-			`<3>ERROR the broker does not return what was published for the agents to fetch, so it is not announced: let the broker retain messages of 64 KiB, ` +
+			`<3>ERROR the broker does not return all parts of a blob, so the blob is not announced: let the broker retain messages of 64 KiB, ` +
 				`as many as there are parts, and let the coordinator read and write m/# blob=01000000000000000000000000000000 parts=3 missing=2 again_in=1s`},
 		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, Refused: true, Again: time.Second},
-			`<3>ERROR the broker does not let the coordinator read what it published for the agents to fetch, so it is not announced: let the coordinator ` +
-				`read and write m/# (coordinator acl writes the rules for Mosquitto) blob=01000000000000000000000000000000 parts=3 missing=3 again_in=1s`},
+			`<3>ERROR the broker does not let the coordinator read a blob back, so the blob is not announced: let the coordinator ` +
+				`read and write m/# (` + "`coordinator acl`" + ` writes the rules for Mosquitto) blob=01000000000000000000000000000000 parts=3 missing=3 again_in=1s`},
 		{round.PhaseEntered{}, ""},
-		{round.AgentCounted{Agent: "a", Samples: 712, Agents: 3}, `<6>INFO  agent is there agent=a rows=712 agents=3`},
+		{round.AgentCounted{Agent: "a", Samples: 712, Agents: 3}, `<6>INFO  agent present agent=a rows=712 agents=3`},
 		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData},
 			`<4>WARN  agent cannot do the task agent=a reason=bad_data`},
 		{round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2},
 			`<6>INFO  agent left agent=a reason=lost agents=2`},
 		{round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, Draws: 4, Until: 6, Agents: 2},
-			`<4>WARN  agent spoiled the round and is not drawn for a while agent=a round=2 reason=silent draws=4 until_round=6 agents=2`},
+			`<4>WARN  agent failed in the round and sits out the next draws agent=a round=2 reason=silent draws=4 until_round=6 agents=2`},
 		{round.AgentReadmitted{Agent: "a", Round: 7, Agents: 3},
 			`<6>INFO  agent may be drawn again agent=a round=7 agents=3`},
 		{round.AgentReadmitted{Agent: "a", Round: 5, Early: true, Agents: 3},
-			`<4>WARN  agent is drawn again before its time, since too few others are there agent=a round=5 agents=3`},
+			`<4>WARN  agent may be drawn again early, because too few others are present agent=a round=5 agents=3`},
 		{round.SamplesCapped{Round: 2, Agents: []wire.AgentID{"a", "b"}, Most: 1000},
-			`<4>WARN  agents say that they have more than ten times the median of all agents' rows; they weigh as if they had that many ` +
+			`<4>WARN  agents report more than ten times the median number of rows; their weights are capped there ` +
 				`round=2 agents="[a b]" rows=1000`},
 		{round.GatheringExtended{Agents: 2, Minimum: 3},
 			`<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},

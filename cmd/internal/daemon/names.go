@@ -12,9 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
-// ResolveNames has the process ask the configured name server, if there is
-// one. Programs without cgo read where to ask in /etc/resolv.conf, which
-// Android has not; they then ask this host, in vain.
+// ResolveNames makes the process use the configured name server, if one is set. Programs without cgo find the name
+// server in /etc/resolv.conf. Android has no such file; they then ask the device itself, in vain.
 func ResolveNames(s *settings.Agent, log *slog.Logger) {
 	if s.DNS != "" {
 		net.DefaultResolver = &net.Resolver{PreferGo: true,
@@ -32,8 +31,7 @@ func ResolveNames(s *settings.Agent, log *slog.Logger) {
 	}
 }
 
-// nameAdvice says what to do on a system that tells of no name server, if the
-// broker's URL needs one.
+// nameAdvice returns advice if the broker's URL needs a name server and the system does not name one.
 func nameAdvice(goos string, root fs.FS, broker string) string {
 	u, err := url.Parse(broker)
 	if goos != "android" || err != nil || net.ParseIP(u.Hostname()) != nil || u.Hostname() == "localhost" {
@@ -42,7 +40,7 @@ func nameAdvice(goos string, root fs.FS, broker string) string {
 	if _, err := fs.Stat(root, "etc/resolv.conf"); err == nil {
 		return ""
 	}
-	return "Android tells programs of no name server, so " + u.Hostname() +
-		" will not be found: set dns to one, such as the router's address and port 53, " +
+	return "Android does not tell programs its name server, so " + u.Hostname() +
+		" will not be found: set dns to the address and port of a name server, such as the router's at port 53, " +
 		"or give the broker's address in broker.url"
 }

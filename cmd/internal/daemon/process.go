@@ -17,15 +17,13 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Logger returns the process's logger, to stderr. level, if not nil, changes
-// what is logged from then on.
+// Logger returns the process's logger. A later change of level, if it is not nil, changes the log's level.
 func Logger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
 	return logging.New(w, logging.Options{Level: l.Level, Changing: level, Format: l.Format,
 		Journal: logging.ToJournal(w)})
 }
 
-// Serve serves the process's metrics until ctx ends; an empty address serves
-// nothing, which is the nil Server.
+// Serve serves the process's metrics until ctx ends; for an empty address it returns a nil Server.
 func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger) (*metrics.Server, error) {
 	if listen == "" {
 		return nil, nil
@@ -43,21 +41,21 @@ func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger)
 	return s, nil
 }
 
-// Ready is what /-/ready asks of a process that has nothing to open first.
+// Ready is the readiness of a process that is always ready.
 func Ready() error { return nil }
 
-// Readiness is what /-/ready asks of a daemon that it observes: it is ready once its state is open, while its state
-// folder takes what is written to it and, of a coordinator, while the broker refuses nothing that it needs.
+// Readiness is the answer of /-/ready. A daemon is ready once its state is open, as long as its state folder can be
+// written and, for a coordinator, the broker refuses none of its subscriptions.
 type Readiness struct {
 	open    atomic.Bool
 	failing atomic.Pointer[error]    // of the state folder; nil while it can be written
-	refused atomic.Pointer[[]string] // filters; nil until a fact told
+	refused atomic.Pointer[[]string] // filters; nil before the first refusal
 }
 
-// Opened tells that the state is open.
+// Opened notes that the state is open.
 func (r *Readiness) Opened() { r.open.Store(true) }
 
-// Err returns why the daemon is not ready, nil if it is.
+// Err returns why the daemon is not ready, or nil.
 func (r *Readiness) Err() error {
 	if !r.open.Load() {
 		return errors.New("the state folder is being opened")
@@ -71,7 +69,7 @@ func (r *Readiness) Err() error {
 	return nil
 }
 
-// fails tells that the state folder does not take a write.
+// fails notes that a write to the state folder failed.
 func (r *Readiness) fails(what string, err error) {
 	err = fmt.Errorf("cannot %s: %w", what, err)
 	r.failing.Store(&err)

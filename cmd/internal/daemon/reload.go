@@ -10,18 +10,17 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
-// Reloader reads a daemon's configuration again, a *T. Settings that can
-// take effect at once do; the log names those that cannot. A bad configuration
-// changes nothing.
+// Reloader reads a daemon's configuration, a *T, again. Some settings take effect at once; the log names changed
+// ones that need a restart. A bad configuration changes nothing.
 type Reloader[T any] struct {
 	Log     *slog.Logger
 	Level   *slog.LevelVar
-	Running *T // what the daemon was started with
+	Running *T // the configuration that the daemon was started with
 	Load    func() (*T, error)
 	LogOf   func(*T) settings.Log
-	// Apply, if set, makes the rest of it take effect.
+	// Apply, if set, puts settings other than the log level into effect.
 	Apply func(ctx context.Context, fresh *T) error
-	// Reloaded is told whether the configuration was good.
+	// Reloaded is called with whether the reload succeeded.
 	Reloaded func(good bool)
 }
 
@@ -37,7 +36,7 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 	r.Reloaded(err == nil)
 	if err != nil {
 		for _, line := range config.Lines(err) {
-			r.Log.Error("the configuration was not reloaded, and the one before stays in effect: " + line)
+			r.Log.Error("the configuration was not reloaded; the previous one stays in effect: " + line)
 		}
 		return
 	}
@@ -47,7 +46,7 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 	changed := slices.DeleteFunc(config.Changed(r.Running, fresh),
 		func(key string) bool { return slices.Contains(reloadable, key) })
 	if len(changed) > 0 {
-		r.Log.Warn("the configuration was reloaded, but these settings take effect at the next start only",
+		r.Log.Warn("the configuration was reloaded, but these settings need a restart",
 			"keys", changed)
 		return
 	}

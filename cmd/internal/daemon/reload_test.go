@@ -39,7 +39,7 @@ func TestReload(t *testing.T) {
 			func() {
 				bad = &config.Error{Origin: "a.yaml", Line: 3, Column: 1, Problem: "unknown key", Excerpt: "x: 1"}
 			}, false, slog.LevelDebug,
-			`level=ERROR msg="the configuration was not reloaded, and the one before stays in effect: a.yaml:3:1: unknown key"`,
+			`level=ERROR msg="the configuration was not reloaded; the previous one stays in effect: a.yaml:3:1: unknown key"`,
 		},
 		{func() { bad, refused = nil, errors.New("no") }, false, slog.LevelDebug, "stays in effect: no"},
 		{
@@ -47,7 +47,7 @@ func TestReload(t *testing.T) {
 				refused, fresh.Log.Level, fresh.Broker.URLs, fresh.ID = nil,
 					"warn", config.OneOrMore{"tcp://other:1883"}, "roof-2"
 			}, true, slog.LevelWarn,
-			`level=WARN msg="the configuration was reloaded, but these settings take effect at the next start only" keys="[id broker.url]"`,
+			`level=WARN msg="the configuration was reloaded, but these settings need a restart" keys="[id broker.url]"`,
 		},
 	} {
 		fresh = running

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Status is a line for people about where a daemon stands, made of its facts.
+// Status is a line about the state of a daemon, made of its facts; `systemctl status` shows it.
 type Status struct {
-	changed chan struct{} // has something in it after a change
+	changed chan struct{} // holds an element after a change
 
 	mu           sync.Mutex
 	link, course string
@@ -57,8 +57,7 @@ func (s *Status) set(format string, args ...any) {
 	s.hint()
 }
 
-// hint wakes the supervisor, who reads the line when it comes to it: many
-// changes may be one message.
+// hint wakes the supervisor, which reads the line later: several changes may be one message.
 func (s *Status) hint() {
 	select {
 	case s.changed <- struct{}{}:

@@ -13,21 +13,19 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/service/notify"
 )
 
-// Supervisor stands between a daemon and its service manager: it tells when the
-// daemon is ready, how it is and that it lives, and reads the configuration
-// again on SIGHUP.
+// Supervisor connects a daemon to systemd: it reports readiness, status and signs of life, and reloads the
+// configuration on SIGHUP.
 type Supervisor struct {
 	Status *Status // to observe the daemon's facts
 
 	log      *slog.Logger
 	tell     func(assignments ...string) error
-	watchdog time.Duration // how often systemd wants to hear; 0 = never
+	watchdog time.Duration // systemd ends the process after this time without a sign of life; 0 = never
 	hangups  chan os.Signal
 	begun    sync.WaitGroup
 }
 
-// Supervise begins to collect SIGHUPs, which would end the process otherwise.
-// Without systemd nobody is told anything.
+// Supervise begins to collect SIGHUPs, which would end the process otherwise. Without systemd it reports to nobody.
 func Supervise(log *slog.Logger) (*Supervisor, error) {
 	socket, err := notify.Open(os.Getenv("NOTIFY_SOCKET"))
 	if err != nil {
@@ -43,21 +41,19 @@ func Supervise(log *slog.Logger) (*Supervisor, error) {
 	return s, nil
 }
 
-// Worker is a part of the daemon that shows a sign of life when it is asked
-// for one, or does not before ctx ends.
+// Worker is a part of the daemon with a liveness check. Alive returns an error if there is no answer before ctx ends.
 type Worker struct {
 	Name  string
 	Alive func(ctx context.Context) error
 }
 
-// Begin tells that the daemon is ready and supervises it from then on, beside
-// the caller, until ctx ends.
+// Begin reports that the daemon is ready, and supervises it in a goroutine until ctx ends.
 func (s *Supervisor) Begin(ctx context.Context, reload func(ctx context.Context), workers ...Worker) {
 	s.say("READY=1", notify.Status(s.Status.String()))
 	s.begun.Go(func() { s.run(ctx, reload, workers) })
 }
 
-// Wait returns when what Begin began is over.
+// Wait waits for the end of the goroutine of Begin.
 func (s *Supervisor) Wait() {
 	signal.Stop(s.hangups)
 	s.begun.Wait()
@@ -89,15 +85,14 @@ func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), 
 	}
 }
 
-// feed asks every worker for a sign of life, and the watchdog is fed if all
-// have given one: a process with a part that hangs is to be ended, and the rest
-// of it must not hide that.
+// feed asks every worker for a sign of life and feeds the watchdog only if all answer: systemd must end a process
+// even if only a part of it hangs.
 func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
 	ctx, cancel := context.WithTimeout(ctx, s.watchdog/3)
 	defer cancel()
 	for _, w := range workers {
 		if err := w.Alive(ctx); err != nil {
-			s.log.Error(fmt.Sprintf("the %s does not answer; if it stays so, the watchdog ends this process, and its "+
+			s.log.Error(fmt.Sprintf("the %s does not answer; if this lasts, the watchdog ends the process and its "+
 				"stacks are written here", w.Name), "err", err)
 			return
 		}
@@ -105,9 +100,9 @@ func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
 	s.say("WATCHDOG=1")
 }
 
-// say tells systemd; a failure can only be logged.
+// say sends assignments to systemd; a failure is only logged.
 func (s *Supervisor) say(assignments ...string) {
 	if err := s.tell(assignments...); err != nil {
-		s.log.Warn("systemd was not told how this service is", "err", err)
+		s.log.Warn("systemd did not receive the status of this service", "err", err)
 	}
 }

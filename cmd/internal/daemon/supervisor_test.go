@@ -140,7 +140,7 @@ func TestStatus(t *testing.T) {
 			"connected to the broker, which refuses 2 subscriptions; round 3 accepted"},
 		{agent.SubscriptionsRefused{}, "connected to the broker; round 3 accepted"},
 		{round.GatheringExtended{Agents: 1, Minimum: 4},
-			"connected to the broker; waiting for agents: 1 of 4 are there"},
+			"connected to the broker; waiting for agents: 1 of 4 are present"},
 		{round.RoundOpened{Round: 4, Agents: 9, Participants: make([]wire.AgentID, 5)},
 			"connected to the broker; round 4 is open for 5 of 9 agents"},
 		{round.RoundClosed{Round: 4, Accepted: 4, Selected: 5}, "connected to the broker; round 4 closed with 4 of 5"},

@@ -71,7 +71,7 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.GatheringExtended:
-		w.Line.set("waiting for agents: %d of %d are there", f.Agents, f.Minimum)
+		w.Line.set("waiting for agents: %d of %d are present", f.Agents, f.Minimum)
 	case round.RoundOpened:
 		w.Line.set("round %d is open for %d of %d agents", f.Round, len(f.Participants), f.Agents)
 	case round.RoundClosed:

@@ -15,32 +15,31 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// BrokerExamined is the broker as a daemon uses it.
-type BrokerExamined struct {
+// Broker is the broker as a daemon uses it.
+type Broker struct {
 	Options mqtt.Options
-	Reads   []string // the filters that it must be able to read
-	Loop    string   // the topic that it alone writes and reads
-	// Announced is the topic on which something is retained once a coordinator
-	// has worked there; empty for the coordinator.
+	Reads   []string // the filters that the daemon subscribes to
+	Loop    string   // the topic that only the daemon writes and reads
+	// Announced is the topic that has a retained message once a coordinator has run; empty for the coordinator.
 	Announced string
-	// Retains tells that the daemon needs its own messages retained.
+	// Retains is true if the daemon needs its own messages retained.
 	Retains bool
-	// Queue is how many messages the broker should keep for a slow reader; 0 = that is not examined.
+	// Queue is how many messages the broker should queue for a slow reader; 0 = not examined.
 	Queue int
 }
 
 const (
 	// patience is how long an answer may take.
 	patience = 10 * time.Second
-	// testTime bounds the self-test, whatever becomes of its links.
+	// testTime bounds the self-test, reconnects included.
 	testTime = 6 * patience
-	// clashes is how many links in a row that end within patience tell of another client with the same id.
+	// clashes short links in a row, ended within patience each, are a sign of another client with the same id.
 	clashes = 2
 )
 
 // nodes returns the broker at each of its URLs.
-func (b *BrokerExamined) nodes() []*BrokerExamined {
-	var all []*BrokerExamined
+func (b *Broker) nodes() []*Broker {
+	var all []*Broker
 	for _, u := range append([]string{b.Options.URL}, b.Options.MoreURLs...) {
 		node := *b
 		node.Options.URL, node.Options.MoreURLs = u, nil
@@ -49,11 +48,11 @@ func (b *BrokerExamined) nodes() []*BrokerExamined {
 	return all
 }
 
-// network examines the way to the broker, without a word to it.
-func (b *BrokerExamined) network(ctx context.Context, r *report) bool {
+// network examines whether the broker accepts a TCP connection. It sends no data.
+func (b *Broker) network(ctx context.Context, r *report) bool {
 	u, err := url.Parse(b.Options.URL)
 	if err != nil {
-		r.add("network", Bad, "mend broker.url", "%v", err)
+		r.add("network", Bad, "correct broker.url", "%v", err)
 		return false
 	}
 	to, what := u, "the broker"
@@ -68,10 +67,10 @@ func (b *BrokerExamined) network(ctx context.Context, r *report) bool {
 	began := time.Now()
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
 	if err != nil {
-		mend := "is the name right, and is there a name server? (config key dns on Android)"
+		mend := "check the host name and the system's name server (on Android: set dns)"
 		if !strings.Contains(err.Error(), "lookup") {
-			mend = "is it running, does it listen on this address (Mosquitto listens on loopback only unless it is " +
-				"told `listener 1883`), and does a firewall let it through?"
+			mend = "check that it runs, that it listens on this address (Mosquitto listens only on loopback unless " +
+				"its configuration has `listener 1883`), and that no firewall blocks the connection"
 		}
 		r.add("network", Bad, mend, "%s cannot be reached: %v", what, err)
 		return false
@@ -86,15 +85,15 @@ func (b *BrokerExamined) network(ctx context.Context, r *report) bool {
 	return true
 }
 
-// complaint keeps the last thing that a session complained of.
-type complaint struct {
+// lastWarning keeps the last warning that a session logged.
+type lastWarning struct {
 	slog.Handler
 	mu   sync.Mutex
 	text string
 }
 
 // Handle implements slog.Handler.
-func (c *complaint) Handle(_ context.Context, rec slog.Record) error {
+func (c *lastWarning) Handle(_ context.Context, rec slog.Record) error {
 	text := rec.Message
 	rec.Attrs(func(a slog.Attr) bool {
 		if a.Key == "err" {
@@ -109,20 +108,20 @@ func (c *complaint) Handle(_ context.Context, rec slog.Record) error {
 }
 
 // Enabled implements slog.Handler.
-func (*complaint) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (*lastWarning) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
-func (c *complaint) last() string {
+func (c *lastWarning) get() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.text == "" {
-		return "no answer came"
+		return "no answer"
 	}
 	return c.text
 }
 
 // visit is a session with the broker.
 type visit struct {
-	*BrokerExamined
+	*Broker
 	report *report
 	conn   *mqtt.Session
 	events <-chan mqtt.Event
@@ -132,7 +131,7 @@ type visit struct {
 	short  int             // links in a row that ended within patience
 }
 
-// note remembers what an event tells of access, and of the link.
+// note records an event.
 func (v *visit) note(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Up:
@@ -142,7 +141,7 @@ func (v *visit) note(e mqtt.Event) {
 			v.short = 0
 		}
 	case mqtt.SubscribeRefused:
-		if !slices.Contains(v.denied, e.Filter) { // it is asked for again
+		if !slices.Contains(v.denied, e.Filter) { // the session subscribes again, and is refused again
 			v.denied = append(v.denied, e.Filter)
 		}
 	case mqtt.RefusalOver:
@@ -152,43 +151,44 @@ func (v *visit) note(e mqtt.Event) {
 	}
 }
 
-// session examines what needs a connection. It takes the daemon's client id, and reports whether it could keep it.
-func (b *BrokerExamined) session(ctx context.Context, r *report) bool {
-	heard := &complaint{Handler: slog.DiscardHandler}
+// session examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session lasted
+// to the end.
+func (b *Broker) session(ctx context.Context, r *report) bool {
+	warning := &lastWarning{Handler: slog.DiscardHandler}
 	o := b.Options
-	o.Logger = slog.New(heard)
-	o.MaxReconnectDelay = time.Second // nobody else comes back at the same moment
+	o.Logger = slog.New(warning)
+	o.MaxReconnectDelay = time.Second // a single client needs no spreading
 	conn, err := mqtt.Dial(ctx, o)
 	if err != nil {
 		r.add("connection", Bad, "mend the configuration", "%v", err)
 		return false
 	}
 	defer conn.Close()
-	v := &visit{BrokerExamined: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
+	v := &visit{Broker: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
 	conn.Subscribe(mqtt.AtLeastOnce, b.Reads...)
 	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
-		r.add("connection", Bad, "are user, password, certificate and CA those that the broker knows? See its log",
-			"%s", heard.last())
+		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
+			"%s", warning.get())
 		return false
 	}
-	r.good("connection", "the broker lets %s in", b.Options.ClientID)
+	r.good("connection", "the broker accepts the client %s", b.Options.ClientID)
 	if !v.selfTest(ctx) {
 		return false
 	}
 	for _, filter := range v.denied {
-		r.add("access", Bad, "let its user read this topic; `coordinator acl` writes the rules for Mosquitto",
+		r.add("access", Bad, "let this user read the topic; `coordinator acl` writes the rules for Mosquitto",
 			"the broker refuses %s", filter)
 	}
 	if len(v.denied) == 0 {
-		r.good("access", "no subscription is refused; brokers such as Mosquitto refuse none, and withhold messages "+
-			"instead: that shows only when others write")
+		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
+			"messages instead, which shows only when others publish")
 	}
 	v.announced()
 	v.retained(ctx)
 	return true
 }
 
-// await takes events until one is the right one; not for longer than patience.
+// await notes events until right returns true for one, for at most patience.
 func (v *visit) await(ctx context.Context, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -207,7 +207,7 @@ func (v *visit) await(ctx context.Context, right func(mqtt.Event) bool) bool {
 	}
 }
 
-// selfTest sends a large message to itself. It reports whether the test came to an end.
+// selfTest sends a large message to itself. It reports whether the test had a result.
 func (v *visit) selfTest(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, testTime)
 	defer cancel()
@@ -247,28 +247,28 @@ func (v *visit) selfTest(ctx context.Context) bool {
 	}
 }
 
-// clash tells of the other client that takes the connection.
+// clash reports another client with the same client id.
 func (v *visit) clash() {
-	v.report.add("identity", Bad, "find it: the same program with another state_dir, a copy of this device, or a "+
-		"fleet. Stop it, or give it an id and a key of its own",
+	v.report.add("identity", Bad, "find that client: the same program with another state_dir, a copy of this device, "+
+		"or a fleet; stop it, or give it an id and a key of its own",
 		"another client has the client id %s: the broker ended %d connections in a row, each within %v",
 		v.Options.ClientID, v.short, patience)
 }
 
-// announced looks for what a coordinator would have left.
+// announced looks for the retained announcement of a coordinator.
 func (v *visit) announced() {
 	switch {
 	case v.Announced == "":
 	case v.kept[v.Announced]:
-		v.report.good("coordinator", "has announced something on %s", v.Announced)
+		v.report.good("coordinator", "its announcement is retained on %s", v.Announced)
 	default:
 		v.report.add("coordinator", Warn,
-			"start it, compare federation and broker.prefix on both sides, and let this user read that topic",
+			"start the coordinator, compare federation and broker.prefix on both sides, and let this user read the topic",
 			"nothing is retained on %s: no coordinator has announced anything, or the broker withholds it", v.Announced)
 	}
 }
 
-// retained examines whether the broker keeps messages for who comes later.
+// retained examines whether the broker keeps retained messages.
 func (v *visit) retained(ctx context.Context) {
 	if !v.Retains {
 		return
@@ -279,17 +279,16 @@ func (v *visit) retained(ctx context.Context) {
 		v.report.add("retained", Bad, "try again", "%v", err)
 		return
 	}
-	v.conn.Subscribe(mqtt.AtLeastOnce, v.Loop) // which the self-test has given up
+	v.conn.Subscribe(mqtt.AtLeastOnce, v.Loop) // again: the self-test has unsubscribed
 	if v.await(ctx, func(e mqtt.Event) bool {
 		m, ok := e.(mqtt.Received)
 		return ok && string(m.Payload) == text && m.Retained
 	}) {
-		v.report.good("retained", "the broker keeps messages for who comes later")
+		v.report.good("retained", "the broker keeps retained messages")
 	} else {
-		v.report.add("retained", Bad, "let it keep retained messages (Mosquitto: retain_available true, which is the "+
-			"default); models are published so",
-			"a retained message was not kept")
+		v.report.add("retained", Bad, "let it keep retained messages, which carry the models (Mosquitto: "+
+			"retain_available true, the default)", "the broker did not keep a retained message")
 	}
-	// the next doctor's overwrites it
+	// remove the retained message; if that fails, the next doctor overwrites it
 	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtLeastOnce, Retained: true})
 }

@@ -19,7 +19,7 @@ func Command(program string, target func(*cli.Loader) (*Target, error)) *cobra.C
 		Args: cli.Args(cobra.NoArgs),
 		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
 broker's access rules, largest messages, retained messages and queues. Each finding says
-what to change. While ` + program + ` runs, its connection is left alone, and so is what needs one.
+what to change. While ` + program + ` runs, the checks that need a connection are skipped.
 The exit status is 1 when something is bad.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := target(&l)
@@ -37,11 +37,11 @@ The exit status is 1 when something is bad.`,
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "a finding a line, as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one finding per line")
 	return cmd
 }
 
-// Examine shows what it finds, and returns how much of it is bad.
+// Examine shows each finding, and returns how many are bad.
 func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &report{show: show}
 	r.good("configuration", "can be used")
@@ -56,8 +56,8 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		reached := node.network(ctx, r)
 		switch {
 		case reached && runs:
-			r.add("broker", Skipped, "", "%s runs, and its connection is left alone: stop it to have the rest "+
-				"examined, or see `%[1]s status`", p.Program)
+			r.add("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
+				"`%[1]s status`", p.Program)
 		case reached && node.session(ctx, r):
 			node.queue(ctx, r)
 		}

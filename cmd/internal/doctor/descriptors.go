@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// leastDescriptors is how many files a broker should be able to have open. Each connection is one, also of a stranger
-// who says nothing; services have 1024 unless their unit says otherwise.
+// leastDescriptors is how many open files a broker should be allowed. Each connection takes one, even that of a
+// stranger who sends nothing; services have 1024 by default.
 const leastDescriptors = 4096
 
-// descriptors examines how many files a Mosquitto may have open that listens on the port on this machine. proc is where
-// the kernel tells of processes.
+// descriptors examines how many open files the Mosquitto on this machine and port is allowed. proc is the path of
+// /proc.
 func descriptors(r *report, proc string, local, remote netip.AddrPort) {
 	const mend = "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf (LimitNOFILE=20000), then " +
 		"systemctl daemon-reload and restart it"
@@ -32,13 +32,13 @@ func descriptors(r *report, proc string, local, remote netip.AddrPort) {
 	case !known: // no Mosquitto, or the kernel does not tell this user
 	case limit < leastDescriptors:
 		r.add("descriptors", Warn, mend,
-			"Mosquitto may have %d files open: as many connections that say nothing keep all devices out", limit)
+			"Mosquitto may have only %d files open: that many idle connections keep all devices out", limit)
 	default:
 		r.good("descriptors", "Mosquitto may have %d files open", limit)
 	}
 }
 
-// addrPort is the address of an end of a TCP connection.
+// addrPort returns the address of one end of a TCP connection; it is not valid for another network.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -50,8 +50,8 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 var maxOpenFiles = regexp.MustCompile(`(?m)^Max open files +([0-9]+)`)
 
-// openFiles returns the limit of the Mosquitto that listens on a port. Only root, and Mosquitto's own user, see which
-// of several that is; for others the only one on the machine counts.
+// openFiles returns the open-file limit of the Mosquitto that listens on a port. Only root and Mosquitto's own user
+// can see which process that is; other users get the limit if exactly one Mosquitto runs.
 func openFiles(proc string, port uint16) (limit int, known bool) {
 	names, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "comm"))
 	listening := listeners(proc, port)
@@ -88,7 +88,7 @@ func openFiles(proc string, port uint16) (limit int, known bool) {
 	return limits[0], true
 }
 
-// listeners returns the sockets that listen on a port, as links to them read.
+// listeners returns the sockets that listen on a port, in the form of the links in /proc/PID/fd.
 func listeners(proc string, port uint16) (sockets []string) {
 	for _, file := range []string{"tcp", "tcp6"} {
 		text, _ := os.ReadFile(filepath.Join(proc, "net", file)) // none without IPv6

@@ -55,7 +55,7 @@ func TestDescriptors(t *testing.T) {
 		{"no Mosquitto", map[string]string{"7/comm": "emqx\n", "7/limits": limits(9)}, same, ""},
 		{"systemd's limit", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
 			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
-			"warn Mosquitto may have 1024 files open: as many connections that say nothing keep all devices out"},
+			"warn Mosquitto may have only 1024 files open: that many idle connections keep all devices out"},
 		{"our drop-in", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(20000),
 			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
 			"good Mosquitto may have 20000 files open"},
@@ -66,7 +66,7 @@ func TestDescriptors(t *testing.T) {
 		{"it listens elsewhere", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
 			"7/fd/4": "-> socket:[99]", "net/tcp": sockets}, same, ""},
 		{"its files are not shown", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
-			"net/tcp": sockets}, same, "warn Mosquitto may have 1024 files open"},
+			"net/tcp": sockets}, same, "warn Mosquitto may have only 1024 files open"},
 		{"nor which of two", map[string]string{"5/comm": "mosquitto\n", "5/limits": limits(20000),
 			"7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, ""},
 	} {

@@ -1,6 +1,5 @@
-// Package doctor examines what a daemon depends on and does not control: its
-// folder, its clock, and above all the broker. It says what it found, and what
-// to change.
+// Package doctor examines what a daemon depends on: its state folder, the clock, and above all the broker. Each
+// finding says what is wrong and what to change.
 package doctor
 
 import (
@@ -25,13 +24,13 @@ type Finding struct {
 	About string `json:"about"`
 	State State  `json:"state"`
 	Found string `json:"found"`
-	Mend  string `json:"mend,omitempty"` // what to do; empty if nothing is
+	Mend  string `json:"mend,omitempty"` // what to change; empty if nothing
 }
 
-// report passes findings on, and counts.
+// report shows findings, and counts the bad ones.
 type report struct {
 	show  func(Finding)
-	where string // begins each finding
+	where string // prefix of each finding
 	bad   int
 }
 
@@ -56,8 +55,8 @@ func lines(w io.Writer) func(Finding) {
 	}
 }
 
-// jsonLines writes a finding a line.
+// jsonLines writes findings as JSON, one per line.
 func jsonLines(w io.Writer) func(Finding) {
 	e := json.NewEncoder(w)
-	return func(f Finding) { _ = e.Encode(f) } // a reader that went away needs none
+	return func(f Finding) { _ = e.Encode(f) } // a reader that has gone needs no error
 }

@@ -24,7 +24,7 @@ func newTarget(t *testing.T, url string) *Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Target{Program: "coordinator", StateDir: t.TempDir(), Needs: 1, Broker: BrokerExamined{
+	return &Target{Program: "coordinator", StateDir: t.TempDir(), Needs: 1, Broker: Broker{
 		Options: mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
 		Reads:   []string{topics.Updates(), topics.Presences()},
 		Loop:    topics.Loop(wire.CoordinatorID), Retains: true, Queue: 300,
@@ -75,11 +75,11 @@ func TestExamine(t *testing.T) {
 		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
 		{"no coordinator yet", nil, func(p *Target) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false },
 			"coordinator warn", "no coordinator has announced anything"},
-		{"a full disk", nil, func(p *Target) { p.Needs = 1 << 60 }, "state folder warn", "free the disk"},
+		{"a full disk", nil, func(p *Target) { p.Needs = 1 << 60 }, "state folder warn", "free disk space"},
 		{"no data", nil, func(p *Target) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } },
 			"data bad", "rows.csv is empty"},
 		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
-			"is not there yet: the first start makes it"},
+			"does not exist yet: the first start makes it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -178,7 +178,7 @@ func TestCloneIsNamed(t *testing.T) {
 
 func TestNobodyThere(t *testing.T) {
 	found, text := examine(t, newTarget(t, "tcp://"+brokers.FreeAddress(t)))
-	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "is it running") {
+	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "check that it runs") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }

@@ -12,29 +12,28 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Target is a daemon as the doctor sees it.
+// Target is a daemon for the doctor to examine.
 type Target struct {
 	Program  string
 	StateDir string
-	Needs    int64          // bytes that the folder should have room for
-	Data     func() error   // reads the data; nil for a daemon without
-	Broker   BrokerExamined // with which session, and on which topics
+	Needs    int64        // bytes that should be free for the folder
+	Data     func() error // reads the data; nil for a daemon without data
+	Broker   Broker
 }
 
-// folder examines the state folder. It returns its lock, if the daemon has ever
-// run and does not now, and whether it runs. Nothing is left behind: what root
-// leaves, the daemon's user could not use.
+// folder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon has run
+// before and does not run now. It leaves no files, because the daemon's user could not use those of root.
 func (p *Target) folder(r *report) (lock *store.DirLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.good("state folder", "%s is not there yet: the first start makes it", p.StateDir)
+		r.good("state folder", "%s does not exist yet: the first start makes it", p.StateDir)
 		return nil, false
 	case err != nil:
 		r.add("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
 		return nil, false
 	case !info.IsDir():
-		r.add("state folder", Bad, "set state_dir to a folder", "%s is no folder", p.StateDir)
+		r.add("state folder", Bad, "set state_dir to a folder", "%s is not a folder", p.StateDir)
 		return nil, false
 	}
 	if _, err = os.Stat(filepath.Join(p.StateDir, store.LockFile)); err == nil {
@@ -48,16 +47,16 @@ func (p *Target) folder(r *report) (lock *store.DirLock, runs bool) {
 	case errors.Is(err, store.ErrLocked):
 		runs = true
 	case err != nil:
-		r.add("state folder", Bad, "see the disk", "%v", err)
+		r.add("state folder", Bad, "check the disk", "%v", err)
 		return nil, false
 	}
 	probe := filepath.Join(p.StateDir, ".doctor")
 	err = errors.Join(os.WriteFile(probe, make([]byte, 4096), 0o600), os.Remove(probe))
 	switch free, known := freeBytes(p.StateDir); {
 	case err != nil:
-		r.add("state folder", Bad, "let its user write there, or free the disk", "%v", err)
+		r.add("state folder", Bad, "let the service's user write there, or free disk space", "%v", err)
 	case known && free < p.Needs:
-		r.add("state folder", Warn, "free the disk: models, updates and records are kept there",
+		r.add("state folder", Warn, "free disk space: models, updates and records are kept there",
 			"%s has %s free, less than the %s that may be needed",
 			p.StateDir, bytes(free), bytes(p.Needs))
 	case known:
@@ -84,13 +83,13 @@ func (p *Target) data(r *report) {
 		return
 	}
 	if err := p.Data(); err != nil {
-		r.add("data", Bad, "mend the file, or data.csv", "%v", err)
+		r.add("data", Bad, "correct the file, or its path in data.csv", "%v", err)
 		return
 	}
 	r.good("data", "can be read")
 }
 
-// clock examines the time of day: nothing here can be older than the program.
+// clock examines the system time: it cannot be before the build of the program.
 func clock(r *report, now time.Time) {
 	built := time.Time{}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -102,15 +101,15 @@ func clock(r *report, now time.Time) {
 	}
 	if now.Before(built) {
 		r.add("clock", Bad, "set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and "+
-			"months are judged by it",
-			"it is %s, before this program was made (%s)", now.UTC().Format(time.DateTime),
+			"monthly budgets depend on it",
+			"it is %s, before this program was built (%s)", now.UTC().Format(time.DateTime),
 			built.UTC().Format(time.DateTime))
 		return
 	}
 	if _, err := os.Stat("/run/systemd/timesync"); err == nil {
 		if _, err := os.Stat("/run/systemd/timesync/synchronized"); err != nil {
 			r.add("clock", Warn, "see `timedatectl timesync-status`",
-				"it is %s, and was not set by NTP since the start of the system", now.UTC().Format(time.DateTime))
+				"it is %s, and NTP has not set it since the system started", now.UTC().Format(time.DateTime))
 			return
 		}
 	}

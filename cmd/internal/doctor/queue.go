@@ -14,16 +14,15 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// queue examines how many messages the broker keeps for a reader that does
-// not acknowledge: a client of its own, on the bare protocol, sends them to
-// itself, all before it acknowledges the first.
-func (b *BrokerExamined) queue(ctx context.Context, r *report) {
+// queue examines how many messages the broker queues for a reader that does not acknowledge. A minimal client sends
+// all messages to itself before it acknowledges the first.
+func (b *Broker) queue(ctx context.Context, r *report) {
 	if b.Queue == 0 {
 		return
 	}
 	u, err := url.Parse(b.Options.URL)
 	if err != nil || b.Options.Proxy != nil || u.Scheme == "ws" || u.Scheme == "wss" {
-		r.add("queue", Skipped, "", "is examined over tcp and tls without a proxy only")
+		r.add("queue", Skipped, "", "can be examined only over tcp or tls, without a proxy")
 		return
 	}
 	kept, err := b.fill(ctx, u, b.Queue)
@@ -31,9 +30,9 @@ func (b *BrokerExamined) queue(ctx context.Context, r *report) {
 	case err != nil:
 		r.add("queue", Skipped, "", "could not be examined: %v", err)
 	case kept < b.Queue:
-		r.add("queue", Bad, fmt.Sprintf("let it keep as many as there are agents (Mosquitto: max_queued_messages %d; "+
-			"2.x has 1000 unless told, 1.x 100)", b.Queue),
-			"the broker took %d messages for a slow reader and lost %d of them without a word: updates that come "+
+		r.add("queue", Bad, fmt.Sprintf("let it queue all of them (Mosquitto: max_queued_messages %d; the default is "+
+			"1000 in version 2, 100 in version 1)", b.Queue),
+			"the broker accepted %d messages for a slow reader and silently dropped %d of them: updates that arrive "+
 				"together would be sent again and again",
 			b.Queue, b.Queue-kept)
 	default:
@@ -42,7 +41,7 @@ func (b *BrokerExamined) queue(ctx context.Context, r *report) {
 }
 
 // fill sends n messages and returns how many came back.
-func (b *BrokerExamined) fill(ctx context.Context, u *url.URL, n int) (came int, err error) {
+func (b *Broker) fill(ctx context.Context, u *url.URL, n int) (came int, err error) {
 	var conn net.Conn
 	d := net.Dialer{Timeout: patience}
 	if u.Scheme == "tcp" || u.Scheme == "mqtt" {
@@ -54,9 +53,9 @@ func (b *BrokerExamined) fill(ctx context.Context, u *url.URL, n int) (came int,
 		return 0, err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // which only closes sooner
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
 	defer stop()
-	c := &bare{conn: conn}
+	c := &bareClient{conn: conn}
 	if err := c.open(b); err != nil {
 		return 0, err
 	}
@@ -78,7 +77,7 @@ func (b *BrokerExamined) fill(ctx context.Context, u *url.URL, n int) (came int,
 			waiting = append(waiting, p.MessageID)
 		}
 	}
-	for { // now the reader is a quick one
+	for { // acknowledge everything, until nothing more comes
 		for _, id := range waiting {
 			came++
 			c.ack(id)
@@ -102,20 +101,20 @@ func (b *BrokerExamined) fill(ctx context.Context, u *url.URL, n int) (came int,
 	}
 }
 
-// bare is a client that does nothing by itself. The first error stays.
-type bare struct {
+// bareClient sends and reads single packets. It keeps the first error.
+type bareClient struct {
 	conn net.Conn
 	err  error
 }
 
-func (c *bare) send(p packets.ControlPacket) {
+func (c *bareClient) send(p packets.ControlPacket) {
 	if c.err == nil {
 		_ = c.conn.SetDeadline(time.Now().Add(patience)) // an error shows in the write
 		c.err = p.Write(c.conn)
 	}
 }
 
-func (c *bare) read() (packets.ControlPacket, error) {
+func (c *bareClient) read() (packets.ControlPacket, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -123,14 +122,14 @@ func (c *bare) read() (packets.ControlPacket, error) {
 	return packets.ReadPacket(c.conn)
 }
 
-func (c *bare) ack(id uint16) {
+func (c *bareClient) ack(id uint16) {
 	p := packets.NewControlPacket(packets.Puback).(*packets.PubackPacket)
 	p.MessageID = id
 	c.send(p)
 }
 
 // open connects, and subscribes to the loop.
-func (c *bare) open(b *BrokerExamined) error {
+func (c *bareClient) open(b *Broker) error {
 	hello := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
 	hello.ProtocolName, hello.ProtocolVersion, hello.CleanSession, hello.Keepalive = "MQTT", 4, true, 60
 	hello.ClientIdentifier, hello.Username, hello.Password = b.Options.ClientID, b.Options.Username,

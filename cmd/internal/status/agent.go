@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// Agent is a picture of an agent.
+// Agent is the state of an agent, as agentd status shows it.
 type Agent struct {
 	Program    string    `json:"program"`
 	Version    string    `json:"version"`
@@ -23,7 +23,7 @@ type Agent struct {
 
 	Round   uint64         `json:"round"` // of the announcement that is obeyed
 	Work    *Work          `json:"work,omitempty"`
-	Fit     string         `json:"fit"` // fit, the reason why not, or empty as long as nothing is announced
+	Fit     string         `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	Rows    uint64         `json:"rows"`
 	Trained *Trained       `json:"trained,omitempty"` // the last time
 	Results map[string]int `json:"results"`           // rounds, since the start
@@ -32,16 +32,16 @@ type Agent struct {
 	Budget  *Budget        `json:"budget,omitempty"`
 }
 
-// Work is the part in a round.
+// Work is the agent's work in a round.
 type Work struct {
 	Round uint64    `json:"round"`
 	Kind  string    `json:"kind"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"` // the deadline
-	Done  bool      `json:"done"`  // the local steps; what comes then is sending
+	Done  bool      `json:"done"`  // the local steps are done, and the update is being sent
 }
 
-// Trained is how the local steps of a round went.
+// Trained describes the local steps of a round.
 type Trained struct {
 	Round      uint64   `json:"round"`
 	LocalSteps int      `json:"local_steps"`
@@ -54,24 +54,24 @@ type Trained struct {
 	Late       uint64   `json:"late,omitempty"`  // of these
 }
 
-// Budget is what the uplink has carried in a month.
+// Budget is the traffic of a month, against its limit.
 type Budget struct {
 	Month string `json:"month"`
 	Used  uint64 `json:"used"` // bytes
 	Limit uint64 `json:"limit"`
 }
 
-// AgentView keeps the picture.
+// AgentView keeps an agent's picture up to date from its facts.
 type AgentView struct {
 	now      func() time.Time
 	mu       sync.Mutex // pictures are asked for from other goroutines
 	is       Agent
-	problems map[string]string // by what they are about
+	problems map[string]string // by subject
 }
 
 var _ agent.Observer = (*AgentView)(nil)
 
-// NewAgent begins a picture.
+// NewAgent returns the view of an agent that has just started.
 func NewAgent(version, federation, id string, now func() time.Time) *AgentView {
 	return &AgentView{now: now, problems: map[string]string{}, is: Agent{
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(), Broker: Link{Since: now()},
@@ -79,7 +79,7 @@ func NewAgent(version, federation, id string, now func() time.Time) *AgentView {
 	}}
 }
 
-// Picture returns what is now.
+// Picture returns a copy of the present state.
 func (v *AgentView) Picture() Picture {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,7 +114,7 @@ func (v *AgentView) ObserveRound(fact round.AgentFact) {
 	case round.WorkEnded:
 		v.ended(f)
 	case round.BudgetShort:
-		v.note("budget", fmt.Sprintf("what is left of the month's bytes (%d) is too small for a round (%d)", f.Left,
+		v.note("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)", f.Left,
 			f.Bytes))
 	case round.NotUnderstood:
 		v.note("version", fmt.Sprintf("the coordinator's %s: %v; update this agent", f.Message, f.Err))
@@ -163,7 +163,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	}
 }
 
-// note keeps a problem until the next text about it, or for good; "" ends it.
+// note sets the problem with a subject; an empty text removes it.
 func (v *AgentView) note(about, text string) {
 	if delete(v.problems, about); text != "" {
 		v.problems[about] = text

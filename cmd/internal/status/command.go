@@ -44,14 +44,13 @@ func Command(program string, stateDir func(*cli.Loader) (string, error)) *cobra.
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second, until Ctrl-C")
-	cmd.Flags().BoolVar(&json, "json", false, "as JSON, a line each time")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again every second, until Ctrl-C")
+	cmd.Flags().BoolVar(&json, "json", false, "print JSON, one object per line")
 	return cmd
 }
 
-// follow asks and writes every second. Once there was an answer, it goes on
-// without one, since a program is watched while it restarts, too; why there is
-// none it says once.
+// follow asks and writes every second. It ends if the first request fails. Later it says once why there is no answer
+// and asks on, since the program may be restarting.
 func follow(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

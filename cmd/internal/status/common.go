@@ -19,7 +19,7 @@ func (l *Link) change(now time.Time, up bool, err error) {
 	}
 }
 
-// Refusal is work that was in vain.
+// Refusal is an update that was refused or left out, a declined round, or an abandoned one.
 type Refusal struct {
 	At     time.Time `json:"at"`
 	Agent  string    `json:"agent,omitempty"`
@@ -28,7 +28,7 @@ type Refusal struct {
 	Reason string    `json:"reason"`
 }
 
-// keep appends to a list of the newest, most at most.
+// keep appends to a list, and drops the oldest elements above most.
 func keep[T any](list []T, most int, x T) []T {
 	if list = append(list, x); len(list) > most {
 		list = append([]T(nil), list[len(list)-most:]...)
@@ -36,13 +36,13 @@ func keep[T any](list []T, most int, x T) []T {
 	return list
 }
 
-// keptRefusals is the length of the list of them.
+// keptRefusals is how many refusals are listed.
 const keptRefusals = 10
 
-// KeptLosses is how many rounds the line of losses has.
+// KeptLosses is how many rounds the line of losses shows.
 const KeptLosses = 60
 
-// number is a number that may be unknown, as JSON has no NaN.
+// number returns nil for NaN and infinities, which JSON does not have.
 func number(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Coordinator is a picture of a coordinator and its federation.
+// Coordinator is the state of a coordinator and its federation, as coordinator status shows it.
 type Coordinator struct {
 	Program    string    `json:"program"`
 	Version    string    `json:"version"`
@@ -31,17 +31,17 @@ type Coordinator struct {
 	Opened       time.Time     `json:"opened"`   // the round
 	Deadline     float64       `json:"deadline"` // seconds from then
 	Participants []Participant `json:"participants"`
-	// where agents mix, all train, and those that this many draws name send
+	// Draws is how many draws choose the agents that send, where agents mix: all train, the drawn ones send.
 	Draws int `json:"draws,omitempty"`
 
 	Agents   int     `json:"agents"`   // that may be drawn
 	Enrolled int     `json:"enrolled"` // in the list of keys
 	Unfit    []Unfit `json:"unfit,omitempty"`
 
-	// SitOut are the agents that spoiled a round, and are not drawn for a while.
+	// SitOut are the agents that failed in a round, and are not drawn in the next ones.
 	SitOut []SitOut `json:"sit_out,omitempty"`
 
-	Aggregations uint64    `json:"aggregations"`     // behind the newest model
+	Aggregations uint64    `json:"aggregations"`     // in the newest model
 	Wanted       uint64    `json:"wanted,omitempty"` // aggregations until the run is finished
 	Abandoned    int       `json:"abandoned"`        // rounds, since the start
 	Risk         *float64  `json:"held_out_risk,omitempty"`
@@ -58,7 +58,7 @@ type Participant struct {
 	State string  `json:"state"` // invited, at work, accepted or out
 	Steps uint32  `json:"local_steps,omitempty"`
 	After float64 `json:"after,omitempty"` // seconds from the announcement to the state
-	Why   string  `json:"why,omitempty"`   // it is out
+	Why   string  `json:"why,omitempty"`   // the reason of state out
 }
 
 // The states of a participant.
@@ -75,14 +75,14 @@ type Unfit struct {
 	Reason string `json:"reason"`
 }
 
-// SitOut is an agent that is not drawn for a while.
+// SitOut is an agent that is not drawn up to a round.
 type SitOut struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
-	Until  uint64 `json:"until"` // the last round that is drawn without it
+	Until  uint64 `json:"until"` // the last round without it
 }
 
-// Mesh is how agents mix.
+// Mesh describes the graph of the agents that mix.
 type Mesh struct {
 	Agents           int      `json:"agents"`
 	Edges            int      `json:"edges"`
@@ -91,7 +91,7 @@ type Mesh struct {
 	Alpha            *float64 `json:"alpha,omitempty"`
 }
 
-// CoordinatorView keeps the picture.
+// CoordinatorView keeps a coordinator's picture up to date from its facts.
 type CoordinatorView struct {
 	now      func() time.Time
 	mu       sync.Mutex // pictures are asked for from other goroutines
@@ -99,10 +99,10 @@ type CoordinatorView struct {
 	unfit    map[wire.AgentID]string
 	sitOut   map[wire.AgentID]SitOut
 	place    map[wire.AgentID]int // among the participants
-	problems map[string]string    // by what they are about
+	problems map[string]string    // by subject
 }
 
-// NewCoordinator begins a picture of a federation.
+// NewCoordinator returns the view of a coordinator that has just started.
 func NewCoordinator(version, federation string, cfg *round.Config, now func() time.Time) *CoordinatorView {
 	draws := 0
 	if cfg.Algorithm == spec.FedDec {
@@ -120,7 +120,7 @@ func NewCoordinator(version, federation string, cfg *round.Config, now func() ti
 	}
 }
 
-// Recall takes in what earlier processes knew of the run.
+// Recall adds what earlier processes recorded of the run.
 func (v *CoordinatorView) Recall(p coordinator.Past) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -128,7 +128,7 @@ func (v *CoordinatorView) Recall(p coordinator.Past) {
 	v.is.Losses = append(v.is.Losses, p.Risks...)
 }
 
-// Picture returns what is now.
+// Picture returns a copy of the present state.
 func (v *CoordinatorView) Picture() Picture {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -150,17 +150,14 @@ func (v *CoordinatorView) Picture() Picture {
 	return &p
 }
 
-// problem notes one, or that there is none.
-func (v *CoordinatorView) problem(about, text string) {
-	if text == "" {
-		delete(v.problems, about)
-		return
+// note sets the problem with a subject; an empty text removes it.
+func (v *CoordinatorView) note(about, text string) {
+	if delete(v.problems, about); text != "" {
+		v.problems[about] = text
 	}
-	v.problems[about] = text
 }
 
-// participant finds an agent of the round, in which one may come later, in the
-// place of another.
+// participant returns an agent's entry in the round. It adds one for an agent that replaces another.
 func (v *CoordinatorView) participant(agent wire.AgentID) *Participant {
 	i, known := v.place[agent]
 	if !known {

@@ -47,7 +47,7 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		v.move(f.Agent, out, f.Reason.String())
 		v.refusal(f.Agent, f.Round, "declined", f.Reason.String())
 	case round.UploaderReplaced:
-		v.move(f.Agent, out, "another sends in its place")
+		v.move(f.Agent, out, "another agent sends in its place")
 		v.participant(f.By)
 	case round.UpdateAccepted:
 		v.move(f.Agent, accepted, "").Steps = f.Update.LocalSteps
@@ -79,49 +79,47 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	case coordinator.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
 	case coordinator.SubscriptionsRefused:
-		v.problem("refused", refusedProblem(f.Filters))
+		v.note("refused", refusedProblem(f.Filters))
 	case coordinator.BrokerTested:
-		v.problem("broker", brokerProblem(f.Result))
+		v.note("broker", brokerProblem(f.Result))
 	case coordinator.StorageFailing:
-		v.problem("storage", storageProblem(v.now(), f.What, f.Err))
+		v.note("storage", storageProblem(v.now(), f.What, f.Err))
 	case coordinator.StorageMended:
-		v.problem("storage", "")
+		v.note("storage", "")
 	case coordinator.BlobChecked:
 		text := ""
 		if f.Missing > 0 {
-			text = fmt.Sprintf("the broker does not return %d of %d parts of what agents fetch; nothing is announced "+
-				"until it does", f.Missing, f.Parts)
+			text = fmt.Sprintf("the broker does not return %d of %d parts of a blob for the agents; nothing is "+
+				"announced until it does", f.Missing, f.Parts)
 		}
-		v.problem("blob", text)
+		v.note("blob", text)
 	case coordinator.UpdateLeftOut:
 		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
 	case coordinator.CloneSeen:
-		v.problem("clone "+string(f.Agent),
-			fmt.Sprintf("two devices speak as %s: give one of them an id and a key of its own", f.Agent))
+		v.note("clone "+string(f.Agent),
+			fmt.Sprintf("two devices use the identity of %s: give one of them an id and a key of its own", f.Agent))
 	case coordinator.StateMended:
-		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: look "+
-			"after the disk", f.File)
+		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: check "+
+			"the disk", f.File)
 		if f.Version != f.Before {
-			text = fmt.Sprintf("model %d in the state folder is lost: the run went on from model %d; look after the "+
-				"disk", f.Before, f.Version)
+			text = fmt.Sprintf("model %d in the state folder is lost: the run continues from model %d; check the disk",
+				f.Before, f.Version)
 		}
-		v.problem("state "+string(f.File), text)
+		v.note("state "+string(f.File), text)
 	case coordinator.ModelsAhead:
-		v.problem("models ahead", fmt.Sprintf("models up to %d are on disk, and the journal stands at %d: it is "+
-			"older than they are; "+
-			"`coordinator run --from %d` takes the newest one", f.Newest, f.Version, f.Newest))
+		v.note("models ahead", fmt.Sprintf("models up to version %d are on disk, but the journal is at version %d; "+
+			"`coordinator run --from %d` begins a run from the newest one", f.Newest, f.Version, f.Newest))
 	case coordinator.ForeignAnnouncement:
-		v.problem("foreign", fmt.Sprintf("at %s an announcement came with this coordinator's key that it has not "+
-			"made: another coordinator runs with the key, or somebody replays an old message",
+		v.note("foreign", fmt.Sprintf("at %s an announcement came that is signed with this coordinator's key but was "+
+			"not made by it: another coordinator runs with the key, or somebody replays an old message",
 			v.now().Format(time.TimeOnly)))
 	case coordinator.AgentsAhead:
 		text := ""
 		if f.Agents > 0 {
-			text = fmt.Sprintf("%d agents have seen a later place (run %d, round %d) and do not obey: another "+
-				"coordinator leads them, or the state folder is an older copy; see coordinator restore",
-				f.Agents, f.Run, f.Round)
+			text = fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another one "+
+				"leads them, or the state folder is an older copy; see `coordinator restore`", f.Agents, f.Run, f.Round)
 		}
-		v.problem("ahead", text)
+		v.note("ahead", text)
 	case coordinator.MeshMade:
 		v.is.Mesh = &Mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
 	case coordinator.AgentReported, coordinator.Began, coordinator.MessageDropped, coordinator.StatisticsReady,
@@ -129,7 +127,7 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	}
 }
 
-// refusedProblem is what the broker does not let this program read.
+// refusedProblem describes the subscriptions that the broker refuses; it is empty without any.
 func refusedProblem(filters []string) string {
 	if len(filters) == 0 {
 		return ""
@@ -137,13 +135,13 @@ func refusedProblem(filters []string) string {
 	return fmt.Sprintf("the broker refuses %s; it is asked again; the log says what to change", names(filters))
 }
 
-// storageProblem is a write that fails.
+// storageProblem describes a write that fails.
 func storageProblem(since time.Time, what string, err error) string {
-	return fmt.Sprintf("since %s the state folder does not take what must be on it: cannot %s: %v",
+	return fmt.Sprintf("since %s the state folder cannot be written: cannot %s: %v",
 		since.Format(time.DateTime), what, err)
 }
 
-// brokerProblem is what a self-test found.
+// brokerProblem describes the result of a self-test; it is empty if the test passed.
 func brokerProblem(r mqtt.SelfTestResult) string {
 	if r == mqtt.SelfTestPassed {
 		return ""

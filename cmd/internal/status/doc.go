@@ -1,4 +1,3 @@
-// Package status shows a person where a daemon stands: it follows the facts,
-// keeps a picture of them, hands it out over a local socket in the state folder,
-// and draws it.
+// Package status shows the state of a daemon to a person. It keeps a picture from the daemon's facts, draws it, and
+// serves it over a local socket in the state folder.
 package status

@@ -61,8 +61,8 @@ func (c *Coordinator) drawRound(p *page) {
 	by := c.byState()
 	done := len(by[accepted])
 	if c.Draws > 0 {
-		p.line("  updates", "%s %d, of those that %d draws named",
-			bar(float64(done), float64(min(c.Draws, len(c.Participants)))), done, c.Draws)
+		most := min(c.Draws, len(c.Participants)) // fewer, where an agent is drawn twice
+		p.line("  updates", "%s %d of at most %d", bar(float64(done), float64(most)), done, most)
 	} else {
 		p.line("  updates", "%s %d of %d", bar(float64(done), float64(len(c.Participants))), done, len(c.Participants))
 	}
@@ -77,15 +77,15 @@ func (c *Coordinator) drawRound(p *page) {
 	}
 }
 
-// Text for the states invited and working when an agent takes more than
-// twice as long as the others, and when the round is over.
+// States that are shown instead of invited and working: late when an agent takes more than twice as long as the
+// others, missing and mixed when the round is over.
 const (
 	late    = "late"
 	missing = "missing"
 	mixed   = "mixed" // where agents mix, and this one was not drawn to send
 )
 
-// byState lists the participants by what is to be said of them.
+// byState lists the participants by the state that is shown.
 func (c *Coordinator) byState() map[string][]string {
 	by := map[string][]string{}
 	took, slow := c.At.Sub(c.Opened).Seconds(), c.slow()
@@ -109,7 +109,7 @@ func (c *Coordinator) byState() map[string][]string {
 				text, state = a.Agent, mixed
 			case c.Phase != "collecting":
 				text, state = a.Agent, missing
-			case c.Draws > 0: // the others may wait for nothing but the end of the round
+			case c.Draws > 0: // an agent that was not drawn to send only waits for the end of the round
 			case slow > 0 && took > slow:
 				state = late
 			}
@@ -119,7 +119,7 @@ func (c *Coordinator) byState() map[string][]string {
 	return by
 }
 
-// slow is twice the median time until an update was accepted; 0 while none is.
+// slow is twice the median time in seconds until an update was accepted; 0 before the first.
 func (c *Coordinator) slow() float64 {
 	var all []float64
 	for _, a := range c.Participants {
@@ -152,7 +152,7 @@ func (a *Agent) Draw(width int) string {
 			float64(b.Limit)/1e6, b.Month)
 	}
 	if w := a.Work; w == nil && a.Round > 0 {
-		p.line(fmt.Sprintf("round %d", a.Round), "this device has no part in it now")
+		p.line(fmt.Sprintf("round %d", a.Round), "this device does not take part now")
 	} else if w != nil {
 		doing := "at work"
 		if w.Done {

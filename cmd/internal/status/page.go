@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// page is text of lines with a label each, no wider than the terminal.
+// page is text in lines, each with a label, no wider than the terminal.
 type page struct {
 	width int
 	text  strings.Builder
@@ -20,7 +20,7 @@ const (
 	listed     = 8 // names on a line, at most
 )
 
-// line adds a line. The part that has no room is cut off.
+// line adds a line, cut to the width.
 func (p *page) line(label, format string, args ...any) {
 	text := []rune(fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...)))
 	if len(text) > p.width {
@@ -29,7 +29,7 @@ func (p *page) line(label, format string, args ...any) {
 	p.text.WriteString(strings.TrimRight(string(text), " ") + "\n")
 }
 
-// paragraph adds a text that must be read whole, on as many lines as it takes.
+// paragraph adds a text on as many lines as it needs.
 func (p *page) paragraph(label, text string) {
 	room := max(p.width-labelWidth, 1)
 	var line []rune
@@ -83,7 +83,7 @@ func sparkline(xs []float64) string {
 	return b.String()
 }
 
-// names joins the first few, and counts the others.
+// names joins the first names, and counts the others.
 func names(all []string) string {
 	if len(all) <= listed {
 		return strings.Join(all, ", ")
@@ -106,7 +106,7 @@ func span(d time.Duration) string {
 
 func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
 
-// figures are numbers with their names, those that are known.
+// figures joins names and numbers; it leaves out unknown (nil) numbers.
 func figures(pairs ...any) string {
 	var all []string
 	for p := range slices.Chunk(pairs, 2) {
@@ -117,7 +117,7 @@ func figures(pairs ...any) string {
 	return strings.Join(all, "   ")
 }
 
-// head is what both programs' pages begin with.
+// head adds the first lines of a page.
 func (p *page) head(what, version string, at, started time.Time, problems []string, l Link) {
 	p.line(what, "%s, up %s", version, span(at.Sub(started)))
 	for _, problem := range problems {

@@ -24,26 +24,25 @@ const patience = 5 * time.Second
 // socketIn is where a daemon with this state folder listens.
 func socketIn(dir string) string { return filepath.Join(dir, "status.sock") }
 
-// Picture is what a daemon shows of itself. It is encoded as JSON too.
+// Picture is the state that a daemon shows. It is also encoded as JSON.
 type Picture interface {
 	// Draw returns the picture as text, no line wider than width.
 	Draw(width int) string
 }
 
-// asJSON asks for JSON; who wants text sends the width instead.
+// asJSON asks for JSON. A number instead asks for text of that width.
 const asJSON = "json"
 
-// Serve shows the picture to whoever connects to the socket in the state folder
-// and sends a line with what it should be, until ctx ends. The daemon draws, so that
-// a newer or older command understands it. Only the folder's owner can: it is a private folder.
-// A daemon works without it too, so what goes wrong is only logged.
+// Serve answers requests on a socket in the state folder until ctx ends. A request is a line: asJSON, or a width. The
+// daemon draws the text, so that a command of another version can show it. Only the owner of the folder, which is
+// private, can connect. A daemon works without the socket, so an error is only logged.
 func Serve(ctx context.Context, dir string, picture func() Picture, log *slog.Logger) {
 	path := socketIn(dir)
-	err := os.Remove(path) // of a process that was killed: the folder is locked, so there is no other
+	err := os.Remove(path) // left by a process that was killed: the folder is locked, so no other process uses it
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		var l net.Listener
 		if l, err = net.Listen("unix", path); err == nil {
-			context.AfterFunc(ctx, func() { _ = l.Close() }) // which removes the file
+			context.AfterFunc(ctx, func() { _ = l.Close() }) // this removes the file
 			go accept(l, picture)
 			return
 		}
@@ -74,7 +73,7 @@ func answer(conn net.Conn, p Picture) {
 	}
 	line = strings.TrimSpace(line)
 	if line == asJSON {
-		_ = json.NewEncoder(conn).Encode(p) // who asked may be gone
+		_ = json.NewEncoder(conn).Encode(p) // the client may have gone
 		return
 	}
 	if width, err := strconv.Atoi(line); err == nil {
@@ -82,7 +81,8 @@ func answer(conn net.Conn, p Picture) {
 	}
 }
 
-// fetch asks the daemon with this state folder for asJSON, or a width, and waits for it for patience.
+// fetch sends a request, asJSON or a width, to the daemon with this state folder, and waits up to patience for the
+// answer.
 func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 	path := socketIn(dir)
 	conn, err := net.DialTimeout("unix", path, patience)
@@ -90,7 +90,7 @@ func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no %s runs with the state folder %s", program, dir)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the state folder %s is not for this user: ask as root, or as the user that %s runs as",
+		return nil, fmt.Errorf("this user may not read the state folder %s: run the command as root, or as the user of %s",
 			dir, program)
 	}
 	var text []byte
@@ -103,7 +103,7 @@ func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 	}
 	var late net.Error
 	switch {
-	case errors.As(err, &late) && late.Timeout(): // the dial's too: a process that is stopped accepts nobody
+	case errors.As(err, &late) && late.Timeout(): // also of the dial: a stopped process does not accept
 		return nil, fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, "+
 			"hangs, or the machine is overloaded; "+
 			"look at its log, and restart it with: %[1]s service restart", program, dir, patience)

@@ -144,15 +144,15 @@ func TestStateProblems(t *testing.T) {
 	v.Observe(coordinator.StateMended{File: coordinator.StateTask, Before: 8, Version: 8})
 	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
 	got := v.Picture().Draw(200)
-	for _, want := range []string{"model 8 in the state folder is lost: the run went on from model 7",
-		"the task in the state folder was damaged or missing", "models up to 12 are on disk"} {
+	for _, want := range []string{"model 8 in the state folder is lost: the run continues from model 7",
+		"the task in the state folder was damaged or missing", "models up to version 12 are on disk"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
 	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 9})
 	if got, want := v.Picture().Draw(200),
-		"model 8 in the state folder is lost: the run went on from model 9"; !strings.Contains(got, want) {
+		"model 8 in the state folder is lost: the run continues from model 9"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %q", got, want)
 	}
 }
@@ -235,8 +235,8 @@ func TestStorageProblem(t *testing.T) {
 			agent.StorageFailing{What: "save the model", Err: full}, agent.StorageMended{}},
 	} {
 		tt.tell(tt.failing)
-		const want = "since 2026-03-01 12:00:00 the state folder does not take what must be on it: cannot save the " +
-			"model: no space left on device"
+		const want = "since 2026-03-01 12:00:00 the state folder cannot be written: cannot save the model: no space " +
+			"left on device"
 		if got := tt.picture().Draw(200); !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant %s", got, want)
 		}
