@@ -41,8 +41,8 @@ func load(l *cli.Loader) (*settings.Coordinator, error) {
 	return &s, err
 }
 
-// meshOf returns what makes the edges between agents, where they mix. It is not
-// for package settings to read graphs, which agentd does not link.
+// meshOf returns the maker of the edges between agents, or nil if they do not mix. It is not in package settings,
+// because agentd does not link the packages that read graphs.
 func meshOf(s *settings.Coordinator) (*edges.Maker, error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil

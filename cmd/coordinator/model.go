@@ -26,24 +26,24 @@ func modelCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}, &cobra.Command{
 		Use:   "show [VERSION|RUN/VERSION]",
-		Short: "Show a model's tensors and metadata; the present one of the newest run unless named",
+		Short: "Show a model's tensors and metadata (default: the newest run's current model)",
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportCommand(&f))
 	parent.PersistentFlags().StringVar(&f.dir, "state-dir", settings.DefaultCoordinator().StateDir,
 		"the coordinator's state folder")
-	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "the run whose models are meant (default: the newest)")
+	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "number of the run (default: the newest)")
 	return parent
 }
 
-// modelFolder is where models are looked for.
+// modelFolder says which state folder and run the models come from.
 type modelFolder struct {
 	dir string
 	run uint64 // 0 = the newest
 }
 
-// open opens the models of the run. present is the version that the run stands on; known is false where no journal
-// tells it.
+// open opens the models of the run. present is the version of the run's current model; known is false if no journal
+// has it.
 func (f *modelFolder) open() (models *store.Models, run wire.RunID, present uint64, known bool, err error) {
 	models, record, err := coordinator.OpenModels(f.dir)
 	if f.run != 0 && (err != nil || record.Run != wire.RunID(f.run)) {
@@ -59,8 +59,8 @@ func listRuns(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	if len(runs) == 0 {
-		return fmt.Errorf("state folder %s: there are no models of any run; name the coordinator's folder with "+
-			"--state-dir", dir)
+		return fmt.Errorf("state folder %s: there are no models of any run; set --state-dir to the coordinator's "+
+			"state folder", dir)
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
@@ -69,7 +69,7 @@ func listRuns(cmd *cobra.Command, dir string) error {
 		if err != nil {
 			return err
 		}
-		list, _ := models.List() // the sound ones; `model list` tells of the others
+		list, _ := models.List() // the undamaged ones; `model list` reports the others
 		if len(list) == 0 {
 			fmt.Fprintf(w, "%d\t0\tnone\n", run)
 			continue
@@ -86,7 +86,7 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	list, err := models.List() // the sound ones, whatever the error
+	list, err := models.List() // the undamaged ones, even with an error
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\tMODEL\n")
 	for _, m := range list {
@@ -102,7 +102,7 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 	return err
 }
 
-// pick opens the model that the arguments name: the one that the run stands on unless they do.
+// pick opens the model that the arguments name, or else the run's current one.
 func (f *modelFolder) pick(args []string) (store.ModelInfo, []byte, error) {
 	in := *f
 	var info store.ModelInfo
@@ -163,7 +163,7 @@ func exportCommand(f *modelFolder) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "export [VERSION|RUN/VERSION]",
-		Short: "Write a model as a safetensors file; the present one of the newest run unless named",
+		Short: "Write a model as a safetensors file (default: the newest run's current model)",
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			info, file, err := f.pick(args)

@@ -16,10 +16,9 @@ func restandardizeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restandardize", Short: "Ask for a new statistics round at the coordinator's next start",
 		Args: cli.Args(cobra.NoArgs),
-		Long: "Ask the coordinator to find the columns' means and scales anew when it starts next: in a new run, " +
-			"which holds a statistics round and " +
-			"goes on with the newest model, expressed in the new columns. Run it as the service's user; the " +
-			"coordinator may be running.",
+		Long: "Ask the coordinator to compute the columns' means and scales again at its next start. That start " +
+			"begins a new run, with a statistics round and the newest model, converted to the new scales. Run the " +
+			"command as the service's user; the coordinator may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := service.CheckOwner("the state folder", dir); err != nil {
 				return err
@@ -29,9 +28,8 @@ func restandardizeCommand() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
-				"run %d ends when the coordinator starts next, and a new one begins with a statistics round and then "+
-					"with its newest model. "+
-					"Restart the coordinator: systemctl restart coordinator\n", run)
+				"at the coordinator's next start run %d ends, and a new run begins with a statistics round and the "+
+					"newest model. Restart the coordinator: systemctl restart coordinator\n", run)
 			return err
 		},
 	}

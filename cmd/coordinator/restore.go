@@ -16,15 +16,15 @@ import (
 func restoreCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: "restore", Short: "Make agents obey a state folder that was put back from a backup",
+		Use: "restore", Short: "Make agents obey a state folder that was restored from a backup",
 		Args: cli.Args(cobra.NoArgs),
-		Long: `Make agents obey a state folder that was put back from a backup.
+		Long: `Make agents obey a state folder that was restored from a backup.
 
-Agents obey nothing that is older than what they have obeyed. This raises the
-epoch in the state folder, which counts before run and round: from the next
-start on, agents go on from where the backup stands, and throw away what they
-did after that. Run it once for each backup that is put back, as the service's
-user, while the coordinator is stopped.`,
+Agents ignore announcements that are older than the last one they obeyed. This
+command raises the epoch in the state folder, which is compared before run and
+round: after the next start, agents continue from the backup's state and discard
+later work. Run it once for each restored backup, as the service's user, while
+the coordinator is stopped.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := unchecked(settings.DefaultCoordinator())
 			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
@@ -50,7 +50,7 @@ func restore(cmd *cobra.Command, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: restored: the next start goes on from epoch %d run %d round %d\n", dir,
-		place.Epoch, place.Run, place.Round)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: the epoch is raised: the next start continues from epoch %d run %d "+
+		"round %d\n", dir, place.Epoch, place.Run, place.Round)
 	return err
 }

@@ -34,14 +34,14 @@ func runCommand() *cobra.Command {
 		"begin a new run even if the state folder holds an unfinished one, or the broker retains a later one")
 	cmd.Flags().StringVar(&begin.from, "from", "",
 		"begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; "+
-			"a run that began from that model goes on")
+			"a run that began from that model is continued")
 	cmd.Flags().BoolVar(&begin.takeOver, "take-over", false,
-		"raise the epoch, so that agents obey this coordinator whatever another one has announced; for one start, "+
-			"after the other one was stopped")
+		"raise the epoch, so that agents obey this coordinator instead of another one; use it for one start, after "+
+			"the other coordinator was stopped")
 	return cmd
 }
 
-// beginning is how the command line wants the run to begin.
+// beginning holds the flags about the begin of a run.
 type beginning struct {
 	newRun, takeOver bool
 	from             string
@@ -98,8 +98,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	return undecided(l.Path, daemon.RunCoordinator(ctx, s, o))
 }
 
-// undecided makes an error that no restart mends one of the configuration, whose exit status keeps a service manager
-// from trying again.
+// undecided turns an error that a restart cannot solve into a configuration error, whose exit status keeps a service
+// manager from restarting.
 func undecided(path string, err error) error {
 	var other *coordinator.OtherTaskError
 	var state *coordinator.StateError

@@ -10,11 +10,11 @@ import (
 func benchCommand() *cobra.Command {
 	o := bench.Defaults()
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Race rounds against bare paho and raw TCP", Args: cli.Args(cobra.NoArgs),
-		Long: `Measure what a round costs: a model out to N agents and N updates back,
-against bare paho with the same bytes over the same broker, and against a relay
-of raw TCP frames. It takes minutes. docs/BENCHMARKS.md has its tables and says
-how to read them.`,
+		Use: "bench", Short: "Measure rounds against plain paho and raw TCP", Args: cli.Args(cobra.NoArgs),
+		Long: `Measure the time of a round, with a model to N agents and N updates back. Compare
+it with plain paho, which sends the same bytes over the same broker, and with a
+relay of raw TCP frames. It takes minutes. docs/BENCHMARKS.md has the tables and
+says how to read them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return cli.Usage("%w", err)
@@ -23,13 +23,14 @@ how to read them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Brokers, "brokers", o.Brokers, "which brokers")
-	f.IntSliceVar(&o.Agents, "agents", o.Agents, "how many agents")
+	f.StringSliceVar(&o.Brokers, "brokers", o.Brokers, "brokers to measure on")
+	f.IntSliceVar(&o.Agents, "agents", o.Agents, "numbers of agents")
 	f.IntSliceVar(&o.Dims, "dims", o.Dims, "lengths of the model, in float32 elements")
-	f.StringSliceVar(&o.Only, "only", nil, "only these contestants, by their names in the table")
+	f.StringSliceVar(&o.Only, "only", nil, "measure only these, by their names in the table")
 	f.IntVar(&o.Reps, "reps", o.Reps, "repetitions; the best one counts")
-	f.StringVar(&o.Dir, "dir", o.Dir, "where the coordinator keeps its state, on the disk whose fsync is measured")
-	f.StringVar(&o.Memory, "tmpfs", o.Memory, "where agents keep theirs, and the quick coordinator: a folder in memory")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state, on the disk whose fsync is measured")
+	f.StringVar(&o.Memory, "tmpfs", o.Memory,
+		"folder in memory, for the state of the agents and of the coordinator without fsync")
 	f.StringVar(&o.Profile, "cpuprofile", "", "write a CPU profile of the rounds to this file")
 	return cmd
 }

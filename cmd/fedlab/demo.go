@@ -16,12 +16,12 @@ func demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Run a whole federation on this machine, on real data", Args: cli.Args(cobra.NoArgs),
 		Long: `Run a broker, a coordinator and twelve agents on this machine. Each agent has the
-measurements of one weather station in Beijing, of another quarter year, and
+measurements of one weather station in Beijing, of a quarter year of its own, and
 keeps them. Together they learn to predict air pollution six hours ahead.
 
-With --algorithm feddec the agents also mix their parameters with their neighbours
-between the rounds, over a broker of their own, and the same is run without that,
-beside it: on the regression of the FedDec paper, or on the air data.`,
+With --algorithm feddec the agents also mix their parameters with their neighbours,
+over a second broker. The same federation runs beside it without mixing. The task is
+the regression of the FedDec paper, or the air data.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Delay = time.Duration(delay) * time.Millisecond
 			if err := o.Validate(); err != nil {
@@ -37,7 +37,7 @@ beside it: on the regression of the FedDec paper, or on the air data.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&o.Seed, "seed", o.Seed, "of all draws: one seed gives one model, to the bit")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of all random draws; the same seed gives the same model, to the bit")
 	f.IntVar(&o.Rounds, "rounds", 0, "rounds of training (default: 50, or 100 for an mlp)")
 	f.IntVar(&o.Participants, "participants", o.Participants, "agents that take part in a round (L)")
 	f.StringVar(&o.Model, "model", o.Model, "linear or mlp")
@@ -49,16 +49,16 @@ beside it: on the regression of the FedDec paper, or on the air data.`,
 	f.StringVar(&o.Metrics, "metrics", "", "serve metrics for Prometheus at this host:port")
 	f.StringVar(&o.Out, "out", "", "folder for the model (safetensors), the history and the result")
 	f.StringVar((*string)(&o.Algorithm), "algorithm", string(o.Algorithm),
-		"fedavg, or feddec: agents mix with their neighbours; it is shown beside fedavg")
-	f.StringVar(&o.Task, "task", "", "of feddec: regression or air (default: regression)")
+		"fedavg, or feddec: agents mix with their neighbours, shown beside fedavg")
+	f.StringVar(&o.Task, "task", "", "task with feddec: regression or air (default: regression)")
 	f.StringVar(&o.SiteBroker, "d2d-broker", "",
 		"URL of the neighbours' broker (default: embedded, or the one of --broker)")
 	f.StringVar((*string)(&o.Codec), "codec", string(o.Codec),
-		"of feddec: raw, or bfloat16 for half the bytes between neighbours")
-	f.Float64Var(&o.Loss, "loss", 0, "of feddec: probability that a message between neighbours is lost")
-	f.IntVar(&delay, "delay", 0, "of feddec: longest delay of a message between neighbours, in milliseconds")
-	f.Float64Var(&o.Duplicates, "dup", 0, "of feddec: probability that a message between neighbours comes twice")
-	f.IntVar(&o.Kill, "kill", 0, "of feddec: agents that are killed in the middle of a round, and come back")
-	f.BoolVar(&o.JSON, "json", false, "print one JSON object a line")
+		"encoding with feddec: raw, or bfloat16 for half the bytes between neighbours")
+	f.Float64Var(&o.Loss, "loss", 0, "with feddec: probability that a message between neighbours is lost")
+	f.IntVar(&delay, "delay", 0, "with feddec: longest delay of a message between neighbours, in milliseconds")
+	f.Float64Var(&o.Duplicates, "dup", 0, "with feddec: probability that a message between neighbours arrives twice")
+	f.IntVar(&o.Kill, "kill", 0, "with feddec: number of agents that are killed in the middle of a round and restarted")
+	f.BoolVar(&o.JSON, "json", false, "print JSON, one object per line")
 	return cmd
 }

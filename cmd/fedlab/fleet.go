@@ -26,7 +26,7 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// member is the program that each of a fleet is, with its configuration and its metrics.
+// member is the program whose configuration and metrics each member of a fleet has.
 const member = "agentd"
 
 // fleet is many agents in one process, for testbeds.
@@ -53,8 +53,8 @@ rows are dealt to them one by one.
 
 The agents share their metrics, so they report none to the coordinator.
 
-The first command only writes the list of public keys that the coordinator needs
-(identity.agents_file); the second one runs the agents.`,
+The first command only writes the list of public keys for the coordinator
+(identity.agents_file). The second one runs the agents.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -69,24 +69,24 @@ The first command only writes the list of public keys that the coordinator needs
 	l.Flags(cmd, member)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
 	cmd.Flags().IntVar(&f.shares, "shares", 0,
-		"deal the rows to this many shares, which agents have in common (default: one for each)")
+		"number of shares that the rows are dealt to; agents may have one in common (default: one for each agent)")
 	cmd.Flags().Var(&f.slow, "slow",
-		"such as 0.3:10: three of ten agents take ten times as long per local step (as compute.step_time says, or 1ms)")
+		"slow agents: with 0.3:10, three of ten take ten times as long per local step (compute.step_time, or 1ms)")
 	cmd.Flags().Float64Var(&f.drop, "drop", 0, "probability that a selected agent vanishes for the round")
 	cmd.Flags().Float64Var(&f.late, "late", 0, "probability that a selected agent sends after the deadline")
-	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of who is slow, vanishes and is late")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the draws which agents are slow, vanish or are late")
 	cmd.Flags().StringVar(&f.writeKeys, "write-keys", "",
-		"write the list of public keys for the coordinator to this file, and end")
+		"only write the list of public keys for the coordinator to this file")
 	return cmd
 }
 
-// check reports what cannot be run.
+// check returns an error if a flag is out of range.
 func (f *fleet) check() error {
 	switch {
 	case f.agents < 1:
 		return cli.Usage("--agents must be at least 1, is %d", f.agents)
 	case f.shares < 0:
-		return cli.Usage("--shares must be at least 1, is %d", f.shares)
+		return cli.Usage("--shares must be at least 1, or 0 for one per agent, is %d", f.shares)
 	case !(f.drop >= 0 && f.drop <= 1):
 		return cli.Usage("--drop must be a probability from 0 to 1, is %v", f.drop)
 	case !(f.late >= 0 && f.late <= 1):
@@ -124,9 +124,8 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	var all sync.WaitGroup
 	for i, one := range f.members(s) {
 		key := memberKey(master, one.ID)
-		paced, mischief := slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}, f.mischief(i, topics)
-		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: paced, Observer: mischief,
-			Wrap: mischief.wrap}
+		paced, faults := slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}, f.faults(i, topics)
+		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: paced, Observer: faults, Wrap: faults.wrap}
 		all.Go(func() {
 			if err := daemon.RunAgent(ctx, one, o); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("agent %s: %w", one.ID, err))
@@ -140,8 +139,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	return context.Cause(ctx)
 }
 
-// members returns the settings of the agents. Exactly the fraction of them that
-// --slow asks for is slow.
+// members returns the settings of the agents. Exactly the fraction given by --slow is slow.
 func (f *fleet) members(s *settings.Agent) []*settings.Agent {
 	slow := f.draw("slow").Perm(f.agents)[:int(math.Round(f.slow.fraction*float64(f.agents)))]
 	all := make([]*settings.Agent, f.agents)

@@ -24,7 +24,7 @@ func TestFleetFlags(t *testing.T) {
 		"--slow 0.3:0.5": `invalid argument "0.3:0.5"`,
 		"--slow NaN:2":   `invalid argument "NaN:2"`,
 		"--agents 0":     "--agents must be at least 1, is 0",
-		"--shares -1":    "--shares must be at least 1, is -1",
+		"--shares -1":    "--shares must be at least 1, or 0 for one per agent, is -1",
 		"--drop 1.5":     "--drop must be a probability from 0 to 1, is 1.5",
 		"--late NaN":     "--late must be a probability from 0 to 1, is NaN",
 		"now":            `unknown command "now" for "fedlab fleet"`,
@@ -115,7 +115,7 @@ func testMischief(t *testing.T) {
 	}
 	const rounds = 2000
 	fates := func(f fleet, i int) (story string) {
-		m, out := f.mischief(i, topics), &outbox{}
+		m, out := f.faults(i, topics), &outbox{}
 		conn := m.wrap(out)
 		say := func(topic string) (passed bool) {
 			if err := conn.Publish(mqtt.Message{Topic: topic}); err != nil {
@@ -156,7 +156,7 @@ func testMischief(t *testing.T) {
 		return story
 	}
 	if quiet := fates(fleet{seed: 1}, 0); quiet != strings.Repeat(".", rounds) {
-		t.Errorf("in a fleet without mischief: %s", quiet)
+		t.Errorf("in a fleet without faults: %s", quiet)
 	}
 	f := fleet{seed: 1, drop: 0.3, late: 0.1}
 	one := fates(f, 0)

@@ -1,5 +1,5 @@
-// Command fedlab is the laboratory: it runs whole federations on one machine, simulates large ones, reproduces the
-// documents' experiments, and measures. Nothing of it is needed on a device or beside a broker.
+// Command fedlab is the laboratory: it runs whole federations on one machine, simulates large ones, reproduces
+// published experiments, and measures. No device or server needs it.
 package main
 
 import (

@@ -22,11 +22,11 @@ func reproduceCommand() *cobra.Command {
 	r := reproduction{}
 	var settings []string
 	cmd := &cobra.Command{
-		Use: "reproduce [ID...]", Short: "Reproduce what the documents show, on the code of the daemons",
-		Long: `Run the documents' experiments on the code of the daemons: all, or those named.
-For each it tells the claim, what was measured with a 95 % interval, what theory
-predicts, and whether the claim holds; a claim that fails makes the exit status 1.
-docs/EXPERIMENTS.md describes them. The experiments are
+		Use: "reproduce [ID...]", Short: "Reproduce published experiments with the daemons' code",
+		Long: `Run published experiments with the daemons' code: all, or the named ones. Each
+prints its claim, the measured values with a 95 % interval, the theory's prediction,
+and whether the claim holds. The exit status is 1 if a claim does not hold.
+docs/EXPERIMENTS.md describes the experiments. They are
 
 ` + list(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,12 +46,13 @@ docs/EXPERIMENTS.md describes them. The experiments are
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.out, "out", "", "folder for report.html, report.json and the plots as SVG")
-	f.BoolVar(&r.json, "json", false, "print one JSON object an experiment")
+	f.BoolVar(&r.json, "json", false, "print JSON, one object per experiment")
 	f.StringArrayVar(&settings, "set", nil,
 		"ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may "+
-			"be given again")
+			"be repeated")
 	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: half a minute instead of four")
-	f.Uint64Var(&r.options.Seed, "seed", 1, "of all draws: one seed gives the same values at any number of cores")
+	f.Uint64Var(&r.options.Seed, "seed", 1,
+		"seed of all random draws; the same seed gives the same values at any number of cores")
 	return cmd
 }
 
@@ -65,7 +66,7 @@ func change(chosen []reproduce.Experiment, settings []string) error {
 		}
 		i := slices.IndexFunc(chosen, func(e reproduce.Experiment) bool { return e.About().ID == id })
 		if i < 0 {
-			return fmt.Errorf("--set %s: no experiment %q is to be run", text, id)
+			return fmt.Errorf("--set %s: the experiment %q is not among those to run", text, id)
 		}
 		if err := reproduce.Set(chosen[i], key, value); err != nil {
 			return fmt.Errorf("--set %s: %w", text, err)
@@ -74,7 +75,7 @@ func change(chosen []reproduce.Experiment, settings []string) error {
 	return nil
 }
 
-// list is the experiments with their claims.
+// list lists the experiments with their claims.
 func list() string {
 	var b strings.Builder
 	for _, e := range reproduce.All() {
@@ -89,13 +90,13 @@ type reproduction struct {
 	json     bool
 	options  reproduce.Options
 	stdout   io.Writer
-	terminal io.Writer // shows what is under way; nil = nobody looks
+	terminal io.Writer // shows the experiment that runs; nil = no terminal
 }
 
 // run runs the experiments one after the other, each on all cores. The error names those whose claim does not hold.
 func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experiment) error {
 	if r.out != "" {
-		if err := os.MkdirAll(r.out, 0o777); err != nil { // better now than at the end
+		if err := os.MkdirAll(r.out, 0o777); err != nil { // fail now, not after all experiments
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -137,7 +138,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 	return nil
 }
 
-// reasons is why a claim does not hold, where what is printed does not tell: an object in JSON has the values only.
+// reasons returns why a claim does not hold, if the output is JSON, which has only the values.
 func (r *reproduction) reasons(report *reproduce.Report) (lines []string) {
 	for _, f := range report.Findings {
 		if r.json && !f.Holds {
@@ -147,7 +148,7 @@ func (r *reproduction) reasons(report *reproduce.Report) (lines []string) {
 	return lines
 }
 
-// print writes an outcome: a line of JSON, or the claim and all that was compared.
+// print writes an outcome: a line of JSON, or the claim and all comparisons.
 func (r *reproduction) print(o reproduce.Outcome) error {
 	if r.json {
 		return json.NewEncoder(r.stdout).Encode(struct {
@@ -167,7 +168,7 @@ func (r *reproduction) print(o reproduce.Outcome) error {
 	return err
 }
 
-// follow shows on a terminal what is under way and for how long, until stop is called.
+// follow shows on a terminal what runs and for how long, until stop is called.
 func (r *reproduction) follow(what string) (stop func()) {
 	if r.terminal == nil {
 		return func() {}

@@ -29,7 +29,7 @@ func TestReproduceOne(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"sampling.mean=1": "means, trials, variances", "sampling.trials=x": "sampling.trials",
-		"lab-3.runs=2": `no experiment "lab-3" is to be run`,
+		"lab-3.runs=2": `the experiment "lab-3" is not among those to run`,
 		"sampling=2":   "want ID.KEY=VALUE", "sampling.trials": "want ID.KEY=VALUE",
 	} {
 		if code, _, stderr := clitest.Run(rootCommand(), "reproduce", "sampling", "--set", setting); code != 2 ||

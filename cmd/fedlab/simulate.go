@@ -12,30 +12,30 @@ func simulateCommand() *cobra.Command {
 	var set cli.Overrides
 	cmd := &cobra.Command{
 		Use: "simulate", Short: "Run an experiment on many simulated agents, and plot it", Args: cli.Args(cobra.NoArgs),
-		Long: `Run the daemons' own algorithms on any number of agents in this process, and write
-result.json, curves.csv and plots. One seed gives one result, to the bit, at any
-number of cores. docs/SIMULATION.md has experiments to begin with, and names
-every key.`,
+		Long: `Run the daemons' algorithms on any number of agents in this process, and write
+result.json, curves.csv and plots. The same seed gives the same result, to the bit,
+at any number of cores. docs/SIMULATION.md has example experiments and lists every
+key.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (o.Config == "") == (o.Load == "") {
 				return cli.Usage("give either --config or --load")
 			}
 			if o.Load != "" && o.Dump != "" {
-				return cli.Usage("--load reads what --dump would write")
+				return cli.Usage("--load and --dump cannot be given together: --dump would write what --load reads")
 			}
 			if o.Out == "" {
-				return cli.Usage("--out names no folder")
+				return cli.Usage("--out is missing: give a folder for the results")
 			}
 			o.Set, o.Stdout, o.Stderr = set, cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return simulate.Run(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.Config, "config", "c", "", "file of the experiment")
-	f.Var(&set, "set", "set one key, such as participants=10; may be given again for another")
+	f.StringVarP(&o.Config, "config", "c", "", "configuration file of the experiment")
+	f.Var(&set, "set", "set one key, such as participants=10; may be repeated")
 	f.StringVar(&o.Out, "out", "", "folder for result.json, curves.csv and the plots")
 	f.StringVar(&o.Dump, "dump", "",
-		"folder for the instances and all draws, so that the runs can be recomputed elsewhere")
-	f.StringVar(&o.Load, "load", "", "folder of instances and draws to replay, as --dump writes them")
+		"folder to write the instances and all random draws to, so that other programs can recompute the runs")
+	f.StringVar(&o.Load, "load", "", "folder of instances and draws to replay, written by --dump")
 	return cmd
 }

@@ -12,8 +12,9 @@ import (
 func testbedCommand() *cobra.Command {
 	return cli.Group("testbed", "Run Mosquitto, Prometheus, a coordinator and agents on this machine",
 		testbedStep("up", "Run a testbed until Ctrl-C", testbed.Up),
-		testbedStep("check", "Run a testbed until all that is watched has data, or say what has none", testbed.Check),
-		testbedStep("files", "Only make the folder of a testbed, for programs that are started otherwise",
+		testbedStep("check", "Run a testbed until all targets, dashboards and rules have data, or list those without",
+			testbed.Check),
+		testbedStep("files", "Only make the folder of a testbed; you start the programs yourself",
 			func(_ context.Context, o testbed.Options) error { return testbed.Files(o) }))
 }
 
@@ -31,12 +32,12 @@ func testbedStep(use, short string, do func(context.Context, testbed.Options) er
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder for everything, made anew (default: one that is removed afterwards)")
-	f.StringVar(&o.Bin, "bin", o.Bin, "where agentd and coordinator are")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder for all files; it must be new (default: a temporary one)")
+	f.StringVar(&o.Bin, "bin", o.Bin, "folder with the programs agentd and coordinator")
 	f.IntVar(&o.Agents, "agents", o.Agents, "number of agents, at least 6")
-	f.BoolVar(&o.TLS, "tls", o.TLS, "a certificate for everyone, instead of passwords")
+	f.BoolVar(&o.TLS, "tls", o.TLS, "give every client a certificate instead of a password")
 	if use == "check" {
-		f.DurationVar(&o.Limit, "limit", o.Limit, "how long it may take until all is well")
+		f.DurationVar(&o.Limit, "limit", o.Limit, "how long the check may take")
 	}
 	return cmd
 }

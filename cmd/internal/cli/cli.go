@@ -1,5 +1,5 @@
-// Package cli is what both programs' command lines have in common: exit
-// codes, signals, and the config, key and version commands.
+// Package cli is the part that all programs' command lines share: exit codes, signals, and the config, key and service
+// commands.
 package cli
 
 import (
@@ -25,10 +25,10 @@ import (
 const (
 	exitFailure     = 1
 	exitUsage       = 2
-	exitInterrupted = 130 // what a shell reports of a program that Ctrl-C ended
+	exitInterrupted = 130 // as a shell reports a program that Ctrl-C ended
 )
 
-// exitError ends a program that has said all it has to say.
+// exitError ends a program with an exit code and prints nothing.
 type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprint("exit status ", e.code) }
@@ -71,8 +71,8 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 	return exitFailure
 }
 
-// report writes an error: for a person with the lines of the file that are
-// wrong; for journald a line for each error, as one of priority 3.
+// report writes an error: for a person together with the wrong lines of the file; for journald as one line per error,
+// with priority 3.
 func report(root *cobra.Command, err error) {
 	if !logging.ToJournal(root.ErrOrStderr()) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
@@ -97,7 +97,7 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 // Usage returns a usage error.
 func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Group returns a command that only has commands below it.
+// Group returns a command that only has subcommands.
 func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: Args(cobra.NoArgs), DisableFlagsInUseLine: true,
@@ -116,7 +116,7 @@ type Loader struct {
 // Flags adds the flags to a command of a program.
 func (l *Loader) Flags(cmd *cobra.Command, program string) {
 	l.fileFlag(cmd, program)
-	cmd.Flags().Var(&l.Set, "set", "set one key, such as broker.url=tcp://broker:1883; may be given again for another")
+	cmd.Flags().Var(&l.Set, "set", "set a configuration key, such as broker.url=tcp://broker:1883; may be repeated")
 }
 
 func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
@@ -127,12 +127,11 @@ func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
 // defaultFile is where a program looks for its configuration unless told otherwise.
 func defaultFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
 
-// Overrides are configuration keys with the values that the command line gives
-// them. It is the flag's value: unlike pflag's own maps it leaves commas alone,
-// which separate the elements of a list.
+// Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's maps it does not split
+// at commas, which separate the elements of a list.
 type Overrides map[string]string
 
-// String implements pflag.Value; the empty text keeps a default out of the help.
+// String implements pflag.Value; with the empty text the help shows no default.
 func (o *Overrides) String() string { return "" }
 
 // Type implements pflag.Value.
@@ -156,7 +155,7 @@ func (o *Overrides) Set(s string) error {
 func ConfigCommand(program string, load func(l *Loader) (any, error)) *cobra.Command {
 	var l Loader
 	check := &cobra.Command{
-		Use: "check", Short: "Check the configuration and say what is wrong with it, and where",
+		Use: "check", Short: "Check the configuration, and show each error with its line",
 		Args: Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := load(&l); err != nil {

@@ -13,16 +13,15 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// Served is the configuration of a program that can be a service.
+// Served is the configuration of a program that can run as a service.
 type Served interface {
 	// StateFolder is the folder that the program writes to.
 	StateFolder() string
-	// Files are what it reads, by key.
+	// Files are the files that the program reads, by key.
 	Files() map[string]string
 }
 
-// ServiceCommand returns the commands that make a program a service of its
-// system. unit is the service as a package would install it.
+// ServiceCommand returns the command "service" of a program. unit is the service as a package would install it.
 func ServiceCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *cobra.Command {
 	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
 		return &cobra.Command{
@@ -39,11 +38,11 @@ func ServiceCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *co
 	return Group("service", "Install, remove or control the service of this system",
 		installCommand(unit, load),
 		act("uninstall", "Stop the service and remove it; configuration and state stay", (*service.Service).Uninstall),
-		act("start", "Start the service, and say why if it does not start", (*service.Service).Start),
+		act("start", "Start the service; if it fails, show why", (*service.Service).Start),
 		act("stop", "Stop the service", (*service.Service).Stop),
 		act("restart", "Stop and start the service", (*service.Service).Restart),
 		&cobra.Command{
-			Use: "status", Short: "Tell how the service is: exit status 0 if it runs, 3 if not, 4 if there is none",
+			Use: "status", Short: "Show whether the service runs: exit status 0 if so, 3 if not, 4 if not installed",
 			Args: Args(cobra.NoArgs),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				s, err := service.New(unit)
@@ -67,8 +66,8 @@ func installCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *co
 		Args: Args(cobra.NoArgs),
 		Long: `Install the service, so that it starts with the system.
 
-The user, the program and the configuration are checked first; if anything is
-wrong, or fails, nothing is installed. --print shows what would be.`,
+The user, the program and the configuration are checked first. If a check or the
+installation fails, nothing is left behind. --print only shows what would be installed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !show {
 				if err := service.MayChange(); err != nil {
@@ -104,16 +103,15 @@ wrong, or fails, nothing is installed. --print shows what would be.`,
 	}
 	l.fileFlag(cmd, unit.Program)
 	if runtime.GOOS != "linux" {
-		unit.User = "" // the system's own, unless named
+		unit.User = "" // the system's default user
 	}
-	cmd.Flags().StringVar(&unit.User, "user", unit.User, "the user to run as, who must exist")
-	cmd.Flags().BoolVar(&now, "now", false, "start the service too")
-	cmd.Flags().BoolVar(&show, "print", false, "show what would be installed, and do nothing")
+	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
+	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
+	cmd.Flags().BoolVar(&show, "print", false, "only show what would be installed")
 	return cmd
 }
 
-// prepare returns the unit for the program that runs, with the configuration
-// that was named.
+// prepare returns the unit for the running program and the configuration that the command line names.
 func prepare(unit systemd.Unit, l *Loader, cfg Served) (systemd.Unit, error) {
 	program, err := os.Executable()
 	if err != nil {

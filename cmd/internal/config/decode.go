@@ -15,7 +15,7 @@ import (
 func (l *loader) file() {
 	data, err := readCapped(l.src.Path)
 	if err != nil {
-		// The origin names the path already; what was done to it helps nobody.
+		// The origin names the path already.
 		reason := err
 		if p := new(os.PathError); errors.As(err, &p) {
 			reason = p.Err
@@ -82,7 +82,7 @@ func (l *loader) entries(m *ast.MappingNode) []*ast.MappingValueNode {
 	})
 }
 
-// suggestName proposes what to write for a key that the section does not have.
+// suggestName proposes a key in place of one that the section does not have.
 func (l *loader) suggestName(name string, fields []*field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -143,7 +143,7 @@ func (l *loader) value(f *field, n ast.Node, at origin) {
 	}
 }
 
-// list sets dst from a list, of values or of lists; at is where it belongs when it has no place of its own.
+// list sets dst from a list, of values or of lists; at is the place for errors if n has none.
 func (l *loader) list(key string, n ast.Node, dst reflect.Value, at origin) {
 	sequence, ok := n.(*ast.SequenceNode)
 	if !ok {

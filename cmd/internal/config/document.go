@@ -20,10 +20,10 @@ const maxFile = 1 << 20
 type document struct {
 	path    string
 	lines   []string
-	secrets map[string]bool // the known names of keys, true for those whose values must not be shown
+	secrets map[string]bool // all key names; true if the value is a secret
 }
 
-// newDocument refuses what is no text.
+// newDocument refuses an empty file and one that is not text.
 func newDocument(path string, data []byte, secrets map[string]bool) (*document, *Error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	d := &document{path: path, secrets: secrets, lines: strings.Split(string(data), "\n")}
@@ -93,9 +93,8 @@ var (
 	secretPattern = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
 )
 
-// excerpt returns a line with the values of secrets replaced, and those in URLs: errors end up in logs. It goes by the
-// text, not by the tree, because there is no tree after a syntax error, and it takes an unknown key that sounds like a
-// secret for one.
+// excerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches the
+// text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as one.
 func (d *document) excerpt(line int) string {
 	// as long as it was, for the caret
 	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {

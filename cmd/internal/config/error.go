@@ -50,8 +50,7 @@ func (e *Error) line() string {
 	return place + ": " + e.Problem + "; " + e.Hint
 }
 
-// Lines returns an error of [Load] as lines for a log, one for each thing that
-// is wrong, without the excerpts of the file.
+// Lines returns an error of [Load] as lines for a log, one per problem, without the excerpts of the file.
 func Lines(err error) []string {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
@@ -70,8 +69,8 @@ func Lines(err error) []string {
 // Unwrap returns the cause, for errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
-// window returns at most a screen's width of line around the column, made safe to print, and the blanks that bring
-// a caret under that column.
+// window returns at most a screen's width of line around the column, made safe to print, and the indent of a caret
+// under that column.
 func window(line string, column int) (text, indent string) {
 	const width, before = 120, 60
 	runes := []rune(line)
@@ -98,8 +97,8 @@ func window(line string, column int) (text, indent string) {
 	return head + printable + tail, strings.Repeat(" ", len([]rune(head))) + b.String()
 }
 
-// blank returns as much blank as r takes on a terminal: a tab stays a tab, since nobody knows its width; characters
-// of the East Asian scripts take two columns and combining marks none.
+// blank returns blanks as wide as r on a terminal: a tab stays a tab, since its width is not known; characters of the
+// East Asian scripts take two columns, combining marks none.
 func blank(r rune) string {
 	switch {
 	case r == '\t':

@@ -32,8 +32,8 @@ type Source struct {
 	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
 	// A list is written a,b,c and a map k=v,k=v.
 	EnvPrefix string
-	// EnvAllowed are variables that have the prefix and belong to someone else, such as AGENTD_CONFIG for the path
-	// itself; any other unknown variable with the prefix is refused as a typing mistake.
+	// EnvAllowed are variables that have the prefix but set no key, such as AGENTD_CONFIG, the path itself. Any other
+	// unknown variable with the prefix is refused.
 	EnvAllowed []string
 	// Environ is the environment in the form of os.Environ.
 	Environ []string
@@ -45,7 +45,7 @@ type Source struct {
 // has one and everything could be read. Validate joins [*spec.FieldError] values; each is reported where its key was
 // set.
 //
-// The returned error is one *[Error] or several of them joined. After an error the content of cfg is unspecified:
+// The returned error is an *[Error], or several joined. After an error the content of cfg is unspecified:
 // to keep a running configuration, load into a fresh struct.
 func Load(cfg any, src Source) error {
 	root := structOf(cfg)
@@ -61,7 +61,7 @@ func Load(cfg any, src Source) error {
 	return errors.Join(l.errs...)
 }
 
-// structOf panics unless cfg is a pointer to a struct: a caller's mistake, not bad input.
+// structOf panics unless cfg is a pointer to a struct.
 func structOf(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
@@ -75,7 +75,7 @@ type loader struct {
 	root    reflect.Value
 	schema  schema
 	doc     *document         // nil without a readable file
-	origins map[string]origin // who set each key last; elements and entries as "agents[1]" and "labels.site"
+	origins map[string]origin // the last source of each key; elements and entries as "agents[1]" and "labels.site"
 	errs    []error
 }
 

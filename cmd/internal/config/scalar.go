@@ -23,7 +23,7 @@ type style int
 const (
 	plain  style = iota // YAML without quotes: a number, a truth value or a word
 	quoted              // YAML in quotes or as a block: text, and never a number
-	bare                // the environment or the command line, which have no quotes: whatever the key wants
+	bare                // the environment or the command line, which have no quotes: any type
 )
 
 func (s scalar) show() string {
@@ -55,7 +55,7 @@ func (s scalar) typed() bool {
 		errors.Is(intErr, strconv.ErrRange)
 }
 
-// set parses s into dst, or says what is wrong and what to do. It never shows a secret.
+// set parses s into dst, or returns what is wrong and what to do. Neither text holds a secret.
 func (s scalar) set(dst reflect.Value) (problem, hint string) {
 	problem = "want " + wanted(dst.Type()) + ", got " + s.show()
 	switch dst.Type() {
@@ -117,8 +117,8 @@ func (s scalar) unitHint(unit, other, units string) string {
 	return units
 }
 
-// setPlain parses truth values and numbers, the latter in decimal notation only: 010 is eight to some programs and
-// ten to others, so nobody may write it.
+// setPlain parses truth values and decimal numbers. It refuses leading zeros, since 010 is eight to some programs and
+// ten to others.
 func (s scalar) setPlain(dst reflect.Value) bool {
 	digits := strings.TrimLeft(s.text, "+-")
 	leadingZero := len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9'

@@ -55,7 +55,7 @@ func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret,
 		return secret, openToOthers(file), nil
 	case credentialsDir != "":
 		secret, err = readSecretFile(name, filepath.Join(credentialsDir, name))
-		// our units hand over a line break for what is not there
+		// our units hand over a line break in place of a missing file
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errEmptySecret) {
 			return "", "", nil
 		}

@@ -67,7 +67,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	}
 	past, err := c.Past(status.KeptLosses)
 	if err != nil {
-		cfg.Logger.Warn("the status command does not show all earlier rounds: the history could not be read", "err", err)
+		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
 	}
 	view.Recall(past)
 	if o.Ready != nil {

@@ -121,7 +121,8 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.StorageMended:
 		l.Info(storageMended)
 	case coordinator.CloneSeen:
-		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own", "agent", f.Agent,
+		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
+			"agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
 	case coordinator.Began:
 		if f.Raised {
@@ -185,7 +186,8 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentDeclined:
 		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.UploaderReplaced:
-		l.Info("agent will not send its update; another one sends in its place", "round", f.Round, "agent", f.Agent, "by", f.By)
+		l.Info("agent will not send its update; another one sends in its place", "round", f.Round, "agent", f.Agent,
+			"by", f.By)
 	case round.UpdateAccepted:
 		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps,
 			"norm", short(f.Norm), "after", f.After)
@@ -263,7 +265,8 @@ func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
 	switch {
 	case f.Err != nil:
-		l.Error("there are no edges between the agents, so they do not mix in this round", "round", f.Round, "err", f.Err)
+		l.Error("there are no edges between the agents, so they do not mix in this round", "round", f.Round,
+			"err", f.Err)
 	case len(f.Nowhere) > 0:
 		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file",
 			"round", f.Round, "agents", f.Nowhere)

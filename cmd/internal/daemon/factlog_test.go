@@ -51,8 +51,8 @@ func TestAgentLog(t *testing.T) {
 	compareLines(t, []line{
 		{agent.LinkChanged{Up: true}, ""}, // the session says it
 		{agent.SubscriptionsRefused{Filters: []string{"d/a"}, Site: []string{"b/hall/+"}},
-			"<3>ERROR the broker refuses subscriptions that this program needs, and is asked again: either its access rules " +
-				"do not let this user read the topic " +
+			"<3>ERROR the broker refuses subscriptions that this program needs, and is asked again: either its " +
+				"access rules do not let this user read the topic " +
 				"(coordinator acl writes rules for Mosquitto), or it is a node of a cluster that has lost its peers " +
 				"(see its log, and give all nodes in broker.url) " +
 				`topics="[d/a b/hall/+]"`},
@@ -124,8 +124,8 @@ func TestCoordinatorLog(t *testing.T) {
 	compareLines(t, []line{
 		{coordinator.LinkChanged{Err: errors.New("gone")}, ""}, // the session says it
 		{coordinator.SubscriptionsRefused{Filters: []string{"s/+"}},
-			"<3>ERROR the broker refuses subscriptions that this program needs, and is asked again: " + mqtt.RefusalCauses +
-				" topics=[s/+]"},
+			"<3>ERROR the broker refuses subscriptions that this program needs, and is asked again: " +
+				mqtt.RefusalCauses + " topics=[s/+]"},
 		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 			`<3>ERROR two devices use the identity of one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
 		{coordinator.Began{Epoch: 1}, ""},
@@ -140,8 +140,8 @@ func TestCoordinatorLog(t *testing.T) {
 				"another coordinator runs with the key and a copy of the state folder, " +
 				`or somebody replays an old message; stop the other coordinator foreign="epoch 1 run 7 round 2 attempt 1 open" own="epoch 1 run 7 round 3 attempt 1 open"`},
 		{coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
-			"<4>WARN  agents are ahead of this coordinator and do not obey it: another coordinator leads them, or this " +
-				"state folder is an older copy; to continue from this copy, stop the coordinator and run " +
+			"<4>WARN  agents are ahead of this coordinator and do not obey it: another coordinator leads them, or " +
+				"this state folder is an older copy; to continue from this copy, stop the coordinator and run " +
 				"`coordinator restore` agents=3 run=7 round=20"},
 		{coordinator.AgentsAhead{}, `<6>INFO  no agent is ahead of this coordinator any more`},
 		{coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown,
@@ -155,8 +155,9 @@ func TestCoordinatorLog(t *testing.T) {
 		{coordinator.StateMended{File: coordinator.StateTask, Damage: errors.New("torn")},
 			`<3>ERROR a file of the state folder was damaged or missing; its content was recovered, nothing is lost; check the disk file=task damage=torn`},
 		{coordinator.ModelsAhead{Version: 7, Newest: 12},
-			"<4>WARN  models on disk are newer than the journal `run`, which may have been restored from an older copy; " +
-				"the models are kept: `coordinator run --from VERSION` begins a run from one of them journal_version=7 newest_version=12"},
+			"<4>WARN  models on disk are newer than the journal `run`, which may have been restored from an older " +
+				"copy; the models are kept: `coordinator run --from VERSION` begins a run from one of them " +
+				"journal_version=7 newest_version=12"},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
 		{coordinator.StatisticsReady{Rows: 7603, Columns: 22,
 			Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},

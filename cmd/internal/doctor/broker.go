@@ -263,7 +263,7 @@ func (v *visit) announced() {
 		v.report.good("coordinator", "its announcement is retained on %s", v.Announced)
 	default:
 		v.report.add("coordinator", Warn,
-			"start the coordinator, compare federation and broker.prefix on both sides, and let this user read the topic",
+			"start the coordinator, compare federation and broker.prefix on both sides, let this user read the topic",
 			"nothing is retained on %s: no coordinator has announced anything, or the broker withholds it", v.Announced)
 	}
 }

@@ -43,7 +43,7 @@ func TestTwoCoordinators(t *testing.T) {
 
 	out := f.MustRun(t, "coordinator",
 		append([]string{"restore", "--config", f.Path("coordinator.yaml")}, copied...)...)
-	if !strings.Contains(out, "goes on from epoch 2") {
+	if !strings.Contains(out, "continues from epoch 2") {
 		t.Errorf("restore says %q", out)
 	}
 	second = f.Daemon(t, "coordinator", "coordinator", copied...)

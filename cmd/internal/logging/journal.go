@@ -14,8 +14,8 @@ type journalHandler struct {
 	out  *priorityWriter
 }
 
-// priorityWriter carries the priority of the record in hand past the handler that formats it. Its lock is held from
-// the moment the priority is known until the line is written.
+// priorityWriter writes the priority of a record before the line that another handler formats. Its lock is held from
+// setting the priority until the line is written.
 type priorityWriter struct {
 	mu       sync.Mutex
 	priority string
@@ -50,7 +50,7 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	h.out.mu.Lock()
 	defer h.out.mu.Unlock()
 	h.out.priority = priority(r.Level)
-	r.Time = time.Time{} // which handlers must not print
+	r.Time = time.Time{} // handlers do not print the zero time
 	return h.next.Handle(ctx, r)
 }
 

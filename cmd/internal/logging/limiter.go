@@ -13,20 +13,20 @@ import (
 const (
 	burst  = 10 // lines of one message that pass in a window
 	window = time.Minute
-	// maxMessages bounds the memory. Messages are constants by custom, so a daemon has far fewer; beyond the bound
-	// a new one passes uncounted.
+	// maxMessages bounds the memory. A daemon has far fewer, since messages are constants; new ones beyond the bound
+	// pass uncounted.
 	maxMessages = 1024
 )
 
-// limiter is a handler that lets the first lines of a message pass in each minute and counts the rest. Lines are the
-// same if level and message are, whatever their attributes. The count is logged with the first line of any kind
-// after the minute, because the limiter has no goroutine and no timer of its own.
+// limiter is a handler that passes the first lines of a message in each minute and counts the rest. Lines are the same
+// if level and message are; attributes do not count. The limiter has no goroutine and no timer: it logs the count with
+// the first line of any kind after the minute.
 type limiter struct {
 	next slog.Handler
 	*repeats
 }
 
-// repeats is what a limiter and those made from it by With share.
+// repeats is the state that a limiter shares with those made from it by With.
 type repeats struct {
 	now  func() time.Time
 	mu   sync.Mutex
@@ -45,7 +45,7 @@ type repeat struct {
 	start  time.Time
 	passed int
 	held   int
-	next   slog.Handler // of the last line held: its attributes tell which part of the daemon speaks
+	next   slog.Handler // of the last line held: its attributes name the part of the daemon
 }
 
 func newLimiter(next slog.Handler, now func() time.Time) *limiter {
@@ -86,7 +86,7 @@ func summarize(ctx context.Context, ended []*repeat, now, at time.Time) error {
 	return nil
 }
 
-// Flush logs how many lines a logger of New has held back and not told of: its program ends.
+// Flush logs the counts of held lines that a logger of New has not logged yet, at the end of its program.
 func Flush(log *slog.Logger) {
 	h, ok := log.Handler().(*limiter)
 	if !ok {
@@ -94,13 +94,13 @@ func Flush(log *slog.Logger) {
 	}
 	h.mu.Lock()
 	now := h.now()
-	ended := h.end(now.Add(window)) // which is after the end of all
+	ended := h.end(now.Add(window)) // by then all windows have ended
 	h.mu.Unlock()
-	_ = summarize(context.Background(), ended, now, now) // nobody is left to tell
+	_ = summarize(context.Background(), ended, now, now) // the log itself failed
 }
 
-// count takes note of a line. It returns the windows that have ended and held lines back, in order of their start,
-// and whether the line passes.
+// count counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
+// their start.
 func (s *repeats) count(m message, now time.Time, next slog.Handler) (ended []*repeat, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

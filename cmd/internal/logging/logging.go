@@ -1,9 +1,9 @@
-// Package logging builds a daemon's [slog.Logger]: one line a record, for people ("text") or for machines ("json"),
-// with journald's priorities under systemd, and with a brake on repeats, so that a broker that is away for a week
-// does not fill the disk with one sentence.
+// Package logging builds a daemon's [slog.Logger]: one line per record, for people ("text") or for machines ("json"),
+// with journald's priorities under systemd. It limits repeated messages, so that a broker that is away for a week does
+// not fill the disk.
 //
-// One record stays one line: line breaks, terminal escapes and other control characters in
-// messages and attributes are escaped, so that no peer can forge an entry by its name.
+// Line breaks, terminal escapes and other control characters in messages and attributes are escaped, so that no peer
+// can forge a log line with its name.
 package logging
 
 import (
@@ -17,19 +17,19 @@ import (
 type Options struct {
 	// Level is the least level that is logged: "debug", "info", "warn" or "error".
 	Level string
-	// Changing, if set, is given that level and followed from then on.
+	// Changing, if set, is set to Level; later changes of it change the logger's level.
 	Changing *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
-	// Journal is set if the lines go to journald (ToJournal): each begins with its priority, as in "<4>", and has no
-	// time, since journald adds it.
+	// Journal is set if the lines go to journald (ToJournal): each begins with its priority, such as "<4>", and has no
+	// time, because journald adds it.
 	Journal bool
 	// Now is the clock by which repeats are counted; nil means time.Now.
 	Now func() time.Time
 }
 
-// New returns a logger that writes to w, one Write a line. The logger may be used by many goroutines. The error
-// says which option is wrong and which values it has.
+// New returns a logger that writes to w, one Write per line. Many goroutines may use it. The error names the option
+// that is wrong and its possible values.
 func New(w io.Writer, o Options) (*slog.Logger, error) {
 	least, err := ParseLevel(o.Level)
 	if err != nil {
@@ -59,7 +59,7 @@ func New(w io.Writer, o Options) (*slog.Logger, error) {
 	return slog.New(newLimiter(handler, o.Now)), nil
 }
 
-// ParseLevel returns the level of that name; the error says which there are.
+// ParseLevel returns the level of that name; the error lists the names.
 func ParseLevel(name string) (slog.Level, error) {
 	level, ok := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,

@@ -19,7 +19,7 @@ import (
 type textHandler struct {
 	level slog.Leveler
 	out   *lockedWriter
-	attrs string // of WithAttrs, formatted, each with a blank before it
+	attrs string // of WithAttrs, formatted, each after a blank
 	group string // of WithGroup: the prefix of keys, as in "broker.tls."
 }
 
@@ -69,7 +69,7 @@ func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// levelName is the level in five columns at least.
+// levelName returns the level's name, padded to five columns.
 func levelName(l slog.Level) string {
 	name := l.String()
 	return name + strings.Repeat(" ", max(0, 5-len(name)))
@@ -102,7 +102,7 @@ func valueText(v slog.Value) string {
 	}
 }
 
-// durationText rounds to what a reader can use: nobody wants 1.203948571s.
+// durationText rounds to three or four digits: 1.2s for 1.203948571s.
 func durationText(d time.Duration) string {
 	switch size := d.Abs(); {
 	case size >= time.Minute:
@@ -116,7 +116,7 @@ func durationText(d time.Duration) string {
 	}
 }
 
-// quoteIfNeeded quotes what would otherwise not read as one word, or not print.
+// quoteIfNeeded quotes text that is not a single printable word.
 func quoteIfNeeded(s string) string {
 	if s == "" || strings.ContainsFunc(s,
 		func(r rune) bool { return r == '"' || r == '=' || r == ' ' || unprintable(r) }) {
@@ -125,7 +125,7 @@ func quoteIfNeeded(s string) string {
 	return s
 }
 
-// escape writes the unprintable characters of s as Go does, and leaves the rest of it alone.
+// escape replaces only the unprintable characters of s, with Go's escapes.
 func escape(s string) string {
 	if !strings.ContainsFunc(s, unprintable) {
 		return s

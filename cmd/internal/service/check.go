@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// MayChange refuses those who cannot change services anyway, before half of it
-// is done.
+// MayChange returns an error for users who may not change services, before anything is changed.
 func MayChange() error {
 	if runtime.GOOS != "windows" && os.Geteuid() != 0 {
 		return errors.New("only root may change services: use sudo")
@@ -21,22 +20,22 @@ func MayChange() error {
 	return nil
 }
 
-// check refuses, with all its reasons, to install what could not run.
+// check returns all reasons why an installed service could not run.
 func (s *Service) check(files map[string]string) error {
 	if err := s.mayChange(); err != nil {
 		return err
 	}
 	if path := s.packageFile(); path != "" {
-		return fmt.Errorf("%s is installed by a package (%s), and a unit in /etc would hide the package's for ever: "+
-			"use that one, and \"systemctl edit %s\" for changes, or remove the package first", s.unit.Program, path,
+		return fmt.Errorf("%s is installed by a package (%s), and a unit in /etc would hide that of the package: use "+
+			"the package's, with \"systemctl edit %s\" for changes, or remove the package first", s.unit.Program, path,
 			s.unit.Program)
 	}
 	if s.installed() {
 		if s.file == "" {
-			return fmt.Errorf("%s is installed already; to install it anew: %s service uninstall", s.unit.Program,
-				s.unit.Program)
+			return fmt.Errorf("%s is installed already; to install it again, first: %s service uninstall",
+				s.unit.Program, s.unit.Program)
 		}
-		return fmt.Errorf("%s is there already; to install it anew: %s service uninstall", s.file, s.unit.Program)
+		return fmt.Errorf("%s exists already; to install it again, first: %s service uninstall", s.file, s.unit.Program)
 	}
 	errs := []error{s.checkProgram()}
 	var owner *user.User
@@ -44,7 +43,7 @@ func (s *Service) check(files map[string]string) error {
 		var err error
 		if owner, err = user.Lookup(s.unit.User); err != nil {
 			errs = append(errs,
-				fmt.Errorf("there is no user %q to run it; make it with %q, or name another with --user", s.unit.User,
+				fmt.Errorf("the user %q does not exist; make it with %q, or name another with --user", s.unit.User,
 					"useradd --system --user-group --no-create-home --home-dir /var/lib/"+s.unit.Program+
 						" --shell /usr/sbin/nologin "+s.unit.User))
 		}
@@ -73,20 +72,20 @@ func (s *Service) checkProgram() error {
 	return s.checkVisible("the program", s.unit.Executable)
 }
 
-// hidden are folders that the unit keeps from the service, and why.
+// hidden are the folders that the service cannot see, with the setting of its unit that hides them.
 var hidden = map[string]string{
 	"/home": "ProtectHome", "/root": "ProtectHome", "/run/user": "ProtectHome", "/tmp": "PrivateTmp",
 	"/var/tmp": "PrivateTmp",
 }
 
-// checkVisible refuses paths that the service would not see.
+// checkVisible refuses paths that the service cannot see.
 func (s *Service) checkVisible(what, path string) error {
 	if s.on != onSystemd {
 		return nil
 	}
 	for _, folder := range slices.Sorted(maps.Keys(hidden)) {
 		if clean := filepath.Clean(path); clean == folder || strings.HasPrefix(clean, folder+"/") {
-			return fmt.Errorf("%s: %s is in %s, which the service does not see (%s=yes in its unit): move it, for "+
+			return fmt.Errorf("%s: %s is in %s, which the service cannot see (%s=yes in its unit): move it, for "+
 				"example to /usr/local/bin, /etc/%s or /srv",
 				what, path, folder, hidden[folder], s.unit.Program)
 		}
@@ -94,7 +93,7 @@ func (s *Service) checkVisible(what, path string) error {
 	return nil
 }
 
-// handedOver tells whether systemd reads the file and gives the service a copy.
+// handedOver reports whether systemd reads the file and gives the service a copy.
 func (s *Service) handedOver(path string) bool {
 	folder, name := filepath.Split(filepath.Clean(path))
 	return s.on == onSystemd && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets, name)

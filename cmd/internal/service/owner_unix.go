@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// checkReadable refuses a file that its permissions keep from the user. Access
-// lists and folders on the way are not looked at: a start will tell.
+// checkReadable refuses a file whose permissions do not let the user read it. It ignores access lists and the folders
+// above, whose problems show at the start.
 func checkReadable(what, path string, owner *user.User) error {
 	if owner == nil || owner.Uid == "0" {
 		return nil
 	}
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) { // the configuration's check knows what must be there by now
+	if errors.Is(err, fs.ErrNotExist) { // the configuration's check has refused files that are missing
 		return nil
 	}
 	if err != nil {
@@ -50,7 +50,7 @@ func checkReadable(what, path string, owner *user.User) error {
 	return nil
 }
 
-// checkOwned refuses a folder that is not there or not the user's.
+// checkOwned refuses a folder that does not exist or belongs to another user.
 func checkOwned(what, path string, owner *user.User) error {
 	if owner == nil {
 		return nil
@@ -65,8 +65,8 @@ func checkOwned(what, path string, owner *user.User) error {
 		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
 }
 
-// CheckOwner refuses a folder of another user than the one who runs this process: files made in it by this process
-// could not be read by the owner's.
+// CheckOwner refuses a folder that belongs to another user than that of this process: its owner could not read the
+// files that this process makes there.
 func CheckOwner(what, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// platform is one service manager.
+// platform is a service manager.
 type platform struct {
-	file   string // where a service's file lives, with %s for its name; empty if there is none
+	file   string // path of a service's file, with %s for its name; empty if there is none
 	render func(u systemd.Unit) (string, error)
-	option string // of kardianos/service, that takes the text
+	option string // of kardianos/service, for the text
 }
 
 // The names are those of kardianos/service.
@@ -36,7 +36,7 @@ var openRC string
 var launchd string
 
 func renderOpenRC(u systemd.Unit) (string, error) {
-	if _, err := u.Text(); err != nil { // what is unfit for a unit is unfit for a shell
+	if _, err := u.Text(); err != nil { // a value that is not safe in a unit is not safe in a shell script
 		return "", err
 	}
 	stateDir := u.StateDir
@@ -56,14 +56,14 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 	if u.User != "" {
 		user = "\n\t<key>UserName</key>\n\t<string>" + html.EscapeString(u.User) + "</string>"
 	}
-	if strings.Contains(command+user, "{{") { // which kardianos/service has its own ideas about
-		return "", fmt.Errorf("no path and no user may have {{ in it")
+	if strings.Contains(command+user, "{{") { // kardianos/service takes it for a template
+		return "", fmt.Errorf("a path or the user contains {{, which is not allowed: rename it")
 	}
 	return strings.NewReplacer("@Program@", html.EscapeString(u.Program), "@Command@", command,
 		"@User@", user).Replace(launchd), nil
 }
 
-// renderWindows tells what is registered: there is no file.
+// renderWindows describes what is registered; Windows has no file of a service.
 func renderWindows(u systemd.Unit) (string, error) {
 	user := u.User
 	if user == "" {

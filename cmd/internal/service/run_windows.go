@@ -8,8 +8,7 @@ import (
 	kardianos "github.com/kardianos/service"
 )
 
-// Run runs work under the service manager, which wants to be spoken to, or
-// just runs it if a person has started the program.
+// Run runs work and answers the service manager meanwhile. If a person has started the program, it only runs work.
 func Run(ctx context.Context, program string, work func(ctx context.Context) error) error {
 	if kardianos.Interactive() {
 		return work(ctx)
@@ -24,7 +23,7 @@ func Run(ctx context.Context, program string, work func(ctx context.Context) err
 	return s.Run()
 }
 
-// hosted is the work as the service manager sees it.
+// hosted is the work in the form that the service manager controls.
 type hosted struct {
 	work     func() error
 	stop     context.CancelFunc

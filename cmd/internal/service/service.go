@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// manager is what we use of a kardianos/service Service.
+// manager is the part of a kardianos/service Service that is used here.
 type manager interface {
 	Install() error
 	Uninstall() error
@@ -21,22 +21,22 @@ type manager interface {
 	Status() (kardianos.Status, error)
 }
 
-// Service is a program of ours and the service manager of this system.
+// Service is one of our programs as a service of this system.
 type Service struct {
 	unit    systemd.Unit
 	on      string // a key of platforms
 	text    string
-	file    string // of the service; empty if there is none
+	file    string // of the service; empty on a platform without such files
 	manager manager
 
 	mayChange func() error
 	packaged  []string // folders of units that belong to packages
-	// run runs a program of systemd and returns what it wrote to its standard output.
+	// run runs a program of systemd and returns its standard output.
 	run func(args ...string) (string, error)
 }
 
-// New renders the service and touches nothing. The error names what cannot be
-// rendered, or a service manager that is not supported.
+// New renders the service and changes nothing on the system. It returns an error if the unit cannot be rendered or the
+// service manager is not supported.
 func New(u systemd.Unit) (*Service, error) {
 	return on(kardianos.Platform(), u)
 }
@@ -45,8 +45,7 @@ func on(name string, u systemd.Unit) (*Service, error) {
 	p, known := platforms[name]
 	if !known {
 		return nil, fmt.Errorf("this system's service manager (%s) is not supported; systemd, OpenRC, launchd and "+
-			"Windows are: "+
-			"with any other, let it run %q under a supervisor, as a user of its own", name, u.Executable+" run")
+			"Windows are. Let yours run %q as a user of its own", name, u.Executable+" run")
 	}
 	text, err := p.render(u)
 	if err != nil {
@@ -70,25 +69,24 @@ func on(name string, u systemd.Unit) (*Service, error) {
 	return s, err
 }
 
-// Text returns what is installed: the unit, or its like.
+// Text returns the text that is installed, such as the systemd unit.
 func (s *Service) Text() string { return s.text }
 
-// Install makes the program a service that starts with the system; it does not
-// start it now. files are what the service must be able to read, by what they
-// are for people. Nothing is left behind if it fails.
+// Install makes the program a service that starts with the system; it does not start it now. files are the paths that
+// the service must be able to read, by their names in messages. If it fails, nothing is left behind.
 func (s *Service) Install(files map[string]string) error {
 	if err := s.check(files); err != nil {
 		return err
 	}
 	if err := s.manager.Install(); err != nil {
 		return errors.Join(fmt.Errorf("%s could not be installed, and nothing was left behind: %w", s.unit.Program,
-			err), s.sweep())
+			err), s.cleanUp())
 	}
 	return nil
 }
 
-// sweep removes what a failed installation has left.
-func (s *Service) sweep() error {
+// cleanUp removes the remains of a failed installation.
+func (s *Service) cleanUp() error {
 	if s.file == "" {
 		return nil
 	}
@@ -104,13 +102,13 @@ func (s *Service) sweep() error {
 	return nil
 }
 
-// Uninstall stops the service and takes it away. Configuration and state stay.
+// Uninstall stops the service and removes it. Configuration and state stay.
 func (s *Service) Uninstall() error {
 	if err := s.mayChange(); err != nil {
 		return err
 	}
 	if path := s.packageFile(); path != "" && !s.installed() {
-		return fmt.Errorf("%s is a package's (%s): remove it with the package", s.unit.Program, path)
+		return fmt.Errorf("%s was installed by a package (%s): remove the package", s.unit.Program, path)
 	}
 	if !s.installed() {
 		return fmt.Errorf("%s is not installed as a service", s.unit.Program)
@@ -124,20 +122,20 @@ func (s *Service) Uninstall() error {
 		return fmt.Errorf("%s could not be removed: %w", s.unit.Program, err)
 	}
 	if s.on == onSystemd {
-		_, _ = s.run("systemctl", "reset-failed", s.unit.Program+".service") // which it need not be
+		_, _ = s.run("systemctl", "reset-failed", s.unit.Program+".service") // an error if it has not failed
 	}
 	return nil
 }
 
-// Start starts the service. On systemd it returns when the program is ready;
-// the error tells the program's own last words.
+// Start starts the service. On systemd it returns when the program is ready; the error holds the last line that the
+// program logged.
 func (s *Service) Start() error { return s.change("started", s.manager.Start) }
 
 // Stop stops the service and waits for its end.
 func (s *Service) Stop() error { return s.change("stopped", s.manager.Stop) }
 
-// Restart is Stop and Start. On systemd a service that runs is reloaded first:
-// if its configuration is bad, it runs on.
+// Restart is Stop and Start. On systemd a running service is reloaded first: if its configuration is bad, it is not
+// restarted.
 func (s *Service) Restart() error {
 	return s.change("restarted", func() error {
 		if s.on == onSystemd && s.show()["ActiveState"] == "active" {
@@ -149,14 +147,14 @@ func (s *Service) Restart() error {
 	})
 }
 
-var errBadConfig = errors.New("the configuration is bad, and the service runs on with the one before")
+var errBadConfig = errors.New("the configuration is bad; the service still runs with the previous one")
 
 func (s *Service) change(done string, act func() error) error {
 	if err := s.mayChange(); err != nil {
 		return err
 	}
 	if !s.installed() && s.packageFile() == "" {
-		return fmt.Errorf("%s is not installed as a service; do that first: %s service install", s.unit.Program,
+		return fmt.Errorf("%s is not installed as a service; install it first: %s service install", s.unit.Program,
 			s.unit.Program)
 	}
 	if err := act(); err != nil {
@@ -165,7 +163,7 @@ func (s *Service) change(done string, act func() error) error {
 	return nil
 }
 
-// installed tells whether we have installed the service.
+// installed reports whether Install has installed the service.
 func (s *Service) installed() bool {
 	if s.file == "" {
 		_, err := s.manager.Status()
@@ -175,7 +173,7 @@ func (s *Service) installed() bool {
 	return err == nil
 }
 
-// running tells whether there is something to stop.
+// running reports whether there is a process to stop.
 func (s *Service) running() bool {
 	if s.on == onSystemd {
 		state := s.show()["ActiveState"]

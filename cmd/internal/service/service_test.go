@@ -86,7 +86,7 @@ func TestLife(t *testing.T) {
 		if err := s.Install(nil); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, s.Install(nil), "is there already")
+		wantError(t, s.Install(nil), "exists already")
 		for _, act := range []func() error{s.Start, s.Restart, s.Stop} {
 			if err := act(); err != nil {
 				t.Error(err)
@@ -113,7 +113,7 @@ func TestRestartNeedsAGoodConfiguration(t *testing.T) {
 		}
 		return show(args...)
 	}
-	wantError(t, s.Restart(), "runs on")
+	wantError(t, s.Restart(), "still runs")
 	if slices.Contains(f.did, "restart") {
 		t.Errorf("did %q", f.did)
 	}
@@ -179,7 +179,7 @@ func TestRefusals(t *testing.T) {
 		{"ProtectHome", func(_ *Service, files map[string]string) { files["data.csv"] = "/home/me/data.csv" }},
 		{"PrivateTmp", func(s *Service, _ map[string]string) { s.unit.StateDir = "/tmp/state" }},
 		{"install -d -m 700", func(s *Service, _ map[string]string) { s.unit.StateDir = "/no/such/folder" }},
-		{"for ever", func(s *Service, _ map[string]string) {
+		{"hide that of the package", func(s *Service, _ map[string]string) {
 			if err := os.WriteFile(filepath.Join(s.packaged[0], "agentd.service"), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}

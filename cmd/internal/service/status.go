@@ -16,7 +16,7 @@ const (
 	NotInstalled = 4
 )
 
-// Status returns lines that tell how the service is, and its exit code.
+// Status returns the service's status for people, and the exit code of the status command.
 func (s *Service) Status() (text string, code int) {
 	if s.on == onSystemd {
 		return describe(s.unit.Program, s.show())
@@ -34,14 +34,14 @@ func (s *Service) Status() (text string, code int) {
 	}
 }
 
-// shown are the properties of a unit that tell how it is.
+// shown are the properties of a unit from which its status is described.
 var shown = []string{
 	"LoadState", "LoadError", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "StatusText",
 	"MainPID",
 	"UnitFileState", "FragmentPath", "DropInPaths", "InvocationID",
 }
 
-// show asks systemd for them.
+// show asks systemd for the properties in shown.
 func (s *Service) show() map[string]string {
 	text, err := s.run("systemctl", "show", "--property="+strings.Join(shown, ","), s.unit.Program+".service")
 	if err != nil {
@@ -56,14 +56,14 @@ func (s *Service) show() map[string]string {
 	return properties
 }
 
-// describe words a unit's properties.
+// describe returns the status and exit code that a unit's properties mean.
 func describe(program string, p map[string]string) (text string, code int) {
 	switch p["LoadState"] {
 	case "loaded":
 	case "not-found":
 		return program + " is not installed as a service\n", NotInstalled
 	default:
-		return fmt.Sprintf("%s: systemd cannot tell: unit %s %s\n", program, p["LoadState"], p["LoadError"]),
+		return fmt.Sprintf("%s: systemd could not load the unit: %s %s\n", program, p["LoadState"], p["LoadError"]),
 			NotInstalled
 	}
 	code = NotRunning
@@ -90,8 +90,7 @@ func describe(program string, p map[string]string) (text string, code int) {
 	return b.String(), code
 }
 
-// explain adds to an error of the service manager what the program said last,
-// as far as systemd knows it.
+// explain adds to an error of the service manager the last line that the program logged, as far as systemd knows it.
 func (s *Service) explain(err error) error {
 	if s.on != onSystemd {
 		return err
@@ -106,11 +105,10 @@ func (s *Service) explain(err error) error {
 	if journal == nil && strings.TrimSpace(said) != "" {
 		problem = fmt.Errorf("%w\n%s", problem, strings.TrimSpace(said))
 	}
-	return fmt.Errorf("%w\nmore of it: journalctl -u %s", problem, s.unit.Program)
+	return fmt.Errorf("%w\nsee also: journalctl -u %s", problem, s.unit.Program)
 }
 
-// output runs a program and returns its standard output; the error holds what
-// it wrote to the other one.
+// output runs a program and returns its standard output; the error holds its standard error.
 func output(args ...string) (string, error) {
 	out, err := exec.Command(args[0], args[1:]...).Output()
 	var exit *exec.ExitError

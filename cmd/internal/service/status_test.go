@@ -15,7 +15,8 @@ func TestDescribe(t *testing.T) {
 		text  string
 	}{
 		{"LoadState=not-found ActiveState=inactive", NotInstalled, "agentd is not installed as a service\n"},
-		{"LoadState=bad-setting LoadError=oops", NotInstalled, "agentd: systemd cannot tell: unit bad-setting oops\n"},
+		{"LoadState=bad-setting LoadError=oops", NotInstalled,
+			"agentd: systemd could not load the unit: bad-setting oops\n"},
 		{
 			"LoadState=loaded ActiveState=active SubState=running Result=success ExecMainStatus=0 NRestarts=2 " +
 				"StatusText=ok MainPID=7 UnitFileState=enabled FragmentPath=/a DropInPaths=/b", Running,
@@ -84,5 +85,5 @@ func TestExplain(t *testing.T) {
 	}
 	f.err = errors.New("exit status 1")
 	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown "+
-		"key\nmore of it: journalctl -u agentd")
+		"key\nsee also: journalctl -u agentd")
 }

@@ -23,7 +23,7 @@ type Agent struct {
 	Federation string        `yaml:"federation"`
 	ID         string        `yaml:"id"`
 	StateDir   string        `yaml:"state_dir"`
-	DNS        string        `yaml:"dns"` // address:port of a name server; the system's unless set
+	DNS        string        `yaml:"dns"` // address:port of a name server; empty = the system's
 	Broker     Broker        `yaml:"broker"`
 	Identity   AgentIdentity `yaml:"identity"`
 	Data       Data          `yaml:"data"`
@@ -43,30 +43,28 @@ type AgentIdentity struct {
 	CoordinatorKey string `yaml:"coordinator_key"` // the coordinator's public key, base64
 }
 
-// D2D says how the agent reaches its neighbours, where the algorithm has
-// agents mix. Without it the agent takes no part in mixing.
+// D2D says how the agent reaches its neighbours, for an algorithm that mixes. Without it the agent does not mix.
 type D2D struct {
-	// Uplink sends what passes between neighbours over the broker of the
-	// coordinator, too: devices × steps × model × fan-out, so never by default.
+	// Uplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps × model
+	// × neighbours, so it is off by default.
 	Uplink bool   `yaml:"uplink"`
-	Broker Broker `yaml:"broker"` // of the site; instead of uplink
+	Broker Broker `yaml:"broker"` // of the site; not with uplink
 	Place  *Place `yaml:"place"`
-	// Cell is the group of devices in which the agent looks for neighbours. It takes MaxDegree of them at most.
+	// Cell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
 	Cell      string `yaml:"cell"`
 	MaxDegree int    `yaml:"max_degree"` // 0 = defaultDegree
 }
 
-// defaultDegree is how many neighbours an agent looks for, unless told.
+// defaultDegree is the default of d2d.max_degree.
 const defaultDegree = 6
 
-// Place is where the agent stands, in a unit common to the federation.
+// Place is the agent's position, in a unit common to the federation.
 type Place struct {
 	X float64 `yaml:"x"`
 	Y float64 `yaml:"y"`
 }
 
-// Site is the broker of the site, with the defaults that a section that is
-// left out cannot have.
+// Site returns the broker of the site. It sets the defaults here, because d2d is nil by default.
 func (d *D2D) Site() Broker {
 	b := d.Broker
 	b.credential = "d2d-password" // never the one of the uplink
@@ -79,7 +77,7 @@ func (d *D2D) Site() Broker {
 	return b
 }
 
-// location is the place as the protocol has it.
+// location returns the place in the protocol's form.
 func (d *D2D) location() wire.Location {
 	if d.Place == nil {
 		return wire.Location{}
@@ -89,54 +87,54 @@ func (d *D2D) location() wire.Location {
 
 // Compute says how fast the device is.
 type Compute struct {
-	// StepTime declares the time per local step; 0 = it is measured.
+	// StepTime declares the time per local step; 0 = measure it.
 	StepTime time.Duration `yaml:"step_time"`
 }
 
-// Privacy bounds what the device says of its data.
+// Privacy bounds what the device reveals of its data.
 type Privacy struct {
-	MinRows int `yaml:"min_rows"` // with fewer rows the agent takes no part
+	MinRows int `yaml:"min_rows"` // with fewer rows the agent does not take part
 }
 
-// Limits bounds what the device takes from outside.
+// Limits bounds what the device accepts.
 type Limits struct {
 	MaxModel config.ByteSize `yaml:"max_model"`
 }
 
 // Budget bounds what the device's link to the broker may cost.
 type Budget struct {
-	// BytesPerMonth is of a calendar month, both directions together; 0 = any number.
+	// BytesPerMonth is the limit per calendar month, both directions together; 0 = no limit.
 	BytesPerMonth config.ByteSize `yaml:"bytes_per_month"`
 }
 
-// AgentMetrics says how those who watch the fleet see the device.
+// AgentMetrics says where the device's metrics are found.
 type AgentMetrics struct {
 	Listen string `yaml:"listen"` // host:port; empty = nowhere
-	// ReportEvery is how often the coordinator is told how the device is doing; 0 = never.
+	// ReportEvery is how often the device reports its metrics to the coordinator; 0 = never.
 	ReportEvery time.Duration `yaml:"report_every"`
 	// Advertise is where Prometheus reaches the address in Listen; empty = nowhere.
 	Advertise string `yaml:"advertise"`
 }
 
-// Device says when the device may work, and when it is to be spared.
+// Device says when the device may work.
 type Device struct {
 	Root        string          `yaml:"root"`        // the folder with Linux's proc and sys
 	Load        DeviceBand      `yaml:"load"`        // of the last minute, per core
 	Temperature DeviceBand      `yaml:"temperature"` // °C
 	Battery     DeviceBand      `yaml:"battery"`     // percent, while it discharges
 	Mains       bool            `yaml:"mains"`       // work only on mains
-	Memory      config.ByteSize `yaml:"memory"`      // that must be available
+	Memory      config.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
 	Windows     []string        `yaml:"windows"`     // of the day, in local time
 }
 
-// DeviceBand is from where on the agent takes fewer local steps, and where it
-// declines rounds; both 0 = no rule.
+// DeviceBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
+// rounds (stop); both 0 = no rule.
 type DeviceBand struct {
 	Ease float64 `yaml:"ease"`
 	Stop float64 `yaml:"stop"`
 }
 
-// Rules are what package device makes of it.
+// Rules returns the section in the form of package device.
 func (d *Device) Rules() (*device.Rules, error) {
 	r := &device.Rules{
 		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery),
@@ -180,7 +178,7 @@ func (c *check) device(d *Device) {
 	c.Valid("device.windows", err)
 }
 
-// leastBudget is enough for a month of pings and hellos, and for small rounds.
+// leastBudget, in bytes, is enough for a month of pings, hellos and small rounds.
 const leastBudget = 20_000_000
 
 // DefaultAgent returns agentd's defaults.
@@ -218,7 +216,7 @@ func (a *Agent) Validate() error {
 	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
 		"must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
 	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
-		"must be 0 (any number) or at least 20MB, is %s: staying connected takes some 10MB a month",
+		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
 		a.Budget.BytesPerMonth)
 	c.listen(a.Metrics.Listen)
 	every := a.Metrics.ReportEvery
@@ -235,8 +233,8 @@ func (a *Agent) Validate() error {
 	return c.Err()
 }
 
-// Config returns what package agent needs, but for what belongs to the
-// process: observer, logger, randomness and boot epoch.
+// Config returns the configuration of package agent, without the parts that belong to the process: observer, logger,
+// randomness and boot epoch.
 func (a *Agent) Config() (agent.Config, error) {
 	key, err := keys.Private(secretFile(a.Identity.KeyFile))
 	if err != nil {
@@ -274,12 +272,12 @@ func (c *check) d2d(d *D2D, federation string, uplink []string) {
 	c.Need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
 		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
 	c.Need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
-		"goes with d2d.cell, within which neighbours are looked for")
+		"goes with d2d.cell, which is not set: set d2d.cell, or remove d2d.max_degree")
 	if len(d.Broker.URLs) == 0 {
 		return
 	}
 	c.Need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
-		"d2d.broker.url", "is the coordinator's broker, too: to send what passes between neighbours over it, write "+
+		"d2d.broker.url", "is the coordinator's broker, too: to send the traffic between neighbours over it, write "+
 			"d2d.uplink: true instead")
 	var of check
 	site := d.Site()

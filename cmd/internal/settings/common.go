@@ -1,5 +1,5 @@
-// Package settings defines the configuration files of both daemons and turns
-// them into what the packages below want to know.
+// Package settings defines the configuration files of both daemons and turns them into the configurations of the
+// packages below.
 package settings
 
 import (
@@ -25,29 +25,29 @@ import (
 
 // Broker says how to reach the broker.
 type Broker struct {
-	URLs         config.OneOrMore `yaml:"url"`      // of the nodes, if it is a cluster
+	URLs         config.OneOrMore `yaml:"url"`      // several for the nodes of a cluster
 	Prefix       string           `yaml:"prefix"`   // of all topics
-	Username     string           `yaml:"username"` // the client id unless set
+	Username     string           `yaml:"username"` // empty = the client id
 	Password     config.Secret    `yaml:"password"`
 	PasswordFile string           `yaml:"password_file"`
-	CAFile       string           `yaml:"ca_file"`   // the system's roots unless set
+	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
 	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
 	KeyFile      string           `yaml:"key_file"`
 	KeepAlive    time.Duration    `yaml:"keep_alive"`
-	// MinRate is what the link carries at least in a second.
+	// MinRate is the lowest rate of the link, in bytes per second.
 	MinRate config.ByteSize `yaml:"min_rate"`
-	Proxy   string          `yaml:"proxy"` // http://host:port, asked with CONNECT for the way to the broker
+	Proxy   string          `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
-	credential string `yaml:"-"` // the name of its password among systemd's credentials; mqtt-password unless set
+	credential string `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
 }
 
-// Log says what is logged, to stderr.
+// Log says what the daemon logs to stderr.
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn or error
 	Format string `yaml:"format"` // text or json
 }
 
-// Metrics says where Prometheus finds the daemon.
+// Metrics says where the daemon serves its metrics.
 type Metrics struct {
 	Listen string `yaml:"listen"` // host:port; empty = nowhere
 }
@@ -56,7 +56,7 @@ type Metrics struct {
 type Data struct {
 	CSV   string            `yaml:"csv"`
 	Where map[string]string `yaml:"where"` // only rows whose columns have these texts
-	// The rows may be dealt, one by one, to this many Shares; Share is the number of this one, counted from 0.
+	// The rows may be dealt, one by one, to this many Shares; Share is this agent's, counted from 0.
 	Share  int `yaml:"share"`
 	Shares int `yaml:"shares"`
 }
@@ -70,8 +70,8 @@ func defaultBroker() Broker {
 	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate}
 }
 
-// leastRate is in bytes per second: on a slower link the coordinator would give
-// a chunk up before it is there. mostRate is an int where that has 32 bits, too.
+// leastRate and mostRate are in bytes per second. On a link slower than leastRate the coordinator would give a chunk up
+// before it arrives. mostRate fits into an int of 32 bits.
 const (
 	leastRate = 1000
 	mostRate  = 1_000_000_000
@@ -97,11 +97,11 @@ func (c *check) broker(b *Broker, federation string) {
 	case (b.CertFile == "") != (b.KeyFile == ""):
 		c.Need(false, "broker.cert_file", "goes with broker.key_file: give both or neither")
 	case b.Password != "" && b.PasswordFile != "":
-		c.Need(false, "broker.password", "is set beside broker.password_file: give one of them")
+		c.Need(false, "broker.password", "is set, and so is broker.password_file: remove one of them")
 	default:
 		o, _, err := b.Session("check")
 		c.Take("", err)
-		encryption = o.TLS // which goes with some URLs only
+		encryption = o.TLS // only some URLs go with it
 	}
 	c.urls(b.URLs, encryption)
 	c.Need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
@@ -117,7 +117,7 @@ func (c *check) broker(b *Broker, federation string) {
 	}
 }
 
-// urls examines each URL, where it stands, and whether they go together.
+// urls checks each URL by itself, then all together.
 func (c *check) urls(urls []string, encryption *tls.Config) {
 	const key = "broker.url"
 	before := c.Problems()
@@ -148,8 +148,8 @@ func (c *check) log(l *Log) {
 	c.Valid("log.format", err)
 }
 
-// Session returns the options of the broker's session. warning is not empty if
-// a secret lies open. The error is a [*spec.FieldError].
+// Session returns the options of a session with the broker. warning is not empty if other users can read a secret. The
+// error is a [*spec.FieldError].
 func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
 	password, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile),
 		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
@@ -158,7 +158,7 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	}
 	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive,
 		MinRate: int(b.MinRate)}
-	if len(b.URLs) > 0 { // else the session's own check says what is missing
+	if len(b.URLs) > 0 { // else the session's own check reports it
 		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
 	}
 	if o.Username == "" && o.Password != "" {
@@ -213,6 +213,5 @@ func Load(cfg any, program, path string, overrides map[string]string) error {
 	})
 }
 
-// PathVariable is the environment variable that names a program's configuration
-// file, unless the command line does.
+// PathVariable is the environment variable that names a program's configuration file; --config overrides it.
 func PathVariable(program string) string { return strings.ToUpper(program) + "_CONFIG" }

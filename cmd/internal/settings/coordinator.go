@@ -30,16 +30,16 @@ type Coordinator struct {
 	Log        Log                 `yaml:"log"`
 }
 
-// CoordinatorIdentity names the coordinator's key and the list of the agents'.
+// CoordinatorIdentity names the file of the coordinator's private key and that of the agents' public keys.
 type CoordinatorIdentity struct {
 	KeyFile    string `yaml:"key_file"`
 	AgentsFile string `yaml:"agents_file"`
 }
 
-// Policy bounds what the coordinator takes and keeps.
+// Policy bounds what the coordinator accepts and keeps.
 type Policy struct {
 	MaxNorm     float64         `yaml:"max_norm"`     // refuse larger updates; 0 = none
-	MaxBuffered config.ByteSize `yaml:"max_buffered"` // room for updates on their way
+	MaxBuffered config.ByteSize `yaml:"max_buffered"` // room for updates that are being received
 	KeepModels  int             `yaml:"keep_models"`  // of a run, on disk; 0 = all
 	KeepRuns    int             `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
 }
@@ -106,9 +106,9 @@ func (s *Coordinator) Validate() error {
 func (c *check) mesh(m *Mesh) {
 	c.Valid("mesh.edges", m.Edges.Validate())
 	c.Need((m.Edges == spec.EdgesRadius) == (m.Radius > 0), "mesh.radius",
-		"must be positive for mesh.edges radius, and goes with no other, is %v", m.Radius)
+		"must be positive for mesh.edges radius, and 0 for all others, is %v", m.Radius)
 	c.Need((m.Edges == spec.EdgesFile) == (m.File != ""), "mesh.file",
-		"goes with mesh.edges file, and with no other, is %q", m.File)
+		"must be set for mesh.edges file, and for no other, is %q", m.File)
 	if m.File != "" {
 		_, err := os.Stat(m.File)
 		c.Valid("mesh.file", err)
@@ -116,8 +116,8 @@ func (c *check) mesh(m *Mesh) {
 	c.Valid("mesh.weights", m.Weights.Validate())
 }
 
-// Config returns what package coordinator needs, but for what belongs to the
-// process: observer and logger.
+// Config returns the configuration of package coordinator, without the parts that belong to the process: observer and
+// logger.
 func (s *Coordinator) Config() (coordinator.Config, error) {
 	key, err := keys.Private(secretFile(s.Identity.KeyFile))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // StateFolder is the folder that the agent writes to.
 func (a *Agent) StateFolder() string { return a.StateDir }
 
-// Files are what the agent reads, by key; a path may be empty.
+// Files are the files that the agent reads, by key; a path may be empty.
 func (a *Agent) Files() map[string]string {
 	files := a.Broker.files("broker.")
 	files["identity.key_file"], files["data.csv"] = a.Identity.KeyFile, a.Data.CSV
@@ -23,7 +23,7 @@ func (a *Agent) Files() map[string]string {
 // StateFolder is the folder that the coordinator writes to.
 func (s *Coordinator) StateFolder() string { return s.StateDir }
 
-// Files are what the coordinator reads, by key; a path may be empty.
+// Files are the files that the coordinator reads, by key; a path may be empty.
 func (s *Coordinator) Files() map[string]string {
 	files := s.Broker.files("broker.")
 	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,
@@ -41,10 +41,8 @@ func (b *Broker) files(section string) map[string]string {
 	}
 }
 
-// secretFile returns where the content of a secret file is: in systemd's
-// credential of the same name, if there is one, so that the file itself may be
-// root's alone; else in the file. The unit's credentials hold a line break for
-// what is not there.
+// secretFile returns the path of systemd's credential with the file's name, if there is one, so that the file itself
+// may belong to root; else the path of the file. For a missing file the unit's credential holds only a line break.
 func secretFile(path string) string {
 	folder := os.Getenv("CREDENTIALS_DIRECTORY")
 	if folder == "" || path == "" {

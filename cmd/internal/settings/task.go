@@ -24,14 +24,14 @@ type Task struct {
 	Steps         Steps              `yaml:"steps"`
 	Mixing        Mixing             `yaml:"mixing"` // for round.algorithm feddec
 
-	MinRows     int     `yaml:"min_rows"` // agents with fewer take no part
+	MinRows     int     `yaml:"min_rows"` // agents with fewer do not take part
 	Standardize bool    `yaml:"standardize"`
 	Clip        float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
 }
 
 // Response says how often an agent responds.
 type Response struct {
-	Probability float64 `yaml:"probability"` // δ: of a local step; those that happen are scaled by 1/δ
+	Probability float64 `yaml:"probability"` // δ: that a local step is taken; a step that is taken is scaled by 1/δ
 }
 
 // Steps says how agents size E_k.
@@ -41,17 +41,17 @@ type Steps struct {
 	Max    int           `yaml:"max"`
 }
 
-// Mixing says how agents mix with their neighbours between local steps, of
-// which a round then has steps.max.
+// Mixing says how agents mix with their neighbours between local steps. A round then has steps.max local steps.
 type Mixing struct {
-	Every int `yaml:"every"` // local steps
-	// ServerEvery is H, after which the server's average replaces what agents have: -1 = steps.max; 0 = never.
+	Every int `yaml:"every"` // local steps between two mixings
+	// ServerEvery is H, the local steps after which the server's average replaces the agents' models: -1 = steps.max;
+	// 0 = never.
 	ServerEvery int           `yaml:"server_every"`
-	Wait        time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = as long as it takes
-	Repeat      time.Duration `yaml:"repeat"` // until a missing snapshot is asked for
+	Wait        time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
+	Repeat      time.Duration `yaml:"repeat"` // until a missing snapshot is requested
 	Drain       time.Duration `yaml:"drain"`  // after the last step, for late snapshots
 	Codec       spec.Codec    `yaml:"codec"`
-	Sealed      bool          `yaml:"sealed"` // only a trusted bench goes without
+	Sealed      bool          `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
 }
 
 func (m *Mixing) wire() wire.Mixing {
@@ -76,7 +76,7 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max,
 		m.ServerEvery)
 	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait",
-		"must be above 0 with server_every: 0, where a neighbour that has gone would stop an agent for ever")
+		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
 	c.Valid("task.mixing.codec", m.Codec.Validate())
 	c.Need(!t.StepSize.Normalize, "task.step_size.normalize",
 		"must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
@@ -97,7 +97,7 @@ func defaultTask() Task {
 	}
 }
 
-// mostSteps bounds what travels with 32 bits; larger numbers would come out as small ones.
+// mostSteps bounds numbers that the protocol sends with 32 bits; larger ones would be truncated.
 const mostSteps = 1_000_000_000
 
 func (t *Task) check(c *spec.Check, mixes bool) {
@@ -137,8 +137,7 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	}
 }
 
-// Wire returns the task as it is announced, before any standardisation; mixes
-// tells whether its agents mix.
+// Wire returns the task as it is announced, before any standardisation; mixes is true if its agents mix.
 func (t *Task) Wire(mixes bool) wire.Task {
 	schedule := learner.NewSchedule(t.StepSize, t.Steps.Max)
 	w := wire.Task{

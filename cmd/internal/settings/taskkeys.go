@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// taskKeys are the keys of a task with the values that it travels with.
+// taskKeys are the keys of a task, each with its value in the announced task.
 var taskKeys = []struct {
 	key string
 	of  func(t *wire.Task) any
@@ -44,7 +44,7 @@ var taskKeys = []struct {
 	{"task.min_rows", func(t *wire.Task) any { return t.MinSamples }},
 }
 
-// mixingKeys are those of a task whose agents mix.
+// mixingKeys are the further keys of a task whose agents mix.
 var mixingKeys = []struct {
 	key string
 	of  func(m *wire.Mixing) any
@@ -78,7 +78,7 @@ func OtherKeys(run, configured wire.Task) []string {
 	return all
 }
 
-// kindOf is the model's kind; the inverse of Task.Wire, as all below.
+// kindOf returns the model's kind. It inverts Task.Wire, as do the functions below.
 func kindOf(m *wire.Model) spec.ModelKind {
 	if len(m.Hidden) > 0 {
 		return spec.ModelMLP
@@ -100,7 +100,7 @@ func classesOf(m *wire.Model) uint32 {
 
 func milliseconds(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// smoothnessOf is L_s of γ = max{8 L_s/μ_sc − 1, H}, or what bounds it where H is the larger.
+// smoothnessOf returns L_s of γ = max{8 L_s/μ_sc − 1, H}, or its upper bound if H is larger.
 func smoothnessOf(t *wire.Training) string {
 	if t.StrongConvexity == 0 {
 		return "0"
@@ -112,7 +112,7 @@ func smoothnessOf(t *wire.Training) string {
 	return fmt.Sprint(round6(l))
 }
 
-// round6 leaves out the rounding errors of a number that was computed there and back.
+// round6 rounds to six digits, which removes the rounding errors of the inversion.
 func round6(x float64) float64 {
 	scale := math.Pow(10, 6-math.Ceil(math.Log10(x)))
 	return math.Round(x*scale) / scale

@@ -90,8 +90,8 @@ func fetch(program, dir, what string, patience time.Duration) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no %s runs with the state folder %s", program, dir)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("this user may not read the state folder %s: run the command as root, or as the user of %s",
-			dir, program)
+		return nil, fmt.Errorf("this user may not read the state folder %s: run the command as root, or as the user "+
+			"of %s", dir, program)
 	}
 	var text []byte
 	if err == nil {

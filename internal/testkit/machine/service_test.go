@@ -69,7 +69,7 @@ func (l life) refusals(t *testing.T) {
 	packaged := "/usr/lib/systemd/system/" + l.program + ".service"
 	l.Write(packaged, 0o644, "[Service]\nExecStart=/usr/bin/"+l.program+" run\n")
 	l.wantFailure(1, "installed by a package", l.service("install")...)
-	l.wantFailure(1, "remove it with the package", l.service("uninstall")...)
+	l.wantFailure(1, "remove the package", l.service("uninstall")...)
 	l.Must("rm", packaged)
 
 	// A service manager that fails in the middle, here because of links that cannot be made.
@@ -101,7 +101,7 @@ func (l life) install(t *testing.T) {
 		t.Errorf("the service is %s", got)
 	}
 	l.wantFailure(3, "is inactive", l.service("status")...)
-	l.wantFailure(1, "is there already", l.service("install")...)
+	l.wantFailure(1, "exists already", l.service("install")...)
 }
 
 func (l life) start(t *testing.T) {
@@ -132,14 +132,14 @@ func (l life) reload(t *testing.T) {
 
 	l.configure(l.program, text+"federatoin: air\n")
 	l.wantFailure(1, "Job for "+l.program, "systemctl", "reload", l.program)
-	l.awaitJournal("the one before stays in effect: " + l.config + ":")
-	l.wantFailure(1, "the service runs on", l.service("restart")...)
+	l.awaitJournal("the previous one stays in effect: " + l.config + ":")
+	l.wantFailure(1, "the service still runs", l.service("restart")...)
 	if !strings.Contains(l.metrics(l.port), "\n"+metric+"0\n") {
 		t.Errorf("%s is not 0", metric)
 	}
 	l.configure(l.program, text+"state_dir: /var/lib/other\n")
 	l.Must("systemctl", "reload", l.program)
-	l.awaitJournal("at the next start only keys=[state_dir]")
+	l.awaitJournal("need a restart keys=[state_dir]")
 	if !strings.Contains(l.metrics(l.port), "\n"+metric+"1\n") {
 		t.Errorf("%s is not 1", metric)
 	}

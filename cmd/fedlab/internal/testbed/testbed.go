@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Options are what a testbed is made of.
+// Options of a testbed.
 type Options struct {
-	Dir    string        // of everything, made anew; empty = one that is removed afterwards
-	Bin    string        // where agentd and coordinator are
+	Dir    string        // of all files, must be new; empty = a temporary one
+	Bin    string        // folder with the programs agentd and coordinator
 	Agents int           // at least 6
-	TLS    bool          // a certificate for everyone, instead of passwords
-	Limit  time.Duration // of Check: how long it may take until all is well
+	TLS    bool          // give every client a certificate instead of a password
+	Limit  time.Duration // of Check
 	Stdout io.Writer
 }
 
-// Defaults returns the options of a testbed that nobody has asked anything of.
+// Defaults returns the default options.
 func Defaults() Options { return Options{Bin: "bin", Agents: 30, Limit: 5 * time.Minute} }
 
-// Validate reports what cannot be run.
+// Validate returns an error if an option is out of range.
 func (o *Options) Validate() error {
 	if o.Agents < 6 {
 		return fmt.Errorf("--agents must be at least 6, is %d", o.Agents)
@@ -32,7 +32,7 @@ func (o *Options) Validate() error {
 // Files only makes the folder, with keys, certificates and configurations.
 func Files(o Options) error {
 	if o.Dir == "" {
-		return errors.New("--dir names no folder")
+		return errors.New("--dir is missing: give a new folder for the files")
 	}
 	_, err := layOut(o)
 	return err

@@ -36,21 +36,22 @@ func (s *slowness) Set(text string) error {
 	s.fraction, errs[0] = strconv.ParseFloat(fraction, 64)
 	s.factor, errs[1] = strconv.ParseFloat(factor, 64)
 	if errors.Join(errs[:]...) != nil || !(s.fraction >= 0 && s.fraction <= 1 && s.factor >= 1 && s.factor <= 1e6) {
-		return errors.New("want FRACTION:FACTOR, such as 0.3:10 for three of ten agents that are ten times as slow")
+		return errors.New("want FRACTION:FACTOR, FRACTION 0 to 1 and FACTOR 1 to 1e6, such as 0.3:10 for three of " +
+			"ten agents that are ten times as slow")
 	}
 	return nil
 }
 
-// draw returns a source of chance of its own for each purpose.
+// draw returns a random source of its own for each purpose.
 func (f *fleet) draw(what string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(what))
 	return rand.New(rand.NewPCG(f.seed, h.Sum64()))
 }
 
-// mischief makes an agent vanish for a round, or send its update after the deadline. It hears of rounds as the agent's
-// observer, and stands between the agent and its brokers.
-type mischief struct {
+// faults makes an agent vanish for a round, or send its update after the deadline. It learns of rounds as the agent's
+// observer, and delays or drops messages as a decorator of its connections.
+type faults struct {
 	topics     mqtt.Topics
 	drop, late float64
 
@@ -58,22 +59,22 @@ type mischief struct {
 	rng      *rand.Rand
 	deadline time.Time // of the round under way
 	owes     bool      // its update is yet to be sent
-	gone     time.Time // until then nothing is heard of the agent
+	gone     time.Time // until then the agent's messages are dropped
 	held     time.Time // until then its update is held back
 }
 
-// overdue is how long after the deadline an agent is back, or its update comes.
+// overdue is the time from the deadline until an agent is back, or its late update is sent.
 const overdue = time.Second
 
-func (f *fleet) mischief(i int, topics mqtt.Topics) *mischief {
-	return &mischief{topics: topics, drop: f.drop, late: f.late, rng: f.draw(fmt.Sprintf("mischief of %d", i))}
+func (f *fleet) faults(i int, topics mqtt.Topics) *faults {
+	return &faults{topics: topics, drop: f.drop, late: f.late, rng: f.draw(fmt.Sprintf("mischief of %d", i))}
 }
 
 // Observe implements agent.Observer.
-func (m *mischief) Observe(agent.Fact) {}
+func (m *faults) Observe(agent.Fact) {}
 
 // ObserveRound implements agent.Observer: an agent that vanishes does so when it has joined a round.
-func (m *mischief) ObserveRound(fact round.AgentFact) {
+func (m *faults) ObserveRound(fact round.AgentFact) {
 	w, ok := fact.(round.WorkStarted)
 	if !ok {
 		return
@@ -86,17 +87,17 @@ func (m *mischief) ObserveRound(fact round.AgentFact) {
 	}
 }
 
-// wrap stands in front of a connection to a broker.
-func (m *mischief) wrap(conn mqtt.Conn) mqtt.Conn { return &mischiefConn{conn, m} }
+// wrap decorates a connection to a broker.
+func (m *faults) wrap(conn mqtt.Conn) mqtt.Conn { return &faultyConn{conn, m} }
 
-// hold tells what happens to a message: it passes now, or after a time, or is lost.
-func (m *mischief) hold(kind mqtt.Kind) (after time.Duration, lost bool) {
+// hold decides whether a message is lost, and how long it is delayed.
+func (m *faults) hold(kind mqtt.Kind) (after time.Duration, lost bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	switch {
 	case kind != mqtt.KindUpdate && kind != mqtt.KindStatus && kind != mqtt.KindPeer:
-		return 0, false // such as presence, by which the coordinator would hear of its end
+		return 0, false // such as presence, which would tell the coordinator that the agent has left
 	case now.Before(m.gone):
 		return 0, true
 	case kind != mqtt.KindUpdate:
@@ -111,21 +112,21 @@ func (m *mischief) hold(kind mqtt.Kind) (after time.Duration, lost bool) {
 	return 0, now.Before(m.held)
 }
 
-// mischiefConn is an agent's connection.
-type mischiefConn struct {
+// faultyConn is a connection with faults.
+type faultyConn struct {
 	mqtt.Conn
-	mischief *mischief
+	faults *faults
 }
 
 // Publish implements mqtt.Conn.
-func (c *mischiefConn) Publish(msg mqtt.Message) error {
-	kind, _, _, _, _ := c.mischief.topics.Parse(msg.Topic) // a foreign topic has KindUnknown
-	after, lost := c.mischief.hold(kind)
+func (c *faultyConn) Publish(msg mqtt.Message) error {
+	kind, _, _, _, _ := c.faults.topics.Parse(msg.Topic) // a foreign topic has KindUnknown
+	after, lost := c.faults.hold(kind)
 	switch {
 	case lost:
 		return nil
 	case after > 0:
-		time.AfterFunc(after, func() { _ = c.Conn.Publish(msg) }) // an error would be the agent's, which has gone on
+		time.AfterFunc(after, func() { _ = c.Conn.Publish(msg) }) // the agent no longer waits for an error
 		return nil
 	}
 	return c.Conn.Publish(msg)
