@@ -48,6 +48,11 @@ func TestSimulatorIsTheFederation(t *testing.T) {
 				spec.WithReplacement
 			c.Round.Quorum = 1
 		}},
+		{"FedProx, the huber risk and a frozen layer", func(c *coordinator.Config, e *sim.Experiment) {
+			c.Task.Model.Hidden, c.Task.Model.Risk, c.Task.Model.HuberDelta = []uint32{4}, spec.RiskHuber, 0.5
+			c.Task.Model.Frozen, e.Data.Model.Frozen = []string{"layer0.weight"}, []string{"layer0.weight"}
+			c.Task.Training.Proximal, e.Proximal = 0.3, 0.3
+		}},
 		{"the trimmed mean and momentum", func(c *coordinator.Config, e *sim.Experiment) {
 			c.Round.Weights, c.Round.Participants, e.Participants = spec.WeightsEqual, 5, 5
 			c.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}

@@ -39,6 +39,7 @@ type Architecture struct {
 	Activation spec.Activation // of hidden layers; may be empty without any
 	Risk       spec.Risk
 	Bias       bool    // every layer has a bias
+	HuberDelta float64 // δ of the huber risk; else 0
 	Ridge      float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
 }
 
@@ -69,6 +70,11 @@ func (a Architecture) Validate() error {
 	}
 	if err := a.Activation.Validate(); err != nil && (len(a.Hidden) > 0 || a.Activation != "") {
 		bad("activation: %w", err)
+	}
+	if isHuber := a.Risk == spec.RiskHuber; isHuber != (a.HuberDelta > 0) || math.IsInf(a.HuberDelta, 1) ||
+		a.HuberDelta != a.HuberDelta {
+		bad("the δ of the huber risk is %v; it must be finite and above 0 with that risk, and 0 with others",
+			a.HuberDelta)
 	}
 	if !(a.Ridge >= 0) || math.IsInf(a.Ridge, 1) {
 		bad("ridge is %v; it must be finite and not negative", a.Ridge)

@@ -46,7 +46,7 @@ func TestValidateArchitecture(t *testing.T) {
 		{func(a *Architecture) { a.Risk = spec.RiskSoftmax },
 			"architecture: outputs is 1; the softmax risk needs one per class, at least 2"},
 		{func(a *Architecture) { a.Risk = "cubic" },
-			`architecture: risk: want squared, logistic, softmax or full_squared, got "cubic"`},
+			`architecture: risk: want squared, logistic, softmax, huber or full_squared, got "cubic"`},
 		{func(a *Architecture) { a.Activation = "step" },
 			`architecture: activation: want tanh, relu or identity, got "step"`},
 		{func(a *Architecture) { a.Ridge = -1 }, "architecture: ridge is -1; it must be finite and not negative"},

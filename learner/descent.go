@@ -7,6 +7,7 @@ type Descent[T Float] struct {
 	Model     *Model[T]
 	Draws     Draws[T]
 	Schedule  Schedule
+	By        Correction[T]
 	Normalize bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
 }
 
@@ -45,7 +46,7 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 		mu := weight * d.Schedule.At(offset+uint64(taken)+1)
 		draw := d.Draws.Next(m)
 		if draw.Scale != 0 {
-			if risk := m.step(w, draw, mu); !finite(risk) {
+			if risk := m.step(w, draw, mu, &d.By); !finite(risk) {
 				return taken, &DivergenceError{Step: taken + 1, What: fmt.Sprintf("the risk is %v", risk)}
 			}
 		}
@@ -76,6 +77,7 @@ func (d *Descent[T]) GradientAt(grad, w []T) {
 	for i, g := range grad {
 		grad[i] = T(T(draw.Scale) * g)
 	}
+	d.By.clearFrozen(grad)
 }
 
 func (d *Descent[T]) validate(steps int, weight float64) error {

@@ -13,6 +13,7 @@ type Model[T Float] struct {
 	arch   Architecture
 	params int
 	layers []layer
+	loss   Loss[T]
 	k      kernel[T]
 	short  bool // a linear model whose rows are too short for assembly: see rowStep
 
@@ -34,7 +35,7 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 		return nil, err
 	}
 	a.Hidden = slices.Clone(a.Hidden)
-	m := &Model[T]{arch: a, params: a.Params(), k: nativeKernel[T]()}
+	m := &Model[T]{arch: a, params: a.Params(), k: nativeKernel[T](), loss: losses[T]()[a.Risk](a)}
 	m.short = len(a.Hidden) == 0 && a.Outputs == 1 && a.Inputs < assemblyFrom
 	offset, in := 0, a.Inputs
 	for i := range len(a.Hidden) + 1 {
@@ -96,7 +97,7 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 		block := m.block(b, from)
 		z := m.forward(w, block.X, len(block.Y))
 		for s, y := range block.Y {
-			sum += sampleRisk(m.arch.Risk, nil, z[s*m.arch.Outputs:][:m.arch.Outputs], y)
+			sum += m.loss.Risk(nil, z[s*m.arch.Outputs:][:m.arch.Outputs], y)
 		}
 	}
 	return sum/float64(len(b.Y)) + m.ridge(w)

@@ -59,7 +59,7 @@ func (m *Model[T]) backward(w []T, b Batch[T]) float64 {
 	outputs := m.arch.Outputs
 	sum := 0.0
 	for s, y := range b.Y {
-		sum += sampleRisk(m.arch.Risk, m.delta[last][s*outputs:][:outputs], z[s*outputs:][:outputs], y)
+		sum += m.loss.Risk(m.delta[last][s*outputs:][:outputs], z[s*outputs:][:outputs], y)
 	}
 	for i := last; i > 0; i-- {
 		l := m.layers[i]

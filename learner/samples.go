@@ -3,8 +3,6 @@ package learner
 import (
 	"fmt"
 	"math/rand/v2"
-
-	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Batch is a row-major view of n samples: X has length n·Inputs, Y length n.
@@ -55,37 +53,4 @@ func resize[T Float](v []T, n int) []T {
 		return make([]T, n)
 	}
 	return v[:n]
-}
-
-// MapLabels checks the targets against a risk and brings them into its form, in place. Squared and FullSquared: any
-// finite number. Logistic: 0/1 or ±1 become ±1. Softmax: integers from 0 to outputs−1. The error names the first bad
-// value and its row, counted from 1, and nothing is changed then.
-func (s *Samples[T]) MapLabels(risk spec.Risk, outputs int) error {
-	zero, minus := -1, -1 // rows where a 0 and a −1 were seen
-	for i, y := range s.y {
-		v := float64(y)
-		switch {
-		case !finite(v):
-			return fmt.Errorf("label %v in row %d: not finite", v, i+1)
-		case risk == spec.RiskLogistic && v == 0:
-			zero = i
-		case risk == spec.RiskLogistic && v == -1:
-			minus = i
-		case risk == spec.RiskLogistic && v != 1:
-			return fmt.Errorf("label %v in row %d: the logistic risk takes 0 and 1, or -1 and 1", v, i+1)
-		case risk == spec.RiskSoftmax && !(v >= 0 && v < float64(outputs) && v == float64(int(v))):
-			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v, i+1,
-				outputs-1)
-		}
-		if zero >= 0 && minus >= 0 {
-			return fmt.Errorf("label %v in row %d and %v in row %d: the logistic risk takes 0 and 1, or -1 and 1",
-				s.y[min(zero, minus)], min(zero, minus)+1, v, i+1)
-		}
-	}
-	if zero >= 0 {
-		for i, y := range s.y {
-			s.y[i] = 2*y - 1
-		}
-	}
-	return nil
 }

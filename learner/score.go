@@ -1,10 +1,6 @@
 package learner
 
-import (
-	"math"
-
-	"github.com/fedmesh/fedmesh/spec"
-)
+import "math"
 
 // Score is how well parameters do on samples. A score that does not apply to the risk is NaN.
 type Score struct {
@@ -15,8 +11,7 @@ type Score struct {
 	Samples  int
 }
 
-// Evaluate scores w on all of s. Logistic predicts +1 for an output above 0; Softmax predicts the class with the
-// largest output, the first of equals. Without samples everything is NaN.
+// Evaluate scores w on all of s. Without samples everything is NaN.
 func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
 	all := s.All()
 	m.check(w, all)
@@ -27,10 +22,10 @@ func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
 		z := m.forward(w, block.X, len(block.Y))
 		for i, y := range block.Y {
 			out := z[i*outputs:][:outputs]
-			risk += sampleRisk(m.arch.Risk, nil, out, y)
+			risk += m.loss.Risk(nil, out, y)
 			miss := float64(out[0]) - float64(y)
 			sse += float64(miss * miss)
-			if predicted(m.arch.Risk, out) == y {
+			if m.loss.Predict(out) == y {
 				hits++
 			}
 		}
@@ -43,23 +38,6 @@ func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
 		score.R2 = 1 - sse/sst
 	}
 	return score
-}
-
-// predicted is the label that outputs z speak for.
-func predicted[T Float](risk spec.Risk, z []T) T {
-	if risk != spec.RiskSoftmax {
-		if z[0] > 0 {
-			return 1
-		}
-		return -1
-	}
-	best := 0
-	for c, v := range z {
-		if v > z[best] {
-			best = c
-		}
-	}
-	return T(best)
 }
 
 // spread is the sum of squared differences from the mean.

@@ -58,7 +58,7 @@ func TestEvaluateAgreesWithModel(t *testing.T) {
 		for i := range s.Len() {
 			x, y := s.Row(i)
 			z := m.forward(w, x, 1)
-			if predicted(a.Risk, z) == y {
+			if m.loss.Predict(z) == y {
 				hits++
 			}
 			sse += (float64(z[0]) - float64(y)) * (float64(z[0]) - float64(y))

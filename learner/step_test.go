@@ -11,11 +11,14 @@ import (
 
 // TestShortStepIsTheNetworkStep: what step writes out for rows of short linear models is the general step, to the bit.
 func TestShortStepIsTheNetworkStep(t *testing.T) {
-	for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskLogistic, spec.RiskFullSquared} {
+	for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskLogistic, spec.RiskFullSquared, spec.RiskHuber} {
 		for _, inputs := range []int{1, 2, 3, 4, 7, 25, assemblyFrom - 1} {
 			for _, bias := range []bool{false, true} {
 				for _, ridge := range []float64{0, 0.3} {
 					a := Architecture{Inputs: inputs, Outputs: 1, Risk: risk, Bias: bias, Ridge: ridge}
+					if risk == spec.RiskHuber {
+						a.HuberDelta = 0.5
+					}
 					shortStep[float32](t, a)
 					shortStep[float64](t, a)
 				}
@@ -35,8 +38,8 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	want := append([]T(nil), got...)
 	for range 20 {
 		d := &Draw[T]{Batch: randomSamples[T](a, 1, rng).All(), Scale: 2}
-		m.step(got, d, 0.05)
-		m.networkStep(want, d, 0.05)
+		m.step(got, d, 0.05, &Correction[T]{})
+		m.networkStep(want, d, 0.05, &Correction[T]{})
 	}
 	compare(t, fmt.Sprintf("%T, %s, %d inputs: w", got, describe(a), a.Inputs), got, want, 0)
 }

@@ -231,7 +231,7 @@ func TestBadFiles(t *testing.T) {
 			array(t, dir, "optima", []int{2, 1}, 1, 2)
 			array(t, dir, "regressors", []int{1, 1}, 1)
 		},
-		"problem.json: want squared, logistic, softmax or full_squared, got \"cubed\"": func(dir string) {
+		"problem.json: want squared, logistic, softmax, huber or full_squared, got \"cubed\"": func(dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, "problem.json"),
 				[]byte(`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "cubed"}}`), 0o600))
 		},

@@ -57,6 +57,7 @@ type Experiment struct {
 	ServerOptimizer optimizer.Config `yaml:"server_optimizer" json:"server_optimizer"`
 
 	Response      Response           `yaml:"response" json:"response"`
+	Proximal      float64            `yaml:"proximal" json:"proximal"` // ρ_p of FedProx
 	GradientNoise spec.GradientNoise `yaml:"gradient_noise" json:"gradient_noise"`
 	Mixing        Mixing             `yaml:"mixing" json:"mixing"`
 

@@ -201,6 +201,7 @@ func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 	if f.e.Weighting == spec.WeightingStep {
 		weight = f.weight(k)
 	}
+	h.descent.By.Anchor = f.w
 	steps := f.steps(k)
 	if f.in.replay != nil {
 		steps = f.in.replay.count(k, i)

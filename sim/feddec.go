@@ -75,6 +75,7 @@ func (f *feddec[T]) step(i int) error {
 		case hand.replaying != nil:
 			hand.become(k, t)
 		}
+		hand.descent.By.Anchor = f.last
 		if err := hand.run(f.z[k], k, 1, f.weight(k), uint64(t-1)); err != nil {
 			return err
 		}

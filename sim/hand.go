@@ -101,7 +101,8 @@ func newHand[T learner.Float](c *course[T]) *hand[T] {
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
 	h.descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
-		Normalize: c.e.StepSize.Normalize}
+		Normalize: c.e.StepSize.Normalize, By: learner.Correction[T]{
+			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.Ranges(c.e.Data.Model.Frozen)}}
 	if c.tape != nil {
 		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}
 		h.descent.Draws = h.recording

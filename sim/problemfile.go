@@ -25,6 +25,7 @@ type modelFile struct {
 	Activation spec.Activation `json:"activation,omitempty"` // of hidden layers only
 	Risk       spec.Risk       `json:"risk"`
 	Bias       bool            `json:"bias"`
+	HuberDelta float64         `json:"huber_delta,omitempty"`
 	Ridge      float64         `json:"ridge"`
 }
 

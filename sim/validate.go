@@ -88,6 +88,9 @@ func (e *Experiment) validateChance(v *spec.Check) {
 		spec.CheckProbability(v, element("response.probability", r.Probability, i), p)
 	}
 	e.GradientNoise.Check(v, "gradient_noise")
+	v.Need(e.Proximal >= 0 && !math.IsInf(e.Proximal, 1), "proximal", "is %v; want 0 or more", e.Proximal)
+	v.Need(e.Proximal == 0 || e.Exchange == spec.ExchangeParameters, "proximal",
+		"is %v; a gradient is taken at the anchor itself, want 0", e.Proximal)
 }
 
 func (e *Experiment) validateMixing(v *spec.Check) {

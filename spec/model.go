@@ -1,6 +1,9 @@
 package spec
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Risk is the loss Q of one sample (h, γ) with model output z; z = hᵀw for a model without hidden layers.
 type Risk string
@@ -10,12 +13,14 @@ const (
 	RiskSquared  Risk = "squared"  // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
 	RiskLogistic Risk = "logistic" // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
 	RiskSoftmax  Risk = "softmax"  // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
+	// RiskHuber is ½r² of r = z − γ up to δ, and δ(|r| − δ/2) beyond: rows far off pull no harder than those at δ.
+	RiskHuber Risk = "huber"
 	// RiskFullSquared is (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec. Only
 	// simulations have it: the protocol has no byte for it.
 	RiskFullSquared Risk = "full_squared"
 )
 
-var risks = []Risk{RiskSquared, RiskLogistic, RiskSoftmax, RiskFullSquared}
+var risks = []Risk{RiskSquared, RiskLogistic, RiskSoftmax, RiskHuber, RiskFullSquared}
 
 // UnmarshalText reads a risk.
 func (r *Risk) UnmarshalText(text []byte) error { return read(r, text, risks) }
@@ -24,7 +29,7 @@ func (r *Risk) UnmarshalText(text []byte) error { return read(r, text, risks) }
 func (r Risk) Validate() error { return check(r, risks) }
 
 // Regression says that targets are numbers, not classes.
-func (r Risk) Regression() bool { return r == RiskSquared || r == RiskFullSquared }
+func (r Risk) Regression() bool { return r == RiskSquared || r == RiskFullSquared || r == RiskHuber }
 
 // Activation is what a hidden layer applies to each unit.
 type Activation string
@@ -70,9 +75,12 @@ type Model struct {
 	Classes    int        `yaml:"classes" json:"classes"`
 	Hidden     []int      `yaml:"hidden" json:"hidden"`         // units of an mlp's layers, from the input on
 	Activation Activation `yaml:"activation" json:"activation"` // of an mlp
-	Risk       Risk       `yaml:"risk" json:"risk"`             // of an mlp
+	Risk       Risk       `yaml:"risk" json:"risk"`             // of an mlp; of a linear model, squared or huber
+	HuberDelta float64    `yaml:"huber_delta" json:"huber_delta"`
 	Bias       bool       `yaml:"bias" json:"bias"`
 	Ridge      float64    `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
+	// Frozen names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
+	Frozen []string `yaml:"frozen" json:"frozen"`
 }
 
 // maxUnits bounds the units of a layer, and classes.
@@ -82,6 +90,9 @@ const maxUnits = 65536
 func (m *Model) Loss() Risk {
 	switch m.Kind {
 	case ModelLinear:
+		if m.Risk == RiskHuber {
+			return RiskHuber
+		}
 		return RiskSquared
 	case ModelLogistic:
 		return RiskLogistic
@@ -110,5 +121,25 @@ func (m *Model) Check(c *Check, key string) {
 	} else {
 		c.Need(m.Classes == 0, key+".classes", "is %d; it goes with a softmax, and with no other", m.Classes)
 	}
+	c.Need((m.Loss() == RiskHuber) == (m.HuberDelta != 0), key+".huber_delta",
+		"is %v; it goes with the risk huber, and with no other", m.HuberDelta)
+	c.Need(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
+		m.HuberDelta)
+	for i, name := range m.Frozen {
+		c.Need(slices.Contains(m.tensors(), name), fmt.Sprintf("%s.frozen[%d]", key, i), "is %q; want %s", name,
+			or(m.tensors()))
+	}
 	c.Need(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
+}
+
+// tensors names the layers and their tensors, as the flat vector has them.
+func (m *Model) tensors() (names []string) {
+	for i := range len(m.Hidden) + 1 {
+		layer := fmt.Sprintf("layer%d", i)
+		names = append(names, layer, layer+".weight")
+		if m.Bias {
+			names = append(names, layer+".bias")
+		}
+	}
+	return names
 }

@@ -13,9 +13,9 @@ func TestModel(t *testing.T) {
 		"\n": func(m *spec.Model) {
 			m.Kind, m.Hidden, m.Risk, m.Classes, m.Ridge = spec.ModelMLP, []int{3}, spec.RiskSoftmax, 2, 0.1
 		},
-		`m.kind: want linear, logistic, softmax or mlp, got "cubic"`:      func(m *spec.Model) { m.Kind = "cubic" },
-		`m.risk: want squared, logistic, softmax or full_squared, got ""`: func(m *spec.Model) { m.Risk = "" },
-		`m.activation: want tanh, relu or identity, got "step"`:           func(m *spec.Model) { m.Activation = "step" },
+		`m.kind: want linear, logistic, softmax or mlp, got "cubic"`:             func(m *spec.Model) { m.Kind = "cubic" },
+		`m.risk: want squared, logistic, softmax, huber or full_squared, got ""`: func(m *spec.Model) { m.Risk = "" },
+		`m.activation: want tanh, relu or identity, got "step"`:                  func(m *spec.Model) { m.Activation = "step" },
 		"m.hidden: is [3]; it goes with the kind mlp, and with no other": func(m *spec.Model) {
 			m.Hidden = []int{3}
 		},
@@ -34,6 +34,16 @@ func TestModel(t *testing.T) {
 		"m.classes: is 2; it goes with a softmax, and with no other": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelLogistic, 2
 		},
+		"m.huber_delta: is 1; it goes with the risk huber, and with no other": func(m *spec.Model) { m.HuberDelta = 1 },
+		"m.huber_delta: is 0; it goes with the risk huber, and with no other": func(m *spec.Model) {
+			m.Risk = spec.RiskHuber
+		},
+		"m.huber_delta: is -1; want a positive number": func(m *spec.Model) {
+			m.Risk, m.HuberDelta = spec.RiskHuber, -1
+		},
+		`m.frozen[1]: is "layer1"; want layer0, layer0.weight or layer0.bias`: func(m *spec.Model) {
+			m.Frozen = []string{"layer0", "layer1"}
+		},
 		"m.ridge: is -1; want 0 or more": func(m *spec.Model) {
 			m.Ridge = -1
 		},
@@ -50,6 +60,9 @@ func TestModel(t *testing.T) {
 }
 
 func TestLoss(t *testing.T) {
+	if m := (spec.Model{Kind: spec.ModelLinear, Risk: spec.RiskHuber}); m.Loss() != spec.RiskHuber {
+		t.Errorf("a linear model with the risk huber has the risk %s", m.Loss())
+	}
 	for kind, want := range map[spec.ModelKind]spec.Risk{
 		spec.ModelLinear: spec.RiskSquared, spec.ModelLogistic: spec.RiskLogistic, spec.ModelSoftmax: spec.RiskSoftmax,
 		spec.ModelMLP: spec.RiskFullSquared,

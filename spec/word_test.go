@@ -42,7 +42,8 @@ func of[W interface {
 // These words stand in files, and are labels of metrics: to change one is to break them.
 func TestWords(t *testing.T) {
 	for _, w := range []words{
-		of[spec.Risk]("squared, logistic, softmax or full_squared", "squared", "logistic", "softmax", "full_squared"),
+		of[spec.Risk]("squared, logistic, softmax, huber or full_squared", "squared", "logistic", "softmax", "huber",
+			"full_squared"),
 		of[spec.Activation]("tanh, relu or identity", "tanh", "relu", "identity"),
 		of[spec.ModelKind]("linear, logistic, softmax or mlp", "linear", "logistic", "softmax", "mlp"),
 		of[spec.Exchange]("parameters or gradient", "parameters", "gradient"),

@@ -3,6 +3,7 @@ package task
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -25,7 +26,7 @@ type Problem[T learner.Float] struct {
 func Validate[T learner.Float](t wire.Task) error {
 	p := newProblem[T](t)
 	errs := []error{
-		t.Extra.Unsupported(), checkColumns(t), checkMixing(&t),
+		t.Extra.Unsupported(), checkColumns(t), checkMixing(&t), checkCorrection(&t),
 		p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
 	}
@@ -112,10 +113,28 @@ func checkMixing(t *wire.Task) error {
 	return nil
 }
 
+// checkCorrection checks what changes local steps beside the gradient.
+func checkCorrection(t *wire.Task) error {
+	p := t.Training.Proximal
+	switch {
+	case !(p >= 0) || math.IsInf(p, 1):
+		return fmt.Errorf("proximal is %v; it must be finite and not negative", p)
+	case p > 0 && t.Training.Exchange != spec.ExchangeParameters:
+		return errors.New("proximal: goes with the exchange of parameters; a gradient is taken at the anchor itself")
+	case p > 0 && t.Mixing.Endless:
+		return errors.New("proximal: blocks without an end have no model of the server to stay near")
+	}
+	layout := architecture(*t).Ranges(t.Model.Frozen)
+	if len(t.Model.Frozen) > 0 && len(layout) == 0 {
+		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.Frozen)
+	}
+	return nil
+}
+
 func architecture(t wire.Task) learner.Architecture {
 	a := learner.Architecture{
 		Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
-		Activation: t.Model.Activation, Risk: t.Model.Risk,
+		Activation: t.Model.Activation, Risk: t.Model.Risk, HuberDelta: t.Model.HuberDelta,
 	}
 	for _, h := range t.Model.Hidden {
 		a.Hidden = append(a.Hidden, int(h))
@@ -186,7 +205,7 @@ func (p *Problem[T]) Initial(seed uint64) []T {
 // labels checked, and columns standardised once there is a standardisation.
 func (p *Problem[T]) Prepare(s *learner.Samples[T]) error {
 	a := p.Model.Architecture()
-	if err := s.MapLabels(a.Risk, a.Outputs); err != nil {
+	if err := s.MapLabels(a); err != nil {
 		return err
 	}
 	if st := p.Standardization(); len(st.Mean) > 0 {

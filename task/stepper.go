@@ -38,7 +38,10 @@ func (p *Problem[T]) Stepper(j Job[T]) (*Stepper[T], error) {
 		return nil, err
 	}
 	s := &Stepper[T]{problem: p, job: j,
-		descent: learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule}}
+		descent: learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, By: learner.Correction[T]{
+			Proximal: p.Task.Training.Proximal, Anchor: j.Base,
+			Frozen: p.Model.Architecture().Ranges(p.Task.Model.Frozen),
+		}}}
 	switch training := &p.Task.Training; {
 	case p.Task.Mixing.Every > 0:
 		s.block = uint64(training.MaxSteps)

@@ -199,11 +199,11 @@ func networkTask() *wire.Task {
 	return &wire.Task{
 		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
 		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
-			Bias: true},
+			Bias: true, Frozen: []string{"layer0", "layer2.bias"}, HuberDelta: 1.5},
 		Training: wire.Training{
 			Exchange: spec.ExchangeGradient, ResponseProb: 0.5,
 			GradientNoise:   spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
-			StrongConvexity: 0.5, Gamma: 15, Budget: 1000, MinSteps: 1, MaxSteps: 1,
+			StrongConvexity: 0.5, Gamma: 15, Proximal: 0.125, Budget: 1000, MinSteps: 1, MaxSteps: 1,
 		},
 		MinSamples: 1,
 	}

@@ -270,8 +270,9 @@ func randomTask(rng *rand.Rand) wire.Task {
 		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
 		Model: wire.Model{
 			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU,
-				spec.ActivationIdentity), Risk: oneOf(rng, spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax),
-			Bias: rng.IntN(2) == 0, Ridge: randomFloat(rng),
+				spec.ActivationIdentity), Risk: oneOf(rng, spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax,
+				spec.RiskHuber),
+			Bias: rng.IntN(2) == 0, Ridge: randomFloat(rng), HuberDelta: randomFloat(rng),
 		},
 		Training: wire.Training{
 			Exchange: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
@@ -279,7 +280,8 @@ func randomTask(rng *rand.Rand) wire.Task {
 			GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace),
 				Variance: randomFloat(rng)},
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
-			Normalize: rng.IntN(2) == 0, Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
+			Normalize: rng.IntN(2) == 0, Proximal: randomFloat(rng),
+			Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
 		Mixing: wire.Mixing{
 			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
@@ -295,6 +297,9 @@ func randomTask(rng *rand.Rand) wire.Task {
 	}
 	for range rng.IntN(20) {
 		t.Features = append(t.Features, randomString(rng))
+	}
+	for range rng.IntN(3) {
+		t.Model.Frozen = append(t.Model.Frozen, randomString(rng))
 	}
 	for range rng.IntN(wire.MaxHidden + 1) {
 		t.Model.Hidden = append(t.Model.Hidden, rng.Uint32())

@@ -25,6 +25,9 @@ type Model struct {
 	Risk       spec.Risk
 	Bias       bool
 	Ridge      float64 // ρ of (ρ/2)‖w‖²
+	HuberDelta float64 // δ of the huber risk; else 0
+	// Frozen names layers or tensors that no local step changes.
+	Frozen []string
 }
 
 // Training holds the numbers of the local recursion.
@@ -39,7 +42,8 @@ type Training struct {
 	StepSize        float64
 	StrongConvexity float64
 	Gamma           float64
-	Normalize       bool // divide the step size by E_k (ch5 5.26)
+	Proximal        float64 // ρ_p of FedProx; 0 = none
+	Normalize       bool    // divide the step size by E_k (ch5 5.26)
 	// Budget is the time for the local steps, in milliseconds; E_k follows
 	// from it and the measured speed, within MinSteps and MaxSteps.
 	Budget   uint32
@@ -104,9 +108,37 @@ func (t *Task) Append(dst []byte) []byte {
 
 // All of them change what an agent computes.
 var taskParts = []part[Task]{
+	{"frozen", NeedDecline, (*writer).frozen, (*reader).frozen},
 	{"gradient_noise", NeedDecline, (*writer).noise, (*reader).noise},
+	{"huber", NeedDecline, func(w *writer, t *Task) { w.some(t.Model.HuberDelta) },
+		func(r *reader, t *Task) { t.Model.HuberDelta = r.f64("delta") }},
 	{"mixing", NeedDecline, (*writer).mixing, (*reader).mixing},
+	{"proximal", NeedDecline, func(w *writer, t *Task) { w.some(t.Training.Proximal) },
+		func(r *reader, t *Task) { t.Training.Proximal = r.f64("proximal") }},
 	{"standardization", NeedDecline, (*writer).standardization, (*reader).standardization},
+}
+
+// some writes a number that is not 0.
+func (w *writer) some(x float64) {
+	if x != 0 {
+		w.f64(x)
+	}
+}
+
+func (w *writer) frozen(t *Task) {
+	if len(t.Model.Frozen) == 0 {
+		return
+	}
+	w.u32(uint32(len(t.Model.Frozen)))
+	for _, name := range t.Model.Frozen {
+		w.str(name)
+	}
+}
+
+func (r *reader) frozen(t *Task) {
+	for range r.count("frozen", 3*(MaxHidden+1), 2) {
+		t.Model.Frozen = append(t.Model.Frozen, r.str("frozen", MaxName))
+	}
 }
 
 func (w *writer) noise(t *Task) {

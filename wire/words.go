@@ -11,7 +11,8 @@ type codes[W ~string] []W
 
 // The bytes, as docs/PROTOCOL.md has them.
 var (
-	risks       = codes[spec.Risk]{1: spec.RiskSquared, 2: spec.RiskLogistic, 3: spec.RiskSoftmax}
+	risks = codes[spec.Risk]{1: spec.RiskSquared, 2: spec.RiskLogistic, 3: spec.RiskSoftmax,
+		4: spec.RiskHuber}
 	activations = codes[spec.Activation]{1: spec.ActivationTanh, 2: spec.ActivationReLU, 3: spec.ActivationIdentity}
 	exchanges   = codes[spec.Exchange]{1: spec.ExchangeParameters, 2: spec.ExchangeGradient}
 	noiseLaws   = codes[spec.NoiseLaw]{0: spec.NoiseNone, 1: spec.NoiseGaussian, 2: spec.NoiseLaplace}

@@ -20,7 +20,7 @@ type holds struct {
 
 func wordFields() []holds {
 	return []holds{
-		{"risk", []string{"", "squared", "logistic", "softmax"}, false,
+		{"risk", []string{"", "squared", "logistic", "softmax", "huber"}, false,
 			func(t *wire.Task, w string) { t.Model.Risk = spec.Risk(w) },
 			func(t *wire.Task) string { return string(t.Model.Risk) }},
 		{"activation", []string{"", "tanh", "relu", "identity"}, false,

@@ -185,9 +185,10 @@ BODIES = {  # in the order of the numbers in section 5
 NAMES = list(BODIES)
 TASK = record(
     name=string(), features=list_of(string(), 65536), target=string(), hidden=list_of(U32, 8), outputs=U32,
-    activation=enum(1, 3), risk=enum(1, 3), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32,
+    activation=enum(1, 3), risk=enum(1, 4), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32,
     response_prob=F64, step_size=F64, strong_convexity=F64, gamma=F64, normalize=BOOL, budget=U32, min_steps=U32,
     max_steps=U32, min_samples=U64, sections=sections(
+        frozen=(DECLINE, list_of(string(), 27)), huber=(DECLINE, F64), proximal=(DECLINE, F64),
         gradient_noise=(DECLINE, record(law=enum(1, 2), variance=F64)),
         mixing=(DECLINE, record(every=U32, wait=U32, repeat=U32, drain=U32, codec=enum(0, 2), open=BOOL, endless=BOOL)),
         standardization=(DECLINE, record(mean=list_of(F64, 65537), scale=list_of(F64, 65537), clip=F64))))

@@ -87,7 +87,7 @@ func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
 		Inputs: inputs, Hidden: m.Hidden, Outputs: m.Outputs(), Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias,
-		Ridge: m.Ridge,
+		Ridge: m.Ridge, HuberDelta: m.HuberDelta,
 	}
 }
 

@@ -118,7 +118,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 		standardize = func(x *learner.Samples[T]) error { return x.Standardize(st) }
 	}
 	prepare := func(x *learner.Samples[T]) error {
-		if err := x.MapLabels(model.Risk, model.Outputs); err != nil {
+		if err := x.MapLabels(model); err != nil {
 			return &spec.FieldError{Key: "data.target", Problem: err.Error()}
 		}
 		return standardize(x)
@@ -190,7 +190,7 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 		switch model.Risk {
 		case spec.RiskLogistic:
 			classes = 2
-		case spec.RiskSquared, spec.RiskFullSquared:
+		case spec.RiskSquared, spec.RiskFullSquared, spec.RiskHuber:
 			classes = 0
 		}
 		var err error

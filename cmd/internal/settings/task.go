@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"math"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -21,6 +22,7 @@ type Task struct {
 	Response      Response           `yaml:"response"`
 	GradientNoise spec.GradientNoise `yaml:"gradient_noise"`
 	StepSize      spec.StepSize      `yaml:"step_size"`
+	Proximal      float64            `yaml:"proximal"` // ρ_p of FedProx
 	Steps         Steps              `yaml:"steps"`
 	Mixing        Mixing             `yaml:"mixing"` // for round.algorithm feddec
 
@@ -110,12 +112,18 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	t.Model.Check(c, "task.model")
 	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
-		"must be squared, logistic or softmax, is %q: devices know no other", t.Model.Risk)
+		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
 	c.Valid("task.exchange", t.Exchange.Validate())
 	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
 		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
 	spec.CheckProbability(c, "task.response.probability", t.Response.Probability)
 	t.GradientNoise.Check(c, "task.gradient_noise")
+	c.Need(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
+		t.Proximal)
+	c.Need(t.Proximal == 0 || t.Exchange == spec.ExchangeParameters, "task.proximal",
+		"must be 0 for task.exchange gradient, which is taken at the anchor itself, is %v", t.Proximal)
+	c.Need(t.Proximal == 0 || !mixes || t.Mixing.ServerEvery != 0, "task.proximal",
+		"must be 0 with task.mixing.server_every: 0, where no server sends an anchor, is %v", t.Proximal)
 	c.Need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
 	c.Need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
 	t.StepSize.Check(c, "task.step_size")
@@ -144,14 +152,15 @@ func (t *Task) Wire(mixes bool) wire.Task {
 		Name: t.Name, Features: t.Features, Target: t.Target, MinSamples: uint64(t.MinRows),
 		Model: wire.Model{
 			Outputs: uint32(t.Model.Outputs()), Activation: t.Model.Activation,
-			Risk: t.Model.Loss(), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
+			Risk: t.Model.Loss(), Bias: t.Model.Bias, Ridge: t.Model.Ridge, HuberDelta: t.Model.HuberDelta,
+			Frozen: t.Model.Frozen,
 		},
 		Training: wire.Training{
 			Exchange: t.Exchange, BatchSize: uint32(t.BatchSize),
 			ResponseProb: t.Response.Probability, GradientNoise: t.GradientNoise,
 			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma,
-			Normalize: t.StepSize.Normalize,
-			Budget:    uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
+			Normalize: t.StepSize.Normalize, Proximal: t.Proximal,
+			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
 			MaxSteps: uint32(t.Steps.Max),
 		},
 	}

@@ -24,6 +24,9 @@ var taskKeys = []struct {
 	{"task.model.risk", func(t *wire.Task) any { return t.Model.Risk }},
 	{"task.model.bias", func(t *wire.Task) any { return t.Model.Bias }},
 	{"task.model.ridge", func(t *wire.Task) any { return t.Model.Ridge }},
+	{"task.model.huber_delta", func(t *wire.Task) any { return t.Model.HuberDelta }},
+	{"task.model.frozen", func(t *wire.Task) any { return t.Model.Frozen }},
+	{"task.proximal", func(t *wire.Task) any { return t.Training.Proximal }},
 	{"task.exchange", func(t *wire.Task) any { return t.Training.Exchange }},
 	{"task.batch_size", func(t *wire.Task) any { return t.Training.BatchSize }},
 	{"task.response.probability", func(t *wire.Task) any { return t.Training.ResponseProb }},
@@ -82,6 +85,9 @@ func OtherKeys(run, configured wire.Task) []string {
 func kindOf(m *wire.Model) spec.ModelKind {
 	if len(m.Hidden) > 0 {
 		return spec.ModelMLP
+	}
+	if m.Risk == spec.RiskHuber {
+		return spec.ModelLinear
 	}
 	for _, kind := range []spec.ModelKind{spec.ModelLinear, spec.ModelLogistic, spec.ModelSoftmax} {
 		if of := (spec.Model{Kind: kind}); of.Loss() == m.Risk {

@@ -1,0 +1,49 @@
+package learner
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Loss is the risk Q of one sample with outputs z and target y. A new one costs a file, a line in losses, its word in
+// package spec and a paragraph in docs/ALGORITHMS.md; the suite in loss_test.go holds its derivatives against
+// differences.
+type Loss[T Float] interface {
+	// Risk returns Q and, where delta is not nil, fills it with the derivatives by z. No output is so large that it
+	// overflows, and a NaN stays one.
+	Risk(delta, z []T, y T) float64
+	// Labels checks targets and brings them into the loss's form, in place. The error names the first bad one and its
+	// row, counted from 1, and nothing is changed then. All are finite.
+	Labels(y []T, outputs int) error
+	// Predict returns the label that outputs z speak for: for a regression, z itself.
+	Predict(z []T) T
+}
+
+// losses is the table of the risks.
+func losses[T Float]() map[spec.Risk]func(Architecture) Loss[T] {
+	return map[spec.Risk]func(Architecture) Loss[T]{
+		spec.RiskSquared:     func(Architecture) Loss[T] { return squared[T]{} },
+		spec.RiskFullSquared: func(Architecture) Loss[T] { return fullSquared[T]{} },
+		spec.RiskHuber:       func(a Architecture) Loss[T] { return huber[T]{delta: a.HuberDelta} },
+		spec.RiskLogistic:    func(Architecture) Loss[T] { return logistic[T]{} },
+		spec.RiskSoftmax:     func(Architecture) Loss[T] { return softmax[T]{} },
+	}
+}
+
+// number is what the losses of regressions have in common.
+type number[T Float] struct{}
+
+func (number[T]) Labels([]T, int) error { return nil }
+func (number[T]) Predict(z []T) T       { return z[0] }
+
+// MapLabels checks the targets against the risk of an architecture and brings them into its form, in place: see
+// [Loss.Labels].
+func (s *Samples[T]) MapLabels(a Architecture) error {
+	for i, y := range s.y {
+		if y-y != 0 {
+			return fmt.Errorf("label %v in row %d: not finite", float64(y), i+1)
+		}
+	}
+	return losses[T]()[a.Risk](a).Labels(s.y, a.Outputs)
+}

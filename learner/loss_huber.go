@@ -1,0 +1,25 @@
+package learner
+
+import "math"
+
+// huber is ½r² of a residual r = z − γ up to δ, and δ(|r| − δ/2) beyond (Huber 1964): rows far off pull with the slope
+// δ and no more.
+type huber[T Float] struct {
+	number[T]
+	delta float64
+}
+
+func (h huber[T]) Risk(delta, z []T, y T) float64 {
+	miss := float64(z[0]) - float64(y)
+	far := math.Abs(miss) > h.delta
+	if delta != nil {
+		delta[0] = T(miss)
+		if far {
+			delta[0] = T(math.Copysign(h.delta, miss))
+		}
+	}
+	if far {
+		return h.delta * (math.Abs(miss) - 0.5*h.delta)
+	}
+	return 0.5 * miss * miss
+}

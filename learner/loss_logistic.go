@@ -1,0 +1,56 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+)
+
+// logistic is ln(1 + exp(−γ z)), γ = ±1 (lecture (15)).
+type logistic[T Float] struct{}
+
+func (logistic[T]) Risk(delta, z []T, y T) float64 {
+	margin := float64(y) * float64(z[0])
+	e := math.Exp(-math.Abs(margin))
+	if delta != nil {
+		wrong := 1 / (1 + e) // the probability of the other class
+		if margin > 0 {
+			wrong *= e
+		}
+		delta[0] = T(-float64(y) * wrong)
+	}
+	return max(-margin, 0) + math.Log1p(e)
+}
+
+// Labels takes 0 and 1, which become −1 and 1, or −1 and 1.
+func (logistic[T]) Labels(y []T, _ int) error {
+	zero, minus := -1, -1 // rows where a 0 and a −1 were seen
+	for i, v := range y {
+		switch v {
+		case 0:
+			zero = i
+		case -1:
+			minus = i
+		case 1:
+		default:
+			return fmt.Errorf("label %v in row %d: the logistic risk takes 0 and 1, or -1 and 1", float64(v), i+1)
+		}
+		if zero >= 0 && minus >= 0 {
+			return fmt.Errorf("label %v in row %d and %v in row %d: the logistic risk takes 0 and 1, or -1 and 1",
+				y[min(zero, minus)], min(zero, minus)+1, float64(v), i+1)
+		}
+	}
+	if zero >= 0 {
+		for i, v := range y {
+			y[i] = 2*v - 1
+		}
+	}
+	return nil
+}
+
+// Predict is 1 for an output above 0, else −1.
+func (logistic[T]) Predict(z []T) T {
+	if z[0] > 0 {
+		return 1
+	}
+	return -1
+}

@@ -1,0 +1,54 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+)
+
+// softmax is ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy.
+type softmax[T Float] struct{}
+
+func (softmax[T]) Risk(delta, z []T, y T) float64 {
+	// before the conversion: what it makes of NaN differs between processors
+	if known := y >= 0 && y < T(len(z)); !known {
+		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
+	}
+	class := int(y)
+	top := float64(z[0])
+	for _, v := range z[1:] {
+		top = max(top, float64(v)) // the builtin keeps a NaN, which must reach the risk
+	}
+	sum := 0.0
+	for _, v := range z {
+		sum += math.Exp(float64(v) - top)
+	}
+	if delta != nil {
+		for c, v := range z {
+			delta[c] = T(math.Exp(float64(v)-top) / sum)
+		}
+		delta[class]--
+	}
+	return math.Log(sum) + (top - float64(z[class])) // in this order: ln sum must not drown in a large top
+}
+
+// Labels takes whole numbers from 0 to outputs − 1.
+func (softmax[T]) Labels(y []T, outputs int) error {
+	for i, label := range y {
+		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
+			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v, i+1,
+				outputs-1)
+		}
+	}
+	return nil
+}
+
+// Predict is the class with the largest output, the first of equals.
+func (softmax[T]) Predict(z []T) T {
+	best := 0
+	for c, v := range z {
+		if v > z[best] {
+			best = c
+		}
+	}
+	return T(best)
+}

@@ -1,0 +1,74 @@
+package task_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// corrected is a linear task on all rows, with a ridge and a proximal term.
+func corrected(mixing wire.Mixing) wire.Task {
+	return wire.Task{
+		Name: "line", Features: []string{"a"}, Target: "y", Mixing: mixing,
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.1},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Proximal: 0.7, Budget: 1000,
+			MinSteps: 1, MaxSteps: 4},
+	}
+}
+
+// TestAnchor: the proximal term pulls to the round's base in each of the local steps, without neighbours and with them,
+// here written out for two rows.
+func TestAnchor(t *testing.T) {
+	x, y := []float64{1, -2}, []float64{3, 0.5}
+	samples := learner.NewSamples(1, x, y)
+	base := []float64{0.4, -0.3}
+	for _, mixing := range []wire.Mixing{{}, {Every: 1, Repeat: 1, Codec: spec.CodecRaw}} {
+		p, err := task.Compile[float64](corrected(mixing))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := p.Local(task.Job[float64]{Base: base, Samples: samples, Weight: 1, Steps: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := base[0], base[1]
+		for range 4 {
+			ga, gb := 0.1*a+0.7*(a-base[0]), 0.1*b+0.7*(b-base[1])
+			for i := range x {
+				miss := (a*x[i] + b - y[i]) / 2
+				ga, gb = ga+miss*x[i], gb+miss
+			}
+			a, b = a-0.1*ga, b-0.1*gb
+		}
+		if math.Abs(out.Vector[0]-(a-base[0])) > 1e-14 || math.Abs(out.Vector[1]-(b-base[1])) > 1e-14 {
+			t.Errorf("mixing %+v: change %v, want %v", mixing, out.Vector, []float64{a - base[0], b - base[1]})
+		}
+		risk := 0.05 * (a*a + b*b)
+		for i := range x {
+			risk += 0.25 * (a*x[i] + b - y[i]) * (a*x[i] + b - y[i])
+		}
+		if math.Abs(out.RiskAfter-risk) > 1e-14 {
+			t.Errorf("risk %v, want %v: the proximal term is none of the data's", out.RiskAfter, risk)
+		}
+	}
+}
+
+// TestFrozenStays: an agent sends exactly 0 for what is frozen.
+func TestFrozenStays(t *testing.T) {
+	of := corrected(wire.Mixing{})
+	of.Model.Frozen, of.Training.GradientNoise = []string{"layer0.bias"}, spec.GradientNoise{Law: spec.NoiseGaussian,
+		Variance: 1}
+	p, err := task.Compile[float32](of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.Local(task.Job[float32]{Base: []float32{0.4, -0.3}, Weight: 1, Steps: 3, Rand: task.Source(1, 1, 1),
+		Samples: learner.NewSamples(1, []float32{1, -2}, []float32{3, 0.5})})
+	if err != nil || out.Vector[0] == 0 || out.Vector[1] != 0 {
+		t.Errorf("change %v, error %v", out.Vector, err)
+	}
+}
