@@ -38,7 +38,7 @@ func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 	}
 	if err == nil {
 		began := time.Now()
-		err = u.takeOutcome(b.steps, q.base, b.x, &fact, q.e.Announcement.Schema)
+		err = q.a.takeOutcome(u, b.steps, q.base, b.x, &fact, q.e, &q.p.problem.Task)
 		fact.Took = b.computed + time.Since(began)
 	}
 	if err == nil && q.ctx.Err() == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -128,6 +129,7 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.E
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.ExchangeConfig[float32]{
 		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Block, Codec: t.Mixing.Codec,
+		Rand: task.Source(task.PackSeed(e.Announcement.Seed), e.Block, task.Stream(m.cfg.ID)),
 		Config: d2d.Config[float32]{
 			Boot: m.cfg.Boot, Steps: mixings,
 			Wait: ms(t.Mixing.Wait), Repeat: ms(t.Mixing.Repeat), Drain: ms(t.Mixing.Drain), Patience: patience,

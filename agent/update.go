@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -14,15 +16,19 @@ func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
 	}}
 }
 
-// takeOutcome makes what a block has come to the update's, as a change of base.
-func (u *update) takeOutcome(b Block, base, x []float32, fact *Trained, schema wire.Digest) error {
+// takeOutcome makes what a block has come to the update's, as a change of base, packed as the task asks.
+func (a *Agent) takeOutcome(u *update, b Block, base, x []float32, fact *Trained, e round.Train, t *wire.Task) error {
 	out, err := b.OutcomeFrom(base, x)
 	if err != nil {
 		return err
 	}
 	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
-	return u.take(wire.AppendVector(nil, out.Vector), schema)
+	rng := task.Source(task.PackSeed(e.Announcement.Seed), e.Order.Round, task.Stream(a.cfg.ID))
+	packed := codec.Of[float32](t.Training.Codec).Append(nil, out.Vector, rng)
+	err = u.take(packed, e.Announcement.Schema)
+	u.Payload.Codec = t.Training.Codec
+	return err
 }
 
 // save keeps the update over a restart. An update that the disk does not take is

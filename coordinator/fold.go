@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -155,6 +156,7 @@ type updates struct {
 	spool *store.Spool
 	set   []round.Contribution
 	norms []float64 // ‖v_k‖, once all have been read
+	codec codec.Codec[float32]
 	bytes []byte
 	v     []float32
 }
@@ -168,7 +170,7 @@ func (u *updates) Each(take func(k int, v []float32)) error {
 			return fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
 		norm := 0.0
-		if err = wire.DecodeVector(u.v, u.bytes); err == nil {
+		if err = u.codec.Decode(u.v, u.bytes); err == nil {
 			norm, err = round.Norm(u.v)
 		}
 		if err != nil {
@@ -193,15 +195,20 @@ func (u *updates) Columns(from int, rows [][]float32) error {
 	if err := u.verify(); err != nil {
 		return err
 	}
+	to := from + len(rows[0])
+	start, end, first := codec.Span(u.codec, len(u.v), from, to)
+	u.bytes = slices.Grow(u.bytes[:0], end-start)[:end-start]
+	elements, _ := u.codec.Unit()
+	units := u.v[first:min((to+elements-1)/elements*elements, len(u.v))]
 	for k, x := range u.set {
-		u.bytes = slices.Grow(u.bytes[:0], 4*len(rows[k]))[:4*len(rows[k])]
-		err := u.spool.PayloadAt(string(x.Agent), u.bytes, 4*int64(from))
+		err := u.spool.PayloadAt(string(x.Agent), u.bytes, int64(start))
 		if err == nil {
-			err = wire.DecodeVector(rows[k], u.bytes)
+			err = u.codec.Decode(units, u.bytes)
 		}
 		if err != nil {
 			return fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
+		copy(rows[k], u.v[from:to])
 	}
 	return nil
 }

@@ -2,11 +2,17 @@ package coordinator
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -34,12 +40,98 @@ func TestSpread(t *testing.T) {
 	} {
 		set := []round.Contribution{{Agent: "a", Share: rule.Share{Times: 2, Factor: tt.a}},
 			{Agent: "b", Share: rule.Share{Times: 1, Factor: tt.b}}}
-		u, d := &updates{spool: spool, set: set, v: make([]float32, 2)}, make([]float64, 2)
+		u := &updates{spool: spool, set: set, v: make([]float32, 2), codec: codec.Of[float32](spec.CodecRaw)}
+		d := make([]float64, 2)
 		shares := []rule.Share{set[0].Share, set[1].Share}
 		all := rule.Set[float32]{Shares: shares, Scale: tt.scale, Source: u}
 		err := rule.New[float32](rule.DefaultConfig()).Fold(d, all)
 		if got := u.spread(d, tt.scale); err != nil || math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("scale %v, factors %v and %v: %v, error %v; want %v", tt.scale, tt.a, tt.b, got, err, tt.want)
 		}
+	}
+}
+
+// TestPackedUpdates: a rule reads the columns of packed updates as it reads the updates whole, and what an update is
+// checked for on its way in is what it says when it is unpacked, wherever its chunks end.
+func TestPackedUpdates(t *testing.T) {
+	const d = 70_001
+	spool, err := store.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spool.Close()
+	for _, word := range []spec.Codec{spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8} {
+		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(1, 2))
+		var set []round.Contribution
+		var whole [][]float32
+		for k := range 3 {
+			v := make([]float32, d)
+			for i := range v {
+				v[i] = float32(rng.NormFloat64())
+			}
+			p := c.Append(nil, v, rng)
+			id := fmt.Sprint(word, k)
+			if err := spool.Put(t.Context(), store.Entry{Agent: id, Digest: sha256.Sum256(p), Size: int64(len(p))},
+				p); err != nil {
+				t.Fatal(err)
+			}
+			set = append(set, round.Contribution{Agent: wire.AgentID(id)})
+			if err := c.Decode(v, p); err != nil {
+				t.Fatal(err)
+			}
+			whole = append(whole, v)
+			norm, err := round.Norm(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkPacked(t, word, p, norm)
+		}
+		u := &updates{spool: spool, set: set, v: make([]float32, d), codec: c}
+		for _, from := range []int{0, 255, 256, 1000, d - 7} {
+			rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
+			if err := u.Columns(from, rows); err != nil {
+				t.Fatal(err)
+			}
+			for k := range rows {
+				if !slices.Equal(rows[k], whole[k][from:from+7]) {
+					t.Errorf("%s: columns %d and on of update %d are %v, want %v", word, from, k, rows[k],
+						whole[k][from:from+7])
+				}
+			}
+		}
+	}
+}
+
+// checkPacked wants the check of an update to find its norm, and a number that is not finite at its end.
+func checkPacked(t *testing.T, word spec.Codec, p []byte, norm float64) {
+	t.Helper()
+	m, err := wire.NewManifest(p, wire.Digest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Codec = word
+	u := wire.Update{Kind: wire.KindTraining, Payload: m}
+	of := func(p []byte) *transfer.Memory {
+		data := transfer.NewMemory(len(p))
+		for k := range wire.ChunkCount(len(p)) {
+			if err := data.Put(k, wire.ChunkOf(p, k)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return data
+	}
+	got, reason, err := check(&u, int64(len(p)), of(p), 0)
+	if err != nil || reason != 0 || math.Abs(got/norm-1) > 1e-9 {
+		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
+	}
+	if _, reason, err = check(&u, int64(len(p)), of(p), norm/2); reason != wire.RefuseNorm || err != nil {
+		t.Errorf("%s: a long one is refused as %v, error %v", word, reason, err)
+	}
+	bad := slices.Clone(p)
+	_, bytes := codec.Of[float32](word).Unit()
+	start := (len(p) - 1) / bytes * bytes // of the last unit
+	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])
+	if _, reason, err = check(&u, int64(len(p)), of(bad), 0); reason != wire.RefuseNotFinite || err != nil {
+		t.Errorf("%s: a NaN at the end is refused as %v, error %v", word, reason, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
@@ -156,7 +157,8 @@ func (w *workbench) try(spool *store.Spool, e round.Fold, set []round.Contributi
 }
 
 func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *updates {
-	return &updates{spool: spool, set: set, v: make([]float32, len(w.base))}
+	return &updates{spool: spool, set: set, v: make([]float32, len(w.base)),
+		codec: codec.Of[float32](w.problem.Task.Training.Codec)}
 }
 
 // lengths are ‖v_k‖ for the weights that the agents' steps carried.

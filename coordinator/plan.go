@@ -3,6 +3,7 @@ package coordinator
 import (
 	"fmt"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -63,7 +64,7 @@ func (w *workbench) useTask(t wire.Task, data []byte) error {
 func (w *workbench) statistics() round.Plan {
 	s := w.problem.Schema(wire.KindStatistics)
 	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.refer(inlineTask), Schema: s.Hash(),
-		Bytes: uint32(s.Bytes())}
+		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
 }
 
 // training plans a round on the model w_{i−1}, after storing it, and before it the state of the optimiser that made it,
@@ -99,7 +100,8 @@ func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []float
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
 		StepSize: w.problem.Schedule.At(offset + 1),
 		Task:     w.taskBlob.refer(inlineTask), Base: w.baseBlob.refer(wire.MaxInline),
-		Schema: s.Hash(), Bytes: uint32(s.Bytes()), Endless: w.problem.Task.Mixing.Endless,
+		Schema: s.Hash(), Bytes: uint32(codec.Of[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
+		Endless: w.problem.Task.Mixing.Endless,
 	}
 }
 

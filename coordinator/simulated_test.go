@@ -53,6 +53,16 @@ func TestSimulatorIsTheFederation(t *testing.T) {
 			c.Task.Model.Frozen, e.Data.Model.Frozen = []string{"layer0.weight"}, []string{"layer0.weight"}
 			c.Task.Training.Proximal, e.Proximal = 0.3, 0.3
 		}},
+		{"int8", func(c *coordinator.Config, e *sim.Experiment) {
+			c.Task.Training.Codec, e.Codec = spec.CodecInt8, spec.CodecInt8
+		}},
+		{"gradients in bfloat16, trimmed", func(c *coordinator.Config, e *sim.Experiment) {
+			c.Task.Training.Exchange, e.Exchange, e.LocalSteps = spec.ExchangeGradient, spec.ExchangeGradient,
+				sim.Each(1)
+			c.Task.Training.Codec, e.Codec, c.Round.Weights = spec.CodecBFloat16, spec.CodecBFloat16, spec.WeightsEqual
+			c.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.34}
+			e.Aggregation = c.Round.Aggregation
+		}},
 		{"the trimmed mean and momentum", func(c *coordinator.Config, e *sim.Experiment) {
 			c.Round.Weights, c.Round.Participants, e.Participants = spec.WeightsEqual, 5, 5
 			c.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -192,16 +193,30 @@ func check(u *wire.Update, size int64, data transfer.Storage, most float64) (flo
 		return checkMoments(u, size, data)
 	}
 	squares, failed := 0.0, error(nil)
-	v := make([]float32, wire.MaxChunk/4)
-	err := inPieces(size, data, func(piece []byte) {
-		v = v[:len(piece)/4]
-		err, norm := wire.DecodeVector(v, piece), 0.0
+	c := codec.Of[float32](u.Payload.Codec)
+	elements, unit := c.Unit()
+	v, rest := make([]float32, (wire.MaxChunk/unit+2)*elements), make([]byte, 0, wire.MaxChunk+unit)
+	take := func(units []byte, n int) {
+		norm, err := 0.0, c.Decode(v[:n], units)
 		if err == nil {
-			norm, err = round.Norm(v)
+			norm, err = round.Norm(v[:n])
 		}
 		squares += norm * norm
 		failed = cmp.Or(failed, err)
+	}
+	err := inPieces(size, data, func(piece []byte) {
+		rest = append(rest, piece...) // chunks end within units
+		whole := len(rest) / unit * unit
+		take(rest[:whole], whole/unit*elements)
+		rest = append(rest[:0], rest[whole:]...)
 	})
+	if len(rest) > 0 { // the last one may have fewer elements
+		n := 1
+		for n < elements && c.Size(n) < len(rest) {
+			n++
+		}
+		take(rest, n)
+	}
 	norm := math.Sqrt(squares)
 	switch {
 	case err != nil:

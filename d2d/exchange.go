@@ -1,10 +1,13 @@
 package d2d
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -17,6 +20,7 @@ type ExchangeConfig[T wire.Float] struct {
 	Round wire.RoundID
 	Keys  *Keys      // nil leaves messages open, as on a trusted bench
 	Codec spec.Codec // of snapshots; empty = raw
+	Rand  *rand.Rand // of a codec that rounds at random; else it may be nil
 }
 
 // Exchange is a Mixer and its messages: it seals and opens them, takes large
@@ -39,7 +43,9 @@ type Exchange[T wire.Float] struct {
 	greet time.Time           // when the greeting is due; zero while it is not
 	last  time.Time           // of the last greeting
 	gap   time.Duration       // until the next one at the earliest
-	size  int                 // of a snapshot, in bytes
+	codec codec.Codec[T]
+	size  int    // of a snapshot, in bytes
+	pack  []byte // the present snapshot
 	out   []Effect
 }
 
@@ -82,9 +88,8 @@ func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], erro
 	if len(cfg.Neighbors) > wire.MaxNeighbors {
 		return nil, fmt.Errorf("%d neighbours, more than %d", len(cfg.Neighbors), wire.MaxNeighbors)
 	}
-	cfg.Quantize = quantizer[T](cfg.Codec)
 	e := &Exchange[T]{
-		cfg: cfg, size: size[T](cfg.Codec, len(x)), sent: map[uint64][][]byte{},
+		cfg: cfg, codec: codec.Of[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sent: map[uint64][][]byte{},
 		head: wire.PeerHead{Run: cfg.Run, Round: cfg.Round, From: cfg.Self, Boot: cfg.Boot},
 	}
 	if cfg.Keys != nil {
@@ -104,8 +109,18 @@ func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], erro
 		}
 		e.peers = append(e.peers, p)
 	}
-	e.mixer = New(cfg.Config, x)
+	e.size = e.codec.Size(len(x))
+	if cfg.Codec != "" && cfg.Codec != spec.CodecRaw {
+		e.cfg.Quantize = e.quantize
+	}
+	e.mixer = New(e.cfg.Config, x)
 	return e, nil
+}
+
+// quantize packs a snapshot, and replaces it by what its receivers will have. One that is not finite they will ignore.
+func (e *Exchange[T]) quantize(x []T) {
+	e.pack = e.codec.Append(e.pack[:0], x, e.cfg.Rand)
+	_ = e.codec.Decode(x, e.pack)
 }
 
 // Stats returns the counts so far.
@@ -184,15 +199,17 @@ func (e *Exchange[T]) publishSnapshot(step uint64) {
 	}
 }
 
-// seal makes the messages of a snapshot.
+// seal makes the messages of a snapshot, which quantize has packed just now where it must.
 func (e *Exchange[T]) seal(s Send[T]) [][]byte {
-	data := appendVector(e.cfg.Codec, make([]byte, 0, e.size), s.X)
+	if e.cfg.Quantize == nil {
+		e.pack = e.codec.Append(e.pack[:0], s.X, nil)
+	}
 	head := wire.Snapshot{Step: s.Step, Parts: uint16(e.parts())}
 	for _, to := range s.To {
 		head.To = append(head.To, wire.SnapshotTo{PeerAddress: address(to), Seq: to.Seq})
 	}
 	messages := make([][]byte, 0, e.parts())
-	for part := range slices.Chunk(data, wire.MaxSnapshotPart) {
+	for part := range slices.Chunk(e.pack, wire.MaxSnapshotPart) {
 		head.Part = uint16(len(messages))
 		m := wire.AppendSnapshot(make([]byte, 0, 64+48*len(head.To)+len(part)+wire.PeerSeal),
 			e.headOf(wire.PeerSnapshot), &head)

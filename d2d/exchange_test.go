@@ -13,7 +13,7 @@ import (
 
 // TestExchangeConserves sends all as bytes: sealed and open, whole and quantised, in one part and in several.
 func TestExchangeConserves(t *testing.T) {
-	for _, f := range []fate{{}, {open: true}, {codec: spec.CodecBFloat16}, {killAt: 30}} {
+	for _, f := range []fate{{}, {open: true}, {codec: spec.CodecBFloat16}, {codec: spec.CodecInt8}, {killAt: 30}} {
 		f.bytes = true
 		f.loss, f.dup, f.delay, f.compute, f.gradient = 0.2, 0.05, 120*time.Millisecond, 20*time.Millisecond, 0.1
 		f.wait, f.steps, f.drain = 100*time.Millisecond, 60, 5*time.Second

@@ -119,7 +119,7 @@ func (e *Exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) 
 		return nil
 	}
 	x := e.mixer.buffer()
-	err = decode(e.cfg.Codec, x, data)
+	err = e.codec.Decode(x, data)
 	if s.Parts > 1 {
 		p.spare = data
 	}

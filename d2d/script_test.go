@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -143,7 +142,7 @@ func (s *blockScript) event(words []string) Event {
 			To: []wire.SnapshotTo{{PeerAddress: wire.PeerAddress{ID: "a0", Boot: 1}, Seq: q}}}
 		m := wire.AppendSnapshot(nil, wire.PeerHead{Type: wire.PeerSnapshot, Run: 1, Round: 1, From: id, Boot: 1},
 			&head)
-		return Message{appendVector(spec.CodecRaw, m, []float32{2})}
+		return Message{wire.AppendVector(m, []float32{2})}
 	}
 	s.t.Fatalf("no such command: %s", words[0])
 	return nil

@@ -140,7 +140,8 @@ func (w *world[T]) machine(n *worldNode[T], x []T) machine {
 	if !w.fate.bytes {
 		return New(n.cfg, x)
 	}
-	cfg := ExchangeConfig[T]{Config: n.cfg, Self: n.id, Run: 1, Round: 2, Codec: w.fate.codec}
+	cfg := ExchangeConfig[T]{Config: n.cfg, Self: n.id, Run: 1, Round: 2, Codec: w.fate.codec,
+		Rand: rand.New(rand.NewPCG(uint64(len(n.id)), 7))}
 	cfg.Neighbors = slices.Clone(cfg.Neighbors)
 	if !w.fate.open {
 		cfg.Keys = w.keys(n.id)

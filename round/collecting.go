@@ -192,7 +192,8 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 		return wire.RefuseUnsupported
 	case e.Update.Base != plan.Base.Hash:
 		return wire.RefuseWrongBase
-	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes:
+	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes,
+		e.Update.Payload.Codec != plan.Codec:
 		return wire.RefuseWrongSchema
 	case !c.agreesOnSamples(p, e.Update.Samples):
 		return wire.RefuseMalformed

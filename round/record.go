@@ -33,7 +33,8 @@ type Plan struct {
 	Task     wire.BlobRef
 	Base     wire.BlobRef // absent in a statistics round
 	Schema   wire.Digest  // of the vectors sent in
-	Bytes    uint32       // of a vector on the wire
+	Bytes    uint32       // of a vector on the wire, packed
+	Codec    spec.Codec   `json:",omitempty"` // that packs it
 	Exchange spec.Exchange
 	Endless  bool     // agents go on mixing over the rounds
 	StepSize float64  // μ of the server's step, for gradient exchange

@@ -188,7 +188,7 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 	}
 	u.Extra = unknown(c)
 	u.Payload = wire.Manifest{Hash: name(c.word(1)), Schema: name(c.opt("schema", "floats")),
-		Length: uint32(c.num("length", 40))}
+		Length: uint32(c.num("length", 40)), Codec: spec.Codec(c.opt("codec", string(p.disk.record.Plan.Codec)))}
 	return u
 }
 

@@ -48,6 +48,7 @@ type Experiment struct {
 	BatchSize PerAgent      `yaml:"batch_size" json:"batch_size"`
 	StepSize  spec.StepSize `yaml:"step_size" json:"step_size"`
 	Exchange  spec.Exchange `yaml:"exchange" json:"exchange"`
+	Codec     spec.Codec    `yaml:"codec" json:"codec"`     // of what agents send; packed elements are float32 values
 	Weights   PerAgent      `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
 	// WeighRows takes p_k in proportion to the agents' rows instead.
 	WeighRows bool           `yaml:"weigh_rows" json:"weigh_rows"`
@@ -110,8 +111,8 @@ func Default() Experiment {
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,
 		Data: data.DefaultSpec(), Algorithm: spec.FedAvg, Sampling: spec.WithoutReplacement,
 		LocalSteps: Each(1), BatchSize: Each(1), StepSize: spec.StepSize{Constant: 0.01, Normalize: true},
-		Exchange: spec.ExchangeParameters,
-		Weights:  Each(1), Weighting: spec.WeightingStep,
+		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
+		Weights: Each(1), Weighting: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Response:      Response{Probability: Each(1), Per: StraggleStep},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},

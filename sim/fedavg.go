@@ -72,7 +72,7 @@ func (f *fedavg[T]) step(i int) error {
 	if f.shadow != nil {
 		f.shadow.begin()
 	}
-	if err := f.fold(i, f.server.begin(f.plan(i), places)); err != nil {
+	if err := f.fold(i, f.server.begin(i, f.plan(i), places)); err != nil {
 		return err
 	}
 	if err := f.server.end(f.next, f.w); err != nil {

@@ -162,7 +162,7 @@ func (f *feddec[T]) average(t int) error {
 	}
 	f.uploads, f.downloads = f.uploads+int64(len(places)), f.downloads+int64(f.agents)
 	plan := &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
-	for _, p := range f.server.begin(plan, places) {
+	for _, p := range f.server.begin(f.blockNow, plan, places) {
 		f.server.take(p, f.z[p.Index], f.last)
 	}
 	if err := f.server.end(f.next, f.last); err != nil {

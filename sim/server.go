@@ -2,18 +2,25 @@ package sim
 
 import (
 	"cmp"
+	"math"
+	"math/rand/v2"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // server makes the next model of what a round's participants send, as the coordinator does: by the rule, in the order
 // of the fold, and then by the optimiser.
 type server[T learner.Float] struct {
 	*course[T]
+	round  wire.RoundID
 	places []round.Place // of the round, in the order of the fold
 	plan   *round.Plan
 
@@ -21,6 +28,12 @@ type server[T learner.Float] struct {
 	rule rule.Rule[T] // of other rules, and where long updates are left out: these see all of them
 	rows rule.Memory[T]
 	set  []rule.Share
+
+	codec  codec.Codec[T] // nil = raw
+	pcg    rand.PCG       // of its rounding
+	rng    *rand.Rand
+	change []T
+	packed []byte
 
 	step      []float64
 	optimizer optimizer.Optimizer
@@ -35,15 +48,18 @@ func newServer[T learner.Float](c *course[T]) *server[T] {
 	} else {
 		s.rule = rule.New[T](a)
 	}
+	if c.e.Codec != spec.CodecRaw {
+		s.codec, s.change, s.rng = codec.Of[T](c.e.Codec), make([]T, d), rand.New(&s.pcg)
+	}
 	if s.optimizer = optimizer.New(c.e.ServerOptimizer); s.optimizer != nil {
 		s.state = optimizer.NewState(s.optimizer, d)
 	}
 	return s
 }
 
-// begin begins a round, and returns its places in the order of the fold.
-func (s *server[T]) begin(plan *round.Plan, places []round.Place) []round.Place {
-	s.plan, s.set = plan, s.set[:0]
+// begin begins round i, and returns its places in the order of the fold.
+func (s *server[T]) begin(i int, plan *round.Plan, places []round.Place) []round.Place {
+	s.round, s.plan, s.set = wire.RoundID(i), plan, s.set[:0]
 	s.places = append(s.places[:0], places...)
 	slices.SortStableFunc(s.places, func(p, q round.Place) int {
 		return cmp.Compare(s.bucket(p.Index), s.bucket(q.Index))
@@ -56,6 +72,9 @@ func (s *server[T]) take(p round.Place, v, base []T) {
 	share := rule.Share{Bucket: s.bucket(p.Index), Times: p.Times,
 		Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index))}
 	s.set = append(s.set, share)
+	if s.codec != nil {
+		v, base = s.carried(p, v, base), nil
+	}
 	switch {
 	case s.sum != nil && base == nil:
 		rule.Add(s.sum, share.Bucket, share.Factor, v)
@@ -64,6 +83,20 @@ func (s *server[T]) take(p round.Place, v, base []T) {
 	default:
 		s.keep(v, base)
 	}
+}
+
+// carried is what the server has of a change, or of a gradient, after the codec: with the draws of a live agent.
+func (s *server[T]) carried(p round.Place, v, base []T) []T {
+	copy(s.change, v)
+	for j, x := range base {
+		s.change[j] = T(v[j] - x)
+	}
+	task.Reseed(&s.pcg, task.PackSeed(s.seed), s.round, s.stream(p.Index))
+	s.packed = s.codec.Append(s.packed[:0], s.change, s.rng)
+	if s.codec.Decode(s.change, s.packed) != nil {
+		s.change[0] = T(math.NaN()) // the next model is not finite
+	}
+	return s.change
 }
 
 // keep keeps an update for a rule that reads all of them.

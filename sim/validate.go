@@ -44,6 +44,7 @@ func (e *Experiment) validate() error {
 	v.Valid("algorithm", e.Algorithm.Validate())
 	v.Valid("sampling", e.Sampling.Validate())
 	v.Valid("exchange", e.Exchange.Validate())
+	v.Valid("codec", e.Codec.Validate())
 	v.Valid("weighting", e.Weighting.Validate())
 	v.Take("aggregation", e.Aggregation.Validate())
 	v.Need(e.Aggregation.Weighted() || e.Weights.alike() && !e.WeighRows, "weights",

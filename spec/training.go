@@ -36,16 +36,17 @@ func (l *NoiseLaw) UnmarshalText(text []byte) error { return read(l, text, noise
 // Validate reports a word that is no law.
 func (l NoiseLaw) Validate() error { return check(l, noiseLaws) }
 
-// Codec is how parameters travel between neighbours.
+// Codec is how the elements of a vector travel: an update to the coordinator, parameters between neighbours.
 type Codec string
 
 // The codecs.
 const (
 	CodecRaw      Codec = "raw"      // as they are, little-endian
+	CodecInt8     Codec = "int8"     // a byte each, and a float32 scale for 256 of them; rounded at random, unbiased
 	CodecBFloat16 Codec = "bfloat16" // the upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
 )
 
-var codecs = []Codec{CodecRaw, CodecBFloat16}
+var codecs = []Codec{CodecRaw, CodecBFloat16, CodecInt8}
 
 // UnmarshalText reads a codec.
 func (c *Codec) UnmarshalText(text []byte) error { return read(c, text, codecs) }

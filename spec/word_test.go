@@ -48,7 +48,7 @@ func TestWords(t *testing.T) {
 		of[spec.ModelKind]("linear, logistic, softmax or mlp", "linear", "logistic", "softmax", "mlp"),
 		of[spec.Exchange]("parameters or gradient", "parameters", "gradient"),
 		of[spec.NoiseLaw]("none, gaussian or laplace", "none", "gaussian", "laplace"),
-		of[spec.Codec]("raw or bfloat16", "raw", "bfloat16"),
+		of[spec.Codec]("raw, bfloat16 or int8", "raw", "bfloat16", "int8"),
 		of[spec.Algorithm]("fedavg or feddec", "fedavg", "feddec"),
 		of[spec.Sampling]("without_replacement or with_replacement", "without_replacement", "with_replacement"),
 		of[spec.Weights]("equal or samples", "equal", "samples"),

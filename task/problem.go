@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -26,7 +27,7 @@ type Problem[T learner.Float] struct {
 func Validate[T learner.Float](t wire.Task) error {
 	p := newProblem[T](t)
 	errs := []error{
-		t.Extra.Unsupported(), checkColumns(t), checkMixing(&t), checkCorrection(&t),
+		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkMixing(&t), checkCorrection(&t),
 		p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
 	}
@@ -52,6 +53,7 @@ func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
 
 // newProblem is a problem without its model.
 func newProblem[T learner.Float](t wire.Task) *Problem[T] {
+	t.Training.Codec = cmp.Or(t.Training.Codec, spec.CodecRaw)
 	return &Problem[T]{Task: t, Schedule: learner.Schedule{
 		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
 	}}

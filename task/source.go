@@ -39,3 +39,7 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// PackSeed is the seed, for [Source], of what a codec draws that rounds at random: of an update in its round, of
+// snapshots in their block.
+func PackSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // "pack"

@@ -4,13 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
-
-// Codec tells how the elements of a vector are packed.
-type Codec uint8
-
-// CodecRaw is raw little-endian elements.
-const CodecRaw Codec = 1
 
 // Manifest describes the bytes of a blob: a model or a task on its way to the
 // agents, an update on its way to the coordinator. Every chunk has MaxChunk
@@ -18,17 +14,17 @@ const CodecRaw Codec = 1
 type Manifest struct {
 	Hash   Digest // SHA-256 of the whole
 	Length uint32
-	Codec  Codec
-	Schema Digest // of the vector inside; zero for a task
+	Codec  spec.Codec // of the vector inside; raw for a task
+	Schema Digest     // of the vector inside; zero for a task
 	Chunks []Digest
 }
 
-// NewManifest describes p, which must have 1 to MaxBlob bytes.
+// NewManifest describes p, a raw vector or a task, which must have 1 to MaxBlob bytes.
 func NewManifest(p []byte, schema Digest) (Manifest, error) {
 	if len(p) == 0 || len(p) > MaxBlob {
 		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlob)
 	}
-	m := Manifest{Hash: sha256.Sum256(p), Length: uint32(len(p)), Codec: CodecRaw, Schema: schema}
+	m := Manifest{Hash: sha256.Sum256(p), Length: uint32(len(p)), Codec: spec.CodecRaw, Schema: schema}
 	for k := range ChunkCount(len(p)) {
 		m.Chunks = append(m.Chunks, sha256.Sum256(ChunkOf(p, k)))
 	}
@@ -49,7 +45,7 @@ func (m *Manifest) Append(dst []byte) []byte {
 	w := writer{dst}
 	w.digest(m.Hash)
 	w.u32(m.Length)
-	w.u8(uint8(m.Codec))
+	w.u8(codecs.code(m.Codec))
 	w.digest(m.Schema)
 	w.u32(uint32(len(m.Chunks)))
 	for _, d := range m.Chunks {
@@ -68,7 +64,7 @@ func DecodeManifest(p []byte) (Manifest, error) {
 func (r *reader) manifest() (m Manifest) {
 	m.Hash = r.digest()
 	m.Length = r.u32()
-	m.Codec = Codec(r.enum("codec", uint8(CodecRaw)))
+	m.Codec = codecs.read(r, "codec")
 	m.Schema = r.digest()
 	n := r.count("chunks", MaxChunks, len(Digest{}))
 	if r.err == nil && (m.Length == 0 || m.Length > MaxBlob || n != ChunkCount(int(m.Length))) {

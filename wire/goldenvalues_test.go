@@ -186,6 +186,7 @@ func linearTask() *wire.Task {
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.01},
 		Training: wire.Training{
 			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4,
+			Codec:    spec.CodecRaw,
 			StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
 		},
 		Mixing: wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: spec.CodecBFloat16,
@@ -201,7 +202,7 @@ func networkTask() *wire.Task {
 		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
 			Bias: true, Frozen: []string{"layer0", "layer2.bias"}, HuberDelta: 1.5},
 		Training: wire.Training{
-			Exchange: spec.ExchangeGradient, ResponseProb: 0.5,
+			Exchange: spec.ExchangeGradient, Codec: spec.CodecInt8, ResponseProb: 0.5,
 			GradientNoise:   spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
 			StrongConvexity: 0.5, Gamma: 15, Proximal: 0.125, Budget: 1000, MinSteps: 1, MaxSteps: 1,
 		},

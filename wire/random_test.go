@@ -149,7 +149,8 @@ func randomCredit(rng *rand.Rand) wire.Credit {
 }
 
 func randomManifest(rng *rand.Rand) wire.Manifest {
-	m := wire.Manifest{Hash: randomDigest(rng), Length: 1 + rng.Uint32N(5*wire.MaxChunk), Codec: wire.CodecRaw,
+	m := wire.Manifest{Hash: randomDigest(rng), Length: 1 + rng.Uint32N(5*wire.MaxChunk),
+		Codec:  oneOf(rng, spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8),
 		Schema: randomDigest(rng)}
 	for range wire.ChunkCount(int(m.Length)) {
 		m.Chunks = append(m.Chunks, randomDigest(rng))
@@ -276,6 +277,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Training: wire.Training{
 			Exchange: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
+			Codec:        oneOf(rng, spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8),
 			ResponseProb: randomFloat(rng),
 			GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace),
 				Variance: randomFloat(rng)},
@@ -285,7 +287,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Mixing: wire.Mixing{
 			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
-			Codec: oneOf(rng, "", spec.CodecRaw, spec.CodecBFloat16), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
+			Codec: oneOf(rng, "", spec.CodecRaw, spec.CodecInt8), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),

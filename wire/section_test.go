@@ -72,7 +72,8 @@ func TestNeeds(t *testing.T) {
 		need          wire.Need
 	}{
 		{"task_network", "gradient_noise", wire.NeedDecline}, {"task", "mixing", wire.NeedDecline},
-		{"task_network", "frozen", wire.NeedDecline}, {"task_network", "huber", wire.NeedDecline},
+		{"task_network", "codec", wire.NeedDecline}, {"task_network", "frozen", wire.NeedDecline},
+		{"task_network", "huber", wire.NeedDecline},
 		{"task_network", "proximal", wire.NeedDecline},
 		{"task", "standardization", wire.NeedDecline}, {"invitation", "mixing", wire.NeedDecline},
 		{"hello", "location", wire.NeedIgnore}, {"hello", "mixing", wire.NeedIgnore},

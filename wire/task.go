@@ -33,7 +33,8 @@ type Model struct {
 // Training holds the numbers of the local recursion.
 type Training struct {
 	Exchange  spec.Exchange
-	BatchSize uint32 // B_k; 0 means all rows, the exact gradient
+	Codec     spec.Codec // of updates
+	BatchSize uint32     // B_k; 0 means all rows, the exact gradient
 	// ResponseProb is δ_k, the probability that a local step happens (2nd-order
 	// (9)); 0 and 1 mean that all do.
 	ResponseProb  float64
@@ -108,6 +109,11 @@ func (t *Task) Append(dst []byte) []byte {
 
 // All of them change what an agent computes.
 var taskParts = []part[Task]{
+	{"codec", NeedDecline, func(w *writer, t *Task) {
+		if code := codecs.code(t.Training.Codec); code > 1 {
+			w.u8(code)
+		}
+	}, func(r *reader, t *Task) { t.Training.Codec = codecs.read(r, "codec") }},
 	{"frozen", NeedDecline, (*writer).frozen, (*reader).frozen},
 	{"gradient_noise", NeedDecline, (*writer).noise, (*reader).noise},
 	{"huber", NeedDecline, func(w *writer, t *Task) { w.some(t.Model.HuberDelta) },
@@ -161,7 +167,7 @@ func (w *writer) mixing(t *Task) {
 	w.u32(m.Wait)
 	w.u32(m.Repeat)
 	w.u32(m.Drain)
-	w.u8(peerCodecs.code(m.Codec))
+	w.u8(codecs.code(m.Codec))
 	w.bool(m.Open)
 	w.bool(m.Endless)
 }
@@ -169,7 +175,7 @@ func (w *writer) mixing(t *Task) {
 func (r *reader) mixing(t *Task) {
 	t.Mixing = Mixing{
 		Every: r.u32(), Wait: r.u32(), Repeat: r.u32(), Drain: r.u32(),
-		Codec: peerCodecs.readOptional(r, "codec"), Open: r.bool("open"), Endless: r.bool("endless"),
+		Codec: codecs.readOptional(r, "codec"), Open: r.bool("open"), Endless: r.bool("endless"),
 	}
 }
 
@@ -211,8 +217,8 @@ func DecodeTask(p []byte) (Task, error) {
 	t.Training = Training{
 		Exchange:  exchanges.read(&r, "exchange"),
 		BatchSize: r.u32(), ResponseProb: r.f64("response probability"),
-		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
-		StepSize:      r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Codec: spec.CodecRaw,
+		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
 		Normalize: r.bool("normalize"),
 		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}

@@ -88,7 +88,7 @@ type Float interface{ ~float32 | ~float64 }
 
 // AppendVector appends v to dst as raw little-endian elements of T's own size.
 func AppendVector[T Float](dst []byte, v []T) []byte {
-	if elementSize[T]() == 4 {
+	if ElementSize[T]() == 4 {
 		for _, x := range v {
 			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(x)))
 		}
@@ -103,7 +103,7 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 // DecodeVector fills dst from raw little-endian elements of T's own size. The
 // lengths must agree and every element must be finite, else dst holds rubbish.
 func DecodeVector[T Float](dst []T, p []byte) error {
-	size := elementSize[T]()
+	size := ElementSize[T]()
 	if len(p) != size*len(dst) {
 		return fmt.Errorf("vector of %d bytes, want %d for %d elements", len(p), size*len(dst), len(dst))
 	}
@@ -127,7 +127,8 @@ func DecodeVector[T Float](dst []T, p []byte) error {
 	return nil
 }
 
-func elementSize[T Float]() int {
+// ElementSize is the length of a raw element of T, in bytes.
+func ElementSize[T Float]() int {
 	// 1 + 2⁻³⁰ has a bit that only a float64 holds.
 	if x := T(1) + T(1.0/(1<<30)); x == 1 {
 		return 4

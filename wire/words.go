@@ -16,7 +16,8 @@ var (
 	activations = codes[spec.Activation]{1: spec.ActivationTanh, 2: spec.ActivationReLU, 3: spec.ActivationIdentity}
 	exchanges   = codes[spec.Exchange]{1: spec.ExchangeParameters, 2: spec.ExchangeGradient}
 	noiseLaws   = codes[spec.NoiseLaw]{0: spec.NoiseNone, 1: spec.NoiseGaussian, 2: spec.NoiseLaplace}
-	peerCodecs  = codes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16} // 0 where agents do not mix
+	// 0 where agents do not mix.
+	codecs = codes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8}
 )
 
 // code is a word's byte; 0 for a word without one.

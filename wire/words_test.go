@@ -32,7 +32,7 @@ func wordFields() []holds {
 		{"noise", []string{"", "gaussian", "laplace"}, false, // without noise there is no section
 			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) },
 			func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
-		{"codec", []string{"", "raw", "bfloat16"}, true,
+		{"codec", []string{"", "raw", "bfloat16", "int8"}, true,
 			func(t *wire.Task, w string) { t.Mixing.Codec = spec.Codec(w) },
 			func(t *wire.Task) string { return string(t.Mixing.Codec) }},
 	}

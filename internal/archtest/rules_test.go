@@ -17,6 +17,7 @@ var rooms = []room{
 	{"wire", 1, true, "every byte that leaves a process: both ends must agree on it, so it depends on neither"},
 	{"spec", 1, true, "the words of a task and a round: one vocabulary for files, the protocol and the simulator; " +
 		"imports nothing of ours"},
+	{"codec", 1, true, "how elements are packed: both ends must decode the same bits"},
 	{"learner", 1, true, "models and local steps: a result must not depend on where it was computed"},
 	{"packaging/...", 1, false,
 		"the files we ship, embedded: imports nothing of ours, so that every test can load them"},
@@ -68,6 +69,8 @@ var beside = []struct{ from, to, why string }{
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
 	{"agent/slow", "agent", "a decorator is written against the host's own types"},
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
+	{"codec", "wire", "raw elements are the protocol's own"},
+	{"codec", "spec", "the table is by the words of files"},
 	{"round", "round/...", "the configuration of a round names its rule and its optimiser"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
 	{"wire", "spec", "words travel as bytes, by one table for each type"},

@@ -156,7 +156,7 @@ STATISTICS, TRAINING = 1, 2
 ONLINE, OFFLINE, LOST = 1, 2, 3
 BAD_DATA, TOO_FEW_ROWS, UNSUPPORTED, NO_TIME, DIVERGED, FETCH, STOPPING, REFUSED, BUDGET, BUSY, HOT, BATTERY, MEMORY, WINDOW, STORAGE = range(1, 16)
 
-MANIFEST = record(hash=DIGEST, length=U32, codec=enum(1, 1), schema=DIGEST, chunks=list_of(DIGEST, MAX_CHUNKS))
+MANIFEST = record(hash=DIGEST, length=U32, codec=enum(1, 3), schema=DIGEST, chunks=list_of(DIGEST, MAX_CHUNKS))
 BLOB = record(hash=DIGEST, manifest=DIGEST, length=U32, inline=counted(U32, INLINE_BLOB))
 BLOBS = list_of(record(name=string(32), blob=BLOB), 16)
 BODIES = {  # in the order of the numbers in section 5
@@ -188,9 +188,9 @@ TASK = record(
     activation=enum(1, 3), risk=enum(1, 4), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32,
     response_prob=F64, step_size=F64, strong_convexity=F64, gamma=F64, normalize=BOOL, budget=U32, min_steps=U32,
     max_steps=U32, min_samples=U64, sections=sections(
-        frozen=(DECLINE, list_of(string(), 27)), huber=(DECLINE, F64), proximal=(DECLINE, F64),
+        codec=(DECLINE, enum(2, 3)), frozen=(DECLINE, list_of(string(), 27)), huber=(DECLINE, F64), proximal=(DECLINE, F64),
         gradient_noise=(DECLINE, record(law=enum(1, 2), variance=F64)),
-        mixing=(DECLINE, record(every=U32, wait=U32, repeat=U32, drain=U32, codec=enum(0, 2), open=BOOL, endless=BOOL)),
+        mixing=(DECLINE, record(every=U32, wait=U32, repeat=U32, drain=U32, codec=enum(0, 3), open=BOOL, endless=BOOL)),
         standardization=(DECLINE, record(mean=list_of(F64, 65537), scale=list_of(F64, 65537), clip=F64))))
 
 

@@ -134,7 +134,8 @@ func TestWire(t *testing.T) {
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 		Training: wire.Training{
-			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
+			Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
+			GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
 			ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}

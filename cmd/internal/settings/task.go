@@ -18,6 +18,7 @@ type Task struct {
 	Model    spec.Model `yaml:"model"`
 
 	Exchange      spec.Exchange      `yaml:"exchange"`
+	Codec         spec.Codec         `yaml:"codec"` // of updates
 	BatchSize     int                `yaml:"batch_size"`
 	Response      Response           `yaml:"response"`
 	GradientNoise spec.GradientNoise `yaml:"gradient_noise"`
@@ -88,7 +89,7 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 
 func defaultTask() Task {
 	return Task{
-		Exchange: spec.ExchangeParameters, BatchSize: 32, Response: Response{Probability: 1},
+		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw, BatchSize: 32, Response: Response{Probability: 1},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		StepSize:      spec.StepSize{Constant: 0.02, Normalize: true},
 		Steps:         Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
@@ -114,6 +115,7 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
 		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
 	c.Valid("task.exchange", t.Exchange.Validate())
+	c.Valid("task.codec", t.Codec.Validate())
 	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
 		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
 	spec.CheckProbability(c, "task.response.probability", t.Response.Probability)
@@ -156,7 +158,7 @@ func (t *Task) Wire(mixes bool) wire.Task {
 			Frozen: t.Model.Frozen,
 		},
 		Training: wire.Training{
-			Exchange: t.Exchange, BatchSize: uint32(t.BatchSize),
+			Exchange: t.Exchange, Codec: t.Codec, BatchSize: uint32(t.BatchSize),
 			ResponseProb: t.Response.Probability, GradientNoise: t.GradientNoise,
 			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma,
 			Normalize: t.StepSize.Normalize, Proximal: t.Proximal,

@@ -28,6 +28,7 @@ var taskKeys = []struct {
 	{"task.model.frozen", func(t *wire.Task) any { return t.Model.Frozen }},
 	{"task.proximal", func(t *wire.Task) any { return t.Training.Proximal }},
 	{"task.exchange", func(t *wire.Task) any { return t.Training.Exchange }},
+	{"task.codec", func(t *wire.Task) any { return t.Training.Codec }},
 	{"task.batch_size", func(t *wire.Task) any { return t.Training.BatchSize }},
 	{"task.response.probability", func(t *wire.Task) any { return t.Training.ResponseProb }},
 	{"task.gradient_noise.law", func(t *wire.Task) any { return t.Training.GradientNoise.Law }},

@@ -1,0 +1,69 @@
+// Package codec packs the elements of a vector: an update on its way to the coordinator, a snapshot on its way to a
+// neighbour. Decoding gives the same bits on every CPU.
+//
+// The table in this file names the codecs; a new one costs a file, a line there and in wire/words.go, its word in
+// package spec and a paragraph in docs/ALGORITHMS.md. Every codec must pass the suite in conformance_test.go.
+package codec
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Codec packs vectors of T.
+type Codec[T wire.Float] interface {
+	// Unit is the elements and the bytes of what can be decoded on its own. Only the last unit of a vector may have
+	// fewer elements.
+	Unit() (elements, bytes int)
+	// Size is the length of n packed elements, in bytes.
+	Size(n int) int
+	// Append packs v, whose elements must be finite. A codec that rounds at random draws from rng, in the order of the
+	// elements.
+	Append(dst []byte, v []T, rng *rand.Rand) []byte
+	// Decode fills dst from whole units, as many bytes as Size says. An element that would not be finite is an error,
+	// and dst holds rubbish then.
+	Decode(dst []T, p []byte) error
+}
+
+func table[T wire.Float]() map[spec.Codec]Codec[T] {
+	return map[spec.Codec]Codec[T]{
+		spec.CodecRaw:      raw[T]{},
+		spec.CodecBFloat16: bfloat16[T]{},
+		spec.CodecInt8:     int8s[T]{},
+	}
+}
+
+// Of returns the codec of a valid word.
+func Of[T wire.Float](word spec.Codec) Codec[T] { return table[T]()[word] }
+
+// Span returns which bytes of a packed vector of n elements hold the elements from … to − 1, and the first element of
+// the unit that they begin with.
+func Span[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
+	elements, bytes := c.Unit()
+	first = from / elements * elements
+	last := min((to+elements-1)/elements*elements, n)
+	return first / elements * bytes, c.Size(last), first
+}
+
+func checkLength(got, want, elements int) error {
+	if got != want {
+		return fmt.Errorf("vector of %d bytes, want %d for %d elements", got, want, elements)
+	}
+	return nil
+}
+
+func notFinite(i int, x any) error {
+	return fmt.Errorf("element %d is %v: %w", i, x, wire.ErrNotFinite)
+}
+
+// raw is T's own elements, little-endian.
+type raw[T wire.Float] struct{}
+
+func (c raw[T]) Unit() (elements, bytes int) { return 1, c.Size(1) }
+func (raw[T]) Size(n int) int                { return n * wire.ElementSize[T]() }
+
+func (raw[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte { return wire.AppendVector(dst, v) }
+func (raw[T]) Decode(dst []T, p []byte) error                { return wire.DecodeVector(dst, p) }

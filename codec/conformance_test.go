@@ -1,0 +1,232 @@
+package codec_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// bounds is how far each codec may take an element from what it was, given the largest magnitude of its unit.
+var bounds = map[spec.Codec]func(x, largest float64) float64{
+	spec.CodecRaw:      func(float64, float64) float64 { return 0 },
+	spec.CodecBFloat16: func(x, _ float64) float64 { return math.Abs(x) / 256 },
+	spec.CodecInt8:     func(_, largest float64) float64 { return largest / 127 * (1 + 1e-6) },
+}
+
+// eachCodec calls try for each codec that a file may name.
+func eachCodec(t *testing.T, try func(t *testing.T, word spec.Codec)) {
+	for _, word := range []spec.Codec{spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8, "int4"} {
+		if word.Validate() != nil {
+			if codec.Of[float32](word) != nil {
+				t.Errorf("%s is in the table and no word", word)
+			}
+			continue
+		}
+		if bounds[word] == nil || codec.Of[float32](word) == nil || codec.Of[float64](word) == nil {
+			t.Errorf("codec %s: add it to the table, and to bounds", word)
+			continue
+		}
+		t.Run(string(word), func(t *testing.T) { try(t, word) })
+	}
+}
+
+func normal[T wire.Float](rng *rand.Rand, n int) []T {
+	v := make([]T, n)
+	for i := range v {
+		v[i] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
+	}
+	return v
+}
+
+var lengths = []int{1, 2, 255, 256, 257, 511, 512, 513, 1000}
+
+// TestRoundTrip: as many bytes as Size says, and elements as near as the codec promises; what is decoded has the same
+// bits a second time.
+func TestRoundTrip(t *testing.T) {
+	eachCodec(t, func(t *testing.T, word spec.Codec) {
+		roundTrip[float32](t, word)
+		roundTrip[float64](t, word)
+	})
+}
+
+func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
+	c, rng := codec.Of[T](word), rand.New(rand.NewPCG(1, 2))
+	elements, bytes := c.Unit()
+	if c.Size(0) != 0 || c.Size(elements) != bytes {
+		t.Errorf("a unit of %d elements has %d bytes, Size says %d", elements, bytes, c.Size(elements))
+	}
+	for _, n := range lengths {
+		v := normal[T](rng, n)
+		p := c.Append([]byte("before"), v, rng)
+		if string(p[:6]) != "before" || len(p) != 6+c.Size(n) {
+			t.Fatalf("%d elements: %d bytes, want %d", n, len(p)-6, c.Size(n))
+		}
+		got, again := make([]T, n), make([]T, n)
+		if err := errors.Join(c.Decode(got, p[6:]), c.Decode(again, p[6:])); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, again) {
+			t.Error("decoded twice, it differs")
+		}
+		for i := range v {
+			largest := 0.0
+			for _, x := range v[i/elements*elements : min((i/elements+1)*elements, n)] {
+				largest = max(largest, math.Abs(float64(x)))
+			}
+			if miss := math.Abs(float64(got[i]) - float64(v[i])); miss > bounds[word](float64(v[i]), largest) {
+				t.Errorf("%d elements: %v became %v; the largest of its unit is %v", n, v[i], got[i], largest)
+			}
+		}
+	}
+}
+
+// TestSpans: any elements, decoded from the bytes of their span only, are those of the whole.
+func TestSpans(t *testing.T) {
+	eachCodec(t, func(t *testing.T, word spec.Codec) {
+		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(3, 4))
+		elements, _ := c.Unit()
+		for _, n := range lengths {
+			p := c.Append(nil, normal[float32](rng, n), rng)
+			whole := make([]float32, n)
+			if err := c.Decode(whole, p); err != nil {
+				t.Fatal(err)
+			}
+			for range 50 {
+				from := rng.IntN(n)
+				to := from + 1 + rng.IntN(n-from)
+				start, end, first := codec.Span(c, n, from, to)
+				part := make([]float32, min((to+elements-1)/elements*elements, n)-first)
+				if err := c.Decode(part, p[start:end]); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(part[from-first:to-first], whole[from:to]) {
+					t.Fatalf("elements %d to %d of %d differ", from, to, n)
+				}
+			}
+		}
+	})
+}
+
+// TestRefuses: another length, and whatever is not finite, is an error and nothing else.
+func TestRefuses(t *testing.T) {
+	eachCodec(t, func(t *testing.T, word spec.Codec) {
+		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(5, 6))
+		p := c.Append(nil, normal[float32](rng, 300), rng)
+		for n := range len(p) {
+			if c.Decode(make([]float32, 300), p[:n]) == nil {
+				t.Fatalf("%d of %d bytes are decoded", n, len(p))
+			}
+		}
+		if c.Decode(make([]float32, 300), append(slices.Clone(p), 0)) == nil {
+			t.Error("a byte too many is decoded")
+		}
+		for range 2000 { // rubbish: an error, or finite numbers
+			for i := range p {
+				p[i] = byte(rng.Uint32())
+			}
+			v := make([]float32, 300)
+			if err := c.Decode(v, p); err == nil {
+				for _, x := range v {
+					if x-x != 0 {
+						t.Fatalf("%v is decoded", x)
+					}
+				}
+			} else if !errors.Is(err, wire.ErrNotFinite) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestExtremes: zeros, the largest and the smallest numbers.
+func TestExtremes(t *testing.T) {
+	eachCodec(t, func(t *testing.T, word spec.Codec) {
+		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(7, 8))
+		for _, v := range [][]float32{
+			make([]float32, 300), {math.MaxFloat32 / 2, -math.MaxFloat32 / 2}, {math.SmallestNonzeroFloat32, 0},
+		} {
+			got := make([]float32, len(v))
+			if err := c.Decode(got, c.Append(nil, v, rng)); err != nil {
+				t.Errorf("%v: %v", v[:2], err)
+			}
+			for i := range v {
+				if v[i] == 0 && got[i] != 0 {
+					t.Errorf("0 became %v", got[i])
+				}
+			}
+		}
+	})
+}
+
+// TestInt8Golden: the scale, its place and the bytes, by hand.
+func TestInt8Golden(t *testing.T) {
+	c := codec.Of[float32](spec.CodecInt8)
+	v := make([]float32, 257)
+	v[0], v[1], v[255], v[256] = 254, -4, 2, 0.5
+	want := make([]byte, 4+256+4+1)
+	copy(want, []byte{0, 0, 0, 0x40, 127, 0xfe}) // s = 2
+	want[4+255] = 1
+	copy(want[260:], []byte{0x04, 0x02, 0x81, 0x3b, 127}) // s = 0.5/127
+	for seed := range uint64(20) {                        // whole multiples of the scale leave nothing to chance
+		if got := c.Append(nil, v, rand.New(rand.NewPCG(seed, 0))); !slices.Equal(got, want) {
+			t.Fatalf("packed as %x, want %x", got, want)
+		}
+	}
+	got := make([]float32, 257)
+	if err := c.Decode(got, want); err != nil || got[0] != 254 || got[1] != -4 || got[255] != 2 {
+		t.Errorf("decoded %v, %v", got[:2], err)
+	}
+	far := []float32{math.MaxFloat32, -math.MaxFloat32} // 127 times the nearest scale would be infinite
+	if err := c.Decode(make([]float32, 2), c.Append(nil, far, rand.New(rand.NewPCG(1, 1)))); err != nil {
+		t.Error(err)
+	}
+	copy(want, []byte{0, 0, 0, 0xc0}) // a negative scale
+	if c.Decode(got, want) == nil {
+		t.Error("a negative scale is taken")
+	}
+	copy(want, []byte{0, 0, 0xc0, 0x7f}) // NaN, though all q are 0
+	clear(want[4:260])
+	if c.Decode(got, want) == nil {
+		t.Error("a scale that is no number is taken")
+	}
+}
+
+// TestInt8IsUnbiased: rounded often, the mean is the element; rounding to nearest would leave it where it is.
+func TestInt8IsUnbiased(t *testing.T) {
+	c, rng := codec.Of[float64](spec.CodecInt8), rand.New(rand.NewPCG(9, 10))
+	const repeats = 20000
+	v, sum, got := []float64{127, 0.3, -0.3, 17.75, -99.1, 0.01}, make([]float64, 6), make([]float64, 6)
+	for range repeats {
+		if err := c.Decode(got, c.Append(nil, v, rng)); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got {
+			sum[i] += x / repeats
+		}
+	}
+	for i := range v {
+		if math.Abs(sum[i]-v[i]) > 4*0.5/math.Sqrt(repeats) { // four deviations of a coin's
+			t.Errorf("%v is %v in the mean", v[i], sum[i])
+		}
+	}
+}
+
+func TestBFloat16IsNearestEven(t *testing.T) {
+	c := codec.Of[float32](spec.CodecBFloat16)
+	for _, tt := range []struct{ bits, want uint32 }{
+		{0x3f80_8000, 0x3f80_0000}, {0x3f81_8000, 0x3f82_0000}, {0x3f80_8001, 0x3f81_0000}, {0x3f80_7fff, 0x3f80_0000},
+		{0x8000_0000, 0x8000_0000},
+	} {
+		got := make([]float32, 1)
+		if err := c.Decode(got, c.Append(nil, []float32{math.Float32frombits(tt.bits)}, nil)); err != nil ||
+			math.Float32bits(got[0]) != tt.want {
+			t.Errorf("%x becomes %x, %v; want %x", tt.bits, math.Float32bits(got[0]), err, tt.want)
+		}
+	}
+}
