@@ -227,7 +227,7 @@ func (f *fedavg[T]) model(dst []float64) {
 }
 
 func (f *fedavg[T]) measure(r *recorder) {
-	r.setBytes(len(f.w), f.sent, f.sent, 0)
+	r.setBytes(len(f.w), f.e.Codec, f.sent, f.sent, 0)
 	if f.shadow != nil {
 		r.set("shadow_excess_risk", f.shadow.mean(f.in.Problem.Objective.Excess))
 	}

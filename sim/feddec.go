@@ -204,7 +204,7 @@ func (f *feddec[T]) measure(r *recorder) {
 	} else {
 		r.set("consensus", f.consensus())
 	}
-	r.setBytes(len(f.last), f.uploads, f.downloads, f.flows)
+	r.setBytes(len(f.last), f.e.Codec, f.uploads, f.downloads, f.flows)
 }
 
 // maxSpectrum is the number of agents up to which |λ̂₂| is computed, at the cost of its cube.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // algorithm is one run of a recursion.
@@ -68,12 +70,12 @@ func (r *recorder) set(name string, v float64) {
 	r.values[name] = append(r.values[name], v)
 }
 
-// setBytes records what has been sent so far, in parameters of 4 bytes as the daemons send them and without what is
-// around them: by agents to the server, and in all.
-func (r *recorder) setBytes(params int, uploads, downloads, flows int64) {
-	model := 4 * float64(params)
-	r.set("uplink_bytes", model*float64(uploads))
-	r.set("total_bytes", model*float64(uploads+downloads+flows))
+// setBytes records what has been sent so far, as the daemons send it and without what is around it: by agents to the
+// server, packed, and in all.
+func (r *recorder) setBytes(params int, word spec.Codec, uploads, downloads, flows int64) {
+	up, model := float64(codec.Of[float32](word).Size(params)), 4*float64(params)
+	r.set("uplink_bytes", up*float64(uploads))
+	r.set("total_bytes", up*float64(uploads)+model*float64(downloads+flows))
 }
 
 // maxMetric is where a metric has diverged: its square, which intervals need, is still finite.

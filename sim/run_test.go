@@ -80,3 +80,19 @@ func experiments() map[string]func(*sim.Experiment) {
 		},
 	}
 }
+
+// TestBytes: what agents send is counted as it is packed, what the server sends as it is.
+func TestBytes(t *testing.T) {
+	for word, update := range map[spec.Codec]float64{spec.CodecRaw: 40, spec.CodecBFloat16: 20, spec.CodecInt8: 14} {
+		e := sim.Default()
+		e.Runs, e.Rounds, e.Agents, e.Participants, e.Codec = 1, 5, 8, 3, word
+		r := run(t, e)
+		up, all := r.Metric("uplink_bytes").Mean, r.Metric("total_bytes").Mean
+		if got := up[len(up)-1]; got != 5*3*update {
+			t.Errorf("%s: %v bytes to the server, want %v", word, got, 5*3*update)
+		}
+		if got := all[len(all)-1]; got != 5*3*(update+40) {
+			t.Errorf("%s: %v bytes in all, want %v", word, got, 5*3*(update+40))
+		}
+	}
+}
