@@ -43,10 +43,11 @@ func (int8s[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	return dst
 }
 
-// scaleOf is largest/127 in float32, so that 127 times it is finite.
+// scaleOf is largest/127 in float32, so that 127 times it is finite. The product is rounded on its own: fused with what
+// follows it would not be what it was.
 func scaleOf(largest float64) float32 {
 	s := float32(min(largest, math.MaxFloat32) / most)
-	if x := s * most; x-x != 0 {
+	if x := float32(s * most); x-x != 0 {
 		s = math.Nextafter32(s, 0)
 	}
 	return s
@@ -59,7 +60,7 @@ func (c int8s[T]) Decode(dst []T, p []byte) error {
 	for at := 0; at < len(dst); at += perUnit {
 		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 		p = p[4:]
-		if x := s * most; x-x != 0 || s < 0 {
+		if x := float32(s * most); x-x != 0 || s < 0 {
 			return notFinite(at, s)
 		}
 		unit := dst[at:min(at+perUnit, len(dst))]
