@@ -76,6 +76,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
+	if cfg.Disk.FS == nil {
+		cfg.Disk = store.Machine
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -29,6 +29,7 @@ func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 type ledger struct {
 	limit  uint64 // bytes a month
 	margin uint64
+	disk   store.Disk
 	path   string
 	meter  *mqtt.Meter
 
@@ -48,7 +49,8 @@ const minMargin = 128 << 10
 // can be written.
 func openLedger(c *Config) (*ledger, error) {
 	now := c.Now()
-	l := &ledger{limit: c.Budget, margin: max(c.Budget/200, minMargin), path: filepath.Join(c.Dir, budgetFile),
+	l := &ledger{limit: c.Budget, margin: max(c.Budget/200, minMargin), disk: c.Disk,
+		path:  filepath.Join(c.Dir, budgetFile),
 		meter: c.Meter, read: c.Meter.Total(), month: monthOf(now)}
 	err := c.record(budgetFile, budgetVersion, 64, func(b []byte) error {
 		if len(b) != 12 {
@@ -81,7 +83,7 @@ func (l *ledger) count(now time.Time) (save bool) {
 func (l *ledger) save(ahead uint64) error {
 	b := le.AppendUint32(nil, uint32(l.month))
 	b = le.AppendUint64(b, l.used+ahead)
-	if err := store.SaveRecord(l.path, budgetVersion, b); err != nil {
+	if err := l.disk.SaveRecord(l.path, budgetVersion, b); err != nil {
 		return err
 	}
 	l.onDisk = l.used + ahead

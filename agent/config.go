@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -32,7 +33,9 @@ type Config struct {
 	Data        Data
 	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
 	Dir string
-	// Boot is the number of this start, larger than at any start before (store.NextBoot).
+	// Disk is where Dir is; the machine's unless set.
+	Disk store.Disk
+	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
 	Boot wire.Epoch
 	// Behind is the least epoch of an earlier start, found retained at the broker, that shows that Boot is not larger:
 	// the counter was lost, or an older copy put back. The agent then ends with a BehindError. 0 = it goes on.

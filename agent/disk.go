@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -34,14 +32,14 @@ const (
 var le = binary.LittleEndian
 
 // saveObeyed keeps the place of the last announcement that was obeyed.
-func saveObeyed(dir string, o wire.Order, d wire.Digest) error {
+func saveObeyed(c *Config, o wire.Order, d wire.Digest) error {
 	b := le.AppendUint32(nil, uint32(o.Root))
 	b = le.AppendUint64(b, uint64(o.Epoch))
 	b = le.AppendUint64(b, uint64(o.Run))
 	b = le.AppendUint64(b, uint64(o.Round))
 	b = le.AppendUint32(b, uint32(o.Attempt))
 	b = append(b, byte(o.Phase))
-	return store.SaveRecord(filepath.Join(dir, obeyedFile), fileVersion, append(b, d[:]...))
+	return c.Disk.SaveRecord(filepath.Join(c.Dir, obeyedFile), fileVersion, append(b, d[:]...))
 }
 
 // loadObeyed returns that place; zero if there is none.
@@ -61,13 +59,13 @@ func loadObeyed(c *Config) (o wire.Order, d wire.Digest, err error) {
 }
 
 // saveUpdate keeps an update until its round is over.
-func saveUpdate(dir string, u *update) error {
+func saveUpdate(c *Config, u *update) error {
 	body := u.Body()
 	b := le.AppendUint64(nil, uint64(u.run))
 	b = le.AppendUint64(b, uint64(u.round))
 	b = le.AppendUint32(b, uint32(len(body)))
 	b = append(b, body...)
-	return store.SaveRecord(filepath.Join(dir, updateFile), fileVersion, append(b, u.payload...))
+	return c.Disk.SaveRecord(filepath.Join(c.Dir, updateFile), fileVersion, append(b, u.payload...))
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
@@ -91,7 +89,7 @@ func loadUpdate(c *Config) (u *update, err error) {
 }
 
 // saveBlock keeps a block without an end, with the number of local steps taken.
-func saveBlock(dir string, b *endless, taken uint64, x []float32) error {
+func saveBlock(c *Config, b *endless, taken uint64, x []float32) error {
 	e := &b.e
 	edges := wire.Invitation{Agent: "me", Weight: e.Weight, Block: e.Block, Peers: e.Peers}
 	out := le.AppendUint64(nil, uint64(e.Order.Run))
@@ -102,7 +100,7 @@ func saveBlock(dir string, b *endless, taken uint64, x []float32) error {
 		out = le.AppendUint32(out, uint32(len(part)))
 		out = append(out, part...)
 	}
-	return store.SaveRecord(filepath.Join(dir, blockFile), fileVersion, wire.AppendVector(out, x))
+	return c.Disk.SaveRecord(filepath.Join(c.Dir, blockFile), fileVersion, wire.AppendVector(out, x))
 }
 
 // loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
@@ -147,8 +145,8 @@ func parseBlock(in []byte) (b *endless, blob []byte, x []float32, err error) {
 }
 
 // removeBlock forgets a block that is over.
-func removeBlock(dir string) error {
-	if err := os.Remove(filepath.Join(dir, blockFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func removeBlock(c *Config) error {
+	if err := c.Disk.Remove(filepath.Join(c.Dir, blockFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -162,9 +160,9 @@ func (w purpose) file() string {
 func (w purpose) path(dir string) string { return filepath.Join(dir, w.file()) }
 
 // removeRound removes what was kept for a round that is over.
-func removeRound(dir string) error {
-	for _, path := range []string{filepath.Join(dir, updateFile), purposeModel.path(dir)} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func removeRound(c *Config) error {
+	for _, path := range []string{filepath.Join(c.Dir, updateFile), purposeModel.path(c.Dir)} {
+		if err := c.Disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

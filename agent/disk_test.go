@@ -15,18 +15,18 @@ import (
 
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
-	c := &Config{Dir: dir, Observer: testkit.Observer[Fact, round.AgentFact](unheard)}
+	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer[Fact, round.AgentFact](unheard)}
 	if o, d, err := loadObeyed(c); o != (wire.Order{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
 	}
 	if u, err := loadUpdate(c); u != nil || err != nil {
 		t.Errorf("an empty folder has %+v, %v", u, err)
 	}
-	if err := removeRound(dir); err != nil {
+	if err := removeRound(c); err != nil {
 		t.Error(err)
 	}
 	order, digest := wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}
-	if err := saveObeyed(dir, order, digest); err != nil {
+	if err := saveObeyed(c, order, digest); err != nil {
 		t.Fatal(err)
 	}
 	if o, d, err := loadObeyed(c); o != order || d != digest || err != nil {
@@ -36,7 +36,7 @@ func TestDisk(t *testing.T) {
 	if err := u.take(bytes.Repeat([]byte{1, 2, 3}, 40000), wire.Digest{6}); err != nil {
 		t.Fatal(err)
 	}
-	if err := saveUpdate(dir, u); err != nil {
+	if err := saveUpdate(c, u); err != nil {
 		t.Fatal(err)
 	}
 	got, err := loadUpdate(c)
@@ -44,7 +44,7 @@ func TestDisk(t *testing.T) {
 		!bytes.Equal(got.payload, u.payload) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := removeRound(dir); err != nil {
+	if err := removeRound(c); err != nil {
 		t.Error(err)
 	}
 	if got, err := loadUpdate(c); got != nil || err != nil {
@@ -64,7 +64,8 @@ func TestReadBlobHoldsAFileAgainstItsHash(t *testing.T) {
 	}
 	path := purposeModel.path(t.TempDir())
 	for _, changed := range []bool{false, true} {
-		f, err := store.OpenPartial(path, int64(len(blob)), wire.MaxChunk, func(k int) [32]byte { return m.Chunks[k] })
+		f, err := store.Machine.OpenPartial(path, int64(len(blob)), wire.MaxChunk,
+			func(k int) [32]byte { return m.Chunks[k] })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,5 +70,5 @@ func (a *Agent) release() {
 	a.endPulls(purposeModel)
 	a.unwanted(saveTheUpdate)
 	// if it stays, the next start removes it
-	_ = a.persist(removeUpdate, func() error { return removeRound(a.cfg.Dir) }, nil)
+	_ = a.persist(removeUpdate, func() error { return removeRound(&a.cfg) }, nil)
 }

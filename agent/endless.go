@@ -163,7 +163,7 @@ func (a *Agent) failBlock(b *endless, h *blockHost, err error) {
 
 // keep saves the block, for a restart.
 func (a *Agent) keep(b *endless, h *blockHost) {
-	err := saveBlock(a.cfg.Dir, b, h.taken, h.x)
+	err := saveBlock(&a.cfg, b, h.taken, h.x)
 	a.owner.Tell(func() { a.written("save the state of mixing", err) })
 }
 
@@ -182,7 +182,7 @@ func (a *Agent) clearBlock(b *endless) {
 }
 
 func (a *Agent) forgetBlock() {
-	if err := removeBlock(a.cfg.Dir); err != nil {
+	if err := removeBlock(&a.cfg); err != nil {
 		a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
 	}
 }

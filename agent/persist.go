@@ -83,7 +83,7 @@ func (a *Agent) obey(e round.Obey) {
 	if b := a.endless; b != nil && b.past(a.order) {
 		a.endBlock(b)
 	}
-	err := a.persist(savePlace, func() error { return saveObeyed(a.cfg.Dir, e.Order, e.Digest) },
+	err := a.persist(savePlace, func() error { return saveObeyed(&a.cfg, e.Order, e.Digest) },
 		func() { a.step(round.Obeyed{Order: e.Order}) })
 	if err != nil {
 		a.step(round.Obeyed{Order: e.Order, Failed: true})

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestSaveOfARoundThatIsOver(t *testing.T) {
 	for name, want := range map[string]int{"under way": 1, "over": 0} {
 		t.Run(name, func(t *testing.T) {
-			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"),
+			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
 				Observer: testkit.Observer[Fact, round.AgentFact](unheard)}, owner: host.NewOwner()}
 			a.owner.Begin(t.Context())
 			defer a.owner.End()

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/store"
@@ -12,7 +11,7 @@ import (
 
 // StateFiles returns the names of the files in an agent's state folder that may
 // be damaged, for closed label sets. The caller reads the counter of starts
-// (store.NextBoot). Files into which blobs are pulled are not listed: their chunks
+// (store.Disk.NextBoot). Files into which blobs are pulled are not listed: their chunks
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
 	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile}
@@ -33,7 +32,7 @@ var without = map[string]string{
 // written is an error.
 func (c *Config) record(name string, want uint16, most int, parse func(body []byte) error) error {
 	path := filepath.Join(c.Dir, name)
-	version, body, err := store.LoadRecord(path, most)
+	version, body, err := c.Disk.LoadRecord(path, most)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
@@ -48,9 +47,9 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 	}
 	c.Observer.Observe(StateLost{File: name, Err: err, Without: without[name]})
 	if name == updateFile || name == blockFile {
-		return os.Remove(path)
+		return c.Disk.Remove(path)
 	}
-	_, err = store.SetAside(path)
+	_, err = c.Disk.SetAside(path)
 	return err
 }
 
@@ -64,7 +63,7 @@ func (e *BehindError) Error() string {
 		e.Epoch)
 }
 
-// BootLost is the fact that the counter of starts was damaged, as store.NextBoot tells.
+// BootLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
 func BootLost(err error) StateLost {
 	return StateLost{File: store.BootFile, Err: err, Without: without[store.BootFile]}
 }

@@ -64,17 +64,17 @@ func stateFiles(t *testing.T) map[string]stateFile {
 	}
 	return map[string]stateFile{
 		store.BootFile: {kept: true, write: func(t *testing.T, dir string) {
-			_, err := store.RaiseBoot(dir, 6)
+			_, err := store.Machine.RaiseBoot(dir, 6)
 			must(t, err)
 		}},
 		obeyedFile: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed(dir, wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen},
-				wire.Digest{5}))
+			must(t, saveObeyed(&Config{Dir: dir, Disk: store.Machine}, wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3,
+				Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
 		updateFile: {write: func(t *testing.T, dir string) {
 			u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
 			must(t, u.take(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
-			must(t, saveUpdate(dir, u))
+			must(t, saveUpdate(&Config{Dir: dir, Disk: store.Machine}, u))
 		}},
 		blockFile: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
@@ -86,10 +86,10 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 			b := &endless{p: &prepared{problem: p}, steps: 4}
 			b.e.Weight, b.e.Block = 1, 1
-			must(t, saveBlock(dir, b, 1, []float32{0.5}))
+			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
 		}},
 		budgetFile: {kept: true, write: func(t *testing.T, dir string) {
-			l := &ledger{path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()), used: 5}
+			l := &ledger{disk: store.Machine, path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()), used: 5}
 			must(t, l.save(0))
 		}},
 		purposeTask.file():  {silent: true, write: part(purposeTask)},
@@ -110,12 +110,12 @@ var damages = map[string]func(t *testing.T, path string){
 		rewrite(t, path, func(p []byte) []byte { p[len(p)/2] ^= 1; return p })
 	},
 	"rubbish": func(t *testing.T, path string) { // a sound record that makes no sense
-		if err := store.SaveRecord(path, fileVersion, bytes.Repeat([]byte{0xff}, 40)); err != nil {
+		if err := store.Machine.SaveRecord(path, fileVersion, bytes.Repeat([]byte{0xff}, 40)); err != nil {
 			t.Fatal(err)
 		}
 	},
 	"another version": func(t *testing.T, path string) {
-		if err := store.SaveRecord(path, fileVersion+1, nil); err != nil {
+		if err := store.Machine.SaveRecord(path, fileVersion+1, nil); err != nil {
 			t.Fatal(err)
 		}
 	},
@@ -139,7 +139,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 	if err != nil {
 		t.Fatal(err)
 	}
-	boot, lost, err := store.NextBoot(dir)
+	boot, lost, err := store.Machine.NextBoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,8 +163,8 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 		t.Error(err)
 	}
 	for _, p := range []purpose{purposeTask, purposeModel} {
-		if f, err := store.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} }); err != nil ||
-			f.Has(0) || f.Close() != nil {
+		f, err := store.Machine.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} })
+		if err != nil || f.Has(0) || f.Close() != nil {
 			t.Errorf("%s: %v", p.file(), err)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -117,7 +116,7 @@ func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
 		return
 	}
 	a.start(func() func() {
-		f, err := store.OpenPartial(p.what.path(a.cfg.Dir), int64(m.Length), wire.MaxChunk,
+		f, err := a.cfg.Disk.OpenPartial(p.what.path(a.cfg.Dir), int64(m.Length), wire.MaxChunk,
 			func(k int) [32]byte { return m.Chunks[k] })
 		if answer.Err = err; err == nil {
 			answer.Data = f

@@ -35,7 +35,7 @@ func (a *Agent) takeOutcome(u *update, b Block, base, x []float32, fact *Trained
 // sent nevertheless; a restart would have the agent train once more. When ctx has
 // ended, the round is over, and the write is not tried again.
 func (a *Agent) save(ctx context.Context, u *update) {
-	write := func() error { return saveUpdate(a.cfg.Dir, u) }
+	write := func() error { return saveUpdate(&a.cfg, u) }
 	err := write()
 	a.owner.Tell(func() {
 		if ctx.Err() == nil {

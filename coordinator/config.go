@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -42,6 +43,8 @@ type Config struct {
 	Held Data
 	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
 	Dir string
+	// Disk is where Dir is; the machine's unless set.
+	Disk store.Disk
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
 	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then

@@ -60,6 +60,9 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
+	if cfg.Disk.FS == nil {
+		cfg.Disk = store.Machine
+	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, owner: host.NewOwner(), public: cfg.Key.Public().(ed25519.PublicKey),
 		signer:   &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key},
@@ -72,7 +75,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
 	}
 	var err error
-	if c.disk, err = openDisk(cfg.Dir); err != nil {
+	if c.disk, err = openDisk(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
 	}
 	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}

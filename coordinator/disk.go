@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -25,6 +24,7 @@ import (
 //
 // A file that is damaged is never deleted: it is renamed, as in run.aside-1.
 type disk struct {
+	files   store.Disk
 	dir     string
 	epoch   wire.Epoch
 	origin  origin // of the run
@@ -59,13 +59,13 @@ type savedRecord struct {
 	Origin origin
 }
 
-func openDisk(dir string) (*disk, error) {
-	d := &disk{dir: dir, epoch: 1}
-	if err := os.MkdirAll(filepath.Join(dir, spoolDir), 0o700); err != nil {
+func openDisk(files store.Disk, dir string) (*disk, error) {
+	d := &disk{files: files, dir: dir, epoch: 1}
+	if err := d.files.MkdirAll(filepath.Join(dir, spoolDir), 0o700); err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
 	var err error
-	if d.history, err = store.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
+	if d.history, err = d.files.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -80,7 +80,7 @@ func (d *disk) saveRecord(r round.Record) error {
 	if err != nil {
 		return err
 	}
-	return store.SaveRecord(d.path(recordFile), recordVersion, body)
+	return d.files.SaveRecord(d.path(recordFile), recordVersion, body)
 }
 
 // loadRecord returns the journaled record, and false if there is none.
@@ -102,7 +102,7 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 
 // load reads a file of the folder that has a version.
 func (d *disk) load(name string, most int, want uint16) ([]byte, error) {
-	version, body, err := store.LoadRecord(d.path(name), most)
+	version, body, err := d.files.LoadRecord(d.path(name), most)
 	if err == nil && version != want {
 		err = &store.VersionError{Path: d.path(name), Has: version, Want: want}
 	}
@@ -117,14 +117,14 @@ func (d *disk) parse(name string, body []byte, into any) error {
 }
 
 func (d *disk) saveTask(blob []byte) error {
-	return store.SaveRecord(d.path(taskFile), taskVersion, blob)
+	return d.files.SaveRecord(d.path(taskFile), taskVersion, blob)
 }
 
 // loadTask returns the task's blob. A file without a version is a blob as it was stored before files had one.
 func (d *disk) loadTask() ([]byte, error) {
 	blob, err := d.load(taskFile, maxTask, taskVersion)
 	if errors.As(err, new(*store.CorruptError)) {
-		if bare, err := os.ReadFile(d.path(taskFile)); err == nil {
+		if bare, err := d.files.ReadFile(d.path(taskFile)); err == nil {
 			if _, err := wire.DecodeTask(bare); err == nil {
 				return bare, nil
 			}
@@ -138,7 +138,7 @@ func (d *disk) savePublished(p published) error {
 	if err != nil {
 		return err
 	}
-	return store.SaveRecord(d.path(publishedFile), publishedVersion, body)
+	return d.files.SaveRecord(d.path(publishedFile), publishedVersion, body)
 }
 
 // loadPublished returns the list that an earlier process left. To have lost it
@@ -174,17 +174,17 @@ func (d *disk) spoolPath(r wire.RoundID) string {
 	return filepath.Join(d.dir, spoolDir, strconv.FormatUint(uint64(r), 10))
 }
 
-func (d *disk) removeSpool(r wire.RoundID) error { return os.RemoveAll(d.spoolPath(r)) }
+func (d *disk) removeSpool(r wire.RoundID) error { return d.files.RemoveAll(d.spoolPath(r)) }
 
 // removeSpoolsBut clears what a crash between two rounds left behind.
 func (d *disk) removeSpoolsBut(r wire.RoundID) error {
-	entries, err := os.ReadDir(filepath.Join(d.dir, spoolDir))
+	entries, err := d.files.ReadDir(filepath.Join(d.dir, spoolDir))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if path := filepath.Join(d.dir, spoolDir, e.Name()); path != d.spoolPath(r) {
-			if err := os.RemoveAll(path); err != nil {
+			if err := d.files.RemoveAll(path); err != nil {
 				return err
 			}
 		}

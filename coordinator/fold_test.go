@@ -20,7 +20,7 @@ import (
 // TestSpread of two updates around their mean, whatever the scale and the sign
 // of the factors, and of a single one.
 func TestSpread(t *testing.T) {
-	spool, err := store.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestSpread(t *testing.T) {
 // checked for on its way in is what it says when it is unpacked, wherever its chunks end.
 func TestPackedUpdates(t *testing.T) {
 	const d = 70_001
-	spool, err := store.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,15 +44,15 @@ var formats = []struct {
 }
 
 func raiseVersion(t *testing.T, path string) {
-	version, body, err := store.LoadRecord(path, 1<<20)
+	version, body, err := store.Machine.LoadRecord(path, 1<<20)
 	must(t, err)
-	must(t, store.SaveRecord(path, version+1, body))
+	must(t, store.Machine.SaveRecord(path, version+1, body))
 }
 
 // raiseModelFormat writes a model's file and its record as a later program would, with what else a model's file may
 // tell by then.
 func raiseModelFormat(t *testing.T, path string) {
-	models, err := store.OpenModels(filepath.Dir(path))
+	models, err := store.Machine.OpenModels(filepath.Dir(path))
 	must(t, err)
 	list, err := models.List()
 	must(t, err)
@@ -137,7 +137,7 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 func TestBareTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := interrupted(t, "large")
-		_, blob, err := store.LoadRecord(f.coord.path("task"), 1<<20)
+		_, blob, err := store.Machine.LoadRecord(f.coord.path("task"), 1<<20)
 		must(t, err)
 		put(t, f.coord.path("task"), blob)
 		f.coord.start()
@@ -153,7 +153,7 @@ func TestBareTask(t *testing.T) {
 func TestOlderJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := interrupted(t, "small")
-		version, body, err := store.LoadRecord(f.coord.path("run"), 1<<20)
+		version, body, err := store.Machine.LoadRecord(f.coord.path("run"), 1<<20)
 		must(t, err)
 		var saved map[string]any
 		must(t, json.Unmarshal(body, &saved))
@@ -171,7 +171,7 @@ func TestOlderJournal(t *testing.T) {
 		}
 		body, err = json.Marshal(saved)
 		must(t, err)
-		must(t, store.SaveRecord(f.coord.path("run"), version, body))
+		must(t, store.Machine.SaveRecord(f.coord.path("run"), version, body))
 		f.coord.start()
 		f.finished(time.Hour)
 		if refused := facts[round.UpdateRefused](f); len(refused) > 0 {

@@ -36,7 +36,7 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
 			MaxSteps: 1, Budget: 1000},
 	}}
-	d, err := openDisk(t.TempDir())
+	d, err := openDisk(store.Machine, t.TempDir())
 	if err == nil {
 		err = d.openModels(1)
 	}
@@ -48,7 +48,7 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 		t.Fatal(err)
 	}
 	w.base = []float32{base}
-	spool, err := store.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}

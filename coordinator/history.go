@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -57,7 +56,7 @@ func historyLine(run wire.RunID, o round.Outcome) historyEntry {
 // before, asks for it again after each start. The time tells a round from one of the same number in a state folder that
 // was put back.
 func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
-	for line, err := range store.Newest(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
 		var h historyEntry
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != run || h.Round < o.Round {
 			break // a damaged history goes on
@@ -103,7 +102,7 @@ func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 		take(historyLine(rec.Run, *o))
 	}
 	read := 0
-	for line, err := range store.Newest(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
 		var h historyEntry
 		if err == nil {
 			err = json.Unmarshal(line, &h)

@@ -53,7 +53,7 @@ func TestPast(t *testing.T) {
 			`{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9,
 			[]float64{3, 2, 5}, 0},
 	} {
-		d := &disk{dir: t.TempDir()}
+		d := &disk{files: store.Machine, dir: t.TempDir()}
 		if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
 			0o600); tt.lines != "" && err != nil {
 			t.Fatal(err)
@@ -69,7 +69,7 @@ func TestPast(t *testing.T) {
 			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
 		}
 	}
-	d := &disk{dir: t.TempDir()}
+	d := &disk{files: store.Machine, dir: t.TempDir()}
 	if p, err := d.past(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
 		t.Errorf("without a history: %+v, error %v", p, err)
 	}
@@ -87,7 +87,7 @@ func TestPastKnowsTheJournal(t *testing.T) {
 	rec := recordAt(7, 3)
 	rec.Last = &round.Outcome{Round: 5, Kind: wire.KindTraining, Version: 3,
 		Measured: round.Measured{Risk: &risk, R2: &r2}}
-	d := &disk{dir: t.TempDir()}
+	d := &disk{files: store.Machine, dir: t.TempDir()}
 	if p, err := d.past(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil || *p.R2 != r2 {
 		t.Errorf("got %+v, error %v", p, err)
 	}
@@ -96,7 +96,7 @@ func TestPastKnowsTheJournal(t *testing.T) {
 // A line is written once, however often the journal asks for it, and also for a round that an older state folder has
 // again.
 func TestHistoryLineIsWrittenOnce(t *testing.T) {
-	d, err := openDisk(t.TempDir())
+	d, err := openDisk(store.Machine, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	write(7, 2, time.Second)
 	write(8, 1, time.Minute)
 	var got []string
-	for line, err := range store.Newest(filepath.Join(d.dir, historyFile)) {
+	for line, err := range store.Machine.Newest(filepath.Join(d.dir, historyFile)) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +81,7 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []floa
 		}
 	} else {
 		var file []byte
-		if file, err = os.ReadFile(from); err == nil {
+		if file, err = c.disk.files.ReadFile(from); err == nil {
 			m, err = decodeModel(c.cfg.From, file)
 		}
 	}

@@ -22,7 +22,7 @@ type request struct{ Run wire.RunID }
 // Restandardize asks the coordinator with this state folder, which may be running, to hold a statistics round when it
 // starts next: in a new run that goes on with the newest model. It returns the run that ends then.
 func Restandardize(dir string) (wire.RunID, error) {
-	d := &disk{dir: dir}
+	d := &disk{files: store.Machine, dir: dir}
 	record, found, err := d.loadRecord()
 	switch {
 	case err != nil:
@@ -36,7 +36,7 @@ func Restandardize(dir string) (wire.RunID, error) {
 	if err != nil {
 		return 0, err
 	}
-	return record.Run, store.SaveRecord(filepath.Join(dir, requestFile), requestVersion, body)
+	return record.Run, d.files.SaveRecord(filepath.Join(dir, requestFile), requestVersion, body)
 }
 
 // restandardizes reports whether a new standardisation is asked for in the record's run.

@@ -58,7 +58,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
 	switch {
 	case begins && unsound:
-		aside, err := store.SetAside(c.disk.path(recordFile))
+		aside, err := c.disk.files.SetAside(c.disk.path(recordFile))
 		if err != nil {
 			return record, err
 		}
@@ -218,7 +218,7 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 	if damage == nil {
 		return t, blob, nil
 	}
-	aside, err := store.SetAside(w.disk.path(taskFile))
+	aside, err := w.disk.files.SetAside(w.disk.path(taskFile))
 	if err == nil {
 		err = w.disk.saveTask(blob)
 	}

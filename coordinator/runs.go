@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,7 +15,7 @@ import (
 
 // runs returns the runs that have a folder of models, in ascending order.
 func (d *disk) runs() ([]wire.RunID, error) {
-	entries, err := os.ReadDir(d.path(modelsDir))
+	entries, err := d.files.ReadDir(d.path(modelsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -34,23 +33,23 @@ func (d *disk) runPath(run wire.RunID) string {
 	return filepath.Join(d.path(modelsDir), strconv.FormatUint(uint64(run), 10))
 }
 
-func (d *disk) removeRun(run wire.RunID) error { return os.RemoveAll(d.runPath(run)) }
+func (d *disk) removeRun(run wire.RunID) error { return d.files.RemoveAll(d.runPath(run)) }
 
 // openModels opens the folder of the models of the run that goes on, or begins.
 func (d *disk) openModels(run wire.RunID) (err error) {
 	dir := d.runPath(run)
-	if err = os.MkdirAll(dir, 0o700); err == nil {
-		d.models, err = store.OpenModels(dir)
+	if err = d.files.MkdirAll(dir, 0o700); err == nil {
+		d.models, err = d.files.OpenModels(dir)
 	}
 	return err
 }
 
 // modelsOf opens the models of a run that is there.
 func (d *disk) modelsOf(run wire.RunID) (*store.Models, error) {
-	if _, err := os.Stat(d.runPath(run)); err != nil {
+	if _, err := d.files.Lstat(d.runPath(run)); err != nil {
 		return nil, fmt.Errorf("there are no models of run %d: %w", run, err)
 	}
-	return store.OpenModels(d.runPath(run))
+	return d.files.OpenModels(d.runPath(run))
 }
 
 // newestModel returns the newest sound model of the newest run that has trained one, or version 0.

@@ -26,7 +26,7 @@ func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest,
 		return nil, err
 	}
 	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
-	s, err := store.OpenSpool(c.disk.spoolPath(r.Round), id, func(problem string) {
+	s, err := c.disk.files.OpenSpool(c.disk.spoolPath(r.Round), id, func(problem string) {
 		c.cfg.Logger.Warn("the spool was damaged; its agent is asked again", "round", r.Round, "problem", problem)
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,7 +109,7 @@ func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wir
 	path := d.models.Path(uint64(version))
 	file, damage := d.models.Get(uint64(version))
 	if damage != nil {
-		file, _ = os.ReadFile(path)
+		file, _ = d.files.ReadFile(path)
 	}
 	m, err := decodeModel(path, file)
 	if err == nil && m.fits(schema) {

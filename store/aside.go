@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -12,21 +11,21 @@ import (
 // SetAside renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to
 // model-7.aside-1.record. It returns that name, or "" if there is no such file. So the program
 // goes on without the file, and a person can look at it.
-func SetAside(path string) (aside string, err error) {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+func (d Disk) SetAside(path string) (aside string, err error) {
+	if _, err := d.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	ext := filepath.Ext(path)
 	for n := 1; ; n++ {
 		aside = fmt.Sprintf("%s.aside-%d%s", strings.TrimSuffix(path, ext), n, ext)
-		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+		if _, err := d.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
-	if err := os.Rename(path, aside); err != nil {
+	if err := d.Rename(path, aside); err != nil {
 		return "", explain("rename", path, err)
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := d.SyncDir(filepath.Dir(path)); err != nil {
 		return aside, explain("fsync", filepath.Dir(path), err)
 	}
 	return aside, nil

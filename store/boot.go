@@ -16,32 +16,32 @@ const BootFile = "boot"
 // before it is returned. Without a counter it is 1, and lost says why there is none: ErrNoRecord at a first start and
 // on a new disk, a *CorruptError for a damaged one, which is set aside. Peers take an epoch that was used before for
 // the old start: who finds that there was a higher one raises the counter with RaiseBoot.
-func NextBoot(dir string) (epoch uint64, lost, err error) {
+func (d Disk) NextBoot(dir string) (epoch uint64, lost, err error) {
 	path := filepath.Join(dir, BootFile)
-	version, body, err := LoadRecord(path, 8)
+	version, body, err := d.LoadRecord(path, 8)
 	if err == nil && (version != bootVersion || len(body) != 8) {
 		err = &CorruptError{path, fmt.Sprintf("not a boot counter of version %d", bootVersion)}
 	}
 	corrupt := (*CorruptError)(nil)
 	switch {
 	case err == nil:
-		epoch, err = RaiseBoot(dir, binary.LittleEndian.Uint64(body))
+		epoch, err = d.RaiseBoot(dir, binary.LittleEndian.Uint64(body))
 		return epoch, nil, err
 	case errors.As(err, &corrupt):
 		lost = err
-		_, err = SetAside(path)
+		_, err = d.SetAside(path)
 	case errors.Is(err, ErrNoRecord):
 		lost, err = err, nil
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	epoch, err = RaiseBoot(dir, 0)
+	epoch, err = d.RaiseBoot(dir, 0)
 	return epoch, lost, err
 }
 
 // RaiseBoot saves, fsynced, and returns the boot epoch after last.
-func RaiseBoot(dir string, last uint64) (uint64, error) {
+func (d Disk) RaiseBoot(dir string, last uint64) (uint64, error) {
 	next := last + 1
-	return next, SaveRecord(filepath.Join(dir, BootFile), bootVersion, binary.LittleEndian.AppendUint64(nil, next))
+	return next, d.SaveRecord(filepath.Join(dir, BootFile), bootVersion, binary.LittleEndian.AppendUint64(nil, next))
 }

@@ -20,13 +20,13 @@ type History struct {
 	path string
 
 	mu  sync.Mutex
-	f   *os.File
+	f   File
 	end int64 // of the last whole line
 }
 
 // OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped.
-func OpenHistory(path string) (*History, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+func (d Disk) OpenHistory(path string) (*History, error) {
+	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, explain("open", path, err)
 	}
@@ -41,7 +41,7 @@ func OpenHistory(path string) (*History, error) {
 }
 
 // lastNewline returns the offset behind the last newline of f, reading backwards.
-func lastNewline(f *os.File) (int64, error) {
+func lastNewline(f File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -91,13 +91,13 @@ func (h *History) Close() error { return h.f.Close() }
 // until the next line. It reads the file in blocks from its end, no more than the lines that are asked for. An error
 // comes last, beside a nil line. A file that does not exist has no lines, and an unfinished last line is not shown:
 // another goroutine may be appending it.
-func Newest(path string) iter.Seq2[[]byte, error] {
+func (d Disk) Newest(path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		f, err := os.Open(path)
+		f, err := d.OpenFile(path, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
-		var info os.FileInfo
+		var info fs.FileInfo
 		if err == nil {
 			defer f.Close() // nothing was written
 			info, err = f.Stat()

@@ -69,11 +69,11 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 func TestWriteFileOnFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")
-	if err := WriteFile(path, []byte("old"), 0o600); err != nil {
+	if err := Machine.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	limitFileSize(t, 4<<10)
-	err := WriteFile(path, make([]byte, 64<<10), 0o600)
+	err := Machine.WriteFile(path, make([]byte, 64<<10), 0o600)
 	if err == nil || !strings.Contains(err.Error(), "free some space; nothing was changed") {
 		t.Errorf("error %v, want one that says to free space", err)
 	}
@@ -161,10 +161,9 @@ func TestSpoolReadErrorIsNotDamage(t *testing.T) {
 	s := mustOpen(t, dir)
 	mustPut(t, s, "a", []byte("kept"))
 	mustClose(t, s)
-	_, err := openSpool(dir, testID, failOn(t), func(path string) (logFile, error) {
-		f, err := openLogFile(path)
-		return &hookFile{logFile: f, read: func() error { return fmt.Errorf("read: %w", syscall.EIO) }}, err
-	})
+	_, err := hooked(func(f File) File {
+		return &hookFile{File: f, read: func() error { return fmt.Errorf("read: %w", syscall.EIO) }}
+	}).OpenSpool(dir, testID, failOn(t))
 	if !errors.Is(err, syscall.EIO) {
 		t.Fatalf("error %v, want EIO", err)
 	}
@@ -175,7 +174,7 @@ func TestSpoolReadErrorIsNotDamage(t *testing.T) {
 
 func TestHistoryOnFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.jsonl")
-	h, err := OpenHistory(path)
+	h, err := Machine.OpenHistory(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,7 +24,10 @@ const (
 // Models is a folder of models, model-00000007.safetensors and so on. Beside each lies a small record of the digest
 // under which the federation knows the model and of the SHA-256 of the file, so that a flipped file is noticed.
 // A model counts as stored when both are there; the record is written first.
-type Models struct{ dir string }
+type Models struct {
+	disk Disk
+	dir  string
+}
 
 // ModelInfo describes a stored model.
 type ModelInfo struct {
@@ -37,11 +39,11 @@ type ModelInfo struct {
 }
 
 // OpenModels opens the folder dir, and creates it if only its last element is missing.
-func OpenModels(dir string) (*Models, error) {
-	if err := makeDir(dir); err != nil {
+func (d Disk) OpenModels(dir string) (*Models, error) {
+	if err := d.makeDir(dir); err != nil {
 		return nil, err
 	}
-	return &Models{dir: dir}, nil
+	return &Models{disk: d, dir: dir}, nil
 }
 
 // Path returns where the file of a version is, or would be.
@@ -61,7 +63,7 @@ func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
 		return fmt.Errorf("model version %d: %w", version, err)
 	}
 	path := m.Path(version)
-	if _, err := os.Stat(path); err == nil {
+	if _, err := m.disk.Lstat(path); err == nil {
 		if old, err := m.readRecord(version); err != nil || old.Digest != digest {
 			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest, ErrConflict)
 		}
@@ -69,16 +71,16 @@ func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
 	sum := sha256.Sum256(file)
 	body := append(digest[:], sum[:]...)
 	body = binary.LittleEndian.AppendUint64(body, uint64(len(file)))
-	if err := SaveRecord(recordPath(path), modelVersion, body); err != nil {
+	if err := m.disk.SaveRecord(recordPath(path), modelVersion, body); err != nil {
 		return err
 	}
-	return WriteFile(path, file, 0o600)
+	return m.disk.WriteFile(path, file, 0o600)
 }
 
 // readRecord reads the record beside a model: everything of ModelInfo but the metadata.
 func (m *Models) readRecord(version uint64) (ModelInfo, error) {
 	path := recordPath(m.Path(version))
-	v, body, err := LoadRecord(path, modelBody)
+	v, body, err := m.disk.LoadRecord(path, modelBody)
 	if err != nil {
 		return ModelInfo{}, err
 	}
@@ -133,7 +135,7 @@ func (m *Models) Latest() (ModelInfo, error) {
 // Get returns the file of a version as it was given to Put, verified; ErrNoModel if there is none.
 func (m *Models) Get(version uint64) ([]byte, error) {
 	path := m.Path(version)
-	file, err := os.ReadFile(path)
+	file, err := m.disk.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("store: %w: version %d in %s", ErrNoModel, version, m.dir)
 	}
@@ -152,7 +154,7 @@ func (m *Models) Get(version uint64) ([]byte, error) {
 
 // versions returns the versions that have a file with this suffix, sorted. Other files are none of its business.
 func (m *Models) versions(suffix string) ([]uint64, error) {
-	names, err := os.ReadDir(m.dir)
+	names, err := m.disk.ReadDir(m.dir)
 	if err != nil {
 		return nil, explain("list", m.dir, err)
 	}

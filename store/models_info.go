@@ -9,7 +9,7 @@ import (
 // readInfo describes a stored model from its record and its header; the data is neither read nor verified.
 func (m *Models) readInfo(version uint64) (info ModelInfo, err error) {
 	path := m.Path(version)
-	f, err := os.Open(path)
+	f, err := m.disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return ModelInfo{}, explain("open", path, err)
 	}

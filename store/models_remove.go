@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 )
 
@@ -37,7 +36,7 @@ func (m *Models) Prune(keep int, version uint64) error {
 			continue
 		}
 		for _, path := range []string{m.Path(v), recordPath(m.Path(v)), statePath(m.Path(v))} {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := m.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return explain("remove", path, err)
 			}
 		}
@@ -49,7 +48,7 @@ func (m *Models) Prune(keep int, version uint64) error {
 // as that version. It returns where they are now; nothing if there was neither.
 func (m *Models) SetAside(version uint64) (names []string, err error) {
 	for _, path := range []string{m.Path(version), recordPath(m.Path(version))} {
-		aside, err := SetAside(path)
+		aside, err := m.disk.SetAside(path)
 		if err != nil {
 			return names, err
 		}
@@ -61,7 +60,7 @@ func (m *Models) SetAside(version uint64) (names []string, err error) {
 }
 
 func (m *Models) sync() error {
-	if err := syncDir(m.dir); err != nil {
+	if err := m.disk.SyncDir(m.dir); err != nil {
 		return explain("fsync", m.dir, err)
 	}
 	return nil

@@ -19,14 +19,14 @@ func statePath(modelPath string) string {
 // PutState stores durably the state of the optimiser that made the model of that version and digest, in the place of
 // another one.
 func (m *Models) PutState(version uint64, digest [32]byte, state []byte) error {
-	return SaveRecord(statePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state))
+	return m.disk.SaveRecord(statePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state))
 }
 
 // State returns what PutState stored of the model of that version and digest, of at most that many bytes; ErrNoRecord
 // if there is none. The state of another model, as after a change of a file by hand, is a *CorruptError.
 func (m *Models) State(version uint64, digest [32]byte, most int) ([]byte, error) {
 	path := statePath(m.Path(version))
-	v, body, err := LoadRecord(path, sha256.Size+most)
+	v, body, err := m.disk.LoadRecord(path, sha256.Size+most)
 	switch {
 	case err != nil:
 		return nil, err

@@ -23,7 +23,7 @@ func modelFile(t *testing.T, note string) []byte {
 
 func mustOpenModels(t *testing.T) *Models {
 	t.Helper()
-	m, err := OpenModels(filepath.Join(t.TempDir(), "models"))
+	m, err := Machine.OpenModels(filepath.Join(t.TempDir(), "models"))
 	if err != nil {
 		t.Fatal(err)
 	}

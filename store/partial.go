@@ -13,7 +13,7 @@ import (
 // safe for concurrent use, but for ReadAt.
 type Partial struct {
 	path  string
-	file  *os.File
+	file  File
 	size  int64
 	chunk int
 	have  []bool
@@ -22,11 +22,11 @@ type Partial struct {
 // OpenPartial opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the last
 // of which may be shorter. sum returns the SHA-256 of chunk k. Reading the file tells which of them it holds:
 // that takes a while for a long file, so not on a goroutine that others wait for. Other bytes are overwritten in time.
-func OpenPartial(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*Partial, error) {
+func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*Partial, error) {
 	if size < 1 || chunk < 1 {
 		panic(fmt.Sprintf("store: OpenPartial of %d bytes in chunks of %d", size, chunk))
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, explain("open", path, err)
 	}

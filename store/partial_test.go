@@ -39,7 +39,7 @@ func (p partialOf) chunk(k int) []byte {
 
 func (p partialOf) open(t testing.TB, path string) *Partial {
 	t.Helper()
-	f, err := OpenPartial(path, int64(len(p.payload)), partChunk, p.sum)
+	f, err := Machine.OpenPartial(path, int64(len(p.payload)), partChunk, p.sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestPartialCutAnywhere(t *testing.T) {
 
 func TestPartialNeedsFolder(t *testing.T) {
 	p := newPartialOf(4, 5)
-	if _, err := OpenPartial(filepath.Join(t.TempDir(), "none", "part"), 5, partChunk, p.sum); err == nil ||
+	if _, err := Machine.OpenPartial(filepath.Join(t.TempDir(), "none", "part"), 5, partChunk, p.sum); err == nil ||
 		!strings.Contains(err.Error(), "create the folder") {
 		t.Errorf("%v", err)
 	}

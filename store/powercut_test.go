@@ -10,14 +10,16 @@ import (
 	"testing"
 )
 
-// cuttableDisk is a file system in memory whose power goes with its n-th operation.
+// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFile needs.
 type cuttableDisk struct {
+	FS
 	left           int               // operations until then
 	names, durable map[string]*inode // now, and at the last fsync of the folder
 }
 
 // inode is the content of a file, now and at its last fsync.
 type inode struct {
+	File
 	disk       *cuttableDisk
 	data, safe []byte
 }
@@ -31,7 +33,7 @@ func (d *cuttableDisk) on() error {
 	return nil
 }
 
-func (d *cuttableDisk) create(path string, _ fs.FileMode) (newFile, error) {
+func (d *cuttableDisk) OpenFile(path string, _ int, _ fs.FileMode) (File, error) {
 	if err := d.on(); err != nil {
 		return nil, err
 	}
@@ -39,7 +41,7 @@ func (d *cuttableDisk) create(path string, _ fs.FileMode) (newFile, error) {
 	return d.names[path], nil
 }
 
-func (d *cuttableDisk) rename(from, to string) error {
+func (d *cuttableDisk) Rename(from, to string) error {
 	if err := d.on(); err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func (d *cuttableDisk) rename(from, to string) error {
 	return nil
 }
 
-func (d *cuttableDisk) remove(path string) error {
+func (d *cuttableDisk) Remove(path string) error {
 	if err := d.on(); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (d *cuttableDisk) remove(path string) error {
 	return nil
 }
 
-func (d *cuttableDisk) syncDir(string) error {
+func (d *cuttableDisk) SyncDir(string) error {
 	if err := d.on(); err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func TestWriteFilePowerCuts(t *testing.T) {
 			d := &cuttableDisk{left: left, names: map[string]*inode{}}
 			d.names["state/run"] = &inode{disk: d, data: before, safe: before}
 			d.durable = maps.Clone(d.names)
-			err := writeFile(d, "state/run", now, 0o600)
+			err := Disk{d}.WriteFile("state/run", now, 0o600)
 			got := d.after("state/run", rnd)
 			if isNew := bytes.Equal(got, now); !isNew && !bytes.Equal(got, before) || err == nil && !isNew {
 				t.Fatalf("the power goes after %d operations, WriteFile says %v: %q", left, err, got)

@@ -22,7 +22,7 @@ const (
 
 // SaveRecord replaces the record at path by body, atomically and durably. The version is the caller's: it tells a
 // later build how to read the body.
-func SaveRecord(path string, version uint16, body []byte) error {
+func (d Disk) SaveRecord(path string, version uint16, body []byte) error {
 	if len(body) > maxRecordLen {
 		return fmt.Errorf("store: write %s: a record of %d bytes is above the limit of %d", path, len(body),
 			maxRecordLen)
@@ -33,13 +33,13 @@ func SaveRecord(path string, version uint16, body []byte) error {
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(body)))
 	p = append(p, body...)
 	sum := sha256.Sum256(p)
-	return WriteFile(path, append(p, sum[:]...), 0o600)
+	return d.WriteFile(path, append(p, sum[:]...), 0o600)
 }
 
 // LoadRecord reads the record at path, whose body may have up to maxBytes bytes. It returns ErrNoRecord if there is
 // no file and a *CorruptError if the file is torn, flipped or too long.
-func LoadRecord(path string, maxBytes int) (version uint16, body []byte, err error) {
-	f, err := os.Open(path)
+func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte, err error) {
+	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil, fmt.Errorf("store: %w at %s", ErrNoRecord, path)
 	}

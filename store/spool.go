@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,18 +28,20 @@ type Entry struct {
 // Spool keeps the accepted updates of one round: one append-only log, files beside it with the large updates, and in
 // memory an index that includes every entry's Meta. All methods may be called concurrently.
 type Spool struct {
+	disk    Disk
 	id      SpoolID
 	logPath string
-	file    logFile
-	fsync   func(*os.File) error // of a file apart; tests put a failing one in its place
+	file    File
 
-	puts    chan *putRequest
-	quit    chan struct{}
-	stopped chan struct{} // closed when the committer has ended
-	once    sync.Once
+	turn chan struct{} // holds one while a group is being committed, and after Close
+	quit chan struct{} // closed by Close
+	once sync.Once
 
-	end    int64 // of the last durable entry; only the committer uses it once it runs
-	broken error // set when the disk failed an fsync; only the committer uses it
+	end    int64 // of the last durable entry; of the caller whose turn it is
+	broken error // set when the disk failed an fsync; the same caller's
+
+	queueing sync.Mutex
+	queue    []*putRequest // those that are in no group yet
 
 	mu       sync.RWMutex // guards what follows; not held while payloads are read or written
 	index    map[string]slot
@@ -55,20 +55,6 @@ type slot struct {
 	apart  bool
 }
 
-// logFile is what the spool needs of its log. Tests put a failing or counting one in its place.
-type logFile interface {
-	io.ReaderAt
-	io.WriterAt
-	io.Closer
-	Stat() (fs.FileInfo, error)
-	Truncate(size int64) error
-	Sync() error
-}
-
-func openLogFile(path string) (logFile, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-}
-
 func spoolPath(dir string, id SpoolID) string {
 	return filepath.Join(dir, fmt.Sprintf("spool-%016x-%016x-%x.log", id.Run, id.Round, id.Base))
 }
@@ -76,29 +62,24 @@ func spoolPath(dir string, id SpoolID) string {
 // OpenSpool opens the round's spool in dir, or makes a new one; dir is created if only its last element is missing.
 // It reads back whatever a crash left and verifies the SHA-256 of every payload: entries that are torn or flipped
 // are dropped and reported to logger, which must not be nil, and what remains is fsynced before OpenSpool returns.
-func OpenSpool(dir string, id SpoolID, logger func(problem string)) (*Spool, error) {
-	return openSpool(dir, id, logger, openLogFile)
-}
-
-func openSpool(dir string, id SpoolID, logger func(string), open func(string) (logFile, error)) (*Spool, error) {
+func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*Spool, error) {
 	if logger == nil {
 		panic("store: OpenSpool needs a logger")
 	}
-	if err := makeDir(dir); err != nil {
+	if err := d.makeDir(dir); err != nil {
 		return nil, err
 	}
 	s := &Spool{
+		disk:    d,
 		id:      id,
 		logPath: spoolPath(dir, id),
-		fsync:   (*os.File).Sync,
-		puts:    make(chan *putRequest),
+		turn:    make(chan struct{}, 1),
 		quit:    make(chan struct{}),
-		stopped: make(chan struct{}),
 		index:   make(map[string]slot),
 
 		adopting: make(map[string]bool),
 	}
-	f, err := open(s.logPath)
+	f, err := d.OpenFile(s.logPath, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, explain("open", s.logPath, err)
 	}
@@ -106,7 +87,6 @@ func openSpool(dir string, id SpoolID, logger func(string), open func(string) (l
 	if err := s.recoverLog(logger); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	go s.runCommitter()
 	return s, nil
 }
 
@@ -176,7 +156,7 @@ func (s *Spool) Close() error {
 	var err error
 	s.once.Do(func() {
 		close(s.quit)
-		<-s.stopped
+		s.turn <- struct{}{}
 		err = s.file.Close()
 	})
 	return err

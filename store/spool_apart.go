@@ -32,7 +32,7 @@ func (s *Spool) Partial(agent string, digest [sha256.Size]byte, size int64, chun
 	if err := s.removeOthers(agent, digest); err != nil {
 		return nil, err
 	}
-	return OpenPartial(s.apartPath(agent, digest), size, chunk, sum)
+	return s.disk.OpenPartial(s.apartPath(agent, digest), size, chunk, sum)
 }
 
 func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
@@ -42,13 +42,13 @@ func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
 		return fmt.Errorf("store: update %x of %s: %w", digest, agent, ErrConflict)
 	}
 	dir, keep := filepath.Dir(s.logPath), s.apartPath(agent, digest)
-	names, err := os.ReadDir(dir)
+	names, err := s.disk.ReadDir(dir)
 	if err != nil {
 		return explain("list", dir, err)
 	}
 	for _, d := range names {
 		if path := filepath.Join(dir, d.Name()); strings.HasPrefix(d.Name(), s.apartPrefix(agent)) && path != keep {
-			if err := os.Remove(path); err != nil {
+			if err := s.disk.Remove(path); err != nil {
 				return explain("remove", path, err)
 			}
 		}
@@ -86,12 +86,12 @@ func (s *Spool) syncWhole(e Entry) error {
 	if err := verifyApart(f, e); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	err = s.fsync(f)
+	err = f.Sync()
 	if closed := f.Close(); err == nil {
 		return closed
 	}
 	return errors.Join(fmt.Errorf("store: fsync %s: the update has to come again: %w", f.Name(), err),
-		os.Remove(f.Name()))
+		s.disk.Remove(f.Name()))
 }
 
 // setAdopting marks an agent whose file may not be removed; false says that it was marked already.
@@ -109,9 +109,9 @@ func (s *Spool) setAdopting(agent string, on bool) bool {
 	return true
 }
 
-func (s *Spool) openApart(e Entry, mode int) (*os.File, error) {
+func (s *Spool) openApart(e Entry, mode int) (File, error) {
 	path := s.apartPath(e.Agent, e.Digest)
-	f, err := os.OpenFile(path, mode, 0)
+	f, err := s.disk.OpenFile(path, mode, 0)
 	if err != nil {
 		return nil, explain("open", path, err)
 	}
@@ -119,7 +119,7 @@ func (s *Spool) openApart(e Entry, mode int) (*os.File, error) {
 }
 
 // verifyApart holds a file against its entry, in little memory.
-func verifyApart(f *os.File, e Entry) error {
+func verifyApart(f File, e Entry) error {
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
 	switch {

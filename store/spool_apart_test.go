@@ -120,13 +120,15 @@ func TestSpoolAdoptForgetsWhatItCouldNotSync(t *testing.T) {
 		s := mustOpen(t, dir)
 		p := newPartialOf(1, 2*partChunk)
 		p.receive(t, s, "a", 0, 1)
-		s.fsync = func(*os.File) error { return cause }
+		s.disk = hooked(func(f File) File {
+			return &hookFile{File: f, sync: func() error { return cause }}
+		})
 		if err := s.Adopt(context.Background(), p.entry("a")); !errors.Is(err, cause) ||
 			!strings.Contains(err.Error(), dir) {
 			t.Errorf("Adopt with a failing fsync: %v, want %v and where", err, cause)
 		}
 		wantServed(t, s, nil)
-		s.fsync = (*os.File).Sync
+		s.disk = Machine
 		f, err := s.Partial("a", p.entry("a").Digest, int64(len(p.payload)), partChunk, p.sum)
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,39 +11,76 @@ import (
 // maxGroup bounds how many updates share one fsync, so that the first of them does not wait for ever.
 const maxGroup = 256
 
-// putRequest is one Put on its way through the committer.
+// putRequest is one Put that waits for its group.
 type putRequest struct {
 	entry  Entry
 	pieces [][]byte   // of the payload
 	apart  bool       // the payload is in its file, fsynced
-	done   chan error // buffered: the committer never waits for a caller
+	done   chan error // buffered: who commits the group never waits for a caller
 }
 
-// runCommitter commits one group after the other until Close. Callers queue up on the channel while the disk is busy
-// with a group, and become the next: the slower the disk, the larger the groups.
-func (s *Spool) runCommitter() {
-	defer close(s.stopped)
+// enqueue waits until the request is committed, as part of a group. Callers queue up while the disk is busy with a
+// group; the first one whose turn it is then commits all that wait: the slower the disk, the larger the groups.
+func (s *Spool) enqueue(ctx context.Context, r *putRequest) error {
+	if err := s.join(r); err != nil {
+		return err
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return s.giveUp(r, ctx.Err())
+	case <-s.quit:
+		return s.giveUp(r, s.closed())
+	}
+	defer func() { <-s.turn }()
 	for {
 		select {
-		case r := <-s.puts:
-			s.commitGroup(s.gather(r))
-		case <-s.quit:
-			return
+		case err := <-r.done:
+			return err
+		default:
+			s.commitGroup(s.gather())
 		}
 	}
 }
 
-// gather returns first and all that wait behind it.
-func (s *Spool) gather(first *putRequest) []*putRequest {
-	group := []*putRequest{first}
-	for len(group) < maxGroup {
-		select {
-		case r := <-s.puts:
-			group = append(group, r)
-		default:
-			return group
-		}
+func (s *Spool) closed() error { return fmt.Errorf("store: put into %s: %w", s.logPath, ErrClosed) }
+
+// join puts the request into the queue.
+func (s *Spool) join(r *putRequest) error {
+	s.queueing.Lock()
+	defer s.queueing.Unlock()
+	select {
+	case <-s.quit:
+		return s.closed()
+	default:
+		s.queue = append(s.queue, r)
+		return nil
 	}
+}
+
+// giveUp takes the request out of the queue. One that is in a group by then has that group's answer.
+func (s *Spool) giveUp(r *putRequest, why error) error {
+	s.queueing.Lock()
+	i := slices.Index(s.queue, r)
+	if i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
+	}
+	s.queueing.Unlock()
+	if i >= 0 {
+		return why
+	}
+	return <-r.done
+}
+
+// gather returns those that wait.
+func (s *Spool) gather() []*putRequest {
+	s.queueing.Lock()
+	defer s.queueing.Unlock()
+	n := min(len(s.queue), maxGroup)
+	group := slices.Clone(s.queue[:n])
+	s.queue = slices.Delete(s.queue, 0, n)
 	return group
 }
 
@@ -76,7 +114,7 @@ func (s *Spool) appendAll(fresh []*putRequest) error {
 		return s.broken
 	}
 	if slices.ContainsFunc(fresh, func(r *putRequest) bool { return r.apart }) {
-		if err := syncDir(filepath.Dir(s.logPath)); err != nil { // the files' names
+		if err := s.disk.SyncDir(filepath.Dir(s.logPath)); err != nil { // the files' names
 			return explain("fsync", filepath.Dir(s.logPath), err)
 		}
 	}

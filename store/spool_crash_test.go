@@ -112,7 +112,7 @@ func TestSpoolIsBoundToItsRound(t *testing.T) {
 		path := spoolPath(dir, id)
 		mustWrite(t, path, log)
 		problems := 0
-		s, err := OpenSpool(dir, id, func(string) { problems++ })
+		s, err := Machine.OpenSpool(dir, id, func(string) { problems++ })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestSpoolDamagedUpdateHeals(t *testing.T) {
 
 // powerDisk remembers what a power cut would keep for certain: the content at the last fsync.
 type powerDisk struct {
-	logFile
+	File
 	durable []byte
 	path    string
 	t       *testing.T
@@ -183,11 +183,10 @@ func TestSpoolPowerCuts(t *testing.T) {
 		promised, offered := map[string][]byte{}, map[string][]byte{}
 		for range 10 {
 			var disk *powerDisk
-			s, err := openSpool(dir, testID, func(string) {}, func(path string) (logFile, error) {
-				f, err := openLogFile(path)
-				disk = &powerDisk{logFile: f, path: path, t: t}
-				return disk, err
-			})
+			s, err := hooked(func(f File) File {
+				disk = &powerDisk{File: f, path: f.Name(), t: t}
+				return disk
+			}).OpenSpool(dir, testID, func(string) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +214,7 @@ func TestSpoolPowerCuts(t *testing.T) {
 	}
 }
 
-// writeUnsynced appends an entry to the log the way the committer does, but dies before the fsync.
+// writeUnsynced appends an entry to the log the way Put does, but dies before the fsync.
 func writeUnsynced(t *testing.T, s *Spool, rnd *rand.Rand) Entry {
 	t.Helper()
 	size := 1 + rnd.IntN(300)

@@ -19,14 +19,14 @@ func TestSpoolGroupsCommits(t *testing.T) {
 		opened, gate := f.syncs, make(chan struct{})
 		f.sync = func() error {
 			<-gate
-			return f.logFile.Sync()
+			return f.File.Sync()
 		}
 		var wg sync.WaitGroup
 		put := func(agent string) {
 			wg.Go(func() { mustPut(t, s, agent, []byte(agent)) })
 		}
 		put("first")
-		synctest.Wait() // the committer is in the first fsync
+		synctest.Wait() // the first Put is in its fsync
 		want := map[string][]byte{"first": []byte("first")}
 		for i := range late {
 			agent := fmt.Sprintf("late-%02d", i)
@@ -55,7 +55,7 @@ func TestSpoolPutGivesUpWaiting(t *testing.T) {
 		gate := make(chan struct{})
 		f.sync = func() error {
 			<-gate
-			return f.logFile.Sync()
+			return f.File.Sync()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"io/fs"
 	"maps"
 	"slices"
 	"testing"
@@ -16,9 +17,25 @@ func entryOf(agent string, payload []byte) Entry {
 		Size: int64(len(payload))}
 }
 
+// hookFS is the machine's file system with its files wrapped.
+type hookFS struct {
+	FS
+	wrap func(File) File
+}
+
+func hooked(wrap func(File) File) Disk { return Disk{hookFS{Machine.FS, wrap}} }
+
+func (h hookFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) {
+	f, err := h.FS.OpenFile(path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return h.wrap(f), nil
+}
+
 // hookFile is a log whose operations fail, block or are counted when the test says so; nil means go ahead.
 type hookFile struct {
-	logFile
+	File
 	read     func() error
 	write    func(p []byte) (written int, err error)
 	sync     func() error
@@ -32,16 +49,16 @@ func (f *hookFile) ReadAt(p []byte, off int64) (int, error) {
 			return 0, err
 		}
 	}
-	return f.logFile.ReadAt(p, off)
+	return f.File.ReadAt(p, off)
 }
 
 // WriteAt lets a failing write leave its first bytes behind, as a disk that fills up does.
 func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
 	if f.write == nil {
-		return f.logFile.WriteAt(p, off)
+		return f.File.WriteAt(p, off)
 	}
 	n, err := f.write(p)
-	if _, err := f.logFile.WriteAt(p[:min(n, len(p))], off); err != nil {
+	if _, err := f.File.WriteAt(p[:min(n, len(p))], off); err != nil {
 		return 0, err
 	}
 	return n, err
@@ -52,14 +69,14 @@ func (f *hookFile) Sync() error {
 	if f.sync != nil {
 		return f.sync()
 	}
-	return f.logFile.Sync()
+	return f.File.Sync()
 }
 
 func (f *hookFile) Truncate(size int64) error {
 	if f.truncate != nil {
 		return f.truncate()
 	}
-	return f.logFile.Truncate(size)
+	return f.File.Truncate(size)
 }
 
 // failOn is a logger for spools that must be sound.
@@ -72,7 +89,7 @@ func failOn(t testing.TB) func(string) {
 
 func mustOpen(t testing.TB, dir string) *Spool {
 	t.Helper()
-	s, err := OpenSpool(dir, testID, failOn(t))
+	s, err := Machine.OpenSpool(dir, testID, failOn(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +99,7 @@ func mustOpen(t testing.TB, dir string) *Spool {
 // mustReopen opens a spool that may be damaged and returns what was reported.
 func mustReopen(t testing.TB, dir string) (s *Spool, problems []string) {
 	t.Helper()
-	s, err := OpenSpool(dir, testID, func(p string) { problems = append(problems, p) })
+	s, err := Machine.OpenSpool(dir, testID, func(p string) { problems = append(problems, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +108,10 @@ func mustReopen(t testing.TB, dir string) (s *Spool, problems []string) {
 
 func mustOpenHooked(t testing.TB, dir string, f **hookFile) *Spool {
 	t.Helper()
-	s, err := openSpool(dir, testID, failOn(t), func(path string) (logFile, error) {
-		inner, err := openLogFile(path)
-		*f = &hookFile{logFile: inner}
-		return *f, err
-	})
+	s, err := hooked(func(inner File) File {
+		*f = &hookFile{File: inner}
+		return *f
+	}).OpenSpool(dir, testID, failOn(t))
 	if err != nil {
 		t.Fatal(err)
 	}

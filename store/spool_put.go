@@ -23,18 +23,6 @@ func (s *Spool) Put(ctx context.Context, e Entry, pieces ...[]byte) error {
 	return s.enqueue(ctx, &putRequest{entry: e, pieces: pieces, done: make(chan error, 1)})
 }
 
-// enqueue waits for the group that the request becomes part of.
-func (s *Spool) enqueue(ctx context.Context, r *putRequest) error {
-	select {
-	case s.puts <- r:
-		return <-r.done
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.quit:
-		return fmt.Errorf("store: put into %s: %w", s.logPath, ErrClosed)
-	}
-}
-
 func checkNames(e Entry) error {
 	switch {
 	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:

@@ -34,7 +34,7 @@ func (s *Spool) recoverLog(logger func(string)) error {
 	if err := s.file.Sync(); err != nil {
 		return explain("fsync", s.logPath, err)
 	}
-	if err := syncDir(filepath.Dir(s.logPath)); err != nil {
+	if err := s.disk.SyncDir(filepath.Dir(s.logPath)); err != nil {
 		return explain("fsync", filepath.Dir(s.logPath), err)
 	}
 	return nil

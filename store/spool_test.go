@@ -98,7 +98,7 @@ func TestSpoolKeepsItsOwnMeta(t *testing.T) {
 
 func TestOpenSpoolNeedsParent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "typo", "spool")
-	if _, err := OpenSpool(dir, testID, failOn(t)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Machine.OpenSpool(dir, testID, failOn(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want not exist", err)
 	}
 }

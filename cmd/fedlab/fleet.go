@@ -172,5 +172,5 @@ func (f *fleet) listKeys(s *settings.Agent, master ed25519.PrivateKey) error {
 		id := memberID(s, i)
 		list = fmt.Appendf(list, "%s %s\n", id, keys.Format(keys.Public(memberKey(master, id))))
 	}
-	return store.WriteFile(f.writeKeys, list, 0o644)
+	return store.Machine.WriteFile(f.writeKeys, list, 0o644)
 }

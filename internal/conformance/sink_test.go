@@ -38,7 +38,7 @@ var spoolID = store.SpoolID{Run: 1, Round: 1}
 
 func openSpool(t *testing.T, dir string) *store.Spool {
 	t.Helper()
-	s, err := store.OpenSpool(dir, spoolID, func(problem string) { t.Errorf("the spool: %s", problem) })
+	s, err := store.Machine.OpenSpool(dir, spoolID, func(problem string) { t.Errorf("the spool: %s", problem) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
 		return err
 	}
 	defer unlock(lock, o.Logger)
-	boot, lost, err := store.NextBoot(cfg.Dir)
+	boot, lost, err := store.Machine.NextBoot(cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (o *AgentOptions) run(ctx context.Context, s *settings.Agent, cfg agent.Con
 		if !errors.As(err, &behind) {
 			return err
 		}
-		next, err := store.RaiseBoot(cfg.Dir, uint64(behind.Epoch))
+		next, err := store.Machine.RaiseBoot(cfg.Dir, uint64(behind.Epoch))
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func save(path string, key ed25519.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+	return store.Machine.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
 // Private reads a private key file, which no other users may read.

@@ -103,8 +103,8 @@ func (m *mixing) writeOut(r *MixResult) error {
 		}
 	}
 	return errors.Join(
-		store.WriteFile(filepath.Join(r.out, "result.json"), append(text, '\n'), 0o666),
-		store.WriteFile(filepath.Join(r.out, "rounds.jsonl"), rounds.Bytes(), 0o666),
+		store.Machine.WriteFile(filepath.Join(r.out, "result.json"), append(text, '\n'), 0o666),
+		store.Machine.WriteFile(filepath.Join(r.out, "rounds.jsonl"), rounds.Bytes(), 0o666),
 		m.writePlots(r.out),
 	)
 }
