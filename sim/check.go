@@ -55,6 +55,9 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 			c.Need(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
 		}
 	}
+	if frozen := e.Data.Model.Frozen; len(frozen) > 0 && len(p.Model.Ranges(frozen)) == 0 {
+		c.Need(false, "data.model.frozen", "is %v; the model has none of them", frozen)
+	}
 	if n := len(p.Weights); n > 0 && n != p.Agents {
 		c.Need(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
 	}

@@ -96,3 +96,14 @@ func TestBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestFrozenMustBeThere: what is to be frozen is a tensor of the model, of whatever data.
+func TestFrozenMustBeThere(t *testing.T) {
+	for _, name := range []string{"layer0", "layer0.weight", "layer1"} {
+		e := sim.Default()
+		e.Runs, e.Rounds, e.Agents, e.Data.Model.Frozen = 1, 1, 4, []string{name}
+		if err := e.Check(); (err == nil) != (name != "layer1") {
+			t.Errorf("frozen %s: %v", name, err)
+		}
+	}
+}
