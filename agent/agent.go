@@ -96,7 +96,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
 		pulls: map[string]*pull{}, ready: ready,
-		cease: func() {}, owner: host.NewOwner(), watchdog: watchdog{told: map[*time.Time]struct{}{}},
+		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
 	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
@@ -113,7 +113,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		return nil, err
 	}
-	if a.mesh, err = newMesh(&a.cfg, a.conn); err != nil {
+	if a.mesh, err = newMesh(&a.cfg, a.owner, a.conn); err != nil {
 		_ = a.conn.Close() // the first error is the one to show
 		return nil, err
 	}
@@ -130,9 +130,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.owner.End()
 	if !a.mesh.shared {
 		defer a.mesh.conn.Close()
-		a.owner.Go(a.mesh.listen)
+		a.owner.Go(a.listen)
 	}
-	a.owner.Go(a.hearMesh)
 	a.scout()
 	a.resumeBlock()
 	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
@@ -149,6 +148,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	default:
 		return fmt.Errorf("agent: %w", err)
 	}
+	a.owner.Await(a.mesh.scouted.Load)
 	a.mesh.leave()
 	err = errors.Join(err, a.conn.Close())
 	a.closeBooks()
@@ -164,21 +164,6 @@ func (a *Agent) turn() error {
 	return nil
 }
 
-// hearMesh has the owner hear what the neighbours' broker refuses, where that is another.
-func (a *Agent) hearMesh() {
-	for {
-		select {
-		case list := <-a.mesh.refused:
-			a.owner.Tell(func() {
-				a.site = list
-				a.tellRefused()
-			})
-		case <-a.owner.Context().Done():
-			return
-		}
-	}
-}
-
 // Alive returns nil once the owner's goroutine has answered, if training ends when
 // it is told to. The error says that the owner did not answer before ctx ended, or
 // that training goes on. It may be called from any goroutine.
@@ -191,7 +176,7 @@ func (a *Agent) Alive(ctx context.Context) error {
 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (a *Agent) deadline() time.Time {
-	at := time.Now().Add(time.Hour)
+	at := a.owner.Now().Add(time.Hour)
 	earlier := func(t time.Time, ok bool) {
 		if ok && t.Before(at) {
 			at = t
@@ -231,7 +216,7 @@ func (a *Agent) tick(now time.Time) {
 
 // hear takes what the connection tells.
 func (a *Agent) hear(e mqtt.Event) {
-	own, ended := a.test.Step(time.Now(), e)
+	own, ended := a.test.Step(a.owner.Now(), e)
 	if a.tested(ended); own {
 		return
 	}
@@ -242,7 +227,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
 		a.publish(a.signer.online())
-		a.planReport(time.Now())
+		a.planReport(a.owner.Now())
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
 		a.up = false
@@ -299,7 +284,7 @@ func (a *Agent) tested(ended *mqtt.SelfTested) {
 // step gives the machine an event and does what it asks for.
 func (a *Agent) step(ev round.Event) {
 	a.events.Step(ev, func(ev round.Event) bool {
-		for _, e := range a.machine.Step(time.Now(), ev) {
+		for _, e := range a.machine.Step(a.owner.Now(), ev) {
 			a.perform(e)
 		}
 		return true

@@ -34,12 +34,12 @@ type ask struct {
 func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 	u, fact := q.a.newUpdate(q.e, q.p), Trained{}
 	if q.p.problem.Task.Mixing.Every > 0 {
-		fact.Mixed, fact.MixedFor = &s, time.Since(q.began)
+		fact.Mixed, fact.MixedFor = &s, q.a.owner.Now().Sub(q.began)
 	}
 	if err == nil {
-		began := time.Now()
+		began := q.a.owner.Now()
 		err = q.a.takeOutcome(u, b.steps, q.base, b.x, &fact, q.e, &q.p.problem.Task)
-		fact.Took = b.computed + time.Since(began)
+		fact.Took = b.computed + q.a.owner.Now().Sub(began)
 	}
 	if err == nil && q.ctx.Err() == nil {
 		q.a.save(q.ctx, u)
@@ -70,7 +70,7 @@ func (q *ask) tell(u *update, fact Trained, err error) {
 func (q *ask) train() {
 	a := q.a
 	// a tenth of the time until the round's deadline is left for sending
-	timely, cancel := context.WithDeadline(q.ctx, q.e.Deadline.Add(-time.Until(q.e.Deadline)/10))
+	timely, cancel := a.owner.WithDeadline(q.ctx, q.e.Deadline.Add(-q.e.Deadline.Sub(a.owner.Now())/10))
 	steps, err := a.newBlock(timely, q.e, q.p, q.base, q.steps, q.e.Order.Round, q.e.Announcement.Seed)
 	if err != nil {
 		cancel()
@@ -192,37 +192,24 @@ func (b *blockHost) work(ctx context.Context) error {
 
 // run is the block's loop. After the last step of a block with an end it goes on answering the neighbours.
 func (b *blockHost) run(ctx context.Context) error {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	if audited, ok := b.steps.(Audited); ok {
 		defer func() { audited.Ended(b.machine.Books()) }()
 	}
 	b.events = append(b.events, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.Over() {
 		b.hear() // steps that wait for nobody would go on without
-		if len(b.events) > 0 {
-			ev := b.events[0]
-			b.events = b.events[1:]
-			if err := b.step(ev); err != nil {
-				return err
+		if len(b.events) == 0 {
+			at, ok := b.machine.Deadline()
+			if !ok || b.rt.Now().Before(at) {
+				b.blockWaiter.Wait(ctx, at, nil)
+				continue
 			}
-			continue
-		}
-		wait := time.Hour
-		if at, ok := b.machine.Deadline(); ok {
-			wait = time.Until(at)
-		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-		case q := <-b.asks:
-			b.ask(q)
-		case yes := <-b.bars:
-			b.events = append(b.events, d2d.Barred{Yes: yes})
-		case msg := <-b.messages():
-			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
-		case <-timer.C:
 			b.events = append(b.events, d2d.Tick{})
+		}
+		ev := b.events[0]
+		b.events = b.events[1:]
+		if err := b.step(ev); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -238,17 +225,18 @@ func (b *blockHost) messages() <-chan mqtt.Message {
 
 // hear takes what has come so far. The owner's words are for the moment between the steps that are taken and the next.
 func (b *blockHost) hear() {
+	if q, ok := received(b.asks); ok {
+		b.ask(q)
+	}
+	if yes, ok := received(b.bars); ok {
+		b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Barred{Yes: yes}))
+	}
 	for {
-		select {
-		case q := <-b.asks:
-			b.ask(q)
-		case yes := <-b.bars:
-			b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Barred{Yes: yes}))
-		case msg := <-b.messages():
-			b.events = append(b.events, d2d.Message{Payload: msg.Payload})
-		default:
+		msg, ok := received(b.messages())
+		if !ok {
 			return
 		}
+		b.events = append(b.events, d2d.Message{Payload: msg.Payload})
 	}
 }
 
@@ -260,7 +248,7 @@ func (b *blockHost) ask(q *ask) {
 
 // step gives the machine an event and does what it asks for.
 func (b *blockHost) step(ev d2d.Event) error {
-	for _, e := range b.machine.Step(time.Now(), ev) {
+	for _, e := range b.machine.Step(b.rt.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.Publish:
 			// the neighbours ask for a message that is not sent
@@ -284,9 +272,9 @@ func (b *blockHost) step(ev d2d.Event) error {
 
 // take takes local steps.
 func (b *blockHost) take(e d2d.Take) error {
-	began := time.Now()
+	began := b.rt.Now()
 	b.taken = e.Last
 	err := b.steps.Take(b.x, e.First, e.Last)
-	b.computed += time.Since(began)
+	b.computed += b.rt.Now().Sub(began)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -35,6 +36,8 @@ type Config struct {
 	Dir string
 	// Disk is where Dir is; the machine's unless set.
 	Disk store.Disk
+	// Runtime is its time; real time unless set.
+	Runtime host.Runtime
 	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
 	Boot wire.Epoch
 	// Behind is the least epoch of an earlier start, found retained at the broker, that shows that Boot is not larger:

@@ -30,10 +30,11 @@ func (b *endless) past(o wire.Order) bool {
 	return o != wire.Order{} && (o.Run != b.e.Order.Run || o.Phase == wire.PhaseFinished)
 }
 
-// bar tells the block whether it must rest. Only the owner calls it.
-func (b *endless) bar(yes bool) {
+// bar tells the block whether it must rest.
+func (a *Agent) bar(b *endless, yes bool) {
 	b.barred = yes
 	replace(b.bars, yes)
+	a.mesh.blockWaiter.Wake()
 }
 
 // replace puts the newest word into a channel that holds one, in the place of one that was not taken. Only one
@@ -44,6 +45,15 @@ func replace[T any](c chan T, newest T) {
 	default:
 	}
 	c <- newest
+}
+
+// received takes what waits in a channel, if anything does.
+func received[T any](c <-chan T) (x T, ok bool) {
+	select {
+	case x, ok = <-c:
+	default:
+	}
+	return x, ok
 }
 
 // keepEvery is the time after which a block is saved again: a device that comes back begins with a neighbour's
@@ -81,6 +91,7 @@ func (a *Agent) mixOn(q *ask) {
 		return
 	}
 	replace(a.endless.asks, q)
+	a.mesh.blockWaiter.Wake()
 }
 
 // beginBlock begins a block, in the place of the one under way, and with what that came to.
@@ -96,7 +107,7 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 		return err
 	}
 	b.cancel, b.asks, b.bars = cancel, make(chan *ask, 1), make(chan bool, 1)
-	b.bar(a.barred())
+	a.bar(b, a.barred())
 	old := a.endless
 	a.endless = b
 	if old != nil {

@@ -14,7 +14,7 @@ func (a *Agent) judge() {
 	if a.cfg.Device == nil {
 		return
 	}
-	a.judgeAt = time.Now().Add(judgeEvery)
+	a.judgeAt = a.owner.Now().Add(judgeEvery)
 	before := a.verdict
 	a.verdict = a.cfg.Device(before)
 	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.verdict, Before: before})
@@ -25,7 +25,7 @@ func (a *Agent) judge() {
 // holdBlock has a block without an end rest, or go on.
 func (a *Agent) holdBlock() {
 	if b := a.endless; b != nil && b.barred != a.barred() {
-		b.bar(a.barred())
+		a.bar(b, a.barred())
 	}
 }
 

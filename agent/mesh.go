@@ -3,9 +3,11 @@ package agent
 import (
 	"crypto/ecdh"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
@@ -29,6 +31,7 @@ type MeshConfig struct {
 // block alone.
 type mesh struct {
 	cfg     *Config
+	rt      host.Runtime
 	conn    mqtt.Conn         // of the neighbours' broker
 	shared  bool              // it is the coordinator's, too
 	private *ecdh.PrivateKey  // nil if the agent does not mix
@@ -36,18 +39,19 @@ type mesh struct {
 
 	scouting chan d2d.Heard  // for the scout
 	links    chan d2d.Linked // for it, too: the newest
-	scouted  chan struct{}   // closed when it has ended
+	scouted  atomic.Bool     // it has ended
 	found    []wire.AgentID  // neighbours; the owner's
-	refused  chan []string   // filters that the neighbours' broker refuses: the newest list, for the owner
+
+	blockWaiter, scoutWaiter host.Waiter
 }
 
 // waiting bounds what waits for the block under way. A message that does not fit is asked for again.
 const waiting = 1024
 
-func newMesh(cfg *Config, uplink mqtt.Conn) (*mesh, error) {
-	m := &mesh{cfg: cfg, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting),
-		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1), scouted: make(chan struct{}),
-		refused: make(chan []string, 1)}
+func newMesh(cfg *Config, rt host.Runtime, uplink mqtt.Conn) (*mesh, error) {
+	m := &mesh{cfg: cfg, rt: rt, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting),
+		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1),
+		blockWaiter: rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
 	if cfg.Mesh == nil {
 		return m, nil
 	}
@@ -79,12 +83,21 @@ func (m *mesh) place() wire.Location {
 	return m.cfg.Mesh.Place
 }
 
-// listen hands on what comes over a connection of the mesh's own, until that is closed.
-func (m *mesh) listen() {
+// listen hands on what comes over a connection of the mesh's own, until that is closed or the agent ends.
+func (a *Agent) listen() {
+	m, w := a.mesh, a.owner.NewWaiter()
 	var refused mqtt.RefusedFilters
-	for e := range m.conn.Events() {
-		if refused.Step(e) {
-			m.tellRefused(refused.List())
+	for a.owner.Context().Err() == nil {
+		e, open := w.Wait(a.owner.Context(), time.Time{}, m.conn.Events())
+		if !open {
+			return
+		}
+		if e != nil && refused.Step(e) {
+			list := refused.List()
+			a.owner.Tell(func() {
+				a.site = list
+				a.tellRefused()
+			})
 		}
 		switch e := e.(type) {
 		case mqtt.Up:
@@ -97,15 +110,6 @@ func (m *mesh) listen() {
 	}
 }
 
-// tellRefused hands the owner a list, in the place of one that it has not taken yet.
-func (m *mesh) tellRefused(list []string) {
-	select {
-	case <-m.refused:
-	default:
-	}
-	m.refused <- list
-}
-
 // take hands a message to the block under way, or to the scout.
 func (m *mesh) take(msg mqtt.Message) {
 	kind, from, _, _, _ := m.cfg.Topics.Parse(msg.Topic)
@@ -115,6 +119,7 @@ func (m *mesh) take(msg mqtt.Message) {
 			case m.scouting <- d2d.Heard{From: from, Payload: msg.Payload, Retained: msg.Retained}:
 			default: // a beacon comes again
 			}
+			m.scoutWaiter.Wake()
 		}
 		return
 	}
@@ -122,6 +127,7 @@ func (m *mesh) take(msg mqtt.Message) {
 	case m.inbox <- msg:
 	default: // the neighbour is asked for it again
 	}
+	m.blockWaiter.Wake()
 }
 
 // exchangeConfig is of a block with this many mixings; 0 = without an end.

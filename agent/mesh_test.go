@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -15,7 +16,7 @@ func TestScoutHearsOfItsLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := newMesh(&Config{Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Topics: topics,
-		Mesh: &MeshConfig{Cell: "roof", MaxDegree: 2}}, nil)
+		Mesh: &MeshConfig{Cell: "roof", MaxDegree: 2}}, host.RealTime{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func (a *Agent) persisted(w unwritten, err error) {
 	switch {
 	case err != nil:
 		if len(a.unwritten) == 0 {
-			a.persistAt = time.Now().Add(persistAgain)
+			a.persistAt = a.owner.Now().Add(persistAgain)
 		}
 		a.unwritten = append(a.unwritten, w)
 	case w.done != nil:

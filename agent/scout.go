@@ -2,7 +2,6 @@ package agent
 
 import (
 	"math/rand/v2"
-	"time"
 
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -13,7 +12,7 @@ import (
 func (a *Agent) scout() {
 	m := a.mesh
 	if !m.scouts() {
-		close(m.scouted)
+		m.scouted.Store(true)
 		return
 	}
 	s := d2d.NewScout(d2d.ScoutConfig{
@@ -22,30 +21,27 @@ func (a *Agent) scout() {
 	})
 	m.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Beacons(m.cfg.Mesh.Cell))
 	a.owner.Go(func() {
-		defer close(m.scouted)
 		a.scouts(s)
+		m.scouted.Store(true)
 	})
 }
 
 // scouts is the scout's loop.
 func (a *Agent) scouts(s *d2d.Scout) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		wait := time.Hour
-		if at, ok := s.Deadline(); ok {
-			wait = time.Until(at)
+	for a.owner.Context().Err() == nil {
+		var ev d2d.Event
+		at, due := s.Deadline()
+		if link, ok := received(a.mesh.links); ok {
+			ev = link
+		} else if heard, ok := received(a.mesh.scouting); ok {
+			ev = heard
+		} else if due && !a.owner.Now().Before(at) {
+			ev = d2d.Tick{}
+		} else {
+			a.mesh.scoutWaiter.Wait(a.owner.Context(), at, nil)
+			continue
 		}
-		timer.Reset(wait)
-		var ev d2d.Event = d2d.Tick{}
-		select {
-		case <-a.owner.Context().Done():
-			return
-		case ev = <-a.mesh.links:
-		case ev = <-a.mesh.scouting:
-		case <-timer.C:
-		}
-		for _, e := range s.Step(time.Now(), ev) {
+		for _, e := range s.Step(a.owner.Now(), ev) {
 			a.performScout(e)
 		}
 	}
@@ -77,7 +73,6 @@ func (m *mesh) beacon(payload []byte) mqtt.Message {
 
 // leave takes the agent's beacon away, when all else has ended.
 func (m *mesh) leave() {
-	<-m.scouted
 	if m.scouts() {
 		_ = m.conn.Publish(m.beacon(nil)) // if the link is down the others will notice its silence
 	}
@@ -99,9 +94,6 @@ func (m *mesh) linked(up bool) {
 	if !m.scouts() {
 		return
 	}
-	select {
-	case <-m.links:
-	default:
-	}
-	m.links <- d2d.Linked{Up: up}
+	replace(m.links, d2d.Linked{Up: up})
+	m.scoutWaiter.Wake()
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -71,7 +70,7 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 	if p == nil {
 		return
 	}
-	for _, e := range p.Step(time.Now(), ev) {
+	for _, e := range p.Step(a.owner.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.Subscribe:
 			a.conn.Subscribe(mqtt.AtMostOnce, a.blobTopics(key, e.Parts)...)
@@ -167,7 +166,7 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 		return
 	}
 	s := a.sender
-	for _, e := range s.Step(time.Now(), ev) {
+	for _, e := range s.Step(a.owner.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
 			u := a.sending

@@ -58,13 +58,14 @@ func (a *Agent) prepare(ref wire.BlobRef, data transfer.Storage, err error) {
 		a.step(round.Prepared{Task: ref.Hash, Unfit: wire.DeclineFetch})
 		return
 	}
-	began := time.Now()
+	began := a.owner.Now()
 	a.start(func() func() {
 		var blob []byte
 		if err := readBlob(ref, data,
 			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
 			return func() {
-				a.fitted(ref.Hash, nil, nil, wire.DeclineFetch, DataLoaded{Problem: err, Took: time.Since(began)})
+				took := a.owner.Now().Sub(began)
+				a.fitted(ref.Hash, nil, nil, wire.DeclineFetch, DataLoaded{Problem: err, Took: took})
 			}
 		}
 		return a.fit(ref.Hash, blob, began)
@@ -74,7 +75,7 @@ func (a *Agent) prepare(ref wire.BlobRef, data transfer.Storage, err error) {
 // fit reads the data that a task asks for, and returns what the owner makes of it.
 func (a *Agent) fit(hash wire.Digest, blob []byte, began time.Time) func() {
 	p, unfit, fact := a.loadTask(blob)
-	fact.Took = time.Since(began)
+	fact.Took = a.owner.Now().Sub(began)
 	return func() { a.fitted(hash, blob, p, unfit, fact) }
 }
 
@@ -98,7 +99,7 @@ func (a *Agent) fitted(hash wire.Digest, blob []byte, p *prepared, unfit wire.De
 	before := a.misfit
 	a.misfit = nil
 	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
-		a.misfit = &misfit{hash, blob, fact.Problem.Error(), time.Now().Add(mendEvery)}
+		a.misfit = &misfit{hash, blob, fact.Problem.Error(), a.owner.Now().Add(mendEvery)}
 		if before != nil && before.task == hash && before.problem == a.misfit.problem {
 			return
 		}
@@ -167,7 +168,7 @@ func (a *Agent) train(e round.Train) {
 	}
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cease = cease
-	q := &ask{a: a, ctx: ctx, cease: cease, e: e, p: p, base: base, steps: steps, why: why, began: time.Now()}
+	q := &ask{a: a, ctx: ctx, cease: cease, e: e, p: p, base: base, steps: steps, why: why, began: a.owner.Now()}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.sum()

@@ -72,7 +72,7 @@ func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) {
 		t = new(cloneDetector)
 		c.clones[agent] = t
 	}
-	now := time.Now()
+	now := c.owner.Now()
 	if t.heard(start{e.Epoch, nonce, e.Sequence}) && (t.told.IsZero() || now.Sub(t.told) >= tellClones) {
 		t.told = now
 		c.cfg.Observer.Observe(CloneSeen{

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -45,6 +46,8 @@ type Config struct {
 	Dir string
 	// Disk is where Dir is; the machine's unless set.
 	Disk store.Disk
+	// Runtime is its time; real time unless set.
+	Runtime host.Runtime
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
 	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then

@@ -64,7 +64,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg.Disk = store.Machine
 	}
 	c := &Coordinator{
-		cfg: cfg, conn: conn, owner: host.NewOwner(), public: cfg.Key.Public().(ed25519.PublicKey),
+		cfg: cfg, conn: conn, owner: host.NewOwner(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
 		signer:   &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key},
 		instance: cfg.Rand.Uint64(),
 		ahead:    ahead{agents: map[wire.AgentID]bool{}},
@@ -97,7 +97,8 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 // takeUp makes the machine and what it works with from the folder. Nobody
 // waits here for a full disk: who starts a coordinator should see the error.
 func (c *Coordinator) takeUp() error {
-	c.work = &workbench{cfg: &c.cfg, disk: c.disk, persist: func(_ string, write func() error) error { return write() }}
+	c.work = &workbench{cfg: &c.cfg, disk: c.disk, now: c.owner.Now,
+		persist: func(_ string, write func() error) error { return write() }}
 	record, err := c.resume()
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 // turn comes before each wait. The error is why the coordinator cannot go on.
 func (c *Coordinator) turn() error {
 	if c.stopped == nil {
-		c.publisher.pump(time.Now())
+		c.publisher.pump(c.owner.Now())
 	}
 	return c.stopped
 }
@@ -221,7 +222,7 @@ func (c *Coordinator) present() wire.RoundID { return c.fence.shown.order.Round 
 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
-	at := time.Now().Add(time.Hour)
+	at := c.owner.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline,
 		c.fence.deadline, c.test.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
@@ -250,19 +251,19 @@ func (c *Coordinator) connected() {
 	}
 	c.up = true
 	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
-	c.publisher.connected(time.Now())
+	c.publisher.connected(c.owner.Now())
 }
 
 // hear takes what the connection tells.
 func (c *Coordinator) hear(e mqtt.Event) {
-	own, ended := c.test.Step(time.Now(), e)
+	own, ended := c.test.Step(c.owner.Now(), e)
 	if c.tested(ended); own {
 		return
 	}
 	switch e := e.(type) {
 	case mqtt.Up:
 		c.cfg.Observer.Observe(LinkChanged{Up: true})
-		c.fence.look(time.Now())
+		c.fence.look(c.owner.Now())
 	case mqtt.Down:
 		c.fence.disconnected()
 		c.publisher.disconnected()
@@ -273,7 +274,7 @@ func (c *Coordinator) hear(e mqtt.Event) {
 			c.step(round.LinkDown{})
 		}
 	case mqtt.SubscribeRefused:
-		if !c.publisher.refused(time.Now(), e.Filter) {
+		if !c.publisher.refused(c.owner.Now(), e.Filter) {
 			c.hearRefusal(e)
 		}
 	case mqtt.RefusalOver:
@@ -301,7 +302,7 @@ func (c *Coordinator) tested(ended *mqtt.SelfTested) {
 // disk is not, nothing after it is done.
 func (c *Coordinator) step(ev round.Event) {
 	c.events.Step(ev, func(ev round.Event) bool {
-		for _, e := range c.machine.Step(time.Now(), ev) {
+		for _, e := range c.machine.Step(c.owner.Now(), ev) {
 			if !c.perform(e) {
 				return false
 			}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -76,7 +75,7 @@ func (c *Coordinator) announce(e round.Announce) bool {
 		return false
 	}
 	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
-	c.publisher.show(time.Now(), sealed, blobs, list)
+	c.publisher.show(c.owner.Now(), sealed, blobs, list)
 	return true
 }
 

@@ -268,7 +268,7 @@ func (c *Coordinator) raiseEpoch(retained *spot) {
 // foreign tells of an announcement that is not later than the coordinator's own and that it has not made, and has its
 // own retained again. The one that made it stops by itself when it reads that.
 func (c *Coordinator) foreign(s spot) {
-	f, now := c.fence, time.Now()
+	f, now := c.fence, c.owner.Now()
 	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.order, Own: f.place.order})
 	if f.repeatAt.IsZero() {
 		f.repeatAt = f.repeated.Add(repeatAgain)

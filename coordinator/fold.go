@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
@@ -59,7 +58,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact
 		folded.Next, facts, folded.Err = w.foldStatistics(spool, e)
 		return folded, facts
 	}
-	began := time.Now()
+	began := w.now()
 	taken, left, err := w.guard(spool, e)
 	for _, f := range left {
 		if f.Reason != LeftOutAbove { // a rule of the round, which says nothing of the next one
@@ -79,7 +78,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.baseBlob.ref.Length),
 		Spread: taken.spread,
-		Score:  taken.score, Risk: meanRisk(spool, taken.set), FoldTook: time.Since(began),
+		Score:  taken.score, Risk: meanRisk(spool, taken.set), FoldTook: w.now().Sub(began),
 	}
 	folded.Measured = ready.measured()
 	return folded, append(facts, ready)

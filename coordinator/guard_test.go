@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -40,7 +41,8 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 	if err == nil {
 		err = d.openModels(1)
 	}
-	w := &workbench{cfg: &cfg, disk: d, persist: func(_ string, write func() error) error { return write() }}
+	w := &workbench{cfg: &cfg, disk: d, now: time.Now,
+		persist: func(_ string, write func() error) error { return write() }}
 	if err == nil {
 		err = w.setTask(cfg.Task)
 	}

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"time"
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -43,7 +42,7 @@ func (c *Coordinator) take(m mqtt.Message) {
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
 	case kind == mqtt.KindBlob:
-		c.publisher.take(time.Now(), m, transferID, part)
+		c.publisher.take(c.owner.Now(), m, transferID, part)
 	case len(m.Payload) == 0:
 		return // a retained message was deleted
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
@@ -111,7 +110,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if c.isAhead(agent, e.Header) {
 			return nil
 		}
-		if !c.publisher.isRecent(m.Announcement, time.Now()) {
+		if !c.publisher.isRecent(m.Announcement, c.owner.Now()) {
 			return host.Drop(DropOutdated,
 				"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}
@@ -132,7 +131,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if m.Announcement == c.publisher.digest {
 			c.step(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetch {
-				c.publisher.suspect(time.Now())
+				c.publisher.suspect(c.owner.Now())
 			}
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
@@ -165,6 +164,6 @@ func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
 		c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot
 	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
-		c.publisher.suspect(time.Now())
+		c.publisher.suspect(c.owner.Now())
 	}
 }

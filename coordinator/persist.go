@@ -18,7 +18,7 @@ func (c *Coordinator) untilDone(what string, write func() error) error {
 	var since time.Time
 	err := c.repeat(write, c.owner.Pause, func(err error) { // who waits is alive: a restart would not make room
 		if since.IsZero() {
-			since = time.Now()
+			since = c.owner.Now()
 		}
 		c.wrote(what, err)
 	})
@@ -69,7 +69,7 @@ func (c *Coordinator) storedUpdate(err error) {
 	switch unstored := store.Passing(err); {
 	case unstored && !c.unstored:
 		c.unstored = true
-		c.step(round.StorageFailed{Since: time.Now()})
+		c.step(round.StorageFailed{Since: c.owner.Now()})
 	case err == nil && c.unstored:
 		c.unstored = false
 		c.step(round.StorageMended{})

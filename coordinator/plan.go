@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
@@ -20,6 +21,7 @@ const inlineTask = 8 << 10
 type workbench struct {
 	cfg  *Config
 	disk *disk
+	now  func() time.Time
 	// persist repeats a write until it is done, or the coordinator stops.
 	persist func(what string, write func() error) error
 

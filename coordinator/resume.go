@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -107,7 +106,7 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 	for _, run := range runs {
 		newest = max(newest, run)
 	}
-	record := round.Record{Run: max(wire.RunID(time.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle}
+	record := round.Record{Run: max(wire.RunID(c.owner.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle}
 	t, model := c.cfg.Task, []float32(nil)
 	switch {
 	case again != "":

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
@@ -42,7 +41,7 @@ func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest,
 
 // receive steps the transfers and does what they ask for.
 func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
-	for _, e := range c.receiver.Step(time.Now(), ev) {
+	for _, e := range c.receiver.Step(c.owner.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.Open:
 			c.openStorage(e)

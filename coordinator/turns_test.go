@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -22,7 +23,7 @@ func TestTurns(t *testing.T) {
 		var told []any
 		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact,
 			round.CoordinatorFact](func(fact any) { told = append(told, fact) })},
-			clones: map[wire.AgentID]*cloneDetector{}}
+			clones: map[wire.AgentID]*cloneDetector{}, owner: host.NewOwner(nil)}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
 			t.Helper()
 			sealed := wire.Seal(nil, wire.Header{Root: wire.FirstRoot,

@@ -41,7 +41,7 @@ func (p *program) run(ctx context.Context) error {
 }
 
 func newProgram() *program {
-	return &program{Owner: host.NewOwner(), events: make(chan mqtt.Event), at: time.Now().Add(time.Second)}
+	return &program{Owner: host.NewOwner(nil), events: make(chan mqtt.Event), at: time.Now().Add(time.Second)}
 }
 
 func TestOwner(t *testing.T) {

@@ -18,18 +18,23 @@ func (l *Line) Do(job func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting = append(l.waiting, job); len(l.waiting) == 1 {
-		l.owner.Go(l.work)
+		l.owner.Go(func() { l.work(job) })
 	}
 }
 
-func (l *Line) work() {
+func (l *Line) work(job func()) {
+	for job != nil {
+		job()
+		job = l.next()
+	}
+}
+
+// next takes away the job that is done. It returns the one after it, nil if there is none.
+func (l *Line) next() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.waiting) > 0 {
-		job := l.waiting[0]
-		l.mu.Unlock()
-		job()
-		l.mu.Lock()
-		l.waiting = l.waiting[1:]
+	if l.waiting = l.waiting[1:]; len(l.waiting) == 0 {
+		return nil
 	}
+	return l.waiting[0]
 }

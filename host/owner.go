@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,16 +16,30 @@ var ErrClosed = errors.New("the connection was closed")
 
 // Owner is the goroutine that owns a program's state. Jobs work beside it and bring back functions, which it runs.
 type Owner struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	results chan func()
-	pings   chan struct{} // who sends has been heard
-	jobs    sync.WaitGroup
+	Runtime
+	waiter Waiter // the owner's own
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	results []*word
+	pings   []*word // of who asks for a sign of life
+	jobs    int     // that have not ended
 }
 
-// NewOwner makes the owner of a program that is about to begin.
-func NewOwner() *Owner {
-	return &Owner{results: make(chan func()), pings: make(chan struct{})}
+// word is for the owner, from who waits until it is taken.
+type word struct {
+	result func()
+	from   Waiter
+	taken  bool
+}
+
+// NewOwner makes the owner of a program that is about to begin; in real time if rt is nil.
+func NewOwner(rt Runtime) *Owner {
+	if rt == nil {
+		rt = RealTime{}
+	}
+	return &Owner{Runtime: rt, waiter: rt.NewWaiter()}
 }
 
 // Begin lets jobs begin. They are told to end when ctx ends, or by End.
@@ -39,7 +54,18 @@ func (o *Owner) Cancel() { o.cancel() }
 // End tells the jobs to end, and waits for them.
 func (o *Owner) End() {
 	o.cancel()
-	o.jobs.Wait()
+	o.Await(func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.jobs == 0
+	})
+}
+
+// Await has the owner, when its program is over, wait until jobs have done something. The end of each job has it look.
+func (o *Owner) Await(done func() bool) {
+	for !done() {
+		o.waiter.Wait(context.Background(), time.Time{}, nil)
+	}
 }
 
 // Program is what the owner does. All of it runs in the owner's goroutine.
@@ -52,73 +78,111 @@ type Program struct {
 
 // Run works until ctx ends, and returns nil then. Otherwise it returns the error of a Turn, or ErrClosed.
 func (o *Owner) Run(ctx context.Context, events <-chan mqtt.Event, p Program) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
 		if err := p.Turn(); err != nil {
 			return err
 		}
-		timer.Reset(time.Until(p.Deadline()))
-		select {
-		case <-ctx.Done():
+		o.take(&o.pings)
+		var e mqtt.Event
+		open, deadline, result := true, p.Deadline(), o.take(&o.results)
+		if result == nil {
+			if e, open = o.waiter.Wait(ctx, deadline, events); e == nil {
+				result = o.take(&o.results)
+			}
+		}
+		switch now := o.Now(); {
+		case ctx.Err() != nil: // a job may have been cut short
 			return nil
-		case e, ok := <-events:
-			if !ok {
-				return ErrClosed
-			}
+		case !open:
+			return ErrClosed
+		case e != nil:
 			p.Hear(e)
-		case result := <-o.results:
-			if ctx.Err() == nil { // else the job may have been cut short
-				result()
-			}
-		case <-o.pings:
-		case <-timer.C:
-			p.Tick(time.Now())
+		case result != nil:
+			result()
+		case !now.Before(deadline):
+			p.Tick(now)
 		}
 	}
 }
 
+// take takes the words that wait: all pings, or one result.
+func (o *Owner) take(from *[]*word) (result func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for result == nil && len(*from) > 0 {
+		w := (*from)[0]
+		*from = slices.Delete(*from, 0, 1)
+		w.taken, result = true, w.result
+		w.from.Wake()
+	}
+	return result
+}
+
 // Go runs a job beside the owner.
-func (o *Owner) Go(job func()) { o.jobs.Go(job) }
+func (o *Owner) Go(job func()) {
+	o.mu.Lock()
+	o.jobs++
+	o.mu.Unlock()
+	o.Runtime.Go(func() {
+		job()
+		o.mu.Lock()
+		o.jobs--
+		o.mu.Unlock()
+		o.waiter.Wake()
+	})
+}
 
 // Tell has the owner do something, unless the program ends.
 func (o *Owner) Tell(result func()) { _ = o.TellWithin(o.ctx, result) }
 
 // TellWithin has the owner do something. The error is that the owner has not been met before ctx ended.
 func (o *Owner) TellWithin(ctx context.Context, result func()) error {
-	select {
-	case o.results <- result:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("no sign of life: %w", ctx.Err())
-	}
+	return o.meet(ctx, &o.results, result)
 }
 
 // Alive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that it
 // has not been met before ctx ended.
-func (o *Owner) Alive(ctx context.Context) error {
-	select {
-	case o.pings <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("no sign of life: %w", ctx.Err())
+func (o *Owner) Alive(ctx context.Context) error { return o.meet(ctx, &o.pings, nil) }
+
+// meet waits until the owner has taken a word.
+func (o *Owner) meet(ctx context.Context, list *[]*word, result func()) error {
+	w := &word{result: result, from: o.NewWaiter()}
+	o.mu.Lock()
+	*list = append(*list, w)
+	o.mu.Unlock()
+	o.waiter.Wake()
+	for {
+		o.mu.Lock()
+		taken, err := w.taken, ctx.Err()
+		if !taken && err != nil {
+			*list = slices.DeleteFunc(*list, func(other *word) bool { return other == w })
+		}
+		o.mu.Unlock()
+		switch {
+		case taken:
+			return nil
+		case err != nil:
+			return fmt.Errorf("no sign of life: %w", err)
+		}
+		w.from.Wait(ctx, time.Time{}, nil)
 	}
 }
 
 // Pause is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
-func (o *Owner) Pause(d time.Duration) error { return o.pause(d, o.pings) }
+func (o *Owner) Pause(d time.Duration) error {
+	return o.pause(d, o.waiter, func() { o.take(&o.pings) })
+}
 
 // PauseBeside is a wait of a job.
-func (o *Owner) PauseBeside(d time.Duration) error { return o.pause(d, nil) }
+func (o *Owner) PauseBeside(d time.Duration) error { return o.pause(d, o.NewWaiter(), func() {}) }
 
-func (o *Owner) pause(d time.Duration, pings <-chan struct{}) error {
-	over := time.After(d)
-	for {
-		select {
-		case <-o.ctx.Done():
-			return o.ctx.Err()
-		case <-pings:
-		case <-over:
+func (o *Owner) pause(d time.Duration, w Waiter, meanwhile func()) error {
+	for until := o.Now().Add(d); ; w.Wait(o.ctx, until, nil) {
+		meanwhile()
+		if err := o.ctx.Err(); err != nil {
+			return err
+		}
+		if !o.Now().Before(until) {
 			return nil
 		}
 	}
