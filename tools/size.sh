@@ -9,7 +9,7 @@ targets='
 agentd      12000000 amd64 GOAMD64=v1
 agentd      12000000 arm64 GOARM64=v8.0
 agentd      12000000 arm   GOARM=7
-coordinator 13000000 amd64 GOAMD64=v1
+coordinator 13500000 amd64 GOAMD64=v1
 '
 
 dir=$(mktemp -d)

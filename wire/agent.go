@@ -32,7 +32,7 @@ func (m *Presence) Body() []byte {
 	w.u64(m.Nonce)
 	w.u8(m.Speaks)
 	w.str(m.Software)
-	appendSections(&w, m, nil, m.Extra)
+	w.sections(nil, m.Extra)
 	return w.b
 }
 
@@ -41,7 +41,7 @@ func DecodePresence(body []byte) (Presence, error) {
 	r := reader{b: body}
 	m := Presence{State: State(r.enum("state", uint8(StateLost))), Nonce: r.u64(), Speaks: r.u8(),
 		Software: r.str("software", MaxName)}
-	m.Extra = readSections(&r, &m, nil)
+	m.Extra = r.sections(nil)
 	return m, r.done("presence")
 }
 
@@ -107,17 +107,19 @@ func (m *Hello) Body() []byte {
 	w.u8(uint8(m.Unfit))
 	w.u64(m.Samples)
 	w.digest(m.Update)
-	appendSections(&w, m, helloParts, m.Extra)
+	w.sections(m.parts(), m.Extra)
 	return w.b
 }
 
-var helloParts = []part[Hello]{
-	{"location", NeedIgnore, func(w *writer, m *Hello) {
-		if m.Location != (Location{}) {
-			w.location(m.Location)
-		}
-	}, func(r *reader, m *Hello) { m.Location = r.location() }},
-	{"mixing", NeedIgnore, (*writer).mixes, (*reader).mixes},
+func (m *Hello) parts() []part {
+	return []part{
+		{"location", NeedIgnore, func(w *writer) {
+			if m.Location != (Location{}) {
+				w.location(m.Location)
+			}
+		}, func(r *reader) { m.Location = r.location() }},
+		{"mixing", NeedIgnore, func(w *writer) { w.mixes(m) }, func(r *reader) { r.mixes(m) }},
+	}
 }
 
 func (w *writer) mixes(m *Hello) {
@@ -165,7 +167,7 @@ func DecodeHello(body []byte) (Hello, error) {
 		Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.upTo("reason", uint8(lastDecline))),
 		Samples: r.u64(), Update: r.digest(),
 	}
-	m.Extra = readSections(&r, &m, helloParts)
+	m.Extra = r.sections(m.parts())
 	return m, r.done("hello")
 }
 
@@ -231,7 +233,7 @@ func (m *Update) Body() []byte {
 	w.f64(m.RiskBefore)
 	w.f64(m.RiskAfter)
 	w.f64(m.StepTime)
-	appendSections(&w, m, nil, m.Extra)
+	w.sections(nil, m.Extra)
 	return w.b
 }
 
@@ -245,7 +247,7 @@ func DecodeUpdate(body []byte) (Update, error) {
 		LocalSteps: r.u32(), Samples: r.u64(),
 		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), StepTime: r.f64("step time"),
 	}
-	m.Extra = readSections(&r, &m, nil)
+	m.Extra = r.sections(nil)
 	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {
 		r.failf("payload of %d bytes, the manifest says %d", len(m.Inline), m.Payload.Length)
 	}

@@ -90,17 +90,23 @@ func (a *Announcement) Body() []byte {
 	w.u64(a.Offset)
 	w.u32(a.HelloWithin)
 	w.u32(a.RoundWithin)
-	appendSections(&w, a, nil, a.Extra)
+	w.sections(nil, a.Extra)
 	return w.b
 }
 
 // blobs writes the blobs that there are, ascending by name.
 func (w *writer) blobs(a *Announcement) {
-	all := slices.Concat(a.Blobs, []NamedBlob{{blobBase, a.Base}, {blobTask, a.Task}})
-	all = slices.DeleteFunc(all, func(b NamedBlob) bool {
-		return b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil
-	})
-	slices.SortFunc(all, func(b, c NamedBlob) int { return cmp.Compare(b.Name, c.Name) })
+	all := slices.Clone(a.Blobs)
+	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobTask, a.Task}} {
+		if b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil {
+			continue
+		}
+		at := 0
+		for at < len(all) && all[at].Name < b.Name {
+			at++
+		}
+		all = slices.Insert(all, at, b)
+	}
 	w.u32(uint32(len(all)))
 	for i := range all {
 		w.str(all[i].Name)
@@ -136,7 +142,7 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 	}
 	r.blobs(&a)
 	a.Schema, a.Seed, a.Offset, a.HelloWithin, a.RoundWithin = r.digest(), r.u64(), r.u64(), r.u32(), r.u32()
-	a.Extra = readSections(&r, &a, nil)
+	a.Extra = r.sections(nil)
 	if r.err == nil && a.Attempt == 0 {
 		r.failf("attempt is 0, they count from 1")
 	}

@@ -31,11 +31,13 @@ func (m *Invitation) Body() []byte {
 	w.u32(m.Left)
 	w.f64(m.Weight)
 	w.bool(m.Uploads)
-	appendSections(&w, m, invitationParts, m.Extra)
+	w.sections(m.parts(), m.Extra)
 	return w.b
 }
 
-var invitationParts = []part[Invitation]{{"mixing", NeedDecline, (*writer).peers, (*reader).peers}}
+func (m *Invitation) parts() []part {
+	return []part{{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }}}
+}
 
 func (w *writer) peers(m *Invitation) {
 	if m.Block == 0 && len(m.Peers) == 0 {
@@ -72,7 +74,7 @@ func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{b: body}
 	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), Left: r.u32(),
 		Weight: r.f64("weight"), Uploads: r.bool("uploads")}
-	m.Extra = readSections(&r, &m, invitationParts)
+	m.Extra = r.sections(m.parts())
 	if err := m.Agent.ValidateAgent(); err != nil {
 		r.fail(err)
 	}

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -50,24 +49,28 @@ func (x Extra) Unsupported() error {
 	return fmt.Errorf("section %s: %w", strings.Join(names, ", "), ErrUnsupported)
 }
 
-// part is a section that this build knows, of bodies that are decoded into a B.
-type part[B any] struct {
+// part is a section that this build knows of a body: how it is written from the body, and read into it.
+type part struct {
 	name   string
 	need   Need
-	append func(w *writer, b *B) // writes nothing where b has no such section
-	read   func(r *reader, b *B)
+	append func(w *writer) // writes nothing where the body has no such section
+	read   func(r *reader)
 }
 
-// appendSections ends the encoding of b.
-func appendSections[B any](w *writer, b *B, parts []part[B], extra Extra) {
+// sections ends the encoding of a body.
+func (w *writer) sections(parts []part, extra Extra) {
 	all := slices.Clone(extra)
 	for _, p := range parts {
 		var body writer
-		if p.append(&body, b); len(body.b) > 0 {
-			all = append(all, Section{p.name, p.need, body.b})
+		if p.append(&body); len(body.b) == 0 {
+			continue
 		}
+		at := 0
+		for at < len(all) && all[at].Name < p.name {
+			at++
+		}
+		all = slices.Insert(all, at, Section{p.name, p.need, body.b})
 	}
-	slices.SortFunc(all, func(s, t Section) int { return cmp.Compare(s.Name, t.Name) })
 	w.u32(uint32(len(all)))
 	for _, s := range all {
 		w.str(s.Name)
@@ -76,8 +79,8 @@ func appendSections[B any](w *writer, b *B, parts []part[B], extra Extra) {
 	}
 }
 
-// readSections reads the end of a body into b, and returns the sections that it does not know.
-func readSections[B any](r *reader, b *B, parts []part[B]) (extra Extra) {
+// sections reads the end of a body, and returns the sections that it does not know.
+func (r *reader) sections(parts []part) (extra Extra) {
 	last := ""
 	for range r.count("sections", MaxSections, 7) {
 		s := r.section(last)
@@ -85,22 +88,22 @@ func readSections[B any](r *reader, b *B, parts []part[B]) (extra Extra) {
 			return nil
 		}
 		last = s.Name
-		k := slices.IndexFunc(parts, func(p part[B]) bool { return p.name == s.Name })
+		k := slices.IndexFunc(parts, func(p part) bool { return p.name == s.Name })
 		if k < 0 {
 			extra = append(extra, s)
 			continue
 		}
-		parts[k].take(r, s, b)
+		parts[k].take(r, s)
 	}
 	return extra
 }
 
-// take reads a section into b. A section that b would be written without is an error: each body has one encoding.
-func (p *part[B]) take(r *reader, s Section, b *B) {
+// take reads a section. One that the body would be written without is an error: each body has one encoding.
+func (p *part) take(r *reader, s Section) {
 	inner := reader{b: s.Body}
-	p.read(&inner, b)
+	p.read(&inner)
 	var again writer
-	p.append(&again, b)
+	p.append(&again)
 	err := inner.done("section " + s.Name)
 	switch {
 	case err != nil:

@@ -103,25 +103,28 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u32(t.Training.MinSteps)
 	w.u32(t.Training.MaxSteps)
 	w.u64(t.MinSamples)
-	appendSections(&w, t, taskParts, t.Extra)
+	w.sections(t.parts(), t.Extra)
 	return w.b
 }
 
-// All of them change what an agent computes.
-var taskParts = []part[Task]{
-	{"codec", NeedDecline, func(w *writer, t *Task) {
-		if code := codecs.code(t.Training.Codec); code > 1 {
-			w.u8(code)
-		}
-	}, func(r *reader, t *Task) { t.Training.Codec = codecs.read(r, "codec") }},
-	{"frozen", NeedDecline, (*writer).frozen, (*reader).frozen},
-	{"gradient_noise", NeedDecline, (*writer).noise, (*reader).noise},
-	{"huber", NeedDecline, func(w *writer, t *Task) { w.some(t.Model.HuberDelta) },
-		func(r *reader, t *Task) { t.Model.HuberDelta = r.f64("delta") }},
-	{"mixing", NeedDecline, (*writer).mixing, (*reader).mixing},
-	{"proximal", NeedDecline, func(w *writer, t *Task) { w.some(t.Training.Proximal) },
-		func(r *reader, t *Task) { t.Training.Proximal = r.f64("proximal") }},
-	{"standardization", NeedDecline, (*writer).standardization, (*reader).standardization},
+// parts are the sections of a task. All of them change what an agent computes.
+func (t *Task) parts() []part {
+	return []part{
+		{"codec", NeedDecline, func(w *writer) {
+			if code := codecs.code(t.Training.Codec); code > 1 {
+				w.u8(code)
+			}
+		}, func(r *reader) { t.Training.Codec = codecs.read(r, "codec") }},
+		{"frozen", NeedDecline, func(w *writer) { w.frozen(t) }, func(r *reader) { r.frozen(t) }},
+		{"gradient_noise", NeedDecline, func(w *writer) { w.noise(t) }, func(r *reader) { r.noise(t) }},
+		{"huber", NeedDecline, func(w *writer) { w.some(t.Model.HuberDelta) },
+			func(r *reader) { t.Model.HuberDelta = r.f64("delta") }},
+		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
+		{"proximal", NeedDecline, func(w *writer) { w.some(t.Training.Proximal) },
+			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},
+		{"standardization", NeedDecline, func(w *writer) { w.standardization(t) },
+			func(r *reader) { r.standardization(t) }},
+	}
 }
 
 // some writes a number that is not 0.
@@ -223,6 +226,6 @@ func DecodeTask(p []byte) (Task, error) {
 		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}
 	t.MinSamples = r.u64()
-	t.Extra = readSections(&r, &t, taskParts)
+	t.Extra = r.sections(t.parts())
 	return t, r.done("task")
 }

@@ -92,13 +92,13 @@ func table[T wire.Float]() map[string]entry[T] {
 }
 
 // Names returns the rules' names, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(table[float64]())) }
+func Names() []string { return slices.Sorted(maps.Keys(table[float32]())) }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c Config) Validate() error {
 	var k spec.Check
 	spec.OneOf(&k, "rule", c.Rule, Names()...)
-	if e, ok := table[float64]()[c.Rule]; ok {
+	if e, ok := table[float32]()[c.Rule]; ok {
 		e.check(c, &k)
 	}
 	k.Need(c.RefuseAbove == 0 || c.RefuseAbove > 1 && !math.IsInf(c.RefuseAbove, 1), "refuse_above",
@@ -107,7 +107,7 @@ func (c Config) Validate() error {
 }
 
 // Weighted reports whether the rule takes the agents' weights p_k. One that does not needs equal weights.
-func (c Config) Weighted() bool { return table[float64]()[c.Rule].weighted }
+func (c Config) Weighted() bool { return table[float32]()[c.Rule].weighted }
 
 // New makes the rule of a valid configuration.
 func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].make(c) }
