@@ -34,8 +34,8 @@ type Extra []Section
 // ErrUnsupported reports a body with a section that this build does not know and must not pass over.
 var ErrUnsupported = errors.New("this build does not know it and must not go on without")
 
-// Unsupported names the sections that are marked "decline"; nil if there are none. Who gets an error does not take part
-// in what the body asks for.
+// Unsupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does not
+// take part in what the body asks for.
 func (x Extra) Unsupported() error {
 	var names []string
 	for _, s := range x {
