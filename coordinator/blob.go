@@ -35,4 +35,4 @@ func (b blob) refer(inline int) wire.BlobRef {
 
 func (b blob) chunks() int { return wire.ChunkCount(len(b.data)) }
 
-func (b blob) relic() relic { return relic{b.ref.Hash, b.chunks()} }
+func (b blob) listed() listedBlob { return listedBlob{b.ref.Hash, b.chunks()} }

@@ -281,7 +281,7 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		f.cfg.Task.Training.BatchSize++
 		var state *coordinator.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
-			!strings.Contains(err.Error(), "put the file or the configuration of the run back") {
+			!strings.Contains(err.Error(), "restore the file, or the configuration of the run") {
 			t.Errorf("with another configuration: %v", err)
 		}
 		f.cfg = good
@@ -317,7 +317,7 @@ func TestNoOlderModel(t *testing.T) {
 		must(t, os.Remove(one(t, f.coord.path("models", "*", "model-00000003.record"))))
 		var state *coordinator.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
-			!strings.Contains(err.Error(), "no other one of that run is sound") ||
+			!strings.Contains(err.Error(), "no other model of that run is sound") ||
 			strings.Contains(state.Do, "--from") {
 			t.Errorf("without a sound model: %v", err)
 		}

@@ -14,23 +14,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BehindError is the cause in the StateError of a coordinator that has read an announcement which is signed with its
-// own key, later than its own, and not made by it.
+// BehindError is the cause in the StateError of a coordinator that has read an announcement signed with its own key,
+// later than its own, and made by another process.
 type BehindError struct{ Newest, Own wire.Order }
 
 func (e *BehindError) Error() string {
 	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest "+
 		"announcement at the broker is %s, this folder stands at %s",
-		e.Newest, stands(e.Own))
+		e.Newest, formatPlace(e.Own))
 }
 
-// stands names a folder's place. A place of placeOf between two rounds has the phase of a run that is over, which it is
-// not: it is left out.
-func stands(o wire.Order) string {
+// formatPlace formats the place of a folder. Between two rounds placeOf gives the phase of a finished run; it is left
+// out, since the run goes on.
+func formatPlace(o wire.Order) string {
 	return strings.TrimSuffix(o.String(), " "+wire.PhaseFinished.String())
 }
 
-// fallBehind ends the coordinator. No restart mends it.
+// fallBehind ends the coordinator. A restart does not help.
 func (c *Coordinator) fallBehind(newest wire.Order) {
 	behind := &BehindError{Newest: newest, Own: c.fence.place.order}
 	c.stopped = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind,
@@ -41,17 +41,17 @@ func (c *Coordinator) fallBehind(newest wire.Order) {
 // Reading the round topic after a connect.
 const (
 	lookAgain = 2 * time.Second // until the broker is asked again
-	lookTries = 5               // until the retained announcement is taken for missing
-	// heldBytes bounds the messages that wait for it; more are dropped, since what matters is repeated.
+	lookTries = 5               // until the retained announcement counts as missing
+	// heldBytes bounds the messages held until then; more are dropped, since senders repeat the important ones.
 	heldBytes = 8 << 20
-	// ownKept is how many announcements may be under way back to the coordinator: more than a link has ever queued.
+	// ownKept is how many own announcements are remembered until they come back: more than a link ever queues.
 	ownKept = 1024
 	// repeatAgain is the least time between two repetitions of the announcement, so that replays cannot multiply it.
 	repeatAgain = time.Second
 )
 
-// fence keeps two coordinators with one key apart. It reads the round topic, on which nobody else writes. After each
-// connect the coordinator does nothing until it has read what is retained there.
+// fence stops one of two coordinators that have the same key. It reads the round topic, which only a coordinator
+// writes. After each connect the coordinator waits until it has read the announcement retained there.
 type fence struct {
 	conn  mqtt.Conn
 	topic string
@@ -60,27 +60,27 @@ type fence struct {
 	tries   int
 	at      time.Time // of the next try
 	held    []mqtt.Message
-	bytes   int // of these
+	bytes   int // of payload in held
 
-	// place is that of the last announcement of this coordinator which the broker may have; confirmed that of the last
-	// one which it has returned. Before the first one of this process both are the journal's.
+	// place belongs to the last own announcement that the broker may have, confirmed to the last one that it has
+	// returned. Before this process announces, both come from the journal.
 	place, confirmed spot
 	shown            spot          // the present announcement
-	own              []wire.Digest // the newest that this process has made
-	repeatAt         time.Time     // when the announcement is to be published again; zero = it need not
-	repeated         time.Time     // when it last was
+	own              []wire.Digest // of the newest announcements of this process
+	repeatAt         time.Time     // when to publish the announcement again; zero = never
+	repeated         time.Time     // when it was last published
 }
 
-// spot is an announcement's place in time, and its digest; zero for what another process has made.
+// spot is an announcement's place in time, and its digest; the digest is zero for a place from the journal.
 type spot struct {
 	order    wire.Order
 	instance uint64
 	digest   wire.Digest
 }
 
-// placeOf is the place of the newest announcement that may have been made from a record.
+// placeOf returns the place of the newest announcement that may have been made from a record.
 func placeOf(epoch wire.Epoch, r round.Record) wire.Order {
-	phase := wire.PhaseFinished // also between two rounds: what comes next is of another one
+	phase := wire.PhaseFinished // also between two rounds: the next announcement is of another round
 	switch r.Phase {
 	case round.CoordinatorGathering:
 		phase = wire.PhaseGathering
@@ -90,8 +90,8 @@ func placeOf(epoch wire.Epoch, r round.Record) wire.Order {
 	return wire.Order{Root: wire.FirstRoot, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt, Phase: phase}
 }
 
-// look begins to wait for the retained announcement. Nothing may be retained: so an empty message, which agents ignore,
-// is sent after the subscription and comes back after whatever is retained.
+// look begins to wait for the retained announcement. There may be none, so an empty message, which agents ignore, is
+// published after the subscription: it comes back after any retained one.
 func (f *fence) look(now time.Time) {
 	f.looking, f.tries = true, 0
 	f.ask(now)
@@ -103,11 +103,11 @@ func (f *fence) ask(now time.Time) {
 	}
 	f.tries++
 	f.at = now.Add(lookAgain)
-	// busy, or down: asked again, or with the next link
+	// busy or down: asked again later, or on the next link
 	_ = f.conn.Publish(mqtt.Message{Topic: f.topic, QoS: mqtt.AtLeastOnce})
 }
 
-// disconnected forgets what was handed to a link and may never have reached the broker.
+// disconnected goes back to the last confirmed announcement: later ones may never have reached the broker.
 func (f *fence) disconnected() {
 	f.looking, f.at, f.repeatAt = false, time.Time{}, time.Time{}
 	f.place = f.confirmed
@@ -122,17 +122,17 @@ func (f *fence) hold(m mqtt.Message) bool {
 	return true
 }
 
-// made tells of an announcement that is about to be published.
+// made records an announcement that is about to be published.
 func (f *fence) made(s spot) {
 	f.shown = s
 	f.own = append(f.own, s.digest)
 	f.own = f.own[max(0, len(f.own)-ownKept):]
 }
 
-// handed tells that the present announcement is with the connection.
+// handed records that the connection has taken the present announcement.
 func (f *fence) handed(now time.Time) { f.place, f.repeated = f.shown, now }
 
-// returned takes an announcement of this process that came back.
+// returned records that an announcement of this process came back from the broker.
 func (f *fence) returned(s spot) {
 	if s.order.Compare(f.confirmed.order) > 0 {
 		f.confirmed = s
@@ -142,9 +142,9 @@ func (f *fence) returned(s spot) {
 	}
 }
 
-// leads reports whether this coordinator goes on beside one that has made the other announcement. Of two with the same
-// place, both published, the one with the higher instance does, or else (one is a copy of the other's memory) the one
-// with the smaller digest: both see both.
+// leads reports whether this coordinator goes on although another one has made the announcement other. At equal places
+// the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both coordinators
+// read both announcements, so exactly one goes on.
 func (f *fence) leads(other spot) bool {
 	if order := other.order.Compare(f.place.order); order != 0 {
 		return order < 0
@@ -160,7 +160,7 @@ func (f *fence) deadline() (time.Time, bool) {
 	return f.repeatAt, !f.repeatAt.IsZero()
 }
 
-// tickFence asks again for what is retained, and repeats the announcement.
+// tickFence asks again for the retained announcement, and repeats the own one when it is due.
 func (c *Coordinator) tickFence(now time.Time) {
 	f := c.fence
 	switch {
@@ -176,7 +176,7 @@ func (c *Coordinator) tickFence(now time.Time) {
 	}
 }
 
-// takeRound takes what is on the round topic: an announcement, or the empty message behind the retained one.
+// takeRound takes a message on the round topic: an announcement, or the empty message that look has published.
 func (c *Coordinator) takeRound(m mqtt.Message) error {
 	f := c.fence
 	if len(m.Payload) == 0 {
@@ -206,13 +206,13 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 	case own:
 	case !f.leads(s):
 		c.fallBehind(s.order)
-	case !m.Retained: // else the broker's memory may be old
+	case !m.Retained: // a retained one may be old
 		c.foreign(s)
 	}
 	return nil
 }
 
-// openOwn returns a message that is signed with the coordinator's own key.
+// openOwn opens an announcement, which must be signed with the coordinator's own key.
 func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 	e, err := wire.Open(p)
 	switch {
@@ -223,12 +223,12 @@ func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 			e.Sender, e.Federation)
 	}
 	if err := e.Verify(c.public); err != nil {
-		return e, host.Drop(DropSignature, "%w: another key than this coordinator's announces in its federation", err)
+		return e, host.Drop(DropSignature, "%w: another key has signed an announcement in this federation", err)
 	}
 	return e, nil
 }
 
-// looked ends the wait for the retained announcement, which is another process's, or nil if there is none.
+// looked ends the wait for the retained announcement. retained is nil if there is none, or if this process has made it.
 func (c *Coordinator) looked(retained *spot) {
 	f := c.fence
 	f.looking, f.at = false, time.Time{}
@@ -252,8 +252,8 @@ func (c *Coordinator) looked(retained *spot) {
 	}
 }
 
-// raiseEpoch puts what is announced from now on behind all that was announced before. The first record has it on disk
-// before the first announcement.
+// raiseEpoch makes this coordinator's announcements later than all earlier ones. The epoch is on disk, in the first
+// record, before the first announcement.
 func (c *Coordinator) raiseEpoch(retained *spot) {
 	before := c.disk.epoch
 	if retained != nil {
@@ -265,8 +265,8 @@ func (c *Coordinator) raiseEpoch(retained *spot) {
 	c.fence.confirmed = c.fence.place
 }
 
-// foreign tells of an announcement that is not later than the coordinator's own and that it has not made, and has its
-// own retained again. The one that made it stops by itself when it reads that.
+// foreign reports an announcement of another coordinator that is not later than the own one, and has the own one
+// published again. The other coordinator stops when it reads that.
 func (c *Coordinator) foreign(s spot) {
 	f, now := c.fence, c.owner.Now()
 	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.order, Own: f.place.order})

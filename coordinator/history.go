@@ -15,8 +15,8 @@ import (
 // historyFile is in the state folder.
 const historyFile = "history.jsonl"
 
-// historyEntry is a line of history.jsonl. Lines of earlier builds have neither time, run, attempt nor outcome, and
-// there are none of abandoned rounds.
+// historyEntry is a line of history.jsonl. Earlier builds wrote lines without time, run, attempt and outcome, and none
+// for abandoned rounds.
 type historyEntry struct {
 	Time     time.Time         `json:"time,omitzero"`
 	Run      wire.RunID        `json:"run,omitzero"`
@@ -52,14 +52,14 @@ func historyLine(run wire.RunID, o round.Outcome) historyEntry {
 	return h
 }
 
-// writeHistory appends the line of a round that is over, unless the history has it: the journal, which is written
-// before, asks for it again after each start. The time tells a round from one of the same number in a state folder that
-// was put back.
+// writeHistory appends the line of a finished round, unless the history has it: the journal is written first and asks
+// for the line again after each start. The time distinguishes rounds of one number after an older state folder was
+// restored.
 func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
 	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
 		var h historyEntry
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != run || h.Round < o.Round {
-			break // a damaged history goes on
+			break // a damaged history is continued
 		}
 		if h.Round == o.Round && h.Time.Equal(o.At) {
 			return nil
@@ -68,22 +68,22 @@ func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
 	return d.history.Append(historyLine(run, o))
 }
 
-// Past is how the run in the state folder has gone before this process.
+// Past summarises the run in the state folder before this process.
 type Past struct {
 	Version      wire.ModelVersion // of the newest model; 0 if there was no training round
-	Risks        []float64         // means of the participants', of the newest training rounds
+	Risks        []float64         // means over the participants of the newest training rounds, the oldest first
 	R2, Accuracy *float64          // of the newest model on held-out data, if they were measured
 }
 
-// Past reads the newest lines of the history, for at most this many risks. It may be called before Run. When the error
-// is not nil Past holds what could be read.
+// Past returns at most this many risks from the newest lines of the history. It may be called before Run. With an error
+// it returns the part that could be read.
 func (c *Coordinator) Past(most int) (Past, error) { return c.disk.past(c.machine.Record(), most) }
 
-// pastLines bounds the lines that past reads: rounds that are abandoned for months have no risks.
+// pastLines bounds the lines that past reads: if rounds are abandoned for months, no line has a risk.
 const pastLines = 10_000
 
-// past reads the lines of the run's models, newest first. A line of a model that is not older than the one after it was
-// written before an older state folder was put back.
+// past reads the lines of the run's models, newest first. It skips a line whose model is not older than that of the
+// line after it: that line was written before an older state folder was restored.
 func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 	if p.Version = rec.Plan.Version; p.Version == 0 {
 		return p, nil
@@ -124,7 +124,7 @@ func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 	return p, nil
 }
 
-// measured is what the history keeps of it.
+// measured returns the fields that the history keeps.
 func (m *ModelReady) measured() round.Measured {
 	r := round.Measured{Risk: number(m.Risk)}
 	if m.Score != nil {
@@ -133,7 +133,7 @@ func (m *ModelReady) measured() round.Measured {
 	return r
 }
 
-// number is x for JSON, which knows no NaN.
+// number returns x for JSON: nil if it is NaN or infinite.
 func number(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

@@ -131,7 +131,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 		if m.Announcement == c.publisher.digest {
 			c.step(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetch {
-				c.publisher.suspect(c.owner.Now())
+				c.publisher.recheck(c.owner.Now())
 			}
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
@@ -164,6 +164,6 @@ func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
 		c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot
 	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
-		c.publisher.suspect(c.owner.Now())
+		c.publisher.recheck(c.owner.Now())
 	}
 }

@@ -16,21 +16,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// origin is the model with which a run began; its zero value, that it was an initial one.
+// origin is the model with which a run began. Its zero value means an initial model.
 type origin struct {
 	Given  string // as Config.From named it
 	Model  string // RUN/VERSION, or the path of a file
 	Digest wire.Digest
-	// Restandardized is that the run begins with a statistics round, and then with the model expressed in its
+	// Restandardized means that the run begins with a statistics round, and goes on with the model expressed in the new
 	// standardisation.
 	Restandardized bool
 }
 
-// modelName names a stored model as --from takes it.
+// modelName returns RUN/VERSION, the name of a stored model for --from.
 func modelName(run wire.RunID, version uint64) string { return fmt.Sprintf("%d/%d", run, version) }
 
-// parseModelName reads VERSION, which is one of the run newest, or RUN/VERSION. ok is false if name is neither, but a
-// path.
+// parseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
 func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
 	head, tail, both := strings.Cut(name, "/")
 	if !both {
@@ -41,8 +40,8 @@ func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uin
 	return wire.RunID(id), version, err == nil && err2 == nil
 }
 
-// beginsFrom reports whether Config.From asks for a new run: not if the folder's run began with that very model, as it
-// did when a service is started again with the same flags.
+// beginsFrom reports whether Config.From asks for a new run. It does not if the folder's run began with that model
+// already, as after a restart with the same flags.
 func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) {
 	is := c.disk.origin
 	if !found || is.Given == "" {
@@ -58,13 +57,13 @@ func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) 
 			return true, err
 		}
 	}
-	c.cfg.Logger.Info("the run goes on that began from this model; --new-run beside --from begins another one",
+	c.cfg.Logger.Info("the run that began from this model goes on; add --new-run to --from to begin another one",
 		"model", is.Model, "run", record.Run)
 	return false, nil
 }
 
-// readOrigin returns the model that from names, as Config.From does, as w_0 of the configured task, and the task with
-// the standardisation in which that model is expressed. newest is the run of which a VERSION alone is.
+// readOrigin returns the model that from names (see Config.From) as w_0 of the configured task, and the task with the
+// standardisation of that model. newest is the run of a VERSION without RUN.
 func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []float32, wire.Task, error) {
 	o, t := origin{Given: from, Model: from}, c.cfg.Task
 	refuse := func(err error) (origin, []float32, wire.Task, error) {
@@ -111,7 +110,7 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []floa
 	return o, w, t, nil
 }
 
-// serves returns the standardisation in which the model is expressed, or why it cannot be the first one of the task.
+// serves returns the standardisation of the model, or an error if the configured task cannot begin with the model.
 func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip float64) (wire.Standardization, error) {
 	none := wire.Standardization{}
 	features, err := json.Marshal(p.Task.Features)
@@ -124,16 +123,16 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 		wants["activation"] = string(a.Activation)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
-		if has := m.meta[key]; has != "" && has != wants[key] { // a file of another program tells none
+		if has := m.meta[key]; has != "" && has != wants[key] { // a file of another program has none
 			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
 		}
 	}
 	switch has := len(m.standardization.Mean) > 0; {
 	case has && !standardize:
-		return none, errors.New("the model expects standardised columns (its file tells mean and scale), and " +
+		return none, errors.New("the model expects standardised columns (its file has mean and scale), but " +
 			"task.standardize is false: set it to true")
 	case !has && standardize:
-		return none, errors.New("the model's file tells no mean and scale of the columns, and task.standardize is " +
+		return none, errors.New("the model's file has no mean and scale of the columns, but task.standardize is " +
 			"true: set it to false, or add both to the file's metadata")
 	case !has:
 		return none, nil
@@ -143,8 +142,8 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 	return st, nil
 }
 
-// dropRuns removes the models of all but the newest Config.KeepRuns earlier runs that have trained one. The run that
-// the new one begins from stays in any case.
+// dropRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model, and
+// the run that the new one begins from.
 func (c *Coordinator) dropRuns(runs []wire.RunID) error {
 	kept := 0
 	for _, run := range slices.Backward(runs) {

@@ -160,7 +160,7 @@ func TestFromRefused(t *testing.T) {
 			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.RiskLogistic }},
 			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.Hidden = []uint32{4} }},
 			{"standardised model, raw task", "1", "task.standardize is false", func() { f.cfg.Standardize = false }},
-			{"raw model, standardised task", bare, "tells no mean and scale", func() {}},
+			{"raw model, standardised task", bare, "has no mean and scale", func() {}},
 		} {
 			f.cfg = good
 			f.cfg.From = tt.from

@@ -13,41 +13,39 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// publisher keeps the broker's retained messages as they should be: the blobs that
-// the present announcement names, read back to see that the broker has them,
-// then the announcement, then the deletion of what is named no longer. A
-// blob of an older announcement stays for one more announcement of other blobs.
+// publisher maintains the broker's retained messages. It publishes the blobs that the present announcement names and
+// reads them back, to check that the broker has them; then it publishes the announcement; then it deletes blobs that
+// are no longer named. The blobs of an announcement stay for one more announcement that names others.
 //
-// Of everything it says it knows only that it was said: when the link comes
-// back, each blob is read back again, and what is missing published again.
+// After each connect it reads every blob back again and publishes the missing parts: the broker may have lost them.
 type publisher struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics
 	rng    *rand.Rand
 	tell   func(BlobChecked)
-	handed func(now time.Time) // the announcement is with the connection
+	handed func(now time.Time) // the connection has taken the announcement
 
 	up     bool
 	sealed []byte
 	digest wire.Digest // of the present announcement's envelope
-	recent []replaced  // announcements of this process before it, the oldest first
-	posts  []*post     // of the blobs that it names, and that are not inside it
+	recent []replaced  // earlier announcements of this process, the oldest first
+	posts  []*post     // of the blobs that it names and does not hold inline
 	listed published
 
 	announced bool // in this session
-	deleted   bool // the same, of listed.Gone
+	deleted   bool // in this session: listed.Gone
 
 	reading   *reading
-	suspected time.Time                   // the last check that an agent asked for
-	next      func() (mqtt.Message, bool) // what is still to be published
+	rechecked time.Time                   // the last connect, or recheck for an agent
+	next      func() (mqtt.Message, bool) // the messages still to be published
 	stop      func()
-	done      func()        // when all of next is with the connection
+	done      func()        // called when the connection has taken all of next
 	first     *mqtt.Message // taken from next, and not published yet
-	retry     time.Time     // nothing is done before
+	retry     time.Time     // pump does nothing before
 }
 
-// relic is what a blob's deletion needs to know of it.
-type relic struct {
+// listedBlob has the facts that are needed to delete a blob.
+type listedBlob struct {
 	Hash   wire.Digest
 	Chunks int
 }
@@ -55,35 +53,35 @@ type relic struct {
 // published lists the blobs that may be retained at the broker. It is on disk
 // before the first part of a new one is published.
 type published struct {
-	Now    []relic // named by the present announcement
-	Before []relic // of the blobs that these replaced
-	Gone   []relic // are to be deleted
+	Now    []listedBlob // named by the present announcement
+	Before []listedBlob // the blobs that these replaced
+	Gone   []listedBlob // to be deleted
 }
 
 // pumpAgain is the wait while the connection's outbox is full.
 const pumpAgain = 5 * time.Millisecond
 
-// plan returns the list as it must be on disk before an announcement that
-// names these blobs is shown, and whether it is another than that there.
+// plan returns the list that must be on disk before an announcement that names these blobs is published, and whether it
+// differs from the present list.
 func (b *publisher) plan(blobs []blob) (published, bool) {
-	var now []relic
+	var now []listedBlob
 	for _, x := range blobs {
-		now = append(now, x.relic())
+		now = append(now, x.listed())
 	}
 	if slices.Equal(now, b.listed.Now) {
 		return b.listed, false
 	}
 	p := published{Now: now, Before: b.listed.Now}
-	if !b.deleted { // else they were, and the link held
+	if !b.deleted { // else they were deleted, and the link has held
 		p.Gone = slices.Clone(b.listed.Gone)
 	}
 	p.Gone = append(p.Gone, b.listed.Before...)
 	p.Gone = slices.DeleteFunc(p.Gone,
-		func(x relic) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
+		func(x listedBlob) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
 	return p, true
 }
 
-// show makes an announcement the present one. The list is what plan returned.
+// show makes an announcement the present one. list is the result of plan.
 func (b *publisher) show(now time.Time, sealed []byte, blobs []blob, list published) {
 	b.halt()
 	var posts []*post
@@ -93,7 +91,7 @@ func (b *publisher) show(now time.Time, sealed []byte, blobs []blob, list publis
 			posts = append(posts, b.posts[i])
 		} else {
 			// A blob that an earlier process has listed may be at the broker.
-			posts = append(posts, newPost(x, slices.Contains(b.listed.Now, x.relic())))
+			posts = append(posts, newPost(x, slices.Contains(b.listed.Now, x.listed())))
 		}
 	}
 	b.replace(now)
@@ -108,17 +106,18 @@ type replaced struct {
 	at     time.Time
 }
 
-// helloOnItsWay is how long a hello may be on its way: where rounds take less, it names an announcement from some
+// maxHelloDelay is how long a hello may be on its way. If rounds are shorter, it names an announcement of several
 // rounds ago.
-const helloOnItsWay = 10 * time.Second
+const maxHelloDelay = 10 * time.Second
 
-// replace notes that the present announcement is replaced, and forgets the older ones, but for the newest.
+// replace moves the present announcement to recent, and removes entries older than maxHelloDelay from it, except the
+// newest.
 func (b *publisher) replace(now time.Time) {
 	if b.sealed == nil {
 		return
 	}
 	b.recent = append(b.recent, replaced{b.digest, now})
-	old := func(r replaced) bool { return now.Sub(r.at) > helloOnItsWay }
+	old := func(r replaced) bool { return now.Sub(r.at) > maxHelloDelay }
 	n := 0
 	for n < len(b.recent)-1 && old(b.recent[n]) {
 		n++
@@ -126,30 +125,30 @@ func (b *publisher) replace(now time.Time) {
 	b.recent = slices.Delete(b.recent, 0, n)
 }
 
-// isRecent reports whether an agent may name this announcement in a hello: the present one, the one before, or one that
-// was replaced a short while ago. Announcements of earlier processes are not among them: hellos to them may be old
-// recordings, and agents say hello to the new ones when they are asked to.
+// isRecent reports whether a hello may name this announcement: the present one, the one before, or one that was
+// replaced at most maxHelloDelay ago. Announcements of earlier processes do not count: hellos that name them may be
+// replayed, and agents say hello again when asked.
 func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 	if announcement == b.digest {
 		return true
 	}
 	for i, r := range b.recent {
 		if r.digest == announcement {
-			return i == len(b.recent)-1 || now.Sub(r.at) <= helloOnItsWay
+			return i == len(b.recent)-1 || now.Sub(r.at) <= maxHelloDelay
 		}
 	}
 	return false
 }
 
-// connected says everything again to a broker that may have forgotten it.
+// connected has everything checked and published again: the broker may have lost it.
 func (b *publisher) connected(now time.Time) {
 	b.halt()
-	b.up, b.announced, b.deleted, b.suspected = true, false, false, now
-	b.doubt()
+	b.up, b.announced, b.deleted, b.rechecked = true, false, false, now
+	b.uncheck()
 	b.pump(now)
 }
 
-// repeat has the announcement published again, in the place of another one.
+// repeat publishes the announcement again, over another coordinator's.
 func (b *publisher) repeat(now time.Time) {
 	b.announced = false
 	b.pump(now)
@@ -160,7 +159,7 @@ func (b *publisher) disconnected() {
 	b.up, b.deleted = false, false
 }
 
-// halt gives up what is being done; it is begun again where it matters.
+// halt stops what is under way; pump begins it again if it is still needed.
 func (b *publisher) halt() {
 	if b.stop != nil {
 		b.stop()
@@ -169,7 +168,7 @@ func (b *publisher) halt() {
 	b.stopReading()
 }
 
-// pump does what is next, as far as the broker lets it.
+// pump takes the next steps, until all is done or the broker must answer.
 func (b *publisher) pump(now time.Time) {
 	for b.up && b.sealed != nil && b.reading == nil && !now.Before(b.retry) {
 		b.retry = time.Time{}
@@ -179,8 +178,8 @@ func (b *publisher) pump(now time.Time) {
 		}
 		i := slices.IndexFunc(b.posts, func(p *post) bool { return !p.checked })
 		switch {
-		case i >= 0 && !b.posts[i].said:
-			b.publish(b.posts[i].missing(b.topics), func() { b.posts[i].said, b.posts[i].anew = true, true })
+		case i >= 0 && !b.posts[i].sent:
+			b.publish(b.posts[i].missing(b.topics), func() { b.posts[i].sent, b.posts[i].justSent = true, true })
 		case i >= 0:
 			b.read(now, b.posts[i])
 		case !b.announced:
@@ -237,7 +236,7 @@ func (b *publisher) drain(now time.Time) {
 		case errors.Is(err, mqtt.ErrBusy):
 			b.retry = now.Add(pumpAgain)
 			return
-		case err != nil: // down: everything is said again after the next connect
+		case err != nil: // down: everything is published again after the next connect
 			b.disconnected()
 			return
 		}

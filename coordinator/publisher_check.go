@@ -10,36 +10,35 @@ import (
 )
 
 // A blob is announced once the broker has returned all of it, as it would to an
-// agent: a broker acknowledges what it will not retain. The check moves the blob
-// to the coordinator once for each announcement of a new blob, and for each
-// connect.
+// agent: a broker may acknowledge a message and not retain it. The check downloads
+// each new blob once, and all blobs after each connect.
 
 const (
-	// checkTimeout is the time without a part until parts are taken for missing.
+	// checkTimeout is the time without a new part after which the others count as missing.
 	checkTimeout = 5 * time.Second
-	// checkPatience is how often that may pass, of what was just published and
-	// may still be on its way; of what should be there long since, once.
+	// checkPatience is how many such times a check of a blob lasts that was just published and may still be on its way.
+	// A check of any other blob lasts one.
 	checkPatience = 3
-	// checkAgain is the first wait of a blob that the broker does not keep; it
-	// doubles up to checkSeldom.
+	// checkAgain is the first wait before a blob that the broker does not keep is published again; it doubles up to
+	// checkSeldom.
 	checkAgain  = 2 * time.Second
 	checkSeldom = time.Minute
-	// checkPause is the time between two checks that agents ask for.
+	// checkPause is the least time between two checks that agents ask for.
 	checkPause = 30 * time.Second
 )
 
 // post is a blob at the broker.
 type post struct {
 	blob
-	have    []bool // chunks that the broker has returned
-	said    bool   // all was published, perhaps by an earlier process
-	anew    bool   // in this session, since the last doubt
-	checked bool   // the broker has returned all of it
-	fails   int    // checks in a row that found nothing new
+	have     []bool // chunks that the broker has returned
+	sent     bool   // all was published, perhaps by an earlier process
+	justSent bool   // in this session, since the last uncheck
+	checked  bool   // the broker has returned all of it
+	fails    int    // checks in a row that found nothing new
 }
 
-func newPost(x blob, said bool) *post {
-	return &post{blob: x, have: make([]bool, x.chunks()), said: said}
+func newPost(x blob, sent bool) *post {
+	return &post{blob: x, have: make([]bool, x.chunks()), sent: sent}
 }
 
 // missing yields the parts that the broker has not returned.
@@ -66,8 +65,7 @@ func (p *post) lacks() (n int) {
 	return n
 }
 
-// Has, Put and Close make a post the storage of its own reading back, which
-// keeps nothing but the fact that a chunk came.
+// Has, Put and Close make a post the storage of its own check. It keeps only the fact that a chunk came.
 func (p *post) Has(k int) bool            { return p.have[k] }
 func (p *post) Put(k int, _ []byte) error { p.have[k] = true; return nil }
 func (p *post) Close() error              { return nil }
@@ -81,20 +79,19 @@ type reading struct {
 	asked  map[string]bool // topics
 }
 
-// doubt has all blobs read back again.
-func (b *publisher) doubt() {
+// uncheck has all blobs read back again.
+func (b *publisher) uncheck() {
 	for _, p := range b.posts {
-		p.checked, p.anew, p.fails = false, false, 0
+		p.checked, p.justSent, p.fails = false, false, 0
 		clear(p.have)
 	}
 }
 
-// suspect has the blobs read back again because an agent cannot get them, but
-// not too often.
-func (b *publisher) suspect(now time.Time) {
-	if b.reading == nil && b.next == nil && now.Sub(b.suspected) >= checkPause {
-		b.suspected = now
-		b.doubt()
+// recheck has all blobs read back again because an agent cannot get them, once in checkPause at most.
+func (b *publisher) recheck(now time.Time) {
+	if b.reading == nil && b.next == nil && now.Sub(b.rechecked) >= checkPause {
+		b.rechecked = now
+		b.uncheck()
 		b.pump(now)
 	}
 }
@@ -102,7 +99,7 @@ func (b *publisher) suspect(now time.Time) {
 func (b *publisher) read(now time.Time, p *post) {
 	cfg := transfer.DefaultPullerConfig()
 	cfg.Timeout, cfg.Attempts = checkTimeout, 1
-	if p.anew {
+	if p.justSent {
 		cfg.Attempts = checkPatience
 	}
 	b.reading = &reading{p, transfer.NewPuller(cfg, p.ref, b.rng), p.lacks(), now, map[string]bool{}}
@@ -122,9 +119,8 @@ func (b *publisher) tickReading(now time.Time) {
 	}
 }
 
-// take takes a part that came back. A part that comes as it is published is none
-// that was retained; it shows that the broker has it by now, so it is asked for
-// again.
+// take takes a part that came back. One without the retained flag is the coordinator's own publication: it only shows
+// that the broker has the part by now, so the part is asked for again.
 func (b *publisher) take(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.reading
 	switch {
@@ -136,8 +132,7 @@ func (b *publisher) take(now time.Time, m mqtt.Message, hash, part string) {
 	}
 }
 
-// refused takes the broker's word that a filter may not be read, and reports
-// whether it was the publisher's.
+// refused takes the broker's refusal of a filter, and reports whether the filter was the publisher's.
 func (b *publisher) refused(now time.Time, filter string) bool {
 	r := b.reading
 	if r == nil || !r.asked[filter] {
@@ -186,12 +181,11 @@ func (b *publisher) partTopics(r *reading, parts []string) []string {
 	return topics
 }
 
-// failed publishes again what the broker has not returned: at once, if it was
-// perhaps never said to it, or if more of it comes back each time; else later
-// and later.
+// failed has the parts published again that the broker has not returned: at once if they may never have been sent to
+// it, or if this check has found more of them; else after a wait that doubles.
 func (b *publisher) failed(now time.Time, r *reading, refused bool) {
-	again := r.anew && r.lacks() == r.lacked || refused
-	r.said, r.anew = false, false
+	again := r.justSent && r.lacks() == r.lacked || refused
+	r.sent, r.justSent = false, false
 	if again {
 		wait := min(checkAgain<<min(r.fails, 10), checkSeldom)
 		r.fails++

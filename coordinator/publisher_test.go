@@ -354,7 +354,7 @@ func TestBoardSuspects(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.showModels(1, "A")
 	for range 5 {
-		b.suspect(c.now)
+		b.recheck(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 1 {
@@ -362,7 +362,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	c.pass(checkPause)
 	for range 5 {
-		b.suspect(c.now)
+		b.recheck(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 2 {
@@ -370,7 +370,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	clear(c.retained)
 	c.pass(checkPause)
-	b.suspect(c.now)
+	b.recheck(c.now)
 	c.pass(checkPause)
 	if c.kept() != "A3" {
 		t.Errorf("%q", c.kept())

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// StateError is the error of New when what is on disk does not say how to go on, and of Run when the broker speaks
-// against it. A person has to choose: no restart mends it.
+// StateError is returned by New when the state on disk does not tell how to continue, and by Run when an announcement
+// at the broker contradicts it. An operator must choose; a restart does not help.
 type StateError struct {
 	Path    string
 	Problem string
@@ -23,20 +23,20 @@ type StateError struct {
 func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Do) }
 func (e *StateError) Unwrap() error { return e.Err }
 
-// OtherTaskError is the error of New when the folder's run learns another task than the configured one. No restart
-// mends it.
+// OtherTaskError is returned by New when the run in the state folder learns another task than the configured one. A
+// restart does not help.
 type OtherTaskError struct {
 	Run, Configured wire.Task // without a standardisation
-	Newest          string    // the run's present model, as --from takes it; "" before there is one
+	Newest          string    // the run's newest model, as --from takes it; "" if it has none yet
 }
 
 func (e *OtherTaskError) Error() string {
 	from := ""
 	if e.Newest != "" {
-		from = fmt.Sprintf("with its present model (--from %s) or ", e.Newest)
+		from = fmt.Sprintf("from its newest model (--from %s) or ", e.Newest)
 	}
-	return "the configured task differs from that of the run in the state folder: put it back, or begin a new run " +
-		from + "from an initial model (--new-run)"
+	return "the configured task differs from that of the run in the state folder: restore the old task, or begin a " +
+		"new run " + from + "from an initial model (--new-run)"
 }
 
 // resume returns the record of the folder's run, or of a new one.
@@ -52,8 +52,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 	}
-	// A run that --from has begun, and that no process has announced yet, is as new at the broker as at
-	// its first start.
+	// A run that was begun with --from and never announced is still new to the broker.
 	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
 	switch {
 	case begins && unsound:
@@ -61,7 +60,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 		if err != nil {
 			return record, err
 		}
-		c.cfg.Logger.Error("the journal of the run before was damaged; its models stay", "moved_to", aside)
+		c.cfg.Logger.Error("the journal of the previous run was damaged; its models are kept", "moved_to", aside)
 		return c.begin(0, "")
 	case begins:
 		return c.begin(record.Run, "")
@@ -69,7 +68,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 		return record, c.disk.undecided(recordFile, err.Error(), err)
 	case !found:
 		if _, newest := c.disk.newestModel(); newest > 0 {
-			return record, c.disk.undecided(recordFile, "there is no journal, though models of a run are there", nil)
+			return record, c.disk.undecided(recordFile, "the journal is missing, but there are models of a run", nil)
 		}
 		return c.begin(0, "")
 	}
@@ -83,20 +82,21 @@ func (c *Coordinator) resume() (round.Record, error) {
 	return record, err
 }
 
-// isDamage reports whether an error is of the content of a file, which no repetition mends, and not of the disk.
+// isDamage reports whether an error is about the content of a file, so that a retry cannot help, and not about the
+// disk.
 func isDamage(err error) bool {
 	var corrupt *store.CorruptError
 	var version *store.VersionError
 	return errors.As(err, &corrupt) || errors.As(err, &version)
 }
 
-// isLost reports whether what should be in a file is not: it is damaged, or missing.
+// isLost reports whether a file is damaged or missing.
 func isLost(err error) bool {
 	return isDamage(err) || errors.Is(err, store.ErrNoRecord) || errors.Is(err, store.ErrNoModel)
 }
 
-// begin plans a new run, with a larger id than all before. again, if set, names the model to go on with in a new
-// standardisation.
+// begin plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue from
+// in a new standardisation.
 func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, error) {
 	runs, err := c.disk.runs()
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 		err = c.disk.removeSpoolsBut(0)
 	}
 	if err == nil {
-		// before the models of another run go; the machine starts when the broker has been heard
+		// before the models of other runs are removed; the machine starts after the fence has heard the broker
 		err = c.disk.saveRecord(record)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
@@ -154,8 +154,8 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 	return record, err
 }
 
-// restore takes up the task and the model of a journaled round. Where the model is lost the record that it returns
-// stands on the newest older one that is sound, between two rounds. tell is told what was mended.
+// restore loads the task and the model of a journaled round. If the model is lost, it returns a record between two
+// rounds with the newest sound model that is older, or else newer. tell receives each repair.
 func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, tell)
@@ -177,14 +177,13 @@ func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, erro
 	return w.restoreModel(r, tell)
 }
 
-// restoreTask returns the task of the journaled round: from its file, from the journal itself, which holds a small one,
-// or made anew from the configuration and the standardisation that a model's file tells. The SHA-256 in the journal
-// decides.
+// restoreTask returns the task of the journaled round: from its file, from the journal if the task is small, or rebuilt
+// from the configuration and the standardisation in a model's file. Its SHA-256 must be that in the journal.
 func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, blob []byte, err error) {
 	want := r.Plan.Task
 	is := func(blob []byte) bool { return sha256.Sum256(blob) == want.Hash }
-	// Before the statistics are folded the task is the configured one; on disk
-	// may be the one that a fold has made and that the journal does not know yet.
+	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
+	// has made and that is not in the journal yet.
 	if blob = w.cfg.Task.Append(nil); is(blob) {
 		return w.cfg.Task, blob, nil
 	}
@@ -197,21 +196,21 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = &store.CorruptError{Path: w.disk.path(taskFile), Reason: "it is not the task that the journal names"}
+		damage = &store.CorruptError{Path: w.disk.path(taskFile), Reason: "the journal names another task"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
-			blob = w.remakeTask(is)
+			blob = w.rebuildTask(is)
 		}
 		if blob == nil {
 			return t, nil, w.disk.undecided(taskFile,
-				damage.Error()+", and no sound model with the configured task gives it again: "+
-					"put the file or the configuration of the run back", damage)
+				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
+					"restore the file, or the configuration of the run", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
 		return t, nil, w.disk.undecided(taskFile,
-			fmt.Sprintf("the run's task is of another version of the program (%v): finish the run with that one", err),
+			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
 			err)
 	}
 	if damage == nil {
@@ -225,9 +224,9 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 	return t, blob, err
 }
 
-// remakeTask returns the blob of the configured task with the standardisation of one of the run's models, newest first,
-// or nil.
-func (w *workbench) remakeTask(is func(blob []byte) bool) []byte {
+// rebuildTask returns the blob of the configured task with the standardisation of one of the run's models, newest
+// first, or nil if none has the hash.
+func (w *workbench) rebuildTask(is func(blob []byte) bool) []byte {
 	versions, err := w.disk.models.Versions()
 	if err != nil {
 		return nil
@@ -246,14 +245,14 @@ func (w *workbench) remakeTask(is func(blob []byte) bool) []byte {
 	return nil
 }
 
-// restoreModel takes up the model of the journaled round, and tells of models that are beyond it.
+// restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
 func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	versions, err := w.disk.models.Versions()
 	if err != nil {
 		return r, err
 	}
-	// The model of a fold that was cut short is one beyond the journal; more of them are of a newer journal.
+	// An interrupted fold leaves one model newer than the journal; two or more belong to a newer journal.
 	if n := len(versions); n > 0 && versions[n-1] > uint64(p.Version)+1 {
 		tell(ModelsAhead{Version: p.Version, Newest: wire.ModelVersion(versions[n-1])})
 	}
@@ -302,9 +301,8 @@ func (w *workbench) useModel(data []byte) error {
 	return wire.DecodeVector(base, data)
 }
 
-// fallBack ends the journaled round, whose model is lost, and returns a record that stands before the round after it,
-// on the newest sound model: an older one if there is one. The updates that were accepted for the round are lost with
-// its model.
+// fallBack ends the journaled round, whose model is lost, and returns a record between it and the next round with the
+// newest sound model that is older, or else newer. The updates accepted for the round are lost.
 func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	s := w.problem.Schema(wire.KindTraining)
@@ -319,7 +317,7 @@ func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, te
 	}
 	if found == nil {
 		return r, w.disk.undecided(modelsDir,
-			fmt.Sprintf("model %s of the run is lost (%v), and no other one of that run is sound",
+			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
 				modelName(r.Run, uint64(p.Version)), damage), damage)
 	}
 	aside, err := w.disk.models.SetAside(uint64(p.Version))

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// openSpoolOf opens the spool of the record's round, if it needs one, and
-// returns what is in it. The spools that a crash left of other rounds are removed.
+// openSpoolOf opens the spool of the record's round, if the round needs one, and returns the digests of the updates in
+// it. It removes the spools that a crash left of other rounds.
 func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting && r.Phase != round.CoordinatorClosing {
@@ -26,7 +26,8 @@ func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest,
 	}
 	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
 	s, err := c.disk.files.OpenSpool(c.disk.spoolPath(r.Round), id, func(problem string) {
-		c.cfg.Logger.Warn("the spool was damaged; its agent is asked again", "round", r.Round, "problem", problem)
+		c.cfg.Logger.Warn("an update in the spool was damaged; its agent is asked again", "round", r.Round,
+			"problem", problem)
 	})
 	if err != nil {
 		return nil, err
@@ -39,14 +40,14 @@ func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest,
 	return spooled, nil
 }
 
-// receive steps the transfers and does what they ask for.
+// receive steps the receiver and carries out its effects.
 func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 	for _, e := range c.receiver.Step(c.owner.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.Open:
 			c.openStorage(e)
 		case transfer.Unstored:
-			c.cfg.Logger.Error("an update on its way cannot be stored; what is missing will be asked for again",
+			c.cfg.Logger.Error("an update on its way cannot be stored; its missing chunks will be asked for again",
 				"agent", e.Agent, "round", c.present(), "err", e.Err)
 			c.storedUpdate(e.Err)
 		case transfer.Grant:
@@ -70,18 +71,17 @@ func (c *Coordinator) forget(agent wire.AgentID) {
 	c.receive(transfer.Drop{Agent: agent})
 }
 
-// reject ends the part of an agent in that round, which may be over by now.
+// reject ends an agent's participation in a round, which may be over by now.
 func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.RefuseReason) {
 	c.step(round.Rejected{Agent: agent, Round: r, Update: update, Reason: reason})
 }
 
-// inMemory is the longest update that is received in memory, and then written
-// to the spool's log. A longer one is received in a file, where it stays: a
-// restart finds what has come, and nothing is written twice. For a small one a
-// file and an fsync of its own would cost more than sending it again.
+// inMemory is the longest update, in bytes, that is received in memory and then written to the spool's log. A longer
+// one is received in a file and stays there: a restart keeps its chunks, and nothing is written twice. For a small one
+// a file and an fsync of its own would cost more than sending it again.
 const inMemory = 1 << 20
 
-// openStorage answers the receiver with a place for an update.
+// openStorage gives the receiver a storage for an update.
 func (c *Coordinator) openStorage(e transfer.Open) {
 	m := e.Manifest
 	answer := transfer.Opened{Agent: e.Agent, Blob: m.Hash}
@@ -106,18 +106,18 @@ func (c *Coordinator) openStorage(e transfer.Open) {
 	})
 }
 
-// keep checks a whole update and puts it into the round's spool, beside the
-// owner: concurrent updates share an fsync.
+// keep checks a whole update and puts it into the round's spool, outside the owner's goroutine: concurrent updates
+// share an fsync.
 func (c *Coordinator) keep(e transfer.Complete) {
 	o := c.offers[e.Agent]
 	if o == nil || o.Update.Payload.Hash != e.Digest || c.spools[o.Round] == nil {
-		_ = e.Data.Close() // of a round that is over: it goes with the spool
+		_ = e.Data.Close() // its round is over: its file is removed with the spool
 		c.receive(transfer.Stored{Agent: e.Agent})
 		return
 	}
-	spool, most := c.spools[o.Round], c.cfg.MaxNorm
+	spool, maxNorm := c.spools[o.Round], c.cfg.MaxNorm
 	c.start(func() func() {
-		norm, reason, err := c.putAway(spool, o, e.Data, most)
+		norm, reason, err := c.spoolUpdate(spool, o, e.Data, maxNorm)
 		return func() {
 			c.receive(transfer.Stored{Agent: e.Agent})
 			c.kept(o, norm, reason, err)
@@ -125,14 +125,13 @@ func (c *Coordinator) keep(e transfer.Complete) {
 	})
 }
 
-// putAway returns ‖v‖₂ of an update that is on disk when it returns, or why it
-// is not taken; err may tell more of a reason. While there is no room it waits:
-// the agent need not send it again.
-func (c *Coordinator) putAway(spool *store.Spool, o *round.Offer, data transfer.Storage, most float64) (float64,
+// spoolUpdate writes an update to disk and returns its ‖v‖₂, or the reason why it is refused; err may explain the
+// reason. While the disk is full it waits, so that the agent need not send the update again.
+func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data transfer.Storage, maxNorm float64) (float64,
 	wire.RefuseReason, error) {
 	e := store.Entry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, Meta: o.Sealed,
 		Size: int64(o.Update.Payload.Length)}
-	norm, reason, err := check(&o.Update, e.Size, data, most)
+	norm, reason, err := check(&o.Update, e.Size, data, maxNorm)
 	if closed := data.Close(); reason == 0 {
 		err = errors.Join(err, closed)
 	}
@@ -156,7 +155,7 @@ func (c *Coordinator) putAway(spool *store.Spool, o *round.Offer, data transfer.
 	}
 }
 
-// kept accepts an update that is on disk.
+// kept takes the result of spoolUpdate: it accepts the update, refuses it, or waits for another offer.
 func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReason, err error) {
 	digest := o.Update.Payload.Hash
 	switch {
@@ -181,13 +180,14 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 		c.storedUpdate(nil)
 		u := o.Update
 		u.Inline = nil
-		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // with all its hashes it is on disk
+		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // the whole manifest is on disk
 		c.step(round.Stored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
 	}
 }
 
-// check returns ‖v‖₂ of an update's vector, or why it is not taken. err tells more of a reason, or is of the disk.
-func check(u *wire.Update, size int64, data transfer.Storage, most float64) (float64, wire.RefuseReason, error) {
+// check returns ‖v‖₂ of an update's vector, or the reason why it is refused. err explains the reason or, without a
+// reason, is a read error.
+func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (float64, wire.RefuseReason, error) {
 	if u.Kind == wire.KindStatistics {
 		return checkMoments(u, size, data)
 	}
@@ -224,14 +224,14 @@ func check(u *wire.Update, size int64, data transfer.Storage, most float64) (flo
 		return 0, wire.RefuseNotFinite, nil
 	case failed != nil:
 		return 0, wire.RefuseWrongSchema, nil
-	case most > 0 && norm > most:
+	case maxNorm > 0 && norm > maxNorm:
 		return 0, wire.RefuseNorm, nil
 	}
 	return norm, 0, nil
 }
 
-// checkMoments is check for an update of a statistics round: it must be what some data of as many rows as the manifest
-// names can have.
+// checkMoments is check for an update of a statistics round: some data with the claimed number of rows must have these
+// moments.
 func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, wire.RefuseReason, error) {
 	payload := make([]byte, 0, size)
 	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
@@ -256,7 +256,7 @@ func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, w
 	return norm, 0, err
 }
 
-// inPieces reads a payload in whole elements; one in memory is in such pieces.
+// inPieces passes a payload to take, piece by piece.
 func inPieces(size int64, data transfer.Storage, take func(piece []byte)) error {
 	if m, ok := data.(*transfer.Memory); ok {
 		for _, piece := range m.Pieces() {

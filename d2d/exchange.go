@@ -12,20 +12,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ExchangeConfig says between whom, and for which block, messages travel.
+// ExchangeConfig adds to Config the names, keys and codec of the messages.
 type ExchangeConfig[T wire.Float] struct {
 	Config[T]
 	Self  wire.AgentID
 	Run   wire.RunID
 	Round wire.RoundID
-	Keys  *Keys      // nil leaves messages open, as on a trusted bench
+	Keys  *Keys      // nil = messages are not sealed, as on a trusted bench
 	Codec spec.Codec // of snapshots; empty = raw
 	Rand  *rand.Rand // of a codec that rounds at random; else it may be nil
 }
 
-// Exchange is a Mixer and its messages: it seals and opens them, takes large
-// snapshots apart and puts them together, and hands the keys round. Its host
-// only publishes, subscribes and takes local steps:
+// Exchange is a Mixer with its messages: it seals and opens them, splits large
+// snapshots and joins their parts, and distributes the keys. Its host only
+// publishes, subscribes and takes local steps:
 //
 //	effects := exchange.Step(now, Start{})
 //	for {
@@ -42,22 +42,22 @@ type Exchange[T wire.Float] struct {
 	count uint64              // of sealed controls
 	greet time.Time           // when the greeting is due; zero while it is not
 	last  time.Time           // of the last greeting
-	gap   time.Duration       // until the next one at the earliest
+	gap   time.Duration       // least time to the next one
 	codec codec.Codec[T]
 	size  int    // of a snapshot, in bytes
 	pack  []byte // the present snapshot
 	out   []Effect
 }
 
-// peer is the other end of an edge, as its messages go.
+// peer is the other end of an edge.
 type peer struct {
 	id     wire.AgentID
-	secret []byte     // that it shares with this device
-	boot   wire.Epoch // that the key is of
+	secret []byte     // shared by the two devices
+	boot   wire.Epoch // the start that key belongs to
 	key    *sealer    // nil until its greeting has come
-	holds  bool       // it holds our key
+	holds  bool       // it has this agent's key
 	parts  []*assembly
-	spare  []byte // of the last snapshot that was whole, for the next
+	spare  []byte // buffer of the last whole snapshot, for the next
 }
 
 // assembly is a snapshot whose parts have not all come.
@@ -68,8 +68,7 @@ type assembly struct {
 	missing int
 }
 
-// Message is what came under a neighbour's topic. The payload is the machine's until the step is over: it is opened in
-// place.
+// Message is a message on a neighbour's topic. Step opens the payload in place.
 type Message struct{ Payload []byte }
 
 // Publish asks the host to publish a message to the neighbours. Part is the
@@ -82,11 +81,10 @@ type Publish struct {
 func (Message) event()  {}
 func (Publish) effect() {}
 
-// NewExchange returns the machine that mixes x, in place, as New does. The
-// error is of the neighbours' keys.
+// NewExchange returns an Exchange that mixes x in place, as New does. It fails on too many neighbours and on bad keys.
 func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], error) {
 	if len(cfg.Neighbors) > wire.MaxNeighbors {
-		return nil, fmt.Errorf("%d neighbours, more than %d", len(cfg.Neighbors), wire.MaxNeighbors)
+		return nil, fmt.Errorf("there are %d neighbours, at most %d are allowed", len(cfg.Neighbors), wire.MaxNeighbors)
 	}
 	e := &Exchange[T]{
 		cfg: cfg, codec: codec.Of[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sent: map[uint64][][]byte{},
@@ -126,7 +124,7 @@ func (e *Exchange[T]) quantize(x []T) {
 // Stats returns the counts so far.
 func (e *Exchange[T]) Stats() Stats { return e.mixer.Stats() }
 
-// Books are those of the Mixer.
+// Books returns the Mixer's Books, with the agent's id.
 func (e *Exchange[T]) Books() Books {
 	b := e.mixer.Books()
 	b.ID = e.cfg.Self
@@ -152,11 +150,11 @@ func (e *Exchange[T]) Step(now time.Time, ev Event) []Effect {
 	if _, ok := ev.(Start); ok {
 		e.greetAt(now)
 	}
-	e.sayHello(now) // before what it is the key of
+	e.sendGreeting(now) // before the messages that need its key
 	if ev != nil {
 		e.perform(now, e.mixer.Step(now, ev))
 	}
-	e.sayHello(now)
+	e.sendGreeting(now)
 	return e.out
 }
 
@@ -243,8 +241,8 @@ func (e *Exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
 	e.publish(controlPart, m)
 }
 
-// greetAt plans a greeting, but none sooner than the gap after another: short ones first, since neighbours begin within
-// moments of each other and who has not subscribed yet hears nothing.
+// greetAt plans a greeting, at least the gap after the last one. Gaps are short at first: neighbours begin within
+// moments of each other, and one that has not subscribed yet misses the greeting.
 func (e *Exchange[T]) greetAt(now time.Time) {
 	if e.cfg.Keys == nil {
 		return
@@ -255,8 +253,8 @@ func (e *Exchange[T]) greetAt(now time.Time) {
 	}
 }
 
-// sayHello publishes the greeting when it is due, and plans the next one while a key is missing somewhere.
-func (e *Exchange[T]) sayHello(now time.Time) {
+// sendGreeting publishes the greeting when it is due, and plans the next one while a key is missing somewhere.
+func (e *Exchange[T]) sendGreeting(now time.Time) {
 	if e.greet.IsZero() || now.Before(e.greet) {
 		return
 	}
@@ -264,7 +262,7 @@ func (e *Exchange[T]) sayHello(now time.Time) {
 	g := wire.Greeting{Salt: e.cfg.Keys.Salt}
 	for _, p := range e.peers {
 		k := wire.GreetingKey{To: wire.PeerAddress{ID: p.id, Boot: p.boot}, Holds: p.key != nil}
-		k.Wrapped, _ = wrap(e.cfg.Keys, p.secret, e.head, k.To) // which no secret fails
+		k.Wrapped, _ = wrap(e.cfg.Keys, p.secret, e.head, k.To) // no secret makes it fail
 		g.Keys = append(g.Keys, k)
 		if (p.key == nil || !p.holds) && e.mixer.waitsFor(p.id) {
 			e.greetAt(now)

@@ -16,8 +16,8 @@ type Mixer[T wire.Float] struct {
 	edges []*edge[T] // ascending by id
 	state state
 	step  uint64    // the local step under way, from 1
-	until time.Time // of waiting, or of draining
-	tell  time.Time // when Finish is repeated
+	until time.Time // end of joining, waiting or draining
+	tell  time.Time // when Ask, in joining, or Finish is repeated
 	free  [][]T
 	out   []Effect
 	stats Stats
@@ -29,16 +29,15 @@ type state uint8
 
 const (
 	fresh     state = iota
-	joining         // for a neighbour's snapshot to begin with
+	joining         // waits for a neighbour's snapshot to begin with
 	computing       // the host takes the local step
-	waiting         // for snapshots of the neighbours
+	waiting         // for snapshots from the neighbours
 	draining        // all steps are taken, flows may still come
 	done
 )
 
-// New returns the machine that mixes x, in place. While Compute is under way x
-// is the host's, then it is the machine's until Done. It panics on a
-// configuration that does not validate.
+// New returns a Mixer that mixes x in place. x belongs to the host while Compute is under way, and to the Mixer from
+// then until Done. New panics if cfg is not valid.
 func New[T wire.Float](cfg Config[T], x []T) *Mixer[T] {
 	if err := cfg.Validate(); err != nil {
 		panic("d2d: New: " + err.Error())
@@ -136,8 +135,8 @@ func (m *Mixer[T]) start(now time.Time) {
 	m.next()
 }
 
-// join begins with the first snapshot that a neighbour has sent to this start of the program. Asking for it begins the
-// edge again at the other end, if the greeting has not.
+// join begins with the first snapshot that a neighbour has sent to this start of the program, or without one at the
+// deadline. Until then it asks every neighbour: an Ask makes the other end restart the edge, if the greeting has not.
 func (m *Mixer[T]) join(now time.Time) {
 	for _, e := range m.edges {
 		if e.early != nil {
@@ -174,7 +173,7 @@ func (m *Mixer[T]) next() {
 	m.emit(Compute{m.step})
 }
 
-// stepped takes the half-step into a snapshot for every edge that can carry one.
+// stepped sends a snapshot of the half-step on every edge that can carry one.
 func (m *Mixer[T]) stepped(now time.Time) {
 	if m.state != computing {
 		return
@@ -202,7 +201,7 @@ func (m *Mixer[T]) stepped(now time.Time) {
 		e.seq++
 		e.theirs, e.early = e.early, nil
 		e.asks, e.askAt = 0, now.Add(m.cfg.Repeat)
-		if e.seq == 1 { // it came before this agent could hear it, as likely as not
+		if e.seq == 1 { // it was probably sent before this agent had subscribed
 			e.askAt = now.Add(m.cfg.Repeat / 8)
 		}
 		m.trim(e)
@@ -218,7 +217,7 @@ func (m *Mixer[T]) stepped(now time.Time) {
 	m.emit(Send[T]{m.step, s.x, to})
 }
 
-// proceed goes on as far as the neighbours let it.
+// proceed goes on until it must wait for the host or a neighbour.
 func (m *Mixer[T]) proceed(now time.Time) {
 	switch m.state {
 	case joining:
@@ -233,7 +232,7 @@ func (m *Mixer[T]) proceed(now time.Time) {
 			return
 		}
 		m.state, m.until, m.tell = draining, now.Add(m.cfg.Drain), now.Add(m.cfg.Repeat)
-		for _, e := range m.edges { // also those that are drained here: the other end waits to hear so
+		for _, e := range m.edges { // also on drained edges: the other end waits for it
 			m.finish(e)
 		}
 		m.drain(now)
@@ -243,8 +242,8 @@ func (m *Mixer[T]) proceed(now time.Time) {
 	}
 }
 
-// mustWait tells whether the step still waits for a neighbour. At the
-// deadline it gives up those that have been silent for too long.
+// mustWait reports whether the step still waits for a neighbour. At the deadline it ends the wait, and later steps no
+// longer wait for neighbours that have been silent for Patience waits in a row.
 func (m *Mixer[T]) mustWait(now time.Time) bool {
 	late := func(e *edge[T]) bool { return e.waited && e.missing() }
 	if !slices.ContainsFunc(m.edges, late) {
@@ -263,7 +262,7 @@ func (m *Mixer[T]) mustWait(now time.Time) bool {
 	return false
 }
 
-// apply adds the flows that are whole, in the order of the neighbours' ids.
+// apply adds each flow whose two snapshots are here, in the order of the neighbours' ids.
 func (m *Mixer[T]) apply() {
 	for _, e := range m.edges {
 		if !e.whole() {
@@ -284,8 +283,7 @@ func (m *Mixer[T]) apply() {
 	}
 }
 
-// drain tells the neighbours how far this end is, until nothing can come or
-// the time is over.
+// drain repeats Finish until no flow can come or the time is over.
 func (m *Mixer[T]) drain(now time.Time) {
 	over := !now.Before(m.until)
 	if again := !now.Before(m.tell); again && !over {

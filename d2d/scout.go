@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ScoutConfig says who looks for neighbours.
+// ScoutConfig describes the agent that looks for neighbours.
 type ScoutConfig struct {
 	Self      wire.AgentID
 	Boot      wire.Epoch // of this agent
@@ -22,27 +22,25 @@ type ScoutConfig struct {
 // The times of beacons.
 const (
 	beaconEvery   = 10 * time.Second // in a small cell; the time grows with the cell
-	beaconCell    = 16               // agents for which it is twice that
+	beaconCell    = 16               // other agents that double it
 	beaconAnswer  = time.Second      // within which a newcomer is answered
-	beaconMissing = 3                // beacons in a row after which their sender is taken for gone
-	beaconLongest = 10 * time.Minute // that a beacon may claim until the next
-	looksEvery    = 10               // the edges are chosen so often between two beacons, while news come
+	beaconMissing = 3                // beacons in a row, after which their sender counts as gone
+	beaconLongest = 10 * time.Minute // time to the next one that a beacon may claim
+	choicesEvery  = 10               // choices of the edges between two beacons, at most
 )
 
-// Scout finds an agent's neighbours: it announces the agent to the others of
-// its cell, measures the time to each of them and back, and chooses the edges.
+// Scout finds an agent's neighbours: it announces the agent to the others of its cell, measures the round-trip time to
+// each of them, and chooses the edges.
 //
-// There is one kind of message, the beacon, which all in the cell hear. It
-// says when each of the others was last heard, and with which stamp; whoever
-// finds its own stamp in there knows the round-trip time, less the time that
-// the stamp was held. A beacon that the broker has kept proves nothing: its
-// sender counts once it is heard.
+// There is one kind of message, the beacon, which the whole cell receives. It lists, for each other agent, the stamp of
+// its newest beacon and how long ago that came. An agent that finds its own stamp there knows the round-trip time: now
+// − stamp − held. A beacon that the broker has retained proves nothing; its sender counts after a live one.
 type Scout struct {
 	cfg    ScoutConfig
-	began  time.Time // zero of the own stamps
+	began  time.Time // at stamp zero of this agent
 	others map[wire.AgentID]*other
 	next   time.Time // of the own beacon; zero while the link is down
-	look   time.Time // at what is known, to choose; zero while there is no news
+	look   time.Time // when the edges are chosen again; zero while there is no news
 	told   wire.Beacon
 	last   []wire.AgentID
 	chosen []wire.AgentID
@@ -52,29 +50,29 @@ type Scout struct {
 // other is another agent of the cell.
 type other struct {
 	boot   wire.Epoch
-	at     time.Time // its newest beacon came; zero if only the broker spoke of it
-	until  time.Time // it counts
+	at     time.Time // when its newest beacon came; zero if only a retained one has
+	until  time.Time // when it stops being alive
 	beacon wire.Beacon
-	rtt    time.Duration // from here and back; 0 = not known
-	told   time.Duration // as the own beacons say it: it changes only if it doubles or halves
+	rtt    time.Duration // round-trip time; 0 = not known
+	told   time.Duration // rtt in the own beacons; it changes when rtt has doubled or halved
 }
 
 // Events and effects of a Scout; it takes Tick, too.
 type (
-	// Linked says that the broker is connected, or not.
+	// Linked reports whether the broker is connected.
 	Linked struct{ Up bool }
-	// Heard is a message under an agent's beacon topic, an empty one if it has deleted it.
+	// Heard is a message on an agent's beacon topic; it is empty if the agent has deleted its beacon.
 	Heard struct {
 		From     wire.AgentID // whose topic it is
 		Payload  []byte
-		Retained bool // kept by the broker, from nobody knows when
+		Retained bool // kept by the broker, of unknown age
 	}
 	// Beacon asks the host to publish the agent's beacon, retained.
 	Beacon struct{ Payload []byte }
-	// Found tells with whom the agent would mix, in id order, when that has changed.
+	// Found has the neighbours that the agent would mix with, in id order, when they have changed.
 	Found struct {
 		Neighbors []wire.AgentID
-		Others    int // that are there, in the cell
+		Others    int // agents of the cell that are alive
 	}
 	// Unheard tells why a message was not used.
 	Unheard struct {
@@ -89,10 +87,11 @@ func (Beacon) effect()  {}
 func (Found) effect()   {}
 func (Unheard) effect() {}
 
-// NewScout returns a Scout that waits for its link. It panics on a configuration that cannot work.
+// NewScout returns a Scout that waits for its link. It panics if cfg is not valid.
 func NewScout(cfg ScoutConfig) *Scout {
 	if cfg.Boot == 0 || cfg.MaxDegree < 1 || cfg.MaxDegree > wire.MaxNeighbors || cfg.Rand == nil {
-		panic(fmt.Sprintf("d2d: NewScout: boot %d, degree %d", cfg.Boot, cfg.MaxDegree))
+		panic(fmt.Sprintf("d2d: NewScout: Boot is %d, want at least 1; MaxDegree is %d, want 1 to %d; Rand nil is %t, "+
+			"want false", cfg.Boot, cfg.MaxDegree, wire.MaxNeighbors, cfg.Rand == nil))
 	}
 	return &Scout{cfg: cfg, others: map[wire.AgentID]*other{}}
 }
@@ -135,14 +134,14 @@ func (s *Scout) Step(now time.Time, ev Event) []Effect {
 	return s.out
 }
 
-// hear takes note of another agent.
+// hear takes another agent's beacon, or its deletion.
 func (s *Scout) hear(now time.Time, ev Heard) error {
 	if ev.From == s.cfg.Self {
-		return nil // as the broker gave it back, or kept it from an earlier start
+		return nil // its own beacon, from now or an earlier start
 	}
 	if len(ev.Payload) == 0 {
 		if o := s.others[ev.From]; o != nil {
-			o.until = now // it has said goodbye
+			o.until = now // it leaves
 		}
 		return nil
 	}
@@ -151,7 +150,7 @@ func (s *Scout) hear(now time.Time, ev Heard) error {
 		return err
 	}
 	if head.From != ev.From {
-		return fmt.Errorf("a beacon of %q under the topic of %q", head.From, ev.From)
+		return fmt.Errorf("a beacon of %q on the topic of %q", head.From, ev.From)
 	}
 	o, err := s.other(now, ev.From)
 	if err != nil {
@@ -176,19 +175,20 @@ func (s *Scout) hear(now time.Time, ev Heard) error {
 	return nil
 }
 
-// news lets the edges be chosen again before long.
+// news has the edges chosen again soon.
 func (s *Scout) news(now time.Time) {
 	if s.look.IsZero() && !s.next.IsZero() {
-		s.look = now.Add(interval(len(s.others)) / looksEvery)
+		s.look = now.Add(interval(len(s.others)) / choicesEvery)
 	}
 }
 
-// interval is the time between beacons in a cell with this many others: each brings as many entries as there are.
+// interval is the time between beacons in a cell with this many others. It grows with them, as a beacon does.
 func interval(others int) time.Duration {
 	return beaconEvery + beaconEvery*time.Duration(others)/beaconCell
 }
 
-// other returns what is known of an agent. When the cell is full the silent make room.
+// other returns the entry of an agent, and makes one if there is none. In a full cell, entries of agents that are no
+// longer alive are removed.
 func (s *Scout) other(now time.Time, id wire.AgentID) (*other, error) {
 	o := s.others[id]
 	if o != nil {
@@ -198,7 +198,7 @@ func (s *Scout) other(now time.Time, id wire.AgentID) (*other, error) {
 		maps.DeleteFunc(s.others, func(_ wire.AgentID, o *other) bool { return !o.alive(now) })
 	}
 	if len(s.others) == wire.MaxHeard {
-		return nil, fmt.Errorf("there are more than %d agents in the cell: divide it", wire.MaxHeard)
+		return nil, fmt.Errorf("there are more than %d other agents in the cell: split the cell", wire.MaxHeard)
 	}
 	o = &other{}
 	s.others[id] = o
@@ -207,7 +207,7 @@ func (s *Scout) other(now time.Time, id wire.AgentID) (*other, error) {
 
 func (o *other) alive(now time.Time) bool { return now.Before(o.until) }
 
-// answer lets the next beacon come soon: a newcomer is waiting for its stamp.
+// answer brings the next beacon forward, since a newcomer waits for its stamp.
 func (s *Scout) answer(now time.Time) {
 	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(beaconAnswer))))
 	if !s.next.IsZero() && soon.Before(s.next) {
@@ -215,9 +215,8 @@ func (s *Scout) answer(now time.Time) {
 	}
 }
 
-// measure takes the round-trip time from the answer to an own beacon. It
-// follows a shorter time at once and a longer one slowly: what is above the
-// shortest is waiting, in queues and for processors.
+// measure takes the round-trip time from the answer to an own beacon. It follows a shorter time at once and a longer
+// one slowly: the time above the shortest is spent in queues.
 func (s *Scout) measure(now time.Time, o *other) {
 	i, found := slices.BinarySearchFunc(o.beacon.Heard, s.cfg.Self, byHeard)
 	if !found || o.beacon.Heard[i].Boot != s.cfg.Boot {
@@ -231,7 +230,7 @@ func (s *Scout) measure(now time.Time, o *other) {
 	}
 	rtt = max(rtt, time.Microsecond)
 	if o.rtt == 0 {
-		s.answer(now) // the others wait for it to choose
+		s.answer(now) // the others need it for their choice
 	}
 	if o.rtt == 0 || rtt < o.rtt {
 		o.rtt = rtt
@@ -249,7 +248,7 @@ func byHeard(h wire.Heard, id wire.AgentID) int {
 	return 0
 }
 
-// sendBeacon says that the agent is there.
+// sendBeacon publishes the own beacon, and plans the next.
 func (s *Scout) sendBeacon(now time.Time) {
 	alive := s.alive(now)
 	s.next = now.Add(interval(len(s.others)))
@@ -259,8 +258,7 @@ func (s *Scout) sendBeacon(now time.Time) {
 	s.news(now) // others may have become silent
 }
 
-// decide chooses the edges, from what all have said so far. A choice that comes out twice in a row will last, and is
-// told.
+// decide chooses the edges from the newest beacons. A choice made twice in a row is stable, and is reported.
 func (s *Scout) decide(now time.Time) {
 	s.look = time.Time{}
 	alive := s.alive(now)
@@ -275,7 +273,7 @@ func (s *Scout) decide(now time.Time) {
 	}
 }
 
-// alive returns, in id order, the agents of the cell that are there.
+// alive returns, in id order, the agents of the cell that are alive.
 func (s *Scout) alive(now time.Time) []wire.AgentID {
 	var ids []wire.AgentID
 	for _, id := range slices.Sorted(maps.Keys(s.others)) {
@@ -286,7 +284,7 @@ func (s *Scout) alive(now time.Time) []wire.AgentID {
 	return ids
 }
 
-// row is what this agent knows of the others, as its beacon says it.
+// row returns the own beacon: the agent's knowledge of the others.
 func (s *Scout) row(now time.Time, alive []wire.AgentID) wire.Beacon {
 	b := wire.Beacon{
 		Next: uint32(interval(len(s.others)).Milliseconds()), Stamp: uint64(now.Sub(s.began).Microseconds()),
@@ -305,5 +303,5 @@ func (s *Scout) row(now time.Time, alive []wire.AgentID) wire.Beacon {
 	return b
 }
 
-// micros returns a time in microseconds, as far as 32 bits go: 71 minutes.
+// micros returns a time in microseconds, at most the largest uint32 (71 minutes).
 func micros(d time.Duration) uint32 { return uint32(min(d.Microseconds(), 1<<32-1)) }

@@ -288,7 +288,7 @@ func TestScoutRefuses(t *testing.T) {
 		heard Heard
 		want  string
 	}{
-		"another's topic": {Heard{From: "b", Payload: beacon("c")}, "under the topic"},
+		"another's topic": {Heard{From: "b", Payload: beacon("c")}, "on the topic of"},
 		"not a beacon":    {Heard{From: "b", Payload: []byte("FEDX")}, "ends inside"},
 		"a round's": {Heard{From: "b",
 			Payload: wire.AppendControl(nil, wire.PeerHead{Type: wire.PeerAsk, From: "b"}, &wire.PeerControl{})},

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// reports folds what agents tell of themselves into metrics of the whole fleet,
-// and keeps the newest report of each agent in the coordinator's list.
+// reports aggregates the agents' reports into metrics of the whole fleet, and keeps the newest report of each agent for
+// the coordinator's list.
 type reports struct {
 	now   func() time.Time
 	came  prometheus.Counter
@@ -33,12 +33,12 @@ type report struct {
 	at   time.Time
 }
 
-// fresh tells whether an agent that is well would not yet have missed three reports.
+// fresh reports whether the report is at most three of its intervals old.
 func (r *report) fresh(now time.Time) bool {
 	return now.Sub(r.at) <= 3*time.Duration(max(r.Every, 1))*time.Second
 }
 
-// value returns a reading.
+// value returns the reading with this id, if there is one.
 func (r *report) value(id uint8) (float64, bool) {
 	i, ok := slices.BinarySearchFunc(r.Readings, id,
 		func(x wire.Reading, id uint8) int { return cmp.Compare(x.ID, id) })
@@ -48,7 +48,7 @@ func (r *report) value(id uint8) (float64, bool) {
 	return r.Readings[i].Value, true
 }
 
-// fitID is the reading of whether an agent can do the task.
+// fitID is the id of the reading that tells whether an agent can do the task.
 var fitID = idOf("agentd_task_fitness", `fitness="`+fit+`"`)
 
 // The readings whose spread over the fleet is shown.
@@ -65,7 +65,7 @@ var spreads = []struct {
 		"Risk of the base model on the agents' own data, in the last round that each trained in"},
 }
 
-// The places in a sorted list that are shown of a spread.
+// The quantiles of a spread that are shown.
 var stats = []struct {
 	name string
 	at   float64
@@ -123,8 +123,8 @@ func newReports(r registrar, now func() time.Time) *reports {
 	return s
 }
 
-// sum makes a counter of the readings of a metric that have a label's values, and
-// the labels in more.
+// sum makes a counter with a series for each value of a label, which adds up the agents' readings of metric with that
+// value. more has further labels of the readings.
 func (s *reports) sum(r registrar, name, help, metric, label string, values []string, more string) {
 	vec := r.counterBy(name, help, label, values)
 	for _, v := range values {
@@ -132,9 +132,8 @@ func (s *reports) sum(r registrar, name, help, metric, label string, values []st
 	}
 }
 
-// add takes in a report. A counter of an agent began with 0 at its start; of
-// one that has not reported before nobody knows since when it counts, so
-// its first report only begins the count.
+// add takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to this
+// process only sets the baseline: its counters may have grown before.
 func (s *reports) add(f coordinator.AgentReported) {
 	s.came.Inc()
 	s.mu.Lock()
@@ -155,7 +154,7 @@ func (s *reports) add(f coordinator.AgentReported) {
 	}
 }
 
-// keep forgets all agents but these, which are in id order.
+// keep removes all agents but these, which are in id order.
 func (s *reports) keep(listed []wire.AgentID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 	window = 8
 	// flushTimeout bounds how long Close sends what waits to be sent.
 	flushTimeout = 3 * time.Second
-	// goodbye bounds, in milliseconds, the sending of DISCONNECT.
-	goodbye = 250
+	// quiesce is how many milliseconds paho may take to send DISCONNECT.
+	quiesce = 250
 )
 
 // link is one connection, from CONNECT to its end, with a paho client of its
@@ -28,7 +28,7 @@ type link struct {
 	client   paho.Client
 	mailbox  *Mailbox
 	out      *outbox
-	answered func(l *link, asked []subscription, codes map[string]byte) // to a SUBSCRIBE
+	answered func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
 
 	underway underway
 
@@ -50,8 +50,8 @@ type pending struct {
 	number  int            // under way
 }
 
-// start sends what comes into the outbox. A sender whose link is lost under
-// it may stay in paho until the write timeout, so nobody waits for it.
+// start begins to send the contents of the outbox. After a loss the sender may hang in paho until the write timeout, so
+// nothing waits for it.
 func (l *link) start() {
 	go l.send()
 	go l.awaitAcks()
@@ -75,14 +75,14 @@ func (l *link) change(c command) {
 	}
 }
 
-// abort ends the link for a reason, without a goodbye.
+// abort ends the link for a reason, without DISCONNECT.
 func (l *link) abort(reason error) {
 	if conn := l.conn.Load(); conn != nil {
 		conn.abort(reason)
 	}
 }
 
-// end is told by paho that the connection is lost, after its workers stopped.
+// end records that the link has ended. After a loss paho calls it, once its workers have stopped.
 func (l *link) end(err error) {
 	l.ending.Do(func() {
 		l.err = err
@@ -101,7 +101,7 @@ func (l *link) flush(reason error) {
 	case <-timer.C:
 	case <-l.lost:
 	}
-	l.client.Disconnect(goodbye)
+	l.client.Disconnect(quiesce)
 	l.end(reason)
 }
 
@@ -130,7 +130,7 @@ func (l *link) send() {
 	}
 }
 
-// execute returns what has to be acknowledged. It may block for the write
+// execute sends a command and returns the packet that the broker has to acknowledge. It may block for the write
 // timeout.
 func (l *link) execute(c command) (pending, error) {
 	var p pending
@@ -150,8 +150,8 @@ func (l *link) execute(c command) (pending, error) {
 	return p, p.token.Error()
 }
 
-// publish returns when a message of QoS 0 is written, or what the broker has
-// to acknowledge.
+// publish waits until a message of QoS 0 is written; for QoS 1 it returns the packet that the broker has to
+// acknowledge.
 func (l *link) publish(m *Message) (pending, error) {
 	p := pending{message: m, number: l.underway.add(m)}
 	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
@@ -167,12 +167,12 @@ func (l *link) publish(m *Message) (pending, error) {
 	return pending{}, p.token.Error()
 }
 
-// observe reports what became of a message.
+// observe reports whether a message was sent or dropped.
 func (l *link) observe(p pending) {
 	l.options.Observe(Traffic{Topic: p.message.Topic, Bytes: len(p.message.Payload), Dropped: !succeeded(p.token)})
 }
 
-// succeeded is about now: a token that is not done has not.
+// succeeded reports whether a token is done without an error. It does not wait.
 func succeeded(token paho.Token) bool {
 	select {
 	case <-token.Done():
@@ -182,7 +182,7 @@ func succeeded(token paho.Token) bool {
 	}
 }
 
-// conclude says what became of a packet that was acknowledged, or will not be.
+// conclude reports the fate of a packet that was acknowledged, or will not be.
 func (l *link) conclude(p pending) {
 	if p.message == nil {
 		// else the link is lost, or it is an UNSUBSCRIBE
@@ -197,9 +197,8 @@ func (l *link) conclude(p pending) {
 	l.observe(p)
 }
 
-// awaitAcks waits for the acknowledgements, oldest first. A broker that owes
-// one for a whole keepalive makes the link useless, since the window is full:
-// better a new one.
+// awaitAcks waits for the acknowledgements, oldest first. If one is late by a whole keepalive, it keeps the window
+// full, so the link is replaced.
 func (l *link) awaitAcks() {
 	defer close(l.flushed)
 	timer := time.NewTimer(l.options.KeepAlive)
@@ -216,10 +215,9 @@ func (l *link) awaitAcks() {
 	}
 }
 
-// receive is paho's handler for every message. It only queues, never blocks:
-// paho calls it in the order of arrival, from the goroutine that also takes
-// in PINGRESP (SetOrderMatters(true)). The other mode starts a goroutine for
-// each message, which loses the order and is bounded by nothing.
+// receive is paho's handler for every message. It only queues and never blocks: paho calls it in the order of arrival,
+// from the goroutine that also takes in PINGRESP (SetOrderMatters(true)). The other mode starts a goroutine for each
+// message, without order or bound.
 func (l *link) receive(_ paho.Client, p paho.Message) {
 	kept := l.mailbox.Put(Received{Message{
 		Topic: p.Topic(), Payload: p.Payload(), QoS: QoS(p.Qos()), Retained: p.Retained(),

@@ -19,33 +19,29 @@ type Options struct {
 	// URL is scheme://host:port: tcp or mqtt, tls, ssl or mqtts, and ws or wss
 	// with a path. The port may be left out only with ws and wss.
 	URL string
-	// MoreURLs are those of further nodes of the same cluster. A session is at one
-	// of all URLs at a time, in an order that Rand draws once, and goes to the next
-	// when the one fails.
+	// MoreURLs are further nodes of the same cluster. A session uses one URL at a time and goes to the next one when it
+	// fails, in an order that Rand draws once.
 	MoreURLs []string
-	// ClientID must be this session's alone: a broker closes the older of two
-	// connections with the same one.
+	// ClientID must be unique: a broker closes the older of two connections with the same one.
 	ClientID string
 	// Username and Password may be empty.
 	Username, Password string
 	// TLS is for tls, ssl, mqtts and wss; nil trusts the system's roots.
 	TLS *tls.Config
-	// Proxy is an http://host:port that is asked with CONNECT for the way to the
-	// broker, for all schemes of URL. A user in it is sent as basic
-	// authentication, in the clear. Nil is none, whatever the environment says.
+	// Proxy is an http://host:port that is asked with CONNECT for a tunnel to the broker, for all schemes of URL. A
+	// user in it is sent as basic authentication, in the clear. Nil means no proxy: the environment is ignored.
 	Proxy *url.URL
 
-	// MinRate is what the link carries at least, in bytes per second, DefaultRate
-	// unless set.
+	// MinRate is the least rate of the link in bytes per second, DefaultRate unless set.
 	MinRate int
-	// KeepAlive is whole seconds, 60 s unless set. A PINGRESP is waited for half
-	// as long, an acknowledgement as long.
+	// KeepAlive is in whole seconds, 60 s unless set. The wait for a PINGRESP is half as long, for an acknowledgement
+	// as long.
 	KeepAlive time.Duration
 	// ConnectTimeout bounds one attempt, 10 s unless set. With several URLs it is
 	// shorter until all have been tried.
 	ConnectTimeout time.Duration
-	// WriteTimeout bounds the sending of one message, unless set 20 s, or four
-	// times what the largest takes at MinRate: a link that takes longer is given up.
+	// WriteTimeout bounds the sending of one message; a link that takes longer is given up. Unless set, it is four
+	// times what the largest message takes at MinRate, and at least 20 s.
 	WriteTimeout time.Duration
 	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
 	MaxReconnectDelay time.Duration
@@ -71,7 +67,7 @@ type Options struct {
 	Meter *Meter
 	// Rand draws the waits between attempts; seeded by the system unless set.
 	Rand *rand.Rand
-	// Logger hears of connects, losses and failed attempts; nobody does unless set.
+	// Logger receives connects, losses and failed attempts; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -153,9 +149,9 @@ func (o Options) parse() ([]*url.URL, error) {
 	case min(o.MailboxMessages, o.MailboxBytes, o.OutboxMessages, o.OutboxBytes) < 0:
 		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
 	case o.MinRate < 0:
-		err = fmt.Errorf("mqtt: a link of %d bytes per second: must be positive", o.MinRate)
+		err = fmt.Errorf("mqtt: least rate of the link %d bytes per second: must not be negative", o.MinRate)
 	case o.MaxPacket < 0:
-		err = fmt.Errorf("mqtt: packets of at most %d bytes: must be positive", o.MaxPacket)
+		err = fmt.Errorf("mqtt: largest packet %d bytes: must not be negative", o.MaxPacket)
 	default:
 		err = checkProxy(o.Proxy)
 	}
@@ -173,7 +169,7 @@ func parseURLs(list []string) ([]*url.URL, error) {
 		switch {
 		case slices.ContainsFunc(urls, func(other *url.URL) bool { return *other == *u }):
 			return nil, fmt.Errorf("mqtt: broker URL %q is there twice; remove one", u.Redacted())
-		case len(urls) > 0 && secure(u) != secure(urls[0]): // whoever blocks the one that encrypts would read all
+		case len(urls) > 0 && secure(u) != secure(urls[0]): // blocking the TLS one would expose all
 			return nil, fmt.Errorf("mqtt: broker URL %q: some URLs encrypt and some do not; give tls:// or wss:// "+
 				"for all, or for none", u.Redacted())
 		}
@@ -188,13 +184,14 @@ func parseURL(s string) (*url.URL, error) {
 		return nil, fmt.Errorf("mqtt: broker URL %q is not scheme://host:port, such as tcp://127.0.0.1:1883",
 			redact(u, s))
 	}
-	if !goodPort(u) {
+	if !validPort(u) {
 		return nil, fmt.Errorf("mqtt: broker URL %q: port %s: must be 1 to 65535", redact(u, s), u.Port())
 	}
 	switch u.Scheme {
 	case "tcp", "mqtt", "tls", "ssl", "mqtts":
 		if u.Port() == "" {
-			return nil, fmt.Errorf("mqtt: broker URL %q has no port; usual are 1883, and 8883 for TLS", redact(u, s))
+			return nil, fmt.Errorf("mqtt: broker URL %q has no port; add one: usually 1883, or 8883 for TLS",
+				redact(u, s))
 		}
 	case "ws", "wss":
 	default:
@@ -208,8 +205,8 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// goodPort reports whether a URL has a port that there is, or none.
-func goodPort(u *url.URL) bool {
+// validPort reports whether a URL has a port from 1 to 65535, or none.
+func validPort(u *url.URL) bool {
 	n, err := strconv.ParseUint(u.Port(), 10, 16)
 	return u.Port() == "" || err == nil && n > 0
 }

@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	// loopBytes is the payload of the large message: a chunk, and more than its
-	// topic can be longer than the topic of the test.
+	// loopBytes is the payload of the large message: a chunk, and more than the difference between the topics' lengths.
 	loopBytes = wire.MaxChunk + wire.ChunkHeaderSize + 64
-	// loopTries is how often a message is sent that does not come back, and how
-	// many links it may cost.
+	// loopTries is how often a message is sent without a return, and how many links in a row the large one may cost,
+	// before the test fails.
 	loopTries = 2
 	// loopAgain is the least time between a test that failed and the next.
 	loopAgain = time.Hour
@@ -47,15 +46,15 @@ type SelfTested struct {
 	Bytes  int
 }
 
-// Advice tells a human what to change at the broker; it is empty if nothing is.
+// Advice tells the operator what to change at the broker; it is empty if the test passed.
 func (r SelfTested) Advice() string {
 	switch r.Result {
 	case SelfTestDenied:
-		return fmt.Sprintf("the broker does not bring back a message to %[1]s: "+
+		return fmt.Sprintf("the broker does not return a message to %[1]s: "+
 			"let this user write and read that topic "+
 			"(Mosquitto: a line `topic readwrite %[1]s` in its acl_file; coordinator acl writes all of them)", r.Topic)
 	case SelfTestSwallowed:
-		return fmt.Sprintf("the broker drops messages of %d bytes without a word, so no larger model or update comes "+
+		return fmt.Sprintf("the broker silently drops messages of %d bytes, so no larger model or update comes "+
 			"through: "+
 			"let it take 131072 bytes (Mosquitto: remove message_size_limit, and set max_packet_size 131072)", r.Bytes)
 	case SelfTestDisconnected:
@@ -65,14 +64,12 @@ func (r SelfTested) Advice() string {
 	return ""
 }
 
-// SelfTest finds out whether a broker takes and delivers the largest message
-// that its client will send. Brokers acknowledge and drop what their access
-// rules or size limits forbid, and nothing else would ever tell. The client
-// publishes to a topic that it alone reads: a few bytes first, and when they
-// are back, and a random time has passed, one large message. A test that has
-// passed is over for good; one that failed is made again on a new link, an
-// hour later at the earliest. Its owner calls Step with every event of the
-// connection, and Tick at the Deadline. A nil SelfTest tests nothing.
+// SelfTest checks that a broker accepts and delivers the largest message that its client will send. Brokers acknowledge
+// and drop messages that their access rules or size limits forbid, and give no other sign. The client publishes to a
+// topic that only it reads: a few bytes first and, after they have come back and a random time has passed, one large
+// message. A test that has passed is not repeated; one that has failed is repeated on a new link, an hour later at the
+// earliest. The owner calls Step with every event of the connection, and Tick at the Deadline. A nil SelfTest tests
+// nothing.
 type SelfTest struct {
 	conn     Conn
 	topic    string
@@ -87,7 +84,7 @@ type SelfTest struct {
 	losses int // links in a row that were lost soon after the large message was sent
 	sent   time.Time
 	at     time.Time // the deadline, zero for none
-	again  time.Time // not before
+	again  time.Time // the earliest start of the next test
 }
 
 type loopStage uint8
@@ -99,9 +96,8 @@ const (
 	loopTesting                  // the large message is due, or under way
 )
 
-// NewSelfTest makes a self-test. A message has patience for coming back; the
-// large one waits for up to half of that at random, since all devices come
-// back together after a power cut.
+// NewSelfTest makes a self-test. Each message has the time patience to come back. The large one is sent after a random
+// part of half that time, since all devices reconnect together after a power cut.
 func NewSelfTest(conn Conn, topic string, patience time.Duration, rng *rand.Rand) *SelfTest {
 	return &SelfTest{conn: conn, topic: topic, patience: patience, rand: rng}
 }
@@ -114,9 +110,8 @@ func (t *SelfTest) Deadline() (time.Time, bool) {
 	return t.at, !t.at.IsZero()
 }
 
-// Step takes an event of the connection. It reports whether the event was the
-// test's own, and so of no interest to anyone else, and the test's end if this
-// is it.
+// Step takes an event of the connection. It reports whether the event concerns the test only, and the result if the
+// event ends the test.
 func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTested) {
 	if t == nil {
 		return false, nil
@@ -153,8 +148,8 @@ func (t *SelfTest) begin(now time.Time) {
 	}
 }
 
-// refused takes a refusal. The connection asks again after the first one, which
-// a node of a cluster may give that has lost its peers.
+// refused takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once; the connection
+// asks again, and the second refusal ends the test.
 func (t *SelfTest) refused(now time.Time) (ended *SelfTested) {
 	if t.denied++; t.stage == loopIdle || t.denied < loopTries {
 		return nil
@@ -162,8 +157,8 @@ func (t *SelfTest) refused(now time.Time) (ended *SelfTested) {
 	return t.end(now, SelfTestDenied)
 }
 
-// down takes the loss of the link. A loss that follows the large message at once,
-// and again on the next link, is its fault.
+// down takes the loss of the link. If the large message is soon followed by a loss, on loopTries links in a row, it is
+// the cause.
 func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
 	if t.stage == loopTesting && t.tries > 0 {
 		if t.losses++; now.Sub(t.sent) >= t.patience/8 {
@@ -177,7 +172,7 @@ func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
 	return nil
 }
 
-// Tick does what the time asks for, and returns the test's end if this is it.
+// Tick does what is due, and returns the result if the test ends.
 func (t *SelfTest) Tick(now time.Time) (ended *SelfTested) {
 	if t == nil || t.at.IsZero() || now.Before(t.at) {
 		return nil
@@ -203,7 +198,7 @@ func (t *SelfTest) send(now time.Time) {
 		copy(payload, t.nonce)
 	}
 	if err := t.conn.Publish(Message{Topic: t.topic, Payload: payload, QoS: AtLeastOnce}); err != nil {
-		t.at = now.Add(loopBusy) // busy, or down, of which an event is about to tell
+		t.at = now.Add(loopBusy) // busy, or down: a Down event follows
 		return
 	}
 	t.tries++

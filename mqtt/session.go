@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Session is a Conn to a broker over the network. It connects by itself,
-// again and again, until it is closed; with several URLs to one after the other,
-// in an order that is drawn once.
+// Session is a Conn to a broker over the network. It connects and reconnects by itself until it is closed. It tries
+// several URLs in turn, in an order that is drawn once.
 type Session struct {
 	options Options
 	urls    []*url.URL
@@ -27,9 +26,8 @@ type Session struct {
 
 var _ Conn = (*Session)(nil)
 
-// Dial returns at once, with a session that tries to connect until it
-// succeeds, and again after each loss. The only errors are options that can
-// never work. The end of ctx closes the session as Close does.
+// Dial returns at once, with a session that tries to connect until it succeeds, and again after each loss. It fails
+// only on options that can never work. The end of ctx closes the session as Close does.
 func Dial(ctx context.Context, options Options) (*Session, error) {
 	options = options.withDefaults()
 	urls, err := options.parse()
@@ -83,7 +81,7 @@ func (s *Session) Subscribe(qos QoS, filters ...string) {
 	var wanted []subscription
 	for _, filter := range filters {
 		if err := CheckSubscription(qos, filter); err != nil {
-			s.options.Logger.Error("a subscription is not possible: " + err.Error())
+			s.options.Logger.Error("cannot subscribe: " + err.Error())
 			s.mailbox.Put(SubscribeRefused{Filter: filter, Code: Refused})
 			continue
 		}
@@ -141,8 +139,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// run makes one link after the other until ctx ends. After a loss, as after a
-// failure, the next URL has its turn: the node behind this one may be dying.
+// run makes one link after the other until ctx ends. After a loss, as after a failed attempt, it tries the next URL:
+// the node behind this one may be failing.
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
 	wait := backoff{rand: s.options.Rand, longest: s.options.MaxReconnectDelay, urls: len(s.urls)}
@@ -160,7 +158,7 @@ func (s *Session) run(ctx context.Context) {
 			var pause time.Duration
 			pause, err = s.serve(ctx, l, s.urls[at])
 			if delay = wait.lost(); pause > 0 {
-				delay, err = pause, nil // its owner wants it
+				delay, err = pause, nil // the owner asked for it
 			}
 			away = time.Now().Add(pause)
 		} else {
@@ -187,8 +185,8 @@ func (s *Session) run(ctx context.Context) {
 	}
 }
 
-// serve runs an open link until it is lost, which is the error, or ctx ends,
-// or the owner wants a pause.
+// serve runs an open link until it is lost, ctx ends, or the owner asks for a pause. The error says why the link has
+// ended.
 func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
 	l.subscribe(s.table.all())

@@ -9,16 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DefaultPrefix is what the topics of all federations begin with, unless the
-// configuration says otherwise.
+// DefaultPrefix is the prefix of all topics unless another one is configured.
 const DefaultPrefix = "fl/v1"
 
 // ManifestPart is the part of a blob or update that describes the others,
 // which are numbered from 0.
 const ManifestPart = "m"
 
-// loopPart ends the topics of self-tests. It is no hexadecimal number, so no
-// blob's, and no client id.
+// loopPart is the last level of a self-test's topic. It is neither a blob's hash nor a client id.
 const loopPart = "loop"
 
 const (
@@ -28,10 +26,9 @@ const (
 	maxCell     = 48 // bytes
 )
 
-// Topics names the topics of one federation. An agent is named in them by its
-// client id, {federation}-{agent}, so that a broker's access rules can tie a
-// topic to a user. Names that are not valid (an agent id with a '/' or '+'
-// in it, say) give the empty topic, which no Conn accepts.
+// Topics makes the topics of one federation. An agent's level is its client id, {federation}-{agent}, so that a
+// broker's access rules can tie a topic to a user. An invalid name (such as an agent id with a '/' or '+') gives the
+// empty topic, which no Conn accepts.
 type Topics struct {
 	Federation string
 	root       string // prefix/federation/
@@ -72,18 +69,17 @@ func (t Topics) ClientID(agent wire.AgentID) string {
 // Round is the topic of announcements, to all.
 func (t Topics) Round() string { return t.join("round") }
 
-// Device is the topic of what the coordinator says to one agent.
+// Device is the topic of the coordinator's messages to one agent.
 func (t Topics) Device(agent wire.AgentID) string { return t.ofAgent("d", agent) }
 
 // Presence is the topic of an agent's presence and will.
 func (t Topics) Presence(agent wire.AgentID) string { return t.ofAgent("p", agent) }
 
-// Status is the topic of what an agent says to the coordinator.
+// Status is the topic of an agent's messages to the coordinator.
 func (t Topics) Status(agent wire.AgentID) string { return t.ofAgent("s", agent) }
 
-// Loop is the topic that an agent, or the coordinator, alone writes and reads,
-// for its self-test. It lies beside what it sends otherwise, where the same
-// access rules count, and outside of the coordinator's filters.
+// Loop is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It is next to
+// the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
 func (t Topics) Loop(id wire.AgentID) string {
 	if id == wire.CoordinatorID {
 		return t.join("m", loopPart)
@@ -111,7 +107,7 @@ func (t Topics) Update(agent wire.AgentID, transfer, part string) string {
 	return base + "/" + transfer + "/" + part
 }
 
-// Peer is the topic of a part of what an agent says to its neighbours in a round.
+// Peer is the topic of a part of an agent's messages to its neighbours in a round.
 func (t Topics) Peer(agent wire.AgentID, round wire.RoundID, part string) string {
 	base := t.ofAgent("x", agent)
 	if base == "" || !isPart(part) || part == ManifestPart {
@@ -120,7 +116,7 @@ func (t Topics) Peer(agent wire.AgentID, round wire.RoundID, part string) string
 	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/" + part
 }
 
-// PeerParts is a neighbour's filter for all that an agent says in a round.
+// PeerParts is a neighbour's filter for all of an agent's messages in a round.
 func (t Topics) PeerParts(agent wire.AgentID, round wire.RoundID) string {
 	base := t.ofAgent("x", agent)
 	if base == "" {
@@ -129,7 +125,7 @@ func (t Topics) PeerParts(agent wire.AgentID, round wire.RoundID) string {
 	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/+"
 }
 
-// Beacon is the topic on which an agent says to its cell that it is there.
+// Beacon is the topic of an agent's beacon in a cell.
 func (t Topics) Beacon(cell string, agent wire.AgentID) string {
 	if CheckCell(cell) != nil {
 		return ""
@@ -159,7 +155,7 @@ func (t Topics) Updates() string { return t.join("u/0/+/+/+") }
 // Presences is the coordinator's filter for the presence of all agents.
 func (t Topics) Presences() string { return t.join("p/+") }
 
-// Statuses is the coordinator's filter for what all agents say to it.
+// Statuses is the coordinator's filter for the agents' messages to it.
 func (t Topics) Statuses() string { return t.join("s/+") }
 
 func (t Topics) ofAgent(level string, agent wire.AgentID) string {
@@ -177,10 +173,10 @@ func (t Topics) join(levels ...string) string {
 	return t.root + strings.Join(levels, "/")
 }
 
-// Parse takes an incoming topic apart: what it is; for KindDirect,
-// KindUpdate, KindPresence, KindStatus, KindLoop, KindPeer and KindBeacon whose; for KindUpdate,
-// KindBlob and KindPeer the transfer, the hash or the round, and the part; for KindBeacon the cell. Parse
-// accepts exactly the topics that the methods of t make.
+// Parse splits an incoming topic. agent is set for KindDirect, KindUpdate, KindPresence, KindStatus, KindLoop, KindPeer
+// and KindBeacon. id is the transfer of KindUpdate, the hash of KindBlob, the round of KindPeer or the cell of
+// KindBeacon. part is set for KindUpdate, KindBlob and KindPeer. Parse accepts exactly the topics that the methods of t
+// make.
 func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (Kind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
@@ -225,7 +221,7 @@ func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part str
 		kind = kindOf(levels[0])
 		agent, err = t.parseAgent(levels[1])
 	default:
-		return unknown(errors.New("is not one of ours"))
+		return unknown(errors.New("is not a topic of the protocol"))
 	}
 	if err != nil {
 		return unknown(err)

@@ -69,7 +69,7 @@ func checkProxy(proxy *url.URL) error {
 	case proxy.Scheme != "http":
 		return fmt.Errorf("mqtt: proxy %q: only http:// proxies are supported; what goes through one is encrypted by "+
 			"the broker's URL", proxy.Redacted())
-	case proxy.Hostname() == "" || proxy.Port() == "" || !goodPort(proxy):
+	case proxy.Hostname() == "" || proxy.Port() == "" || !validPort(proxy):
 		return fmt.Errorf("mqtt: proxy %q is not http://host:port; usual ports are 3128 and 8080", proxy.Redacted())
 	}
 	return nil

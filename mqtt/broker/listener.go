@@ -13,7 +13,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/listeners"
 )
 
-// acceptPause is the wait after a failed accept, such as for want of files.
+// acceptPause is the wait after a failed accept, such as for lack of file descriptors.
 const acceptPause = 100 * time.Millisecond
 
 // listener hands connections to mochi, each behind a queue.
@@ -51,8 +51,7 @@ func (l *listener) Protocol() string        { return "tcp" }
 func (l *listener) Address() string         { return l.socket.Addr().String() }
 func (l *listener) Init(*slog.Logger) error { return nil }
 
-// Serve accepts until Close. Mochi's own listeners end with the first failed
-// accept, and nobody can connect any more.
+// Serve accepts until Close. Mochi's own listeners end with the first failed accept, and then no client can connect.
 func (l *listener) Serve(establish listeners.EstablishFn) {
 	if !l.begin(nil) {
 		return
@@ -76,7 +75,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		}
 		c := newConn(socket, queueBytes, l.slow)
 		if !l.begin(c) {
-			l.logger.Warn("the broker has too many connections, or closes", "most", l.maxConns,
+			l.logger.Warn("the broker refuses a connection: it has too many, or is closing", "most", l.maxConns,
 				"most_per_address", l.maxPerIP, "refused", socket.RemoteAddr().String())
 			c.abort()
 			continue
@@ -105,8 +104,8 @@ func (l *listener) begin(c *conn) bool {
 	return true
 }
 
-// source is the address that a connection comes from or, since a host of
-// IPv6 has as many addresses as it wants, the network of it.
+// source returns the address that a connection comes from. For IPv6 it is the /64 network, since one host has as many
+// addresses as it wants.
 func source(c *conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -127,8 +126,8 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	defer func() {
 		_ = c.Close()
 		c.looked() // if mochi got no further
-		// A packet that mochi cannot stand ends its connection, not the process
-		// that the broker lives in.
+		// A packet that makes mochi panic ends its connection, not the process of
+		// the broker.
 		if r := recover(); r != nil {
 			l.logger.Error("the broker closed a connection", "from", c.RemoteAddr().String(), "error", fmt.Sprint(r))
 		}
@@ -144,11 +143,9 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	}
 }
 
-// takeOver makes c the connection of a client id, and returns when mochi has
-// done with the one before, its will published. Mochi alone lets the two
-// overlap: the end of the older then removes the newer from its list, which
-// stays connected and never receives anything, or the older's will follows
-// what the newer published.
+// takeOver makes c the connection of a client id, and returns when mochi has ended the previous one and published its
+// will. Without it the two overlap. Then the end of the older removes the newer from mochi's list, so that it stays
+// connected and receives nothing, or the older's will follows the newer's messages.
 func (l *listener) takeOver(clientID string, c *conn) {
 	l.mu.Lock()
 	before := l.clients[clientID]
@@ -179,10 +176,9 @@ func (l *listener) slow(c *conn) {
 	l.logger.Warn("the broker closed a connection that did not keep up", "from", c.RemoteAddr().String())
 }
 
-// Close ends all connections and waits for them: mochi waits on its own count
-// of them next, which must not grow meanwhile. Mochi's own way to close clients
-// stays unused: it takes a read lock within a read lock, and hangs for ever when
-// a client that leaves asks for the write lock in between.
+// Close ends all connections and waits for them: mochi next waits on its own count of them, which must not grow
+// meanwhile. Mochi's own way to close clients is not used: it takes a read lock within a read lock, and hangs for ever
+// when a client that leaves asks for the write lock in between.
 func (l *listener) Close(listeners.CloseFn) {
 	l.mu.Lock()
 	if l.closed {

@@ -10,12 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// manifestNumber stands for the manifest where chunks have their numbers.
+// manifestNumber is the number of the manifest among the chunks.
 const manifestNumber = -1
 
-// Puller downloads one blob. It first pulls the manifest, then opens a storage
-// for the blob, then pulls the chunks that are not in it, of which it subscribes
-// to a window at a time. It holds no more than the manifest and one message.
+// Puller downloads one blob. It first pulls the manifest, then opens a storage for the blob, then pulls the chunks that
+// the storage lacks, subscribing to a window of them at a time. In memory it holds the manifest and one message.
 type Puller struct {
 	cfg   PullerConfig
 	ref   wire.BlobRef
@@ -32,13 +31,12 @@ type Puller struct {
 	missing  int
 	next     int   // chunks from here on have not been asked for
 	asked    []int // subscribed to and missing
-	came     []int // still subscribed to, and here, such as the manifest
+	came     []int // here, and still subscribed to; may hold manifestNumber
 	stalls   int   // in a row
 	timer    time.Time
 }
 
-// NewPuller returns the machine that downloads ref. It panics on a
-// configuration that does not validate.
+// NewPuller returns a Puller that downloads ref. It panics if cfg is not valid.
 func NewPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *Puller {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewPuller: " + err.Error())
@@ -95,7 +93,7 @@ func (p *Puller) start(now time.Time) []PullEffect {
 		return p.end(Failed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrTooLarge, p.ref.Length,
 			p.cfg.MaxBytes)})
 	case !p.ref.Present():
-		return p.end(Failed{fmt.Errorf("%w: it has no length", ErrCorrupt)})
+		return p.end(Failed{fmt.Errorf("%w: its length is 0", ErrCorrupt)})
 	case len(p.ref.Inline) > 0:
 		return p.takeInline()
 	}
@@ -103,8 +101,7 @@ func (p *Puller) start(now time.Time) []PullEffect {
 	return p.ask([]int{manifestNumber})
 }
 
-// rearm starts the timer anew. Without a link there is nothing to wait for,
-// and the host answers of itself.
+// rearm restarts the timer. It is off while there is no link, and while the host opens the storage.
 func (p *Puller) rearm(now time.Time) {
 	p.timer = time.Time{}
 	if p.started && p.connected && !p.opening {
@@ -129,7 +126,7 @@ func (p *Puller) part(now time.Time, ev Part) []PullEffect {
 		p.stats.Ignored++
 		return nil
 	case len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
-		p.stats.Wrong++ // still missing: asked for again when nothing better comes
+		p.stats.Wrong++ // still missing: asked for again after the timeout
 		return nil
 	}
 	if err := p.data.Put(k, payload); err != nil {
@@ -171,7 +168,7 @@ func (p *Puller) open(now time.Time) []PullEffect {
 	return []PullEffect{Open{Manifest: p.manifest}}
 }
 
-// opened goes on with what the storage has already.
+// opened counts the chunks that the storage has, and goes on with the others.
 func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
 	if !p.opening {
 		closeUnused(ev.Data)
@@ -179,7 +176,7 @@ func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
 	}
 	p.opening = false
 	if ev.Err != nil {
-		p.rearm(now) // asked for again when the time has passed
+		p.rearm(now) // opened again after the timeout
 		return p.failing(ev.Err)
 	}
 	p.data, p.unstored = ev.Data, nil
@@ -195,7 +192,7 @@ func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
 	return p.progress(now, manifestNumber)
 }
 
-// failing tells why the storage does not work, once until it does.
+// failing reports an error of the storage, once until the storage works again.
 func (p *Puller) failing(err error) []PullEffect {
 	p.stats.Unstored++
 	told := p.unstored != nil
@@ -215,7 +212,7 @@ func (p *Puller) progress(now time.Time, k int) []PullEffect {
 	}
 	if p.missing == 0 {
 		data := p.data
-		p.data = nil // the host's now
+		p.data = nil // it belongs to the host now
 		return p.end(Done{data})
 	}
 	if p.next == len(p.have) || 2*len(p.asked) > p.cfg.Window {
@@ -234,8 +231,8 @@ func (p *Puller) progress(now time.Time, k int) []PullEffect {
 	return append(effects, p.ask(more)...)
 }
 
-// leave ends the subscriptions to what has come. They are harmless while the
-// link stands, but a new one would bring it all again.
+// leave ends the subscriptions to parts that have come. They do no harm on this link, but on a new one they would bring
+// the parts again.
 func (p *Puller) leave() []PullEffect {
 	if len(p.came) == 0 {
 		return nil
@@ -272,15 +269,15 @@ func (p *Puller) ask(ks []int) []PullEffect {
 	return []PullEffect{Subscribe{partNames(ks)}}
 }
 
-// takeInline verifies a blob that is in the announcement.
+// takeInline checks a blob that is inline in the announcement.
 func (p *Puller) takeInline() []PullEffect {
 	if len(p.ref.Inline) != int(p.ref.Length) || sha256.Sum256(p.ref.Inline) != p.ref.Hash {
-		return p.end(Failed{fmt.Errorf("%w: what is inline does not match its hash", ErrCorrupt)})
+		return p.end(Failed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrCorrupt)})
 	}
 	return p.end(Done{inMemory(p.ref.Inline)})
 }
 
-// end gives up every subscription and whatever is held.
+// end ends all subscriptions and closes the storage.
 func (p *Puller) end(last ...PullEffect) []PullEffect {
 	p.came = append(p.came, p.asked...)
 	effects := p.leave()

@@ -8,15 +8,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Receiver takes the uploads of all agents. The room that they take, in memory
-// or in files, is bounded from the moment it is taken until the host says that
-// the update is stored; the others wait first come, first served. Credit that is lent
-// and has not come is bounded too. An agent has one transfer at a time. After
-// an update is complete its offers are passed over until Drop, so that a late
-// repeat of a manifest does not begin it again.
+// Receiver takes the uploads of all agents. The room that they take, in memory or in files, is bounded. A transfer has
+// its room until the host has stored the update; the others wait first come, first served. The number of chunks that
+// are lent and have not come is bounded too. An agent has one transfer at a time. After a complete update its offers
+// are ignored until Drop, so that a late repeat of a manifest does not begin the transfer again.
 //
-// A transfer that waits for room holds its manifest, 32 bytes for each chunk
-// of 60 KiB.
+// A transfer that waits for room holds its manifest, 32 bytes for each chunk of 60 KiB.
 type Receiver struct {
 	cfg       ReceiverConfig
 	transfers map[wire.AgentID]*transfer
@@ -24,7 +21,7 @@ type Receiver struct {
 	storing   map[wire.AgentID]int       // bytes that the host stores
 	queued    []wire.AgentID             // wait for room
 	idle      []wire.AgentID             // have room, wait for credit
-	leased    map[wire.AgentID]*transfer // have a credit: as many as there are outstanding chunks at most
+	leased    map[wire.AgentID]*transfer // have a credit; at most as many as outstanding chunks
 	stats     ReceiverStats
 }
 
@@ -49,8 +46,7 @@ type transfer struct {
 	emptyLeases int       // leases in a row without a chunk
 }
 
-// NewReceiver returns a receiver that knows of no transfer. It panics on a
-// configuration that does not validate.
+// NewReceiver returns a receiver without transfers. It panics if cfg is not valid.
 func NewReceiver(cfg ReceiverConfig) *Receiver {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewReceiver: " + err.Error())
@@ -131,9 +127,8 @@ func sameBlob(a, b wire.Manifest) bool {
 	return a.Hash == b.Hash && a.Length == b.Length && slices.Equal(a.Chunks, b.Chunks)
 }
 
-// again answers the repeated offer of an unfinished transfer. On the same
-// start of the agent its credit may have been lost: it is sent again. On a new
-// start the credit has ended; the chunks that came stay.
+// again answers a repeated offer of an unfinished transfer. From the same start of the agent it repeats the credit,
+// which may have been lost. From a new start the credit has ended; the chunks that came stay.
 func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 	switch {
 	case t.boot != ev.Boot:
@@ -148,8 +143,8 @@ func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 	return nil
 }
 
-// inline takes an update that came in its manifest. An update for which there is no
-// room is passed over, and comes again: to keep it waiting would take the room.
+// inline takes an update that came in its manifest. If there is no room, the offer is ignored and the agent repeats it:
+// an update in the queue would take the room.
 func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 	m := ev.Manifest
 	if len(ev.Inline) != int(m.Length) || sha256.Sum256(ev.Inline) != m.Hash {
@@ -163,7 +158,7 @@ func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 	return r.finish(ev.Agent, m, int(m.Length), inMemory(ev.Inline))
 }
 
-// opened begins to lend what is not in the storage.
+// opened begins to lend the chunks that the storage lacks.
 func (r *Receiver) opened(ev Opened) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	if t == nil || t.room == 0 || t.data != nil || t.manifest.Hash != ev.Blob {
@@ -208,7 +203,7 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 		r.stats.Wrong++ // still lent: granted again when the lease ends
 		return nil
 	}
-	if err := t.data.Put(k, payload); err != nil { // the same
+	if err := t.data.Put(k, payload); err != nil { // still lent, too
 		r.stats.Unstored++
 		if t.failing {
 			return nil
@@ -229,7 +224,7 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	return r.handOver(ev.Agent, t)
 }
 
-// handOver ends a transfer whose chunks are all there.
+// handOver ends a transfer that has all its chunks.
 func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
 	room, data := t.room, t.data
 	t.room, t.data = 0, nil
@@ -237,7 +232,7 @@ func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
 	return r.finish(agent, t.manifest, room, data)
 }
 
-// finish hands an update over. Its room is taken until the host has stored it.
+// finish hands an update to the host. Its room is taken until Stored.
 func (r *Receiver) finish(agent wire.AgentID, m wire.Manifest, room int, data Storage) []ReceiveEffect {
 	r.stats.Completed++
 	r.complete[agent], r.storing[agent] = m.Hash, room

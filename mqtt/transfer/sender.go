@@ -11,16 +11,16 @@ import (
 const (
 	firstRepeat = 2 * time.Second  // from a manifest to its first repeat, ± 25 %
 	lastRepeat  = 30 * time.Second // the doubling of the repeats ends here
-	patience    = 10 * time.Second // beyond a lease, until the manifest is sent again
-	burst       = 8                // chunks of one step
-	envelope    = 512              // bytes of a manifest beside its hashes, and topic and framing: rather more
+	patience    = 10 * time.Second // from the end of a lease to the next manifest
+	burst       = 8                // most chunks of one step
+	envelope    = 512              // bytes of a manifest without its hashes, with topic and framing; at most
 )
 
 // Sender uploads one update. It repeats the manifest until the coordinator
 // answers, and sends chunks only against a credit whose lease lasts.
 //
 // An update of up to wire.MaxInlineUpdate bytes travels in its manifest; the
-// coordinator then gives no credit, and the repeats are all there is.
+// coordinator then gives no credit, and only the manifest is repeated.
 type Sender struct {
 	manifest wire.Manifest
 	payload  []byte
@@ -40,10 +40,9 @@ type Sender struct {
 	last       time.Time     // of the newest step
 }
 
-// NewSender returns the machine that uploads payload, which m describes. The
-// first manifest waits a random time of up to spread. Chunks that the link may
-// still be carrying, by its rate, are not sent again. The payload is held, not copied.
-// A payload of another length than the manifest's panics.
+// NewSender returns a Sender that uploads payload, which m describes. The first manifest waits a random time of up to
+// spread. Chunks that the link may still be carrying, by its rate, are not sent again. The payload is not copied.
+// NewSender panics if payload and m differ in length or spread is negative.
 func NewSender(m wire.Manifest, payload []byte, spread time.Duration, rate Rate, rng *rand.Rand) *Sender {
 	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
@@ -132,8 +131,8 @@ func (s *Sender) mine(update wire.Digest) bool {
 	return true
 }
 
-// begin starts over on a new session, or waits for one. A credit belongs to
-// the session it came on: what was sent against it may be lost.
+// begin starts over on the present session, or waits for one. A credit ends with its session: chunks sent against it
+// may be lost.
 func (s *Sender) begin(now time.Time) {
 	s.pending, s.announceAt, s.until = nil, time.Time{}, time.Time{}
 	s.repeat = firstRepeat
@@ -142,13 +141,13 @@ func (s *Sender) begin(now time.Time) {
 	}
 }
 
-// newSession forgets what was on its way: it may be lost.
+// newSession forgets the chunks that were on their way: they may be lost.
 func (s *Sender) newSession() {
 	clear(s.carried)
 	s.free = time.Time{}
 }
 
-// carry puts bytes on the link, and returns when it has carried them.
+// carry adds bytes to the load of the link, and returns when the link has carried them.
 func (s *Sender) carry(now time.Time, bytes int) time.Time {
 	if s.free.Before(now) {
 		s.free = now
@@ -166,7 +165,7 @@ func (s *Sender) announce(now time.Time) []SendEffect {
 	return []SendEffect{SendManifest{}}
 }
 
-// credit replaces what is left of an older one.
+// credit replaces the rest of an older credit.
 func (s *Sender) credit(now time.Time, c wire.Credit) {
 	if !s.mine(c.Update) {
 		return

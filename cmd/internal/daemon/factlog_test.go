@@ -60,7 +60,7 @@ func TestAgentLog(t *testing.T) {
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed, Topic: "s/a/loop", Bytes: 61504}},
 			`<7>DEBUG the broker carries the largest messages bytes=61504`},
 		{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
-			"<3>ERROR the broker does not bring back a message to s/a/loop: let this user write and read that topic " +
+			"<3>ERROR the broker does not return a message to s/a/loop: let this user write and read that topic " +
 				"(Mosquitto: a line `topic readwrite s/a/loop` in its acl_file; coordinator acl writes all of them)"},
 		{round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 			`<4>WARN  the rest of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},

@@ -14,7 +14,7 @@ func TestSelfTest(t *testing.T) {
 	for name, c := range map[string]struct{ line, keepAlive, want string }{
 		"good": {"", "10s", "DEBUG the broker carries the largest messages"},
 		"swallows": {"message_size_limit 20000", "2s",
-			"ERROR the broker drops messages of 61504 bytes without a word"},
+			"ERROR the broker silently drops messages of 61504 bytes"},
 		"disconnects": {"max_packet_size 20000", "10s", "ERROR the broker hangs up on messages of 61504 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

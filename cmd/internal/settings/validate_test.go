@@ -60,7 +60,7 @@ func TestAgentProblems(t *testing.T) {
 		{"tcp://localhost:1883 -> localhost",
 			`:4:8: broker.url: mqtt: broker URL "localhost" is not scheme://host:port, such as tcp://127.0.0.1:1883`},
 		{"tcp://localhost:1883 -> [tcp://localhost:1883, tcp://b, c]",
-			`:4:31: broker.url[1]: mqtt: broker URL "tcp://b" has no port; usual are 1883, and 8883 for TLS`},
+			`:4:31: broker.url[1]: mqtt: broker URL "tcp://b" has no port; add one: usually 1883, or 8883 for TLS`},
 		{"tcp://localhost:1883 -> [tcp://localhost:1883, tls://b:8883]",
 			`:4:3: broker.url: mqtt: broker URL "tls://b:8883": some URLs encrypt and some do not; give tls:// or wss:// for all, or for none`},
 		{"tcp://localhost:1883 -> [tcp://a:1883, tcp://a:1883]",
@@ -68,7 +68,7 @@ func TestAgentProblems(t *testing.T) {
 		{"tcp://localhost:1883 -> []", `:4:3: broker.url: is empty; want the broker's, such as tcp://127.0.0.1:1883`},
 		{"tcp:// -> http://", `:4:8: broker.url: mqtt: broker URL "http://localhost:1883": unknown scheme "http"`},
 		{"localhost:1883 -> localhost",
-			`:4:8: broker.url: mqtt: broker URL "tcp://localhost" has no port; usual are 1883, and 8883 for TLS`},
+			`:4:8: broker.url: mqtt: broker URL "tcp://localhost" has no port; add one: usually 1883, or 8883 for TLS`},
 		{"localhost:1883 -> me:hush@localhost:1883",
 			":4:8: broker.url: mqtt: broker URL \"tcp://me:xxxxx@localhost:1883\" carries credentials; give them as " +
 				"user name and password\n" +
