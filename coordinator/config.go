@@ -12,7 +12,6 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -90,8 +89,9 @@ func (c *Config) validate() error {
 	need(c.Round.Algorithm != spec.FedDec || c.Edges != nil && c.Task.Mixing.Every > 0,
 		"feddec needs edges, and a task with mixing")
 	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.Every == 0, "a task with mixing needs the algorithm feddec")
-	need(c.Round.ServerOptimizer.Name == optimizer.None || c.Task.Training.Exchange != spec.ExchangeGradient,
-		"the server optimiser %s does not go with the exchange of gradients", c.Round.ServerOptimizer.Name)
+	var pairs spec.Check
+	c.Round.CheckPairs(&pairs, &c.Task.Training, c.Task.Mixing.Endless)
+	errs = append(errs, pairs.Err())
 	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)

@@ -13,7 +13,6 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -83,9 +82,8 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand, listed: c.disk.loadPublished(cfg.Logger),
 		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.fence.handed,
 	}
-	if a := cfg.Round.Aggregation; a.Rule == rule.TrimmedMean && rule.Cut(a.Trim, cfg.Round.Participants) == 0 {
-		cfg.Logger.Warn("trimmed_mean cuts nothing: round.aggregation.trim times round.participants is below 1",
-			"trim", a.Trim, "participants", cfg.Round.Participants)
+	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
+		cfg.Logger.Warn(warning)
 	}
 	if err := c.takeUp(); err != nil {
 		c.close()

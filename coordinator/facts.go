@@ -120,6 +120,8 @@ type (
 	Began struct {
 		Epoch  wire.Epoch
 		Raised bool // at this start
+		// the names of round.aggregation.rule and round.server_optimizer
+		Rule, ServerOptimizer string
 	}
 	// ForeignAnnouncement: an announcement signed with this coordinator's key was published, which it has not made and
 	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.

@@ -242,7 +242,8 @@ func (c *Coordinator) looked(retained *spot) {
 		return
 	}
 	if !c.begun {
-		c.cfg.Observer.Observe(Began{Epoch: c.disk.epoch, Raised: raised})
+		c.cfg.Observer.Observe(Began{Epoch: c.disk.epoch, Raised: raised, Rule: c.cfg.Round.Aggregation.Rule,
+			ServerOptimizer: c.cfg.Round.ServerOptimizer.Name})
 	}
 	c.connected()
 	held := f.held

@@ -48,9 +48,8 @@ func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
 	return sum / float64(len(set))
 }
 
-// fold computes w_i = w_{i−1} + Σ c_k v_k over the set, in agent-id order and
-// in O(model) memory, and plans the next round. It changes nothing on disk that
-// a restart in the middle of it would miss. Facts come with an error too.
+// fold makes the next model of the set by the round's rule and its optimiser, and plans the next round. It changes
+// nothing on disk that a restart in the middle of it would miss. Facts come with an error too.
 func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact) {
 	folded := round.Folded{Round: e.Round}
 	var facts []Fact
@@ -152,47 +151,36 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 
 // updates are the updates of a set in the spool, as a rule reads them.
 type updates struct {
-	spool *store.Spool
-	set   []round.Contribution
-	norms []float64 // ‖v_k‖, once all have been read
-	codec codec.Codec[float32]
-	bytes []byte
-	v     []float32
+	spool    *store.Spool
+	set      []round.Contribution
+	codec    codec.Codec[float32]
+	verified bool // all have been held against their digests
+	bytes    []byte
+	v        []float32
 }
 
 // Each implements [rule.Source]. Each update is held against its digest.
 func (u *updates) Each(take func(k int, v []float32)) error {
-	u.norms = u.norms[:0]
 	for k, x := range u.set {
 		var err error
-		if u.bytes, err = u.spool.Payload(string(x.Agent), u.bytes); err != nil {
-			return fmt.Errorf("update of %s: %w", x.Agent, err)
-		}
-		norm := 0.0
-		if err = u.codec.Decode(u.v, u.bytes); err == nil {
-			norm, err = round.Norm(u.v)
+		if u.bytes, err = u.spool.Payload(string(x.Agent), u.bytes); err == nil {
+			err = u.codec.Decode(u.v, u.bytes)
 		}
 		if err != nil {
 			return fmt.Errorf("update of %s: %w", x.Agent, err)
 		}
-		u.norms = append(u.norms, norm)
 		take(k, u.v)
 	}
+	u.verified = true
 	return nil
 }
 
-// verify reads all once, if that has not been done, so that ranges of them can be believed.
-func (u *updates) verify() error {
-	if len(u.norms) == len(u.set) {
-		return nil
-	}
-	return u.Each(func(int, []float32) {})
-}
-
-// Columns implements [rule.Source].
+// Columns implements [rule.Source]. It reads ranges of updates that have been verified, once, before.
 func (u *updates) Columns(from int, rows [][]float32) error {
-	if err := u.verify(); err != nil {
-		return err
+	if !u.verified {
+		if err := u.Each(func(int, []float32) {}); err != nil {
+			return err
+		}
 	}
 	to := from + len(rows[0])
 	start, end, first := codec.Span(u.codec, len(u.v), from, to)
@@ -215,12 +203,12 @@ func (u *updates) Columns(from int, rows [][]float32) error {
 // spread is how far the v_k are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of the mean square
 // √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the agents that sent
 // them. d is the mean's fold.
-func (u *updates) spread(d []float64, scale float64) float64 {
+func spread(set []round.Contribution, d []float64, scale float64) float64 {
 	var total, squares, mean float64
 	draws := 0
-	for k, x := range u.set {
+	for _, x := range set {
 		total += x.Factor
-		squares += x.Factor * u.norms[k] * u.norms[k]
+		squares += x.Factor * x.Norm * x.Norm
 		draws += x.Times
 	}
 	toMean := float64(draws) / (scale * total)

@@ -40,17 +40,14 @@ var (
 	errExploded  = errors.New("the new model's risk on held-out data is over 10 times the worst of the last rounds")
 )
 
-// guard folds the set so that no single agent can ruin the model. First those go that aggregation.refuse_above refuses.
-// A fold with a fault is made again without
-// the long updates (round.FindOutliers), or without the longest if none is long; when that has a fault too, the error
-// says so. A fold without a fault in which one update outweighs all others is made again as well; held-out data
-// choose the better of the two then, and without them the second is taken. Each update that is left out is a fact.
-// All is decided from the set and the plan, which the journal has: a restart decides the same.
+// guard folds the set so that no single agent can ruin the model. First those go that aggregation.refuse_above leaves
+// out. A fold with a fault is made again without the long updates (round.FindOutliers), or without the longest if none
+// is long; when that has a fault too, the error says so. A fold without a fault in which one update outweighs all
+// others is made again as well; held-out data choose the better of the two then, and without them the second is taken,
+// unless it has too few updates for the rule. Each update that is left out is a fact. All is decided from the set and
+// the plan, which the journal and the spool have: a restart decides the same.
 func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
-	set, refused, err := w.refuseAbove(spool, e)
-	if err != nil {
-		return nil, nil, err
-	}
+	set, refused := w.refuseAbove(e)
 	all, err := w.try(spool, e, set)
 	if err != nil {
 		return nil, refused, err
@@ -68,6 +65,8 @@ func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateL
 	}
 	rest, err := w.try(spool, e, round.Without(set, o.Long))
 	switch {
+	case all.fault == nil && errors.Is(err, rule.ErrTooFew):
+		return all, refused, nil
 	case err != nil:
 		return nil, refused, err
 	case rest.fault == nil && (all.fault != nil || rest.risk() <= all.risk()):
@@ -81,22 +80,15 @@ func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateL
 }
 
 // refuseAbove returns the set without the updates that are too long by the configuration, whatever their fold would be.
-func (w *workbench) refuseAbove(spool *store.Spool, e round.Fold) ([]round.Contribution, []UpdateLeftOut, error) {
-	if w.cfg.Round.Aggregation.RefuseAbove == 0 {
-		return e.Set, nil, nil
-	}
-	u := w.updatesOf(spool, e.Set)
-	if err := u.verify(); err != nil {
-		return nil, nil, err
-	}
-	lengths := w.lengths(e, u)
+func (w *workbench) refuseAbove(e round.Fold) ([]round.Contribution, []UpdateLeftOut) {
+	lengths := w.lengths(e, e.Set)
 	usual, long := w.cfg.Round.Aggregation.Above(lengths)
 	var left []UpdateLeftOut
 	for _, k := range long {
 		left = append(left, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: LeftOutAbove, Norm: lengths[k],
 			Usual: usual})
 	}
-	return round.Without(e.Set, long), left, nil
+	return round.Without(e.Set, long), left
 }
 
 // leftOut says which updates are left out of a fold, and why.
@@ -126,17 +118,16 @@ func (w *workbench) try(spool *store.Spool, e round.Fold, set []round.Contributi
 	if err := rule.New[float32](by).Fold(d, rule.Set[float32]{Shares: shares, Scale: scale, Source: u}); err != nil {
 		return nil, err
 	}
-	a := &attempt{set: set, model: make([]float32, len(w.base)), lengths: w.lengths(e, u), spread: math.NaN()}
+	a := &attempt{set: set, model: make([]float32, len(w.base)), lengths: w.lengths(e, set), spread: math.NaN()}
 	if by.Rule == rule.Mean {
-		a.spread = u.spread(d, scale)
+		a.spread = spread(set, d, scale)
 	}
-	if o := optimizer.New(w.cfg.Round.ServerOptimizer); o != nil {
-		var err error
-		if a.state, err = w.state(o, e.Plan.Version, e.Plan.Base.Hash); err != nil {
-			return nil, err
-		}
-		o.Step(d, a.state)
+	o := optimizer.New(w.cfg.Round.ServerOptimizer)
+	var err error
+	if a.state, err = w.state(o, e.Plan.Version, e.Plan.Base.Hash); err != nil {
+		return nil, err
 	}
+	o.Step(d, a.state)
 	if err := round.Advance(a.model, w.base, d); errors.Is(err, wire.ErrNotFinite) {
 		a.fault = fmt.Errorf("%w: %w", errNotFinite, err)
 		return a, nil
@@ -162,10 +153,10 @@ func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *upd
 }
 
 // lengths are ‖v_k‖ for the weights that the agents' steps carried.
-func (w *workbench) lengths(e round.Fold, u *updates) []float64 {
-	lengths := make([]float64, len(u.set))
-	for k, norm := range u.norms {
-		lengths[k] = e.Plan.Length(w.cfg.Round.Weighting, u.set[k], norm)
+func (w *workbench) lengths(e round.Fold, set []round.Contribution) []float64 {
+	lengths := make([]float64, len(set))
+	for k, x := range set {
+		lengths[k] = e.Plan.Length(w.cfg.Round.Weighting, x)
 	}
 	return lengths
 }

@@ -75,6 +75,13 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 		}
 		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: sha256.Sum256(p)})
 	}
+	onDisk, err := w.spooled(spool, wire.KindTraining)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range all {
+		all[k].Norm = onDisk[all[k].Agent].Norm
+	}
 	e.Set = round.Contributions(all, &e.Plan, &cfg.Round)
 	return w, spool, e
 }

@@ -18,6 +18,9 @@ var errOtherOptimizer = errors.New("another optimiser made it")
 // state returns the state of the optimiser with a model. One that is not there or cannot be read begins anew, as it
 // does where an optimiser is configured in the middle of a run.
 func (w *workbench) state(o optimizer.Optimizer, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
+	if o.Vectors() == 0 {
+		return nil, nil
+	}
 	state, err := w.loadState(w.disk.models, uint64(version), hash)
 	switch {
 	case err == nil:
@@ -76,7 +79,7 @@ func (w *workbench) loadState(models *store.Models, version uint64, hash wire.Di
 func (w *workbench) inherited() ([][]float64, error) {
 	from := w.disk.origin
 	run, version, ok := parseModelName(from.Model, 0)
-	if !ok || w.cfg.Round.ServerOptimizer.Name == optimizer.None {
+	if !ok || optimizer.New(w.cfg.Round.ServerOptimizer).Vectors() == 0 {
 		return nil, nil
 	}
 	models, err := w.disk.modelsOf(run)

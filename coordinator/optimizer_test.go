@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -163,6 +166,33 @@ func TestRefuseAbove(t *testing.T) {
 		if tt.left > 0 && (left[0].Agent != "a4" || left[0].Reason != LeftOutAbove || left[0].Usual != 1) {
 			t.Errorf("%+v: left out %+v", tt, left)
 		}
+	}
+}
+
+// TestTooFewToFold: where the rule needs more updates than the guard would leave, the fold of all is taken; where it
+// needs more than there are, the round is abandoned.
+func TestTooFewToFold(t *testing.T) {
+	nearHalf := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // leaves the median, of an even number none
+	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
+	w.cfg.Round.Aggregation = nearHalf
+	if folded, facts := w.fold(spool, e); folded.Err != nil || w.base[0] != 3 || len(facts) != 1 {
+		t.Errorf("weight %v, error %v, facts %+v; want 3 of all", w.base[0], folded.Err, facts)
+	}
+	w, spool, e = benchOf(t, 0, nil, 1, 2)
+	w.cfg.Round.Aggregation = nearHalf
+	if folded, facts := w.fold(spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(facts) != 0 {
+		t.Errorf("error %v, facts %+v; want too few", folded.Err, facts)
+	}
+}
+
+// TestConfigPairs: a coordinator is not made of what does not go together.
+func TestConfigPairs(t *testing.T) {
+	w, _, _ := benchOf(t, 0, nil, 1)
+	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", Tau: 1}
+	w.cfg.Task.Training.Exchange = spec.ExchangeGradient
+	if err := w.cfg.validate(); !strings.Contains(fmt.Sprint(err),
+		"round.server_optimizer.name: fedavgm does not go with task.exchange gradient") {
+		t.Errorf("error %v", err)
 	}
 }
 

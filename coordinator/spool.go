@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// openSpoolOf opens the spool of the record's round, if the round needs one, and returns the digests of the updates in
-// it. It removes the spools that a crash left of other rounds.
-func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest, error) {
+// openSpoolOf opens the spool of the record's round, if the round needs one, and returns what is in it. It removes the
+// spools that a crash left of other rounds.
+func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]round.Spooled, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting && r.Phase != round.CoordinatorClosing {
 		keep = 0
@@ -33,11 +33,23 @@ func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]wire.Digest,
 		return nil, err
 	}
 	c.spools[r.Round] = s
-	spooled := map[wire.AgentID]wire.Digest{}
+	return c.work.spooled(s, r.Plan.Kind)
+}
+
+// spooled returns what is in a spool, with the norms of training updates as check has measured them.
+func (w *workbench) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]round.Spooled, error) {
+	all := map[wire.AgentID]round.Spooled{}
+	var set []round.Contribution
 	for _, e := range s.Entries() {
-		spooled[wire.AgentID(e.Agent)] = e.Digest
+		all[wire.AgentID(e.Agent)] = round.Spooled{Update: e.Digest}
+		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), Update: e.Digest})
 	}
-	return spooled, nil
+	if kind != wire.KindTraining {
+		return all, nil
+	}
+	return all, w.updatesOf(s, set).Each(func(k int, v []float32) {
+		all[set[k].Agent] = round.Spooled{Update: set[k].Update, Norm: math.Sqrt(round.AddSquares(0, v))}
+	})
 }
 
 // receive steps the receiver and carries out its effects.
@@ -196,12 +208,8 @@ func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (
 	elements, unit := c.Unit()
 	v, rest := make([]float32, (wire.MaxChunk/unit+2)*elements), make([]byte, 0, wire.MaxChunk+unit)
 	take := func(units []byte, n int) {
-		norm, err := 0.0, c.Decode(v[:n], units)
-		if err == nil {
-			norm, err = round.Norm(v[:n])
-		}
-		squares += norm * norm
-		failed = cmp.Or(failed, err)
+		failed = cmp.Or(failed, c.Decode(v[:n], units))
+		squares = round.AddSquares(squares, v[:n])
 	}
 	err := inPieces(size, data, func(piece []byte) {
 		rest = append(rest, piece...) // chunks end within units
@@ -252,8 +260,7 @@ func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, w
 	if err != nil {
 		return 0, wire.RefuseMalformed, err
 	}
-	norm, err := round.Norm(v)
-	return norm, 0, err
+	return math.Sqrt(round.AddSquares(0, v)), 0, nil
 }
 
 // inPieces passes a payload to take, piece by piece.

@@ -8,6 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -44,6 +46,8 @@ func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.Kind) { c.traffic(t, kin
 type course struct {
 	phase             gaugeSet
 	phaseTook         *prometheus.HistogramVec // by phase
+	rule              gaugeSet
+	serverOptimizer   gaugeSet
 	epoch             measure
 	round, attempt    measure
 	foreign           prometheus.Counter
@@ -81,6 +85,12 @@ func newCourse(r registrar) course {
 		phaseTook: r.histogramBy("phase_duration_seconds",
 			"Time spent in a phase, observed when it is left; the last one never is.", roundBuckets,
 			"phase", words(left)),
+		rule: r.gaugeBy("aggregation_rule",
+			"The rule that makes a round's fold of its updates: 1 for the configured one, 0 for all others.",
+			"rule", rule.Names()),
+		serverOptimizer: r.gaugeBy("server_optimizer",
+			"The optimiser that makes the model's step of a fold: 1 for the configured one, 0 for all others.",
+			"name", optimizer.Names()),
 		epoch: r.measure("epoch", "Epoch of this coordinator: 1, and one more after each restore or takeover; "+
 			"known when the broker has been heard."),
 		foreign: r.counter("foreign_announcements_total",
@@ -94,7 +104,7 @@ func newCourse(r registrar) course {
 			"Times that gathering went on because too few agents had come."),
 		rounds: r.counters("rounds_total",
 			"Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold an "+
-				"aggregate that is no model.",
+				"aggregate that is no model, rule fewer updates than aggregation.rule needs.",
 			"kind", "outcome", "reason"),
 		roundTook: r.histogramBy("round_duration_seconds",
 			"Time from the announcement of a round to its end, by outcome.", roundBuckets,

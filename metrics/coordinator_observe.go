@@ -74,6 +74,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.clones.Inc()
 	case coordinator.Began:
 		c.epoch.set(float64(f.Epoch))
+		c.rule.choose(f.Rule)
+		c.serverOptimizer.choose(f.ServerOptimizer)
 	case coordinator.ForeignAnnouncement:
 		c.foreign.Inc()
 	case coordinator.AgentsAhead:

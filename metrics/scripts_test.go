@@ -117,7 +117,7 @@ var coordinatorScript = []any{
 		Participants: []wire.AgentID{"a1", "a2"}},
 	coordinator.StorageFailing{What: "save the state of the round", Err: errors.New("no space left")},
 	coordinator.StorageMended{},
-	coordinator.Began{Epoch: 2, Raised: true},
+	coordinator.Began{Epoch: 2, Raised: true, Rule: "trimmed_mean", ServerOptimizer: "fedavgm"},
 	coordinator.ForeignAnnouncement{Foreign: wire.Order{Round: 2}, Own: wire.Order{Round: 3}},
 	coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
 	coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},

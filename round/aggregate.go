@@ -3,7 +3,6 @@ package round
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/round/rule"
@@ -26,7 +25,7 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 	for i, p := range accepted {
 		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.Share{
 			Bucket: rule.Bucket(cfg.Seed, p.Agent), Times: p.Times,
-			Factor: plan.Factor(cfg.Weighting, p.Times, p.Weight),
+			Factor: plan.Factor(cfg.Weighting, p.Times, p.Weight), Norm: p.Norm,
 		}}
 	}
 	slices.SortFunc(set, func(a, b Contribution) int {
@@ -65,16 +64,12 @@ func (p *Plan) stepWeight(weighting spec.Weighting, weight float64) float64 {
 	return 1
 }
 
-// Norm returns ‖v‖₂ of an update. It fails on an element that is not finite.
-func Norm[T wire.Float](v []T) (float64, error) {
-	sum := 0.0
-	for i, x := range v {
-		if x-x != 0 {
-			return 0, fmt.Errorf("element %d is %v: %w", i, x, wire.ErrNotFinite)
-		}
+// AddSquares returns sum + Σ v_j². ‖v‖₂ is the root of it, the same whatever pieces v comes in.
+func AddSquares[T wire.Float](sum float64, v []T) float64 {
+	for _, x := range v {
 		sum += float64(float64(x) * float64(x))
 	}
-	return math.Sqrt(sum), nil
+	return sum
 }
 
 // Advance writes w_i = w_{i−1} + step to dst, rounding once to T. Any

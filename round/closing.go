@@ -1,9 +1,11 @@
 package round
 
 import (
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -106,7 +108,11 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		return
 	}
 	c.sideline(e.Excluded, SidelinedFold)
-	if e.Err != nil {
+	switch {
+	case errors.Is(e.Err, rule.ErrTooFew):
+		c.abandon(now, AbandonRule, e.Err)
+		return
+	case e.Err != nil:
 		c.abandon(now, AbandonFold, e.Err)
 		return
 	}

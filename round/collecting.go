@@ -222,7 +222,7 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 		return
 	}
 	c.move(p, peerAccepted)
-	p.Accepted = digest
+	p.Accepted, p.Norm = digest, e.Norm
 	c.do(Accept{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
 		After: now.Sub(c.announced)})

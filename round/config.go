@@ -1,11 +1,13 @@
 package round
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Config is what the coordinator's machine needs to know. Counts are of agents.
@@ -58,14 +60,36 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate returns all problems, joined, each a [*spec.FieldError].
+// keys are those of a coordinator's options in its file.
+var keys = map[spec.Option]string{
+	spec.OptionAlgorithm: "round.algorithm", spec.OptionSampling: "round.sampling", spec.OptionWeights: "round.weights",
+	spec.OptionWeighting: "round.weighting", spec.OptionRule: "round.aggregation.rule",
+	spec.OptionServerOptimizer: "round.server_optimizer.name", spec.OptionExchange: "task.exchange",
+	spec.OptionNormalize: "task.step_size.normalize", spec.OptionServerEvery: "task.mixing.server_every",
+	spec.OptionProximal: "task.proximal", spec.OptionCodec: "task.codec",
+}
+
+// CheckPairs finds what of the configuration does not go with the rest of it, or with the task.
+func (c *Config) CheckPairs(check *spec.Check, training *wire.Training, endless bool) {
+	choice := spec.Choice{
+		spec.OptionAlgorithm: string(c.Algorithm), spec.OptionSampling: string(c.Sampling),
+		spec.OptionWeights: string(c.Weights), spec.OptionWeighting: string(c.Weighting),
+		spec.OptionRule: c.Aggregation.Rule, spec.OptionServerOptimizer: c.ServerOptimizer.Name,
+		spec.OptionExchange:  string(training.Exchange),
+		spec.OptionNormalize: strconv.FormatBool(training.Normalize),
+		spec.OptionProximal:  strconv.FormatFloat(training.Proximal, 'g', -1, 64),
+		spec.OptionCodec:     string(training.Codec),
+	}
+	if c.Algorithm == spec.FedDec && endless {
+		choice[spec.OptionServerEvery] = "0"
+	}
+	choice.Check(check, spec.InCoordinator, keys)
+}
+
+// Validate returns all problems, joined, each a [*spec.FieldError]. What does not go together is found by CheckPairs.
 func (c *Config) Validate() error {
 	var check spec.Check
 	check.Valid("algorithm", c.Algorithm.Validate())
-	check.Need(c.Algorithm != spec.FedDec || c.Sampling == spec.WithReplacement, "sampling",
-		"must be with_replacement for feddec, is %q", c.Sampling)
-	check.Need(c.Algorithm != spec.FedDec || c.Weights == spec.WeightsEqual, "weights",
-		"must be equal for feddec, is %q", c.Weights)
 	check.Need(c.Participants >= 1 && c.Participants <= mostDraws, "participants",
 		"must be 1 to %d, is %d", mostDraws, c.Participants)
 	check.Need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum",
@@ -78,8 +102,6 @@ func (c *Config) Validate() error {
 	check.Valid("weights", c.Weights.Validate())
 	check.Valid("weighting", c.Weighting.Validate())
 	check.Take("aggregation", c.Aggregation.Validate())
-	check.Need(c.Weights == spec.WeightsEqual || c.Aggregation.Weighted(), "weights",
-		"must be equal for the rule %s, which leaves them out, is %q", c.Aggregation.Rule, c.Weights)
 	check.Take("server_optimizer", c.ServerOptimizer.Validate())
 	check.Need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
 	check.Need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)

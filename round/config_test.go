@@ -51,11 +51,8 @@ func TestConfigValidate(t *testing.T) {
 		{"negative pause", func(c *round.Config) { c.Pause = -time.Second }, "pause"},
 		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
 		{"empty", func(c *round.Config) { *c = round.Config{} },
-			"algorithm participants quorum sampling weights weighting aggregation.rule weights server_optimizer.name " +
+			"algorithm participants quorum sampling weights weighting aggregation.rule server_optimizer.name " +
 				"server_optimizer.tau gather.minimum gather.within deadline invite_every"},
-		{"a rule without weights", func(c *round.Config) {
-			c.Weights, c.Aggregation = spec.WeightsSamples, rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
-		}, "weights"},
 		{"a trim that cuts all", func(c *round.Config) {
 			c.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5}
 		}, "aggregation.trim"},

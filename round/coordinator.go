@@ -38,21 +38,30 @@ type Coordinator struct {
 	out []Effect // of the step under way
 }
 
+// Spooled is an update that is on disk.
+type Spooled struct {
+	Update wire.Digest
+	Norm   float64 // ‖v_k‖₂
+}
+
 // NewCoordinator makes the machine of a run. record is
 // Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates
 // of the record's round that are on disk.
-func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]wire.Digest) *Coordinator {
+func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled) *Coordinator {
 	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{}},
 		sidelined: map[wire.AgentID]Sidelined{}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
 	}
 	c.rec.Participants = slices.Clone(record.Participants)
-	if c.rec.Phase == CoordinatorCollecting {
-		for i := range c.rec.Participants {
-			if p := &c.rec.Participants[i]; p.Times > 0 { // else it came in when others had taken its draws
-				p.Accepted = spooled[p.Agent]
-			}
+	for i := range c.rec.Participants {
+		p := &c.rec.Participants[i]
+		u := spooled[p.Agent]
+		if c.rec.Phase == CoordinatorCollecting && p.Times > 0 { // else it came in when others had taken its draws
+			p.Accepted = u.Update
+		}
+		if u.Update == p.Accepted {
+			p.Norm = u.Norm
 		}
 	}
 	return c

@@ -24,10 +24,13 @@ type AbandonReason string
 const (
 	AbandonQuorum AbandonReason = "quorum" // too few updates can still come, or came
 	AbandonFold   AbandonReason = "fold"   // the aggregate is not a model
+	AbandonRule   AbandonReason = "rule"   // the rule needs more updates than are left
 )
 
 // AbandonReasons returns all reasons, for closed label sets.
-func AbandonReasons() []AbandonReason { return []AbandonReason{AbandonQuorum, AbandonFold} }
+func AbandonReasons() []AbandonReason {
+	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule}
+}
 
 // LeaveReason tells why an agent is no longer counted. It is a metric's label.
 type LeaveReason string

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -149,7 +150,7 @@ func TestWithout(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
-			length := plan.Length(weighting, round.Contribution{Weight: 2.5}, 10)
+			length := plan.Length(weighting, round.Contribution{Weight: 2.5, Share: rule.Share{Norm: 10}})
 			inStep := weighting == spec.WeightingStep && plan.Exchange == spec.ExchangeParameters
 			if inStep && length != 4 || !inStep && length != 10 {
 				t.Errorf("a norm of 10 with weight 2.5, %s, %v: length %v", weighting, plan.Exchange, length)

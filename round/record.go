@@ -74,6 +74,7 @@ type Participant struct {
 	Weight   float64     // K·p_k
 	Samples  uint64      // n_k, as its hello before the draw said; 0 = not known
 	Accepted wire.Digest // the update that is on disk; zero while there is none
+	Norm     float64     `json:"-"` // ‖v_k‖₂ of that update, which the host measures again after a restart
 	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
 	Boot    wire.Epoch
 	PeerKey wire.PeerKey

@@ -31,7 +31,7 @@ type coordinatorPlayer struct {
 type coordinatorDisk struct {
 	last   wire.Order // announced
 	record round.Record
-	spool  map[wire.AgentID]wire.Digest
+	spool  map[wire.AgentID]round.Spooled
 }
 
 func (p *coordinatorPlayer) deadline() (time.Time, bool) {
@@ -54,7 +54,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 		return nil
 	}
 	if c.name == "spool" { // the machine is not told in time
-		p.disk.spool[wire.AgentID(c.word(0))] = name(c.word(1))
+		p.disk.spool[wire.AgentID(c.word(0))] = round.Spooled{Update: name(c.word(1)), Norm: 1}
 		return nil
 	}
 	p.now = now
@@ -80,7 +80,7 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 	case round.Journal:
 		p.disk.record = e.Record
 	case round.Discard:
-		p.disk.spool = map[wire.AgentID]wire.Digest{}
+		p.disk.spool = map[wire.AgentID]round.Spooled{}
 	case round.Announce:
 		o := wire.Order{Run: p.disk.record.Run, Round: e.Round, Attempt: e.Announcement.Attempt,
 			Phase: e.Announcement.Phase}
@@ -121,7 +121,7 @@ func (p *coordinatorPlayer) begin(c command) {
 		p.plan.Base.Hash = name("w0")
 	}
 	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan},
-		spool: map[wire.AgentID]wire.Digest{}}
+		spool: map[wire.AgentID]round.Spooled{}}
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
 }
 
@@ -159,7 +159,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 			Update: p.update(c)}}
 	case "stored":
 		if r == p.disk.record.Round {
-			p.disk.spool[a] = name(c.word(1))
+			p.disk.spool[a] = round.Spooled{Update: name(c.word(1)), Norm: 1}
 		}
 		return round.Stored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
 	case "rejected":

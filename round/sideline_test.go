@@ -1,12 +1,14 @@
 package round_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -20,6 +22,7 @@ type drive struct {
 	pending []round.Event
 	silent  map[wire.AgentID]bool
 	spoils  map[wire.AgentID]bool // the fold
+	foldErr error
 }
 
 func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
@@ -36,6 +39,17 @@ func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
 		d.hello(agentNumber(i))
 	}
 	return d
+}
+
+// TestTooFewForTheRule: a round whose rule needs more updates is abandoned with that reason.
+func TestTooFewForTheRule(t *testing.T) {
+	d := newDrive(t, driveConfig(2, 2), 2)
+	d.foldErr = fmt.Errorf("of two: %w", rule.ErrTooFew)
+	d.rounds(2)
+	abandoned := factsOf[round.RoundAbandoned](d.facts)
+	if len(abandoned) == 0 || abandoned[0].Reason != round.AbandonRule || !errors.Is(abandoned[0].Err, rule.ErrTooFew) {
+		t.Errorf("abandoned %+v", abandoned)
+	}
 }
 
 func agentNumber(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
@@ -71,7 +85,7 @@ func (d *drive) perform(e round.Effect) {
 					Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(e.Agent, r))}}})
 		}
 	case round.Fold:
-		folded := round.Folded{Round: e.Round, Next: e.Plan}
+		folded := round.Folded{Round: e.Round, Next: e.Plan, Err: d.foldErr}
 		folded.Next.Version++
 		for _, x := range e.Set {
 			if d.spoils[x.Agent] {

@@ -204,7 +204,7 @@ func (c *checks) refuses(e round.Refuse, rec round.Record) {
 
 // folds: what is folded is on disk; what was accepted is folded, once, and the
 // same again after a crash.
-func (c *checks) folds(e round.Fold, spool map[wire.AgentID]wire.Digest) {
+func (c *checks) folds(e round.Fold, spool map[wire.AgentID]round.Spooled) {
 	if c.folded == nil {
 		c.folded = map[wire.RoundID]string{}
 	}
@@ -217,7 +217,8 @@ func (c *checks) folds(e round.Fold, spool map[wire.AgentID]wire.Digest) {
 		if i > 0 && (e.Set[i-1].Bucket > u.Bucket || e.Set[i-1].Bucket == u.Bucket && e.Set[i-1].Agent >= u.Agent) {
 			c.world.fail("round %d folds out of order or twice: %v", e.Round, e.Set)
 		}
-		if spool[u.Agent] != u.Update || c.maker[u.Update] != fmt.Sprint(u.Agent, e.Round) {
+		if spool[u.Agent] != (round.Spooled{Update: u.Update, Norm: u.Norm}) || u.Norm != normOf(u.Update) ||
+			c.maker[u.Update] != fmt.Sprint(u.Agent, e.Round) {
 			c.world.fail("round %d folds %s of %s, which is not in its spool", e.Round, nameOf(u.Update), u.Agent)
 		}
 		put(&c.in, e.Round, u.Agent, u.Update)

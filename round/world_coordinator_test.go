@@ -24,7 +24,7 @@ type coordinatorHost struct {
 
 	record  round.Record // on disk
 	history []round.Outcome
-	spool   map[wire.RoundID]map[wire.AgentID]wire.Digest
+	spool   map[wire.RoundID]map[wire.AgentID]round.Spooled
 }
 
 func newCoordinatorHost(w *world, statistics bool) *coordinatorHost {
@@ -35,9 +35,12 @@ func newCoordinatorHost(w *world, statistics bool) *coordinatorHost {
 	}
 	return &coordinatorHost{
 		w: w, record: round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: plan},
-		spool: map[wire.RoundID]map[wire.AgentID]wire.Digest{},
+		spool: map[wire.RoundID]map[wire.AgentID]round.Spooled{},
 	}
 }
+
+// normOf is the norm of an update, which a machine hears when the update is stored, or from its spool after a crash.
+func normOf(update wire.Digest) float64 { return 1 + float64(update[0]) }
 
 func blob(s string) wire.BlobRef { return wire.BlobRef{Hash: name(s), Length: 1} }
 
@@ -229,11 +232,12 @@ func (c *coordinatorHost) receive(a wire.AgentID, update wire.Digest) {
 			return
 		}
 		if c.spool[r] == nil {
-			c.spool[r] = map[wire.AgentID]wire.Digest{}
+			c.spool[r] = map[wire.AgentID]round.Spooled{}
 		}
-		c.spool[r][a] = update
+		c.spool[r][a] = round.Spooled{Update: update, Norm: normOf(update)}
 		c.later(c.w.between(time.Millisecond, 5*time.Second), func() {
-			c.step(round.Stored{Agent: a, Round: r, Update: wire.Update{Payload: wire.Manifest{Hash: update}}})
+			c.step(round.Stored{Agent: a, Round: r, Update: wire.Update{Payload: wire.Manifest{Hash: update}},
+				Norm: normOf(update)})
 		})
 	})
 }

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -72,10 +74,13 @@ func (f *fedavg[T]) step(i int) error {
 	if f.shadow != nil {
 		f.shadow.begin()
 	}
-	if err := f.fold(i, f.server.begin(i, f.plan(i), places)); err != nil {
-		return err
-	}
-	if err := f.server.end(f.next, f.w); err != nil {
+	places = f.server.begin(i, f.plan(i), places)
+	err := f.server.advance(f.next, f.w,
+		func(take func(k int, v, base []T)) error { return f.fold(i, places, take) })
+	switch {
+	case errors.Is(err, rule.ErrTooFew):
+		return nil // the round is abandoned: the model stays
+	case err != nil:
 		return err
 	}
 	f.w, f.next = f.next, f.w
@@ -115,13 +120,17 @@ func (f *fedavg[T]) responding(i int) []round.Place {
 }
 
 // fold gives the server what all participants send, in the order of the fold whatever the number of hands.
-func (f *fedavg[T]) fold(i int, places []round.Place) error {
+func (f *fedavg[T]) fold(i int, places []round.Place, take func(k int, v, base []T)) error {
+	base := f.w
+	if f.e.Exchange == spec.ExchangeGradient {
+		base = nil
+	}
 	if len(f.hands) == 1 || len(places) < 2*f.block {
-		for _, p := range places {
+		for k, p := range places {
 			if err := f.end(f.hands[0], f.next, p.Index, i); err != nil {
 				return err
 			}
-			f.send(p, f.next)
+			take(k, f.next, base)
 		}
 		return nil
 	}
@@ -129,8 +138,8 @@ func (f *fedavg[T]) fold(i int, places []round.Place) error {
 		if b.err != nil {
 			return b.err
 		}
-		for n, p := range b.places {
-			f.send(p, b.ends[n*len(f.w):][:len(f.w)])
+		for n := range b.places {
+			take(b.first+n, b.ends[n*len(f.w):][:len(f.w)], base)
 		}
 		return nil
 	})
@@ -138,7 +147,7 @@ func (f *fedavg[T]) fold(i int, places []round.Place) error {
 	for _, h := range f.hands {
 		group.Go(func() {
 			for n, b, ok := line.begin(); ok; n, b, ok = line.begin() {
-				b.places = places[n*f.block : min((n+1)*f.block, len(places))]
+				b.first, b.places = n*f.block, places[n*f.block:min((n+1)*f.block, len(places))]
 				f.compute(h, b, i)
 				line.finish(n, b)
 			}
@@ -150,6 +159,7 @@ func (f *fedavg[T]) fold(i int, places []round.Place) error {
 
 // block is some agents of a round, and where they come to.
 type block[T learner.Float] struct {
+	first  int // its place among all
 	places []round.Place
 	ends   []T // d each
 	err    error
@@ -172,15 +182,6 @@ func (f *fedavg[T]) plan(i int) *round.Plan {
 		return &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeGradient, StepSize: f.schedule.At(uint64(i))}
 	}
 	return &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
-}
-
-// send gives the server a gradient, or ψ_k.
-func (f *fedavg[T]) send(p round.Place, v []T) {
-	if f.e.Exchange == spec.ExchangeGradient {
-		f.server.take(p, v, nil)
-	} else {
-		f.server.take(p, v, f.w)
-	}
 }
 
 // end writes where agent k comes to in round i to dst: ψ_k, or the gradient.

@@ -1,12 +1,14 @@
 package sim
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -162,10 +164,17 @@ func (f *feddec[T]) average(t int) error {
 	}
 	f.uploads, f.downloads = f.uploads+int64(len(places)), f.downloads+int64(f.agents)
 	plan := &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
-	for _, p := range f.server.begin(f.blockNow, plan, places) {
-		f.server.take(p, f.z[p.Index], f.last)
-	}
-	if err := f.server.end(f.next, f.last); err != nil {
+	places = f.server.begin(f.blockNow, plan, places)
+	err := f.server.advance(f.next, f.last, func(take func(k int, v, base []T)) error {
+		for k, p := range places {
+			take(k, f.z[p.Index], f.last)
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, rule.ErrTooFew):
+		return nil // the round is abandoned: the agents go on as they are
+	case err != nil:
 		return err
 	}
 	f.last, f.next = f.next, f.last

@@ -24,8 +24,8 @@ type server[T learner.Float] struct {
 	places []round.Place // of the round, in the order of the fold
 	plan   *round.Plan
 
-	sum  *rule.Sum    // of the mean, which needs one update at a time
-	rule rule.Rule[T] // of other rules, and where long updates are left out: these see all of them
+	rule rule.Rule[T]
+	keep bool // all updates of a round are kept; else the rule takes each as it comes
 	rows rule.Memory[T]
 	set  []rule.Share
 
@@ -42,18 +42,13 @@ type server[T learner.Float] struct {
 
 func newServer[T learner.Float](c *course[T]) *server[T] {
 	d := c.in.Problem.Model.Params()
-	s := &server[T]{course: c, step: make([]float64, d)}
-	if a := c.e.Aggregation; a.Rule == rule.Mean && a.RefuseAbove == 0 {
-		s.sum = rule.NewSum(d)
-	} else {
-		s.rule = rule.New[T](a)
-	}
+	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
+	s.keep = s.rule.Passes() > 1 || c.e.Aggregation.RefuseAbove > 0
 	if c.e.Codec != spec.CodecRaw {
-		s.codec, s.change, s.rng = codec.Of[T](c.e.Codec), make([]T, d), rand.New(&s.pcg)
+		s.codec, s.rng = codec.Of[T](c.e.Codec), rand.New(&s.pcg)
 	}
-	if s.optimizer = optimizer.New(c.e.ServerOptimizer); s.optimizer != nil {
-		s.state = optimizer.NewState(s.optimizer, d)
-	}
+	s.optimizer = optimizer.New(c.e.ServerOptimizer)
+	s.state = optimizer.NewState(s.optimizer, d)
 	return s
 }
 
@@ -64,34 +59,41 @@ func (s *server[T]) begin(i int, plan *round.Plan, places []round.Place) []round
 	slices.SortStableFunc(s.places, func(p, q round.Place) int {
 		return cmp.Compare(s.bucket(p.Index), s.bucket(q.Index))
 	})
+	for _, p := range s.places {
+		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Times: p.Times,
+			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index))})
+	}
 	return s.places
 }
 
-// take takes what a participant sends, in the order of the fold: a gradient, or, with a base, the change v − base.
-func (s *server[T]) take(p round.Place, v, base []T) {
-	share := rule.Share{Bucket: s.bucket(p.Index), Times: p.Times,
-		Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index))}
-	s.set = append(s.set, share)
-	if s.codec != nil {
-		v, base = s.carried(p, v, base), nil
-	}
-	switch {
-	case s.sum != nil && base == nil:
-		rule.Add(s.sum, share.Bucket, share.Factor, v)
-	case s.sum != nil:
-		rule.AddChange(s.sum, share.Bucket, share.Factor, v, base)
-	default:
-		s.keep(v, base)
-	}
+// sender calls take with what each of a round's places sends, in the order of the fold: a gradient, or, with a base,
+// the change v − base.
+type sender[T learner.Float] func(take func(k int, v, base []T)) error
+
+// stream is a sender as a source that a rule of one pass reads.
+type stream[T learner.Float] struct {
+	*server[T]
+	send sender[T]
 }
 
-// carried is what the server has of a change, or of a gradient, after the codec: with the draws of a live agent.
-func (s *server[T]) carried(p round.Place, v, base []T) []T {
+// Each implements [rule.Source].
+func (s stream[T]) Each(take func(k int, v []T)) error {
+	return s.send(func(k int, v, base []T) { take(k, s.carried(k, v, base)) })
+}
+
+// Columns implements [rule.Source].
+func (stream[T]) Columns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
+
+// carried is what the server has of a change, or of a gradient, after the codec, which draws as a live agent does.
+func (s *server[T]) carried(k int, v, base []T) []T {
 	copy(s.change, v)
 	for j, x := range base {
 		s.change[j] = T(v[j] - x)
 	}
-	task.Reseed(&s.pcg, task.PackSeed(s.seed), s.round, s.stream(p.Index))
+	if s.codec == nil {
+		return s.change
+	}
+	task.Reseed(&s.pcg, task.PackSeed(s.seed), s.round, s.stream(s.places[k].Index))
 	s.packed = s.codec.Append(s.packed[:0], s.change, s.rng)
 	if s.codec.Decode(s.change, s.packed) != nil {
 		s.change[0] = T(math.NaN()) // the next model is not finite
@@ -99,53 +101,40 @@ func (s *server[T]) carried(p round.Place, v, base []T) []T {
 	return s.change
 }
 
-// keep keeps an update for a rule that reads all of them.
-func (s *server[T]) keep(v, base []T) {
-	k := len(s.set) - 1
-	if k == len(s.rows) {
-		s.rows = append(s.rows, make([]T, len(v)))
+// advance writes the model after w to dst. An error is [rule.ErrTooFew], as where a coordinator abandons the round, the
+// sender's, or that the model is not finite.
+func (s *server[T]) advance(dst, w []T, send sender[T]) error {
+	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), Source: stream[T]{s, send}}
+	if s.keep {
+		var err error
+		if set.Shares, set.Source, err = s.kept(set.Source); err != nil {
+			return err
+		}
 	}
-	copy(s.rows[k], v)
-	for j, x := range base {
-		s.rows[k][j] = T(v[j] - x)
-	}
-}
-
-// end writes the next model to dst, which is after w. The error is that it is not finite.
-func (s *server[T]) end(dst, w []T) error {
-	if s.sum != nil {
-		set := rule.Set[T]{Shares: s.set}
-		s.sum.End(s.step, set.Draws(), s.plan.Scale())
-	} else if err := s.fold(); err != nil {
+	if err := s.rule.Fold(s.step, set); err != nil {
 		return err
 	}
-	if s.optimizer != nil {
-		s.optimizer.Step(s.step, s.state)
-	}
+	s.optimizer.Step(s.step, s.state)
 	return round.Advance(dst, w, s.step)
 }
 
-// fold folds what was kept, without the updates that are too long.
-func (s *server[T]) fold() error {
-	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), Source: s.rows[:len(s.set)]}
-	if s.e.Aggregation.RefuseAbove > 0 {
-		lengths := make([]float64, len(s.set))
-		for k, v := range s.rows[:len(s.set)] {
-			norm, err := round.Norm(v)
-			if err != nil {
-				return err
-			}
-			lengths[k] = s.plan.Length(s.e.Weighting, round.Contribution{Weight: s.weight(s.places[k].Index)}, norm)
+// kept keeps what is sent, and returns it without the updates that are too long.
+func (s *server[T]) kept(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], err error) {
+	lengths := make([]float64, len(s.set))
+	err = all.Each(func(k int, v []T) {
+		if k == len(s.rows) {
+			s.rows = append(s.rows, make([]T, len(v)))
 		}
-		_, long := s.e.Aggregation.Above(lengths)
-		var rows rule.Memory[T]
-		set.Shares = nil
-		for k := range s.set {
-			if !slices.Contains(long, k) {
-				set.Shares, rows = append(set.Shares, s.set[k]), append(rows, s.rows[k])
-			}
+		copy(s.rows[k], v)
+		s.set[k].Norm = math.Sqrt(round.AddSquares(0, v))
+		lengths[k] = s.plan.Length(s.e.Weighting,
+			round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]})
+	})
+	_, long := s.e.Aggregation.Above(lengths)
+	for k, share := range s.set {
+		if !slices.Contains(long, k) {
+			shares, rows = append(shares, share), append(rows, s.rows[k])
 		}
-		set.Source = rows
 	}
-	return s.rule.Fold(s.step, set)
+	return shares, rows, err
 }

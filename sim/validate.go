@@ -3,8 +3,8 @@ package sim
 import (
 	"fmt"
 	"math"
+	"strconv"
 
-	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -47,11 +47,8 @@ func (e *Experiment) validate() error {
 	v.Valid("codec", e.Codec.Validate())
 	v.Valid("weighting", e.Weighting.Validate())
 	v.Take("aggregation", e.Aggregation.Validate())
-	v.Need(e.Aggregation.Weighted() || e.Weights.alike() && !e.WeighRows, "weights",
-		"must be equal for the rule %s, which leaves them out", e.Aggregation.Rule)
 	v.Take("server_optimizer", e.ServerOptimizer.Validate())
-	v.Need(e.ServerOptimizer.Name == optimizer.None || e.Exchange != spec.ExchangeGradient, "server_optimizer.name",
-		"is %s; gradients have a step size of their own, want none", e.ServerOptimizer.Name)
+	e.choice().Check(&v, spec.InExperiment, nil)
 	v.Need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
 	v.Need(e.Participants >= 0 && e.Participants <= maxAgents, "participants",
 		"is %d; want 1 to the number of agents, or 0 for all", e.Participants)
@@ -63,6 +60,23 @@ func (e *Experiment) validate() error {
 	e.validateChance(&v)
 	e.validateMixing(&v)
 	return v.Err()
+}
+
+// choice is the words that do not go with everything.
+func (e *Experiment) choice() spec.Choice {
+	weights := spec.WeightsEqual
+	if e.WeighRows || !e.Weights.alike() {
+		weights = spec.WeightsSamples
+	}
+	return spec.Choice{
+		spec.OptionAlgorithm: string(e.Algorithm), spec.OptionSampling: string(e.Sampling),
+		spec.OptionWeights: string(weights), spec.OptionWeighting: string(e.Weighting),
+		spec.OptionRule: e.Aggregation.Rule, spec.OptionServerOptimizer: e.ServerOptimizer.Name,
+		spec.OptionExchange:  string(e.Exchange),
+		spec.OptionNormalize: strconv.FormatBool(e.StepSize.Normalize),
+		spec.OptionProximal:  strconv.FormatFloat(e.Proximal, 'g', -1, 64),
+		spec.OptionCodec:     string(e.Codec),
+	}
 }
 
 func (e *Experiment) validateSteps(v *spec.Check) {
@@ -90,8 +104,6 @@ func (e *Experiment) validateChance(v *spec.Check) {
 	}
 	e.GradientNoise.Check(v, "gradient_noise")
 	v.Need(e.Proximal >= 0 && !math.IsInf(e.Proximal, 1), "proximal", "is %v; want 0 or more", e.Proximal)
-	v.Need(e.Proximal == 0 || e.Exchange == spec.ExchangeParameters, "proximal",
-		"is %v; a gradient is taken at the anchor itself, want 0", e.Proximal)
 }
 
 func (e *Experiment) validateMixing(v *spec.Check) {
@@ -114,8 +126,6 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 		"is %v; feddec takes 1 step an iteration", e.LocalSteps)
 	v.Need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
 		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
-	v.Need(e.Exchange == spec.ExchangeParameters, "exchange", "is %q; feddec exchanges parameters", e.Exchange)
-	v.Need(e.Weighting == spec.WeightingStep, "weighting", "is %q; feddec weighs in the step", e.Weighting)
 	v.Need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }
 

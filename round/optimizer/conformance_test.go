@@ -70,7 +70,7 @@ func TestOracle(t *testing.T) {
 			{Name: name, LearningRate: 1, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001},
 			{Name: name, LearningRate: 2, Tau: 1},
 		} {
-			if err := c.Validate(); err != nil {
+			if err := c.Validate(); err != nil && name != optimizer.None { // which has no rate
 				t.Fatal(err)
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -81,18 +81,13 @@ func TestOracle(t *testing.T) {
 				}
 			}
 			o := optimizer.New(c)
-			var state [][]float64
-			if o != nil {
-				state = optimizer.NewState(o, d)
-			}
+			state := optimizer.NewState(o, d)
 			for i := range rounds {
 				step := make([]float64, d)
 				for j := range step {
 					step[j] = folds[j][i]
 				}
-				if o != nil {
-					o.Step(step, state)
-				}
+				o.Step(step, state)
 				for j, x := range step {
 					if want := oracles[name](c, folds[j])[i]; math.Abs(x-want) > 1e-12*math.Abs(want) {
 						t.Fatalf("%+v, round %d, coordinate %d: step %v, want %v", c, i, j, x, want)
@@ -107,9 +102,6 @@ func TestOracle(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	for _, name := range optimizer.Names() {
 		o := optimizer.New(configOf(name))
-		if o == nil {
-			continue
-		}
 		state := optimizer.NewState(o, 3)
 		if len(state) != o.Vectors() {
 			t.Errorf("%s: %d vectors, want %d", name, len(state), o.Vectors())
@@ -174,6 +166,11 @@ func TestValidate(t *testing.T) {
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), key) {
 			t.Errorf("%+v: %v, want %q", c, err, key)
 		}
+	}
+	idle := optimizer.Config{Name: optimizer.None, LearningRate: 0.5, Tau: 1}
+	const want = "learning_rate: is 0.5 without an optimiser: set name, or remove this"
+	if err := fmt.Sprint(idle.Validate()); err != want {
+		t.Error(err)
 	}
 	if err := fmt.Sprint(configOf("fedyogi").Validate()); err != "<nil>" {
 		t.Error(err)

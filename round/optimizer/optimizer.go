@@ -32,6 +32,12 @@ type Config struct {
 // None takes the fold itself for the step.
 const None = "none"
 
+type none struct{}
+
+func (none) Vectors() int                { return 0 }
+func (none) First([][]float64)           {}
+func (none) Step([]float64, [][]float64) {}
+
 // DefaultConfig is no optimiser, with the numbers that the others have where a file does not say otherwise.
 func DefaultConfig() Config {
 	return Config{Name: None, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001}
@@ -44,7 +50,7 @@ type entry struct {
 }
 
 var table = map[string]entry{
-	None:         {},
+	None:         {func(Config) Optimizer { return none{} }, 0},
 	"fedavgm":    {newAvgM, 1},
 	"fedadagrad": {newAdagrad, 0.1},
 	"fedadam":    {newAdam, 0.1},
@@ -58,6 +64,8 @@ func Names() []string { return slices.Sorted(maps.Keys(table)) }
 func (c Config) Validate() error {
 	var k spec.Check
 	spec.OneOf(&k, "name", c.Name, Names()...)
+	k.Need(c.Name != None || c.LearningRate == 0, "learning_rate",
+		"is %v without an optimiser: set name, or remove this", c.LearningRate)
 	k.Need(c.LearningRate >= 0 && !math.IsInf(c.LearningRate, 1), "learning_rate",
 		"must be finite and above 0, or 0 for the optimiser's own, is %v", c.LearningRate)
 	fraction := func(key string, x float64) { k.Need(x >= 0 && x < 1, key, "must be at least 0 and below 1, is %v", x) }
@@ -68,12 +76,9 @@ func (c Config) Validate() error {
 	return k.Err()
 }
 
-// New makes the optimiser of a valid configuration; nil for None.
+// New makes the optimiser of a valid configuration.
 func New(c Config) Optimizer {
 	e := table[c.Name]
-	if e.make == nil {
-		return nil
-	}
 	if c.LearningRate == 0 {
 		c.LearningRate = e.learningRate
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -70,11 +71,13 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID)
 	set, rows := rule.Set[T]{Scale: 1}, rule.Memory[T]{}
 	for _, id := range ids {
 		times := 1 + rng.IntN(2)
-		set.Shares = append(set.Shares, rule.Share{Bucket: rule.Bucket(7, id), Times: times, Factor: float64(times)})
-		row := make([]T, d)
+		row, squares := make([]T, d), 0.0
 		for j := range row {
 			row[j] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
+			squares += float64(row[j]) * float64(row[j])
 		}
+		set.Shares = append(set.Shares, rule.Share{Bucket: rule.Bucket(7, id), Times: times, Factor: float64(times),
+			Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}
 	set.Source = rows
@@ -164,6 +167,106 @@ func TestBlocks(t *testing.T) {
 	})
 }
 
+// once counts how often the updates are read, in what way.
+type once struct {
+	rule.Memory[float32]
+	whole, columns int
+}
+
+func (s *once) Each(take func(k int, v []float32)) error {
+	s.whole++
+	buffer := make([]float32, len(s.Memory[0]))
+	for k, v := range s.Memory {
+		copy(buffer, v)
+		take(k, buffer)
+		clear(buffer) // it is valid no longer
+	}
+	return nil
+}
+
+func (s *once) Columns(from int, rows [][]float32) error {
+	s.columns++
+	return s.Memory.Columns(from, rows)
+}
+
+// TestPasses: a rule of one pass reads each update once, whole, and no norm, so that they need not be kept.
+func TestPasses(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		set, _ := setOf[float32](rand.New(rand.NewPCG(13, 14)), 12, 5)
+		want := fold(t, c, set, 5)
+		source := &once{Memory: set.Source.(rule.Memory[float32])}
+		set.Source = source
+		passes := rule.New[float32](c).Passes()
+		if passes == 1 {
+			set.Shares = slices.Clone(set.Shares)
+			for k := range set.Shares {
+				set.Shares[k].Norm = math.NaN()
+			}
+		}
+		if got := fold(t, c, set, 5); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if passes < 1 || passes > 2 || passes == 1 && (source.whole != 1 || source.columns != 0) {
+			t.Errorf("%d passes wanted; read %d times whole, %d blocks of columns", passes, source.whole,
+				source.columns)
+		}
+	})
+}
+
+// TestTooFew: no rule makes a model of nothing.
+func TestTooFew(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		none := rule.Set[float32]{Scale: 1, Source: rule.Memory[float32]{}}
+		if err := rule.New[float32](c).Fold(make([]float64, 2), none); !errors.Is(err, rule.ErrTooFew) {
+			t.Errorf("of no updates: %v", err)
+		}
+	})
+}
+
+// TestDrawnTwice: an update that was drawn twice counts as two that were drawn once.
+func TestDrawnTwice(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		set, _ := setOf[float64](rand.New(rand.NewPCG(15, 16)), 9, 6)
+		twice := rule.Set[float64]{Scale: 1}
+		var rows rule.Memory[float64]
+		for k, s := range set.Shares {
+			for range s.Times {
+				twice.Shares = append(twice.Shares, rule.Share{Bucket: s.Bucket, Times: 1, Factor: 1, Norm: s.Norm})
+				rows = append(rows, set.Source.(rule.Memory[float64])[k])
+			}
+		}
+		twice.Source = rows
+		want := fold(t, c, twice, 6)
+		for j, x := range fold(t, c, set, 6) {
+			if math.Abs(x-want[j]) > 1e-12*(1+math.Abs(want[j])) {
+				t.Errorf("coordinate %d: %v, want %v", j, x, want[j])
+			}
+		}
+	})
+}
+
+// TestArrival: the order of updates within the fold's order is the ids'; a rule that sees them as a set gets the same
+// bits in every order that a round may close with.
+func TestArrival(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		if rule.New[float64](c).Passes() == 1 {
+			return // the fold's order is the only one: round.TestContributions
+		}
+		rng := rand.New(rand.NewPCG(17, 18))
+		set, _ := setOf[float64](rng, 20, 7)
+		want := fold(t, c, set, 7)
+		rows := slices.Clone(set.Source.(rule.Memory[float64]))
+		shares := slices.Clone(set.Shares)
+		rng.Shuffle(len(rows), func(i, j int) {
+			rows[i], rows[j] = rows[j], rows[i]
+			shares[i], shares[j] = shares[j], shares[i]
+		})
+		if got := fold(t, c, rule.Set[float64]{Shares: shares, Scale: 1, Source: rows}, 7); !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
 // TestScale: gradients are folded as parameters are, and then scaled.
 func TestScale(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
@@ -216,31 +319,49 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestSumChanges: the sum of changes is that of the rounded differences, and a sum may be used again.
-func TestSumChanges(t *testing.T) {
+// TestAggregators: two programs that sum half of the buckets each, and join their sums, get the bits of one that sums
+// all.
+func TestAggregators(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	direct, changes := rule.NewSum(25), rule.NewSum(25)
-	got, want := make([]float64, 25), make([]float64, 25)
-	v, end, base := make([]float32, 25), make([]float32, 25), make([]float32, 25)
-	for range 3 {
-		for bucket := range rule.Buckets {
+	all, left, right := rule.NewSum(25), rule.NewSum(25), rule.NewSum(25)
+	v, both, a, b := make([]float32, 25), make([]float64, 25), make([]float64, 25), make([]float64, 25)
+	for bucket := range rule.Buckets {
+		half := left
+		if bucket >= rule.Buckets/2 {
+			half = right
+		}
+		for range rng.IntN(3) {
 			for i := range v {
-				end[i], base[i] = float32(rng.NormFloat64()), float32(rng.NormFloat64())
-				v[i] = end[i] - base[i]
+				v[i] = float32(rng.NormFloat64())
 			}
 			f := rng.Float64()
-			rule.Add(direct, bucket, f, v)
-			rule.AddChange(changes, bucket, f, end, base)
-		}
-		direct.End(want, 64, 1)
-		changes.End(got, 64, 1)
-		if !slices.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
+			rule.Add(all, bucket, f, v)
+			rule.Add(half, bucket, f, v)
 		}
 	}
-	changes.End(got, 1, 1)
-	if slices.Max(got) != 0 || slices.Min(got) != 0 {
-		t.Errorf("an empty sum is %v", got)
+	all.End(both, 1, 1)
+	left.End(a, 1, 1)
+	right.End(b, 1, 1)
+	for i, x := range both {
+		if a[i]+b[i] != x {
+			t.Errorf("element %d is %v + %v of two, %v of one", i, a[i], b[i], x)
+		}
+	}
+}
+
+// TestSumMemory: a sum of all buckets keeps 7 vectors, whatever the number of updates.
+func TestSumMemory(t *testing.T) {
+	const d = 1 << 16
+	v, s := make([]float32, d), rule.NewSum(d)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for bucket := range rule.Buckets {
+		rule.Add(s, bucket, 1, v)
+		rule.Add(s, bucket, 1, v)
+	}
+	runtime.ReadMemStats(&after)
+	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(7*8*d+64<<10); got > most {
+		t.Errorf("%d bytes, want at most %d", got, most)
 	}
 }
 
@@ -259,7 +380,6 @@ func TestSumRefuses(t *testing.T) {
 		"an earlier bucket": func(s *rule.Sum) { rule.Add(s, 3, 1, []float32{1}) },
 		"no bucket":         func(s *rule.Sum) { rule.Add(s, 64, 1, []float32{1}) },
 		"another length":    func(s *rule.Sum) { rule.Add(s, 4, 1, []float32{1, 2}) },
-		"another base":      func(s *rule.Sum) { rule.AddChange(s, 4, 1, []float32{1}, nil) },
 	} {
 		func() {
 			defer func() {

@@ -9,13 +9,19 @@ type mean[T wire.Float] struct{}
 
 func newMean[T wire.Float](Config) Rule[T] { return mean[T]{} }
 
-// Fold implements Rule, in one pass and O(d) memory.
+func (mean[T]) Passes() int { return 1 }
+
+// Fold implements Rule, in O(d) memory.
 func (mean[T]) Fold(dst []float64, s Set[T]) error {
+	n := s.Draws()
+	if err := enough(Mean, n, 1); err != nil {
+		return err
+	}
 	sum := NewSum(len(dst))
 	err := s.Each(func(k int, v []T) {
 		u := s.Shares[k]
 		Add(sum, u.Bucket, u.Factor, v)
 	})
-	sum.End(dst, s.Draws(), s.Scale)
+	sum.End(dst, n, s.Scale)
 	return err
 }

@@ -1,6 +1,8 @@
 package rule
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -11,9 +13,23 @@ import (
 
 // Rule combines the updates of a round.
 type Rule[T wire.Float] interface {
+	// Passes is how often the updates are read. A rule of one pass calls Each once and reads no norms, so that the
+	// updates need not be kept. A rule of two may read norms and columns too.
+	Passes() int
 	// Fold overwrites dst, of length d, with the change D of the model. The result does not depend on the blocks in
-	// which the updates are read. An error is one of reading.
+	// which the updates are read. An error is ErrTooFew, or one of reading.
 	Fold(dst []float64, s Set[T]) error
+}
+
+// ErrTooFew says that a round has fewer updates than the rule needs. Such a round is abandoned.
+var ErrTooFew = errors.New("too few updates for the rule")
+
+// enough returns ErrTooFew if n draws are fewer than a rule needs.
+func enough(name string, n, least int) error {
+	if n >= least {
+		return nil
+	}
+	return fmt.Errorf("%w %s: %d draws, want at least %d", ErrTooFew, name, n, least)
 }
 
 // Set is the updates of a closed round. Those that were refused or left out are not in it.
@@ -37,6 +53,7 @@ type Share struct {
 	Bucket int
 	Times  int     // n_k
 	Factor float64 // n_k, or n_k·K·p_k where the server weights
+	Norm   float64 // ‖v_k‖₂
 }
 
 // Source reads the elements of a set's updates. All are finite.
@@ -69,25 +86,27 @@ func (m Memory[T]) Columns(from int, rows [][]T) error {
 // Config is the section aggregation, of a coordinator's round and of an experiment.
 type Config struct {
 	Rule string  `yaml:"rule" json:"rule"`
-	Trim float64 `yaml:"trim" json:"trim"` // β of trimmed_mean
+	Trim float64 `yaml:"trim" json:"trim"` // β of trimmed_mean; 0.2 unless a file has the key
 	// RefuseAbove leaves out updates that are longer than this many times the median of the round's; 0 = none.
 	RefuseAbove float64 `yaml:"refuse_above" json:"refuse_above"`
 }
 
 // DefaultConfig is the mean of all updates.
-func DefaultConfig() Config { return Config{Rule: Mean} }
+func DefaultConfig() Config { return Config{Rule: Mean, Trim: 0.2} }
 
 // entry is a line of the table.
 type entry[T wire.Float] struct {
-	make     func(Config) Rule[T]
-	weighted bool                          // it takes the agents' weights p_k; else they must be equal
-	check    func(c Config, k *spec.Check) // of the keys that are the rule's own
+	make func(Config) Rule[T]
+	// check finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what of
+	// them has no effect in rounds of so many draws; nil for a rule that has none.
+	check func(c Config, k *spec.Check)
+	warn  func(c Config, draws int) string
 }
 
 func table[T wire.Float]() map[string]entry[T] {
 	return map[string]entry[T]{
-		Mean:        {make: newMean[T], weighted: true, check: noTrim},
-		TrimmedMean: {make: newTrimmedMean[T], check: checkTrim},
+		Mean:        {make: newMean[T]},
+		TrimmedMean: {newTrimmedMean[T], checkTrim, warnTrim},
 	}
 }
 
@@ -98,16 +117,23 @@ func Names() []string { return slices.Sorted(maps.Keys(table[float32]())) }
 func (c Config) Validate() error {
 	var k spec.Check
 	spec.OneOf(&k, "rule", c.Rule, Names()...)
-	if e, ok := table[float32]()[c.Rule]; ok {
-		e.check(c, &k)
+	for _, name := range Names() {
+		if check := table[float32]()[name].check; check != nil {
+			check(c, &k)
+		}
 	}
 	k.Need(c.RefuseAbove == 0 || c.RefuseAbove > 1 && !math.IsInf(c.RefuseAbove, 1), "refuse_above",
 		"must be above 1, or 0 for none, is %v", c.RefuseAbove)
 	return k.Err()
 }
 
-// Weighted reports whether the rule takes the agents' weights p_k. One that does not needs equal weights.
-func (c Config) Weighted() bool { return table[float32]()[c.Rule].weighted }
+// Warning says what of a valid configuration has no effect in rounds of so many draws; "" if there is nothing to say.
+func (c Config) Warning(draws int) string {
+	if warn := table[float32]()[c.Rule].warn; warn != nil {
+		return warn(c, draws)
+	}
+	return ""
+}
 
 // New makes the rule of a valid configuration.
 func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].make(c) }

@@ -38,6 +38,30 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestTooFewToTrim: no value is left where as many are cut as there are.
+func TestTooFewToTrim(t *testing.T) {
+	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // cuts one of two at each end
+	set := rule.Set[float64]{Scale: 1, Source: rule.Memory[float64]{{1}, {2}},
+		Shares: []rule.Share{{Times: 1}, {Times: 1}}}
+	err := rule.New[float64](c).Fold(make([]float64, 1), set)
+	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+}
+
+func TestWarning(t *testing.T) {
+	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+	if w := c.Warning(4); !strings.HasPrefix(w, "trimmed_mean cuts nothing: aggregation.trim is 0.2, ") {
+		t.Errorf("warning %q", w)
+	}
+	if w := c.Warning(5); w != "" {
+		t.Errorf("of five: %q", w)
+	}
+	if w := rule.DefaultConfig().Warning(1); w != "" {
+		t.Errorf("of the mean: %q", w)
+	}
+}
+
 func TestAbove(t *testing.T) {
 	for _, tt := range []struct {
 		lengths []float64
@@ -68,7 +92,8 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "mean"}, ""}, {rule.Config{Rule: "mean", RefuseAbove: 3}, ""},
 		{rule.Config{Rule: "trimmed_mean", Trim: 0.2}, ""}, {rule.Config{Rule: "trimmed_mean"}, ""},
 		{rule.Config{Rule: "average"}, `rule: want mean or trimmed_mean, got "average"`},
-		{rule.Config{Rule: "mean", Trim: 0.1}, "trim: goes with the rule trimmed_mean only"},
+		{rule.Config{Rule: "mean", Trim: 0.1}, "trim: is 0.1; it goes with the rule trimmed_mean only"},
+		{rule.DefaultConfig(), ""},
 		{rule.Config{Rule: "trimmed_mean", Trim: 0.5}, "trim: must be at least 0 and below 0.5, is 0.5"},
 		{rule.Config{Rule: "trimmed_mean", Trim: -0.1}, "trim: must be"},
 		{rule.Config{Rule: "mean", RefuseAbove: 1}, "refuse_above: must be above 1, or 0 for none, is 1"},

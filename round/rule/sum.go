@@ -50,19 +50,6 @@ func Add[T wire.Float](s *Sum, bucket int, f float64, v []T) {
 	}
 }
 
-// AddChange is Add of the change v − base, which is rounded to T as an agent sends it.
-func AddChange[T wire.Float](s *Sum, bucket int, f float64, v, base []T) {
-	acc := s.open(bucket)
-	if len(v) != len(acc) || len(base) != len(acc) {
-		panic(fmt.Sprintf("rule: AddChange of %d elements from a base of %d to a sum of %d", len(v), len(base),
-			len(acc)))
-	}
-	base, acc = base[:len(v)], acc[:len(v)]
-	for i, x := range v {
-		acc[i] += float64(f * float64(T(x-base[i])))
-	}
-}
-
 // End overwrites dst with scale·s/n and empties the sum.
 func (s *Sum) End(dst []float64, n int, scale float64) {
 	s.join(Buckets)

@@ -125,6 +125,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
 	case coordinator.Began:
+		l.Info("rounds begin", "rule", f.Rule, "server_optimizer", f.ServerOptimizer)
 		if f.Raised {
 			l.Info("the epoch is raised: agents obey this coordinator, even if another one has announced a later round",
 				"epoch", f.Epoch)

@@ -128,9 +128,12 @@ func TestCoordinatorLog(t *testing.T) {
 				mqtt.RefusalCauses + " topics=[s/+]"},
 		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 			`<3>ERROR two devices use the identity of one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
-		{coordinator.Began{Epoch: 1}, ""},
-		{coordinator.Began{Epoch: 2, Raised: true},
-			`<6>INFO  the epoch is raised: agents obey this coordinator, even if another one has announced a later round epoch=2`},
+		{coordinator.Began{Epoch: 1, Rule: "trimmed_mean", ServerOptimizer: "none"},
+			"<6>INFO  rounds begin rule=trimmed_mean server_optimizer=none"},
+		{coordinator.Began{Epoch: 2, Raised: true, Rule: "mean", ServerOptimizer: "fedavgm"},
+			"<6>INFO  rounds begin rule=mean server_optimizer=fedavgm\n" +
+				"<6>INFO  the epoch is raised: agents obey this coordinator, even if another one has " +
+				"announced a later round epoch=2"},
 		{
 			coordinator.ForeignAnnouncement{
 				Foreign: wire.Order{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen},

@@ -10,7 +10,6 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -78,14 +77,13 @@ func (s *Coordinator) Validate() error {
 	c.Need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
 		len(agents), s.Round.Gather.Minimum)
+	t := s.Task.Wire(s.Round.Algorithm == spec.FedDec)
+	s.Round.CheckPairs(&c.Check, &t.Training, t.Mixing.Endless)
 	s.Task.check(&c.Check, s.Round.Algorithm == spec.FedDec)
 	if s.Round.Algorithm == spec.FedDec {
 		c.mesh(&s.Mesh)
 	}
 	c.Take("round", s.Round.Validate())
-	c.Need(s.Round.ServerOptimizer.Name == optimizer.None || s.Task.Exchange != spec.ExchangeGradient,
-		"round.server_optimizer.name", "must be none for task.exchange gradient, whose step size is its own, is %q",
-		s.Round.ServerOptimizer.Name)
 	if s.Held != nil {
 		c.data("held_out", s.Held)
 		if s.Held.CSV != "" {

@@ -81,10 +81,6 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait",
 		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
 	c.Valid("task.mixing.codec", m.Codec.Validate())
-	c.Need(!t.StepSize.Normalize, "task.step_size.normalize",
-		"must be false for round.algorithm feddec: its step size is per local step (feddec Alg. 1)")
-	c.Need(t.Exchange == spec.ExchangeParameters, "task.exchange",
-		"must be parameters for round.algorithm feddec, is %q", t.Exchange)
 }
 
 func defaultTask() Task {
@@ -122,10 +118,6 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	t.GradientNoise.Check(c, "task.gradient_noise")
 	c.Need(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
 		t.Proximal)
-	c.Need(t.Proximal == 0 || t.Exchange == spec.ExchangeParameters, "task.proximal",
-		"must be 0 for task.exchange gradient, which is taken at the anchor itself, is %v", t.Proximal)
-	c.Need(t.Proximal == 0 || !mixes || t.Mixing.ServerEvery != 0, "task.proximal",
-		"must be 0 with task.mixing.server_every: 0, where no server sends an anchor, is %v", t.Proximal)
 	c.Need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
 	c.Need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
 	t.StepSize.Check(c, "task.step_size")

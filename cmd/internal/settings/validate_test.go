@@ -228,7 +228,7 @@ func TestMixingProblems(t *testing.T) {
 		"  step_size: {normalize: false}\nmesh: {edges: ring}\n"
 	checkProblems(t, base, []problem{
 		{"normalize: false -> normalize: true",
-			`:16:26: task.step_size.normalize: must be false for round.algorithm feddec`},
+			`:8:14: round.algorithm: feddec does not go with task.step_size.normalize true: its step size is per local`},
 		{"normalize: false} -> normalize: false}\n  mixing: {every: 3}",
 			`:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
 		{"normalize: false} -> normalize: false}\n  mixing: {codec: zip}",

@@ -1,0 +1,62 @@
+package settings
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// choose puts words into a configuration.
+var choose = map[spec.Option]func(s *Coordinator, word string){
+	spec.OptionAlgorithm:       func(s *Coordinator, word string) { s.Round.Algorithm = spec.Algorithm(word) },
+	spec.OptionSampling:        func(s *Coordinator, word string) { s.Round.Sampling = spec.Sampling(word) },
+	spec.OptionWeights:         func(s *Coordinator, word string) { s.Round.Weights = spec.Weights(word) },
+	spec.OptionWeighting:       func(s *Coordinator, word string) { s.Round.Weighting = spec.Weighting(word) },
+	spec.OptionRule:            func(s *Coordinator, word string) { s.Round.Aggregation.Rule = word },
+	spec.OptionServerOptimizer: func(s *Coordinator, word string) { s.Round.ServerOptimizer.Name = word },
+	spec.OptionExchange:        func(s *Coordinator, word string) { s.Task.Exchange = spec.Exchange(word) },
+	spec.OptionNormalize:       func(s *Coordinator, word string) { s.Task.StepSize.Normalize = word == "true" },
+	spec.OptionProximal:        func(s *Coordinator, word string) { s.Task.Proximal = 0.1 * float64(len(word)-1) },
+	spec.OptionCodec:           func(s *Coordinator, word string) { s.Task.Codec = spec.Codec(word) },
+	spec.OptionServerEvery: func(s *Coordinator, word string) {
+		s.Task.Mixing.ServerEvery = -len(word) + 1 // 0, or -1 for "-1"
+	},
+}
+
+// TestPairs: of every two words a configuration is good exactly if the table of package spec does not refuse them.
+func TestPairs(t *testing.T) {
+	path, refusals := writeFile(t, "good.yaml", coordinatorFile(t)), 0
+	testkit.EachPair(t, spec.InCoordinator, map[spec.Option][]string{
+		spec.OptionAlgorithm: {"feddec", "fedavg"}, spec.OptionSampling: {"without_replacement", "with_replacement"},
+		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
+		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
+		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
+		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
+		spec.OptionCodec: {"raw", "bfloat16", "int8"},
+	}, func(c spec.Choice, refused []spec.Pair) {
+		s := DefaultCoordinator()
+		if err := Load(&s, "coordinator", path, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.Mesh.Edges = spec.EdgesRing
+		for option, word := range c {
+			choose[option](&s, word)
+		}
+		err := s.Validate()
+		if len(refused) == 0 && err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+		for _, p := range refused {
+			if refusals++; err == nil || !strings.Contains(err.Error(), p.Why) {
+				t.Errorf("%v: error %v, want that %v does not go with %v", c, err, p.A, p.B)
+			}
+		}
+	})
+	if refusals == 0 {
+		t.Error("nothing is refused")
+	}
+}

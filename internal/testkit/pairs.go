@@ -1,0 +1,63 @@
+package testkit
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// EachPair calls try with every two words of two options, completed by words of the other options that go with them,
+// and with the pairs that refuse the choice. It fails unless words has all words of which package spec has pairs.
+func EachPair(t *testing.T, in spec.Place, words map[spec.Option][]string,
+	try func(c spec.Choice, refused []spec.Pair)) {
+	t.Helper()
+	for _, p := range spec.Pairs(in) {
+		for _, pick := range []spec.Pick{p.A, p.B} {
+			if !slices.Contains(words[pick.Option], pick.Word) {
+				t.Errorf("no words of %s, or without %q", pick.Option, pick.Word)
+			}
+		}
+	}
+	options := slices.Sorted(maps.Keys(words))
+	for i, a := range options {
+		for _, b := range options[i+1:] {
+			for _, wordA := range words[a] {
+				for _, wordB := range words[b] {
+					c := spec.Choice{a: wordA, b: wordB}
+					for _, o := range options {
+						complete(c, in, o, words[o])
+					}
+					if c[spec.OptionAlgorithm] != string(spec.FedDec) {
+						delete(c, spec.OptionServerEvery) // there is no mixing
+					}
+					try(c, refused(c, in))
+				}
+			}
+		}
+	}
+}
+
+// complete chooses the first word of an option that adds no pair, if none is chosen.
+func complete(c spec.Choice, in spec.Place, o spec.Option, words []string) {
+	if _, chosen := c[o]; chosen {
+		return
+	}
+	before := len(refused(c, in))
+	for _, word := range words {
+		c[o] = word
+		if len(refused(c, in)) == before {
+			return
+		}
+	}
+}
+
+func refused(c spec.Choice, in spec.Place) (found []spec.Pair) {
+	for _, p := range spec.Pairs(in) {
+		if c.Has(p.A) && c.Has(p.B) {
+			found = append(found, p)
+		}
+	}
+	return found
+}

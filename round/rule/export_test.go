@@ -1,0 +1,4 @@
+package rule
+
+// Cut is cut.
+var Cut = cut

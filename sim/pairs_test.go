@@ -1,0 +1,69 @@
+package sim_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// choose puts words into an experiment.
+var choose = map[spec.Option]func(e *sim.Experiment, word string){
+	spec.OptionAlgorithm: func(e *sim.Experiment, word string) { e.Algorithm = spec.Algorithm(word) },
+	spec.OptionSampling:  func(e *sim.Experiment, word string) { e.Sampling = spec.Sampling(word) },
+	spec.OptionWeights: func(e *sim.Experiment, word string) {
+		if word == "samples" {
+			e.Weights = sim.Each(1, 2, 3, 4, 5, 6)
+		}
+	},
+	spec.OptionWeighting:       func(e *sim.Experiment, word string) { e.Weighting = spec.Weighting(word) },
+	spec.OptionRule:            func(e *sim.Experiment, word string) { e.Aggregation.Rule = word },
+	spec.OptionServerOptimizer: func(e *sim.Experiment, word string) { e.ServerOptimizer.Name = word },
+	spec.OptionExchange:        func(e *sim.Experiment, word string) { e.Exchange = spec.Exchange(word) },
+	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.Normalize = word == "true" },
+	spec.OptionProximal:        func(e *sim.Experiment, word string) { e.Proximal = 0.1 * float64(len(word)-1) },
+	spec.OptionCodec:           func(e *sim.Experiment, word string) { e.Codec = spec.Codec(word) },
+}
+
+// TestTooFewForTheRule: a round with fewer updates than the rule needs leaves the model as it was, as one that a
+// coordinator abandons.
+func TestTooFewForTheRule(t *testing.T) {
+	for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
+		e := sim.Default()
+		e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 2, 2, 1, 6, 2, 1
+		e.Algorithm, e.Mixing.ServerEvery = algorithm, 3
+		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // of two it leaves none
+		r := run(t, e)
+		if moved := r.Final[0][0] != 0; moved != (algorithm == spec.FedDec) { // whose agents go on
+			t.Errorf("%s: the model is %v", algorithm, r.Final[0])
+		}
+	}
+}
+
+// TestPairs: of every two words an experiment runs exactly if the table of package spec does not refuse them.
+func TestPairs(t *testing.T) {
+	testkit.EachPair(t, spec.InExperiment, map[spec.Option][]string{
+		spec.OptionAlgorithm: {"fedavg", "feddec"}, spec.OptionSampling: {"without_replacement", "with_replacement"},
+		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
+		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
+		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
+		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: {"raw", "bfloat16", "int8"},
+	}, func(c spec.Choice, refused []spec.Pair) {
+		e := sim.Default()
+		e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Inputs = 6, 5, 1, 5, 2
+		e.Mixing.ServerEvery = 2
+		for option, word := range c {
+			choose[option](&e, word)
+		}
+		err := e.Validate()
+		if len(refused) == 0 && err == nil {
+			run(t, e)
+		} else if err == nil || len(refused) == 0 || !strings.Contains(err.Error(), refused[0].Why) {
+			t.Errorf("%v: error %v, refused %v", c, err, refused)
+		}
+	})
+}
