@@ -61,10 +61,13 @@ type savedRecord struct {
 
 func openDisk(files store.Disk, dir string) (*disk, error) {
 	d := &disk{files: files, dir: dir, epoch: 1}
-	if err := d.files.MkdirAll(filepath.Join(dir, spoolDir), 0o700); err != nil {
+	err := files.MakeDir(filepath.Join(dir, spoolDir))
+	if err == nil {
+		err = files.MakeDir(filepath.Join(dir, modelsDir))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
-	var err error
 	if d.history, err = d.files.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
 		return nil, err
 	}

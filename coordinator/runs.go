@@ -37,10 +37,7 @@ func (d *disk) removeRun(run wire.RunID) error { return d.files.RemoveAll(d.runP
 
 // openModels opens the folder of the models of the run that goes on, or begins.
 func (d *disk) openModels(run wire.RunID) (err error) {
-	dir := d.runPath(run)
-	if err = d.files.MkdirAll(dir, 0o700); err == nil {
-		d.models, err = d.files.OpenModels(dir)
-	}
+	d.models, err = d.files.OpenModels(d.runPath(run))
 	return err
 }
 

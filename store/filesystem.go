@@ -18,7 +18,6 @@ type FS interface {
 	// ReadDir returns the entries of a folder, sorted by name.
 	ReadDir(dir string) ([]fs.DirEntry, error)
 	Mkdir(dir string, perm fs.FileMode) error
-	MkdirAll(dir string, perm fs.FileMode) error
 	Rename(from, to string) error
 	Remove(path string) error
 	RemoveAll(path string) error
@@ -57,14 +56,13 @@ func (machineFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error)
 	return f, nil
 }
 
-func (machineFS) Lstat(path string) (fs.FileInfo, error)      { return os.Lstat(path) }
-func (machineFS) ReadDir(dir string) ([]fs.DirEntry, error)   { return os.ReadDir(dir) }
-func (machineFS) Mkdir(dir string, perm fs.FileMode) error    { return os.Mkdir(dir, perm) }
-func (machineFS) MkdirAll(dir string, perm fs.FileMode) error { return os.MkdirAll(dir, perm) }
-func (machineFS) Rename(from, to string) error                { return os.Rename(from, to) }
-func (machineFS) Remove(path string) error                    { return os.Remove(path) }
-func (machineFS) RemoveAll(path string) error                 { return os.RemoveAll(path) }
-func (machineFS) SyncDir(dir string) error                    { return syncDir(dir) }
+func (machineFS) Lstat(path string) (fs.FileInfo, error)    { return os.Lstat(path) }
+func (machineFS) ReadDir(dir string) ([]fs.DirEntry, error) { return os.ReadDir(dir) }
+func (machineFS) Mkdir(dir string, perm fs.FileMode) error  { return os.Mkdir(dir, perm) }
+func (machineFS) Rename(from, to string) error              { return os.Rename(from, to) }
+func (machineFS) Remove(path string) error                  { return os.Remove(path) }
+func (machineFS) RemoveAll(path string) error               { return os.RemoveAll(path) }
+func (machineFS) SyncDir(dir string) error                  { return syncDir(dir) }
 
 // ReadFile returns the content of a file.
 func (d Disk) ReadFile(path string) ([]byte, error) {
@@ -80,14 +78,12 @@ func (d Disk) ReadFile(path string) ([]byte, error) {
 	return content.Bytes(), errors.Join(err, f.Close())
 }
 
-// makeDir creates the last element of dir, durably, if it is missing. Its parent must exist: a missing state folder
-// is more likely a wrong path or a volume that is not mounted than a wish to start from nothing.
-func (d Disk) makeDir(dir string) error {
+// MakeDir creates the last element of dir, durably, if it is missing. Its parent must exist: a missing state folder
+// is more likely a wrong path or a volume that is not mounted than a wish to start from nothing. A folder that is there
+// may be one that a process has made which died before its fsync: it is made durable, too.
+func (d Disk) MakeDir(dir string) error {
 	err := d.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err == nil {
+	if err == nil || errors.Is(err, fs.ErrExist) {
 		err = d.SyncDir(filepath.Dir(dir))
 	}
 	if err != nil {

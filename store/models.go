@@ -40,7 +40,7 @@ type ModelInfo struct {
 
 // OpenModels opens the folder dir, and creates it if only its last element is missing.
 func (d Disk) OpenModels(dir string) (*Models, error) {
-	if err := d.makeDir(dir); err != nil {
+	if err := d.MakeDir(dir); err != nil {
 		return nil, err
 	}
 	return &Models{disk: d, dir: dir}, nil

@@ -66,7 +66,7 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 	if logger == nil {
 		panic("store: OpenSpool needs a logger")
 	}
-	if err := d.makeDir(dir); err != nil {
+	if err := d.MakeDir(dir); err != nil {
 		return nil, err
 	}
 	s := &Spool{

@@ -78,11 +78,11 @@ func TestWriteFileFailsCleanly(t *testing.T) {
 func TestMakeDirNeedsParent(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
-		if err := Machine.makeDir(filepath.Join(dir, "spool")); err != nil {
+		if err := Machine.MakeDir(filepath.Join(dir, "spool")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := Machine.makeDir(filepath.Join(dir, "typo", "spool")); !errors.Is(err, fs.ErrNotExist) {
+	if err := Machine.MakeDir(filepath.Join(dir, "typo", "spool")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want not exist", err)
 	}
 }
