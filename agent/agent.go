@@ -40,6 +40,7 @@ type Agent struct {
 	judgeAt  time.Time        // of the next look at the device
 	verdict  device.Verdict   // of the last one
 	newest   wire.Digest      // of the last announcement that came, obeyed or not
+	unread   unread           // how long none has come over this link
 	pulls    map[string]*pull // by the hash in the topic
 	sender   *transfer.Sender
 	sending  *update
@@ -187,6 +188,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.reportDue())
 	earlier(a.judgeAt, a.cfg.Device != nil)
 	earlier(a.persistAt, len(a.unwritten) > 0)
+	earlier(a.unread.at, a.unread.wait > 0)
 	if a.misfit != nil {
 		earlier(a.misfit.again, true)
 	}
@@ -205,6 +207,7 @@ func (a *Agent) tick(now time.Time) {
 		a.stepPull(key, transfer.Tick{})
 	}
 	a.stepSender(transfer.Tick{})
+	a.readAgain(now)
 	a.tested(a.test.Tick(now))
 	if !now.Before(a.judgeAt) {
 		a.judge()
@@ -223,6 +226,7 @@ func (a *Agent) hear(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Up:
 		a.up = true
+		a.awaitAnnouncement(unreadFirst)
 		a.clones.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
@@ -230,7 +234,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.planReport(a.owner.Now())
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
-		a.up = false
+		a.up, a.unread = false, unread{}
 		a.clones.down()
 		a.mesh.uplink(false)
 		a.cfg.Observer.Observe(LinkChanged{Err: e.Err})

@@ -123,6 +123,18 @@ func (s *scene) Subscribe(_ mqtt.QoS, filters ...string) {
 	s.subscribed = append(s.subscribed, filters...)
 }
 
+// asked returns how often the agent has subscribed to a topic.
+func (s *scene) asked(topic string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.subscribed {
+		if f == topic {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *scene) Unsubscribe(filters ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

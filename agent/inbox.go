@@ -69,7 +69,7 @@ func (a *Agent) receiveAnnouncement(p []byte) error {
 	if err != nil {
 		return err
 	}
-	a.newest = e.Digest()
+	a.newest, a.unread = e.Digest(), unread{}
 	a.step(round.AnnouncementCame{Order: wire.OrderOf(e.Header, &ann), Digest: a.newest, Announcement: ann})
 	return nil
 }
@@ -79,6 +79,36 @@ func (a *Agent) receiveAnnouncement(p []byte) error {
 func (a *Agent) catchUp(named wire.Digest) {
 	if named != a.newest && !a.spent() {
 		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+	}
+}
+
+// unread is the wait for an announcement to come over a link: the retained one may be lost on its way, and an agent
+// without any says nothing that the coordinator could answer. It is zero when none is waited for.
+type unread struct {
+	at   time.Time // when the broker is asked again
+	wait time.Duration
+}
+
+// The waits for an announcement double from unreadFirst to unreadMost.
+const (
+	unreadFirst = 30 * time.Second
+	unreadMost  = 10 * time.Minute
+)
+
+// awaitAnnouncement begins a wait, jittered by a quarter: a broker that restarts loses all links at once.
+func (a *Agent) awaitAnnouncement(wait time.Duration) {
+	jitter := time.Duration(a.cfg.Rand.Int64N(int64(wait / 2)))
+	a.unread = unread{a.owner.Now().Add(wait*3/4 + jitter), wait}
+}
+
+// readAgain asks the broker for the retained announcement, if none has come for a while. There may be none: then nobody
+// runs a coordinator yet.
+func (a *Agent) readAgain(now time.Time) {
+	if u := a.unread; u.wait > 0 && !now.Before(u.at) {
+		a.awaitAnnouncement(min(2*u.wait, unreadMost))
+		if !a.spent() {
+			a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+		}
 	}
 }
 

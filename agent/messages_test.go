@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -186,16 +187,7 @@ func TestMissedAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
-		times := func() (n int) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, f := range s.subscribed {
-				if f == s.topics.Round() {
-					n++
-				}
-			}
-			return n
-		}
+		times := func() int { return s.asked(s.topics.Round()) }
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		before := times()
 		s.direct(wire.TypeStanding, 4, (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body())
@@ -205,6 +197,37 @@ func TestMissedAnnouncement(t *testing.T) {
 		s.invite(5, wire.Digest{1})
 		if n := times(); n != before+1 {
 			t.Errorf("asked %d times, want once", n-before)
+		}
+	})
+}
+
+// An agent to which no announcement has come over its link asks the broker for the retained one, ever more rarely.
+func TestUnreadAnnouncement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		times := func(d time.Duration) int {
+			before := s.asked(s.topics.Round())
+			wait(d)
+			return s.asked(s.topics.Round()) - before
+		}
+		if n := times(time.Minute); n != 1 {
+			t.Errorf("asked %d times in the first minute, want once", n)
+		}
+		if n := times(24 * time.Hour); n < 24*4 || n > 24*9 {
+			t.Errorf("asked %d times in a day", n)
+		}
+		s.announce(4, s.training(taskOf("a task"), 0, 0))
+		if n := times(time.Hour); n != 0 {
+			t.Errorf("asked %d times for what has come", n)
+		}
+		s.tell(mqtt.Down{})
+		if n := times(time.Hour); n != 0 {
+			t.Errorf("asked %d times without a link", n)
+		}
+		s.tell(mqtt.Up{})
+		if n := times(time.Minute); n != 1 {
+			t.Errorf("asked %d times over the next link, want once", n)
 		}
 	})
 }

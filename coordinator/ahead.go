@@ -37,9 +37,14 @@ func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
 		a.sure++
 		c.tellAhead()
 	}
+	c.stand(agent)
+	return true
+}
+
+// stand names the present announcement to an agent that names another one: it reads it again.
+func (c *Coordinator) stand(agent wire.AgentID) {
 	m := wire.Standing{Announcement: c.publisher.digest, Place: wire.PlaceNotSelected}
 	c.tell(agent, wire.TypeStanding, c.runID, c.present(), m.Body())
-	return true
 }
 
 // forgetAhead takes an agent out of the count: it obeys, or is no longer listed.

@@ -48,6 +48,10 @@ const (
 	ownKept = 1024
 	// repeatAgain is the least time between two repetitions of the announcement, so that replays cannot multiply it.
 	repeatAgain = time.Second
+	// confirmFirst is the wait for an announcement to come back before it is published again; it doubles up to
+	// confirmMost. Of a lost one no agent ever learns: the broker retains the one before.
+	confirmFirst = 5 * time.Second
+	confirmMost  = time.Minute
 )
 
 // fence stops one of two coordinators that have the same key. It reads the round topic, which only a coordinator
@@ -69,6 +73,9 @@ type fence struct {
 	own              []wire.Digest // of the newest announcements of this process
 	repeatAt         time.Time     // when to publish the announcement again; zero = never
 	repeated         time.Time     // when it was last published
+	confirmAt        time.Time     // when to publish it again, unless it comes back before; zero = it came back
+	confirmWait      time.Duration // the last such wait
+	mute             bool          // nothing comes back over this link, so nothing is waited for
 }
 
 // spot is an announcement's place in time, and its digest; the digest is zero for a place from the journal.
@@ -93,7 +100,7 @@ func placeOf(epoch wire.Epoch, r round.Record) wire.Order {
 // look begins to wait for the retained announcement. There may be none, so an empty message, which agents ignore, is
 // published after the subscription: it comes back after any retained one.
 func (f *fence) look(now time.Time) {
-	f.looking, f.tries = true, 0
+	f.looking, f.tries, f.mute = true, 0, false
 	f.ask(now)
 }
 
@@ -109,7 +116,7 @@ func (f *fence) ask(now time.Time) {
 
 // disconnected goes back to the last confirmed announcement: later ones may never have reached the broker.
 func (f *fence) disconnected() {
-	f.looking, f.at, f.repeatAt = false, time.Time{}, time.Time{}
+	f.looking, f.at, f.repeatAt, f.confirmAt, f.confirmWait = false, time.Time{}, time.Time{}, time.Time{}, 0
 	f.place = f.confirmed
 }
 
@@ -124,16 +131,25 @@ func (f *fence) hold(m mqtt.Message) bool {
 
 // made records an announcement that is about to be published.
 func (f *fence) made(s spot) {
-	f.shown = s
+	f.shown, f.confirmWait = s, 0
 	f.own = append(f.own, s.digest)
 	f.own = f.own[max(0, len(f.own)-ownKept):]
 }
 
 // handed records that the connection has taken the present announcement.
-func (f *fence) handed(now time.Time) { f.place, f.repeated = f.shown, now }
+func (f *fence) handed(now time.Time) {
+	f.place, f.repeated = f.shown, now
+	if f.confirmAt = (time.Time{}); !f.mute {
+		f.confirmWait = min(max(2*f.confirmWait, confirmFirst), confirmMost)
+		f.confirmAt = now.Add(f.confirmWait)
+	}
+}
 
 // returned records that an announcement of this process came back from the broker.
 func (f *fence) returned(s spot) {
+	if s.digest == f.shown.digest {
+		f.confirmAt, f.confirmWait = time.Time{}, 0
+	}
 	if s.order.Compare(f.confirmed.order) > 0 {
 		f.confirmed = s
 	}
@@ -157,7 +173,11 @@ func (f *fence) deadline() (time.Time, bool) {
 	if f.looking {
 		return f.at, true
 	}
-	return f.repeatAt, !f.repeatAt.IsZero()
+	at := f.repeatAt
+	if at.IsZero() || !f.confirmAt.IsZero() && f.confirmAt.Before(at) {
+		at = f.confirmAt
+	}
+	return at, !at.IsZero()
 }
 
 // tickFence asks again for the retained announcement, and repeats the own one when it is due.
@@ -169,9 +189,10 @@ func (c *Coordinator) tickFence(now time.Time) {
 	case f.looking && !now.Before(f.at):
 		c.cfg.Logger.Warn("the broker returns nothing on the topic of announcements, not even the coordinator's own "+
 			"message: another coordinator with this key would not be noticed", "topic", f.topic)
+		f.mute = true
 		c.looked(nil)
-	case !f.repeatAt.IsZero() && !now.Before(f.repeatAt):
-		f.repeatAt = time.Time{}
+	case !f.repeatAt.IsZero() && !now.Before(f.repeatAt), !f.confirmAt.IsZero() && !now.Before(f.confirmAt):
+		f.repeatAt, f.confirmAt = time.Time{}, time.Time{}
 		c.publisher.repeat(now)
 	}
 }

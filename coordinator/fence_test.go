@@ -399,11 +399,12 @@ func TestFutureRun(t *testing.T) {
 	})
 }
 
-// A broker that returns nothing on the round topic keeps nobody from work.
+// A broker that returns nothing on the round topic keeps nobody from work, and is not asked to return it for ever.
 func TestRoundTopicUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
 		f.cfg.Round.Rounds = 1
+		h := newHerald(f)
 		link := f.connect
 		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
 			if will != nil {
@@ -413,7 +414,55 @@ func TestRoundTopicUnread(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
+		wait(time.Hour)
+		if n := len(h.all()); n > 10 {
+			t.Errorf("%d announcements were published", n)
+		}
 	})
+}
+
+// An announcement that the broker has lost is published again: else no agent would ever learn of it.
+func TestLostAnnouncement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 1, memory.Options{})
+		f.cfg.Round.Rounds = 2
+		h := newHerald(f)
+		link, lost := f.connect, 0
+		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+			if will != nil {
+				return link(clientID, will)
+			}
+			return leaky{link(clientID, will), func(m mqtt.Message) bool {
+				if m.Topic != f.topics.Round() || len(m.Payload) == 0 || lost == 3 {
+					return false
+				}
+				lost++
+				return true
+			}}
+		}
+		f.start()
+		f.finished(time.Minute)
+		if lost != 3 {
+			t.Errorf("%d announcements were lost, want 3", lost)
+		}
+		wait(time.Hour)
+		if n := len(h.all()); n > 10 {
+			t.Errorf("%d announcements were published", n)
+		}
+	})
+}
+
+// leaky loses what the client publishes, without a word.
+type leaky struct {
+	mqtt.Conn
+	lost func(m mqtt.Message) bool
+}
+
+func (l leaky) Publish(m mqtt.Message) error {
+	if l.lost(m) {
+		return nil
+	}
+	return l.Conn.Publish(m)
 }
 
 // deaf does not let a topic be read, without a word.

@@ -111,6 +111,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte)
 			return nil
 		}
 		if !c.publisher.isRecent(m.Announcement, c.owner.Now()) {
+			c.stand(agent) // it may have missed the present one; a replayed hello has no other effect
 			return host.Drop(DropOutdated,
 				"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,15 +23,23 @@ func TestOldHellos(t *testing.T) {
 		hellos := make(chan mqtt.Message, 100)
 		evil := f.broker.Connect("evil", nil)
 		defer evil.Close()
-		evil.Subscribe(mqtt.AtMostOnce, f.topics.Statuses())
+		evil.Subscribe(mqtt.AtMostOnce, f.topics.Statuses(), f.topics.Device("a3"))
+		var answers atomic.Int64
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			for e := range evil.Events() {
-				if m, ok := e.(mqtt.Received); ok && m.Topic == f.topics.Status("a3") {
-					if x, err := wire.Open(m.Payload); err == nil && x.Type == wire.TypeHello {
-						hellos <- m.Message
-					}
+				m, ok := e.(mqtt.Received)
+				if !ok {
+					continue
+				}
+				x, err := wire.Open(m.Payload)
+				switch {
+				case err != nil:
+				case x.Type == wire.TypeHello && m.Topic == f.topics.Status("a3"):
+					hellos <- m.Message
+				case x.Type == wire.TypeStanding && m.Topic == f.topics.Device("a3"):
+					answers.Add(1)
 				}
 			}
 		}()
@@ -48,10 +57,15 @@ func TestOldHellos(t *testing.T) {
 		if len(hellos) == 0 {
 			t.Fatal("no hello was recorded")
 		}
+		answers.Store(0)
 		for range len(hellos) {
 			if err := evil.Publish(<-hellos); err != nil {
 				t.Fatal(err)
 			}
+		}
+		synctest.Wait()
+		if answers.Load() == 0 {
+			t.Error("no hello was answered with the present announcement, of which its agent may not know")
 		}
 		f.finished(time.Hour)
 		for _, c := range facts[round.AgentCounted](f)[counted:] {
