@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce chaos quick test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ test-install: ## install both programs on Debian in a container, with a real sys
 test-install-vm: ## the same on emulated amd64 and arm64, with limits on memory; takes minutes each (needs root)
 	tools/deps.sh vm
 	go test -tags vm -count=1 -timeout 40m -v -run TestVM ./internal/testkit/machine
+
+sim-soak: ## run SEEDS=10000 federations with faults in virtual time, from FIRST=0; a seed that fails is shrunk to a script
+	go test -count=1 -timeout 24h -v -run TestSeeds ./sim/world -args -seeds $(or $(SEEDS),10000) -first $(or $(FIRST),0)
 
 deps: ## install what the tests need, where that is allowed; else name it
 	tools/deps.sh test

@@ -50,6 +50,8 @@ var rooms = []room{
 		"reproduces them"},
 	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the " +
 		"simulator means something"},
+	{"sim/world", 4, false, "both programs in virtual time, with faults: it runs their hosts, so it " +
+		"stands above them"},
 	{"metrics", 3, false, "facts to Prometheus: the logic below reports facts and never calls a metric"},
 
 	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},

@@ -1,0 +1,384 @@
+package world
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Reasons in a Down event.
+var (
+	errCut       = errors.New("world: the link was cut")
+	errTakenOver = errors.New("world: another link took the client id")
+	errBroker    = errors.New("world: the broker went away")
+)
+
+const (
+	// keepAlive is the time until a broker takes a silent client for lost, and a client a silent broker.
+	keepAlive = 45 * time.Second
+	// mailboxMessages bounds what waits for a process.
+	mailboxMessages = 1024
+)
+
+// weather is what becomes of messages. The zero value brings each once, in order.
+type weather struct {
+	loss, double float64       // probabilities
+	late         time.Duration // the longest delay; 0 = a few milliseconds
+	reorder      bool          // messages of two topics overtake each other
+}
+
+// broker keeps retained messages and hands on what comes. A message is under way twice: to it, and from it.
+type broker struct {
+	w        *World
+	up       bool
+	retained map[string]mqtt.Message
+	saved    map[string]mqtt.Message // as it comes back after a crash
+	links    map[string]*link        // the newest of each client
+	weather  weather
+}
+
+// link is one connection of a client, as long as it lasts.
+type link struct {
+	conn    *conn
+	open    bool
+	silent  bool // nothing comes through, and nobody is told
+	filters map[string]mqtt.QoS
+	order   []string // of filters
+	will    *mqtt.Message
+	lastUp  time.Time            // nothing overtakes on the way to the broker
+	last    map[string]time.Time // by topic, on the way from it; "" = all
+}
+
+// newBroker makes a broker that saves what it retains every now and then.
+func newBroker(w *World) *broker {
+	b := &broker{w: w, up: true, retained: map[string]mqtt.Message{}, links: map[string]*link{}}
+	var save func()
+	save = func() {
+		b.save()
+		w.after(20*time.Second, save)
+	}
+	w.after(w.between(0, 20*time.Second), save)
+	return b
+}
+
+// save keeps what is retained, as a broker does every now and then.
+func (b *broker) save() {
+	if b.up {
+		b.saved = maps.Clone(b.retained)
+	}
+}
+
+// crash ends all links. What was retained since the last save is gone.
+func (b *broker) crash() {
+	b.up = false
+	b.retained = map[string]mqtt.Message{}
+	maps.Copy(b.retained, b.saved)
+	for _, id := range slices.Sorted(maps.Keys(b.links)) {
+		l := b.links[id]
+		delete(b.links, id)
+		b.w.after(b.delay(), func() { l.conn.lost(l, errBroker) })
+	}
+}
+
+func (b *broker) delay() time.Duration {
+	return time.Duration(b.w.rng.Int64N(int64(max(b.weather.late, 5*time.Millisecond))))
+}
+
+// drop ends a client's link, and publishes its will.
+func (b *broker) drop(id string, l *link) {
+	if b.links[id] != l {
+		return
+	}
+	delete(b.links, id)
+	if l.will != nil {
+		b.publish(*l.will)
+	}
+}
+
+// upward carries something to the broker, in order.
+func (l *link) upward(do func()) {
+	b := l.conn.w.broker
+	at := b.w.here().Add(b.delay())
+	if at.Before(l.lastUp) {
+		at = l.lastUp
+	}
+	l.lastUp = at
+	b.w.agenda.add(at, func() {
+		if b.up && l.open && !l.silent && b.links[l.conn.id] == l {
+			do()
+		}
+	})
+}
+
+// publish hands on a message.
+func (b *broker) publish(m mqtt.Message) {
+	switch {
+	case m.Retained && len(m.Payload) == 0:
+		delete(b.retained, m.Topic)
+	case m.Retained:
+		b.retained[m.Topic] = m
+	}
+	m.Retained = false
+	for _, id := range slices.Sorted(maps.Keys(b.links)) {
+		l := b.links[id]
+		for _, filter := range l.order {
+			if mqtt.Match(filter, m.Topic) {
+				l.downward(m, l.filters[filter])
+				break
+			}
+		}
+	}
+}
+
+// subscribe notes a filter and hands on what is retained under it.
+func (l *link) subscribe(filter string, qos mqtt.QoS) {
+	if _, ok := l.filters[filter]; !ok {
+		l.order = append(l.order, filter)
+	}
+	l.filters[filter] = qos
+	b := l.conn.w.broker
+	for _, topic := range slices.Sorted(maps.Keys(b.retained)) {
+		if mqtt.Match(filter, topic) {
+			l.downward(b.retained[topic], qos)
+		}
+	}
+}
+
+func (l *link) unsubscribe(filter string) {
+	delete(l.filters, filter)
+	l.order = slices.DeleteFunc(l.order, func(f string) bool { return f == filter })
+}
+
+// downward carries a message from the broker. On one topic none overtakes another.
+func (l *link) downward(m mqtt.Message, granted mqtt.QoS) {
+	b := l.conn.w.broker
+	m.QoS = min(m.QoS, granted)
+	times := 1
+	switch p := b.w.rng.Float64(); {
+	case p < b.weather.loss:
+		return
+	case p < b.weather.loss+b.weather.double:
+		times = 2
+	}
+	for range times {
+		key := ""
+		if b.weather.reorder {
+			key = m.Topic
+		}
+		at := b.w.now.Add(b.delay())
+		for _, before := range []time.Time{l.last[key], l.last[m.Topic]} {
+			if at.Before(before) {
+				at = before
+			}
+		}
+		l.last[key], l.last[m.Topic] = at, at
+		b.w.agenda.add(at, func() {
+			if l.open && !l.silent {
+				l.conn.received(m)
+			}
+		})
+	}
+}
+
+// inbox is a process's end of a connection.
+type inbox struct {
+	events chan mqtt.Event
+	waiter *waiter // that waits for it
+}
+
+// conn is a process's connection, over its links: an mqtt.Conn that comes back by itself.
+type conn struct {
+	w      *World
+	life   *life
+	id     string
+	will   func() mqtt.Message // nil for none
+	inbox  inbox
+	link   *link // nil while it is down
+	want   map[string]mqtt.QoS
+	order  []string
+	closed bool
+	paused bool
+}
+
+var _ mqtt.Conn = (*conn)(nil)
+
+func (l *life) connect(id string, will func() mqtt.Message) *conn {
+	// room for what is no message, too
+	c := &conn{w: l.w, life: l, id: id, will: will, want: map[string]mqtt.QoS{},
+		inbox: inbox{events: make(chan mqtt.Event, 2*mailboxMessages)}}
+	l.p.inboxes[c.inbox.events] = &c.inbox
+	l.p.conn = c
+	c.comeBack()
+	return c
+}
+
+// comeBack makes a new link, now or as soon as the broker lets it.
+func (c *conn) comeBack() {
+	c.w.after(c.w.between(10*time.Millisecond, 3*time.Second), func() {
+		b := c.w.broker
+		switch {
+		case c.closed || c.life.dead || c.link != nil || c.paused:
+			return
+		case !b.up || c.life.p.cutOff > 0:
+			c.comeBack()
+			return
+		}
+		l := &link{conn: c, open: true, filters: map[string]mqtt.QoS{}, last: map[string]time.Time{}}
+		if c.will != nil {
+			will := c.will()
+			l.will = &will
+		}
+		if old := b.links[c.id]; old != nil {
+			old.open = false
+			b.drop(c.id, old)
+			if old.conn != c {
+				c.w.after(b.delay(), func() { old.conn.lost(old, errTakenOver) })
+			}
+		}
+		b.links[c.id], c.link = l, l
+		c.put(mqtt.Up{})
+		for _, filter := range c.order {
+			c.ask(filter)
+		}
+	})
+}
+
+func (c *conn) ask(filter string) {
+	l, qos := c.link, c.want[filter]
+	l.upward(func() { l.subscribe(filter, qos) })
+}
+
+// lost takes the end of a link.
+func (c *conn) lost(l *link, why error) {
+	l.open = false
+	if c.link != l || c.closed || c.life.dead {
+		return
+	}
+	c.link = nil
+	c.put(mqtt.Down{Err: why})
+	c.comeBack()
+}
+
+// cut ends the present link, for both ends.
+func (c *conn) cut(why error) {
+	if l := c.link; l != nil {
+		c.lost(l, why)
+		c.w.broker.drop(c.id, l)
+	}
+}
+
+// silence has the present link bring nothing, and both ends find out.
+func (c *conn) silence() {
+	l := c.link
+	if l == nil {
+		return
+	}
+	l.silent = true
+	c.w.after(keepAlive, func() {
+		c.lost(l, errCut)
+		c.w.broker.drop(c.id, l)
+	})
+}
+
+func (c *conn) put(e mqtt.Event) {
+	c.inbox.events <- e // there is room: see received
+	if w := c.inbox.waiter; w != nil && w.inbox == &c.inbox {
+		c.w.wake(w.job)
+	}
+}
+
+func (c *conn) received(m mqtt.Message) {
+	if c.closed || c.life.dead || len(c.inbox.events) >= mailboxMessages {
+		return
+	}
+	m.Payload = bytes.Clone(m.Payload)
+	c.w.note("%s < %s %s", c.id, m.Topic, brief(m.Payload))
+	c.put(mqtt.Received{Message: m})
+}
+
+// Publish implements mqtt.Conn.
+func (c *conn) Publish(m mqtt.Message) error {
+	c.life.alive()
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case c.closed:
+		return mqtt.ErrClosed
+	case c.link == nil:
+		return mqtt.ErrDown
+	case c.w.rng.IntN(200) == 0:
+		return mqtt.ErrBusy
+	}
+	m.Payload = bytes.Clone(m.Payload)
+	b := c.w.broker
+	if !c.life.p.said(m) || c.w.rng.Float64() < b.weather.loss {
+		return nil
+	}
+	c.link.upward(func() { b.publish(m) })
+	return nil
+}
+
+// Subscribe implements mqtt.Conn.
+func (c *conn) Subscribe(qos mqtt.QoS, filters ...string) {
+	c.life.alive()
+	for _, filter := range filters {
+		if _, ok := c.want[filter]; !ok {
+			c.order = append(c.order, filter)
+		}
+		if c.want[filter] = qos; c.link != nil {
+			c.ask(filter)
+		}
+	}
+}
+
+// Unsubscribe implements mqtt.Conn.
+func (c *conn) Unsubscribe(filters ...string) {
+	c.life.alive()
+	for _, filter := range filters {
+		delete(c.want, filter)
+		c.order = slices.DeleteFunc(c.order, func(f string) bool { return f == filter })
+		if l := c.link; l != nil {
+			l.upward(func() { l.unsubscribe(filter) })
+		}
+	}
+}
+
+// Pause implements mqtt.Conn.
+func (c *conn) Pause(d time.Duration) {
+	c.life.alive()
+	if c.link == nil {
+		return
+	}
+	c.paused = true
+	c.cut(mqtt.ErrPaused)
+	c.w.after(d, func() {
+		c.paused = false
+		c.comeBack()
+	})
+}
+
+// Events implements mqtt.Conn.
+func (c *conn) Events() <-chan mqtt.Event { return c.inbox.events }
+
+// Close implements mqtt.Conn. What was published before goes out, without the will.
+func (c *conn) Close() error {
+	c.life.alive()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	delete(c.life.p.inboxes, c.inbox.events)
+	if l := c.link; l != nil {
+		c.link = nil
+		l.upward(func() {
+			l.will = nil
+			c.w.broker.drop(c.id, l)
+		})
+	}
+	return nil
+}

@@ -1,0 +1,464 @@
+package world
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// part is an agent's part in a round.
+type part struct {
+	run   wire.RunID
+	round wire.RoundID
+	agent wire.AgentID
+}
+
+// check holds the parties to their promises. It knows what they say, what is on their disks and the facts they tell.
+type check struct {
+	w      *World
+	schema wire.Schema // of a model
+
+	closed, messages, balanced int // rounds, messages, blocks whose books were added up
+
+	record    round.Record                                        // the newest journal
+	sets      map[wire.RoundID]map[wire.AgentID]round.Participant // what each closing round is to fold
+	leftOut   map[wire.RoundID][]wire.AgentID
+	accepted  map[part]wire.Digest   // as the coordinator has said
+	announced wire.Order             // the newest
+	digest    wire.Digest            // of that announcement
+	payloads  map[wire.Digest][]byte // of updates that stood on an agent's disk
+
+	drawn     map[wire.RoundID][]wire.AgentID
+	obeyed    map[wire.AgentID]wire.Order
+	trainedBy map[part]*life
+	books     map[wire.RoundID][]d2d.Books // of the agents that have ended a block
+	restarted map[wire.RoundID]bool        // blocks during which an agent began again
+	saved     map[wire.AgentID]part        // the update with which its life began
+}
+
+func newCheck(w *World) check {
+	_, t := w.plan.configure()
+	p, err := task.Compile[float32](t)
+	if err != nil {
+		panic(err)
+	}
+	return check{w: w, schema: p.Schema(wire.KindTraining), sets: map[wire.RoundID]map[wire.AgentID]round.Participant{},
+		leftOut: map[wire.RoundID][]wire.AgentID{}, accepted: map[part]wire.Digest{},
+		payloads: map[wire.Digest][]byte{}, drawn: map[wire.RoundID][]wire.AgentID{},
+		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
+		restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{}}
+}
+
+// body is the content of a record file, without its check sum.
+func body(file []byte) []byte {
+	const head, tail = 10, sha256.Size
+	if len(file) < head+tail {
+		return nil
+	}
+	return file[head : len(file)-tail]
+}
+
+// file is the content of a party's file now; nil if there is none.
+func (d *disk) file(name string) []byte {
+	f, last, err := handle{disk: d}.at(name)
+	if err != nil {
+		return nil
+	}
+	if n, ok := f.names[last].(*inode); ok {
+		return n.data
+	}
+	return nil
+}
+
+func recordOf(file []byte) (r round.Record, ok bool) {
+	var saved struct{ Record round.Record }
+	err := json.Unmarshal(body(file), &saved)
+	return saved.Record, err == nil
+}
+
+// started looks at the disk of a process that begins.
+func (c *check) started(p *party) {
+	if p.number == Coordinator { // the power may have taken a close that no one was told of
+		r, _ := recordOf(p.disk.file(stateDir + "/run"))
+		maps.DeleteFunc(c.sets, func(at wire.RoundID, _ map[wire.AgentID]round.Participant) bool {
+			return at > r.Round || at == r.Round && r.Phase == round.CoordinatorCollecting
+		})
+		return
+	}
+	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
+	delete(c.saved, p.id)
+	if at, ok := savedUpdate(p, p.disk.file(updateFile)); ok {
+		c.saved[p.id] = at
+	}
+}
+
+// wrote looks at a file that has got its name.
+func (c *check) wrote(p *party, name string) {
+	if b := body(p.disk.file(name)); name == updateFile && len(b) > 20 {
+		payload := b[min(20+int(binary.LittleEndian.Uint32(b[16:])), len(b)):]
+		c.payloads[sha256.Sum256(payload)] = bytes.Clone(payload)
+	}
+	if p.number != Coordinator || name != stateDir+"/run" {
+		return
+	}
+	r, ok := recordOf(p.disk.file(name))
+	if !ok {
+		return // what the disk has forgotten: the next start finds out
+	}
+	c.record = r
+	seen := map[wire.AgentID]bool{}
+	for _, x := range r.Participants {
+		if seen[x.Agent] {
+			c.w.fail("%s is twice a participant of round %d", x.Agent, r.Round)
+		}
+		seen[x.Agent] = true
+		if !slices.Contains(c.drawn[r.Round], x.Agent) {
+			c.drawn[r.Round] = append(c.drawn[r.Round], x.Agent)
+		}
+	}
+	if r.Phase != round.CoordinatorClosing {
+		if c.sets[r.Round] != nil && r.Phase == round.CoordinatorCollecting {
+			c.w.fail("round %d was to be folded, and is open again", r.Round)
+		}
+		return
+	}
+	set := map[wire.AgentID]round.Participant{}
+	for _, x := range r.Participants {
+		if !x.Accepted.IsZero() {
+			set[x.Agent] = x
+		}
+	}
+	c.sets[r.Round] = set
+	for at, digest := range c.accepted {
+		if at.run == r.Run && at.round == r.Round && set[at.agent].Accepted != digest {
+			c.w.fail("round %d closes without the accepted update of %s", r.Round, at.agent)
+		}
+	}
+}
+
+// said looks at a message that a party hands to its connection.
+func (c *check) said(p *party, m mqtt.Message) {
+	c.messages++
+	kind, _, _, name, _ := topics().Parse(m.Topic)
+	sealed := kind == mqtt.KindRound || kind == mqtt.KindDirect ||
+		kind == mqtt.KindUpdate && name == transfer.ManifestPart
+	if len(m.Payload) == 0 || !sealed {
+		return
+	}
+	e, err := wire.Open(m.Payload)
+	if err != nil {
+		c.w.fail("%s says what is no message: %v", p.id, err)
+		return
+	}
+	switch e.Type {
+	case wire.TypeAnnouncement:
+		c.announce(p, e)
+	case wire.TypeAccepted:
+		c.accept(p, e, m.Topic)
+	case wire.TypeUpdate:
+		at, ok := savedUpdate(p, p.disk.durableFile(updateFile))
+		if (!ok || at != part{e.Run, e.Round, p.id}) && !p.hadTrouble {
+			c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
+		}
+	}
+}
+
+// updateFile is an agent's, obeyedFile too.
+const (
+	updateFile = stateDir + "/update"
+	obeyedFile = stateDir + "/obeyed"
+)
+
+// savedUpdate reads whose update is in a file.
+func savedUpdate(p *party, file []byte) (part, bool) {
+	b := body(file)
+	if len(b) < 16 {
+		return part{}, false
+	}
+	return part{wire.RunID(binary.LittleEndian.Uint64(b)), wire.RoundID(binary.LittleEndian.Uint64(b[8:])), p.id}, true
+}
+
+// announce holds an announcement against the one before, and against what a power cut would leave.
+func (c *check) announce(p *party, e wire.Envelope) {
+	a, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		c.w.fail("an announcement is malformed: %v", err)
+		return
+	}
+	order := wire.OrderOf(e.Header, &a)
+	switch n := order.Compare(c.announced); {
+	case n < 0 || n == 0 && e.Digest() != c.digest:
+		c.w.fail("the announcement %s comes after %s", order, c.announced)
+	case n > 0:
+		c.w.note("announced %s", order)
+	}
+	c.announced, c.digest = order, e.Digest()
+	r, ok := recordOf(p.disk.durableFile(stateDir + "/run"))
+	if !ok || r.Run != order.Run || r.Round < order.Round || r.Round == order.Round && r.Attempt < order.Attempt {
+		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
+			r.Round, r.Attempt)
+	}
+	if a.Phase == wire.PhaseOpen && a.Kind == wire.KindTraining &&
+		p.disk.durableFile(modelPath(r.Run, uint64(a.Version))) == nil {
+		c.w.fail("announced is model %d, which is not on the disk", a.Version)
+	}
+}
+
+func modelPath(run wire.RunID, version uint64) string {
+	return fmt.Sprintf("%s/models/%d/model-%08d.safetensors", stateDir, run, version)
+}
+
+// accept holds an acceptance against what a power cut would leave.
+func (c *check) accept(p *party, e wire.Envelope, topic string) {
+	m, err := wire.DecodeAccepted(e.Body)
+	_, to, _, _, _ := topics().Parse(topic)
+	if err != nil {
+		c.w.fail("an acceptance is malformed: %v", err)
+		return
+	}
+	at := part{e.Run, e.Round, to}
+	if before, ok := c.accepted[at]; ok && before != m.Update {
+		c.w.fail("two updates of %s are accepted in round %d", to, e.Round)
+	}
+	c.accepted[at] = m.Update
+	if set, closing := c.sets[e.Round]; closing {
+		if set[to].Accepted != m.Update {
+			c.w.fail("accepted is an update of %s for round %d, which is not in its set", to, e.Round)
+		}
+	} else if !p.disk.spooled(e.Round, m.Update) {
+		c.w.fail("accepted is an update of %s for round %d, which is not on the disk", to, e.Round)
+	}
+}
+
+// spooled reports whether a power cut would leave an update in a round's spool.
+func (d *disk) spooled(r wire.RoundID, update wire.Digest) bool {
+	f := d.root
+	for _, name := range []string{stateDir, "spool", fmt.Sprint(r)} {
+		next, ok := f.durable[name].(*folder)
+		if !ok {
+			return false
+		}
+		f = next
+	}
+	for _, node := range f.durable {
+		if n, ok := node.(*inode); ok && bytes.Contains(n.safe, update[:]) {
+			return true
+		}
+	}
+	return false
+}
+
+// told looks at a fact.
+func (c *check) told(p *party, fact any) {
+	c.w.note("%s: %T", p.id, fact)
+	switch f := fact.(type) {
+	case round.RoundClosed:
+		c.w.note("closed %d with %d", f.Round, f.Accepted)
+		if f.Kind == wire.KindTraining {
+			c.fold(p, f)
+		}
+		c.closed++
+	case round.RoundAbandoned:
+		maps.DeleteFunc(c.accepted, func(at part, _ wire.Digest) bool { return at.round == f.Round })
+	case round.RunFinished:
+		if c.w.finished.IsZero() {
+			c.w.finished = c.w.here()
+		}
+	case coordinator.UpdateLeftOut:
+		c.leftOut[f.Round] = append(c.leftOut[f.Round], f.Agent)
+	case round.AnnouncementObeyed:
+		if before := c.obeyed[p.id]; f.Order.Compare(before) < 0 && !p.hadTrouble {
+			c.w.fail("%s obeys %s after %s", p.id, f.Order, before)
+		}
+		c.obeyed[p.id] = f.Order
+		if b := body(p.disk.durableFile(obeyedFile)); !p.hadTrouble && (len(b) < 33 ||
+			wire.RoundID(binary.LittleEndian.Uint64(b[20:])) != f.Order.Round ||
+			wire.Attempt(binary.LittleEndian.Uint32(b[28:])) != f.Order.Attempt || wire.Phase(b[32]) != f.Order.Phase) {
+			c.w.fail("%s obeys %s, and has not saved that", p.id, f.Order)
+		}
+	case agent.Trained:
+		if f.LocalSteps > 0 {
+			c.worked(p, f)
+		}
+	}
+}
+
+// worked holds an agent's training against what it was drawn for.
+func (c *check) worked(p *party, f agent.Trained) {
+	at := part{c.obeyed[p.id].Run, f.Round, p.id}
+	if !slices.Contains(c.drawn[f.Round], p.id) {
+		c.w.fail("%s trains for round %d, for which it was not drawn", p.id, f.Round)
+	}
+	if c.trainedBy[at] == p.life {
+		c.w.fail("%s trains twice for round %d", p.id, f.Round)
+	}
+	if c.saved[p.id] == at {
+		c.w.fail("%s trains again for round %d, though its update was saved", p.id, f.Round)
+	}
+	c.trainedBy[at] = p.life
+}
+
+// fold makes the model of a round anew, in float64: w_i = w_{i−1} + Scale·Σ f_k v_k / N over its set, each update once.
+// Of other rules and optimisers it sees that all updates of the set are its agents'.
+func (c *check) fold(p *party, f round.RoundClosed) {
+	run := c.record.Run
+	base, ok := c.model(p, run, uint64(f.Version)-1)
+	after, ok2 := c.model(p, run, uint64(f.Version))
+	if !ok || !ok2 {
+		c.w.fail("round %d is closed, and its models are not on the disk", f.Round)
+		return
+	}
+	cfg, t := c.w.plan.configure()
+	unpack := codec.Of[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
+	sum, n, v := make([]float64, len(base)), 0, make([]float32, len(base))
+	for id, x := range c.sets[f.Round] {
+		payload, ok := c.payloads[x.Accepted]
+		switch {
+		case ok && unpack.Decode(v, payload) == nil:
+		case c.w.agent(id).hadTrouble:
+			return // its disk did not take what it has made
+		default:
+			c.w.fail("round %d takes an update of %s that it has not made", f.Round, id)
+			return
+		}
+		if slices.Contains(c.leftOut[f.Round], id) {
+			continue
+		}
+		factor := float64(x.Times)
+		if cfg.Weighting == spec.WeightingMean || t.Training.Exchange == spec.ExchangeGradient {
+			factor *= x.Weight
+		}
+		if t.Training.Exchange == spec.ExchangeGradient {
+			factor *= -t.Training.StepSize
+		}
+		n += x.Times
+		for j, y := range v {
+			sum[j] += factor * float64(y)
+		}
+	}
+	if len(c.sets[f.Round]) != f.Accepted {
+		c.w.fail("round %d has accepted %d updates, and %d are in its set", f.Round, f.Accepted, len(c.sets[f.Round]))
+	}
+	if cfg.Aggregation != rule.DefaultConfig() || cfg.ServerOptimizer.Name != optimizer.DefaultConfig().Name {
+		return
+	}
+	for j := range sum {
+		want := float64(base[j]) + sum[j]/float64(n)
+		if got := float64(after[j]); math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
+			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, f.Version, got,
+				f.Round, want)
+			return
+		}
+	}
+}
+
+// mixed takes the books of a block that has ended, in good order or not. When all agents of a block have ended it, each
+// in the life in which it began it, the sum of their parameters is what their own steps made it.
+func (c *check) mixed(l *life, r wire.RoundID, b d2d.Books) {
+	if len(b.Edges) == 0 || l.dead || c.restarted[r] {
+		return
+	}
+	all := append(c.books[r], b)
+	c.books[r] = all
+	if len(all) < c.w.plan.Agents {
+		return
+	}
+	if drift, err := d2d.Drift(all); err == nil && drift > 1e-5 {
+		c.w.fail("mixing in block %d has moved the sum of the parameters by %g of its length", r, drift)
+	} else if err == nil {
+		c.balanced++
+	}
+}
+
+// model reads a model from the coordinator's disk.
+func (c *check) model(p *party, run wire.RunID, version uint64) ([]float32, bool) {
+	tensors, _, err := store.DecodeSafetensors(p.disk.file(modelPath(run, version)))
+	if err != nil {
+		return nil, false
+	}
+	var data []byte
+	for _, s := range c.schema {
+		for _, t := range tensors {
+			if t.Name == s.Name {
+				data = append(data, t.Data...)
+			}
+		}
+	}
+	v := make([]float32, len(data)/4)
+	return v, wire.DecodeVector(v, data) == nil
+}
+
+// end looks at what is left of a run that is finished: nothing grows, and nobody was left behind.
+func (c *check) end() {
+	if c.closed < c.w.plan.Rounds {
+		c.w.fail("the run is finished after %d rounds, not %d", c.closed, c.w.plan.Rounds)
+	}
+	for _, p := range c.w.parties {
+		if p.number == Coordinator {
+			c.endCoordinator(p)
+			continue
+		}
+		if c.obeyed[p.id] != c.announced {
+			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
+		}
+		for _, name := range []string{"update", "model.part"} {
+			if p.disk.file(stateDir+"/"+name) != nil {
+				c.w.fail("%s keeps %s of a run that is finished", p.id, name)
+			}
+		}
+	}
+	blobs := map[string]bool{}
+	for topic := range c.w.broker.retained {
+		if kind, _, hash, _, _ := topics().Parse(topic); kind == mqtt.KindBlob {
+			blobs[hash] = true
+		}
+	}
+	forgot := slices.ContainsFunc(c.w.plan.Faults, func(f Fault) bool { return f.Kind == BrokerEnd })
+	if len(blobs) > 3 && !forgot {
+		c.w.fail("the broker still retains %d blobs", len(blobs))
+	}
+}
+
+func (c *check) endCoordinator(p *party) {
+	f, err := handle{disk: p.disk}.folder(stateDir + "/spool")
+	if err != nil || len(f.names) > 0 {
+		c.w.fail("the spools of %d rounds are left, %v", len(f.names), err)
+	}
+	dir := path.Dir(modelPath(c.record.Run, 0))
+	f, err = handle{disk: p.disk}.folder(dir)
+	if err != nil {
+		c.w.fail("the folder of models: %v", err)
+		return
+	}
+	models := 0
+	for name := range f.names {
+		if strings.HasSuffix(name, ".safetensors") {
+			models++
+		}
+	}
+	if models > 2 {
+		c.w.fail("%d models are kept, not 2", models)
+	}
+}

@@ -1,0 +1,343 @@
+package world
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// sector is what a power cut leaves whole of what was not synced.
+const sector = 512
+
+// disk is a party's, over its lives.
+type disk struct {
+	w    *World
+	root *folder
+
+	full   bool          // it takes nothing new
+	slow   time.Duration // how long a sync may take; 0 = some milliseconds
+	cutAt  int           // the operation at which the process ends; 0 = none
+	cut    func()
+	ops    int
+	forget func(op, path string) bool // a planted bug: this operation is not done
+	wrote  func(path string)          // tells of a file that has got a new name
+}
+
+// folder is the names in a folder, now and at its last sync.
+type folder struct {
+	names, durable map[string]any // *folder or *inode
+	changes        []change       // since that sync, in order
+}
+
+// change is what an operation does to a folder's names; nil removes one.
+type change struct {
+	set, remove string
+	node        any
+}
+
+// inode is the content of a file, now and at its last sync.
+type inode struct {
+	data, safe []byte
+	shared     bool // data and safe have the same bytes: it is copied before it is changed
+}
+
+func newFolder() *folder { return &folder{names: map[string]any{}, durable: map[string]any{}} }
+
+func (f *folder) apply(c change) {
+	f.names = c.to(f.names)
+	f.changes = append(f.changes, c)
+}
+
+func (c change) to(names map[string]any) map[string]any {
+	if c.remove != "" {
+		delete(names, c.remove)
+	}
+	if c.set != "" {
+		names[c.set] = c.node
+	}
+	return names
+}
+
+func (f *folder) sync() {
+	if len(f.changes) > 0 {
+		f.durable, f.changes = maps.Clone(f.names), nil
+	}
+}
+
+// powerCut leaves what may be left when the power goes: of each folder the names of its last sync and the first of the
+// changes since; of each file what was synced, and of the rest any sectors.
+func (d *disk) powerCut() { d.cutFolder(d.root) }
+
+func (d *disk) cutFolder(f *folder) {
+	names := maps.Clone(f.durable)
+	for _, c := range f.changes[:d.w.rng.IntN(len(f.changes)+1)] {
+		names = c.to(names)
+	}
+	f.names, f.durable, f.changes = names, maps.Clone(names), nil
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		switch n := names[name].(type) {
+		case *folder:
+			d.cutFolder(n)
+		case *inode:
+			d.cutFile(n)
+		}
+	}
+}
+
+func (d *disk) cutFile(n *inode) {
+	if n.shared {
+		return
+	}
+	low, high := min(len(n.data), len(n.safe)), max(len(n.data), len(n.safe))
+	size := low
+	if high > low {
+		size += d.w.rng.IntN(high - low + 1)
+	}
+	after := make([]byte, size)
+	for at := 0; at < size; at += sector {
+		from := n.safe
+		if d.w.rng.IntN(2) == 0 {
+			from = n.data
+		}
+		if at < len(from) {
+			copy(after[at:min(at+sector, size)], from[at:])
+		}
+	}
+	n.data, n.safe, n.shared = after, after, true
+}
+
+// durableFile is the content that a power cut would leave for certain; nil if it may be gone.
+func (d *disk) durableFile(name string) []byte {
+	f := d.root
+	parts := strings.Split(name, "/")
+	for _, part := range parts[:len(parts)-1] {
+		next, ok := f.durable[part].(*folder)
+		if !ok {
+			return nil
+		}
+		f = next
+	}
+	n, ok := f.durable[parts[len(parts)-1]].(*inode)
+	if !ok {
+		return nil
+	}
+	return n.safe
+}
+
+// handle is a process's hold on its disk.
+type handle struct {
+	*disk
+	life *life
+}
+
+var _ store.FS = handle{}
+
+// op is an operation that changes something. It reports whether it is to be done.
+func (h handle) op(what, name string, took time.Duration) bool {
+	h.life.alive()
+	if h.ops++; h.ops == h.cutAt {
+		h.cutAt = 0
+		h.cut()
+		panic(errKilled)
+	}
+	h.w.spend(took)
+	return h.forget == nil || !h.forget(what, name)
+}
+
+// syncTime is how long a sync takes.
+func (h handle) syncTime() time.Duration {
+	if h.slow > 0 {
+		return time.Duration(h.w.rng.Int64N(int64(h.slow)))
+	}
+	return time.Duration(h.w.rng.Int64N(int64(5 * time.Millisecond)))
+}
+
+func split(name string) []string { return strings.Split(strings.Trim(name, "/"), "/") }
+
+// at returns the folder in which a name stands, and the last part of the name.
+func (h handle) at(name string) (*folder, string, error) {
+	f, parts := h.root, split(name)
+	for _, part := range parts[:len(parts)-1] {
+		next, ok := f.names[part].(*folder)
+		if !ok {
+			return nil, "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		}
+		f = next
+	}
+	return f, parts[len(parts)-1], nil
+}
+
+func (h handle) folder(name string) (*folder, error) {
+	if f := split(name); len(f) == 1 && f[0] == "" {
+		return h.root, nil
+	}
+	f, last, err := h.at(name)
+	if err != nil {
+		return nil, err
+	}
+	if found, ok := f.names[last].(*folder); ok {
+		return found, nil
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+// OpenFile implements store.FS.
+func (h handle) OpenFile(name string, flag int, _ fs.FileMode) (store.File, error) {
+	h.life.alive()
+	f, last, err := h.at(name)
+	if err != nil {
+		return nil, err
+	}
+	n, found := f.names[last].(*inode)
+	switch {
+	case found && flag&os.O_EXCL != 0:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrExist}
+	case !found && flag&os.O_CREATE == 0:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	case !found && h.full:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOSPC}
+	case !found:
+		h.op("create", name, 0)
+		n = &inode{}
+		f.apply(change{set: last, node: n})
+	}
+	return &file{h: h, name: name, inode: n}, nil
+}
+
+// Lstat implements store.FS.
+func (h handle) Lstat(name string) (fs.FileInfo, error) {
+	h.life.alive()
+	f, last, err := h.at(name)
+	if err != nil {
+		return nil, err
+	}
+	node, ok := f.names[last]
+	if !ok {
+		return nil, &fs.PathError{Op: "lstat", Path: name, Err: fs.ErrNotExist}
+	}
+	return infoOf(last, node), nil
+}
+
+// ReadDir implements store.FS.
+func (h handle) ReadDir(name string) ([]fs.DirEntry, error) {
+	h.life.alive()
+	f, err := h.folder(name)
+	if err != nil {
+		return nil, err
+	}
+	var all []fs.DirEntry
+	for _, name := range slices.Sorted(maps.Keys(f.names)) {
+		all = append(all, fs.FileInfoToDirEntry(infoOf(name, f.names[name])))
+	}
+	return all, nil
+}
+
+// Mkdir implements store.FS.
+func (h handle) Mkdir(name string, _ fs.FileMode) error {
+	h.life.alive()
+	f, last, err := h.at(name)
+	if err != nil {
+		return err
+	}
+	if _, found := f.names[last]; found {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: fs.ErrExist}
+	}
+	if h.full {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOSPC}
+	}
+	if h.op("mkdir", name, 0) {
+		f.apply(change{set: last, node: newFolder()})
+	}
+	return nil
+}
+
+// Rename implements store.FS. Both names are in one folder.
+func (h handle) Rename(from, to string) error {
+	h.life.alive()
+	if path.Dir(from) != path.Dir(to) {
+		panic("world: a rename to another folder: " + from + " to " + to)
+	}
+	f, old, err := h.at(from)
+	if err != nil {
+		return err
+	}
+	node, ok := f.names[old]
+	if !ok {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	if h.op("rename", to, 0) {
+		f.apply(change{remove: old, set: path.Base(to), node: node})
+	}
+	if h.wrote != nil {
+		h.wrote(to)
+	}
+	return nil
+}
+
+// Remove implements store.FS.
+func (h handle) Remove(name string) error {
+	h.life.alive()
+	f, last, err := h.at(name)
+	if err != nil {
+		return err
+	}
+	if _, ok := f.names[last]; !ok {
+		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
+	}
+	if h.op("remove", name, 0) {
+		f.apply(change{remove: last})
+	}
+	return nil
+}
+
+// RemoveAll implements store.FS. A power cut in the middle of it leaves all or nothing, but for what is not synced.
+func (h handle) RemoveAll(name string) error {
+	if err := h.Remove(name); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}
+
+// SyncDir implements store.FS.
+func (h handle) SyncDir(name string) error {
+	h.life.alive()
+	f, err := h.folder(name)
+	if err == nil && h.op("sync folder", name, h.syncTime()) {
+		f.sync()
+	}
+	return err
+}
+
+// info describes a file or a folder.
+type info struct {
+	name string
+	size int64
+	dir  bool
+}
+
+func infoOf(name string, node any) info {
+	if n, ok := node.(*inode); ok {
+		return info{name: name, size: int64(len(n.data))}
+	}
+	return info{name: name, dir: true}
+}
+
+func (i info) Name() string       { return i.name }
+func (i info) Size() int64        { return i.size }
+func (i info) ModTime() time.Time { return time.Time{} }
+func (i info) IsDir() bool        { return i.dir }
+func (i info) Sys() any           { return nil }
+
+func (i info) Mode() fs.FileMode {
+	if i.dir {
+		return fs.ModeDir | 0o700
+	}
+	return 0o600
+}

@@ -1,0 +1,79 @@
+package world
+
+import "time"
+
+// strike has a fault happen.
+func (w *World) strike(f Fault) {
+	w.note("fault %s of %d for %s, operation %d", f.Kind, f.Party, f.For, f.Ops)
+	p, b := w.parties[f.Party+1], w.broker
+	over := func(undo func()) {
+		w.healed = later(w.healed, w.now.Add(f.For))
+		w.after(f.For, undo)
+	}
+	switch f.Kind {
+	case Cut:
+		if p.conn != nil {
+			p.conn.cut(errCut)
+		}
+		w.partition(p, f.For)
+	case Silent:
+		if p.conn != nil {
+			p.conn.silence()
+		}
+		w.partition(p, f.For)
+	case Stopped:
+		if p.life != nil && p.cancel != nil {
+			p.away = w.now.Add(f.For)
+			w.healed = later(w.healed, p.away)
+			p.cancel()
+		}
+	case Killed, PowerCut:
+		p.strikeAt(f)
+	case DiskFull:
+		p.disk.full, p.hadTrouble = true, true
+		over(func() { p.disk.full = false })
+	case DiskSlow:
+		p.disk.slow = 5 * time.Second
+		over(func() { p.disk.slow = 0 })
+	case BrokerEnd:
+		b.crash()
+		over(func() { b.up = true })
+	case Lossy:
+		b.weather.loss += 0.2
+		over(func() { b.weather.loss -= 0.2 })
+	case Doubling:
+		b.weather.double += 0.2
+		over(func() { b.weather.double -= 0.2 })
+	case Disorder:
+		b.weather.late, b.weather.reorder = 2*time.Second, true
+		over(func() { b.weather.late, b.weather.reorder = 0, false })
+	}
+}
+
+// partition keeps a party from coming back for a while.
+func (w *World) partition(p *party, d time.Duration) {
+	p.cutOff++
+	w.healed = later(w.healed, w.now.Add(d+keepAlive))
+	w.after(d, func() { p.cutOff-- })
+}
+
+// strikeAt ends a party's process, now or at an operation of its disk.
+func (p *party) strikeAt(f Fault) {
+	end := func() {
+		p.w.note("%s ends: %s", p.id, f.Kind)
+		p.w.healed = later(p.w.healed, p.w.now.Add(f.For))
+		p.kill()
+		if f.Kind == PowerCut {
+			p.disk.powerCut()
+		}
+		p.w.after(0, p.reap)
+		p.startAfter(f.For)
+	}
+	switch {
+	case p.life == nil:
+	case f.Ops == 0:
+		end()
+	default:
+		p.disk.cutAt, p.disk.cut = p.disk.ops+f.Ops, end
+	}
+}

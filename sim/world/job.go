@@ -1,0 +1,220 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// errKilled unwinds the jobs of a process that was killed. What they still do has no effect.
+var errKilled = errors.New("the process was killed")
+
+// job is a coroutine of a process. It runs until it waits.
+type job struct {
+	life   *life
+	next   func() (struct{}, bool)
+	stop   func()
+	yield  func(struct{}) bool
+	ctx    context.Context // of the present wait; nil while it runs
+	called bool            // it is about to be resumed
+	ticket uint64          // counts waits, so that a late wake-up is known for one
+	// spent is the time that the job has used since it was resumed, for a disk, say: what it says and does counts from
+	// then on. The next wait makes it good.
+	spent time.Duration
+}
+
+// life is one run of a process, from its start to its end. It is the host.Runtime of the program.
+type life struct {
+	w    *World
+	p    *party
+	jobs []*job
+	dead bool
+}
+
+var _ host.Runtime = (*life)(nil)
+
+// alive unwinds the present job if its process is dead.
+func (l *life) alive() {
+	if l.dead {
+		panic(errKilled)
+	}
+}
+
+// Now implements host.Runtime.
+func (l *life) Now() time.Time { return l.w.here() }
+
+// Go implements host.Runtime.
+func (l *life) Go(do func()) {
+	l.alive()
+	l.w.after(l.w.hesitation(), func() { l.run(do) })
+}
+
+// run begins a job.
+func (l *life) run(do func()) {
+	if l.dead {
+		return
+	}
+	j := &job{life: l}
+	j.next, j.stop = iter.Pull(func(yield func(struct{}) bool) {
+		j.yield = yield
+		defer func() {
+			if r := recover(); r != nil && r != errKilled { //nolint:errorlint // it is that very value
+				panic(r)
+			}
+		}()
+		do()
+	})
+	l.jobs = append(l.jobs, j)
+	l.w.resume(j)
+}
+
+// WithDeadline implements host.Runtime.
+func (l *life) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
+	l.alive()
+	ctx, cancel := context.WithCancel(ctx)
+	l.w.agenda.add(at, cancel)
+	return ctx, cancel
+}
+
+// NewWaiter implements host.Runtime.
+func (l *life) NewWaiter() host.Waiter { return &waiter{life: l} }
+
+// sleep is a wait of a job that only ctx ends early.
+func (l *life) sleep(ctx context.Context, d time.Duration) {
+	for until, w := l.Now().Add(d), l.NewWaiter(); ctx.Err() == nil && l.Now().Before(until); {
+		w.Wait(ctx, until, nil)
+	}
+}
+
+// waiter is a host.Waiter.
+type waiter struct {
+	life  *life
+	woken bool
+	job   *job   // that waits
+	inbox *inbox // of the connection on which it waits, if any
+	until time.Time
+	alarm time.Time // of the event that looks after until; zero if there is none
+}
+
+// Wake implements host.Waiter.
+func (w *waiter) Wake() {
+	w.woken = true
+	w.life.w.wake(w.job)
+}
+
+// Wait implements host.Waiter.
+func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
+	l, j := w.life, w.life.w.current
+	l.alive()
+	if j.spent > 0 { // the world catches up with the job
+		ticket := j.ticket + 1
+		l.w.after(0, func() {
+			if j.ticket == ticket {
+				l.w.resume(j)
+			}
+		})
+		j.park(context.Background())
+	}
+	if w.inbox = nil; events != nil {
+		w.inbox = l.p.inboxes[events]
+		w.inbox.waiter = w
+	}
+	w.until = until
+	for {
+		over := !until.IsZero() && !until.After(l.w.now)
+		if w.inbox != nil && (!w.woken && !over || l.w.rng.IntN(2) == 0) {
+			select {
+			case e, open := <-events:
+				return e, open
+			default:
+			}
+		}
+		if w.woken || over || ctx.Err() != nil {
+			w.woken = false
+			return nil, true
+		}
+		w.job = j
+		w.setAlarm()
+		j.park(ctx)
+		w.job = nil
+	}
+}
+
+// setAlarm has the job that waits resumed when its time has come.
+func (w *waiter) setAlarm() {
+	if w.until.IsZero() || !w.alarm.IsZero() && !w.until.Before(w.alarm) {
+		return
+	}
+	at := w.until
+	w.alarm = at
+	w.life.w.agenda.add(at, func() {
+		if !w.alarm.Equal(at) {
+			return // an earlier one was set
+		}
+		w.alarm = time.Time{}
+		switch {
+		case w.job == nil || w.until.IsZero():
+		case w.until.After(at):
+			w.setAlarm()
+		default:
+			w.life.w.resume(w.job)
+		}
+	})
+}
+
+// park ends the turn of the job that runs, until it is resumed.
+func (j *job) park(ctx context.Context) {
+	j.ticket++
+	j.ctx, j.called = ctx, false
+	if !j.yield(struct{}{}) {
+		panic(errKilled)
+	}
+	j.life.alive()
+}
+
+// resume gives a job its turn.
+func (w *World) resume(j *job) {
+	if j.life.dead || j.ctx == nil && j.ticket > 0 {
+		return
+	}
+	j.ctx, j.spent = nil, 0
+	w.current = j
+	_, more := j.next()
+	w.current = nil
+	if !more {
+		j.life.jobs = slices.DeleteFunc(j.life.jobs, func(other *job) bool { return other == j })
+	}
+}
+
+// wake has a job that waits resumed.
+func (w *World) wake(j *job) {
+	if j == nil || j.ctx == nil || j.called || j.life.dead {
+		return
+	}
+	ticket := j.ticket
+	j.called = true
+	w.after(w.hesitation(), func() {
+		if j.ticket == ticket {
+			w.resume(j)
+		}
+	})
+}
+
+// cancelled wakes the jobs whose context has ended.
+func (w *World) cancelled() {
+	for _, p := range w.parties {
+		if p.life == nil {
+			continue
+		}
+		for _, j := range p.life.jobs {
+			if j.ctx != nil && j.ctx.Err() != nil {
+				w.wake(j)
+			}
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package world
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is all that a run is made from. Two runs of one plan are the same.
+type Plan struct {
+	Seed         uint64 // of all chance in the run
+	Method       Method
+	Agents       int
+	Participants int // L
+	Quorum       int
+	Rounds       int
+	Hidden       uint32 // units of a hidden layer; 0 = none. With thousands models and updates travel in chunks.
+	Standardize  bool   // a statistics round comes first
+	Faults       []Fault
+}
+
+// Coordinator is the party of a fault that is not an agent's; agents count from 0.
+const Coordinator = -1
+
+// Fault is something that goes wrong.
+type Fault struct {
+	At    time.Duration // since the beginning
+	Kind  Kind
+	Party int           // Coordinator, or an agent
+	For   time.Duration // until it is over: the process starts again, the link is back
+	Ops   int           // for Killed and PowerCut: at this operation of the disk after At; 0 = at once
+}
+
+// Kind is what goes wrong.
+type Kind string
+
+// The kinds of faults.
+const (
+	Cut       Kind = "Cut"       // a link is lost
+	Silent    Kind = "Silent"    // a link brings nothing, and its ends find out
+	Stopped   Kind = "Stopped"   // a process is stopped in good order
+	Killed    Kind = "Killed"    // a process ends at once; what it has written stays
+	PowerCut  Kind = "PowerCut"  // a process ends at once; what it has not synced may be gone
+	DiskFull  Kind = "DiskFull"  // a disk takes nothing new
+	DiskSlow  Kind = "DiskSlow"  // a sync takes seconds
+	BrokerEnd Kind = "BrokerEnd" // the broker restarts, and has forgotten what it retained since it last saved
+	Lossy     Kind = "Lossy"     // messages are lost
+	Doubling  Kind = "Doubling"  // messages come twice
+	Disorder  Kind = "Disorder"  // messages are late, and overtake those of other topics
+)
+
+var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder}
+
+// NewPlan draws a plan.
+func NewPlan(seed uint64) Plan {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	p := Plan{Seed: seed, Agents: 3 + rng.IntN(3), Participants: 2 + rng.IntN(2), Rounds: 3,
+		Standardize: rng.IntN(3) == 0}
+	p.Quorum = 1 + rng.IntN(p.Participants)
+	if all := slices.Sorted(maps.Keys(methods)); rng.IntN(4) > 0 {
+		p.Method = all[rng.IntN(len(all))]
+	}
+	if rng.IntN(4) == 0 {
+		p.Hidden = 3000
+	}
+	for range rng.IntN(7) {
+		p.Faults = append(p.Faults, newFault(rng, p.Agents))
+	}
+	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	return p
+}
+
+func newFault(rng *rand.Rand, agents int) Fault {
+	f := Fault{
+		At:   time.Duration(rng.Int64N(int64(time.Minute))).Round(time.Millisecond),
+		Kind: kinds[rng.IntN(len(kinds))], Party: rng.IntN(2*agents) - agents,
+		For: (100*time.Millisecond + time.Duration(rng.ExpFloat64()*float64(15*time.Second))).Round(time.Millisecond),
+	}
+	f.Party = max(f.Party, Coordinator) // half of all
+	switch f.Kind {
+	case Killed, PowerCut:
+		f.Ops = rng.IntN(60)
+	case BrokerEnd, Lossy, Doubling, Disorder:
+		f.Party = Coordinator
+	}
+	return f
+}
+
+// Script writes the plan as Go, for a test that keeps it.
+func (p Plan) Script() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+
+		"Hidden: %d, Standardize: %v, Faults: []world.Fault{\n", p.Seed, p.Method, p.Agents, p.Participants,
+		p.Quorum, p.Rounds, p.Hidden, p.Standardize)
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "\t{At: %d * time.Millisecond, Kind: world.%s, Party: %d, "+
+			"For: %d * time.Millisecond, Ops: %d},\n",
+			f.At.Milliseconds(), f.Kind, f.Party, f.For.Milliseconds(), f.Ops)
+	}
+	b.WriteString("}}")
+	return b.String()
+}

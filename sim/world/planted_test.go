@@ -1,0 +1,82 @@
+package world_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/sim/world"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// forgets is a bug: the disk of a party (Coordinator, or 0 for all agents) does not do an operation on some files. What
+// a party replaces whole it writes to a file "state/." first.
+func forgets(party int, what, where string) world.Bugs {
+	return world.Bugs{Forget: func(of int, op, path string) bool {
+		return (of == world.Coordinator) == (party == world.Coordinator) && op == what && strings.Contains(path, where)
+	}}
+}
+
+// swallows is a bug: messages of a type are said so often at most.
+func swallows(kind wire.Type, most int) world.Bugs {
+	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
+		e, err := wire.Open(m.Payload)
+		if err != nil || e.Type != kind {
+			return true
+		}
+		most--
+		return most >= 0
+	}}
+}
+
+// configured is a bug: the coordinator works by another configuration than it was given.
+func configured(change func(cfg *coordinator.Config)) world.Bugs {
+	return world.Bugs{Configure: change}
+}
+
+// The world finds bugs that are planted, each within some plans.
+func TestPlantedBugs(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		bugs func() world.Bugs
+	}{
+		{"the journal is not synced", func() world.Bugs { return forgets(world.Coordinator, "sync", "state/.") }},
+		{"the journal's name is not synced", func() world.Bugs {
+			return forgets(world.Coordinator, "sync folder", "state")
+		}},
+		{"updates are not synced before they are accepted", func() world.Bugs {
+			return forgets(world.Coordinator, "sync", "/spool/")
+		}},
+		{"models are not synced before they are announced", func() world.Bugs {
+			return forgets(world.Coordinator, "sync", "/models/")
+		}},
+		{"spools are not removed", func() world.Bugs { return forgets(world.Coordinator, "remove", "/spool") }},
+		{"an agent's place and update are not synced", func() world.Bugs { return forgets(0, "sync", "state/.") }},
+		{"an agent's update is not removed", func() world.Bugs { return forgets(0, "remove", "/update") }},
+		{"agents do not say hello again", func() world.Bugs { return swallows(wire.TypeHello, 8) }},
+		{"invitations are not repeated", func() world.Bugs { return swallows(wire.TypeInvitation, 3) }},
+		{"the announcement is not repeated", func() world.Bugs { return swallows(wire.TypeAnnouncement, 6) }},
+		{"draws weigh as samples do", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) {
+				cfg.Round.Weights, cfg.Round.Weighting = spec.WeightsSamples, spec.WeightingMean
+			})
+		}},
+		{"fewer rounds", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) { cfg.Round.Rounds = 2 })
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(300) {
+				if r := world.Run(world.NewPlan(seed), tt.bugs(), nil); r.Failure != "" {
+					why, _, _ := strings.Cut(r.Failure, "\n")
+					t.Logf("plan %d: %s", seed, why)
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}

@@ -1,0 +1,68 @@
+package world
+
+import (
+	"slices"
+	"strings"
+)
+
+// Shrink returns a plan that fails as p does, with as few faults as it finds, and as short ones. p is returned as it is
+// if it does not fail.
+func Shrink(p Plan, bugs Bugs) Plan {
+	want := symptom(Run(p, bugs, nil).Failure)
+	fails := func(q Plan) bool { return want != "" && symptom(Run(q, bugs, nil).Failure) == want }
+	for again := true; again; {
+		again = false
+		for _, q := range smaller(p) {
+			if fails(q) {
+				p, again = q, true
+				break
+			}
+		}
+	}
+	return p
+}
+
+// symptom is a failure without its numbers, and without the time.
+func symptom(failure string) string {
+	_, what, _ := strings.Cut(failure, ": ")
+	what, _, _ = strings.Cut(what, "\n")
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, what)
+}
+
+// smaller returns plans that have a little less than p, those with the fewest faults first.
+func smaller(p Plan) (all []Plan) {
+	for i := range p.Faults {
+		q := p
+		q.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		all = append(all, q)
+	}
+	if p.Hidden > 0 {
+		q := p
+		q.Hidden = 0
+		all = append(all, q)
+	}
+	if p.Standardize {
+		q := p
+		q.Standardize = false
+		all = append(all, q)
+	}
+	if p.Rounds > 1 {
+		q := p
+		q.Rounds--
+		all = append(all, q)
+	}
+	for i, f := range p.Faults {
+		if f.For > 1e9 {
+			q := p
+			q.Faults = slices.Clone(p.Faults)
+			q.Faults[i].For = (f.For / 2).Round(1e6)
+			all = append(all, q)
+		}
+	}
+	return all
+}

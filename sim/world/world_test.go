@@ -1,0 +1,90 @@
+package world_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/sim/world"
+)
+
+var (
+	seeds = flag.Int("seeds", 200, "how many plans are drawn and run")
+	first = flag.Uint64("first", 0, "the seed of the first of them")
+	show  = flag.Bool("show", false, "write the transcript of the first of them, and run no other")
+)
+
+// A run is the same each time, to the byte.
+func TestReplay(t *testing.T) {
+	for seed := range uint64(10) {
+		var one, two bytes.Buffer
+		p := world.NewPlan(seed)
+		a, b := world.Run(p, world.Bugs{}, &one), world.Run(p, world.Bugs{}, &two)
+		if a == b && bytes.Equal(one.Bytes(), two.Bytes()) {
+			continue
+		}
+		x, y := bytes.Split(one.Bytes(), []byte("\n")), bytes.Split(two.Bytes(), []byte("\n"))
+		i := 0
+		for i < min(len(x), len(y))-1 && bytes.Equal(x[i], y[i]) {
+			i++
+		}
+		t.Errorf("seed %d: %+v and %+v; they part in line %d:\n%s\n%s", seed, a, b, i+1, x[i], y[i])
+	}
+}
+
+// TestSeeds runs plans, as many at a time as there are processors. A plan that fails is shrunk, and written as a test
+// keeps it.
+func TestSeeds(t *testing.T) {
+	if *show {
+		p := world.NewPlan(*first)
+		t.Logf("%s\n%+v", p.Script(), world.Run(p, world.Bugs{}, t.Output()))
+		return
+	}
+	var mu sync.Mutex
+	var total world.Result
+	next, failed, began := *first, 0, time.Now()
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), *seeds) {
+		workers.Go(func() {
+			for {
+				mu.Lock()
+				seed := next
+				next++
+				mu.Unlock()
+				if seed >= *first+uint64(*seeds) {
+					return
+				}
+				p := world.NewPlan(seed)
+				r := world.Run(p, world.Bugs{}, nil)
+				mu.Lock()
+				total.Took += r.Took
+				total.Events += r.Events
+				total.Rounds += r.Rounds
+				total.Messages += r.Messages
+				total.Balanced += r.Balanced
+				if r.Failure != "" {
+					failed++
+				}
+				few := failed <= 5
+				mu.Unlock()
+				if r.Failure != "" {
+					t.Errorf("seed %d: %s", seed, r.Failure)
+				}
+				if r.Failure != "" && few {
+					t.Log(world.Shrink(p, world.Bugs{}).Script())
+				}
+			}
+		})
+	}
+	workers.Wait()
+	real := time.Since(began)
+	fmt.Printf("%d plans, %d failed: %d rounds, %d blocks, %d messages, %d events; "+
+		"%.0f hours of virtual time in %s, %.0f times as fast\n",
+		*seeds, failed, total.Rounds, total.Balanced, total.Messages, total.Events, total.Took.Hours(),
+		real.Round(time.Millisecond),
+		total.Took.Seconds()/real.Seconds())
+}
