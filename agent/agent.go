@@ -83,6 +83,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Signatures == nil {
+		cfg.Signatures = wire.Ed25519{}
+	}
 	if cfg.Trainer == nil {
 		cfg.Trainer = Learner{}
 	}

@@ -73,7 +73,7 @@ func (a *Agent) receivePresence(p []byte) error {
 	if e.Type != wire.TypePresence || e.Federation != a.cfg.Federation || e.Sender != a.cfg.ID {
 		return host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
-	if err := e.Verify(a.public); err != nil {
+	if err := e.VerifyBy(a.cfg.Signatures, a.public); err != nil {
 		return host.Drop(DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)

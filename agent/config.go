@@ -38,6 +38,8 @@ type Config struct {
 	Disk store.Disk
 	// Runtime is its time; real time unless set.
 	Runtime host.Runtime
+	// Signatures are Ed25519's unless set.
+	Signatures wire.Signatures
 	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
 	Boot wire.Epoch
 	// Behind is the least epoch of an earlier start, found retained at the broker, that shows that Boot is not larger:

@@ -51,7 +51,7 @@ func (a *Agent) open(p []byte) (wire.Envelope, error) {
 	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
 		return e, host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
-	if err := e.Verify(a.cfg.Coordinator); err != nil {
+	if err := e.VerifyBy(a.cfg.Signatures, a.cfg.Coordinator); err != nil {
 		return e, host.Drop(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
 	}
 	return e, nil

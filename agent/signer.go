@@ -17,8 +17,8 @@ type signer struct {
 }
 
 func newSigner(cfg *Config) *signer {
-	return &signer{Signer: host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Key: cfg.Key},
-		cfg: cfg, nonce: cfg.Rand.Uint64()}
+	return &signer{Signer: host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Key: cfg.Key,
+		Signatures: cfg.Signatures}, cfg: cfg, nonce: cfg.Rand.Uint64()}
 }
 
 // overtaking is how far ahead of its clone's messages an agent's begin: more

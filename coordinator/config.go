@@ -47,6 +47,8 @@ type Config struct {
 	Disk store.Disk
 	// Runtime is its time; real time unless set.
 	Runtime host.Runtime
+	// Signatures are Ed25519's unless set.
+	Signatures wire.Signatures
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
 	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then

@@ -62,9 +62,13 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if cfg.Disk.FS == nil {
 		cfg.Disk = store.Machine
 	}
+	if cfg.Signatures == nil {
+		cfg.Signatures = wire.Ed25519{}
+	}
 	c := &Coordinator{
 		cfg: cfg, conn: conn, owner: host.NewOwner(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
-		signer:   &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key},
+		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
+			Signatures: cfg.Signatures},
 		instance: cfg.Rand.Uint64(),
 		ahead:    ahead{agents: map[wire.AgentID]bool{}},
 		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},

@@ -243,7 +243,7 @@ func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 		return e, host.Drop(DropForeign, "%s of %s in federation %s, where only this coordinator announces", e.Type,
 			e.Sender, e.Federation)
 	}
-	if err := e.Verify(c.public); err != nil {
+	if err := e.VerifyBy(c.cfg.Signatures, c.public); err != nil {
 		return e, host.Drop(DropSignature, "%w: another key has signed an announcement in this federation", err)
 	}
 	return e, nil

@@ -73,7 +73,7 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 	if !known {
 		return e, host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
-	if err := e.Verify(key); err != nil {
+	if err := e.VerifyBy(c.cfg.Signatures, key); err != nil {
 		return e, host.Drop(DropSignature, "%w: has it another key than the one in the list?", err)
 	}
 	c.watchClones(agent, &e)

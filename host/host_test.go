@@ -165,7 +165,7 @@ func TestQueue(t *testing.T) {
 
 func TestSigner(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	s := host.Signer{Federation: "plant", Sender: "press", Epoch: 3, Key: key}
+	s := host.Signer{Federation: "plant", Sender: "press", Epoch: 3, Key: key, Signatures: wire.Ed25519{}}
 	var mu sync.Mutex
 	seen := map[uint64]bool{}
 	var all sync.WaitGroup

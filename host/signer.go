@@ -14,13 +14,14 @@ type Signer struct {
 	Sender     wire.AgentID
 	Epoch      wire.Epoch
 	Key        ed25519.PrivateKey
+	Signatures wire.Signatures
 
 	sequence atomic.Uint64
 }
 
 // Seal returns the envelope of a body.
 func (s *Signer) Seal(t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
-	return wire.Seal(nil, wire.Header{
+	return wire.SealBy(s.Signatures, nil, wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
 		Sequence: s.sequence.Add(1), Root: wire.FirstRoot,
 	}, body, s.Key)

@@ -84,6 +84,11 @@ type Envelope struct {
 // header must be valid and the body at most MaxBody bytes long: both are the
 // caller's own, so Seal panics otherwise.
 func Seal(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
+	return SealBy(Ed25519{}, dst, h, body, key)
+}
+
+// SealBy is Seal with signatures of another kind.
+func SealBy(s Signatures, dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	if err := h.validate(); err != nil {
 		panic("wire: Seal: " + err.Error())
 	}
@@ -105,7 +110,7 @@ func Seal(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	w.u32(uint32(len(body)))
 	w.u32(uint32(h.Root))
 	w.digest(sha256.Sum256(body))
-	w.b = append(w.b, ed25519.Sign(key, signed(h.Type, w.b[start:]))...)
+	w.b = append(w.b, s.Sign(key, signed(h.Type, w.b[start:]))...)
 	return append(w.b, body...)
 }
 
@@ -149,9 +154,12 @@ func Open(p []byte) (Envelope, error) {
 }
 
 // Verify checks the signature with the key that the sender is known by.
-func (e Envelope) Verify(key ed25519.PublicKey) error {
-	if len(key) != ed25519.PublicKeySize || len(e.raw) < HeaderSize+signatureSize ||
-		!ed25519.Verify(key, signed(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
+func (e Envelope) Verify(key ed25519.PublicKey) error { return e.VerifyBy(Ed25519{}, key) }
+
+// VerifyBy is Verify for signatures of another kind.
+func (e Envelope) VerifyBy(s Signatures, key ed25519.PublicKey) error {
+	if len(e.raw) < HeaderSize+signatureSize ||
+		!s.Verify(key, signed(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
 		return fmt.Errorf("%w on a message of %s", ErrSignature, e.Sender)
 	}
 	return nil

@@ -41,6 +41,7 @@ type check struct {
 	schema wire.Schema // of a model
 
 	closed, messages, balanced int // rounds, messages, blocks whose books were added up
+	signed, verified           int // signatures
 
 	record    round.Record                                        // the newest journal
 	sets      map[wire.RoundID]map[wire.AgentID]round.Participant // what each closing round is to fold

@@ -56,6 +56,8 @@ type Result struct {
 	Rounds     int // closed
 	Messages   int
 	Balanced   int // blocks in which mixing was seen to conserve
+	Signed     int // signatures
+	Verified   int
 }
 
 // The bounds of a run.
@@ -81,7 +83,8 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	w.live()
 	w.end()
 	return Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
-		Events: w.events, Rounds: w.check.closed, Messages: w.check.messages, Balanced: w.check.balanced}
+		Events: w.events, Rounds: w.check.closed, Messages: w.check.messages, Balanced: w.check.balanced,
+		Signed: w.check.signed, Verified: w.check.verified}
 }
 
 // live does what is on the agenda until the run is over, or fails.

@@ -66,6 +66,8 @@ func TestSeeds(t *testing.T) {
 				total.Rounds += r.Rounds
 				total.Messages += r.Messages
 				total.Balanced += r.Balanced
+				total.Signed += r.Signed
+				total.Verified += r.Verified
 				if r.Failure != "" {
 					failed++
 				}
@@ -83,8 +85,7 @@ func TestSeeds(t *testing.T) {
 	workers.Wait()
 	real := time.Since(began)
 	fmt.Printf("%d plans, %d failed: %d rounds, %d blocks, %d messages, %d events; "+
-		"%.0f hours of virtual time in %s, %.0f times as fast\n",
-		*seeds, failed, total.Rounds, total.Balanced, total.Messages, total.Events, total.Took.Hours(),
-		real.Round(time.Millisecond),
-		total.Took.Seconds()/real.Seconds())
+		"%d signatures made and %d verified; %.0f hours of virtual time in %s, %.0f times as fast\n",
+		*seeds, failed, total.Rounds, total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
+		total.Took.Hours(), real.Round(time.Millisecond), total.Took.Seconds()/real.Seconds())
 }
