@@ -2,28 +2,21 @@ package world
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/optimizer"
-	"github.com/fedmesh/fedmesh/round/rule"
-	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -35,25 +28,36 @@ type part struct {
 	agent wire.AgentID
 }
 
+// ending is the end of an agent's part in a round, in one of its lives.
+type ending struct {
+	part
+	*life
+}
+
 // check holds the parties to their promises. It knows what they say, what is on their disks and the facts they tell.
 type check struct {
 	w      *World
 	schema wire.Schema // of a model
 
 	closed, messages, balanced int // rounds, messages, blocks whose books were added up
+	folds, drawings            int // models that were computed anew, draws that were made again
+	refusedAbove               int // updates that were left out
 	signed, verified           int // signatures
 
 	record    round.Record                                        // the newest journal
 	sets      map[wire.RoundID]map[wire.AgentID]round.Participant // what each closing round is to fold
-	leftOut   map[wire.RoundID][]wire.AgentID
+	leftOut   map[wire.RoundID][]coordinator.UpdateLeftOut
+	states    map[version]state      // of the server's optimiser
 	accepted  map[part]wire.Digest   // as the coordinator has said
 	announced wire.Order             // the newest
 	digest    wire.Digest            // of that announcement
 	payloads  map[wire.Digest][]byte // of updates that stood on an agent's disk
 
+	opened    map[version]bool // rounds whose draw was looked at
 	drawn     map[wire.RoundID][]wire.AgentID
 	obeyed    map[wire.AgentID]wire.Order
 	trainedBy map[part]*life
+	ended     map[ending]bool
 	books     map[wire.RoundID][]d2d.Books // of the agents that have ended a block
 	restarted map[wire.RoundID]bool        // blocks during which an agent began again
 	saved     map[wire.AgentID]part        // the update with which its life began
@@ -66,7 +70,8 @@ func newCheck(w *World) check {
 		panic(err)
 	}
 	return check{w: w, schema: p.Schema(wire.KindTraining), sets: map[wire.RoundID]map[wire.AgentID]round.Participant{},
-		leftOut: map[wire.RoundID][]wire.AgentID{}, accepted: map[part]wire.Digest{},
+		leftOut: map[wire.RoundID][]coordinator.UpdateLeftOut{}, states: map[version]state{},
+		accepted: map[part]wire.Digest{}, ended: map[ending]bool{}, opened: map[version]bool{},
 		payloads: map[wire.Digest][]byte{}, drawn: map[wire.RoundID][]wire.AgentID{},
 		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
 		restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{}}
@@ -129,6 +134,7 @@ func (c *check) wrote(p *party, name string) {
 		return // what the disk has forgotten: the next start finds out
 	}
 	c.record = r
+	c.draws(r)
 	seen := map[wire.AgentID]bool{}
 	for _, x := range r.Participants {
 		if seen[x.Agent] {
@@ -178,7 +184,12 @@ func (c *check) said(p *party, m mqtt.Message) {
 		c.announce(p, e)
 	case wire.TypeAccepted:
 		c.accept(p, e, m.Topic)
+	case wire.TypeRefused:
+		c.refuse(e, m.Topic)
 	case wire.TypeUpdate:
+		if o := c.obeyed[p.id]; o.Run != e.Run || o.Round != e.Round || o.Phase != wire.PhaseOpen {
+			c.w.fail("%s offers an update of round %d, and obeys %s", p.id, e.Round, o)
+		}
 		at, ok := savedUpdate(p, p.disk.durableFile(updateFile))
 		if (!ok || at != part{e.Run, e.Round, p.id}) && !p.hadTrouble {
 			c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
@@ -253,6 +264,17 @@ func (c *check) accept(p *party, e wire.Envelope, topic string) {
 	}
 }
 
+// refuse: what was accepted is not refused while its round lasts.
+func (c *check) refuse(e wire.Envelope, topic string) {
+	m, err := wire.DecodeRefused(e.Body)
+	_, to, _, _, _ := topics().Parse(topic)
+	r := &c.record
+	lasts := r.Round == e.Round && r.Phase != round.CoordinatorIdle && r.Phase != round.CoordinatorFinished
+	if taken, ok := c.accepted[part{e.Run, e.Round, to}]; err != nil || lasts && ok && taken == m.Update {
+		c.w.fail("refused is the accepted update of %s for round %d: %v", to, e.Round, err)
+	}
+}
+
 // spooled reports whether a power cut would leave an update in a round's spool.
 func (d *disk) spooled(r wire.RoundID, update wire.Digest) bool {
 	f := d.root
@@ -288,7 +310,7 @@ func (c *check) told(p *party, fact any) {
 			c.w.finished = c.w.here()
 		}
 	case coordinator.UpdateLeftOut:
-		c.leftOut[f.Round] = append(c.leftOut[f.Round], f.Agent)
+		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
 	case round.AnnouncementObeyed:
 		if before := c.obeyed[p.id]; f.Order.Compare(before) < 0 && !p.hadTrouble {
 			c.w.fail("%s obeys %s after %s", p.id, f.Order, before)
@@ -299,6 +321,12 @@ func (c *check) told(p *party, fact any) {
 			wire.Attempt(binary.LittleEndian.Uint32(b[28:])) != f.Order.Attempt || wire.Phase(b[32]) != f.Order.Phase) {
 			c.w.fail("%s obeys %s, and has not saved that", p.id, f.Order)
 		}
+	case round.WorkEnded:
+		end := ending{part{c.obeyed[p.id].Run, f.Round, p.id}, p.life}
+		if c.ended[end] {
+			c.w.fail("%s tells twice how its part in round %d ended", p.id, f.Round)
+		}
+		c.ended[end] = true
 	case agent.Trained:
 		if f.LocalSteps > 0 {
 			c.worked(p, f)
@@ -321,60 +349,6 @@ func (c *check) worked(p *party, f agent.Trained) {
 	c.trainedBy[at] = p.life
 }
 
-// fold makes the model of a round anew, in float64: w_i = w_{i−1} + Scale·Σ f_k v_k / N over its set, each update once.
-// Of other rules and optimisers it sees that all updates of the set are its agents'.
-func (c *check) fold(p *party, f round.RoundClosed) {
-	run := c.record.Run
-	base, ok := c.model(p, run, uint64(f.Version)-1)
-	after, ok2 := c.model(p, run, uint64(f.Version))
-	if !ok || !ok2 {
-		c.w.fail("round %d is closed, and its models are not on the disk", f.Round)
-		return
-	}
-	cfg, t := c.w.plan.configure()
-	unpack := codec.Of[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
-	sum, n, v := make([]float64, len(base)), 0, make([]float32, len(base))
-	for id, x := range c.sets[f.Round] {
-		payload, ok := c.payloads[x.Accepted]
-		switch {
-		case ok && unpack.Decode(v, payload) == nil:
-		case c.w.agent(id).hadTrouble:
-			return // its disk did not take what it has made
-		default:
-			c.w.fail("round %d takes an update of %s that it has not made", f.Round, id)
-			return
-		}
-		if slices.Contains(c.leftOut[f.Round], id) {
-			continue
-		}
-		factor := float64(x.Times)
-		if cfg.Weighting == spec.WeightingMean || t.Training.Exchange == spec.ExchangeGradient {
-			factor *= x.Weight
-		}
-		if t.Training.Exchange == spec.ExchangeGradient {
-			factor *= -t.Training.StepSize
-		}
-		n += x.Times
-		for j, y := range v {
-			sum[j] += factor * float64(y)
-		}
-	}
-	if len(c.sets[f.Round]) != f.Accepted {
-		c.w.fail("round %d has accepted %d updates, and %d are in its set", f.Round, f.Accepted, len(c.sets[f.Round]))
-	}
-	if cfg.Aggregation != rule.DefaultConfig() || cfg.ServerOptimizer.Name != optimizer.DefaultConfig().Name {
-		return
-	}
-	for j := range sum {
-		want := float64(base[j]) + sum[j]/float64(n)
-		if got := float64(after[j]); math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
-			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, f.Version, got,
-				f.Round, want)
-			return
-		}
-	}
-}
-
 // mixed takes the books of a block that has ended, in good order or not. When all agents of a block have ended it, each
 // in the life in which it began it, the sum of their parameters is what their own steps made it.
 func (c *check) mixed(l *life, r wire.RoundID, b d2d.Books) {
@@ -391,24 +365,6 @@ func (c *check) mixed(l *life, r wire.RoundID, b d2d.Books) {
 	} else if err == nil {
 		c.balanced++
 	}
-}
-
-// model reads a model from the coordinator's disk.
-func (c *check) model(p *party, run wire.RunID, version uint64) ([]float32, bool) {
-	tensors, _, err := store.DecodeSafetensors(p.disk.file(modelPath(run, version)))
-	if err != nil {
-		return nil, false
-	}
-	var data []byte
-	for _, s := range c.schema {
-		for _, t := range tensors {
-			if t.Name == s.Name {
-				data = append(data, t.Data...)
-			}
-		}
-	}
-	v := make([]float32, len(data)/4)
-	return v, wire.DecodeVector(v, data) == nil
 }
 
 // end looks at what is left of a run that is finished: nothing grows, and nobody was left behind.
@@ -443,6 +399,17 @@ func (c *check) end() {
 }
 
 func (c *check) endCoordinator(p *party) {
+	next := wire.RoundID(1)
+	for line := range bytes.Lines(p.disk.file(stateDir + "/history.jsonl")) {
+		var h struct{ Round wire.RoundID }
+		if err := json.Unmarshal(line, &h); err != nil || h.Round != next {
+			c.w.fail("the history has a line of round %d, want round %d: %v", h.Round, next, err)
+		}
+		next++
+	}
+	if next != c.record.Round+1 {
+		c.w.fail("the history ends before round %d, and the journal stands at round %d", next, c.record.Round)
+	}
 	f, err := handle{disk: p.disk}.folder(stateDir + "/spool")
 	if err != nil || len(f.names) > 0 {
 		c.w.fail("the spools of %d rounds are left, %v", len(f.names), err)

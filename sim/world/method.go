@@ -35,6 +35,8 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 	return r, t
 }
 
+const refuseAbove Method = "refuse_above, fedyogi"
+
 // methods are all of them, but for the zero value: each changes what the round and the task are else.
 var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"weights in the step": func(r *round.Config, _ *wire.Task) { r.Weights = spec.WeightsSamples },
@@ -51,10 +53,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"trimmed mean": func(r *round.Config, _ *wire.Task) {
 		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, Trim: 0.34}
 	},
-	"refuse_above, fedyogi": func(r *round.Config, _ *wire.Task) {
-		r.Aggregation.RefuseAbove = 1.5
-		r.ServerOptimizer = optimizer.DefaultConfig()
-		r.ServerOptimizer.Name = "fedyogi"
+	refuseAbove: func(r *round.Config, _ *wire.Task) {
+		r.Aggregation.RefuseAbove = 1.2
+		r.ServerOptimizer = optimizer.Config{Name: "fedyogi", LearningRate: 0.05, Beta1: 0.8, Beta2: 0.9, Tau: 0.01}
 	},
 	"fedavgm": func(r *round.Config, _ *wire.Task) {
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}

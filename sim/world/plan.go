@@ -63,6 +63,9 @@ func NewPlan(seed uint64) Plan {
 	if all := slices.Sorted(maps.Keys(methods)); rng.IntN(4) > 0 {
 		p.Method = all[rng.IntN(len(all))]
 	}
+	if p.Method == refuseAbove {
+		p.Agents, p.Participants = 6, 5 // of fewer updates none is left out
+	}
 	if rng.IntN(4) == 0 {
 		p.Hidden = 3000
 	}
@@ -78,6 +81,9 @@ func newFault(rng *rand.Rand, agents int) Fault {
 		At:   time.Duration(rng.Int64N(int64(time.Minute))).Round(time.Millisecond),
 		Kind: kinds[rng.IntN(len(kinds))], Party: rng.IntN(2*agents) - agents,
 		For: (100*time.Millisecond + time.Duration(rng.ExpFloat64()*float64(15*time.Second))).Round(time.Millisecond),
+	}
+	if rng.IntN(10) == 0 { // the run may be over
+		f.At += 10 * time.Minute
 	}
 	f.Party = max(f.Party, Coordinator) // half of all
 	switch f.Kind {

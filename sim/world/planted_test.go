@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim/world"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -62,6 +63,33 @@ func TestPlantedBugs(t *testing.T) {
 			return configured(func(cfg *coordinator.Config) {
 				cfg.Round.Weights, cfg.Round.Weighting = spec.WeightsSamples, spec.WeightingMean
 			})
+		}},
+		{"another seed", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) { cfg.Round.Seed++ })
+		}},
+		{"another momentum", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) {
+				if o := &cfg.Round.ServerOptimizer; o.Name == "fedavgm" {
+					o.Momentum = 0.61
+				}
+			})
+		}},
+		{"another sum of squares", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) {
+				if o := &cfg.Round.ServerOptimizer; o.Name == "fedyogi" {
+					o.Name = "fedadam"
+				}
+			})
+		}},
+		{"nothing is trimmed", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) {
+				if a := &cfg.Round.Aggregation; a.Rule == rule.TrimmedMean {
+					a.Trim = 0
+				}
+			})
+		}},
+		{"updates are refused above another length", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.RefuseAbove *= 1.1 })
 		}},
 		{"fewer rounds", func() world.Bugs {
 			return configured(func(cfg *coordinator.Config) { cfg.Round.Rounds = 2 })

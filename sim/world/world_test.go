@@ -66,6 +66,9 @@ func TestSeeds(t *testing.T) {
 				total.Rounds += r.Rounds
 				total.Messages += r.Messages
 				total.Balanced += r.Balanced
+				total.Drawn += r.Drawn
+				total.Folded += r.Folded
+				total.LeftOut += r.LeftOut
 				total.Signed += r.Signed
 				total.Verified += r.Verified
 				if r.Failure != "" {
@@ -84,8 +87,9 @@ func TestSeeds(t *testing.T) {
 	}
 	workers.Wait()
 	real := time.Since(began)
-	fmt.Printf("%d plans, %d failed: %d rounds, %d blocks, %d messages, %d events; "+
+	fmt.Printf("%d plans, %d failed: %d rounds, %d draws and %d folds made again, %d updates refused above, "+
+		"%d blocks, %d messages, %d events; "+
 		"%d signatures made and %d verified; %.0f hours of virtual time in %s, %.0f times as fast\n",
-		*seeds, failed, total.Rounds, total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
+		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
 		total.Took.Hours(), real.Round(time.Millisecond), total.Took.Seconds()/real.Seconds())
 }

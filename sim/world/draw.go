@@ -1,0 +1,127 @@
+package world
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// draws holds the participants of a round that is opened against its seed, with no code of the coordinator's. They must
+// be what the seed says for K agents; of which K of all the journal does not say.
+func (c *check) draws(r round.Record) {
+	cfg, _ := c.w.plan.configure()
+	if r.Phase != round.CoordinatorCollecting {
+		return
+	}
+	at, training := version{r.Run, uint64(r.Round)}, r.Plan.Kind == wire.KindTraining
+	mixes := cfg.Algorithm == spec.FedDec && training
+	if mixes {
+		c.fewDraws(cfg.Participants, r)
+	}
+	if c.opened[at] {
+		return
+	}
+	c.opened[at] = true
+	var got []int
+	for i, p := range r.Participants {
+		if i > 0 && p.Agent <= r.Participants[i-1].Agent {
+			c.w.fail("the participants of round %d are not in order", r.Round)
+		}
+		got = append(got, slices.Repeat([]int{c.w.agent(p.Agent).number}, p.Times)...)
+	}
+	rng := rand.New(rand.NewPCG(c.w.plan.Seed, uint64(r.Round)))
+	c.drawings++
+	if mixes {
+		c.mixingDraws(rng, r)
+		return
+	}
+	k, l := r.Agents, cfg.Participants+cfg.OverSelect
+	var want []int
+	switch {
+	case !training:
+		want = first(k)
+	case cfg.Sampling == spec.WithReplacement:
+		for range l {
+			want = append(want, rng.IntN(k))
+		}
+	default:
+		want = shuffled(k, min(l, k), rng)
+	}
+	slices.Sort(want)
+	if !c.fromSome(k, got, want) {
+		c.w.fail("round %d of %d agents has drawn %v; the seed says the places %v", r.Round, k, got, want)
+	}
+}
+
+// fromSome reports whether some k of all agents, in order, have those that were drawn at the places that were wanted.
+func (c *check) fromSome(k int, got, want []int) bool {
+	for mask := range 1 << c.w.plan.Agents {
+		var some []int
+		for i := range c.w.plan.Agents {
+			if mask>>i&1 == 1 {
+				some = append(some, i)
+			}
+		}
+		if len(some) != k {
+			continue
+		}
+		var drawn []int
+		for _, i := range want {
+			drawn = append(drawn, some[i])
+		}
+		if slices.Equal(drawn, got) {
+			return true
+		}
+	}
+	return false
+}
+
+// mixingDraws: where agents mix all are participants, and the draws of those that are away are made again.
+func (c *check) mixingDraws(rng *rand.Rand, r round.Record) {
+	times, last := make([]int, len(r.Participants)), false
+	for range r.Drawn {
+		i := rng.IntN(len(r.Participants))
+		if last = r.Participants[i].Times > 0; last {
+			times[i]++
+		}
+	}
+	for i, p := range r.Participants {
+		if p.Times != times[i] || !last {
+			c.w.fail("round %d: %s has %d draws, the seed says %d of %d", r.Round, p.Agent, p.Times, times[i], r.Drawn)
+		}
+	}
+}
+
+// fewDraws: where agents mix, draws move from those that will not send to others, and none is lost, nor an update that
+// is accepted.
+func (c *check) fewDraws(l int, r round.Record) {
+	sum := 0
+	for _, p := range r.Participants {
+		if sum += p.Times; p.Times == 0 && !p.Accepted.IsZero() {
+			c.w.fail("round %d: %s is accepted and not drawn", r.Round, p.Agent)
+		}
+	}
+	if sum != l {
+		c.w.fail("round %d: %d draws, want %d", r.Round, sum, l)
+	}
+}
+
+func first(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+// shuffled returns the first l places of a shuffle of k; if all are wanted there is nothing to draw.
+func shuffled(k, l int, rng *rand.Rand) []int {
+	all := first(k)
+	for i := 0; i < l && l < k; i++ {
+		j := i + rng.IntN(k-i)
+		all[i], all[j] = all[j], all[i]
+	}
+	return all[:l]
+}

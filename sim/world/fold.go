@@ -1,0 +1,226 @@
+package world
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The models of a run are made anew here, in float64, with no code of the coordinator's: as docs/ALGORITHMS.md prints
+// the rules and the optimisers.
+
+// version is a model of a run.
+type version struct {
+	run     wire.RunID
+	version uint64
+}
+
+// state is m and v of the server's optimiser after the step that made a model.
+type state struct{ m, v []float64 }
+
+// taken is an update of a round's set.
+type taken struct {
+	agent  wire.AgentID
+	times  int
+	factor float64 // of the mean
+	length float64 // ‖v‖₂ for the weight that its steps carried
+	v      []float64
+}
+
+// fold holds the model of a closed round against the one before, and the updates of its set, each once.
+func (c *check) fold(p *party, f round.RoundClosed) {
+	at := version{c.record.Run, uint64(f.Version)}
+	base, ok := c.model(p, at.run, at.version-1)
+	after, ok2 := c.model(p, at.run, at.version)
+	if !ok || !ok2 {
+		c.w.fail("round %d is closed, and its models are not on the disk", f.Round)
+		return
+	}
+	if len(c.sets[f.Round]) != f.Accepted {
+		c.w.fail("round %d has accepted %d updates, and %d are in its set", f.Round, f.Accepted, len(c.sets[f.Round]))
+	}
+	set, ok := c.takenBy(f.Round, len(base))
+	if !ok {
+		return
+	}
+	cfg, t := c.w.plan.configure()
+	set = c.above(cfg.Aggregation, f.Round, set)
+	d := make([]float64, len(base))
+	if cfg.Aggregation.Rule == rule.TrimmedMean {
+		trimmedMean(d, set, cfg.Aggregation.Trim)
+	} else {
+		mean(d, set)
+	}
+	if t.Training.Exchange == spec.ExchangeGradient {
+		for j := range d {
+			d[j] *= -t.Training.StepSize
+		}
+	}
+	if !c.optimise(&cfg.ServerOptimizer, at, d) {
+		return
+	}
+	c.folds++
+	for j := range d {
+		want := float64(base[j]) + d[j]
+		if got := float64(after[j]); math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
+			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, f.Version, got,
+				f.Round, want)
+			return
+		}
+	}
+}
+
+// takenBy returns the updates of a round's set, as they stood on their agents' disks. It reports false if a disk had
+// trouble and one is not known.
+func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
+	cfg, t := c.w.plan.configure()
+	unpack := codec.Of[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
+	v := make([]float32, n)
+	for id, x := range c.sets[r] {
+		payload, known := c.payloads[x.Accepted]
+		switch {
+		case known && unpack.Decode(v, payload) == nil:
+		case c.w.agent(id).hadTrouble:
+			return nil, false // its disk did not take what it has made
+		default:
+			c.w.fail("round %d takes an update of %s that it has not made", r, id)
+			return nil, false
+		}
+		u := taken{agent: id, times: x.Times, factor: float64(x.Times), v: make([]float64, n)}
+		for j, y := range v {
+			u.v[j] = float64(y)
+			u.length += u.v[j] * u.v[j]
+		}
+		u.length = math.Sqrt(u.length)
+		if inStep := cfg.Weighting == spec.WeightingStep && t.Training.Exchange != spec.ExchangeGradient; !inStep {
+			u.factor *= x.Weight
+		} else if x.Weight > 0 {
+			u.length /= x.Weight
+		}
+		set = append(set, u)
+	}
+	slices.SortFunc(set, func(a, b taken) int { return cmp.Compare(a.agent, b.agent) })
+	return set, true
+}
+
+// above returns the set without the updates that were left out, and holds those that refuse_above leaves out against
+// the median of the lengths.
+func (c *check) above(by rule.Config, r wire.RoundID, set []taken) []taken {
+	var lengths []float64
+	for _, u := range set {
+		lengths = append(lengths, u.length)
+	}
+	slices.Sort(lengths)
+	n := len(set)
+	most := math.Inf(1)
+	if by.RefuseAbove > 0 && n >= rule.Fewest {
+		most = by.RefuseAbove * (lengths[(n-1)/2] + lengths[n/2]) / 2
+	}
+	return slices.DeleteFunc(set, func(u taken) bool {
+		out, tooLong := false, false
+		for _, f := range c.leftOut[r] {
+			out = out || f.Agent == u.agent
+			tooLong = tooLong || f.Agent == u.agent && f.Reason == coordinator.LeftOutAbove
+		}
+		if want := u.length > most; want != tooLong && math.Abs(u.length-most) > 1e-6*most {
+			c.w.fail("the update of %s in round %d has the length %g, at most %g are taken, and it is left out: %v",
+				u.agent, r, u.length, most, tooLong)
+		}
+		if tooLong {
+			c.refusedAbove++
+		}
+		return out
+	})
+}
+
+// mean is Σ f_k v_k / N.
+func mean(d []float64, set []taken) {
+	n := 0
+	for _, u := range set {
+		n += u.times
+		for j, x := range u.v {
+			d[j] += u.factor * x
+		}
+	}
+	for j := range d {
+		d[j] /= float64(n)
+	}
+}
+
+// trimmedMean is the mean of each coordinate's values without the ⌊βn⌋ smallest and the ⌊βn⌋ largest.
+func trimmedMean(d []float64, set []taken, trim float64) {
+	for j := range d {
+		var values []float64
+		for _, u := range set {
+			values = append(values, slices.Repeat([]float64{u.v[j]}, u.times)...)
+		}
+		slices.Sort(values)
+		cut := int(math.Floor(trim * float64(len(values))))
+		kept := values[cut : len(values)-cut]
+		for _, x := range kept {
+			d[j] += x / float64(len(kept))
+		}
+	}
+}
+
+// optimise turns the fold into the step of the model. It reports false if it has not seen the optimiser's state before.
+func (c *check) optimise(o *optimizer.Config, at version, d []float64) bool {
+	if o.Name == optimizer.None {
+		return true
+	}
+	before, known := c.states[version{at.run, at.version - 1}]
+	switch {
+	case at.version == 1:
+		before = state{make([]float64, len(d)), slices.Repeat([]float64{o.Tau * o.Tau}, len(d))}
+	case !known:
+		return false
+	}
+	s := state{slices.Clone(before.m), slices.Clone(before.v)}
+	c.states[at] = s
+	for j, x := range d {
+		switch o.Name {
+		case "fedavgm":
+			s.m[j] = o.Momentum*s.m[j] + x
+			d[j] = o.LearningRate * s.m[j]
+		case "fedyogi":
+			s.m[j] = o.Beta1*s.m[j] + (1-o.Beta1)*x
+			sign := 0.0
+			if diff := s.v[j] - x*x; diff != 0 {
+				sign = math.Copysign(1, diff)
+			}
+			s.v[j] -= (1 - o.Beta2) * x * x * sign
+			d[j] = o.LearningRate * s.m[j] / (math.Sqrt(s.v[j]) + o.Tau)
+		default:
+			panic(fmt.Sprintf("world: no oracle of the optimiser %s", o.Name))
+		}
+	}
+	return true
+}
+
+// model reads a model from the coordinator's disk.
+func (c *check) model(p *party, run wire.RunID, version uint64) ([]float32, bool) {
+	tensors, _, err := store.DecodeSafetensors(p.disk.file(modelPath(run, version)))
+	if err != nil {
+		return nil, false
+	}
+	var data []byte
+	for _, s := range c.schema {
+		for _, t := range tensors {
+			if t.Name == s.Name {
+				data = append(data, t.Data...)
+			}
+		}
+	}
+	v := make([]float32, len(data)/4)
+	return v, wire.DecodeVector(v, data) == nil
+}
