@@ -1,13 +1,6 @@
 package round
 
-import (
-	"fmt"
-
-	"github.com/fedmesh/fedmesh/wire"
-)
-
-// Eligible lets the simulation draw the participants a second time.
-func (c *Coordinator) Eligible() []wire.AgentID { return c.roster.eligible() }
+import "fmt"
 
 // Miscounted holds the counts, which are kept as members change, against the members.
 func (c *Coordinator) Miscounted() error {

@@ -66,6 +66,9 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 	var all []round.Effect
 	for _, a := range agents {
 		effects := p.machine.Step(now, p.event(c, a))
+		if err := p.machine.Miscounted(); err != nil {
+			p.t.Errorf("after %q: %v", c.name, err)
+		}
 		for _, e := range effects {
 			p.keep(e)
 		}

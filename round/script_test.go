@@ -195,6 +195,8 @@ func firstDifference(want, got string) string {
 	}
 }
 
+func blob(s string) wire.BlobRef { return wire.BlobRef{Hash: name(s), Length: 1} }
+
 // ids reads "a1,a2" and "a1..a5".
 func ids(s string) []wire.AgentID {
 	var all []wire.AgentID

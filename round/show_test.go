@@ -79,7 +79,11 @@ func value(v reflect.Value) string {
 	case wire.Peer:
 		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.Weight, x.Key[0])
 	case round.Contribution:
-		return fmt.Sprintf("%.6g*%s:%s", x.Factor, x.Agent, nameOf(x.Update))
+		s := fmt.Sprintf("%.6g*%s:%s", x.Factor, x.Agent, nameOf(x.Update))
+		if x.Norm != 1 { // that of all updates in scripts
+			s += fmt.Sprintf("‖%g‖", x.Norm)
+		}
+		return s
 	case *round.Outcome:
 		return fmt.Sprintf("%d.%d", x.Round, x.Attempt)
 	case round.Counted:

@@ -235,6 +235,29 @@ func TestSittingOutSurvivesARestart(t *testing.T) {
 	}
 }
 
+// TestReadmittedEarly: too few others are there, so those come back whose time is over next, of those that are heard.
+func TestReadmittedEarly(t *testing.T) {
+	r := round.Record{Run: 1, Round: 1, Phase: round.CoordinatorIdle,
+		Plan: round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}}
+	for i, until := range []wire.RoundID{5, 20, 40, 30, 20, 90, 80, 70, 60} {
+		r.Sidelined = append(r.Sidelined, round.Sidelined{Agent: agentNumber(i), Until: until, Draws: int(until)})
+	}
+	d := &drive{t: t, now: dawn, machine: round.NewCoordinator(driveConfig(9, 3), r, nil)}
+	d.step(round.Start{})
+	d.step(round.LinkUp{})
+	for i := range r.Sidelined[1:] { // the first is away
+		d.hello(agentNumber(i + 1))
+	}
+	d.rounds(1)
+	var back []wire.AgentID
+	for _, f := range factsOf[round.AgentReadmitted](d.facts) {
+		back = append(back, f.Agent)
+	}
+	if want := []wire.AgentID{"a001", "a004", "a003"}; !slices.Equal(back, want) {
+		t.Errorf("readmitted are %v, want %v", back, want)
+	}
+}
+
 // TestFullDiskIsNotSilence: agents whose updates the host could not store, until a moment before the deadline, are not
 // to blame.
 func TestFullDiskIsNotSilence(t *testing.T) {
