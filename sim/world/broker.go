@@ -229,8 +229,8 @@ func (c *conn) comeBack() {
 		}
 		l := &link{conn: c, open: true, filters: map[string]mqtt.QoS{}, last: map[string]time.Time{}}
 		if c.will != nil {
-			will := c.will()
-			l.will = &will
+			will := slices.Clone(c.life.p.tells(c.will()))
+			l.will = &will[len(will)-1]
 		}
 		if old := b.links[c.id]; old != nil {
 			old.open = false
@@ -298,6 +298,7 @@ func (c *conn) received(m mqtt.Message) {
 	m.Payload = bytes.Clone(m.Payload)
 	c.w.note("%s < %s %s", c.id, m.Topic, brief(m.Payload))
 	c.put(mqtt.Received{Message: m})
+	c.life.p.hears(m)
 }
 
 // Publish implements mqtt.Conn.
@@ -319,7 +320,9 @@ func (c *conn) Publish(m mqtt.Message) error {
 	if !c.life.p.said(m) || c.w.rng.Float64() < b.weather.loss {
 		return nil
 	}
-	c.link.upward(func() { b.publish(m) })
+	for _, m := range c.life.p.tells(m) {
+		c.link.upward(func() { b.publish(m) })
+	}
 	return nil
 }
 

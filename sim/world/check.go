@@ -28,6 +28,12 @@ type part struct {
 	agent wire.AgentID
 }
 
+// say is a message about an agent's part in a round, by the agent or the coordinator.
+type say struct {
+	part
+	wire.Type
+}
+
 // ending is the end of an agent's part in a round, in one of its lives.
 type ending struct {
 	part
@@ -51,11 +57,14 @@ type check struct {
 	accepted  map[part]wire.Digest   // as the coordinator has said
 	announced wire.Order             // the newest
 	digest    wire.Digest            // of that announcement
+	digests   map[wire.Digest]bool   // of all
 	payloads  map[wire.Digest][]byte // of updates that stood on an agent's disk
 
 	opened    map[version]bool // rounds whose draw was looked at
 	drawn     map[wire.RoundID][]wire.AgentID
 	obeyed    map[wire.AgentID]wire.Order
+	said      map[say]bool
+	unfit     map[wire.AgentID]bool // those that have said hello, and that they cannot take part
 	trainedBy map[part]*life
 	ended     map[ending]bool
 	books     map[wire.RoundID][]d2d.Books // of the agents that have ended a block
@@ -72,6 +81,7 @@ func newCheck(w *World) check {
 	return check{w: w, schema: p.Schema(wire.KindTraining), sets: map[wire.RoundID]map[wire.AgentID]round.Participant{},
 		leftOut: map[wire.RoundID][]coordinator.UpdateLeftOut{}, states: map[version]state{},
 		accepted: map[part]wire.Digest{}, ended: map[ending]bool{}, opened: map[version]bool{},
+		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
 		payloads: map[wire.Digest][]byte{}, drawn: map[wire.RoundID][]wire.AgentID{},
 		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
 		restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{}}
@@ -165,11 +175,11 @@ func (c *check) wrote(p *party, name string) {
 	}
 }
 
-// said looks at a message that a party hands to its connection.
-func (c *check) said(p *party, m mqtt.Message) {
+// says looks at a message that a party hands to its connection.
+func (c *check) says(p *party, m mqtt.Message) {
 	c.messages++
-	kind, _, _, name, _ := topics().Parse(m.Topic)
-	sealed := kind == mqtt.KindRound || kind == mqtt.KindDirect ||
+	kind, about, _, name, _ := topics().Parse(m.Topic)
+	sealed := kind == mqtt.KindRound || kind == mqtt.KindDirect || kind == mqtt.KindStatus ||
 		kind == mqtt.KindUpdate && name == transfer.ManifestPart
 	if len(m.Payload) == 0 || !sealed {
 		return
@@ -179,7 +189,14 @@ func (c *check) said(p *party, m mqtt.Message) {
 		c.w.fail("%s says what is no message: %v", p.id, err)
 		return
 	}
+	c.said[say{part{e.Run, e.Round, about}, e.Type}] = true
 	switch e.Type {
+	case wire.TypeHello:
+		if h, err := wire.DecodeHello(e.Body); err != nil || h.Unfit != 0 {
+			c.unfit[about] = true
+		} else if h.Announcement != (wire.Digest{}) && !c.digests[h.Announcement] {
+			c.w.fail("%s obeys an announcement that was not made", about)
+		}
 	case wire.TypeAnnouncement:
 		c.announce(p, e)
 	case wire.TypeAccepted:
@@ -227,6 +244,7 @@ func (c *check) announce(p *party, e wire.Envelope) {
 		c.w.note("announced %s", order)
 	}
 	c.announced, c.digest = order, e.Digest()
+	c.digests[c.digest] = true
 	r, ok := recordOf(p.disk.durableFile(stateDir + "/run"))
 	if !ok || r.Run != order.Run || r.Round < order.Round || r.Round == order.Round && r.Attempt < order.Attempt {
 		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
@@ -295,8 +313,18 @@ func (d *disk) spooled(r wire.RoundID, update wire.Digest) bool {
 
 // told looks at a fact.
 func (c *check) told(p *party, fact any) {
-	c.w.note("%s: %T", p.id, fact)
+	c.w.note("%s: %T %s", p.id, fact, reason(fact))
 	switch f := fact.(type) {
+	case round.AgentJoined:
+		if at := (part{c.record.Run, f.Round, f.Agent}); !c.said[say{at, wire.TypeJoined}] && !c.said[say{at, wire.TypeUpdate}] {
+			c.w.fail("%s has joined round %d and did not say so", f.Agent, f.Round)
+		}
+	case round.AgentDeclined:
+		if at := (part{c.record.Run, f.Round, f.Agent}); !c.said[say{at, wire.TypeDeclined}] && !c.unfit[f.Agent] {
+			c.w.fail("%s has declined round %d and did not say so", f.Agent, f.Round)
+		}
+	case round.UpdateAccepted:
+		c.takes(f)
 	case round.RoundClosed:
 		c.w.note("closed %d with %d", f.Round, f.Accepted)
 		if f.Kind == wire.KindTraining {
@@ -322,7 +350,12 @@ func (c *check) told(p *party, fact any) {
 			c.w.fail("%s obeys %s, and has not saved that", p.id, f.Order)
 		}
 	case round.WorkEnded:
-		end := ending{part{c.obeyed[p.id].Run, f.Round, p.id}, p.life}
+		at := part{c.obeyed[p.id].Run, f.Round, p.id}
+		if f.Result == round.WorkAccepted && !c.said[say{at, wire.TypeAccepted}] ||
+			f.Result == round.WorkRefused && !c.said[say{at, wire.TypeRefused}] {
+			c.w.fail("the work of %s in round %d is %s, and the coordinator did not say so", p.id, f.Round, f.Result)
+		}
+		end := ending{at, p.life}
 		if c.ended[end] {
 			c.w.fail("%s tells twice how its part in round %d ended", p.id, f.Round)
 		}
@@ -332,6 +365,30 @@ func (c *check) told(p *party, fact any) {
 			c.worked(p, f)
 		}
 	}
+}
+
+// takes holds an update that is accepted against the round's plan.
+func (c *check) takes(f round.UpdateAccepted) {
+	u, plan := &f.Update, &c.record.Plan
+	if f.Round != c.record.Round || u.Kind != plan.Kind || u.Base != plan.Base.Hash || u.Payload.Schema != plan.Schema ||
+		u.Payload.Length != plan.Bytes || u.Payload.Codec != plan.Codec || u.Extra.Unsupported() != nil {
+		c.w.fail("the update of %s in round %d does not fit the round: %+v", f.Agent, f.Round, *u)
+	}
+}
+
+// reason is why something was not taken, for the transcript.
+func reason(fact any) string {
+	switch f := fact.(type) {
+	case coordinator.MessageDropped:
+		return string(f.Reason)
+	case agent.MessageDropped:
+		return string(f.Reason)
+	case round.UpdateRefused:
+		return f.Reason.String()
+	case round.AnnouncementIgnored:
+		return string(f.Reason)
+	}
+	return ""
 }
 
 // worked holds an agent's training against what it was drawn for.

@@ -7,7 +7,8 @@
 //
 // Faults: messages are late, lost, doubled, and overtake those of other topics; links are cut, or are silent; the
 // broker restarts and forgets part of what it retained; processes are killed; the power goes, at a moment or at the
-// n-th operation of a disk, and takes what was not synced, sectors of a file one by one; disks are full, or slow.
+// n-th operation of a disk, and takes what was not synced, sectors of a file one by one; disks are full, or slow;
+// parties with a valid key say what the protocol forbids (liar.go).
 //
 // The world looks at what the parties say, what stands on their disks and what they tell as facts, at each step, and
 // holds them to the promises of docs/ARCHITECTURE.md: see check.go. When one is broken, Shrink makes the script of

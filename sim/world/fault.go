@@ -4,7 +4,7 @@ import "time"
 
 // strike has a fault happen.
 func (w *World) strike(f Fault) {
-	w.note("fault %s of %d for %s, operation %d", f.Kind, f.Party, f.For, f.Ops)
+	w.note("fault %s of %d for %s, operation %d, %q", f.Kind, f.Party, f.For, f.Ops, f.Lie)
 	p, b := w.parties[f.Party+1], w.broker
 	over := func(undo func()) {
 		w.healed = later(w.healed, w.now.Add(f.For))
@@ -44,6 +44,13 @@ func (w *World) strike(f Fault) {
 	case Doubling:
 		b.weather.double += 0.2
 		over(func() { b.weather.double -= 0.2 })
+	case Lying:
+		p.lying[f.Lie]++
+		over(func() {
+			if p.lying[f.Lie]--; p.lying[f.Lie] == 0 {
+				delete(p.lying, f.Lie)
+			}
+		})
 	case Disorder:
 		b.weather.late, b.weather.reorder = 2*time.Second, true
 		over(func() { b.weather.late, b.weather.reorder = 0, false })

@@ -45,6 +45,10 @@ type party struct {
 	conn    *conn
 	inboxes map[<-chan mqtt.Event]*inbox
 
+	lies  map[Lie]lie    // those that it can say; nil for a party that does not lie in this plan
+	lying map[Lie]int    // how often it has begun to say each
+	kept  []mqtt.Message // what it has said, for a liar
+
 	away       time.Time // until when it stays stopped
 	cutOff     int       // faults that keep it from the broker
 	hadTrouble bool      // its disk was full at some time
@@ -95,12 +99,16 @@ func (w *World) populate() {
 
 func (w *World) newParty(number int, id wire.AgentID) *party {
 	p := &party{w: w, number: number, id: id, key: keyOf(id), inboxes: map[<-chan mqtt.Event]*inbox{},
-		rng: rand.New(rand.NewPCG(w.plan.Seed, uint64(number)+10))}
+		lying: map[Lie]int{},
+		rng:   rand.New(rand.NewPCG(w.plan.Seed, uint64(number)+10))}
 	p.disk = &disk{w: w, root: newFolder(), wrote: func(path string) { w.check.wrote(p, path) }}
 	p.disk.root.apply(change{set: stateDir, node: newFolder()})
 	p.disk.root.sync()
 	if w.bugs.Forget != nil {
 		p.disk.forget = func(op, path string) bool { return w.bugs.Forget(number, op, path) }
+	}
+	if slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == Lying && f.Party == number }) {
+		p.lies = liesOf(number)
 	}
 	w.parties = append(w.parties, p)
 	return p
@@ -325,6 +333,6 @@ func (p *party) said(m mqtt.Message) bool {
 	if p.w.bugs.Say != nil && !p.w.bugs.Say(p.number, m) {
 		return false
 	}
-	p.w.check.said(p, m)
+	p.w.check.says(p, m)
 	return true
 }

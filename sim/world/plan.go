@@ -32,6 +32,7 @@ type Fault struct {
 	Party int           // Coordinator, or an agent
 	For   time.Duration // until it is over: the process starts again, the link is back
 	Ops   int           // for Killed and PowerCut: at this operation of the disk after At; 0 = at once
+	Lie   Lie           // for Lying
 }
 
 // Kind is what goes wrong.
@@ -50,9 +51,10 @@ const (
 	Lossy     Kind = "Lossy"     // messages are lost
 	Doubling  Kind = "Doubling"  // messages come twice
 	Disorder  Kind = "Disorder"  // messages are late, and overtake those of other topics
+	Lying     Kind = "Lying"     // a party says what the protocol forbids
 )
 
-var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder}
+var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder, Lying}
 
 // NewPlan draws a plan.
 func NewPlan(seed uint64) Plan {
@@ -89,6 +91,8 @@ func newFault(rng *rand.Rand, agents int) Fault {
 	switch f.Kind {
 	case Killed, PowerCut:
 		f.Ops = rng.IntN(60)
+	case Lying:
+		f.Lie = Lies(f.Party)[rng.IntN(len(Lies(f.Party)))]
 	case BrokerEnd, Lossy, Doubling, Disorder:
 		f.Party = Coordinator
 	}
@@ -103,8 +107,8 @@ func (p Plan) Script() string {
 		p.Quorum, p.Rounds, p.Hidden, p.Standardize)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\t{At: %d * time.Millisecond, Kind: world.%s, Party: %d, "+
-			"For: %d * time.Millisecond, Ops: %d},\n",
-			f.At.Milliseconds(), f.Kind, f.Party, f.For.Milliseconds(), f.Ops)
+			"For: %d * time.Millisecond, Ops: %d, Lie: %q},\n",
+			f.At.Milliseconds(), f.Kind, f.Party, f.For.Milliseconds(), f.Ops, f.Lie)
 	}
 	b.WriteString("}}")
 	return b.String()

@@ -1,0 +1,354 @@
+package world
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"maps"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Lie is what a party with a valid key says beside what its program says, though the protocol forbids it.
+type Lie string
+
+// lie is a line of the tables of lies.
+type lie struct {
+	beside wire.Type // it is said before each message of this type that the party says; 0 = before each chunk
+	heard  bool      // it answers each message of this type that the party hears
+	say    func(l *liar)
+}
+
+// Lies returns the names of all that the coordinator, or an agent, can say.
+func Lies(party int) []Lie { return slices.Sorted(maps.Keys(liesOf(party))) }
+
+func liesOf(party int) map[Lie]lie {
+	if party == Coordinator {
+		return coordinatorLies()
+	}
+	return agentLies()
+}
+
+// liar says a lie.
+type liar struct {
+	p      *party
+	e      wire.Envelope // of the message that gives the occasion; zero for a chunk
+	m      mqtt.Message
+	before []mqtt.Message
+}
+
+// spread is how many sequence numbers a liar that is an agent has for one of its program's: the coordinator takes none
+// that is not above those before.
+const spread = 16
+
+// tells returns what goes out when the program of a party says a message.
+func (p *party) tells(m mqtt.Message) []mqtt.Message {
+	if p.lies == nil {
+		return []mqtt.Message{m}
+	}
+	l := p.liar(m)
+	for _, name := range slices.Sorted(maps.Keys(p.lying)) {
+		switch x := p.lies[name]; {
+		case x.heard || x.beside != l.e.Type:
+		case l.e.Type != 0 || isChunk(m):
+			x.say(l)
+		}
+	}
+	if l.e.Type == wire.TypeAnnouncement {
+		p.kept = append(p.kept, m)
+	}
+	if p.number != Coordinator && l.e.Type != 0 {
+		h := l.e.Header
+		h.Sequence *= spread
+		m.Payload = wire.SealBy(signatures{p.w}, nil, h, l.e.Body, p.key)
+		p.kept = append(p.kept[max(0, len(p.kept)-9):], m)
+	}
+	return append(l.before, m)
+}
+
+// hears has a liar answer what its program hears.
+func (p *party) hears(m mqtt.Message) {
+	if len(p.lying) == 0 {
+		return
+	}
+	l := p.liar(m)
+	for _, name := range slices.Sorted(maps.Keys(p.lying)) {
+		if x := p.lies[name]; x.heard && x.beside == l.e.Type {
+			x.say(l)
+		}
+	}
+	for _, m := range l.before {
+		p.w.broker.publish(m)
+	}
+}
+
+func (p *party) liar(m mqtt.Message) *liar {
+	e, err := wire.Open(m.Payload)
+	if err != nil {
+		e = wire.Envelope{}
+	}
+	return &liar{p: p, e: e, m: m}
+}
+
+func isChunk(m mqtt.Message) bool {
+	kind, _, _, part, _ := topics().Parse(m.Topic)
+	return kind == mqtt.KindUpdate && part != transfer.ManifestPart
+}
+
+// seal adds the message with another header and body.
+func (l *liar) seal(change func(h *wire.Header), body []byte) *mqtt.Message {
+	h := l.e.Header
+	h.Sender = l.p.id
+	if l.p.number != Coordinator {
+		h.Sequence = spread*h.Sequence - spread + 1 + uint64(len(l.before))
+	}
+	if change != nil {
+		change(&h)
+	}
+	return l.raw(wire.SealBy(signatures{l.p.w}, nil, h, body, l.p.key))
+}
+
+func (l *liar) raw(payload []byte) *mqtt.Message {
+	m := l.m
+	m.Payload, m.Retained = payload, false
+	l.before = append(l.before, m)
+	l.p.w.note("%s lies: %s", l.p.id, brief(payload))
+	return &l.before[len(l.before)-1]
+}
+
+// other returns another digest.
+func other(d wire.Digest) wire.Digest { return sha256.Sum256(d[:]) }
+
+// somebody is another agent.
+func (l *liar) somebody() wire.AgentID {
+	for _, p := range l.p.w.parties[1:] {
+		if p != l.p {
+			return p.id
+		}
+	}
+	return l.p.id
+}
+
+// manifest is a lie in an update's manifest.
+func manifest(change func(h *wire.Header, u *wire.Update)) lie {
+	return lie{beside: wire.TypeUpdate, say: func(l *liar) {
+		if u, err := wire.DecodeUpdate(l.e.Body); err == nil {
+			h := l.e.Header
+			change(&h, &u)
+			l.seal(func(g *wire.Header) { g.Run, g.Round = h.Run, h.Round }, u.Body())
+		}
+	}}
+}
+
+// envelope is a lie in the head of a hello.
+func envelope(change func(l *liar, h *wire.Header)) lie {
+	return lie{beside: wire.TypeHello, say: func(l *liar) {
+		l.seal(func(h *wire.Header) { change(l, h) }, l.e.Body)
+	}}
+}
+
+func agentLies() map[Lie]lie {
+	return map[Lie]lie{
+		"an update of another run":      manifest(func(h *wire.Header, _ *wire.Update) { h.Run-- }),
+		"an update of a later round":    manifest(func(h *wire.Header, _ *wire.Update) { h.Round++ }),
+		"an update of an earlier round": manifest(func(h *wire.Header, _ *wire.Update) { h.Round-- }),
+		"an update of another base":     manifest(func(_ *wire.Header, u *wire.Update) { u.Base = other(u.Base) }),
+		"an update of another kind": manifest(func(_ *wire.Header, u *wire.Update) {
+			u.Kind = wire.KindStatistics + wire.KindTraining - u.Kind
+		}),
+		"an update of another schema": manifest(func(_ *wire.Header, u *wire.Update) {
+			u.Payload.Schema = other(u.Payload.Schema)
+		}),
+		"an update with a section": manifest(func(_ *wire.Header, u *wire.Update) {
+			u.Extra = wire.Extra{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}}
+		}),
+		"an update of other rows": manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
+		"an update of other bytes": manifest(func(_ *wire.Header, u *wire.Update) {
+			u.Payload.Hash = other(u.Payload.Hash)
+		}),
+		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true, say: (*liar).another},
+		"chunks of noise": {say: func(l *liar) {
+			p := bytes.Clone(l.m.Payload)
+			p[len(p)-1] ^= 1
+			l.raw(p)
+			l.raw(p[:len(p)-1])
+		}},
+		"chunks of another's": {say: func(l *liar) {
+			_, _, id, part, _ := topics().Parse(l.m.Topic)
+			l.raw(l.m.Payload).Topic = topics().Update(l.somebody(), id, part)
+		}},
+		"joins unasked": {beside: wire.TypeHello, say: func(l *liar) {
+			if h, err := wire.DecodeHello(l.e.Body); err == nil {
+				l.seal(func(h *wire.Header) { h.Type = wire.TypeJoined },
+					(&wire.Joined{Announcement: other(h.Announcement)}).Body())
+			}
+		}},
+		"declines what was not announced": {beside: wire.TypeJoined, say: func(l *liar) {
+			if m, err := wire.DecodeJoined(l.e.Body); err == nil {
+				l.seal(func(h *wire.Header) { h.Type = wire.TypeDeclined },
+					(&wire.Declined{Announcement: other(m.Announcement), Reason: wire.DeclineBadData}).Body())
+			}
+		}},
+		"a hello to another announcement": {beside: wire.TypeHello, say: func(l *liar) {
+			if m, err := wire.DecodeHello(l.e.Body); err == nil {
+				m.Announcement = other(m.Announcement)
+				l.seal(nil, m.Body())
+			}
+		}},
+		"a hello from later":       envelope(func(_ *liar, h *wire.Header) { h.Round += 5 }),
+		"from another federation":  envelope(func(_ *liar, h *wire.Header) { h.Federation = "other" }),
+		"by another's name":        envelope(func(l *liar, h *wire.Header) { h.Sender = l.somebody() }),
+		"with another's signature": {beside: wire.TypeHello, say: (*liar).asAnother},
+		"by a stranger": {beside: wire.TypeHello, say: func(l *liar) {
+			l.seal(func(h *wire.Header) { h.Sender = "stranger" }, l.e.Body).Topic = topics().Status("stranger")
+		}},
+		"what the coordinator says": envelope(func(_ *liar, h *wire.Header) { h.Type = wire.TypeAccepted }),
+		"all once more": {beside: wire.TypeHello, say: func(l *liar) {
+			for _, m := range l.p.kept {
+				*l.raw(m.Payload) = m
+			}
+		}},
+		"noise":           {beside: wire.TypeHello, say: func(l *liar) { l.raw(l.m.Payload[:100]) }},
+		"another version": {beside: wire.TypeHello, say: (*liar).version},
+	}
+}
+
+// another offers another update than the one that was accepted.
+func (l *liar) another() {
+	for _, m := range slices.Backward(l.p.kept) {
+		e, err := wire.Open(m.Payload)
+		u, err2 := wire.DecodeUpdate(e.Body)
+		if err != nil || err2 != nil || e.Type != wire.TypeUpdate {
+			continue
+		}
+		u.Payload.Hash = other(u.Payload.Hash)
+		h := e.Header
+		h.Sequence++
+		l.raw(wire.SealBy(signatures{l.p.w}, nil, h, u.Body(), l.p.key)).Topic = m.Topic
+		return
+	}
+}
+
+// asAnother speaks in another agent's name, on its topic.
+func (l *liar) asAnother() {
+	id := l.somebody()
+	l.seal(func(h *wire.Header) { h.Sender = id }, l.e.Body).Topic = topics().Status(id)
+}
+
+func (l *liar) version() {
+	p := bytes.Clone(l.m.Payload)
+	p[4]--
+	l.raw(p)
+}
+
+// answer is a lie of the coordinator's about an update that is offered to it.
+func answer(t wire.Type, say func(h *wire.Header, update wire.Digest) []byte) lie {
+	return lie{beside: wire.TypeUpdate, heard: true, say: func(l *liar) {
+		u, err := wire.DecodeUpdate(l.e.Body)
+		if err != nil {
+			return
+		}
+		h := l.e.Header
+		body := say(&h, u.Payload.Hash)
+		m := l.seal(func(g *wire.Header) {
+			g.Type, g.Run, g.Round, g.Epoch = t, h.Run, h.Round, l.p.w.check.announced.Epoch
+		}, body)
+		m.Topic = topics().Device(l.e.Sender)
+	}}
+}
+
+func accepted(d wire.Digest) []byte { return (&wire.Accepted{Update: d}).Body() }
+
+func refused(d wire.Digest) []byte { return (&wire.Refused{Update: d, Reason: wire.RefuseNorm}).Body() }
+
+// direct is a lie of the coordinator's in the head of an acceptance.
+func direct(change func(h *wire.Header)) lie {
+	return lie{beside: wire.TypeAccepted, say: func(l *liar) { l.seal(change, l.e.Body) }}
+}
+
+func coordinatorLies() map[Lie]lie {
+	return map[Lie]lie{
+		"accepts another update": answer(wire.TypeAccepted, func(_ *wire.Header, d wire.Digest) []byte {
+			return accepted(other(d))
+		}),
+		"accepts for another round": answer(wire.TypeAccepted, func(h *wire.Header, d wire.Digest) []byte {
+			h.Round++
+			return accepted(d)
+		}),
+		"accepts for another run": answer(wire.TypeAccepted, func(h *wire.Header, d wire.Digest) []byte {
+			h.Run++
+			return accepted(d)
+		}),
+		"refuses another update": answer(wire.TypeRefused, func(_ *wire.Header, d wire.Digest) []byte {
+			return refused(other(d))
+		}),
+		"refuses for another round": answer(wire.TypeRefused, func(h *wire.Header, d wire.Digest) []byte {
+			h.Round--
+			return refused(d)
+		}),
+		"refuses for another run": answer(wire.TypeRefused, func(h *wire.Header, d wire.Digest) []byte {
+			h.Run--
+			return refused(d)
+		}),
+		"lends chunks of another update": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
+			return (&wire.Credit{Update: other(d), Lease: 1000, Chunks: []wire.Range{{First: 0, Last: 1}}}).Body()
+		}),
+		"lends chunks beyond the end": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
+			return (&wire.Credit{Update: d, Lease: 1000, Chunks: []wire.Range{{First: 500, Last: 600}}}).Body()
+		}),
+		"invites to another announcement": invitation(func(m *wire.Invitation) { m.Announcement = other(m.Announcement) }),
+		"invites another":                 invitation(func(m *wire.Invitation) { m.Agent = "another" }),
+		"from an older epoch":             direct(func(h *wire.Header) { h.Epoch-- }),
+		"from another federation":         direct(func(h *wire.Header) { h.Federation = "other" }),
+		"by another's name":               direct(func(h *wire.Header) { h.Sender = "a0" }),
+		"what agents say":                 direct(func(h *wire.Header) { h.Type = wire.TypeReport }),
+		"with another's signature": {beside: wire.TypeAccepted, say: func(l *liar) {
+			l.raw(wire.SealBy(signatures{l.p.w}, nil, l.e.Header, l.e.Body, l.p.w.parties[1].key))
+		}},
+		"an older announcement": {beside: wire.TypeJoined, heard: true, say: func(l *liar) {
+			for _, m := range l.p.kept[:max(0, len(l.p.kept)-1)] {
+				l.toAgents(m)
+			}
+		}},
+		"two announcements at one place": {beside: wire.TypeHello, heard: true, say: (*liar).twoAnnouncements},
+	}
+}
+
+func invitation(change func(m *wire.Invitation)) lie {
+	return lie{beside: wire.TypeInvitation, say: func(l *liar) {
+		if m, err := wire.DecodeInvitation(l.e.Body); err == nil {
+			change(&m)
+			l.seal(nil, m.Body())
+		}
+	}}
+}
+
+// toAgents has the broker, which is in league, bring a message to agents only.
+func (l *liar) toAgents(m mqtt.Message) {
+	b := l.p.w.broker
+	for _, a := range l.p.w.parties[1:] {
+		if link := b.links[topics().ClientID(a.id)]; link != nil && l.p.w.check.obeyed[a.id] == l.p.w.check.announced {
+			l.p.w.note("%s lies: %s", l.p.id, brief(m.Payload))
+			link.downward(m, mqtt.AtLeastOnce)
+		}
+	}
+}
+
+// twoAnnouncements says another one than was announced at its place, to agents that obey that.
+func (l *liar) twoAnnouncements() {
+	m, ok := l.p.w.broker.retained[topics().Round()]
+	if !ok {
+		return
+	}
+	e, err := wire.Open(m.Payload)
+	if err != nil {
+		return
+	}
+	if a, err := wire.DecodeAnnouncement(e.Body); err == nil && wire.OrderOf(e.Header, &a) == l.p.w.check.announced {
+		a.HelloWithin++
+		m.Payload = wire.SealBy(signatures{l.p.w}, nil, e.Header, a.Body(), l.p.key)
+		l.toAgents(m)
+	}
+}
