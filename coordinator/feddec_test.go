@@ -89,7 +89,7 @@ func (f *federation) mixedAlone() []float32 {
 			for k := range n {
 				must(steppers[k].Take(x[k], t, t))
 			}
-			d2d.Mix(y, x, links, weights)
+			d2d.Mix(y, x, x, links, weights)
 			x, y = y, x
 		}
 		rng := round.DrawSource(r.Seed, id)

@@ -45,31 +45,37 @@ func NewLinks(n int, edges [][2]int) *Links {
 // Nodes is the number of nodes.
 func (l *Links) Nodes() int { return len(l.first) - 1 }
 
-// Mix is one step of all nodes: dst[i] = x[i] + Σ_j w_ij (x[j] − x[i]) over the neighbours j of i in ascending order,
-// to the bit what node i gets from copying x[i] and calling [AddFlow] for each of them. weights has one w_ij an edge,
-// in the edges' order, rounded to T before it is used; an edge of weight 0 is down and left out. dst and x are n rows
-// of the same length and share no memory: a simulator keeps two sets of rows and swaps them.
+// Mix is one step of all nodes: dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the neighbours j of i in ascending
+// order, to the bit what node i gets from copying x[i] and calling [AddFlow] for each of them. sent is x as its
+// neighbours have it, after a codec, or x itself. weights has one w_ij an edge, in the edges' order, rounded to T before
+// it is used; an edge of weight 0 is down and left out. dst, x and sent are n rows of the same length; dst shares no
+// memory with the others: a simulator keeps two sets of rows and swaps them.
 //
 // It panics when the shapes differ.
-func Mix[T wire.Float](dst, x [][]T, links *Links, weights []float64) {
+func Mix[T wire.Float](dst, x, sent [][]T, links *Links, weights []float64) {
 	n := links.Nodes()
-	if len(dst) != n || len(x) != n || len(weights) != links.edges {
+	if len(dst) != n || len(x) != n || len(sent) != n || len(weights) != links.edges {
 		panic(fmt.Sprintf("d2d: mix of %d rows into %d with %d weights; the graph has %d nodes and %d edges",
 			len(x), len(dst), len(weights), n, links.edges))
 	}
-	for i, row := range dst {
-		if len(row) != len(x[i]) || len(row) != len(x[0]) {
-			panic(fmt.Sprintf("d2d: mix of row %d with %d elements into %d; row 0 has %d", i, len(x[i]), len(row),
-				len(x[0])))
-		}
-		copy(row, x[i])
-		mixRow(row, i, x, links.to[links.first[i]:links.first[i+1]], weights)
+	for i := range dst {
+		MixRow(dst[i], i, x, sent, links, weights)
 	}
 }
 
-// mixRow adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as much as
+// MixRow is row i of [Mix]. Rows may be made at the same time.
+func MixRow[T wire.Float](dst []T, i int, x, sent [][]T, links *Links, weights []float64) {
+	if len(dst) != len(x[i]) || len(dst) != len(x[0]) {
+		panic(fmt.Sprintf("d2d: mix of row %d with %d elements into %d; row 0 has %d", i, len(x[i]), len(dst),
+			len(x[0])))
+	}
+	copy(dst, x[i])
+	addFlows(dst, i, sent, links.to[links.first[i]:links.first[i+1]], weights)
+}
+
+// addFlows adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as much as
 // a flow; the order of the sums stays that of the neighbours.
-func mixRow[T wire.Float](dst []T, i int, x [][]T, to []link, weights []float64) {
+func addFlows[T wire.Float](dst []T, i int, x [][]T, to []link, weights []float64) {
 	var w [4]T
 	var row [4][]T
 	full := 0

@@ -43,13 +43,13 @@ func zeroRows[T wire.Float](n, d int) [][]T {
 }
 
 // naive is the definition, over a dense matrix of weights.
-func naive[T wire.Float](dst, x [][]T, w [][]T) {
+func naive[T wire.Float](dst, x, sent [][]T, w [][]T) {
 	for i := range x {
 		for k := range x[i] {
 			dst[i][k] = x[i][k]
 			for j := range x {
 				if w[i][j] != 0 {
-					dst[i][k] += T(w[i][j] * T(x[j][k]-x[i][k]))
+					dst[i][k] += T(w[i][j] * T(sent[j][k]-sent[i][k]))
 				}
 			}
 		}
@@ -86,10 +86,10 @@ func testMixTwin[T wire.Float](t *testing.T) {
 		n, d := 1+rng.IntN(12), rng.IntN(9)
 		edges := randomEdges(n, rng.Float64(), rng)
 		weights := randomWeights(len(edges), rng)
-		x := randomRows[T](n, d, rng)
+		x, sent := randomRows[T](n, d, rng), randomRows[T](n, d, rng)
 		got, want := randomRows[T](n, d, rng), zeroRows[T](n, d)
-		d2d.Mix(got, x, d2d.NewLinks(n, edges), weights)
-		naive(want, x, dense[T](n, edges, weights))
+		d2d.Mix(got, x, sent, d2d.NewLinks(n, edges), weights)
+		naive(want, x, sent, dense[T](n, edges, weights))
 		sameBits(t, "the definition", got, want)
 
 		// The ends of the edges, each for itself, in any order of the nodes.
@@ -99,7 +99,7 @@ func testMixTwin[T wire.Float](t *testing.T) {
 		for _, i := range rng.Perm(n) {
 			for e, ij := range edges { // edges are in order, and so are the neighbours of each node
 				if weights[e] != 0 && (ij[0] == i || ij[1] == i) {
-					d2d.AddFlow(want[i], T(weights[e]), x[i], x[ij[0]+ij[1]-i])
+					d2d.AddFlow(want[i], T(weights[e]), sent[i], sent[ij[0]+ij[1]-i])
 				}
 			}
 		}
@@ -167,7 +167,7 @@ func testMixConservesTheSum[T wire.Float](t *testing.T, tolerance float64) {
 				weights[e] = 1. / 20
 			}
 		}
-		d2d.Mix(next, x, links, weights)
+		d2d.Mix(next, x, x, links, weights)
 		x, next = next, x
 	}
 	for k, after := range sums(x) {
@@ -199,10 +199,11 @@ func TestPanics(t *testing.T) {
 		"edge twice":      func() { d2d.NewLinks(3, [][2]int{{0, 1}, {0, 1}}) },
 		"edges unordered": func() { d2d.NewLinks(3, [][2]int{{1, 2}, {0, 1}}) },
 		"unknown node":    func() { d2d.NewLinks(3, [][2]int{{0, 3}}) },
-		"too few rows":    func() { d2d.Mix(two[:1], two, links, []float64{1}) },
-		"no weights":      func() { d2d.Mix(zeroRows[float32](2, 3), two, links, nil) },
+		"too few rows":    func() { d2d.Mix(two[:1], two, two, links, []float64{1}) },
+		"no weights":      func() { d2d.Mix(zeroRows[float32](2, 3), two, two, links, nil) },
 		"rows that differ": func() {
-			d2d.Mix([][]float32{{0}, {0, 0}}, [][]float32{{0}, {0, 0}}, links, []float64{1})
+			uneven := [][]float32{{0}, {0, 0}}
+			d2d.Mix([][]float32{{0}, {0, 0}}, uneven, uneven, links, []float64{1})
 		},
 		"flow of two lengths": func() { d2d.AddFlow(two[0], 1, two[0], two[1][:2]) },
 	} {
@@ -255,7 +256,7 @@ func benchmarkMix[T wire.Float](b *testing.B, d int) {
 	for done := 0; done < b.N; done += slice {
 		began := time.Now()
 		for range min(slice, b.N-done) {
-			d2d.Mix(next, x, links, weights)
+			d2d.Mix(next, x, x, links, weights)
 			x, next = next, x
 		}
 		own += time.Since(began)

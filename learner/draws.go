@@ -1,7 +1,5 @@
 package learner
 
-import "math/rand/v2"
-
 // Draw is what one local step uses. The stochastic gradient at w is
 //
 //	ĝ(w) = Scale·(∇Q(w; Batch) + Noise)
@@ -21,8 +19,9 @@ type Draws[T Float] interface {
 	Next(m *Model[T]) *Draw[T]
 }
 
-// Stream is an endless supply of fresh samples, so that synthetic data need no memory.
+// Stream is an endless supply of fresh samples, so that synthetic data need no memory. It has a generator of its own,
+// or that of the Sampler that asks for them.
 type Stream[T Float] interface {
 	// Sample draws one sample: it fills x, of length Inputs, with the features and returns the target.
-	Sample(x []T, rng *rand.Rand) (y T)
+	Sample(x []T) (y T)
 }

@@ -109,7 +109,7 @@ func (s *Sampler[T]) samples(m *Model[T]) Batch[T] {
 		s.batch.X = resize(s.batch.X, s.BatchSize*inputs)
 		s.batch.Y = resize(s.batch.Y, s.BatchSize)
 		for i := range s.batch.Y {
-			s.batch.Y[i] = s.Stream.Sample(s.batch.X[i*inputs:][:inputs:inputs], s.Rand)
+			s.batch.Y[i] = s.Stream.Sample(s.batch.X[i*inputs:][:inputs:inputs])
 		}
 	case s.BatchSize == 0:
 		return s.Data.All()

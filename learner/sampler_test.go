@@ -2,7 +2,6 @@ package learner
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/spec"
@@ -114,7 +113,7 @@ func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 // counting is a stream of the samples (k, 2k), k = 1, 2, …
 type counting struct{ k float64 }
 
-func (c *counting) Sample(x []float64, _ *rand.Rand) float64 {
+func (c *counting) Sample(x []float64) float64 {
 	c.k++
 	x[0] = c.k
 	return 2 * c.k

@@ -55,9 +55,9 @@ func (p *Plan) Scale() float64 {
 	return 1
 }
 
-// stepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average
+// StepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average
 // does.
-func (p *Plan) stepWeight(weighting spec.Weighting, weight float64) float64 {
+func (p *Plan) StepWeight(weighting spec.Weighting, weight float64) float64 {
 	if weighting == spec.WeightingStep && p.Exchange != spec.ExchangeGradient {
 		return weight
 	}

@@ -23,16 +23,12 @@ func (c *Coordinator) open(now time.Time) {
 		}
 		return
 	}
-	rng := DrawSource(c.cfg.Seed, c.rec.Round)
-	var draws []Draw
-	switch {
-	case c.rec.Plan.Kind == wire.KindStatistics: // everybody, once
-		draws = SampleWithoutReplacement(agents, len(agents), rng)
-	case c.cfg.Sampling == spec.WithReplacement:
-		draws = SampleWithReplacement(agents, c.cfg.Participants, rng)
-	default:
-		draws = SampleWithoutReplacement(agents, c.cfg.Participants+c.cfg.OverSelect, rng)
+	how, l := c.cfg.Sampling, c.cfg.Participants+c.cfg.OverSelect
+	if c.rec.Plan.Kind == wire.KindStatistics { // everybody, once
+		how, l = spec.WithoutReplacement, len(agents)
 	}
+	var s Sampler
+	draws := named(agents, s.Draw(how, len(agents), l, DrawSource(c.cfg.Seed, c.rec.Round)))
 	weights := c.weights(agents)
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
@@ -81,7 +77,7 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 // measures on its own clock from the moment it gets it. The step size of a
 // participant carries K·p_k only where the server's average does not.
 func (c *Coordinator) invite(now time.Time, p *peer) {
-	weight := c.rec.Plan.stepWeight(c.cfg.Weighting, p.Weight)
+	weight := c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)
 	c.do(Invite{Agent: p.Agent, Left: c.left(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block,
 		Peers: c.peersOf(p)})
 }

@@ -88,7 +88,7 @@ func Exploded(risk, base, floor float64, recent []Recent) bool {
 // Length returns ‖v_k‖ for the weight that the agent's step carried, so that agents of different weights compare.
 func (p *Plan) Length(weighting spec.Weighting, c Contribution) float64 {
 	norm := c.Norm
-	if w := p.stepWeight(weighting, c.Weight); w > 0 {
+	if w := p.StepWeight(weighting, c.Weight); w > 0 {
 		norm /= w
 	}
 	return min(norm, math.MaxFloat64)

@@ -3,6 +3,8 @@ package round
 import (
 	"math/rand/v2"
 	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // Place is a place drawn from 0 … K−1, and how often: more than once only with replacement.
@@ -22,6 +24,14 @@ type Sampler struct {
 
 // scanFrom is the share of the K places, one in this many, from which a draw walks over all of them.
 const scanFrom = 16
+
+// Draw draws as the word says.
+func (s *Sampler) Draw(how spec.Sampling, k, l int, rng *rand.Rand) []Place {
+	if how == spec.WithReplacement {
+		return s.WithReplacement(k, l, rng)
+	}
+	return s.WithoutReplacement(k, l, rng)
+}
 
 // WithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the
 // first l steps of a shuffle.

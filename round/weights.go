@@ -27,8 +27,11 @@ func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float6
 		total += float64(min(n, most))
 	}
 	c.tellCapped(agents, most)
-	return func(samples uint64) float64 { return float64(len(agents)) * float64(min(samples, most)) / total }
+	return func(samples uint64) float64 { return Weight(len(agents), float64(min(samples, most)), total) }
 }
+
+// Weight is K·p_k of one of K agents, for p_k = share/total.
+func Weight(agents int, share, total float64) float64 { return float64(agents) * share / total }
 
 // mostOf returns ten times the median; the lower one of two, since a half of the agents may lie.
 func mostOf(sorted []uint64) uint64 {

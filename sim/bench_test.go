@@ -79,6 +79,7 @@ func BenchmarkFedAvg(b *testing.B) {
 			var own, bare, learners []float64
 			h := newHand(f.course)
 			h.become(0, 1)
+			h.steps.Weight = 1
 			phi := make([]float32, benchInputs)
 			for i := range b.N {
 				own = append(own, f.timed(b, i+1))
@@ -87,7 +88,7 @@ func BenchmarkFedAvg(b *testing.B) {
 				bare = append(bare, time.Since(from).Seconds())
 				from = time.Now()
 				for k := range agents {
-					if err := h.run(phi, k, steps, 1, 0); err != nil {
+					if err := h.take(phi, k, 1, steps); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -50,7 +50,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	for _, list := range []struct {
 		key string
 		of  PerAgent
-	}{{"local_steps", e.LocalSteps}, {"batch_size", e.BatchSize}, {"response.probability", e.Response.Probability}} {
+	}{{"local_steps", e.LocalSteps}, {"batch_size", e.BatchSize}, {"response.probability", e.Response.Probability},
+		{"mixing.gradients", e.Mixing.Gradients}} {
 		if n := len(list.of.Values); n > 1 && n != p.Agents {
 			c.Need(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
 		}
@@ -82,7 +83,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	if in.replay != nil {
 		return nil // its draws are made
 	}
-	local := p.Loader()(0)
+	local := p.Loader(nil)(0)
 	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
 	s.BatchSize = int(e.BatchSize.least())
 	if e.Load != "" && local.Samples == nil && local.Stream == nil {

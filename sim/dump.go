@@ -88,7 +88,7 @@ func fits[T learner.Float](c *course[T]) error {
 	if p.Linear != nil || p.Classes != nil {
 		numbers = float64(p.Agents) * float64(p.Model.Inputs)
 	}
-	load := p.Loader()
+	load := p.Loader(nil)
 	for k := 0; k < p.Agents && numbers <= maxTape; k++ {
 		s := load(k).Samples
 		if s == nil {
@@ -195,7 +195,7 @@ func (t *tape[T]) dump(c *course[T], run int, final []float64) error {
 func putHeld[T learner.Float](a *arrays, p *data.Problem[T]) {
 	var x, y []T
 	var rows []int64
-	load := p.Loader()
+	load := p.Loader(nil)
 	for k := range p.Agents {
 		s := load(k).Samples
 		if s == nil {

@@ -82,7 +82,12 @@ type Mixing struct {
 	ServerEvery int `yaml:"server_every" json:"server_every"` // H
 	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t
 	// from 1 (SPEC decision 4); the daemons take H.
-	FirstBlock  int           `yaml:"first_block" json:"first_block"`
+	FirstBlock int `yaml:"first_block" json:"first_block"`
+	// Gradients is how many of the H local steps take a gradient, per agent: E_k, spread over the block and scaled by
+	// H/E_k; 0 = all.
+	Gradients   PerAgent      `yaml:"gradients" json:"gradients"`
+	Every       int           `yaml:"every" json:"every"` // local steps from one mixing to the next
+	Codec       spec.Codec    `yaml:"codec" json:"codec"` // of what neighbours send to each other
 	Graph       GraphKind     `yaml:"graph" json:"graph"`
 	Fresh       bool          `yaml:"fresh" json:"fresh"`             // a new graph for every run
 	Radius      float64       `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square
@@ -116,7 +121,7 @@ func Default() Experiment {
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Response:      Response{Probability: Each(1), Per: StraggleStep},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
-		Mixing: Mixing{ServerEvery: 10, Graph: NoGraph, Radius: 0.35, Probability: 0.3,
-			Weights: spec.BestConstant, LinkUp: 1},
+		Mixing: Mixing{ServerEvery: 10, Gradients: Each(0), Every: 1, Codec: spec.CodecRaw, Graph: NoGraph, Radius: 0.35,
+			Probability: 0.3, Weights: spec.BestConstant, LinkUp: 1},
 	}
 }

@@ -43,8 +43,9 @@ func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 		}
 	}
 	if c.e.Shadow {
-		f.shadow = newShadow(f.hands[0].descent.Draws, c.steps(0), len(f.w))
-		f.hands[0].descent.Draws = f.shadow
+		steps := &f.hands[0].steps
+		f.shadow = newShadow(steps.Draws, int(c.e.LocalSteps.At(0, c.seed)), len(f.w))
+		steps.Draws = f.shadow
 	}
 	return f
 }
@@ -100,12 +101,7 @@ func (f *fedavg[T]) draw(i int) []round.Place {
 }
 
 func (f *fedavg[T]) responding(i int) []round.Place {
-	rng := round.DrawSource(f.seed, wire.RoundID(i))
-	places := f.sampler.WithoutReplacement
-	if f.e.Sampling == spec.WithReplacement {
-		places = f.sampler.WithReplacement
-	}
-	drawn := places(f.agents, f.e.Participants, rng)
+	drawn := f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, round.DrawSource(f.seed, wire.RoundID(i)))
 	if f.e.Response.Per != StraggleRound {
 		return drawn
 	}
@@ -177,47 +173,49 @@ func (f *fedavg[T]) compute(h *hand[T], b *block[T], i int) {
 }
 
 // plan is what the coordinator's fold needs to know of round i.
-func (f *fedavg[T]) plan(i int) *round.Plan {
+func (f *fedavg[T]) plan(i int) round.Plan {
+	p := round.Plan{Kind: wire.KindTraining, Exchange: f.e.Exchange}
 	if f.e.Exchange == spec.ExchangeGradient {
-		return &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeGradient, StepSize: f.schedule.At(uint64(i))}
+		p.StepSize = f.schedule.At(uint64(i))
 	}
-	return &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+	return p
 }
 
 // end writes where agent k comes to in round i to dst: ψ_k, or the gradient.
 func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 	h.become(k, i)
+	h.steps.Weight, h.steps.Offset = f.server.plan.StepWeight(f.e.Weighting, f.weight(k)), uint64(i-1)*f.most
 	if f.e.Exchange == spec.ExchangeGradient {
-		h.descent.GradientAt(dst, f.w)
-		if h.replaying != nil && h.replaying.err != nil {
-			return &replayError{h.replaying.err}
-		}
-		return nil
+		h.steps.Gradient = dst
+		return h.take(f.w, k, 1, 1)
 	}
 	copy(dst, f.w)
+	h.steps.By.Anchor = f.w
 	if f.shadow != nil {
-		f.shadow.follow(dst)
+		return f.follow(h, dst, k, i)
 	}
-	weight := 1.0
-	if f.e.Weighting == spec.WeightingStep {
-		weight = f.weight(k)
+	return h.take(dst, k, 1, f.count(k, i))
+}
+
+// count is E_k.
+func (f *fedavg[T]) count(k, i int) int {
+	if r := f.in.replay; r != nil {
+		return r.count(k, i)
 	}
-	h.descent.By.Anchor = f.w
-	steps := f.steps(k)
-	if f.in.replay != nil {
-		steps = f.in.replay.count(k, i)
-	}
-	if f.shadow != nil && steps != len(f.shadow.sums) {
+	return int(f.e.LocalSteps.At(k, f.seed))
+}
+
+// follow takes an agent's steps before the eyes of the shadow.
+func (f *fedavg[T]) follow(h *hand[T], dst []T, k, i int) error {
+	steps := f.count(k, i)
+	if steps != len(f.shadow.sums) {
 		return &replayError{fmt.Errorf("steps.npy: agent %d takes %d steps in round %d; shadow needs local_steps, "+
 			"%d, of all", k, steps, i, len(f.shadow.sums))}
 	}
-	if err := h.run(dst, k, steps, weight, uint64(i-1)*f.most); err != nil {
-		return err
-	}
-	if f.shadow != nil {
-		f.shadow.finish()
-	}
-	return nil
+	f.shadow.follow(dst)
+	err := h.take(dst, k, 1, steps)
+	f.shadow.finish()
+	return err
 }
 
 // model writes w_i to dst.
@@ -228,7 +226,7 @@ func (f *fedavg[T]) model(dst []float64) {
 }
 
 func (f *fedavg[T]) measure(r *recorder) {
-	r.setBytes(len(f.w), f.e.Codec, f.sent, f.sent, 0)
+	r.setBytes(f.e, len(f.w), f.sent, f.sent, 0)
 	if f.shadow != nil {
 		r.set("shadow_excess_risk", f.shadow.mean(f.in.Problem.Objective.Excess))
 	}

@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"sync"
 
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
@@ -20,19 +22,22 @@ type feddec[T learner.Float] struct {
 	*course[T]
 	hands  []*hand[T] // one an agent: its generator goes on between server rounds
 	z, mix [][]T
-	last   []T // what the last server round sent to all
+	sent   [][]T // what neighbours have of z; nil = z itself
+	last   []T   // what the last server round sent to all
 	next   []T
 	server *server[T]
 
-	links    *d2d.Links
-	weights  []float64 // of W^t
-	up       []bool
-	degrees  []int
-	pcg      rand.PCG // of the links
-	rng      *rand.Rand
-	sampler  round.Sampler
-	mean     []float64
-	blockNow int
+	links   *d2d.Links
+	weights []float64 // of W^t
+	up      []bool
+	degrees []int
+	pcg     rand.PCG // of the links
+	rng     *rand.Rand
+	sampler round.Sampler
+	mean    []float64
+	block   int
+
+	goroutines int
 
 	iterations int
 	before     float64 // the consensus distance before the server round of the last iteration; −1 if it had none
@@ -42,8 +47,11 @@ type feddec[T learner.Float] struct {
 	downloads  int64
 }
 
-func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
-	f := &feddec[T]{course: c, last: c.start(), server: newServer(c)}
+func newFedDec[T learner.Float](c *course[T], goroutines int) *feddec[T] {
+	f := &feddec[T]{course: c, last: c.start(), server: newServer(c), goroutines: goroutines}
+	if c.tape != nil {
+		f.goroutines = 1 // what it keeps has an order
+	}
 	f.next, f.mean = make([]T, len(f.last)), make([]float64, len(f.last))
 	f.rng = rand.New(&f.pcg)
 	for range c.agents {
@@ -56,6 +64,12 @@ func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
 		f.weights = append([]float64(nil), m.Weights...)
 		f.up, f.degrees, f.ups = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int, len(m.Weights))
 	}
+	if f.links != nil && c.e.Mixing.Codec != spec.CodecRaw {
+		for k := range f.hands {
+			f.hands[k].packing = newPacking[T](c.e.Mixing.Codec)
+			f.sent = append(f.sent, make([]T, len(f.last)))
+		}
+	}
 	return f
 }
 
@@ -63,36 +77,88 @@ func newFedDec[T learner.Float](c *course[T]) *feddec[T] {
 func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
-	// an agent's draws are those of a server round
-	if block := f.e.Mixing.place(t)/f.e.Mixing.ServerEvery + 1; block != f.blockNow {
-		f.blockNow = block
-		for k, hand := range f.hands {
-			hand.become(k, block)
-		}
+	m := &f.e.Mixing
+	block, at := m.place(t)/m.ServerEvery+1, m.place(t)%m.ServerEvery+1
+	mixes := f.links != nil && at%m.Every == 0
+	if err := f.each(func(k int) error { return f.local(k, t, block, at, mixes) }); err != nil {
+		return err
 	}
-	for k, hand := range f.hands {
-		switch {
-		case hand.recording != nil:
-			hand.recording.mark(t)
-		case hand.replaying != nil:
-			hand.become(k, t)
-		}
-		hand.descent.By.Anchor = f.last
-		if err := hand.run(f.z[k], k, 1, f.weight(k), uint64(t-1)); err != nil {
-			return err
-		}
-	}
-	if f.links != nil {
+	f.block = block
+	if mixes {
 		f.failLinks(t)
 		f.countLinks()
-		d2d.Mix(f.mix, f.z, f.links, f.weights)
+		sent := f.z
+		if f.sent != nil {
+			sent = f.sent
+		}
+		_ = f.each(func(k int) error { // no error
+			d2d.MixRow(f.mix[k], k, f.z, sent, f.links, f.weights)
+			return nil
+		})
 		f.z, f.mix = f.mix, f.z
 	}
 	f.before = -1
-	if f.e.Mixing.serves(t) {
+	if m.serves(t) {
 		return f.average(t)
 	}
 	return nil
+}
+
+// local is step at of a block, iteration t, of agent k, and what its neighbours will have of it.
+func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
+	h := f.hands[k]
+	if block != f.block { // an agent's draws are those of a server round
+		h.become(k, block)
+		h.steps.Weight, h.steps.By.Anchor = f.weight(k), f.last
+		h.steps.Block = uint64(f.e.Mixing.ServerEvery)
+		h.steps.Gradients = uint64(f.e.Mixing.Gradients.At(k, f.seed))
+		if h.steps.Gradients == 0 {
+			h.steps.Gradients = h.steps.Block
+		}
+		if h.packing != nil {
+			h.packing.begin(f.seed, wire.RoundID(block), f.stream(k))
+		}
+	}
+	switch {
+	case h.recording != nil:
+		h.recording.mark(t)
+	case h.replaying != nil:
+		h.become(k, t)
+	}
+	h.steps.Offset = uint64(t - at)
+	if err := h.take(f.z[k], k, at, at); err != nil {
+		return err
+	}
+	if mixes && f.sent != nil {
+		copy(f.sent[k], f.z[k])
+		h.packing.pass(f.sent[k])
+	}
+	return nil
+}
+
+// worthwhile is the number of elements to work on from which another goroutine gains more than it costs.
+const worthwhile = 20_000
+
+// each calls do for all agents, several at a time. The error is that of the first agent that has one.
+func (f *feddec[T]) each(do func(k int) error) error {
+	n := len(f.hands)
+	parts := max(1, min(f.goroutines, n, n*len(f.last)/worthwhile))
+	errs := make([]error, parts)
+	var group sync.WaitGroup
+	for p := range parts {
+		work := func() {
+			for k := p * n / parts; k < (p+1)*n/parts && errs[p] == nil; k++ {
+				errs[p] = do(k)
+			}
+		}
+		if p < parts-1 {
+			group.Go(work)
+		} else {
+			work()
+		}
+	}
+	group.Wait()
+	return cmp.Or(errs...)
 }
 
 // place is where iteration t is in the blocks, of which the first begins at 1 unless it is longer or shorter.
@@ -143,12 +209,8 @@ func (f *feddec[T]) draw(t int) []round.Place {
 	if f.in.replay != nil {
 		return f.in.replay.places[t]
 	}
-	rng := round.DrawSource(f.seed, wire.RoundID(f.blockNow))
-	places := f.sampler.WithReplacement
-	if f.e.Sampling == spec.WithoutReplacement {
-		places = f.sampler.WithoutReplacement
-	}
-	drawn := places(f.agents, f.e.Participants, rng)
+	rng := round.DrawSource(f.seed, wire.RoundID(f.block))
+	drawn := f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, rng)
 	if f.tape != nil {
 		f.tape.drawn(t, drawn)
 	}
@@ -163,8 +225,8 @@ func (f *feddec[T]) average(t int) error {
 		return lacksParticipants(t)
 	}
 	f.uploads, f.downloads = f.uploads+int64(len(places)), f.downloads+int64(f.agents)
-	plan := &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
-	places = f.server.begin(f.blockNow, plan, places)
+	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+	places = f.server.begin(f.block, plan, places)
 	err := f.server.advance(f.next, f.last, func(take func(k int, v, base []T)) error {
 		for k, p := range places {
 			take(k, f.z[p.Index], f.last)
@@ -213,7 +275,7 @@ func (f *feddec[T]) measure(r *recorder) {
 	} else {
 		r.set("consensus", f.consensus())
 	}
-	r.setBytes(len(f.last), f.e.Codec, f.uploads, f.downloads, f.flows)
+	r.setBytes(f.e, len(f.last), f.uploads, f.downloads, f.flows)
 }
 
 // maxSpectrum is the number of agents up to which |λ̂₂| is computed, at the cost of its cube.

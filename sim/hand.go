@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/task"
@@ -25,16 +26,13 @@ type course[T learner.Float] struct {
 	most     uint64   // the largest E_k, by which t of the schedule advances in a round
 }
 
-// weight is K·p_k, in the order of operations of the coordinator.
+// weight is K·p_k.
 func (c *course[T]) weight(k int) float64 {
 	if c.in.Problem.Weights == nil {
 		return 1
 	}
-	return float64(c.agents) * c.in.Problem.Weights[k] / c.total
+	return round.Weight(c.agents, c.in.Problem.Weights[k], c.total)
 }
-
-// steps is E_k.
-func (c *course[T]) steps(k int) int { return int(c.e.LocalSteps.At(k, c.seed)) }
 
 // maxNamed is up to how many agents their buckets are kept.
 const maxNamed = 1 << 20
@@ -85,31 +83,33 @@ type hand[T learner.Float] struct {
 	c       *course[T]
 	load    data.Loader[T]
 	sampler learner.Sampler[T]
-	descent learner.Descent[T]
+	steps   task.Steps[T]
 	pcg     rand.PCG
+	packing *packing[T] // of what it sends to its neighbours, in feddec
 
 	recording *recording[T] // in front of the sampler of a dump
 	replaying *replaying[T] // in place of the sampler of a replay
 }
 
 func newHand[T learner.Float](c *course[T]) *hand[T] {
-	h := &hand[T]{c: c, load: c.in.Problem.Loader()}
+	h := &hand[T]{c: c}
+	h.load = c.in.Problem.Loader(&h.pcg)
 	model, err := learner.NewModel[T](c.in.Problem.Model)
 	if err != nil {
 		panic("sim: " + err.Error()) // checked before the first run
 	}
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
-	h.descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
+	h.steps.Descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
 		Normalize: c.e.StepSize.Normalize, By: learner.Correction[T]{
 			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.Ranges(c.e.Data.Model.Frozen)}}
 	if c.tape != nil {
 		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}
-		h.descent.Draws = h.recording
+		h.steps.Draws = h.recording
 	}
 	if c.in.replay != nil {
 		h.replaying = &replaying[T]{replay: c.in.replay}
-		h.descent.Draws = h.replaying
+		h.steps.Draws = h.replaying
 	}
 	return h
 }
@@ -132,9 +132,9 @@ func (h *hand[T]) become(k, round int) {
 	}
 }
 
-// run takes local steps on w.
-func (h *hand[T]) run(w []T, k, steps int, weight float64, offset uint64) error {
-	_, err := h.descent.Run(w, steps, weight, offset, nil)
+// take takes local steps of agent k on x, first to last.
+func (h *hand[T]) take(x []T, k, first, last int) error {
+	err := h.steps.Take(x, uint64(first), uint64(last))
 	if h.replaying != nil && h.replaying.err != nil {
 		return &replayError{h.replaying.err}
 	}

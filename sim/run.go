@@ -156,7 +156,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 	s.tracks[run] = t
 	var a algorithm
 	if e.Algorithm == spec.FedDec {
-		a = newFedDec(c)
+		a = newFedDec(c, s.inner)
 	} else {
 		a = newFedAvg(c, s.inner)
 	}

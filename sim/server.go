@@ -1,18 +1,13 @@
 package sim
 
 import (
-	"cmp"
 	"math"
-	"math/rand/v2"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
-	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -22,18 +17,15 @@ type server[T learner.Float] struct {
 	*course[T]
 	round  wire.RoundID
 	places []round.Place // of the round, in the order of the fold
-	plan   *round.Plan
+	plan   round.Plan
 
 	rule rule.Rule[T]
 	keep bool // all updates of a round are kept; else the rule takes each as it comes
 	rows rule.Memory[T]
 	set  []rule.Share
 
-	codec  codec.Codec[T] // nil = raw
-	pcg    rand.PCG       // of its rounding
-	rng    *rand.Rand
-	change []T
-	packed []byte
+	packing *packing[T]
+	change  []T
 
 	step      []float64
 	optimizer optimizer.Optimizer
@@ -44,26 +36,38 @@ func newServer[T learner.Float](c *course[T]) *server[T] {
 	d := c.in.Problem.Model.Params()
 	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	s.keep = s.rule.Passes() > 1 || c.e.Aggregation.RefuseAbove > 0
-	if c.e.Codec != spec.CodecRaw {
-		s.codec, s.rng = codec.Of[T](c.e.Codec), rand.New(&s.pcg)
-	}
+	s.packing = newPacking[T](c.e.Codec)
 	s.optimizer = optimizer.New(c.e.ServerOptimizer)
 	s.state = optimizer.NewState(s.optimizer, d)
 	return s
 }
 
 // begin begins round i, and returns its places in the order of the fold.
-func (s *server[T]) begin(i int, plan *round.Plan, places []round.Place) []round.Place {
+func (s *server[T]) begin(i int, plan round.Plan, places []round.Place) []round.Place {
 	s.round, s.plan, s.set = wire.RoundID(i), plan, s.set[:0]
-	s.places = append(s.places[:0], places...)
-	slices.SortStableFunc(s.places, func(p, q round.Place) int {
-		return cmp.Compare(s.bucket(p.Index), s.bucket(q.Index))
-	})
+	s.sort(places)
 	for _, p := range s.places {
 		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Times: p.Times,
 			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index))})
 	}
 	return s.places
+}
+
+// sort puts places, which are in order, into that of the fold, in one pass: agents of a bucket stay in order.
+func (s *server[T]) sort(places []round.Place) {
+	var next [rule.Buckets + 1]int
+	for _, p := range places {
+		next[s.bucket(p.Index)+1]++
+	}
+	for b := range rule.Buckets {
+		next[b+1] += next[b]
+	}
+	s.places = slices.Grow(s.places[:0], len(places))[:len(places)]
+	for _, p := range places {
+		at := &next[s.bucket(p.Index)]
+		s.places[*at] = p
+		*at++
+	}
 }
 
 // sender calls take with what each of a round's places sends, in the order of the fold: a gradient, or, with a base,
@@ -86,17 +90,15 @@ func (stream[T]) Columns(int, [][]T) error { panic("sim: a rule of one pass read
 
 // carried is what the server has of a change, or of a gradient, after the codec, which draws as a live agent does.
 func (s *server[T]) carried(k int, v, base []T) []T {
-	copy(s.change, v)
+	if base == nil {
+		copy(s.change, v)
+	}
 	for j, x := range base {
 		s.change[j] = T(v[j] - x)
 	}
-	if s.codec == nil {
-		return s.change
-	}
-	task.Reseed(&s.pcg, task.PackSeed(s.seed), s.round, s.stream(s.places[k].Index))
-	s.packed = s.codec.Append(s.packed[:0], s.change, s.rng)
-	if s.codec.Decode(s.change, s.packed) != nil {
-		s.change[0] = T(math.NaN()) // the next model is not finite
+	if s.packing != nil {
+		s.packing.begin(s.seed, s.round, s.stream(s.places[k].Index))
+		s.packing.pass(s.change)
 	}
 	return s.change
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -64,14 +63,14 @@ func (r *recording[T]) begin(k, i int) {
 func (r *recording[T]) mark(i int) { r.at[0], r.at[2] = int64(i), 0 }
 
 // Sample implements learner.Stream: of stored rows it draws as the sampler does.
-func (r *recording[T]) Sample(x []T, rng *rand.Rand) T {
+func (r *recording[T]) Sample(x []T) T {
 	r.samples++
 	if r.stored == nil {
-		y := r.stream.Sample(x, rng)
+		y := r.stream.Sample(x)
 		r.tape.x, r.tape.y = append(r.tape.x, x...), append(r.tape.y, y)
 		return y
 	}
-	i := rng.IntN(r.stored.Len())
+	i := r.sampler.Rand.IntN(r.stored.Len())
 	r.tape.rows = append(r.tape.rows, int64(i))
 	h, y := r.stored.Row(i)
 	copy(x, h)

@@ -114,6 +114,10 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	v.Need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
 	v.Need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block",
 		"is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
+	whole(v, "mixing.gradients", m.Gradients, 0, float64(m.ServerEvery))
+	v.Need(m.Every >= 1 && m.ServerEvery%max(m.Every, 1) == 0, "mixing.every",
+		"is %d; want a divisor of mixing.server_every (%d)", m.Every, m.ServerEvery)
+	v.Valid("mixing.codec", m.Codec.Validate())
 	spec.OneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.Valid("mixing.weights", m.Weights.Validate())
 	v.Need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
@@ -123,7 +127,7 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	e.validateGraphSize(v)
 	v.Need(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
 	v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
-		"is %v; feddec takes 1 step an iteration", e.LocalSteps)
+		"is %v; feddec takes 1 step an iteration: see mixing.gradients", e.LocalSteps)
 	v.Need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
 		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
 	v.Need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")

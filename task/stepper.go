@@ -9,72 +9,50 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Stepper takes the local steps of an agent's part of a training round.
+// Steps takes the local steps of an agent's part of a training round: those of the daemons' [Stepper] and of the
+// simulator.
 //
 // Without neighbours these are E_k steps
 //
 //	φ_{k,e} = φ_{k,e−1} − μ_k ĝ_k(φ_{k,e−1}),  Δ_k = φ_{k,E_k} − w_{i−1}   (ch5 (5.9)–(5.10), notes Alg. 1)
 //
-// or, for gradient exchange, g_k = ĝ_k(w_{i−1}) (lecture (13), (33)). An agent that is stopped after e < E_k steps
-// sends Δ_k·E_k/e, which keeps the average unbiased.
+// or, for gradient exchange, g_k = ĝ_k(w_{i−1}) (lecture (13), (33)).
 //
 // An agent that mixes with its neighbours takes the H local steps between two models of the server (feddec Alg. 1,
-// lines 5–6), on parameters that others change in between. H is the task's MaxSteps and common to all agents. An agent
-// that affords only E_k < H gradients spreads them evenly over the block, each scaled by H/E_k; it mixes at all steps.
-// The schedule counts all H.
-type Stepper[T learner.Float] struct {
-	problem  *Problem[T]
-	descent  learner.Descent[T]
-	job      Job[T]
-	block    uint64 // H; 0 without neighbours
-	gradient []T    // ĝ_k, for gradient exchange
-	taken    int
-}
+// lines 5–6), on parameters that others change in between. H is common to all agents. An agent that affords only
+// E_k < H gradients spreads them evenly over the block, each scaled by H/E_k; it mixes at all steps. The schedule
+// counts all H.
+type Steps[T learner.Float] struct {
+	learner.Descent[T]
+	Weight float64 // K·p_k, or 1 where the server weights
+	Offset uint64  // t: local steps of the schedule before this round
+	// Block is H, and Gradients E_k ≤ H, of an agent that mixes; without neighbours they are 0.
+	Block, Gradients uint64
+	Gradient         []T         // for gradient exchange: its gradient, written by Take; else nil
+	Stop             func() bool // polled between steps; nil = never
 
-// Stepper prepares local steps; j.Steps is E_k, at most H.
-func (p *Problem[T]) Stepper(j Job[T]) (*Stepper[T], error) {
-	draws := &learner.Sampler[T]{Construction: p.Construction(), Data: j.Samples, Rand: j.Rand}
-	if err := draws.Validate(p.Model); err != nil {
-		return nil, err
-	}
-	s := &Stepper[T]{problem: p, job: j,
-		descent: learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, By: learner.Correction[T]{
-			Proximal: p.Task.Training.Proximal, Anchor: j.Base,
-			Frozen: p.Model.Architecture().Ranges(p.Task.Model.Frozen),
-		}}}
-	switch training := &p.Task.Training; {
-	case p.Task.Mixing.Every > 0:
-		s.block = uint64(training.MaxSteps)
-		if j.Steps < 1 || uint64(j.Steps) > s.block {
-			return nil, fmt.Errorf("%d gradients in a block of %d local steps", j.Steps, s.block)
-		}
-		s.job.Weight *= float64(s.block) / float64(j.Steps)
-	case training.Exchange == spec.ExchangeGradient:
-		s.gradient = make([]T, len(j.Base))
-	default:
-		s.descent.Normalize = training.Normalize
-	}
-	return s, nil
+	taken int
 }
 
 // Take takes local steps first to last, counted from 1, in place on x. Where blocks have no end they go on beyond H.
 // Without neighbours all steps are taken at once, from 1 to E_k. The error is a *learner.DivergenceError when the
 // numbers left the finite ones, or ErrStopped.
-func (s *Stepper[T]) Take(x []T, first, last uint64) error {
+func (s *Steps[T]) Take(x []T, first, last uint64) error {
 	switch {
-	case s.gradient != nil:
-		s.descent.GradientAt(s.gradient, x)
+	case s.Gradient != nil:
+		s.GradientAt(s.Gradient, x)
 		s.taken = 1
 		return nil
-	case s.block == 0:
-		return s.run(x, int(last-first+1), first)
+	case s.Block == 0:
+		return s.run(x, int(last-first+1), s.Weight, first)
 	}
+	weight := s.Weight * (float64(s.Block) / float64(s.Gradients))
 	for t := first; t <= last; t++ {
-		if !spread(t, s.block, uint64(s.job.Steps)) {
+		if !spread(t, s.Block, s.Gradients) {
 			continue
 		}
 		before := s.taken
-		if err := s.run(x, 1, t); err != nil {
+		if err := s.run(x, 1, weight, t); err != nil {
 			return err
 		}
 		if s.taken == before {
@@ -85,10 +63,43 @@ func (s *Stepper[T]) Take(x []T, first, last uint64) error {
 }
 
 // run takes steps t to t + n − 1.
-func (s *Stepper[T]) run(x []T, n int, t uint64) error {
-	taken, err := s.descent.Run(x, n, s.job.Weight, s.job.Offset+t-1, s.job.Stop)
+func (s *Steps[T]) run(x []T, n int, weight float64, t uint64) error {
+	taken, err := s.Run(x, n, weight, s.Offset+t-1, s.Stop)
 	s.taken += taken
 	return err
+}
+
+// Stepper is the Steps of a task, with their outcome. An agent that is stopped after e < E_k steps, and has no
+// neighbours, sends Δ_k·E_k/e, which keeps the average unbiased.
+type Stepper[T learner.Float] struct {
+	Steps[T]
+	problem *Problem[T]
+	job     Job[T]
+}
+
+// Stepper prepares local steps; j.Steps is E_k, at most H.
+func (p *Problem[T]) Stepper(j Job[T]) (*Stepper[T], error) {
+	draws := &learner.Sampler[T]{Construction: p.Construction(), Data: j.Samples, Rand: j.Rand}
+	if err := draws.Validate(p.Model); err != nil {
+		return nil, err
+	}
+	s := &Stepper[T]{problem: p, job: j, Steps: Steps[T]{Weight: j.Weight, Offset: j.Offset, Stop: j.Stop,
+		Descent: learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, By: learner.Correction[T]{
+			Proximal: p.Task.Training.Proximal, Anchor: j.Base,
+			Frozen: p.Model.Architecture().Ranges(p.Task.Model.Frozen),
+		}}}}
+	switch training := &p.Task.Training; {
+	case p.Task.Mixing.Every > 0:
+		s.Block, s.Gradients = uint64(training.MaxSteps), uint64(max(j.Steps, 0))
+		if j.Steps < 1 || s.Gradients > s.Block {
+			return nil, fmt.Errorf("%d gradients in a block of %d local steps", j.Steps, s.Block)
+		}
+	case training.Exchange == spec.ExchangeGradient:
+		s.Gradient = make([]T, len(j.Base))
+	default:
+		s.Normalize = training.Normalize
+	}
+	return s, nil
 }
 
 // ErrStopped reports a block that was stopped before its last local step.
@@ -104,14 +115,14 @@ func (s *Stepper[T]) Outcome(x []T) (Outcome[T], error) { return s.OutcomeFrom(s
 // The error is a *learner.DivergenceError, or ErrNoSteps.
 func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 	all := s.job.Samples.All()
-	out := Outcome[T]{Vector: s.gradient, Steps: s.taken, RiskBefore: s.problem.Model.Risk(base, all)}
+	out := Outcome[T]{Vector: s.Gradient, Steps: s.taken, RiskBefore: s.problem.Model.Risk(base, all)}
 	s.taken = 0
-	if s.gradient != nil {
+	if s.Gradient != nil {
 		out.RiskAfter = out.RiskBefore
 		return out, checkFinite(out)
 	}
 	stretch := T(1)
-	if s.block == 0 {
+	if s.Block == 0 {
 		if out.Steps == 0 {
 			return out, ErrNoSteps
 		}

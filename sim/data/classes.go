@@ -48,8 +48,8 @@ func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	objective.Curvature = ridgeCurvature(model)
 	return &Problem[T]{
 		Model: model, Agents: len(c.Means), Weights: weights, Objective: objective, Classes: &c,
-		Loader: func() Loader[T] {
-			s := &classStream[T]{deviation: deviation}
+		Loader: func(pcg *rand.PCG) Loader[T] {
+			s := &classStream[T]{normals: newNormals(pcg), deviation: deviation}
 			return func(k int) Local[T] {
 				s.mean = c.Means[k]
 				return Local[T]{Stream: s}
@@ -60,18 +60,19 @@ func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 
 // classStream draws γ, then h coordinate by coordinate.
 type classStream[T learner.Float] struct {
+	*normals
 	mean      []float64
 	deviation float64
 }
 
 // Sample implements learner.Stream.
-func (s *classStream[T]) Sample(x []T, rng *rand.Rand) T {
+func (s *classStream[T]) Sample(x []T) T {
 	y := 1.0
-	if rng.Uint64()>>63 == 0 {
+	if s.pcg.Uint64()>>63 == 0 {
 		y = -1
 	}
 	for j := range x {
-		x[j] = T(y*s.mean[j] + float64(s.deviation*rng.NormFloat64()))
+		x[j] = T(y*s.mean[j] + float64(s.deviation*s.next()))
 	}
 	return T(y)
 }

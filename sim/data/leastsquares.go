@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -58,7 +59,7 @@ func NewHeld[T learner.Float](model learner.Architecture, held []*learner.Sample
 	}
 	return &Problem[T]{
 		Model: model, Agents: len(held),
-		Loader: func() Loader[T] { return func(k int) Local[T] { return Local[T]{Samples: held[k]} } },
+		Loader: func(*rand.PCG) Loader[T] { return func(k int) Local[T] { return Local[T]{Samples: held[k]} } },
 	}, nil
 }
 

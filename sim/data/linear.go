@@ -108,8 +108,9 @@ func NewLinear[T learner.Float](given Linear, agents int, weights []float64, see
 	return &Problem[T]{
 		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: spec.RiskSquared},
 		Agents: agents, Weights: weights, Objective: objective, Linear: func() Linear { return l.drawn(agents) },
-		Loader: func() Loader[T] {
-			s := &linearStream[T]{optimum: make([]float64, l.Inputs), deviation: make([]float64, l.Inputs)}
+		Loader: func(pcg *rand.PCG) Loader[T] {
+			s := &linearStream[T]{normals: newNormals(pcg), optimum: make([]float64, l.Inputs),
+				deviation: make([]float64, l.Inputs)}
 			// all agents are alike
 			same := l.Optima == nil && l.Spread == 0 && len(l.Regressors) == 1 && len(l.Noise) == 1
 			return func(k int) Local[T] {
@@ -168,6 +169,7 @@ func shares(weights []float64, agents int) func(k int) float64 {
 
 // linearStream draws h, coordinate by coordinate, then v.
 type linearStream[T learner.Float] struct {
+	*normals
 	set       bool
 	optimum   []float64
 	deviation []float64 // of each regressor
@@ -185,13 +187,18 @@ func (s *linearStream[T]) become(l *linear, k int) {
 }
 
 // Sample implements learner.Stream.
-func (s *linearStream[T]) Sample(x []T, rng *rand.Rand) T {
-	sum := 0.0
+func (s *linearStream[T]) Sample(x []T) T {
+	sum, pcg := 0.0, s.pcg
 	deviation, optimum := s.deviation[:len(x)], s.optimum[:len(x)]
 	for j := range x {
-		h := T(deviation[j] * rng.NormFloat64())
+		u := pcg.Uint64()
+		z, ok := quick(u) // next written out: a call would cost half of the draw
+		if !ok {
+			z = s.other(u)
+		}
+		h := T(deviation[j] * z)
 		x[j] = h
 		sum += float64(float64(h) * optimum[j])
 	}
-	return T(sum + float64(s.noise*rng.NormFloat64()))
+	return T(sum + float64(s.noise*s.next()))
 }

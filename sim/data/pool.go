@@ -34,7 +34,7 @@ func newPooled[T learner.Float](given Linear, rows, agents int, weights []float6
 	}
 	if l.Optima == nil && l.Spread == 0 {
 		shared := p.shared()
-		problem.Loader = func() Loader[T] { return func(int) Local[T] { return Local[T]{Samples: shared} } }
+		problem.Loader = func(*rand.PCG) Loader[T] { return func(int) Local[T] { return Local[T]{Samples: shared} } }
 	}
 	return problem
 }
@@ -64,8 +64,8 @@ func target[T learner.Float](h []T, optimum []float64, v T) T {
 	return T(sum + float64(v))
 }
 
-func (p *pool[T]) loader() Loader[T] {
-	s := &poolStream[T]{pool: p, at: make([]float64, p.Inputs)}
+func (p *pool[T]) loader(pcg *rand.PCG) Loader[T] {
+	s := &poolStream[T]{pool: p, at: make([]float64, p.Inputs), rng: rand.New(pcg)}
 	return func(k int) Local[T] {
 		p.optimum(s.at, k)
 		return Local[T]{Stream: s}
@@ -75,12 +75,13 @@ func (p *pool[T]) loader() Loader[T] {
 // poolStream is an agent's samples: one draw each.
 type poolStream[T learner.Float] struct {
 	*pool[T]
-	at []float64 // w_k⁰
+	at  []float64 // w_k⁰
+	rng *rand.Rand
 }
 
 // Sample implements learner.Stream.
-func (s *poolStream[T]) Sample(x []T, rng *rand.Rand) T {
-	i := rng.IntN(len(s.v))
+func (s *poolStream[T]) Sample(x []T) T {
+	i := s.rng.IntN(len(s.v))
 	copy(x, s.x[i*len(x):])
 	return target(x, s.at, s.v[i])
 }

@@ -1,6 +1,8 @@
 package data
 
 import (
+	"math/rand/v2"
+
 	"github.com/fedmesh/fedmesh/learner"
 )
 
@@ -25,10 +27,11 @@ type Metric struct {
 // Problem is one instance of a learning problem: K agents with their data, one model, and what is known of the
 // aggregate risk J(w) = Σ p_k J_k(w). Several goroutines may use it.
 type Problem[T learner.Float] struct {
-	Model   learner.Architecture
-	Agents  int              // K
-	Loader  func() Loader[T] // one for each goroutine
-	Weights []float64        // p_k in any scale, Σ p_k J_k having them add up to 1; nil = equal
+	Model  learner.Architecture
+	Agents int // K
+	// Loader makes one for each goroutine. Streams draw from pcg, which may be nil where only stored samples are read.
+	Loader  func(pcg *rand.PCG) Loader[T]
+	Weights []float64 // p_k in any scale, Σ p_k J_k having them add up to 1; nil = equal
 
 	Start     []float64 // w_0; nil = the model's own, zero without hidden layers
 	Objective Objective

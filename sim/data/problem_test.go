@@ -110,12 +110,12 @@ func agree(t *testing.T, p *data.Problem[float64]) {
 	for _, v := range p.Weights {
 		total += v
 	}
-	load, rng, risk, within := p.Loader(), rand.New(rand.NewPCG(3, 4)), 0.0, 1e-9
+	load, risk, within := p.Loader(rand.NewPCG(3, 4)), 0.0, 1e-9
 	for k := range p.Agents {
 		local := load(k)
 		s := local.Samples
 		if s == nil {
-			s, within = drawn(local.Stream, p.Model.Inputs, 40000, rng), 0.03
+			s, within = drawn(local.Stream, p.Model.Inputs, 40000), 0.03
 		}
 		share := 1 / float64(p.Agents)
 		if p.Weights != nil {
@@ -137,10 +137,10 @@ func agree(t *testing.T, p *data.Problem[float64]) {
 	}
 }
 
-func drawn(s learner.Stream[float64], inputs, n int, rng *rand.Rand) *learner.Samples[float64] {
+func drawn(s learner.Stream[float64], inputs, n int) *learner.Samples[float64] {
 	x, y := make([]float64, n*inputs), make([]float64, n)
 	for i := range y {
-		y[i] = s.Sample(x[i*inputs:][:inputs], rng)
+		y[i] = s.Sample(x[i*inputs:][:inputs])
 	}
 	return learner.NewSamples(inputs, x, y)
 }
@@ -174,12 +174,12 @@ func TestAgentsAreMadeAgain(t *testing.T) {
 		Centre: []float64{1}, Spread: 1}, 10, nil, 5)
 	large := data.NewLinear[float64](data.Linear{Inputs: 3, Regressors: [][]float64{{1}}, Noise: []float64{0},
 		Centre: []float64{1}, Spread: 1}, 1<<20, nil, 5)
-	a, b := small.Loader(), large.Loader()
+	a, b := small.Loader(rand.NewPCG(1, 1)), large.Loader(rand.NewPCG(1, 1))
 	for _, k := range []int{3, 0, 9, 3} {
 		x, y := make([]float64, 3), make([]float64, 3)
-		u := a(k).Stream.Sample(x, rand.New(rand.NewPCG(1, 1)))
+		u := a(k).Stream.Sample(x)
 		b(k + 1)
-		if v := b(k).Stream.Sample(y, rand.New(rand.NewPCG(1, 1))); u != v {
+		if v := b(k).Stream.Sample(y); u != v {
 			t.Errorf("agent %d has target %v, made again %v", k, u, v)
 		}
 	}

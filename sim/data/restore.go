@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
@@ -50,7 +51,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 		}
 		p = rows
 	} else {
-		p.Loader = func() Loader[T] { return func(int) Local[T] { return Local[T]{} } }
+		p.Loader = func(*rand.PCG) Loader[T] { return func(int) Local[T] { return Local[T]{} } }
 	}
 	p.Weights, p.Start = r.Weights, r.Start
 	switch {

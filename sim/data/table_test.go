@@ -49,7 +49,7 @@ func TestTableByColumn(t *testing.T) {
 		!slices.Equal(p.Weights, []float64{10, 30, 20}) {
 		t.Errorf("agents %v with weights %v", p.Labels, p.Weights)
 	}
-	load := p.Loader()
+	load := p.Loader(nil)
 	for k, label := range p.Labels {
 		if n := load(k).Samples.Len(); float64(n) != p.Weights[k] {
 			t.Errorf("%s has %d rows", label, n)
@@ -80,7 +80,7 @@ func TestPartitions(t *testing.T) {
 			t.Fatal(err)
 		}
 		var seen []float64
-		load := p.Loader()
+		load := p.Loader(nil)
 		for k := range 5 {
 			samples := load(k).Samples
 			counts := map[float64]float64{}

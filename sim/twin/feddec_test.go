@@ -91,7 +91,7 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 	for i := range dst {
 		dst[i] = make([]float64, len(x[i]))
 	}
-	d2d.Mix(dst, x, g.Links(), weights)
+	d2d.Mix(dst, x, x, g.Links(), weights)
 	return dst
 }
 

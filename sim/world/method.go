@@ -54,19 +54,56 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, Trim: 0.34}
 	},
 	refuseAbove: func(r *round.Config, _ *wire.Task) {
+		optimized("fedyogi")(r, nil)
 		r.Aggregation.RefuseAbove = 1.2
-		r.ServerOptimizer = optimizer.Config{Name: "fedyogi", LearningRate: 0.05, Beta1: 0.8, Beta2: 0.9, Tau: 0.01}
 	},
 	"fedavgm": func(r *round.Config, _ *wire.Task) {
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
 	},
+	"fedadagrad": optimized("fedadagrad"),
+	"fedadam":    optimized("fedadam"),
 	"int8, fedprox": func(_ *round.Config, t *wire.Task) {
 		t.Training.Codec, t.Training.Proximal = spec.CodecInt8, 0.3
 	},
 	"bfloat16, huber": func(_ *round.Config, t *wire.Task) {
 		t.Training.Codec, t.Model.Risk, t.Model.HuberDelta = spec.CodecBFloat16, spec.RiskHuber, 0.5
 	},
+	"steps by E_k, straggling, noise": func(_ *round.Config, t *wire.Task) {
+		t.Training.Normalize, t.Training.Budget, t.Training.ResponseProb = true, 2500, 0.6
+		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
+	},
+	"a network, a frozen layer, a schedule, all rows": func(_ *round.Config, t *wire.Task) {
+		network(t)
+		t.Model.Frozen, t.Training.BatchSize = []string{"layer0.weight"}, 0
+		decaying(t)
+	},
+	"gradients, int8, trimmed mean, noise, a schedule": func(r *round.Config, t *wire.Task) {
+		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+		t.Training.Exchange, t.Training.MaxSteps, t.Training.Codec = spec.ExchangeGradient, 1, spec.CodecInt8
+		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
+		decaying(t)
+	},
 	"feddec": feddec,
+	"feddec, few gradients, int8": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		t.Training.Budget, t.Training.Codec, t.Mixing.Codec = 1500, spec.CodecInt8, spec.CodecInt8
+	},
+	"feddec, mixing at every third step, bfloat16": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		t.Training.MaxSteps, t.Mixing.Every, t.Mixing.Codec = 6, 3, spec.CodecBFloat16
+	},
+	"feddec, a network, a schedule, fedprox, bfloat16": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		network(t)
+		t.Model.Frozen, t.Training.Proximal, t.Mixing.Codec = []string{"layer1.bias"}, 0.3, spec.CodecBFloat16
+		decaying(t)
+	},
+	"feddec, refuse_above, fedavgm, straggling": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		r.Aggregation.RefuseAbove = 1.2
+		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
+		t.Training.ResponseProb = 0.6
+	},
 	"feddec, endless": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		t.Mixing.Endless, t.Mixing.Codec = true, spec.CodecInt8
@@ -77,4 +114,25 @@ func feddec(r *round.Config, t *wire.Task) {
 	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	t.Training.Normalize = false
 	t.Mixing = wire.Mixing{Every: 1, Wait: 2000, Repeat: 500, Drain: 10_000, Codec: spec.CodecRaw}
+}
+
+// optimized has the server's optimiser of that name, as it comes.
+func optimized(name string) func(r *round.Config, _ *wire.Task) {
+	return func(r *round.Config, _ *wire.Task) {
+		r.ServerOptimizer = optimizer.DefaultConfig()
+		r.ServerOptimizer.Name = name
+	}
+}
+
+// network has hidden units, unless the plan has.
+func network(t *wire.Task) {
+	if len(t.Model.Hidden) == 0 {
+		t.Model.Hidden = []uint32{4}
+	}
+}
+
+// decaying has the step size 2/(μ_sc(γ+t)), which begins with that of the task.
+func decaying(t *wire.Task) {
+	t.Training.StrongConvexity, t.Training.Gamma = 0.05/t.Training.StepSize, 40
+	t.Training.StepSize = 0
 }

@@ -89,13 +89,15 @@ func (w *World) populate() {
 	c := w.newParty(Coordinator, wire.CoordinatorID)
 	c.run = c.coordinate
 	for k := range w.plan.Agents {
-		a := w.newParty(k, wire.AgentID(fmt.Sprintf("a%d", k)))
+		a := w.newParty(k, agentID(k))
 		a.run = a.takePart
 	}
 	for _, p := range w.parties {
 		p.startAfter(w.between(time.Millisecond, time.Second))
 	}
 }
+
+func agentID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%d", k)) }
 
 func (w *World) newParty(number int, id wire.AgentID) *party {
 	p := &party{w: w, number: number, id: id, key: keyOf(id), inboxes: map[<-chan mqtt.Event]*inbox{},
@@ -262,7 +264,7 @@ func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 	return agent.Config{
 		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
 		Data: rows{uint64(p.number)}, Dir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
-		MinRows: 3, MaxModel: 1 << 20, StepTime: time.Duration(300+200*p.number) * time.Millisecond,
+		MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{l},
 		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
@@ -299,6 +301,9 @@ func (r rows) Load([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(3, x, y), nil
 }
 
+// stepTime is how long a local step of agent k takes.
+func stepTime(k int) time.Duration { return time.Duration(300+200*k) * time.Millisecond }
+
 // trainer takes local steps in virtual time.
 type trainer struct{ life *life }
 
@@ -321,7 +326,7 @@ var _ agent.Audited = block{}
 
 // Take implements agent.Block.
 func (b block) Take(x []float32, first, last uint64) error {
-	b.life.sleep(b.ctx, time.Duration(last-first+1)*time.Duration(300+200*b.life.p.number)*time.Millisecond)
+	b.life.sleep(b.ctx, time.Duration(last-first+1)*stepTime(b.life.p.number))
 	return b.Block.Take(x, first, last)
 }
 

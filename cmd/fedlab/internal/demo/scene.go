@@ -128,7 +128,7 @@ func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
 		f.features = append(f.features, fmt.Sprintf("x%02d", j+1))
 	}
 	var all []*learner.Samples[float32]
-	load := p.Loader()
+	load := p.Loader(nil)
 	for k := range p.Agents {
 		samples := load(k).Samples
 		all = append(all, samples)

@@ -43,7 +43,7 @@ func (f *FedDec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 // largest by far, as ‖Y_i‖ grows to 2ⁿ.
 func (f *FedDec) theory(p *data.Problem[float64]) (theory.FedDec, error) {
 	var problem theory.Regression
-	load := p.Loader()
+	load := p.Loader(nil)
 	out := theory.FedDec{Agents: f.Agents, Participants: f.Participants}
 	for k := range f.Agents {
 		s := load(k).Samples

@@ -78,7 +78,7 @@ func (y *Toy) experiment(o Options) sim.Experiment {
 // theory is the rows as the agents hold them, which is scaled by √2.
 func (y *Toy) theory(p *data.Problem[float64]) theory.Rows {
 	rows := theory.Rows{StepSize: y.StepSize, Steps: y.Steps, Batch: y.BatchSize}
-	load := p.Loader()
+	load := p.Loader(nil)
 	for k := range p.Agents {
 		held := load(k).Samples
 		var xs [][]float64

@@ -1,0 +1,147 @@
+package world
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// unequal are the methods whose runs the simulator does not repeat.
+var unequal = map[Method]string{
+	"over-selection":  "which of the drawn agents count is a matter of their speed",
+	"feddec, endless": "at which step an agent is asked is a matter of time",
+}
+
+// TestSimulatorIsTheWorld holds every model of a federation without faults, whose parties are the programs themselves,
+// against the simulator's, to the bit: for each method of the world.
+func TestSimulatorIsTheWorld(t *testing.T) {
+	for _, method := range append(slices.Sorted(maps.Keys(methods)), "") {
+		if unequal[method] != "" {
+			continue
+		}
+		t.Run(string(method), func(t *testing.T) {
+			t.Parallel()
+			p := Plan{Seed: 11, Method: method, Agents: 6, Participants: 5, Quorum: 5, Rounds: 6}
+			seen := &witness{}
+			if r := Run(p, Bugs{Configure: seen.watch}, nil); r.Failure != "" {
+				t.Fatal(r.Failure)
+			}
+			if len(seen.models) != p.Rounds {
+				t.Fatalf("%d models after %d rounds", len(seen.models), p.Rounds)
+			}
+			for _, m := range seen.models {
+				if want := simulated(t, p, int(m.Version)); m.Hash != want {
+					t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4], want[:4])
+				}
+			}
+		})
+	}
+}
+
+// witness keeps the models that a coordinator makes.
+type witness struct {
+	coordinator.Observer
+	models []coordinator.ModelReady
+}
+
+func (w *witness) watch(cfg *coordinator.Config) { w.Observer, cfg.Observer = cfg.Observer, w }
+
+// Observe implements coordinator.Observer.
+func (w *witness) Observe(f coordinator.Fact) {
+	if m, ok := f.(coordinator.ModelReady); ok {
+		w.models = append(w.models, m)
+	}
+	w.Observer.Observe(f)
+}
+
+// simulated is the hash of the model that the simulator makes in so many rounds of a plan.
+func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
+	t.Helper()
+	e, in := experiment(t, p)
+	e.Rounds = rounds
+	if e.Algorithm == spec.FedDec {
+		e.Rounds = rounds*e.Mixing.ServerEvery + 1
+	}
+	r, err := sim.On(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := make([]float32, len(r.Final[0]))
+	for j, v := range r.Final[0] {
+		model[j] = float32(v)
+	}
+	return sha256.Sum256(wire.AppendVector(nil, model))
+}
+
+// experiment is a plan in the words of the simulator.
+func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
+	t.Helper()
+	r, tk := p.configure()
+	e := sim.Default()
+	e.Seed, e.Runs, e.Precision = r.Seed, 1, sim.Float32
+	e.Algorithm, e.Participants, e.Sampling, e.Weighting = r.Algorithm, r.Participants, r.Sampling, r.Weighting
+	e.Aggregation, e.ServerOptimizer = r.Aggregation, r.ServerOptimizer
+	training := &tk.Training
+	e.Exchange, e.Proximal = training.Exchange, training.Proximal
+	if training.GradientNoise.Law != "" {
+		e.GradientNoise = training.GradientNoise
+	}
+	e.BatchSize = sim.Each(float64(training.BatchSize))
+	if training.Codec != "" {
+		e.Codec = training.Codec
+	}
+	if training.ResponseProb > 0 {
+		e.Response.Probability = sim.Each(training.ResponseProb)
+	}
+	e.StepSize = spec.StepSize{Constant: training.StepSize, Normalize: training.Normalize}
+	if training.StepSize == 0 {
+		e.StepSize.Constant, e.StepSize.Diminishing = sim.Default().StepSize.Constant, true
+		e.StepSize.StrongConvexity, e.StepSize.Gamma = training.StrongConvexity, training.Gamma
+	}
+	e.Data.Model.Frozen = tk.Model.Frozen
+	problem, err := task.Compile[float32](tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []*learner.Samples[float32]
+	var weights, steps []float64
+	for k := range p.Agents {
+		s, err := rows{uint64(k)}.Load(nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := problem.Sizing().LocalSteps(stepTime(k))
+		held, weights, steps = append(held, s), append(weights, float64(s.Len())), append(steps, float64(n))
+	}
+	var in sim.Instance[float32]
+	if in.Problem, err = data.NewHeld(problem.Model.Architecture(), held); err != nil {
+		t.Fatal(err)
+	}
+	for k := range p.Agents {
+		in.Problem.Labels = append(in.Problem.Labels, string(agentID(k)))
+	}
+	if r.Weights == spec.WeightsSamples {
+		in.Problem.Weights = weights
+	}
+	if r.Algorithm == spec.FedDec {
+		h := int(training.MaxSteps)
+		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.Every)
+		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.Codec
+		if in.Mixing, err = graph.NewMixing(graph.Ring(p.Agents), spec.Metropolis); err != nil {
+			t.Fatal(err)
+		}
+	} else if training.MaxSteps > 1 {
+		e.LocalSteps = sim.Each(steps...)
+	}
+	return e, in
+}
