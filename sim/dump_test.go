@@ -44,6 +44,10 @@ func dumped() map[string]func(*sim.Experiment) {
 	all["feddec, failing links, metropolis"] = func(e *sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.LinkUp, e.Mixing.Weights = spec.FedDec, sim.Complete, 0.5, "metropolis"
 	}
+	all["feddec, few gradients, mixing at every second step"] = func(e *sim.Experiment) {
+		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Mixing.Every = spec.FedDec, sim.Ring, 4, 2
+		e.Mixing.Gradients, e.Mixing.LinkUp, e.Mixing.Weights = sim.Each(1, 2, 3, 4, 1, 2, 3, 0), 0.7, "metropolis"
+	}
 	all["shadow"] = func(e *sim.Experiment) { e.Participants, e.Shadow, e.LocalSteps = 8, true, sim.Each(3) }
 	return all
 }

@@ -80,12 +80,14 @@ func (f *feddec[T]) step(i int) error {
 	m := &f.e.Mixing
 	block, at := m.place(t)/m.ServerEvery+1, m.place(t)%m.ServerEvery+1
 	mixes := f.links != nil && at%m.Every == 0
+	if f.links != nil {
+		f.failLinks(t)
+	}
 	if err := f.each(func(k int) error { return f.local(k, t, block, at, mixes) }); err != nil {
 		return err
 	}
 	f.block = block
 	if mixes {
-		f.failLinks(t)
 		f.countLinks()
 		sent := f.z
 		if f.sent != nil {

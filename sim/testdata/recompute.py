@@ -78,11 +78,15 @@ if experiment["algorithm"] == "fedavg":
         w = w + change
 else:
     H, W = experiment["mixing"]["server_every"], array("W")
+    gradients = np.broadcast_to(experiment["mixing"]["gradients"], K)
     z = np.tile(w, (K, 1))
     for t in range(1, experiment["rounds"]):
         for k in range(K):
-            z[k] = step(z[k], where[t, k][0], eta(t) * K * p[k])
-        z = (W if W.ndim == 2 else W[t - 1]) @ z
+            E = gradients[k] or H
+            if (t % H + 1) * E // H > t % H * E // H:  # E of H steps, evenly
+                z[k] = step(z[k], where[t, k][0], eta(t) * K * p[k] * H / E)
+        if (t + 1) % experiment["mixing"]["every"] == 0:
+            z = (W if W.ndim == 2 else W[t - 1]) @ z
         if (t + 1) % H == 0:
             z[:] = sum(times * z[k] for k, times in drawn[t]) / sum(times for _, times in drawn[t])
     w = z.mean(axis=0)
