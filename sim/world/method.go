@@ -50,6 +50,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"gradients": func(_ *round.Config, t *wire.Task) {
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
+	"gradients, all rows": func(_ *round.Config, t *wire.Task) {
+		t.Training.Exchange, t.Training.MaxSteps, t.Training.BatchSize = spec.ExchangeGradient, 1, 0
+	},
 	"trimmed mean": func(r *round.Config, _ *wire.Task) {
 		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, Trim: 0.34}
 	},

@@ -263,7 +263,8 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 	return agent.Config{
 		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
-		Data: rows{uint64(p.number)}, Dir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
+		Data: rows{uint64(p.number), w.plan.Opposed}, Dir: stateDir, Disk: disk, Runtime: l,
+		Signatures: signatures{w}, Now: l.Now,
 		MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{l},
 		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
@@ -286,17 +287,25 @@ func (o observer[F, R]) Observe(fact F)      { o(fact) }
 func (o observer[F, R]) ObserveRound(fact R) { o(fact) }
 
 // rows are an agent's data.
-type rows struct{ seed uint64 }
+type rows struct {
+	seed    uint64
+	opposed bool
+}
 
 // Load implements agent.Data.
 func (r rows) Load([]string, string) (*learner.Samples[float32], error) {
+	huge := 0.0
+	if r.opposed && r.seed < 2 {
+		huge = 1e10 * (2*float64(r.seed) - 1)
+		r.seed = 0
+	}
 	rng := rand.New(rand.NewPCG(r.seed, 7))
 	n := 20 + 5*int(r.seed)
 	x, y := make([]float32, 0, 3*n), make([]float32, 0, n)
 	for range n {
 		a, b, c := rng.NormFloat64(), rng.NormFloat64()+0.1*float64(r.seed), rng.Float64()
 		x = append(x, float32(a), float32(b), float32(c))
-		y = append(y, float32(1-1.5*a-0.1*b+2*c+0.1*rng.NormFloat64()))
+		y = append(y, float32(huge+1-1.5*a-0.1*b+2*c+0.1*rng.NormFloat64()))
 	}
 	return learner.NewSamples(3, x, y), nil
 }

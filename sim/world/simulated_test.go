@@ -31,20 +31,29 @@ func TestSimulatorIsTheWorld(t *testing.T) {
 		}
 		t.Run(string(method), func(t *testing.T) {
 			t.Parallel()
-			p := Plan{Seed: 11, Method: method, Agents: 6, Participants: 5, Quorum: 5, Rounds: 6}
-			seen := &witness{}
-			if r := Run(p, Bugs{Configure: seen.watch}, nil); r.Failure != "" {
-				t.Fatal(r.Failure)
-			}
-			if len(seen.models) != p.Rounds {
-				t.Fatalf("%d models after %d rounds", len(seen.models), p.Rounds)
-			}
-			for _, m := range seen.models {
-				if want := simulated(t, p, int(m.Version)); m.Hash != want {
-					t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4], want[:4])
-				}
-			}
+			equal(t, Plan{Seed: 11, Method: method, Agents: 6, Participants: 5, Quorum: 5, Rounds: 6})
 		})
+	}
+	t.Run("in the order of the fold", func(t *testing.T) {
+		equal(t, Plan{Seed: 11, Method: "gradients, all rows", Opposed: true, Agents: 4, Participants: 4, Quorum: 4,
+			Rounds: 6})
+	})
+}
+
+// equal holds the models of one federation against the simulator's.
+func equal(t *testing.T, p Plan) {
+	t.Helper()
+	seen := &witness{}
+	if r := Run(p, Bugs{Configure: seen.watch}, nil); r.Failure != "" {
+		t.Fatal(r.Failure)
+	}
+	if len(seen.models) != p.Rounds {
+		t.Fatalf("%d models after %d rounds", len(seen.models), p.Rounds)
+	}
+	for _, m := range seen.models {
+		if want := simulated(t, p, int(m.Version)); m.Hash != want {
+			t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4], want[:4])
+		}
 	}
 }
 
@@ -116,7 +125,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	var held []*learner.Samples[float32]
 	var weights, steps []float64
 	for k := range p.Agents {
-		s, err := rows{uint64(k)}.Load(nil, "")
+		s, err := rows{uint64(k), p.Opposed}.Load(nil, "")
 		if err != nil {
 			t.Fatal(err)
 		}
