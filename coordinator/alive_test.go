@@ -4,13 +4,14 @@ import (
 	"context"
 	"crypto/ed25519"
 	"maps"
-	"slices"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -72,9 +73,9 @@ func TestSetAgents(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.Rounds, f.cfg.Round.Participants, f.cfg.Round.Quorum = 0, 3, 1
 		f.cfg.Round.Gather.Minimum = 1
-		all := f.cfg.Agents
-		f.cfg.Agents = maps.Clone(all)
-		delete(f.cfg.Agents, "a2")
+		all := maps.Clone(f.keys)
+		delete(f.keys, "a2")
+		f.cfg.Agents = enrolled.Of(f.keys)
 		f.start()
 		f.until(time.Hour, "dropped", func() bool { return len(facts[coordinator.MessageDropped](f)) > 0 })
 		if d := facts[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != coordinator.DropUnknown {
@@ -84,14 +85,13 @@ func TestSetAgents(t *testing.T) {
 			t.Errorf("an agent that is not in the list trained %d times", n)
 		}
 		delete(all, "a0")
-		if err := f.host.SetAgents(t.Context(), all); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.Of(all)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
-		if lists := facts[coordinator.AgentsListed](f); len(lists) != 2 ||
-			!slices.Equal(lists[0].Agents, []wire.AgentID{"a0", "a1"}) ||
-			!slices.Equal(lists[1].Agents, []wire.AgentID{"a1", "a2"}) {
-			t.Errorf("lists %v", lists)
+		want := []coordinator.AgentsListed{{Agents: 2}, {Agents: 2, Gone: []wire.AgentID{"a0"}}}
+		if lists := facts[coordinator.AgentsListed](f); !reflect.DeepEqual(lists, want) {
+			t.Errorf("lists %v, want %v", lists, want)
 		}
 		before := len(facts[agent.Trained](f, "a0"))
 		f.until(time.Hour, "going on", func() bool { return len(facts[agent.Trained](f, "a2")) > 8 })
@@ -101,7 +101,7 @@ func TestSetAgents(t *testing.T) {
 		f.coord.stop()
 		ended, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if f.host.SetAgents(ended, all) == nil {
+		if f.host.SetAgents(ended, enrolled.Of(all)) == nil {
 			t.Error("a coordinator that has ended takes a list")
 		}
 	})
@@ -120,9 +120,9 @@ func TestSetAgentsReplacesADevice(t *testing.T) {
 		f.until(time.Hour, "trained", func() bool { return trained() > 2 })
 		device.stop()
 		device.key, device.dir, device.boot = hosts.KeyOf("its successor"), t.TempDir(), 0
-		keys := maps.Clone(f.cfg.Agents)
+		keys := maps.Clone(f.keys)
 		keys[device.id] = device.key.Public().(ed25519.PublicKey)
-		if err := f.host.SetAgents(t.Context(), keys); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.Of(keys)); err != nil {
 			t.Fatal(err)
 		}
 		before := trained()

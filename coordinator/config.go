@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -26,7 +27,7 @@ type Data interface {
 type Config struct {
 	Federation wire.Federation
 	Key        ed25519.PrivateKey
-	Agents     map[wire.AgentID]ed25519.PublicKey // those who may take part
+	Agents     *enrolled.List // those who may take part; closed when the coordinator ends
 	Topics     mqtt.Topics
 	Round      round.Config
 	// Task is what is learned, without a standardisation.
@@ -83,7 +84,7 @@ func (c *Config) validate() error {
 	errs = append(errs, c.Federation.Validate(), c.Round.Validate())
 	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key),
 		ed25519.PrivateKeySize)
-	need(len(c.Agents) > 0, "no agent may take part: the list of their keys is empty")
+	need(c.Agents != nil && c.Agents.Len() > 0, "no agent may take part: the list of their keys is empty")
 	need(c.Dir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
 	need(c.Rand != nil, "randomness must be given")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -129,7 +130,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.close()
 	defer c.owner.End()
 	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Round()) // the rest when the machine starts
-	c.cfg.Observer.Observe(listed(c.cfg.Agents))
+	c.cfg.Observer.Observe(AgentsListed{Agents: c.cfg.Agents.Len()})
 	for _, f := range c.early {
 		c.cfg.Observer.Observe(f)
 	}
@@ -159,32 +160,66 @@ func (c *Coordinator) Alive(ctx context.Context) error {
 	return nil
 }
 
-// SetAgents replaces the list of who may take part, from the next message on.
+// SetAgents replaces the list of who may take part, from the next message on, and owns it then.
 // Those that are no longer in it leave at once, with what they are at; a device that takes the place of another, with a
 // key of its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx
 // ended.
-func (c *Coordinator) SetAgents(ctx context.Context, keys map[wire.AgentID]ed25519.PublicKey) error {
-	if err := c.owner.TellWithin(ctx, func() { c.setAgents(keys) }); err != nil {
-		return fmt.Errorf("coordinator: the list of agents was not taken: %w", err)
+func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
+	if err := c.owner.TellWithin(ctx, func() { c.setAgents(list) }); err != nil {
+		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
 	}
 	return nil
 }
 
 // setAgents takes a new list. An agent with another key than before is another device: its starts and words count anew.
-func (c *Coordinator) setAgents(keys map[wire.AgentID]ed25519.PublicKey) {
-	changed := func(a wire.AgentID) bool { return !keys[a].Equal(c.cfg.Agents[a]) }
-	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool { return changed(s.agent) })
-	maps.DeleteFunc(c.clones, func(a wire.AgentID, _ *cloneDetector) bool { return changed(a) })
+func (c *Coordinator) setAgents(list *enrolled.List) {
+	before := c.cfg.Agents
+	c.cfg.Agents = list
 	var gone []wire.AgentID
-	for a := range c.cfg.Agents {
-		if changed(a) {
+	for _, a := range c.acquainted() {
+		was, err := before.Key(a)
+		if is := c.keyOf(a); err != nil || !is.Equal(was) {
 			gone = append(gone, a)
+			delete(c.clones, a)
 			c.forgetAhead(a)
 		}
 	}
-	c.cfg.Agents = keys
+	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool {
+		_, left := slices.BinarySearch(gone, s.agent)
+		return left
+	})
+	if err := before.Close(); err != nil {
+		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
+	}
 	c.revoke(gone)
-	c.cfg.Observer.Observe(listed(keys))
+	c.cfg.Observer.Observe(AgentsListed{Agents: list.Len(), Gone: gone})
+}
+
+// acquainted are all agents of which anything is in memory, in id order.
+func (c *Coordinator) acquainted() []wire.AgentID {
+	all := slices.Collect(maps.Keys(c.clones))
+	for s := range c.heard {
+		all = append(all, s.agent)
+	}
+	all = slices.AppendSeq(all, maps.Keys(c.ahead.agents))
+	r := c.machine.Record()
+	for _, p := range r.Participants {
+		all = append(all, p.Agent)
+	}
+	for _, s := range r.Sidelined {
+		all = append(all, s.Agent)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// keyOf returns the public key of an agent, nil if it is not in the list, or the list cannot be read.
+func (c *Coordinator) keyOf(agent wire.AgentID) ed25519.PublicKey {
+	key, err := c.cfg.Agents.Key(agent)
+	if err != nil {
+		c.cfg.Logger.Error("an agent is treated as not listed", "agent", agent, "err", err)
+	}
+	return key
 }
 
 func (c *Coordinator) revoke(agents []wire.AgentID) {
@@ -196,15 +231,11 @@ func (c *Coordinator) revoke(agents []wire.AgentID) {
 // strangers returns the participants of the journaled round that were taken off the list while no coordinator ran.
 func (c *Coordinator) strangers() (gone []wire.AgentID) {
 	for _, p := range c.machine.Record().Participants {
-		if c.cfg.Agents[p.Agent] == nil {
+		if c.keyOf(p.Agent) == nil {
 			gone = append(gone, p.Agent)
 		}
 	}
 	return gone
-}
-
-func listed(keys map[wire.AgentID]ed25519.PublicKey) AgentsListed {
-	return AgentsListed{slices.Sorted(maps.Keys(keys))}
 }
 
 func (c *Coordinator) close() {
@@ -213,6 +244,9 @@ func (c *Coordinator) close() {
 		if err := s.Close(); err != nil {
 			c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
 		}
+	}
+	if err := c.cfg.Agents.Close(); err != nil {
+		c.cfg.Logger.Warn("closing the list of agents", "err", err)
 	}
 	if err := c.disk.close(); err != nil {
 		c.cfg.Logger.Error("cannot close the history", "err", err)

@@ -96,9 +96,12 @@ type (
 	// SubscriptionsRefused: the broker refuses these filters now, which the
 	// coordinator needs; it is asked for them again. Told when the list changes.
 	SubscriptionsRefused struct{ Filters []string }
-	// AgentsListed: who may take part, in id order. Told at the start, and when
-	// another list takes effect.
-	AgentsListed struct{ Agents []wire.AgentID }
+	// AgentsListed: how many may take part, and which of those that were heard no longer may, in id order, or are other
+	// devices now. Told at the start, and when another list takes effect.
+	AgentsListed struct {
+		Agents int
+		Gone   []wire.AgentID
+	}
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// StorageFailing: a write to the state folder has begun to fail. It is tried

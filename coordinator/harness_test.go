@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -87,6 +88,7 @@ type federation struct {
 	connect func(clientID string, will func() mqtt.Message) mqtt.Conn
 
 	news chan struct{}
+	keys map[wire.AgentID]ed25519.PublicKey // who may take part
 	mu   sync.Mutex
 	log  []happening
 }
@@ -122,7 +124,8 @@ type life struct {
 // newFederation makes a federation of n agents, with all of them in each
 // round, that trains a standardised linear model. Tests change it before start.
 func newFederation(t *testing.T, n int, o memory.Options) *federation {
-	f := &federation{t: t, broker: memory.New(o), topics: hosts.TopicsOf(t, fedName), news: make(chan struct{}, 1)}
+	f := &federation{t: t, broker: memory.New(o), topics: hosts.TopicsOf(t, fedName), news: make(chan struct{}, 1),
+		keys: map[wire.AgentID]ed25519.PublicKey{}}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
 		if will == nil {
 			return f.broker.Connect(clientID, nil)
@@ -158,7 +161,8 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 func (f *federation) enrol(id wire.AgentID) *process {
 	p := &process{f: f, id: id, key: hosts.KeyOf(id), dir: f.t.TempDir(),
 		cfg: agent.Config{MaxModel: 16 << 20, MinRows: 3}}
-	f.cfg.Agents[id] = p.key.Public().(ed25519.PublicKey)
+	f.keys[id] = p.key.Public().(ed25519.PublicKey)
+	f.cfg.Agents = enrolled.Of(f.keys)
 	return p
 }
 

@@ -69,8 +69,8 @@ func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) 
 		return e, host.Drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation,
 			agent)
 	}
-	key, known := c.cfg.Agents[agent]
-	if !known {
+	key := c.keyOf(agent)
+	if key == nil {
 		return e, host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
 	if err := e.VerifyBy(c.cfg.Signatures, key); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -37,9 +38,9 @@ func TestRevoked(t *testing.T) {
 					accepted := facts[round.UpdateAccepted](f)
 					return len(accepted) > 0 && accepted[len(accepted)-1].Round == 3 && len(accepted) == 4+4+3
 				})
-				keys := maps.Clone(f.cfg.Agents)
+				keys := maps.Clone(f.keys)
 				tt.change(keys)
-				if err := f.host.SetAgents(context.Background(), keys); err != nil {
+				if err := f.host.SetAgents(context.Background(), enrolled.Of(keys)); err != nil {
 					t.Fatal(err)
 				}
 				f.finished(time.Hour)
@@ -83,7 +84,8 @@ func TestRevokedWhileStopped(t *testing.T) {
 		f.start()
 		f.until(time.Hour, "held back", func() bool { return len(facts[round.UpdateAccepted](f)) == 4+4+3 })
 		f.coord.kill()
-		delete(f.cfg.Agents, "a3")
+		delete(f.keys, "a3")
+		f.cfg.Agents = enrolled.Of(f.keys)
 		f.coord.again()
 		f.finished(time.Hour)
 		for _, c := range facts[round.RoundClosed](f) {

@@ -62,8 +62,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 	case coordinator.SubscriptionsRefused:
 		c.refusedFilters.Set(float64(len(f.Filters)))
 	case coordinator.AgentsListed:
-		c.enrolled.set(float64(len(f.Agents)))
-		c.reports.keep(f.Agents)
+		c.enrolled.set(float64(f.Agents))
+		c.reports.forget(f.Gone)
 	case coordinator.BrokerTested:
 		c.selfTest.choose(string(f.Result))
 	case coordinator.StorageFailing:

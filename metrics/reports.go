@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -154,14 +153,13 @@ func (s *reports) add(f coordinator.AgentReported) {
 	}
 }
 
-// keep removes all agents but these, which are in id order.
-func (s *reports) keep(listed []wire.AgentID) {
+// forget removes agents.
+func (s *reports) forget(gone []wire.AgentID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.newest, func(id wire.AgentID, _ report) bool {
-		_, in := slices.BinarySearch(listed, id)
-		return !in
-	})
+	for _, id := range gone {
+		delete(s.newest, id)
+	}
 }
 
 // Describe implements prometheus.Collector.

@@ -100,7 +100,7 @@ func TestForgotten(t *testing.T) {
 	if got := w.fleet()["agents_fit"]; got != "1" {
 		t.Errorf("%s agents are fit", got)
 	}
-	w.Observe(coordinator.AgentsListed{Agents: []wire.AgentID{"a", "c"}})
+	w.Observe(coordinator.AgentsListed{Agents: 2, Gone: []wire.AgentID{"b"}})
 	want := map[string]string{"agents_known": "1", "agents_reporting": "1", "agents_fit": "1", "versions": "1",
 		`rounds_total{result="accepted"}`: "2"}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {

@@ -74,7 +74,7 @@ var agentScript = []any{
 // coordinatorScript is the story of a run: a statistics round, one published
 // training round, an abandoned one, and the end. Each fact changes a metric.
 var coordinatorScript = []any{
-	coordinator.AgentsListed{Agents: []wire.AgentID{"a1", "a2", "a3"}},
+	coordinator.AgentsListed{Agents: 3},
 	coordinator.LinkChanged{Up: true},
 	coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},
 	coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},

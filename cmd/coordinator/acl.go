@@ -1,9 +1,6 @@
 package main
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
@@ -21,7 +18,7 @@ func aclCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			agents, err := keys.Agents(s.Identity.AgentsFile)
+			agents, err := keys.AgentIDs(s.Identity.AgentsFile)
 			if err != nil {
 				return err
 			}
@@ -29,7 +26,7 @@ func aclCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rules, err := table.Mosquitto(wire.Federation(s.Federation), slices.Sorted(maps.Keys(agents)))
+			rules, err := table.Mosquitto(wire.Federation(s.Federation), agents)
 			if err != nil {
 				return err
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
-	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/service"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -86,7 +85,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	o.Ready = func(c *coordinator.Coordinator) {
 		ready.Opened()
 		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
-			agents, err := keys.Agents(fresh.Identity.AgentsFile)
+			agents, err := fresh.OpenAgents()
 			if err != nil {
 				return err
 			}

@@ -183,15 +183,14 @@ func TestListKeys(t *testing.T) {
 	if err := f.listKeys(&base, master); err != nil {
 		t.Fatal(err)
 	}
-	all, err := keys.Agents(f.writeKeys)
-	if err != nil || len(all) != 3 {
-		t.Fatalf("%d agents, error %v; want 3", len(all), err)
+	all, err := keys.OpenAgents(f.writeKeys, filepath.Join(t.TempDir(), "agents"), time.Now())
+	if err != nil || all.Len() != 3 {
+		t.Fatalf("error %v; want 3 agents, each with a key of its own", err)
 	}
-	if want := keys.Public(memberKey(master, "dev-2")); !want.Equal(all["dev-2"]) {
-		t.Error("the list has another key for dev-2 than it would run with")
-	}
-	if all["dev-0"].Equal(all["dev-1"]) {
-		t.Error("two agents have one key")
+	defer all.Close()
+	got, err := all.Key("dev-2")
+	if want := keys.Public(memberKey(master, "dev-2")); err != nil || !want.Equal(got) {
+		t.Errorf("the list has another key for dev-2 than it would run with; error %v", err)
 	}
 }
 

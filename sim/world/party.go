@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -204,8 +205,12 @@ func (p *party) coordinate(ctx context.Context, l *life) error {
 
 func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 	r, t := w.plan.configure()
+	keys := map[wire.AgentID]ed25519.PublicKey{}
+	for _, a := range w.parties[1:] {
+		keys[a.id] = a.public()
+	}
 	cfg := coordinator.Config{
-		Federation: federation, Key: p.key, Agents: map[wire.AgentID]ed25519.PublicKey{}, Topics: topics(), Round: r,
+		Federation: federation, Key: p.key, Agents: enrolled.Of(keys), Topics: topics(), Round: r,
 		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBuffered: 1 << 20,
 		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
@@ -213,9 +218,6 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 	}
 	if r.Algorithm == spec.FedDec {
 		cfg.Edges = (&edges.Maker{Edges: spec.EdgesRing, Rule: spec.Metropolis}).Make
-	}
-	for _, a := range w.parties[1:] {
-		cfg.Agents[a.id] = a.public()
 	}
 	if w.bugs.Configure != nil {
 		w.bugs.Configure(&cfg)

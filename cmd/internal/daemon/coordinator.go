@@ -45,9 +45,13 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	defer unlock(lock, o.Logger)
+	if cfg.Agents, err = s.OpenAgents(); err != nil {
+		return err
+	}
+	defer cfg.Agents.Close()
 	cfg.Logger, cfg.NewRun, cfg.TakeOver, cfg.From, cfg.Edges = o.Logger, o.NewRun, o.TakeOver, o.From, o.Edges
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
-	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", len(cfg.Agents))
+	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "agents", cfg.Agents.Len())
 	view := status.NewCoordinator(Version(), s.Federation, &s.Round, time.Now)
 	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
 	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{o.Logger}, o.Metrics, view,

@@ -38,12 +38,16 @@ func CoordinatorTarget(s *settings.Coordinator) (*doctor.Target, error) {
 	if err != nil {
 		return nil, err
 	}
+	agents, err := s.CountAgents()
+	if err != nil {
+		return nil, err
+	}
 	broker, err := brokerOf(&s.Broker, cfg.Topics, wire.CoordinatorID)
 	if err != nil {
 		return nil, err
 	}
 	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
-	broker.Retains, broker.Queue = true, min(max(leastQueue, len(cfg.Agents)), mostQueue)
+	broker.Retains, broker.Queue = true, min(max(leastQueue, agents), mostQueue)
 	return &doctor.Target{
 		Program: "coordinator", StateDir: cfg.Dir, Needs: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
 	}, nil

@@ -5,7 +5,6 @@
 package keys
 
 import (
-	"bufio"
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/base64"
@@ -21,7 +20,6 @@ import (
 	"strings"
 
 	"github.com/fedmesh/fedmesh/store"
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Create makes a new private key file, readable by its owner only. An existing
@@ -125,64 +123,10 @@ var smallOrder = [5]string{
 
 // weak tells a key of small order, or one whose y is not below 2²⁵⁵ − 19: two keys would be one point.
 func weak(key ed25519.PublicKey) bool {
-	y := slices.Clone(key)
+	y := [ed25519.PublicKeySize]byte(key)
 	y[31] &= 0x7f // the sign of x
 	beyond := y[0] >= 0xed && y[31] == 0x7f && !slices.ContainsFunc(y[1:31], func(b byte) bool { return b != 0xff })
-	return beyond || slices.Contains(smallOrder[:], hex.EncodeToString(y))
-}
-
-// Agents reads the list of the agents' public keys. Empty lines and lines that
-// begin with # are passed over.
-func Agents(path string) (map[wire.AgentID]ed25519.PublicKey, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it",
-			err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	all := map[wire.AgentID]ed25519.PublicKey{}
-	type place struct {
-		line int
-		id   wire.AgentID
-	}
-	first := map[string]place{} // of each key
-	s := bufio.NewScanner(f)
-	for line := 1; s.Scan(); line++ {
-		text := strings.TrimSpace(s.Text())
-		if text == "" || text[0] == '#' {
-			continue
-		}
-		id, key, err := parseAgent(text)
-		if err == nil && all[id] != nil {
-			err = fmt.Errorf("agent %s is in the list twice", id)
-		}
-		if before, twice := first[string(key)]; err == nil && twice {
-			err = fmt.Errorf("agent %s has the key of agent %s in line %d: want a key of its own for each device; "+
-				"make one with `key new`", id, before.id, before.line)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
-		}
-		all[id], first[string(key)] = key, place{line, id}
-	}
-	if err := s.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return all, nil
-}
-
-func parseAgent(line string) (wire.AgentID, ed25519.PublicKey, error) {
-	fields := strings.Fields(line)
-	if len(fields) != 2 {
-		return "", nil, errors.New("want an agent id and its public key in base64, with a space between")
-	}
-	id := wire.AgentID(fields[0])
-	if err := id.ValidateAgent(); err != nil {
-		return "", nil, err
-	}
-	key, err := Parse(fields[1])
-	return id, key, err
+	var digits [2 * len(y)]byte
+	hex.Encode(digits[:], y[:])
+	return beyond || slices.Contains(smallOrder[:], string(digits[:]))
 }

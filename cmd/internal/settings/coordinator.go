@@ -4,10 +4,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -71,12 +73,12 @@ func (s *Coordinator) Validate() error {
 	c.broker(&s.Broker, s.Federation)
 	_, err := keys.Private(secretFile(s.Identity.KeyFile))
 	c.Valid("identity.key_file", err)
-	agents, err := keys.Agents(s.Identity.AgentsFile)
+	agents, err := s.CountAgents()
 	c.Valid("identity.agents_file", err)
-	c.Need(err != nil || len(agents) > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
-	c.Need(len(agents) == 0 || s.Round.Gather.Minimum <= len(agents), "round.gather.minimum",
+	c.Need(err != nil || agents > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
+	c.Need(agents == 0 || s.Round.Gather.Minimum <= agents, "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
-		len(agents), s.Round.Gather.Minimum)
+		agents, s.Round.Gather.Minimum)
 	t := s.Task.Wire(s.Round.Algorithm == spec.FedDec)
 	s.Round.CheckPairs(&c.Check, &t.Training, t.Mixing.Endless)
 	s.Task.check(&c.Check, s.Round.Algorithm == spec.FedDec)
@@ -114,14 +116,23 @@ func (c *check) mesh(m *Mesh) {
 	c.Valid("mesh.weights", m.Weights.Validate())
 }
 
-// Config returns the configuration of package coordinator, without the parts that belong to the process: observer and
-// logger.
+// compiledAgents is the file by which agents are looked up.
+func (s *Coordinator) compiledAgents() string { return filepath.Join(s.StateDir, "agents") }
+
+// CountAgents returns how many agents may take part.
+func (s *Coordinator) CountAgents() (int, error) {
+	return keys.CountAgents(s.Identity.AgentsFile, s.compiledAgents())
+}
+
+// OpenAgents opens the list of who may take part. The state folder must be there, and locked.
+func (s *Coordinator) OpenAgents() (*enrolled.List, error) {
+	return keys.OpenAgents(s.Identity.AgentsFile, s.compiledAgents(), time.Now())
+}
+
+// Config returns the configuration of package coordinator, without the list of agents, and without the parts that
+// belong to the process: observer and logger.
 func (s *Coordinator) Config() (coordinator.Config, error) {
 	key, err := keys.Private(secretFile(s.Identity.KeyFile))
-	if err != nil {
-		return coordinator.Config{}, err
-	}
-	agents, err := keys.Agents(s.Identity.AgentsFile)
 	if err != nil {
 		return coordinator.Config{}, err
 	}
@@ -130,7 +141,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		return coordinator.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
 	cfg := coordinator.Config{
-		Federation: wire.Federation(s.Federation), Key: key, Agents: agents, Topics: topics, Round: s.Round,
+		Federation: wire.Federation(s.Federation), Key: key, Topics: topics, Round: s.Round,
 		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),

@@ -116,10 +116,19 @@ func TestCoordinatorConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Agents) != 2 || c.Agents["b"] == nil || c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 ||
+	if c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 ||
 		c.KeepModels != 20 ||
 		c.MaxBuffered != 256<<20 || !c.Standardize || c.Clip != 6 || c.Held == nil {
 		t.Errorf("%+v", c)
+	}
+	s.StateDir = t.TempDir()
+	agents, err := s.OpenAgents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agents.Close()
+	if n, counted := s.CountAgents(); n != 2 || counted != nil || agents.Len() != 2 {
+		t.Errorf("%d agents, error %v; %d in the open list", n, counted, agents.Len())
 	}
 	s.Held = nil
 	if c, err = s.Config(); err != nil || c.Held != nil {

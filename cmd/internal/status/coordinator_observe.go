@@ -2,8 +2,6 @@ package status
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -69,11 +67,10 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case coordinator.AgentsListed:
-		v.is.Enrolled = len(f.Agents)
-		maps.DeleteFunc(v.unfit, func(agent wire.AgentID, _ string) bool {
-			_, listed := slices.BinarySearch(f.Agents, agent)
-			return !listed
-		})
+		v.is.Enrolled = f.Agents
+		for _, agent := range f.Gone {
+			delete(v.unfit, agent)
+		}
 	case coordinator.ModelReady:
 		v.modelReady(f)
 	case coordinator.LinkChanged:

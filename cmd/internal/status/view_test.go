@@ -72,7 +72,7 @@ func compare(t *testing.T, file string, p Picture) {
 func TestCoordinatorPage(t *testing.T) {
 	c := newClock()
 	v := NewCoordinator("v0.1.0", "air", &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, c.now)
-	v.Observe(coordinator.AgentsListed{Agents: enrolled(12)})
+	v.Observe(coordinator.AgentsListed{Agents: 12})
 	compare(t, "coordinator_new", v.Picture())
 	tell := func(facts ...any) {
 		for _, f := range facts {
@@ -164,7 +164,7 @@ func TestMixingPage(t *testing.T) {
 	v := NewCoordinator("v0.1.0", "air", &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute},
 		c.now)
 	for _, f := range []any{
-		coordinator.AgentsListed{Agents: enrolled(4)}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
+		coordinator.AgentsListed{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
 		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},

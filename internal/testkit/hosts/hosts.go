@@ -13,6 +13,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -39,15 +40,15 @@ func TopicsOf(t testing.TB, federation wire.Federation) mqtt.Topics {
 // Coordinator is a coordinator's configuration but for the task, the rounds and the observer, with a folder of the
 // test's.
 func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID) coordinator.Config {
-	cfg := coordinator.Config{
-		Federation: federation, Key: KeyOf(wire.CoordinatorID), Agents: map[wire.AgentID]ed25519.PublicKey{},
+	keys := map[wire.AgentID]ed25519.PublicKey{}
+	for _, id := range agents {
+		keys[id] = PublicOf(id)
+	}
+	return coordinator.Config{
+		Federation: federation, Key: KeyOf(wire.CoordinatorID), Agents: enrolled.Of(keys),
 		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		Rand: rand.New(rand.NewPCG(1, 2)),
 	}
-	for _, id := range agents {
-		cfg.Agents[id] = PublicOf(id)
-	}
-	return cfg
 }
 
 // Agent is an agent's configuration but for the data and the observer, with a folder of the test's. seed is of its

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package enrolled
+
+import "io/fs"
+
+// changed is known on Linux only.
+func changed(fs.FileInfo) int64 { return 0 }
