@@ -51,6 +51,7 @@ type Coordinator struct {
 	unstored bool // an update could not be stored, and none has been since
 
 	owner  *host.Owner
+	checks *host.Pool // of signatures
 	events host.Queue[round.Event]
 }
 
@@ -75,6 +76,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
 		clones: map[wire.AgentID]*cloneDetector{}, offers: map[wire.AgentID]*round.Offer{},
 	}
+	c.checks = host.NewPool(c.owner)
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
 	}

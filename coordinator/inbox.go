@@ -40,16 +40,23 @@ func (c *Coordinator) take(m mqtt.Message) {
 				"announcement", heldBytes)
 		}
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
-		c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
+		c.checks.Do(nil, func() {
+			c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
+		})
 	case kind == mqtt.KindBlob:
 		c.publisher.take(c.owner.Now(), m, transferID, part)
 	case len(m.Payload) == 0:
 		return // a retained message was deleted
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
-		err = c.takeEnvelope(kind, agent, m.Payload)
+		err = c.check(kind, agent, m)
 	default:
 		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	}
+	c.taken(kind, agent, err)
+}
+
+// taken tells of a message that was not used.
+func (c *Coordinator) taken(kind mqtt.Kind, agent wire.AgentID, err error) {
 	if err == nil || errors.Is(err, errKnown) {
 		return
 	}
@@ -57,42 +64,56 @@ func (c *Coordinator) take(m mqtt.Message) {
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
-// open returns a message that this agent has signed, newer than what came before.
-func (c *Coordinator) open(agent wire.AgentID, p []byte) (wire.Envelope, error) {
-	e, err := wire.Open(p)
+// check has the signature of an agent's message checked beside the owner, and the message taken then.
+func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) error {
+	e, err := wire.Open(m.Payload)
 	switch {
 	case errors.Is(err, wire.ErrVersion):
-		return e, host.Drop(DropVersion, "%w: update the agent or the coordinator", err)
+		return host.Drop(DropVersion, "%w: update the agent or the coordinator", err)
 	case err != nil:
-		return e, err
+		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
-		return e, host.Drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation,
+		return host.Drop(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender, e.Federation,
 			agent)
 	}
-	key := c.keyOf(agent)
+	list, key, signatures := c.cfg.Agents, c.keyOf(agent), c.cfg.Signatures
 	if key == nil {
-		return e, host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
+		return host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
-	if err := e.VerifyBy(c.cfg.Signatures, key); err != nil {
-		return e, host.Drop(DropSignature, "%w: has it another key than the one in the list?", err)
-	}
-	c.watchClones(agent, &e)
+	c.checks.Do(func() { err = e.VerifyBy(signatures, key) }, func() {
+		switch {
+		case c.fence.looking: // the link was lost meanwhile
+			c.take(m)
+		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
+			c.taken(kind, agent, host.Drop(DropUnknown, "%s is no longer in the list of agents' keys", agent))
+		case err != nil:
+			c.taken(kind, agent,
+				host.Drop(DropSignature, "%w: has it another key than the one in the list?", err))
+		default:
+			c.taken(kind, agent, c.takeEnvelope(kind, agent, e, m.Payload))
+		}
+	})
+	return nil
+}
+
+// admit takes note of a message that its agent has signed. The error is that it is not newer than what came before.
+func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope) error {
+	c.watchClones(agent, e)
 	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
 	last := c.heard[source]
 	switch {
 	case now == last && e.Type == wire.TypePresence:
-		return e, errKnown
+		return errKnown
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
-		return e, host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
+		return host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
 			now.sequence, last.epoch, last.sequence)
 	}
 	c.heard[source] = now
-	return e, nil
+	return nil
 }
 
-func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, p []byte) error {
-	e, err := c.open(agent, p)
-	if err != nil {
+func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.Envelope, p []byte) error {
+	if err := c.admit(agent, &e); err != nil {
 		return err
 	}
 	switch {

@@ -21,7 +21,7 @@ type Plan struct {
 	Standardize  bool   // a statistics round comes first
 	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order shows.
 	Opposed bool
-	Faults       []Fault
+	Faults  []Fault
 }
 
 // Coordinator is the party of a fault that is not an agent's; agents count from 0.
