@@ -6,15 +6,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
 
-const maxFile = 1 << 20
+const (
+	maxFile   = 1 << 20
+	maxTokens = 10_000 // some 3,000 keys; the parser's time grows with the square
+)
 
 // document is the text of a configuration file, kept to show lines of it in errors.
 type document struct {
@@ -23,29 +28,50 @@ type document struct {
 	secrets map[string]bool // all key names; true if the value is a secret
 }
 
-// newDocument refuses an empty file and one that is not text.
-func newDocument(path string, data []byte, secrets map[string]bool) (*document, *Error) {
+// readDocument returns the file at path and its root; the root is nothing when the file holds only comments.
+func readDocument(path string, s schema) (d *document, root value, failure *Error) {
+	d = &document{path: path, secrets: map[string]bool{}}
+	for _, f := range s.leaves {
+		d.secrets[f.name] = d.secrets[f.name] || f.typ == secretType
+	}
+	data, err := readCapped(path)
+	if err != nil {
+		reason := err
+		if p := new(os.PathError); errors.As(err, &p) { // the origin names the path already
+			reason = p.Err
+		}
+		return d, root, &Error{Origin: path, Problem: "cannot read the file: " + reason.Error(), Err: err}
+	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	d := &document{path: path, secrets: secrets, lines: strings.Split(string(data), "\n")}
 	if len(bytes.TrimSpace(data)) == 0 {
 		// An emptied file is what a power cut leaves of an unfinished write: never take it for "all defaults".
-		return nil, d.errorAt(origin{name: path}, "the file is empty",
+		return d, root, d.errorAt(origin{name: path}, "the file is empty",
 			"restore it, or write at least a comment to mean the defaults")
 	}
-	for i, line := range d.lines {
-		line = strings.TrimSuffix(line, "\r")
-		d.lines[i] = line
-		if bad := strings.IndexFunc(line, notText); bad >= 0 {
-			r, size := utf8.DecodeRuneInString(line[bad:])
-			problem := fmt.Sprintf("character %U is not text", r)
-			if r == utf8.RuneError && size == 1 {
-				problem = fmt.Sprintf("byte 0x%02x is not UTF-8 text", line[bad])
-			}
-			at := origin{path, i + 1, utf8.RuneCountInString(line[:bad]) + 1}
-			return nil, d.errorAt(at, problem, "the file may be damaged")
-		}
+	d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+	if failure := d.damage(); failure != nil {
+		return d, root, failure
 	}
-	return d, nil
+	root, failure = d.parse()
+	return d, root, failure
+}
+
+// damage finds the first character that no text has.
+func (d *document) damage() *Error {
+	for i, line := range d.lines {
+		bad := strings.IndexFunc(line, notText)
+		if bad < 0 {
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(line[bad:])
+		problem := fmt.Sprintf("character %U is not text", r)
+		if r == utf8.RuneError && size == 1 {
+			problem = fmt.Sprintf("byte 0x%02x is not UTF-8 text", line[bad])
+		}
+		at := origin{d.path, i + 1, utf8.RuneCountInString(line[:bad]) + 1}
+		return d.errorAt(at, problem, "the file may be damaged")
+	}
+	return nil
 }
 
 // readCapped reads a file of at most maxFile bytes. The errors name the file.
@@ -87,46 +113,78 @@ func (d *document) place(t *token.Token) origin {
 	return origin{d.path, line, column}
 }
 
-var (
-	credentials   = regexp.MustCompile(`(://)[^/\s@]+@`) // user and password in a URL
-	keyPattern    = regexp.MustCompile(`([\w.-]+)["']?\s*:(\s|$)`)
-	secretPattern = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
-)
-
-// excerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches the
-// text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as one.
-func (d *document) excerpt(line int) string {
-	// as long as it was, for the caret
-	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
-		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
-	})
-	for i := line - 1; i >= 0; i-- {
-		keys := keyPattern.FindAllStringSubmatchIndex(d.lines[i], -1)
-		for _, k := range keys {
-			if !d.isSecret(d.lines[i][k[2]:k[3]]) {
-				continue
-			}
-			if i == line-1 {
-				return text[:k[1]] + redacted
-			}
-			return redacted // a further line of a value that began above
-		}
-		if keys != nil {
-			break
-		}
-	}
-	return text
+// refused are the parts of YAML that a configuration has no need of. Aliases are a danger too: a few lines of them
+// expand to gigabytes.
+var refused = map[token.Type]string{
+	token.AnchorType:     `anchors ("&name")`,
+	token.AliasType:      `aliases ("*name")`,
+	token.MergeKeyType:   `merge keys ("<<")`,
+	token.TagType:        `tags ("!name")`,
+	token.DirectiveType:  `directives ("%NAME")`,
+	token.MappingKeyType: `complex keys ("? key")`,
 }
 
-// isSecret reports whether the key of that name is a secret, or may have been meant as one.
-func (d *document) isSecret(name string) bool {
-	if secret, known := d.secrets[name]; known {
-		return secret
+// parse returns the root of the file's only YAML document.
+func (d *document) parse() (root value, failure *Error) {
+	invalid := d.errorAt(origin{name: d.path}, "the file is not valid YAML", "")
+	// The library has panicked on malformed input before, and a reload must not bring a running daemon down.
+	defer func() {
+		if recover() != nil {
+			failure = invalid
+		}
+	}()
+	tokens := lexer.Tokenize(strings.Join(d.lines, "\n"))
+	if failure := d.refuse(tokens); failure != nil {
+		return root, failure
 	}
-	for known, secret := range d.secrets {
-		if secret && closest(name, []string{known}) != "" {
-			return true
+	// Duplicates are allowed here because section reports them, in our words and all of them.
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	var syntax yaml.Error
+	switch {
+	case errors.As(err, &syntax) && syntax.GetToken() != nil:
+		return root, d.syntaxError(syntax.GetToken(), syntax.GetMessage())
+	case err != nil:
+		return root, invalid
+	case len(file.Docs) == 0:
+		return root, nil
+	}
+	return d.value(file.Docs[0].Body, origin{name: d.path}), nil
+}
+
+// refuse finds the first token that no configuration has.
+func (d *document) refuse(tokens token.Tokens) *Error {
+	if len(tokens) > maxTokens {
+		return d.errorAt(d.place(tokens[maxTokens]), "the file has too many keys and values",
+			"this is not a configuration of this program")
+	}
+	content, ended := false, false
+	for _, t := range tokens {
+		switch {
+		case t.Type == token.InvalidType:
+			return d.syntaxError(t, t.Error)
+		case refused[t.Type] != "":
+			return d.errorAt(d.place(t), refused[t.Type]+" are not allowed",
+				"write the value out; quote text that begins with this character")
+		case t.Type == token.CommentType:
+		case t.Type == token.DocumentEndType:
+			ended = true
+		case ended, content && t.Type == token.DocumentHeaderType:
+			return d.errorAt(d.place(t), "a second document begins here", "keep one configuration in the file")
+		default:
+			content = true // also a first "---": another one would silently win
 		}
 	}
-	return secretPattern.MatchString(name)
+	return nil
+}
+
+// syntaxError is what the YAML library says, with help for the two most common mistakes.
+func (d *document) syntaxError(t *token.Token, message string) *Error {
+	hint := ""
+	switch {
+	case strings.Contains(message, "\t"):
+		message, hint = "a tab cannot indent a line", "use spaces"
+	case strings.HasPrefix(message, "mapping value is not allowed"):
+		hint = `check the indentation, and put text that holds ": " in quotes`
+	}
+	return d.errorAt(d.place(t), message, hint)
 }

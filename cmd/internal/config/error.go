@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -52,18 +53,15 @@ func (e *Error) line() string {
 
 // Lines returns an error of [Load] as lines for a log, one per problem, without the excerpts of the file.
 func Lines(err error) []string {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		var lines []string
-		for _, one := range joined.Unwrap() {
-			lines = append(lines, Lines(one)...)
+	var lines []string
+	for _, err := range flatten(err) {
+		if one := (*Error)(nil); errors.As(err, &one) {
+			lines = append(lines, one.line())
+		} else {
+			lines = append(lines, strings.Split(err.Error(), "\n")...)
 		}
-		return lines
 	}
-	if one := (*Error)(nil); errors.As(err, &one) {
-		return []string{one.line()}
-	}
-	return strings.Split(err.Error(), "\n")
+	return lines
 }
 
 // Unwrap returns the cause, for errors.Is.
@@ -84,32 +82,19 @@ func window(line string, column int) (text, indent string) {
 	if end < len(runes) {
 		tail = "…"
 	}
-	var b strings.Builder
-	for _, r := range runes[start:at] {
-		b.WriteString(blank(r))
-	}
-	printable := strings.Map(func(r rune) rune {
+	shown, blanks := slices.Clone(runes[start:end]), []rune(head)
+	for i, r := range shown {
 		if r != '\t' && !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
+			shown[i] = unicode.ReplacementChar
 		}
-		return r
-	}, string(runes[start:end]))
-	return head + printable + tail, strings.Repeat(" ", len([]rune(head))) + b.String()
-}
-
-// blank returns blanks as wide as r on a terminal: a tab stays a tab, since its width is not known; characters of the
-// East Asian scripts take two columns, combining marks none.
-func blank(r rune) string {
-	switch {
-	case r == '\t':
-		return "\t"
-	case unicode.Is(unicode.Mn, r):
-		return ""
-	case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana), r >= 0xff01 && r <= 0xff60:
-		return "  "
-	default:
-		return " "
 	}
+	blanks = append(blanks, runes[start:at]...)
+	for i, r := range blanks {
+		if r != '\t' { // a tab stays one, since its width is not known
+			blanks[i] = ' '
+		}
+	}
+	return head + string(shown) + tail, string(blanks)
 }
 
 // quote is strconv.Quote for input that may be very long.

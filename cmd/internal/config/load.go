@@ -54,7 +54,7 @@ func Load(cfg any, src Source) error {
 		l.file()
 	}
 	l.environment()
-	l.overrides()
+	l.commandLine()
 	if v, ok := cfg.(interface{ Validate() error }); ok && len(l.errs) == 0 {
 		l.validation(v.Validate())
 	}
@@ -94,6 +94,20 @@ func (l *loader) failKey(at origin, key, problem, hint string) {
 	l.fail(at, key+": "+problem, hint)
 }
 
+// file sets the keys that the YAML file has.
+func (l *loader) file() {
+	doc, root, failure := readDocument(l.src.Path, l.schema)
+	l.doc = doc
+	switch {
+	case failure != nil:
+		l.errs = append(l.errs, failure)
+	case root.kind == mapping:
+		l.section(root, l.schema.fields)
+	case root.kind != nothing:
+		l.fail(root.at, "want lines of the form key: value, got "+root.describe(), "")
+	}
+}
+
 // environment sets the keys that have a variable. Variables are taken in order of name, so that errors come out in
 // the same order every time.
 func (l *loader) environment() {
@@ -101,12 +115,6 @@ func (l *loader) environment() {
 		return
 	}
 	prefix := l.src.EnvPrefix + "_"
-	byName := map[string]*field{}
-	var names []string
-	for _, f := range l.schema.leaves() {
-		byName[f.variable()] = f
-		names = append(names, f.variable())
-	}
 	for _, entry := range slices.Sorted(slices.Values(l.src.Environ)) {
 		variable, text, _ := strings.Cut(entry, "=")
 		name, ours := strings.CutPrefix(variable, prefix)
@@ -114,11 +122,11 @@ func (l *loader) environment() {
 			continue
 		}
 		at := origin{name: "environment " + variable}
-		if f := byName[name]; f != nil {
-			l.setText(f, text, at)
+		if f := l.schema.byVariable[name]; f != nil {
+			l.override(f, text, at)
 			continue
 		}
-		near := closest(name, names)
+		near := closest(name, slices.Sorted(maps.Keys(l.schema.byVariable)))
 		if near != "" {
 			near = prefix + near
 		}
@@ -126,16 +134,28 @@ func (l *loader) environment() {
 	}
 }
 
-func (l *loader) overrides() {
+func (l *loader) commandLine() {
 	at := origin{name: "command line"}
 	for _, key := range slices.Sorted(maps.Keys(l.src.Overrides)) {
 		switch f := l.schema.byKey[key]; {
 		case f == nil:
-			l.fail(at, "unknown key "+quote(key), didYouMean(closest(key, keysOf(l.schema.leaves()))))
+			l.fail(at, "unknown key "+quote(key), didYouMean(closest(key, keysOf(l.schema.leaves))))
 		case f.section():
 			l.failKey(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.fields), ", "))
 		default:
-			l.setText(f, l.src.Overrides[key], at)
+			l.override(f, l.src.Overrides[key], at)
 		}
 	}
+}
+
+// override sets a field again; the places of its earlier elements and entries are gone.
+func (l *loader) override(f *field, text string, at origin) {
+	maps.DeleteFunc(l.origins, func(key string, _ origin) bool {
+		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")
+	})
+	if f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Slice {
+		l.failKey(at, f.key, "is a list of lists", "write it in the file")
+		return
+	}
+	l.set(f.key, f.in(l.root, true), l.written(f, text, at))
 }

@@ -202,7 +202,7 @@ func TestBadStructPanics(t *testing.T) {
 		"config: field struct { A *int \"yaml:\\\"a\\\"\" }.A has the unsupported type *int": load(&struct {
 			A *int `yaml:"a"`
 		}{}),
-		"config: two fields have the key a": load(&struct {
+		"config: the keys a and a have the same environment variable": load(&struct {
 			A int `yaml:"a"`
 			B int `yaml:"a"`
 		}{}),

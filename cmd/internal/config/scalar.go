@@ -27,16 +27,14 @@ const (
 )
 
 func (s scalar) show() string {
-	if s.style == plain {
-		if s.typed() {
-			return s.text
-		}
+	switch {
+	case s.style == plain && s.typed():
+		return s.text
+	case s.style == quoted && s.typed():
+		return "the text " + quote(s.text)
+	default:
 		return quote(s.text)
 	}
-	if s.style == quoted && (scalar{s.text, plain}).typed() {
-		return "the text " + quote(s.text)
-	}
-	return quote(s.text)
 }
 
 // typed reports whether YAML takes the plain text for a number or a truth value.
@@ -144,7 +142,7 @@ func (s scalar) setPlain(dst reflect.Value) bool {
 	}
 }
 
-// wanted names what a value of the type looks like.
+// wanted names what a value of the type looks like; "" of a type that no scalar has.
 func wanted(t reflect.Type) string {
 	switch t {
 	case durationType:
@@ -161,10 +159,12 @@ func wanted(t reflect.Type) string {
 		return "a finite number"
 	case k >= reflect.Uint && k <= reflect.Uint64:
 		return fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64)>>(64-t.Bits()))
-	case k != reflect.Int && t.Bits() < 64: // an int has 32 bits on some devices, and room enough
+	case k == reflect.Int || k == reflect.Int64: // an int has 32 bits on some devices, and room enough
+		return "a whole number"
+	case k >= reflect.Int8 && k <= reflect.Int32:
 		most := int64(math.MaxInt64) >> (64 - t.Bits())
 		return fmt.Sprintf("a whole number from %d to %d", -most-1, most)
 	default:
-		return "a whole number"
+		return ""
 	}
 }

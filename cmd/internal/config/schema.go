@@ -18,23 +18,25 @@ type field struct {
 
 func (f *field) section() bool { return f.typ.Kind() == reflect.Struct && !readsItself(f.typ) }
 
-func (f *field) secret() bool { return f.typ == secretType }
-
 // variable returns the environment variable of a leaf, without the prefix.
-func (f *field) variable() string { return strings.ToUpper(variableReplacer.Replace(f.key)) }
+func (f *field) variable() string {
+	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
+}
 
-var variableReplacer = strings.NewReplacer(".", "_", "-", "_")
-
-// in returns the settable value of f inside root, allocating the optional sections on the way to it.
-func (f *field) in(root reflect.Value) reflect.Value {
+// in returns the value of f inside root. Of an optional section on the way that is nil, it makes one if it may; else
+// the value is invalid.
+func (f *field) in(root reflect.Value, make bool) reflect.Value {
 	v := root
 	for _, i := range f.index {
 		v = v.Field(i)
-		if v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				v.Set(reflect.New(v.Type().Elem()))
-			}
-			v = v.Elem()
+		if v.Kind() != reflect.Pointer {
+			continue
+		}
+		if v.IsNil() && make {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		if v = v.Elem(); !v.IsValid() {
+			break
 		}
 	}
 	return v
@@ -42,27 +44,23 @@ func (f *field) in(root reflect.Value) reflect.Value {
 
 // schema is the tree of keys of one configuration struct.
 type schema struct {
-	fields []*field
-	byKey  map[string]*field // sections and leaves
+	fields     []*field
+	leaves     []*field          // that hold a value, in the order of declaration
+	byKey      map[string]*field // sections and leaves
+	byVariable map[string]*field // leaves
 }
 
 var (
-	durationType = reflect.TypeFor[time.Duration]()
-	byteSizeType = reflect.TypeFor[ByteSize]()
-	secretType   = reflect.TypeFor[Secret]()
+	durationType  = reflect.TypeFor[time.Duration]()
+	byteSizeType  = reflect.TypeFor[ByteSize]()
+	secretType    = reflect.TypeFor[Secret]()
+	oneOrMoreType = reflect.TypeFor[OneOrMore]()
 )
 
 // newSchema reads the keys off the struct type t. It panics on a struct that cannot be a configuration.
 func newSchema(t reflect.Type) schema {
-	s := schema{byKey: map[string]*field{}}
+	s := schema{byKey: map[string]*field{}, byVariable: map[string]*field{}}
 	s.fields = s.read(t, "", nil)
-	byVariable := map[string]*field{}
-	for _, f := range s.leaves() {
-		if other := byVariable[f.variable()]; other != nil {
-			panic(fmt.Sprintf("config: the keys %s and %s have the same environment variable", other.key, f.key))
-		}
-		byVariable[f.variable()] = f
-	}
 	return s
 }
 
@@ -81,58 +79,35 @@ func (s *schema) read(t reflect.Type, section string, index []int) []*field {
 		if f.typ.Kind() == reflect.Pointer && f.typ.Elem().Kind() == reflect.Struct {
 			f.typ = f.typ.Elem()
 		}
-		if s.byKey[f.key] != nil {
-			panic("config: two fields have the key " + f.key)
-		}
+		fields = append(fields, f)
 		s.byKey[f.key] = f
 		if f.section() {
 			f.fields = s.read(f.typ, f.key+".", f.index)
-		} else if !supported(f.typ) {
+			continue
+		}
+		if !supported(f.typ) {
 			panic(fmt.Sprintf("config: field %s.%s has the unsupported type %s", t, sf.Name, sf.Type))
 		}
-		fields = append(fields, f)
+		if other := s.byVariable[f.variable()]; other != nil {
+			panic(fmt.Sprintf("config: the keys %s and %s have the same environment variable", other.key, f.key))
+		}
+		s.byVariable[f.variable()] = f
+		s.leaves = append(s.leaves, f)
 	}
 	return fields
 }
 
 func supported(t reflect.Type) bool {
-	if readsItself(t) {
+	switch {
+	case readsItself(t):
 		return true
-	}
-	switch t.Kind() {
-	case reflect.String, reflect.Bool, reflect.Float32, reflect.Float64,
-		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return true
-	case reflect.Slice:
-		switch e := t.Elem(); e.Kind() {
-		case reflect.String, reflect.Int, reflect.Float64:
-			return true
-		default:
-			return e.Kind() == reflect.Slice && e.Elem().Kind() == reflect.Float64
-		}
-	case reflect.Map:
+	case t.Kind() == reflect.Slice:
+		return supported(t.Elem())
+	case t.Kind() == reflect.Map:
 		return t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String
 	default:
-		return false
+		return wanted(t) != ""
 	}
-}
-
-// leaves returns the fields that hold a value, in the order of declaration.
-func (s *schema) leaves() []*field {
-	var leaves []*field
-	var walk func(fields []*field)
-	walk = func(fields []*field) {
-		for _, f := range fields {
-			if f.section() {
-				walk(f.fields)
-			} else {
-				leaves = append(leaves, f)
-			}
-		}
-	}
-	walk(s.fields)
-	return leaves
 }
 
 func keysOf(fields []*field) []string {
@@ -141,4 +116,26 @@ func keysOf(fields []*field) []string {
 		keys[i] = f.key
 	}
 	return keys
+}
+
+// Changed returns the keys whose values differ between two configurations, pointers to structs of one type, in the
+// order of declaration. A section that is nil differs from any other in each of its keys that is set.
+func Changed(a, b any) []string {
+	before, after := structOf(a), structOf(b)
+	var keys []string
+	for _, f := range newSchema(before.Type()).leaves {
+		if !reflect.DeepEqual(f.read(before), f.read(after)) {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}
+
+// read returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
+func (f *field) read(root reflect.Value) any {
+	v := f.in(root, false)
+	if !v.IsValid() {
+		v = reflect.Zero(f.typ)
+	}
+	return v.Interface()
 }

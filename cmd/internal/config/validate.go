@@ -16,9 +16,9 @@ func (l *loader) validation(err error) {
 			continue
 		}
 		at, set := l.whereSet(problem.Key)
-		hint := ""
-		if f := l.schema.byKey[problem.Key]; f != nil && !f.section() && !set {
-			hint = l.howToSet(f)
+		hint, f := "", l.schema.byKey[problem.Key]
+		if f != nil && !f.section() && !set && l.src.EnvPrefix != "" {
+			hint = "set " + f.key + " in the file or " + l.src.EnvPrefix + "_" + f.variable() + " in the environment"
 		}
 		l.failKey(at, problem.Key, problem.Problem, hint)
 	}
@@ -56,19 +56,4 @@ func (l *loader) fallback() origin {
 		return origin{name: "defaults"}
 	}
 	return origin{name: l.src.Path}
-}
-
-// howToSet is the hint for a key that still has its default.
-func (l *loader) howToSet(f *field) string {
-	var ways []string
-	if l.src.Path != "" {
-		ways = append(ways, f.key+" in the file")
-	}
-	if l.src.EnvPrefix != "" {
-		ways = append(ways, l.src.EnvPrefix+"_"+f.variable()+" in the environment")
-	}
-	if ways == nil {
-		return ""
-	}
-	return "set " + strings.Join(ways, " or ")
 }

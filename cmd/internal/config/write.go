@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goccy/go-yaml/token"
 )
 
 // Write prints cfg, a pointer to a configuration struct, as YAML that [Load] reads back. Secrets that are set are
@@ -49,14 +51,13 @@ func writeFields(b *bytes.Buffer, fields []*field, section reflect.Value, indent
 }
 
 func writeValue(v reflect.Value) string {
-	switch v.Type() {
-	case durationType, byteSizeType, secretType:
-		return writeText(fmt.Sprint(v.Interface()))
-	}
+	t := v.Type()
 	switch {
-	case readsItself(v.Type()):
+	case t == durationType || t == byteSizeType || t == secretType:
+		return writeText(fmt.Sprint(v.Interface()))
+	case readsItself(t):
 		return fmt.Sprint(v.Interface())
-	case v.Type() == oneOrMoreType && v.Len() == 1:
+	case t == oneOrMoreType && v.Len() == 1:
 		return writeValue(v.Index(0))
 	case v.Kind() == reflect.Slice:
 		elements := make([]string, v.Len())
@@ -65,39 +66,25 @@ func writeValue(v reflect.Value) string {
 		}
 		return "[" + strings.Join(elements, ", ") + "]"
 	case v.Kind() == reflect.Map:
-		table := map[string]string{}
-		for name, value := range v.Seq2() {
-			table[name.String()] = writeText(value.String())
-		}
-		entries := make([]string, 0, len(table))
+		table := v.Convert(reflect.TypeFor[map[string]string]()).Interface().(map[string]string)
+		var entries []string
 		for _, name := range slices.Sorted(maps.Keys(table)) {
-			entries = append(entries, writeText(name)+": "+table[name])
+			entries = append(entries, writeText(name)+": "+writeText(table[name]))
 		}
 		return "{" + strings.Join(entries, ", ") + "}"
 	case v.Kind() == reflect.String:
 		return writeText(credentials.ReplaceAllString(v.String(), "${1}"+redacted+"@"))
-	case v.Kind() == reflect.Bool:
-		return strconv.FormatBool(v.Bool())
-	case v.CanInt():
-		return strconv.FormatInt(v.Int(), 10)
-	case v.CanUint():
-		return strconv.FormatUint(v.Uint(), 10)
 	default:
-		return strconv.FormatFloat(v.Float(), 'g', -1, v.Type().Bits())
+		return fmt.Sprint(v.Interface())
 	}
 }
 
-// word is text that no YAML program takes for anything else, once the words in notWords are out.
-var word = regexp.MustCompile(`^[0-9]*[A-Za-z_/][A-Za-z0-9_./-]*$`)
-
-var notWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-
-// writeText writes text without quotes where that is safe.
+// writeText writes text without quotes where no YAML program takes it for anything else.
 func writeText(text string) string {
-	safe := word.MatchString(text) && !(scalar{text, plain}).typed() &&
-		!slices.Contains(notWords, strings.ToLower(text))
-	if safe {
-		return text
+	if !word.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text, plain}).typed() {
+		return strconv.Quote(text)
 	}
-	return strconv.Quote(text)
+	return text
 }
+
+var word = regexp.MustCompile(`^[A-Za-z0-9_/][A-Za-z0-9_./-]*$`)

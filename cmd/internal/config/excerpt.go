@@ -1,0 +1,51 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+var (
+	credentials   = regexp.MustCompile(`(://)[^/\s@]+@`) // user and password in a URL
+	keyPattern    = regexp.MustCompile(`([\w.-]+)["']?\s*:(\s|$)`)
+	secretPattern = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
+)
+
+// excerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches the
+// text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as one.
+func (d *document) excerpt(line int) string {
+	// as long as it was, for the caret
+	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
+		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
+	})
+	for i := line - 1; i >= 0; i-- {
+		keys := keyPattern.FindAllStringSubmatchIndex(d.lines[i], -1)
+		for _, k := range keys {
+			if !d.isSecret(d.lines[i][k[2]:k[3]]) {
+				continue
+			}
+			if i == line-1 {
+				return text[:k[1]] + redacted
+			}
+			return redacted // a further line of a value that began above
+		}
+		if keys != nil {
+			break
+		}
+	}
+	return text
+}
+
+// isSecret reports whether the key of that name is a secret, or may have been meant as one.
+func (d *document) isSecret(name string) bool {
+	if secret, known := d.secrets[name]; known {
+		return secret
+	}
+	for known, secret := range d.secrets {
+		if secret && closest(name, []string{known}) != "" {
+			return true
+		}
+	}
+	return secretPattern.MatchString(name)
+}

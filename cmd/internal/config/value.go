@@ -1,0 +1,125 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// value is what one source says of one key: the file as YAML, the environment and the command line as text.
+type value struct {
+	at   origin
+	kind kind
+	scalar
+	list    []value
+	entries []entry
+}
+
+type kind int
+
+const (
+	nothing kind = iota // a key without a value
+	single
+	list
+	mapping
+)
+
+// entry is a key of a mapping.
+type entry struct {
+	name  string
+	at    origin
+	value value
+}
+
+// describe names a value in an error.
+func (v value) describe() string {
+	switch v.kind {
+	case single:
+		return v.show()
+	case list:
+		return "a list"
+	case mapping:
+		return "a section of keys"
+	default:
+		return "nothing"
+	}
+}
+
+// value reads a node of the file; at is the place of one that is nothing.
+func (d *document) value(n ast.Node, at origin) value {
+	if n == nil || n.Type() == ast.NullType {
+		return value{at: at}
+	}
+	v := value{at: d.place(n.GetToken()), kind: single}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		v.kind = mapping
+		for _, e := range n.Values {
+			key := e.Key.GetToken()
+			at := d.place(key)
+			v.entries = append(v.entries, entry{key.Value, at, d.value(e.Value, at)})
+		}
+	case *ast.SequenceNode:
+		v.kind = list
+		for _, e := range n.Values {
+			at := v.at
+			if e != nil {
+				at = d.place(e.GetToken())
+			}
+			v.list = append(v.list, d.value(e, at))
+		}
+	case *ast.LiteralNode:
+		v.scalar = scalar{n.Value.Value, quoted}
+	default:
+		t := n.GetToken()
+		v.scalar = scalar{t.Value, plain}
+		if t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
+			v.style = quoted
+		}
+	}
+	return v
+}
+
+// written reads text from the environment or the command line as the field's type wants it: a list as a,b,c, a map as
+// k=v,k=v, and [a,b] as the list of a field that reads itself.
+func (l *loader) written(f *field, text string, at origin) value {
+	v := value{at: at, kind: single, scalar: scalar{text, bare}}
+	inner, open := strings.CutPrefix(text, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	switch {
+	case f.typ.Kind() == reflect.Map:
+		v.kind = mapping
+		for _, part := range splitList(text) {
+			name, text, ok := strings.Cut(part, "=")
+			if !ok {
+				l.failKey(at, f.key, "want name=value, got "+quote(part), "")
+				continue
+			}
+			v.entries = append(v.entries, entry{name, at, value{at: at, kind: single, scalar: scalar{text, bare}}})
+		}
+		return v
+	case readsItself(f.typ) && open && closed:
+		text = inner
+	case readsItself(f.typ) || f.typ.Kind() != reflect.Slice:
+		return v
+	}
+	v.kind = list
+	for _, part := range splitList(text) {
+		v.list = append(v.list, value{at: at, kind: single, scalar: scalar{part, bare}})
+	}
+	return v
+}
+
+// splitList splits a,b,c; an empty text is the empty list.
+func splitList(text string) []string {
+	if text == "" {
+		return nil
+	}
+	parts := strings.Split(text, ",")
+	for i, part := range parts {
+		parts[i] = strings.TrimSpace(part)
+	}
+	return parts
+}
