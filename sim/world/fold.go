@@ -62,8 +62,12 @@ func (c *check) fold(p *party, f round.RoundClosed) {
 		mean(d, set)
 	}
 	if t.Training.Exchange == spec.ExchangeGradient {
+		size := t.Training.StepSize
+		if size == 0 { // one local step a round
+			size = 2 / (t.Training.StrongConvexity * (t.Training.Gamma + float64(at.version)))
+		}
 		for j := range d {
-			d[j] *= -t.Training.StepSize
+			d[j] *= -size
 		}
 	}
 	if !c.optimise(&cfg.ServerOptimizer, at, d) {
@@ -187,24 +191,36 @@ func (c *check) optimise(o *optimizer.Config, at version, d []float64) bool {
 	}
 	s := state{slices.Clone(before.m), slices.Clone(before.v)}
 	c.states[at] = s
-	for j, x := range d {
-		switch o.Name {
-		case "fedavgm":
+	rate, beta1 := cmp.Or(o.LearningRate, 0.1), o.Beta1
+	switch o.Name {
+	case "fedavgm":
+		for j, x := range d {
 			s.m[j] = o.Momentum*s.m[j] + x
-			d[j] = o.LearningRate * s.m[j]
-		case "fedyogi":
-			s.m[j] = o.Beta1*s.m[j] + (1-o.Beta1)*x
-			sign := 0.0
-			if diff := s.v[j] - x*x; diff != 0 {
-				sign = math.Copysign(1, diff)
-			}
-			s.v[j] -= (1 - o.Beta2) * x * x * sign
-			d[j] = o.LearningRate * s.m[j] / (math.Sqrt(s.v[j]) + o.Tau)
-		default:
-			panic(fmt.Sprintf("world: no oracle of the optimiser %s", o.Name))
+			d[j] = cmp.Or(o.LearningRate, 1) * s.m[j]
 		}
+		return true
+	case "fedadagrad":
+		beta1 = 0
+	}
+	for j, x := range d {
+		s.m[j] = beta1*s.m[j] + (1-beta1)*x
+		s.v[j] = second(o, s.v[j], x*x)
+		d[j] = rate * s.m[j] / (math.Sqrt(s.v[j]) + o.Tau)
 	}
 	return true
+}
+
+// second is v_i of v_{i−1} and D².
+func second(o *optimizer.Config, v, d2 float64) float64 {
+	switch o.Name {
+	case "fedadagrad":
+		return v + d2
+	case "fedadam":
+		return o.Beta2*v + (1-o.Beta2)*d2
+	case "fedyogi":
+		return v + (1-o.Beta2)*d2*float64(cmp.Compare(d2, v))
+	}
+	panic(fmt.Sprintf("world: no oracle of the optimiser %s", o.Name))
 }
 
 // model reads a model from the coordinator's disk.
