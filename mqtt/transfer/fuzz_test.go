@@ -81,6 +81,38 @@ func FuzzReceiver(f *testing.F) {
 	})
 }
 
+// subscriptions is a session's table, and checks what a puller does to it.
+type subscriptions map[string]bool
+
+func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
+	t.Helper()
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Subscribe:
+			for _, name := range e.Parts {
+				if s[name] {
+					t.Fatalf("part %s is subscribed to twice", name)
+				}
+				s[name] = true
+			}
+		case Unsubscribe:
+			for _, name := range e.Parts {
+				if !s[name] {
+					t.Fatalf("part %s is not subscribed to", name)
+				}
+				delete(s, name)
+			}
+		case Done, Failed:
+			if len(s) > 0 {
+				t.Fatalf("ended with subscriptions %v", s)
+			}
+		}
+		if len(s) > window {
+			t.Fatalf("%d subscriptions, the window is %d", len(s), window)
+		}
+	}
+}
+
 func FuzzPuller(f *testing.F) {
 	fuzzSeeds(f)
 	blob := blobOf(5, 4*wire.MaxChunk+9)

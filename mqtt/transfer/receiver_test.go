@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,43 @@ func TestReceiverStorage(t *testing.T) {
 		t.Errorf("%d storages are open", disk.handles)
 	}
 	if s := r.Stats(); s.Resumed != 1+2+3 || s.Unstored != 3 || s.Storing != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestReceiverLeases: of many leases the first to end is the deadline; those that end together are lent again in id
+// order; the bytes that are lent are bounded too; an agent that restarts while it waits keeps its one place.
+func TestReceiverLeases(t *testing.T) {
+	cfg := tight()
+	cfg.MaxBuffered, cfg.MaxOutstandingChunks = 100*wire.MaxChunk, 100
+	cfg.MaxOutstandingBytes = 9 * maxChunkMessage
+	cfg.Leases = 1
+	r := openingReceiver(NewReceiver(cfg))
+	for i, a := range []wire.AgentID{"e", "d", "c", "b", "a"} {
+		if got := describe(r.Step(epoch, offer(a, m2))); got != fmt.Sprintf("grant %s 0-1 for 10000ms", a) {
+			t.Fatalf("%s: %q", a, got)
+		}
+		r.Step(epoch.Add(time.Duration(5-i)*time.Second), c2(a, 1))
+		if at, _ := r.Deadline(); at.Sub(epoch) != time.Duration(15-i)*time.Second {
+			t.Errorf("%s: deadline %v", a, at.Sub(epoch))
+		}
+	}
+	raw := r.machine.(*Receiver)
+	play(t, r, []step[ReceiveEvent]{
+		{"6s", offer("f", m3), "grant f 0-1 for 10000ms", "11s"},
+		{"6s", offer("g", m3), "grant g 0-1 for 10000ms", "11s"},
+		{"6s", offer("h", m3), "", "11s"}, // nothing is free
+		{"6s", reboot("h", 2, m3), "", "11s"},
+		{"7s", c3("f", 0), "", "11s"},
+		{"7s", c3("f", 1), "grant h 0-1 for 10000ms", "11s"},
+		{"7s", offer("f", m3), "", "11s"}, // waits for its last chunk's turn
+		{"7s", offer("h", m3), "", "11s"}, // of its former start
+		{"7s", reboot("h", 2, m3), "grant h 0-1 for 10000ms", "11s"},
+		{"20s", Tick{}, "grant f 2-2 for 10000ms; grant a 0-0 for 10000ms; grant b 0-0 for 10000ms; " +
+			"grant c 0-0 for 10000ms; grant d 0-0 for 10000ms; grant e 0-0 for 10000ms", "30s"},
+	})
+	checkReceiver(t, raw)
+	if s := raw.Stats(); s.Dropped != 2 || s.Expired != 7 { // g and h sent nothing
 		t.Errorf("%+v", s)
 	}
 }

@@ -1,0 +1,405 @@
+package transfer
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// links is a clock, and what is under way over links that lose messages, double them, and let them overtake each other.
+type links struct {
+	t            *testing.T
+	rng          *rand.Rand
+	now          time.Time
+	agenda       []arrival // ascending; equal times in the order in which they were added
+	loss, double float64
+}
+
+type arrival struct {
+	at time.Time
+	do func()
+}
+
+func newLinks(t *testing.T, seed uint64) *links { return &links{t: t, rng: seeded(seed), now: epoch} }
+
+func (l *links) after(d time.Duration, do func()) {
+	at := l.now.Add(d)
+	i, _ := slices.BinarySearchFunc(l.agenda, at, func(a arrival, at time.Time) int {
+		if a.at.After(at) {
+			return 1
+		}
+		return -1
+	})
+	l.agenda = slices.Insert(l.agenda, i, arrival{at, do})
+}
+
+// upTo is a random time.
+func (l *links) upTo(d time.Duration) time.Duration { return time.Duration(l.rng.Int64N(int64(d))) }
+
+// run lets time pass until done, and fails after a day.
+func (l *links) run(done func() bool) {
+	l.t.Helper()
+	for !done() {
+		if len(l.agenda) == 0 || l.now.Sub(epoch) > 24*time.Hour {
+			l.t.Fatalf("not done in %v", l.now.Sub(epoch))
+		}
+		next := l.agenda[0]
+		l.agenda = l.agenda[1:]
+		l.now = next.at
+		next.do()
+	}
+}
+
+// way is one direction of a link.
+type way struct {
+	*links
+	rate  Rate
+	free  time.Time     // when it has carried everything
+	ahead time.Duration // most that was on it
+}
+
+func (w *way) send(bytes int, deliver func()) {
+	if w.free.Before(w.now) {
+		w.free = w.now
+	}
+	w.free = w.free.Add(w.rate.time(bytes))
+	w.ahead = max(w.ahead, w.free.Sub(w.now))
+	copies := 1
+	if w.rng.Float64() < w.double {
+		copies = 2
+	}
+	for range copies {
+		if w.rng.Float64() >= w.loss {
+			w.after(w.free.Sub(w.now)+w.upTo(50*time.Millisecond), deliver)
+		}
+	}
+}
+
+// hosted returns what steps a machine, performs its effects, and ticks it at its deadlines, until it is over.
+func hosted[E, F any](l *links, m machine[E, F], tick E, over func() bool, perform func(F)) func(E) {
+	var set time.Time
+	var step func(E)
+	step = func(ev E) {
+		if over() {
+			return
+		}
+		for _, e := range m.Step(l.now, ev) {
+			perform(e)
+		}
+		if at, ok := m.Deadline(); ok && !at.Equal(set) {
+			set = at
+			l.after(max(0, at.Sub(l.now)), func() {
+				if set.Equal(at) {
+					set = time.Time{}
+				}
+				step(tick)
+			})
+		}
+	}
+	return step
+}
+
+// uploads is a coordinator and the agents that send to it.
+type uploads struct {
+	*links
+	cfg      ReceiverConfig
+	receiver *Receiver // of the present process
+	step     func(ReceiveEvent)
+	agents   []*upload
+	stored   []wire.AgentID
+}
+
+type upload struct {
+	id       wire.AgentID
+	payload  []byte
+	manifest wire.Manifest
+	disk     *disk // the coordinator's
+	rate     Rate  // as the agent knows it
+	line     way
+	boot     wire.Epoch
+	step     func(SendEvent)
+	sent     int // chunks
+	accepted bool
+	done     bool
+}
+
+func newUploads(l *links, cfg ReceiverConfig) *uploads {
+	u := &uploads{links: l, cfg: cfg}
+	u.restart()
+	return u
+}
+
+func (u *uploads) allDone() bool {
+	return !slices.ContainsFunc(u.agents, func(a *upload) bool { return !a.done })
+}
+
+// restart begins a process of the coordinator.
+func (u *uploads) restart() {
+	r := NewReceiver(u.cfg)
+	u.receiver = r
+	u.step = hosted(u.links, r, ReceiveEvent(Tick{}), func() bool { return u.receiver != r }, u.perform)
+}
+
+// add begins an agent with an update, on a line of a rate.
+func (u *uploads) add(payload []byte, m wire.Manifest, known, line Rate, spread time.Duration) {
+	a := &upload{id: wire.AgentID(fmt.Sprintf("a%03d", len(u.agents))), payload: payload, manifest: m, rate: known,
+		line: way{links: u.links, rate: line}, disk: newDisk(m)}
+	u.agents = append(u.agents, a)
+	u.boot(a, spread)
+}
+
+// boot begins a process of an agent.
+func (u *uploads) boot(a *upload, spread time.Duration) {
+	a.boot++
+	boot, s := a.boot, NewSender(a.manifest, a.payload, spread, a.rate, seeded(u.rng.Uint64()))
+	a.step = hosted(u.links, s, SendEvent(Tick{}), func() bool { return a.boot != boot }, func(e SendEffect) {
+		switch e := e.(type) {
+		case SendManifest:
+			a.line.send(32*len(a.manifest.Chunks)+len(s.Inline()), func() {
+				if u.step(Offer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline()}); a.accepted {
+					u.answer(a, AcceptedBy{wire.Accepted{Update: a.manifest.Hash}})
+				}
+			})
+		case SendChunk:
+			a.sent++
+			chunk := s.Chunk(e.K)
+			a.line.send(len(chunk), func() { u.step(Chunk{a.id, ID(a.manifest.Hash), chunk}) })
+		case Finished:
+			a.done = true
+		}
+	})
+	a.step(Start{})
+}
+
+func (u *uploads) answer(a *upload, ev SendEvent) {
+	(&way{links: u.links}).send(0, func() { a.step(ev) })
+}
+
+func (u *uploads) agent(id wire.AgentID) *upload {
+	return u.agents[slices.IndexFunc(u.agents, func(a *upload) bool { return a.id == id })]
+}
+
+func (u *uploads) perform(e ReceiveEffect) {
+	switch e := e.(type) {
+	case Grant:
+		u.answer(u.agent(e.Agent), CreditGranted{e.Credit})
+	case Open:
+		a, step := u.agent(e.Agent), u.step
+		u.after(u.upTo(100*time.Millisecond), func() {
+			if a.disk.full {
+				step(Opened{e.Agent, e.Manifest.Hash, nil, errFull})
+			} else {
+				step(Opened{e.Agent, e.Manifest.Hash, a.disk.open(), nil})
+			}
+		})
+	case Complete:
+		a, step := u.agent(e.Agent), u.step
+		if !bytes.Equal(bytesOf(e.Data), a.payload) {
+			u.t.Fatalf("%s: the result is not what was sent", a.id)
+		}
+		if a.disk.wantOnce(u.t); e.Data.Close() != nil {
+			u.t.Fatalf("%s: the update cannot be closed", a.id)
+		}
+		u.after(20*time.Millisecond, func() {
+			a.accepted = true
+			u.stored = append(u.stored, a.id)
+			u.answer(a, AcceptedBy{wire.Accepted{Update: e.Digest}})
+			step(Stored{a.id})
+		})
+	case Refuse:
+		u.t.Fatalf("%s is refused: %v", e.Agent, e.Reason)
+	}
+	checkReceiver(u.t, u.receiver)
+}
+
+// download is an agent that pulls a blob.
+type download struct {
+	*links
+	cfg      PullerConfig
+	ref      wire.BlobRef
+	retained map[string][]byte
+	blob     []byte
+	disk     *disk
+	line     way
+	life     int
+	step     func(PullEvent)
+	puller   *Puller
+	parts    int // that were sent
+	done     bool
+	err      error
+}
+
+func newDownload(l *links, blob []byte, cfg PullerConfig, line Rate) *download {
+	d := &download{links: l, cfg: cfg, blob: blob, line: way{links: l, rate: line}, disk: newDisk(manifestOf(blob))}
+	d.ref, d.retained = published(l.t, blob)
+	d.begin()
+	return d
+}
+
+// begin begins a process, which opens what the disk has of the blob.
+func (d *download) begin() {
+	d.life++
+	life, subs := d.life, subscriptions{}
+	d.puller = NewPuller(d.cfg, d.ref, seeded(d.rng.Uint64()))
+	over := func() bool { return d.life != life || d.done }
+	d.step = hosted(d.links, d.puller, PullEvent(Tick{}), over, func(e PullEffect) {
+		subs.apply(d.t, []PullEffect{e}, d.cfg.Window)
+		switch e := e.(type) {
+		case Subscribe:
+			for _, name := range e.Parts {
+				if message, ok := d.retained[name]; ok {
+					d.parts++
+					step := d.step
+					d.line.send(len(message), func() { step(Part{name, message}) })
+				}
+			}
+		case Open:
+			step := d.step
+			d.after(d.upTo(time.Second), func() { step(Opened{Blob: d.ref.Hash, Data: d.disk.open()}) })
+		case Done:
+			if !bytes.Equal(bytesOf(e.Data), d.blob) {
+				d.t.Fatal("the result is not what was published")
+			}
+			if d.disk.wantOnce(d.t); e.Data.Close() != nil {
+				d.t.Fatal("the blob cannot be closed")
+			}
+			d.done = true
+		case Failed:
+			d.done, d.err = true, e.Err
+		}
+	})
+	d.step(Start{})
+}
+
+// Whatever is lost, doubled, overtaken and restarted, every update and every blob arrives whole, within the bounds, and
+// no chunk is stored twice.
+func TestTransfersOnLossyLinks(t *testing.T) {
+	var met ReceiverStats // at the ends: how bad it was
+	for seed := range uint64(40) {
+		l := newLinks(t, seed)
+		l.loss, l.double = 0.3*l.rng.Float64(), 0.2*l.rng.Float64()
+		cfg := tight()
+		cfg.MaxUpdate, cfg.MaxBuffered, cfg.Leases = 9*wire.MaxChunk, 12*wire.MaxChunk, 8
+		u := newUploads(l, cfg)
+		for i := range uint64(4) {
+			p := blobOf(seed<<8+i, 1+l.rng.IntN(cfg.MaxUpdate)>>l.rng.IntN(3))
+			u.add(p, manifestOf(p), 0, 0, 5*time.Second)
+		}
+		pull := DefaultPullerConfig()
+		pull.Window, pull.Attempts = 3, 60
+		d := newDownload(l, blobOf(seed, 1+l.rng.IntN(12*wire.MaxChunk)), pull, 0)
+		for range 12 {
+			l.after(l.upTo(time.Minute), func() { u.trouble(d) })
+		}
+		l.run(func() bool { return u.allDone() && d.done })
+		if d.err != nil {
+			t.Fatal(d.err)
+		}
+		s := u.receiver.Stats()
+		met.Expired, met.Duplicates, met.Resumed = met.Expired+s.Expired, met.Duplicates+s.Duplicates,
+			met.Resumed+s.Resumed
+		met.Unstored, met.Unknown = met.Unstored+s.Unstored, met.Unknown+s.Unknown
+	}
+	if met.Expired == 0 || met.Duplicates == 0 || met.Resumed == 0 || met.Unstored == 0 || met.Unknown == 0 {
+		t.Errorf("some of the troubles never came: %+v", met)
+	}
+}
+
+// trouble does one thing that happens to processes, links and disks.
+func (u *uploads) trouble(d *download) {
+	a := u.agents[u.rng.IntN(len(u.agents))]
+	switch u.rng.IntN(6) {
+	case 0:
+		u.restart()
+		for _, a := range u.agents {
+			a.disk.powerCut(u.rng)
+		}
+	case 1:
+		if !a.done {
+			u.boot(a, time.Second)
+		}
+	case 2:
+		a.disk.full = true
+		u.after(u.upTo(time.Minute), func() { a.disk.full = false })
+	case 3:
+		a.step(Disconnected{})
+		u.after(u.upTo(time.Minute), func() { a.step(Connected{}) })
+	case 4:
+		d.disk.full = true
+		u.after(u.upTo(40*time.Second), func() { d.disk.full = false })
+	default:
+		if !d.done {
+			d.disk.powerCut(u.rng)
+			d.begin()
+		}
+	}
+}
+
+// TestManyUploadsAreFair: a hundred agents with 2 MB each, memory for three: they are done in the order in which they
+// came, and no lease ends on a good link.
+func TestManyUploadsAreFair(t *testing.T) {
+	const agents, size = 100, 2 << 20
+	cfg := DefaultReceiverConfig()
+	cfg.MaxUpdate, cfg.MaxBuffered = size, 3*size
+	u := newUploads(newLinks(t, 1), cfg)
+	blob := blobOf(1, size)
+	m := manifestOf(blob)
+	for i := range agents {
+		u.after(time.Duration(i)*100*time.Millisecond, func() { u.add(blob, m, 0, 0, 0) })
+	}
+	u.run(func() bool { return len(u.agents) == agents && u.allDone() })
+	for place, id := range u.stored {
+		if turn := slices.IndexFunc(u.agents, func(a *upload) bool { return a.id == id }); place < turn-2 ||
+			place > turn+4 {
+			t.Errorf("%s came as number %d and was done as number %d", id, turn, place)
+		}
+	}
+	if s := u.receiver.Stats(); s.Completed != agents || s.Dropped != 0 || s.Expired != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// R13: on links on which a chunk takes as long as several leases nothing is sent twice, and no time is lost.
+func TestTransfersOnSlowLinks(t *testing.T) {
+	const chunks = 40
+	blob := blobOf(1, chunks*wire.MaxChunk)
+	m := manifestOf(blob)
+	late := func(took, least time.Duration) bool { return took > least+least/10+20*time.Second }
+	for _, tt := range []struct {
+		line, known Rate // known to the agent
+		again       bool // chunks are sent again
+	}{
+		{1000, 1000, false}, {20_000, 20_000, false}, {200_000, 20_000, false}, {0, 20_000, false},
+		{10_000, 20_000, false}, {5_000, 20_000, false}, // who takes its link for a faster one
+		{20_000, 0, true}, // what knowing it saves
+	} {
+		u := newUploads(newLinks(t, 1), DefaultReceiverConfig())
+		u.add(blob, m, tt.known, tt.line, 0)
+		u.run(u.allDone)
+		if again := u.agents[0].sent - chunks; (again > 0) != tt.again {
+			t.Errorf("%+v: %d chunks were sent again", tt, again)
+		}
+		if took := u.now.Sub(epoch); !tt.again && late(took, tt.line.time(chunks*maxChunkMessage)) {
+			t.Errorf("%+v: took %v", tt, took)
+		}
+	}
+	// A window comes in less than the time for the answer to a ping, which is four chunks' or 30 s.
+	for _, rate := range []Rate{0, 1_000_000, 20_000, 2000, 1000} {
+		d := newDownload(newLinks(t, 1), blob, DefaultPullerConfig().For(rate), rate)
+		d.run(func() bool { return d.done })
+		if most := max(30*time.Second, 4*rate.time(wire.MaxMessage)); d.line.ahead > most {
+			t.Errorf("%d B/s: %v of chunks on the line, want at most %v", rate, d.line.ahead, most)
+		}
+		if s := d.puller.Stats(); d.err != nil || d.parts != chunks+1 || s.Stalls != 0 {
+			t.Errorf("%d B/s: %v, %d parts were sent, %d stalls", rate, d.err, d.parts, s.Stalls)
+		}
+		if took := d.now.Sub(epoch); late(took, rate.time(chunks*maxChunkMessage)) {
+			t.Errorf("%d B/s: took %v", rate, took)
+		}
+	}
+}
