@@ -2,77 +2,18 @@ package d2d
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// TestExchangeConserves sends all as bytes: sealed and open, whole and quantised, in one part and in several.
-func TestExchangeConserves(t *testing.T) {
-	for _, f := range []fate{{}, {open: true}, {codec: spec.CodecBFloat16}, {codec: spec.CodecInt8}, {killAt: 30}} {
-		f.bytes = true
-		f.loss, f.dup, f.delay, f.compute, f.gradient = 0.2, 0.05, 120*time.Millisecond, 20*time.Millisecond, 0.1
-		f.wait, f.steps, f.drain = 100*time.Millisecond, 60, 5*time.Second
-		t.Run(fmt.Sprintf("open=%v codec=%v kill=%d", f.open, f.codec, f.killAt), func(t *testing.T) {
-			conserve(t, newWorld[float64](t, 4, 20, 3, ring(20), f), 1e-12)
-		})
-	}
-	t.Run("parts", func(t *testing.T) {
-		f := fate{bytes: true, loss: 0.1, dup: 0.05, delay: 80 * time.Millisecond, compute: 20 * time.Millisecond,
-			gradient: 0.1,
-			wait:     60 * time.Millisecond, steps: 12, drain: 10 * time.Second}
-		conserve(t, newWorld[float32](t, 4, 6, 13_000, ring(6), f), 1e-5)
-	})
-}
-
-// TestExchangeLockStep gives the bits of the bare machine.
-func TestExchangeLockStep(t *testing.T) {
-	f := fate{delay: 30 * time.Millisecond, compute: 20 * time.Millisecond, steps: 20, drain: time.Second}
-	var ends [][]float32
-	for _, f.bytes = range []bool{false, true} {
-		w := newWorld[float32](t, 8, 8, 5, ring(8), f)
-		w.fate.gradient = 0
-		w.run(1e6)
-		for _, n := range w.nodes {
-			if !n.done {
-				t.Fatalf("%s is not done: %+v", n.id, n.m.Stats())
-			}
-			ends = append(ends, n.x)
-		}
-	}
-	for i := range 8 {
-		if !slices.Equal(ends[i], ends[8+i]) {
-			t.Errorf("node %d: %v and %v", i, ends[i], ends[8+i])
-		}
-	}
-}
-
-// TestExchangeEndless restarts a node: its keys are new, and its neighbours take them.
-func TestExchangeEndless(t *testing.T) {
-	for _, open := range []bool{false, true} {
-		f := fate{bytes: true, open: open, loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond,
-			compute: 10 * time.Millisecond,
-			wait:    50 * time.Millisecond, killAt: 50, restart: 2 * time.Second}
-		w := newWorld[float64](t, 3, 8, 3, ring(8), f)
-		w.run(60_000)
-		if back := w.nodes[0]; back.boot != 2 || back.m.Stats().Flows < 100 || !back.m.Stats().Joined {
-			t.Errorf("open %v: node 0 is at boot %d: %+v", open, back.boot, back.m.Stats())
-		}
-		if s := w.spread(); s > 1e-6 {
-			t.Errorf("open %v: spread %g", open, s)
-		}
-	}
-}
 
 // pair is two neighbours that have exchanged keys, and all that a said so far.
 func pair(t *testing.T) (a, b *Exchange[float64], said [][]byte) {
 	t.Helper()
-	w := newWorld[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{bytes: true, steps: 5})
-	a, b = w.nodes[0].m.(*Exchange[float64]), w.nodes[1].m.(*Exchange[float64])
+	w := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
+	a, b = w.nodes[0].ex, w.nodes[1].ex
 	now := time.Unix(0, 0)
 	said = published(a.Step(now, Start{}))
 	b.Step(now, Start{})
@@ -181,13 +122,12 @@ func TestSealed(t *testing.T) {
 
 // FuzzMessage feeds neighbours' messages to an exchange.
 func FuzzMessage(f *testing.F) {
-	w := newWorld[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5},
-		fate{bytes: true, open: true, steps: 5})
-	a := w.nodes[0].m
+	w := newLinks[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5})
+	a := w.nodes[0].ex
 	for _, m := range published(append(a.Step(time.Time{}, Start{}), a.Step(time.Time{}, Stepped{})...)) {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		w.nodes[1].m.Step(time.Time{}, Message{payload})
+		w.nodes[1].ex.Step(time.Time{}, Message{payload})
 	})
 }

@@ -1,12 +1,12 @@
 package d2d
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -26,7 +26,7 @@ func TestLockStep(t *testing.T) {
 	const n, d, steps = 20, 7, 50
 	weights := ring(n)
 	f := fate{delay: 30 * time.Millisecond, compute: 20 * time.Millisecond, steps: steps, drain: time.Second}
-	w := newWorld[float32](t, 3, n, d, weights, f)
+	w := newLinks[float32](t, 3, n, d, weights, f)
 	var edges [][2]int
 	for e := range weights {
 		edges = append(edges, e)
@@ -50,41 +50,44 @@ func TestLockStep(t *testing.T) {
 	w.run(1e6)
 	for i, a := range w.nodes {
 		if !a.done {
-			t.Fatalf("%s is not done", a.id)
+			t.Fatalf("%s is not done", a.cfg.Self)
 		}
 		if !slices.Equal(a.x, x[i]) {
-			t.Errorf("%s: %v, want %v", a.id, a.x, x[i])
+			t.Errorf("%s: %v, want %v", a.cfg.Self, a.x, x[i])
 		}
-		if s := a.m.Stats(); s.Late != 0 || s.Skipped != 0 || s.Unreconciled != 0 || s.Flows != 4*steps {
-			t.Errorf("%s: %+v", a.id, s)
+		if s := a.ex.Stats(); s.Late != 0 || s.Skipped != 0 || s.Unreconciled != 0 || s.Flows != 4*steps {
+			t.Errorf("%s: %+v", a.cfg.Self, s)
 		}
 	}
 }
 
-// TestConservation loses, doubles, delays and reorders messages, kills one agent, and holds the sum over the living.
+// TestConservation loses, doubles, delays and reorders messages, sealed and open, whole and quantised, in one part and
+// in several, kills one agent, and holds the sum over the living.
 func TestConservation(t *testing.T) {
-	for seed := range uint64(2) {
-		for _, kill := range []uint64{0, 200} {
-			f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond,
-				gradient: 0.1,
-				killAt:   kill, wait: 100 * time.Millisecond, steps: 500, drain: 5 * time.Second}
-			t.Run(fmt.Sprintf("float64/%d/%d", seed, kill),
-				func(t *testing.T) { conserve(t, newWorld[float64](t, seed, 20, 3, ring(20), f), 1e-12) })
-			if seed == 0 {
-				t.Run(fmt.Sprintf("float32/%d/%d", seed, kill),
-					func(t *testing.T) { conserve(t, newWorld[float32](t, seed, 20, 3, ring(20), f), 1e-5) })
-			}
-		}
+	f := fate{loss: 0.2, dup: 0.05, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
+		wait: 100 * time.Millisecond, steps: 300, drain: 5 * time.Second}
+	for name, change := range map[string]func(f *fate){
+		"open":     func(f *fate) { f.open = true },
+		"kill":     func(f *fate) { f.open, f.killAt = true, 100 },
+		"sealed":   func(f *fate) { f.steps = 60 },
+		"bfloat16": func(f *fate) { f.open, f.steps, f.codec = true, 60, spec.CodecBFloat16 },
+		"int8":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt8 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := f
+			change(&f)
+			conserve(t, newLinks[float64](t, 4, 20, 3, ring(20), f), 1e-12)
+		})
 	}
+	f.steps = 100
+	t.Run("float32", func(t *testing.T) { conserve(t, newLinks[float32](t, 4, 20, 3, ring(20), f), 1e-5) })
+	f.loss, f.steps, f.drain = 0.1, 12, 10*time.Second
+	t.Run("parts", func(t *testing.T) { conserve(t, newLinks[float32](t, 4, 6, 13_000, ring(6), f), 1e-5) })
 }
 
-func conserve[T wire.Float](t *testing.T, w *world[T], most float64) {
+func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
 	for range 50 { // in the middle, too
-		for range 4000 {
-			if !w.tick() {
-				break
-			}
-		}
+		w.run(4000)
 		if d := w.drift(); d > most {
 			t.Fatalf("at %v: drift %g", w.now.Sub(time.Unix(0, 0)), d)
 		}
@@ -95,19 +98,19 @@ func conserve[T wire.Float](t *testing.T, w *world[T], most float64) {
 	}
 	late, skipped := uint64(0), uint64(0)
 	for i, a := range w.nodes {
-		s := a.m.Stats()
+		s := a.ex.Stats()
 		late, skipped = late+s.Late, skipped+s.Skipped
 		if a.dead {
 			continue
 		}
 		if !a.done {
-			t.Errorf("%s is not done", a.id)
+			t.Errorf("%s is not done", a.cfg.Self)
 		}
 		if far := i > 2 && i < 18; s.Unreconciled > 0 && (far || w.fate.killAt == 0) {
-			t.Errorf("%s: %d edges unreconciled", a.id, s.Unreconciled)
+			t.Errorf("%s: %d edges unreconciled", a.cfg.Self, s.Unreconciled)
 		}
-		if a.maxKept > 2*len(a.cfg.Neighbors) {
-			t.Errorf("%s kept %d sealed snapshots", a.id, a.maxKept)
+		if a.mostKept > 2*len(a.cfg.Neighbors) {
+			t.Errorf("%s kept %d sealed snapshots", a.cfg.Self, a.mostKept)
 		}
 	}
 	if late == 0 || skipped == 0 {
@@ -118,12 +121,13 @@ func conserve[T wire.Float](t *testing.T, w *world[T], most float64) {
 // TestContraction sees the spread shrink though every message is late, or many are lost.
 func TestContraction(t *testing.T) {
 	for name, f := range map[string]fate{
-		"late": {delay: 200 * time.Millisecond, everyLater: true},
+		"late": {delay: 200 * time.Millisecond, late: true},
 		"loss": {loss: 0.3, delay: 10 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.wait, f.compute, f.steps, f.drain = 100*time.Millisecond, time.Millisecond, 300, 5*time.Second
-			w := newWorld[float64](t, 9, 20, 3, ring(20), f)
+			f.open = true
+			w := newLinks[float64](t, 9, 20, 3, ring(20), f)
 			before := w.spread()
 			w.run(1e6)
 			if after := w.spread(); after > 1e-3*before {
@@ -136,54 +140,36 @@ func TestContraction(t *testing.T) {
 	}
 }
 
-// TestEndless kills an agent where blocks have no end: it begins from a neighbour's parameters and its edges begin
-// again.
+// TestEndless kills an agent where blocks have no end: it begins from a neighbour's parameters, and its edges begin
+// again. Its keys are new, and its neighbours take them.
 func TestEndless(t *testing.T) {
-	for seed := range uint64(2) {
+	for _, open := range []bool{false, true} {
 		f := fate{loss: 0.1, dup: 0.05, delay: 60 * time.Millisecond, compute: 10 * time.Millisecond,
-			wait:   50 * time.Millisecond,
-			killAt: 50, restart: 2 * time.Second}
-		w := newWorld[float64](t, seed, 12, 3, ring(12), f)
+			wait: 50 * time.Millisecond, killAt: 50, restart: 2 * time.Second, open: open}
+		w := newLinks[float64](t, 3, 12, 3, ring(12), f)
 		before := w.spread()
 		w.run(60_000)
 		back := w.nodes[0]
-		if back.boot != 2 || back.m.Stats().Flows < 100 || !back.m.Stats().Joined {
-			t.Errorf("seed %d: node 0 is at boot %d with %d flows", seed, back.boot, back.m.Stats().Flows)
+		if s := back.ex.Stats(); back.cfg.Boot != 2 || s.Flows < 100 || !s.Joined {
+			t.Errorf("open %v: node 0 is at boot %d: %+v", open, back.cfg.Boot, s)
 		}
 		resets := uint64(0)
 		for _, a := range w.nodes[1:] {
-			resets += a.m.Stats().Resets
+			resets += a.ex.Stats().Resets
 		}
 		if resets != 4 {
-			t.Errorf("seed %d: %d resets, want one for each neighbour", seed, resets)
+			t.Errorf("open %v: %d resets, want one for each neighbour", open, resets)
 		}
 		if math.Abs(back.x[0]) > 10 {
-			t.Errorf("seed %d: the mean is %g: node 0 began with what it had", seed, back.x[0])
+			t.Errorf("open %v: the mean is %g: node 0 began with what it had", open, back.x[0])
 		}
 		if after := w.spread(); after > 1e-6*before {
-			t.Errorf("seed %d: spread %g → %g", seed, before, after)
+			t.Errorf("open %v: spread %g → %g", open, before, after)
 		}
 		if d := w.drift(); d > 1e-9 {
-			t.Errorf("seed %d: drift %g", seed, d)
+			t.Errorf("open %v: drift %g", open, d)
 		}
 	}
-}
-
-// TestQuantized computes flows from what the wire carries: coarse snapshots bend no sum.
-func TestQuantized(t *testing.T) {
-	f := fate{loss: 0.2, delay: 120 * time.Millisecond, compute: 20 * time.Millisecond, gradient: 0.1,
-		wait:  100 * time.Millisecond,
-		steps: 100, drain: 5 * time.Second}
-	w := newWorld[float64](t, 5, 10, 3, ring(10), f)
-	for i, n := range w.nodes {
-		n.cfg.Quantize = func(x []float64) {
-			for k := range x {
-				x[k] = math.Round(8*x[k]) / 8
-			}
-		}
-		w.nodes[i].m = w.machine(n, n.x)
-	}
-	conserve(t, w, 1e-12)
 }
 
 // TestSlowNeighbor waits for a silent neighbour to the deadline, as often as patience allows, and for one that is heard

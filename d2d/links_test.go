@@ -1,0 +1,283 @@
+package d2d
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fate is what happens to messages and agents.
+type fate struct {
+	loss, dup float64
+	delay     time.Duration // most of a message; they overtake each other
+	late      bool          // every message takes at least one step's wait
+	compute   time.Duration // most of a local step
+	gradient  float64       // size of the random local steps
+	killAt    uint64        // the step at which node 0 dies; 0 = never
+	restart   time.Duration // after which it comes back with a new start; 0 = never
+	wait      time.Duration
+	steps     uint64
+	drain     time.Duration
+	open      bool // messages are not sealed
+	codec     spec.Codec
+}
+
+// links are exchanges on one clock, and what is under way between them.
+type links[T wire.Float] struct {
+	t      *testing.T
+	fate   fate
+	rng    *rand.Rand
+	now    time.Time
+	agenda []arrival // ascending; equal times in the order in which they were added
+	nodes  []*node[T]
+	seals  map[string][]byte // what was sealed, by key and nonce
+	keyed  byte              // keys made so far
+}
+
+type arrival struct {
+	at time.Time
+	do func()
+}
+
+type node[T wire.Float] struct {
+	cfg      ExchangeConfig[T]
+	ex       *Exchange[T]
+	x        []T
+	base     []float64 // x_0 − Σηg
+	dead     bool
+	done     bool
+	set      time.Time // its timer
+	mostKept int       // sealed snapshots
+}
+
+// newLinks has n nodes with d parameters each on the edges of weights.
+func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]int]float64, f fate) *links[T] {
+	l := &links[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), seals: map[string][]byte{}}
+	id := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("n%03d", i)) }
+	for i := range n {
+		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec,
+			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Config: Config[T]{Boot: 1, Steps: f.steps, Wait: f.wait,
+				Patience: 3, Repeat: 50 * time.Millisecond, Drain: f.drain, Ledger: true}}}
+		for j := range n {
+			if w, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
+				nb := Neighbor{ID: id(j), Weight: w, Boot: 1}
+				if !f.open {
+					nb.Key = l.keys(nb.ID).Private.PublicKey().Bytes()
+				}
+				a.cfg.Neighbors = append(a.cfg.Neighbors, nb)
+			}
+		}
+		x := make([]T, d)
+		for k := range x {
+			x[k] = T(l.rng.NormFloat64())
+		}
+		l.nodes = append(l.nodes, a)
+		l.boot(a, x)
+	}
+	return l
+}
+
+// boot begins a start of a node's program.
+func (l *links[T]) boot(a *node[T], x []T) {
+	a.x, a.dead, a.done, a.set = x, false, false, time.Time{}
+	a.base = make([]float64, len(x))
+	for k := range x {
+		a.base[k] = float64(x[k])
+	}
+	if !l.fate.open {
+		a.cfg.Keys = l.keys(a.cfg.Self)
+	}
+	var err error
+	if a.ex, err = NewExchange(a.cfg, x); err != nil {
+		l.t.Fatal(err)
+	}
+	l.after(0, func() { l.step(a, Start{}) })
+}
+
+// keys has one device key for an id, and new random bytes each time.
+func (l *links[T]) keys(id wire.AgentID) *Keys {
+	private, err := DeviceKey([]byte(id))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.keyed++
+	rng := rand.NewChaCha8([32]byte{l.keyed})
+	k := &Keys{Private: private}
+	_, _ = rng.Read(k.Sender[:])
+	_, _ = rng.Read(k.Salt[:])
+	return k
+}
+
+func (l *links[T]) after(d time.Duration, do func()) {
+	at := l.now.Add(max(0, d))
+	i, _ := slices.BinarySearchFunc(l.agenda, at, func(a arrival, at time.Time) int {
+		if a.at.After(at) {
+			return 1
+		}
+		return -1
+	})
+	l.agenda = slices.Insert(l.agenda, i, arrival{at, do})
+}
+
+func (l *links[T]) upTo(d time.Duration) time.Duration {
+	return time.Duration(l.rng.Int64N(int64(d) + 1))
+}
+
+// run works until nothing is left to do, or most events have been seen.
+func (l *links[T]) run(most int) {
+	for range most {
+		if len(l.agenda) == 0 {
+			return
+		}
+		next := l.agenda[0]
+		l.agenda, l.now = l.agenda[1:], next.at
+		next.do()
+	}
+}
+
+func (l *links[T]) step(a *node[T], ev Event) {
+	if a.dead {
+		return
+	}
+	for _, e := range a.ex.Step(l.now, ev) {
+		switch e := e.(type) {
+		case Compute:
+			l.compute(a, e)
+		case Publish:
+			l.noteSeal(a, e.Payload)
+			for _, nb := range a.cfg.Neighbors {
+				l.send(nb.ID, e.Payload)
+			}
+		case Done:
+			a.done = true
+		}
+	}
+	a.mostKept = max(a.mostKept, len(a.ex.sent))
+	if at, ok := a.ex.Deadline(); ok && !at.Equal(a.set) && !a.dead {
+		ex := a.ex
+		a.set = at
+		l.after(at.Sub(l.now), func() {
+			if a.ex == ex && a.set.Equal(at) {
+				a.set = time.Time{}
+				l.step(a, Tick{})
+			}
+		})
+	}
+}
+
+// send carries a message to a neighbour, or does not.
+func (l *links[T]) send(to wire.AgentID, payload []byte) {
+	a := l.nodes[slices.IndexFunc(l.nodes, func(a *node[T]) bool { return a.cfg.Self == to })]
+	copies := 1
+	if l.rng.Float64() < l.fate.dup {
+		copies = 2
+	}
+	for range copies {
+		if l.rng.Float64() < l.fate.loss {
+			continue
+		}
+		d := l.upTo(l.fate.delay)
+		if l.fate.late {
+			d += l.fate.wait + l.fate.compute
+		}
+		m := slices.Clone(payload)
+		l.after(d, func() { l.step(a, Message{m}) })
+	}
+}
+
+// noteSeal checks that no key and nonce ever see two texts.
+func (l *links[T]) noteSeal(a *node[T], payload []byte) {
+	h, rest, err := wire.DecodePeerHead(payload)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if a.cfg.Keys == nil || h.Type == wire.PeerGreeting {
+		return
+	}
+	n := nonce(h.Type, 0, 0)
+	if s, _, err := wire.DecodeSnapshot(rest); err == nil && h.Type == wire.PeerSnapshot {
+		n = nonce(h.Type, s.Part, s.Step)
+	} else if c, _, err := wire.DecodeControl(rest); err == nil {
+		n = nonce(h.Type, 0, c.Count)
+	}
+	key := fmt.Sprintf("%x %x", a.cfg.Keys.Sender, n)
+	if old, ok := l.seals[key]; ok && !bytes.Equal(old, payload) {
+		l.t.Fatalf("%s seals twice with one nonce", h.From)
+	}
+	l.seals[key] = slices.Clone(payload)
+}
+
+// compute takes a local step, or dies of it.
+func (l *links[T]) compute(a *node[T], e Compute) {
+	if a == l.nodes[0] && e.Step == l.fate.killAt && a.cfg.Boot == 1 {
+		a.dead = true
+		if l.fate.restart > 0 {
+			l.after(l.fate.restart, func() {
+				a.cfg.Boot, a.cfg.Join = 2, 10*time.Second
+				for k := range a.cfg.Neighbors {
+					a.cfg.Neighbors[k].Boot = 0
+				}
+				l.boot(a, slices.Repeat([]T{1e6}, len(a.x))) // what it has is of no use
+			})
+		}
+		return
+	}
+	for k := range a.x {
+		before := float64(a.x[k])
+		a.x[k] -= T(l.fate.gradient * l.rng.NormFloat64())
+		a.base[k] += float64(a.x[k]) - before
+	}
+	ex := a.ex
+	l.after(l.upTo(l.fate.compute), func() {
+		if a.ex == ex {
+			l.step(a, Stepped{})
+		}
+	})
+}
+
+// alive returns the nodes that are.
+func (l *links[T]) alive() []*node[T] {
+	return slices.DeleteFunc(slices.Clone(l.nodes), func(a *node[T]) bool { return a.dead })
+}
+
+// spread is the root of Σ‖x_i − x̄‖² over the living.
+func (l *links[T]) spread() float64 {
+	var sum float64
+	alive := l.alive()
+	for k := range alive[0].x {
+		mean := 0.0
+		for _, a := range alive {
+			mean += float64(a.x[k]) / float64(len(alive))
+		}
+		for _, a := range alive {
+			sum += math.Pow(float64(a.x[k])-mean, 2)
+		}
+	}
+	return math.Sqrt(sum)
+}
+
+// drift is that of the books of the living; their local steps are as the links have recorded them.
+func (l *links[T]) drift() float64 {
+	var all []Books
+	for _, a := range l.alive() {
+		b := a.ex.Books()
+		for k := range b.Local {
+			if own := a.base[k] - b.Start[k]; a.done && math.Abs(b.Local[k]-own) > 1e-9 {
+				l.t.Fatalf("%s: local steps of %v in the books, %v were taken", b.ID, b.Local[k], own)
+			}
+		}
+		all = append(all, b)
+	}
+	drift, err := Drift(all)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return drift
+}
