@@ -105,8 +105,10 @@ test-arm: ## run the unit tests as ARM code under qemu-user: 32 bits (v7) and 64
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
-bench-sim: ## race the simulator against bare local steps, and one core against two (docs/BENCHMARKS.md)
+bench-sim: ## race the simulator against bare local steps, one core against two, and against numpy (docs/BENCHMARKS.md)
 	go test ./sim -run '^$$' -bench 'FedAvg|Million' -benchtime 3s
+	test -x bin/numpy/bin/python || { python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy; }
+	NUMPY=$(CURDIR)/bin/numpy/bin/python go test ./sim -run '^$$' -bench Numpy -benchtime 11x
 
 bench-transport: deps ## race rounds against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
 	go run ./cmd/fedlab bench

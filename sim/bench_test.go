@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
 )
 
 // bareSteps takes local steps as one writes them by hand for this one model: the limit that the simulator is held
@@ -37,7 +39,13 @@ func fleet(b *testing.B, agents, participants, steps, goroutines int) *fedavg[fl
 	e := Default()
 	e.Precision, e.Agents, e.Participants, e.LocalSteps = Float32, agents, participants, Each(float64(steps))
 	e.Data.Inputs, e.Data.Pool = benchInputs, benchRows
-	in, err := instances[float32](e)(0)
+	return newRun[float32](b, e, goroutines)
+}
+
+// newRun begins a run of federated averaging.
+func newRun[T learner.Float](b *testing.B, e Experiment, goroutines int) *fedavg[T] {
+	b.Helper()
+	in, err := instances[T](e)(0)
 	if err != nil {
 		b.Fatal(err)
 	}

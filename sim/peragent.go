@@ -35,6 +35,13 @@ func Each(values ...float64) PerAgent { return PerAgent{Values: values} }
 
 // At is the number of agent k. The generator of a distribution depends on the seed and k alone.
 func (p *PerAgent) At(k int, seed uint64) float64 {
+	if len(p.Values) == 1 {
+		return p.Values[0]
+	}
+	return p.of(k, seed)
+}
+
+func (p *PerAgent) of(k int, seed uint64) float64 {
 	switch {
 	case p.Draw == Uniform:
 		return p.A + float64(p.rng(k, seed).IntN(int(p.B-p.A)+1))
@@ -43,8 +50,6 @@ func (p *PerAgent) At(k int, seed uint64) float64 {
 			return 1
 		}
 		return 1 + math.Floor(p.rng(k, seed).ExpFloat64()/-math.Log1p(-1/p.A))
-	case len(p.Values) == 1:
-		return p.Values[0]
 	}
 	return p.Values[k]
 }

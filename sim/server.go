@@ -16,13 +16,14 @@ import (
 type server[T learner.Float] struct {
 	*course[T]
 	round  wire.RoundID
-	places []round.Place // of the round, in the order of the fold
+	drawn  []round.Place // of the round, in order of the agents
+	places []round.Place // the same, in the order of the fold
 	plan   round.Plan
 
 	rule rule.Rule[T]
 	keep bool // all updates of a round are kept; else the rule takes each as it comes
 	rows rule.Memory[T]
-	set  []rule.Share
+	set  []rule.Share // of the places
 
 	packing *packing[T]
 	change  []T
@@ -43,9 +44,13 @@ func newServer[T learner.Float](c *course[T]) *server[T] {
 }
 
 // begin begins round i, and returns its places in the order of the fold.
-func (s *server[T]) begin(i int, plan round.Plan, places []round.Place) []round.Place {
-	s.round, s.plan, s.set = wire.RoundID(i), plan, s.set[:0]
-	s.sort(places)
+func (s *server[T]) begin(i int, plan round.Plan, drawn []round.Place) []round.Place {
+	s.round, s.plan = wire.RoundID(i), plan
+	if slices.Equal(drawn, s.drawn) { // as where all take part
+		return s.places
+	}
+	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
+	s.sort(drawn)
 	for _, p := range s.places {
 		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Times: p.Times,
 			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index))})
