@@ -16,15 +16,15 @@ type BlockConfig struct {
 	Keep time.Duration
 }
 
-// Block is an Exchange and its local steps: it decides when they are taken, when the block answers a round, when it
+// Block is an exchange and its local steps: it decides when they are taken, when the block answers a round, when it
 // is saved and when it rests. A block with an end answers once, after its last step; one without an end
 // (Config.Steps is 0) answers each Wanted. A round of federated averaging is a block with an end and without
 // neighbours, whose Every is E_k and whose Steps is 1.
-// Its host loops as that of an Exchange, with the effects Publish, Take, Began, Answer and Save, and the events
+// Its host loops as that of an exchange, with the effects Publish, Take, Began, Answer and Save, and the events
 // Start, Stepped, Message, Tick, Wanted, Barred and Stop. While Resting() it keeps messages back.
 type Block[T wire.Float] struct {
 	cfg      BlockConfig
-	exchange *Exchange[T]
+	exchange *exchange[T]
 	endless  bool
 	over     bool
 	taken    uint64 // local steps that were asked for
@@ -77,7 +77,7 @@ func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*
 	if cfg.Every == 0 {
 		panic("d2d: NewBlock: no local steps between two mixings")
 	}
-	e, err := NewExchange(mixing, x)
+	e, err := newExchange(mixing, x)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*
 // Stats returns the counts so far.
 func (b *Block[T]) Stats() Stats { return b.exchange.Stats() }
 
-// Books are those of the Mixer.
+// Books are those of the mixer.
 func (b *Block[T]) Books() Books { return b.exchange.Books() }
 
 // Over tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
@@ -139,9 +139,9 @@ func (b *Block[T]) perform(now time.Time, effects []Effect) {
 	var end []Effect
 	for _, e := range effects {
 		switch e := e.(type) {
-		case Compute:
+		case compute:
 			b.turn(now)
-		case Done:
+		case ended:
 			end = append(end, Answer(e)) // which takes time: the neighbours hear the rest first
 			b.over = len(b.exchange.peers) == 0
 		default: // Publish

@@ -104,7 +104,7 @@ func norm(x []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// ledger is what a Mixer keeps of its own steps for the books.
+// ledger is what a mixer keeps of its own steps for the books.
 type ledger struct{ start, local, before []float64 }
 
 func widened[T wire.Float](x []T) []float64 {
@@ -117,7 +117,7 @@ func widened[T wire.Float](x []T) []float64 {
 
 // Books returns the books, without the agent's ID, if the configuration asks
 // for a ledger. Their contents are the caller's.
-func (m *Mixer[T]) Books() Books {
+func (m *mixer[T]) Books() Books {
 	b := Books{Stats: m.stats, Boot: m.cfg.Boot, Start: widened(m.ledger.start), Local: widened(m.ledger.local),
 		X: widened(m.x)}
 	if m.state == computing { // the parameters are the host's

@@ -70,4 +70,4 @@ func (e *edge[T]) open() bool {
 	return e.applied < e.seq || e.reached < e.seq
 }
 
-func (e *edge[T]) to(seq uint64) To { return To{ID: e.id, Boot: e.boot, Seq: seq} }
+func (e *edge[T]) to(seq uint64) to { return to{ID: e.id, Boot: e.boot, Seq: seq} }

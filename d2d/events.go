@@ -2,112 +2,112 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Event is Start, Stepped, Received, Asked, Finished, Greeted or Tick.
+// Event is Start, Stepped, received, asked, finished, greeted or Tick.
 type Event interface{ event() }
 
 // Start begins the block: the parameters are x_0.
 type Start struct{}
 
-// Stepped says that the local step asked for by Compute is in the parameters.
+// Stepped says that the local step asked for by compute is in the parameters.
 type Stepped struct{}
 
-// Peer tells where a message comes from and whom it is for.
-type Peer struct {
+// sender tells where a message comes from and whom it is for.
+type sender struct {
 	ID   wire.AgentID
 	Boot wire.Epoch // the start of the sender's program
 	For  wire.Epoch // the start of this agent's program that the sender knows; 0 if none
 }
 
-// Received is a neighbour's snapshot. X becomes the machine's.
-type Received[T wire.Float] struct {
-	From Peer
+// received is a neighbour's snapshot. X becomes the machine's.
+type received[T wire.Float] struct {
+	From sender
 	Seq  uint64 // q on this edge
 	X    []T
 }
 
-// Asked says that a neighbour misses this agent's snapshot q.
-type Asked struct {
-	From Peer
+// asked says that a neighbour misses this agent's snapshot q.
+type asked struct {
+	From sender
 	Seq  uint64
 }
 
-// Finished says how far a neighbour's end of the edge went: it will issue
+// finished says how far a neighbour's end of the edge went: it will issue
 // nothing after Last, and has applied the flows up to Applied.
-type Finished struct {
-	From          Peer
+type finished struct {
+	From          sender
 	Last, Applied uint64
 	Drained       bool // it needs no answer
 }
 
-// Greeted says that a neighbour has started, perhaps anew.
-type Greeted struct{ From Peer }
+// greeted says that a neighbour has started, perhaps anew.
+type greeted struct{ From sender }
 
 // Tick says that the deadline may have passed.
 type Tick struct{}
 
 func (Start) event()       {}
 func (Stepped) event()     {}
-func (Received[T]) event() {}
-func (Asked) event()       {}
-func (Finished) event()    {}
-func (Greeted) event()     {}
+func (received[T]) event() {}
+func (asked) event()       {}
+func (finished) event()    {}
+func (greeted) event()     {}
 func (Tick) event()        {}
 
-// Effect is Compute, Send, Resend, Release, Ask, Finish, Greet or Done.
+// Effect is compute, send, resend, release, ask, finish, greet or ended.
 type Effect interface{ effect() }
 
-// Compute asks for local step Step, from 1, on the parameters.
-type Compute struct{ Step uint64 }
+// compute asks for local step Step, from 1, on the parameters.
+type compute struct{ Step uint64 }
 
-// To addresses a snapshot on one edge.
-type To struct {
+// to addresses a snapshot on one edge.
+type to struct {
 	ID   wire.AgentID
 	Boot wire.Epoch // 0 while it is not known
 	Seq  uint64
 }
 
-// Send asks the host to publish a snapshot. The host seals it before it steps
+// send asks the host to publish a snapshot. The host seals it before it steps
 // the machine again, and keeps the sealed bytes under the number of the step
-// until Release.
-type Send[T wire.Float] struct {
+// until release.
+type send[T wire.Float] struct {
 	Step uint64
 	X    []T // borrowed
-	To   []To
+	To   []to
 }
 
-// Resend asks the host to publish the sealed bytes of a step again.
-type Resend struct{ Step uint64 }
+// resend asks the host to publish the sealed bytes of a step again.
+type resend struct{ Step uint64 }
 
-// Release says that the sealed bytes of a step are needed no longer.
-type Release struct{ Step uint64 }
+// release says that the sealed bytes of a step are needed no longer.
+type release struct{ Step uint64 }
 
-// Ask asks a neighbour for a snapshot that is late.
-type Ask struct{ To To }
+// ask asks a neighbour for a snapshot that is late.
+type ask struct{ To to }
 
-// Finish tells a neighbour how far this end of the edge went.
-type Finish struct {
-	To      To // Seq is the last that was issued
+// finish tells a neighbour how far this end of the edge went.
+type finish struct {
+	To      to // Seq is the last that was issued
 	Applied uint64
 	Drained bool // it needs no answer
 }
 
-// Greet tells a neighbour that this agent has started.
-type Greet struct{ To To }
+// greet tells a neighbour that this agent has started.
+type greet struct{ To to }
 
-// Done ends the block: the parameters are x_H. The machine goes on answering
+// ended ends the block: the parameters are x_H. The machine goes on answering
 // its neighbours.
-type Done struct{ Stats Stats }
+type ended struct{ Stats Stats }
 
-func (Compute) effect() {}
-func (Send[T]) effect() {}
-func (Resend) effect()  {}
-func (Release) effect() {}
-func (Ask) effect()     {}
-func (Finish) effect()  {}
-func (Greet) effect()   {}
-func (Done) effect()    {}
+func (compute) effect() {}
+func (send[T]) effect() {}
+func (resend) effect()  {}
+func (release) effect() {}
+func (ask) effect()     {}
+func (finish) effect()  {}
+func (greet) effect()   {}
+func (ended) effect()   {}
 
-// Stats counts what a Mixer did in its block.
+// Stats counts what a mixer did in its block.
 type Stats struct {
 	Steps   uint64 // local steps
 	Flows   uint64 // flows applied

@@ -23,19 +23,19 @@ type ExchangeConfig[T wire.Float] struct {
 	Rand  *rand.Rand // of a codec that rounds at random; else it may be nil
 }
 
-// Exchange is a Mixer with its messages: it seals and opens them, splits large
+// exchange is a mixer with its messages: it seals and opens them, splits large
 // snapshots and joins their parts, and distributes the keys. Its host only
 // publishes, subscribes and takes local steps:
 //
 //	effects := exchange.Step(now, Start{})
 //	for {
-//		carry out Publish, Compute and Done, in order
+//		carry out Publish, compute and ended, in order
 //		effects = exchange.Step(now, Message{…}, Stepped{} or, at Deadline(), Tick{})
 //	}
-type Exchange[T wire.Float] struct {
+type exchange[T wire.Float] struct {
 	cfg   ExchangeConfig[T]
 	head  wire.PeerHead
-	mixer *Mixer[T]
+	mixer *mixer[T]
 	peers []*peer // in the order of Config.Neighbors
 	own   *sealer
 	sent  map[uint64][][]byte // sealed snapshots by step
@@ -81,12 +81,13 @@ type Publish struct {
 func (Message) event()  {}
 func (Publish) effect() {}
 
-// NewExchange returns an Exchange that mixes x in place, as New does. It fails on too many neighbours and on bad keys.
-func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], error) {
+// newExchange returns an exchange that mixes x in place, as newMixer does. It fails on too many neighbours and on bad
+// keys.
+func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], error) {
 	if len(cfg.Neighbors) > wire.MaxNeighbors {
 		return nil, fmt.Errorf("there are %d neighbours, at most %d are allowed", len(cfg.Neighbors), wire.MaxNeighbors)
 	}
-	e := &Exchange[T]{
+	e := &exchange[T]{
 		cfg: cfg, codec: codec.Of[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sent: map[uint64][][]byte{},
 		head: wire.PeerHead{Run: cfg.Run, Round: cfg.Round, From: cfg.Self, Boot: cfg.Boot},
 	}
@@ -111,28 +112,28 @@ func NewExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*Exchange[T], erro
 	if cfg.Codec != "" && cfg.Codec != spec.CodecRaw {
 		e.cfg.Quantize = e.quantize
 	}
-	e.mixer = New(e.cfg.Config, x)
+	e.mixer = newMixer(e.cfg.Config, x)
 	return e, nil
 }
 
 // quantize packs a snapshot, and replaces it by what its receivers will have. One that is not finite they will ignore.
-func (e *Exchange[T]) quantize(x []T) {
+func (e *exchange[T]) quantize(x []T) {
 	e.pack = e.codec.Append(e.pack[:0], x, e.cfg.Rand)
 	_ = e.codec.Decode(x, e.pack)
 }
 
 // Stats returns the counts so far.
-func (e *Exchange[T]) Stats() Stats { return e.mixer.Stats() }
+func (e *exchange[T]) Stats() Stats { return e.mixer.Stats() }
 
-// Books returns the Mixer's Books, with the agent's id.
-func (e *Exchange[T]) Books() Books {
+// Books returns the mixer's Books, with the agent's id.
+func (e *exchange[T]) Books() Books {
 	b := e.mixer.Books()
 	b.ID = e.cfg.Self
 	return b
 }
 
 // Deadline returns when the machine wants a Tick, if it does.
-func (e *Exchange[T]) Deadline() (time.Time, bool) {
+func (e *exchange[T]) Deadline() (time.Time, bool) {
 	at, ok := e.mixer.Deadline()
 	if !e.greet.IsZero() && (!ok || e.greet.Before(at)) {
 		return e.greet, true
@@ -141,8 +142,8 @@ func (e *Exchange[T]) Deadline() (time.Time, bool) {
 }
 
 // Step takes one event (Start, Stepped, Message or Tick) and returns the effects to carry out, in order: Publish,
-// Compute and Done.
-func (e *Exchange[T]) Step(now time.Time, ev Event) []Effect {
+// compute and ended.
+func (e *exchange[T]) Step(now time.Time, ev Event) []Effect {
 	e.out = nil
 	if m, ok := ev.(Message); ok {
 		ev = e.open(now, m.Payload)
@@ -159,46 +160,46 @@ func (e *Exchange[T]) Step(now time.Time, ev Event) []Effect {
 }
 
 // perform turns the mixer's effects into messages.
-func (e *Exchange[T]) perform(now time.Time, effects []Effect) {
+func (e *exchange[T]) perform(now time.Time, effects []Effect) {
 	for _, ef := range effects {
 		switch ef := ef.(type) {
-		case Send[T]:
+		case send[T]:
 			e.sent[ef.Step] = e.seal(ef)
 			e.publishSnapshot(ef.Step)
-		case Resend:
+		case resend:
 			e.publishSnapshot(ef.Step)
-		case Release:
+		case release:
 			delete(e.sent, ef.Step)
-		case Ask:
+		case ask:
 			e.control(wire.PeerAsk, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq})
-		case Finish:
+		case finish:
 			e.control(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq, Applied: ef.Applied,
 				Drained: ef.Drained})
-		case Greet:
+		case greet:
 			e.greetAt(now)
-		default: // Compute, Done
+		default: // compute, ended
 			e.out = append(e.out, ef)
 		}
 	}
 }
 
-func address(to To) wire.PeerAddress { return wire.PeerAddress{ID: to.ID, Boot: to.Boot} }
+func address(to to) wire.PeerAddress { return wire.PeerAddress{ID: to.ID, Boot: to.Boot} }
 
 // controlPart is the part of greetings and controls; a snapshot's have their numbers, from 1.
 const controlPart = "0"
 
-func (e *Exchange[T]) publish(part string, payload []byte) {
+func (e *exchange[T]) publish(part string, payload []byte) {
 	e.out = append(e.out, Publish{part, payload})
 }
 
-func (e *Exchange[T]) publishSnapshot(step uint64) {
+func (e *exchange[T]) publishSnapshot(step uint64) {
 	for i, payload := range e.sent[step] {
 		e.publish(fmt.Sprint(i+1), payload)
 	}
 }
 
 // seal makes the messages of a snapshot, which quantize has packed just now where it must.
-func (e *Exchange[T]) seal(s Send[T]) [][]byte {
+func (e *exchange[T]) seal(s send[T]) [][]byte {
 	if e.cfg.Quantize == nil {
 		e.pack = e.codec.Append(e.pack[:0], s.X, nil)
 	}
@@ -221,17 +222,17 @@ func (e *Exchange[T]) seal(s Send[T]) [][]byte {
 	return messages
 }
 
-func (e *Exchange[T]) headOf(t wire.PeerType) wire.PeerHead {
+func (e *exchange[T]) headOf(t wire.PeerType) wire.PeerHead {
 	h := e.head
 	h.Type = t
 	return h
 }
 
-func (e *Exchange[T]) parts() int {
+func (e *exchange[T]) parts() int {
 	return max(1, (e.size+wire.MaxSnapshotPart-1)/wire.MaxSnapshotPart)
 }
 
-func (e *Exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
+func (e *exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
 	e.count++
 	c.Count = e.count
 	m := wire.AppendControl(nil, e.headOf(t), &c)
@@ -243,7 +244,7 @@ func (e *Exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
 
 // greetAt plans a greeting, at least the gap after the last one. Gaps are short at first: neighbours begin within
 // moments of each other, and one that has not subscribed yet misses the greeting.
-func (e *Exchange[T]) greetAt(now time.Time) {
+func (e *exchange[T]) greetAt(now time.Time) {
 	if e.cfg.Keys == nil {
 		return
 	}
@@ -254,7 +255,7 @@ func (e *Exchange[T]) greetAt(now time.Time) {
 }
 
 // sendGreeting publishes the greeting when it is due, and plans the next one while a key is missing somewhere.
-func (e *Exchange[T]) sendGreeting(now time.Time) {
+func (e *exchange[T]) sendGreeting(now time.Time) {
 	if e.greet.IsZero() || now.Before(e.greet) {
 		return
 	}

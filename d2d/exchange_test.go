@@ -10,7 +10,7 @@ import (
 )
 
 // pair is two neighbours that have exchanged keys, and all that a said so far.
-func pair(t *testing.T) (a, b *Exchange[float64], said [][]byte) {
+func pair(t *testing.T) (a, b *exchange[float64], said [][]byte) {
 	t.Helper()
 	w := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
 	a, b = w.nodes[0].ex, w.nodes[1].ex
@@ -60,8 +60,8 @@ func TestTampering(t *testing.T) {
 // TestOtherBlocks sends what belongs to another run or round: neither the messages of a pair that mixes openly, nor the
 // wrapped key of one that seals, with its head changed to this round's.
 func TestOtherBlocks(t *testing.T) {
-	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *Exchange[float64], said [][]byte) {
-		e, err := NewExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round, Config: Config[float64]{
+	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *exchange[float64], said [][]byte) {
+		e, err := newExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round, Config: Config[float64]{
 			Boot: 1, Steps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, Patience: 1,
 			Wait: time.Second, Repeat: time.Second, Drain: time.Second}}, []float64{1})
 		if err != nil {

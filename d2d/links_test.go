@@ -48,7 +48,7 @@ type arrival struct {
 
 type node[T wire.Float] struct {
 	cfg      ExchangeConfig[T]
-	ex       *Exchange[T]
+	ex       *exchange[T]
 	x        []T
 	base     []float64 // x_0 − Σηg
 	dead     bool
@@ -95,7 +95,7 @@ func (l *links[T]) boot(a *node[T], x []T) {
 		a.cfg.Keys = l.keys(a.cfg.Self)
 	}
 	var err error
-	if a.ex, err = NewExchange(a.cfg, x); err != nil {
+	if a.ex, err = newExchange(a.cfg, x); err != nil {
 		l.t.Fatal(err)
 	}
 	l.after(0, func() { l.step(a, Start{}) })
@@ -148,14 +148,14 @@ func (l *links[T]) step(a *node[T], ev Event) {
 	}
 	for _, e := range a.ex.Step(l.now, ev) {
 		switch e := e.(type) {
-		case Compute:
+		case compute:
 			l.compute(a, e)
 		case Publish:
 			l.noteSeal(a, e.Payload)
 			for _, nb := range a.cfg.Neighbors {
 				l.send(nb.ID, e.Payload)
 			}
-		case Done:
+		case ended:
 			a.done = true
 		}
 	}
@@ -215,7 +215,7 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 }
 
 // compute takes a local step, or dies of it.
-func (l *links[T]) compute(a *node[T], e Compute) {
+func (l *links[T]) compute(a *node[T], e compute) {
 	if a == l.nodes[0] && e.Step == l.fate.killAt && a.cfg.Boot == 1 {
 		a.dead = true
 		if l.fate.restart > 0 {

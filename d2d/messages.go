@@ -3,7 +3,7 @@ package d2d
 import "github.com/fedmesh/fedmesh/wire"
 
 // from returns the edge that a message is on, or nil, with the reason counted.
-func (m *Mixer[T]) from(p Peer) *edge[T] {
+func (m *mixer[T]) from(p sender) *edge[T] {
 	e := m.edge(p.ID)
 	if e == nil {
 		return m.ignore(IgnoreStranger)
@@ -16,14 +16,14 @@ func (m *Mixer[T]) from(p Peer) *edge[T] {
 	return e
 }
 
-func (m *Mixer[T]) ignore(why Ignore) *edge[T] {
+func (m *mixer[T]) ignore(why Ignore) *edge[T] {
 	m.stats.Ignored[why]++
 	return nil
 }
 
 // meet takes note of the start of the other end's program. In a block with an
 // end, an edge is to one start of it: who comes back waits for the next block.
-func (m *Mixer[T]) meet(e *edge[T], boot wire.Epoch) {
+func (m *mixer[T]) meet(e *edge[T], boot wire.Epoch) {
 	switch {
 	case e.boot == 0:
 		e.boot = boot
@@ -36,7 +36,7 @@ func (m *Mixer[T]) meet(e *edge[T], boot wire.Epoch) {
 }
 
 // reset begins an edge again at q = 1.
-func (m *Mixer[T]) reset(e *edge[T]) {
+func (m *mixer[T]) reset(e *edge[T]) {
 	m.stats.Resets++
 	m.drop(&e.before)
 	m.drop(&e.own)
@@ -50,7 +50,7 @@ func (m *Mixer[T]) reset(e *edge[T]) {
 	*e = fresh
 }
 
-func (m *Mixer[T]) greeted(ev Greeted) {
+func (m *mixer[T]) greeted(ev greeted) {
 	e := m.edge(ev.From.ID)
 	if e == nil {
 		m.ignore(IgnoreStranger)
@@ -58,11 +58,11 @@ func (m *Mixer[T]) greeted(ev Greeted) {
 	}
 	m.meet(e, ev.From.Boot)
 	if ev.From.Boot == e.boot && ev.From.For != m.cfg.Boot {
-		m.emit(Greet{e.to(0)})
+		m.emit(greet{e.to(0)})
 	}
 }
 
-func (m *Mixer[T]) received(ev Received[T]) {
+func (m *mixer[T]) received(ev received[T]) {
 	e := m.from(ev.From)
 	switch {
 	case e == nil:
@@ -89,7 +89,7 @@ func (m *Mixer[T]) received(ev Received[T]) {
 	m.knows(e, ev.Seq-1)
 }
 
-func (m *Mixer[T]) asked(ev Asked) {
+func (m *mixer[T]) asked(ev asked) {
 	e := m.from(ev.From)
 	if e == nil || ev.Seq == 0 || ev.Seq > e.seq+1 {
 		return
@@ -101,12 +101,12 @@ func (m *Mixer[T]) asked(ev Asked) {
 	}{{e.seq, e.own}, {e.seq - 1, e.before}} {
 		if s.seq == ev.Seq && s.snap != nil {
 			m.stats.Resent++
-			m.emit(Resend{s.snap.step})
+			m.emit(resend{s.snap.step})
 		}
 	}
 }
 
-func (m *Mixer[T]) theyFinished(ev Finished) {
+func (m *mixer[T]) theyFinished(ev finished) {
 	e := m.from(ev.From)
 	if e == nil || ev.Applied > e.seq || ev.Last > e.seq+1 {
 		return
@@ -119,13 +119,13 @@ func (m *Mixer[T]) theyFinished(ev Finished) {
 }
 
 // knows takes note that the other end has applied its flows up to seq.
-func (m *Mixer[T]) knows(e *edge[T], seq uint64) {
+func (m *mixer[T]) knows(e *edge[T], seq uint64) {
 	e.reached = max(e.reached, seq)
 	m.trim(e)
 }
 
 // trim lets go of the own snapshots that neither end needs.
-func (m *Mixer[T]) trim(e *edge[T]) {
+func (m *mixer[T]) trim(e *edge[T]) {
 	if e.seq > 0 && e.reached >= e.seq-1 {
 		m.drop(&e.before)
 	}
@@ -135,19 +135,19 @@ func (m *Mixer[T]) trim(e *edge[T]) {
 }
 
 // drop takes an edge off a snapshot.
-func (m *Mixer[T]) drop(p **snapshot[T]) {
+func (m *mixer[T]) drop(p **snapshot[T]) {
 	s := *p
 	if s == nil {
 		return
 	}
 	*p = nil
 	if s.edges--; s.edges == 0 {
-		m.emit(Release{s.step})
+		m.emit(release{s.step})
 		m.recycle(&s.x)
 	}
 }
 
-func (m *Mixer[T]) recycle(p *[]T) {
+func (m *mixer[T]) recycle(p *[]T) {
 	if *p != nil && len(m.free) <= len(m.edges) {
 		m.free = append(m.free, *p)
 	}
@@ -155,14 +155,14 @@ func (m *Mixer[T]) recycle(p *[]T) {
 }
 
 // copyOfX returns the parameters in a buffer of their own.
-func (m *Mixer[T]) copyOfX() []T {
+func (m *mixer[T]) copyOfX() []T {
 	b := m.buffer()
 	copy(b, m.x)
 	return b
 }
 
 // buffer returns room for a snapshot, with whatever in it.
-func (m *Mixer[T]) buffer() []T {
+func (m *mixer[T]) buffer() []T {
 	n := len(m.free)
 	if n == 0 {
 		return make([]T, len(m.x))
@@ -182,13 +182,13 @@ func finite[T wire.Float](x []T) bool {
 }
 
 // wants tells whether a neighbour's snapshot q can be of use.
-func (m *Mixer[T]) wants(id wire.AgentID, seq uint64) bool {
+func (m *mixer[T]) wants(id wire.AgentID, seq uint64) bool {
 	e := m.edge(id)
 	return e != nil && (seq == e.seq && e.missing() || seq == e.seq+1 && e.early == nil || seq > e.seq+1)
 }
 
 // waitsFor tells whether steps wait for a neighbour.
-func (m *Mixer[T]) waitsFor(id wire.AgentID) bool {
+func (m *mixer[T]) waitsFor(id wire.AgentID) bool {
 	e := m.edge(id)
 	return e != nil && e.waited && m.state != done
 }

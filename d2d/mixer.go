@@ -9,15 +9,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Mixer mixes one agent's parameters with its neighbours', step by step.
-type Mixer[T wire.Float] struct {
+// mixer mixes one agent's parameters with its neighbours', step by step.
+type mixer[T wire.Float] struct {
 	cfg   Config[T]
 	x     []T
 	edges []*edge[T] // ascending by id
 	state state
 	step  uint64    // the local step under way, from 1
 	until time.Time // end of joining, waiting or draining
-	tell  time.Time // when Ask, in joining, or Finish is repeated
+	tell  time.Time // when ask, in joining, or finish is repeated
 	free  [][]T
 	out   []Effect
 	stats Stats
@@ -36,13 +36,13 @@ const (
 	done
 )
 
-// New returns a Mixer that mixes x in place. x belongs to the host while Compute is under way, and to the Mixer from
-// then until Done. New panics if cfg is not valid.
-func New[T wire.Float](cfg Config[T], x []T) *Mixer[T] {
+// newMixer returns a mixer that mixes x in place. x belongs to the host while compute is under way, and to the mixer
+// from then until ended. newMixer panics if cfg is not valid.
+func newMixer[T wire.Float](cfg Config[T], x []T) *mixer[T] {
 	if err := cfg.Validate(); err != nil {
 		panic("d2d: New: " + err.Error())
 	}
-	m := &Mixer[T]{cfg: cfg, x: x}
+	m := &mixer[T]{cfg: cfg, x: x}
 	for _, n := range cfg.Neighbors {
 		e := &edge[T]{id: n.ID, weight: T(n.Weight), boot: n.Boot, waited: true}
 		if cfg.Ledger {
@@ -57,10 +57,10 @@ func New[T wire.Float](cfg Config[T], x []T) *Mixer[T] {
 }
 
 // Stats returns the counts so far.
-func (m *Mixer[T]) Stats() Stats { return m.stats }
+func (m *mixer[T]) Stats() Stats { return m.stats }
 
 // Deadline returns when the machine wants a Tick, if it does.
-func (m *Mixer[T]) Deadline() (time.Time, bool) {
+func (m *mixer[T]) Deadline() (time.Time, bool) {
 	var first time.Time
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
@@ -85,20 +85,20 @@ func (m *Mixer[T]) Deadline() (time.Time, bool) {
 }
 
 // Step takes one event and returns the effects to carry out, in order.
-func (m *Mixer[T]) Step(now time.Time, ev Event) []Effect {
+func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	m.out = nil
 	switch ev := ev.(type) {
 	case Start:
 		m.start(now)
 	case Stepped:
 		m.stepped(now)
-	case Received[T]:
+	case received[T]:
 		m.received(ev)
-	case Asked:
+	case asked:
 		m.asked(ev)
-	case Finished:
+	case finished:
 		m.theyFinished(ev)
-	case Greeted:
+	case greeted:
 		m.greeted(ev)
 	case Tick:
 	default:
@@ -109,9 +109,9 @@ func (m *Mixer[T]) Step(now time.Time, ev Event) []Effect {
 	return m.out
 }
 
-func (m *Mixer[T]) emit(e Effect) { m.out = append(m.out, e) }
+func (m *mixer[T]) emit(e Effect) { m.out = append(m.out, e) }
 
-func (m *Mixer[T]) edge(id wire.AgentID) *edge[T] {
+func (m *mixer[T]) edge(id wire.AgentID) *edge[T] {
 	i := sort.Search(len(m.edges), func(i int) bool { return m.edges[i].id >= id })
 	if i == len(m.edges) || m.edges[i].id != id {
 		return nil
@@ -119,13 +119,13 @@ func (m *Mixer[T]) edge(id wire.AgentID) *edge[T] {
 	return m.edges[i]
 }
 
-func (m *Mixer[T]) start(now time.Time) {
+func (m *mixer[T]) start(now time.Time) {
 	if m.state != fresh {
 		return
 	}
 	for _, e := range m.edges {
 		if e.boot == 0 || m.cfg.Steps == 0 {
-			m.emit(Greet{e.to(0)})
+			m.emit(greet{e.to(0)})
 		}
 	}
 	if m.cfg.Join > 0 && len(m.edges) > 0 {
@@ -136,8 +136,8 @@ func (m *Mixer[T]) start(now time.Time) {
 }
 
 // join begins with the first snapshot that a neighbour has sent to this start of the program, or without one at the
-// deadline. Until then it asks every neighbour: an Ask makes the other end restart the edge, if the greeting has not.
-func (m *Mixer[T]) join(now time.Time) {
+// deadline. Until then it asks every neighbour: an ask makes the other end restart the edge, if the greeting has not.
+func (m *mixer[T]) join(now time.Time) {
 	for _, e := range m.edges {
 		if e.early != nil {
 			copy(m.x, e.early)
@@ -156,13 +156,13 @@ func (m *Mixer[T]) join(now time.Time) {
 	if !now.Before(m.tell) {
 		m.tell = now.Add(m.cfg.Repeat)
 		for _, e := range m.edges {
-			m.emit(Ask{e.to(1)})
+			m.emit(ask{e.to(1)})
 		}
 	}
 }
 
 // next begins a local step.
-func (m *Mixer[T]) next() {
+func (m *mixer[T]) next() {
 	m.state = computing
 	m.step++
 	if m.ledger != nil {
@@ -170,11 +170,11 @@ func (m *Mixer[T]) next() {
 			m.ledger.before[k] = float64(x)
 		}
 	}
-	m.emit(Compute{m.step})
+	m.emit(compute{m.step})
 }
 
 // stepped sends a snapshot of the half-step on every edge that can carry one.
-func (m *Mixer[T]) stepped(now time.Time) {
+func (m *mixer[T]) stepped(now time.Time) {
 	if m.state != computing {
 		return
 	}
@@ -189,7 +189,7 @@ func (m *Mixer[T]) stepped(now time.Time) {
 		m.until = now.Add(max(m.cfg.Wait, m.cfg.Drain))
 	}
 	s := &snapshot[T]{step: m.step}
-	var to []To
+	var to []to
 	for _, e := range m.edges {
 		if !e.idle() {
 			m.stats.Skipped++
@@ -214,11 +214,11 @@ func (m *Mixer[T]) stepped(now time.Time) {
 	if m.cfg.Quantize != nil {
 		m.cfg.Quantize(s.x)
 	}
-	m.emit(Send[T]{m.step, s.x, to})
+	m.emit(send[T]{m.step, s.x, to})
 }
 
 // proceed goes on until it must wait for the host or a neighbour.
-func (m *Mixer[T]) proceed(now time.Time) {
+func (m *mixer[T]) proceed(now time.Time) {
 	switch m.state {
 	case joining:
 		m.join(now)
@@ -244,7 +244,7 @@ func (m *Mixer[T]) proceed(now time.Time) {
 
 // mustWait reports whether the step still waits for a neighbour. At the deadline it ends the wait, and later steps no
 // longer wait for neighbours that have been silent for Patience waits in a row.
-func (m *Mixer[T]) mustWait(now time.Time) bool {
+func (m *mixer[T]) mustWait(now time.Time) bool {
 	late := func(e *edge[T]) bool { return e.waited && e.missing() }
 	if !slices.ContainsFunc(m.edges, late) {
 		return false
@@ -263,7 +263,7 @@ func (m *Mixer[T]) mustWait(now time.Time) bool {
 }
 
 // apply adds each flow whose two snapshots are here, in the order of the neighbours' ids.
-func (m *Mixer[T]) apply() {
+func (m *mixer[T]) apply() {
 	for _, e := range m.edges {
 		if !e.whole() {
 			continue
@@ -283,8 +283,8 @@ func (m *Mixer[T]) apply() {
 	}
 }
 
-// drain repeats Finish until no flow can come or the time is over.
-func (m *Mixer[T]) drain(now time.Time) {
+// drain repeats finish until no flow can come or the time is over.
+func (m *mixer[T]) drain(now time.Time) {
 	over := !now.Before(m.until)
 	if again := !now.Before(m.tell); again && !over {
 		m.tell = now.Add(m.cfg.Repeat)
@@ -303,15 +303,15 @@ func (m *Mixer[T]) drain(now time.Time) {
 		}
 	}
 	m.state = done
-	m.emit(Done{m.stats})
+	m.emit(ended{m.stats})
 }
 
-func (m *Mixer[T]) finish(e *edge[T]) {
-	m.emit(Finish{To: e.to(e.seq), Applied: e.applied, Drained: e.drained()})
+func (m *mixer[T]) finish(e *edge[T]) {
+	m.emit(finish{To: e.to(e.seq), Applied: e.applied, Drained: e.drained()})
 }
 
 // ask asks for the snapshots that are late.
-func (m *Mixer[T]) ask(now time.Time) {
+func (m *mixer[T]) ask(now time.Time) {
 	if m.state == done {
 		return
 	}
@@ -320,7 +320,7 @@ func (m *Mixer[T]) ask(now time.Time) {
 			e.asks++
 			e.askAt = now.Add(m.cfg.Repeat << max(0, min(e.asks-4, 4)))
 			m.stats.Asked++
-			m.emit(Ask{e.to(e.seq)})
+			m.emit(ask{e.to(e.seq)})
 		}
 	}
 }

@@ -177,12 +177,12 @@ func TestEndless(t *testing.T) {
 func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
-	m := New(Config[float64]{Boot: 1,
+	m := newMixer(Config[float64]{Boot: 1,
 		Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}}, Wait: time.Second,
 		Patience: 2,
 		Repeat:   time.Hour, Steps: 10}, x)
 	step := func(ev Event) []Effect { return m.Step(now, ev) }
-	from := func(id wire.AgentID) Peer { return Peer{id, 1, 1} }
+	from := func(id wire.AgentID) sender { return sender{id, 1, 1} }
 	waits := func() (n int) {
 		for step(Stepped{}); m.state == waiting; step(Tick{}) {
 			n++
@@ -192,7 +192,7 @@ func TestSlowNeighbor(t *testing.T) {
 	}
 	step(Start{})
 	for _, want := range []int{1, 1, 0, 0} {
-		step(Received[float64]{from("b"), m.edge("b").seq + 1, []float64{3}})
+		step(received[float64]{from("b"), m.edge("b").seq + 1, []float64{3}})
 		if n := waits(); n != want {
 			t.Fatalf("waited %d times at step %d, want %d", n, m.step-1, want)
 		}
@@ -200,8 +200,8 @@ func TestSlowNeighbor(t *testing.T) {
 	if x[0] != 2.875 { // four flows ½(3 − x) from b
 		t.Errorf("x = %v", x)
 	}
-	step(Received[float64]{from("c"), 1, []float64{5}}) // late: it was for x = 1
-	step(Received[float64]{from("b"), 5, []float64{3}})
+	step(received[float64]{from("c"), 1, []float64{5}}) // late: it was for x = 1
+	step(received[float64]{from("b"), 5, []float64{3}})
 	waits()
 	if want := 2.875 + 0.5*(3-2.875) + 0.25*(5-1); x[0] != want {
 		t.Errorf("x = %v, want %v", x, want)
@@ -209,7 +209,7 @@ func TestSlowNeighbor(t *testing.T) {
 	if s := m.Stats(); s.Waits != 2 || s.Late != 1 || s.Skipped != 4 {
 		t.Errorf("%+v", s)
 	}
-	step(Received[float64]{from("b"), 6, []float64{3}})
+	step(received[float64]{from("b"), 6, []float64{3}})
 	if n := waits(); n != 1 {
 		t.Errorf("waited %d times for one that was heard again", n)
 	}
@@ -219,21 +219,21 @@ func TestSlowNeighbor(t *testing.T) {
 // applied it too, or else counts as unreconciled when the time is over.
 func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		now, b := time.Unix(0, 0), Peer{"b", 1, 1}
-		m := New(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}}, Steps: 1,
+		now, b := time.Unix(0, 0), sender{"b", 1, 1}
+		m := newMixer(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}}, Steps: 1,
 			Wait: time.Second, Patience: 1, Repeat: time.Second, Drain: time.Minute}, []float64{1})
 		done := func(ev Event) bool {
-			return slices.ContainsFunc(m.Step(now, ev), func(e Effect) bool { _, is := e.(Done); return is })
+			return slices.ContainsFunc(m.Step(now, ev), func(e Effect) bool { _, is := e.(ended); return is })
 		}
 		done(Start{})
 		done(Stepped{})
-		if done(Received[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
+		if done(received[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
 			t.Fatalf("lost %v: %+v", lost, m.Stats())
 		}
-		if done(Finished{From: b, Last: 1, Applied: 0}) {
+		if done(finished{From: b, Last: 1, Applied: 0}) {
 			t.Errorf("lost %v: done before the other end has applied the flow", lost)
 		}
-		last := Event(Finished{From: b, Last: 1, Applied: 1})
+		last := Event(finished{From: b, Last: 1, Applied: 1})
 		want := uint64(0)
 		if lost {
 			last, want, now = Tick{}, 1, now.Add(2*time.Minute)
@@ -246,7 +246,7 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
-	m := New(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1,
+	m := newMixer(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1,
 		Repeat: time.Second}, []float64{1, 2})
 	m.Step(time.Time{}, Start{})
 	ok := []float64{0, 0}
@@ -255,15 +255,15 @@ func TestIgnored(t *testing.T) {
 		ev   Event
 		why  Ignore
 	}{
-		{"stranger", Received[float64]{Peer{"z", 3, 7}, 1, ok}, IgnoreStranger},
-		{"a stranger's greeting", Greeted{Peer{"a", 3, 7}}, IgnoreStranger},
-		{"older start", Received[float64]{Peer{"b", 2, 7}, 1, ok}, IgnoreBoot},
-		{"newer start", Received[float64]{Peer{"b", 4, 7}, 1, ok}, IgnoreBoot},
-		{"for another start", Received[float64]{Peer{"b", 3, 6}, 1, ok}, IgnoreBoot},
-		{"dimension", Received[float64]{Peer{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
-		{"NaN", Received[float64]{Peer{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
-		{"ahead", Received[float64]{Peer{"b", 3, 7}, 2, ok}, IgnoreSequence},
-		{"zero", Received[float64]{Peer{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
+		{"stranger", received[float64]{sender{"z", 3, 7}, 1, ok}, IgnoreStranger},
+		{"a stranger's greeting", greeted{sender{"a", 3, 7}}, IgnoreStranger},
+		{"older start", received[float64]{sender{"b", 2, 7}, 1, ok}, IgnoreBoot},
+		{"newer start", received[float64]{sender{"b", 4, 7}, 1, ok}, IgnoreBoot},
+		{"for another start", received[float64]{sender{"b", 3, 6}, 1, ok}, IgnoreBoot},
+		{"dimension", received[float64]{sender{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
+		{"NaN", received[float64]{sender{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
+		{"ahead", received[float64]{sender{"b", 3, 7}, 2, ok}, IgnoreSequence},
+		{"zero", received[float64]{sender{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
 	} {
 		before := m.Stats().Ignored
 		if got := m.Step(time.Time{}, tt.ev); len(got) != 0 {
@@ -275,8 +275,8 @@ func TestIgnored(t *testing.T) {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
 	}
-	m.Step(time.Time{}, Received[float64]{Peer{"b", 3, 7}, 1, ok})
-	m.Step(time.Time{}, Received[float64]{Peer{"b", 3, 7}, 1, ok})
+	m.Step(time.Time{}, received[float64]{sender{"b", 3, 7}, 1, ok})
+	m.Step(time.Time{}, received[float64]{sender{"b", 3, 7}, 1, ok})
 	if got := m.Stats().Ignored[IgnoreDuplicate]; got != 2 {
 		t.Errorf("%d duplicates", got)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // open turns a message into the mixer's event; nil if it is none, yet.
-func (e *Exchange[T]) open(now time.Time, payload []byte) Event {
+func (e *exchange[T]) open(now time.Time, payload []byte) Event {
 	h, rest, err := wire.DecodePeerHead(payload)
 	switch {
 	case err != nil, h.Type == wire.PeerBeacon:
@@ -50,21 +50,21 @@ func (e *Exchange[T]) open(now time.Time, payload []byte) Event {
 	if c.To.ID != e.cfg.Self {
 		return nil
 	}
-	from := Peer{h.From, h.Boot, c.To.Boot}
+	from := sender{h.From, h.Boot, c.To.Boot}
 	if h.Type == wire.PeerAsk {
-		return Asked{from, c.Seq}
+		return asked{from, c.Seq}
 	}
-	return Finished{from, c.Seq, c.Applied, c.Drained}
+	return finished{from, c.Seq, c.Applied, c.Drained}
 }
 
-func (e *Exchange[T]) ignore(why Ignore) Event {
+func (e *exchange[T]) ignore(why Ignore) Event {
 	e.mixer.ignore(why)
 	return nil
 }
 
 // openGreeting takes a neighbour's key, and gives it ours if it has not got it. The key opens only if the neighbour
 // itself has wrapped it, in the start that it names; for which start of this program does not matter here.
-func (e *Exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest []byte) Event {
+func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest []byte) Event {
 	g, err := wire.DecodeGreeting(rest)
 	if err != nil {
 		return e.ignore(IgnoreMalformed)
@@ -87,11 +87,11 @@ func (e *Exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest
 	if !k.Holds {
 		e.greetAt(now)
 	}
-	return Greeted{Peer{h.From, h.Boot, k.To.Boot}}
+	return greeted{sender{h.From, h.Boot, k.To.Boot}}
 }
 
 // openSnapshot opens a part, and returns the snapshot when it is the last one.
-func (e *Exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) Event {
+func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) Event {
 	s, sealed, err := wire.DecodeSnapshot(rest)
 	if err != nil {
 		return e.ignore(IgnoreMalformed)
@@ -100,7 +100,7 @@ func (e *Exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) 
 	if i < 0 {
 		return nil // it has nothing new on this edge
 	}
-	from, seq := Peer{h.From, h.Boot, s.To[i].Boot}, s.To[i].Seq
+	from, seq := sender{h.From, h.Boot, s.To[i].Boot}, s.To[i].Seq
 	switch {
 	case !e.mixer.wants(h.From, seq):
 		return e.ignore(IgnoreDuplicate)
@@ -126,7 +126,7 @@ func (e *Exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) 
 	if err != nil {
 		return e.ignore(IgnoreNotFinite)
 	}
-	return Received[T]{from, seq, x}
+	return received[T]{from, seq, x}
 }
 
 // assemble adds a part to its snapshot and returns that when it is whole. Two are

@@ -15,7 +15,7 @@ import (
 )
 
 // Keys is what an agent seals with. All but Private is fresh random bytes for
-// every Exchange, so that no key and nonce ever meet twice: not after a
+// every exchange, so that no key and nonce ever meet twice: not after a
 // restart, in another attempt, or on a cloned device.
 //
 // A holder of a sender's key, that is each of its neighbours, could forge its

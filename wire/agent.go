@@ -56,9 +56,9 @@ const (
 	DeclineNoTime                               // the time left is too short
 	DeclineDiverged                             // its local steps left the finite numbers
 	DeclineFetch                                // the model or task could not be had
-	DeclineStopping
-	DeclineRefused // an update of it for this round was refused
-	DeclineBudget  // the rest of its month's bytes is too small for a round
+	_                                           // no program says this one
+	DeclineRefused                              // an update of it for this round was refused
+	DeclineBudget                               // the rest of its month's bytes is too small for a round
 	// By the rules of the device's owner:
 	DeclineBusy    // its load is too high
 	DeclineHot     // it is too hot

@@ -13,25 +13,6 @@ type Regression struct {
 	Y [][]float64  // Y_i
 }
 
-// Local is F_i(z).
-func (r Regression) Local(i int, z []float64) float64 {
-	sum := 0.0
-	for row, y := range r.Y[i] {
-		miss := mat.Dot(r.X[i].RowView(row), mat.NewVecDense(len(z), z)) - y
-		sum += miss * miss
-	}
-	return sum / float64(len(r.Y[i]))
-}
-
-// Risk is f(z).
-func (r Regression) Risk(z []float64) float64 {
-	sum := 0.0
-	for i := range r.X {
-		sum += r.Local(i, z)
-	}
-	return sum / float64(len(r.X))
-}
-
 // hessian is the Hessian of F_i, (2/M)X_iᵀX_i.
 func (r Regression) hessian(i int) *mat.SymDense {
 	rows, d := r.X[i].Dims()
@@ -78,14 +59,6 @@ func (r Regression) Constants() (Constants, error) {
 // Gamma is γ = max{8L_s/μ_sc − 1, H} of the schedule η_t = 2/(μ_sc(γ+t)), t = 1, 2, … (feddec Thm 1).
 func (c Constants) Gamma(serverEvery int) float64 {
 	return max(8*c.Smoothness/c.StrongConvexity-1, float64(serverEvery))
-}
-
-// Alpha is |λ̂₂|/(1−|λ̂₂|), infinite for a mixing matrix that does not mix (W = I).
-func Alpha(secondEigenvalue float64) float64 {
-	if secondEigenvalue >= 1 {
-		return math.Inf(1)
-	}
-	return secondEigenvalue / (1 - secondEigenvalue)
 }
 
 // FedDec is the rest of what feddec Theorem 1 needs.

@@ -10,30 +10,30 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// Agent is the state of an agent, as agentd status shows it.
-type Agent struct {
+// agentPicture is the state of an agent, as agentd status shows it.
+type agentPicture struct {
 	Program    string    `json:"program"`
 	Version    string    `json:"version"`
 	Federation string    `json:"federation"`
 	ID         string    `json:"id"`
 	At         time.Time `json:"at"` // of the picture
 	Started    time.Time `json:"started"`
-	Broker     Link      `json:"broker"`
+	Broker     link      `json:"broker"`
 	Problems   []string  `json:"problems,omitempty"`
 
 	Round   uint64         `json:"round"` // of the announcement that is obeyed
-	Work    *Work          `json:"work,omitempty"`
+	Work    *work          `json:"work,omitempty"`
 	Fit     string         `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	Rows    uint64         `json:"rows"`
-	Trained *Trained       `json:"trained,omitempty"` // the last time
+	Trained *trained       `json:"trained,omitempty"` // the last time
 	Results map[string]int `json:"results"`           // rounds, since the start
 	Losses  []float64      `json:"losses"`            // risk of the base model on the local data, of the newest rounds
-	Recent  []Refusal      `json:"refusals"`
-	Budget  *Budget        `json:"budget,omitempty"`
+	Recent  []refusal      `json:"refusals"`
+	Budget  *budget        `json:"budget,omitempty"`
 }
 
-// Work is the agent's work in a round.
-type Work struct {
+// work is the agent's work in a round.
+type work struct {
 	Round uint64    `json:"round"`
 	Kind  string    `json:"kind"`
 	Since time.Time `json:"since"`
@@ -41,8 +41,8 @@ type Work struct {
 	Done  bool      `json:"done"`  // the local steps are done, and the update is being sent
 }
 
-// Trained describes the local steps of a round.
-type Trained struct {
+// trained describes the local steps of a round.
+type trained struct {
 	Round      uint64   `json:"round"`
 	LocalSteps int      `json:"local_steps"`
 	Because    string   `json:"because"`
@@ -54,8 +54,8 @@ type Trained struct {
 	Late       uint64   `json:"late,omitempty"`  // of these
 }
 
-// Budget is the traffic of a month, against its limit.
-type Budget struct {
+// budget is the traffic of a month, against its limit.
+type budget struct {
 	Month string `json:"month"`
 	Used  uint64 `json:"used"` // bytes
 	Limit uint64 `json:"limit"`
@@ -65,7 +65,7 @@ type Budget struct {
 type AgentView struct {
 	now      func() time.Time
 	mu       sync.Mutex // pictures are asked for from other goroutines
-	is       Agent
+	is       agentPicture
 	problems map[string]string // by subject
 }
 
@@ -73,9 +73,9 @@ var _ agent.Observer = (*AgentView)(nil)
 
 // NewAgent returns the view of an agent that has just started.
 func NewAgent(version, federation, id string, now func() time.Time) *AgentView {
-	return &AgentView{now: now, problems: map[string]string{}, is: Agent{
-		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(), Broker: Link{Since: now()},
-		Results: map[string]int{}, Losses: []float64{}, Recent: []Refusal{},
+	return &AgentView{now: now, problems: map[string]string{}, is: agentPicture{
+		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(), Broker: link{Since: now()},
+		Results: map[string]int{}, Losses: []float64{}, Recent: []refusal{},
 	}}
 }
 
@@ -110,7 +110,7 @@ func (v *AgentView) ObserveRound(fact round.AgentFact) {
 			v.is.Fit = f.Unfit.String()
 		}
 	case round.WorkStarted:
-		v.is.Work = &Work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(), Until: v.now().Add(f.Left)}
+		v.is.Work = &work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(), Until: v.now().Add(f.Left)}
 	case round.WorkEnded:
 		v.ended(f)
 	case round.BudgetShort:
@@ -130,7 +130,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.Trained:
 		v.trained(f)
 	case agent.TrainingFailed:
-		v.is.Recent = keep(v.is.Recent, keptRefusals, Refusal{v.now(), "", uint64(f.Round), "no update", f.Err.Error()})
+		v.is.Recent = keep(v.is.Recent, keptRefusals, refusal{v.now(), "", uint64(f.Round), "no update", f.Err.Error()})
 	case agent.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
 	case agent.SubscriptionsRefused:
@@ -154,7 +154,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.CloneSeen:
 		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.BudgetUsed:
-		v.is.Budget = &Budget{f.Month, f.Used, f.Limit}
+		v.is.Budget = &budget{f.Month, f.Used, f.Limit}
 		if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
 			v.note("budget", "")
 		}
@@ -176,15 +176,15 @@ func (v *AgentView) ended(f round.WorkEnded) {
 	switch f.Result {
 	case round.WorkRefused:
 		v.is.Recent = keep(v.is.Recent, keptRefusals,
-			Refusal{v.now(), "", uint64(f.Round), "refused", f.Refused.String()})
+			refusal{v.now(), "", uint64(f.Round), "refused", f.Refused.String()})
 	case round.WorkDeclined:
 		v.is.Recent = keep(v.is.Recent, keptRefusals,
-			Refusal{v.now(), "", uint64(f.Round), "declined", f.Declined.String()})
+			refusal{v.now(), "", uint64(f.Round), "declined", f.Declined.String()})
 	}
 }
 
 func (v *AgentView) trained(f agent.Trained) {
-	v.is.Trained = &Trained{
+	v.is.Trained = &trained{
 		Round: uint64(f.Round), LocalSteps: f.LocalSteps, Because: f.Sizing.String(), StepTime: f.StepTime.Seconds(),
 		Took:       f.Took.Seconds(),
 		RiskBefore: number(f.RiskBefore), RiskAfter: number(f.RiskAfter),

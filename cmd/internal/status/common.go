@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Link is the connection to the broker.
-type Link struct {
+// link is the connection to the broker.
+type link struct {
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`
 	Error     string    `json:"error,omitempty"` // of the last loss
 }
 
-func (l *Link) change(now time.Time, up bool, err error) {
-	*l = Link{Connected: up, Since: now}
+func (l *link) change(now time.Time, up bool, err error) {
+	*l = link{Connected: up, Since: now}
 	if err != nil {
 		l.Error = err.Error()
 	}
 }
 
-// Refusal is an update that was refused or left out, a declined round, or an abandoned one.
-type Refusal struct {
+// refusal is an update that was refused or left out, a declined round, or an abandoned one.
+type refusal struct {
 	At     time.Time `json:"at"`
 	Agent  string    `json:"agent,omitempty"`
 	Round  uint64    `json:"round"`

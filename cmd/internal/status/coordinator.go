@@ -13,14 +13,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Coordinator is the state of a coordinator and its federation, as coordinator status shows it.
-type Coordinator struct {
+// coordinatorPicture is the state of a coordinator and its federation, as coordinator status shows it.
+type coordinatorPicture struct {
 	Program    string    `json:"program"`
 	Version    string    `json:"version"`
 	Federation string    `json:"federation"`
 	At         time.Time `json:"at"` // of the picture
 	Started    time.Time `json:"started"`
-	Broker     Link      `json:"broker"`
+	Broker     link      `json:"broker"`
 	Problems   []string  `json:"problems,omitempty"`
 
 	Phase        string        `json:"phase"`
@@ -30,16 +30,16 @@ type Coordinator struct {
 	Kind         string        `json:"kind,omitempty"`
 	Opened       time.Time     `json:"opened"`   // the round
 	Deadline     float64       `json:"deadline"` // seconds from then
-	Participants []Participant `json:"participants"`
+	Participants []participant `json:"participants"`
 	// Draws is how many draws choose the agents that send, where agents mix: all train, the drawn ones send.
 	Draws int `json:"draws,omitempty"`
 
 	Agents   int     `json:"agents"`   // that may be drawn
 	Enrolled int     `json:"enrolled"` // in the list of keys
-	Unfit    []Unfit `json:"unfit,omitempty"`
+	Unfit    []unfit `json:"unfit,omitempty"`
 
 	// SitOut are the agents that failed in a round, and are not drawn in the next ones.
-	SitOut []SitOut `json:"sit_out,omitempty"`
+	SitOut []sitOut `json:"sit_out,omitempty"`
 
 	Aggregations uint64    `json:"aggregations"`     // in the newest model
 	Wanted       uint64    `json:"wanted,omitempty"` // aggregations until the run is finished
@@ -48,12 +48,12 @@ type Coordinator struct {
 	R2           *float64  `json:"held_out_r2,omitempty"`
 	Accuracy     *float64  `json:"held_out_accuracy,omitempty"`
 	Losses       []float64 `json:"losses"` // mean risk of the participants, of the newest rounds
-	Mesh         *Mesh     `json:"mesh,omitempty"`
-	Refusals     []Refusal `json:"refusals"`
+	Mesh         *mesh     `json:"mesh,omitempty"`
+	Refusals     []refusal `json:"refusals"`
 }
 
-// Participant is an agent in the round under way.
-type Participant struct {
+// participant is an agent in the round under way.
+type participant struct {
 	Agent string  `json:"agent"`
 	State string  `json:"state"` // invited, at work, accepted or out
 	Steps uint32  `json:"local_steps,omitempty"`
@@ -69,21 +69,21 @@ const (
 	out      = "out"
 )
 
-// Unfit is an agent that cannot do the task.
-type Unfit struct {
+// unfit is an agent that cannot do the task.
+type unfit struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
 }
 
-// SitOut is an agent that is not drawn up to a round.
-type SitOut struct {
+// sitOut is an agent that is not drawn up to a round.
+type sitOut struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
 	Until  uint64 `json:"until"` // the last round without it
 }
 
-// Mesh describes the graph of the agents that mix.
-type Mesh struct {
+// mesh describes the graph of the agents that mix.
+type mesh struct {
 	Agents           int      `json:"agents"`
 	Edges            int      `json:"edges"`
 	Parts            int      `json:"parts"`
@@ -95,9 +95,9 @@ type Mesh struct {
 type CoordinatorView struct {
 	now      func() time.Time
 	mu       sync.Mutex // pictures are asked for from other goroutines
-	is       Coordinator
+	is       coordinatorPicture
 	unfit    map[wire.AgentID]string
-	sitOut   map[wire.AgentID]SitOut
+	sitOut   map[wire.AgentID]sitOut
 	place    map[wire.AgentID]int // among the participants
 	problems map[string]string    // by subject
 }
@@ -109,13 +109,13 @@ func NewCoordinator(version, federation string, cfg *round.Config, now func() ti
 		draws = cfg.Participants
 	}
 	return &CoordinatorView{
-		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]SitOut{}, place: map[wire.AgentID]int{},
+		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]sitOut{}, place: map[wire.AgentID]int{},
 		problems: map[string]string{},
-		is: Coordinator{
+		is: coordinatorPicture{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(),
-			Broker: Link{Since: now()}, Phase: "idle", PhaseSince: now(),
-			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []Participant{},
-			Losses: []float64{}, Refusals: []Refusal{},
+			Broker: link{Since: now()}, Phase: "idle", PhaseSince: now(),
+			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []participant{},
+			Losses: []float64{}, Refusals: []refusal{},
 		},
 	}
 }
@@ -137,9 +137,9 @@ func (v *CoordinatorView) Picture() Picture {
 	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses),
 		slices.Clone(p.Refusals)
 	for agent, reason := range v.unfit {
-		p.Unfit = append(p.Unfit, Unfit{string(agent), reason})
+		p.Unfit = append(p.Unfit, unfit{string(agent), reason})
 	}
-	slices.SortFunc(p.Unfit, func(a, b Unfit) int { return strings.Compare(a.Agent, b.Agent) })
+	slices.SortFunc(p.Unfit, func(a, b unfit) int { return strings.Compare(a.Agent, b.Agent) })
 	for _, agent := range slices.Sorted(maps.Keys(v.sitOut)) {
 		p.SitOut = append(p.SitOut, v.sitOut[agent])
 	}
@@ -158,12 +158,12 @@ func (v *CoordinatorView) note(about, text string) {
 }
 
 // participant returns an agent's entry in the round. It adds one for an agent that replaces another.
-func (v *CoordinatorView) participant(agent wire.AgentID) *Participant {
+func (v *CoordinatorView) participant(agent wire.AgentID) *participant {
 	i, known := v.place[agent]
 	if !known {
 		i = len(v.is.Participants)
 		v.place[agent] = i
-		v.is.Participants = append(v.is.Participants, Participant{Agent: string(agent), State: invited})
+		v.is.Participants = append(v.is.Participants, participant{Agent: string(agent), State: invited})
 	}
 	return &v.is.Participants[i]
 }

@@ -35,7 +35,7 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		v.opened(f)
 	case round.AgentSidelined:
 		v.is.Agents = f.Agents
-		v.sitOut[f.Agent] = SitOut{string(f.Agent), string(f.Reason), uint64(f.Until)}
+		v.sitOut[f.Agent] = sitOut{string(f.Agent), string(f.Reason), uint64(f.Until)}
 	case round.AgentReadmitted:
 		v.is.Agents = f.Agents
 		delete(v.sitOut, f.Agent)
@@ -118,7 +118,7 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		}
 		v.note("ahead", text)
 	case coordinator.MeshMade:
-		v.is.Mesh = &Mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
+		v.is.Mesh = &mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
 	case coordinator.AgentReported, coordinator.Began, coordinator.MessageDropped, coordinator.StatisticsReady,
 		coordinator.TransfersChanged: // not shown
 	}
@@ -152,9 +152,9 @@ func (v *CoordinatorView) opened(f round.RoundOpened) {
 	v.is.Aggregations = uint64(f.Version)
 	clear(v.sitOut)
 	for _, s := range f.SitOut {
-		v.sitOut[s.Agent] = SitOut{string(s.Agent), string(s.Reason), uint64(s.Until)}
+		v.sitOut[s.Agent] = sitOut{string(s.Agent), string(s.Reason), uint64(s.Until)}
 	}
-	v.is.Participants = make([]Participant, 0, len(f.Participants))
+	v.is.Participants = make([]participant, 0, len(f.Participants))
 	clear(v.place)
 	for _, agent := range f.Participants {
 		v.participant(agent)
@@ -173,14 +173,14 @@ func (v *CoordinatorView) left(f round.AgentLeft) {
 	}
 }
 
-func (v *CoordinatorView) move(agent wire.AgentID, state, why string) *Participant {
+func (v *CoordinatorView) move(agent wire.AgentID, state, why string) *participant {
 	p := v.participant(agent)
 	p.State, p.Why, p.After = state, why, v.now().Sub(v.is.Opened).Seconds()
 	return p
 }
 
 func (v *CoordinatorView) refusal(agent wire.AgentID, r wire.RoundID, what, reason string) {
-	v.is.Refusals = keep(v.is.Refusals, keptRefusals, Refusal{v.now(), string(agent), uint64(r), what, reason})
+	v.is.Refusals = keep(v.is.Refusals, keptRefusals, refusal{v.now(), string(agent), uint64(r), what, reason})
 }
 
 func (v *CoordinatorView) modelReady(f coordinator.ModelReady) {

@@ -8,7 +8,7 @@ import (
 )
 
 // Draw returns the picture as text.
-func (c *Coordinator) Draw(width int) string {
+func (c *coordinatorPicture) Draw(width int) string {
 	p := &page{width: width}
 	p.head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.At, c.Started, c.Problems,
 		c.Broker)
@@ -45,7 +45,7 @@ func (c *Coordinator) Draw(width int) string {
 	return p.text.String()
 }
 
-func (c *Coordinator) drawRound(p *page) {
+func (c *coordinatorPicture) drawRound(p *page) {
 	p.line("phase", "%s for %s", c.Phase, span(c.At.Sub(c.PhaseSince)))
 	if c.Round == 0 || c.Opened.IsZero() {
 		return
@@ -86,7 +86,7 @@ const (
 )
 
 // byState lists the participants by the state that is shown.
-func (c *Coordinator) byState() map[string][]string {
+func (c *coordinatorPicture) byState() map[string][]string {
 	by := map[string][]string{}
 	took, slow := c.At.Sub(c.Opened).Seconds(), c.slow()
 	for _, a := range c.Participants {
@@ -120,7 +120,7 @@ func (c *Coordinator) byState() map[string][]string {
 }
 
 // slow is twice the median time in seconds until an update was accepted; 0 before the first.
-func (c *Coordinator) slow() float64 {
+func (c *coordinatorPicture) slow() float64 {
 	var all []float64
 	for _, a := range c.Participants {
 		if a.State == accepted {
@@ -135,7 +135,7 @@ func (c *Coordinator) slow() float64 {
 }
 
 // Draw returns the picture as text.
-func (a *Agent) Draw(width int) string {
+func (a *agentPicture) Draw(width int) string {
 	p := &page{width: width}
 	p.head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.At, a.Started,
 		a.Problems, a.Broker)

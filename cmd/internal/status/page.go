@@ -118,7 +118,7 @@ func figures(pairs ...any) string {
 }
 
 // head adds the first lines of a page.
-func (p *page) head(what, version string, at, started time.Time, problems []string, l Link) {
+func (p *page) head(what, version string, at, started time.Time, problems []string, l link) {
 	p.line(what, "%s, up %s", version, span(at.Sub(started)))
 	for _, problem := range problems {
 		p.paragraph("!", problem)
@@ -139,7 +139,7 @@ func (p *page) losses(xs []float64) {
 	}
 }
 
-func (p *page) refusals(all []Refusal) {
+func (p *page) refusals(all []refusal) {
 	for i, r := range slices.Backward(all) {
 		label := ""
 		if i == len(all)-1 {

@@ -51,7 +51,7 @@ func TestSocket(t *testing.T) {
 		t.Errorf("got %q, error %v", text, err)
 	}
 	text, err := ask(t, dir, "--json")
-	var got Agent
+	var got agentPicture
 	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.ID != "s1" || strings.Count(text, "\n") != 1 {
 		t.Errorf("got %q, error %v", text, err)
 	}

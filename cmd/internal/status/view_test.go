@@ -214,7 +214,7 @@ func TestAgentPage(t *testing.T) {
 		agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{})
 	compare(t, "agent_unfit", v.Picture())
 	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000})
-	if got := v.Picture().(*Agent).Problems; len(got) != 2 {
+	if got := v.Picture().(*agentPicture).Problems; len(got) != 2 {
 		t.Errorf("a new month, and yet: %q", got)
 	}
 }

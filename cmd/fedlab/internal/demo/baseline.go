@@ -17,28 +17,28 @@ const ridgeLambda = 1
 // clip bounds standardised features, in standard deviations.
 const clip = 6
 
-// Baselines are what can be had without a federation: R² over all stations on
+// baselineScores are what can be had without a federation: R² over all stations on
 // the held-out year.
-type Baselines struct {
+type baselineScores struct {
 	Persistence float64   // the value six hours ahead is the present one
-	Alone       []Station // each station with its own rows only
+	Alone       []stationScore // each station with its own rows only
 	Central     float64   // all rows in one place, which nobody here has
 }
 
-// Station is one station's own model.
-type Station struct {
+// stationScore is one station's own model.
+type stationScore struct {
 	Name string
 	Rows int
 	R2   float64
 }
 
-func baselines(f *files) (*Baselines, error) {
+func baselines(f *files) (*baselineScores, error) {
 	held, err := load(f.held)
 	if err != nil {
 		return nil, err
 	}
 	var pooledX, pooledY []float32
-	b := &Baselines{Persistence: persistence(held)}
+	b := &baselineScores{Persistence: persistence(held)}
 	for i, path := range f.train {
 		s, err := load(path)
 		if err != nil {
@@ -48,7 +48,7 @@ func baselines(f *files) (*Baselines, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s alone: %w", f.stations[i], err)
 		}
-		b.Alone = append(b.Alone, Station{f.stations[i], s.Len(), r2})
+		b.Alone = append(b.Alone, stationScore{f.stations[i], s.Len(), r2})
 		all := s.All()
 		pooledX, pooledY = append(pooledX, all.X...), append(pooledY, all.Y...)
 	}

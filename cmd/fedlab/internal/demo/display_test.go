@@ -24,7 +24,7 @@ var testResult = Result{
 	Event: "result", Task: "air", Rounds: 2, Federated: 0.62, AloneMean: 0.25, AloneWorst: -0.25, Central: 0.64,
 	Persistence: 0.5355,
 	Seconds:     1.25, Model: "abc", rows: 300,
-	alone: []Station{{"Aotizhongxin", 100, 0.75}, {"Changping", 150, 0.25}, {"Dingling", 50, -0.25}},
+	alone: []stationScore{{"Aotizhongxin", 100, 0.75}, {"Changping", 150, 0.25}, {"Dingling", 50, -0.25}},
 }
 
 // script is a short run: what the watcher hears, and how often it is drawn.

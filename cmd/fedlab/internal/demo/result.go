@@ -26,12 +26,12 @@ type Result struct {
 	// Model is the SHA-256 of the model's vector: equal runs have equal ones.
 	Model string `json:"model"`
 
-	alone []Station
+	alone []stationScore
 	rows  int    // of all stations
 	out   string // folder of the files; empty = none
 }
 
-func newResult(b *Baselines, p *progress) *Result {
+func newResult(b *baselineScores, p *progress) *Result {
 	r := &Result{
 		Event: "result", Task: "air", Rounds: p.Round, Federated: p.R2, AloneWorst: b.Alone[0].R2,
 		Central: b.Central, Persistence: b.Persistence, alone: b.Alone,

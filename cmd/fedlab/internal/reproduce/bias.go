@@ -9,12 +9,12 @@ import (
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
-// Bias is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
-type Bias struct{ LMS }
+// bias is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
+type bias struct{ lms }
 
 // defaultBias is the instance of SPEC's row `bias`.
-func defaultBias() *Bias {
-	b := &Bias{LMS{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48,
+func defaultBias() *bias {
+	b := &bias{lms{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48,
 		Window: 20_000}}
 	for k := range 10 {
 		x := float64(k)
@@ -27,7 +27,7 @@ func defaultBias() *Bias {
 }
 
 // About implements Experiment.
-func (b *Bias) About() About {
+func (b *bias) About() About {
 	return About{"bias", "Without the 1/E_k of (5.26), federated averaging ends at the minimiser of Σ E_k J_k, not " +
 		"of Σ J_k.", "ch5 problem 5.1"}
 }
@@ -35,7 +35,7 @@ func (b *Bias) About() About {
 // Run implements Experiment. The limit of the mean is measured as the average of w_i over the rounds and runs; at a
 // step size that is not small it is not exactly the minimiser, and where it is then follows from the recursion of the
 // mean.
-func (b *Bias) Run(ctx context.Context, o Options) (*Report, error) {
+func (b *bias) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bias: %w", err)
 	}

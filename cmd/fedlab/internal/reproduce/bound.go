@@ -16,18 +16,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Bound is notes Theorem 2.1 on quadratics, whose constants are all known.
-type Bound struct {
+// bound is notes Theorem 2.1 on quadratics, whose constants are all known.
+type bound struct {
 	Smoothness  float64     `json:"smoothness"`  // L
 	Eigenvalues []float64   `json:"eigenvalues"` // of A, in parts of L; the largest is 1
 	Centres     [][]float64 `json:"centres"`     // c_i, a client each
 	Start       []float64   `json:"start"`       // x_0
-	Cases       []BoundCase `json:"cases"`
+	Cases       []boundCase `json:"cases"`
 	Runs        int         `json:"runs"` // of each case
 }
 
-// BoundCase is one point of the grid.
-type BoundCase struct {
+// boundCase is one point of the grid.
+type boundCase struct {
 	StepSize  float64 `json:"step_size"` // η
 	Steps     int     `json:"steps"`     // τ
 	Rounds    int     `json:"rounds"`    // T
@@ -35,11 +35,11 @@ type BoundCase struct {
 }
 
 // defaultBound is the instance of SPEC's row `bound`: its point, and η, τ, T and σ each changed alone.
-func defaultBound() *Bound {
-	return &Bound{
+func defaultBound() *bound {
+	return &bound{
 		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5),
 		Start: []float64{5, 5, 5, 5, 5},
-		Cases: []BoundCase{{0.25, 5, 40, 1}, {0.1, 5, 40, 1}, {0.02, 5, 40, 1}, {0.25, 1, 40, 1}, {0.25, 20, 40, 1},
+		Cases: []boundCase{{0.25, 5, 40, 1}, {0.1, 5, 40, 1}, {0.02, 5, 40, 1}, {0.25, 1, 40, 1}, {0.25, 20, 40, 1},
 			{0.25, 5, 400, 1},
 			{0.25, 5, 4000, 1}, {0.25, 5, 40, 0}, {0.25, 5, 40, 4}},
 		Runs: 64,
@@ -47,22 +47,22 @@ func defaultBound() *Bound {
 }
 
 // About implements Experiment.
-func (b *Bound) About() About {
+func (b *bound) About() About {
 	return About{"bound", "The mean suboptimality of the shadow sequence stays below the bound of Theorem 2.1.",
 		"notes Theorem 2.1 (4)"}
 }
 
-func (b *Bound) key(c BoundCase) string {
+func (b *bound) key(c boundCase) string {
 	return fmt.Sprintf("L%g_eta%g_tau%d_T%d_s%g", b.Smoothness, c.StepSize, c.Steps, c.Rounds, c.Deviation)
 }
 
-func (c BoundCase) String() string {
+func (c boundCase) String() string {
 	return fmt.Sprintf("η = %g, τ = %d, T = %d, σ = %g", c.StepSize, c.Steps, c.Rounds, c.Deviation)
 }
 
 // Run implements Experiment. The left side of (4) is measured, and because the clients share A it is also known
 // exactly: their mean is gradient descent on F, whatever their drift, so that the term with ζ bounds nothing here.
-func (b *Bound) Run(ctx context.Context, o Options) (*Report, error) {
+func (b *bound) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
 	}
@@ -95,7 +95,7 @@ func (b *Bound) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (b *Bound) validate() error {
+func (b *bound) validate() error {
 	d := len(b.Eigenvalues)
 	switch {
 	case d == 0 || slices.Max(b.Eigenvalues) != 1 || slices.Min(b.Eigenvalues) <= 0 || b.Smoothness <= 0:
@@ -118,7 +118,7 @@ func (b *Bound) validate() error {
 	return nil
 }
 
-func (b *Bound) theory(c BoundCase) theory.Quadratics {
+func (b *bound) theory(c boundCase) theory.Quadratics {
 	a := mat.NewSymDense(len(b.Eigenvalues), nil)
 	for j, v := range b.Eigenvalues {
 		a.SetSym(j, j, b.Smoothness*v)
@@ -129,7 +129,7 @@ func (b *Bound) theory(c BoundCase) theory.Quadratics {
 }
 
 // simulate runs notes Alg. 1: all clients, τ steps of size η, exact gradients with additive noise.
-func (b *Bound) simulate(ctx context.Context, o Options, c BoundCase) (*sim.Result, error) {
+func (b *bound) simulate(ctx context.Context, o Options, c boundCase) (*sim.Result, error) {
 	d := len(b.Eigenvalues)
 	scaled := make([]float64, d)
 	for j, v := range b.Eigenvalues {
@@ -173,16 +173,16 @@ func running(r *sim.Result) [][]float64 {
 
 // boundRun is a case with the left side of (4) up to each round, by run.
 type boundRun struct {
-	BoundCase
+	boundCase
 	left [][]float64
 }
 
 // plot shows both sides of (4) as T grows.
-func (b *Bound) plot(r *Report, c *boundRun) {
+func (b *bound) plot(r *Report, c *boundRun) {
 	measured, exact := plot.Curve{Name: "left side, measured"}, plot.Curve{Name: "left side, exact", Theory: true}
 	right := plot.Curve{Name: "right side"}
 	for at := 1.0; ; at *= 1.15 {
-		now := c.BoundCase
+		now := c.boundCase
 		now.Rounds = min(int(math.Ceil(at)), c.Rounds)
 		x, q := float64(now.Rounds*c.Steps), b.theory(now)
 		average(c.left[now.Rounds]).appendTo(&measured, x)

@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// FedDec is feddec against FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of
+// feddec compares FedDec with FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of
 // several radii on the same places, and several H (feddec Fig. 4).
-type FedDec struct {
+type feddec struct {
 	Subject About `json:"-"`
 
 	Agents       int     `json:"agents"`       // n
@@ -35,8 +35,8 @@ type FedDec struct {
 }
 
 // defaultFedDec is the instance of SPEC's row `feddec`.
-func defaultFedDec() *FedDec {
-	return &FedDec{
+func defaultFedDec() *feddec {
+	return &feddec{
 		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the " +
 			"better the agents are connected.",
 			"feddec Fig. 4"},
@@ -48,7 +48,7 @@ func defaultFedDec() *FedDec {
 }
 
 // defaultFedDecFailures is the instance of SPEC's row `feddec-failures`.
-func defaultFedDecFailures() *FedDec {
+func defaultFedDecFailures() *feddec {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",
 		"FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
@@ -57,11 +57,11 @@ func defaultFedDecFailures() *FedDec {
 }
 
 // About implements Experiment.
-func (f *FedDec) About() About { return f.Subject }
+func (f *feddec) About() About { return f.Subject }
 
 // Run implements Experiment. An instance is a problem and places; its runs share both. FedDec and FedAvg draw the same
 // rows and participants, so that their ratio within an instance says more than each alone.
-func (f *FedDec) Run(ctx context.Context, o Options) (*Report, error) {
+func (f *feddec) Run(ctx context.Context, o Options) (*Report, error) {
 	fields, err := f.fields(o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Subject.ID, err)
@@ -86,7 +86,7 @@ type field struct {
 }
 
 // fields makes the instances. The places are drawn until the graph of the smallest radius is connected.
-func (f *FedDec) fields(o Options) ([]field, error) {
+func (f *feddec) fields(o Options) ([]field, error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (f *FedDec) fields(o Options) ([]field, error) {
 	return fields, nil
 }
 
-func (f *FedDec) validate() error {
+func (f *feddec) validate() error {
 	switch {
 	case f.Agents < 2 || f.Inputs < 1 || f.Rows < 1:
 		return fmt.Errorf("%d agents, %d inputs, %d rows: want at least 2, 1 and 1", f.Agents, f.Inputs, f.Rows)
@@ -133,7 +133,7 @@ func (f *FedDec) validate() error {
 }
 
 // experiment is Algorithm 1 with this H.
-func (f *FedDec) experiment(o Options, runs, h int) sim.Experiment {
+func (f *feddec) experiment(o Options, runs, h int) sim.Experiment {
 	e := sim.Default()
 	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
 	e.Algorithm, e.Rounds = spec.FedDec, f.Iterations/h*h
@@ -147,7 +147,7 @@ func (f *FedDec) experiment(o Options, runs, h int) sim.Experiment {
 
 // simulate runs all instances with this H on the graphs of a radius, or alone for −1. At an iteration t with t mod H =
 // 0 the server's model is with all.
-func (f *FedDec) simulate(ctx context.Context, o Options, fields []field, h, radius int) (*feddecTrack, error) {
+func (f *feddec) simulate(ctx context.Context, o Options, fields []field, h, radius int) (*feddecTrack, error) {
 	runs := o.size(f.Runs, 1)
 	r, err := sim.On(ctx, f.experiment(o, len(fields)*runs, h), func(run int) (sim.Instance[float64], error) {
 		in := fields[run/runs]

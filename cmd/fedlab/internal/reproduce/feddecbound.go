@@ -13,7 +13,7 @@ import (
 
 // bound finds that FedDec stays below the bound of feddec Theorem 1, which holds for it and says nothing for FedAvg.
 // Where W^t is on links that fail, α is that of |λ₂(E[W^t W^tᵀ])|.
-func (f *FedDec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
+func (f *feddec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 	bounds := make([]theory.FedDec, len(fields))
 	for i, in := range fields {
 		var err error
@@ -41,7 +41,7 @@ func (f *FedDec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 
 // theory is what Theorem 1 needs of a problem. G² and σ̄² are those at z¹ = 0, where the gradients of single rows are
 // largest by far, as ‖Y_i‖ grows to 2ⁿ.
-func (f *FedDec) theory(p *data.Problem[float64]) (theory.FedDec, error) {
+func (f *feddec) theory(p *data.Problem[float64]) (theory.FedDec, error) {
 	var problem theory.Regression
 	load := p.Loader(nil)
 	out := theory.FedDec{Agents: f.Agents, Participants: f.Participants}

@@ -62,7 +62,7 @@ func minus(a, b []float64) []float64 {
 }
 
 // report compares the tracks: H by H, first FedAvg and then FedDec by radius.
-func (f *FedDec) report(fields []field, tracks []*feddecTrack) (*Report, error) {
+func (f *feddec) report(fields []field, tracks []*feddecTrack) (*Report, error) {
 	r := &Report{About: f.Subject}
 	perH := len(f.Radii) + 1
 	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance], ln (FedAvg's error/FedDec's)
@@ -95,16 +95,16 @@ func (f *FedDec) report(fields []field, tracks []*feddecTrack) (*Report, error) 
 }
 
 // name is how a key names a radius.
-func (f *FedDec) name(j int) string { return "r" + strconv.FormatFloat(f.Radii[j], 'g', -1, 64) }
+func (f *feddec) name(j int) string { return "r" + strconv.FormatFloat(f.Radii[j], 'g', -1, 64) }
 
-func (f *FedDec) value(r *Report, key string, logs []float64) {
+func (f *feddec) value(r *Report, key string, logs []float64) {
 	e := geometric(logs)
 	r.Values.Set(key, e.mean)
 	r.Values.Set(key+"_ci95", e.half)
 }
 
 // above finds that a geometric mean of ratios is above 1.
-func (f *FedDec) above(r *Report, what string, logs []float64, expected string) {
+func (f *feddec) above(r *Report, what string, logs []float64, expected string) {
 	mean, half := theory.Interval95(logs)
 	r.find(Finding{What: what, Measured: fmt.Sprintf("×%.3g (%.3g to %.3g)", math.Exp(mean), math.Exp(mean-half),
 		math.Exp(mean+half)),
@@ -112,7 +112,7 @@ func (f *FedDec) above(r *Report, what string, logs []float64, expected string) 
 }
 
 // connectivity sets |λ̂₂| and α, as means over the instances, and returns α by radius.
-func (f *FedDec) connectivity(r *Report, fields []field) []float64 {
+func (f *feddec) connectivity(r *Report, fields []field) []float64 {
 	var alphas []float64
 	for j := range f.Radii {
 		var second, alpha []float64
@@ -130,7 +130,7 @@ func (f *FedDec) connectivity(r *Report, fields []field) []float64 {
 }
 
 // linksUp finds that links were up as often as they should be.
-func (f *FedDec) linksUp(r *Report, tracks []*feddecTrack) {
+func (f *feddec) linksUp(r *Report, tracks []*feddecTrack) {
 	for _, t := range tracks {
 		share := 0.0
 		for _, up := range t.health {
@@ -144,7 +144,7 @@ func (f *FedDec) linksUp(r *Report, tracks []*feddecTrack) {
 }
 
 // compareGains finds that the gain grows with H and with the radius, instance by instance.
-func (f *FedDec) compareGains(r *Report, gains [][][]float64) {
+func (f *feddec) compareGains(r *Report, gains [][][]float64) {
 	byH, byRadius := order(f.ServerEvery), order(f.Radii)
 	for j, radius := range f.Radii {
 		for n := 1; n < len(byH); n++ {

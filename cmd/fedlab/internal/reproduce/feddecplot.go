@@ -12,7 +12,7 @@ import (
 
 // plots draws the graphs of the first instance (Fig. 3), and for each radius the geometric mean over the instances with
 // its 95 % band (Fig. 4).
-func (f *FedDec) plots(r *Report, fields []field, tracks []*feddecTrack) {
+func (f *feddec) plots(r *Report, fields []field, tracks []*feddecTrack) {
 	for j, radius := range f.Radii {
 		m := fields[0].mixings[j]
 		weights := m.Weights

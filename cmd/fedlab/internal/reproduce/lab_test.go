@@ -51,11 +51,11 @@ func TestMSD(t *testing.T) {
 	small := defaultMSD()
 	small.Runs, small.Window = 12, 1500
 	check(t, small)
-	other := &MSD{LMS{Participants: 2, StepSize: 0.1, LocalSteps: []int{4, 1, 2}, BatchSizes: []int{1, 5, 2},
+	other := &steadyMSD{lms{Participants: 2, StepSize: 0.1, LocalSteps: []int{4, 1, 2}, BatchSizes: []int{1, 5, 2},
 		Regressors: [][]float64{{1, 0.5}, {0.3, 0.6}, {0.8, 0.8}}, NoiseVar: []float64{1, 0.1, 0.5},
 		Optima: [][]float64{{0, 1}, {1, 0}, {-1, 2}}, Runs: 24, Window: 1000}}
 	check(t, other)
-	check(t, &MSD{LMS{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1},
+	check(t, &steadyMSD{lms{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1},
 		Regressors: [][]float64{{1}}, NoiseVar: []float64{0},
 		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // nothing ever moves
 	near := *other // a step size from which the second moment settles far slower than the mean
@@ -68,19 +68,19 @@ func TestMSD(t *testing.T) {
 	if err != nil || math.Abs(curve[burn(exact)]/exact.MSD-1) > 0.001 {
 		t.Errorf("after %d rounds %v, %v; the limit is %v", burn(exact), curve[burn(exact)], err, exact.MSD)
 	}
-	for want, change := range map[string]func(*MSD){
-		"2 noise variances":   func(m *MSD) { m.NoiseVar = m.NoiseVar[:2] },
-		"agent 1: regressors": func(m *MSD) { m.Regressors = [][]float64{{1, 1}, {1}, {1, 1}} },
-		"agent 2: regressors": func(m *MSD) { m.Regressors = [][]float64{{1, 1}, {1, 1}, {1, -1}} },
-		"agent 0: regressors": func(m *MSD) {
+	for want, change := range map[string]func(*steadyMSD){
+		"2 noise variances":   func(m *steadyMSD) { m.NoiseVar = m.NoiseVar[:2] },
+		"agent 1: regressors": func(m *steadyMSD) { m.Regressors = [][]float64{{1, 1}, {1}, {1, 1}} },
+		"agent 2: regressors": func(m *steadyMSD) { m.Regressors = [][]float64{{1, 1}, {1, 1}, {1, -1}} },
+		"agent 0: regressors": func(m *steadyMSD) {
 			m.Optima, m.Regressors = [][]float64{{}, {}, {}},
 				[][]float64{{}, {}, {}}
 		},
-		"1 runs":              func(m *MSD) { m.Runs = 1 },
-		"a window of 0":       func(m *MSD) { m.Window = 0 },
-		"stability limit":     func(m *MSD) { m.StepSize = 3 },
-		"4 participants of 3": func(m *MSD) { m.Participants = 4 },
-		"noise variance -1":   func(m *MSD) { m.NoiseVar = []float64{0, -1, 0} },
+		"1 runs":              func(m *steadyMSD) { m.Runs = 1 },
+		"a window of 0":       func(m *steadyMSD) { m.Window = 0 },
+		"stability limit":     func(m *steadyMSD) { m.StepSize = 3 },
+		"4 participants of 3": func(m *steadyMSD) { m.Participants = 4 },
+		"noise variance -1":   func(m *steadyMSD) { m.NoiseVar = []float64{0, -1, 0} },
 	} {
 		m := *other
 		change(&m)
@@ -95,11 +95,11 @@ func TestBias(t *testing.T) {
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
 	// A single parameter, and numbers of steps that do not divide the step size exactly.
-	check(t, &Bias{LMS{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2},
+	check(t, &bias{lms{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2},
 		NoiseVar:   []float64{0.1, 0.1, 0},
 		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
 	// A coordinate of the limit may be 0.
-	check(t, &Bias{LMS{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1, 1},
+	check(t, &bias{lms{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1, 1},
 		NoiseVar:   []float64{0.1, 0.1},
 		Regressors: [][]float64{{1, 1}, {1, 1}}, Optima: [][]float64{{5, 0}, {2, 0}}, Runs: 12, Window: 2000}})
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/sim/theory"
 )
 
-// LMS is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and w_k⁰
+// lms is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and w_k⁰
 // (ch5 (5.66)–(5.68)).
-type LMS struct {
+type lms struct {
 	Participants int         `json:"participants"`
 	StepSize     float64     `json:"step_size"`
 	LocalSteps   []int       `json:"local_steps"`
@@ -29,7 +29,7 @@ type LMS struct {
 }
 
 // theory is the problem for the exact recursion.
-func (l LMS) theory(normalized bool) theory.LMS {
+func (l lms) theory(normalized bool) theory.LMS {
 	m := theory.LMS{StepSize: l.StepSize, Participants: l.Participants, Unnormalized: !normalized}
 	for k, optimum := range l.Optima {
 		r := mat.NewSymDense(len(optimum), nil)
@@ -44,7 +44,7 @@ func (l LMS) theory(normalized bool) theory.LMS {
 
 // validate reports lists that are not of one length, and what theory has no answer to. The simulation itself refuses
 // the rest.
-func (l LMS) validate() error {
+func (l lms) validate() error {
 	k := len(l.Optima)
 	if k == 0 || len(l.LocalSteps) != k || len(l.BatchSizes) != k || len(l.Regressors) != k || len(l.NoiseVar) != k {
 		return fmt.Errorf("%d optima, %d local steps, %d batch sizes, %d regressors and %d noise variances: one of "+
@@ -65,7 +65,7 @@ func (l LMS) validate() error {
 }
 
 // experiment is the simulation, of this many rounds until it has settled and then the window.
-func (l LMS) experiment(o Options, normalized bool, burn int) sim.Experiment {
+func (l lms) experiment(o Options, normalized bool, burn int) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs = o.Seed, o.size(l.Runs, 24)
 	e.Agents, e.Participants = len(l.Optima), l.Participants
@@ -75,7 +75,7 @@ func (l LMS) experiment(o Options, normalized bool, burn int) sim.Experiment {
 	return e
 }
 
-func (l LMS) problem() data.Linear {
+func (l lms) problem() data.Linear {
 	return data.Linear{Inputs: len(l.Optima[0]), Regressors: l.Regressors, Noise: l.NoiseVar, Optima: l.Optima}
 }
 
@@ -93,12 +93,12 @@ func perAgent(numbers []int) sim.PerAgent {
 	return sim.Each(values...)
 }
 
-// MSD is ch5 problem 5.3.
-type MSD struct{ LMS }
+// steadyMSD is ch5 problem 5.3.
+type steadyMSD struct{ lms }
 
 // defaultMSD is the instance of SPEC's row `msd`.
-func defaultMSD() *MSD {
-	m := &MSD{LMS{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
+func defaultMSD() *steadyMSD {
+	m := &steadyMSD{lms{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
 	for k := range 20 {
 		r, w := make([]float64, 4), make([]float64, 4)
 		for j := range r {
@@ -115,7 +115,7 @@ func defaultMSD() *MSD {
 }
 
 // About implements Experiment.
-func (m *MSD) About() About {
+func (m *steadyMSD) About() About {
 	return About{"msd", "The limiting error of federated averaging follows from the data's statistics and the tuning " +
 		"parameters of each agent.",
 		"ch5 problem 5.3"}
@@ -123,7 +123,7 @@ func (m *MSD) About() About {
 
 // Run implements Experiment: the simulation against the exact value, and the first-order expression against that, which
 // must be off by O(μ).
-func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
+func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
 	}
@@ -163,7 +163,7 @@ func (m *MSD) Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 // firstOrder finds that the small-step expression is off in proportion to μ, once μ is small.
-func (m *MSD) firstOrder(r *Report, problem theory.LMS, gap float64) error {
+func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error {
 	gaps := []float64{gap}
 	for range 2 {
 		problem.StepSize /= 16

@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Saddle is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at
+// saddle is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at
 // 0, by how many take part and from where it starts.
-type Saddle struct {
+type saddle struct {
 	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), an agent each
 	Variance float64     `json:"variance"` // σ²
 	Hidden   int         `json:"hidden"`
@@ -38,8 +38,8 @@ type Saddle struct {
 }
 
 // defaultSaddle is the instance of SPEC's row `saddle`.
-func defaultSaddle() *Saddle {
-	return &Saddle{
+func defaultSaddle() *saddle {
+	return &saddle{
 		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,
 		Participants: []int{1, 10, 50, 100}, LocalSteps: 10, BatchSize: 1, StepSize: 0.05, ResponseProb: 0.5,
 		Start: 0.01, NoiseVar: 0.01,
@@ -48,7 +48,7 @@ func defaultSaddle() *Saddle {
 }
 
 // About implements Experiment.
-func (s *Saddle) About() About {
+func (s *saddle) About() About {
 	return About{"saddle", "Federated averaging leaves a strict saddle and ends at a minimum, whatever the share of " +
 		"agents that take part.",
 		"2nd-order Figs. 1–2"}
@@ -83,7 +83,7 @@ func (c *saddleCase) name(what string) string {
 func (c *saddleCase) String() string { return fmt.Sprintf("L = %d, %s", c.participants, c.what) }
 
 // Run implements Experiment.
-func (s *Saddle) Run(ctx context.Context, o Options) (*Report, error) {
+func (s *saddle) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("saddle: %w", err)
 	}
@@ -110,7 +110,7 @@ func (s *Saddle) Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 // validate reports what makes no sense. The simulation itself refuses the rest.
-func (s *Saddle) validate() error {
+func (s *saddle) validate() error {
 	switch {
 	case len(s.Means) == 0 || len(s.Means[0]) == 0 ||
 		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
@@ -133,7 +133,7 @@ func (s *Saddle) validate() error {
 	return nil
 }
 
-func (s *Saddle) theory(start saddleStart, participants int) theory.Averaged {
+func (s *saddle) theory(start saddleStart, participants int) theory.Averaged {
 	a := theory.Averaged{
 		Bilinear:     theory.Bilinear{Hidden: s.Hidden, Means: s.Means, Variance: s.Variance, Ridge: s.Ridge},
 		Participants: participants, LocalSteps: s.LocalSteps, BatchSize: s.BatchSize, StepSize: s.StepSize,
@@ -146,7 +146,7 @@ func (s *Saddle) theory(start saddleStart, participants int) theory.Averaged {
 }
 
 // start is w_0.
-func (s *Saddle) start(c saddleStart) []float64 {
+func (s *saddle) start(c saddleStart) []float64 {
 	w := make([]float64, s.Hidden*(len(s.Means[0])+1))
 	if c.beside {
 		for j := range w {
@@ -156,7 +156,7 @@ func (s *Saddle) start(c saddleStart) []float64 {
 	return w
 }
 
-func (s *Saddle) simulate(ctx context.Context, o Options, start saddleStart, participants int,
+func (s *saddle) simulate(ctx context.Context, o Options, start saddleStart, participants int,
 	level float64) (*saddleCase, error) {
 	c := &saddleCase{saddleStart: start, participants: participants}
 	e := sim.Default()

@@ -9,7 +9,7 @@ import (
 )
 
 // smallSaddle is another instance: six agents of two inputs, batches of two, other rates.
-func smallSaddle() *Saddle {
+func smallSaddle() *saddle {
 	s := defaultSaddle()
 	s.Means, s.Hidden, s.Participants = data.SaddleMeans(6, 2), 2, []int{1, 6}
 	s.LocalSteps, s.BatchSize, s.StepSize, s.ResponseProb = 4, 2, 0.04, 0.7
@@ -42,16 +42,16 @@ func TestSaddle(t *testing.T) {
 }
 
 func TestSaddleRefuses(t *testing.T) {
-	for want, change := range map[string]func(*Saddle){
-		"means":                  func(s *Saddle) { s.Means = nil },
-		"all of one length":      func(s *Saddle) { s.Means[0] = []float64{1} },
-		"0 hidden units":         func(s *Saddle) { s.Hidden = 0 },
-		"from 1 to the 6 agents": func(s *Saddle) { s.Participants = []int{7} },
-		"steady from round 900":  func(s *Saddle) { s.Steady = 900 },
-		"1 runs":                 func(s *Saddle) { s.Runs = 1 },
-		"no strict saddle":       func(s *Saddle) { s.Ridge = 2 },
-		"local_steps":            func(s *Saddle) { s.LocalSteps = 0 },
-		"response.probability":   func(s *Saddle) { s.ResponseProb = 2 },
+	for want, change := range map[string]func(*saddle){
+		"means":                  func(s *saddle) { s.Means = nil },
+		"all of one length":      func(s *saddle) { s.Means[0] = []float64{1} },
+		"0 hidden units":         func(s *saddle) { s.Hidden = 0 },
+		"from 1 to the 6 agents": func(s *saddle) { s.Participants = []int{7} },
+		"steady from round 900":  func(s *saddle) { s.Steady = 900 },
+		"1 runs":                 func(s *saddle) { s.Runs = 1 },
+		"no strict saddle":       func(s *saddle) { s.Ridge = 2 },
+		"local_steps":            func(s *saddle) { s.LocalSteps = 0 },
+		"response.probability":   func(s *saddle) { s.ResponseProb = 2 },
 	} {
 		s := smallSaddle()
 		change(s)

@@ -10,7 +10,7 @@ import (
 )
 
 // judge sets the values of a case and holds them against theory.
-func (s *Saddle) judge(r *Report, c *saddleCase, lowest float64) {
+func (s *saddle) judge(r *Report, c *saddleCase, lowest float64) {
 	escape, lambda := average(c.escape), average(c.lambda)
 	risk, gradient := measured(c.Steady("risk", s.Steady)), measured(c.Steady("gradient_norm2", s.Steady))
 	for _, v := range []struct {
@@ -70,7 +70,7 @@ func near(e estimate, prediction, share float64) bool {
 }
 
 // plots is Figs. 1 and 2, for both starts from which something happens.
-func (s *Saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
+func (s *saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
 	for _, start := range saddleStarts {
 		if !start.beside && !start.noise {
 			continue
@@ -99,7 +99,7 @@ func (s *Saddle) plots(r *Report, cases []*saddleCase, lowest float64) {
 }
 
 // curve is the mean over the runs with its band, thinned to what a diagram can show.
-func (s *Saddle) curve(c *saddleCase, name, metric string) plot.Curve {
+func (s *saddle) curve(c *saddleCase, name, metric string) plot.Curve {
 	m, out := c.Metric(metric), plot.Curve{Name: name}
 	for _, i := range shown(len(c.Rounds)) {
 		estimate{m.Mean[i], m.CI95[i]}.appendTo(&out, float64(c.Rounds[i]))

@@ -14,17 +14,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Sampling is the variance of the mean of L of K random vectors, drawn as the coordinator draws its participants
+// sampling is the variance of the mean of L of K random vectors, drawn as the coordinator draws its participants
 // (ch5 Lemma 5.1), for every L.
-type Sampling struct {
+type sampling struct {
 	Means     [][]float64 `json:"means"`     // ā_k
 	Variances []float64   `json:"variances"` // of a_k, in total over its coordinates
 	Trials    int         `json:"trials"`    // for each L
 }
 
 // defaultSampling is the instance of SPEC's row `sampling`.
-func defaultSampling() *Sampling {
-	s := &Sampling{Trials: 200_000}
+func defaultSampling() *sampling {
+	s := &sampling{Trials: 200_000}
 	for k := range 8 {
 		s.Means = append(s.Means, []float64{math.Cos(float64(k + 1)), 0.5 * float64(k), float64(1 - 2*(k%2))})
 		s.Variances = append(s.Variances, 0.2*float64(1+k))
@@ -33,7 +33,7 @@ func defaultSampling() *Sampling {
 }
 
 // About implements Experiment.
-func (s *Sampling) About() About {
+func (s *sampling) About() About {
 	return About{"sampling", "The mean of L of K random vectors, drawn without replacement, has the variance of " +
 		"Lemma 5.1: " +
 		"what the agents differ by disappears as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
@@ -49,7 +49,7 @@ type drawing struct {
 
 // Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may
 // answer afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
-func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
+func (s *sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)
 	}
@@ -86,7 +86,7 @@ func (s *Sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (s *Sampling) validate() error {
+func (s *sampling) validate() error {
 	switch k := len(s.Means); {
 	case k == 0 || len(s.Variances) != k || s.Trials < 2:
 		return fmt.Errorf("%d means, %d variances, %d trials: want a mean or more, as many variances, and two trials "+
@@ -101,7 +101,7 @@ func (s *Sampling) validate() error {
 }
 
 // measure is E‖â − ā‖² over trials.
-func (s *Sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate {
+func (s *sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate {
 	agents := make([]wire.AgentID, len(s.Means))
 	centre := make([]float64, len(s.Means[0]))
 	for k, mean := range s.Means {
@@ -144,7 +144,7 @@ func (s *Sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate 
 const normal95 = 1.959964
 
 // add adds share·a_k to dst.
-func (s *Sampling) add(dst []float64, k int, share float64, rng *rand.Rand) {
+func (s *sampling) add(dst []float64, k int, share float64, rng *rand.Rand) {
 	deviation := math.Sqrt(s.Variances[k] / float64(len(dst)))
 	for j, mean := range s.Means[k] {
 		dst[j] += share * (mean + deviation*rng.NormFloat64())

@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table
+// spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table
 // 1).
-type Spectrum struct {
+type spectrum struct {
 	Nodes         []int     `json:"nodes"`
 	Radii         []float64 `json:"radii"`         // of geographic graphs in the unit square
 	Probabilities []float64 `json:"probabilities"` // of the links of random graphs
@@ -24,15 +24,15 @@ type Spectrum struct {
 }
 
 // defaultSpectrum is the instance of SPEC's row `spectrum`.
-func defaultSpectrum() *Spectrum {
-	return &Spectrum{
+func defaultSpectrum() *spectrum {
+	return &spectrum{
 		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7},
 		Realisations: 200,
 	}
 }
 
 // About implements Experiment.
-func (s *Spectrum) About() About {
+func (s *spectrum) About() About {
 	return About{"spectrum", "|λ₂|² is below 0.9 in all these graphs, so that α < 9, and falls as they get denser; " +
 		"Table 1 has " +
 		"the best constant weights.", "feddec Table 1"}
@@ -67,7 +67,7 @@ type graphKind struct {
 	draw                 func(n int, level float64, rng *rand.Rand) (*graph.Graph, error)
 }
 
-func (s *Spectrum) kinds() []graphKind {
+func (s *spectrum) kinds() []graphKind {
 	return []graphKind{
 		{"geo", "r", "Geographic", s.Radii, graph.ConnectedGeographic},
 		{"random", "p", "Random", s.Probabilities, graph.ConnectedRandom},
@@ -115,7 +115,7 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 }
 
 // Run implements Experiment. Realisation i of the c-th cell has a generator of its own.
-func (s *Spectrum) Run(ctx context.Context, o Options) (*Report, error) {
+func (s *spectrum) Run(ctx context.Context, o Options) (*Report, error) {
 	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
 		return nil, errors.New("spectrum: needs two realisations or more, of graphs of two nodes or more")
 	}
@@ -144,7 +144,7 @@ func firstOf(errs []error) error {
 }
 
 // cells are the cells of the table, by kind, level and number of nodes.
-func (s *Spectrum) cells(runs int) []*spectrumCell {
+func (s *spectrum) cells(runs int) []*spectrumCell {
 	var cells []*spectrumCell
 	for _, kind := range s.kinds() {
 		for _, level := range kind.levels {

@@ -7,7 +7,7 @@ import (
 )
 
 func TestSpectrum(t *testing.T) {
-	r := check(t, &Spectrum{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5, 0.7},
+	r := check(t, &spectrum{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5, 0.7},
 		Realisations: 100})
 	best, _ := r.Values.Get("best_geo_r0.5_n10")
 	fastest, _ := r.Values.Get("fastest_geo_r0.5_n10")
@@ -18,7 +18,7 @@ func TestSpectrum(t *testing.T) {
 
 // TestSpectrumOfManyEdges measures all but the fastest weights where those are out of reach.
 func TestSpectrumOfManyEdges(t *testing.T) {
-	r := check(t, &Spectrum{Nodes: []int{70}, Probabilities: []float64{0.9}, Realisations: 2})
+	r := check(t, &spectrum{Nodes: []int{70}, Probabilities: []float64{0.9}, Realisations: 2})
 	if v, ok := r.Values.Get("best_random_p0.9_n70"); !ok || v <= 0 {
 		t.Errorf("best constant: %v, %v", v, ok)
 	}
@@ -67,7 +67,7 @@ func TestSpectrumSeesAnotherRule(t *testing.T) {
 }
 
 func TestSpectrumRefuses(t *testing.T) {
-	for want, s := range map[string]*Spectrum{
+	for want, s := range map[string]*spectrum{
 		"with radius 0.01 in the unit square was connected": {Nodes: []int{300}, Radii: []float64{0.01},
 			Realisations: 2},
 		"link probability 0 was connected": {Nodes: []int{300}, Probabilities: []float64{0}, Realisations: 2},

@@ -18,7 +18,7 @@ func (c *spectrumCell) estimate(rule int) estimate {
 }
 
 // report judges the cells, which come in the order of s.cells.
-func (s *Spectrum) report(cells []*spectrumCell) *Report {
+func (s *spectrum) report(cells []*spectrumCell) *Report {
 	r := &Report{About: s.About()}
 	for k, rule := range spectrumRules {
 		for _, c := range cells {
@@ -53,7 +53,7 @@ func (s *Spectrum) report(cells []*spectrumCell) *Report {
 }
 
 // judge compares a cell with the document's, where there is one, and checks that no weights beat the fastest.
-func (s *Spectrum) judge(r *Report, c *spectrumCell) {
+func (s *spectrum) judge(r *Report, c *spectrumCell) {
 	best := c.estimate(0)
 	if want, ok := documented[c.key()]; ok {
 		r.Values.Set("best_"+c.key()+"_document", want)
@@ -91,7 +91,7 @@ func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 
 // fit compares the whole table: the mean of the cells' deviations in standard errors, which tells what a cell alone
 // cannot, whether the document has the best constant and not another rule.
-func (s *Spectrum) fit(r *Report, cells []*spectrumCell) {
+func (s *spectrum) fit(r *Report, cells []*spectrumCell) {
 	cells = slices.DeleteFunc(slices.Clone(cells), func(c *spectrumCell) bool { return documented[c.key()] == 0 })
 	if len(cells) == 0 {
 		return
@@ -115,7 +115,7 @@ func (s *Spectrum) fit(r *Report, cells []*spectrumCell) {
 }
 
 // plotNodes shows the best constant over the level, a curve a number of nodes, with the document's points.
-func (s *Spectrum) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure {
+func (s *spectrum) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure {
 	f := plot.Figure{Title: kind.what + " graphs, best constant weights", X: plot.Axis{Label: kind.parameter},
 		Y: plot.Axis{Label: "|λ₂|²"}}
 	for _, n := range s.Nodes {
@@ -139,7 +139,7 @@ func (s *Spectrum) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure 
 }
 
 // plotRules shows all rules over the level, for the number of nodes in the middle.
-func (s *Spectrum) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure {
+func (s *spectrum) plotRules(kind graphKind, cells []*spectrumCell) plot.Figure {
 	sorted := slices.Sorted(slices.Values(s.Nodes))
 	n := sorted[len(sorted)/2]
 	f := plot.Figure{Title: fmt.Sprintf("%s graphs, n = %d, by rule of weights", kind.what, n),

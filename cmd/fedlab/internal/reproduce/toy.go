@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Toy is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg. 1.
-type Toy struct {
+// toy is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg. 1.
+type toy struct {
 	Agents   int       `json:"agents"`   // M
 	Rows     int       `json:"rows"`     // of each agent
 	Mean     []float64 `json:"mean"`     // of the class +1; the class −1 is around its negative
@@ -29,19 +29,19 @@ type Toy struct {
 }
 
 // defaultToy is an instance of our own: the notes leave everything open.
-func defaultToy() *Toy {
-	return &Toy{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01, Steps: 5,
+func defaultToy() *toy {
+	return &toy{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01, Steps: 5,
 		BatchSize: 4, Rounds: 200, Runs: 64}
 }
 
 // About implements Experiment.
-func (y *Toy) About() About {
+func (y *toy) About() About {
 	return About{"toy",
 		"A linear model under the squared loss learns to tell two classes apart by federated averaging.", "notes 3.1"}
 }
 
 // Run implements Experiment. On the rows that are drawn, mean and second moment of w_i are known exactly.
-func (y *Toy) Run(ctx context.Context, o Options) (*Report, error) {
+func (y *toy) Run(ctx context.Context, o Options) (*Report, error) {
 	if y.Agents < 1 || y.Rows < 1 || len(y.Mean) == 0 || y.Variance < 0 || y.Runs < 2 {
 		return nil, fmt.Errorf("toy: %d agents, %d rows, a mean of %d numbers, variance %v, %d runs: want at least "+
 			"1, 1, 1, 0 and 2",
@@ -66,7 +66,7 @@ func (y *Toy) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (y *Toy) experiment(o Options) sim.Experiment {
+func (y *toy) experiment(o Options) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds = o.Seed, o.size(y.Runs, 24), y.Rounds
 	e.Participants = 0
@@ -76,7 +76,7 @@ func (y *Toy) experiment(o Options) sim.Experiment {
 }
 
 // theory is the rows as the agents hold them, which is scaled by √2.
-func (y *Toy) theory(p *data.Problem[float64]) theory.Rows {
+func (y *toy) theory(p *data.Problem[float64]) theory.Rows {
 	rows := theory.Rows{StepSize: y.StepSize, Steps: y.Steps, Batch: y.BatchSize}
 	load := p.Loader(nil)
 	for k := range p.Agents {
@@ -96,7 +96,7 @@ func (y *Toy) theory(p *data.Problem[float64]) theory.Rows {
 	return rows
 }
 
-func (y *Toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
+func (y *toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 	means, excess := y.theory(p).Curve(p.Objective.Minimizer, y.Rounds)
 	for j := range y.Mean {
 		r.compare(fmt.Sprintf("w%d", j), fmt.Sprintf("coordinate %d of the mean model at the end", j),
@@ -145,7 +145,7 @@ func (y *Toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 	y.plots(r, t, excess, best)
 }
 
-func (y *Toy) plots(r *Report, t *sim.Result, excess []float64, best float64) {
+func (y *toy) plots(r *Report, t *sim.Result, excess []float64, best float64) {
 	loss := plot.Figure{Title: "Loss of the classifier", X: plot.Axis{Label: "round t"},
 		Y: plot.Axis{Label: "loss above the least possible", Log: true}}
 	hits := plot.Figure{Title: "Accuracy of the classifier", X: plot.Axis{Label: "round t"},
