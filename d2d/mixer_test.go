@@ -246,7 +246,8 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
-	m := newMixer(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}}, Steps: 2, Patience: 1,
+	m := newMixer(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}},
+		Steps: 2, Patience: 1,
 		Repeat: time.Second}, []float64{1, 2})
 	m.Step(time.Time{}, Start{})
 	ok := []float64{0, 0}
