@@ -10,6 +10,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -75,13 +76,13 @@ func TestR14EvilBroker(t *testing.T) {
 			s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s", Logger: logger})
 			s.Subscribe(mqtt.AtLeastOnce, "a", "b")
 			if c.kind == packets.Subscribe {
-				wantUp(t, s)
+				mqtttest.WantUp(t, s)
 				if l := line(t, lines); !strings.Contains(l, "connected to the broker") {
 					t.Errorf("logged %s", l)
 				}
-				wantDown(t, s)
+				mqtttest.WantDown(t, s)
 			}
-			wantUp(t, s)
+			mqtttest.WantUp(t, s)
 			runtime.ReadMemStats(&after)
 			if l := line(t, lines); !strings.Contains(l, c.want) || !strings.Contains(l, "level=WARN") ||
 				!strings.Contains(l, "; next try in ") {
@@ -115,8 +116,8 @@ func TestR14LargestPacket(t *testing.T) {
 		return m
 	})
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
-	publish(t, s, largest)
-	if m := received(t, s); len(m.Payload) != len(largest.Payload) {
+	mqtttest.Publish(t, s, largest)
+	if m := mqtttest.Received(t, s); len(m.Payload) != len(largest.Payload) {
 		t.Errorf("got %d bytes", len(m.Payload))
 	}
 	for _, m := range []mqtt.Message{

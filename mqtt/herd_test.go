@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -32,7 +33,7 @@ func TestR8SessionsComeBackSpreadOut(t *testing.T) {
 	stopped := time.Now()
 	b.stop()
 	for _, s := range sessions {
-		wantDown(t, s)
+		mqtttest.WantDown(t, s)
 	}
 	b.start(t)
 	back := make([]chan time.Duration, clients)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -59,7 +60,7 @@ func TestSubscriptionRefused(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
 	s.Subscribe(mqtt.AtMostOnce, "a", "b", "secret/1", "c", "d", "e", "f", "g", "h", "secret/2")
 	for _, filter := range []string{"secret/1", "secret/2"} {
-		if e := event(t, s); e != (mqtt.SubscribeRefused{Filter: filter, Code: 0x80}) {
+		if e := mqtttest.Event(t, s); e != (mqtt.SubscribeRefused{Filter: filter, Code: 0x80}) {
 			t.Errorf("got %#v", e)
 		}
 	}
@@ -102,7 +103,7 @@ func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	if kept := n - counts.get(incomingDropped); kept == 0 || kept > 1000 {
 		t.Errorf("%d messages kept in a mailbox of 100 kB", kept)
 	}
-	publish(t, s, mqtt.Message{Topic: "still up"})
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "still up"})
 }
 
 // A broker that takes a message and never acknowledges it gets a new link.
@@ -115,12 +116,12 @@ func TestNoAcknowledgement(t *testing.T) {
 		return usual(p)
 	})
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: time.Second})
-	publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
-	e, ok := event(t, s).(mqtt.Down)
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
+	e, ok := mqtttest.Event(t, s).(mqtt.Down)
 	if !ok || !strings.Contains(e.Err.Error(), "acknowledged nothing for 1s") {
 		t.Errorf("got %#v", e)
 	}
-	wantUp(t, s)
+	mqtttest.WantUp(t, s)
 }
 
 // R2, R11: a message that a broker hangs up on is not reported as sent, and not
@@ -137,11 +138,11 @@ func TestNoPoisonLoop(t *testing.T) {
 	})
 	counts := newCounter()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", Observe: counts.observe})
-	publish(t, s, mqtt.Message{Topic: "poison", QoS: mqtt.AtLeastOnce})
-	wantDown(t, s)
-	wantUp(t, s)
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "poison", QoS: mqtt.AtLeastOnce})
+	mqtttest.WantDown(t, s)
+	mqtttest.WantUp(t, s)
 	eventually(t, "its loss is told", func() bool { return counts.get(outgoingDropped) == 1 })
-	publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
 	if err := s.Close(); err != nil { // after the PUBACK for x
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestBusy(t *testing.T) {
 	if !errors.Is(err, mqtt.ErrBusy) { // had it waited for the network, the link would be down
 		t.Fatalf("after %d messages: %v, want ErrBusy", accepted, err)
 	}
-	wantDown(t, s) // the write timeout
+	mqtttest.WantDown(t, s) // the write timeout
 	// Each accepted message has a fate, but for those that a sender still holds.
 	eventually(t, "all messages are accounted for", func() bool { return counts.get(outgoing) == accepted })
 	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == accepted {
@@ -302,7 +303,7 @@ func TestFlappingLinkStaysBounded(t *testing.T) {
 	s.Subscribe(mqtt.AtMostOnce, "#/last") // whose refusal comes after all the others
 	var told []mqtt.Event
 	for {
-		e := event(t, s)
+		e := mqtttest.Event(t, s)
 		if _, last := e.(mqtt.SubscribeRefused); last {
 			break
 		}

@@ -2,12 +2,12 @@ package mqtt_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func dial(t *testing.T, o mqtt.Options) *mqtt.Session {
 	t.Helper()
 	s := dialing(t, o)
-	wantUp(t, s)
+	mqtttest.WantUp(t, s)
 	return s
 }
 
@@ -39,60 +39,6 @@ func dialing(t *testing.T, o mqtt.Options) *mqtt.Session {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
-}
-
-func event(t *testing.T, c mqtt.Conn) mqtt.Event {
-	t.Helper()
-	select {
-	case e := <-c.Events():
-		return e
-	case <-time.After(patience):
-		t.Fatal("no event in time")
-		return nil
-	}
-}
-
-func received(t *testing.T, c mqtt.Conn) mqtt.Message {
-	t.Helper()
-	e := event(t, c)
-	r, ok := e.(mqtt.Received)
-	if !ok {
-		t.Fatalf("got %#v, want a message", e)
-	}
-	return r.Message
-}
-
-func wantUp(t *testing.T, c mqtt.Conn) {
-	t.Helper()
-	if e := event(t, c); e != (mqtt.Up{}) {
-		t.Fatalf("got %#v, want Up", e)
-	}
-}
-
-func wantDown(t *testing.T, c mqtt.Conn) {
-	t.Helper()
-	if e, ok := event(t, c).(mqtt.Down); !ok || e.Err == nil {
-		t.Fatalf("got %#v, want Down with an error", e)
-	}
-}
-
-func publish(t *testing.T, c mqtt.Conn, m mqtt.Message) {
-	t.Helper()
-	if err := c.Publish(m); err != nil {
-		t.Fatalf("publish to %s: %v", m.Topic, err)
-	}
-}
-
-// settle returns when the broker has done all that c asked for so far: it
-// works through the packets of a connection in order.
-func settle(t *testing.T, c mqtt.Conn) {
-	t.Helper()
-	topic := fmt.Sprintf("settle/%p", c)
-	c.Subscribe(mqtt.AtMostOnce, topic)
-	publish(t, c, mqtt.Message{Topic: topic})
-	if m := received(t, c); m.Topic != topic {
-		t.Fatalf("got a message on %s, want the test's own", m.Topic)
-	}
 }
 
 // eventually waits for a condition that no event tells of.

@@ -11,6 +11,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -53,7 +54,7 @@ func TestSilentNodeIsLeft(t *testing.T) {
 		}
 	})
 	s := dialing(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s"})
-	wantUp(t, s)
+	mqtttest.WantUp(t, s)
 	if first, second := <-connects, <-connects; first == second {
 		t.Errorf("node %d was asked twice in a row", first)
 	}
@@ -72,10 +73,10 @@ func TestOrderOfNodes(t *testing.T) {
 			urls, connects := nodes(t, n, func(int) bool { return true })
 			s := dialing(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s", Rand: newRand(seed)})
 			for turn := range (i + 1) * n {
-				wantUp(t, s)
+				mqtttest.WantUp(t, s)
 				seen[i+turn/n][turn%n] = <-connects
-				publish(t, s, mqtt.Message{Topic: "x"})
-				wantDown(t, s)
+				mqtttest.Publish(t, s, mqtt.Message{Topic: "x"})
+				mqtttest.WantDown(t, s)
 			}
 			_ = s.Close()
 		}
@@ -109,7 +110,7 @@ func TestKilledNodeIsLeft(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s", Logger: logger,
 		MaxReconnectDelay: time.Minute})
 	s.Subscribe(mqtt.AtLeastOnce, "x")
-	settle(t, s)
+	mqtttest.Settle(t, s)
 	inUse := func() string {
 		_, url, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line(t, lines)), `"`),
 			"connected to the broker at ")
@@ -117,16 +118,16 @@ func TestKilledNodeIsLeft(t *testing.T) {
 	}
 	before := inUse()
 	nodes[before].Kill()
-	wantDown(t, s)
-	wantUp(t, s)
+	mqtttest.WantDown(t, s)
+	mqtttest.WantUp(t, s)
 	if l := line(t, lines); !strings.Contains(l, "lost the broker at "+before) || !strings.Contains(l, ", at tcp://") {
 		t.Errorf("logged %s", l)
 	}
 	if now := inUse(); now == before || nodes[now] == nil {
 		t.Errorf("is at %s, after %s was killed", now, before)
 	}
-	publish(t, s, mqtt.Message{Topic: "x"})
-	if m := received(t, s); m.Topic != "x" {
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "x"})
+	if m := mqtttest.Received(t, s); m.Topic != "x" {
 		t.Errorf("got %s", m.Topic)
 	}
 }

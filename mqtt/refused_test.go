@@ -9,6 +9,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -33,7 +34,7 @@ func refusing(t *testing.T, refuse func(filter string) bool) *fakeBroker {
 func wantEvents(t *testing.T, c mqtt.Conn, wanted ...mqtt.Event) {
 	t.Helper()
 	for _, want := range wanted {
-		if e := event(t, c); e != want {
+		if e := mqtttest.Event(t, c); e != want {
 			t.Fatalf("got %#v, want %#v", e, want)
 		}
 	}
@@ -98,7 +99,7 @@ func TestRefusingNodeIsLeft(t *testing.T) {
 	refused := mqtt.SubscribeRefused{Filter: "s/+", Code: mqtt.Refused}
 	s.Subscribe(mqtt.AtLeastOnce, "s/+")
 	wantEvents(t, s, refused, refused, refused)
-	d, ok := event(t, s).(mqtt.Down)
+	d, ok := mqtttest.Event(t, s).(mqtt.Down)
 	if !ok {
 		t.Fatalf("got %#v, want Down", d)
 	}
@@ -108,7 +109,7 @@ func TestRefusingNodeIsLeft(t *testing.T) {
 			t.Errorf("the link ended with %q, want %q in it", d.Err, want)
 		}
 	}
-	wantUp(t, s)
+	mqtttest.WantUp(t, s)
 	if name := <-granted; name == <-bad {
 		t.Errorf("%s grants what it refused", name)
 	}

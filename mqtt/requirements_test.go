@@ -13,6 +13,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -100,12 +101,12 @@ func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second, Observe: counts.observe})
 	const n = 60 // 3.6 MiB, more than the kernel holds
 	for i := range n {
-		publish(t, s, mqtt.Message{Topic: fmt.Sprint(i), Payload: make([]byte, 60<<10), QoS: mqtt.QoS(i % 2)})
+		mqtttest.Publish(t, s, mqtt.Message{Topic: fmt.Sprint(i), Payload: make([]byte, 60<<10), QoS: mqtt.QoS(i % 2)})
 	}
-	wantDown(t, s)
+	mqtttest.WantDown(t, s)
 	close(resume)
-	wantUp(t, s)
-	publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
+	mqtttest.WantUp(t, s)
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
 	eventually(t, "every message has a fate", func() bool { return counts.get(outgoing) == n+1 })
 	if dropped := counts.get(outgoingDropped); dropped == 0 || dropped == n+1 {
 		t.Errorf("%d of %d dropped, want some but not the last", dropped, n+1)
@@ -141,7 +142,7 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s"})
 	early := false
 	for range 2 { // Up is the other, before or after
-		if r, ok := event(t, s).(mqtt.Received); ok {
+		if r, ok := mqtttest.Event(t, s).(mqtt.Received); ok {
 			early = r.Topic == "early"
 		}
 	}
@@ -195,12 +196,12 @@ func TestR11RefusedMessage(t *testing.T) {
 				logger, lines := logged()
 				counts := newCounter()
 				s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, Observe: counts.observe})
-				settle(t, s)
-				publish(t, s, mqtt.Message{Topic: "too/large", Payload: make([]byte, 60<<10), QoS: qos})
-				wantDown(t, s)
-				wantUp(t, s)
+				mqtttest.Settle(t, s)
+				mqtttest.Publish(t, s, mqtt.Message{Topic: "too/large", Payload: make([]byte, 60<<10), QoS: qos})
+				mqtttest.WantDown(t, s)
+				mqtttest.WantUp(t, s)
 				for range 3 { // which take the events in between for failures
-					settle(t, s)
+					mqtttest.Settle(t, s)
 				}
 				line(t, lines) // connected
 				if l := line(t, lines); !strings.Contains(l, "lost the broker at ") ||
@@ -230,8 +231,8 @@ func TestR17GoodbyeComesLast(t *testing.T) {
 	})
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s",
 		Will: func() mqtt.Message { return mqtt.Message{Topic: "lost"} }})
-	publish(t, s, mqtt.Message{Topic: "last words"})
-	publish(t, s, mqtt.Message{Topic: "offline", QoS: mqtt.AtLeastOnce})
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "last words"})
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "offline", QoS: mqtt.AtLeastOnce})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 	"go.uber.org/goleak"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -20,16 +21,16 @@ func TestReconnectSubscribesAgain(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
 		s.Subscribe(mqtt.AtLeastOnce, "before", "given up")
-		settle(t, s)
+		mqtttest.Settle(t, s)
 		s.Unsubscribe("given up")
 		for range 20 {
 			b.stop()
-			wantDown(t, s)
+			mqtttest.WantDown(t, s)
 			b.start(t)
-			wantUp(t, s)
-			publish(t, s, mqtt.Message{Topic: "given up"})
-			publish(t, s, mqtt.Message{Topic: "before"})
-			if m := received(t, s); m.Topic != "before" {
+			mqtttest.WantUp(t, s)
+			mqtttest.Publish(t, s, mqtt.Message{Topic: "given up"})
+			mqtttest.Publish(t, s, mqtt.Message{Topic: "before"})
+			if m := mqtttest.Received(t, s); m.Topic != "before" {
 				t.Errorf("got %s", m.Topic)
 			}
 		}
@@ -41,7 +42,7 @@ func TestPublishWhileDown(t *testing.T) {
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
 		b.stop()
 		defer b.start(t)
-		wantDown(t, s)
+		mqtttest.WantDown(t, s)
 		for _, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
 			begun := time.Now()
 			if err := s.Publish(mqtt.Message{Topic: "x", QoS: qos}); !errors.Is(err, mqtt.ErrDown) {
@@ -62,10 +63,10 @@ func TestSubscribeWhileDown(t *testing.T) {
 		s.Subscribe(mqtt.AtMostOnce, "x", "y")
 		s.Unsubscribe("x")
 		b.start(t)
-		wantUp(t, s)
-		publish(t, s, mqtt.Message{Topic: "x"})
-		publish(t, s, mqtt.Message{Topic: "y"})
-		if m := received(t, s); m.Topic != "y" {
+		mqtttest.WantUp(t, s)
+		mqtttest.Publish(t, s, mqtt.Message{Topic: "x"})
+		mqtttest.Publish(t, s, mqtt.Message{Topic: "y"})
+		if m := mqtttest.Received(t, s); m.Topic != "y" {
 			t.Errorf("got %s", m.Topic)
 		}
 	})
@@ -76,7 +77,7 @@ func TestWillOnAbruptDeath(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
 		watcher.Subscribe(mqtt.AtLeastOnce, "p/s")
-		settle(t, watcher)
+		mqtttest.Settle(t, watcher)
 		p := startProxy(t, b.url(), nil)
 		attempt := 0
 		s := dial(t, mqtt.Options{URL: p.url(), ClientID: "s", Will: func() mqtt.Message {
@@ -86,17 +87,17 @@ func TestWillOnAbruptDeath(t *testing.T) {
 		}})
 		for i := range 3 {
 			p.cut()
-			wantDown(t, s)
-			if m := received(t, watcher); string(m.Payload) != fmt.Sprintf("lost %d", i+1) {
+			mqtttest.WantDown(t, s)
+			if m := mqtttest.Received(t, watcher); string(m.Payload) != fmt.Sprintf("lost %d", i+1) {
 				t.Errorf("will %d is %q", i+1, m.Payload)
 			}
-			wantUp(t, s)
+			mqtttest.WantUp(t, s)
 		}
 		// A goodbye publishes no will: the next message is the test's.
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		settle(t, watcher)
+		mqtttest.Settle(t, watcher)
 	})
 }
 
@@ -105,17 +106,17 @@ func TestCloseFlushes(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		reader := dial(t, mqtt.Options{URL: b.url(), ClientID: "reader"})
 		reader.Subscribe(mqtt.AtLeastOnce, "x")
-		settle(t, reader)
+		mqtttest.Settle(t, reader)
 		ignore := goleak.IgnoreCurrent()
 		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
 		for i := range n {
-			publish(t, writer, mqtt.Message{Topic: "x", Payload: fmt.Append(nil, i), QoS: mqtt.AtLeastOnce})
+			mqtttest.Publish(t, writer, mqtt.Message{Topic: "x", Payload: fmt.Append(nil, i), QoS: mqtt.AtLeastOnce})
 		}
 		if err := writer.Close(); err != nil {
 			t.Fatal(err)
 		}
 		for i := range n {
-			if m := received(t, reader); string(m.Payload) != fmt.Sprint(i) {
+			if m := mqtttest.Received(t, reader); string(m.Payload) != fmt.Sprint(i) {
 				t.Fatalf("message %d is %s", i, m.Payload)
 			}
 		}
@@ -128,7 +129,7 @@ func TestTakeover(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		old := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", MaxReconnectDelay: time.Hour})
 		dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
-		wantDown(t, old)
+		mqtttest.WantDown(t, old)
 	})
 }
 
@@ -139,18 +140,18 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50,
 			Observe: counts.observe})
 		blocked.Subscribe(mqtt.AtMostOnce, "flood")
-		settle(t, blocked) // and from here on nobody reads its events
+		mqtttest.Settle(t, blocked) // and from here on nobody reads its events
 		healthy := dial(t, mqtt.Options{URL: b.url(), ClientID: "healthy"})
 		healthy.Subscribe(mqtt.AtMostOnce, "flood")
-		settle(t, healthy)
+		mqtttest.Settle(t, healthy)
 		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
 		const step = 50
 		for range n / step { // in step with the healthy one, so that the broker drops nothing
 			for range step {
-				publish(t, writer, mqtt.Message{Topic: "flood", Payload: make([]byte, 100)})
+				mqtttest.Publish(t, writer, mqtt.Message{Topic: "flood", Payload: make([]byte, 100)})
 			}
 			for range step {
-				received(t, healthy)
+				mqtttest.Received(t, healthy)
 			}
 		}
 		eventually(t, "the blocked one has seen all", func() bool { return counts.get(incoming) == n+1 })
@@ -158,8 +159,8 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 		if kept := counts.get(incoming) - counts.get(incomingDropped) - 1; kept != 50 {
 			t.Errorf("%d messages kept of %d, want 50", kept, n)
 		}
-		publish(t, blocked, mqtt.Message{Topic: "flood"})
-		received(t, healthy)
+		mqtttest.Publish(t, blocked, mqtt.Message{Topic: "flood"})
+		mqtttest.Received(t, healthy)
 	})
 }
 
@@ -170,32 +171,32 @@ func TestPause(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
 		watcher.Subscribe(mqtt.AtLeastOnce, "will", "last")
-		settle(t, watcher)
+		mqtttest.Settle(t, watcher)
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s",
 			Will: func() mqtt.Message { return mqtt.Message{Topic: "will", Payload: []byte("lost")} }})
 		s.Subscribe(mqtt.AtLeastOnce, "x")
-		settle(t, s)
-		publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
+		mqtttest.Settle(t, s)
+		mqtttest.Publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
 		const pause = 300 * time.Millisecond // much longer than it takes to come back else
 		began := time.Now()
 		s.Pause(pause)
 		s.Pause(time.Hour) // one is under way
-		if d, ok := event(t, s).(mqtt.Down); !ok || !errors.Is(d.Err, mqtt.ErrPaused) {
+		if d, ok := mqtttest.Event(t, s).(mqtt.Down); !ok || !errors.Is(d.Err, mqtt.ErrPaused) {
 			t.Fatalf("got %v, want Down with ErrPaused", d)
 		}
 		s.Pause(time.Hour) // down already
-		wantUp(t, s)
+		mqtttest.WantUp(t, s)
 		if d := time.Since(began); d < pause {
 			t.Errorf("back after %v", d)
 		}
-		publish(t, s, mqtt.Message{Topic: "x"})
-		if m := received(t, s); m.Topic != "x" {
+		mqtttest.Publish(t, s, mqtt.Message{Topic: "x"})
+		if m := mqtttest.Received(t, s); m.Topic != "x" {
 			t.Errorf("got %s", m.Topic)
 		}
-		if m := received(t, watcher); m.Topic != "last" {
+		if m := mqtttest.Received(t, watcher); m.Topic != "last" {
 			t.Errorf("got %s", m.Topic)
 		}
-		settle(t, watcher) // no will
+		mqtttest.Settle(t, watcher) // no will
 	})
 }
 
@@ -216,8 +217,8 @@ func TestPauseIsNoLoss(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1),
 		Logger: logger})
 	s.Pause(2500 * time.Millisecond) // a broker that was away for as long costs a wait of at least half of it
-	wantDown(t, s)
-	wantUp(t, s)
+	mqtttest.WantDown(t, s)
+	mqtttest.WantUp(t, s)
 	line(t, lines) // connected
 	_, text, found := strings.Cut(line(t, lines), "next try in ")
 	text, _, _ = strings.Cut(strings.TrimSpace(text), `"`)

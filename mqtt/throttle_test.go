@@ -10,6 +10,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -29,16 +30,16 @@ const (
 func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 	t.Helper()
 	to.Subscribe(mqtt.AtMostOnce, "x")
-	settle(t, to)
+	mqtttest.Settle(t, to)
 	for sent, got := 0, 0; got < n; got++ {
 		for ; sent < min(n, got+window); sent++ {
-			publish(t, from, mqtt.Message{Topic: "x", Payload: make([]byte, slowMessage)})
+			mqtttest.Publish(t, from, mqtt.Message{Topic: "x", Payload: make([]byte, slowMessage)})
 		}
-		if m := received(t, to); len(m.Payload) != slowMessage {
+		if m := mqtttest.Received(t, to); len(m.Payload) != slowMessage {
 			t.Fatalf("message %d has %d bytes", got, len(m.Payload))
 		}
 	}
-	settle(t, from) // no Down before its own message
+	mqtttest.Settle(t, from) // no Down before its own message
 }
 
 // slow returns where to reach a broker over a slow line.
@@ -91,9 +92,9 @@ func TestR13ShortQueue(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second, Observe: counts.observe})
 	const n = 8 << 20 / (slowMessage + 100)
 	for range n {
-		publish(t, s, mqtt.Message{Topic: "x", Payload: make([]byte, slowMessage)})
+		mqtttest.Publish(t, s, mqtt.Message{Topic: "x", Payload: make([]byte, slowMessage)})
 	}
-	wantDown(t, s)
+	mqtttest.WantDown(t, s)
 	eventually(t, "every message has a fate", func() bool { return counts.get(outgoing) == n })
 	// 256 KiB of ours and what the broker's side takes in before it is read.
 	if written := (n - counts.get(outgoingDropped)) * slowMessage; written > 600_000 {

@@ -20,6 +20,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -61,10 +62,10 @@ func TestTLS(t *testing.T) {
 	url := strings.Replace(p.url(), "tcp://", "mqtts://", 1)
 
 	s := dial(t, mqtt.Options{URL: url, ClientID: "s", TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}})
-	settle(t, s)
+	mqtttest.Settle(t, s)
 	p.cut()
-	wantDown(t, s)
-	wantUp(t, s)
+	mqtttest.WantDown(t, s)
+	mqtttest.WantUp(t, s)
 
 	logger, lines := logged()
 	dialing(t, mqtt.Options{URL: url, ClientID: "distrustful", Logger: logger})
@@ -102,11 +103,11 @@ func startWebsocket(t *testing.T) (url string) {
 func TestWebsocket(t *testing.T) {
 	p := startProxy(t, startWebsocket(t), nil)
 	s := dial(t, mqtt.Options{URL: strings.Replace(p.url(), "tcp://", "ws://", 1) + "/mqtt", ClientID: "s"})
-	settle(t, s)
+	mqtttest.Settle(t, s)
 	p.cut()
-	wantDown(t, s)
-	wantUp(t, s)
-	settle(t, s)
+	mqtttest.WantDown(t, s)
+	mqtttest.WantUp(t, s)
+	mqtttest.Settle(t, s)
 }
 
 func TestEndOfContextCloses(t *testing.T) {
@@ -120,7 +121,7 @@ func TestEndOfContextCloses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantUp(t, s)
+	mqtttest.WantUp(t, s)
 	cancel()
 	for range s.Events() { // until it is closed
 	}

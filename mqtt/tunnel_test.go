@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -95,15 +96,15 @@ func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			broker, config := front(t, scheme)
 			direct := dial(t, mqtt.Options{URL: broker, ClientID: "direct", TLS: config})
-			settle(t, direct)
+			mqtttest.Settle(t, direct)
 
 			u, _ := url.Parse(broker)
 			proxy := startHTTPProxy(t, u.Host)
 			s := dial(t, mqtt.Options{URL: broker, ClientID: "s", TLS: config, Proxy: proxy})
 			s.Subscribe(mqtt.AtMostOnce, "large")
-			settle(t, s)
-			publish(t, direct, mqtt.Message{Topic: "large", Payload: make([]byte, 60<<10)})
-			if m := received(t, s); len(m.Payload) != 60<<10 {
+			mqtttest.Settle(t, s)
+			mqtttest.Publish(t, direct, mqtt.Message{Topic: "large", Payload: make([]byte, 60<<10)})
+			if m := mqtttest.Received(t, s); len(m.Payload) != 60<<10 {
 				t.Errorf("got %d bytes", len(m.Payload))
 			}
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 )
 
 func testBurst(t *testing.T, s subject) { burst(t, s, false) }
@@ -29,8 +31,8 @@ func burst(t *testing.T, s subject, kill bool) {
 	})
 	gateways := make([]*gateway, sessions)
 	for i := range gateways {
-		gateways[i] = newGateway(t, dial(t, b.as(anyOne(i))), key, i*each, (i+1)*each)
-		settle(t, gateways[i].session)
+		gateways[i] = newGateway(t, mqtttest.Dial(t, b.as(anyOne(i))), key, i*each, (i+1)*each)
+		mqtttest.Settle(t, gateways[i].session)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var receiving, sending sync.WaitGroup

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -20,7 +21,7 @@ func TestConnectionsInMemory(t *testing.T) {
 	conform(t, func(t *testing.T, client string) mqtt.Conn {
 		c := b.Connect(client, nil)
 		t.Cleanup(func() { _ = c.Close() })
-		wantUp(t, c)
+		mqtttest.WantUp(t, c)
 		return c
 	})
 }
@@ -33,7 +34,7 @@ func testConnections(t *testing.T, s subject) {
 		if users[client] == "" {
 			users[client] = anyOne(len(users))
 		}
-		return dial(t, b.as(users[client]))
+		return mqtttest.Dial(t, b.as(users[client]))
 	})
 }
 
@@ -63,40 +64,41 @@ func conform(t *testing.T, connect connector) {
 func conformRetained(t *testing.T, connect connector) {
 	a, b := connect(t, "a"), connect(t, "b")
 	b.Subscribe(mqtt.AtLeastOnce, "retained/1")
-	settle(t, b)
-	publish(t, a, mqtt.Message{Topic: "retained/1", Payload: []byte("kept"), QoS: mqtt.AtLeastOnce, Retained: true})
-	if m := received(t, b); m.Retained || string(m.Payload) != "kept" {
+	mqtttest.Settle(t, b)
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "retained/1", Payload: []byte("kept"), QoS: mqtt.AtLeastOnce,
+		Retained: true})
+	if m := mqtttest.Received(t, b); m.Retained || string(m.Payload) != "kept" {
 		t.Errorf("who is there already got %+v, want it not marked as retained", m)
 	}
 	late := connect(t, "late")
 	late.Subscribe(mqtt.AtLeastOnce, "retained/+")
-	if m := received(t, late); !m.Retained || m.Topic != "retained/1" || string(m.Payload) != "kept" {
+	if m := mqtttest.Received(t, late); !m.Retained || m.Topic != "retained/1" || string(m.Payload) != "kept" {
 		t.Errorf("late subscriber got %+v", m)
 	}
 }
 
 func conformDeleted(t *testing.T, connect connector) {
 	a := connect(t, "a")
-	publish(t, a, mqtt.Message{Topic: "deleted/1", Payload: []byte("1"), Retained: true})
-	publish(t, a, mqtt.Message{Topic: "deleted/2", Payload: []byte("2"), Retained: true})
-	publish(t, a, mqtt.Message{Topic: "deleted/1", Retained: true})
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "deleted/1", Payload: []byte("1"), Retained: true})
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "deleted/2", Payload: []byte("2"), Retained: true})
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "deleted/1", Retained: true})
 	a.Subscribe(mqtt.AtMostOnce, "deleted/+")
-	if m := received(t, a); m.Topic != "deleted/2" {
+	if m := mqtttest.Received(t, a); m.Topic != "deleted/2" {
 		t.Errorf("got %+v", m)
 	}
-	settle(t, a)
+	mqtttest.Settle(t, a)
 }
 
 func conformWildcards(t *testing.T, connect connector) {
 	a, b := connect(t, "a"), connect(t, "b")
 	b.Subscribe(mqtt.AtMostOnce, "w/+/z", "w/deep/#")
-	settle(t, b)
+	mqtttest.Settle(t, b)
 	for _, topic := range []string{"w/1/z", "w/1/y", "w/1/z/2", "w/deep", "w/deep/er/still", "v/deep", "w//z",
 		"w/end/z"} {
-		publish(t, a, mqtt.Message{Topic: topic})
+		mqtttest.Publish(t, a, mqtt.Message{Topic: topic})
 	}
 	for _, want := range []string{"w/1/z", "w/deep", "w/deep/er/still", "w//z", "w/end/z"} {
-		if m := received(t, b); m.Topic != want {
+		if m := mqtttest.Received(t, b); m.Topic != want {
 			t.Errorf("got %s, want %s", m.Topic, want)
 		}
 	}
@@ -108,12 +110,12 @@ func conformOverlap(t *testing.T, connect connector) {
 	a := connect(t, "a")
 	a.Subscribe(mqtt.AtMostOnce, "overlap/+")
 	a.Subscribe(mqtt.AtLeastOnce, "overlap/#")
-	publish(t, a, mqtt.Message{Topic: "overlap/1", QoS: mqtt.AtLeastOnce})
-	publish(t, a, mqtt.Message{Topic: "overlap/2", QoS: mqtt.AtLeastOnce})
-	if m := received(t, a); m.Topic != "overlap/1" {
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "overlap/1", QoS: mqtt.AtLeastOnce})
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "overlap/2", QoS: mqtt.AtLeastOnce})
+	if m := mqtttest.Received(t, a); m.Topic != "overlap/1" {
 		t.Errorf("got %s", m.Topic)
 	}
-	for received(t, a).Topic != "overlap/2" {
+	for mqtttest.Received(t, a).Topic != "overlap/2" {
 	}
 }
 
@@ -121,12 +123,12 @@ func conformOrder(t *testing.T, connect connector) {
 	const n = 300
 	a, b := connect(t, "a"), connect(t, "b")
 	b.Subscribe(mqtt.AtMostOnce, "order/#")
-	settle(t, b)
+	mqtttest.Settle(t, b)
 	for i := range n {
-		publish(t, a, mqtt.Message{Topic: "order/" + strconv.Itoa(i%3), Payload: []byte(strconv.Itoa(i))})
+		mqtttest.Publish(t, a, mqtt.Message{Topic: "order/" + strconv.Itoa(i%3), Payload: []byte(strconv.Itoa(i))})
 	}
 	for i := range n {
-		if m := received(t, b); string(m.Payload) != strconv.Itoa(i) {
+		if m := mqtttest.Received(t, b); string(m.Payload) != strconv.Itoa(i) {
 			t.Fatalf("message %d is %s", i, m.Payload)
 		}
 	}
@@ -135,24 +137,24 @@ func conformOrder(t *testing.T, connect connector) {
 func conformUnsubscribe(t *testing.T, connect connector) {
 	a := connect(t, "a")
 	a.Subscribe(mqtt.AtMostOnce, "un/1", "un/2")
-	publish(t, a, mqtt.Message{Topic: "un/1"})
-	if m := received(t, a); m.Topic != "un/1" {
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "un/1"})
+	if m := mqtttest.Received(t, a); m.Topic != "un/1" {
 		t.Errorf("got %s", m.Topic)
 	}
 	a.Unsubscribe("un/1", "un/never")
-	publish(t, a, mqtt.Message{Topic: "un/1"})
-	publish(t, a, mqtt.Message{Topic: "un/2"})
-	if m := received(t, a); m.Topic != "un/2" {
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "un/1"})
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "un/2"})
+	if m := mqtttest.Received(t, a); m.Topic != "un/2" {
 		t.Errorf("got %s after unsubscribing", m.Topic)
 	}
 }
 
 func conformAgain(t *testing.T, connect connector) {
 	a := connect(t, "a")
-	publish(t, a, mqtt.Message{Topic: "again", Payload: []byte("kept"), Retained: true})
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "again", Payload: []byte("kept"), Retained: true})
 	for range 3 {
 		a.Subscribe(mqtt.AtMostOnce, "again")
-		if m := received(t, a); !m.Retained {
+		if m := mqtttest.Received(t, a); !m.Retained {
 			t.Errorf("got %+v", m)
 		}
 	}
@@ -167,8 +169,8 @@ func conformManyFilters(t *testing.T, connect connector) {
 	}
 	a.Subscribe(mqtt.AtLeastOnce, filters...)
 	for _, topic := range filters {
-		publish(t, a, mqtt.Message{Topic: topic})
-		if m := received(t, a); m.Topic != topic {
+		mqtttest.Publish(t, a, mqtt.Message{Topic: topic})
+		if m := mqtttest.Received(t, a); m.Topic != topic {
 			t.Fatalf("got %s, want %s", m.Topic, topic)
 		}
 	}
@@ -178,8 +180,8 @@ func conformLarge(t *testing.T, connect connector) {
 	a := connect(t, "a")
 	payload := bytes.Repeat([]byte("0123456789abcdef"), 60<<10/16)
 	a.Subscribe(mqtt.AtMostOnce, "large")
-	publish(t, a, mqtt.Message{Topic: "large", Payload: bytes.Clone(payload)})
-	if m := received(t, a); !bytes.Equal(m.Payload, payload) {
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "large", Payload: bytes.Clone(payload)})
+	if m := mqtttest.Received(t, a); !bytes.Equal(m.Payload, payload) {
 		t.Errorf("got %d bytes, or other ones", len(m.Payload))
 	}
 }
@@ -196,8 +198,8 @@ func conformQoS(t *testing.T, connect connector) {
 		{"qos/1", mqtt.AtMostOnce, mqtt.AtMostOnce},
 		{"qos/1", mqtt.AtLeastOnce, mqtt.AtLeastOnce},
 	} {
-		publish(t, a, mqtt.Message{Topic: c.topic, QoS: c.sent})
-		if m := received(t, a); m.QoS != c.want {
+		mqtttest.Publish(t, a, mqtt.Message{Topic: c.topic, QoS: c.sent})
+		if m := mqtttest.Received(t, a); m.QoS != c.want {
 			t.Errorf("%s sent with QoS %d: got %d, want %d", c.topic, c.sent, m.QoS, c.want)
 		}
 	}
@@ -208,16 +210,16 @@ func conformOwnership(t *testing.T, connect connector) {
 	a, b, c := connect(t, "a"), connect(t, "b"), connect(t, "c")
 	for _, s := range []mqtt.Conn{b, c} {
 		s.Subscribe(mqtt.AtMostOnce, "own")
-		settle(t, s)
+		mqtttest.Settle(t, s)
 	}
-	publish(t, a, mqtt.Message{Topic: "own", Payload: []byte("same"), Retained: true})
-	clear(received(t, b).Payload)
-	if m := received(t, c); string(m.Payload) != "same" {
+	mqtttest.Publish(t, a, mqtt.Message{Topic: "own", Payload: []byte("same"), Retained: true})
+	clear(mqtttest.Received(t, b).Payload)
+	if m := mqtttest.Received(t, c); string(m.Payload) != "same" {
 		t.Errorf("another got %q", m.Payload)
 	}
 	late := connect(t, "late")
 	late.Subscribe(mqtt.AtMostOnce, "own")
-	if m := received(t, late); string(m.Payload) != "same" {
+	if m := mqtttest.Received(t, late); string(m.Payload) != "same" {
 		t.Errorf("a late one got %q", m.Payload)
 	}
 }
@@ -230,10 +232,10 @@ func conformInvalid(t *testing.T, connect connector) {
 		}
 	}
 	a.Subscribe(mqtt.AtMostOnce, "a/#/b")
-	if e := event(t, a); e != (mqtt.SubscribeRefused{Filter: "a/#/b", Code: mqtt.Refused}) {
+	if e := mqtttest.Event(t, a); e != (mqtt.SubscribeRefused{Filter: "a/#/b", Code: mqtt.Refused}) {
 		t.Errorf("got %#v", e)
 	}
-	settle(t, a)
+	mqtttest.Settle(t, a)
 }
 
 func conformClosed(t *testing.T, connect connector) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -163,17 +164,18 @@ func testRetainedOverKill(t *testing.T, s subject, b *broker) {
 	if !s.survives {
 		return
 	}
-	writer := dial(t, b.as(anyOne(0)))
+	writer := mqtttest.Dial(t, b.as(anyOne(0)))
 	for i := range 20 {
-		publish(t, writer, mqtt.Message{Topic: fmt.Sprint("kept/", i), Payload: make([]byte, 60<<10), Retained: true})
+		mqtttest.Publish(t, writer, mqtt.Message{Topic: fmt.Sprint("kept/", i), Payload: make([]byte, 60<<10),
+			Retained: true})
 	}
-	settle(t, writer)
+	mqtttest.Settle(t, writer)
 	b.proc.Kill()
 	b.proc.Start(t)
-	reader := dial(t, b.as(anyOne(1)))
+	reader := mqtttest.Dial(t, b.as(anyOne(1)))
 	reader.Subscribe(mqtt.AtLeastOnce, "kept/+")
 	for range 20 {
-		if m := received(t, reader); len(m.Payload) != 60<<10 || !m.Retained {
+		if m := mqtttest.Received(t, reader); len(m.Payload) != 60<<10 || !m.Retained {
 			t.Errorf("%s has %d bytes after the kill", m.Topic, len(m.Payload))
 		}
 	}

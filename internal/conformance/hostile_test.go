@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -24,15 +25,15 @@ func testPoison(t *testing.T, s subject) {
 				sent <- x
 			}
 		}
-		c := dial(t, o)
-		publish(t, c, mqtt.Message{Topic: "too/large", Payload: make([]byte, 256<<10), QoS: qos})
+		c := mqtttest.Dial(t, o)
+		mqtttest.Publish(t, c, mqtt.Message{Topic: "too/large", Payload: make([]byte, 256<<10), QoS: qos})
 		refused := s.maxPacket > 0
 		if refused {
-			wantDown(t, c)
-			wantUp(t, c)
+			mqtttest.WantDown(t, c)
+			mqtttest.WantUp(t, c)
 		}
 		for range 20 { // a loop would cut in
-			settle(t, c)
+			mqtttest.Settle(t, c)
 		}
 		if x := <-sent; qos == mqtt.AtLeastOnce && x.Dropped != refused {
 			t.Errorf("QoS %d: %+v, want dropped %v", qos, x, refused)
@@ -47,15 +48,15 @@ func testPoison(t *testing.T, s subject) {
 // connection; nobody else notices.
 func testMalformed(t *testing.T, s subject) {
 	b := s.start(t, needs{})
-	victim := dial(t, b.as(anyOne(0)))
-	settle(t, victim)
+	victim := mqtttest.Dial(t, b.as(anyOne(0)))
+	mqtttest.Settle(t, victim)
 	for i, c := range malformed {
 		if c.claim && s.maxPacket == 0 {
 			continue // which takes any size for a good one, and waits for the rest
 		}
 		b.wantClosed(t, anyOne(1+i), c)
-		publish(t, victim, mqtt.Message{Topic: fmt.Sprint("after/", i)})
-		settle(t, victim)
+		mqtttest.Publish(t, victim, mqtt.Message{Topic: fmt.Sprint("after/", i)})
+		mqtttest.Settle(t, victim)
 	}
 }
 

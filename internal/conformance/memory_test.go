@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -26,7 +27,7 @@ func testModelToMany(t *testing.T, s subject) {
 				idle = b.proc.Memory(t, "VmRSS")
 			}
 			topics := hosts.TopicsOf(t, federation)
-			publisher := dial(t, b.as(anyOne(0)))
+			publisher := mqtttest.Dial(t, b.as(anyOne(0)))
 			ref := retain(t, publisher, blobOf(3, modelBytes))
 			_ = publisher.Close()
 			for i := range slow {

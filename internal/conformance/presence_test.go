@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -77,16 +78,16 @@ func (c *cable) cut() {
 func testPresence(t *testing.T, s subject) {
 	b := s.start(t, needs{agents: 1})
 	topic := hosts.TopicsOf(t, federation).Presence(agentID(0))
-	watcher := dial(t, b.as(anyOne(0)))
+	watcher := mqtttest.Dial(t, b.as(anyOne(0)))
 	watcher.Subscribe(mqtt.AtLeastOnce, topic)
-	settle(t, watcher)
+	mqtttest.Settle(t, watcher)
 	link, far := lay(t, b)
 	f := newFleet(t, far, 1)
 	f.startAgent(0, nil)
 	var last wire.Envelope
 	expect := func(c mqtt.Conn, state wire.State) {
 		t.Helper()
-		m := received(t, c)
+		m := mqtttest.Received(t, c)
 		e, err := wire.Open(m.Payload)
 		if err != nil {
 			t.Fatal(err)
@@ -111,8 +112,8 @@ func testPresence(t *testing.T, s subject) {
 	}
 	f.Stop()
 	expect(watcher, wire.StateOffline)
-	settle(t, watcher) // no will follows
-	late := dial(t, b.as(anyOne(1)))
+	mqtttest.Settle(t, watcher) // no will follows
+	late := mqtttest.Dial(t, b.as(anyOne(1)))
 	late.Subscribe(mqtt.AtLeastOnce, strings.Replace(topic, federation+"-a0", "+", 1))
 	expect(late, wire.StateOffline)
 }

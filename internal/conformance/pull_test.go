@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
@@ -35,9 +36,10 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	}
 	topics := hosts.TopicsOf(t, federation)
 	for part, payload := range parts {
-		publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload, QoS: mqtt.AtLeastOnce,
+		mqtttest.Publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload,
+			QoS: mqtt.AtLeastOnce,
 			Retained: true})
-		settle(t, s)
+		mqtttest.Settle(t, s)
 	}
 	return ref
 }
@@ -136,10 +138,10 @@ func testLateJoiner(t *testing.T, s subject) {
 	topics := hosts.TopicsOf(t, federation)
 	o := b.as(anyOne(0))
 	o.OutboxMessages = others + 10
-	publisher := dial(t, o)
+	publisher := mqtttest.Dial(t, o)
 	for k := range others {
 		hash := fmt.Sprintf("%032x", k/100)
-		publish(t, publisher, mqtt.Message{Topic: topics.Blob(hash, transfer.ChunkPart(k%100)),
+		mqtttest.Publish(t, publisher, mqtt.Message{Topic: topics.Blob(hash, transfer.ChunkPart(k%100)),
 			Payload: make([]byte, 500), QoS: mqtt.AtLeastOnce, Retained: true})
 	}
 	blob := blobOf(1, 50*wire.MaxChunk+17)

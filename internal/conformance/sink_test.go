@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
@@ -51,14 +52,14 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 	t.Helper()
 	o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384
 	k := &sink{
-		session: dial(t, o), topics: hosts.TopicsOf(t, federation), key: key,
+		session: mqtttest.Dial(t, o), topics: hosts.TopicsOf(t, federation), key: key,
 		receiver: transfer.NewReceiver(transfer.DefaultReceiverConfig()),
 		dir:      filepath.Join(t.TempDir(), "spool"), accepted: map[wire.AgentID]wire.Digest{}, told: told,
 		results: make(chan func()),
 	}
 	k.spool = openSpool(t, k.dir)
 	k.session.Subscribe(mqtt.AtLeastOnce, k.topics.Updates())
-	settle(t, k.session)
+	mqtttest.Settle(t, k.session)
 	return k
 }
 

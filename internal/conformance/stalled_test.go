@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -60,18 +61,18 @@ func testStalled(t *testing.T, s subject) {
 	}
 	var readers []*mqtt.Session
 	for i := range healthy {
-		r := dial(t, b.as(anyOne(stalled+i)))
+		r := mqtttest.Dial(t, b.as(anyOne(stalled+i)))
 		r.Subscribe(mqtt.AtLeastOnce, "stream")
-		settle(t, r)
+		mqtttest.Settle(t, r)
 		readers = append(readers, r)
 	}
-	publisher := dial(t, b.as(anyOne(stalled+healthy)))
+	publisher := mqtttest.Dial(t, b.as(anyOne(stalled+healthy)))
 	for i := range n { // one at a time: the healthy ones keep up by construction
 		payload := make([]byte, size)
 		copy(payload, fmt.Sprintf("%06d", i))
-		publish(t, publisher, mqtt.Message{Topic: "stream", Payload: payload, QoS: mqtt.AtLeastOnce})
+		mqtttest.Publish(t, publisher, mqtt.Message{Topic: "stream", Payload: payload, QoS: mqtt.AtLeastOnce})
 		for _, r := range readers {
-			if m := receivedWithin(t, r, stallPatience); len(m.Payload) != size ||
+			if m := mqtttest.ReceivedWithin(t, r, stallPatience); len(m.Payload) != size ||
 				string(m.Payload[:6]) != fmt.Sprintf("%06d", i) {
 				t.Fatalf("message %d has %d bytes and begins with %.6s", i, len(m.Payload), m.Payload)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
@@ -110,7 +111,7 @@ func TestAuthenticateWithCertificate(t *testing.T) {
 	o := asUser(s)("air-press")
 	o.TLS = clientTLS(a, a.Issue(t, "air-press"))
 	o.Username = "root"
-	dial(t, o)
+	mqtttest.Dial(t, o)
 	o.Password = "password of root"
 	if failure, _ := acltest.Attempt(t, o); !strings.Contains(failure, "refuses client id") {
 		t.Errorf("the attempt ended with %q", failure)
@@ -125,7 +126,7 @@ func TestPasswordsOverTLS(t *testing.T) {
 	}})
 	o := asUser(s)("air-press")
 	o.TLS = clientTLS(a)
-	dial(t, o)
+	mqtttest.Dial(t, o)
 	o.Password = "wrong"
 	if failure, _ := acltest.Attempt(t, o); !strings.Contains(failure, "refuses client id") {
 		t.Errorf("the attempt ended with %q", failure)
@@ -139,7 +140,7 @@ func TestMessagesAreCheckedOnDelivery(t *testing.T) {
 		Authenticate: func(string, string, string) bool { return true },
 		Allow:        func(_, topic string, toWrite bool) bool { return toWrite || topic != "x/secret" },
 	})
-	c := dial(t, mqtt.Options{URL: s.URL(), ClientID: "c", Username: "c"})
+	c := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "c", Username: "c"})
 	publish := func(retained bool) {
 		t.Helper()
 		for _, topic := range []string{"x/secret", "x/open"} {
@@ -152,7 +153,7 @@ func TestMessagesAreCheckedOnDelivery(t *testing.T) {
 	c.Subscribe(mqtt.AtMostOnce, "x/+")
 	publish(false)
 	for _, retained := range []bool{true, false} {
-		if m := received(t, c); m.Topic != "x/open" || m.Retained != retained {
+		if m := mqtttest.Received(t, c); m.Topic != "x/open" || m.Retained != retained {
 			t.Errorf("got %+v", m)
 		}
 	}

@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"context"
 	"net"
 	"strings"
 	"testing"
@@ -32,41 +31,6 @@ func start(t testing.TB, o broker.Options) *broker.Server {
 		}
 	})
 	return s
-}
-
-// dial returns a session that is up.
-func dial(t testing.TB, o mqtt.Options) *mqtt.Session {
-	t.Helper()
-	s, err := mqtt.Dial(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if e := event(t, s); e != (mqtt.Up{}) {
-		t.Fatalf("first event is %#v, want Up", e)
-	}
-	return s
-}
-
-func event(t testing.TB, c mqtt.Conn) mqtt.Event {
-	t.Helper()
-	select {
-	case e := <-c.Events():
-		return e
-	case <-time.After(patience):
-		t.Fatal("no event in time")
-		return nil
-	}
-}
-
-func received(t testing.TB, c mqtt.Conn) mqtt.Message {
-	t.Helper()
-	e := event(t, c)
-	r, ok := e.(mqtt.Received)
-	if !ok {
-		t.Fatalf("got %#v, want a message", e)
-	}
-	return r.Message
 }
 
 // rawPatience is less than what the broker waits for a CONNECT, or for a client

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -22,7 +23,7 @@ func retained(t *testing.T, dir string, logger *slog.Logger) map[string]mqtt.Mes
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	c := dial(t, mqtt.Options{URL: s.URL(), ClientID: "reader"})
+	c := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "reader"})
 	defer func() { _ = c.Close() }()
 	c.Subscribe(mqtt.AtLeastOnce, "x/#", "end")
 	if err := c.Publish(mqtt.Message{Topic: "end"}); err != nil {
@@ -30,7 +31,7 @@ func retained(t *testing.T, dir string, logger *slog.Logger) map[string]mqtt.Mes
 	}
 	got := make(map[string]mqtt.Message)
 	for {
-		m := received(t, c)
+		m := mqtttest.Received(t, c)
 		if m.Topic == "end" {
 			return got
 		}
@@ -50,14 +51,14 @@ func keptFiles(t *testing.T, dir string) []string {
 // publishAll returns when the broker has handled the messages.
 func publishAll(t *testing.T, s *broker.Server, messages ...mqtt.Message) {
 	t.Helper()
-	c := dial(t, mqtt.Options{URL: s.URL(), ClientID: "writer"})
+	c := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "writer"})
 	c.Subscribe(mqtt.AtMostOnce, "end")
 	for _, m := range append(messages, mqtt.Message{Topic: "end"}) {
 		if err := c.Publish(m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	received(t, c)
+	mqtttest.Received(t, c)
 	_ = c.Close()
 }
 
@@ -183,9 +184,9 @@ func TestFailingDisk(t *testing.T) {
 	if line := logged(t, lines); !strings.Contains(line, "cannot keep retained messages") || len(lines) != 0 {
 		t.Errorf("logged %q, and %d more", line, len(lines))
 	}
-	c := dial(t, mqtt.Options{URL: s.URL(), ClientID: "reader"})
+	c := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "reader"})
 	c.Subscribe(mqtt.AtMostOnce, "x/1")
-	if m := received(t, c); string(m.Payload) != "newer" {
+	if m := mqtttest.Received(t, c); string(m.Payload) != "newer" {
 		t.Errorf("retained is %q", m.Payload)
 	}
 	_ = s.Close()

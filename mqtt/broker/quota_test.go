@@ -11,6 +11,7 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -39,7 +40,7 @@ func kept(t *testing.T, c *mqtt.Session, filter string) string {
 	}
 	var all []string
 	for {
-		m := received(t, c)
+		m := mqtttest.Received(t, c)
 		if m.Topic == "end" {
 			slices.Sort(all)
 			return strings.Join(all, " ")
@@ -55,8 +56,8 @@ func kept(t *testing.T, c *mqtt.Session, filter string) string {
 func TestQuota(t *testing.T) {
 	lines := make(chan string, 10)
 	s := withQuota(t, slog.New(slog.NewTextHandler(lineWriter(lines), nil)))
-	observer := dial(t, asUser(s)("observer"))
-	rogue, honest := dial(t, asUser(s)("rogue")), dial(t, asUser(s)("honest"))
+	observer := mqtttest.Dial(t, asUser(s)("observer"))
+	rogue, honest := mqtttest.Dial(t, asUser(s)("rogue")), mqtttest.Dial(t, asUser(s)("honest"))
 	say := func(c *mqtt.Session, topic string, n int) {
 		t.Helper()
 		if err := c.Publish(mqtt.Message{Topic: topic, Payload: bytes.Repeat([]byte{1}, n), QoS: mqtt.AtLeastOnce,
@@ -73,7 +74,7 @@ func TestQuota(t *testing.T) {
 			if err := c.Publish(mqtt.Message{Topic: "done/" + name}); err != nil {
 				t.Fatal(err)
 			}
-			received(t, c)
+			mqtttest.Received(t, c)
 		}
 		if got := kept(t, observer, "s/#"); got != now {
 			t.Errorf("retained are %q, want %q", got, now)
@@ -112,7 +113,7 @@ func TestQuota(t *testing.T) {
 // A will that there is no room for is published, but not retained.
 func TestQuotaOfWills(t *testing.T) {
 	s := withQuota(t, nil)
-	observer := dial(t, asUser(s)("observer"))
+	observer := mqtttest.Dial(t, asUser(s)("observer"))
 	observer.Subscribe(mqtt.AtMostOnce, "w")
 	if got := kept(t, observer, "nothing"); got != "" {
 		t.Fatal(got)
@@ -124,11 +125,12 @@ func TestQuotaOfWills(t *testing.T) {
 		c.Send(connect)
 		brokers.Receive[*packets.ConnackPacket](c)
 		_ = c.Close()
-		if m := received(t, observer); len(m.Payload) != n {
+		if m := mqtttest.Received(t, observer); len(m.Payload) != n {
 			t.Errorf("the will has %d bytes, want %d", len(m.Payload), n)
 		}
 	}
-	late := dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", Username: "late", Password: "password of late"})
+	late := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", Username: "late",
+		Password: "password of late"})
 	if got := kept(t, late, "w"); got != "w:100" {
 		t.Errorf("retained is %q", got)
 	}

@@ -15,14 +15,15 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
 func TestRoundTripAndRetained(t *testing.T) {
 	s := start(t, broker.Options{})
-	a := dial(t, mqtt.Options{URL: s.URL(), ClientID: "a"})
-	b := dial(t, mqtt.Options{URL: s.URL(), ClientID: "b"})
+	a := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "a"})
+	b := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "b"})
 	b.Subscribe(mqtt.AtLeastOnce, "x/+")
 	payload := bytes.Repeat([]byte{7}, 60<<10)
 	// Retained, so it does not matter whether the subscription comes first.
@@ -30,12 +31,12 @@ func TestRoundTripAndRetained(t *testing.T) {
 		Retained: true}); err != nil {
 		t.Fatal(err)
 	}
-	if m := received(t, b); m.Topic != "x/1" || !bytes.Equal(m.Payload, payload) {
+	if m := mqtttest.Received(t, b); m.Topic != "x/1" || !bytes.Equal(m.Payload, payload) {
 		t.Errorf("got %s with %d bytes", m.Topic, len(m.Payload))
 	}
-	late := dial(t, mqtt.Options{URL: s.URL(), ClientID: "late"})
+	late := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "late"})
 	late.Subscribe(mqtt.AtMostOnce, "x/1")
-	if m := received(t, late); !m.Retained || !bytes.Equal(m.Payload, payload) {
+	if m := mqtttest.Received(t, late); !m.Retained || !bytes.Equal(m.Payload, payload) {
 		t.Errorf("late subscriber got retained %v with %d bytes", m.Retained, len(m.Payload))
 	}
 	stats := s.Stats()
@@ -48,7 +49,7 @@ func TestRoundTripAndRetained(t *testing.T) {
 func TestRetainedBurst(t *testing.T) {
 	const n = 1000 // as many as Mosquitto would queue
 	s := start(t, broker.Options{})
-	a := dial(t, mqtt.Options{URL: s.URL(), ClientID: "a", OutboxMessages: n})
+	a := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "a", OutboxMessages: n})
 	for i := range n {
 		if err := a.Publish(mqtt.Message{Topic: fmt.Sprintf("p/%d", i), Payload: []byte("online"), QoS: mqtt.AtMostOnce,
 			Retained: true}); err != nil {
@@ -56,11 +57,11 @@ func TestRetainedBurst(t *testing.T) {
 		}
 	}
 	a.Subscribe(mqtt.AtMostOnce, "p/0") // answered after all of them
-	received(t, a)
-	late := dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", MailboxMessages: n})
+	mqtttest.Received(t, a)
+	late := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "late", MailboxMessages: n})
 	late.Subscribe(mqtt.AtMostOnce, "p/+")
 	for range n {
-		received(t, late)
+		mqtttest.Received(t, late)
 	}
 	if dropped := s.Stats().MessagesDropped; dropped != 0 {
 		t.Errorf("%d messages dropped", dropped)
@@ -74,7 +75,8 @@ func TestRetainingWhileSomebodyLooks(t *testing.T) {
 	s := start(t, broker.Options{})
 	var all sync.WaitGroup
 	for i := range 2 {
-		looker := dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("looker ", i), MailboxMessages: 1 << 16})
+		looker := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("looker ", i),
+			MailboxMessages: 1 << 16})
 		all.Go(func() {
 			for range rounds {
 				looker.Subscribe(mqtt.AtMostOnce, "x/+")
@@ -87,7 +89,8 @@ func TestRetainingWhileSomebodyLooks(t *testing.T) {
 				}
 			}
 		})
-		writer := dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("writer ", i), OutboxMessages: 10 * rounds})
+		writer := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: fmt.Sprint("writer ", i),
+			OutboxMessages: 10 * rounds})
 		all.Go(func() {
 			for k := range 2 * rounds { // retained, and deleted again
 				m := mqtt.Message{Topic: fmt.Sprint("x/", i), Payload: make([]byte, 1-k%2), Retained: true}
@@ -111,20 +114,20 @@ func TestStalledSubscriberDelaysNobody(t *testing.T) {
 	if code := subscribe(stalled, 1, 1, "x"); code != 1 {
 		t.Fatalf("SUBACK %d", code)
 	} // and reads nothing any more
-	healthy := dial(t, mqtt.Options{URL: s.URL(), ClientID: "healthy"})
+	healthy := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "healthy"})
 	healthy.Subscribe(mqtt.AtLeastOnce, "x", "ready")
 	if err := healthy.Publish(mqtt.Message{Topic: "ready"}); err != nil {
 		t.Fatal(err)
 	}
-	received(t, healthy)
+	mqtttest.Received(t, healthy)
 
-	publisher := dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
+	publisher := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
 	for i := range n { // one at a time: the healthy one keeps up by construction
 		if err := publisher.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, size),
 			QoS: mqtt.AtLeastOnce}); err != nil {
 			t.Fatal(err)
 		}
-		if m := received(t, healthy); len(m.Payload) != size {
+		if m := mqtttest.Received(t, healthy); len(m.Payload) != size {
 			t.Fatalf("message %d has %d bytes", i, len(m.Payload))
 		}
 	}
@@ -141,7 +144,7 @@ func TestUnacknowledgedMessagesAreBounded(t *testing.T) {
 	c := rawDial(t, s)
 	connect(c, "c")
 	subscribe(c, 1, 1, "x")
-	publisher := dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
+	publisher := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
 	for range n {
 		if err := publisher.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); err != nil {
 			t.Fatal(err)
@@ -202,7 +205,7 @@ func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 	if code := subscribe(c, 1, 1, "x"); code != 1 {
 		t.Fatalf("SUBACK %d", code)
 	}
-	publisher := dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
+	publisher := mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "publisher"})
 	publish := func() uint16 {
 		t.Helper()
 		if err := publisher.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); err != nil {
@@ -284,7 +287,7 @@ func TestAuthenticate(t *testing.T) {
 	if line := logged(t, lines); !strings.Contains(line, "refused a client's user name") {
 		t.Errorf("logged %q", line)
 	}
-	dial(t, mqtt.Options{URL: s.URL(), ClientID: "f-a", Username: "f-a", Password: "secret"})
+	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "f-a", Username: "f-a", Password: "secret"})
 }
 
 func TestTooManyConnections(t *testing.T) {
@@ -295,7 +298,7 @@ func TestTooManyConnections(t *testing.T) {
 	wantClosed(t, rawDial(t, s))
 	_ = first.Close()
 	// once the first is gone
-	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
+	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
 func TestTooManyConnectionsFromOneAddress(t *testing.T) {
@@ -317,7 +320,7 @@ func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	connect(brokers.NewRaw(t, conn, rawPatience), "elsewhere")
 	_ = first.Close()
 	// once the first is gone
-	dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
+	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
 }
 
 func TestStartRefuses(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
@@ -50,13 +51,13 @@ func besideStalled(b *testing.B, url string, packet int) {
 		subscribe(c, 1, 1, "x")
 		conns = append(conns, c)
 	}
-	healthy := dial(b, mqtt.Options{URL: url, ClientID: "healthy", MaxPacket: packet})
+	healthy := mqtttest.Dial(b, mqtt.Options{URL: url, ClientID: "healthy", MaxPacket: packet})
 	healthy.Subscribe(mqtt.AtLeastOnce, "x", "ready")
 	if err := healthy.Publish(mqtt.Message{Topic: "ready"}); err != nil {
 		b.Fatal(err)
 	}
-	received(b, healthy)
-	publisher := dial(b, mqtt.Options{URL: url, ClientID: "publisher", MaxPacket: packet})
+	mqtttest.Received(b, healthy)
+	publisher := mqtttest.Dial(b, mqtt.Options{URL: url, ClientID: "publisher", MaxPacket: packet})
 	var took []time.Duration
 	for arrived := true; arrived && len(took) < messages; {
 		begun := time.Now()

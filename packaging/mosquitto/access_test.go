@@ -1,7 +1,6 @@
 package mosquitto_test
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"slices"
@@ -13,12 +12,10 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
-
-// patience bounds each wait for an event; no test waits that long.
-const patience = 10 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -67,51 +64,20 @@ func secured(t *testing.T, acl []byte) (*brokers.Mosquitto, *acltest.Authority, 
 	}
 }
 
-func dial(t *testing.T, o mqtt.Options) *mqtt.Session {
-	t.Helper()
-	s, err := mqtt.Dial(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if e := event(t, s); e != (mqtt.Up{}) {
-		t.Fatalf("the first event is %#v, want Up", e)
-	}
-	return s
-}
-
-func event(t *testing.T, s *mqtt.Session) mqtt.Event {
-	t.Helper()
-	select {
-	case e := <-s.Events():
-		return e
-	case <-time.After(patience):
-		t.Fatal("no event in time")
-		return nil
-	}
-}
-
 // expect takes the next message.
 func expect(t *testing.T, s *mqtt.Session, topic, payload string) {
 	t.Helper()
-	if e, ok := event(t, s).(mqtt.Received); !ok || e.Topic != topic || string(e.Payload) != payload {
+	if e, ok := mqtttest.Event(t, s).(mqtt.Received); !ok || e.Topic != topic || string(e.Payload) != payload {
 		t.Errorf("got %.200v, want %s under %s", e, payload, topic)
-	}
-}
-
-func publish(t *testing.T, s *mqtt.Session, m mqtt.Message) {
-	t.Helper()
-	if err := s.Publish(m); err != nil {
-		t.Fatal(err)
 	}
 }
 
 // observe returns a session that has begun to receive everything.
 func observe(t *testing.T, o mqtt.Options) *mqtt.Session {
 	t.Helper()
-	s := dial(t, o)
+	s := mqtttest.Dial(t, o)
 	s.Subscribe(mqtt.AtLeastOnce, "#")
-	publish(t, s, mqtt.Message{Topic: "begin"})
+	mqtttest.Publish(t, s, mqtt.Message{Topic: "begin"})
 	expect(t, s, "begin", "")
 	return s
 }
@@ -157,14 +123,14 @@ func TestRevokedCertificate(t *testing.T) {
 	lost, kept := a.Issue(t, "air-press"), a.Issue(t, "air-press-2")
 	p.WriteRevocations(t, a)
 	p.Start(t)
-	_ = dial(t, with(lost)).Close()
+	_ = mqtttest.Dial(t, with(lost)).Close()
 	p.WriteRevocations(t, a, lost)
 	p.Reload(t)
 	if _, s := acltest.Attempt(t, with(lost)); s != nil {
 		t.Error("a revoked certificate was let in")
 		_ = s.Close()
 	}
-	dial(t, with(kept))
+	mqtttest.Dial(t, with(kept))
 }
 
 // A user counts from the moment that it is listed, and no longer.
@@ -177,8 +143,9 @@ func TestReloadedRules(t *testing.T) {
 	certificate := a.Issue(t, "air-press")
 	say := func(what string) {
 		t.Helper()
-		s := dial(t, with(certificate))
-		publish(t, s, mqtt.Message{Topic: "fl/v1/air/p/air-press", Payload: []byte(what), QoS: mqtt.AtLeastOnce})
+		s := mqtttest.Dial(t, with(certificate))
+		mqtttest.Publish(t, s, mqtt.Message{Topic: "fl/v1/air/p/air-press", Payload: []byte(what),
+			QoS: mqtt.AtLeastOnce})
 		_ = s.Close() // when it is acknowledged
 	}
 	become := func(acl []byte) {
@@ -208,7 +175,7 @@ func TestLongestName(t *testing.T) {
 	p.Start(t)
 	observer := observe(t, with(a.Issue(t, acltest.Observer)))
 	topic := "fl/v1/" + name[:32] + "/p/" + name
-	publish(t, dial(t, with(a.Issue(t, name))), mqtt.Message{Topic: topic, Payload: []byte("online")})
+	mqtttest.Publish(t, mqtttest.Dial(t, with(a.Issue(t, name))), mqtt.Message{Topic: topic, Payload: []byte("online")})
 	expect(t, observer, topic, "online")
 }
 
@@ -220,23 +187,23 @@ func TestBoundsAndPersistence(t *testing.T) {
 	p.Start(t)
 	o := with(a.Issue(t, "air-coordinator"))
 	o.OutboxMessages, o.MailboxMessages = 2*n, 2*n
-	early := dial(t, o)
+	early := mqtttest.Dial(t, o)
 	for i := range n {
-		publish(t, early, mqtt.Message{Topic: fmt.Sprint("fl/v1/air/p/air-", i), Payload: make([]byte, 400),
+		mqtttest.Publish(t, early, mqtt.Message{Topic: fmt.Sprint("fl/v1/air/p/air-", i), Payload: make([]byte, 400),
 			QoS: mqtt.AtLeastOnce, Retained: true})
 	}
 	early.Subscribe(mqtt.AtMostOnce, "fl/v1/air/d/end")
 	largest := mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 64<<10)}
-	publish(t, early, largest)
-	if e, ok := event(t, early).(mqtt.Received); !ok || len(e.Payload) != 64<<10 {
+	mqtttest.Publish(t, early, largest)
+	if e, ok := mqtttest.Event(t, early).(mqtt.Received); !ok || len(e.Payload) != 64<<10 {
 		t.Fatalf("got %.200v, want the largest message", e)
 	}
 	_ = early.Close()
 	for _, when := range []string{"at once", "after a restart"} {
-		late := dial(t, o)
+		late := mqtttest.Dial(t, o)
 		late.Subscribe(mqtt.AtLeastOnce, "fl/v1/air/p/+")
 		for i := range n {
-			if _, ok := event(t, late).(mqtt.Received); !ok {
+			if _, ok := mqtttest.Event(t, late).(mqtt.Received); !ok {
 				t.Fatalf("%s: %d messages", when, i)
 			}
 		}
@@ -246,9 +213,9 @@ func TestBoundsAndPersistence(t *testing.T) {
 	}
 
 	o.MaxPacket = 256 << 10
-	greedy := dial(t, o)
-	publish(t, greedy, mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 128<<10)})
-	if e, ok := event(t, greedy).(mqtt.Down); !ok {
+	greedy := mqtttest.Dial(t, o)
+	mqtttest.Publish(t, greedy, mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 128<<10)})
+	if e, ok := mqtttest.Event(t, greedy).(mqtt.Down); !ok {
 		t.Errorf("after a message of 128 KiB: %.200v, want Down", e)
 	}
 }

@@ -54,13 +54,6 @@ func examine(t *testing.T, p *Target) (found []string, text string) {
 	return found, b.String()
 }
 
-func mosquitto(t *testing.T, lines ...string) string {
-	t.Helper()
-	m := brokers.NewMosquitto(t, []byte(brokers.Open+strings.Join(lines, "\n")+"\n"))
-	m.Start(t)
-	return "tcp://" + m.Address
-}
-
 func TestExamine(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -83,7 +76,7 @@ func TestExamine(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := newTarget(t, mosquitto(t, tt.lines...))
+			p := newTarget(t, brokers.OpenMosquitto(t, tt.lines...))
 			if tt.change != nil {
 				tt.change(p)
 			}
@@ -119,8 +112,9 @@ func TestRefusedSubscription(t *testing.T) {
 	}
 }
 
-// A topic of its own that it may not use is named.
-func TestAccess(t *testing.T) {
+// presencesOnly starts a broker that lets its clients read presences, and nothing else.
+func presencesOnly(t *testing.T) string {
+	t.Helper()
 	rules := filepath.Join(t.TempDir(), "acl")
 	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"),
 		0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
@@ -129,7 +123,12 @@ func TestAccess(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
 		t.Fatal(err)
 	}
-	p := newTarget(t, mosquitto(t, "acl_file "+rules))
+	return brokers.OpenMosquitto(t, "acl_file "+rules)
+}
+
+// A topic of its own that it may not use is named.
+func TestAccess(t *testing.T) {
+	p := newTarget(t, presencesOnly(t))
 	p.Broker.Retains, p.Broker.Queue = false, 0
 	found, text := examine(t, p)
 	if !slices.Contains(found, "messages bad") || !strings.Contains(text, "topic readwrite fl/v1/air/m/loop") {
@@ -140,7 +139,7 @@ func TestAccess(t *testing.T) {
 // Each node of a cluster is examined.
 func TestEachNodeIsExamined(t *testing.T) {
 	p := newTarget(t, "tcp://"+brokers.FreeAddress(t))
-	good := mosquitto(t)
+	good := brokers.OpenMosquitto(t)
 	p.Broker.Options.MoreURLs = []string{good}
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"network bad"}) ||
@@ -153,15 +152,7 @@ func TestEachNodeIsExamined(t *testing.T) {
 // Another client with the same id throws the doctor out again and again, while
 // the access rules withhold the message that would end the self-test.
 func TestCloneIsNamed(t *testing.T) {
-	rules := filepath.Join(t.TempDir(), "acl")
-	if err := os.WriteFile(rules, []byte("topic read fl/v1/air/p/+\n"),
-		0o644); err != nil { //nolint:gosec // Mosquitto reads it as another user
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
-		t.Fatal(err)
-	}
-	p := newTarget(t, mosquitto(t, "acl_file "+rules))
+	p := newTarget(t, presencesOnly(t))
 	clone := p.Broker.Options
 	clone.MaxReconnectDelay = 200 * time.Millisecond
 	conn, err := mqtt.Dial(t.Context(), clone)
@@ -185,7 +176,7 @@ func TestNobodyThere(t *testing.T) {
 
 // A daemon that runs keeps its connection.
 func TestRunningDaemonIsLeftAlone(t *testing.T) {
-	p := newTarget(t, mosquitto(t))
+	p := newTarget(t, brokers.OpenMosquitto(t))
 	lock, err := store.Lock(p.StateDir)
 	if err != nil {
 		t.Fatal(err)

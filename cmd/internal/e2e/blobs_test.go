@@ -103,7 +103,7 @@ func (v *vandal) ended() (n int) {
 // round needs any more is deleted.
 func TestBlobsAtBroker(t *testing.T) {
 	t.Parallel()
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
 	// 1 MB, 17 chunks
 	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, "+

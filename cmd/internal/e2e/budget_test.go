@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/store"
 )
 
 // TestBudget starts an agent that has used up nearly all of the month's bytes.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(60)),
 		`{participants: 1, quorum: 1, gather: {minimum: 1, within: 2s, spread: 10ms}}`)
 	now := time.Now()

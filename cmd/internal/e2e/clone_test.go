@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestClone runs a device and a copy of its disk, but for the data.
 func TestClone(t *testing.T) {
 	t.Parallel()
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	first := f.Daemon(t, "agentd", "one")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -43,7 +44,7 @@ const threeOfThree = `{participants: 3, quorum: 3, rounds: 3, deadline: 20s, gat
 // TestFederation follows a federation through its life: three rounds with three
 // agents, a fourth whose data are bad, the models, the end, and a second start.
 func TestFederation(t *testing.T) {
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	good := []string{"one", "two", "three"}
 	var list strings.Builder
 	for _, id := range good {

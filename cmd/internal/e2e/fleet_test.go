@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestFleet wants rounds to close although agents vanish, are late and slow.
 func TestFleet(t *testing.T) {
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.AddAgent(t, "dev", plane(400))
 	programs.MustRun(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"),
 		"--write-keys", f.Path("list"))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -24,7 +25,7 @@ const (
 // and the coordinator in the middle of receiving the update. Both go on with
 // what they have.
 func TestKilledInTransfer(t *testing.T) {
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
 	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, "+
 		"3160]}, steps: {budget: 100ms, min: 1, max: 1}}",

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestResidentMemory looks at what a running agent holds in memory: idle, and
@@ -14,7 +16,7 @@ import (
 func TestResidentMemory(t *testing.T) {
 	const limit = 40e6 // anonymous: what the kernel cannot drop and read again
 	t.Setenv("GOMEMLIMIT", "32MiB")
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.Lead(t, "{name: large, features: [a, b], target: y, model: {kind: mlp, hidden: [1000, 1000]}, steps: {budget: "+
 		"1s, min: 1, max: 3}}",
 		f.AddAgent(t, "one", plane(60)),

@@ -77,7 +77,7 @@ func (f *federation) add(t *testing.T, name, line string) {
 func TestDiscovery(t *testing.T) {
 	for _, site := range sites {
 		t.Run(site.name, func(t *testing.T) {
-			f, ids := mixingFederation(t, mosquitto(t), feddec,
+			f, ids := mixingFederation(t, brokers.OpenMosquitto(t), feddec,
 				`{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
   deadline: 20s, pause: 1s, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: discovered}`, "cell: hall, max_degree: 2", site.open)
 			daemons := []*testkit.Process{f.Daemon(t, "coordinator", "coordinator")}

@@ -2,23 +2,12 @@ package e2e
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
-
-// mosquitto starts a broker until the test ends, and returns its URL. Lines are
-// added to its configuration.
-func mosquitto(t *testing.T, lines ...string) string {
-	t.Helper()
-	m := brokers.NewMosquitto(t, []byte(brokers.Open+strings.Join(lines, "\n")))
-	m.Start(t)
-	return "tcp://" + m.Address
-}
 
 // retained returns what the broker keeps, by topic.
 func retained(t *testing.T, url string) map[string][]byte {

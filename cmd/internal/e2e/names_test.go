@@ -6,13 +6,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestNameServer runs agentd as on Android: the system knows no name server
 // that has the broker's name; the one in the configuration does.
 func TestNameServer(t *testing.T) {
 	t.Parallel()
-	url := mosquitto(t)
+	url := brokers.OpenMosquitto(t)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "tcp://"))
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestNewDisk: a device that lost its state folder, or of which a file is
@@ -12,7 +14,7 @@ import (
 // older than its last start.
 func TestNewDisk(t *testing.T) {
 	t.Parallel()
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(60)),
 		`{participants: 1, quorum: 1, rounds: 0, pause: 100ms, gather: {minimum: 1, target: 1}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")

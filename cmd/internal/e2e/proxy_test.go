@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestThroughProxy trains where only an HTTP proxy is open.
 func TestThroughProxy(t *testing.T) {
 	t.Parallel()
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	var list strings.Builder
 	for _, id := range []string{"one", "two", "three"} {
 		list.WriteString(f.AddAgent(t, id, plane(60)))

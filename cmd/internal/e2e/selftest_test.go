@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestSelfTest runs both programs on brokers that carry the largest messages,
@@ -19,7 +20,7 @@ func TestSelfTest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFederation(t, mosquitto(t, c.line))
+			f := newFederation(t, brokers.OpenMosquitto(t, c.line))
 			f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 			var daemons []*testkit.Process
 			for program, file := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {

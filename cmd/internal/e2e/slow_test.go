@@ -24,7 +24,7 @@ func TestSlowLink(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.rate), func(t *testing.T) {
 			t.Parallel()
-			f := newFederation(t, mosquitto(t))
+			f := newFederation(t, brokers.OpenMosquitto(t))
 			list := f.AddAgent(t, "one", plane(20))
 			bytes := 4 * float64(tt.hidden*tt.hidden+5*tt.hidden+1)
 			f.Lead(t, fmt.Sprintf("{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, "+

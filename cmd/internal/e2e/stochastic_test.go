@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -26,7 +27,7 @@ const stochastic = `{name: saddle, features: [a, b], target: y, standardize: fal
 // TestStochasticGradients: programs and broker leave nothing to chance but what
 // the seed decides. The model is that of the plain loop, to the bit.
 func TestStochasticGradients(t *testing.T) {
-	f := newFederation(t, mosquitto(t))
+	f := newFederation(t, brokers.OpenMosquitto(t))
 	ids, data := []string{"one", "three", "two"}, map[string]string{} // in the order of the fold
 	var list strings.Builder
 	for i, id := range ids {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -26,7 +27,7 @@ func Attempt(t *testing.T, o mqtt.Options) (failure string, s *mqtt.Session) {
 		}
 		t.Fatalf("the first event is %#v", e)
 	case failure = <-failures:
-	case <-time.After(patience):
+	case <-time.After(mqtttest.Patience):
 		t.Fatal("the attempt to connect takes too long")
 	}
 	_ = s.Close()

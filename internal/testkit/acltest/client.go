@@ -1,17 +1,13 @@
 package acltest
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
-
-// patience bounds each wait for an event; no test waits that long.
-const patience = 10 * time.Second
 
 // marker begins the payload of a message that ends what is looked at: a broker
 // handles the packets of a connection in order, and so what is not there when
@@ -28,16 +24,7 @@ type client struct {
 // connect returns a client that is up.
 func (b Broker) connect(t *testing.T, o mqtt.Options) *client {
 	t.Helper()
-	s, err := mqtt.Dial(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	c := &client{t: t, Session: s, user: o.Username}
-	if e := c.event(); e != (mqtt.Up{}) {
-		t.Fatalf("%s: the first event is %#v, want Up", o.Username, e)
-	}
-	return c
+	return &client{t: t, Session: mqtttest.Dial(t, o), user: o.Username}
 }
 
 // as connects a user.
@@ -46,24 +33,6 @@ func (b Broker) as(t *testing.T, user string) *client {
 	c := b.connect(t, b.Options(user))
 	c.user = user
 	return c
-}
-
-func (c *client) event() mqtt.Event {
-	c.t.Helper()
-	select {
-	case e := <-c.Events():
-		return e
-	case <-time.After(patience):
-		c.t.Fatalf("%s: no event in time", c.user)
-		return nil
-	}
-}
-
-func (c *client) publish(m mqtt.Message) {
-	c.t.Helper()
-	if err := c.Publish(m); err != nil {
-		c.t.Fatalf("%s: publish to %s: %v", c.user, m.Topic, err)
-	}
 }
 
 // own is a topic that a user may both write and read.
@@ -78,7 +47,7 @@ func own(user string) string {
 // mark publishes the marker of something to a topic.
 func (c *client) mark(topic, what string) {
 	c.t.Helper()
-	c.publish(mqtt.Message{Topic: topic, Payload: []byte(marker + what)})
+	mqtttest.Publish(c.t, c, mqtt.Message{Topic: topic, Payload: []byte(marker + what)})
 }
 
 // until returns the messages before the marker of something, without the
@@ -87,7 +56,7 @@ func (c *client) until(what string) []mqtt.Message {
 	c.t.Helper()
 	var got []mqtt.Message
 	for {
-		switch e := c.event().(type) {
+		switch e := mqtttest.Event(c.t, c).(type) {
 		case mqtt.Received:
 			if text := string(e.Payload); text == marker+what {
 				return got
@@ -108,7 +77,7 @@ func (c *client) until(what string) []mqtt.Message {
 func (c *client) refusals(n int) []string {
 	c.t.Helper()
 	for len(c.refused) < n {
-		if e, ok := c.event().(mqtt.SubscribeRefused); ok {
+		if e, ok := mqtttest.Event(c.t, c).(mqtt.SubscribeRefused); ok {
 			c.refuse(e.Filter)
 		}
 	}

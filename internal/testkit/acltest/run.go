@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -40,7 +41,8 @@ func (b Broker) testWrite(t *testing.T) {
 	for _, user := range Users {
 		c := b.as(t, user)
 		for i, row := range Table {
-			c.publish(mqtt.Message{Topic: row.Topic, Payload: []byte(user), QoS: mqtt.QoS(i % 2), Retained: true})
+			mqtttest.Publish(t, c, mqtt.Message{Topic: row.Topic, Payload: []byte(user), QoS: mqtt.QoS(i % 2),
+				Retained: true})
 		}
 		c.mark(own(user), user)
 		may := want(func(r Row) bool { return r.MayWrite(user) })
@@ -57,7 +59,7 @@ func (b Broker) testRead(t *testing.T) {
 	publish := func(payload string, retained bool) {
 		t.Helper()
 		for _, row := range Table {
-			observer.publish(mqtt.Message{Topic: row.Topic, Payload: []byte(payload), Retained: retained})
+			mqtttest.Publish(t, observer, mqtt.Message{Topic: row.Topic, Payload: []byte(payload), Retained: retained})
 		}
 	}
 	observer.Subscribe(mqtt.AtMostOnce, Observer)

@@ -78,6 +78,15 @@ func tool(t testing.TB, name string) string {
 	return ""
 }
 
+// OpenMosquitto starts one that lets everybody in until the test ends, and returns its URL. Lines are added to its
+// configuration.
+func OpenMosquitto(t testing.TB, lines ...string) string {
+	t.Helper()
+	m := NewMosquitto(t, []byte(Open+strings.Join(lines, "\n")))
+	m.Start(t)
+	return "tcp://" + m.Address
+}
+
 // Settings returns the lines of a mosquitto.conf that are not comments.
 func Settings(conf []byte) (lines []string) {
 	for line := range strings.Lines(string(conf)) {

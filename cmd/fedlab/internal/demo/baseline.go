@@ -20,9 +20,9 @@ const clip = 6
 // baselineScores are what can be had without a federation: R² over all stations on
 // the held-out year.
 type baselineScores struct {
-	Persistence float64   // the value six hours ahead is the present one
+	Persistence float64        // the value six hours ahead is the present one
 	Alone       []stationScore // each station with its own rows only
-	Central     float64   // all rows in one place, which nobody here has
+	Central     float64        // all rows in one place, which nobody here has
 }
 
 // stationScore is one station's own model.

@@ -107,17 +107,10 @@ func conserved(t *testing.T, change func(*Options)) {
 	}
 }
 
-// newMosquitto starts a Mosquitto and returns its URL.
-func newMosquitto(t *testing.T) string {
-	m := brokers.NewMosquitto(t, []byte(brokers.Open))
-	m.Start(t)
-	return "tcp://" + m.Address
-}
-
 func TestMeanIsConserved(t *testing.T) { conserved(t, func(*Options) {}) }
 
 func TestMeanIsConservedOverMosquitto(t *testing.T) {
-	uplink, site := newMosquitto(t), newMosquitto(t)
+	uplink, site := brokers.OpenMosquitto(t), brokers.OpenMosquitto(t)
 	conserved(t, func(o *Options) { o.Broker, o.SiteBroker = uplink, site })
 }
 
@@ -130,7 +123,7 @@ func TestFedDecEqualsSimulation(t *testing.T) {
 	o := Defaults()
 	o.Rounds = 3
 	want := simulated(t, &o)
-	for _, tt := range []struct{ name, broker string }{{"embedded", ""}, {"mosquitto", newMosquitto(t)}} {
+	for _, tt := range []struct{ name, broker string }{{"embedded", ""}, {"mosquitto", brokers.OpenMosquitto(t)}} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := o
 			o.Broker = tt.broker

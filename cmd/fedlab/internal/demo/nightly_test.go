@@ -2,7 +2,11 @@
 
 package demo
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
 
 // TestMeanIsConservedForLong is 500 local steps of 20 devices, as conserved tries them, on either broker.
 func TestMeanIsConservedForLong(t *testing.T) {
@@ -11,8 +15,10 @@ func TestMeanIsConservedForLong(t *testing.T) {
 		change func(t *testing.T, o *Options)
 	}{
 		{"embedded", func(*testing.T, *Options) {}},
-		{"mosquitto", func(t *testing.T, o *Options) { o.Broker, o.SiteBroker = newMosquitto(t), newMosquitto(t) }},
-		{"one mosquitto", func(t *testing.T, o *Options) { o.Broker = newMosquitto(t) }},
+		{"mosquitto", func(t *testing.T, o *Options) {
+			o.Broker, o.SiteBroker = brokers.OpenMosquitto(t), brokers.OpenMosquitto(t)
+		}},
+		{"one mosquitto", func(t *testing.T, o *Options) { o.Broker = brokers.OpenMosquitto(t) }},
 		{"rounded", func(_ *testing.T, o *Options) { o.Codec = "bfloat16" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,0 +1,98 @@
+// Package mqtttest has what tests of MQTT sessions need on any broker: a session that is up, its next event or message,
+// and the moment at which the broker has done what was asked of it.
+package mqtttest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Patience bounds each wait for an event; no test waits that long.
+const Patience = time.Minute
+
+// Dial returns a session that is up. The test's end closes it.
+func Dial(t testing.TB, o mqtt.Options) *mqtt.Session {
+	t.Helper()
+	s, err := mqtt.Dial(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	WantUp(t, s)
+	return s
+}
+
+// Event returns the next event.
+func Event(t testing.TB, c mqtt.Conn) mqtt.Event {
+	t.Helper()
+	return within(t, c, Patience)
+}
+
+func within(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Event {
+	t.Helper()
+	select {
+	case e := <-c.Events():
+		return e
+	case <-time.After(limit):
+		t.Fatalf("no event in %v", limit)
+		return nil
+	}
+}
+
+// Received returns the next event, which must be a message.
+func Received(t testing.TB, c mqtt.Conn) mqtt.Message {
+	t.Helper()
+	return ReceivedWithin(t, c, Patience)
+}
+
+// ReceivedWithin returns the next event, which must be a message and come within limit.
+func ReceivedWithin(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Message {
+	t.Helper()
+	e := within(t, c, limit)
+	r, ok := e.(mqtt.Received)
+	if !ok {
+		t.Fatalf("got %#v, want a message", e)
+	}
+	return r.Message
+}
+
+// WantUp wants the next event to be Up.
+func WantUp(t testing.TB, c mqtt.Conn) {
+	t.Helper()
+	if e := Event(t, c); e != (mqtt.Up{}) {
+		t.Fatalf("got %#v, want Up", e)
+	}
+}
+
+// WantDown wants the next event to be Down, with its cause.
+func WantDown(t testing.TB, c mqtt.Conn) {
+	t.Helper()
+	if e, ok := Event(t, c).(mqtt.Down); !ok || e.Err == nil {
+		t.Fatalf("got %#v, want Down with an error", e)
+	}
+}
+
+// Publish fails the test if m is not taken.
+func Publish(t testing.TB, c mqtt.Conn, m mqtt.Message) {
+	t.Helper()
+	if err := c.Publish(m); err != nil {
+		t.Fatalf("publish to %s: %v", m.Topic, err)
+	}
+}
+
+// Settle returns when the broker has done all that c asked for before: it works through the packets of a connection in
+// order.
+func Settle(t testing.TB, c mqtt.Conn) {
+	t.Helper()
+	topic := fmt.Sprintf("settle/%p", c)
+	c.Subscribe(mqtt.AtMostOnce, topic)
+	Publish(t, c, mqtt.Message{Topic: topic})
+	if m := Received(t, c); m.Topic != topic {
+		t.Fatalf("got a message on %s, want the test's own", m.Topic)
+	}
+	c.Unsubscribe(topic)
+}
