@@ -135,11 +135,11 @@ func (w *workbench) try(spool *store.Spool, e round.Fold, set []round.Contributi
 	if w.held == nil {
 		return a, nil
 	}
-	score := learner.Evaluate(w.problem.Model, a.model, w.held)
+	score := w.problem.Model.Score(a.model, w.held)
 	a.score = &score
 	base := 0.0
 	if len(e.Plan.Recent) == 0 {
-		base = learner.Evaluate(w.problem.Model, w.base, w.held).Risk
+		base = w.problem.Model.Score(w.base, w.held).Risk
 	}
 	if round.Exploded(score.Risk, base, w.floor, e.Plan.Recent) {
 		a.fault = fmt.Errorf("%w: it is %.4g", errExploded, score.Risk)

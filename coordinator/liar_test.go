@@ -225,7 +225,7 @@ func oneLiar(t *testing.T, lie func([]float32) []float32, least float64, held bo
 		l.lie(lie)
 		if l.ann.Version > 20 {
 			p, w := l.model()
-			worst = min(worst, learner.Evaluate(p.Model, w, l.load(p)).R2)
+			worst = min(worst, p.Model.Score(w, l.load(p)).R2)
 		}
 		wait(100 * time.Millisecond)
 	}

@@ -56,7 +56,7 @@ func (w *workbench) useTask(t wire.Task, data []byte) error {
 		if err != nil {
 			return fmt.Errorf("the held-out data: %w", err)
 		}
-		w.floor = learner.Evaluate(p.Model, make([]float32, p.Model.Architecture().Params()), held).Risk
+		w.floor = p.Model.Score(make([]float32, p.Model.Architecture().Params()), held).Risk
 	}
 	w.problem, w.taskBlob, w.held = p, newBlob(data, wire.Digest{}), held
 	return nil

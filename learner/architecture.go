@@ -1,9 +1,12 @@
 package learner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -24,15 +27,16 @@ type Tensor struct {
 	Shape []int
 }
 
-// Architecture describes a model: layers of weights in [out,in] order with an activation between them. Linear, logistic
-// and softmax regression are the networks without hidden layers. The bilinear network ln(1+exp(−γ w₁ᵀW₂h)) +
-// (ρ/2)(‖w₁‖²+‖W₂‖²) of 2nd-order (40)–(41), W₂ ∈ R^{3×5}, is
+// Architecture describes a model of any kind. Those that there are now are layers of weights in [out,in] order with an
+// activation between them; linear, logistic and softmax regression are the ones without hidden layers. The bilinear
+// network ln(1+exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖²+‖W₂‖²) of 2nd-order (40)–(41), W₂ ∈ R^{3×5}, is
 //
 //	Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: Identity, Risk: Logistic, Ridge: ρ}
 //
 // with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that
 // saddle unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
 type Architecture struct {
+	Kind       spec.ModelKind // empty = that of the layers: see spec.KindOf
 	Inputs     int
 	Hidden     []int           // units of each hidden layer, from the input on
 	Outputs    int             // the number of classes for a softmax, else 1
@@ -53,6 +57,9 @@ func (a Architecture) Validate() error {
 		}
 	}
 	width("inputs", a.Inputs)
+	if err := a.kind().Validate(); err != nil {
+		bad("kind: %w", err)
+	}
 	if len(a.Hidden) > maxHidden {
 		bad("hidden has %d layers; allowed are 0 to %d", len(a.Hidden), maxHidden)
 	}
@@ -82,50 +89,55 @@ func (a Architecture) Validate() error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
+	if _, err := objectives[float32]()[a.kind()](a); err != nil {
+		return err
+	}
 	if n := a.count(); n > maxParams {
-		bad("%d parameters; allowed are at most %d", n, maxParams)
+		return fmt.Errorf("architecture: %d parameters; allowed are at most %d", n, maxParams)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// count is Params in 64 bits: at most 9 layers of 2³² weights, so it cannot overflow where int would.
-func (a Architecture) count() int64 {
-	var n int64
-	in := int64(a.Inputs)
-	for i := range len(a.Hidden) + 1 {
-		out := int64(a.width(i))
-		n += in * out
-		if a.Bias {
-			n += out
-		}
-		in = out
-	}
-	return n
+// kind is the word under which the objectives have the architecture.
+func (a Architecture) kind() spec.ModelKind {
+	return cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))
 }
 
-// width is the number of units of layer i; the last layer is the output.
-func (a Architecture) width(i int) int {
-	if i < len(a.Hidden) {
-		return a.Hidden[i]
-	}
-	return a.Outputs
-}
+// Layout lists the tensors of a valid architecture in the order in which they fill the flat vector: see
+// [Objective.Layout].
+func (a Architecture) Layout() []Tensor { return objective[float32](a).Layout() }
 
 // Params is d, the length of the flat vector of a valid architecture.
 func (a Architecture) Params() int { return int(a.count()) }
 
-// Layout lists the tensors of a valid architecture in the order in which they fill the flat vector:
-// "layer0.weight" [out,in], "layer0.bias" [out] if there are biases, "layer1.weight", and so on.
-func (a Architecture) Layout() []Tensor {
-	var layout []Tensor
-	in := a.Inputs
-	for i := range len(a.Hidden) + 1 {
-		out := a.width(i)
-		layout = append(layout, Tensor{Name: fmt.Sprintf("layer%d.weight", i), Shape: []int{out, in}})
-		if a.Bias {
-			layout = append(layout, Tensor{Name: fmt.Sprintf("layer%d.bias", i), Shape: []int{out}})
-		}
-		in = out
+// count is Params in 64 bits, where int has 32: at most 9 layers of 2³² weights.
+func (a Architecture) count() (n int64) {
+	for _, t := range a.Layout() {
+		n += t.size()
 	}
-	return layout
+	return n
+}
+
+// size is the number of elements of the tensor.
+func (t Tensor) size() int64 {
+	n := int64(1)
+	for _, s := range t.Shape {
+		n *= int64(s)
+	}
+	return n
+}
+
+// Ranges returns where the named tensors lie in the vector of a valid architecture. A name is that of a tensor,
+// "layer0.weight", or of a layer, "layer0". Names that there are not are left out: spec.Model.Check has refused them.
+func (a Architecture) Ranges(names []string) (all []Range) {
+	at := 0
+	for _, t := range a.Layout() {
+		n := int(t.size())
+		layer, _, _ := strings.Cut(t.Name, ".")
+		if slices.Contains(names, t.Name) || slices.Contains(names, layer) {
+			all = append(all, Range{at, at + n})
+		}
+		at += n
+	}
+	return all
 }

@@ -1,17 +1,14 @@
 package learner
 
-import (
-	"slices"
-	"strings"
-)
-
-// Correction changes every local step beside the gradient of the risk. Its zero value changes nothing.
+// Correction is what changes every local step beside the gradient of the risk, of all algorithms and kinds of model.
+// Its zero value changes nothing. What it adds to the gradient stands inside the bracket of 2nd-order (42): it is
+// scaled by 1/δ_k and skipped with the rest. No reported risk has it.
 type Correction[T Float] struct {
-	// Proximal is ρ_p of the term ρ_p (φ − Anchor) that is added to the gradient (FedProx: Li et al. 2020, (2)). It
-	// stands inside the bracket of 2nd-order (42): it is scaled by 1/δ_k and skipped with the rest. No reported risk
-	// has it.
+	// Proximal is ρ_p of the term ρ_p (φ − Anchor) that is added (FedProx: Li et al. 2020, (2)).
 	Proximal float64
 	Anchor   []T // w_{i−1}, of length d; not changed
+	// Plus, of length d, is added; nil = nothing. With c − c_k of SCAFFOLD a step is that of Karimireddy et al. 2020.
+	Plus []T
 	// Frozen are the tensors whose elements no step changes.
 	Frozen []Range
 
@@ -22,7 +19,7 @@ type Correction[T Float] struct {
 type Range struct{ From, To int }
 
 // none reports that there is nothing to correct.
-func (c *Correction[T]) none() bool { return c.Proximal == 0 && len(c.Frozen) == 0 }
+func (c *Correction[T]) none() bool { return c.Proximal == 0 && c.Plus == nil && len(c.Frozen) == 0 }
 
 // shrink takes the parts of a step of size mu that are linear in w: the ridge ρ and the proximal term, both at the w
 // before it.
@@ -58,22 +55,4 @@ func (c *Correction[T]) clearFrozen(grad []T) {
 	for _, r := range c.Frozen {
 		clear(grad[r.From:r.To])
 	}
-}
-
-// Ranges returns where the named tensors of a layout lie. A name is that of a tensor, "layer0.weight", or of a layer,
-// "layer0". Names that there are not are left out: spec.Model.Check has refused them.
-func (a Architecture) Ranges(names []string) (all []Range) {
-	at := 0
-	for _, t := range a.Layout() {
-		n := 1
-		for _, s := range t.Shape {
-			n *= s
-		}
-		layer, _, _ := strings.Cut(t.Name, ".")
-		if slices.Contains(names, t.Name) || slices.Contains(names, layer) {
-			all = append(all, Range{at, at + n})
-		}
-		at += n
-	}
-	return all
 }

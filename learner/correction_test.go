@@ -38,6 +38,39 @@ func TestProximalStep(t *testing.T) {
 	}
 }
 
+// TestPlus: the vector is added to each gradient, of one row and of many, and scaled with it; in gradient exchange too.
+func TestPlus(t *testing.T) {
+	for _, a := range []Architecture{
+		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
+		{Inputs: 4, Hidden: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax, Ridge: 0.2},
+	} {
+		for _, rows := range []int{1, 5, 2*blockRows + 3} {
+			rng := newRNG(63)
+			m := newModel[float64](t, a)
+			plus := randomVector[float64](a.Params(), 1, rng)
+			d := &Draw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
+			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
+			m.Gradient(grad, w, d.Batch)
+			want, exchanged := slices.Clone(w), slices.Clone(grad)
+			for j := range grad {
+				exchanged[j] = 2 * (grad[j] + plus[j])
+				want[j] -= 0.05 * exchanged[j]
+			}
+			by := Correction[float64]{Plus: plus}
+			descent := Descent[float64]{Model: m, By: by, Draws: fixed[float64]{d}}
+			descent.GradientAt(grad, w)
+			compare(t, describe(a)+": gradient", grad, exchanged, 1e-12)
+			m.step(w, d, 0.05, &by)
+			compare(t, describe(a), w, want, 1e-12)
+		}
+	}
+}
+
+// fixed are draws that are all the same.
+type fixed[T Float] struct{ draw *Draw[T] }
+
+func (f fixed[T]) Next(*Model[T]) *Draw[T] { return f.draw }
+
 // TestProximalIsInNoRisk: the risk that a step reports, and its divergence check, are those of the data.
 func TestProximalIsInNoRisk(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}

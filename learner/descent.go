@@ -26,9 +26,10 @@ func (e *DivergenceError) Error() string {
 //
 //	φ_{k,e} = φ_{k,e−1} − μ_k ĝ(φ_{k,e−1}),  μ_k = μ·(K p_k)/E_k
 //
-// where ĝ is that of [Draw]. weight is K·p_k (1 for equal agents, or where the server weights); the 1/E_k, with
-// E_k = steps, is there if Normalize is set. offset is the number of local steps before this run, for a schedule that
-// decays. stop is polled before every step; nil never stops. A step at which the agent straggles counts as taken.
+// where ĝ is that of [Draw], with what the [Correction] adds. weight is K·p_k (1 for equal agents, or where the server
+// weights); the 1/E_k, with E_k = steps, is there if Normalize is set. offset is the number of local steps before this
+// run, for a schedule that decays. stop is polled before every step; nil never stops. A step at which the agent
+// straggles counts as taken.
 //
 // It returns the number of steps taken, less than steps if stop said so, and an error if the settings cannot work or a
 // [*DivergenceError]. Every step that moves w checks its risk before; parameters that have become infinite without
@@ -70,10 +71,7 @@ func (d *Descent[T]) GradientAt(grad, w []T) {
 		return
 	}
 	m.Gradient(grad, w, draw.Batch)
-	if draw.Noise != nil {
-		m.checkVector("noise", draw.Noise)
-		m.k.axpy(1, draw.Noise, grad)
-	}
+	m.addVectors(1, draw, &d.By, grad)
 	for i, g := range grad {
 		grad[i] = T(T(draw.Scale) * g)
 	}

@@ -192,22 +192,6 @@ func TestDivergence(t *testing.T) {
 	}
 }
 
-// TestNoRiskHidesNaN: a NaN weight of a dead or saturated hidden unit still reaches the risk.
-func TestNoRiskHidesNaN(t *testing.T) {
-	for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU} {
-		a := Architecture{Inputs: 2, Hidden: []int{3}, Outputs: 2, Activation: activation, Risk: spec.RiskSoftmax}
-		m := newModel[float32](t, a)
-		batch := randomSamples[float32](a, 3, newRNG(12)).All()
-		for i := range a.Params() {
-			w := randomVector[float32](a.Params(), 1, newRNG(13))
-			w[i] = float32(math.NaN())
-			if risk := m.Risk(w, batch); !math.IsNaN(risk) {
-				t.Errorf("%v: with parameter %d NaN the risk is %v", activation, i, risk)
-			}
-		}
-	}
-}
-
 func TestRunRefuses(t *testing.T) {
 	for _, test := range []struct {
 		schedule Schedule

@@ -1,9 +1,9 @@
 // Package learner is what an agent computes: models, risks, their gradients, how these become stochastic, the local
 // steps of a round, how many steps a device can afford, and the preparation of its data.
 //
-// A model is one flat vector w with a named layout ([Architecture.Layout]); weights and biases are views into it, so
-// the same numbers are the model, the payload on the wire and the input of the aggregation. Everything that touches
-// parameters is generic over float32 (the daemons) and float64 (the experiments).
+// A model is an [Objective], of which there is a file a kind, and one flat vector w with a named layout; weights and
+// biases are views into it, so the same numbers are the model, the payload on the wire and the input of the
+// aggregation. Everything that touches parameters is generic over float32 (the daemons) and float64 (the experiments).
 //
 // One round of an agent, from the samples to the model it sends:
 //

@@ -55,6 +55,12 @@ func TestPortableKernelTrains(t *testing.T) {
 		rng := newRNG(8)
 		m, portable := newModel[float64](t, a), newModel[float64](t, a)
 		portable.k = newKernel[float64]("arm64")
+		switch o := portable.objective.(type) {
+		case *linear[float64]:
+			o.k = portable.k
+		case *network[float64]:
+			o.k = portable.k
+		}
 		batch := randomSamples[float64](a, 40, rng).All()
 		w := randomVector[float64](a.Params(), 0.3, rng)
 		got, want := make([]float64, len(w)), make([]float64, len(w))

@@ -31,19 +31,35 @@ func losses[T Float]() map[spec.Risk]func(Architecture) Loss[T] {
 	}
 }
 
+func newLoss[T Float](a Architecture) Loss[T] { return losses[T]()[a.Risk](a) }
+
+// addRisks adds the risks of rows with outputs z, [rows,outputs], to sum. Where delta, of that shape, is not nil, it
+// gets their derivatives by the outputs.
+func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
+	outputs := len(z) / max(len(y), 1)
+	for s, target := range y {
+		var d []T
+		if delta != nil {
+			d = delta[s*outputs:][:outputs]
+		}
+		sum += loss.Risk(d, z[s*outputs:][:outputs], target)
+	}
+	return sum
+}
+
 // number is what the losses of regressions have in common.
 type number[T Float] struct{}
 
 func (number[T]) Labels([]T, int) error { return nil }
 func (number[T]) Predict(z []T) T       { return z[0] }
 
-// MapLabels checks the targets against the risk of an architecture and brings them into its form, in place: see
-// [Loss.Labels].
+// MapLabels checks the targets against a valid architecture and brings them into its form, in place: see
+// [Objective.Labels].
 func (s *Samples[T]) MapLabels(a Architecture) error {
 	for i, y := range s.y {
 		if y-y != 0 {
 			return fmt.Errorf("label %v in row %d: not finite", float64(y), i+1)
 		}
 	}
-	return losses[T]()[a.Risk](a).Labels(s.y, a.Outputs)
+	return objective[T](a).Labels(s.y)
 }

@@ -2,31 +2,20 @@ package learner
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 )
 
-// Model computes the risk of an architecture and its gradient. The parameters stay with the caller, as one flat vector;
-// the model owns only scratch memory, which grows with the largest batch up to 32 rows.
+// Model is an architecture at work: the mean risk of its [Objective] over any number of rows, with the ridge, and its
+// gradient. The parameters stay with the caller, as one flat vector; the model owns only scratch memory, which grows
+// with the largest batch up to 32 rows.
 type Model[T Float] struct {
-	arch   Architecture
-	params int
-	layers []layer
-	loss   Loss[T]
-	k      kernel[T]
-	short  bool // a linear model whose rows are too short for assembly: see rowStep
-
-	rows  int   // rows the scratch below holds
-	act   [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
-	delta [][]T // per layer [rows,out]: derivatives of a sample's risk by the layer's sums
-	grad  []T   // for steps on more rows than one block
-}
-
-// layer says where the views of one layer begin in the flat vector.
-type layer struct {
-	in, out      int
-	weight, bias int // bias is −1 if there is none
+	arch      Architecture
+	params    int
+	objective Objective[T]
+	row       *linear[T] // the objective, if it takes steps on one row by itself: see linear.step
+	k         kernel[T]
+	grad      []T // for steps on more rows than one block
 }
 
 // NewModel prepares a model; the error is that of [Architecture.Validate].
@@ -35,43 +24,26 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 		return nil, err
 	}
 	a.Hidden = slices.Clone(a.Hidden)
-	m := &Model[T]{arch: a, params: a.Params(), k: nativeKernel[T](), loss: losses[T]()[a.Risk](a)}
-	m.short = len(a.Hidden) == 0 && a.Outputs == 1 && a.Inputs < assemblyFrom
-	offset, in := 0, a.Inputs
-	for i := range len(a.Hidden) + 1 {
-		l := layer{in: in, out: a.width(i), weight: offset, bias: -1}
-		offset += l.in * l.out
-		if a.Bias {
-			l.bias = offset
-			offset += l.out
-		}
-		m.layers = append(m.layers, l)
-		in = l.out
+	m := &Model[T]{arch: a, params: a.Params(), objective: objective[T](a), k: nativeKernel[T]()}
+	if l, ok := m.objective.(*linear[T]); ok && l.short() {
+		m.row = l
 	}
-	m.act = make([][]T, len(m.layers))
-	m.delta = make([][]T, len(m.layers))
 	return m, nil
 }
 
 // Architecture is what the model was made of.
 func (m *Model[T]) Architecture() Architecture { return m.arch }
 
-// Init sets w, of length d, to the start: zero, but for the weights of hidden layers, which are drawn from Glorot's
-// uniform distribution, ±√(6/(in+out)); equal hidden units would stay equal for ever. rng may be nil without hidden
-// layers.
+// Init sets w, of length d, to the start: see [Objective.Init].
 func (m *Model[T]) Init(w []T, rng *rand.Rand) {
 	m.checkVector("w", w)
 	clear(w)
-	for _, l := range m.layers[:len(m.layers)-1] {
-		bound := math.Sqrt(6 / float64(l.in+l.out))
-		for i := range l.in * l.out {
-			w[l.weight+i] = T(bound * (2*rng.Float64() - 1))
-		}
-	}
+	m.objective.Init(w, rng)
 }
 
 // Gradient overwrites grad with the gradient at w of the mean risk over the batch, +ρw included, and returns that risk,
-// (ρ/2)‖w‖² included. grad and w have length d and do not overlap. An empty batch has risk NaN.
+// (ρ/2)‖w‖² included. The gradients of blocks of 32 rows are added in their order, the ridge's last. grad and w have
+// length d and do not overlap. An empty batch has risk NaN.
 func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 	m.checkVector("grad", grad)
 	m.check(w, b)
@@ -79,9 +51,9 @@ func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 	n := len(b.Y)
 	sum := 0.0
 	for from := 0; from < n; from += blockRows {
-		block := m.block(b, from)
-		sum += m.backward(w, block)
-		m.addGradient(grad, block, 1/float64(n))
+		block := b.block(from)
+		sum += m.objective.Backward(w, block)
+		m.objective.AddGradient(grad, block, 1/float64(n))
 	}
 	if m.arch.Ridge > 0 {
 		m.k.axpy(T(m.arch.Ridge), w, grad)
@@ -94,13 +66,17 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	m.check(w, b)
 	sum := 0.0
 	for from := 0; from < len(b.Y); from += blockRows {
-		block := m.block(b, from)
-		z := m.forward(w, block.X, len(block.Y))
-		for s, y := range block.Y {
-			sum += m.loss.Risk(nil, z[s*m.arch.Outputs:][:m.arch.Outputs], y)
-		}
+		sum = m.objective.Risk(sum, w, b.block(from))
 	}
 	return sum/float64(len(b.Y)) + m.ridge(w)
+}
+
+// Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
+func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
+	m.check(w, s.All())
+	score := m.objective.Score(w, s)
+	score.Risk += m.ridge(w)
+	return score
 }
 
 // ridge is (ρ/2)‖w‖².
@@ -124,3 +100,5 @@ func (m *Model[T]) checkVector(name string, v []T) {
 		panic(fmt.Sprintf("learner: %s has length %d for a model with %d parameters", name, len(v), m.params))
 	}
 }
+
+func finite(v float64) bool { return v-v == 0 }

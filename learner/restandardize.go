@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // ErrNoBias is the error of Restandardize when the model has no biases to take up a change of means.
@@ -20,27 +22,7 @@ func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 			len(to.Mean), m.arch.Inputs)
 	}
 	before := slices.Clone(w)
-	moved := false
-	first := m.layers[0]
-	for o := range first.out {
-		row, shift := w[first.weight+o*first.in:][:first.in], 0.0
-		for j, x := range row {
-			shift += float64(x) * (to.Mean[j] - from.Mean[j]) / from.Scale[j]
-			row[j] = T(float64(x) * (to.Scale[j] / from.Scale[j]))
-		}
-		moved = m.lift(w, first, o, shift) || moved
-	}
-	if m.arch.Risk.Regression() {
-		last, target := m.layers[len(m.layers)-1], m.arch.Inputs
-		scale := from.Scale[target] / to.Scale[target]
-		for i := range last.in * last.out {
-			w[last.weight+i] = T(float64(w[last.weight+i]) * scale)
-		}
-		if last.bias >= 0 {
-			w[last.bias] = T(float64(w[last.bias]) * scale)
-		}
-		moved = m.lift(w, last, 0, (from.Mean[target]-to.Mean[target])/to.Scale[target]) || moved
-	}
+	moved := m.objective.Restandardize(w, from, to)
 	for i, x := range w {
 		if x-x != 0 {
 			copy(w, before)
@@ -53,8 +35,32 @@ func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 	return nil
 }
 
+// restandardize is Objective.Restandardize of layers, of which these are the first and the last.
+func restandardize[T Float](w []T, first, last layer, risk spec.Risk, from, to Standardization) (moved bool) {
+	for o := range first.out {
+		row, shift := w[first.weight+o*first.in:][:first.in], 0.0
+		for j, x := range row {
+			shift += float64(x) * (to.Mean[j] - from.Mean[j]) / from.Scale[j]
+			row[j] = T(float64(x) * (to.Scale[j] / from.Scale[j]))
+		}
+		moved = lift(w, first, o, shift) || moved
+	}
+	if !risk.Regression() {
+		return moved
+	}
+	target := first.in
+	scale := from.Scale[target] / to.Scale[target]
+	for i := range last.in * last.out {
+		w[last.weight+i] = T(float64(w[last.weight+i]) * scale)
+	}
+	if last.bias >= 0 {
+		w[last.bias] = T(float64(w[last.bias]) * scale)
+	}
+	return lift(w, last, 0, (from.Mean[target]-to.Mean[target])/to.Scale[target]) || moved
+}
+
 // lift adds to the bias of a unit, if there is one, and reports whether there is anything to add.
-func (m *Model[T]) lift(w []T, l layer, unit int, by float64) bool {
+func lift[T Float](w []T, l layer, unit int, by float64) bool {
 	if l.bias >= 0 {
 		w[l.bias+unit] = T(float64(w[l.bias+unit]) + by)
 	}

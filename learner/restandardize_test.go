@@ -48,7 +48,7 @@ func TestRestandardize(t *testing.T) {
 				t.Fatal(err)
 			}
 			x, _ := s.Row(0)
-			for _, z := range m.forward(w, x, 1)[:a.Outputs] {
+			for _, z := range outputs(m, w, x) {
 				if a.Risk.Regression() {
 					z = st.Target(z)
 				}

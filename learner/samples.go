@@ -8,6 +8,19 @@ import (
 // Batch is a row-major view of n samples: X has length n·Inputs, Y length n.
 type Batch[T Float] struct{ X, Y []T }
 
+// blockRows is the number of rows that an objective gets together: enough that a row of weights is used from the
+// nearest cache many times, and few enough that the scratch memory stays small beside the model.
+const blockRows = 32
+
+// block is the view of at most blockRows rows of b, from row from on.
+func (b Batch[T]) block(from int) Batch[T] {
+	if len(b.Y) <= blockRows {
+		return b
+	}
+	inputs, to := len(b.X)/len(b.Y), min(from+blockRows, len(b.Y))
+	return Batch[T]{X: b.X[from*inputs : to*inputs], Y: b.Y[from:to]}
+}
+
 // Samples is an agent's local data set in memory: rows of features h, each with a target γ.
 type Samples[T Float] struct {
 	inputs int

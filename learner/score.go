@@ -1,6 +1,10 @@
 package learner
 
-import "math"
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
 
 // Score is how well parameters do on samples. A score that does not apply to the risk is NaN.
 type Score struct {
@@ -11,28 +15,26 @@ type Score struct {
 	Samples  int
 }
 
-// Evaluate scores w on all of s. Without samples everything is NaN.
-func Evaluate[T Float](m *Model[T], w []T, s *Samples[T]) Score {
-	all := s.All()
-	m.check(w, all)
-	outputs := m.arch.Outputs
+// score is the score of a model with outputs, which forward returns for a block. Without samples everything is NaN.
+func score[T Float](loss Loss[T], of spec.Risk, s *Samples[T], forward func(b Batch[T]) []T) Score {
 	var risk, sse, hits float64
 	for from := 0; from < s.Len(); from += blockRows {
-		block := m.block(all, from)
-		z := m.forward(w, block.X, len(block.Y))
+		block := s.All().block(from)
+		z := forward(block)
+		outputs := len(z) / len(block.Y)
 		for i, y := range block.Y {
 			out := z[i*outputs:][:outputs]
-			risk += m.loss.Risk(nil, out, y)
+			risk += loss.Risk(nil, out, y)
 			miss := float64(out[0]) - float64(y)
 			sse += float64(miss * miss)
-			if m.loss.Predict(out) == y {
+			if loss.Predict(out) == y {
 				hits++
 			}
 		}
 	}
 	n := float64(s.Len())
-	score := Score{Risk: risk/n + m.ridge(w), R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
-	if !m.arch.Risk.Regression() {
+	score := Score{Risk: risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
+	if !of.Regression() {
 		score.Accuracy = hits / n
 	} else if sst := spread(s.y); sst > 0 {
 		score.R2 = 1 - sse/sst

@@ -17,7 +17,7 @@ func checkScore(t *testing.T, got, want Score) {
 	}
 }
 
-func TestEvaluate(t *testing.T) {
+func TestScore(t *testing.T) {
 	nan := math.NaN()
 	linear := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Ridge: 0.5, Risk: spec.RiskSquared})
 	logistic := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskLogistic})
@@ -25,31 +25,31 @@ func TestEvaluate(t *testing.T) {
 
 	// Predictions 2, 4, 6 for targets 1, 5, 6: SSE 2, SST 14; the ridge adds ¼·4.
 	s := NewSamples(1, []float64{1, 2, 3}, []float64{1, 5, 6})
-	checkScore(t, Evaluate(linear, []float64{2}, s), Score{Risk: 1./3 + 1, R2: 1 - 2./14, Accuracy: nan, Samples: 3})
+	checkScore(t, linear.Score([]float64{2}, s), Score{Risk: 1./3 + 1, R2: 1 - 2./14, Accuracy: nan, Samples: 3})
 	flat := NewSamples(1, []float64{1, 2}, []float64{4, 4})
-	checkScore(t, Evaluate(linear, []float64{0}, flat), Score{Risk: 8, R2: nan, Accuracy: nan, Samples: 2})
+	checkScore(t, linear.Score([]float64{0}, flat), Score{Risk: 8, R2: nan, Accuracy: nan, Samples: 2})
 
 	s = NewSamples(1, []float64{1, -1, 2, 0}, []float64{1, -1, -1, 1})
-	checkScore(t, Evaluate(logistic, []float64{0}, s), Score{Risk: math.Ln2, R2: nan, Accuracy: 0.5, Samples: 4})
-	checkScore(t, Evaluate(logistic, []float64{1e3}, s),
+	checkScore(t, logistic.Score([]float64{0}, s), Score{Risk: math.Ln2, R2: nan, Accuracy: 0.5, Samples: 4})
+	checkScore(t, logistic.Score([]float64{1e3}, s),
 		Score{Risk: (2000 + math.Ln2) / 4, R2: nan, Accuracy: 0.5, Samples: 4})
 
 	s = NewSamples(1, []float64{1, -1, 0}, []float64{2, 0, 1})
-	checkScore(t, Evaluate(softmax, []float64{-1e3, 0, 1e3}, s),
+	checkScore(t, softmax.Score([]float64{-1e3, 0, 1e3}, s),
 		Score{Risk: math.Log(3) / 3, R2: nan, Accuracy: 2. / 3, Samples: 3})
 
 	none := NewSamples[float64](1, nil, nil)
-	checkScore(t, Evaluate(linear, []float64{2}, none), Score{Risk: nan, R2: nan, Accuracy: nan})
-	checkScore(t, Evaluate(logistic, []float64{2}, none), Score{Risk: nan, R2: nan, Accuracy: nan})
+	checkScore(t, linear.Score([]float64{2}, none), Score{Risk: nan, R2: nan, Accuracy: nan})
+	checkScore(t, logistic.Score([]float64{2}, none), Score{Risk: nan, R2: nan, Accuracy: nan})
 }
 
-func TestEvaluateAgreesWithModel(t *testing.T) {
+func TestScoreAgreesWithOutputs(t *testing.T) {
 	for _, a := range architectures() {
 		rng := newRNG(40)
 		m := newModel[float32](t, a)
 		s := randomSamples[float32](a, 2*blockRows+5, rng)
 		w := randomVector[float32](a.Params(), 0.5, rng)
-		got := Evaluate(m, w, s)
+		got := m.Score(w, s)
 		want := Score{Risk: m.Risk(w, s.All()), R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
 		hits, sse, mean, sst := 0.0, 0.0, 0.0, 0.0
 		for _, y := range s.All().Y {
@@ -57,8 +57,8 @@ func TestEvaluateAgreesWithModel(t *testing.T) {
 		}
 		for i := range s.Len() {
 			x, y := s.Row(i)
-			z := m.forward(w, x, 1)
-			if m.loss.Predict(z) == y {
+			z := outputs(m, w, x)
+			if newLoss[float32](a).Predict(z) == y {
 				hits++
 			}
 			sse += (float64(z[0]) - float64(y)) * (float64(z[0]) - float64(y))

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestShortStepIsTheNetworkStep: what step writes out for rows of short linear models is the general step, to the bit.
-func TestShortStepIsTheNetworkStep(t *testing.T) {
+// TestShortStepIsTheBlockStep: what step writes out for rows of short linear models is the general step, to the bit.
+func TestShortStepIsTheBlockStep(t *testing.T) {
 	for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskLogistic, spec.RiskFullSquared, spec.RiskHuber} {
 		for _, inputs := range []int{1, 2, 3, 4, 7, 25, assemblyFrom - 1} {
 			for _, bias := range []bool{false, true} {
@@ -31,7 +31,7 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	t.Helper()
 	rng := newRNG(50)
 	m := newModel[T](t, a)
-	if !m.short {
+	if m.row == nil {
 		t.Fatalf("%s with %d inputs is not short", describe(a), a.Inputs)
 	}
 	got := randomVector[T](a.Params(), 1, rng)
@@ -39,7 +39,7 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	for range 20 {
 		d := &Draw[T]{Batch: randomSamples[T](a, 1, rng).All(), Scale: 2}
 		m.step(got, d, 0.05, &Correction[T]{})
-		m.networkStep(want, d, 0.05, &Correction[T]{})
+		m.blockStep(want, d, 0.05, &Correction[T]{})
 	}
 	compare(t, fmt.Sprintf("%T, %s, %d inputs: w", got, describe(a), a.Inputs), got, want, 0)
 }

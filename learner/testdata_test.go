@@ -26,7 +26,7 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 	}
 	for i := range y {
 		switch a.Risk {
-		case spec.RiskSquared, spec.RiskFullSquared:
+		case spec.RiskSquared, spec.RiskFullSquared, spec.RiskHuber:
 			y[i] = T(rng.NormFloat64())
 		case spec.RiskLogistic:
 			y[i] = T(2*rng.IntN(2) - 1)
@@ -70,13 +70,4 @@ func architectures() []Architecture {
 		}
 	}
 	return all
-}
-
-// size is the number of parameters in a tensor.
-func size(t Tensor) int {
-	n := 1
-	for _, d := range t.Shape {
-		n *= d
-	}
-	return n
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim"
+	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -27,6 +28,20 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.Normalize = word == "true" },
 	spec.OptionProximal:        func(e *sim.Experiment, word string) { e.Proximal = 0.1 * float64(len(word)-1) },
 	spec.OptionCodec:           func(e *sim.Experiment, word string) { e.Codec = spec.Codec(word) },
+	spec.OptionModelKind: func(e *sim.Experiment, word string) {
+		e.Data.Model.Kind = spec.ModelKind(word)
+		switch word {
+		case "linear":
+			e.Data.Kind = data.KindLinear
+		case "logistic":
+			e.Data.Kind = data.KindLogistic
+		case "mlp":
+			e.Data.Model.Hidden, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax
+			fallthrough
+		case "softmax":
+			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows = data.KindBlobs, 3, 60
+		}
+	},
 }
 
 // TestTooFewForTheRule: a round with fewer updates than the rule needs leaves the model as it was, as one that a
@@ -52,6 +67,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: {"raw", "bfloat16", "int8"},
+		spec.OptionModelKind: testkit.Words(spec.ModelKinds()),
 	}, func(c spec.Choice, refused []spec.Pair) {
 		e := sim.Default()
 		e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Inputs = 6, 5, 1, 5, 2

@@ -19,6 +19,7 @@ type problemFile struct {
 
 // modelFile is a learner.Architecture with the names that its fields have in problem.json.
 type modelFile struct {
+	Kind       spec.ModelKind  `json:"kind,omitempty"`
 	Inputs     int             `json:"inputs"`
 	Hidden     []int           `json:"hidden"` // units of each hidden layer
 	Outputs    int             `json:"outputs"`

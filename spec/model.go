@@ -60,6 +60,9 @@ const (
 	ModelMLP      ModelKind = "mlp"      // layers of units, on any risk
 )
 
+// ModelKinds returns all kinds.
+func ModelKinds() []ModelKind { return slices.Clone(modelKinds) }
+
 var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP}
 
 // UnmarshalText reads a kind.
@@ -67,6 +70,19 @@ func (k *ModelKind) UnmarshalText(text []byte) error { return read(k, text, mode
 
 // Validate reports a word that is no kind.
 func (k ModelKind) Validate() error { return check(k, modelKinds) }
+
+// KindOf returns the kind of a model of layers with that many hidden ones.
+func KindOf(hidden int, r Risk) ModelKind {
+	switch {
+	case hidden > 0:
+		return ModelMLP
+	case r == RiskLogistic:
+		return ModelLogistic
+	case r == RiskSoftmax:
+		return ModelSoftmax
+	}
+	return ModelLinear
+}
 
 // Model is the key model of a task, and of the data of an experiment.
 type Model struct {

@@ -5,7 +5,7 @@ import "cmp"
 // Option names what a configuration chooses by a word, as the key of an experiment.
 type Option string
 
-// The options that do not go with everything.
+// The options. Tests try every two words of two of them, also of those that go with everything.
 const (
 	OptionAlgorithm       Option = "algorithm"
 	OptionSampling        Option = "sampling"
@@ -18,6 +18,7 @@ const (
 	OptionServerEvery     Option = "mixing.server_every" // 0 where blocks have no end
 	OptionProximal        Option = "proximal"
 	OptionCodec           Option = "codec" // of updates
+	OptionModelKind       Option = "model.kind"
 )
 
 // Place says which files a pair concerns.

@@ -302,3 +302,30 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 		}
 	}
 }
+
+// The schedule of a round begins where the rounds before left it, with neighbours and without: on one row, by hand.
+func TestScheduleInARound(t *testing.T) {
+	const h, offset, gamma = 3, 20, 7
+	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
+	for _, mixing := range []wire.Mixing{{}, {Every: 1, Repeat: 1, Codec: spec.CodecRaw}} {
+		w := linear()
+		w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, gamma
+		w.Training.MaxSteps, w.Mixing = h, mixing
+		s, err := compile[float64](t, w).Stepper(task.Job[float64]{Base: base, Weight: 1, Steps: h, Offset: offset,
+			Samples: learner.NewSamples(2, row, []float64{target})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := slices.Clone(base), slices.Clone(base)
+		if err := s.Take(got, 1, h); err != nil {
+			t.Fatal(err)
+		}
+		for step := 1; step <= h; step++ {
+			long := 2. / float64(gamma+offset+step) * (row[0]*want[0] + row[1]*want[1] - target)
+			want[0], want[1] = want[0]-long*row[0], want[1]-long*row[1]
+		}
+		if d := math.Hypot(got[0]-want[0], got[1]-want[1]); !(d < 1e-12) {
+			t.Errorf("mixing %+v: %v, want %v", mixing, got, want)
+		}
+	}
+}

@@ -69,11 +69,14 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 	return fmt.Errorf("standardization has %d columns, the task has %d and a target", len(st.Mean), len(t.Features))
 }
 
-// checkModel checks the model's shape, and that its parameters fit into a blob.
+// checkModel checks the model's shape, that it has what is frozen, and that its parameters fit into a blob.
 func checkModel[T learner.Float](t wire.Task) error {
 	a := architecture(t)
 	if err := a.Validate(); err != nil {
 		return err
+	}
+	if len(t.Model.Frozen) > 0 && len(a.Ranges(t.Model.Frozen)) == 0 {
+		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.Frozen)
 	}
 	if n := trainingSchema[T](a).Bytes(); n > wire.MaxBlob {
 		return fmt.Errorf("the model has %d bytes, more than %d", n, wire.MaxBlob)
@@ -125,10 +128,6 @@ func checkCorrection(t *wire.Task) error {
 		return errors.New("proximal: goes with the exchange of parameters; a gradient is taken at the anchor itself")
 	case p > 0 && t.Mixing.Endless:
 		return errors.New("proximal: blocks without an end have no model of the server to stay near")
-	}
-	layout := architecture(*t).Ranges(t.Model.Frozen)
-	if len(t.Model.Frozen) > 0 && len(layout) == 0 {
-		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.Frozen)
 	}
 	return nil
 }

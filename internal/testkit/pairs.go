@@ -39,6 +39,14 @@ func EachPair(t *testing.T, in spec.Place, words map[spec.Option][]string,
 	}
 }
 
+// Words are words as EachPair takes them.
+func Words[W ~string](words []W) (all []string) {
+	for _, w := range words {
+		all = append(all, string(w))
+	}
+	return all
+}
+
 // complete chooses the first word of an option that adds no pair, if none is chosen.
 func complete(c spec.Choice, in spec.Place, o spec.Option, words []string) {
 	if _, chosen := c[o]; chosen {

@@ -98,7 +98,7 @@ func scores[T learner.Float](model learner.Architecture, test *learner.Samples[T
 		for j, v := range w {
 			at[j] = T(v)
 		}
-		score := learner.Evaluate(m, at, test)
+		score := m.Score(at, test)
 		if name == "r2" {
 			return score.R2
 		}

@@ -86,8 +86,8 @@ func (s *Spec) Streams() bool {
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
-		Inputs: inputs, Hidden: m.Hidden, Outputs: m.Outputs(), Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias,
-		Ridge: m.Ridge, HuberDelta: m.HuberDelta,
+		Kind: m.Kind, Inputs: inputs, Hidden: m.Hidden, Outputs: m.Outputs(), Activation: m.Activation, Risk: m.Loss(),
+		Bias: m.Bias, Ridge: m.Ridge, HuberDelta: m.HuberDelta,
 	}
 }
 

@@ -22,6 +22,11 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 	spec.OptionNormalize:       func(s *Coordinator, word string) { s.Task.StepSize.Normalize = word == "true" },
 	spec.OptionProximal:        func(s *Coordinator, word string) { s.Task.Proximal = 0.1 * float64(len(word)-1) },
 	spec.OptionCodec:           func(s *Coordinator, word string) { s.Task.Codec = spec.Codec(word) },
+	spec.OptionModelKind: func(s *Coordinator, word string) {
+		s.Task.Model.Kind = spec.ModelKind(word)
+		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
+		s.Task.Model.Hidden = map[string][]int{"mlp": {4}}[word]
+	},
 	spec.OptionServerEvery: func(s *Coordinator, word string) {
 		s.Task.Mixing.ServerEvery = -len(word) + 1 // 0, or -1 for "-1"
 	},
@@ -36,7 +41,8 @@ func TestPairs(t *testing.T) {
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
-		spec.OptionCodec: {"raw", "bfloat16", "int8"},
+		spec.OptionCodec:     {"raw", "bfloat16", "int8"},
+		spec.OptionModelKind: testkit.Words(spec.ModelKinds()),
 	}, func(c spec.Choice, refused []spec.Pair) {
 		s := DefaultCoordinator()
 		if err := Load(&s, "coordinator", path, nil); err != nil {

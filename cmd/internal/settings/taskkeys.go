@@ -17,7 +17,7 @@ var taskKeys = []struct {
 	{"task.name", func(t *wire.Task) any { return t.Name }},
 	{"task.features", func(t *wire.Task) any { return t.Features }},
 	{"task.target", func(t *wire.Task) any { return t.Target }},
-	{"task.model.kind", func(t *wire.Task) any { return kindOf(&t.Model) }},
+	{"task.model.kind", func(t *wire.Task) any { return spec.KindOf(len(t.Model.Hidden), t.Model.Risk) }},
 	{"task.model.classes", func(t *wire.Task) any { return classesOf(&t.Model) }},
 	{"task.model.hidden", func(t *wire.Task) any { return t.Model.Hidden }},
 	{"task.model.activation", func(t *wire.Task) any { return t.Model.Activation }},
@@ -82,22 +82,7 @@ func OtherKeys(run, configured wire.Task) []string {
 	return all
 }
 
-// kindOf returns the model's kind. It inverts Task.Wire, as do the functions below.
-func kindOf(m *wire.Model) spec.ModelKind {
-	if len(m.Hidden) > 0 {
-		return spec.ModelMLP
-	}
-	if m.Risk == spec.RiskHuber {
-		return spec.ModelLinear
-	}
-	for _, kind := range []spec.ModelKind{spec.ModelLinear, spec.ModelLogistic, spec.ModelSoftmax} {
-		if of := (spec.Model{Kind: kind}); of.Loss() == m.Risk {
-			return kind
-		}
-	}
-	return spec.ModelMLP
-}
-
+// classesOf inverts Task.Wire, as do the functions below.
 func classesOf(m *wire.Model) uint32 {
 	if m.Risk == spec.RiskSoftmax {
 		return m.Outputs

@@ -1,0 +1,262 @@
+package learner
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// kindCases are architectures of every kind, small enough for finite differences. A kind of the table without any fails
+// the suite.
+func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
+	t.Helper()
+	cases := map[spec.ModelKind][]Architecture{}
+	for _, a := range append(architectures(), wideArchitectures()...) {
+		cases[a.kind()] = append(cases[a.kind()], a)
+	}
+	for _, bias := range []bool{false, true} {
+		cases[spec.ModelLinear] = append(cases[spec.ModelLinear],
+			Architecture{Inputs: 4, Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 0.5, Bias: bias})
+	}
+	return cases
+}
+
+// TestObjectives is the suite that every kind of model passes.
+func TestObjectives(t *testing.T) {
+	cases, table := kindCases(t), objectives[float64]()
+	words := slices.Sorted(slices.Values(spec.ModelKinds()))
+	if a, b := slices.Sorted(maps.Keys(cases)), slices.Sorted(maps.Keys(table)); !slices.Equal(a, words) ||
+		!slices.Equal(b, words) {
+		t.Errorf("there are cases of %v, the table has %v, package spec %v", a, b, words)
+	}
+	for kind, all := range cases {
+		for _, a := range all {
+			t.Run(fmt.Sprintf("%s/%s_in=%d", kind, describe(a), a.Inputs), func(t *testing.T) {
+				for name, try := range map[string]func(*testing.T, Architecture){
+					"layout": hasLayout, "init": beginsAlike, "gradient": hasDifferences, "risk": meansRows,
+					"block": addsBlocks[float64], "block32": addsBlocks[float32], "score": scoresRows,
+					"labels": keepsLabels, "NaN": showsNaN, "memory": allocatesNothing, "units": changesUnits,
+				} {
+					t.Run(name, func(t *testing.T) { try(t, a) })
+				}
+			})
+		}
+	}
+}
+
+// hasLayout: the tensors fill the vector and each of them counts; their names differ.
+func hasLayout(t *testing.T, a Architecture) {
+	m, rng := newModel[float64](t, a), newRNG(1)
+	grad, seen, at := make([]float64, a.Params()), map[string]bool{}, 0
+	m.Gradient(grad, randomVector[float64](a.Params(), 0.7, rng), randomSamples[float64](a, 40, rng).All())
+	for _, tensor := range a.Layout() {
+		n := int(tensor.size())
+		if seen[tensor.Name] || n < 1 || strings.Count(tensor.Name, ".") > 1 {
+			t.Errorf("tensor %q of shape %v", tensor.Name, tensor.Shape)
+		}
+		seen[tensor.Name] = true
+		if r := a.Ranges([]string{tensor.Name}); !slices.Equal(r, []Range{{at, at + n}}) {
+			t.Errorf("%s is at %v, want %d to %d", tensor.Name, r, at, at+n)
+		}
+		if !slices.ContainsFunc(grad[at:at+n], func(g float64) bool { return g != 0 }) {
+			t.Errorf("no element of %s changes the risk", tensor.Name)
+		}
+		at += n
+	}
+	if at != a.Params() {
+		t.Errorf("the layout has %d elements of %d", at, a.Params())
+	}
+}
+
+// beginsAlike: a seed gives one start, whatever was in the vector and however precise it is, and whoever draws after it
+// goes on from one place.
+func beginsAlike(t *testing.T, a Architecture) {
+	single, double := newModel[float32](t, a), newModel[float64](t, a)
+	rng, same, other := newRNG(2), newRNG(2), newRNG(2)
+	w, again := make([]float64, a.Params()), randomVector[float64](a.Params(), 1, newRNG(3))
+	rounded := randomVector[float32](a.Params(), 1, newRNG(4))
+	double.Init(w, rng)
+	double.Init(again, same)
+	single.Init(rounded, other)
+	for i, v := range w {
+		if again[i] != v || rounded[i] != float32(v) {
+			t.Fatalf("element %d begins at %v, %v and %v", i, v, again[i], rounded[i])
+		}
+	}
+	next := rng.Uint64()
+	if a, b := same.Uint64(), other.Uint64(); a != next || b != next {
+		t.Errorf("the draws after it are %x, %x and %x", next, a, b)
+	}
+	if next == newRNG(2).Uint64() {
+		double.Init(w, nil) // it draws nothing
+	}
+}
+
+// hasDifferences: the gradient is that of central differences of the risk.
+func hasDifferences(t *testing.T, a Architecture) {
+	const h = 1e-6
+	m, rng := newModel[float64](t, a), newRNG(5)
+	for _, rows := range []int{1, 5, blockRows + 3} {
+		if rows > 5 && a.Params() > 100 {
+			continue // the differences of wide ones take seconds
+		}
+		b := randomSamples[float64](a, rows, rng).All()
+		w := randomVector[float64](a.Params(), 0.5, rng)
+		grad := randomVector[float64](len(w), 1, rng) // it is overwritten
+		m.Gradient(grad, w, b)
+		for i, v := range w {
+			w[i] = v + h
+			up := m.Risk(w, b)
+			w[i] = v - h
+			down := m.Risk(w, b)
+			w[i] = v
+			if want := (up - down) / (2 * h); !(math.Abs(grad[i]-want) <= 1e-6*(1+math.Abs(want))) {
+				t.Errorf("%d rows: gradient[%d] = %v, differences say %v", rows, i, grad[i], want)
+			}
+		}
+	}
+}
+
+// meansRows: the risk of a batch is the mean of its rows' risks, and the gradient comes with the same number.
+func meansRows(t *testing.T, a Architecture) {
+	m, rng := newModel[float64](t, a), newRNG(6)
+	for _, rows := range sizes {
+		s, w := randomSamples[float64](a, rows, rng), randomVector[float64](a.Params(), 0.5, rng)
+		risk, sum := m.Risk(w, s.All()), 0.0
+		for i := range rows {
+			x, y := s.Row(i)
+			sum += m.Risk(w, Batch[float64]{X: x, Y: []float64{y}})
+		}
+		compare(t, fmt.Sprintf("risk of %d rows", rows), []float64{risk}, []float64{sum / float64(rows)}, 1e-13)
+		with := m.Gradient(make([]float64, len(w)), w, s.All())
+		compare(t, fmt.Sprintf("risk of %d rows with the gradient", rows), []float64{with}, []float64{risk}, 1e-13)
+	}
+	if risk := m.Risk(make([]float64, a.Params()), Batch[float64]{}); !math.IsNaN(risk) {
+		t.Errorf("the risk of no rows is %v", risk)
+	}
+}
+
+// addsBlocks: Backward returns the risk of a block, and AddGradient adds the gradient that it saw, in proportion, to
+// any vector, also to the parameters themselves.
+func addsBlocks[T Float](t *testing.T, a Architecture) {
+	o, rng, tolerance := objective[T](a), newRNG(7), 1e-12
+	if T(1)+T(1e-9) == 1 {
+		tolerance = 1e-4
+	}
+	for _, rows := range []int{1, 2, 7, blockRows} {
+		b, w := randomSamples[T](a, rows, rng).All(), randomVector[T](a.Params(), 0.5, rng)
+		risk := o.Backward(w, b)
+		if want := o.Risk(0, w, b); risk != want || risk != o.Backward(w, b) {
+			t.Errorf("%d rows: risk %v, going backward %v", rows, want, risk)
+		}
+		grad, dst := make([]T, len(w)), slices.Clone(w)
+		o.AddGradient(grad, b, 1)
+		o.Backward(dst, b)
+		o.AddGradient(dst, b, -0.25) // as a local step does
+		for i := range w {
+			w[i] -= 0.25 * grad[i]
+		}
+		compare(t, fmt.Sprintf("%d rows: step", rows), dst, w, tolerance)
+	}
+}
+
+// scoresRows: the risk of a score is that of the model; the other numbers are shares.
+func scoresRows(t *testing.T, a Architecture) {
+	m, rng := newModel[float64](t, a), newRNG(8)
+	s, w := randomSamples[float64](a, 2*blockRows+5, rng), randomVector[float64](a.Params(), 0.5, rng)
+	score := m.Score(w, s)
+	compare(t, "risk", []float64{score.Risk}, []float64{m.Risk(w, s.All())}, 1e-13)
+	if score.Samples != s.Len() || score.R2 > 1 || score.Accuracy < 0 || score.Accuracy > 1 {
+		t.Errorf("score %+v", score)
+	}
+	checkScore(t, m.Score(w, NewSamples[float64](a.Inputs, nil, nil)), Score{Risk: math.NaN(), R2: math.NaN(),
+		Accuracy: math.NaN()})
+}
+
+// keepsLabels: targets in the form of the risk stay as they are, and those that are not finite are refused.
+func keepsLabels(t *testing.T, a Architecture) {
+	s := randomSamples[float64](a, 20, newRNG(9))
+	before := slices.Clone(s.All().Y)
+	if err := s.MapLabels(a); err != nil || !slices.Equal(before, s.All().Y) {
+		t.Errorf("labels %v become %v, error %v", before, s.All().Y, err)
+	}
+	s.All().Y[7] = math.Inf(1)
+	if err := s.MapLabels(a); err == nil || !strings.Contains(err.Error(), "row 8") {
+		t.Errorf("an infinite label: error %v", err)
+	}
+}
+
+// showsNaN: a parameter that is no number reaches the risk, in dead and saturated units too.
+func showsNaN(t *testing.T, a Architecture) {
+	m, rng := newModel[float32](t, a), newRNG(10)
+	b, w := randomSamples[float32](a, 3, rng).All(), randomVector[float32](a.Params(), 1, rng)
+	for i, v := range w {
+		w[i] = float32(math.NaN())
+		if risk := m.Risk(w, b); !math.IsNaN(risk) {
+			t.Errorf("with parameter %d NaN the risk is %v", i, risk)
+		}
+		w[i] = v
+	}
+}
+
+// allocatesNothing: once a block of that size has been seen.
+func allocatesNothing(t *testing.T, a Architecture) {
+	m, rng := newModel[float32](t, a), newRNG(11)
+	b, w := randomSamples[float32](a, blockRows+2, rng).All(), randomVector[float32](a.Params(), 1, rng)
+	grad := make([]float32, len(w))
+	if n := testing.AllocsPerRun(3, func() { m.Risk(w, b); m.Gradient(grad, w, b) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// changesUnits: rewritten for other units of the data, a model with biases does as well as before.
+func changesUnits(t *testing.T, a Architecture) {
+	rng, n := newRNG(12), a.Inputs+1
+	from, to := Standardization{Mean: make([]float64, n), Scale: make([]float64, n)}, Standardization{}
+	for i := range n {
+		from.Mean[i], from.Scale[i] = rng.NormFloat64(), math.Exp(rng.NormFloat64())
+		to.Mean, to.Scale = append(to.Mean, rng.NormFloat64()), append(to.Scale, math.Exp(rng.NormFloat64()))
+	}
+	from.leaveTarget(a.Risk)
+	to.leaveTarget(a.Risk)
+	a.Ridge = 0 // it knows no units
+	m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+	same := slices.Clone(w)
+	if err := m.Restandardize(same, from, from); err != nil || !slices.Equal(same, w) {
+		t.Errorf("the units stay, and the model changes; error %v", err)
+	}
+	raw := randomSamples[float64](a, 30, rng)
+	score := func(st Standardization, w []float64) Score {
+		s := NewSamples(a.Inputs, slices.Clone(raw.x), slices.Clone(raw.y))
+		if err := s.Standardize(st); err != nil {
+			t.Fatal(err)
+		}
+		return m.Score(w, s)
+	}
+	before := score(from, w)
+	if err := m.Restandardize(w, from, to); (err == nil) != a.Bias {
+		t.Fatalf("bias %v: error %v", a.Bias, err)
+	}
+	if after := score(to, w); a.Bias && !(math.Abs(after.R2-before.R2) <= 1e-9 || after.Accuracy == before.Accuracy) {
+		t.Errorf("score %+v becomes %+v", before, after)
+	}
+}
+
+// TestKindsInDocs: docs/ALGORITHMS.md has a line for each kind.
+func TestKindsInDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/ALGORITHMS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind := range objectives[float64]() {
+		if !strings.Contains(string(text), fmt.Sprintf("\n| `%s` |", kind)) {
+			t.Errorf("docs/ALGORITHMS.md has no line for the kind %s", kind)
+		}
+	}
+}

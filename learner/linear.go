@@ -1,0 +1,115 @@
+package learner
+
+import (
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// linear is linear or logistic regression: the output z = hᵀw + b of a layer of one unit, with the bias b, if there is
+// one, at the end of the vector.
+type linear[T Float] struct {
+	layer   layer
+	risk    spec.Risk
+	loss    Loss[T]
+	k       kernel[T]
+	z       []T // of a block: the outputs,
+	delta   []T // and the derivatives of the rows' risks by them
+	squared bool
+}
+
+func newLinear[T Float](a Architecture) (Objective[T], error) {
+	return &linear[T]{layer: layersOf(a)[0], risk: a.Risk, loss: newLoss[T](a), k: nativeKernel[T](),
+		squared: a.Risk == spec.RiskSquared}, checkLayers(a)
+}
+
+// Layout implements Objective: "layer0.weight" [1, inputs], and "layer0.bias" [1] if there is a bias.
+func (l *linear[T]) Layout() []Tensor { return layout(l.layer) }
+
+// Init implements Objective: the start is zero.
+func (l *linear[T]) Init([]T, *rand.Rand) {}
+
+// reserve makes room for n rows.
+func (l *linear[T]) reserve(n int) {
+	if n > len(l.z) {
+		l.z, l.delta = make([]T, n), make([]T, n)
+	}
+}
+
+// forward returns the outputs of a block, which stay in the scratch memory.
+func (l *linear[T]) forward(w []T, b Batch[T]) []T {
+	l.reserve(len(b.Y))
+	var bias T
+	if l.layer.bias >= 0 {
+		bias = w[l.layer.bias]
+	}
+	l.k.dots(l.z, 1, bias, w[:l.layer.in], b.X)
+	return l.z[:len(b.Y)]
+}
+
+// Risk implements Objective.
+func (l *linear[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
+	return addRisks(sum, l.loss, nil, l.forward(w, b), b.Y)
+}
+
+// Backward implements Objective.
+func (l *linear[T]) Backward(w []T, b Batch[T]) float64 {
+	z := l.forward(w, b)
+	return addRisks(0, l.loss, l.delta, z, b.Y)
+}
+
+// AddGradient implements Objective.
+func (l *linear[T]) AddGradient(dst []T, b Batch[T], scale float64) {
+	sum := l.k.combine(dst[:l.layer.in], T(scale), l.delta, 1, b.X)
+	if l.layer.bias >= 0 {
+		dst[l.layer.bias] += sum
+	}
+}
+
+// Labels implements Objective.
+func (l *linear[T]) Labels(y []T) error { return l.loss.Labels(y, 1) }
+
+// Score implements Objective.
+func (l *linear[T]) Score(w []T, s *Samples[T]) Score {
+	return score(l.loss, l.risk, s, func(b Batch[T]) []T { return l.forward(w, b) })
+}
+
+// Restandardize implements Objective.
+func (l *linear[T]) Restandardize(w []T, from, to Standardization) bool {
+	return restandardize(w, l.layer, l.layer, l.risk, from, to)
+}
+
+// short reports that rows are too short for assembly.
+func (l *linear[T]) short() bool { return l.layer.in < assemblyFrom }
+
+// step takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls and the
+// views of other steps would cost four times the arithmetic. It gives the same bits.
+func (l *linear[T]) step(w, x []T, y T, mu, ridge float64) float64 {
+	z := dotLoop(w[:len(x)], x)
+	if l.layer.bias >= 0 {
+		z += w[len(x)]
+	}
+	miss := z - y
+	risk := 0.5 * float64(miss) * float64(miss)
+	if !l.squared {
+		l.reserve(1)
+		l.z[0] = z
+		risk = l.loss.Risk(l.delta[:1], l.z[:1], y)
+		miss = l.delta[0]
+	}
+	if !finite(risk) {
+		return risk
+	}
+	if ridge > 0 {
+		l.k.axpy(T(-mu*ridge), w, w)
+	}
+	c := T(T(-mu) * miss)
+	if l.layer.bias >= 0 {
+		w[len(x)] += c
+	}
+	w = w[:len(x)]
+	for i, v := range x {
+		w[i] += T(c * v)
+	}
+	return risk
+}

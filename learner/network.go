@@ -1,0 +1,209 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// network is layers of units with an activation between them, or without hidden layers softmax regression: the
+// bilinear network of 2nd-order (40)–(41) is one too, see [Architecture].
+type network[T Float] struct {
+	layers     []layer
+	activation spec.Activation
+	risk       spec.Risk
+	loss       Loss[T]
+	k          kernel[T]
+
+	rows  int   // rows the scratch below holds
+	act   [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
+	delta [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
+}
+
+func newNetwork[T Float](a Architecture) (Objective[T], error) {
+	layers := layersOf(a)
+	return &network[T]{layers: layers, activation: a.Activation, risk: a.Risk, loss: newLoss[T](a),
+		k: nativeKernel[T](), act: make([][]T, len(layers)), delta: make([][]T, len(layers))}, checkLayers(a)
+}
+
+// checkLayers reports layers or a risk that are not of the kind.
+func checkLayers(a Architecture) error {
+	if of := spec.KindOf(len(a.Hidden), a.Risk); a.kind() != of {
+		return fmt.Errorf("architecture: kind is %s; %d hidden layers with the risk %s are of the kind %s", a.Kind,
+			len(a.Hidden), a.Risk, of)
+	}
+	return nil
+}
+
+// layer says where the views of one layer begin in the flat vector: weights [out,in], then perhaps biases [out].
+type layer struct {
+	in, out      int
+	weight, bias int // bias is −1 if there is none
+}
+
+// layersOf lays out the layers of an architecture, one after the other.
+func layersOf(a Architecture) (layers []layer) {
+	offset, in := 0, a.Inputs
+	for i := range len(a.Hidden) + 1 {
+		l := layer{in: in, out: a.Outputs, weight: offset, bias: -1}
+		if i < len(a.Hidden) {
+			l.out = a.Hidden[i]
+		}
+		offset += l.in * l.out
+		if a.Bias {
+			l.bias = offset
+			offset += l.out
+		}
+		layers = append(layers, l)
+		in = l.out
+	}
+	return layers
+}
+
+// layout names the tensors of layers.
+func layout(layers ...layer) (all []Tensor) {
+	for i, l := range layers {
+		all = append(all, Tensor{Name: fmt.Sprintf("layer%d.weight", i), Shape: []int{l.out, l.in}})
+		if l.bias >= 0 {
+			all = append(all, Tensor{Name: fmt.Sprintf("layer%d.bias", i), Shape: []int{l.out}})
+		}
+	}
+	return all
+}
+
+// Layout implements Objective: "layer0.weight" [out,in], "layer0.bias" [out] if there are biases, "layer1.weight", and
+// so on.
+func (n *network[T]) Layout() []Tensor { return layout(n.layers...) }
+
+// Init implements Objective: zero, but for the weights of hidden layers, which are drawn from Glorot's uniform
+// distribution, ±√(6/(in+out)); equal hidden units would stay equal for ever.
+func (n *network[T]) Init(w []T, rng *rand.Rand) {
+	for _, l := range n.layers[:len(n.layers)-1] {
+		bound := math.Sqrt(6 / float64(l.in+l.out))
+		for i := range l.in * l.out {
+			w[l.weight+i] = T(bound * (2*rng.Float64() - 1))
+		}
+	}
+}
+
+// reserve makes room for the activations of that many rows.
+func (n *network[T]) reserve(rows int) {
+	if rows <= n.rows {
+		return
+	}
+	n.rows = rows
+	for i, l := range n.layers {
+		n.act[i] = make([]T, rows*l.out)
+		n.delta[i] = make([]T, rows*l.out)
+	}
+}
+
+// forward runs a block through the network and returns the raw outputs, [rows,outputs]. They and the activations stay
+// in the scratch memory.
+func (n *network[T]) forward(w []T, b Batch[T]) []T {
+	rows, x := len(b.Y), b.X
+	n.reserve(rows)
+	for i, l := range n.layers {
+		out := n.act[i][:rows*l.out]
+		for o := range l.out {
+			row := w[l.weight+o*l.in:][:l.in]
+			var bias T
+			if l.bias >= 0 {
+				bias = w[l.bias+o]
+			}
+			n.k.dots(out[o:], l.out, bias, row, x[:rows*l.in])
+		}
+		if i < len(n.layers)-1 {
+			activate(n.activation, out)
+		}
+		x = out
+	}
+	return x
+}
+
+// Risk implements Objective.
+func (n *network[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
+	return addRisks(sum, n.loss, nil, n.forward(w, b), b.Y)
+}
+
+// Backward implements Objective. It leaves the derivatives by the sums of every layer in the scratch memory.
+func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
+	rows, last := len(b.Y), len(n.layers)-1
+	z := n.forward(w, b)
+	sum := addRisks(0, n.loss, n.delta[last], z, b.Y)
+	for i := last; i > 0; i-- {
+		l := n.layers[i]
+		above, below := n.delta[i], n.delta[i-1][:rows*l.in]
+		clear(below)
+		for o := range l.out {
+			row := w[l.weight+o*l.in:][:l.in]
+			for s := range rows {
+				n.k.axpy(above[s*l.out+o], row, below[s*l.in:][:l.in])
+			}
+		}
+		deactivate(n.activation, below, n.act[i-1])
+	}
+	return sum
+}
+
+// AddGradient implements Objective.
+func (n *network[T]) AddGradient(dst []T, b Batch[T], scale float64) {
+	x := b.X
+	for i, l := range n.layers {
+		for o := range l.out {
+			row := dst[l.weight+o*l.in:][:l.in]
+			sum := n.k.combine(row, T(scale), n.delta[i][o:], l.out, x[:len(b.Y)*l.in])
+			if l.bias >= 0 {
+				dst[l.bias+o] += sum
+			}
+		}
+		x = n.act[i]
+	}
+}
+
+// Labels implements Objective.
+func (n *network[T]) Labels(y []T) error { return n.loss.Labels(y, n.layers[len(n.layers)-1].out) }
+
+// Score implements Objective.
+func (n *network[T]) Score(w []T, s *Samples[T]) Score {
+	return score(n.loss, n.risk, s, func(b Batch[T]) []T { return n.forward(w, b) })
+}
+
+// Restandardize implements Objective.
+func (n *network[T]) Restandardize(w []T, from, to Standardization) bool {
+	return restandardize(w, n.layers[0], n.layers[len(n.layers)-1], n.risk, from, to)
+}
+
+// activate applies the activation in place. A NaN stays a NaN, so that it reaches the risk.
+func activate[T Float](a spec.Activation, v []T) {
+	switch a {
+	case spec.ActivationTanh:
+		for i, s := range v {
+			v[i] = T(math.Tanh(float64(s)))
+		}
+	case spec.ActivationReLU:
+		for i, s := range v {
+			if s < 0 {
+				v[i] = 0
+			}
+		}
+	}
+}
+
+// deactivate multiplies delta by the derivative of the activation, given its values act; relu has slope 0 at 0.
+func deactivate[T Float](a spec.Activation, delta, act []T) {
+	switch a {
+	case spec.ActivationTanh:
+		for i := range delta {
+			delta[i] *= 1 - T(act[i]*act[i])
+		}
+	case spec.ActivationReLU:
+		for i := range delta {
+			if act[i] <= 0 {
+				delta[i] = 0
+			}
+		}
+	}
+}

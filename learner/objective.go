@@ -1,0 +1,59 @@
+package learner
+
+import (
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Objective is a kind of model and its risk: which vectors there are, which one training begins with, and what the risk
+// Q of a row is at w and how it changes with w. A [Model] makes everything else of it: means over any number of rows,
+// the ridge, local steps, corrections.
+//
+// A new kind costs a file, a line in objectives, its word in package spec and a line in docs/ALGORITHMS.md; cases of it
+// in conformance_test.go put it through the suite that all kinds pass.
+//
+// Vectors w and dst have length d, the elements of Layout. A block b has 1 to 32 rows of [Architecture].Inputs
+// features, and a target each, which a kind without a target passes over.
+type Objective[T Float] interface {
+	// Layout lists the tensors in the order in which they fill the vector, with no element between them or left over. A
+	// name is "layer.tensor", or "layer" alone: Frozen names either.
+	Layout() []Tensor
+	// Init sets w, which is zero, to the start of training. What it draws from rng depends on the layout alone, and
+	// comes in the order of the vector; it draws nothing if the start is zero, and rng may be nil then.
+	Init(w []T, rng *rand.Rand)
+	// Risk returns sum + Q(w) + Q(w) + … over the rows of a block, added in their order. A NaN in w reaches it.
+	Risk(sum float64, w []T, b Batch[T]) float64
+	// Backward returns Risk(0, w, b), to the bit, and keeps of the block what AddGradient needs.
+	Backward(w []T, b Batch[T]) float64
+	// AddGradient adds scale·Σ ∇Q to dst, where b is the block that Backward was called with last and the gradient is
+	// that at its w. It reads no parameters: dst may be w itself, so that a local step needs no vector of its own.
+	AddGradient(dst []T, b Batch[T], scale float64)
+	// Labels checks targets and brings them into the form of the risk, in place: see [Loss.Labels].
+	Labels(y []T) error
+	// Score returns how well w does on all samples, with the mean of Q as its risk.
+	Score(w []T, s *Samples[T]) Score
+	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to
+	// take up other means, and reports whether there are means to take up: see [Model.Restandardize].
+	Restandardize(w []T, from, to Standardization) (moved bool)
+}
+
+// objectives is the table of the kinds. The fields of an architecture that gets there are within their bounds; an error
+// is of what the kind cannot do with them.
+func objectives[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], error) {
+	return map[spec.ModelKind]func(Architecture) (Objective[T], error){
+		spec.ModelLinear:   newLinear[T],
+		spec.ModelLogistic: newLinear[T],
+		spec.ModelSoftmax:  newNetwork[T],
+		spec.ModelMLP:      newNetwork[T],
+	}
+}
+
+// objective returns what a valid architecture describes.
+func objective[T Float](a Architecture) Objective[T] {
+	o, err := objectives[T]()[a.kind()](a)
+	if err != nil {
+		panic("learner: " + err.Error())
+	}
+	return o
+}
