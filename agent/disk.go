@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -138,7 +137,7 @@ func parseBlock(in []byte) (b *endless, blob []byte, x []float32, err error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	b = &endless{task: sha256.Sum256(blob), steps: int(le.Uint32(head[24:]))}
+	b = &endless{task: wire.BlobDigest(blob), steps: int(le.Uint32(head[24:]))}
 	b.e.Order.Run, b.e.Block, b.e.Weight, b.e.Peers = wire.RunID(le.Uint64(head)), m.Block, m.Weight, m.Peers
 	b.e.Announcement.Seed, b.e.Announcement.Offset = le.Uint64(head[8:]), le.Uint64(head[16:])
 	return b, blob, x, nil
@@ -175,7 +174,7 @@ func removeRound(c *Config) error {
 func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, data.Close()) }()
 	r := io.NewSectionReader(data.(io.ReaderAt), 0, int64(ref.Length))
-	sum, piece := sha256.New(), make([]byte, min(int(ref.Length), wire.MaxChunk/8*8))
+	sum, piece := wire.NewBlobSum(), make([]byte, min(int(ref.Length), wire.MaxChunk/8*8))
 	_, verified := data.(*transfer.Memory)
 	for at := 0; at < int(ref.Length); at += len(piece) {
 		piece = piece[:min(len(piece), int(ref.Length)-at)]
@@ -183,13 +182,13 @@ func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece [
 			return err
 		}
 		if !verified {
-			sum.Write(piece)
+			_, _ = sum.Write(piece) // never fails
 		}
 		if err := take(at, piece); err != nil {
 			return err
 		}
 	}
-	if !verified && wire.Digest(sum.Sum(nil)) != ref.Hash {
+	if !verified && sum.Digest() != ref.Hash {
 		return transfer.ErrCorrupt
 	}
 	return nil

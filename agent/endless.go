@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
 	"time"
 
 	"github.com/fedmesh/fedmesh/d2d"
@@ -78,7 +77,7 @@ func BlockSources() []BlockSource {
 
 // mixOn answers a round where blocks have no end, and begins the block if it has other edges than the one under way.
 func (a *Agent) mixOn(q *ask) {
-	blob := sha256.Sum256(q.p.problem.Task.Append(nil))
+	blob := wire.BlobDigest(q.p.problem.Task.Append(nil))
 	if b := a.endless; b == nil || b.e.Order.Run != q.e.Order.Run || b.e.Block != q.e.Block || b.task != blob {
 		if err := a.beginBlock(&endless{e: q.e, task: blob, p: q.p, steps: q.steps}, q.base, FromModel); err != nil {
 			q.fail(err)

@@ -188,7 +188,7 @@ func taskOf(name string) wire.Task {
 }
 
 func inline(p []byte) wire.BlobRef {
-	return wire.BlobRef{Hash: sha256.Sum256(p), Length: uint32(len(p)), Inline: p}
+	return wire.BlobRef{Hash: wire.BlobDigest(p), Length: uint32(len(p)), Inline: p}
 }
 
 // training is the announcement of a round from the model base.

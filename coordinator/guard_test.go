@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"crypto/ed25519"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,10 +69,10 @@ func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbe
 			Round: 9, Sequence: 1}
 		meta := wire.Seal(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
 		if err := spool.Put(t.Context(),
-			store.Entry{Agent: id, Digest: sha256.Sum256(p), Size: int64(len(p)), Meta: meta}, p); err != nil {
+			store.Entry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p)), Meta: meta}, p); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: sha256.Sum256(p)})
+		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: wire.BlobDigest(p)})
 	}
 	onDisk, err := w.spooled(spool, wire.KindTraining)
 	if err != nil {

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +101,7 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []floa
 		return refuse(fmt.Errorf("its tensors are %s, the configured task has %s", m.layout(), layoutOf(s)))
 	}
 	data := m.vector(s)
-	o.Digest = sha256.Sum256(data)
+	o.Digest = wire.BlobDigest(data)
 	w := make([]float32, len(data)/4)
 	if err := wire.DecodeVector(w, data); err != nil {
 		return refuse(err)

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -178,10 +177,10 @@ func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, erro
 }
 
 // restoreTask returns the task of the journaled round: from its file, from the journal if the task is small, or rebuilt
-// from the configuration and the standardisation in a model's file. Its SHA-256 must be that in the journal.
+// from the configuration and the standardisation in a model's file. Its digest must be that in the journal.
 func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, blob []byte, err error) {
 	want := r.Plan.Task
-	is := func(blob []byte) bool { return sha256.Sum256(blob) == want.Hash }
+	is := func(blob []byte) bool { return wire.BlobDigest(blob) == want.Hash }
 	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
 	// has made and that is not in the journal yet.
 	if blob = w.cfg.Task.Append(nil); is(blob) {
@@ -264,7 +263,7 @@ func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record,
 	if !isLost(damage) {
 		return r, damage
 	}
-	if data == nil && sha256.Sum256(p.Base.Inline) == p.Base.Hash {
+	if data == nil && wire.BlobDigest(p.Base.Inline) == p.Base.Hash {
 		data = p.Base.Inline
 	}
 	if errors.As(damage, new(*store.VersionError)) && data == nil {

@@ -1,7 +1,6 @@
 package coordinator_test
 
 import (
-	"crypto/sha256"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -56,7 +55,7 @@ func TestRun(t *testing.T) {
 				tt.change(f)
 				f.start()
 				hash := f.finished(time.Hour)
-				if want := sha256.Sum256(wire.AppendVector(nil, f.alone())); hash != want {
+				if want := wire.BlobDigest(wire.AppendVector(nil, f.alone())); hash != want {
 					t.Errorf("model %x, want %x as computed directly", hash[:4], want[:4])
 				}
 				if other, twice := seen[hash]; twice {

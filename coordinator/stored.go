@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -113,7 +112,7 @@ func (d *disk) loadModel(version wire.ModelVersion, hash wire.Digest, schema wir
 	}
 	m, err := decodeModel(path, file)
 	if err == nil && m.fits(schema) {
-		if data := m.vector(schema); sha256.Sum256(data) == hash {
+		if data := m.vector(schema); wire.BlobDigest(data) == hash {
 			return data, damage
 		}
 	}

@@ -2,13 +2,14 @@ package store
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // SpoolID names a round's spool: an update trained on another base does not belong into it.
@@ -20,7 +21,7 @@ type SpoolID struct {
 // Entry describes one accepted update.
 type Entry struct {
 	Agent  string   // 1 to 255 bytes
-	Digest [32]byte // SHA-256 of the payload
+	Digest [32]byte // of the payload: wire.BlobDigest
 	Meta   []byte   // the signed manifest, up to 64 KiB; not to be modified
 	Size   int64    // of the payload, bytes
 }
@@ -60,7 +61,7 @@ func spoolPath(dir string, id SpoolID) string {
 }
 
 // OpenSpool opens the round's spool in dir, or makes a new one; dir is created if only its last element is missing.
-// It reads back whatever a crash left and verifies the SHA-256 of every payload: entries that are torn or flipped
+// It reads back whatever a crash left and verifies the digest of every payload: entries that are torn or flipped
 // are dropped and reported to logger, which must not be nil, and what remains is fsynced before OpenSpool returns.
 func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*Spool, error) {
 	if logger == nil {
@@ -115,7 +116,7 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	if err := s.readPayload(dst, at, 0); err != nil {
 		return nil, err
 	}
-	if sha256.Sum256(dst) != at.Digest {
+	if wire.BlobDigest(dst) != at.Digest {
 		return nil, &CorruptError{s.logPath, "the update of " + agent + " was changed on disk"}
 	}
 	return dst, nil

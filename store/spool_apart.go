@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // A large update is received in a file of its own beside the log, so that a restart finds what has come and no byte
@@ -120,14 +122,14 @@ func (s *Spool) openApart(e Entry, mode int) (File, error) {
 
 // verifyApart holds a file against its entry, in little memory.
 func verifyApart(f File, e Entry) error {
-	sum := sha256.New()
+	sum := wire.NewBlobSum()
 	n, err := io.Copy(sum, f)
 	switch {
 	case err != nil:
 		return explain("read", f.Name(), err)
 	case n != e.Size:
 		return &CorruptError{f.Name(), fmt.Sprintf("%d bytes, want %d", n, e.Size)}
-	case [sha256.Size]byte(sum.Sum(nil)) != e.Digest:
+	case sum.Digest() != e.Digest:
 		return fmt.Errorf("store: update of %s: %w %x", e.Agent, ErrDigest, e.Digest)
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 
 // The spool's log has no header of its own; it is a sequence of entries, little endian:
 //
-//	magic 4 | agent length 4 | meta length 4 | payload length 8 | SHA-256 of the payload 32 |
+//	magic 4 | agent length 4 | meta length 4 | payload length 8 | digest of the payload 32 |
 //	CRC-32C of agent and meta 4 | CRC-32C of the SpoolID and all before 4 | agent | meta | payload
 //
 // An entry with the other magic has its payload in a file apart, and the log goes on behind its meta.

@@ -3,17 +3,18 @@ package store
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"io/fs"
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 var testID = SpoolID{Run: 3, Round: 9, Base: [32]byte{1, 2, 3}}
 
 func entryOf(agent string, payload []byte) Entry {
-	return Entry{Agent: agent, Digest: sha256.Sum256(payload), Meta: []byte("manifest of " + agent),
+	return Entry{Agent: agent, Digest: wire.BlobDigest(payload), Meta: []byte("manifest of " + agent),
 		Size: int64(len(payload))}
 }
 

@@ -1,13 +1,13 @@
 package store
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"math"
 	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // recoverLog rebuilds the index from the log, cuts off what lies behind the last sound entry and fsyncs the rest:
@@ -97,10 +97,10 @@ func (s *Spool) readEntry(h entryHead, at int64) (e Entry, sound bool, err error
 		sound, err = s.soundApart(e)
 		return e, sound, err
 	}
-	sum := sha256.New()
+	sum := wire.NewBlobSum()
 	n, err := io.Copy(sum, io.NewSectionReader(s.file, at+int64(len(names)), h.payloadLen))
 	if err != nil {
 		return Entry{}, false, err
 	}
-	return e, n == h.payloadLen && bytes.Equal(sum.Sum(nil), h.digest[:]), nil
+	return e, n == h.payloadLen && sum.Digest() == h.digest, nil
 }

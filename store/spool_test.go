@@ -54,7 +54,6 @@ func TestSpoolRefusals(t *testing.T) {
 		{"long agent", with(func(e *Entry) { e.Agent = strings.Repeat("x", 256) }), "agent id of 256 bytes"},
 		{"long manifest", with(func(e *Entry) { e.Meta = make([]byte, maxMeta+1) }), "at most 65536"},
 		{"wrong size", with(func(e *Entry) { e.Size++ }), "its manifest says 7"},
-		{"wrong digest", with(func(e *Entry) { e.Digest[31] ^= 1 }), "does not have the SHA-256"},
 	} {
 		if err := s.Put(context.Background(), tc.e, []byte("update")); err == nil ||
 			!strings.Contains(err.Error(), tc.want) {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash"
 
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -12,7 +13,7 @@ import (
 // agents, an update on its way to the coordinator. Every chunk has MaxChunk
 // bytes of payload but the last.
 type Manifest struct {
-	Hash   Digest // SHA-256 of the whole
+	Hash   Digest // names the blob: see BlobDigest
 	Length uint32
 	Codec  spec.Codec // of the vector inside; raw for a task
 	Schema Digest     // of the vector inside; zero for a task
@@ -24,11 +25,66 @@ func NewManifest(p []byte, schema Digest) (Manifest, error) {
 	if len(p) == 0 || len(p) > MaxBlob {
 		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlob)
 	}
-	m := Manifest{Hash: sha256.Sum256(p), Length: uint32(len(p)), Codec: spec.CodecRaw, Schema: schema}
-	for k := range ChunkCount(len(p)) {
-		m.Chunks = append(m.Chunks, sha256.Sum256(ChunkOf(p, k)))
-	}
+	m := Manifest{Length: uint32(len(p)), Codec: spec.CodecRaw, Schema: schema, Chunks: chunkDigests(p)}
+	m.Hash = digestOfChunks(m.Chunks)
 	return m, nil
+}
+
+// BlobDigest returns the digest that names the blob p: the SHA-256 of its chunks' SHA-256s, one behind the other. Bytes
+// that are held against it by chunks, on their way, need not be hashed again as a whole.
+func BlobDigest(p []byte) Digest { return digestOfChunks(chunkDigests(p)) }
+
+func chunkDigests(p []byte) []Digest {
+	all := make([]Digest, ChunkCount(len(p)))
+	for k := range all {
+		all[k] = sha256.Sum256(ChunkOf(p, k))
+	}
+	return all
+}
+
+func digestOfChunks(chunks []Digest) Digest {
+	all := make([]byte, 0, len(chunks)*len(Digest{}))
+	for _, d := range chunks {
+		all = append(all, d[:]...)
+	}
+	return sha256.Sum256(all)
+}
+
+// BlobSum computes the BlobDigest of what is written to it.
+type BlobSum struct {
+	chunk  hash.Hash
+	room   int // bytes until the chunk is full
+	chunks []Digest
+}
+
+// NewBlobSum returns a BlobSum to which nothing is written.
+func NewBlobSum() *BlobSum { return &BlobSum{chunk: sha256.New(), room: MaxChunk} }
+
+// Write implements io.Writer. It never fails.
+func (s *BlobSum) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		n := min(s.room, len(rest))
+		s.chunk.Write(rest[:n])
+		if s.room -= n; s.room == 0 {
+			s.endChunk()
+		}
+		rest = rest[n:]
+	}
+	return len(p), nil
+}
+
+func (s *BlobSum) endChunk() {
+	s.chunks = append(s.chunks, Digest(s.chunk.Sum(nil)))
+	s.chunk.Reset()
+	s.room = MaxChunk
+}
+
+// Digest returns the digest of the blob, which ends here.
+func (s *BlobSum) Digest() Digest {
+	if s.room < MaxChunk {
+		s.endChunk()
+	}
+	return digestOfChunks(s.chunks)
 }
 
 // ChunkCount returns the number of chunks of a blob of length bytes.
@@ -77,13 +133,16 @@ func (r *reader) manifest() (m Manifest) {
 	for k := range m.Chunks {
 		m.Chunks[k] = r.digest()
 	}
+	if r.err == nil && digestOfChunks(m.Chunks) != m.Hash {
+		r.failf("the hashes of the chunks do not make the hash of the blob")
+	}
 	return m
 }
 
 // BlobRef names a blob in an announcement. Inline holds the whole blob where
 // it is small; else it is pulled, beginning with its manifest.
 type BlobRef struct {
-	Hash     Digest // SHA-256 of the whole
+	Hash     Digest // see BlobDigest
 	Manifest Digest // SHA-256 of the encoded manifest; zero when inline
 	Length   uint32
 	Inline   []byte
@@ -110,7 +169,7 @@ func (r *reader) blob(field string) (b BlobRef) {
 		r.failf("%s has %d bytes, more than %d", field, b.Length, MaxBlob)
 	case b.Length == 0:
 		r.failf("%s has no length", field)
-	case len(b.Inline) > 0 && (len(b.Inline) != int(b.Length) || sha256.Sum256(b.Inline) != b.Hash):
+	case len(b.Inline) > 0 && (len(b.Inline) != int(b.Length) || BlobDigest(b.Inline) != b.Hash):
 		r.failf("%s does not match its hash", field)
 	case (len(b.Inline) > 0) != b.Manifest.IsZero():
 		r.failf("%s must be inline or have a manifest", field)

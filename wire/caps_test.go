@@ -54,7 +54,7 @@ func claims() []claim {
 	big := manifestOf(bigVector(), bigSchema())
 	task := inline(linearTask().Append(nil))
 	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.Schema[:])
-	update := digestOf(bigVector())
+	update := wire.BlobDigest(bigVector())
 	const standardized = "standardization\x02\x40\x00\x00\x00"
 	lease := string(update[:]) + "\x20\x4e\x00\x00"
 	return []claim{

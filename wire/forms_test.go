@@ -87,7 +87,7 @@ type chunk struct {
 	Payload []byte
 }
 
-var chunkBlob = digestOf(bigVector())
+var chunkBlob = wire.BlobDigest(bigVector())
 
 func encodeChunk(c *chunk) []byte { return wire.AppendChunk(nil, chunkBlob, c.K, c.Payload) }
 

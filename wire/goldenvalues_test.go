@@ -104,7 +104,7 @@ func statisticsAnnouncement() golden {
 }
 
 func goldensOfCoordinator() []golden {
-	announcement, update := openAnnouncement().digest(), digestOf(smallUpdate())
+	announcement, update := openAnnouncement().digest(), wire.BlobDigest(smallUpdate())
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
@@ -115,14 +115,15 @@ func goldensOfCoordinator() []golden {
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
-			Update: digestOf(bigVector()), Lease: 20000, Chunks: []wire.Range{{First: 0, Last: 0}, {First: 1, Last: 1}},
+			Update: wire.BlobDigest(bigVector()), Lease: 20000,
+			Chunks: []wire.Range{{First: 0, Last: 0}, {First: 1, Last: 1}},
 		}},
 	}
 }
 
 func goldensOfAgent() []golden {
 	gathering, open := gatheringAnnouncement().digest(), openAnnouncement().digest()
-	base := digestOf(smallVector())
+	base := wire.BlobDigest(smallVector())
 	return []golden{
 		{"presence_online", "presence", byAgent(0, 0, 1),
 			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 2, Software: "agentd 0.1.0"}},
@@ -145,7 +146,7 @@ func goldensOfAgent() []golden {
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.001953125,
 		}},
 		{"update_chunked", "update", byAgent(goldenRun, 4, 7), &wire.Update{
-			Kind: wire.KindTraining, Base: digestOf(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
+			Kind: wire.KindTraining, Base: wire.BlobDigest(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
 		}},
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
@@ -249,7 +250,7 @@ func statisticsVector() []byte {
 func digestOf(p []byte) wire.Digest { return sha256.Sum256(p) }
 
 func inline(p []byte) wire.BlobRef {
-	return wire.BlobRef{Hash: digestOf(p), Length: uint32(len(p)), Inline: p}
+	return wire.BlobRef{Hash: wire.BlobDigest(p), Length: uint32(len(p)), Inline: p}
 }
 
 func pulled(m wire.Manifest) wire.BlobRef {

@@ -89,7 +89,7 @@ func randomExtra(rng *rand.Rand) wire.Extra {
 func randomBlob(rng *rand.Rand) wire.BlobRef {
 	if rng.IntN(2) == 0 {
 		p := randomBytes(rng, 1+rng.IntN(300))
-		return wire.BlobRef{Hash: sha256.Sum256(p), Length: uint32(len(p)), Inline: p}
+		return wire.BlobRef{Hash: wire.BlobDigest(p), Length: uint32(len(p)), Inline: p}
 	}
 	return wire.BlobRef{Hash: randomDigest(rng), Manifest: randomDigest(rng), Length: 1 + rng.Uint32N(wire.MaxBlob)}
 }
@@ -148,13 +148,22 @@ func randomCredit(rng *rand.Rand) wire.Credit {
 	return m
 }
 
+func hashOf(chunks []wire.Digest) wire.Digest {
+	var all []byte
+	for _, d := range chunks {
+		all = append(all, d[:]...)
+	}
+	return sha256.Sum256(all)
+}
+
 func randomManifest(rng *rand.Rand) wire.Manifest {
-	m := wire.Manifest{Hash: randomDigest(rng), Length: 1 + rng.Uint32N(5*wire.MaxChunk),
+	m := wire.Manifest{Length: 1 + rng.Uint32N(5*wire.MaxChunk),
 		Codec:  oneOf(rng, spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8),
 		Schema: randomDigest(rng)}
 	for range wire.ChunkCount(int(m.Length)) {
 		m.Chunks = append(m.Chunks, randomDigest(rng))
 	}
+	m.Hash = hashOf(m.Chunks)
 	return m
 }
 

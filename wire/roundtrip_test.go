@@ -3,6 +3,7 @@ package wire_test
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -105,8 +106,21 @@ func TestChunks(t *testing.T) {
 			}
 			whole = append(whole, part...)
 		}
-		if !bytes.Equal(whole, blob) || digestOf(whole) != m.Hash {
+		if !bytes.Equal(whole, blob) || m.Hash != hashOf(m.Chunks) || m.Hash != wire.BlobDigest(blob) {
 			t.Errorf("%d bytes: the chunks do not make up the blob", n)
+		}
+		for _, step := range []int{1000, wire.MaxChunk, n} {
+			sum := wire.NewBlobSum()
+			for piece := range slices.Chunk(blob, step) {
+				_, _ = sum.Write(piece)
+			}
+			if got := sum.Digest(); got != m.Hash {
+				t.Errorf("%d bytes, written by %d: %v, want %v", n, step, got, m.Hash)
+			}
+		}
+		m.Chunks[len(m.Chunks)-1][0] ^= 1
+		if _, err := wire.DecodeManifest(m.Append(nil)); err == nil {
+			t.Errorf("%d bytes: a manifest with a hash that is not that of its chunks is read", n)
 		}
 	}
 }

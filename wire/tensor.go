@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ErrNotFinite reports a NaN or an infinity where a number must be finite.
@@ -88,14 +89,16 @@ type Float interface{ ~float32 | ~float64 }
 
 // AppendVector appends v to dst as raw little-endian elements of T's own size.
 func AppendVector[T Float](dst []byte, v []T) []byte {
-	if ElementSize[T]() == 4 {
-		for _, x := range v {
-			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(x)))
+	size, from := ElementSize[T](), len(dst)
+	dst = slices.Grow(dst, size*len(v))[:from+size*len(v)]
+	if p := dst[from:]; size == 4 {
+		for i, x := range v {
+			binary.LittleEndian.PutUint32(p[4*i:], math.Float32bits(float32(x)))
 		}
-		return dst
-	}
-	for _, x := range v {
-		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(x)))
+	} else {
+		for i, x := range v {
+			binary.LittleEndian.PutUint64(p[8*i:], math.Float64bits(float64(x)))
+		}
 	}
 	return dst
 }

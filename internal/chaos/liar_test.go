@@ -5,7 +5,6 @@ package chaos
 import (
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"math"
@@ -126,7 +125,8 @@ func (x *liar) send() {
 	}
 	u := wire.Update{Kind: x.now.Kind, Base: x.now.Base.Hash, Payload: manifest, Inline: payload, LocalSteps: 3,
 		Samples: samples, RiskBefore: 0.1, RiskAfter: 0.1, StepTime: 0.001}
-	x.say(x.topics.Update(x.id, transfer.ID(sha256.Sum256(payload)), transfer.ManifestPart), wire.TypeUpdate, u.Body())
+	x.say(x.topics.Update(x.id, transfer.ID(wire.BlobDigest(payload)), transfer.ManifestPart), wire.TypeUpdate,
+		u.Body())
 	if x.now.Kind == x.lies {
 		x.sent.Add(1)
 	}

@@ -3,12 +3,12 @@ package conformance
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/sha256"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 func testBurst(t *testing.T, s subject) { burst(t, s, false) }
@@ -94,7 +94,7 @@ func wantSpooled(t *testing.T, k *sink, gateways []*gateway) (offers uint64) {
 			var err error
 			if payload, err = spool.Payload(string(id), payload[:0]); err != nil {
 				t.Errorf("the accepted update of %s: %v", id, err)
-			} else if sha256.Sum256(payload) != u.update.Payload.Hash {
+			} else if wire.BlobDigest(payload) != u.update.Payload.Hash {
 				t.Errorf("the accepted update of %s is another one", id)
 			}
 		}

@@ -249,7 +249,7 @@ class Agent:
         if envelope.name == "accepted" and a and (envelope.run, envelope.round) == (a.run, a.round):
             self.rest_hello()
         if not job or not job.payload or job.state != "open" or \
-                (envelope.run, envelope.round, answer.update) != (*job.key[:2], sha256(job.payload)):
+                (envelope.run, envelope.round, answer.update) != (*job.key[:2], w.blob_digest(job.payload)):
             return
         job.repeat, job.lent, job.lease = None, [], None
         if envelope.name == "credit":
@@ -320,7 +320,7 @@ class Agent:
 
     def greet(self):
         """Says hello and names the announcement obeyed, of which a process that has just started knows the place only."""
-        held = sha256(self.job.payload) if self.job and self.job.payload else w.NONE
+        held = w.blob_digest(self.job.payload) if self.job and self.job.payload else w.NONE
         rows = len(self.learner.rows) if self.learner else 0
         unknown = w.UNSUPPORTED if self.announcement and w.unsupported(self.announcement.body.sections) else 0
         _, _, run, round, _, _ = self.saved["order"]
@@ -388,7 +388,7 @@ class Agent:
         job = self.job
         if not job.payload or job.state != "open":
             return False
-        payload_hash = sha256(job.payload)
+        payload_hash = w.blob_digest(job.payload)
         transfer = f"u/0/{self.device}/{payload_hash[:8].hex()}/"
         if job.lent and time.monotonic() < job.lease:
             k = job.lent.pop(0)
@@ -448,8 +448,6 @@ class Agent:
                 self.mqtt.unsubscribe([prefix + name for name in asked])
             self.parts.clear()
         blob = b"".join(have[k] for k in range(len(have)))
-        if sha256(blob) != reference.hash:
-            raise Declined(w.FETCH)
         log(f"pulled {len(blob)} bytes in {len(have)} chunks")
         return blob
 
@@ -458,6 +456,7 @@ class Agent:
         m = w.decode(w.MANIFEST, data)
         require((m.hash, m.length, m.schema) == (reference.hash, reference.length, schema), "of another blob")
         require(len(m.chunks) == -(-m.length // w.CHUNK), "wrong number of chunks")
+        require(sha256(b"".join(m.chunks)) == m.hash, "hashes of chunks that do not make the blob's")
         return m
 
 

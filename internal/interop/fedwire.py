@@ -203,9 +203,18 @@ def schema_hash(*tensors):
     return sha256(text)
 
 
+def chunk_hashes(blob):
+    return [sha256(blob[at:at + CHUNK]) for at in range(0, len(blob), CHUNK)]
+
+
+def blob_digest(blob):
+    """Names a blob: the SHA-256 of its chunks' SHA-256s, one behind the other."""
+    return sha256(b"".join(chunk_hashes(blob)))
+
+
 def manifest_of(blob, schema):
-    chunks = [sha256(blob[at:at + CHUNK]) for at in range(0, len(blob), CHUNK)]
-    return Record(hash=sha256(blob), length=len(blob), codec=1, schema=schema, chunks=chunks)
+    chunks = chunk_hashes(blob)
+    return Record(hash=sha256(b"".join(chunks)), length=len(blob), codec=1, schema=schema, chunks=chunks)
 
 
 CHUNK_HEADER = struct.Struct("<4sB3sII8s")
@@ -240,7 +249,7 @@ def check_announcement(a):
         blob = named.blob
         require(blob.length > 0, "bad length of a blob")
         if blob.manifest == NONE:
-            require(len(blob.inline) == blob.length and sha256(blob.inline) == blob.hash, "bad inline blob")
+            require(len(blob.inline) == blob.length and blob_digest(blob.inline) == blob.hash, "bad inline blob")
         else:
             require(not blob.inline and blob.length <= MAX_BLOB, "bad blob reference")
     require(a.attempt > 0, "attempt is 0")

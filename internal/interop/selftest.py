@@ -92,9 +92,9 @@ def check_epochs(opened, key):
             assert agent.saved["order"][1] == 2, "an announcement of an older epoch is obeyed"
             job = agent.job = client.Job((a.run, a.round, w.blob_of(a.body, "base").hash.hex()))
             job.payload = b"1234"
-            say("accepted", 1, update=w.sha256(job.payload))
+            say("accepted", 1, update=w.blob_digest(job.payload))
             assert job.state == "open", "an answer of an older epoch counts"
-            say("accepted", 2, update=w.sha256(job.payload))
+            say("accepted", 2, update=w.blob_digest(job.payload))
             assert job.state == "accepted", "an answer of the present epoch does not count"
         job.state, job.lent, job.lease, job.repeat = "open", [0], math.inf, None
         for attempt in a.body.attempt, a.body.attempt + 1:  # first of a process that knows its place only, then of a coordinator that has restarted

@@ -69,7 +69,7 @@ func FuzzReceiver(f *testing.F) {
 			}
 			for _, e := range r.Step(now, ev) {
 				if c, ok := e.(Complete); ok && c.Digest != lying.Hash &&
-					(digestOf(bytesOf(c.Data)) != c.Digest || !isOneOf(bytesOf(c.Data), blobs)) {
+					(wire.BlobDigest(bytesOf(c.Data)) != c.Digest || !isOneOf(bytesOf(c.Data), blobs)) {
 					t.Fatalf("%s: a wrong result", c.Agent)
 				}
 			}

@@ -271,7 +271,7 @@ func (p *Puller) ask(ks []int) []PullEffect {
 
 // takeInline checks a blob that is inline in the announcement.
 func (p *Puller) takeInline() []PullEffect {
-	if len(p.ref.Inline) != int(p.ref.Length) || sha256.Sum256(p.ref.Inline) != p.ref.Hash {
+	if len(p.ref.Inline) != int(p.ref.Length) || wire.BlobDigest(p.ref.Inline) != p.ref.Hash {
 		return p.end(Failed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrCorrupt)})
 	}
 	return p.end(Done{inMemory(p.ref.Inline)})

@@ -147,7 +147,7 @@ func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 // an update in the queue would take the room.
 func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 	m := ev.Manifest
-	if len(ev.Inline) != int(m.Length) || sha256.Sum256(ev.Inline) != m.Hash {
+	if len(ev.Inline) != int(m.Length) || wire.BlobDigest(ev.Inline) != m.Hash {
 		return r.refuse(ev.Agent, m.Hash, wire.RefuseBadHash)
 	}
 	if int(m.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {

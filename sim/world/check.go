@@ -134,7 +134,7 @@ func (c *check) started(p *party) {
 func (c *check) wrote(p *party, name string) {
 	if b := body(p.disk.file(name)); name == updateFile && len(b) > 20 {
 		payload := b[min(20+int(binary.LittleEndian.Uint32(b[16:])), len(b)):]
-		c.payloads[sha256.Sum256(payload)] = bytes.Clone(payload)
+		c.payloads[wire.BlobDigest(payload)] = bytes.Clone(payload)
 	}
 	if p.number != Coordinator || name != stateDir+"/run" {
 		return

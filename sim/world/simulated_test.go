@@ -1,7 +1,6 @@
 package world
 
 import (
-	"crypto/sha256"
 	"maps"
 	"slices"
 	"testing"
@@ -89,7 +88,7 @@ func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
 	for j, v := range r.Final[0] {
 		model[j] = float32(v)
 	}
-	return sha256.Sum256(wire.AppendVector(nil, model))
+	return wire.BlobDigest(wire.AppendVector(nil, model))
 }
 
 // experiment is a plan in the words of the simulator.

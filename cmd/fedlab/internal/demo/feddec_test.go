@@ -3,7 +3,6 @@ package demo
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -166,5 +165,5 @@ func simulated(t *testing.T, o *Options) string {
 	for j, v := range r.Final[0] {
 		x[j] = float32(v)
 	}
-	return fmt.Sprintf("%x", sha256.Sum256(wire.AppendVector(nil, x)))
+	return fmt.Sprintf("%x", wire.BlobDigest(wire.AppendVector(nil, x)))
 }
