@@ -121,6 +121,16 @@ func (l *liar) raw(payload []byte) *mqtt.Message {
 // other returns another digest.
 func other(d wire.Digest) wire.Digest { return sha256.Sum256(d[:]) }
 
+// otherBytes makes the manifest one of other bytes, which nobody has.
+func otherBytes(m *wire.Manifest) {
+	m.Chunks[0] = other(m.Chunks[0])
+	h := sha256.New()
+	for _, d := range m.Chunks {
+		_, _ = h.Write(d[:])
+	}
+	m.Hash = wire.Digest(h.Sum(nil))
+}
+
 // somebody is another agent.
 func (l *liar) somebody() wire.AgentID {
 	for _, p := range l.p.w.parties[1:] {
@@ -164,10 +174,9 @@ func agentLies() map[Lie]lie {
 		"an update with a section": manifest(func(_ *wire.Header, u *wire.Update) {
 			u.Extra = wire.Extra{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}}
 		}),
-		"an update of other rows": manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
-		"an update of other bytes": manifest(func(_ *wire.Header, u *wire.Update) {
-			u.Payload.Hash = other(u.Payload.Hash)
-		}),
+		"an update of other rows":                manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
+		"an update of other bytes":               manifest(func(_ *wire.Header, u *wire.Update) { otherBytes(&u.Payload) }),
+		"an update under another's name":         manifest(func(_ *wire.Header, u *wire.Update) { u.Payload.Hash[0] ^= 1 }),
 		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true, say: (*liar).another},
 		"chunks of noise": {say: func(l *liar) {
 			p := bytes.Clone(l.m.Payload)
@@ -223,7 +232,7 @@ func (l *liar) another() {
 		if err != nil || err2 != nil || e.Type != wire.TypeUpdate {
 			continue
 		}
-		u.Payload.Hash = other(u.Payload.Hash)
+		otherBytes(&u.Payload)
 		h := e.Header
 		h.Sequence++
 		l.raw(wire.SealBy(signatures{l.p.w}, nil, h, u.Body(), l.p.key)).Topic = m.Topic

@@ -46,6 +46,7 @@ var refusals = map[int]map[world.Lie]string{
 		"an update with a section":               refused + "unsupported",
 		"an update of other rows":                refused + "malformed",
 		"an update of other bytes":               refused + "bad_hash",
+		"an update under another's name":         toCoordinator + "malformed",
 		"another update, after one was accepted": refused + "conflict",
 		"chunks of noise":                        "",
 		"chunks of another's":                    "",
