@@ -142,6 +142,14 @@ func (l *links[T]) run(most int) {
 	}
 }
 
+// rest works until nothing is left to do.
+func (l *links[T]) rest() {
+	l.t.Helper()
+	if l.run(1e6); len(l.agenda) > 0 {
+		l.t.Fatal("the exchanges do not come to rest")
+	}
+}
+
 func (l *links[T]) step(a *node[T], ev Event) {
 	if a.dead {
 		return

@@ -47,7 +47,7 @@ func TestLockStep(t *testing.T) {
 		}
 		x, y = y, x
 	}
-	w.run(1e6)
+	w.rest()
 	for i, a := range w.nodes {
 		if !a.done {
 			t.Fatalf("%s is not done", a.cfg.Self)
@@ -69,7 +69,7 @@ func TestConservation(t *testing.T) {
 	for name, change := range map[string]func(f *fate){
 		"open":     func(f *fate) { f.open = true },
 		"kill":     func(f *fate) { f.open, f.killAt = true, 100 },
-		"sealed":   func(f *fate) { f.steps = 60 },
+		"sealed":   func(f *fate) { f.steps, f.killAt = 60, 30 },
 		"bfloat16": func(f *fate) { f.open, f.steps, f.codec = true, 60, spec.CodecBFloat16 },
 		"int8":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt8 },
 	} {
@@ -92,7 +92,7 @@ func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
 			t.Fatalf("at %v: drift %g", w.now.Sub(time.Unix(0, 0)), d)
 		}
 	}
-	w.run(1e6)
+	w.rest()
 	if d := w.drift(); d > most {
 		t.Errorf("at the end: drift %g", d)
 	}
@@ -129,7 +129,7 @@ func TestContraction(t *testing.T) {
 			f.open = true
 			w := newLinks[float64](t, 9, 20, 3, ring(20), f)
 			before := w.spread()
-			w.run(1e6)
+			w.rest()
 			if after := w.spread(); after > 1e-3*before {
 				t.Errorf("spread %g → %g", before, after)
 			}

@@ -153,7 +153,8 @@ func (p *agentPlayer) announcement(c command) round.Event {
 // trained saves the update before the machine is told, as a host does.
 func (p *agentPlayer) trained(c command) round.Event {
 	order := p.train.Order
-	e := round.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))), Round: wire.RoundID(c.num("round", uint64(order.Round)))}
+	e := round.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))),
+		Round: wire.RoundID(c.num("round", uint64(order.Round)))}
 	if e.Failed = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.Failed == 0 {
 		e.Update = name(c.word(0))
 		p.saved = &round.SavedUpdate{Run: e.Run, Round: e.Round, Base: p.train.Announcement.Base.Hash, Update: e.Update}

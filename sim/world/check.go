@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -309,101 +308,6 @@ func (d *disk) spooled(r wire.RoundID, update wire.Digest) bool {
 		}
 	}
 	return false
-}
-
-// told looks at a fact.
-func (c *check) told(p *party, fact any) {
-	c.w.note("%s: %T %s", p.id, fact, reason(fact))
-	switch f := fact.(type) {
-	case round.AgentJoined:
-		if at := (part{c.record.Run, f.Round, f.Agent}); !c.said[say{at, wire.TypeJoined}] && !c.said[say{at, wire.TypeUpdate}] {
-			c.w.fail("%s has joined round %d and did not say so", f.Agent, f.Round)
-		}
-	case round.AgentDeclined:
-		if at := (part{c.record.Run, f.Round, f.Agent}); !c.said[say{at, wire.TypeDeclined}] && !c.unfit[f.Agent] {
-			c.w.fail("%s has declined round %d and did not say so", f.Agent, f.Round)
-		}
-	case round.UpdateAccepted:
-		c.takes(f)
-	case round.RoundClosed:
-		c.w.note("closed %d with %d", f.Round, f.Accepted)
-		if f.Kind == wire.KindTraining {
-			c.fold(p, f)
-		}
-		c.closed++
-	case round.RoundAbandoned:
-		maps.DeleteFunc(c.accepted, func(at part, _ wire.Digest) bool { return at.round == f.Round })
-	case round.RunFinished:
-		if c.w.finished.IsZero() {
-			c.w.finished = c.w.here()
-		}
-	case coordinator.UpdateLeftOut:
-		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
-	case round.AnnouncementObeyed:
-		if before := c.obeyed[p.id]; f.Order.Compare(before) < 0 && !p.hadTrouble {
-			c.w.fail("%s obeys %s after %s", p.id, f.Order, before)
-		}
-		c.obeyed[p.id] = f.Order
-		if b := body(p.disk.durableFile(obeyedFile)); !p.hadTrouble && (len(b) < 33 ||
-			wire.RoundID(binary.LittleEndian.Uint64(b[20:])) != f.Order.Round ||
-			wire.Attempt(binary.LittleEndian.Uint32(b[28:])) != f.Order.Attempt || wire.Phase(b[32]) != f.Order.Phase) {
-			c.w.fail("%s obeys %s, and has not saved that", p.id, f.Order)
-		}
-	case round.WorkEnded:
-		at := part{c.obeyed[p.id].Run, f.Round, p.id}
-		if f.Result == round.WorkAccepted && !c.said[say{at, wire.TypeAccepted}] ||
-			f.Result == round.WorkRefused && !c.said[say{at, wire.TypeRefused}] {
-			c.w.fail("the work of %s in round %d is %s, and the coordinator did not say so", p.id, f.Round, f.Result)
-		}
-		end := ending{at, p.life}
-		if c.ended[end] {
-			c.w.fail("%s tells twice how its part in round %d ended", p.id, f.Round)
-		}
-		c.ended[end] = true
-	case agent.Trained:
-		if f.LocalSteps > 0 {
-			c.worked(p, f)
-		}
-	}
-}
-
-// takes holds an update that is accepted against the round's plan.
-func (c *check) takes(f round.UpdateAccepted) {
-	u, plan := &f.Update, &c.record.Plan
-	if f.Round != c.record.Round || u.Kind != plan.Kind || u.Base != plan.Base.Hash || u.Payload.Schema != plan.Schema ||
-		u.Payload.Length != plan.Bytes || u.Payload.Codec != plan.Codec || u.Extra.Unsupported() != nil {
-		c.w.fail("the update of %s in round %d does not fit the round: %+v", f.Agent, f.Round, *u)
-	}
-}
-
-// reason is why something was not taken, for the transcript.
-func reason(fact any) string {
-	switch f := fact.(type) {
-	case coordinator.MessageDropped:
-		return string(f.Reason)
-	case agent.MessageDropped:
-		return string(f.Reason)
-	case round.UpdateRefused:
-		return f.Reason.String()
-	case round.AnnouncementIgnored:
-		return string(f.Reason)
-	}
-	return ""
-}
-
-// worked holds an agent's training against what it was drawn for.
-func (c *check) worked(p *party, f agent.Trained) {
-	at := part{c.obeyed[p.id].Run, f.Round, p.id}
-	if !slices.Contains(c.drawn[f.Round], p.id) {
-		c.w.fail("%s trains for round %d, for which it was not drawn", p.id, f.Round)
-	}
-	if c.trainedBy[at] == p.life {
-		c.w.fail("%s trains twice for round %d", p.id, f.Round)
-	}
-	if c.saved[p.id] == at {
-		c.w.fail("%s trains again for round %d, though its update was saved", p.id, f.Round)
-	}
-	c.trainedBy[at] = p.life
 }
 
 // mixed takes the books of a block that has ended, in good order or not. When all agents of a block have ended it, each

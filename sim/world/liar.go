@@ -307,12 +307,14 @@ func coordinatorLies() map[Lie]lie {
 		"lends chunks beyond the end": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
 			return (&wire.Credit{Update: d, Lease: 1000, Chunks: []wire.Range{{First: 500, Last: 600}}}).Body()
 		}),
-		"invites to another announcement": invitation(func(m *wire.Invitation) { m.Announcement = other(m.Announcement) }),
-		"invites another":                 invitation(func(m *wire.Invitation) { m.Agent = "another" }),
-		"from an older epoch":             direct(func(h *wire.Header) { h.Epoch-- }),
-		"from another federation":         direct(func(h *wire.Header) { h.Federation = "other" }),
-		"by another's name":               direct(func(h *wire.Header) { h.Sender = "a0" }),
-		"what agents say":                 direct(func(h *wire.Header) { h.Type = wire.TypeReport }),
+		"invites to another announcement": invitation(func(m *wire.Invitation) {
+			m.Announcement = other(m.Announcement)
+		}),
+		"invites another":         invitation(func(m *wire.Invitation) { m.Agent = "another" }),
+		"from an older epoch":     direct(func(h *wire.Header) { h.Epoch-- }),
+		"from another federation": direct(func(h *wire.Header) { h.Federation = "other" }),
+		"by another's name":       direct(func(h *wire.Header) { h.Sender = "a0" }),
+		"what agents say":         direct(func(h *wire.Header) { h.Type = wire.TypeReport }),
 		"with another's signature": {beside: wire.TypeAccepted, say: func(l *liar) {
 			l.raw(wire.SealBy(signatures{l.p.w}, nil, l.e.Header, l.e.Body, l.p.w.parties[1].key))
 		}},

@@ -56,7 +56,8 @@ const (
 	Lying     Kind = "Lying"     // a party says what the protocol forbids
 )
 
-var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder, Lying}
+var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder,
+	Lying}
 
 // NewPlan draws a plan.
 func NewPlan(seed uint64) Plan {

@@ -87,7 +87,8 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	w.end()
 	return Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
 		Events: w.events, Rounds: w.check.closed, Messages: w.check.messages, Balanced: w.check.balanced,
-		Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove, Signed: w.check.signed, Verified: w.check.verified}
+		Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
+		Signed: w.check.signed, Verified: w.check.verified}
 }
 
 // live does what is on the agenda until the run is over, or fails.

@@ -90,6 +90,7 @@ func TestSeeds(t *testing.T) {
 	fmt.Printf("%d plans, %d failed: %d rounds, %d draws and %d folds made again, %d updates refused above, "+
 		"%d blocks, %d messages, %d events; "+
 		"%d signatures made and %d verified; %.0f hours of virtual time in %s, %.0f times as fast\n",
-		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
+		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Balanced,
+		total.Messages, total.Events, total.Signed, total.Verified,
 		total.Took.Hours(), real.Round(time.Millisecond), total.Took.Seconds()/real.Seconds())
 }
