@@ -3,7 +3,9 @@ package coordinator_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,6 +156,11 @@ func TestHostileMessages(t *testing.T) {
 				t.Errorf("%s: %q, want %q", c.name, got, c.want)
 			}
 		}
+		for _, joined := range facts[round.AgentJoined](f) {
+			if joined.Agent == "soft" {
+				t.Errorf("%+v: it joined another announcement", joined)
+			}
+		}
 		s.listen()
 		if s.last(f.topics.Device("twin"), wire.TypeAccepted) == nil {
 			t.Error("the repeated update was not answered")
@@ -172,7 +179,24 @@ type hostileCase struct {
 }
 
 func hostileCases(s *stranger) []hostileCase {
-	return append(brokenEnvelopes(s), badUpdates(s)...)
+	return slices.Concat(brokenEnvelopes(s), strayMessages(s), badUpdates(s))
+}
+
+// strayMessages are of each type, well signed: with a body that has no form, and where the type does not belong.
+func strayMessages(s *stranger) (cases []hostileCase) {
+	status, presence := s.f.topics.Status("soft"), s.f.topics.Presence("soft")
+	update := s.f.topics.Update("soft", "0123456789abcdef", transfer.ManifestPart)
+	for t, topics := range map[wire.Type][2]string{
+		wire.TypePresence: {presence, status}, wire.TypeHello: {status, update}, wire.TypeJoined: {status, presence},
+		wire.TypeDeclined: {status, update}, wire.TypeReport: {status, presence}, wire.TypeUpdate: {update, status},
+	} {
+		say := func(topic string) func() {
+			return func() { s.say(topic, wire.Seal(nil, s.as("soft", t), []byte("?"), hosts.KeyOf("soft"))) }
+		}
+		cases = append(cases, hostileCase{fmt.Sprintf("a %s without form", t), say(topics[0]), "dropped: malformed"},
+			hostileCase{fmt.Sprintf("a %s elsewhere", t), say(topics[1]), "dropped: foreign"})
+	}
+	return cases
 }
 
 // brokenEnvelopes are messages that no machine should see.
@@ -224,6 +248,11 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 			func() { s.say(f.topics.Presence("a1"), s.last(f.topics.Presence("a1"), wire.TypePresence)) }, ""},
 		{"a deleted presence", func() { s.say(f.topics.Presence("a1"), nil) }, ""},
 		{"a chunk of nothing", func() { s.say(f.topics.Update("a1", "x", "0"), hello) }, ""},
+		{"a hello of one that obeys a later place", func() {
+			h := s.as("soft", wire.TypeHello)
+			h.Round++
+			s.say(f.topics.Status("soft"), wire.Seal(nil, h, body, hosts.KeyOf("soft")))
+		}, ""},
 		{"a joined for another announcement", func() {
 			s.say(f.topics.Status("soft"),
 				wire.Seal(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), hosts.KeyOf("soft")))
