@@ -174,9 +174,13 @@ func agentLies() map[Lie]lie {
 		"an update with a section": manifest(func(_ *wire.Header, u *wire.Update) {
 			u.Extra = wire.Extra{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}}
 		}),
-		"an update of other rows":                manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
-		"an update of other bytes":               manifest(func(_ *wire.Header, u *wire.Update) { otherBytes(&u.Payload) }),
-		"an update under another's name":         manifest(func(_ *wire.Header, u *wire.Update) { u.Payload.Hash[0] ^= 1 }),
+		"an update of other rows": manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
+		"an update of other bytes": manifest(func(_ *wire.Header, u *wire.Update) {
+			otherBytes(&u.Payload)
+		}),
+		"an update under another's name": manifest(func(_ *wire.Header, u *wire.Update) {
+			u.Payload.Hash[0] ^= 1
+		}),
 		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true, say: (*liar).another},
 		"chunks of noise": {say: func(l *liar) {
 			p := bytes.Clone(l.m.Payload)

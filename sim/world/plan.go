@@ -19,7 +19,8 @@ type Plan struct {
 	Rounds       int
 	Hidden       uint32 // units of a hidden layer; 0 = none. With thousands models and updates travel in chunks.
 	Standardize  bool   // a statistics round comes first
-	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order shows.
+	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order
+	// shows.
 	Opposed bool
 	Faults  []Fault
 }
