@@ -136,12 +136,21 @@ func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.E
 		}
 		if w.woken || over || ctx.Err() != nil {
 			w.woken = false
+			l.turn()
 			return nil, true
 		}
 		w.job = j
 		w.setAlarm()
 		j.park(ctx)
 		w.job = nil
+	}
+}
+
+// turn counts waits that return at once. A job for which no time passes would never end.
+func (l *life) turn() {
+	if l.w.still++; l.w.still > mostStill {
+		l.w.fail("%s goes on and on, and no time passes", l.p.id)
+		panic(errKilled)
 	}
 }
 

@@ -1,10 +1,13 @@
 package world_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/sim/world"
@@ -37,6 +40,20 @@ func configured(change func(cfg *coordinator.Config)) world.Bugs {
 	return world.Bugs{Configure: change}
 }
 
+// restless is a runtime in which no wait is long.
+type restless struct{ host.Runtime }
+
+func (r restless) NewWaiter() host.Waiter { return restlessWaiter{r.Runtime.NewWaiter(), r.Runtime} }
+
+type restlessWaiter struct {
+	host.Waiter
+	rt host.Runtime
+}
+
+func (w restlessWaiter) Wait(ctx context.Context, _ time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
+	return w.Waiter.Wait(ctx, w.rt.Now(), events)
+}
+
 // The world finds bugs that are planted, each within some plans.
 func TestPlantedBugs(t *testing.T) {
 	for _, tt := range []struct {
@@ -63,6 +80,9 @@ func TestPlantedBugs(t *testing.T) {
 			return configured(func(cfg *coordinator.Config) {
 				cfg.Round.Weights, cfg.Round.Weighting = spec.WeightsSamples, spec.WeightingMean
 			})
+		}},
+		{"a deadline that is past", func() world.Bugs {
+			return configured(func(cfg *coordinator.Config) { cfg.Runtime = restless{cfg.Runtime} })
 		}},
 		{"another seed", func() world.Bugs {
 			return configured(func(cfg *coordinator.Config) { cfg.Round.Seed++ })

@@ -31,7 +31,7 @@ type World struct {
 	finished time.Time // when the run was; zero before
 	failure  string
 	events   int
-	still    int // events since time has passed
+	still    int // events, and waits that returned at once, since time has passed
 	sum      hash.Hash
 	out      io.Writer // of the transcript; nil for none
 }
