@@ -2,8 +2,8 @@ package wire
 
 import "crypto/ed25519"
 
-// Signatures is how envelopes are signed: by [Ed25519] in the programs. Package sim/world, in which signatures would be
-// a third of the work, has another one.
+// Signatures is how envelopes are signed: by [Ed25519] in the programs. Package sim/world, where signatures would be
+// more than half of the work, has another one.
 type Signatures interface {
 	// Sign returns the signature of a message, of [ed25519.SignatureSize] bytes.
 	Sign(key ed25519.PrivateKey, message []byte) []byte

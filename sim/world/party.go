@@ -62,7 +62,7 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 
 func (p *party) public() ed25519.PublicKey { return p.key.Public().(ed25519.PublicKey) }
 
-// signatures stands in for Ed25519, with which a run would take half as long again: a digest that the signer's public
+// signatures stands in for Ed25519, with which a run takes more than twice the work: a digest that the signer's public
 // key goes into, so that a signature of another is seen. It counts.
 type signatures struct{ w *World }
 
