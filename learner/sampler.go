@@ -85,12 +85,16 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 			d.Scale = 1 / s.ResponseProb
 		}
 	}
-	if s.BatchSize == 1 && s.Data != nil {
+	switch {
+	case s.BatchSize == 1 && s.Data != nil:
 		x, y := s.Data.x, s.Data.y
 		i := s.Rand.IntN(len(y))
 		d.Batch.X, d.Batch.Y = x[i*s.Data.inputs:][:s.Data.inputs], y[i:][:1]
-	} else {
-		d.Batch = s.samples(m)
+	case s.Stream != nil:
+		s.fresh(m.arch.Inputs)
+		d.Batch.X, d.Batch.Y = s.batch.X, s.batch.Y
+	default:
+		d.Batch = s.samples()
 	}
 	d.Noise = nil
 	if s.Noise.Variance != 0 {
@@ -101,20 +105,21 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 	return d
 }
 
-// samples is the batch of one step. Every step has its own (SPEC decision 1 on lecture (85)).
-func (s *Sampler[T]) samples(m *Model[T]) Batch[T] {
-	switch {
-	case s.Stream != nil:
-		inputs := m.arch.Inputs
-		s.batch.X = resize(s.batch.X, s.BatchSize*inputs)
-		s.batch.Y = resize(s.batch.Y, s.BatchSize)
-		for i := range s.batch.Y {
-			s.batch.Y[i] = s.Stream.Sample(s.batch.X[i*inputs:][:inputs:inputs])
-		}
-	case s.BatchSize == 0:
+// samples is the batch of one step, of stored rows. Every step has its own (SPEC decision 1 on lecture (85)).
+func (s *Sampler[T]) samples() Batch[T] {
+	if s.BatchSize == 0 {
 		return s.Data.All()
-	default:
-		s.Data.Draw(&s.batch, s.BatchSize, s.Rand)
 	}
+	s.Data.Draw(&s.batch, s.BatchSize, s.Rand)
 	return s.batch
+}
+
+// fresh fills the batch of one step from the stream.
+func (s *Sampler[T]) fresh(inputs int) {
+	if len(s.batch.Y) != s.BatchSize || len(s.batch.X) != s.BatchSize*inputs {
+		s.batch.X, s.batch.Y = resize(s.batch.X, s.BatchSize*inputs), resize(s.batch.Y, s.BatchSize)
+	}
+	for i := range s.batch.Y {
+		s.batch.Y[i] = s.Stream.Sample(s.batch.X[i*inputs:][:inputs:inputs])
+	}
 }

@@ -121,7 +121,7 @@ func Default() Experiment {
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Response:      Response{Probability: Each(1), Per: StraggleStep},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
-		Mixing: Mixing{ServerEvery: 10, Gradients: Each(0), Every: 1, Codec: spec.CodecRaw, Graph: NoGraph, Radius: 0.35,
-			Probability: 0.3, Weights: spec.BestConstant, LinkUp: 1},
+		Mixing: Mixing{ServerEvery: 10, Gradients: Each(0), Every: 1, Codec: spec.CodecRaw, Graph: NoGraph,
+			Radius: 0.35, Probability: 0.3, Weights: spec.BestConstant, LinkUp: 1},
 	}
 }

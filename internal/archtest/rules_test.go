@@ -44,7 +44,7 @@ var rooms = []room{
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},
 	{"coordinator/enrolled", 3, false, "who may take part: the file by which the coordinator looks keys up"},
-	{"sim", 3, false, "host of the same machines in simulated time"},
+	{"sim", 3, false, "the fast path of experiments: loops around the kernels that the daemons call"},
 	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
 	{"sim/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
 	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code " +
