@@ -47,9 +47,9 @@ func (l *Links) Nodes() int { return len(l.first) - 1 }
 
 // Mix is one step of all nodes: dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the neighbours j of i in ascending
 // order, to the bit what node i gets from copying x[i] and calling [AddFlow] for each of them. sent is x as its
-// neighbours have it, after a codec, or x itself. weights has one w_ij an edge, in the edges' order, rounded to T before
-// it is used; an edge of weight 0 is down and left out. dst, x and sent are n rows of the same length; dst shares no
-// memory with the others: a simulator keeps two sets of rows and swaps them.
+// neighbours have it, after a codec, or x itself. weights has one w_ij an edge, in the edges' order, rounded to T
+// before it is used; an edge of weight 0 is down and left out. dst, x and sent are n rows of the same length; dst
+// shares no memory with the others: a simulator keeps two sets of rows and swaps them.
 //
 // It panics when the shapes differ.
 func Mix[T wire.Float](dst, x, sent [][]T, links *Links, weights []float64) {
@@ -73,8 +73,8 @@ func MixRow[T wire.Float](dst []T, i int, x, sent [][]T, links *Links, weights [
 	addFlows(dst, i, sent, links.to[links.first[i]:links.first[i+1]], weights)
 }
 
-// addFlows adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as much as
-// a flow; the order of the sums stays that of the neighbours.
+// addFlows adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as much
+// as a flow; the order of the sums stays that of the neighbours.
 func addFlows[T wire.Float](dst []T, i int, x [][]T, to []link, weights []float64) {
 	var w [4]T
 	var row [4][]T

@@ -2,9 +2,9 @@ package data
 
 import "math/rand/v2"
 
-// normals draws from N(0, 1): what the NormFloat64 of the same generator does, to the bit, without its call through an
-// interface, which costs as much as the draw. Of its ziggurat only the case in which a strip takes the number at once is
-// here, 99 % of all; the others are left to NormFloat64.
+// normals draws from N(0, 1): what the NormFloat64 of the same generator does, to the bit, without its calls through
+// interfaces. Of its ziggurat only the case in which a strip takes the number at once is here, 99 % of all; the others
+// are left to NormFloat64.
 type normals struct {
 	pcg   *rand.PCG
 	drawn uint64 // what NormFloat64 is to begin with,
