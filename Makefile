@@ -106,7 +106,7 @@ bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
 bench-sim: ## race the simulator against bare local steps, one core against two, and against numpy (docs/BENCHMARKS.md)
-	go test ./sim -run '^$$' -bench 'FedAvg|Million' -benchtime 3s
+	go test ./sim -run '^$$' -bench 'FedAvg|FedDec|Million' -benchtime 3s
 	test -x bin/numpy/bin/python || { python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy; }
 	NUMPY=$(CURDIR)/bin/numpy/bin/python go test ./sim -run '^$$' -bench Numpy -benchtime 11x
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // bareSteps takes local steps as one writes them by hand for this one model: the limit that the simulator is held
@@ -128,6 +129,35 @@ func BenchmarkMillion(b *testing.B) {
 			b.ReportMetric(float64(m.Sys)/1e6, "MB")
 		})
 	}
+}
+
+// BenchmarkFedDec times iterations of FedDec on a ring of 100 agents with 10,000 parameters, on one core and on two, in
+// turn; x_two is the ratio of the fastest. One op is an iteration on each.
+func BenchmarkFedDec(b *testing.B) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	e := Default()
+	e.Algorithm, e.Agents, e.Participants, e.StepSize.Constant = spec.FedDec, 100, 2, 1e-5
+	e.Data.Inputs, e.Mixing.Graph, e.Mixing.Weights = 10_000, Ring, spec.Metropolis
+	in, err := instances[float32](e)(0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := newCourse(&e, 0, in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	runs := [2]*feddec[float32]{newFedDec(c, 1), newFedDec(c, 2)}
+	var times [2][]float64
+	for op := range b.N {
+		for n, f := range runs {
+			from := time.Now()
+			if err := f.step(2 + op); err != nil {
+				b.Fatal(err)
+			}
+			times[n] = append(times[n], time.Since(from).Seconds())
+		}
+	}
+	b.ReportMetric(slices.Min(times[0])/slices.Min(times[1]), "x_two")
 }
 
 // BenchmarkFewOfAMillion times rounds of 50 agents out of a thousand and of a million, in turn; x_slower is what the
