@@ -42,10 +42,10 @@ func (p *PerAgent) At(k int, seed uint64) float64 {
 }
 
 func (p *PerAgent) of(k int, seed uint64) float64 {
-	switch {
-	case p.Draw == Uniform:
+	switch p.Draw {
+	case Uniform:
 		return p.A + float64(p.rng(k, seed).IntN(int(p.B-p.A)+1))
-	case p.Draw == Geometric:
+	case Geometric:
 		if p.A == 1 {
 			return 1
 		}
