@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-transport bench-mixing dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -109,6 +109,12 @@ bench-sim: ## race the simulator against bare local steps, one core against two,
 	go test ./sim -run '^$$' -bench 'FedAvg|FedDec|Million' -benchtime 3s
 	test -x bin/numpy/bin/python || { python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy; }
 	NUMPY=$(CURDIR)/bin/numpy/bin/python go test ./sim -run '^$$' -bench Numpy -benchtime 11x
+
+bench-learner: bin/numpy ## race local steps against numpy's (docs/BENCHMARKS.md); takes minutes
+	NUMPY_PYTHON=$(CURDIR)/bin/numpy/bin/python3 go test -run '^$$' -bench Numpy -benchtime 1x ./internal/bench/learner
+
+bin/numpy:
+	python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy==2.3.5 || { rm -rf bin/numpy; exit 1; }
 
 bench-transport: deps ## race rounds against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
 	go run ./cmd/fedlab bench

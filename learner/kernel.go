@@ -8,14 +8,69 @@ import (
 )
 
 // kernel holds the inner loops for one element type. They are looked up once per model: a type switch inside would cost
-// as much as a short loop. dots and combine take all rows of a block at once for the same reason.
+// as much as a short loop. dots and rows take all rows of a block at once for the same reason.
 type kernel[T Float] struct {
 	// dst[s·stride] = bias + wᵀx_s, for each row x_s of x
 	dots func(dst []T, stride int, bias T, w, x []T)
 	// y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
-	combine func(y []T, scale T, a []T, stride int, x []T) (sum T)
-	axpy    func(alpha T, x, y []T)    // y += alpha x; y may be x
-	sumq    func(x []T) (norm float64) // ‖x‖², accumulated in float64
+	rows func(y []T, scale T, a []T, stride int, x []T) (sum T)
+	axpy func(alpha T, x, y []T)    // y += alpha x; y may be x
+	sumq func(x []T) (norm float64) // ‖x‖², accumulated in float64
+
+	// Four rows at once, of at least assemblyFrom elements, with the bits of the above; nil where there is no assembly.
+	dot4  func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
+	axpy4 func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
+}
+
+// layer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without biases it is
+// nil.
+func (k *kernel[T]) layer(dst, w, bias, x []T, in, out int) {
+	o := 0
+	for k.dot4 != nil && in >= assemblyFrom && o+4 <= out {
+		for at, row := o, x; len(row) >= in; at, row = at+out, row[in:] {
+			z := (*[4]T)(dst[at:])
+			k.dot4(z, w[o*in:], row[:in])
+			for i := range z {
+				if bias != nil {
+					z[i] += bias[o+i]
+				}
+			}
+		}
+		o += 4
+	}
+	for ; o < out; o++ {
+		var b T
+		if bias != nil {
+			b = bias[o]
+		}
+		k.dots(dst[o:], out, b, w[o*in:][:in], x)
+	}
+}
+
+// combine is rows, by four of those that count: of a relu layer's, half have c_s = 0.
+func (k *kernel[T]) combine(y []T, scale T, a []T, stride int, x []T) (sum T) {
+	n := len(y)
+	if k.axpy4 == nil || n < assemblyFrom || len(x) < 4*n {
+		return k.rows(y, scale, a, stride, x)
+	}
+	var c [4]T
+	var four [4][]T
+	held := 0
+	for at := 0; len(x) >= n; at += stride {
+		if c[held], four[held] = T(scale*a[at]), x[:n]; c[held] != 0 {
+			sum += c[held]
+			held++
+		}
+		if held == len(c) {
+			k.axpy4(y, c, four)
+			held = 0
+		}
+		x = x[n:]
+	}
+	for i := range held {
+		k.axpy(c[i], four[i], y)
+	}
+	return sum
 }
 
 // assemblyFrom is the length at which gonum's assembly beats the loops here, call overhead included.
@@ -24,11 +79,19 @@ const assemblyFrom = 32
 // newKernel picks gonum where it has assembly. On other processors its loops are plain ones, slower than the unrolled
 // loops here, which do not wait for one accumulator.
 func newKernel[T Float](arch string) kernel[T] {
-	k := kernel[T]{dots: dotsLoop[T], combine: combineLoop[T], axpy: axpyLoop[T], sumq: sumqLoop[T]}
-	if arch != "amd64" {
-		return k
+	k := kernel[T]{dots: dotsLoop[T], rows: rowsLoop[T], axpy: axpyLoop[T], sumq: sumqLoop[T]}
+	if arch == "amd64" {
+		k.useGonum()
 	}
-	switch k := any(&k).(type) {
+	if arch == runtime.GOARCH {
+		k.useFour()
+	}
+	return k
+}
+
+// useGonum takes all that gonum has in assembly for the type.
+func (k *kernel[T]) useGonum() {
+	switch k := any(k).(type) {
 	case *kernel[float32]:
 		impl := blas32.Implementation()
 		*k = assemblyKernel(impl.Sdot, impl.Saxpy)
@@ -38,7 +101,6 @@ func newKernel[T Float](arch string) kernel[T] {
 		*k = assemblyKernel(impl.Ddot, impl.Daxpy)
 		k.sumq = func(x []float64) float64 { return impl.Ddot(len(x), x, 1, x, 1) }
 	}
-	return k
 }
 
 func nativeKernel[T Float]() kernel[T] { return newKernel[T](runtime.GOARCH) }
@@ -58,10 +120,10 @@ func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T
 				x = x[n:]
 			}
 		},
-		combine: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
+		rows: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
 			n := len(y)
 			if n < assemblyFrom {
-				return combineLoop(y, scale, a, stride, x)
+				return rowsLoop(y, scale, a, stride, x)
 			}
 			for at := 0; len(x) >= n; at += stride {
 				c := T(scale * a[at])
@@ -84,7 +146,7 @@ func dotsLoop[T Float](dst []T, stride int, bias T, w, x []T) {
 	}
 }
 
-func combineLoop[T Float](y []T, scale T, a []T, stride int, x []T) (sum T) {
+func rowsLoop[T Float](y []T, scale T, a []T, stride int, x []T) (sum T) {
 	for at := 0; len(x) >= len(y); at += stride {
 		c := T(scale * a[at])
 		axpyLoop(c, x[:len(y)], y)

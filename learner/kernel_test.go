@@ -1,6 +1,10 @@
 package learner
 
-import "testing"
+import (
+	"math"
+	"slices"
+	"testing"
+)
 
 // TestKernels holds the loops of each kernel against the definition, around the lengths where they change hands. The
 // kernel of a foreign processor is the portable one, so both run here.
@@ -47,6 +51,56 @@ func testKernel[T Float](t *testing.T, k kernel[T], tolerance float64) {
 			wantY[i] /= 2
 		}
 		compare(t, "axpy onto itself", y, wantY, tolerance)
+	}
+}
+
+// TestFourRows: what takes four rows at once gives the bits of what takes one, wherever in memory the rows are.
+func TestFourRows(t *testing.T) {
+	k, rng := nativeKernel[float32](), newRNG(9)
+	if k.dot4 == nil || k.axpy4 == nil {
+		t.Skip("this processor has no assembly for it")
+	}
+	same := func(what string, n int, got, want []float32) {
+		t.Helper()
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Errorf("%s, %d elements: element %d is %v, want %v", what, n, i, got[i], want[i])
+			}
+		}
+	}
+	for n := assemblyFrom; n < assemblyFrom+70; n++ {
+		for shift := range 4 {
+			const rows, out, stride = 6, 11, 2
+			vector := func(n int) []float32 { return randomVector[float32](n+shift, 1, rng)[shift:] }
+			x, w, bias, a := vector(rows*n), vector(out*n), vector(out), vector(rows*stride)
+			for _, b := range [][]float32{nil, bias} {
+				got, want := make([]float32, rows*out), make([]float32, rows*out)
+				k.layer(got, w, b, x, n, out)
+				for o := range out {
+					add := float32(0)
+					if b != nil {
+						add = b[o]
+					}
+					k.dots(want[o:], out, add, w[o*n:][:n], x)
+				}
+				same("layer", n, got, want)
+			}
+			a[2*stride] = 0
+			got := append(vector(n), 7, 7)
+			want := slices.Clone(got)
+			sum, wantSum := k.combine(got[:n], 0.3, a, stride, x), k.rows(want[:n], 0.3, a, stride, x)
+			same("combine", n, append(got, sum), append(want, wantSum))
+		}
+	}
+}
+
+// TestFourRowsOfNaN: it stays in its row.
+func TestFourRowsOfNaN(t *testing.T) {
+	k, w, got := nativeKernel[float32](), make([]float32, 4*40), make([]float32, 4)
+	w[41] = float32(math.NaN())
+	k.layer(got, w, nil, make([]float32, 40), 40, 4)
+	if got[0] != 0 || got[1] == got[1] || got[2] != 0 || got[3] != 0 {
+		t.Errorf("with a NaN in row 1 of 4: %v", got)
 	}
 }
 

@@ -107,14 +107,11 @@ func (n *network[T]) forward(w []T, b Batch[T]) []T {
 	n.reserve(rows)
 	for i, l := range n.layers {
 		out := n.act[i][:rows*l.out]
-		for o := range l.out {
-			row := w[l.weight+o*l.in:][:l.in]
-			var bias T
-			if l.bias >= 0 {
-				bias = w[l.bias+o]
-			}
-			n.k.dots(out[o:], l.out, bias, row, x[:rows*l.in])
+		var bias []T
+		if l.bias >= 0 {
+			bias = w[l.bias:][:l.out]
 		}
+		n.k.layer(out, w[l.weight:][:l.in*l.out], bias, x[:rows*l.in], l.in, l.out)
 		if i < len(n.layers)-1 {
 			activate(n.activation, out)
 		}
@@ -137,10 +134,10 @@ func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 		l := n.layers[i]
 		above, below := n.delta[i], n.delta[i-1][:rows*l.in]
 		clear(below)
-		for o := range l.out {
-			row := w[l.weight+o*l.in:][:l.in]
+		for o := 0; o < l.out; o += 4 { // four rows of w stay in the nearest cache for all s
+			w := w[l.weight+o*l.in:][:min(4, l.out-o)*l.in]
 			for s := range rows {
-				n.k.axpy(above[s*l.out+o], row, below[s*l.in:][:l.in])
+				n.k.combine(below[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)
 			}
 		}
 		deactivate(n.activation, below, n.act[i-1])

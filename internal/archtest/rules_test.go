@@ -62,6 +62,7 @@ var rooms = []room{
 	{"internal/testkit/memory", 2, false, "sessions without a network, for tests and the laboratory"},
 	{"internal/testkit/...", 4, false, "starts what tests of any room run on: brokers, machines, finished programs"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
+	{"internal/bench/learner", 4, false, "a benchmark that races local steps against numpy: it has only tests"},
 	{"internal/bench/mixing", 4, false, "a benchmark that races neighbours against bare paho: it has only tests"},
 }
 

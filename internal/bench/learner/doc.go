@@ -1,0 +1,2 @@
+// Package learner races local steps of package learner against the same steps in numpy: `make bench-learner`.
+package learner
