@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
@@ -21,9 +22,8 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), statusCommand(), doctorCommand(), cli.KeyCommand(),
-		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }),
-		cli.ServiceCommand(systemd.Agent(), func(l *cli.Loader) (cli.Served, error) { return load(l) }))
+	root.AddCommand(runCommand(), statusCommand(), doctor.Command(program, load, daemon.AgentTarget), cli.KeyCommand(),
+		cli.ConfigCommand(program, load), cli.ServiceCommand(systemd.Agent(), load))
 	return root
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/packaging/systemd"
@@ -25,10 +26,9 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
 		Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), doctorCommand(), modelCommand(),
-		restandardizeCommand(), aclCommand(), cli.KeyCommand(),
-		cli.ConfigCommand(program, func(l *cli.Loader) (any, error) { return load(l) }),
-		cli.ServiceCommand(systemd.Coordinator(), func(l *cli.Loader) (cli.Served, error) { return load(l) }))
+	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), modelCommand(), restandardizeCommand(),
+		aclCommand(), cli.KeyCommand(), doctor.Command(program, load, daemon.CoordinatorTarget),
+		cli.ConfigCommand(program, load), cli.ServiceCommand(systemd.Coordinator(), load))
 	return root
 }
 

@@ -37,8 +37,7 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	topics := hosts.TopicsOf(t, federation)
 	for part, payload := range parts {
 		mqtttest.Publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload,
-			QoS:      mqtt.AtLeastOnce,
-			Retained: true})
+			QoS: mqtt.AtLeastOnce, Retained: true})
 		mqtttest.Settle(t, s)
 	}
 	return ref

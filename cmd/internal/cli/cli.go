@@ -152,7 +152,7 @@ func (o *Overrides) Set(s string) error {
 
 // ConfigCommand returns the commands "config check" and "config show". load
 // fills and checks a fresh configuration.
-func ConfigCommand(program string, load func(l *Loader) (any, error)) *cobra.Command {
+func ConfigCommand[S any](program string, load func(l *Loader) (S, error)) *cobra.Command {
 	var l Loader
 	check := &cobra.Command{
 		Use: "check", Short: "Check the configuration, and show each error with its line",

@@ -22,7 +22,7 @@ type Served interface {
 }
 
 // ServiceCommand returns the command "service" of a program. unit is the service as a package would install it.
-func ServiceCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *cobra.Command {
+func ServiceCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
 	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Args: Args(cobra.NoArgs),
@@ -58,7 +58,7 @@ func ServiceCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *co
 		})
 }
 
-func installCommand(unit systemd.Unit, load func(l *Loader) (Served, error)) *cobra.Command {
+func installCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
 	var l Loader
 	var now, show bool
 	cmd := &cobra.Command{

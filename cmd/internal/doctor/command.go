@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 )
 
-// Command returns a program's command "doctor"; target reads the configuration.
-func Command(program string, target func(*cli.Loader) (*Target, error)) *cobra.Command {
+// Command returns a program's command "doctor"; load reads the configuration, and target makes the doctor's target of
+// it.
+func Command[S any](program string, load func(*cli.Loader) (S, error), target func(S) (*Target, error)) *cobra.Command {
 	var l cli.Loader
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -22,7 +23,11 @@ broker's access rules, largest messages, retained messages and queues. Each find
 what to change. While ` + program + ` runs, the checks that need a connection are skipped.
 The exit status is 1 when something is bad.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := target(&l)
+			settings, err := load(&l)
+			if err != nil {
+				return err
+			}
+			p, err := target(settings)
 			if err != nil {
 				return err
 			}
