@@ -14,8 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fit is the fitness of an agent that can do the task. Other values are the
-// reasons for declining.
+// fit is the fitness of an agent that can do the task. The other values are reasons for declining.
 const fit = "fit"
 
 // sizingReasons is the closed set of what decides the number of local steps.
@@ -62,8 +61,7 @@ type Agent struct {
 	trainingFailures                                     prometheus.Counter
 }
 
-// NewAgent registers the metrics of an agent. now is the clock of the one
-// timestamp among them.
+// NewAgent registers the metrics of an agent. now is the clock for the timestamp among them.
 func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 	r := registrar{reg, "agentd"}
 	a := &Agent{
@@ -190,6 +188,5 @@ func (a *Agent) nameRounds(kind wire.Kind) {
 	}
 }
 
-// Traffic takes in one message of the session. Unlike Observe it may be called
-// from several goroutines.
+// Traffic counts one message of the session. Unlike Observe it may be called from several goroutines.
 func (a *Agent) Traffic(t mqtt.Traffic, kind mqtt.Kind) { a.traffic(t, kind) }

@@ -17,9 +17,9 @@ import (
 
 // Handler serves what Handler does, and the agents' metrics too:
 //
-//   - GET /sd/agents lists them for Prometheus (http_sd): those that say where they
-//     can be scraped at that address, the others at this server. With
-//     ?via=coordinator all are scraped at this server.
+//   - GET /sd/agents lists them for Prometheus (http_sd): an agent that advertises an
+//     address is scraped there, the others at this server. With ?via=coordinator all
+//     are scraped at this server.
 //   - GET /agents/{id}/metrics has the newest report of an agent: status 503 if it
 //     is stale, so that Prometheus' up is 0, and 404 if there is none.
 func (c *Coordinator) Handler(reg *prometheus.Registry, ready func() error) http.Handler {
@@ -56,8 +56,8 @@ func (s *reports) serveTargets(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(groups) // the client may be gone
 }
 
-// scrapable holds an address that an agent claims against the form host:port,
-// so that nothing else gets into Prometheus' list.
+// scrapable checks that an address that an agent advertises is host:port, so that nothing else gets into Prometheus'
+// list.
 func scrapable(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, bad := strconv.Atoi(port)
@@ -87,7 +87,7 @@ func (s *reports) serveMetrics(w http.ResponseWriter, req *http.Request) {
 }
 
 // exposition writes the readings under the names that they have at the agent.
-// Those that this build does not know are left out.
+// It leaves out readings that this build does not know.
 func (r *report) exposition(age float64) []byte {
 	b := []byte("# HELP agentd_report_age_seconds Time since the coordinator got these numbers from the agent.\n")
 	b = fmt.Appendf(b, "# TYPE agentd_report_age_seconds gauge\nagentd_report_age_seconds %g\n", age)

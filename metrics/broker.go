@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// noReason is the label of what needs no reason.
+// noReason is the label value for a result without a reason.
 const noReason = "none"
 
 // The closed sets that their own packages do not list.
@@ -30,7 +30,7 @@ const (
 	unsent   = "unsent"
 )
 
-// broker is what both programs tell of their session with the broker.
+// broker has the metrics of a session with the broker, for both programs.
 type broker struct {
 	connected        prometheus.Gauge
 	reconnects       prometheus.Counter
@@ -92,11 +92,11 @@ func (b *broker) linkChanged(up bool) {
 	b.wasUp = true
 }
 
-// notUsed counts a message that came in and failed a check of the host.
+// notUsed counts a received message that failed a check of the host.
 func (b *broker) notUsed(reason string) { b.dropped.WithLabelValues(received, reason).Inc() }
 
-// traffic counts a message of the session. A message that came in and was dropped
-// has used the network anyway; one that was not sent has not.
+// traffic counts a message of the session. A received message that was dropped has used the network; a message that was
+// not sent has not.
 func (b *broker) traffic(t mqtt.Traffic, kind mqtt.Kind) {
 	direction := sent
 	switch {

@@ -42,7 +42,7 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 // from several goroutines.
 func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.Kind) { c.traffic(t, kind) }
 
-// course is where the run stands and how its rounds went.
+// course has the metrics of the run's progress and of its rounds.
 type course struct {
 	phase             gaugeSet
 	phaseTook         *prometheus.HistogramVec // by phase
@@ -57,7 +57,7 @@ type course struct {
 	roundTook         *prometheus.HistogramVec // by outcome
 	closedByDeadline  prometheus.Counter
 	lastRound         measure
-	lastRoundOf       gaugeSet // participants by fate
+	lastRoundOf       gaugeSet // participants by result
 	selected, missing prometheus.Counter
 }
 
@@ -67,7 +67,7 @@ const (
 	abandoned = "abandoned"
 )
 
-// The fates of a participant, which add up to those that were drawn.
+// The results of a participant, which add up to those that were drawn.
 const (
 	fateAccepted = "accepted"
 	fateMissing  = "missing"
@@ -120,7 +120,7 @@ func newCourse(r registrar) course {
 		missing: r.counter("participants_missing_total",
 			"Participants that gave no result at all, counted when the round ends."),
 	}
-	c.phase.choose(string(round.CoordinatorIdle)) // where every machine begins
+	c.phase.choose(string(round.CoordinatorIdle)) // the first phase
 	for _, kind := range roundKinds {
 		c.rounds.WithLabelValues(kind.String(), published, noReason)
 		for _, reason := range round.AbandonReasons() {
@@ -130,7 +130,7 @@ func newCourse(r registrar) course {
 	return c
 }
 
-// fleet is who is there and who takes part.
+// fleet has the metrics of the agents that are present and of those that take part.
 type fleet struct {
 	enrolled    measure
 	eligible    prometheus.Gauge

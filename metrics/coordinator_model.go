@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// outcome is the model and how good it is.
+// outcome has the metrics of the model and its quality.
 type outcome struct {
 	modelVersion, modelBytes       measure
 	statisticsRows                 measure
@@ -83,7 +83,7 @@ type sums struct {
 	before, after, norm float64
 }
 
-// add takes in an update, and begins anew with the first one of a round.
+// add adds an update; the first one of a round resets the sums.
 func (s *sums) add(round wire.RoundID, u *wire.Update, norm float64) {
 	if s.round != round {
 		*s = sums{round: round}
@@ -100,14 +100,14 @@ func (s *sums) add(round wire.RoundID, u *wire.Update, norm float64) {
 func (o *outcome) meanOf(round wire.RoundID, accepted int) {
 	n := math.NaN()
 	if o.sums.round == round && o.sums.updates == accepted {
-		n = float64(accepted) // 0 is no mean either: 0/0
+		n = float64(accepted) // without updates there is no mean
 	}
 	o.riskBefore.set(o.sums.before / n)
 	o.riskAfter.set(o.sums.after / n)
 	o.norms.set(o.sums.norm / n)
 }
 
-// uploads is where the transfers of updates stand.
+// uploads has the metrics of the transfers of updates.
 type uploads struct {
 	receiving, queued, buffered prometheus.Gauge
 	missingParts                prometheus.Gauge

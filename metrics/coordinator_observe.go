@@ -110,8 +110,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 	}
 }
 
-// phaseEntered leaves out a phase that was entered and left in one step, as
-// the journaled one is at a start: nothing was spent in it.
+// phaseEntered leaves out a phase that was entered and left in one step, as the journaled one is at a start: it took no
+// time.
 func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
 	c.phase.choose(string(f.Phase))
 	if f.Spent > 0 {

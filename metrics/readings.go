@@ -20,8 +20,7 @@ type reading struct {
 	counter bool
 }
 
-// readings is the table of docs/PROTOCOL.md. An ID is never used again for
-// something else.
+// readings is the table of docs/PROTOCOL.md. An ID is never reused.
 var readings = []reading{
 	{1, "process_start_time_seconds", "", false},
 	{2, "process_resident_memory_bytes", "", false},
@@ -69,7 +68,7 @@ var readings = []reading{
 	{44, "agentd_device_decisions_total", `decision="stop"`, true},
 }
 
-// readingOf finds what an ID stands for; not ok if this build does not know it.
+// readingOf returns the reading of an ID; ok is false if this build does not know it.
 func readingOf(id uint8) (reading, bool) {
 	if id == 0 || int(id) > len(readings) {
 		return reading{}, false
@@ -88,8 +87,8 @@ func idOf(metric, labels string) uint8 {
 	panic("metrics: no reading of " + metric + "{" + labels + "}")
 }
 
-// Readings returns what an agent reports of the metrics of its process. What
-// is not known, or not a finite number, has no reading.
+// Readings returns the readings that an agent reports, from the metrics of its process. A value that is not known or
+// not finite has none.
 func Readings(g prometheus.Gatherer) []wire.Reading {
 	families, _ := g.Gather() // what could be gathered is reported
 	sums := map[uint8]float64{}

@@ -28,7 +28,7 @@ func (r registrar) counterBy(name, help, label string, values []string) *prometh
 	return vec
 }
 
-// counters makes a counter whose label values are still to be named.
+// counters makes a counter without series; the caller names the label values.
 func (r registrar) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: r.program, Name: name, Help: help}, labels)
 	r.reg.MustRegister(vec)
@@ -107,8 +107,7 @@ func (s gaugeSet) choose(value string) {
 // labels, since only a vector's series can be taken away.
 type measure struct{ vec *prometheus.GaugeVec }
 
-// set takes the series away if x is not finite: an alert or a mean over the
-// fleet must not meet a NaN.
+// set removes the series if x is not finite: a NaN would spoil alerts and means over the fleet.
 func (m measure) set(x float64) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		m.vec.Reset()

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// newStorage tells whether a program's state folder takes what must be on it.
+// newStorage has the metric of whether a program's state folder can be written.
 func newStorage(r registrar) prometheus.Gauge {
 	ok := r.gauge("storage_ok",
 		"Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, "+
@@ -15,7 +15,7 @@ func newStorage(r registrar) prometheus.Gauge {
 	return ok
 }
 
-// reload tells whether a program has the configuration that is in its file.
+// reload has the metrics of whether a program runs with the configuration in its file.
 type reload struct {
 	now        func() time.Time
 	successful prometheus.Gauge
@@ -35,8 +35,7 @@ func newReload(r registrar, now func() time.Time) *reload {
 	return l
 }
 
-// Reloaded takes in that the configuration was read again. It may be called
-// from several goroutines.
+// Reloaded records a reload of the configuration. Several goroutines may call it.
 func (l *reload) Reloaded(good bool) {
 	if !good {
 		l.successful.Set(0)

@@ -15,10 +15,9 @@ import (
 
 // Handler serves /metrics, /-/healthy and /-/ready, to GET and HEAD.
 //
-// Healthy means that the process answers and nothing more: who restarts a
-// program because the network is down makes it worse. Ready asks ready, which
-// may be called from several goroutines and must not block; its error is told
-// with status 503.
+// Healthy means only that the process answers: restarting a program because the network is down makes things worse.
+// Ready calls ready, which several goroutines may call at once and which must not block; its error is the answer, with
+// status 503.
 func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
@@ -66,7 +65,7 @@ func Listen(addr string, h http.Handler) (*Server, error) {
 			addr, err)
 	}
 	s := &Server{
-		// A scrape is small and quick: whoever takes longer holds a connection for nothing.
+		// A scrape is small and quick: a slower client occupies a connection for nothing.
 		http: &http.Server{
 			Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 			WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
@@ -90,8 +89,7 @@ func (s *Server) URL() string {
 	return "http://" + s.Addr().String() + "/metrics"
 }
 
-// Alive returns nil while the server, or the nil Server, does its work, else
-// why it has stopped.
+// Alive returns nil while the server works, and always for the nil Server; otherwise the reason why it has stopped.
 func (s *Server) Alive(context.Context) error {
 	if s == nil {
 		return nil

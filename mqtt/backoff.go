@@ -15,7 +15,7 @@ const (
 )
 
 // backoff draws the waits between attempts. After the loss of a link a wait is
-// uniform from nothing to herdDelay, divided by the number of URLs: so each node
+// uniform from 0 to herdDelay, divided by the number of URLs: so each node
 // sees no more attempts in a second than a single broker would. Once all URLs
 // have failed, a wait is uniform in the upper half of the time since the loss,
 // divided in the same way: so the clients stay spread out, and a client is back

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// QoS is how hard MQTT tries on one hop. There is no 2: it was measured
-// delivering twice, and costs two more packets.
+// QoS is the quality of service on one hop. QoS 2 is not used: it was measured delivering twice, and costs two more
+// packets.
 type QoS byte
 
 // The qualities of service in use.
@@ -96,7 +96,7 @@ func (RefusalOver) isEvent()      {}
 // All methods may be called at any time, by several goroutines.
 type Conn interface {
 	// Publish hands m to the network and never blocks. It takes ownership of
-	// the payload. A nil error means that m was queued for the broker, never
+	// the payload. A nil error means that m was queued for the broker, not
 	// that anyone received it. No message is ever sent twice: of those under way
 	// when the link goes down nobody knows whether they arrived. ErrDown: the link is not open; ErrBusy: the
 	// outbox is full, try later; ErrClosed: after Close; other errors: m can

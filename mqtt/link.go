@@ -22,7 +22,7 @@ const (
 
 // link is one connection, from CONNECT to its end, with a paho client of its
 // own. Paho's reconnecting is not used: it discards subscriptions, resends
-// refused messages for ever, has no jitter and cannot be interrupted.
+// refused messages without end, has no jitter and cannot be interrupted.
 type link struct {
 	options  *Options
 	client   paho.Client
@@ -182,7 +182,7 @@ func succeeded(token paho.Token) bool {
 	}
 }
 
-// conclude reports the fate of a packet that was acknowledged, or will not be.
+// conclude reports whether a packet was acknowledged, or never will be.
 func (l *link) conclude(p pending) {
 	if p.message == nil {
 		// else the link is lost, or it is an UNSUBSCRIBE

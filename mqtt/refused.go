@@ -79,7 +79,7 @@ func (s *Session) askAgain(l *link, e *entry) {
 	}
 }
 
-// RefusalCauses tells a human why a broker refuses a subscription, and what to do.
+// RefusalCauses says for a person why a broker refuses a subscription, and what to do.
 const RefusalCauses = "either its access rules do not let this user read the topic (coordinator acl writes rules for " +
 	"Mosquitto), " +
 	"or it is a node of a cluster that has lost its peers (see its log, and give all nodes in broker.url)"

@@ -1,7 +1,7 @@
 // Package store keeps what a daemon must not lose: atomic files, the lock and the boot counter of a state folder,
 // checksummed records, the spool of a round's accepted updates, models at rest and the history for the charts.
 //
-// What "durable" means here. A call that promises durability returns nil only after fsync of the file's bytes and,
+// Durability: a call that promises it returns nil only after fsync of the file's bytes and,
 // when a name was created or replaced, of the folder that holds the name (on Windows, which has no fsync of folders,
 // and on the few file systems that refuse it, the file's own fsync is all there is). The next Open makes all that a
 // crash leaves behind durable before it is shown to anyone: a process that dies between a write and its fsync

@@ -22,7 +22,7 @@ var (
 )
 
 // CorruptError says that a file is torn, flipped, or not what its name claims. The remedy differs from file to
-// file: whoever shows the error to a person adds it.
+// file: the code that shows the error to a person adds it.
 type CorruptError struct {
 	Path   string
 	Reason string

@@ -45,7 +45,7 @@ func Lock(dir string) (*DirLock, error) {
 // Unlock gives the folder back. The file stays: removing it would let two processes lock two files of one name.
 func (l *DirLock) Unlock() error { return l.f.Close() }
 
-// writePID names the holder for the error of whoever comes second. Not fsynced: it means nothing after a crash.
+// writePID names the holder, for the error of a second process. Not fsynced: it means nothing after a crash.
 func (l *DirLock) writePID() error {
 	if err := l.f.Truncate(0); err != nil {
 		return err

@@ -152,7 +152,7 @@ func (m *Models) Get(version uint64) ([]byte, error) {
 	return file, nil
 }
 
-// versions returns the versions that have a file with this suffix, sorted. Other files are none of its business.
+// versions returns the versions that have a file with this suffix, sorted. It ignores other files.
 func (m *Models) versions(suffix string) ([]uint64, error) {
 	names, err := m.disk.ReadDir(m.dir)
 	if err != nil {

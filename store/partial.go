@@ -8,8 +8,8 @@ import (
 )
 
 // Partial is a file of a known length that is filled chunk by chunk, in any order, and outlives the process. It needs
-// no bitmap and no order of writes: whoever opens it knows the chunks' hashes, so a chunk that was torn, or never
-// reached the disk, is one that does not match. Each byte is written once, and nothing is fsynced on the way. Not
+// no bitmap and no order of writes: its opener knows the chunks' hashes, so a chunk that was torn, or never reached
+// the disk, does not match its hash. Each byte is written once, and nothing is fsynced on the way. Not
 // safe for concurrent use, but for ReadAt.
 type Partial struct {
 	path  string

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// maxGroup bounds how many updates share one fsync, so that the first of them does not wait for ever.
+// maxGroup bounds how many updates share one fsync, so that the first of them does not wait without bound.
 const maxGroup = 256
 
 // putRequest is one Put that waits for its group.
@@ -60,7 +60,7 @@ func (s *Spool) join(r *putRequest) error {
 	}
 }
 
-// giveUp takes the request out of the queue. One that is in a group by then has that group's answer.
+// giveUp removes the request from the queue. If it is already in a group, it gets that group's answer.
 func (s *Spool) giveUp(r *putRequest, why error) error {
 	s.queueing.Lock()
 	i := slices.Index(s.queue, r)
@@ -74,7 +74,7 @@ func (s *Spool) giveUp(r *putRequest, why error) error {
 	return <-r.done
 }
 
-// gather returns those that wait.
+// gather returns the requests that wait.
 func (s *Spool) gather() []*putRequest {
 	s.queueing.Lock()
 	defer s.queueing.Unlock()

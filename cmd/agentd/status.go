@@ -16,6 +16,6 @@ func statusCommand() *cobra.Command {
 	})
 }
 
-// unchecked are settings without Validate: who asks what a daemon does need not
-// be able to read its keys, nor have mended what is wrong with its file.
+// unchecked are settings without Validate: the user of a command that only needs the state folder may not be able to
+// read the daemon's keys.
 type unchecked settings.Agent

@@ -128,7 +128,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// abort closes the connection, whatever is queued.
+// abort closes the connection and drops the queue.
 func (c *conn) abort() {
 	c.mu.Lock()
 	c.closed = true

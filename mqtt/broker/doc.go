@@ -6,7 +6,7 @@
 // everybody: measured, a healthy subscriber waited 66 s. Here each connection
 // has a bounded queue with a writer of its own, and one that does not read is
 // closed. Mochi also forgets retained messages after a day, takes packets of
-// any size before anyone has logged in, and waits for ever for a CONNECT;
+// any size before anyone has logged in, and waits for a CONNECT without a limit;
 // none of that happens here.
 //
 // With TLS and client certificates, and the rules of package acl as

@@ -71,7 +71,7 @@ func (h *hook) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) {
 
 // OnACLCheck is asked for each filter, and for each message and receiver. For
 // publishing the answer is OnPublish's: a no here would end the connection,
-// and the client would come back and send the same message for ever.
+// and the client would reconnect and send the same message again and again.
 func (h *hook) OnACLCheck(cl *mochi.Client, topic string, toWrite bool) bool {
 	return toWrite || h.options.Allow == nil || h.options.Allow(connOf(cl).user, topic, false)
 }
@@ -90,7 +90,7 @@ func (h *hook) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, e
 	if !h.mayRetain(cl, pk.TopicName, len(pk.Payload)) {
 		return pk, packets.CodeSuccessIgnore
 	}
-	pk.Expiry = 0 // MQTT 5 has one; mochi would drop the message, and keep its node of the index for ever
+	pk.Expiry = 0 // MQTT 5 has one; mochi would drop the message, and never free its node of the index
 	return pk, nil
 }
 

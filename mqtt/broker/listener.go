@@ -177,7 +177,7 @@ func (l *listener) slow(c *conn) {
 }
 
 // Close ends all connections and waits for them: mochi next waits on its own count of them, which must not grow
-// meanwhile. Mochi's own way to close clients is not used: it takes a read lock within a read lock, and hangs for ever
+// meanwhile. Mochi's own way to close clients is not used: it takes a read lock within a read lock, and never returns
 // when a client that leaves asks for the write lock in between.
 func (l *listener) Close(listeners.CloseFn) {
 	l.mu.Lock()

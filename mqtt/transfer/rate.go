@@ -22,7 +22,7 @@ const (
 	// aheadTime bounds what a pull has the broker queue for a slow link: answers
 	// to pings wait behind it.
 	aheadTime = 20 * time.Second
-	leastPull = 2 // chunks, whatever they take: one comes, one is on its way
+	leastPull = 2 // chunks, at any rate: one arrives, one is on its way
 )
 
 // For returns the policy on a link of this rate: what is asked for at a time

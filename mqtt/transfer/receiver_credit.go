@@ -26,7 +26,7 @@ func (r *Receiver) Deadline() (time.Time, bool) {
 }
 
 // admit gives room to the transfers at the head of the queue. A transfer that does
-// not fit is not overtaken, or it would wait for ever behind smaller ones.
+// not fit is not overtaken, or smaller ones would keep it waiting.
 func (r *Receiver) admit() []ReceiveEffect {
 	var effects []ReceiveEffect
 	for len(r.queued) > 0 {

@@ -9,7 +9,7 @@ import (
 
 // Storage keeps the chunks of one blob on its way here. The machine that was
 // given one is its only user until it hands it over (Done, Complete) or has
-// closed it. Its first content was verified by whoever opened it: a
+// closed it. Its first content was verified when it was opened: a
 // storage that outlives a process is how a transfer outlives it.
 type Storage interface {
 	// Has reports whether chunk k is there. It is asked once, at the beginning.

@@ -1,7 +1,7 @@
 // Command package makes what we release: for each program and processor a
 // .deb, an .rpm, an .apk, a tarball and a bill of materials, and the checksums
-// of all. The same commit gives the same bytes, in whatever folder and at
-// whatever time. The version is the one that the go command reads from git.
+// of all. The same commit gives the same bytes, in any folder and at
+// any time. The version is the one that the go command reads from git.
 //
 // It has a module of its own, so that what it needs never enters the one of
 // the programs.

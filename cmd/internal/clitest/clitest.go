@@ -1,6 +1,5 @@
-// Package clitest tests a program's command line, and writes what is made from it: manual
-// pages, and completions for shells. Only tests import it: cobra/doc never gets
-// into a daemon, whose packages are made of what the tests write here.
+// Package clitest tests a program's command line, and writes its manual pages and its completions for shells, which
+// the packages hold. Only tests import it, so that no daemon links cobra/doc.
 package clitest
 
 import (
@@ -27,15 +26,14 @@ func Run(root *cobra.Command, args ...string) (code int, stdout, stderr string) 
 	return code, out.String(), errs.String()
 }
 
-// Where Manual leaves what it has written, and the date on the pages.
+// The folder to which Manual writes, and the date on the pages.
 var (
 	dir  = flag.String("manual", "", "write manual pages and completions into this folder")
 	date = flag.String("manual.date", "1970-01-01", "the date on the manual pages")
 )
 
-// Manual writes the manual of a program into the folder that the flag -manual of
-// the test names, else into one of the test's own, and wants each command to say
-// in a line what it does.
+// Manual writes the manual of a program into the folder of the test's flag -manual, or else into a temporary one. It
+// fails if a command has no short description.
 func Manual(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	to := *dir
@@ -69,8 +67,7 @@ func write(dir string, on time.Time, root *cobra.Command) error {
 	)
 }
 
-// prepare leaves the day of the build out of the pages of a command and of all
-// below it.
+// prepare removes the date of the build from the pages of a command and its subcommands.
 func prepare(cmd *cobra.Command) error {
 	cmd.DisableAutoGenTag = true
 	var err error

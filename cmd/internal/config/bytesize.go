@@ -49,7 +49,7 @@ func parseByteSize(text string) (ByteSize, error) {
 	return 0, fmt.Errorf("%s has no unit", text)
 }
 
-// cutSuffixFold is strings.CutSuffix whatever the case: people write KB, kb and kB for the same thing.
+// cutSuffixFold is strings.CutSuffix, ignoring case: people write KB, kb and kB for the same thing.
 func cutSuffixFold(s, suffix string) (before string, found bool) {
 	cut := len(s) - len(suffix)
 	if cut < 0 || !strings.EqualFold(s[cut:], suffix) {

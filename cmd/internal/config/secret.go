@@ -26,7 +26,7 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// Format writes String, whatever the verb.
+// Format writes String for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
 
 // LogValue is String for slog.

@@ -54,7 +54,7 @@ func CoordinatorTarget(s *settings.Coordinator) (*doctor.Target, error) {
 }
 
 const (
-	leastQueue = 500      // messages, whatever the number of agents
+	leastQueue = 500      // messages, for any number of agents
 	mostQueue  = 50_000   // message ids end at 65535
 	leastFree  = 64 << 20 // bytes, in addition to the updates of a round
 )

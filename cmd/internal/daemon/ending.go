@@ -9,7 +9,8 @@ import (
 )
 
 // Ending logs why a daemon stops when ctx ends, as on a signal. The caller calls the returned function when the
-// daemon's work is over: it logs how many lines were held back, and "stopped". A log without that line tells of a kill.
+// daemon's work is over: it logs how many lines were held back, and "stopped". If the log lacks that
+// line, the daemon was killed.
 func Ending(ctx context.Context, log *slog.Logger) (over func()) {
 	var began time.Time
 	said := make(chan struct{})

@@ -13,7 +13,7 @@ import (
 )
 
 // ResolveNames makes the process use the configured name server, if one is set. Programs without cgo find the name
-// server in /etc/resolv.conf. Android has no such file; they then ask the device itself, in vain.
+// server in /etc/resolv.conf. Android has no such file; they then ask the device itself, which does not answer.
 func ResolveNames(s *settings.Agent, log *slog.Logger) {
 	if s.DNS != "" {
 		net.DefaultResolver = &net.Resolver{PreferGo: true,

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/service/notify"
 )
 
-// Supervisor connects a daemon to systemd: it reports readiness, status and signs of life, and reloads the
+// Supervisor connects a daemon to systemd: it reports readiness, status and liveness, and reloads the
 // configuration on SIGHUP.
 type Supervisor struct {
 	Status *Status // to observe the daemon's facts
@@ -85,8 +85,8 @@ func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), 
 	}
 }
 
-// feed asks every worker for a sign of life and feeds the watchdog only if all answer: systemd must end a process
-// even if only a part of it hangs.
+// feed checks every worker and feeds the watchdog only if all answer: systemd must end a process even if only a part
+// of it hangs.
 func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
 	ctx, cancel := context.WithTimeout(ctx, s.watchdog/3)
 	defer cancel()

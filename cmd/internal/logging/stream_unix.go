@@ -10,7 +10,7 @@ import (
 )
 
 // ToJournal tells whether what is written to w goes to journald: whether $JOURNAL_STREAM names its device and inode
-// (systemd.exec(5)). The variable alone says little: a desktop's terminals hand it down to all they start.
+// (systemd.exec(5)). The variable alone proves nothing: programs started from a desktop's terminal inherit it.
 func ToJournal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

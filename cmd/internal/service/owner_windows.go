@@ -2,7 +2,7 @@ package service
 
 import "os/user"
 
-// Windows has its own ways of telling who may read what; a start will tell.
+// Windows has access lists instead of modes; an unreadable file shows when the service starts.
 
 func checkReadable(string, string, *user.User) error { return nil }
 

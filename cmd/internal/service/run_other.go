@@ -4,5 +4,5 @@ package service
 
 import "context"
 
-// Run runs work: only Windows' service manager wants to be spoken to.
+// Run runs work. Only the service manager of Windows needs more.
 func Run(ctx context.Context, _ string, work func(ctx context.Context) error) error { return work(ctx) }

@@ -56,7 +56,7 @@ type Metrics struct {
 type Data struct {
 	CSV   string            `yaml:"csv"`
 	Where map[string]string `yaml:"where"` // only rows whose columns have these texts
-	// The rows may be dealt, one by one, to this many Shares; Share is this agent's, counted from 0.
+	// Shares splits the rows, one by one, into this many shares; Share is this agent's, counted from 0.
 	Share  int `yaml:"share"`
 	Shares int `yaml:"shares"`
 }
@@ -204,8 +204,8 @@ func (b *Broker) tls() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// Load reads a daemon's configuration: the defaults in cfg, the file, the
-// environment with the program's prefix, then the command line.
+// Load reads a daemon's configuration: the defaults in cfg, the file, the environment with the program's prefix, then
+// the command line.
 func Load(cfg any, program, path string, overrides map[string]string) error {
 	return config.Load(cfg, config.Source{
 		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides,

@@ -77,7 +77,7 @@ func (b *Broker) Connect(clientID string, will *mqtt.Message) *Conn {
 
 // Session returns a connection that is up, and that comes back by itself when
 // it was lost, after the time that back returns, as a session over the network
-// does: with a new will, and taking the client id from whoever has it then.
+// does: with a new will, and taking the client id from its present holder.
 func (b *Broker) Session(clientID string, will func() mqtt.Message, back func() time.Duration) *Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,7 +10,7 @@
 //	x/{dev}/+/+, b/+/{dev}                write its own       read, write
 //	all others, such as the loop m/loop   nothing             read, write
 //
-// Nobody may do anything in another federation, whatever the names there.
+// Nobody may do anything in another federation, even under the same names.
 //
 // [Table.Allowed] serves the embedded broker (its Options.Allow), and
 // [Table.Mosquitto] writes the same rules as Mosquitto's acl_file. [Table.Quota],

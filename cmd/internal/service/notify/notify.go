@@ -1,5 +1,4 @@
-// Package notify tells systemd how its service is: sd_notify(3) and the
-// watchdog of systemd.service(5).
+// Package notify reports the state of a service to systemd: sd_notify(3) and the watchdog of systemd.service(5).
 package notify
 
 import (
@@ -10,8 +9,8 @@ import (
 	"time"
 )
 
-// Socket is where systemd listens. The nil Socket is that of a process that
-// systemd did not start: what it is told is lost.
+// Socket is the socket on which systemd listens. The nil Socket belongs to a process that systemd did not start, and
+// drops every message.
 type Socket struct{ conn net.Conn }
 
 // Open connects to the socket that systemd names in $NOTIFY_SOCKET; it returns
