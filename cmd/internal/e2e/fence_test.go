@@ -13,6 +13,7 @@ import (
 // TestTwoCoordinators starts a coordinator on an older copy of the state folder beside the one that leads: it ends with
 // exit status 78 and the cause, and the other one goes on. When that has stopped, the copy leads after a restore.
 func TestTwoCoordinators(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(20))+f.AddAgent(t, "two", plane(30)),
 		`{participants: 2, quorum: 2, pause: 100ms, deadline: 20s, gather: {target: 2, minimum: 2, within: 20s, spread: 10ms}}`)

@@ -75,6 +75,7 @@ func (f *federation) add(t *testing.T, name, line string) {
 
 // TestDiscovery has agents find each other at the broker of their site, whose rules let each write its own beacon only.
 func TestDiscovery(t *testing.T) {
+	t.Parallel()
 	for _, site := range sites {
 		t.Run(site.name, func(t *testing.T) {
 			f, ids := mixingFederation(t, brokers.OpenMosquitto(t), feddec,
@@ -108,6 +109,7 @@ var endless = strings.Replace(feddec, "{wait:", "{server_every: 0, wait:", 1)
 // TestWithoutUplink: agents go on mixing while the uplink's broker is down, one of them is killed and comes back to
 // what its neighbours have, and when the broker is there again the coordinator goes on averaging.
 func TestWithoutUplink(t *testing.T) {
+	t.Parallel()
 	uplink := brokers.NewMosquitto(t, []byte(brokers.Open))
 	uplink.Start(t)
 	var site string
