@@ -68,9 +68,9 @@ func TestSpectrumSeesAnotherRule(t *testing.T) {
 
 func TestSpectrumRefuses(t *testing.T) {
 	for want, s := range map[string]*spectrum{
-		"with radius 0.01 in the unit square was connected": {Nodes: []int{300}, Radii: []float64{0.01},
+		"with radius 0.01 in the unit square was connected": {Nodes: []int{40}, Radii: []float64{0.01},
 			Realisations: 2},
-		"link probability 0 was connected": {Nodes: []int{300}, Probabilities: []float64{0}, Realisations: 2},
+		"link probability 0 was connected": {Nodes: []int{40}, Probabilities: []float64{0}, Realisations: 2},
 		"two realisations or more":         {Nodes: []int{10}, Radii: []float64{1}, Realisations: 1},
 		"two nodes or more":                {Nodes: []int{1}, Radii: []float64{1}, Realisations: 2},
 		"needs a number of nodes":          {Radii: []float64{1}, Realisations: 2},
