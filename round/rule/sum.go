@@ -45,9 +45,7 @@ func Add[T wire.Float](s *Sum, bucket int, f float64, v []T) {
 	if len(v) != len(acc) {
 		panic(fmt.Sprintf("rule: Add of %d elements to a sum of %d", len(v), len(acc)))
 	}
-	for i, x := range v {
-		acc[i] += float64(f * float64(x))
-	}
+	addScaled(acc, f, v)
 }
 
 // End overwrites dst with scale·s/n and empties the sum.

@@ -1,0 +1,32 @@
+#include "textflag.h"
+
+// func addScaledAVX2(acc *float64, v *float32, n int, f float64)
+TEXT ·addScaledAVX2(SB), NOSPLIT, $0-32
+	MOVQ acc+0(FP), DI
+	MOVQ v+8(FP), SI
+	MOVQ n+16(FP), CX
+	VBROADCASTSD f+24(FP), Y0
+
+loop:
+	VCVTPS2PD (SI), Y1
+	VCVTPS2PD 16(SI), Y2
+	VCVTPS2PD 32(SI), Y3
+	VCVTPS2PD 48(SI), Y4
+	VMULPD Y0, Y1, Y1
+	VMULPD Y0, Y2, Y2
+	VMULPD Y0, Y3, Y3
+	VMULPD Y0, Y4, Y4
+	VADDPD (DI), Y1, Y1
+	VADDPD 32(DI), Y2, Y2
+	VADDPD 64(DI), Y3, Y3
+	VADDPD 96(DI), Y4, Y4
+	VMOVUPD Y1, (DI)
+	VMOVUPD Y2, 32(DI)
+	VMOVUPD Y3, 64(DI)
+	VMOVUPD Y4, 96(DI)
+	ADDQ $64, SI
+	ADDQ $128, DI
+	SUBQ $16, CX
+	JNZ loop
+	VZEROUPPER
+	RET
