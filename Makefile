@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -118,6 +118,9 @@ bin/numpy:
 
 bench-transport: deps ## race rounds against bare paho and raw TCP (docs/BENCHMARKS.md); takes minutes
 	go run ./cmd/fedlab bench
+
+bench-flower: deps build ## race Flower's gRPC clients (from PyPI) and write the tables of docs/BENCHMARKS.md; takes half an hour
+	bin/fedlab bench-flower --into docs/BENCHMARKS.md
 
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing

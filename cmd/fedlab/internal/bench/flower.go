@@ -1,0 +1,162 @@
+package bench
+
+import (
+	"context"
+	_ "embed" // the rival's program
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// flowerVersion is the rival's, from PyPI.
+const flowerVersion = "1.41.0"
+
+//go:embed flower.py
+var flowerProgram []byte
+
+// FlowerOptions are what is raced against Flower, and how often.
+type FlowerOptions struct {
+	Cells    []string // AGENTSxELEMENTS
+	Reps     int      // runs of each contestant, in turn; the medians count
+	Rounds   int      // that are measured in a run; 0 = by the size of the model
+	Dir      string   // on the disk whose syncs are measured
+	Memory   string   // a folder in memory
+	Programs string   // the folder of agentd and coordinator
+	Venv     string   // Flower's folder, made if it is missing
+	Into     string   // a page whose tables are replaced; empty = none
+}
+
+// FlowerDefaults returns the options of docs/BENCHMARKS.md.
+func FlowerDefaults() (FlowerOptions, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return FlowerOptions{}, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	return FlowerOptions{
+		Cells: []string{"4x1000", "50x1000", "10x100000", "10x1000000"}, Reps: 5, Dir: os.TempDir(), Memory: "/dev/shm",
+		Programs: filepath.Dir(self), Venv: filepath.Join(cache, "fedmesh", "flwr-"+flowerVersion),
+	}, nil
+}
+
+// match is a cell of the table.
+type match struct {
+	agents, dim int
+	runs        map[string][]race // by contestant
+}
+
+// The contestants. Ours have the coordinator's state on the disk.
+const (
+	agentsOnDisk   = "agents on disk"
+	agentsInMemory = "agents on tmpfs"
+	flower         = "Flower"
+)
+
+func (o *FlowerOptions) matches() (all []*match, err error) {
+	for _, text := range o.Cells {
+		m := &match{runs: map[string][]race{}}
+		agents, dim, ok := strings.Cut(text, "x")
+		var errN, errD error
+		m.agents, errN = strconv.Atoi(agents)
+		m.dim, errD = strconv.Atoi(dim)
+		if !ok || errN != nil || errD != nil || m.agents < 1 || m.dim < 2 || m.dim%2 != 0 {
+			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS, with an even number of elements, as 4x1000; got %q",
+				text)
+		}
+		all = append(all, m)
+	}
+	if o.Reps < 1 || o.Rounds < 0 {
+		return nil, fmt.Errorf("--reps must be at least 1 and --rounds at least 0, are %d and %d", o.Reps, o.Rounds)
+	}
+	return all, nil
+}
+
+// rounds is how many rounds of a run are measured.
+func (o *FlowerOptions) rounds(m *match) int {
+	if o.Rounds > 0 {
+		return o.Rounds
+	}
+	return min(max(20_000_000/(m.dim*m.agents), 10), 60)
+}
+
+// RunFlower races federations of our programs on Mosquitto against Flower's, in turn, and prints the tables.
+func RunFlower(ctx context.Context, o FlowerOptions, out io.Writer) error {
+	all, err := o.matches()
+	if err != nil {
+		return err
+	}
+	if err := o.install(ctx, out); err != nil {
+		return err
+	}
+	for _, m := range all {
+		for rep := range o.Reps {
+			for _, name := range []string{agentsOnDisk, flower, agentsInMemory} {
+				r, err := o.run(ctx, m, name)
+				if err != nil {
+					return fmt.Errorf("%s, %d agents, d = %d: %w", name, m.agents, m.dim, err)
+				}
+				m.runs[name] = append(m.runs[name], r)
+				fmt.Fprintf(out, "%d agents, d = %d, run %d, %s: %s ms a round\n", m.agents, m.dim, rep+1, name,
+					milliseconds(r.took))
+			}
+		}
+	}
+	tables := flowerTables(all, o.Reps)
+	fmt.Fprintf(out, "\n%s", tables)
+	if o.Into == "" {
+		return nil
+	}
+	return replaceBetween(o.Into, "<!-- from make bench-flower -->\n", "<!-- to here -->", tables)
+}
+
+func (o *FlowerOptions) run(ctx context.Context, m *match, name string) (race, error) {
+	switch name {
+	case flower:
+		return o.runFlower(ctx, m)
+	case agentsInMemory:
+		return o.runOurs(ctx, m, o.Memory)
+	}
+	return o.runOurs(ctx, m, o.Dir)
+}
+
+// install makes Flower's folder, unless it is there.
+func (o *FlowerOptions) install(ctx context.Context, out io.Writer) error {
+	python := o.python()
+	if exec.CommandContext(ctx, python, "-c", "import flwr, numpy").Run() == nil {
+		return nil
+	}
+	fmt.Fprintf(out, "installing Flower %s into %s\n", flowerVersion, o.Venv)
+	for _, command := range [][]string{
+		{"python3", "-m", "venv", o.Venv},
+		{python, "-m", "pip", "--quiet", "install", "flwr==" + flowerVersion, "numpy"},
+	} {
+		if text, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, text)
+		}
+	}
+	return nil
+}
+
+func (o *FlowerOptions) python() string { return filepath.Join(o.Venv, "bin", "python") }
+
+// replaceBetween replaces what stands between two marks of a page.
+func replaceBetween(path, begin, end, text string) error {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(page), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		return errors.New(path + " has no marks " + strings.TrimSpace(begin) + " and " + end)
+	}
+	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
+}

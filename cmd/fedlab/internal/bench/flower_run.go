@@ -1,0 +1,299 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+const (
+	warmUp   = 5  // rounds that do not count
+	dataRows = 20 // of each agent
+)
+
+// race is a run of a contestant: the median time of a round, and what its processes used.
+type race struct {
+	took                   time.Duration
+	leader, agent, broker  time.Duration // processor time of a round; agent: the mean of all
+	leaderBytes, agentByte int           // memory, shared pages by halves (PSS); agent: the mean of all
+}
+
+// crew is the processes of a run.
+type crew struct {
+	ctx    context.Context
+	end    context.CancelFunc
+	rounds chan time.Time // when each began, or ended
+	failed chan error
+	leader int   // process id
+	agents []int // process ids
+	broker int   // process id, 0 for none
+	beside sync.WaitGroup
+}
+
+func newCrew(ctx context.Context) *crew {
+	c := &crew{rounds: make(chan time.Time, 1<<10), failed: make(chan error, 1)}
+	c.ctx, c.end = context.WithCancel(ctx)
+	return c
+}
+
+// start starts a process whose output goes to take, line by line. The first one that ends fails the run.
+func (c *crew) start(take func(line string), name string, args ...string) (pid int, err error) {
+	cmd := exec.CommandContext(c.ctx, name, args...)
+	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "FLWR_TELEMETRY_ENABLED=0")
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		return 0, errors.Join(err, r.Close(), w.Close())
+	}
+	_ = w.Close()
+	c.beside.Go(func() {
+		var last []string
+		for s := bufio.NewScanner(r); s.Scan(); {
+			last = append(last[max(0, len(last)-9):], s.Text())
+			take(s.Text())
+		}
+		err := cmd.Wait()
+		select {
+		case c.failed <- fmt.Errorf("%s ended (%w):\n%s", filepath.Base(name), err, strings.Join(last, "\n")):
+		default:
+		}
+		_ = r.Close()
+	})
+	return cmd.Process.Pid, nil
+}
+
+func (c *crew) stop() {
+	c.end()
+	c.beside.Wait()
+}
+
+// ignore is for output that nobody reads.
+func ignore(string) {}
+
+// printed takes a line of Flower's server that tells when a round begins.
+func (c *crew) printed(line string) {
+	var seconds float64
+	if _, err := fmt.Sscanf(line, "round %g", &seconds); err == nil {
+		c.rounds <- time.UnixMicro(int64(seconds * 1e6))
+	}
+}
+
+// follow reads when rounds end in the history of a coordinator. Its log drops lines that repeat too often.
+func (c *crew) follow(path string) {
+	var read int64
+	for c.ctx.Err() == nil {
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(5 * time.Millisecond):
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			continue // the first round is not over
+		}
+		text, _ := io.ReadAll(io.NewSectionReader(f, read, 1<<20))
+		_ = f.Close()
+		whole := text[:bytes.LastIndexByte(text, '\n')+1]
+		read += int64(len(whole))
+		for line := range bytes.Lines(whole) {
+			var round struct{ Time time.Time }
+			if err := json.Unmarshal(line, &round); err == nil {
+				c.rounds <- round.Time
+			}
+		}
+	}
+}
+
+// measure waits for rounds of a crew that has begun.
+func (c *crew) measure(rounds int) (r race, err error) {
+	var before used
+	var times []time.Time
+	for k := range warmUp + rounds + 1 {
+		var at time.Time
+		select {
+		case at = <-c.rounds:
+		case err := <-c.failed:
+			return r, err
+		case <-c.ctx.Done():
+			return r, c.ctx.Err()
+		case <-time.After(10 * time.Minute):
+			return r, errors.New("no round in 10 minutes")
+		}
+		if k == warmUp {
+			before = c.used()
+		}
+		if k >= warmUp {
+			times = append(times, at)
+		}
+	}
+	after := c.used()
+	var each []time.Duration
+	for k := range rounds {
+		each = append(each, times[k+1].Sub(times[k]))
+	}
+	slices.Sort(each)
+	n := time.Duration(rounds)
+	r.took, r.leader, r.broker = each[rounds/2], (after.leader-before.leader)/n, (after.broker-before.broker)/n
+	r.agent = (after.agents - before.agents) / n / time.Duration(len(c.agents))
+	r.leaderBytes = residentOf(c.leader)
+	for _, pid := range c.agents {
+		r.agentByte += residentOf(pid) / len(c.agents)
+	}
+	return r, nil
+}
+
+// used is processor time until now.
+type used struct{ leader, agents, broker time.Duration }
+
+func (c *crew) used() used {
+	u := used{leader: processorTimeOf(c.leader), broker: processorTimeOf(c.broker)}
+	for _, pid := range c.agents {
+		u.agents += processorTimeOf(pid)
+	}
+	return u
+}
+
+// processorTimeOf is what a process has used, with all of its threads; 0 for no process.
+func processorTimeOf(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * time.Second / 100 // Linux counts in 10 ms for programs
+}
+
+// residentOf is a process's memory in bytes; a page that n processes share counts for 1/n.
+func residentOf(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, is := strings.CutPrefix(line, "Pss:"); is {
+			kB := 0
+			_, _ = fmt.Sscan(rest, &kB)
+			return kB << 10
+		}
+	}
+	return 0
+}
+
+// rowsFile writes the data of all agents.
+func rowsFile(path string) error {
+	rng, text := rand.New(rand.NewPCG(1, 1)), []byte("x,y\n")
+	for range dataRows {
+		x := rng.NormFloat64()
+		text = fmt.Appendf(text, "%.4f,%.4f\n", x, 2*x+0.1*rng.NormFloat64())
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+// runOurs runs a coordinator with its state on the disk, and agents with theirs in a folder.
+func (o *FlowerOptions) runOurs(ctx context.Context, m *match, folder string) (race, error) {
+	site, err := startMosquitto(m.agents)
+	if err != nil {
+		return race{}, err
+	}
+	defer site.stop()
+	f := &fleet{name: federation, site: site, agents: m.agents, dim: m.dim, end: func() {}}
+	defer f.close()
+	leader, agents, err := f.layOut(o.Dir, folder)
+	if err == nil {
+		err = rowsFile(agents[0].Data.CSV) // one file for all
+	}
+	if err != nil {
+		return race{}, err
+	}
+	leader.Task.BatchSize = 1
+	c := newCrew(ctx)
+	defer c.stop()
+	c.broker = site.meter.broker
+	if c.leader, err = o.daemon(c, f.dirs[0], "coordinator", leader); err != nil {
+		return race{}, err
+	}
+	c.beside.Go(func() { c.follow(filepath.Join(leader.StateDir, "history.jsonl")) })
+	for _, s := range agents {
+		pid, err := o.daemon(c, f.dirs[1], "agentd", s)
+		if err != nil {
+			return race{}, err
+		}
+		c.agents = append(c.agents, pid)
+	}
+	return c.measure(o.rounds(m))
+}
+
+// daemon writes a program's configuration, and starts it.
+func (o *FlowerOptions) daemon(c *crew, dir, program string, s any) (int, error) {
+	name := program
+	if a, is := s.(*settings.Agent); is {
+		name = a.ID
+	}
+	path := filepath.Join(dir, name+".yaml")
+	var text strings.Builder
+	if err := config.Write(&text, s); err != nil {
+		return 0, err
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		return 0, err
+	}
+	return c.start(ignore, filepath.Join(o.Programs, program), "run", "--config", path)
+}
+
+// runFlower runs a server and its clients.
+func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
+	dir, err := os.MkdirTemp(o.Memory, "fedmesh-bench-")
+	if err != nil {
+		return race{}, err
+	}
+	defer os.RemoveAll(dir)
+	program, data := filepath.Join(dir, "flower.py"), filepath.Join(dir, "data.csv")
+	if err := errors.Join(os.WriteFile(program, flowerProgram, 0o600), rowsFile(data)); err != nil {
+		return race{}, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return race{}, err
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return race{}, err
+	}
+	c := newCrew(ctx)
+	defer c.stop()
+	rounds := o.rounds(m)
+	c.leader, err = c.start(c.printed, o.python(), program, "server", address, strconv.Itoa(m.agents),
+		strconv.Itoa(m.dim), strconv.Itoa(warmUp+rounds+10))
+	if err != nil {
+		return race{}, err
+	}
+	for range m.agents {
+		pid, err := c.start(ignore, o.python(), program, "client", address, data)
+		if err != nil {
+			return race{}, err
+		}
+		c.agents = append(c.agents, pid)
+	}
+	return c.measure(rounds)
+}

@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFlowerOptions(t *testing.T) {
+	good := FlowerOptions{Cells: []string{"4x1000", "50x10"}, Reps: 1}
+	all, err := good.matches()
+	if err != nil || len(all) != 2 || all[1].agents != 50 || all[1].dim != 10 {
+		t.Fatalf("cells %v, error %v", all, err)
+	}
+	for _, cell := range []string{"", "4", "4x", "x1000", "0x1000", "4x3", "4x1000x2"} {
+		bad := FlowerOptions{Cells: []string{cell}, Reps: 1}
+		if _, err := bad.matches(); err == nil || !strings.Contains(err.Error(), "want AGENTSxELEMENTS") {
+			t.Errorf("cell %q: error %v", cell, err)
+		}
+	}
+	if _, err := (&FlowerOptions{}).matches(); err == nil {
+		t.Error("no run at all is accepted")
+	}
+}
+
+// TestFlowerPage: the tables take the place of those of an earlier run, and all else stays.
+func TestFlowerPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(path, []byte("head\n<begin>\nold\n<end>\ntail\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceBetween(path, "<begin>\n", "<end>", "new\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "head\n<begin>\nnew\n<end>\ntail\n" {
+		t.Errorf("%q", got)
+	}
+	if replaceBetween(path, "<none>\n", "<end>", "") == nil || replaceBetween(path, "<begin>\n", "<none>", "") == nil {
+		t.Error("a page without marks is accepted")
+	}
+}
+
+// TestFlowerTables holds the medians of two contestants' runs, and their ratio.
+func TestFlowerTables(t *testing.T) {
+	runs := func(ms ...time.Duration) (all []race) {
+		for _, x := range ms {
+			all = append(all, race{took: x * time.Millisecond, leader: x * time.Millisecond / 2, agentByte: 9e6})
+		}
+		return all
+	}
+	m := &match{agents: 4, dim: 1000, runs: map[string][]race{agentsOnDisk: runs(30, 10, 20),
+		agentsInMemory: runs(16, 14, 15), flower: runs(99, 40, 1)}}
+	text := flowerTables([]*match{m}, 3)
+	for _, want := range []string{"| 4 | 1000 | 20 | 15 | 40 | 0.50 | 0.38 |", "| 4 | 1000 | 10 | ",
+		"medians of 3 runs"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// TestCrew measures a leader that tells its rounds as Flower's does, and fails with what a process said before it
+// ended.
+func TestCrew(t *testing.T) {
+	c := newCrew(t.Context())
+	defer c.stop()
+	pid, err := c.start(c.printed, "sh", "-c", "for k in $(seq 100); do echo round $k; done; exec sleep 60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.leader, c.agents = pid, []int{pid}
+	if r, err := c.measure(10); err != nil || r.took != time.Second {
+		t.Errorf("a round of %v, error %v; want 1s", r.took, err)
+	}
+	d := newCrew(t.Context())
+	defer d.stop()
+	if _, err := d.start(ignore, "sh", "-c", "echo no such broker; exit 3"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.measure(1); err == nil || !strings.Contains(err.Error(), "no such broker") {
+		t.Errorf("error %v", err)
+	}
+}
