@@ -14,7 +14,6 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
-	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -48,7 +47,9 @@ type Agent struct {
 	pace     learner.Pace
 	wanted   wire.Digest // the task that was asked for last
 	prepared *prepared   // the task that the agent is ready for
-	misfit   *misfit     // the one that it is not, for its data
+	local    *local      // the task that was held against the data last
+	misfit   *misfit     // why they do not fit, if they do not
+	lookAt   time.Time   // they are not looked at before
 	fetching wire.Digest // the base model that the round asks for
 	base     []float32   // the model that training starts from
 	ready    *update     // trained or found on disk, not yet accepted
@@ -63,12 +64,6 @@ type Agent struct {
 	jobs     *host.Line // what reads models and data
 	blocks   *host.Line // what trains
 	watchdog watchdog   // jobs that do not end
-}
-
-// prepared is a task with the local data in its terms.
-type prepared struct {
-	problem *task.Problem[float32]
-	samples *learner.Samples[float32]
 }
 
 // New makes an agent that speaks over a connection made with its Will. It

@@ -96,7 +96,7 @@ func (q *ask) sum() {
 	q.a.jobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
 		u := q.a.newUpdate(q.e, q.p)
-		v, err := q.p.problem.Statistics(q.p.samples)
+		v, err := q.p.problem.Statistics(q.p.view.Rows)
 		if err == nil {
 			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())
 		}
@@ -114,7 +114,7 @@ func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base [
 		return nil, errNoMesh
 	}
 	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.Job[float32]{
-		Base: base, Samples: p.samples, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
+		Base: base, Samples: p.view.Rows, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
 		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)),
 	})
 }

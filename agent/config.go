@@ -9,20 +9,13 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// Data is where an agent's rows come from. Load is called for each task, off
-// the owner's goroutine; a *learner.DataError makes the agent unfit for the
-// task, as any other error does.
-type Data interface {
-	Load(features []string, target string) (*learner.Samples[float32], error)
-}
 
 // Config is what an agent needs.
 type Config struct {
@@ -31,7 +24,8 @@ type Config struct {
 	Key         ed25519.PrivateKey
 	Coordinator ed25519.PublicKey // announcements must be signed by its key
 	Topics      mqtt.Topics
-	Data        Data
+	// Data is where the agent's rows come from, read off the owner's goroutine. While it fails the agent is unfit.
+	Data data.Source
 	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
 	Dir string
 	// Disk is where Dir is; the machine's unless set.

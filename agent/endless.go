@@ -212,7 +212,11 @@ func (a *Agent) resumeBlock() {
 		return
 	}
 	a.start(func() func() {
-		p, _, fact := a.loadTask(blob)
+		var p *prepared
+		l, fact := &local{}, DataLoaded{}
+		if fact.Problem = a.understand(l, blob); fact.Problem == nil {
+			p, _, fact = a.read(l)
+		}
 		return func() {
 			a.cfg.Observer.Observe(fact)
 			if b.past(a.order) || a.endless != nil {

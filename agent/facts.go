@@ -97,10 +97,12 @@ type (
 		Reason DropReason
 		Err    error
 	}
-	// DataLoaded: the local data were held against a task.
+	// DataLoaded: the local data were held against a task, for the first time or because they have changed.
 	DataLoaded struct {
 		Task    string
 		Rows    int
+		Before  int    // rows that there were the last time that they fit; 0 at the first time
+		Renewed string // why rows that were there are so no more, with file and line; empty if rows were only added
 		Took    time.Duration
 		Problem error // nil when they fit
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/learner"
@@ -28,15 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// loader is a source of data.
-type loader func(features []string) (*learner.Samples[float32], error)
-
-func (l loader) Load(features []string, _ string) (*learner.Samples[float32], error) {
-	return l(features)
-}
-
 // fiveRows are y = 2a − b.
-func fiveRows([]string) (*learner.Samples[float32], error) {
+func fiveRows([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1, 2, 1, 1, 2}, []float32{2, -1, 1, 3, 0}), nil
 }
 
@@ -65,7 +59,7 @@ func newScene(t *testing.T) *scene {
 	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.KeyOf(wire.CoordinatorID), epoch: 1,
 		events: make(chan mqtt.Event)}
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
-	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, loader(fiveRows), time.Second
+	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, data.Fixed(fiveRows), time.Second
 	s.cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](s.keep)
 	return s
 }

@@ -88,4 +88,5 @@ func (a *Agent) obey(e round.Obey) {
 	if err != nil {
 		a.step(round.Obeyed{Order: e.Order, Failed: true})
 	}
+	a.look()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -35,11 +36,7 @@ func (r *recorded) Observe(fact Fact) {
 
 func (r *recorded) ObserveRound(round.AgentFact) {}
 
-type noData struct{}
-
-func (noData) Load([]string, string) (*learner.Samples[float32], error) {
-	return nil, errors.New("none")
-}
+func noData([]string, string) (*learner.Samples[float32], error) { return nil, errors.New("none") }
 
 // stateFile is a file of an agent's state folder and what is promised of it.
 type stateFile struct {
@@ -84,7 +81,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 					MaxSteps: 4},
 			})
 			must(t, err)
-			b := &endless{p: &prepared{problem: p}, steps: 4}
+			b := &endless{p: &prepared{local: &local{problem: p}}, steps: 4}
 			b.e.Weight, b.e.Block = 1, 1
 			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
 		}},
@@ -149,7 +146,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
 		Federation: "plant", ID: "press", Key: key, Coordinator: key.Public().(ed25519.PublicKey), Topics: topics,
-		Data: noData{}, Dir: dir, Boot: wire.Epoch(boot),
+		Data: data.Fixed(noData), Dir: dir, Boot: wire.Epoch(boot),
 		MaxModel: 1 << 20, Budget: 1 << 30, Meter: new(mqtt.Meter), Observer: &seen,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}

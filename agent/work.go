@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -51,112 +50,13 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 	})
 }
 
-// prepare holds the local data against a task that came, or tells that it
-// could not be had.
-func (a *Agent) prepare(ref wire.BlobRef, data transfer.Storage, err error) {
-	if err != nil {
-		a.step(round.Prepared{Task: ref.Hash, Unfit: wire.DeclineFetch})
-		return
-	}
-	began := a.owner.Now()
-	a.start(func() func() {
-		var blob []byte
-		if err := readBlob(ref, data,
-			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
-			return func() {
-				took := a.owner.Now().Sub(began)
-				a.fitted(ref.Hash, nil, nil, wire.DeclineFetch, DataLoaded{Problem: err, Took: took})
-			}
-		}
-		return a.fit(ref.Hash, blob, began)
-	})
-}
-
-// fit reads the data that a task asks for, and returns what the owner makes of it.
-func (a *Agent) fit(hash wire.Digest, blob []byte, began time.Time) func() {
-	p, unfit, fact := a.loadTask(blob)
-	fact.Took = a.owner.Now().Sub(began)
-	return func() { a.fitted(hash, blob, p, unfit, fact) }
-}
-
-// misfit is a task that the local data do not fit.
-type misfit struct {
-	task    wire.Digest
-	blob    []byte
-	problem string
-	again   time.Time // when the data are looked at once more
-}
-
-// mendEvery is the time after which data that do not fit are looked at again: a file may be written, mended or mounted,
-// and may get more rows.
-const mendEvery = 10 * time.Minute
-
-// fitted tells whether the local data fit a task. The same misfit is told once.
-func (a *Agent) fitted(hash wire.Digest, blob []byte, p *prepared, unfit wire.DeclineReason, fact DataLoaded) {
-	if hash != a.wanted {
-		return // another task has come meanwhile
-	}
-	before := a.misfit
-	a.misfit = nil
-	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
-		a.misfit = &misfit{hash, blob, fact.Problem.Error(), a.owner.Now().Add(mendEvery)}
-		if before != nil && before.task == hash && before.problem == a.misfit.problem {
-			return
-		}
-	}
-	ev := round.Prepared{Task: hash, Unfit: unfit}
-	if p != nil {
-		a.prepared, fact.Rows = p, p.samples.Len()
-		ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
-		ev.Samples = uint64(fact.Rows)
-	}
-	a.cfg.Observer.Observe(fact)
-	a.step(ev)
-}
-
-// mend looks at data again that did not fit.
-func (a *Agent) mend(now time.Time) {
-	m := a.misfit
-	if m == nil || now.Before(m.again) {
-		return
-	}
-	m.again = now.Add(mendEvery)
-	a.start(func() func() { return a.fit(m.task, m.blob, now) })
-}
-
-func (a *Agent) loadTask(blob []byte) (*prepared, wire.DeclineReason, DataLoaded) {
-	t, err := wire.DecodeTask(blob)
-	if err != nil {
-		return nil, wire.DeclineUnsupported, DataLoaded{Problem: err}
-	}
-	fact := DataLoaded{Task: t.Name}
-	problem, err := task.Compile[float32](t)
-	if err != nil {
-		fact.Problem = err
-		return nil, wire.DeclineUnsupported, fact
-	}
-	samples, err := a.cfg.Data.Load(t.Features, t.Target)
-	if err == nil {
-		err = problem.Prepare(samples)
-	}
-	if err != nil {
-		fact.Problem = err
-		return nil, wire.DeclineBadData, fact
-	}
-	if least := max(t.MinSamples, a.cfg.MinRows); uint64(samples.Len()) < least {
-		fact.Problem = &tooFewError{samples.Len(), least}
-		return nil, wire.DeclineTooFewRows, fact
-	}
-	return &prepared{problem: problem, samples: samples}, 0, fact
-}
-
 // train computes the update of a round beside the owner. Work that release or a
 // stop of the agent cuts short is thrown away.
 func (a *Agent) train(e round.Train) {
 	if e.Announcement.Kind == wire.KindTraining {
 		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.Version, Bytes: int(e.Announcement.Base.Length)})
 	}
-	p, base, perStep := a.prepared, a.base, a.pace.PerStep()
+	p, base, perStep := a.prepared.first(e.Samples), a.base, a.pace.PerStep()
 	if a.cfg.StepTime > 0 {
 		perStep = a.cfg.StepTime
 	}

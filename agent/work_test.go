@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -40,7 +41,7 @@ func TestDeclines(t *testing.T) {
 			a.Task = inline(wild.Append(nil))
 		}, []float32{1, 1}, "diverged"},
 		{"data that cannot be read", func(s *scene, _ *wire.Announcement) {
-			s.cfg.Data = loader(func([]string) (*learner.Samples[float32], error) { return nil, os.ErrNotExist })
+			s.cfg.Data = data.Fixed(func([]string, string) (*learner.Samples[float32], error) { return nil, os.ErrNotExist })
 		}, []float32{0, 0}, "bad_data"},
 		{"few rows", func(s *scene, _ *wire.Announcement) { s.cfg.MinRows = 6 }, []float32{0, 0}, "too_few_rows"},
 	} {
@@ -70,11 +71,11 @@ func TestDataMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		loads := 0
-		s.cfg.Data = loader(func(f []string) (*learner.Samples[float32], error) {
+		s.cfg.Data = data.Fixed(func(f []string, target string) (*learner.Samples[float32], error) {
 			if loads++; loads < 4 {
 				return nil, os.ErrNotExist
 			}
-			return fiveRows(f)
+			return fiveRows(f, target)
 		})
 		s.start()
 		gathering := s.training(taskOf("a task"), 0, 0)
@@ -178,11 +179,11 @@ func TestTaskOvertaken(t *testing.T) {
 		s := newScene(t)
 		gate := make(chan struct{})
 		loads := 0
-		s.cfg.Data = loader(func(f []string) (*learner.Samples[float32], error) {
+		s.cfg.Data = data.Fixed(func(f []string, target string) (*learner.Samples[float32], error) {
 			if loads++; loads == 1 {
 				<-gate
 			}
-			return fiveRows(f)
+			return fiveRows(f, target)
 		})
 		s.start()
 		s.announce(4, s.training(taskOf("first"), 0, 0))

@@ -9,19 +9,14 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// Data is where held-out rows come from.
-type Data interface {
-	Load(features []string, target string) (*learner.Samples[float32], error)
-}
 
 // Config is what a coordinator needs.
 type Config struct {
@@ -41,7 +36,7 @@ type Config struct {
 	// Edges makes the edges between the agents of a round, where agents mix: see package edges.
 	Edges func(agents []round.MeshAgent) (Mesh, error)
 	// Held, if set, is data on which each new model is scored.
-	Held Data
+	Held data.Source
 	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
 	Dir string
 	// Disk is where Dir is; the machine's unless set.

@@ -147,7 +147,7 @@ func TestDoesNotStart(t *testing.T) {
 		{"another task", func(_ *testing.T, f *federation) { f.cfg.Task.Training.BatchSize++ },
 			"differs from that of the run"},
 		{"no key", func(_ *testing.T, f *federation) { f.cfg.Key = nil }, "key has 0 bytes"},
-		{"data that do not fit", func(_ *testing.T, f *federation) { f.cfg.Held = table("a,b\n1,2\n") },
+		{"data that do not fit", func(_ *testing.T, f *federation) { f.held("a,b\n1,2\n") },
 			"held-out data"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -20,15 +21,15 @@ import (
 )
 
 // line is held-out data on y = 2x.
-type line struct{}
+var line = data.Fixed(rowsOfLine)
 
-func (line) Load([]string, string) (*learner.Samples[float32], error) {
+func rowsOfLine([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
 }
 
 // benchOf is a workbench with a model of one weight and updates of it in a spool, the k-th of an agent whose risk was
 // k².
-func benchOf(t *testing.T, base float32, held Data, updates ...float32) (*workbench, *store.Spool, round.Fold) {
+func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*workbench, *store.Spool, round.Fold) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), Held: held, Task: wire.Task{
 		Name: "line", Features: []string{"x"}, Target: "y",
@@ -89,28 +90,28 @@ func TestGuard(t *testing.T) {
 	good := slices.Repeat([]round.Recent{{Risk: 0.01, Length: 0.1}}, round.RecentFolds)
 	for _, tt := range []struct {
 		name    string
-		held    Data
+		held    data.Source
 		base    float32
 		recent  []round.Recent
 		updates []float32
 		model   float32 // what the weight becomes; 0 = the round is abandoned
 		left    string  // who is left out, and why
 	}{
-		{"nothing to leave out", line{}, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
-		{"1e30", line{}, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 risk"},
+		{"nothing to leave out", line, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
+		{"1e30", line, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 risk"},
 		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 norm"},
 		{"of few, without held-out data: nothing can be told", nil, 1, nil, []float32{1, 5, 1, 1}, 3, ""},
 		{"not finite", nil, 3e38, nil, []float32{1e37, 3e38, 1e37, 1e37, 3e38, 1e37, 1e37}, 3.1e38,
 			"a4 not_finite a1 not_finite"},
 		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a4 norm a1 norm"},
-		{"a long one that does good", line{}, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.808, ""},
+		{"a long one that does good", line, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.808, ""},
 		{"a long one without held-out data", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.01, "a4 norm"},
-		{"none is long: the longest goes", line{}, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},
-		{"most of them lie: the round is abandoned", line{}, 1.9, good, []float32{0.1, 249, 250}, 0, "a2 risk"},
-		{"alone", line{}, 1.9, good, []float32{250}, 0, "a0 risk"},
+		{"none is long: the longest goes", line, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},
+		{"most of them lie: the round is abandoned", line, 1.9, good, []float32{0.1, 249, 250}, 0, "a2 risk"},
+		{"alone", line, 1.9, good, []float32{250}, 0, "a0 risk"},
 		{"alone, without held-out data: nothing can be told", nil, 1.9, good, []float32{250}, 251.9, ""},
 		{"alone, as long as it may be", nil, 1.5, good, []float32{0.5}, 2, ""},
-		{"worse, and better than knowing nothing", line{}, 1.9, good, []float32{-1.5, -1.5}, 0.4, ""},
+		{"worse, and better than knowing nothing", line, 1.9, good, []float32{-1.5, -1.5}, 0.4, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
@@ -145,7 +146,7 @@ func TestGuard(t *testing.T) {
 // TestGuardAfterACrash: from the set and the journaled plan the fold is the same again, whatever was left out before
 // the crash.
 func TestGuardAfterACrash(t *testing.T) {
-	for _, held := range []Data{line{}, nil} {
+	for _, held := range []data.Source{line, nil} {
 		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -1e25)
 		e.Plan.Recent = []round.Recent{{Risk: 1.0 / 3, Length: 0.7}}
 		journaled, err := json.Marshal(e.Plan)
@@ -167,7 +168,7 @@ func TestGuardAfterACrash(t *testing.T) {
 
 // The risk of a fold is the mean over the updates that were taken, not over one that was left out.
 func TestRiskOfWhatWasTaken(t *testing.T) {
-	w, spool, e := benchOf(t, 1, line{}, 1, 1e30, 1)
+	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1)
 	_, facts := w.fold(spool, e)
 	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 2 {
 		t.Errorf("facts %+v, want a model with the risk (0 + 4)/2", facts)

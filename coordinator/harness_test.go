@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -39,8 +40,13 @@ const fedName = "plant"
 type table string
 
 func (t table) Load(features []string, target string) (*learner.Samples[float32], error) {
-	return learner.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, learner.Filter{})
+	return data.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, data.Filter{})
 }
+
+func (t table) source() data.Source { return data.Fixed(t.Load) }
+
+// held scores each model on these rows.
+func (f *federation) held(t table) { f.tested, f.cfg.Held = t, t.source() }
 
 // rowsOf makes n rows of three features, on scales of their own, and a target.
 func rowsOf(seed uint64, n int) table {
@@ -84,6 +90,7 @@ type federation struct {
 	coord  *process
 	host   *coordinator.Coordinator // in its present life
 	agents []*process
+	tested table // the held-out rows
 	// connect joins the broker.
 	connect func(clientID string, will func() mqtt.Message) mqtt.Conn
 
@@ -221,7 +228,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	cfg := p.cfg
 	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key,
 		f.coord.key.Public().(ed25519.PublicKey), f.topics
-	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data, p.dir, p.boot,
+	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
 		testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
 	cfg.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}
 	if cfg.Rand == nil {

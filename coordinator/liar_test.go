@@ -37,7 +37,8 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 7, memory.Options{})
-				f.cfg.Held, f.cfg.Round.Rounds = rowsOf(3, 100), 15
+				f.held(rowsOf(3, 100))
+				f.cfg.Round.Rounds = 15
 				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum = 6, 6, 6
 				liar := f.agents[6]
 				liar.data = tt.rows
@@ -217,7 +218,8 @@ func oneLiar(t *testing.T, lie func([]float32) []float32, least float64, held bo
 	r.Participants, r.Quorum, r.Rounds, r.Weights, r.Gather.Target, r.Gather.Minimum, r.Deadline = 7, 4, 200,
 		spec.WeightsEqual, 7, 7, time.Minute
 	if held {
-		f.cfg.Held, r.Gather.Minimum = l.data, 6
+		f.held(l.data)
+		r.Gather.Minimum = 6
 	}
 	f.start()
 	worst := math.Inf(1)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -43,22 +44,22 @@ func (w *workbench) setTask(t wire.Task) error {
 }
 
 // useTask compiles the task and prepares the held-out data for it.
-func (w *workbench) useTask(t wire.Task, data []byte) error {
+func (w *workbench) useTask(t wire.Task, text []byte) error {
 	p, err := task.Compile[float32](t)
 	if err != nil {
 		return err
 	}
 	var held *learner.Samples[float32]
 	if w.cfg.Held != nil {
-		if held, err = w.cfg.Held.Load(t.Features, t.Target); err == nil {
-			err = p.Prepare(held)
-		}
+		rows := w.cfg.Held.Open(data.Want{Features: t.Features, Target: t.Target, Prepare: p.Preparer()})
+		v, err := rows.Snapshot() // for the whole run: scores stay comparable
 		if err != nil {
 			return fmt.Errorf("the held-out data: %w", err)
 		}
+		held = v.Rows
 		w.floor = p.Model.Score(make([]float32, p.Model.Architecture().Params()), held).Risk
 	}
-	w.problem, w.taskBlob, w.held = p, newBlob(data, wire.Digest{}), held
+	w.problem, w.taskBlob, w.held = p, newBlob(text, wire.Digest{}), held
 	return nil
 }
 

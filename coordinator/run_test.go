@@ -51,7 +51,7 @@ func TestRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 4, memory.Options{})
-				f.cfg.Held = rowsOf(99, 50)
+				f.held(rowsOf(99, 50))
 				tt.change(f)
 				f.start()
 				hash := f.finished(time.Hour)
@@ -95,7 +95,7 @@ func allTogether(f *federation) {
 func (f *federation) bilinear() {
 	f.cfg.Task.Model = wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 		Risk: spec.RiskLogistic, Ridge: 0.01}
-	f.cfg.Held = f.cfg.Held.(table).classes()
+	f.held(f.tested.classes())
 	for _, a := range f.agents {
 		a.data = a.data.classes()
 	}

@@ -183,11 +183,11 @@ func scoresRows(t *testing.T, a Architecture) {
 func keepsLabels(t *testing.T, a Architecture) {
 	s := randomSamples[float64](a, 20, newRNG(9))
 	before := slices.Clone(s.All().Y)
-	if err := s.MapLabels(a); err != nil || !slices.Equal(before, s.All().Y) {
+	if _, err := s.MapLabels(a, Labels{}); err != nil || !slices.Equal(before, s.All().Y) {
 		t.Errorf("labels %v become %v, error %v", before, s.All().Y, err)
 	}
 	s.All().Y[7] = math.Inf(1)
-	if err := s.MapLabels(a); err == nil || !strings.Contains(err.Error(), "row 8") {
+	if _, err := s.MapLabels(a, Labels{}); err == nil || !strings.Contains(err.Error(), "row 8") {
 		t.Errorf("an infinite label: error %v", err)
 	}
 }

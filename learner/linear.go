@@ -67,7 +67,7 @@ func (l *linear[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 }
 
 // Labels implements Objective.
-func (l *linear[T]) Labels(y []T) error { return l.loss.Labels(y, 1) }
+func (l *linear[T]) Labels(y []T, seen *Labels) error { return l.loss.Labels(y, 1, seen) }
 
 // Score implements Objective.
 func (l *linear[T]) Score(w []T, s *Samples[T]) Score {

@@ -14,8 +14,9 @@ type Loss[T Float] interface {
 	// overflows, and a NaN stays one.
 	Risk(delta, z []T, y T) float64
 	// Labels checks targets and brings them into the loss's form, in place. The error names the first bad one and its
-	// row, counted from 1, and nothing is changed then. All are finite.
-	Labels(y []T, outputs int) error
+	// row, counted from 1 and after those seen before, and nothing is changed then. All are finite. It notes in seen
+	// what it must know when more rows come, but for their number.
+	Labels(y []T, outputs int, seen *Labels) error
 	// Predict returns the label that outputs z speak for: for a regression, z itself.
 	Predict(z []T) T
 }
@@ -50,16 +51,27 @@ func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
 // number is what the losses of regressions have in common.
 type number[T Float] struct{}
 
-func (number[T]) Labels([]T, int) error { return nil }
-func (number[T]) Predict(z []T) T       { return z[0] }
+func (number[T]) Labels([]T, int, *Labels) error { return nil }
+func (number[T]) Predict(z []T) T                { return z[0] }
+
+// Labels is what is known of targets that were mapped before others come. The zero value is of no rows.
+type Labels struct {
+	rows        int
+	zero, minus int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
+}
 
 // MapLabels checks the targets against a valid architecture and brings them into its form, in place: see
-// [Objective.Labels].
-func (s *Samples[T]) MapLabels(a Architecture) error {
+// [Objective.Labels]. They come after those that were seen; it returns what is known of all.
+func (s *Samples[T]) MapLabels(a Architecture, seen Labels) (Labels, error) {
 	for i, y := range s.y {
 		if y-y != 0 {
-			return fmt.Errorf("label %v in row %d: not finite", float64(y), i+1)
+			return seen, fmt.Errorf("label %v in row %d: not finite", float64(y), seen.rows+i+1)
 		}
 	}
-	return objective[T](a).Labels(s.y)
+	all := seen
+	if err := objective[T](a).Labels(s.y, &all); err != nil {
+		return seen, err
+	}
+	all.rows += len(s.y)
+	return all, nil
 }

@@ -22,24 +22,24 @@ func (logistic[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // Labels takes 0 and 1, which become −1 and 1, or −1 and 1.
-func (logistic[T]) Labels(y []T, _ int) error {
-	zero, minus := -1, -1 // rows where a 0 and a −1 were seen
+func (logistic[T]) Labels(y []T, _ int, seen *Labels) error {
 	for i, v := range y {
+		row, other := seen.rows+i+1, 0
 		switch v {
 		case 0:
-			zero = i
+			seen.zero, other = row, seen.minus
 		case -1:
-			minus = i
+			seen.minus, other = row, seen.zero
 		case 1:
 		default:
-			return fmt.Errorf("label %v in row %d: the logistic risk takes 0 and 1, or -1 and 1", float64(v), i+1)
+			return fmt.Errorf("label %v in row %d: the logistic risk takes 0 and 1, or -1 and 1", float64(v), row)
 		}
-		if zero >= 0 && minus >= 0 {
+		if other > 0 {
 			return fmt.Errorf("label %v in row %d and %v in row %d: the logistic risk takes 0 and 1, or -1 and 1",
-				y[min(zero, minus)], min(zero, minus)+1, float64(v), i+1)
+				-1-float64(v), other, float64(v), row)
 		}
 	}
-	if zero >= 0 {
+	if seen.zero > 0 {
 		for i, v := range y {
 			y[i] = 2*v - 1
 		}

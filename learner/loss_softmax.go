@@ -32,11 +32,11 @@ func (softmax[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // Labels takes whole numbers from 0 to outputs − 1.
-func (softmax[T]) Labels(y []T, outputs int) error {
+func (softmax[T]) Labels(y []T, outputs int, seen *Labels) error {
 	for i, label := range y {
 		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
-			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v, i+1,
-				outputs-1)
+			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v,
+				seen.rows+i+1, outputs-1)
 		}
 	}
 	return nil

@@ -161,7 +161,9 @@ func (n *network[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 }
 
 // Labels implements Objective.
-func (n *network[T]) Labels(y []T) error { return n.loss.Labels(y, n.layers[len(n.layers)-1].out) }
+func (n *network[T]) Labels(y []T, seen *Labels) error {
+	return n.loss.Labels(y, n.layers[len(n.layers)-1].out, seen)
+}
 
 // Score implements Objective.
 func (n *network[T]) Score(w []T, s *Samples[T]) Score {

@@ -29,8 +29,9 @@ type Objective[T Float] interface {
 	// AddGradient adds scale·Σ ∇Q to dst, where b is the block that Backward was called with last and the gradient is
 	// that at its w. It reads no parameters: dst may be w itself, so that a local step needs no vector of its own.
 	AddGradient(dst []T, b Batch[T], scale float64)
-	// Labels checks targets and brings them into the form of the risk, in place: see [Loss.Labels].
-	Labels(y []T) error
+	// Labels checks targets that come after those seen, and brings them into the form of the risk, in place: see
+	// [Loss.Labels].
+	Labels(y []T, seen *Labels) error
 	// Score returns how well w does on all samples, with the mean of Q as its risk.
 	Score(w []T, s *Samples[T]) Score
 	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to

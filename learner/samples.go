@@ -46,6 +46,12 @@ func (s *Samples[T]) Row(i int) (x []T, y T) {
 	return s.x[i*s.inputs:][:s.inputs:s.inputs], s.y[i]
 }
 
+// First is a view of the first n samples, of all if there are no more.
+func (s *Samples[T]) First(n int) *Samples[T] {
+	n = min(n, len(s.y))
+	return &Samples[T]{inputs: s.inputs, x: s.x[:n*s.inputs], y: s.y[:n]}
+}
+
 // All is a view of every sample.
 func (s *Samples[T]) All() Batch[T] { return Batch[T]{X: s.x, Y: s.y} }
 

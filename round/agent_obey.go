@@ -58,7 +58,7 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	}
 	again := a.task.ready && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
 	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {
-		a.task = taskState{hash: t.Hash}
+		a.task = taskState{hash: t.Hash, told: a.task.told, known: a.task.known}
 		a.do(Prepare{*t})
 	}
 	a.priceRound()
@@ -147,7 +147,7 @@ func (a *Agent) resumeSaved(now time.Time) {
 	a.do(Submit{s.Run, s.Round, s.Update})
 }
 
-// prepared takes the host's word on whether the local data fit the task.
+// prepared takes the host's word on whether the local data fit the task, and how many rows there are by now.
 func (a *Agent) prepared(now time.Time, e Prepared) {
 	if e.Task != a.task.hash {
 		return

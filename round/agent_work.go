@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -81,7 +82,8 @@ func (a *Agent) train() {
 	w := a.work
 	w.state = workTraining
 	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight,
-		Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline})
+		Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline,
+		Samples: cmp.Or(a.task.known, a.task.samples)})
 }
 
 // decline ends the agent's part in the round.

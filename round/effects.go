@@ -114,6 +114,8 @@ type (
 		Block        wire.RoundID // for which the edges to them were made
 		Peers        []wire.Peer  // to mix with at every local step
 		Deadline     time.Time
+		// Samples is how many rows the coordinator knows of: it refuses an update of more. Rows are only added.
+		Samples uint64
 	}
 	// Submit sends the saved update until it is accepted, refused or released. While
 	// it is being sent, it is offered anew: the coordinator has restarted.

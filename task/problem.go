@@ -204,15 +204,29 @@ func (p *Problem[T]) Initial(seed uint64) []T {
 
 // Prepare brings an agent's raw samples into the task's terms, in place:
 // labels checked, and columns standardised once there is a standardisation.
-func (p *Problem[T]) Prepare(s *learner.Samples[T]) error {
-	a := p.Model.Architecture()
-	if err := s.MapLabels(a); err != nil {
-		return err
+func (p *Problem[T]) Prepare(s *learner.Samples[T]) error { return p.Preparer()(s, true) }
+
+// Preparer returns a [Problem.Prepare] for samples that come one batch after another; with first they begin anew. A
+// batch that it refuses counts as not come, and may have been changed.
+func (p *Problem[T]) Preparer() func(s *learner.Samples[T], first bool) error {
+	var labels learner.Labels
+	return func(s *learner.Samples[T], first bool) error {
+		before := labels
+		if first {
+			before = learner.Labels{}
+		}
+		all, err := s.MapLabels(p.Model.Architecture(), before)
+		if err != nil {
+			return err
+		}
+		if st := p.Standardization(); len(st.Mean) > 0 {
+			if err := s.Standardize(st); err != nil {
+				return err
+			}
+		}
+		labels = all
+		return nil
 	}
-	if st := p.Standardization(); len(st.Mean) > 0 {
-		return s.Standardize(st)
-	}
-	return nil
 }
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round

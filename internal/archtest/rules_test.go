@@ -23,6 +23,7 @@ var rooms = []room{
 		"the files we ship, embedded: imports nothing of ours, so that every test can load them"},
 
 	{"task", 2, true, "what a wire.Task means in learner terms: the daemons and the simulator run the same code"},
+	{"data", 2, false, "where rows come from: reads files, knows no rounds"},
 	{"round", 2, true, "the round's machines: the host owns clock, network and disk, so that tests can script them"},
 	{"round/rule", 2, true, "how updates become the fold: the coordinator and the simulator run the same rules"},
 	{"round/optimizer", 2, true, "how the fold becomes the model's step: the same as round/rule"},

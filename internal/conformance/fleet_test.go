@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
@@ -22,7 +23,7 @@ import (
 // rows is an agent's data: three features and a target.
 type rows uint64
 
-func (r rows) Load(features []string, _ string) (*learner.Samples[float32], error) {
+func (r rows) load(features []string, _ string) (*learner.Samples[float32], error) {
 	const n = 8
 	rng := rand.New(rand.NewPCG(uint64(r), 7))
 	var xs, ys []float32
@@ -98,7 +99,7 @@ func (f *fleet) startCoordinator(rounds int) {
 func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
-	cfg.Data, cfg.SelfTest = rows(i), patience
+	cfg.Data, cfg.SelfTest = data.Fixed(rows(i).load), patience
 	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
 		if c, ok := fact.(agent.LinkChanged); ok && link != nil {
 			link(c.Up)

@@ -1,16 +1,15 @@
 package data
 
 import (
-	"compress/gzip"
 	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -21,37 +20,20 @@ type table[T learner.Float] struct {
 	devices []string // of each row; nil without a column that names them
 }
 
-// open reads a file, which may be compressed (.gz).
-func open(path string, read func(r io.Reader) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if !strings.HasSuffix(path, ".gz") {
-		return read(f)
-	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return read(z)
-}
-
-// readTable reads a CSV file: the numbers by the learner's reader, as the daemons do, and the names of the devices.
-func readTable[T learner.Float](s *Spec, path string, withDevices bool) (*table[T], error) {
-	t := &table[T]{}
-	err := open(path, func(r io.Reader) (err error) {
-		t.samples, err = learner.ReadCSV[T](r, path, s.Features, s.Target, learner.Filter{})
-		return err
-	})
+// readTable reads a CSV file: the numbers by the daemons' reader, and the names of the devices.
+func readTable[T learner.Float](s *Spec, path string, withDevices bool) (t *table[T], err error) {
+	t = &table[T]{}
+	t.samples, err = data.ReadFile[T](path, s.Features, s.Target)
 	if err != nil || !withDevices {
 		return t, err
 	}
-	return t, open(path, func(r io.Reader) (err error) {
-		t.devices, err = column(csv.NewReader(r), path, s.Device)
-		return err
-	})
+	r, err := data.OpenFile(path)
+	if err != nil {
+		return t, err
+	}
+	defer r.Close()
+	t.devices, err = column(csv.NewReader(r), path, s.Device)
+	return t, err
 }
 
 // column is the texts of one column. The file has been read once and is well formed.
@@ -64,7 +46,7 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 	at := slices.IndexFunc(header,
 		func(h string) bool { return strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")) == name })
 	if at < 0 {
-		return nil, &learner.DataError{File: path, Line: 1, Column: name, Problem: "missing"}
+		return nil, &data.Error{File: path, Line: 1, Column: name, Problem: "missing"}
 	}
 	var texts []string
 	for {
@@ -78,7 +60,7 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 		text := strings.TrimSpace(record[at])
 		if text == "" {
 			line, _ := r.FieldPos(at)
-			return nil, &learner.DataError{File: path, Line: line, Column: name, Problem: "empty; it names the device"}
+			return nil, &data.Error{File: path, Line: line, Column: name, Problem: "empty; it names the device"}
 		}
 		texts = append(texts, strings.Clone(text))
 	}
@@ -118,7 +100,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 		standardize = func(x *learner.Samples[T]) error { return x.Standardize(st) }
 	}
 	prepare := func(x *learner.Samples[T]) error {
-		if err := x.MapLabels(model); err != nil {
+		if _, err := x.MapLabels(model, learner.Labels{}); err != nil {
 			return &spec.FieldError{Key: "data.target", Problem: err.Error()}
 		}
 		return standardize(x)

@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -265,7 +266,7 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 	return agent.Config{
 		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
-		Data: rows{uint64(p.number), w.plan.Opposed}, Dir: stateDir, Disk: disk, Runtime: l,
+		Data: data.Fixed(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
 		Signatures: signatures{w}, Now: l.Now,
 		MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{l},
@@ -294,8 +295,7 @@ type rows struct {
 	opposed bool
 }
 
-// Load implements agent.Data.
-func (r rows) Load([]string, string) (*learner.Samples[float32], error) {
+func (r rows) load([]string, string) (*learner.Samples[float32], error) {
 	huge := 0.0
 	if r.opposed && r.seed < 2 {
 		huge = 1e10 * (2*float64(r.seed) - 1)

@@ -124,7 +124,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	var held []*learner.Samples[float32]
 	var weights, steps []float64
 	for k := range p.Agents {
-		s, err := rows{uint64(k), p.Opposed}.Load(nil, "")
+		s, err := rows{uint64(k), p.Opposed}.load(nil, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -95,11 +95,12 @@ func (m *AgentMetrics) ObserveRound(fact round.AgentFact) {
 func (m *AgentMetrics) Reloaded(good bool) { m.of.Reloaded(good) }
 
 // RunAgent runs an agent until ctx ends.
-func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
+func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, cfg.Data.Close()) }()
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)
 	}

@@ -1,12 +1,6 @@
 package daemon
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -28,7 +22,7 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	return &doctor.Target{
 		// the model, the update, and a successor of each
 		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker,
-		Data: func() error { return readable(s.Data.CSV) },
+		Data: cfg.Data.Probe,
 	}, nil
 }
 
@@ -63,19 +57,4 @@ func brokerOf(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.Brok
 	d.Options, _, err = b.Session(t.ClientID(id))
 	d.Loop = t.Loop(id)
 	return d, err
-}
-
-// readable returns an error if the file cannot be read or is empty.
-func readable(path string) (err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := bufio.NewReader(f).ReadByte(); errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s is empty", path)
-	} else if err != nil {
-		return err
-	}
-	return nil
 }

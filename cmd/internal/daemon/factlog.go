@@ -41,12 +41,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.MessageDropped:
 		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
-		if f.Problem != nil {
-			l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task,
-				"err", f.Problem)
-		} else {
-			l.Info("local data fit the task", "task", f.Task, "rows", f.Rows, "took", f.Took)
-		}
+		l.dataLoaded(f)
 	case agent.Trained:
 		l.Info("trained", "round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
 			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took)
@@ -348,6 +343,22 @@ func short(x float64) float64 {
 	}
 	scale := math.Pow(10, 3-math.Floor(math.Log10(math.Abs(x))))
 	return math.Round(x*scale) / scale
+}
+
+func (l agentLog) dataLoaded(f agent.DataLoaded) {
+	switch {
+	case f.Problem != nil && f.Renewed != "":
+		l.Error("the local data fit the task no more; the agent takes no part in it: "+f.Renewed, "task", f.Task,
+			"err", f.Problem)
+	case f.Problem != nil:
+		l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task, "err", f.Problem)
+	case f.Renewed != "":
+		l.Warn("local data have changed: "+f.Renewed, "task", f.Task, "rows", f.Rows, "before", f.Before, "took", f.Took)
+	case f.Before > 0:
+		l.Info("local data have grown", "task", f.Task, "rows", f.Rows, "before", f.Before, "took", f.Took)
+	default:
+		l.Info("local data fit the task", "task", f.Task, "rows", f.Rows, "took", f.Took)
+	}
 }
 
 // deviceJudged logs when a rule for this device stops the work, and when the work may go on.

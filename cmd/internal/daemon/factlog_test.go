@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -82,8 +83,14 @@ func TestAgentLog(t *testing.T) {
 			`<4>WARN  message dropped kind=round reason=bad_signature err="wrong key"`},
 		{agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
 			`<6>INFO  local data fit the task task=air rows=712 took=12.35ms`},
+		{agent.DataLoaded{Task: "air", Rows: 715, Before: 712, Took: 2 * time.Millisecond},
+			`<6>INFO  local data have grown task=air rows=715 before=712 took=2ms`},
+		{agent.DataLoaded{Task: "air", Rows: 15, Before: 712, Renewed: "a.csv: cut off", Took: 2 * time.Millisecond},
+			`<4>WARN  local data have changed: a.csv: cut off task=air rows=15 before=712 took=2ms`},
+		{agent.DataLoaded{Task: "air", Rows: 1, Renewed: "a.csv: cut off", Problem: errors.New("too few")},
+			`<3>ERROR the local data fit the task no more; the agent takes no part in it: a.csv: cut off task=air err="too few"`},
 		{agent.DataLoaded{Task: "air",
-			Problem: &learner.DataError{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
+			Problem: &data.Error{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
 			`<3>ERROR the local data do not fit the task; the agent takes no part in it task=air err="a.csv: line 3: column \"y\": empty"`},
 		{agent.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: 4 * time.Millisecond,
 			RiskBefore: 0.512345, RiskAfter: 0.1234, Took: 80 * time.Millisecond},

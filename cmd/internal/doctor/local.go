@@ -83,7 +83,7 @@ func (p *Target) data(r *report) {
 		return
 	}
 	if err := p.Data(); err != nil {
-		r.add("data", Bad, "correct the file, or its path in data.csv", "%v", err)
+		r.add("data", Bad, "correct the file, or its path in the section data", "%v", err)
 		return
 	}
 	r.good("data", "can be read")

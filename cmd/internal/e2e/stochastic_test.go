@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
@@ -69,7 +69,7 @@ func TestStochasticGradients(t *testing.T) {
 }
 
 // plainLoop is federated averaging of all agents, three rounds, without any host.
-func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, data map[string]string) []float32 {
+func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, rows map[string]string) []float32 {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -84,8 +84,8 @@ func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, data map[s
 		var sent []testkit.Sent[float32]
 		next := make([]float32, len(w))
 		for _, id := range ids {
-			s, err := learner.ReadCSV[float32](strings.NewReader(data[id]), id, cfg.Task.Features, cfg.Task.Target,
-				learner.Filter{})
+			s, err := data.ReadCSV[float32](strings.NewReader(rows[id]), id, cfg.Task.Features, cfg.Task.Target,
+				data.Filter{})
 			must(err)
 			must(p.Prepare(s))
 			out, err := p.Local(task.Job[float32]{

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/spec"
@@ -26,7 +27,7 @@ type Agent struct {
 	DNS        string        `yaml:"dns"` // address:port of a name server; empty = the system's
 	Broker     Broker        `yaml:"broker"`
 	Identity   AgentIdentity `yaml:"identity"`
-	Data       Data          `yaml:"data"`
+	Data       data.Config   `yaml:"data"`
 	D2D        *D2D          `yaml:"d2d"`
 	Compute    Compute       `yaml:"compute"`
 	Privacy    Privacy       `yaml:"privacy"`
@@ -185,6 +186,7 @@ const leastBudget = 20_000_000
 func DefaultAgent() Agent {
 	return Agent{
 		StateDir: "/var/lib/agentd", Broker: defaultBroker(), Privacy: Privacy{MinRows: 10},
+		Data:     data.Config{Source: data.CSV},
 		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
 		Device:   Device{Root: "/"},
 		Metrics:  AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
@@ -210,7 +212,7 @@ func (a *Agent) Validate() error {
 	if a.D2D != nil {
 		c.d2d(a.D2D, a.Federation, a.Broker.URLs)
 	}
-	c.data("data", &a.Data)
+	a.Data.Check(&c.Check, "data")
 	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
@@ -248,6 +250,10 @@ func (a *Agent) Config() (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
+	source, err := a.Data.Open()
+	if err != nil {
+		return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
+	}
 	var mesh *agent.MeshConfig
 	if a.D2D != nil {
 		mesh = &agent.MeshConfig{Place: a.D2D.location(), Cell: a.D2D.Cell,
@@ -256,7 +262,7 @@ func (a *Agent) Config() (agent.Config, error) {
 	return agent.Config{
 		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
 		Coordinator: coordinator, Topics: topics,
-		Data: a.Data.Source(), Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
+		Data: source, Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
 		Rate:    transfer.Rate(a.Broker.MinRate),
 		Reports: agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},

@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
-	"github.com/fedmesh/fedmesh/cmd/internal/dataset"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -52,20 +50,6 @@ type Metrics struct {
 	Listen string `yaml:"listen"` // host:port; empty = nowhere
 }
 
-// Data is a CSV file with named columns.
-type Data struct {
-	CSV   string            `yaml:"csv"`
-	Where map[string]string `yaml:"where"` // only rows whose columns have these texts
-	// Shares splits the rows, one by one, into this many shares; Share is this agent's, counted from 0.
-	Share  int `yaml:"share"`
-	Shares int `yaml:"shares"`
-}
-
-// Source returns the data's reader.
-func (d *Data) Source() dataset.CSV {
-	return dataset.CSV{Path: d.CSV, Filter: learner.Filter{Where: d.Where, Share: d.Share, Shares: d.Shares}}
-}
-
 func defaultBroker() Broker {
 	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate}
 }
@@ -79,13 +63,6 @@ const (
 
 // check collects the problems of a configuration.
 type check struct{ spec.Check }
-
-func (c *check) data(key string, d *Data) {
-	c.Need(d.CSV != "", key+".csv", "is empty; want a CSV file with named columns")
-	c.Need(d.Shares >= 0, key+".shares", "must not be negative, is %d", d.Shares)
-	c.Need(d.Share >= 0 && d.Share < max(d.Shares, 1), key+".share", "must be 0 to shares - 1, is %d of %d", d.Share,
-		d.Shares)
-}
 
 func (c *check) broker(b *Broker, federation string) {
 	var encryption *tls.Config

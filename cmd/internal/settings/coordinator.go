@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -25,7 +27,7 @@ type Coordinator struct {
 	Task       Task                `yaml:"task"`
 	Round      round.Config        `yaml:"round"`
 	Mesh       Mesh                `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
-	Held       *Data               `yaml:"held_out"` // scores each model, if given
+	Held       *data.Config        `yaml:"held_out"` // scores each model, if given
 	Policy     Policy              `yaml:"policy"`
 	Metrics    Metrics             `yaml:"metrics"`
 	Log        Log                 `yaml:"log"`
@@ -87,9 +89,14 @@ func (s *Coordinator) Validate() error {
 	}
 	c.Take("round", s.Round.Validate())
 	if s.Held != nil {
-		c.data("held_out", s.Held)
-		if s.Held.CSV != "" {
-			_, err := s.Held.Source().Load(s.Task.Features, s.Task.Target)
+		before := c.Problems()
+		s.Held.Check(&c.Check, "held_out")
+		if c.Problems() == before {
+			source, err := s.Held.Open()
+			if err == nil {
+				_, err = data.Load(source, s.Task.Features, s.Task.Target)
+				err = errors.Join(err, source.Close())
+			}
 			c.Valid("held_out.csv", err)
 		}
 	}
@@ -147,7 +154,9 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	if s.Held != nil {
-		cfg.Held = s.Held.Source()
+		if cfg.Held, err = s.Held.Open(); err != nil {
+			return cfg, &spec.FieldError{Key: "held_out", Problem: err.Error()}
+		}
 	}
 	return cfg, nil
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/data"
 )
 
 // StateFolder is the folder that the agent writes to.
@@ -13,7 +15,8 @@ func (a *Agent) StateFolder() string { return a.StateDir }
 // Files are the files that the agent reads, by key; a path may be empty.
 func (a *Agent) Files() map[string]string {
 	files := a.Broker.files("broker.")
-	files["identity.key_file"], files["data.csv"] = a.Identity.KeyFile, a.Data.CSV
+	files["identity.key_file"] = a.Identity.KeyFile
+	addFiles(files, "data.", &a.Data)
 	if a.D2D != nil {
 		maps.Copy(files, a.D2D.Broker.files("d2d.broker."))
 	}
@@ -29,9 +32,15 @@ func (s *Coordinator) Files() map[string]string {
 	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,
 		s.Identity.AgentsFile, s.Mesh.File
 	if s.Held != nil {
-		files["held_out.csv"] = s.Held.CSV
+		addFiles(files, "held_out.", s.Held)
 	}
 	return files
+}
+
+func addFiles(files map[string]string, section string, d *data.Config) {
+	for key, path := range d.Files() {
+		files[section+key] = path
+	}
 }
 
 func (b *Broker) files(section string) map[string]string {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/data"
 )
 
 // TestCredentials reads secrets where systemd puts them: the files themselves
@@ -56,7 +57,7 @@ func TestCredentials(t *testing.T) {
 // TestFiles wants every file that the settings name to be told.
 func TestFiles(t *testing.T) {
 	agent, coordinator := DefaultAgent(), DefaultCoordinator()
-	agent.D2D, coordinator.Held = &D2D{}, &Data{}
+	agent.D2D, coordinator.Held = &D2D{}, &data.Config{}
 	for _, s := range []interface{ Files() map[string]string }{&agent, &coordinator} {
 		files := s.Files()
 		for _, key := range leaves(reflect.TypeOf(s).Elem(), "") {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -98,10 +99,9 @@ func TestAgentConfig(t *testing.T) {
 	if got := c.Topics.Round(); got != "my/fed/air/round" {
 		t.Errorf("round topic %s", got)
 	}
-	source := s.Data.Source()
-	if source.Path != "rows.csv" || source.Filter.Where["site"] != "a" || source.Filter.Share != 1 ||
-		source.Filter.Shares != 3 {
-		t.Errorf("data %+v", source)
+	if d := s.Data; d.Source != data.CSV || d.CSV != "rows.csv" || d.Where["site"] != "a" || d.Share != 1 ||
+		d.Shares != 3 || c.Data == nil {
+		t.Errorf("data %+v", d)
 	}
 }
 

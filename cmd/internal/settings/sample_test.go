@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/packaging"
 )
 
@@ -48,7 +49,7 @@ func TestSamplesLoad(t *testing.T) {
 // unless the line says otherwise.
 func TestSamplesAreComplete(t *testing.T) {
 	agent, coordinator := agentKeys(DefaultAgent()), coordinatorKeys(DefaultCoordinator())
-	coordinator.Held = &Data{}
+	coordinator.Held = &data.Config{}
 	agent.D2D = &D2D{Place: &Place{}}
 	t.Run("agentd", func(t *testing.T) {
 		loaded := agentKeys(DefaultAgent())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -94,8 +95,8 @@ func (f *bench) note(published int) {
 	}
 }
 
-// Load gives all agents the same few rows.
-func (f *bench) Load([]string, string) (*learner.Samples[float32], error) { return f.samples, nil }
+// load gives all agents the same few rows.
+func (f *bench) load([]string, string) (*learner.Samples[float32], error) { return f.samples, nil }
 
 // observe hears all programs.
 func (f *bench) observe(fact any) {
@@ -127,8 +128,8 @@ func hiddenOf(size int) []uint32 {
 func samples(size int) *learner.Samples[float32] {
 	names := strings.Join(featuresOf(size), ",")
 	row := strings.Repeat("1,", len(featuresOf(size))) + "1\n"
-	s, err := learner.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size),
-		"y", learner.Filter{})
+	s, err := data.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size),
+		"y", data.Filter{})
 	if err != nil {
 		panic(err)
 	}
@@ -169,7 +170,7 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 
 func (f *bench) agent(i int) agent.Config {
 	cfg := hosts.Agent(f.b, federation, idOf(i), uint64(i))
-	cfg.Data, cfg.Observer = f, testkit.Observer[agent.Fact, round.AgentFact](f.observe)
+	cfg.Data, cfg.Observer = data.Fixed(f.load), testkit.Observer[agent.Fact, round.AgentFact](f.observe)
 	cfg.Mesh = &agent.MeshConfig{
 		Connect: func() (mqtt.Conn, error) {
 			s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))

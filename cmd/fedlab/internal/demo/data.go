@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/dataset"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 )
 
@@ -88,5 +88,5 @@ func readAir() (header []string, rows [][]string, err error) {
 }
 
 func load(path string) (*learner.Samples[float32], error) {
-	return dataset.CSV{Path: path}.Load(airFeatures, airTarget)
+	return data.ReadFile[float32](path, airFeatures, airTarget)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -130,7 +131,7 @@ type together struct {
 func (o together) coordinator() settings.Coordinator {
 	f := o.files
 	s := settings.DefaultCoordinator()
-	s.Task, s.Held = o.task(), &settings.Data{CSV: f.held}
+	s.Task, s.Held = o.task(), &data.Config{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.Participants, o.Participants
 	s.Round.Weights, s.Round.Seed, s.Round.Rounds = spec.WeightsSamples, o.Seed, o.rounds()
 	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute,

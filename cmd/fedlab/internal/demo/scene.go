@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/d2d/graph"
+	held "github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/sim/data"
@@ -179,7 +180,7 @@ type apart struct {
 
 func (p apart) coordinator() settings.Coordinator {
 	s := settings.DefaultCoordinator()
-	s.Task, s.Mesh, s.Held = p.task(), p.mesh, &settings.Data{CSV: p.files.held}
+	s.Task, s.Mesh, s.Held = p.task(), p.mesh, &held.Config{CSV: p.files.held}
 	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, spec.WithReplacement, spec.WeightsEqual
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
 	s.Round.Seed, s.Round.Rounds = p.Seed, p.rounds()

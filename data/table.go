@@ -1,4 +1,4 @@
-package learner
+package data
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 // table says where the wanted columns are.
 type table struct {
 	file    string
+	filter  Filter
 	width   int
 	names   []string // of the features, then the target
 	columns []int    // their places
@@ -24,7 +25,7 @@ type condition struct {
 
 func newTable(file string, header, features []string, target string, filter Filter) (*table, error) {
 	fail := func(column, problem string) error {
-		return &DataError{File: file, Line: 1, Column: column, Problem: problem}
+		return &Error{File: file, Line: 1, Column: column, Problem: problem}
 	}
 	names := make([]string, len(header)) // a copy: the reader reuses the record
 	places := make(map[string][]int, len(header))
@@ -44,7 +45,7 @@ func newTable(file string, header, features []string, target string, filter Filt
 	if len(features) == 0 {
 		return nil, fail("", "no feature columns were asked for")
 	}
-	t := &table{file: file, width: len(names), names: append(slices.Clone(features), target)}
+	t := &table{file: file, filter: filter, width: len(names), names: append(slices.Clone(features), target)}
 	asked := make(map[string]bool, len(t.names))
 	for _, name := range t.names {
 		if asked[name] {
@@ -81,7 +82,9 @@ func (t *table) matches(record []string) bool {
 	return true
 }
 
-func appendRow[T Float](s *Samples[T], t *table, record []string, line int) error {
+// add appends a row.
+func (b *batch[T]) add(t *table, record []string, line int) error {
+	features := len(t.columns) - 1
 	for i, column := range t.columns {
 		text := strings.TrimSpace(record[column])
 		v, err := strconv.ParseFloat(text, 64)
@@ -97,16 +100,18 @@ func appendRow[T Float](s *Samples[T], t *table, record []string, line int) erro
 			problem = fmt.Sprintf("%s is not a number", shorten(text))
 		}
 		if problem != "" {
-			return &DataError{File: t.file, Line: line, Column: t.names[i], Problem: problem}
+			return &Error{File: t.file, Line: line, Column: t.names[i], Problem: problem}
 		}
-		if i < s.inputs {
-			s.x = append(s.x, T(v))
+		if i < features {
+			b.x = append(b.x, T(v))
 		} else {
-			s.y = append(s.y, T(v))
+			b.y = append(b.y, T(v))
 		}
 	}
 	return nil
 }
+
+func finite(v float64) bool { return v-v == 0 }
 
 // shorten quotes the text of a cell for a message.
 func shorten(text string) string {

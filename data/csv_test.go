@@ -1,9 +1,10 @@
-package learner
+package data
 
 import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -36,8 +37,9 @@ func TestReadCSV(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, "features", s.All().X, test.x, 0)
-			compare(t, "target", s.All().Y, test.y, 0)
+			if b := s.All(); !slices.Equal(b.X, test.x) || !slices.Equal(b.Y, test.y) {
+				t.Errorf("features %v, want %v; targets %v, want %v", b.X, test.x, b.Y, test.y)
+			}
 		})
 	}
 }
@@ -90,7 +92,7 @@ func TestReadCSVErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := ReadCSV[float32](strings.NewReader(test.text), "f.csv", test.features, "pm", test.filter)
-			var data *DataError
+			var data *Error
 			if s != nil || !errors.As(err, &data) || err.Error() != test.want {
 				t.Errorf("\n got %v\nwant %s", err, test.want)
 			}
@@ -103,7 +105,7 @@ func TestReadCSVPassesReadFailuresOn(t *testing.T) {
 	for _, text := range []string{"", "a,pm\n1,2\n"} {
 		r := io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken))
 		_, err := ReadCSV[float64](r, "f.csv", []string{"a"}, "pm", Filter{})
-		var data *DataError
+		var data *Error
 		if !errors.Is(err, broken) || errors.As(err, &data) || err.Error() != "f.csv: the disk is gone" {
 			t.Errorf("after %q: %v", text, err)
 		}
@@ -119,7 +121,7 @@ func FuzzReadCSV(f *testing.F) {
 		filter := Filter{Where: map[string]string{column: value}, Shares: every}
 		s, err := ReadCSV[float32](strings.NewReader(text), "f.csv", []string{"temp"}, "pm", filter)
 		if err != nil {
-			var data *DataError
+			var data *Error
 			if s != nil || !errors.As(err, &data) || data.Problem == "" {
 				t.Fatalf("samples %v, error %v", s, err)
 			}

@@ -1,4 +1,4 @@
-package dataset
+package data
 
 import (
 	"bytes"
@@ -22,6 +22,16 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
+// loadCSV returns the rows of a file whose target is y.
+func loadCSV(path string, where map[string]string, features ...string) (*learner.Samples[float32], error) {
+	c := Config{CSV: path, Where: where}
+	s, err := c.Open()
+	if err != nil {
+		return nil, err
+	}
+	return Load(s, features, "y")
+}
+
 func zip(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -35,13 +45,12 @@ func zip(t *testing.T, text string) string {
 	return b.String()
 }
 
-const table = "site,x,y\na,1,2\nb,3,4\na,5,6\n"
+const sites = "site,x,y\na,1,2\nb,3,4\na,5,6\n"
 
 func TestLoad(t *testing.T) {
-	for name, content := range map[string]string{"plain.csv": table, "packed.csv.gz": zip(t, table)} {
+	for name, content := range map[string]string{"plain.csv": sites, "packed.csv.gz": zip(t, sites)} {
 		t.Run(name, func(t *testing.T) {
-			c := CSV{Path: write(t, name, content), Filter: learner.Filter{Where: map[string]string{"site": "a"}}}
-			s, err := c.Load([]string{"x"}, "y")
+			s, err := loadCSV(write(t, name, content), map[string]string{"site": "a"}, "x")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,14 +71,14 @@ func TestLoadSaysWhere(t *testing.T) {
 		{"text in a number", "d.csv", "x,y\n1,2\n3,warm\n", `d.csv: line 3: column "y": "warm" is not a number`},
 		{"no rows", "d.csv", "x,y\n", `d.csv: none of its 0 rows is selected`},
 		{"empty", "d.csv", "", `d.csv: empty; the first line must name the columns`},
-		{"not gzip", "d.csv.gz", table, `d.csv.gz: gzip: invalid header`},
-		{"gzip that is cut off", "d.csv.gz", zip(t, table)[:25], `d.csv.gz: unexpected EOF`},
+		{"not gzip", "d.csv.gz", sites, `d.csv.gz: gzip: invalid header`},
+		{"gzip that is cut off", "d.csv.gz", zip(t, sites)[:25], `d.csv.gz: unexpected EOF`},
 		{"text in a packed number", "d.csv.gz", zip(t, "x,y\nhot,2\n"),
 			`d.csv.gz: line 2: column "x": "hot" is not a number`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := CSV{Path: write(t, tt.file, tt.content)}.Load([]string{"x"}, "y")
+			_, err := loadCSV(write(t, tt.file, tt.content), nil, "x")
 			if err == nil || !strings.HasSuffix(err.Error(), "/"+tt.want) {
 				t.Errorf("error %v\nwant a path and then %s", err, tt.want)
 			}
@@ -79,7 +88,7 @@ func TestLoadSaysWhere(t *testing.T) {
 
 func TestLoadMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.csv")
-	if _, err := (CSV{Path: path}).Load([]string{"x"}, "y"); !errors.Is(err, fs.ErrNotExist) ||
+	if _, err := loadCSV(path, nil, "x"); !errors.Is(err, fs.ErrNotExist) ||
 		!strings.Contains(err.Error(), path) {
 		t.Errorf("error %v, want one that names %s", err, path)
 	}

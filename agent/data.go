@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// local is a task, and the local data that it asks for, whether they fit or not.
+type local struct {
+	hash    wire.Digest
+	problem *task.Problem[float32] // nil if the task cannot be worked on
+	rows    data.Rows
+}
+
+// prepared is a task with the local data in its terms.
+type prepared struct {
+	*local
+	view data.View
+}
+
+// first is p with no more than n rows; with all if n is 0.
+func (p *prepared) first(n uint64) *prepared {
+	if n == 0 || n >= uint64(p.view.Rows.Len()) {
+		return p
+	}
+	few := *p
+	few.view.Rows = p.view.Rows.First(int(n))
+	return &few
+}
+
+// misfit is why the local data do not fit the task.
+type misfit struct {
+	problem string
+	again   time.Time // when they are looked at once more
+}
+
+const (
+	// mendEvery is the time after which data that do not fit are looked at again, changed or not: a file may be
+	// mounted, or allowed to be read.
+	mendEvery = 10 * time.Minute
+	// lookEvery is the least time between two looks at data for what has come: each may end in a hello.
+	lookEvery = 10 * time.Second
+)
+
+// prepare holds the local data against a task that came, or tells that it
+// could not be had.
+func (a *Agent) prepare(ref wire.BlobRef, storage transfer.Storage, err error) {
+	if err != nil {
+		a.step(round.Prepared{Task: ref.Hash, Unfit: wire.DeclineFetch})
+		return
+	}
+	began := a.owner.Now()
+	a.start(func() func() {
+		var blob []byte
+		l := &local{hash: ref.Hash}
+		if err := readBlob(ref, storage,
+			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
+			return a.fitted(l, nil, wire.DeclineFetch, DataLoaded{Problem: err}, began)
+		}
+		err := a.understand(l, blob)
+		if err != nil {
+			return a.fitted(l, nil, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
+		}
+		return a.fit(l, began)
+	})
+}
+
+// understand makes a task workable.
+func (a *Agent) understand(l *local, blob []byte) error {
+	t, err := wire.DecodeTask(blob)
+	if err != nil {
+		return err
+	}
+	problem, err := task.Compile[float32](t)
+	if err == nil {
+		l.problem = problem
+		l.rows = a.cfg.Data.Open(data.Want{Features: t.Features, Target: t.Target, Prepare: problem.Preparer()})
+	}
+	return err
+}
+
+// fit reads the data that a task asks for, as they are now, and returns what the owner makes of it.
+func (a *Agent) fit(l *local, began time.Time) func() {
+	p, unfit, fact := a.read(l)
+	return a.fitted(l, p, unfit, fact, began)
+}
+
+// read takes a view of the data. They are nil unless they fit.
+func (a *Agent) read(l *local) (*prepared, wire.DeclineReason, DataLoaded) {
+	t := &l.problem.Task
+	view, err := l.rows.Snapshot()
+	if err != nil {
+		return nil, wire.DeclineBadData, DataLoaded{Task: t.Name, Problem: err}
+	}
+	fact := DataLoaded{Task: t.Name, Rows: view.Rows.Len(), Renewed: view.Renewed}
+	if least := max(t.MinSamples, a.cfg.MinRows); uint64(fact.Rows) < least {
+		fact.Problem = &tooFewError{fact.Rows, least}
+		return nil, wire.DeclineTooFewRows, fact
+	}
+	return &prepared{l, view}, 0, fact
+}
+
+// fitted returns what the owner makes of data that were read.
+func (a *Agent) fitted(l *local, p *prepared, unfit wire.DeclineReason, fact DataLoaded, began time.Time) func() {
+	fact.Took = a.owner.Now().Sub(began)
+	return func() {
+		if l.hash == a.wanted { // else another task has come meanwhile
+			a.follow(l, p, unfit, fact)
+		}
+	}
+}
+
+// follow goes on with data that were read. The same misfit, and the same rows, are told once.
+func (a *Agent) follow(l *local, p *prepared, unfit wire.DeclineReason, fact DataLoaded) {
+	before := a.misfit
+	a.local, a.misfit = l, nil
+	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
+		a.misfit = &misfit{fact.Problem.Error(), a.owner.Now().Add(mendEvery)}
+		if before != nil && before.problem == a.misfit.problem {
+			return
+		}
+	}
+	ev := round.Prepared{Task: l.hash, Unfit: unfit}
+	if p != nil {
+		if old := a.prepared; old != nil && old.local == l {
+			if before == nil && old.view.Version == p.view.Version {
+				return
+			}
+			fact.Before = old.view.Rows.Len()
+		}
+		a.prepared = p
+		ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
+		ev.Samples = uint64(fact.Rows)
+	}
+	a.cfg.Observer.Observe(fact)
+	a.step(ev)
+}
+
+// mend looks at data again that did not fit.
+func (a *Agent) mend(now time.Time) {
+	m, l := a.misfit, a.local
+	if m == nil || now.Before(m.again) {
+		return
+	}
+	m.again = now.Add(mendEvery)
+	a.start(func() func() { return a.fit(l, now) })
+}
+
+// look reads what has come to the data that the task asks for, if anything has. A source is looked at when the
+// coordinator has said something new, since nobody trains in between.
+func (a *Agent) look() {
+	l, now := a.local, a.owner.Now()
+	if l == nil || l.rows == nil || now.Before(a.lookAt) {
+		return
+	}
+	a.lookAt = now.Add(lookEvery)
+	a.start(func() func() {
+		if !l.rows.Changed() {
+			return func() {}
+		}
+		return a.fit(l, now)
+	})
+}

@@ -1,0 +1,277 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// harness is a source under test, and the hand that writes what it reads. Rows have the columns a and b, and the target
+// y.
+type harness interface {
+	config() Config
+	add(t *testing.T, rows ...[3]float32)
+	// damage makes what was written, and what is there, unreadable; mend undoes it.
+	damage(t *testing.T)
+	mend(t *testing.T)
+	// renew puts other rows in the place of all.
+	renew(t *testing.T, rows ...[3]float32)
+}
+
+// harnesses has one for each kind in the table.
+var harnesses = map[Kind]func(t *testing.T) harness{
+	CSV: func(t *testing.T) harness { return &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")} },
+}
+
+// TestSources holds every kind of source to the same.
+func TestSources(t *testing.T) {
+	if a, b := slices.Sorted(maps.Keys(kinds)), slices.Sorted(maps.Keys(harnesses)); !slices.Equal(a, b) {
+		t.Fatalf("the table has %q, the suite %q", a, b)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		t.Run(string(kind), func(t *testing.T) { suite(t, harnesses[kind]) })
+	}
+}
+
+func suite(t *testing.T, make func(t *testing.T) harness) {
+	one, two, three := [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]float32{4, 4, -4}
+	t.Run("a section that says nothing", func(t *testing.T) {
+		c := Config{Source: make(t).config().Source}
+		var problems spec.Check
+		if c.Check(&problems, "data"); problems.Err() == nil {
+			t.Error("it has no problem")
+		}
+	})
+	t.Run("nothing yet", func(t *testing.T) {
+		f := follow(t, make(t))
+		if err := f.source.Probe(); err == nil {
+			t.Error("there is something to read")
+		}
+		if v, err := f.rows.Snapshot(); err == nil {
+			t.Errorf("a view %+v", v)
+		}
+		f.add(t, one)
+		f.changed(true)
+		f.wants(1, one)
+		if err := f.source.Probe(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("growth", func(t *testing.T) {
+		h := make(t)
+		h.add(t, one)
+		f := follow(t, h)
+		first := f.wants(1, one)
+		f.changed(false)
+		f.wants(1, one)
+		f.add(t, two, three)
+		f.changed(true)
+		f.wants(2, one, two, three)
+		f.changed(false)
+		if f.batches != 2 || f.prepared != 3 {
+			t.Errorf("%d rows were prepared in %d batches; want each of 3 once, in 2", f.prepared, f.batches)
+		}
+		if first.Rows.Len() != 1 || row(first.Rows, 0) != one {
+			t.Errorf("the first view became %v", first.Rows.All())
+		}
+	})
+	t.Run("renewal", func(t *testing.T) {
+		h := make(t)
+		h.add(t, one, two)
+		f := follow(t, h)
+		first := f.wants(1, one, two)
+		f.renew(t, three)
+		f.changed(true)
+		if v := f.wants(2, three); v.Renewed == "" {
+			t.Error("it is not said that rows are gone")
+		}
+		f.add(t, two)
+		if v := f.wants(3, three, two); v.Renewed != "" {
+			t.Errorf("after rows were added: %s", v.Renewed)
+		}
+		if first.Rows.Len() != 2 || row(first.Rows, 1) != two {
+			t.Errorf("the first view became %v", first.Rows.All())
+		}
+	})
+	t.Run("damage", func(t *testing.T) {
+		h := make(t)
+		h.add(t, one)
+		f := follow(t, h)
+		f.wants(1, one)
+		f.damage(t)
+		f.changed(true)
+		for range 2 {
+			_, err := f.rows.Snapshot()
+			where := (*Error)(nil)
+			if !errors.As(err, &where) || where.File == "" || where.Line == 0 || where.Problem == "" {
+				t.Errorf("the error %v does not say where", err)
+			}
+			f.changed(false)
+		}
+		f.mend(t)
+		f.add(t, two)
+		f.changed(true)
+		if v, err := f.rows.Snapshot(); err != nil || v.Rows.Len() != 2 || row(v.Rows, 1) != two {
+			t.Errorf("mended: %+v, %v", v, err)
+		}
+	})
+	t.Run("rows that are refused", func(t *testing.T) {
+		h := make(t)
+		h.add(t, one)
+		f := follow(t, h)
+		f.wants(1, one)
+		f.add(t, two)
+		f.refuse = errors.New("no such label")
+		if _, err := f.rows.Snapshot(); !errors.Is(err, f.refuse) {
+			t.Errorf("error %v", err)
+		}
+		f.refuse = nil
+		f.wants(2, one, two)
+	})
+	t.Run("two tasks", func(t *testing.T) {
+		h := make(t)
+		h.add(t, one, two)
+		f := follow(t, h)
+		f.wants(1, one, two)
+		v, err := f.source.Open(Want{Features: []string{"b"}, Target: "a"}).Snapshot()
+		if err != nil || !slices.Equal(v.Rows.All().X, []float32{2, 0.5}) || !slices.Equal(v.Rows.All().Y,
+			[]float32{1, -1}) {
+			t.Errorf("b and a: %+v, %v", v, err)
+		}
+		f.wants(1, one, two)
+	})
+}
+
+// followed is a source, the rows that are followed, and what Prepare was called with.
+type followed struct {
+	harness
+	t                 *testing.T
+	source            Source
+	rows              Rows
+	batches, prepared int
+	refuse            error
+}
+
+func follow(t *testing.T, h harness) *followed {
+	t.Helper()
+	f, c := &followed{harness: h, t: t}, h.config()
+	var problems spec.Check
+	c.Check(&problems, "data")
+	source, err := c.Open()
+	if err = errors.Join(problems.Err(), err); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := source.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f.source = source
+	// Rows are prepared to a ten times larger target, which shows whether one is prepared twice.
+	f.rows = source.Open(Want{Features: []string{"a", "b"}, Target: "y",
+		Prepare: func(s *learner.Samples[float32], first bool) error {
+			if f.batches++; first {
+				f.prepared = 0
+			}
+			for i := range s.All().Y {
+				s.All().Y[i] *= 10
+			}
+			if f.refuse == nil {
+				f.prepared += s.Len()
+			}
+			return f.refuse
+		}})
+	return f
+}
+
+func (f *followed) changed(want bool) {
+	f.t.Helper()
+	if got := f.rows.Changed(); got != want {
+		f.t.Errorf("changed: %v, want %v", got, want)
+	}
+}
+
+// wants takes a view.
+func (f *followed) wants(version uint64, rows ...[3]float32) View {
+	f.t.Helper()
+	v, err := f.rows.Snapshot()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var got [][3]float32
+	for i := range v.Rows.Len() {
+		got = append(got, row(v.Rows, i))
+	}
+	if v.Version != version || !slices.Equal(got, rows) || f.prepared != len(rows) {
+		f.t.Errorf("version %d of %v, of which %d prepared; want version %d of %v", v.Version, got, f.prepared, version,
+			rows)
+	}
+	return v
+}
+
+func row(s *learner.Samples[float32], i int) [3]float32 {
+	x, y := s.Row(i)
+	return [3]float32{x[0], x[1], y / 10}
+}
+
+// csvHarness writes a file.
+type csvHarness struct {
+	path  string
+	sound string // the content before it was damaged
+}
+
+func (h *csvHarness) config() Config { return Config{Source: CSV, CSV: h.path} }
+
+func (h *csvHarness) add(t *testing.T, rows ...[3]float32) {
+	t.Helper()
+	text := h.content()
+	if text == "" {
+		text = csvHeader
+	}
+	h.put(t, text+csvLines(rows))
+}
+
+const csvHeader = "b,note,y,a\n"
+
+func csvLines(rows [][3]float32) string {
+	var b strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%g,x,%g,%g\n", r[1], r[2], r[0])
+	}
+	return b.String()
+}
+
+func (h *csvHarness) content() string {
+	text, _ := os.ReadFile(h.path) // "" if it is missing
+	return string(text)
+}
+
+// put writes in place, at a time of its own: two writes within a tick of the file system's clock look alike.
+func (h *csvHarness) put(t *testing.T, text string) {
+	t.Helper()
+	at := time.Now()
+	if info, err := os.Stat(h.path); err == nil {
+		at = info.ModTime().Add(time.Second)
+	}
+	if err := errors.Join(os.WriteFile(h.path, []byte(text), 0o600), os.Chtimes(h.path, at, at)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *csvHarness) damage(t *testing.T) {
+	h.sound = h.content()
+	h.put(t, strings.ReplaceAll(h.sound, ",", ";")+"1,2\n")
+}
+
+func (h *csvHarness) mend(t *testing.T) { h.put(t, h.sound) }
+
+func (h *csvHarness) renew(t *testing.T, rows ...[3]float32) { h.put(t, csvHeader+csvLines(rows)) }

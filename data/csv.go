@@ -1,0 +1,119 @@
+package data
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Filter selects rows of a file: those where each column named in Where has exactly that text, dealt one by one to so
+// many Shares, and of these one Share, counted from 0. The zero value selects all rows.
+type Filter struct {
+	Where         map[string]string
+	Share, Shares int // Shares 0 and 1 = all rows
+}
+
+// Error says what is wrong in a data file, and where.
+type Error struct {
+	File    string
+	Line    int    // from 1; 0 = the whole file
+	Column  string // "" = the whole line
+	Problem string
+}
+
+func (e *Error) Error() string {
+	where := e.File
+	if e.Line > 0 {
+		where += fmt.Sprintf(": line %d", e.Line)
+	}
+	if e.Column != "" {
+		where += fmt.Sprintf(": column %q", e.Column)
+	}
+	return where + ": " + e.Problem
+}
+
+// ReadCSV reads samples from comma-separated text with column names in its first line. file names the source in errors.
+// features and target name columns; other columns, and rows that the filter leaves out, may hold any text. Numbers must
+// be finite. It reads once, in order, and keeps nothing but the numbers selected. Bad data is an [*Error]; a failure
+// of r is passed on, wrapped.
+func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
+	filter Filter) (*learner.Samples[T], error) {
+	c := csv.NewReader(r)
+	t, err := readHeader(c, file, features, target, filter)
+	if err != nil {
+		return nil, err
+	}
+	var some batch[T]
+	if err := some.read(c, t, 0); err != nil {
+		return nil, err
+	}
+	if len(some.y) == 0 {
+		return nil, noneSelected(file, some.rows)
+	}
+	return learner.NewSamples(len(features), some.x, some.y), nil
+}
+
+func noneSelected(file string, rows int) *Error {
+	return &Error{File: file, Problem: fmt.Sprintf("none of its %d rows is selected", rows)}
+}
+
+// readHeader reads the first line, and says where the wanted columns are.
+func readHeader(c *csv.Reader, file string, features []string, target string, filter Filter) (*table, error) {
+	c.ReuseRecord = true
+	header, err := c.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, &Error{File: file, Problem: "empty; the first line must name the columns"}
+	}
+	if err != nil {
+		return nil, readError(file, err, nil, 0, 0)
+	}
+	return newTable(file, header, features, target, filter)
+}
+
+// batch is rows that are read together, and how many rows have been read up to them.
+type batch[T learner.Float] struct {
+	x, y          []T
+	rows, matched int // rows, and those that the conditions select, in this batch and before
+}
+
+// read reads rows up to the end. above is the number of lines above the first one that c reads.
+func (b *batch[T]) read(c *csv.Reader, t *table, above int) error {
+	c.ReuseRecord, c.FieldsPerRecord = true, t.width
+	for {
+		record, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return readError(t.file, err, record, t.width, above)
+		}
+		b.rows++
+		if !t.matches(record) {
+			continue
+		}
+		b.matched++
+		if n := t.filter.Shares; n > 1 && (b.matched-1)%n != t.filter.Share {
+			continue
+		}
+		line, _ := c.FieldPos(0)
+		if err := b.add(t, record, above+line); err != nil {
+			return err
+		}
+	}
+}
+
+// readError turns what encoding/csv refuses into an Error; what is left is a failure to read.
+func readError(file string, err error, record []string, width, above int) error {
+	var parse *csv.ParseError
+	switch {
+	case errors.Is(err, csv.ErrFieldCount) && errors.As(err, &parse):
+		problem := fmt.Sprintf("%d fields where the header has %d", len(record), width)
+		return &Error{File: file, Line: above + parse.Line, Problem: problem}
+	case errors.As(err, &parse):
+		return &Error{File: file, Line: above + parse.Line, Problem: parse.Err.Error()}
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}

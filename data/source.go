@@ -1,0 +1,146 @@
+package data
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Source is where rows come from. Its methods, and those of the Rows that it opens, are called from one goroutine at a
+// time.
+type Source interface {
+	// Open begins to follow the rows that are wanted. It reads nothing yet.
+	Open(w Want) Rows
+	// Probe returns why there is nothing to read now. It knows no task, so it does not look at columns.
+	Probe() error
+	// Close ends what the source does by itself. Its views stay.
+	Close() error
+}
+
+// Rows is a source for those who want certain columns of it.
+type Rows interface {
+	// Changed reports whether a snapshot would find anything else than the last one, which may have failed. It is
+	// cheap, and may say so where nothing has changed.
+	Changed() bool
+	// Snapshot returns the rows as they are now, at least one. The error is an *Error where something can be mended
+	// at a line; a later snapshot may succeed.
+	Snapshot() (View, error)
+}
+
+// Want says which rows are wanted.
+type Want struct {
+	Features []string
+	Target   string
+	// Prepare, if set, brings new rows into the task's terms, in place, before they are part of a view. It gets each
+	// row once, in order, but those of a call that failed come again; first says that the rows before are void.
+	Prepare func(fresh *learner.Samples[float32], first bool) error
+}
+
+// View is the rows of a source at some moment. It never changes.
+type View struct {
+	Version uint64 // from 1; views of the same Rows with the same version have the same rows
+	Rows    *learner.Samples[float32]
+	// Renewed says why rows that were in the view before may be in it no more, with file and line; empty if rows were
+	// only added.
+	Renewed string
+}
+
+// Kind is a kind of source, by its word in a configuration file.
+type Kind string
+
+// The kinds.
+const (
+	CSV Kind = "csv" // a file with named columns, plain or (.gz) compressed
+)
+
+// kind is how sources of a kind are made.
+type kind struct {
+	open  func(c *Config) (Source, error)
+	check func(c *Config, problems *spec.Check, section string)
+	files func(c *Config) map[string]string // that it reads, by key
+}
+
+// kinds is the table of the sources.
+var kinds = map[Kind]kind{
+	CSV: {open: openCSV, check: checkCSV, files: filesOfCSV},
+}
+
+// Config is the section of a configuration file that says where rows come from.
+type Config struct {
+	Source Kind              `yaml:"source"` // empty = csv
+	CSV    string            `yaml:"csv"`    // the file's path
+	Where  map[string]string `yaml:"where"`  // only rows whose columns have these texts
+	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
+	Share  int `yaml:"share"`
+	Shares int `yaml:"shares"`
+}
+
+func (c *Config) kind() Kind { return cmp.Or(c.Source, CSV) }
+
+// Check reports the problems of a section.
+func (c *Config) Check(problems *spec.Check, section string) {
+	before := problems.Problems()
+	spec.OneOf(problems, section+".source", c.kind(), slices.Sorted(maps.Keys(kinds))...)
+	if problems.Problems() == before {
+		kinds[c.kind()].check(c, problems, section)
+	}
+}
+
+// Open makes the source of a section that was checked.
+func (c *Config) Open() (Source, error) { return kinds[c.kind()].open(c) }
+
+// Files returns the files that the source reads, by their keys in the section.
+func (c *Config) Files() map[string]string {
+	k, known := kinds[c.kind()]
+	if !known {
+		return nil // Check reports it
+	}
+	return k.files(c)
+}
+
+// Load returns the rows of a source as they are now.
+func Load(s Source, features []string, target string) (*learner.Samples[float32], error) {
+	v, err := s.Open(Want{Features: features, Target: target}).Snapshot()
+	return v.Rows, err
+}
+
+// Fixed is a source in memory, for tests and the laboratory: a function that returns its rows, always the same. The
+// rows are whoever calls it's own.
+type Fixed func(features []string, target string) (*learner.Samples[float32], error)
+
+// Open implements Source.
+func (f Fixed) Open(w Want) Rows { return &fixedRows{f: f, want: w} }
+
+// Probe implements Source.
+func (Fixed) Probe() error { return nil }
+
+// Close implements Source.
+func (Fixed) Close() error { return nil }
+
+type fixedRows struct {
+	f    Fixed
+	want Want
+	view View
+}
+
+// Changed implements Rows: only rows that could not be had may change.
+func (r *fixedRows) Changed() bool { return r.view.Rows == nil }
+
+// Snapshot implements Rows.
+func (r *fixedRows) Snapshot() (View, error) {
+	if r.view.Rows != nil {
+		return r.view, nil
+	}
+	s, err := r.f(r.want.Features, r.want.Target)
+	if err == nil && r.want.Prepare != nil {
+		err = r.want.Prepare(s, true)
+	}
+	if err != nil {
+		return View{}, err
+	}
+	r.view = View{Version: 1, Rows: s}
+	return r.view, nil
+}
