@@ -65,8 +65,8 @@ func (l *logger) rows() string {
 	e, u := l.update()
 	facts := factsOf[agent.DataLoaded](l.scene)
 	f := facts[len(facts)-1]
-	text := fmt.Sprintf("hello %d, update %d of round %d, %d loaded after %d", hello.Samples, u.Samples, e.Round, f.Rows,
-		f.Before)
+	text := fmt.Sprintf("hello %d, update %d of round %d, %d loaded after %d", hello.Samples, u.Samples, e.Round,
+		f.Rows, f.Before)
 	if hello.Unfit != 0 {
 		text += ", " + hello.Unfit.String()
 	}
@@ -109,8 +109,8 @@ func TestFileThatChanges(t *testing.T) {
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
 		l.plays(7)
 		l.plays(8)
-		want("hello 3, update 3 of round 8, 3 loaded after 8; FILE: it was cut off from 57 to 25 bytes, after 9 lines " +
-			"were read; its rows are read anew, up to line 4")
+		want("hello 3, update 3 of round 8, 3 loaded after 8; FILE: it was cut off from 57 to 25 bytes, after 9 " +
+			"lines were read; its rows are read anew, up to line 4")
 
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,warm,3\n")
 		l.plays(9)
@@ -138,7 +138,7 @@ func TestFileThatChanges(t *testing.T) {
 		}
 		l.write("a,b,y\n1,0,2\n")
 		l.plays(13)
-		want("hello 0, update 4 of round 12, 1 loaded after 0, too_few_rows; FILE: another file has its name; its rows " +
-			"are read anew, up to line 2")
+		want("hello 0, update 4 of round 12, 1 loaded after 0, too_few_rows; FILE: another file has its name; its " +
+			"rows are read anew, up to line 2")
 	})
 }

@@ -41,7 +41,9 @@ func TestDeclines(t *testing.T) {
 			a.Task = inline(wild.Append(nil))
 		}, []float32{1, 1}, "diverged"},
 		{"data that cannot be read", func(s *scene, _ *wire.Announcement) {
-			s.cfg.Data = data.Fixed(func([]string, string) (*learner.Samples[float32], error) { return nil, os.ErrNotExist })
+			s.cfg.Data = data.Fixed(func([]string, string) (*learner.Samples[float32], error) {
+				return nil, os.ErrNotExist
+			})
 		}, []float32{0, 0}, "bad_data"},
 		{"few rows", func(s *scene, _ *wire.Announcement) { s.cfg.MinRows = 6 }, []float32{0, 0}, "too_few_rows"},
 	} {

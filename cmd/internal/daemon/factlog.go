@@ -353,7 +353,8 @@ func (l agentLog) dataLoaded(f agent.DataLoaded) {
 	case f.Problem != nil:
 		l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task, "err", f.Problem)
 	case f.Renewed != "":
-		l.Warn("local data have changed: "+f.Renewed, "task", f.Task, "rows", f.Rows, "before", f.Before, "took", f.Took)
+		l.Warn("local data have changed: "+f.Renewed, "task", f.Task, "rows", f.Rows, "before", f.Before,
+			"took", f.Took)
 	case f.Before > 0:
 		l.Info("local data have grown", "task", f.Task, "rows", f.Rows, "before", f.Before, "took", f.Took)
 	default:
