@@ -96,7 +96,7 @@ func (q *ask) sum() {
 	q.a.jobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
 		u := q.a.newUpdate(q.e, q.p)
-		v, err := q.p.problem.Statistics(q.p.view.Rows)
+		v, err := q.a.cfg.Trainer.Moments(q.p.problem, q.p.view.Rows)
 		if err == nil {
 			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())
 		}

@@ -135,7 +135,7 @@ func (a *Agent) follow(l *local, p *prepared, unfit wire.DeclineReason, fact Dat
 		}
 		a.prepared = p
 		ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
-		ev.Samples = uint64(fact.Rows)
+		ev.Samples = a.cfg.Trainer.Rows(p.view.Rows)
 	}
 	a.cfg.Observer.Observe(fact)
 	a.step(ev)

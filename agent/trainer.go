@@ -4,16 +4,22 @@ import (
 	"context"
 
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer takes the local steps of an agent. The product's is Learner. A laboratory puts decorators around it, which
-// slow it down (agent/slow) or look at what it works on. No step begins after the context has ended: then the round is
-// over, or too little of its time is left.
+// Trainer makes of an agent's data what leaves the device. The product's is Learner. A laboratory puts decorators
+// around it, which slow it down (agent/slow), lie (agent/liar) or look at what it works on. internal/testkit/trainers
+// holds all to the same.
 type Trainer interface {
-	// Block prepares the local steps of block r. The owner waits for it: it only prepares.
+	// Block prepares the local steps of block r. The owner waits for it: it only prepares. No step begins after the
+	// context has ended: then the round is over, or too little of its time is left.
 	Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block, error)
+	// Moments returns the agent's part of a round of statistics, as [task.Problem.Statistics].
+	Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error)
+	// Rows returns how many rows the agent has, as it tells the coordinator.
+	Rows(s *learner.Samples[float32]) uint64
 }
 
 // Block is the local steps of one block, from one goroutine. Where the agent mixes, its neighbours change the
@@ -32,8 +38,16 @@ type Audited interface {
 	Ended(b d2d.Books)
 }
 
-// Learner takes local steps as fast as the device can.
+// Learner takes local steps as fast as the device can, and tells the truth.
 type Learner struct{}
+
+// Moments implements Trainer.
+func (Learner) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+	return p.Statistics(s)
+}
+
+// Rows implements Trainer.
+func (Learner) Rows(s *learner.Samples[float32]) uint64 { return uint64(s.Len()) }
 
 // Block implements Trainer.
 func (Learner) Block(ctx context.Context, _ wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block,

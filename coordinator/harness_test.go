@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -110,6 +111,7 @@ type process struct {
 	key  ed25519.PrivateKey
 	dir  string
 	data table
+	lie  liar.Lie     // an agent's
 	cfg  agent.Config // what a test sets of it
 	boot wire.Epoch
 
@@ -230,7 +232,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 		f.coord.key.Public().(ed25519.PublicKey), f.topics
 	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
 		testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
-	cfg.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}
+	cfg.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}, Lie: p.lie}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
 	}

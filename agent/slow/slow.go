@@ -1,5 +1,5 @@
-// Package slow makes an agent train as on a slower device, for benches and tests: each local step takes at least a
-// declared time.
+// Package slow makes an agent train as on a slower device, for benches, tests and the simulator: each local step takes
+// at least a declared time.
 package slow
 
 import (
@@ -7,41 +7,47 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer takes the local steps of another one, and sleeps until the device that it plays would have taken them. It
+// Trainer takes the local steps of another one, and waits until the device that it plays would have taken them. It
 // hides whether a block is agent.Audited: who looks at what is mixed stands around it.
 type Trainer struct {
 	agent.Trainer
-	StepTime time.Duration // of a local step; 0 = no sleep
+	StepTime time.Duration // of a local step; 0 = it does not wait
+	// Runtime is the time of the device; real time unless set.
+	Runtime host.Runtime
 }
 
 // Block implements agent.Trainer.
 func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
 	error) {
+	if s.Runtime == nil {
+		s.Runtime = host.RealTime{}
+	}
 	inner, err := s.Trainer.Block(ctx, r, p, j)
-	return block{inner, s.StepTime, ctx}, err
+	return block{inner, s, ctx}, err
 }
 
 // block takes the steps of a block slowly.
 type block struct {
 	agent.Block
-	stepTime time.Duration
-	ctx      context.Context // of the block
+	trainer Trainer
+	ctx     context.Context // of the block
 }
 
 // Take implements agent.Block. It lasts until the steps have taken as long as declared, or until ctx ends. A step that
 // takes no gradient is as long as any other.
 func (b block) Take(x []float32, first, last uint64) error {
-	slow := time.After(time.Duration(last-first+1) * b.stepTime)
-	err := b.Block.Take(x, first, last)
-	if err == nil {
-		select {
-		case <-b.ctx.Done():
-		case <-slow:
-		}
+	rt := b.trainer.Runtime
+	over := rt.Now().Add(time.Duration(last-first+1) * b.trainer.StepTime)
+	if err := b.Block.Take(x, first, last); err != nil {
+		return err
 	}
-	return err
+	for w := rt.NewWaiter(); b.ctx.Err() == nil && rt.Now().Before(over); {
+		w.Wait(b.ctx, over, nil)
+	}
+	return nil
 }

@@ -2,15 +2,13 @@ package slow_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
-	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/internal/testkit/trainers"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -49,40 +47,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// Slow steps come to what quick ones come to.
-func TestSameOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, err := task.Compile[float32](wire.Task{
-			Name: "a task", Features: []string{"a", "b"}, Target: "y",
-			Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, Budget: 3000,
-				MinSteps: 1, MaxSteps: 10},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var outcomes [2]task.Outcome[float32]
-		for i, trainer := range []agent.Trainer{agent.Learner{},
-			slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second}} {
-			x := []float32{0, 0}
-			b, err := trainer.Block(t.Context(), 1, p, task.Job[float32]{
-				Base: x, Samples: learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1}, []float32{2, -1, 1}),
-				Weight: 1, Steps: 7,
-				Rand: rand.New(rand.NewPCG(1, 2)),
-			})
-			if err == nil {
-				err = b.Take(x, 1, 7)
-			}
-			if err == nil {
-				outcomes[i], err = b.OutcomeFrom([]float32{0, 0}, x)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if a, b := outcomes[0], outcomes[1]; a.Steps != 7 || b.Steps != 7 || a.Vector[0] != b.Vector[0] ||
-			a.Vector[1] != b.Vector[1] {
-			t.Errorf("%+v, and slowly %+v", a, b)
-		}
-	})
+// Slow steps come to what quick ones come to, later.
+func TestSuite(t *testing.T) {
+	trainers.Suite(t, trainers.Traits{StepTime: time.Second},
+		func() agent.Trainer { return slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second} })
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 )
@@ -40,6 +41,35 @@ func (s *slowness) Set(text string) error {
 			"ten agents that are ten times as slow")
 	}
 	return nil
+}
+
+// falsehood is the value of --lie.
+type falsehood struct {
+	fraction float64
+	name     string
+	liar.Lie
+}
+
+// String implements pflag.Value.
+func (l *falsehood) String() string {
+	if l.name == "" {
+		return ""
+	}
+	return fmt.Sprintf("%v:%s", l.fraction, l.name)
+}
+
+// Type implements pflag.Value.
+func (l *falsehood) Type() string { return "FRACTION:LIE" }
+
+// Set implements pflag.Value.
+func (l *falsehood) Set(text string) (err error) {
+	fraction, name, _ := strings.Cut(text, ":")
+	if l.fraction, err = strconv.ParseFloat(fraction, 64); err != nil || !(l.fraction >= 0 && l.fraction <= 1) {
+		return errors.New("want FRACTION:LIE, FRACTION 0 to 1, such as 0.1:nan for one of ten agents")
+	}
+	l.name = name
+	l.Lie, err = liar.Parse(name)
+	return err
 }
 
 // draw returns a random source of its own for each purpose.

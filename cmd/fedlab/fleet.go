@@ -10,12 +10,14 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
@@ -34,6 +36,7 @@ type fleet struct {
 	agents     int
 	shares     int
 	slow       slowness
+	lie        falsehood
 	drop, late float64
 	seed       uint64
 	writeKeys  string
@@ -49,7 +52,7 @@ becomes ID-0, ID-1 and so on, their keys are derived from its key file, and its
 rows are dealt to them one by one.
 
   fedlab fleet --agents 50 --config FILE --write-keys agents.keys
-  fedlab fleet --agents 50 --config FILE --slow 0.3:10 --drop 0.1 --late 0.1
+  fedlab fleet --agents 50 --config FILE --slow 0.3:10 --drop 0.1 --late 0.1 --lie 0.02:nan
 
 The agents share their metrics, so they report none to the coordinator.
 
@@ -72,9 +75,11 @@ The first command only writes the list of public keys for the coordinator
 		"number of shares that the rows are dealt to; agents may have one in common (default: one for each agent)")
 	cmd.Flags().Var(&f.slow, "slow",
 		"slow agents: with 0.3:10, three of ten take ten times as long per local step (compute.step_time, or 1ms)")
+	cmd.Flags().Var(&f.lie, "lie", "agents that lie: with 0.1:nan, one of ten sends updates of NaN; the lies are "+
+		strings.Join(liar.Names(), ", "))
 	cmd.Flags().Float64Var(&f.drop, "drop", 0, "probability that a selected agent vanishes for the round")
 	cmd.Flags().Float64Var(&f.late, "late", 0, "probability that a selected agent sends after the deadline")
-	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the draws which agents are slow, vanish or are late")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the draws which agents are slow, lie, vanish or are late")
 	cmd.Flags().StringVar(&f.writeKeys, "write-keys", "",
 		"only write the list of public keys for the coordinator to this file")
 	return cmd
@@ -124,8 +129,9 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	var all sync.WaitGroup
 	for i, one := range f.members(s) {
 		key := memberKey(master, one.ID)
-		paced, faults := slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}, f.faults(i, topics)
-		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: paced, Observer: faults, Wrap: faults.wrap}
+		faults := f.faults(i, topics)
+		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: f.trainer(i, one), Observer: faults,
+			Wrap: faults.wrap}
 		all.Go(func() {
 			if err := daemon.RunAgent(ctx, one, o); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("agent %s: %w", one.ID, err))
@@ -139,9 +145,23 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	return context.Cause(ctx)
 }
 
+// trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
+func (f *fleet) trainer(i int, one *settings.Agent) agent.Trainer {
+	var t agent.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}
+	if slices.Contains(f.some("lie", f.lie.fraction), i) {
+		t = liar.Trainer{Trainer: t, Lie: f.lie.Lie}
+	}
+	return t
+}
+
+// some draws a fraction of the agents.
+func (f *fleet) some(what string, fraction float64) []int {
+	return f.draw(what).Perm(f.agents)[:int(math.Round(fraction*float64(f.agents)))]
+}
+
 // members returns the settings of the agents. Exactly the fraction given by --slow is slow.
 func (f *fleet) members(s *settings.Agent) []*settings.Agent {
-	slow := f.draw("slow").Perm(f.agents)[:int(math.Round(f.slow.fraction*float64(f.agents)))]
+	slow := f.some("slow", f.slow.fraction)
 	all := make([]*settings.Agent, f.agents)
 	for i := range all {
 		one := *s

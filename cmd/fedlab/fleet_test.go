@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -23,6 +24,8 @@ func TestFleetFlags(t *testing.T) {
 		"--slow 1.5:2":   `invalid argument "1.5:2"`,
 		"--slow 0.3:0.5": `invalid argument "0.3:0.5"`,
 		"--slow NaN:2":   `invalid argument "NaN:2"`,
+		"--lie 2:nan":    `invalid argument "2:nan" for "--lie" flag: want FRACTION:LIE`,
+		"--lie 1:truth":  `want a lie, one of 1e30, backwards, max, moments, nan, rows, zero; got "truth"`,
 		"--agents 0":     "--agents must be at least 1, is 0",
 		"--shares -1":    "--shares must be at least 1, or 0 for one per agent, is -1",
 		"--drop 1.5":     "--drop must be a probability from 0 to 1, is 1.5",
@@ -43,6 +46,25 @@ func TestSlowness(t *testing.T) {
 	}
 	if err := s.Set("0.3:10"); err != nil || s != (slowness{0.3, 10}) || s.String() != "0.3:10" {
 		t.Errorf("%v, error %v", s, err)
+	}
+}
+
+func TestFalsehood(t *testing.T) {
+	var l falsehood
+	if l.String() != "" {
+		t.Errorf("unset it is %q, which the help shows as a default", l.String())
+	}
+	if err := l.Set("0.25:nan"); err != nil || l.String() != "0.25:nan" {
+		t.Errorf("%v, error %v", &l, err)
+	}
+	f, lie := fleet{agents: 8, seed: 1, lie: l}, 0
+	for i := range f.agents {
+		if _, lies := f.trainer(i, new(settings.Agent)).(liar.Trainer); lies {
+			lie++
+		}
+	}
+	if lie != 2 {
+		t.Errorf("%d of 8 agents lie, want 2", lie)
 	}
 }
 

@@ -42,7 +42,7 @@ type layout struct {
 	deadline time.Duration // of a round; a minute unless set
 	hidden   int           // units of a hidden layer; 0 = a linear model
 	conf     string        // further lines of mosquitto.conf
-	others   string        // lines of agents.keys of agents that are no processes of ours
+	liar     bool          // one more agent, which lie starts
 	round    string        // further keys of round
 }
 
@@ -64,8 +64,17 @@ func newPlant(t *testing.T, l layout) *plant {
 		p.ids = append(p.ids, id)
 		list.WriteString(p.AddAgent(t, id, rows(60+3*i, i)))
 	}
-	list.WriteString(l.others)
-	all := l.agents + strings.Count(l.others, "\n")
+	all := l.agents
+	if l.liar {
+		p.AddAgent(t, "liar", rows(60, 98))
+		p.MustRun(t, "fedlab", "fleet", "--agents", "1", "--config", p.Path("liar.yaml"), "--write-keys", p.Path("liars"))
+		keys, err := os.ReadFile(p.Path("liars"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list.Write(keys)
+		all++
+	}
 	if l.quorum == 0 {
 		l.quorum = all
 	}
@@ -123,6 +132,12 @@ func (p *plant) stop() {
 		p.agents[id].Stop(p.t, syscall.SIGTERM, 0)
 	}
 	p.lead.Stop(p.t, syscall.SIGTERM, 0)
+}
+
+// lie starts the device that does not tell the truth.
+func (p *plant) lie(how ...string) *testkit.Process {
+	p.t.Helper()
+	return p.Start(p.t, "fedlab", append([]string{"fleet", "--agents", "1", "--config", p.Path("liar.yaml")}, how...)...)
 }
 
 // line is a line of history.jsonl.

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // TestSoak breaks something every few seconds for as long as it is told to, with a liar in the federation from the
@@ -18,16 +16,9 @@ func TestSoak(t *testing.T) {
 	results.run(t, fault{"soak", "all at random, for `SOAK` (5m unless set), with a liar inside",
 		"rounds go on after each fault; the coordinator holds less than 128 MB and leaves no file open; the model is " +
 			"good", func(t *testing.T) string {
-			x, line := newLiar(t, "liar", wire.KindTraining,
-				func(k wire.Kind, w []float32, features int) ([]byte, uint64) {
-					if k == wire.KindStatistics {
-						return honest(features)
-					}
-					return floats32(len(w), 1e30), 60
-				})
-			p := newPlant(t, layout{agents: 6, quorum: 3, deadline: 10 * time.Second, others: line})
+			p := newPlant(t, layout{agents: 6, quorum: 3, deadline: 10 * time.Second, liar: true})
 			p.small("state-agent-5", 128)
-			x.start(p.Broker)
+			p.lie("--lie", "1:1e30")
 			p.start()
 			p.await(5, 2*time.Minute)
 			faults := p.faults()

@@ -84,13 +84,6 @@ func (l *life) WithDeadline(ctx context.Context, at time.Time) (context.Context,
 // NewWaiter implements host.Runtime.
 func (l *life) NewWaiter() host.Waiter { return &waiter{life: l} }
 
-// sleep is a wait of a job that only ctx ends early.
-func (l *life) sleep(ctx context.Context, d time.Duration) {
-	for until, w := l.Now().Add(d), l.NewWaiter(); ctx.Err() == nil && l.Now().Before(until); {
-		w.Wait(ctx, until, nil)
-	}
-}
-
 // waiter is a host.Waiter.
 type waiter struct {
 	life  *life

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -269,7 +270,7 @@ func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 		Data: data.Fixed(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
 		Signatures: signatures{w}, Now: l.Now,
 		MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
-		Trainer:  trainer{l},
+		Trainer:  trainer{slow.Trainer{Trainer: agent.Learner{}, StepTime: stepTime(p.number), Runtime: l}, l},
 		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Mesh: &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
@@ -315,31 +316,27 @@ func (r rows) load([]string, string) (*learner.Samples[float32], error) {
 // stepTime is how long a local step of agent k takes.
 func stepTime(k int) time.Duration { return time.Duration(300+200*k) * time.Millisecond }
 
-// trainer takes local steps in virtual time.
-type trainer struct{ life *life }
+// trainer has the books of the blocks of another one looked at.
+type trainer struct {
+	agent.Trainer
+	life *life
+}
 
 // Block implements agent.Trainer.
 func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
 	error) {
-	b, err := agent.Learner{}.Block(ctx, r, p, j)
-	return block{b, t.life, ctx, r}, err
+	b, err := t.Trainer.Block(ctx, r, p, j)
+	return block{b, t.life, r}, err
 }
 
-// block is the local steps of a block, in virtual time, whose books are looked at.
+// block is a block whose books are looked at.
 type block struct {
 	agent.Block
 	life  *life
-	ctx   context.Context
 	round wire.RoundID
 }
 
 var _ agent.Audited = block{}
-
-// Take implements agent.Block.
-func (b block) Take(x []float32, first, last uint64) error {
-	b.life.sleep(b.ctx, time.Duration(last-first+1)*stepTime(b.life.p.number))
-	return b.Block.Take(x, first, last)
-}
 
 // Ended implements agent.Audited.
 func (b block) Ended(books d2d.Books) { b.life.w.check.mixed(b.life, b.round, books) }

@@ -69,7 +69,7 @@ func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir str
 	for _, s := range agents {
 		f.start(func() error {
 			return daemon.RunAgent(ctx, s,
-				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: gated{f}, Observer: gated{f}})
+				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: gated{fleet: f}, Observer: gated{fleet: f}})
 		})
 	}
 	if err := first.arrived.wait(ctx, f.failed); err != nil {
@@ -188,7 +188,10 @@ func (f *fleet) round(ctx context.Context) (s sample, err error) {
 }
 
 // gated is an agent's trainer, and its observer.
-type gated struct{ *fleet }
+type gated struct {
+	agent.Learner
+	*fleet
+}
 
 // Block implements agent.Trainer.
 func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.Problem[float32],
