@@ -134,7 +134,8 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
-			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Unknown: m.Extra.Unsupported()})
+			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Samples: m.Samples,
+			Unknown: m.Extra.Unsupported()})
 	case wire.TypeStanding:
 		m, err := wire.DecodeStanding(e.Body)
 		if err != nil {

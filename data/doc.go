@@ -13,8 +13,8 @@
 //	}
 //
 // Rows that were read are not read again: a source that grows hands its new ones to Prepare, once each and in order,
-// and appends them. An agent says in its hello how many rows it has, and trains on as many as it has said
-// (round.Train.Samples), so that it may look at its source at any time.
+// and appends them. An agent says in its hello how many rows it has, and trains on as many as the coordinator has heard
+// of (round.Train.Samples), so that it may look at its source at any time.
 //
 // # What a new source costs
 //

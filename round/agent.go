@@ -57,8 +57,6 @@ type taskState struct {
 	ready   bool // the host has answered
 	unfit   wire.DeclineReason
 	samples uint64
-	told    uint64 // of them, in the last hello
-	known   uint64 // in the last one that was answered; 0 = in none
 
 	statistics uint32 // bytes of the update of a statistics round
 }
@@ -199,7 +197,6 @@ func (a *Agent) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Agent) sayHello() {
-	a.task.told = a.task.samples
 	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples}
 	if w := a.work; w != nil {
 		h.Update = w.update
@@ -227,7 +224,6 @@ func (a *Agent) seldom(d time.Duration) time.Duration {
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
 		a.giveUp()
-		a.task.known = a.task.told
 		rest := a.seldom(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
 	}

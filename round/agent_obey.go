@@ -58,7 +58,7 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	}
 	again := a.task.ready && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
 	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {
-		a.task = taskState{hash: t.Hash, told: a.task.told, known: a.task.known}
+		a.task = taskState{hash: t.Hash}
 		a.do(Prepare{*t})
 	}
 	a.priceRound()

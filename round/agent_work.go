@@ -1,7 +1,6 @@
 package round
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -83,7 +82,7 @@ func (a *Agent) train() {
 	w.state = workTraining
 	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight,
 		Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline,
-		Samples: cmp.Or(a.task.known, a.task.samples)})
+		Samples: w.invited.Samples})
 }
 
 // decline ends the agent's part in the round.

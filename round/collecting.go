@@ -79,7 +79,7 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 func (c *Coordinator) invite(now time.Time, p *peer) {
 	weight := c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)
 	c.do(Invite{Agent: p.Agent, Left: c.left(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block,
-		Peers: c.peersOf(p)})
+		Peers: c.peersOf(p), Samples: p.Samples})
 }
 
 // peerOf returns the participant that a message of the round is from, or nil.

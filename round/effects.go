@@ -32,6 +32,7 @@ type (
 		Uploads bool // it is to send its update, and not only to train and mix
 		Block   wire.RoundID
 		Peers   []wire.Peer
+		Samples uint64 // that it has by its hello before the draw
 	}
 	// Mesh asks for the edges between the agents of the next round, which are in
 	// id order. The host answers with Meshed.
@@ -114,7 +115,8 @@ type (
 		Block        wire.RoundID // for which the edges to them were made
 		Peers        []wire.Peer  // to mix with at every local step
 		Deadline     time.Time
-		// Samples is how many rows the coordinator knows of: it refuses an update of more. Rows are only added.
+		// Samples is how many rows the coordinator knows of, which refuses an update of others; 0 = not known. Rows are
+		// only added.
 		Samples uint64
 	}
 	// Submit sends the saved update until it is accepted, refused or released. While

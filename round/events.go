@@ -136,7 +136,8 @@ type (
 		Uploads      bool
 		Block        wire.RoundID
 		Peers        []wire.Peer
-		Unknown      error // names what this build would have to know of it; nil if there is nothing
+		Samples      uint64 // rows that the coordinator knows of; 0 = not known
+		Unknown      error  // names what this build would have to know of it; nil if there is nothing
 	}
 	// StandingCame: an answer to a hello.
 	StandingCame struct {

@@ -92,6 +92,7 @@ func (p *agentPlayer) event(c command) round.Event {
 		return p.announcement(c)
 	case "invited":
 		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1,
+			Samples: c.num("samples", 0),
 			Uploads: c.opt("uploads", "yes") == "yes", Unknown: unknown(c).Unsupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.Order{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}

@@ -12,6 +12,7 @@ type Invitation struct {
 	Uploads      bool    // the agent is to send its update; else it only trains and mixes
 	Block        RoundID // the round for which the edges were made: this one, but where blocks have no end
 	Peers        []Peer  // whom it mixes with, in id order
+	Samples      uint64  // rows that its hello before the draw told of; 0 = not known
 	Extra        Extra
 }
 
@@ -36,7 +37,17 @@ func (m *Invitation) Body() []byte {
 }
 
 func (m *Invitation) parts() []part {
-	return []part{{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }}}
+	return []part{
+		{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }},
+		{"rows", NeedIgnore, func(w *writer) { w.optional(m.Samples) }, func(r *reader) { m.Samples = r.u64() }},
+	}
+}
+
+// optional writes a number that is not there if it is 0.
+func (w *writer) optional(n uint64) {
+	if n > 0 {
+		w.u64(n)
+	}
 }
 
 func (w *writer) peers(m *Invitation) {

@@ -119,7 +119,7 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 	m := wire.Invitation{
 		Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) +
 			math.SmallestNonzeroFloat64,
-		Uploads: rng.IntN(2) == 0, Extra: randomExtra(rng),
+		Uploads: rng.IntN(2) == 0, Samples: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(5) {
 		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),

@@ -67,7 +67,8 @@ func newPlant(t *testing.T, l layout) *plant {
 	all := l.agents
 	if l.liar {
 		p.AddAgent(t, "liar", rows(60, 98))
-		p.MustRun(t, "fedlab", "fleet", "--agents", "1", "--config", p.Path("liar.yaml"), "--write-keys", p.Path("liars"))
+		p.MustRun(t, "fedlab", "fleet", "--agents", "1", "--config", p.Path("liar.yaml"), "--write-keys",
+			p.Path("liars"))
 		keys, err := os.ReadFile(p.Path("liars"))
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +138,8 @@ func (p *plant) stop() {
 // lie starts the device that does not tell the truth.
 func (p *plant) lie(how ...string) *testkit.Process {
 	p.t.Helper()
-	return p.Start(p.t, "fedlab", append([]string{"fleet", "--agents", "1", "--config", p.Path("liar.yaml")}, how...)...)
+	fleet := []string{"fleet", "--agents", "1", "--config", p.Path("liar.yaml")}
+	return p.Start(p.t, "fedlab", append(fleet, how...)...)
 }
 
 // line is a line of history.jsonl.

@@ -166,7 +166,8 @@ BODIES = {  # in the order of the numbers in section 5
     "invitation": record(
         agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, sections=sections(
             mixing=(DECLINE, record(block=U64, peers=list_of(
-                record(id=string(48), boot=U64, key=DIGEST, weight=F64), 128))))),
+                record(id=string(48), boot=U64, key=DIGEST, weight=F64), 128))),
+            rows=(IGNORE, record(samples=U64)))),
     "standing": record(announcement=DIGEST, place=enum(1, 2)),
     "accepted": record(update=DIGEST),
     "refused": record(update=DIGEST, reason=enum(1, 12)),

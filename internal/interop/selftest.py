@@ -74,7 +74,7 @@ def check_epochs(opened, key):
         say("announcement", 2)
         digest, sent = agent.announcement.digest, []
         invitation = dict(agent="press-01", announcement=digest, left=1000, weight=1.0, uploads=1,
-                          sections=w.without(mixing=None))
+                          sections=w.without(mixing=None, rows=None))
         for agent in agent, client.Agent(options):
             agent.publish = lambda rest, payload, *_: sent.append(payload)
             hello = agent.hello

@@ -131,7 +131,8 @@ func (s *subject) outcome(b agent.Block, base, x []float32, steps uint64) task.O
 		s.Fatal(err)
 	}
 	if len(out.Vector) != len(base) || out.Steps != int(steps) {
-		s.Errorf("an update of %d elements after %d steps, want %d and %d", len(out.Vector), out.Steps, len(base), steps)
+		s.Errorf("an update of %d elements after %d steps, want %d and %d", len(out.Vector), out.Steps, len(base),
+			steps)
 	}
 	if r := out.RiskBefore + out.RiskAfter; r-r != 0 {
 		s.Errorf("the risks are %v and %v", out.RiskBefore, out.RiskAfter)
