@@ -44,7 +44,7 @@ const (
 	// mounted, or allowed to be read.
 	mendEvery = 10 * time.Minute
 	// lookEvery is the least time between two looks at data for what has come: each may end in a hello.
-	lookEvery = 10 * time.Second
+	lookEvery = 5 * time.Second
 )
 
 // prepare holds the local data against a task that came, or tells that it

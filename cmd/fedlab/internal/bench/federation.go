@@ -69,7 +69,8 @@ func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir str
 	for _, s := range agents {
 		f.start(func() error {
 			return daemon.RunAgent(ctx, s,
-				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: gated{fleet: f}, Observer: gated{fleet: f}})
+				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: gated{fleet: f},
+					Observer: gated{fleet: f}})
 		})
 	}
 	if err := first.arrived.wait(ctx, f.failed); err != nil {
