@@ -47,6 +47,7 @@ type Agent struct {
 	pace     learner.Pace
 	wanted   wire.Digest // the task that was asked for last
 	prepared *prepared   // the task that the agent is ready for
+	held     heldOut     // which rows are held out
 	local    *local      // the task that was held against the data last
 	misfit   *misfit     // why they do not fit, if they do not
 	lookAt   time.Time   // they are not looked at before
@@ -88,13 +89,17 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		return nil, err
 	}
+	held, err := loadHeld(&cfg)
+	if err != nil {
+		return nil, err
+	}
 	ready, err := loadUpdate(&cfg)
 	if err != nil {
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
-		pulls: map[string]*pull{}, ready: ready,
+		pulls: map[string]*pull{}, ready: ready, held: held,
 		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
 	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)

@@ -41,6 +41,10 @@ func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 		err = q.a.takeOutcome(u, b.steps, q.base, b.x, &fact, q.e, &q.p.problem.Task)
 		fact.Took = b.computed + q.a.owner.Now().Sub(began)
 	}
+	if held := q.p.held; err == nil && held != nil {
+		score := q.p.problem.Model.Score(q.base, held)
+		fact.Held = &score
+	}
 	if err == nil && q.ctx.Err() == nil {
 		q.a.save(q.ctx, u)
 	}
@@ -96,7 +100,7 @@ func (q *ask) sum() {
 	q.a.jobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
 		u := q.a.newUpdate(q.e, q.p)
-		v, err := q.a.cfg.Trainer.Moments(q.p.problem, q.p.view.Rows)
+		v, err := q.a.cfg.Trainer.Moments(q.p.problem, q.p.trained)
 		if err == nil {
 			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())
 		}
@@ -114,7 +118,7 @@ func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base [
 		return nil, errNoMesh
 	}
 	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.Job[float32]{
-		Base: base, Samples: p.view.Rows, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
+		Base: base, Samples: p.trained, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
 		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)),
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
@@ -20,16 +21,18 @@ type local struct {
 // prepared is a task with the local data in its terms.
 type prepared struct {
 	*local
-	view data.View
+	view    data.View
+	trained *learner.Samples[float32] // the rows that are trained on
+	held    *learner.Samples[float32] // those that are held out; nil if none are
 }
 
-// first is p with no more than n rows; with all if n is 0.
+// first is p with no more than n rows to train on; with all if n is 0.
 func (p *prepared) first(n uint64) *prepared {
-	if n == 0 || n >= uint64(p.view.Rows.Len()) {
+	if n == 0 || n >= uint64(p.trained.Len()) {
 		return p
 	}
 	few := *p
-	few.view.Rows = p.view.Rows.First(int(n))
+	few.trained = p.trained.First(int(n))
 	return &few
 }
 
@@ -60,11 +63,11 @@ func (a *Agent) prepare(ref wire.BlobRef, storage transfer.Storage, err error) {
 		l := &local{hash: ref.Hash}
 		if err := readBlob(ref, storage,
 			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
-			return a.fitted(l, nil, wire.DeclineFetch, DataLoaded{Problem: err}, began)
+			return a.fitted(l, data.View{}, wire.DeclineFetch, DataLoaded{Problem: err}, began)
 		}
 		err := a.understand(l, blob)
 		if err != nil {
-			return a.fitted(l, nil, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
+			return a.fitted(l, data.View{}, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
 		}
 		return a.fit(l, began)
 	})
@@ -86,39 +89,44 @@ func (a *Agent) understand(l *local, blob []byte) error {
 
 // fit reads the data that a task asks for, as they are now, and returns what the owner makes of it.
 func (a *Agent) fit(l *local, began time.Time) func() {
-	p, unfit, fact := a.read(l)
-	return a.fitted(l, p, unfit, fact, began)
-}
-
-// read takes a view of the data. They are nil unless they fit.
-func (a *Agent) read(l *local) (*prepared, wire.DeclineReason, DataLoaded) {
-	t := &l.problem.Task
 	view, err := l.rows.Snapshot()
+	fact := DataLoaded{Task: l.problem.Task.Name, Renewed: view.Renewed, Problem: err}
 	if err != nil {
-		return nil, wire.DeclineBadData, DataLoaded{Task: t.Name, Problem: err}
+		return a.fitted(l, view, wire.DeclineBadData, fact, began)
 	}
-	fact := DataLoaded{Task: t.Name, Rows: view.Rows.Len(), Renewed: view.Renewed}
-	if least := max(t.MinSamples, a.cfg.MinRows); uint64(fact.Rows) < least {
-		fact.Problem = &tooFewError{fact.Rows, least}
-		return nil, wire.DeclineTooFewRows, fact
-	}
-	return &prepared{l, view}, 0, fact
+	return a.fitted(l, view, 0, fact, began)
 }
 
 // fitted returns what the owner makes of data that were read.
-func (a *Agent) fitted(l *local, p *prepared, unfit wire.DeclineReason, fact DataLoaded, began time.Time) func() {
+func (a *Agent) fitted(l *local, view data.View, unfit wire.DeclineReason, fact DataLoaded, began time.Time) func() {
 	fact.Took = a.owner.Now().Sub(began)
 	return func() {
 		if l.hash == a.wanted { // else another task has come meanwhile
-			a.follow(l, p, unfit, fact)
+			a.follow(l, view, unfit, fact)
 		}
 	}
 }
 
+// enough parts a view into what is trained on and what is held out. It is nil, with the reason, if there are too few.
+func (a *Agent) enough(l *local, view data.View) (*prepared, error) {
+	p := a.split(l, view)
+	if least := max(l.problem.Task.MinSamples, a.cfg.MinRows); uint64(p.trained.Len()) < least {
+		return nil, &tooFewError{p.trained.Len(), least}
+	}
+	return p, nil
+}
+
 // follow goes on with data that were read. The same misfit, and the same rows, are told once.
-func (a *Agent) follow(l *local, p *prepared, unfit wire.DeclineReason, fact DataLoaded) {
+func (a *Agent) follow(l *local, view data.View, unfit wire.DeclineReason, fact DataLoaded) {
 	before := a.misfit
 	a.local, a.misfit = l, nil
+	var p *prepared
+	if unfit == 0 {
+		fact.Rows = view.Rows.Len()
+		if p, fact.Problem = a.enough(l, view); p == nil {
+			unfit = wire.DeclineTooFewRows
+		}
+	}
 	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
 		a.misfit = &misfit{fact.Problem.Error(), a.owner.Now().Add(mendEvery)}
 		if before != nil && before.problem == a.misfit.problem {
@@ -128,14 +136,14 @@ func (a *Agent) follow(l *local, p *prepared, unfit wire.DeclineReason, fact Dat
 	ev := round.Prepared{Task: l.hash, Unfit: unfit}
 	if p != nil {
 		if old := a.prepared; old != nil && old.local == l {
-			if before == nil && old.view.Version == p.view.Version {
+			if before == nil && old.view.Version == view.Version && old.trained.Len() == p.trained.Len() {
 				return
 			}
 			fact.Before = old.view.Rows.Len()
 		}
 		a.prepared = p
 		ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
-		ev.Samples = a.cfg.Trainer.Rows(p.view.Rows)
+		ev.Samples = a.cfg.Trainer.Rows(p.trained)
 	}
 	a.cfg.Observer.Observe(fact)
 	a.step(ev)

@@ -42,26 +42,35 @@ func (l *logger) write(text string) {
 	}
 }
 
-// plays a round. The first invitation is of a draw before any hello of the round; the second one answers them.
+// plays a round, which was drawn from the last hello before it.
 func (l *logger) plays(r wire.RoundID) {
 	l.t.Helper()
-	a := l.training(taskOf("a task"), 0, 0)
-	a.HelloWithin = 10_000
-	announcement := l.announce(r, a)
-	l.invite(r, announcement)
-	wait(15 * time.Second)
-	l.invite(r, announcement)
-	wait(15 * time.Second)
+	known := uint64(0)
+	if all := l.heard(wire.TypeHello); len(all) > 0 {
+		known = l.hello(all[len(all)-1]).Samples
+	}
+	invitation := &wire.Invitation{Agent: "press", Announcement: l.announce(r, l.training(taskOf("a task"), 0, 0)),
+		Left: 60000, Weight: 1, Uploads: true, Samples: known}
+	for range 2 {
+		l.direct(wire.TypeInvitation, r, invitation.Body())
+		wait(15 * time.Second)
+	}
+}
+
+func (l *logger) hello(e wire.Envelope) wire.Hello {
+	l.t.Helper()
+	h, err := wire.DecodeHello(e.Body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return h
 }
 
 // rows are those of the last hello, of the last update, and of the last fact about the data.
 func (l *logger) rows() string {
 	l.t.Helper()
 	all := l.heard(wire.TypeHello)
-	hello, err := wire.DecodeHello(all[len(all)-1].Body)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	hello := l.hello(all[len(all)-1])
 	e, u := l.update()
 	facts := factsOf[agent.DataLoaded](l.scene)
 	f := facts[len(facts)-1]

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -212,17 +213,19 @@ func (a *Agent) resumeBlock() {
 		return
 	}
 	a.start(func() func() {
-		var p *prepared
+		var view data.View
 		l, fact := &local{}, DataLoaded{}
 		if fact.Problem = a.understand(l, blob); fact.Problem == nil {
-			p, _, fact = a.read(l)
+			fact.Task = l.problem.Task.Name
+			view, fact.Problem = l.rows.Snapshot()
 		}
 		return func() {
-			a.cfg.Observer.Observe(fact)
-			if b.past(a.order) || a.endless != nil {
-				return // the coordinator was faster
+			if fact.Problem == nil {
+				fact.Rows = view.Rows.Len()
+				b.p, fact.Problem = a.enough(l, view)
 			}
-			if b.p = p; p == nil {
+			a.cfg.Observer.Observe(fact)
+			if b.p == nil || b.past(a.order) || a.endless != nil { // or the coordinator was faster
 				return
 			}
 			if err := a.beginBlock(b, x, FromDisk); err != nil {

@@ -120,7 +120,8 @@ type (
 		StepTime   time.Duration // per local step, as measured or declared
 		RiskBefore float64
 		RiskAfter  float64
-		Took       time.Duration // in local steps
+		Held       *learner.Score // of the base model on the rows that are held out; nil if none are
+		Took       time.Duration  // in local steps
 		// Mixed is how the mixing went, where agents mix, and MixedFor how long
 		// the block took with it.
 		Mixed    *d2d.Stats

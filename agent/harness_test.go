@@ -46,6 +46,7 @@ type scene struct {
 	done   chan error
 	serial uint64
 	epoch  wire.Epoch // of the coordinator that is played
+	run    wire.RunID
 
 	announced []byte // the newest announcement
 
@@ -56,7 +57,7 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.KeyOf(wire.CoordinatorID), epoch: 1,
+	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.KeyOf(wire.CoordinatorID), epoch: 1, run: 5,
 		events: make(chan mqtt.Event)}
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
 	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, data.Fixed(fiveRows), time.Second
@@ -165,7 +166,7 @@ func (s *scene) direct(t wire.Type, r wire.RoundID, body []byte) {
 func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
 	s.serial++
 	return wire.Header{Root: wire.FirstRoot,
-		Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: 5, Round: r,
+		Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: s.run, Round: r,
 		Sequence: s.serial}
 }
 

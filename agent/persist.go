@@ -22,6 +22,7 @@ const (
 	savePlace     = "save the announcement's place"
 	saveTheUpdate = "save the update"
 	removeUpdate  = "remove the old update"
+	saveBoundary  = "save which rows are held out"
 )
 
 // storeBlob is what a transfer does, which tries again by itself.
@@ -88,5 +89,6 @@ func (a *Agent) obey(e round.Obey) {
 	if err != nil {
 		a.step(round.Obeyed{Order: e.Order, Failed: true})
 	}
+	a.splitAgain()
 	a.look()
 }

@@ -14,7 +14,7 @@ import (
 // (store.Disk.NextBoot). Files into which blobs are pulled are not listed: their chunks
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
-	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile}
+	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile}
 }
 
 // without tells what the agent does without a file that is damaged.
@@ -24,6 +24,7 @@ var without = map[string]string{
 	updateFile:     "the agent trains again for the round, if it is invited",
 	blockFile:      "the mixing begins with a neighbour's parameters or with the coordinator's",
 	budgetFile:     "the bytes of this month are counted from zero",
+	heldFile:       "the rows that are held out are chosen anew, by the rows that there are now",
 }
 
 // record reads a file of the state folder. A file that is damaged, or of another

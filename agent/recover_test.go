@@ -89,6 +89,9 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			l := &ledger{disk: store.Machine, path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()), used: 5}
 			must(t, l.save(0))
 		}},
+		heldFile: {kept: true, write: func(t *testing.T, dir string) {
+			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOut{2, data.Boundary{Rows: 5}, true}))
+		}},
 		purposeTask.file():  {silent: true, write: part(purposeTask)},
 		purposeModel.file(): {silent: true, write: part(purposeModel)},
 	}
@@ -230,7 +233,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 4 {
-		t.Errorf("found %d names of files, want 4", found)
+	if found != 5 {
+		t.Errorf("found %d names of files, want 5", found)
 	}
 }

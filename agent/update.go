@@ -12,7 +12,7 @@ import (
 // newUpdate is an update without its vector.
 func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
 	return &update{run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
-		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: a.cfg.Trainer.Rows(p.view.Rows),
+		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: a.cfg.Trainer.Rows(p.trained),
 	}}
 }
 

@@ -14,6 +14,9 @@ import (
 type Filter struct {
 	Where         map[string]string
 	Share, Shares int // Shares 0 and 1 = all rows
+	// Time, if set, is the column with the time of a row, as RFC 3339 or in seconds since 1970. Rows must be in its
+	// order.
+	Time string
 }
 
 // Error says what is wrong in a data file, and where.
@@ -76,7 +79,9 @@ func readHeader(c *csv.Reader, file string, features []string, target string, fi
 // batch is rows that are read together, and how many rows have been read up to them.
 type batch[T learner.Float] struct {
 	x, y          []T
-	rows, matched int // rows, and those that the conditions select, in this batch and before
+	times         []int64 // with a column for them
+	newest        int64   // of these, and before
+	rows, matched int     // rows, and those that the conditions select, in this batch and before
 }
 
 // read reads rows up to the end. above is the number of lines above the first one that c reads.

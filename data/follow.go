@@ -26,7 +26,7 @@ func checkCSV(c *Config, problems *spec.Check, section string) {
 func filesOfCSV(c *Config) map[string]string { return map[string]string{"csv": c.CSV} }
 
 func openCSV(c *Config) (Source, error) {
-	return csvFile{c.CSV, Filter{Where: c.Where, Share: c.Share, Shares: c.Shares}}, nil
+	return csvFile{c.CSV, Filter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time}}, nil
 }
 
 // csvFile is a CSV file with named columns, which others may append to. Its last line is no row before it ends in a
@@ -65,8 +65,9 @@ type csvRows struct {
 	read    place
 	table   *table    // of the header
 	x, y    []float32 // the rows so far; views share their memory, and it is never changed
-	view    View      // the last one
-	renewed string    // why the rows of the last view were given up; until it is told
+	times   []int64
+	view    View   // the last one
+	renewed string // why the rows of the last view were given up; until it is told
 }
 
 // stamp is what tells a file that has changed without reading it.
@@ -97,6 +98,7 @@ type place struct {
 	offset        int64 // of the next row; 0 = nothing was read
 	lines         int   // before it
 	rows, matched int   // before it: all, and those that the conditions select
+	newest        int64 // time of these
 	edges         [2][]byte
 }
 
@@ -123,7 +125,7 @@ func (r *csvRows) Snapshot() (View, error) {
 	}
 	if r.renewed != "" || r.view.Rows == nil || r.view.Rows.Len() != len(r.y) {
 		r.view = View{Version: r.view.Version + 1, Rows: learner.NewSamples(len(r.want.Features), r.x, r.y),
-			Renewed: r.renewed}
+			Times: r.times, Renewed: r.renewed}
 		r.renewed = ""
 	}
 	return r.view, nil
@@ -157,13 +159,13 @@ func (r *csvRows) follow() error {
 	}
 	r.read, r.table = to, t
 	if !first {
-		r.x, r.y = append(r.x, b.x...), append(r.y, b.y...)
+		r.x, r.y, r.times = append(r.x, b.x...), append(r.y, b.y...), append(r.times, b.times...)
 		return nil
 	}
-	if !starts(b.x, r.x) || !starts(b.y, r.y) {
+	if !starts(b.x, r.x) || !starts(b.y, r.y) || !starts(b.times, r.times) {
 		r.renewed = fmt.Sprintf("%s: %s; its rows are read anew, up to line %d", r.path, anew, to.lines)
 	}
-	r.x, r.y = b.x, b.y
+	r.x, r.y, r.times = b.x, b.y, b.times
 	return nil
 }
 
@@ -225,18 +227,21 @@ func (r *csvRows) readBetween(f io.ReaderAt, from place, end int64) (to place, t
 // parse reads all rows of a text, which begins at a place.
 func (r *csvRows) parse(text *counter, from place) (to place, t *table, b *batch[float32], err error) {
 	c := csv.NewReader(text)
-	t, b = r.table, &batch[float32]{rows: from.rows, matched: from.matched}
+	t, b = r.table, &batch[float32]{rows: from.rows, matched: from.matched, newest: from.newest}
 	if from.offset == 0 {
 		if t, err = readHeader(c, r.path, r.want.Features, r.want.Target, r.filter); err != nil {
 			return to, t, b, err
 		}
 	}
 	err = b.read(c, t, from.lines)
-	return place{stamp: r.looked, lines: from.lines + text.lines, rows: b.rows, matched: b.matched}, t, b, err
+	to = place{stamp: r.looked, lines: from.lines + text.lines, rows: b.rows, matched: b.matched, newest: b.newest}
+	return to, t, b, err
 }
 
 // starts reports whether v starts with these elements.
-func starts(v, with []float32) bool { return len(v) >= len(with) && slices.Equal(v[:len(with)], with) }
+func starts[E comparable](v, with []E) bool {
+	return len(v) >= len(with) && slices.Equal(v[:len(with)], with)
+}
 
 // counter counts the bytes that are read, and the line breaks among them.
 type counter struct {

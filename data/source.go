@@ -43,6 +43,8 @@ type Want struct {
 type View struct {
 	Version uint64 // from 1; views of the same Rows with the same version have the same rows
 	Rows    *learner.Samples[float32]
+	// Times are when each row was taken, ascending, in nanoseconds since 1970; nil where rows have no time.
+	Times []int64
 	// Renewed says why rows that were in the view before may be in it no more, with file and line; empty if rows were
 	// only added.
 	Renewed string
@@ -72,6 +74,7 @@ var kinds = map[Kind]kind{
 type Config struct {
 	Source Kind              `yaml:"source"` // empty = csv
 	CSV    string            `yaml:"csv"`    // the file's path
+	Time   string            `yaml:"time"`   // the column with each row's time; empty = rows have none
 	Where  map[string]string `yaml:"where"`  // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`

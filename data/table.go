@@ -3,9 +3,11 @@ package data
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // table says where the wanted columns are.
@@ -15,6 +17,7 @@ type table struct {
 	width   int
 	names   []string // of the features, then the target
 	columns []int    // their places
+	time    int      // the place of the time; -1 = there is none
 	where   []condition
 }
 
@@ -45,7 +48,7 @@ func newTable(file string, header, features []string, target string, filter Filt
 	if len(features) == 0 {
 		return nil, fail("", "no feature columns were asked for")
 	}
-	t := &table{file: file, filter: filter, width: len(names), names: append(slices.Clone(features), target)}
+	t := &table{file: file, filter: filter, time: -1, width: len(names), names: append(slices.Clone(features), target)}
 	asked := make(map[string]bool, len(t.names))
 	for _, name := range t.names {
 		if asked[name] {
@@ -57,6 +60,13 @@ func newTable(file string, header, features []string, target string, filter Filt
 			return nil, err
 		}
 		t.columns = append(t.columns, at)
+	}
+	if filter.Time != "" {
+		at, err := find(filter.Time)
+		if err != nil {
+			return nil, err
+		}
+		t.time = at
 	}
 	conditions := make([]string, 0, len(filter.Where))
 	for column := range filter.Where {
@@ -108,7 +118,44 @@ func (b *batch[T]) add(t *table, record []string, line int) error {
 			b.y = append(b.y, T(v))
 		}
 	}
+	if t.time < 0 {
+		return nil
+	}
+	return b.addTime(t, record, line)
+}
+
+// addTime appends the time of a row.
+func (b *batch[T]) addTime(t *table, record []string, line int) error {
+	text := strings.TrimSpace(record[t.time])
+	at, err := parseTime(text)
+	problem := ""
+	switch {
+	case err != nil:
+		problem = shorten(text) + " is not a time as 2026-03-01T12:00:00Z or in seconds since 1970"
+	case at < b.newest:
+		problem = shorten(text) + " is before the time of a row above: rows must be in the order of time"
+	}
+	if problem != "" {
+		return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem}
+	}
+	b.times, b.newest = append(b.times, at), at
 	return nil
+}
+
+// parseTime reads a time, in nanoseconds since 1970, from there up to 2261.
+func parseTime(text string) (int64, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		if !(seconds >= 0 && seconds < math.MaxInt64/1e9) {
+			return 0, strconv.ErrRange
+		}
+		whole, part := math.Modf(seconds)
+		return int64(whole)*1e9 + int64(math.Round(part*1e9)), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil && (at.Unix() < 0 || at.Year() > 2261) {
+		err = strconv.ErrRange
+	}
+	return at.UnixNano(), err
 }
 
 func finite(v float64) bool { return v-v == 0 }

@@ -52,6 +52,12 @@ func (s *Samples[T]) First(n int) *Samples[T] {
 	return &Samples[T]{inputs: s.inputs, x: s.x[:n*s.inputs], y: s.y[:n]}
 }
 
+// After is a view of the samples after the first n, of none if there are no more.
+func (s *Samples[T]) After(n int) *Samples[T] {
+	n = min(n, len(s.y))
+	return &Samples[T]{inputs: s.inputs, x: s.x[n*s.inputs:], y: s.y[n:]}
+}
+
 // All is a view of every sample.
 func (s *Samples[T]) All() Batch[T] { return Batch[T]{X: s.x, Y: s.y} }
 

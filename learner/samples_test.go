@@ -40,6 +40,27 @@ func TestDrawIsUniformAndWhole(t *testing.T) {
 	}
 }
 
+// First and After part the samples, wherever.
+func TestFirstAndAfter(t *testing.T) {
+	s := NewSamples(2, []float32{1, 2, 3, 4, 5, 6}, []float32{7, 8, 9})
+	for n, want := range []int{0, 1, 2, 3, 3, 3} {
+		a, b := s.First(n), s.After(n)
+		if a.Len() != want || b.Len() != 3-want || a.Inputs() != 2 || b.Inputs() != 2 {
+			t.Errorf("%d: %d and %d samples", n, a.Len(), b.Len())
+			continue
+		}
+		for i := range 3 {
+			part, at := a, i
+			if i >= want {
+				part, at = b, i-want
+			}
+			if x, y := part.Row(at); x[0] != float32(1+2*i) || x[1] != float32(2+2*i) || y != float32(7+i) {
+				t.Errorf("%d: sample %d is %v, %v", n, i, x, y)
+			}
+		}
+	}
+}
+
 func TestMapLabels(t *testing.T) {
 	nan := math.NaN()
 	for _, test := range []struct {

@@ -50,6 +50,7 @@ type Agent struct {
 	modelFetches             prometheus.Counter
 
 	riskBefore, riskAfter                                measure
+	held                                                 heldOut
 	localSteps, stepEstimate                             measure
 	sizing                                               *prometheus.CounterVec
 	stepTook, trainingTook                               prometheus.Observer
@@ -123,6 +124,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 			"Risk of the base model on the local data, in the last round trained."),
 		riskAfter: r.measure("local_risk_after",
 			"Risk on the local data after the local steps, in the last round trained."),
+		held:       newHeldOut(r, "the base model of the last round trained"),
 		localSteps: r.measure("local_steps", "Local steps E_k that were taken in the last round trained."),
 		stepEstimate: r.measure("step_seconds",
 			"Time per local step, as estimated over the last rounds or declared; "+

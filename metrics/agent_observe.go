@@ -127,6 +127,7 @@ func (a *Agent) ended(f round.WorkEnded) {
 func (a *Agent) trained(f agent.Trained) {
 	a.riskBefore.set(f.RiskBefore)
 	a.riskAfter.set(f.RiskAfter)
+	a.held.set(f.Held)
 	a.localSteps.set(float64(f.LocalSteps))
 	a.stepEstimate.set(f.StepTime.Seconds())
 	a.sizing.WithLabelValues(f.Sizing.String()).Inc()

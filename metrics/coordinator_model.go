@@ -6,22 +6,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // outcome has the metrics of the model and its quality.
 type outcome struct {
-	modelVersion, modelBytes       measure
-	statisticsRows                 measure
-	riskBefore, riskAfter, norms   measure
-	spread                         measure
-	heldRisk, heldR2, heldAccuracy measure
-	heldSamples                    measure
-	foldTook                       prometheus.Observer
-	mended                         gaugeSet // by file
-	ahead                          prometheus.Gauge
-	sums                           sums
+	modelVersion, modelBytes     measure
+	statisticsRows               measure
+	riskBefore, riskAfter, norms measure
+	spread                       measure
+	held                         heldOut
+	foldTook                     prometheus.Observer
+	mended                       gaugeSet // by file
+	ahead                        prometheus.Gauge
+	sums                         sums
 }
 
 var foldBuckets = []float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120}
@@ -51,29 +49,10 @@ func newOutcome(r registrar) outcome {
 		spread: r.measure("last_round_update_spread",
 			"Root mean square of the Euclidean distances of the updates from their mean, in the training round "+
 				"published last; where agents mix, their consensus distance."),
-		heldRisk: r.measure("held_out_risk", "Risk of the newest model on the held-out data."),
-		heldR2: r.measure("held_out_r2",
-			"Coefficient of determination of the newest model on the held-out data, in regression."),
-		heldAccuracy: r.measure("held_out_accuracy_ratio",
-			"Share of the held-out rows that the newest model classifies rightly, in classification."),
-		heldSamples: r.measure("held_out_samples", "Rows of held-out data."),
+		held: newHeldOut(r, "the newest model"),
 		foldTook: r.histogram("fold_duration_seconds",
 			"Time that folding a round's updates into a model took, scoring it included.", foldBuckets),
 	}
-}
-
-// scored shows a score, or that there is none.
-func (o *outcome) scored(s *learner.Score) {
-	if s == nil {
-		nan := math.NaN()
-		s = &learner.Score{Risk: nan, R2: nan, Accuracy: nan}
-		o.heldSamples.set(nan)
-	} else {
-		o.heldSamples.set(float64(s.Samples))
-	}
-	o.heldRisk.set(s.Risk)
-	o.heldR2.set(s.R2)
-	o.heldAccuracy.set(s.Accuracy)
 }
 
 // sums are of the accepted updates of one round.

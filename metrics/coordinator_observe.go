@@ -100,7 +100,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.modelBytes.set(float64(f.Bytes))
 		c.spread.set(f.Spread)
 		c.foldTook.Observe(f.FoldTook.Seconds())
-		c.scored(f.Score)
+		c.held.set(f.Score)
 	case coordinator.MeshMade:
 		c.meshMade(f)
 	case coordinator.TransfersChanged:

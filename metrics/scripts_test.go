@@ -62,6 +62,7 @@ var agentScript = []any{
 		Took: 30 * time.Millisecond,
 		Mixed: &d2d.Stats{Steps: 10, Flows: 38, Late: 2, Skipped: 1, Waits: 1, Unreconciled: 1,
 			Ignored: [10]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, MixedFor: time.Second,
+		Held: &learner.Score{Risk: 0.875, R2: 0.25, Accuracy: 0.5, Samples: 300},
 	},
 	agent.BlockBegan{Block: 2, From: agent.FromNeighbor, Neighbors: 2},
 	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, Others: 7},

@@ -45,6 +45,10 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.Trained:
 		l.Info("trained", "round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
 			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took)
+		if s := f.Held; s != nil {
+			l.Info("base model scored on held-out rows", "round", f.Round, "version", f.Version, "rows", s.Samples,
+				"risk", short(s.Risk), "r2", short(s.R2), "accuracy", short(s.Accuracy))
+		}
 		if s := f.Mixed; s != nil {
 			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,
 				"skipped", s.Skipped,

@@ -29,6 +29,7 @@ type Agent struct {
 	Identity   AgentIdentity `yaml:"identity"`
 	Data       data.Config   `yaml:"data"`
 	D2D        *D2D          `yaml:"d2d"`
+	Evaluation Evaluation    `yaml:"evaluation"`
 	Compute    Compute       `yaml:"compute"`
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
@@ -84,6 +85,12 @@ func (d *D2D) location() wire.Location {
 		return wire.Location{}
 	}
 	return wire.Location{Known: true, X: d.Place.X, Y: d.Place.Y}
+}
+
+// Evaluation says how the device scores the models that it trains.
+type Evaluation struct {
+	// HeldOut is the share of the rows, the last ones, that are scored and never trained on; 0 = none.
+	HeldOut float64 `yaml:"held_out"`
 }
 
 // Compute says how fast the device is.
@@ -213,6 +220,8 @@ func (a *Agent) Validate() error {
 		c.d2d(a.D2D, a.Federation, a.Broker.URLs)
 	}
 	a.Data.Check(&c.Check, "data")
+	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
+		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
 	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
@@ -263,6 +272,7 @@ func (a *Agent) Config() (agent.Config, error) {
 		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
 		Coordinator: coordinator, Topics: topics,
 		Data: source, Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
+		HeldOut: a.Evaluation.HeldOut,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
 		Rate:    transfer.Rate(a.Broker.MinRate),
 		Reports: agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},

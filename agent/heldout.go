@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	heldFile    = "held-out"
+	heldVersion = 1
+)
+
+// heldOut is the boundary of a run before the rows that are held out.
+type heldOut struct {
+	run      wire.RunID
+	boundary data.Boundary
+	fixed    bool
+}
+
+// split parts a view. The first view of a run fixes its boundary, for as long as the state folder lives.
+func (a *Agent) split(l *local, view data.View) *prepared {
+	p := &prepared{local: l, view: view, trained: view.Rows}
+	if a.cfg.HeldOut == 0 {
+		return p
+	}
+	if run := a.order.Run; !a.held.fixed || a.held.run != run {
+		a.held = heldOut{run, view.HoldOut(a.cfg.HeldOut), true}
+		held := a.held
+		// without the file a restart fixes another boundary, if rows have come
+		_ = a.persist(saveBoundary, func() error { return saveHeld(&a.cfg, held) }, nil)
+	}
+	p.trained, p.held = view.Split(a.held.boundary)
+	return p
+}
+
+// splitAgain fixes a boundary for a run that begins with data that are read already.
+func (a *Agent) splitAgain() {
+	if p := a.prepared; p != nil && a.cfg.HeldOut > 0 && a.held.run != a.order.Run && a.misfit == nil &&
+		p.local == a.local {
+		a.follow(p.local, p.view, 0, DataLoaded{Task: p.problem.Task.Name})
+	}
+}
+
+func saveHeld(c *Config, h heldOut) error {
+	b := le.AppendUint64(nil, uint64(h.run))
+	b = le.AppendUint64(b, uint64(h.boundary.Rows))
+	if at := h.boundary.Time; !at.IsZero() {
+		b = le.AppendUint64(b, uint64(at.UnixNano()))
+	}
+	return c.Disk.SaveRecord(filepath.Join(c.Dir, heldFile), heldVersion, b)
+}
+
+func loadHeld(c *Config) (h heldOut, err error) {
+	err = c.record(heldFile, heldVersion, 64, func(b []byte) error {
+		if len(b) != 16 && len(b) != 24 || le.Uint64(b[8:]) > 1<<31 {
+			return fmt.Errorf("%d bytes, want 16 or 24, with a number of rows", len(b))
+		}
+		h = heldOut{wire.RunID(le.Uint64(b)), data.Boundary{Rows: int(le.Uint64(b[8:]))}, true}
+		if len(b) == 24 {
+			h.boundary.Time = time.Unix(0, int64(le.Uint64(b[16:]))).UTC()
+		}
+		return nil
+	})
+	return h, err
+}
