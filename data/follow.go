@@ -182,7 +182,7 @@ func (r *csvRows) unlike(f *os.File) (string, error) {
 		return "it was written again", nil
 	}
 	e, err := edges(f, r.read.offset)
-	if err == nil && !(bytes.Equal(e[0], r.read.edges[0]) && bytes.Equal(e[1], r.read.edges[1])) {
+	if err == nil && (!bytes.Equal(e[0], r.read.edges[0]) || !bytes.Equal(e[1], r.read.edges[1])) {
 		return "it was written again", nil
 	}
 	return "", err

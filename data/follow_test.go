@@ -89,6 +89,10 @@ func TestRenewed(t *testing.T) {
 			h.put(t, "x,y\n7,1\n"+long)
 		}, append([]float32{7}, slices.Repeat([]float32{1}, 3000)...),
 			"it was written again; its rows are read anew, up to line 3002"},
+		{"the end of a long one", long, func(t *testing.T, h *csvHarness) {
+			h.put(t, "x,y\n"+strings.Repeat("1,1\n", 2999)+"7,1\n1,1\n")
+		}, append(slices.Repeat([]float32{1}, 2999), 7, 1),
+			"it was written again; its rows are read anew, up to line 3002"},
 		{"another file", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { replace(t, h, "y,x\n1,4\n2,5\n3,6\n") },
 			[]float32{4, 5, 6}, "another file has its name; its rows are read anew, up to line 4"},
 		{"another file with the same rows and more", "1,1\n", func(t *testing.T, h *csvHarness) {
@@ -134,6 +138,23 @@ func replace(t *testing.T, h *csvHarness, text string) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Rows that come into a file that was emptied are the first ones to be prepared.
+func TestEmptiedFile(t *testing.T) {
+	one, two := [3]float32{1, 2, 3}, [3]float32{4, 5, 6}
+	h := &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")}
+	h.add(t, one, two)
+	f := follow(t, h)
+	f.wants(1, one, two)
+	h.put(t, csvHeader)
+	if _, err := f.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "it was cut off from") {
+		t.Errorf("error %v", err)
+	}
+	h.add(t, two)
+	if v := f.wants(2, two); v.Renewed == "" {
+		t.Error("it is not said that rows are gone")
 	}
 }
 

@@ -278,3 +278,39 @@ func samples(rows [][]float64) *learner.Samples[float64] {
 	}
 	return learner.NewSamples(len(rows[0])-1, x, y)
 }
+
+// Labels of rows that come later must go with those before, in the same form; a batch that is refused changes nothing.
+func TestPreparerKnowsEarlierLabels(t *testing.T) {
+	of := linear()
+	of.Model.Risk = spec.RiskLogistic
+	prepare := compile[float64](t, of).Preparer()
+	batch := func(first bool, labels ...float64) ([]float64, error) {
+		s := learner.NewSamples(len(of.Features), make([]float64, len(labels)*len(of.Features)), labels)
+		err := prepare(s, first)
+		return s.All().Y, err
+	}
+	for _, tt := range []struct {
+		first  bool
+		labels []float64
+		want   []float64
+		err    string
+	}{
+		{true, []float64{1, 0}, []float64{1, -1}, ""},
+		{false, []float64{1, 1}, []float64{1, 1}, ""},
+		{false, []float64{1, -1}, nil, "label 0 in row 2 and -1 in row 6"},
+		{false, []float64{0}, []float64{-1}, ""},
+		{false, []float64{2}, nil, "label 2 in row 6"},
+		{true, []float64{-1}, []float64{-1}, ""},
+		{false, []float64{0}, nil, "label -1 in row 1 and 0 in row 2"},
+	} {
+		got, err := batch(tt.first, tt.labels...)
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%v: %v, want %s", tt.labels, err, tt.err)
+			}
+		case err != nil || !slices.Equal(got, tt.want):
+			t.Errorf("%v, %v; want %v", got, err, tt.want)
+		}
+	}
+}
