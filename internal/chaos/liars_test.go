@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // TestLiars has one device of seven lie for a hundred rounds. The score must stay above a bound.
@@ -18,7 +20,8 @@ func TestLiars(t *testing.T) {
 		kind       string   // of the rounds whose lies are counted; none for a device that only joins
 		round      string
 	}{
-		{"lie_statistics", "1 of 7 lies in the statistics round: means 10⁶, no spread", []string{"--lie", "1:moments"},
+		{"lie_statistics", "1 of 7 lies in the statistics round: means 10⁶, no spread",
+			[]string{"--lie", "1:moments"},
 			"statistics", ""},
 		{"lie_rows", "1 of 7 claims 10⁹ rows in it", []string{"--lie", "1:rows"}, "statistics", ""},
 		{"lie_1e30", "1 of 7 sends 10³⁰ in every round", []string{"--lie", "1:1e30"}, "training", ""},
@@ -26,7 +29,7 @@ func TestLiars(t *testing.T) {
 		{"lie_nan", "1 of 7 sends NaN in every round", []string{"--lie", "1:nan"}, "training", ""},
 		{"lie_samples", "1 of 7 claims 10⁹ samples under `weights: samples`", []string{"--lie", "1:rows"},
 			"training", ", weights: samples"},
-		{"silent", "1 of 7 joins every round and never sends", []string{"--drop", "1"}, "", ""},
+		{"silent", "1 of 7 joins every round and sends nothing before its deadline", []string{"--late", "1"}, "", ""},
 	} {
 		results.run(t, fault{c.name, c.what, "the federation neither stops nor learns it: R² stays above 0.9",
 			func(t *testing.T) string {
@@ -35,18 +38,24 @@ func TestLiars(t *testing.T) {
 				p.start()
 				p.await(5, 2*time.Minute)
 				hundred := p.await(105, 10*time.Minute)
-				lies := len(regexp.MustCompile(`kind=`+c.kind+` result=(accepted|refused)`).FindAllString(liar.Log(), -1))
+				url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(liar.Await(t, "serving metrics"))[1]
+				lies := 0.0
+				for _, end := range []string{`reason="none",result="accepted"`, `reason="not_finite",result="refused"`} {
+					if c.kind != "" {
+						lies += testkit.Metric(t, url, `agentd_rounds_total{kind="`+c.kind+`",`+end+`}`)
+					}
+				}
 				if lies == 0 && c.kind != "" {
 					t.Error("the liar has sent nothing: this shows nothing")
 				}
 				r2 := p.r2()
 				const good = 0.9
 				if !(r2 > good) {
-					t.Errorf("R² is %v after %d lies, want above %v", r2, lies, good)
+					t.Errorf("R² is %v after %v lies, want above %v", r2, lies, good)
 				}
 				liar.Stop(t, syscall.SIGTERM, 0)
 				p.stop()
-				return fmt.Sprintf("R² %.3f after %d lies; 100 rounds in %s, %d abandoned", r2, lies,
+				return fmt.Sprintf("R² %.3f after %v lies; 100 rounds in %s, %d abandoned", r2, lies,
 					hundred.Round(100*time.Millisecond), p.abandoned())
 			}})
 	}

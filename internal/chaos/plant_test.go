@@ -138,7 +138,8 @@ func (p *plant) stop() {
 // lie starts the device that does not tell the truth.
 func (p *plant) lie(how ...string) *testkit.Process {
 	p.t.Helper()
-	fleet := []string{"fleet", "--agents", "1", "--config", p.Path("liar.yaml")}
+	fleet := []string{"fleet", "--agents", "1", "--config", p.Path("liar.yaml"),
+		"--set", "metrics.listen=127.0.0.1:0"}
 	return p.Start(p.t, "fedlab", append(fleet, how...)...)
 }
 
