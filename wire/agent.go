@@ -218,6 +218,7 @@ type Update struct {
 	RiskBefore float64 // local risk at the base model
 	RiskAfter  float64 // local risk after the local steps
 	StepTime   float64 // seconds per local step, measured
+	Ahead      uint32  // chunks, the first ones, that follow this message without having been lent
 	Extra      Extra
 }
 
@@ -233,9 +234,11 @@ func (m *Update) Body() []byte {
 	w.f64(m.RiskBefore)
 	w.f64(m.RiskAfter)
 	w.f64(m.StepTime)
-	w.sections(nil, m.Extra)
+	w.sections(m.parts(), m.Extra)
 	return w.b
 }
+
+func (m *Update) parts() []part { return []part{chunksPart("ahead", &m.Ahead)} }
 
 // DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is
 // held against its length, not yet against its hash.
@@ -247,7 +250,7 @@ func DecodeUpdate(body []byte) (Update, error) {
 		LocalSteps: r.u32(), Samples: r.u64(),
 		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), StepTime: r.f64("step time"),
 	}
-	m.Extra = r.sections(nil)
+	m.Extra = r.sections(m.parts())
 	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {
 		r.failf("payload of %d bytes, the manifest says %d", len(m.Inline), m.Payload.Length)
 	}

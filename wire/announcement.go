@@ -60,7 +60,10 @@ type Announcement struct {
 	HelloWithin uint32
 	// RoundWithin is how long the whole round may take, in milliseconds.
 	RoundWithin uint32
-	Extra       Extra
+	// Credit is how many of its update's chunks, the first ones, an agent may send right after the manifest.
+	Credit    uint32
+	Selection Selection // who is drawn; empty = the drawn are invited
+	Extra     Extra
 }
 
 // NamedBlob is a blob of an announcement.
@@ -90,8 +93,17 @@ func (a *Announcement) Body() []byte {
 	w.u64(a.Offset)
 	w.u32(a.HelloWithin)
 	w.u32(a.RoundWithin)
-	w.sections(nil, a.Extra)
+	w.sections(a.parts(), a.Extra)
 	return w.b
+}
+
+// parts are not needed by who does not know them: it waits for its invitation, and for credit.
+func (a *Announcement) parts() []part {
+	return []part{
+		chunksPart("credit", &a.Credit),
+		{"selection", NeedIgnore, func(w *writer) { w.selection(&a.Selection) },
+			func(r *reader) { r.selection(&a.Selection) }},
+	}
 }
 
 // blobs writes the blobs that there are, ascending by name.
@@ -142,7 +154,7 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 	}
 	r.blobs(&a)
 	a.Schema, a.Seed, a.Offset, a.HelloWithin, a.RoundWithin = r.digest(), r.u64(), r.u64(), r.u32(), r.u32()
-	a.Extra = r.sections(nil)
+	a.Extra = r.sections(a.parts())
 	if r.err == nil && a.Attempt == 0 {
 		r.failf("attempt is 0, they count from 1")
 	}

@@ -79,14 +79,31 @@ func gatheringAnnouncement() golden {
 func openAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Phase = wire.PhaseOpen
+	a.Phase, a.Credit = wire.PhaseOpen, 4
+	a.Selection = wire.NewSelection(goldenPlace(3, 1), goldenInstance, []wire.Selected{
+		{Key: goldenKey(), Weight: 1.5}, {Key: wire.SelectionKey{1}, Weight: 0.75}})
 	return golden{"announcement_open", "announcement", byCoordinator(3, 12), &a}
+}
+
+// goldenPlace is that of an open announcement.
+func goldenPlace(round wire.RoundID, attempt wire.Attempt) wire.Order {
+	return wire.Order{Root: wire.FirstRoot, Epoch: 1, Run: goldenRun, Round: round, Attempt: attempt,
+		Phase: wire.PhaseOpen}
+}
+
+// goldenKey is the secret of coordinator and agent, which have one key here.
+func goldenKey() wire.SelectionKey {
+	k, err := wire.NewSelectionKey(testKey(), testPublicKey())
+	if err != nil {
+		panic(err)
+	}
+	return k
 }
 
 func pulledAnnouncement() golden {
 	big, task := manifestOf(bigVector(), bigSchema()), networkTask().Append(nil)
 	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
-		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3,
+		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3, Credit: 1,
 		Task: pulled(manifestOf(task, nil)), Base: pulled(big), Schema: bigSchema().Hash(),
 		Seed: 42, Offset: 30, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance, Folded: 3,
 		Blobs: []wire.NamedBlob{{Name: "later_evaluation", BlobRef: inline(smallVector())}},
@@ -97,7 +114,8 @@ func pulledAnnouncement() golden {
 
 func statisticsAnnouncement() golden {
 	return golden{"announcement_statistics", "announcement", byCoordinator(1, 2), &wire.Announcement{
-		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics,
+		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics, Credit: 2,
+		Selection: wire.NewSelection(goldenPlace(1, 1), goldenInstance, []wire.Selected{{Key: goldenKey(), Weight: 1}}),
 		Task: inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
 		Seed: 42, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance,
 	}}
@@ -147,7 +165,7 @@ func goldensOfAgent() []golden {
 		}},
 		{"update_chunked", "update", byAgent(goldenRun, 4, 7), &wire.Update{
 			Kind: wire.KindTraining, Base: wire.BlobDigest(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25, Ahead: 1,
 		}},
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
 			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()),

@@ -19,7 +19,8 @@ func TestNumbersMustBeFinite(t *testing.T) {
 	for _, g := range goldens() {
 		f := formNamed(t, g.form)
 		eachField(g.value, func(path string, field reflect.Value) {
-			if field.Kind() != reflect.Float64 || g.file == "task" && slices.Contains(absent, path) {
+			if field.Kind() != reflect.Float64 || g.file == "task" && slices.Contains(absent, path) ||
+				g.form == "announcement" && g.file != "announcement_statistics" { // no common weight of a selection
 				return
 			}
 			fields++
@@ -30,7 +31,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 				}
 			}
 			for _, x := range odd {
-				if field.SetFloat(x); g.form == "invitation" && x <= 0 {
+				if field.SetFloat(x); (g.form == "invitation" || g.form == "announcement") && x <= 0 {
 					continue // a weight is positive, see TestWeightIsPositive
 				}
 				got, err := f.decode(f.encode(g.value))

@@ -111,6 +111,12 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	if a.Kind == wire.KindTraining {
 		a.Base = randomBlob(rng)
 	}
+	a.Credit = rng.Uint32N(5)
+	var selected []wire.Selected
+	for i := range rng.IntN(4) {
+		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
+	}
+	a.Selection = wire.NewSelection(wire.Order{Attempt: a.Attempt}, a.Instance, selected)
 	return a
 }
 
@@ -182,7 +188,7 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 		Kind: oneTo(rng, wire.KindTraining), Base: randomDigest(rng), Payload: randomManifest(rng),
 		LocalSteps: rng.Uint32(), Samples: rng.Uint64(),
 		RiskBefore: randomFloat(rng), RiskAfter: randomFloat(rng), StepTime: randomFloat(rng),
-		Extra: randomExtra(rng),
+		Ahead: rng.Uint32N(5), Extra: randomExtra(rng),
 	}
 	if rng.IntN(2) == 0 {
 		m.Inline = randomBytes(rng, 1+rng.IntN(wire.MaxInlineUpdate))

@@ -57,6 +57,19 @@ type part struct {
 	read   func(r *reader)
 }
 
+// chunksPart is a section with a number of chunks; without it there are none.
+func chunksPart(name string, n *uint32) part {
+	return part{name, NeedIgnore, func(w *writer) {
+		if *n > 0 {
+			w.u32(*n)
+		}
+	}, func(r *reader) {
+		if *n = r.u32(); *n > MaxChunks {
+			r.failf("%d chunks, more than %d", *n, MaxChunks)
+		}
+	}}
+}
+
 // sections ends the encoding of a body.
 func (w *writer) sections(parts []part, extra Extra) {
 	all := slices.Clone(extra)

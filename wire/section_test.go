@@ -76,6 +76,8 @@ func TestNeeds(t *testing.T) {
 		{"task_network", "huber", wire.NeedDecline},
 		{"task_network", "proximal", wire.NeedDecline},
 		{"task", "standardization", wire.NeedDecline}, {"invitation", "mixing", wire.NeedDecline},
+		{"announcement_open", "selection", wire.NeedIgnore}, {"announcement_open", "credit", wire.NeedIgnore},
+		{"update_chunked", "ahead", wire.NeedIgnore},
 		{"hello", "location", wire.NeedIgnore}, {"hello", "mixing", wire.NeedIgnore},
 	} {
 		_, rest, found := bytes.Cut(readGolden(t, c.file), []byte("\x00"+c.section))
