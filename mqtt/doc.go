@@ -13,7 +13,7 @@
 //
 //	s, err := mqtt.Dial(ctx, mqtt.Options{URL: "tcp://broker:1883", ClientID: "fed-a1"})
 //	...
-//	s.Subscribe(mqtt.AtLeastOnce, topics.Round())
+//	s.Subscribe(mqtt.AtMostOnce, topics.Round())
 //	for event := range s.Events() {
 //		switch e := event.(type) {
 //		case mqtt.Up: // subscriptions are on their way; say hello

@@ -32,6 +32,9 @@ type Options struct {
 	// user in it is sent as basic authentication, in the clear. Nil means no proxy: the environment is ignored.
 	Proxy *url.URL
 
+	// QoS is the least quality of service of all that is published and subscribed to, the will too: AtMostOnce unless
+	// set.
+	QoS QoS
 	// MinRate is the least rate of the link in bytes per second, DefaultRate unless set.
 	MinRate int
 	// KeepAlive is in whole seconds, 60 s unless set. The wait for a PINGRESP is half as long, for an acknowledgement
@@ -150,6 +153,8 @@ func (o Options) parse() ([]*url.URL, error) {
 		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
 	case o.MinRate < 0:
 		err = fmt.Errorf("mqtt: least rate of the link %d bytes per second: must not be negative", o.MinRate)
+	case o.QoS > AtLeastOnce:
+		err = fmt.Errorf("mqtt: QoS %d: must be 0 or 1", o.QoS)
 	case o.MaxPacket < 0:
 		err = fmt.Errorf("mqtt: largest packet %d bytes: must not be negative", o.MaxPacket)
 	default:

@@ -54,6 +54,7 @@ func Dial(ctx context.Context, options Options) (*Session, error) {
 
 // Publish implements Conn.
 func (s *Session) Publish(m Message) error {
+	m.QoS = max(m.QoS, s.options.QoS)
 	if err := m.Validate(); err != nil {
 		return err
 	}
@@ -78,6 +79,7 @@ func (s *Session) Publish(m Message) error {
 
 // Subscribe implements Conn.
 func (s *Session) Subscribe(qos QoS, filters ...string) {
+	qos = max(qos, s.options.QoS)
 	var wanted []subscription
 	for _, filter := range filters {
 		if err := CheckSubscription(qos, filter); err != nil {

@@ -165,7 +165,7 @@ func (b *Broker) session(ctx context.Context, r *report) bool {
 	}
 	defer conn.Close()
 	v := &visit{Broker: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
-	conn.Subscribe(mqtt.AtLeastOnce, b.Reads...)
+	conn.Subscribe(mqtt.AtMostOnce, b.Reads...)
 	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
 		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
 			"%s", warning.get())
@@ -274,12 +274,12 @@ func (v *visit) retained(ctx context.Context) {
 		return
 	}
 	text := fmt.Sprint("doctor ", time.Now().UnixNano())
-	err := v.conn.Publish(mqtt.Message{Topic: v.Loop, Payload: []byte(text), QoS: mqtt.AtLeastOnce, Retained: true})
+	err := v.conn.Publish(mqtt.Message{Topic: v.Loop, Payload: []byte(text), QoS: mqtt.AtMostOnce, Retained: true})
 	if err != nil {
 		v.report.add("retained", Bad, "try again", "%v", err)
 		return
 	}
-	v.conn.Subscribe(mqtt.AtLeastOnce, v.Loop) // again: the self-test has unsubscribed
+	v.conn.Subscribe(mqtt.AtMostOnce, v.Loop) // again: the self-test has unsubscribed
 	if v.await(ctx, func(e mqtt.Event) bool {
 		m, ok := e.(mqtt.Received)
 		return ok && string(m.Payload) == text && m.Retained
@@ -290,5 +290,5 @@ func (v *visit) retained(ctx context.Context) {
 			"retain_available true, the default)", "the broker did not keep a retained message")
 	}
 	// remove the retained message; if that fails, the next doctor overwrites it
-	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtLeastOnce, Retained: true})
+	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtMostOnce, Retained: true})
 }

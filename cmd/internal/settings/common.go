@@ -34,6 +34,7 @@ type Broker struct {
 	KeepAlive    time.Duration    `yaml:"keep_alive"`
 	// MinRate is the lowest rate of the link, in bytes per second.
 	MinRate config.ByteSize `yaml:"min_rate"`
+	QoS     int             `yaml:"qos"`   // of all messages and subscriptions: 0 or 1
 	Proxy   string          `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
 	credential string `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
@@ -84,6 +85,7 @@ func (c *check) broker(b *Broker, federation string) {
 	c.Need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
 		"broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
+	c.Need(b.QoS == 0 || b.QoS == 1, "broker.qos", "must be 0 or 1, is %d", b.QoS)
 	c.Need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate",
 		"must be 1kB to 1GB a second, is %s", b.MinRate)
 	if b.MinRate >= leastRate && b.MinRate <= mostRate {
@@ -134,7 +136,7 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 		return o, "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
 	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive,
-		MinRate: int(b.MinRate)}
+		MinRate: int(b.MinRate), QoS: mqtt.QoS(b.QoS)}
 	if len(b.URLs) > 0 { // else the session's own check reports it
 		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
 	}
