@@ -24,11 +24,13 @@ type Agent struct {
 	conn    mqtt.Conn
 	machine *round.Agent
 	signer  *signer
-	clones  cloneDetector
-	ledger  *ledger        // of the byte budget; nil without one
-	mesh    *mesh          // its way to the neighbours
-	endless *endless       // the block under way, if blocks have no end
-	test    *mqtt.SelfTest // nil if there is none
+	// selection finds this agent in an announcement.
+	selection wire.SelectionKey
+	clones    cloneDetector
+	ledger    *ledger        // of the byte budget; nil without one
+	mesh      *mesh          // its way to the neighbours
+	endless   *endless       // the block under way, if blocks have no end
+	test      *mqtt.SelfTest // nil if there is none
 
 	behind   wire.Epoch // of an earlier start, if that was not below this one's
 	order    wire.Order // of the last announcement that was obeyed
@@ -102,6 +104,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		pulls: map[string]*pull{}, ready: ready, held: held,
 		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
+	if a.selection, err = wire.NewSelectionKey(cfg.Key, cfg.Coordinator); err != nil {
+		return nil, fmt.Errorf("agent: the coordinator's key: %w", err)
+	}
 	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -138,9 +143,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.scout()
 	a.resumeBlock()
-	a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
+	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if !a.spent() {
-		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
 	err := a.owner.Run(ctx, a.conn.Events(),
 		host.Program{Turn: a.turn, Hear: a.hear, Tick: a.tick, Deadline: a.deadline})

@@ -118,7 +118,7 @@ func (a *Agent) account() {
 	case a.spent() && !spent:
 		a.conn.Unsubscribe(a.cfg.Topics.Round())
 	case spent && !a.spent():
-		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
 	fact := BudgetUsed{Month: l.month.String(), Used: l.used, Limit: l.limit, Estimate: a.machine.Estimate()}
 	if fact.Month != l.told.Month || fact.Estimate != l.told.Estimate || fact.Used-l.told.Used >= l.margin/8 {

@@ -55,7 +55,7 @@ func (a *Agent) submit(e round.Submit) {
 		return
 	}
 	a.sending = a.ready
-	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, a.cfg.Rate, a.cfg.Rand)
+	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, int(e.Ahead), a.cfg.Rate, a.cfg.Rand)
 	if !a.up {
 		a.stepSender(transfer.Disconnected{})
 	}

@@ -237,15 +237,19 @@ func (s *scene) update() (wire.Envelope, wire.Update) {
 	return all[len(all)-1], u
 }
 
-// declined returns why the agent declined, each time.
+// declined returns why the agent declined, once for each announcement: it says so until it is answered.
 func (s *scene) declined() string {
 	var all []string
+	last := wire.Declined{}
 	for _, e := range s.heard(wire.TypeDeclined) {
 		d, err := wire.DecodeDeclined(e.Body)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		all = append(all, d.Reason.String())
+		if d != last {
+			all = append(all, d.Reason.String())
+		}
+		last = d
 	}
 	return strings.Join(all, " ")
 }

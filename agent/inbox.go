@@ -25,7 +25,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case len(m.Payload) == 0 && m.Retained || len(m.Payload) == 0 && kind == mqtt.KindRound:
 		return // the retained message was deleted
 	case kind == mqtt.KindRound:
-		err = a.receiveAnnouncement(m.Payload)
+		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindPresence:
 		err = a.receivePresence(m.Payload)
 	case kind == mqtt.KindDirect:
@@ -57,8 +57,8 @@ func (a *Agent) open(p []byte) (wire.Envelope, error) {
 	return e, nil
 }
 
-func (a *Agent) receiveAnnouncement(p []byte) error {
-	e, err := a.open(p)
+func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
+	e, err := a.open(m.Payload)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,10 @@ func (a *Agent) receiveAnnouncement(p []byte) error {
 		return err
 	}
 	a.newest, a.unread = e.Digest(), unread{}
-	a.step(round.AnnouncementCame{Order: wire.OrderOf(e.Header, &ann), Digest: a.newest, Announcement: ann})
+	order := wire.OrderOf(e.Header, &ann)
+	weight, _ := ann.Selection.Find(a.selection, order, ann.Instance)
+	a.step(round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,
+		Weight: weight})
 	return nil
 }
 
@@ -78,7 +81,7 @@ func (a *Agent) receiveAnnouncement(p []byte) error {
 // coordinator speaks of one that has not come.
 func (a *Agent) catchUp(named wire.Digest) {
 	if named != a.newest && !a.spent() {
-		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
 }
 
@@ -107,7 +110,7 @@ func (a *Agent) readAgain(now time.Time) {
 	if u := a.unread; u.wait > 0 && !now.Before(u.at) {
 		a.awaitAnnouncement(min(2*u.wait, unreadMost))
 		if !a.spent() {
-			a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 		}
 	}
 }

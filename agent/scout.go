@@ -67,7 +67,7 @@ func (a *Agent) performScout(e d2d.Effect) {
 
 // beacon is the message of the agent's beacon; an empty one deletes it.
 func (m *mesh) beacon(payload []byte) mqtt.Message {
-	return mqtt.Message{Topic: m.cfg.Topics.Beacon(m.cfg.Mesh.Cell, m.cfg.ID), Payload: payload, QoS: mqtt.AtLeastOnce,
+	return mqtt.Message{Topic: m.cfg.Topics.Beacon(m.cfg.Mesh.Cell, m.cfg.ID), Payload: payload, QoS: mqtt.AtMostOnce,
 		Retained: true}
 }
 

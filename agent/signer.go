@@ -28,7 +28,7 @@ const overtaking = 1 << 20
 // status is a message to the coordinator about a round.
 func (s *signer) status(t wire.Type, order wire.Order, body []byte) mqtt.Message {
 	return mqtt.Message{
-		Topic: s.cfg.Topics.Status(s.cfg.ID), Payload: s.Seal(t, order.Run, order.Round, body), QoS: mqtt.AtLeastOnce,
+		Topic: s.cfg.Topics.Status(s.cfg.ID), Payload: s.Seal(t, order.Run, order.Round, body), QoS: mqtt.AtMostOnce,
 	}
 }
 
@@ -36,7 +36,7 @@ func (s *signer) presence(state wire.State) mqtt.Message {
 	p := wire.Presence{State: state, Nonce: s.nonce, Speaks: wire.Version, Software: s.cfg.Software}
 	return mqtt.Message{
 		Topic: s.cfg.Topics.Presence(s.cfg.ID), Payload: s.Seal(wire.TypePresence, 0, 0, p.Body()),
-		QoS: mqtt.AtLeastOnce, Retained: true,
+		QoS: mqtt.AtMostOnce, Retained: true,
 	}
 }
 

@@ -148,7 +148,7 @@ func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
 	}
 	if retry {
 		a.startPull(p.ref, p.what, p.again+1)
-		a.conn.Subscribe(mqtt.AtLeastOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 		a.step(round.Stranded{})
 	}
 }
@@ -171,7 +171,7 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 		case transfer.SendManifest:
 			u := a.sending
 			body := u.Update
-			body.Inline = s.Inline()
+			body.Inline, body.Ahead = s.Inline(), uint32(e.Ahead)
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
 				Payload: a.signer.Seal(wire.TypeUpdate, u.run, u.round, body.Body()),

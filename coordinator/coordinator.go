@@ -40,12 +40,14 @@ type Coordinator struct {
 	ahead     ahead
 	receiver  *transfer.Receiver
 	transfers TransfersChanged
-	spools    map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
-	instance  uint64                          // of this start, in what it announces
-	heard     map[sourceKey]mark              // newest message by sender and type
-	clones    map[wire.AgentID]*cloneDetector // of those who spoke
-	offers    map[wire.AgentID]*round.Offer   // being received, or stored
-	early     []Fact                          // facts from before Run
+	spools    map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
+	instance  uint64                             // of this start, in what it announces
+	heard     map[sourceKey]mark                 // newest message by sender and type
+	clones    map[wire.AgentID]*cloneDetector    // of those who spoke
+	offers    map[wire.AgentID]*round.Offer      // being received, or stored
+	keys      map[wire.AgentID]wire.SelectionKey // of those that were drawn
+	credit    uint32                             // the first one of the round that is announced, in chunks
+	early     []Fact                             // facts from before Run
 
 	trouble  store.Trouble
 	unstored bool // an update could not be stored, and none has been since
@@ -75,6 +77,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		ahead:    ahead{agents: map[wire.AgentID]bool{}},
 		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
 		clones: map[wire.AgentID]*cloneDetector{}, offers: map[wire.AgentID]*round.Offer{},
+		keys: map[wire.AgentID]wire.SelectionKey{},
 	}
 	c.checks = host.NewPool(c.owner)
 	if cfg.SelfTest > 0 {
@@ -87,7 +90,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand, listed: c.disk.loadPublished(cfg.Logger),
-		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.fence.handed,
+		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.announced,
 	}
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
@@ -131,7 +134,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.work.persist = c.besideDone
 	defer c.close()
 	defer c.owner.End()
-	c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Round()) // the rest when the machine starts
+	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Round()) // the rest when the machine starts
 	c.cfg.Observer.Observe(AgentsListed{Agents: c.cfg.Agents.Len()})
 	for _, f := range c.early {
 		c.cfg.Observer.Observe(f)
@@ -183,6 +186,7 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 		if is := c.keyOf(a); err != nil || !is.Equal(was) {
 			gone = append(gone, a)
 			delete(c.clones, a)
+			delete(c.keys, a)
 			c.forgetAhead(a)
 		}
 	}
@@ -283,7 +287,7 @@ func (c *Coordinator) tick(now time.Time) {
 func (c *Coordinator) connected() {
 	if !c.begun {
 		c.begun = true
-		c.conn.Subscribe(mqtt.AtLeastOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
+		c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
 		c.step(round.Start{})
 		c.revoke(c.strangers())
 	}

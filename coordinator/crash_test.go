@@ -180,7 +180,7 @@ func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 			t.FailNow()
 		}
 	}
-	if n < 30 {
+	if n < 20 {
 		t.Errorf("the run had %d moments only", n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -36,7 +37,8 @@ func (c *Coordinator) perform(e round.Effect) bool {
 		c.tell(e.Agent, wire.TypeStanding, run, present, m.Body())
 	case round.Receive:
 		c.offers[e.Agent] = &e.Offer
-		c.receive(transfer.Offer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline})
+		c.receive(transfer.Offer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline,
+			Ahead: int(min(e.Update.Ahead, c.credit))})
 	case round.Accept:
 		m := wire.Accepted{Update: e.Update}
 		c.tell(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
@@ -64,10 +66,11 @@ func (c *Coordinator) announce(e round.Announce) bool {
 			return false
 		}
 	}
-	e.Announcement.Instance = c.instance
-	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
+	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit
 	order := wire.OrderOf(wire.Header{Root: wire.FirstRoot, Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
 		&e.Announcement)
+	e.Announcement.Selection = c.selection(order, e.Drawn)
+	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
 	blobs := c.work.blobs(&e.Announcement)
 	list, changed := c.publisher.plan(blobs)
 	if changed && c.untilDone("save the list of published blobs",
@@ -77,6 +80,31 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.show(c.owner.Now(), sealed, blobs, list)
 	return true
+}
+
+// selection names those that are drawn, each to itself only. One whose key has no X25519 form is invited.
+func (c *Coordinator) selection(o wire.Order, drawn []round.Drawn) wire.Selection {
+	selected := make([]wire.Selected, 0, len(drawn))
+	for _, d := range drawn {
+		key, known := c.keys[d.Agent]
+		if !known {
+			var err error
+			if key, err = wire.NewSelectionKey(c.cfg.Key, c.keyOf(d.Agent)); err != nil {
+				c.cfg.Logger.Debug("an agent is not named in the announcement", "agent", d.Agent, "err", err)
+				continue
+			}
+			c.keys[d.Agent] = key
+		}
+		selected = append(selected, wire.Selected{Key: key, Weight: d.Weight})
+	}
+	return wire.NewSelection(o, c.instance, selected)
+}
+
+// announced goes on when the connection has taken the present announcement.
+func (c *Coordinator) announced(now time.Time) {
+	c.fence.handed(now)
+	o := c.fence.shown.order
+	c.step(round.Announced{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
 // discard ends a round's transfers and removes its spool.

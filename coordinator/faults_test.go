@@ -36,7 +36,7 @@ func TestVanishedAndLate(t *testing.T) {
 					deadline = time.Now().Add(m.Left)
 				case agent.Trained:
 					if m.Round == 3 {
-						<-time.After(time.Until(deadline) + 10*time.Second)
+						<-time.After(time.Until(deadline) + time.Second)
 					}
 				}
 			}

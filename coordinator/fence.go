@@ -106,12 +106,12 @@ func (f *fence) look(now time.Time) {
 
 func (f *fence) ask(now time.Time) {
 	if f.tries > 0 {
-		f.conn.Subscribe(mqtt.AtLeastOnce, f.topic)
+		f.conn.Subscribe(mqtt.AtMostOnce, f.topic)
 	}
 	f.tries++
 	f.at = now.Add(lookAgain)
 	// busy or down: asked again later, or on the next link
-	_ = f.conn.Publish(mqtt.Message{Topic: f.topic, QoS: mqtt.AtLeastOnce})
+	_ = f.conn.Publish(mqtt.Message{Topic: f.topic, QoS: mqtt.AtMostOnce})
 }
 
 // disconnected goes back to the last confirmed announcement: later ones may never have reached the broker.

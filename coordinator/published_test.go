@@ -101,8 +101,8 @@ func (c forgetful) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// A model that the broker does not retain is not announced to agents that could
-// not fetch it; it is told, and when the broker is mended the round goes on.
+// A model of which the broker does not retain a part is told, and published again, later and later: when the broker is
+// mended the run goes on.
 func TestForgetfulBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
@@ -119,11 +119,10 @@ func TestForgetfulBroker(t *testing.T) {
 		if len(told) < 4 || len(told) > 12 || told[0].Missing != 2 {
 			t.Errorf("in five minutes: %+v", told)
 		}
-		if n := len(facts[round.AnnouncementObeyed](f)); n > 0 {
-			t.Errorf("%d announcements were obeyed", n)
+		if n := len(facts[round.RoundClosed](f)); n > 0 {
+			t.Errorf("%d rounds were closed", n)
 		}
 		forgets.Store(false)
 		f.finished(time.Hour)
-		f.checkOnce("mended")
 	})
 }

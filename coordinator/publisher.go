@@ -13,11 +13,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// publisher maintains the broker's retained messages. It publishes the blobs that the present announcement names and
-// reads them back, to check that the broker has them; then it publishes the announcement; then it deletes blobs that
-// are no longer named. The blobs of an announcement stay for one more announcement that names others.
+// publisher maintains the broker's retained messages. It publishes the blobs that the present announcement names, then
+// the announcement; then it deletes blobs that are no longer named. The blobs of an announcement stay for one more
+// announcement that names others. Last, while the round goes on, it reads the blobs back, to check that the broker has
+// them, and publishes the missing parts again.
 //
-// After each connect it reads every blob back again and publishes the missing parts: the broker may have lost them.
+// After each connect it reads every blob back again: the broker may have lost them.
 type publisher struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics
@@ -41,7 +42,7 @@ type publisher struct {
 	stop      func()
 	done      func()        // called when the connection has taken all of next
 	first     *mqtt.Message // taken from next, and not published yet
-	retry     time.Time     // pump does nothing before
+	retry     time.Time     // nothing is published before
 }
 
 // listedBlob has the facts that are needed to delete a blob.
@@ -170,18 +171,18 @@ func (b *publisher) halt() {
 
 // pump takes the next steps, until all is done or the broker must answer.
 func (b *publisher) pump(now time.Time) {
-	for b.up && b.sealed != nil && b.reading == nil && !now.Before(b.retry) {
+	for b.up && b.sealed != nil && !now.Before(b.retry) {
 		b.retry = time.Time{}
 		if b.next != nil {
 			b.drain(now)
 			continue
 		}
-		i := slices.IndexFunc(b.posts, func(p *post) bool { return !p.checked })
+		unsent := slices.IndexFunc(b.posts, func(p *post) bool { return !p.sent && !now.Before(p.again) })
+		unchecked := slices.IndexFunc(b.posts, func(p *post) bool { return !p.checked })
 		switch {
-		case i >= 0 && !b.posts[i].sent:
-			b.publish(b.posts[i].missing(b.topics), func() { b.posts[i].sent, b.posts[i].justSent = true, true })
-		case i >= 0:
-			b.read(now, b.posts[i])
+		case unsent >= 0:
+			p := b.posts[unsent]
+			b.publish(p.missing(b.topics), func() { p.sent, p.justSent = true, true })
 		case !b.announced:
 			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.sealed)}), func() {
 				b.announced = true
@@ -189,6 +190,11 @@ func (b *publisher) pump(now time.Time) {
 			})
 		case !b.deleted:
 			b.publish(b.deletions(), func() { b.deleted = true })
+		case b.reading != nil:
+			b.tickReading(now)
+			return
+		case unchecked >= 0 && b.posts[unchecked].sent:
+			b.read(now, b.posts[unchecked])
 		default:
 			return
 		}
@@ -197,7 +203,7 @@ func (b *publisher) pump(now time.Time) {
 }
 
 func retained(topic string, payload []byte) mqtt.Message {
-	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtLeastOnce, Retained: true}
+	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce, Retained: true}
 }
 
 func (b *publisher) publish(messages iter.Seq[mqtt.Message], done func()) {
@@ -226,8 +232,9 @@ func (b *publisher) drain(now time.Time) {
 		if b.first == nil {
 			m, ok := b.next()
 			if !ok {
-				b.done()
+				done := b.done // which may begin something else
 				b.next, b.stop, b.done = nil, nil, nil
+				done()
 				return
 			}
 			b.first = &m
@@ -245,9 +252,21 @@ func (b *publisher) drain(now time.Time) {
 }
 
 // deadline returns when pump wants to be called, if nothing comes before.
-func (b *publisher) deadline() (time.Time, bool) {
-	if b.reading != nil {
-		return b.reading.puller.Deadline()
+func (b *publisher) deadline() (at time.Time, ok bool) {
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
 	}
-	return b.retry, b.up && !b.retry.IsZero()
+	if b.reading != nil {
+		t, _ := b.reading.puller.Deadline()
+		earlier(t)
+	}
+	earlier(b.retry)
+	for _, p := range b.posts {
+		if !p.sent && b.next == nil { // else its turn comes
+			earlier(p.again)
+		}
+	}
+	return at, b.up && !at.IsZero()
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 )
 
-// A blob is announced once the broker has returned all of it, as it would to an
-// agent: a broker may acknowledge a message and not retain it. The check downloads
-// each new blob once, and all blobs after each connect.
+// The broker must return each blob that is announced, as it would to an agent: it may take a message and not retain it.
+// The check downloads each new blob once, and all blobs after each connect. It runs beside the announcement: agents
+// that find a part missing ask again.
 
 const (
 	// checkTimeout is the time without a new part after which the others count as missing.
@@ -30,11 +30,12 @@ const (
 // post is a blob at the broker.
 type post struct {
 	blob
-	have     []bool // chunks that the broker has returned
-	sent     bool   // all was published, perhaps by an earlier process
-	justSent bool   // in this session, since the last uncheck
-	checked  bool   // the broker has returned all of it
-	fails    int    // checks in a row that found nothing new
+	have     []bool    // chunks that the broker has returned
+	sent     bool      // all was published, perhaps by an earlier process
+	justSent bool      // in this session, since the last uncheck
+	checked  bool      // the broker has returned all of it
+	fails    int       // checks in a row that found nothing new
+	again    time.Time // nothing of it is published again before
 }
 
 func newPost(x blob, sent bool) *post {
@@ -82,7 +83,7 @@ type reading struct {
 // uncheck has all blobs read back again.
 func (b *publisher) uncheck() {
 	for _, p := range b.posts {
-		p.checked, p.justSent, p.fails = false, false, 0
+		p.checked, p.justSent, p.fails, p.again = false, false, 0, time.Time{}
 		clear(p.have)
 	}
 }
@@ -98,7 +99,7 @@ func (b *publisher) recheck(now time.Time) {
 
 func (b *publisher) read(now time.Time, p *post) {
 	cfg := transfer.DefaultPullerConfig()
-	cfg.Timeout, cfg.Attempts = checkTimeout, 1
+	cfg.First, cfg.Timeout, cfg.Attempts = checkTimeout, checkTimeout, 1
 	if p.justSent {
 		cfg.Attempts = checkPatience
 	}
@@ -132,14 +133,16 @@ func (b *publisher) take(now time.Time, m mqtt.Message, hash, part string) {
 	}
 }
 
-// refused takes the broker's refusal of a filter, and reports whether the filter was the publisher's.
+// refused takes the broker's refusal of a filter, and reports whether the filter is the publisher's. The first refusal
+// ends a check; the others of the same check follow it.
 func (b *publisher) refused(now time.Time, filter string) bool {
-	r := b.reading
-	if r == nil || !r.asked[filter] {
+	if kind, _, _, _, err := b.topics.Parse(filter); err != nil || kind != mqtt.KindBlob {
 		return false
 	}
-	b.stopReading()
-	b.failed(now, r, true)
+	if r := b.reading; r != nil && r.asked[filter] {
+		b.stopReading()
+		b.failed(now, r, true)
+	}
 	return true
 }
 
@@ -185,11 +188,11 @@ func (b *publisher) partTopics(r *reading, parts []string) []string {
 // it, or if this check has found more of them; else after a wait that doubles.
 func (b *publisher) failed(now time.Time, r *reading, refused bool) {
 	again := r.justSent && r.lacks() == r.lacked || refused
-	r.sent, r.justSent = false, false
+	r.sent, r.justSent, r.again = false, false, time.Time{}
 	if again {
 		wait := min(checkAgain<<min(r.fails, 10), checkSeldom)
 		r.fails++
-		b.retry = now.Add(wait)
+		r.again = now.Add(wait)
 		b.tell(BlobChecked{Blob: r.ref.Hash, Parts: len(r.have) + 1, Missing: r.lacks() + 1, Refused: refused,
 			Took: now.Sub(r.began), Again: wait})
 	}

@@ -98,7 +98,7 @@ func newUploads(r registrar) uploads {
 		queued:    r.gauge("transfers_queued", "Updates that were offered and wait for their turn."),
 		missingParts: r.gauge("blob_missing_parts",
 			"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
-				"from it; it is not announced until none is missing."),
+				"from it; they are published again."),
 		buffered: r.gauge("transfers_buffered_bytes",
 			"Length of the updates that are received or being stored, in memory or in files."),
 	}

@@ -72,8 +72,10 @@ type work struct {
 	deadline time.Time
 	update   wire.Digest
 	declined wire.DeclineReason
-	cut      bool // the link was down while its update was on its way: the answer may be lost
-	told     bool // its end is reported
+	sayAt    time.Time     // of the next word: joined, or declined once more; zero = none is owed
+	sayWait  time.Duration // from that declined to the next
+	cut      bool          // the link was down while its update was on its way: the answer may be lost
+	told     bool          // its end is reported
 }
 
 type workState uint8
@@ -114,6 +116,9 @@ func (a *Agent) Deadline() (time.Time, bool) {
 	if w := a.work; w != nil && w.state <= workTraining && (at.IsZero() || w.deadline.Before(at)) {
 		at = w.deadline
 	}
+	if w := a.work; w != nil && a.linkUp && !w.sayAt.IsZero() && (at.IsZero() || w.sayAt.Before(at)) {
+		at = w.sayAt
+	}
 	return at, !at.IsZero()
 }
 
@@ -137,6 +142,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.invited(now, e)
 	case StandingCame:
 		a.answered(now, e.Announcement)
+		a.stood(e)
 	case AcceptedCame:
 		a.accepted(now, e)
 	case RefusedCame:
@@ -152,9 +158,9 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.barred = e.Reason
 		a.helloDue = a.helloDue || a.unfit() != before
 	case Fetched:
-		a.fetched(e)
+		a.fetched(now, e)
 	case Trained:
-		a.trained(e)
+		a.trained(now, e)
 	}
 	a.tick(now)
 	return a.out
@@ -171,8 +177,9 @@ func (a *Agent) maySpeak() bool {
 // tick does what the time asks for.
 func (a *Agent) tick(now time.Time) {
 	if w := a.work; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
-		a.decline(wire.DeclineNoTime)
+		a.decline(now, wire.DeclineNoTime)
 	}
+	a.sayAgain(now)
 	a.object(now)
 	if !a.maySpeak() {
 		return

@@ -21,10 +21,26 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 		a.report(AnnouncementIgnored{e.Order, IgnoredConflict})
 	case order > 0:
 		a.pending = &e
+		a.selected(now, &e)
 		a.do(Obey{e.Order, e.Digest})
 	case a.current == nil && a.pending == nil:
+		a.selected(now, &e)
 		a.follow(now, e)
 	} // else the broker said it again
+}
+
+// selected takes an announcement that names this agent for an invitation, if the broker did not keep it: then the round
+// has just begun. Else the agent says hello, and the answer tells how much time is left.
+func (a *Agent) selected(now time.Time, e *AnnouncementCame) {
+	switch {
+	case e.Weight == 0, e.Announcement.Phase != wire.PhaseOpen:
+	case a.early != nil && a.early.Announcement == e.Digest: // invited already
+	case e.Retained:
+		a.helloDue = true
+	default:
+		left := time.Duration(e.Announcement.RoundWithin) * time.Millisecond
+		a.early, a.earlyAt = &Invited{Announcement: e.Digest, Left: left, Weight: e.Weight, Uploads: true}, now
+	}
 }
 
 // obeyed follows an announcement whose place is saved. An announcement whose place
@@ -144,7 +160,7 @@ func (a *Agent) resumeSaved(now time.Time) {
 		run: s.Run, round: s.Round, base: s.Base, kind: a.current.Announcement.Kind,
 		state: workSubmitting, deadline: now.Add(within), update: s.Update,
 	}
-	a.do(Submit{s.Run, s.Round, s.Update})
+	a.do(Submit{s.Run, s.Round, s.Update, a.current.Announcement.Credit})
 }
 
 // prepared takes the host's word on whether the local data fit the task, and how many rows there are by now.

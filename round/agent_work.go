@@ -35,17 +35,21 @@ func (a *Agent) invited(now time.Time, e Invited) {
 	}
 	switch {
 	case unfit != 0:
-		a.decline(unfit)
+		a.decline(now, unfit)
 		return
 	case e.Unknown != nil:
 		a.report(NotUnderstood{wire.TypeInvitation, e.Unknown})
-		a.decline(wire.DeclineUnsupported)
+		a.decline(now, wire.DeclineUnsupported)
 		return
 	case e.Left <= 0:
-		a.decline(wire.DeclineNoTime)
+		a.decline(now, wire.DeclineNoTime)
 		return
 	}
-	a.do(SayJoined{c.Order, e.Announcement})
+	if e.Uploads {
+		a.work.sayAt = now.Add(joinedAfter)
+	} else { // nothing of it may come that implies it
+		a.do(SayJoined{c.Order, e.Announcement})
+	}
 	a.report(WorkStarted{Round: a.work.round, Kind: a.work.kind, Left: e.Left})
 	if c.Announcement.Kind == wire.KindStatistics {
 		a.train()
@@ -61,10 +65,11 @@ func (a *Agent) repeatAnswer(order wire.Order, w *work) {
 		a.do(SayDeclined{order, w.invited.Announcement, w.declined})
 		return
 	}
+	w.sayAt = time.Time{}
 	a.do(SayJoined{order, w.invited.Announcement})
 	if w.state == workAccepted {
 		w.state = workSubmitting
-		a.do(Submit{w.run, w.round, w.update})
+		a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
 	}
 }
 
@@ -85,10 +90,41 @@ func (a *Agent) train() {
 		Samples: w.invited.Samples})
 }
 
+// Waits of an agent's word on its round: joined comes this long after the work begins, unless an offer, which implies
+// it, comes first; declined is said again until it is answered.
+const (
+	joinedAfter   = time.Second
+	declinedFirst = 5 * time.Second
+	declinedMost  = time.Minute
+)
+
+// sayAgain says what is due.
+func (a *Agent) sayAgain(now time.Time) {
+	w := a.work
+	if w == nil || !a.linkUp || w.sayAt.IsZero() || now.Before(w.sayAt) {
+		return
+	}
+	if w.state != workOut {
+		w.sayAt = time.Time{}
+		a.do(SayJoined{a.current.Order, a.current.Digest})
+		return
+	}
+	a.do(SayDeclined{a.current.Order, a.current.Digest, w.declined})
+	w.sayAt, w.sayWait = now.Add(w.sayWait*3/4+a.jitter(w.sayWait/2)), min(2*w.sayWait, declinedMost)
+}
+
+// stood takes the answer to declined.
+func (a *Agent) stood(e StandingCame) {
+	if w := a.work; w != nil && w.state == workOut && a.current.Digest == e.Announcement {
+		w.sayAt = time.Time{}
+	}
+}
+
 // decline ends the agent's part in the round.
-func (a *Agent) decline(reason wire.DeclineReason) {
+func (a *Agent) decline(now time.Time, reason wire.DeclineReason) {
 	w := a.work
 	w.state, w.declined = workOut, reason
+	w.sayAt, w.sayWait = now.Add(declinedFirst*3/4+a.jitter(declinedFirst/2)), 2*declinedFirst
 	a.do(SayDeclined{a.current.Order, a.current.Digest, reason})
 	a.do(Release{})
 	a.ended(w, WorkEnded{Result: WorkDeclined, Declined: reason})
@@ -103,25 +139,25 @@ func (a *Agent) ended(w *work, f WorkEnded) {
 	}
 }
 
-func (a *Agent) fetched(e Fetched) {
+func (a *Agent) fetched(now time.Time, e Fetched) {
 	if w := a.work; w == nil || w.state != workFetching || w.base != e.Base {
 		return
 	}
 	if e.Failed {
-		a.decline(wire.DeclineFetch)
+		a.decline(now, wire.DeclineFetch)
 		return
 	}
 	a.train()
 }
 
 // trained has the update saved by the host, and submits it if it is asked for.
-func (a *Agent) trained(e Trained) {
+func (a *Agent) trained(now time.Time, e Trained) {
 	w := a.work
 	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
 		return
 	}
 	if e.Failed != 0 {
-		a.decline(e.Failed)
+		a.decline(now, e.Failed)
 		return
 	}
 	w.state, w.update = workHolding, e.Update
@@ -133,8 +169,8 @@ func (a *Agent) trained(e Trained) {
 // submit sends the update that the host has saved.
 func (a *Agent) submit() {
 	w := a.work
-	w.state = workSubmitting
-	a.do(Submit{w.run, w.round, w.update})
+	w.state, w.sayAt = workSubmitting, time.Time{}
+	a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
 }
 
 // is reports whether an answer is about this work's update: two rounds may
@@ -175,7 +211,7 @@ func (a *Agent) refused(now time.Time, e RefusedCame) {
 		return
 	}
 	a.heard(now)
-	w.state, w.declined = workOut, wire.DeclineRefused
+	w.state, w.declined, w.sayAt = workOut, wire.DeclineRefused, time.Time{}
 	a.do(Release{})
 	a.ended(w, WorkEnded{Result: WorkRefused, Refused: e.Reason})
 }

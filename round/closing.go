@@ -23,7 +23,7 @@ func (c *Coordinator) settle(now time.Time) {
 	}
 	switch {
 	case accepted >= target, possible == 0 && accepted >= c.quorum(all):
-		c.close(now, false)
+		c.close(now)
 	case accepted+possible < c.quorum(all):
 		c.abandon(now, AbandonQuorum, nil)
 	}
@@ -31,12 +31,13 @@ func (c *Coordinator) settle(now time.Time) {
 
 // deadline closes the round with what is there, if that is enough.
 func (c *Coordinator) deadline(now time.Time) {
+	c.byDeadline = true
 	if c.linkUp && !c.cut && c.failedAt.IsZero() { // else they may have sent their updates in vain
 		c.sideline(c.missing(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.tally(); {
 	case accepted >= c.quorum(all):
-		c.close(now, true)
+		c.close(now)
 	case c.failedAt.IsZero():
 		c.abandon(now, AbandonQuorum, nil)
 	default: // what is missing may have been sent
@@ -45,10 +46,9 @@ func (c *Coordinator) deadline(now time.Time) {
 }
 
 // close fixes the set on disk and folds it.
-func (c *Coordinator) close(now time.Time, byDeadline bool) {
-	c.noteSilent()
+func (c *Coordinator) close(now time.Time) {
+	c.noteSilent(now)
 	c.enter(now, CoordinatorClosing)
-	c.byDeadline = byDeadline
 	c.journal()
 	c.fold()
 }
@@ -64,9 +64,12 @@ func (c *Coordinator) fold() {
 	c.do(Fold{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg)})
 }
 
-// noteSilent stops counting agents that never answered their invitation,
-// until they are heard again.
-func (c *Coordinator) noteSilent() {
+// noteSilent stops counting agents that never answered, until they are heard again. A round that is over before they
+// are invited again says nothing about them: the answer may be their update.
+func (c *Coordinator) noteSilent(now time.Time) {
+	if c.shownAt.IsZero() || !c.byDeadline && now.Sub(c.shownAt) <= c.cfg.InviteEvery {
+		return
+	}
 	var silent []wire.AgentID
 	for _, p := range c.peers {
 		if m := c.roster.members[p.Agent]; m != nil && m.present && p.state == peerInvited {
@@ -174,7 +177,7 @@ const (
 // accepted updates are thrown away. The next round has the same base, and
 // waits a little: what failed at once would fail at once again.
 func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
-	c.noteSilent()
+	c.noteSilent(now)
 	accepted := 0
 	for _, p := range c.peers {
 		if p.state == peerAccepted {

@@ -40,11 +40,11 @@ func (c *Coordinator) open(now time.Time) {
 	c.collect(now)
 }
 
-// collect announces the round of the record and invites its participants.
+// collect announces the round of the record. Those that are drawn are named in the announcement, or invited after it.
 func (c *Coordinator) collect(now time.Time) {
 	c.enter(now, CoordinatorCollecting)
 	c.makePeers()
-	c.cut = !c.linkUp
+	c.cut, c.byDeadline = !c.linkUp, false
 	c.wakeAt = now.Add(c.cfg.Deadline)
 	c.journal()
 	c.announce(wire.PhaseOpen)
@@ -55,21 +55,29 @@ func (c *Coordinator) collect(now time.Time) {
 		fact.Participants = append(fact.Participants, p.Agent)
 	}
 	c.report(fact)
-	c.inviteSilent(now)
 }
 
-// inviteSilent invites, in id order, those that have not answered yet. Without a link nobody can be: the link invites
-// them.
+// inviteSilent invites, in id order, those that have not answered yet: never before the announcement is out.
 func (c *Coordinator) inviteSilent(now time.Time) {
 	c.inviteAt = time.Time{}
-	if !c.linkUp {
+	if !c.shown {
 		return
 	}
 	for i := range c.rec.Participants {
 		if p := c.peers[c.rec.Participants[i].Agent]; p.state == peerInvited {
-			c.invite(now, p)
-			c.inviteAt = now.Add(c.cfg.InviteEvery)
+			c.inviteNow(now, p)
 		}
+	}
+}
+
+// inviteNow invites a participant, and has it invited again while it is silent.
+func (c *Coordinator) inviteNow(now time.Time, p *peer) {
+	if !c.shown {
+		return // named in the announcement, or invited after it
+	}
+	c.invite(now, p)
+	if c.inviteAt.IsZero() {
+		c.inviteAt = now.Add(c.cfg.InviteEvery)
 	}
 }
 
@@ -100,7 +108,9 @@ func (c *Coordinator) joined(e JoinedCame) {
 	}
 }
 
+// declined answers, too: an agent repeats its word until it is.
 func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
+	c.stand(e.Agent, wire.PlaceNotSelected)
 	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state < peerAccepted {
 		c.dropOut(now, p, e.Reason)
 	}

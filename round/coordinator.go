@@ -19,11 +19,15 @@ type Coordinator struct {
 	sidelined map[wire.AgentID]Sidelined
 	linkUp    bool
 	asked     bool         // this process has asked all agents for a hello
+	phase     wire.Phase   // of the present announcement
+	selects   bool         // which names those that are drawn
+	shown     bool         // and is with the broker, on this link
+	shownAt   time.Time    // since when it is with the broker; zero before
 	spent     wire.RoundID // is over: its spool goes with the next record; 0 = none
 
 	entered    time.Time      // when the phase was
 	announced  time.Time      // when the round was first announced by this process
-	byDeadline bool           // the round was closed by its deadline
+	byDeadline bool           // the round's deadline has passed
 	cut        bool           // the broker was out of reach, or the host could not write, for a part of the round
 	wakeAt     time.Time      // the phase's own deadline
 	failedAt   time.Time      // since then the host cannot write; zero if it can
@@ -100,6 +104,8 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.failedAt = e.Since
 	case StorageMended:
 		c.mended(now)
+	case Announced:
+		c.went(now, e)
 	case HelloCame:
 		c.hello(now, e)
 	case PresenceCame:
@@ -184,16 +190,12 @@ func (c *Coordinator) start(now time.Time) {
 }
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
-	c.linkUp, c.cut = up, c.cut || !up
+	c.linkUp, c.cut, c.shown = up, c.cut || !up, false // the announcement goes out again with the link
 	if up {
 		c.repeatAccepts()
 	}
-	switch {
-	case !up, c.meshing != nil:
-	case c.in(CoordinatorGathering):
+	if up && c.meshing == nil && c.in(CoordinatorGathering) {
 		c.wakeAt = now.Add(c.cfg.Gather.Within) // the window counts while agents can be heard
-	case c.in(CoordinatorCollecting):
-		c.inviteAt = now
 	}
 }
 
@@ -223,10 +225,13 @@ func (c *Coordinator) announce(phase wire.Phase) {
 	if c.rec.Last != nil {
 		folded = c.rec.Last.Round
 	}
-	c.do(Announce{c.rec.Round, wire.Announcement{
+	drawn, credit := c.selection()
+	c.phase, c.selects, c.shown, c.shownAt = phase, drawn != nil, false, time.Time{}
+	c.do(Announce{Round: c.rec.Round, Drawn: drawn, Announcement: wire.Announcement{
 		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.Base,
 		Schema: p.Schema, Folded: folded,
 		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
+		Credit: credit,
 	}})
 }

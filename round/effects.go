@@ -15,14 +15,22 @@ type (
 	Report[F any] struct{ Fact F }
 )
 
+// Drawn is an agent that takes part in a round.
+type Drawn struct {
+	Agent  wire.AgentID
+	Weight float64 // of its local step size
+}
+
 // Effects of the coordinator's machine.
 type (
 	// Journal saves the record: a restart resumes from the last one. It is on disk before the next effect begins.
 	Journal struct{ Record Record }
-	// Announce makes the announcement the retained one, and its blobs available before it.
+	// Announce makes the announcement the retained one, and its blobs available before it. The host answers with
+	// Announced.
 	Announce struct {
 		Round        wire.RoundID
 		Announcement wire.Announcement
+		Drawn        []Drawn // whom its selection is to name, in id order; none = they are invited
 	}
 	// Invite sends an invitation for the current announcement.
 	Invite struct {
@@ -125,6 +133,7 @@ type (
 		Run    wire.RunID
 		Round  wire.RoundID
 		Update wire.Digest
+		Ahead  uint32 // chunks that may go with it: the first credit
 	}
 	// Release ends all work of the round and removes its saved update.
 	Release struct{}

@@ -39,6 +39,13 @@ type (
 	StorageFailed struct{ Since time.Time }
 	// StorageMended: the time since StorageFailed is added to the round's.
 	StorageMended struct{}
+	// Announced: an announcement has gone out to the broker: the first time, on a new link, or because it had to be
+	// repeated.
+	Announced struct {
+		Round   wire.RoundID
+		Attempt wire.Attempt
+		Phase   wire.Phase
+	}
 	// HelloCame: an agent says hello.
 	HelloCame struct {
 		Agent wire.AgentID
@@ -102,6 +109,7 @@ func (LinkDown) event()      {}
 func (Start) event()         {}
 func (StorageFailed) event() {}
 func (StorageMended) event() {}
+func (Announced) event()     {}
 func (HelloCame) event()     {}
 func (PresenceCame) event()  {}
 func (Revoked) event()       {}
@@ -121,6 +129,8 @@ type (
 		Order        wire.Order
 		Digest       wire.Digest // of its envelope
 		Announcement wire.Announcement
+		Retained     bool    // the broker had kept it: nobody knows for how long
+		Weight       float64 // of this agent's local step size, if the selection names it; else 0
 	}
 	// Obeyed answers Obey. After Failed it may come once more, when the disk has
 	// taken what it did not take before.

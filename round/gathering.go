@@ -83,7 +83,14 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	if c.in(CoordinatorGathering) && m.unfit == 0 {
 		place = wire.PlaceCounted
 	}
-	c.do(Stand{e.Agent, place})
+	c.stand(e.Agent, place)
+}
+
+// stand answers an agent, once the announcement that the answer names is out. A hello from before comes again.
+func (c *Coordinator) stand(a wire.AgentID, place wire.Place) {
+	if c.shown {
+		c.do(Stand{a, place})
+	}
 }
 
 // helloOfPeer answers a participant that has restarted or lost its thread.
@@ -92,12 +99,12 @@ func (c *Coordinator) helloOfPeer(now time.Time, p *peer, unfit wire.DeclineReas
 	case p.state == peerAccepted:
 		c.do(Accept{p.Agent, c.rec.Round, p.Accepted})
 	case p.state == peerOut:
-		c.do(Stand{p.Agent, wire.PlaceNotSelected})
+		c.stand(p.Agent, wire.PlaceNotSelected)
 	case unfit != 0:
-		c.do(Stand{p.Agent, wire.PlaceNotSelected})
+		c.stand(p.Agent, wire.PlaceNotSelected)
 		c.dropOut(now, p, unfit)
 	default:
-		c.invite(now, p)
+		c.inviteNow(now, p)
 	}
 }
 

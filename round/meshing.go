@@ -177,8 +177,9 @@ func (c *Coordinator) redraw(now time.Time, p *peer) {
 	for _, i := range slices.Compact(drawn) {
 		q := c.peers[c.rec.Participants[i].Agent]
 		c.report(UploaderReplaced{Round: c.rec.Round, Agent: p.Agent, By: q.Agent})
-		if q.state < peerAccepted {
-			c.invite(now, q)
+		if q.state < peerAccepted { // until it says joined once more: it has to know
+			c.move(q, peerInvited)
+			c.inviteNow(now, q)
 		}
 	}
 }

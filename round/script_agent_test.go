@@ -148,7 +148,12 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	order := wire.Order{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
 		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}
-	return round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann}
+	e := round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann,
+		Retained: c.opt("retained", "no") == "yes"}
+	if c.opt("selected", "no") == "yes" {
+		e.Weight = 1
+	}
+	return e
 }
 
 // trained saves the update before the machine is told, as a host does.

@@ -26,6 +26,9 @@ type coordinatorPlayer struct {
 	disk    coordinatorDisk
 	before  coordinatorDisk // the last command
 	now     time.Time
+	up      bool
+	slow    bool             // announcements do not go out until the command "announced"
+	board   *round.Announced // what is to go out with each link
 }
 
 type coordinatorDisk struct {
@@ -50,7 +53,11 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 		if len(c.words) > 0 {
 			p.disk = p.before
 		}
-		p.machine = round.NewCoordinator(p.cfg, p.disk.record, p.disk.spool)
+		p.machine, p.up, p.board = round.NewCoordinator(p.cfg, p.disk.record, p.disk.spool), false, nil
+		return nil
+	}
+	if c.name == "announcements" {
+		p.slow = c.word(0) == "slow"
 		return nil
 	}
 	if c.name == "spool" { // the machine is not told in time
@@ -65,16 +72,30 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 	}
 	var all []round.Effect
 	for _, a := range agents {
-		effects := p.machine.Step(now, p.event(c, a))
+		all = append(all, p.step(now, p.event(c, a))...)
 		if err := p.machine.Miscounted(); err != nil {
 			p.t.Errorf("after %q: %v", c.name, err)
 		}
-		for _, e := range effects {
-			p.keep(e)
+		if c.name == "link" && p.up && p.board != nil && !p.slow {
+			all = append(all, p.step(now, *p.board)...)
 		}
-		all = append(all, effects...)
 	}
 	return all
+}
+
+// step is a step of the machine, and what follows from an announcement that goes out at once.
+func (p *coordinatorPlayer) step(now time.Time, ev round.Event) []round.Effect {
+	effects, out := p.machine.Step(now, ev), false
+	for _, e := range effects {
+		p.keep(e)
+		if _, is := e.(round.Announce); is {
+			out = p.up && !p.slow
+		}
+	}
+	if out {
+		effects = append(effects, p.step(now, *p.board)...)
+	}
+	return effects
 }
 
 // keep does what is the disk's, and watches the order of announcements.
@@ -91,6 +112,7 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 			p.t.Errorf("announced %s after %s", o, p.disk.last)
 		}
 		p.disk.last = o
+		p.board = &round.Announced{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase}
 	}
 }
 
@@ -123,6 +145,7 @@ func (p *coordinatorPlayer) begin(c command) {
 	if p.plan.Kind == wire.KindTraining {
 		p.plan.Base.Hash = name("w0")
 	}
+	p.up, p.slow, p.board = false, false, nil
 	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan},
 		spool: map[wire.AgentID]round.Spooled{}}
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
@@ -136,10 +159,12 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "tick":
 		return round.Tick{}
 	case "link":
-		if c.word(0) == "up" {
+		if p.up = c.word(0) == "up"; p.up {
 			return round.LinkUp{}
 		}
 		return round.LinkDown{}
+	case "announced":
+		return *p.board
 	case "hello":
 		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}

@@ -71,9 +71,14 @@ func value(v reflect.Value) string {
 		if x.Folded > 0 {
 			s += fmt.Sprintf("-folded%d", x.Folded)
 		}
+		if x.Credit > 0 {
+			s += fmt.Sprintf("-credit%d", x.Credit)
+		}
 		return s
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
+	case round.Drawn:
+		return fmt.Sprintf("%s@%.4g", x.Agent, x.Weight)
 	case round.Edge:
 		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.Weight)
 	case wire.Peer:

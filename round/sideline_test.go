@@ -76,14 +76,13 @@ func (d *drive) perform(e round.Effect) {
 	switch e := e.(type) {
 	case round.Report[round.CoordinatorFact]:
 		d.facts = append(d.facts, e.Fact)
-	case round.Invite:
-		r := d.machine.Record().Round
-		d.pending = append(d.pending, round.JoinedCame{Agent: e.Agent, Round: r})
-		if !d.silent[e.Agent] && e.Uploads {
-			d.pending = append(d.pending,
-				round.Stored{Agent: e.Agent, Round: r,
-					Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(e.Agent, r))}}})
+	case round.Announce:
+		d.pending = append(d.pending, announcedOf(e))
+		for _, x := range e.Drawn {
+			d.work(x.Agent, true)
 		}
+	case round.Invite:
+		d.work(e.Agent, e.Uploads)
 	case round.Fold:
 		folded := round.Folded{Round: e.Round, Next: e.Plan, Err: d.foldErr}
 		folded.Next.Version++
@@ -94,6 +93,21 @@ func (d *drive) perform(e round.Effect) {
 			}
 		}
 		d.pending = append(d.pending, folded)
+	}
+}
+
+// announcedOf is the event that an announcement is out.
+func announcedOf(e round.Announce) round.Announced {
+	return round.Announced{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
+}
+
+// work is what an agent does that is drawn.
+func (d *drive) work(a wire.AgentID, uploads bool) {
+	r := d.machine.Record().Round
+	d.pending = append(d.pending, round.JoinedCame{Agent: a, Round: r})
+	if !d.silent[a] && uploads {
+		d.pending = append(d.pending, round.Stored{Agent: a, Round: r,
+			Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(a, r))}}})
 	}
 }
 

@@ -57,7 +57,7 @@ func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to 
 		}
 		id := agentID(i)
 		g.uploads[id] = &upload{
-			Sender: transfer.NewSender(m, payload, 0, 0, rand.New(rand.NewPCG(uint64(i), 5))),
+			Sender: transfer.NewSender(m, payload, 0, 0, 0, rand.New(rand.NewPCG(uint64(i), 5))),
 			update: wire.Update{Kind: wire.KindTraining, Payload: m, LocalSteps: 1, Samples: 1},
 		}
 		s.Subscribe(mqtt.AtLeastOnce, g.topics.Device(id))

@@ -59,6 +59,9 @@ class Job:
         self.payload, self.fields = b"", {}
         self.repeat = None                # of the update's manifest; None while nothing is to be repeated
         self.lent, self.lease = [], None  # of the present credit
+        self.fresh = True                 # no manifest has been sent
+        self.joined_at = math.inf         # when joined is said, unless an offer implies it before
+        self.decline = None               # repeats that word until it is answered
         self.state = "open"               # accepted, refused or declined in the end
         self.reason = 0                   # of having declined
 
@@ -69,6 +72,7 @@ class Agent:
         with open(options.key, "rb") as file:
             self.key = load_pem_private_key(file.read(), None)
         self.coordinator = Ed25519PublicKey.from_public_bytes(base64.b64decode(options.coordinator_key))
+        self.selection_key = w.selection_key(self.key, self.coordinator)
         self.device = f"{options.federation}-{options.id}"
         self.saved = {"epoch": 0, "order": [0] * 6, "digest": "", "update": None}
         if os.path.exists(options.key + ".state"):
@@ -114,8 +118,8 @@ class Agent:
     def topic(self, rest):
         return f"fl/v1/{self.options.federation}/{rest}"
 
-    def publish(self, rest, payload, qos=1, retain=False):
-        return self.mqtt.publish(self.topic(rest), payload, qos, retain)
+    def publish(self, rest, payload, retain=False):
+        return self.mqtt.publish(self.topic(rest), payload, 0, retain)
 
     def say(self, name, **body):
         a = self.announcement
@@ -129,9 +133,10 @@ class Agent:
         api = [mqtt.CallbackAPIVersion.VERSION2] if hasattr(mqtt, "CallbackAPIVersion") else []  # paho 2 asks for it
         self.mqtt = mqtt.Client(*api, client_id=self.device, clean_session=True, protocol=mqtt.MQTTv311)
         self.mqtt.username_pw_set(self.device)
-        self.mqtt.on_message = lambda _client, _data, message: self.inbox.append((message.topic, message.payload))
+        self.mqtt.on_message = lambda _client, _data, message: self.inbox.append(
+            (message.topic, message.payload, message.retain))
         online, lost = self.presence(w.ONLINE), self.presence(w.LOST)
-        self.mqtt.will_set(self.topic(f"p/{self.device}"), lost, 1, True)
+        self.mqtt.will_set(self.topic(f"p/{self.device}"), lost, 0, True)
         host, _, port = self.options.broker.rpartition(":")
         deadline = time.monotonic() + 10
         try:
@@ -141,7 +146,7 @@ class Agent:
                     return False
         except OSError:
             return False
-        self.mqtt.subscribe([(self.topic("round"), 1), (self.topic(f"d/{self.device}"), 1)])
+        self.mqtt.subscribe([(self.topic("round"), 0), (self.topic(f"d/{self.device}"), 0)])
         self.publish(f"p/{self.device}", online, retain=True)
         self.connection += 1
         self.owe_hello()
@@ -180,7 +185,7 @@ class Agent:
 
     # What comes in (sections 7 and 9).
 
-    def receive(self, topic, data):
+    def receive(self, topic, data, retained=False):
         if not data or len(data) > w.MAX_MESSAGE:
             return
         if topic.startswith(self.topic("m/")):
@@ -195,6 +200,7 @@ class Agent:
             require(envelope.name in handlers, "not on this topic")
             require(envelope.name == "announcement" or [envelope.root, envelope.epoch] >= self.saved["order"][:2],
                     "an older epoch than that of the announcement obeyed")
+            envelope.retained = retained
             handlers[envelope.name](envelope)
         except Malformed as error:
             log(f"dropped a message on {topic}: {error}")
@@ -225,6 +231,19 @@ class Agent:
             self.preparing = self.prepare(task)
         if a.phase == w.GATHERING or anew:
             self.owe_hello()
+        self.take_selection(envelope)
+
+    def take_selection(self, envelope):
+        """Takes an announcement that names this agent for an invitation, if the broker did not keep it."""
+        a, invited = envelope.body, self.invitation
+        weight = w.weight_if_drawn(envelope, self.selection_key)
+        if weight is None or a.phase != w.OPEN or invited and invited.announcement == envelope.digest:
+            return
+        if envelope.retained:
+            self.owe_hello()
+            return
+        self.invitation = Record(announcement=envelope.digest, weight=weight, sections=w.without(mixing=None),
+                                 deadline=time.monotonic() + a.round_within / 1000)
 
     def on_invitation(self, envelope):
         require(envelope.body.agent == self.options.id, "the invitation of another agent")
@@ -236,12 +255,14 @@ class Agent:
     def on_standing(self, envelope):
         if self.is_present(envelope.body.announcement):
             self.rest_hello()
+            if self.job:
+                self.job.decline = None
 
     def is_present(self, digest):
         """Tells whether this announcement is the one obeyed; if not, lets the broker say again what it retains."""
         if self.announcement and digest == self.announcement.digest:
             return True
-        self.mqtt.subscribe(self.topic("round"), 1)
+        self.mqtt.subscribe(self.topic("round"), 0)
         return False
 
     def on_answer(self, envelope):
@@ -341,10 +362,13 @@ class Agent:
             self.say("declined", reason=unfit or (w.REFUSED if job.state == "refused" else job.reason))
             return
         self.rest_hello()
-        self.say("joined")
+        if job:
+            job.joined_at = math.inf
+            self.say("joined")
         if not job:
             job = self.job = Job((a.run, a.round, w.blob_of(a.body, "base").hash.hex()))
             job.work = self.work(job, a.body, invited.weight)
+            job.joined_at = time.monotonic() + 1
         elif job.state == "accepted":  # the coordinator has lost it
             job.state, job.repeat = "open", Repeat(2, 30)
         elif not job.lease or time.monotonic() > job.lease:
@@ -367,6 +391,11 @@ class Agent:
 
     def resume_work(self):
         job = self.job
+        if job.work and time.monotonic() > job.joined_at:
+            job.joined_at = math.inf
+            self.say("joined")
+        if job.decline and job.decline.due():
+            self.say("declined", reason=job.reason)
         try:
             if job.work and time.monotonic() > job.deadline:
                 raise Declined(w.NO_TIME)
@@ -376,7 +405,7 @@ class Agent:
         except Declined as error:
             log(f"round {job.key[1]}: declined, {error}")
             job.work, job.state, job.reason = None, "declined", error.reason
-            self.say("declined", reason=error.reason)
+            job.decline = Repeat(5, 60)
         return True
 
     def offer_again(self):
@@ -392,7 +421,7 @@ class Agent:
         transfer = f"u/0/{self.device}/{payload_hash[:8].hex()}/"
         if job.lent and time.monotonic() < job.lease:
             k = job.lent.pop(0)
-            self.publish(transfer + str(k), w.write_chunk(job.payload, payload_hash, k), qos=0)
+            self.publish(transfer + str(k), w.write_chunk(job.payload, payload_hash, k))
             return True
         if job.lease and time.monotonic() > job.lease + 10:
             job.lent, job.lease, job.repeat = [], None, Repeat(2, 30)
@@ -400,9 +429,16 @@ class Agent:
             fields = dict(job.fields)
             fields["payload"] = w.manifest_of(job.payload, bytes.fromhex(fields.pop("schema")))
             inline = job.payload if len(job.payload) <= w.INLINE_UPDATE else b""
+            ahead = 0 if inline or not job.fresh else min(self.announcement.body.sections.credit or 0,
+                                                          len(fields["payload"].chunks))
+            job.fresh = False
             self.publish(transfer + "m", self.seal(
-                "update", *job.key[:2], base=bytes.fromhex(job.key[2]), inline=inline, sections=w.without(),
-                **fields))
+                "update", *job.key[:2], base=bytes.fromhex(job.key[2]), inline=inline,
+                sections=w.without(ahead=ahead or None), **fields))
+            if ahead:
+                log(f"round {job.key[1]}: {ahead} chunks go ahead")
+            for k in range(ahead):
+                self.publish(transfer + str(k), w.write_chunk(job.payload, payload_hash, k))
         return False
 
     def pull(self, reference, schema):
@@ -416,19 +452,23 @@ class Agent:
                 if connection != self.connection:  # the broker has forgotten what was asked
                     connection, asked, deadline = self.connection, set(), math.inf
                 if time.monotonic() > deadline:
-                    self.mqtt.unsubscribe([prefix + name for name in asked])
-                    stalls, asked = stalls + 1, set()
-                    if stalls == 6:
+                    again = asked if manifest else {"m"}
+                    self.mqtt.unsubscribe([prefix + name for name in again])
+                    stalls, asked = stalls + 1, asked - again
+                    if stalls == 9:
                         raise Declined(w.FETCH)
-                wanted = ["m"]
-                if manifest:
-                    wanted = [str(k) for k in range(len(manifest.chunks)) if k not in have][:WINDOW]
+                chunks = range(-(-reference.length // w.CHUNK))
+                wanted = [str(k) for k in chunks if k not in have][:WINDOW]
+                if not manifest:  # it comes first; of a short blob the first chunks are asked for with it
+                    wanted = ["m"] + (wanted if len(chunks) < 2 * WINDOW else [])
                 if new := [name for name in wanted if name not in asked]:
                     self.mqtt.subscribe([(prefix + name, 0) for name in new])
                     asked.update(new)
-                    deadline = time.monotonic() + jitter(10)
+                    deadline = time.monotonic() + jitter(min(2 ** stalls, 10))
                 yield False
-                for name in [name for name in asked if prefix + name in self.parts]:
+                for name in sorted(asked, key=lambda name: name != "m"):
+                    if prefix + name not in self.parts or name != "m" and not manifest:
+                        continue
                     try:
                         data = self.parts.pop(prefix + name)
                         if name == "m":
@@ -442,7 +482,7 @@ class Agent:
                         continue
                     self.mqtt.unsubscribe(prefix + name)
                     asked.remove(name)
-                    stalls, deadline = 0, time.monotonic() + jitter(10)
+                    stalls, deadline = 0, time.monotonic() + jitter(1)
         finally:  # also when nobody wants the blob any more
             if asked:
                 self.mqtt.unsubscribe([prefix + name for name in asked])

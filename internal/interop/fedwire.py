@@ -6,12 +6,17 @@ SimpleNamespace with one attribute a field.
 
 import collections
 import hashlib
+import hmac
 import math
 import re
 import struct
 from types import SimpleNamespace as Record
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 MAX_MESSAGE, MAX_BODY, MAX_BLOB = 65536, 65312, 116690400
 CHUNK, MAX_CHUNKS, INLINE_BLOB, INLINE_UPDATE = 61416, 1900, 49152, 8192
@@ -162,7 +167,9 @@ BLOBS = list_of(record(name=string(32), blob=BLOB), 16)
 BODIES = {  # in the order of the numbers in section 5
     "announcement": record(
         attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, instance=U64, folded=U64, blobs=BLOBS, schema=DIGEST,
-        seed=U64, offset=U64, hello_within=U32, round_within=U32, sections=sections()),
+        seed=U64, offset=U64, hello_within=U32, round_within=U32, sections=sections(
+            credit=(IGNORE, U32),
+            selection=(IGNORE, record(weight=F64, tags=list_of(U64, 512), masks=list_of(U64, 512))))),
     "invitation": record(
         agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, sections=sections(
             mixing=(DECLINE, record(block=U64, peers=list_of(
@@ -174,7 +181,7 @@ BODIES = {  # in the order of the numbers in section 5
     "credit": record(update=DIGEST, lease=U32, chunks=list_of(record(first=U32, last=U32), 64)),
     "update": record(
         kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
-        samples=U64, risk_before=F64, risk_after=F64, step_time=F64, sections=sections()),
+        samples=U64, risk_before=F64, risk_after=F64, step_time=F64, sections=sections(ahead=(IGNORE, U32))),
     "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string(), sections=sections()),
     "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST, sections=sections(
         location=(IGNORE, record(known=BOOL, x=F64, y=F64)),
@@ -256,6 +263,36 @@ def check_announcement(a):
     require(a.attempt > 0, "attempt is 0")
     if a.phase == OPEN:
         require("task" in names and ("base" in names) == (a.kind == TRAINING), "blobs do not fit the kind")
+
+
+# Who is drawn (section 7.1).
+
+FIELD = 2**255 - 19
+
+
+def selection_key(own, peer):
+    """The secret of two Ed25519 keys, one's own private one and the other's public one."""
+    seed = own.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    private = X25519PrivateKey.from_private_bytes(hashlib.sha512(seed).digest()[:32])
+    y = int.from_bytes(peer.public_bytes(Encoding.Raw, PublicFormat.Raw), "little") % 2**255
+    u = (1 + y) * pow(1 - y, -1, FIELD) % FIELD
+    secret = private.exchange(X25519PublicKey.from_public_bytes(u.to_bytes(32, "little")))
+    return HKDF(SHA256(), 32, None, b"fl/v1/selection").derive(secret)
+
+
+def weight_if_drawn(envelope, key):
+    """The weight of the local step size, if the announcement names the agent with this key, else None."""
+    a = envelope.body
+    s = a.sections.selection
+    if s is None:
+        return None
+    require(s.tags == sorted(set(s.tags)) and s.tags and s.weight >= 0, "bad selection")
+    require(len(s.masks) == (0 if s.weight else len(s.tags)), "bad masks")
+    place = struct.pack("<QQQIQ", envelope.epoch, envelope.run, envelope.round, a.attempt, a.instance)
+    tag, pad = struct.unpack("<QQ", hmac.digest(key, place, "sha256")[:16])
+    if tag not in s.tags:
+        return None
+    return s.weight or struct.unpack("<d", U64.write(s.masks[s.tags.index(tag)] ^ pad))[0]
 
 
 # Section 5.

@@ -52,7 +52,7 @@ func (x *tools) testInline(t *testing.T) {
 }
 
 // testChunks has a task and a model that are pulled, the task in more chunks than may be asked for at a time, and
-// updates that wait for credit. The client has the rows of agent a, so what it sends must be as long.
+// updates of which chunks go ahead of credit. The client has the rows of agent a, so what it sends must be as long.
 func (x *tools) testChunks(t *testing.T) {
 	p := &problem{
 		slopes: []float64{2, -3, 0.5}, rows: 12, rounds: 2,
@@ -68,7 +68,8 @@ func (x *tools) testChunks(t *testing.T) {
 	for _, want := range []string{
 		// the task, the same with means, the models
 		"bytes in 2 chunks", "bytes in 6 chunks", "pulled 61604 bytes in 2 chunks",
-		"round 1: credit for 5 chunks", "round 2: credit for 2 chunks", "round 3: credit for 2 chunks",
+		"round 1: 4 chunks go ahead", "round 1: credit for 1 chunks", "round 2: 2 chunks go ahead",
+		"round 3: 2 chunks go ahead",
 	} {
 		f.python.Await(t, want)
 	}

@@ -130,6 +130,10 @@ def main(folder):
         "schema of the statistics differs"
     for name in "task", "task_network":
         assert w.TASK.write(w.decode(w.TASK, golden[name])) == golden[name], f"{name} differs"
+    secret = w.selection_key(key, key.public_key())
+    drawn = {name: w.weight_if_drawn(e, secret) for name, e in opened.items() if e.name == "announcement"}
+    assert drawn == {"announcement_open": 1.5, "announcement_statistics": 1.0, "announcement_gathering": None,
+                     "announcement_pulled": None}, f"drawn with {drawn}"
     check_blobs(golden, opened["announcement_pulled"].body)
     check_epochs(opened, key)
     print(f"{len(golden)} golden files agree")

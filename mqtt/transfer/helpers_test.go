@@ -146,6 +146,9 @@ func describeOne(e any) string {
 	case Failed:
 		return "failed " + failure(e.Err)
 	case SendManifest:
+		if e.Ahead > 0 {
+			return fmt.Sprintf("manifest +%d", e.Ahead)
+		}
 		return "manifest"
 	case SendChunk:
 		return fmt.Sprintf("chunk %d", e.K)

@@ -108,6 +108,7 @@ func hosted[E, F any](l *links, m machine[E, F], tick E, over func() bool, perfo
 type uploads struct {
 	*links
 	cfg      ReceiverConfig
+	ahead    int       // the first credit
 	receiver *Receiver // of the present process
 	step     func(ReceiveEvent)
 	agents   []*upload
@@ -156,12 +157,13 @@ func (u *uploads) add(payload []byte, m wire.Manifest, known, line Rate, spread 
 // boot begins a process of an agent.
 func (u *uploads) boot(a *upload, spread time.Duration) {
 	a.boot++
-	boot, s := a.boot, NewSender(a.manifest, a.payload, spread, a.rate, seeded(u.rng.Uint64()))
+	boot, s := a.boot, NewSender(a.manifest, a.payload, spread, u.ahead, a.rate, seeded(u.rng.Uint64()))
 	a.step = hosted(u.links, s, SendEvent(Tick{}), func() bool { return a.boot != boot }, func(e SendEffect) {
 		switch e := e.(type) {
 		case SendManifest:
 			a.line.send(32*len(a.manifest.Chunks)+len(s.Inline()), func() {
-				if u.step(Offer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline()}); a.accepted {
+				u.step(Offer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline(), Ahead: e.Ahead})
+				if a.accepted {
 					u.answer(a, AcceptedBy{wire.Accepted{Update: a.manifest.Hash}})
 				}
 			})
@@ -286,6 +288,7 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 		cfg := tight()
 		cfg.MaxUpdate, cfg.MaxBuffered, cfg.Leases = 9*wire.MaxChunk, 12*wire.MaxChunk, 8
 		u := newUploads(l, cfg)
+		u.ahead = l.rng.IntN(5)
 		for i := range uint64(4) {
 			p := blobOf(seed<<8+i, 1+l.rng.IntN(cfg.MaxUpdate)>>l.rng.IntN(3))
 			u.add(p, manifestOf(p), 0, 0, 5*time.Second)

@@ -3,6 +3,7 @@ package transfer
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -14,7 +15,9 @@ import (
 const manifestNumber = -1
 
 // Puller downloads one blob. It first pulls the manifest, then opens a storage for the blob, then pulls the chunks that
-// the storage lacks, subscribing to a window of them at a time. In memory it holds the manifest and one message.
+// the storage lacks, subscribing to a window of them at a time. Of a short blob it asks for the first window with the
+// manifest.
+// In memory it holds the manifest, one message, and the chunks of a window that came before the storage was open.
 type Puller struct {
 	cfg   PullerConfig
 	ref   wire.BlobRef
@@ -23,10 +26,11 @@ type Puller struct {
 
 	started, ended, connected bool
 
-	manifest wire.Manifest // no chunks until it has come
-	opening  bool          // the host has been asked for the storage
-	data     Storage       // nil until it is open
-	unstored error         // why the storage fails, if it does
+	manifest wire.Manifest  // no chunks until it has come
+	opening  bool           // the host has been asked for the storage
+	data     Storage        // nil until it is open
+	unstored error          // why the storage fails, if it does
+	early    map[int][]byte // chunks that came before it was open
 	have     []bool
 	missing  int
 	next     int   // chunks from here on have not been asked for
@@ -98,45 +102,79 @@ func (p *Puller) start(now time.Time) []PullEffect {
 		return p.takeInline()
 	}
 	p.rearm(now)
-	return p.ask([]int{manifestNumber})
+	all := []int{manifestNumber}
+	if n := wire.ChunkCount(int(p.ref.Length)); n < 2*p.cfg.Window { // of a longer one the storage may have some
+		for ; p.next < min(n, p.cfg.Window); p.next++ {
+			all = append(all, p.next)
+		}
+	}
+	return p.ask(all)
 }
 
 // rearm restarts the timer. It is off while there is no link, and while the host opens the storage.
 func (p *Puller) rearm(now time.Time) {
 	p.timer = time.Time{}
-	if p.started && p.connected && !p.opening {
-		p.timer = now.Add(jitter(p.rng, p.cfg.Timeout))
+	if !p.started || !p.connected || p.opening {
+		return
 	}
+	wait := min(p.cfg.First<<min(p.stalls, 30), p.cfg.Timeout)
+	if len(p.manifest.Chunks) > 0 {
+		wait = max(wait, 3*p.cfg.Chunk)
+	} else {
+		manifest := len(wire.Digest{}) * wire.ChunkCount(int(p.ref.Length))
+		wait += p.cfg.Chunk * time.Duration(manifest) / wire.MaxMessage
+	}
+	p.timer = now.Add(jitter(p.rng, wait))
 }
 
 func (p *Puller) part(now time.Time, ev Part) []PullEffect {
 	if ev.Name == ManifestPart {
 		return p.takeManifest(now, ev.Payload)
 	}
-	if p.data == nil {
-		p.stats.Ignored++
-		return nil
-	}
 	k, payload, err := wire.DecodeChunk(ev.Payload, p.ref.Hash)
 	switch {
-	case err != nil, k >= len(p.have), ev.Name != ChunkPart(k):
+	case err != nil, ev.Name != ChunkPart(k):
 		p.stats.Wrong++
 		return nil
-	case p.have[k]:
+	case p.data == nil && !slices.Contains(p.asked, k):
 		p.stats.Ignored++
 		return nil
-	case len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
-		p.stats.Wrong++ // still missing: asked for again after the timeout
+	case p.data == nil:
+		if p.early == nil {
+			p.early = map[int][]byte{}
+		}
+		p.early[k] = payload
+		p.stalls = 0
+		p.rearm(now)
 		return nil
 	}
+	if stored, effects := p.take(k, payload); !stored {
+		return effects
+	}
+	return p.progress(now, k)
+}
+
+// take stores a chunk, unless it is here, or is not what the manifest says.
+func (p *Puller) take(k int, payload []byte) (stored bool, effects []PullEffect) {
+	switch {
+	case k >= len(p.have):
+		p.stats.Wrong++
+		return false, nil
+	case p.have[k]:
+		p.stats.Ignored++
+		return false, nil
+	case len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
+		p.stats.Wrong++ // still missing: asked for again after the timeout
+		return false, nil
+	}
 	if err := p.data.Put(k, payload); err != nil {
-		return p.failing(err)
+		return false, p.failing(err)
 	}
 	p.unstored = nil
 	p.have[k] = true
 	p.missing--
 	p.stats.Chunks++
-	return p.progress(now, k)
+	return true, nil
 }
 
 func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
@@ -156,7 +194,7 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 		return p.end(Failed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
 	}
 	p.manifest = m
-	p.asked, p.came = nil, p.asked
+	p.has(manifestNumber)
 	p.stalls = 0
 	return p.open(now)
 }
@@ -185,11 +223,29 @@ func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
 		p.have[k] = p.data.Has(k)
 		if p.have[k] {
 			p.stats.Resumed++
+			p.has(k)
 		} else {
 			p.missing++
 		}
 	}
-	return p.progress(now, manifestNumber)
+	var effects []PullEffect
+	early := p.early
+	p.early = nil
+	for _, k := range slices.Sorted(maps.Keys(early)) {
+		stored, failing := p.take(k, early[k])
+		if effects = append(effects, failing...); stored {
+			p.has(k)
+		}
+	}
+	return append(effects, p.progress(now, manifestNumber)...)
+}
+
+// has notes that a part that was asked for is here.
+func (p *Puller) has(k int) {
+	if i := slices.Index(p.asked, k); i >= 0 {
+		p.asked = slices.Delete(p.asked, i, i+1)
+		p.came = append(p.came, k)
+	}
 }
 
 // failing reports an error of the storage, once until the storage works again.
@@ -206,10 +262,7 @@ func (p *Puller) failing(err error) []PullEffect {
 func (p *Puller) progress(now time.Time, k int) []PullEffect {
 	p.stalls = 0
 	p.rearm(now)
-	if i := slices.Index(p.asked, k); i >= 0 {
-		p.asked = slices.Delete(p.asked, i, i+1)
-		p.came = append(p.came, k)
-	}
+	p.has(k)
 	if p.missing == 0 {
 		data := p.data
 		p.data = nil // it belongs to the host now
@@ -243,7 +296,7 @@ func (p *Puller) leave() []PullEffect {
 }
 
 // stall subscribes to the window again, so that the broker sends its retained
-// messages again.
+// messages again; while the manifest is missing, to it alone, since it comes before the others.
 func (p *Puller) stall(now time.Time) []PullEffect {
 	p.stalls++
 	p.stats.Stalls++
@@ -258,6 +311,9 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 	}
 	p.rearm(now)
 	names := partNames(p.asked)
+	if len(p.manifest.Chunks) == 0 {
+		names = []string{ManifestPart}
+	}
 	return append(p.leave(), Unsubscribe{names}, Subscribe{names})
 }
 
@@ -283,7 +339,7 @@ func (p *Puller) end(last ...PullEffect) []PullEffect {
 	effects := p.leave()
 	closeUnused(p.data)
 	p.ended, p.timer = true, time.Time{}
-	p.data, p.have, p.asked, p.manifest = nil, nil, nil, wire.Manifest{}
+	p.data, p.have, p.asked, p.early, p.manifest = nil, nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)
 }
 

@@ -12,14 +12,16 @@ import (
 type PullerConfig struct {
 	MaxBytes int           // longest blob that is accepted, in bytes
 	Window   int           // chunks subscribed to at a time
-	Timeout  time.Duration // without progress, ± 25 %, until the window is asked for again
+	First    time.Duration // without progress, ± 25 %, until the window is asked for again; it doubles up to Timeout
+	Timeout  time.Duration
+	Chunk    time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
 	Attempts int           // timeouts in a row until the blob is taken for gone
 }
 
 // DefaultPullerConfig returns the defaults: a window is one SUBSCRIBE of the
-// strictest managed broker.
+// strictest managed broker; a blob is gone after 65 s.
 func DefaultPullerConfig() PullerConfig {
-	return PullerConfig{MaxBytes: wire.MaxBlob, Window: 8, Timeout: 10 * time.Second, Attempts: 6}
+	return PullerConfig{MaxBytes: wire.MaxBlob, Window: 8, First: time.Second, Timeout: 10 * time.Second, Attempts: 9}
 }
 
 // Validate reports every field that cannot work.
@@ -27,6 +29,7 @@ func (c PullerConfig) Validate() error {
 	return errors.Join(
 		within("MaxBytes", c.MaxBytes, 1, wire.MaxBlob),
 		within("Window", c.Window, 1, wire.MaxChunks),
+		positive("First", c.First),
 		positive("Timeout", c.Timeout),
 		within("Attempts", c.Attempts, 1, 1000),
 	)

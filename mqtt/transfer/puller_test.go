@@ -18,7 +18,7 @@ func TestPullerTakesParts(t *testing.T) {
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.Attempts = 2, 2
+	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"straight": {
@@ -75,7 +75,7 @@ func TestPullerWaits(t *testing.T) {
 	ref, parts := published(t, blob)
 	part := func(name string) Part { return Part{name, parts[name]} }
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.Attempts = 2, 2
+	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"gone": {
@@ -131,7 +131,7 @@ func TestPullerReferences(t *testing.T) {
 		"absent":          {wire.BlobRef{}, "failed corrupt"},
 		"too large":       {with(ref, func(r *wire.BlobRef) { r.Length++ }), "failed too large"},
 		"huge":            {with(ref, func(r *wire.BlobRef) { r.Length = math.MaxUint32 }), "failed too large"},
-		"largest":         {ref, "sub m"},
+		"largest":         {ref, "sub m 0 1"},
 	} {
 		if got := describe(NewPuller(cfg, c.ref, unjittered()).Step(epoch, Start{})); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -139,13 +139,16 @@ func TestPullerReferences(t *testing.T) {
 	}
 
 	// A manifest that is the announced one, and lies.
-	for name, change := range map[string]func(*wire.BlobRef){
-		"another length": func(r *wire.BlobRef) { r.Length-- },
-		"another blob":   func(r *wire.BlobRef) { r.Hash[31]++ },
+	for name, c := range map[string]struct {
+		change func(*wire.BlobRef)
+		want   string
+	}{
+		"another length": {func(r *wire.BlobRef) { r.Length-- }, "unsub m 0; failed corrupt"},
+		"another blob":   {func(r *wire.BlobRef) { r.Hash[31]++ }, "unsub m 0 1; failed corrupt"},
 	} {
-		p := NewPuller(cfg, with(ref, change), unjittered())
+		p := NewPuller(cfg, with(ref, c.change), unjittered())
 		p.Step(epoch, Start{})
-		if got := describe(p.Step(epoch, Part{"m", parts["m"]})); got != "unsub m; failed corrupt" {
+		if got := describe(p.Step(epoch, Part{"m", parts["m"]})); got != c.want {
 			t.Errorf("%s: got %q", name, got)
 		}
 	}
@@ -157,7 +160,7 @@ func TestPullerStorage(t *testing.T) {
 	ref, parts := published(t, blob)
 	part := func(name string) Part { return Part{name, parts[name]} }
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.Attempts = 2, 3
+	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 3
 	disk := newDisk(manifestOf(blob))
 	disk.write(1, wire.ChunkOf(blob, 1))
 	full := errors.New("full")
@@ -219,18 +222,18 @@ func TestPullerJitterAndStats(t *testing.T) {
 		at, _ := p.Deadline()
 		least, most = min(least, at.Sub(epoch)), max(most, at.Sub(epoch))
 	}
-	if least < 7500*time.Millisecond || least > 8*time.Second || most > 12500*time.Millisecond ||
-		most < 12*time.Second {
-		t.Errorf("timeouts are from %v to %v, want about 7.5s to 12.5s", least, most)
+	if least < 750*time.Millisecond || least > 800*time.Millisecond || most > 1250*time.Millisecond ||
+		most < 1200*time.Millisecond {
+		t.Errorf("timeouts are from %v to %v, want about 0.75s to 1.25s", least, most)
 	}
 
 	raw := NewPuller(DefaultPullerConfig(), ref, unjittered())
 	p := openingPuller(raw)
-	for _, ev := range []PullEvent{Start{}, Part{"0", parts["0"]}, Part{"m", nil}, Part{"m", parts["m"]},
-		Part{"1", parts["0"]}, Part{"0", parts["0"]}} {
+	for _, ev := range []PullEvent{Start{}, Part{"m", nil}, Part{"m", parts["m"]}, Part{"1", parts["0"]},
+		Part{"0", parts["0"]}} {
 		p.Step(epoch, ev)
 	}
-	if got, want := raw.Stats(), (PullerStats{Chunks: 1, Wrong: 2, Ignored: 1}); got != want {
+	if got, want := raw.Stats(), (PullerStats{Chunks: 1, Wrong: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -240,7 +243,7 @@ func TestPullerConfigValidate(t *testing.T) {
 		t.Error(err)
 	}
 	err := PullerConfig{MaxBytes: wire.MaxBlob + 1}.Validate()
-	for _, field := range []string{"MaxBytes", "Window", "Timeout", "Attempts"} {
+	for _, field := range []string{"MaxBytes", "Window", "First", "Timeout", "Attempts"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
 		}
@@ -250,9 +253,9 @@ func TestPullerConfigValidate(t *testing.T) {
 // Each change of the subscriptions costs two packets, so that the window moves
 // by half of it, and the manifest is given up with the first chunks.
 func TestPullerMovesItsWindowByHalves(t *testing.T) {
-	ref, parts := published(t, blobOf(4, 7*wire.MaxChunk))
+	ref, parts := published(t, blobOf(4, 8*wire.MaxChunk))
 	cfg := DefaultPullerConfig()
-	cfg.Window = 4
+	cfg.Window, cfg.First = 4, cfg.Timeout
 	part := func(name string) Part { return Part{name, parts[name]} }
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m", "10s"},
@@ -262,5 +265,76 @@ func TestPullerMovesItsWindowByHalves(t *testing.T) {
 		{"0s", part("2"), "unsub 1 2; sub 5 6", "10s"},
 		{"0s", part("4"), "", "10s"},
 		{"0s", Cancel{}, "unsub 4 3 5 6", ""},
+	})
+}
+
+// A short blob is asked for at once, manifest and chunks, in whatever order they come; what is missing is asked for
+// again after 1 s, then after twice that.
+func TestPullerAsksForAllAtOnce(t *testing.T) {
+	ref, parts := published(t, blobOf(4, 6*wire.MaxChunk+1))
+	wrong := bytes.Clone(parts["1"])
+	wrong[100]++
+	part := func(name string) Part { return Part{name, parts[name]} }
+	for name, script := range map[string][]step[PullEvent]{
+		"in order": {
+			{"0s", Start{}, "sub m 0 1 2 3 4 5 6", "1s"},
+			{"100ms", part("m"), "", "1.1s"},
+			{"200ms", part("0"), "", "1.2s"},
+			{"200ms", part("1"), "", "1.2s"},
+			{"200ms", part("2"), "", "1.2s"},
+			{"200ms", part("3"), "", "1.2s"},
+			{"200ms", part("4"), "", "1.2s"},
+			{"200ms", part("5"), "", "1.2s"},
+			{"200ms", part("6"), "unsub m 0 1 2 3 4 5 6; done 368497", ""},
+		},
+		"the manifest last": {
+			{"0s", Start{}, "sub m 0 1 2 3 4 5 6", "1s"},
+			{"100ms", part("6"), "", "1.1s"},
+			{"200ms", part("0"), "", "1.2s"},
+			{"200ms", Part{"1", wrong}, "", "1.2s"},
+			{"200ms", Part{"7", parts["6"]}, "", "1.2s"},
+			{"1200ms", Tick{}, "unsub m; sub m", "3.2s"},
+			{"1300ms", part("2"), "", "2.3s"},
+			{"2300ms", Tick{}, "unsub m; sub m", "4.3s"},
+			{"4300ms", Tick{}, "unsub m; sub m", "8.3s"},
+			{"5s", part("m"), "", "6s"},
+			{"6s", Tick{}, "unsub m 0 2 6; unsub 1 3 4 5; sub 1 3 4 5", "8s"},
+			{"7s", part("1"), "", "8s"},
+			{"7s", part("3"), "", "8s"},
+			{"7s", part("4"), "", "8s"},
+			{"7s", part("5"), "unsub 1 3 4 5; done 368497", ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, openingPuller(NewPuller(DefaultPullerConfig(), ref, unjittered())), script)
+		})
+	}
+}
+
+// Chunks that a slow link may be carrying are not asked for again; a manifest is.
+func TestPullerOnASlowLink(t *testing.T) {
+	ref, parts := published(t, blobOf(4, wire.MaxChunk))
+	play(t, openingPuller(NewPuller(DefaultPullerConfig().For(20_000), ref, unjittered())), []step[PullEvent]{
+		{"0s", Start{}, "sub m 0", "1.0016s"},
+		{"1100ms", Tick{}, "unsub m; sub m", "3.1016s"},
+		{"2s", Part{"m", parts["m"]}, "", "11.8304s"},
+		{"11830400us", Tick{}, "unsub m; unsub 0; sub 0", "21.6608s"},
+		{"15s", Part{"0", parts["0"]}, "unsub 0; done 61416", ""},
+	})
+}
+
+// What a storage that is opened has already is not waited for.
+func TestPullerResumesAWindow(t *testing.T) {
+	blob := blobOf(3, 2*wire.MaxChunk+1)
+	ref, parts := published(t, blob)
+	disk := newDisk(manifestOf(blob))
+	disk.write(1, wire.ChunkOf(blob, 1))
+	disk.write(2, wire.ChunkOf(blob, 2))
+	p := NewPuller(DefaultPullerConfig(), ref, unjittered())
+	play(t, p, []step[PullEvent]{
+		{"0s", Start{}, "sub m 0 1 2", "1s"},
+		{"0s", Part{"0", parts["0"]}, "", "1s"},
+		{"0s", Part{"m", parts["m"]}, "open 122833", ""},
+		{"0s", Opened{Blob: ref.Hash, Data: disk.open()}, "unsub m 1 2 0; done 122833", ""},
 	})
 }

@@ -21,7 +21,7 @@ func (r Rate) time(bytes int) time.Duration {
 const (
 	// aheadTime bounds what a pull has the broker queue for a slow link: answers
 	// to pings wait behind it.
-	aheadTime = 20 * time.Second
+	aheadTime = 24 * time.Second
 	leastPull = 2 // chunks, at any rate: one arrives, one is on its way
 )
 
@@ -30,7 +30,7 @@ const (
 func (c PullerConfig) For(r Rate) PullerConfig {
 	if chunk := r.time(wire.MaxMessage); chunk > 0 {
 		c.Window = min(c.Window, max(leastPull, int(aheadTime/chunk)))
-		c.Timeout = max(c.Timeout, 3*chunk)
+		c.Chunk = chunk
 	}
 	return c
 }

@@ -34,6 +34,8 @@ type transfer struct {
 	room     int     // bytes taken, 0 while it waits for them
 	data     Storage // nil until it is open
 	failing  bool    // the last chunk could not be stored
+	ahead    int     // chunks, the first ones, that come without having been lent, until the first credit
+	early    []Chunk // of these, what came before it was open
 	have     []bool
 	missing  int
 	low      int // no chunk below is missing
@@ -75,7 +77,7 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	case Chunk:
 		effects = r.chunk(now, ev)
 	case Opened:
-		effects = r.opened(ev)
+		effects = r.opened(now, ev)
 	case Stored:
 		r.stats.BufferedBytes -= r.storing[ev.Agent]
 		delete(r.storing, ev.Agent)
@@ -117,7 +119,7 @@ func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 		return r.inline(ev)
 	}
 	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window,
-		waits: true}
+		waits: true, ahead: min(ev.Ahead, len(m.Chunks))}
 	r.queued = append(r.queued, ev.Agent)
 	return nil
 }
@@ -138,7 +140,7 @@ func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 			r.idle = append(r.idle, ev.Agent)
 		}
 	case len(t.lent) > 0 && t.until.Sub(now) >= time.Millisecond:
-		return []ReceiveEffect{r.grant(now, ev.Agent, t)}
+		return []ReceiveEffect{r.grant(now, ev.Agent, t, t.lent)}
 	}
 	return nil
 }
@@ -159,7 +161,7 @@ func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 }
 
 // opened begins to lend the chunks that the storage lacks.
-func (r *Receiver) opened(ev Opened) []ReceiveEffect {
+func (r *Receiver) opened(now time.Time, ev Opened) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	if t == nil || t.room == 0 || t.data != nil || t.manifest.Hash != ev.Blob {
 		closeUnused(ev.Data)
@@ -182,13 +184,23 @@ func (r *Receiver) opened(ev Opened) []ReceiveEffect {
 		return r.handOver(ev.Agent, t)
 	}
 	r.idle = append(r.idle, ev.Agent)
-	return nil
+	var effects []ReceiveEffect
+	early := t.early
+	t.early = nil
+	for _, c := range early {
+		effects = append(effects, r.chunk(now, c)...)
+	}
+	return effects
 }
 
 func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
-	if t == nil || t.data == nil || ev.Transfer != ID(t.manifest.Hash) {
+	switch {
+	case t == nil || ev.Transfer != ID(t.manifest.Hash), t.data == nil && len(t.early) >= t.ahead:
 		r.stats.Unknown++
+		return nil
+	case t.data == nil:
+		t.early = append(t.early, ev)
 		return nil
 	}
 	k, payload, err := wire.DecodeChunk(ev.Payload, t.manifest.Hash)

@@ -62,7 +62,10 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 		r.idle = slices.Delete(r.idle, 0, 1)
 		t.lent, t.granted, t.until, t.progress = lent, now, now.Add(r.cfg.Lease), false
 		r.leased[agent] = t
-		effects = append(effects, r.grant(now, agent, t))
+		ahead, _ := slices.BinarySearch(lent, t.ahead) // are under way already
+		if t.ahead = 0; ahead < len(lent) {
+			effects = append(effects, r.grant(now, agent, t, lent[ahead:]))
+		}
 	}
 	return effects
 }
@@ -90,11 +93,11 @@ func (t *transfer) messageBytes(ks []int) int {
 	return n
 }
 
-// grant returns the credit of t as it stands now.
-func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *transfer) Grant {
+// grant returns the credit of t as it stands now, for these chunks.
+func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *transfer, lent []int) Grant {
 	r.stats.Credits++
 	c := wire.Credit{Update: t.manifest.Hash, Lease: uint32(t.until.Sub(now).Milliseconds())}
-	for _, k := range t.lent {
+	for _, k := range lent {
 		if n := len(c.Chunks); n > 0 && int(c.Chunks[n-1].Last)+1 == k {
 			c.Chunks[n-1].Last = uint32(k)
 		} else {

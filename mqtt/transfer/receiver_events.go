@@ -67,6 +67,7 @@ type (
 		Boot     wire.Epoch
 		Manifest wire.Manifest
 		Inline   []byte
+		Ahead    int // chunks, the first ones, that come without having been lent
 	}
 	// Chunk is a message under the upload topic of an agent; Transfer is the
 	// topic's ID of the update. The payload goes to the storage, which may keep

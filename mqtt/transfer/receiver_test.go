@@ -378,3 +378,61 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		t.Fatalf("no room is taken and %v waits for it", r.queued)
 	}
 }
+
+// TestReceiverTakesWhatIsAhead: the chunks of the first credit count as lent with the offer; credit is for the others,
+// at once, and for those that do not come.
+func TestReceiverTakesWhatIsAhead(t *testing.T) {
+	ahead := func(a wire.AgentID, m wire.Manifest, n int) Offer {
+		return Offer{Agent: a, Boot: 1, Manifest: m, Ahead: n}
+	}
+	playReceiver(t, map[string][]step[ReceiveEvent]{
+		"all of it": {
+			{"0s", ahead("a", m2, 4), "", "10s"},
+			{"0s", c2("a", 0), "", "10s"},
+			{"0s", c2("a", 1), "complete a 61417", ""},
+		},
+		"the rest is lent at once": {
+			{"0s", ahead("a", m3, 1), "grant a 1-1 for 10000ms", "10s"},
+			{"0s", c3("a", 0), "", "10s"},
+			{"1s", c3("a", 1), "grant a 2-2 for 10000ms", "11s"},
+			{"2s", c3("a", 2), "complete a 184248", ""},
+		},
+		"lost, and offered again": {
+			{"0s", ahead("a", m2, 2), "", "10s"},
+			{"0s", c2("a", 1), "", "10s"},
+			{"2s", offer("a", m2), "grant a 0-0 for 8000ms", "10s"},
+			{"3s", c2("a", 0), "complete a 61417", ""},
+		},
+		"lost, and the lease ends": {
+			{"0s", ahead("a", m2, 2), "", "10s"},
+			{"10s", Tick{}, "grant a 0-1 for 10000ms", "20s"},
+		},
+		"before the offer": {
+			{"0s", c2("a", 0), "", ""},
+			{"0s", ahead("a", m2, 2), "", "10s"},
+			{"2s", offer("a", m2), "grant a 0-1 for 8000ms", "10s"},
+		},
+		"they count as outstanding": {
+			{"0s", ahead("a", m2, 2), "", "10s"},
+			{"1s", offer("b", m2), "", "10s"},
+			{"2s", c2("a", 0), "grant b 0-1 for 10000ms", "12s"},
+		},
+	})
+	t.Run("before there is room, and a storage", func(t *testing.T) {
+		r := NewReceiver(tight())
+		memory := Opened{Agent: "b", Blob: m3.Hash, Data: NewMemory(int(m3.Length))}
+		play(t, r, []step[ReceiveEvent]{
+			{"0s", ahead("a", m3, 2), "open 184248 a", ""},
+			{"0s", ahead("b", m3, 2), "", ""},
+			{"0s", c3("b", 0), "", ""},
+			{"0s", c3("b", 1), "", ""},
+			{"0s", c3("b", 2), "", ""}, // not of its first credit
+			{"1s", Drop{"a"}, "open 184248 b", ""},
+			{"1s", memory, "grant b 2-2 for 10000ms", "11s"},
+			{"2s", c3("b", 2), "complete b 184248", ""},
+		})
+		if s := r.Stats(); s.Unknown != 1 || s.Chunks != 3 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

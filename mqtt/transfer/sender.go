@@ -17,7 +17,7 @@ const (
 )
 
 // Sender uploads one update. It repeats the manifest until the coordinator
-// answers, and sends chunks only against a credit whose lease lasts.
+// answers, and sends chunks only against a credit whose lease lasts, but for those that go with the first manifest.
 //
 // An update of up to wire.MaxInlineUpdate bytes travels in its manifest; the
 // coordinator then gives no credit, and only the manifest is repeated.
@@ -25,11 +25,13 @@ type Sender struct {
 	manifest wire.Manifest
 	payload  []byte
 	spread   time.Duration
+	ahead    int // chunks that go with the first manifest
 	rate     Rate
 	rng      *rand.Rand
 	stats    SenderStats
 
 	started, ended, connected bool
+	fresh                     bool // the next manifest is the first that the coordinator gets
 
 	announceAt time.Time     // of the next manifest
 	repeat     time.Duration // from the next manifest to the one after
@@ -41,15 +43,20 @@ type Sender struct {
 }
 
 // NewSender returns a Sender that uploads payload, which m describes. The first manifest waits a random time of up to
-// spread. Chunks that the link may still be carrying, by its rate, are not sent again. The payload is not copied.
-// NewSender panics if payload and m differ in length or spread is negative.
-func NewSender(m wire.Manifest, payload []byte, spread time.Duration, rate Rate, rng *rand.Rand) *Sender {
+// spread, and the first chunks go with it, as many as ahead says. Chunks that the link may still be carrying, by its
+// rate, are not sent again. The payload is not copied. NewSender panics if payload and m differ in length or spread is
+// negative.
+func NewSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate Rate, rng *rand.Rand) *Sender {
 	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
 			len(payload), m.Length, len(m.Chunks), spread))
 	}
-	return &Sender{manifest: m, payload: payload, spread: spread, rate: rate, rng: rng, connected: true,
+	s := &Sender{manifest: m, payload: payload, spread: spread, rate: rate, rng: rng, connected: true, fresh: true,
 		carried: make([]time.Time, len(m.Chunks))}
+	if s.Inline() == nil {
+		s.ahead = min(ahead, len(m.Chunks), burst)
+	}
+	return s
 }
 
 // Inline returns the payload if it is to travel in the manifest, else nil.
@@ -97,6 +104,7 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 		s.begin(now)
 	case Forgotten:
 		clear(s.carried)
+		s.fresh = true
 		s.begin(now)
 	case AskedAgain:
 		if !now.Before(s.until) {
@@ -162,7 +170,22 @@ func (s *Sender) announce(now time.Time) []SendEffect {
 	s.announceAt = carried.Add(jitter(s.rng, s.repeat))
 	s.repeat = min(2*s.repeat, lastRepeat)
 	s.stats.Manifests++
-	return []SendEffect{SendManifest{}}
+	if !s.fresh {
+		return []SendEffect{SendManifest{}}
+	}
+	s.fresh = false
+	effects := []SendEffect{SendManifest{Ahead: s.ahead}}
+	for k := range s.ahead {
+		effects = append(effects, s.send(now, k))
+	}
+	return effects
+}
+
+// send sends a chunk.
+func (s *Sender) send(now time.Time, k int) SendEffect {
+	s.carried[k] = s.carry(now, maxChunkMessage)
+	s.stats.Chunks++
+	return SendChunk{k}
 }
 
 // credit replaces the rest of an older credit.
@@ -204,11 +227,9 @@ func (s *Sender) burst(now time.Time) []SendEffect {
 	n := min(burst, len(s.pending))
 	effects := make([]SendEffect, n)
 	for i, k := range s.pending[:n] {
-		effects[i] = SendChunk{k}
-		s.carried[k] = s.carry(now, maxChunkMessage)
+		effects[i] = s.send(now, k)
 	}
 	s.pending = s.pending[n:]
-	s.stats.Chunks += uint64(n)
 	return effects
 }
 

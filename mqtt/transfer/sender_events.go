@@ -39,8 +39,8 @@ type SendEffect interface{ sendEffect() }
 
 type (
 	// SendManifest asks the host to seal and publish the update's manifest,
-	// with the payload inside where Sender.Inline has one.
-	SendManifest struct{}
+	// with the payload inside where Sender.Inline has one. So many chunks follow it without having been lent.
+	SendManifest struct{ Ahead int }
 	// SendChunk asks the host to publish Sender.Chunk(K).
 	SendChunk struct{ K int }
 	// Finished ends the transfer. The reason is 0 when it was accepted.

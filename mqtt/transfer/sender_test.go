@@ -50,7 +50,7 @@ func TestSenderRepeatsItsManifest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 4*time.Second, 0, unjittered()), script)
+			play(t, NewSender(m, payload, 4*time.Second, 0, 0, unjittered()), script)
 		})
 	}
 }
@@ -125,7 +125,7 @@ func TestSenderObeysCredit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 4*time.Second, 0, unjittered()), script)
+			play(t, NewSender(m, payload, 4*time.Second, 0, 0, unjittered()), script)
 		})
 	}
 }
@@ -154,7 +154,7 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 0, 10_000, unjittered()), script)
+			play(t, NewSender(m, payload, 0, 0, 10_000, unjittered()), script)
 		})
 	}
 }
@@ -164,7 +164,7 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 	m := manifestOf(payload)
 	least, most := time.Hour, time.Duration(0)
 	for seed := range uint64(200) {
-		s := NewSender(m, payload, 10*time.Second, 0, seeded(seed))
+		s := NewSender(m, payload, 10*time.Second, 0, 0, seeded(seed))
 		s.Step(epoch, Start{})
 		at, _ := s.Deadline()
 		least, most = min(least, at.Sub(epoch)), max(most, at.Sub(epoch))
@@ -172,7 +172,7 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 	if least > time.Second || most < 9*time.Second || most > 10*time.Second {
 		t.Errorf("first manifests are from %v to %v, want about 0 to 10s", least, most)
 	}
-	if s := NewSender(m, payload, 0, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" ||
+	if s := NewSender(m, payload, 0, 0, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" ||
 		describe(s.Step(epoch, Tick{})) != "manifest" {
 		t.Error("without a spread the manifest is not sent at once")
 	}
@@ -181,13 +181,13 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 func TestSenderMessages(t *testing.T) {
 	payload := blobOf(8, wire.MaxInlineUpdate+1)
 	m := manifestOf(payload)
-	s := NewSender(m, payload, 0, 0, unjittered())
+	s := NewSender(m, payload, 0, 0, 0, unjittered())
 	k, got, err := wire.DecodeChunk(s.Chunk(0), m.Hash)
 	if err != nil || k != 0 || !bytes.Equal(got, payload) || s.Inline() != nil {
 		t.Errorf("chunk %d of %d bytes, inline %d: %v", k, len(got), len(s.Inline()), err)
 	}
 	small := payload[:wire.MaxInlineUpdate]
-	if s := NewSender(manifestOf(small), small, 0, 0, unjittered()); !bytes.Equal(s.Inline(), small) {
+	if s := NewSender(manifestOf(small), small, 0, 0, 0, unjittered()); !bytes.Equal(s.Inline(), small) {
 		t.Errorf("%d bytes are inline, want all %d", len(s.Inline()), len(small))
 	}
 	defer func() {
@@ -195,5 +195,38 @@ func TestSenderMessages(t *testing.T) {
 			t.Error("a payload that is not the manifest's was taken")
 		}
 	}()
-	NewSender(m, small, 0, 0, unjittered())
+	NewSender(m, small, 0, 0, 0, unjittered())
+}
+
+// TestSenderGoesAhead: the chunks of the first credit go with the first manifest, with no other, and again when the
+// coordinator has restarted.
+func TestSenderGoesAhead(t *testing.T) {
+	payload := blobOf(1, 6*wire.MaxChunk)
+	m := manifestOf(payload)
+	credit := CreditGranted{wire.Credit{Update: m.Hash, Lease: 10_000, Chunks: []wire.Range{{First: 4, Last: 5}}}}
+	play(t, NewSender(m, payload, 0, 4, 0, unjittered()), []step[SendEvent]{
+		{"0s", Start{}, "", "0s"},
+		{"0s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "2s"},
+		{"1s", Disconnected{}, "", ""},
+		{"2s", Connected{}, "", "2s"},
+		{"2s", Tick{}, "manifest", "4s"},
+		{"4s", Tick{}, "manifest", "8s"},
+		{"5s", credit, "chunk 4; chunk 5", "25s"},
+		{"6s", Forgotten{}, "", "6s"},
+		{"6s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "8s"},
+	})
+	small := payload[:100]
+	for _, s := range []*Sender{NewSender(manifestOf(small), small, 0, 4, 0, unjittered()),
+		NewSender(m, payload, 0, 0, 0, unjittered())} {
+		s.Step(epoch, Start{})
+		if got := describe(s.Step(epoch, Tick{})); got != "manifest" {
+			t.Errorf("got %q", got)
+		}
+	}
+	payload = payload[:wire.MaxChunk+1]
+	s := NewSender(manifestOf(payload), payload, 0, 4, 0, unjittered())
+	s.Step(epoch, Start{})
+	if got := describe(s.Step(epoch, Tick{})); got != "manifest +2; chunk 0; chunk 1" {
+		t.Errorf("an update of two chunks: %q", got)
+	}
 }

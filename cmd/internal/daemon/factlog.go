@@ -246,10 +246,10 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 	case f.Missing == 0:
 		l.Debug("the broker returns the whole blob", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
 	case f.Refused:
-		l.Error("the broker does not let the coordinator read a blob back, so the blob is not announced: let the "+
-			"coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
+		l.Error("the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let "+
+			"the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
 	default:
-		l.Error("the broker does not return all parts of a blob, so the blob is not announced: let the broker retain "+
+		l.Error("the broker does not return all parts of a blob, so agents cannot fetch it: let the broker retain "+
 			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
 	}
 }

@@ -189,10 +189,10 @@ func TestCoordinatorLog(t *testing.T) {
 		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Took: time.Second},
 			`<7>DEBUG the broker returns the whole blob blob=01000000000000000000000000000000 parts=3 took=1s`},
 		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, Again: time.Second},
-			`<3>ERROR the broker does not return all parts of a blob, so the blob is not announced: let the broker retain messages of 64 KiB, ` +
+			`<3>ERROR the broker does not return all parts of a blob, so agents cannot fetch it: let the broker retain messages of 64 KiB, ` +
 				`as many as there are parts, and let the coordinator read and write m/# blob=01000000000000000000000000000000 parts=3 missing=2 again_in=1s`},
 		{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, Refused: true, Again: time.Second},
-			`<3>ERROR the broker does not let the coordinator read a blob back, so the blob is not announced: let the coordinator ` +
+			`<3>ERROR the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let the coordinator ` +
 				`read and write m/# (` + "`coordinator acl`" + ` writes the rules for Mosquitto) blob=01000000000000000000000000000000 parts=3 missing=3 again_in=1s`},
 		{round.PhaseEntered{}, ""},
 		{round.AgentCounted{Agent: "a", Samples: 712, Agents: 3}, `<6>INFO  agent present agent=a rows=712 agents=3`},

@@ -86,8 +86,8 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	case coordinator.BlobChecked:
 		text := ""
 		if f.Missing > 0 {
-			text = fmt.Sprintf("the broker does not return %d of %d parts of a blob for the agents; nothing is "+
-				"announced until it does", f.Missing, f.Parts)
+			text = fmt.Sprintf("the broker does not return %d of %d parts of a blob; agents cannot take "+
+				"part until it does", f.Missing, f.Parts)
 		}
 		v.note("blob", text)
 	case coordinator.UpdateLeftOut:

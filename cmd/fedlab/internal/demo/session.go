@@ -70,7 +70,7 @@ func (fed *federation) sweep(ctx context.Context) error {
 		retained = append(retained, fed.topics.Presence(wire.AgentID(a.ID)))
 	}
 	for _, topic := range retained {
-		if err := conn.Publish(mqtt.Message{Topic: topic, QoS: mqtt.AtLeastOnce, Retained: true}); err != nil {
+		if err := conn.Publish(mqtt.Message{Topic: topic, QoS: mqtt.AtMostOnce, Retained: true}); err != nil {
 			_ = conn.Close() // the first error is the one to show
 			return err
 		}

@@ -1,0 +1,138 @@
+package coordinator_test
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestLegs counts the legs in sequence of a round, as docs/PROTOCOL.md states them: a leg is a message on the link
+// between a party and the broker. Nothing but messages takes time here. A message takes two legs; so do a subscription
+// and what is retained under it.
+func TestLegs(t *testing.T) {
+	const leg = 50 * time.Millisecond
+	for _, tt := range []struct {
+		name   string
+		hidden []uint32 // 3 inputs, 1 output
+		legs   int
+	}{
+		{"inline", nil, 4},
+		{"in 1 chunk", []uint32{120, 120}, 6},
+		{"in 4 chunks", []uint32{240, 240}, 6},
+		{"in 5 chunks, of which one waits for credit", []uint32{270, 270}, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 4, memory.Options{Delay: func(string) time.Duration { return 2 * leg }})
+				f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = tt.hidden, 1e-4
+				f.cfg.Round.Rounds = 3
+				quick(f)
+				f.start()
+				f.finished(time.Hour)
+				for _, c := range facts[round.RoundClosed](f) {
+					if want := time.Duration(tt.legs) * leg; c.Took != want {
+						t.Errorf("round %d took %v, want %v: %d legs", c.Round, c.Took, want, tt.legs)
+					}
+				}
+			})
+		})
+	}
+}
+
+// countedConn counts what goes over a connection.
+type countedConn struct {
+	mqtt.Conn
+	mu         sync.Mutex
+	said       map[wire.Type]int
+	subscribed map[string]int
+}
+
+func (c *countedConn) Publish(m mqtt.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, err := wire.Open(m.Payload); err == nil {
+		c.said[e.Type]++
+	}
+	return c.Conn.Publish(m)
+}
+
+func (c *countedConn) Subscribe(qos mqtt.QoS, filters ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range filters {
+		c.subscribed[f]++
+	}
+	c.Conn.Subscribe(qos, filters...)
+}
+
+// TestMessages counts the messages of a round: in a quick one an agent gets the announcement and accepted, and sends
+// its update. No invitation overtakes the announcement of a model that must be pulled, which would have each agent
+// subscribe to announcements again.
+func TestMessages(t *testing.T) {
+	const agents, rounds = 4, 5
+	for _, tt := range []struct {
+		name    string
+		make    func(t *testing.T) *federation
+		invited int // invitations
+	}{
+		{"named", func(t *testing.T) *federation { return newFederation(t, agents, memory.Options{}) }, 0},
+		{"invited", func(t *testing.T) *federation { return newMixing(t, agents, 2, nil) }, agents * rounds},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := tt.make(t)
+				f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{120, 120}, 1e-4
+				f.cfg.Round.Rounds = rounds
+				quick(f)
+				all, connect := map[string]*countedConn{}, f.connect
+				f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+					all[clientID] = &countedConn{Conn: connect(clientID, will), said: map[wire.Type]int{},
+						subscribed: map[string]int{}}
+					return all[clientID]
+				}
+				f.start()
+				f.finished(time.Hour)
+				for _, id := range slices.Sorted(maps.Keys(all)) {
+					c := all[id]
+					if n := c.subscribed[f.topics.Round()]; n != 1 {
+						t.Errorf("%s: subscribed to announcements %d times", id, n)
+					}
+					if id == f.topics.ClientID(wire.CoordinatorID) {
+						if n := c.said[wire.TypeAnnouncement]; n != rounds+2 { // gathering, and finished
+							t.Errorf("%d announcements", n)
+						}
+						if n := c.said[wire.TypeInvitation]; n != tt.invited {
+							t.Errorf("%d invitations, want %d", n, tt.invited)
+						}
+						continue
+					}
+					if tt.invited > 0 {
+						continue
+					}
+					if n := c.said[wire.TypeJoined]; n != 0 {
+						t.Errorf("%s said joined %d times", id, n)
+					}
+					if n := c.said[wire.TypeUpdate]; n != rounds {
+						t.Errorf("%s offered %d updates", id, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// quick has nothing but messages take time, and nobody wait for room.
+func quick(f *federation) {
+	f.cfg.Standardize, f.cfg.MaxBuffered = false, 16<<20
+	for _, a := range f.agents {
+		a.cfg.StepTime = 0
+	}
+}

@@ -1,0 +1,74 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The first credit: an agent may send so many chunks right behind its manifest, and all agents of a round together so
+// many, and so many bytes, which wait at the broker for the coordinator.
+const (
+	mostAhead         = 4
+	mostAllAhead      = 256
+	mostAllAheadBytes = 4 << 20
+)
+
+// firstCredit returns the first credit of each agent where this many send updates.
+func firstCredit(agents int, update uint32) uint32 {
+	if update <= wire.MaxInlineUpdate || agents == 0 {
+		return 0 // it rides in its manifest
+	}
+	n := min(mostAhead, mostAllAhead/agents)
+	for n > 0 && agents*(n*wire.ChunkHeaderSize+min(n*wire.MaxChunk, int(update))) > mostAllAheadBytes {
+		n--
+	}
+	return uint32(n)
+}
+
+// selection returns what the announcement of an open round says to those that are drawn: who they are, unless they are
+// to be invited, and the first credit of each. An invitation carries edges; and there are too many tags for one message
+// at some number.
+func (c *Coordinator) selection() (drawn []Drawn, credit uint32) {
+	if !c.in(CoordinatorCollecting) {
+		return nil, 0
+	}
+	uploads, alike := 0, true // those that send
+	for _, p := range c.rec.Participants {
+		if !p.Accepted.IsZero() {
+			continue
+		}
+		if p.Times > 0 {
+			uploads++
+		}
+		drawn = append(drawn, Drawn{p.Agent, c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)})
+		alike = alike && drawn[len(drawn)-1].Weight == drawn[0].Weight
+	}
+	if c.mixes() || wire.SelectionSize(len(drawn), alike) > wire.MaxSelection {
+		drawn = nil
+	}
+	return drawn, firstCredit(uploads, c.rec.Plan.Bytes)
+}
+
+// went goes on when an announcement is out. The round's time begins then. Those that are drawn know so by the
+// announcement; what it is the second time does not tell how much time is left.
+func (c *Coordinator) went(now time.Time, e Announced) {
+	if !c.linkUp || e.Round != c.rec.Round || e.Attempt != c.rec.Attempt || e.Phase != c.phase {
+		return // of an announcement that another one has replaced
+	}
+	first := c.shownAt.IsZero()
+	if c.shown = true; first {
+		c.shownAt = now
+	}
+	if !c.in(CoordinatorCollecting) {
+		return
+	}
+	if first && !c.wakeAt.IsZero() {
+		c.wakeAt = now.Add(c.cfg.Deadline)
+	}
+	if first && c.selects {
+		c.inviteAt = now.Add(c.cfg.InviteEvery)
+	} else {
+		c.inviteSilent(now)
+	}
+}
