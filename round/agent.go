@@ -40,6 +40,8 @@ type Agent struct {
 	parted *work        // its round went by while the link was down: whether its update counts is still to be said
 	saved  *SavedUpdate // of the process before this one, not yet matched
 
+	saidRows  uint64    // of the last hello
+	knownRows uint64    // that the coordinator knows of, since it has answered that hello
 	helloDue  bool      // a hello is owed
 	helloSaid bool      // since it was due, perhaps more than once
 	helloAt   time.Time // of the next hello
@@ -204,6 +206,7 @@ func (a *Agent) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Agent) sayHello() {
+	a.saidRows = a.task.samples
 	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples}
 	if w := a.work; w != nil {
 		h.Update = w.update
@@ -231,6 +234,7 @@ func (a *Agent) seldom(d time.Duration) time.Duration {
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
 		a.giveUp()
+		a.knownRows = a.saidRows
 		rest := a.seldom(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
 	}

@@ -30,12 +30,13 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 }
 
 // selected takes an announcement that names this agent for an invitation, if the broker did not keep it: then the round
-// has just begun. Else the agent says hello, and the answer tells how much time is left.
+// has just begun. Else the agent says hello, and the answer tells how much time is left. So it does when its rows have
+// changed since the last hello that was answered: the answer says of how many rows an update is taken.
 func (a *Agent) selected(now time.Time, e *AnnouncementCame) {
 	switch {
 	case e.Weight == 0, e.Announcement.Phase != wire.PhaseOpen:
 	case a.early != nil && a.early.Announcement == e.Digest: // invited already
-	case e.Retained:
+	case e.Retained, a.task.ready && a.knownRows != a.task.samples:
 		a.helloDue = true
 	default:
 		left := time.Duration(e.Announcement.RoundWithin) * time.Millisecond
