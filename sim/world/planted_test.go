@@ -2,6 +2,7 @@ package world_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,55 @@ func swallows(kind wire.Type, most int) world.Bugs {
 		}
 		most--
 		return most >= 0
+	}}
+}
+
+// once is a bug: what a function gives one name is said once. Messages without a name are said.
+func once(name func(party int, m mqtt.Message) string) world.Bugs {
+	said := map[string]bool{}
+	return world.Bugs{Say: func(party int, m mqtt.Message) bool {
+		n := name(party, m)
+		before := said[n]
+		said[n] = true
+		return n == "" || !before
+	}}
+}
+
+// announcement names one by its digest.
+func announcement(_ int, m mqtt.Message) string {
+	e, err := wire.Open(m.Payload)
+	if err != nil || e.Type != wire.TypeAnnouncement {
+		return ""
+	}
+	return e.Digest().String()
+}
+
+// blobPart names the parts of blobs.
+func blobPart(_ int, m mqtt.Message) string {
+	if !strings.Contains(m.Topic, "/m/") || len(m.Payload) == 0 {
+		return ""
+	}
+	return m.Topic
+}
+
+// offer names updates.
+func offer(party int, m mqtt.Message) string {
+	e, err := wire.Open(m.Payload)
+	if err != nil || e.Type != wire.TypeUpdate {
+		return ""
+	}
+	return fmt.Sprint(party, e.Run, e.Round)
+}
+
+// inviteNobody is a bug: those that an announcement names are not invited, whatever became of it.
+func inviteNobody() world.Bugs {
+	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
+		e, err := wire.Open(m.Payload)
+		if err != nil || e.Type != wire.TypeInvitation {
+			return true
+		}
+		i, err := wire.DecodeInvitation(e.Body)
+		return err != nil || i.Block > 0
 	}}
 }
 
@@ -76,6 +126,11 @@ func TestPlantedBugs(t *testing.T) {
 		{"agents do not say hello again", func() world.Bugs { return swallows(wire.TypeHello, 8) }},
 		{"invitations are not repeated", func() world.Bugs { return swallows(wire.TypeInvitation, 3) }},
 		{"the announcement is not repeated", func() world.Bugs { return swallows(wire.TypeAnnouncement, 6) }},
+		{"who missed the announcement is not invited", inviteNobody},
+		{"a lost announcement is not published again", func() world.Bugs { return once(announcement) }},
+		{"a lost part of a blob is not published again", func() world.Bugs { return once(blobPart) }},
+		{"a lost update is not offered again", func() world.Bugs { return once(offer) }},
+		{"lost chunks are not lent again", func() world.Bugs { return swallows(wire.TypeCredit, 0) }},
 		{"draws weigh as samples do", func() world.Bugs {
 			return configured(func(cfg *coordinator.Config) {
 				cfg.Round.Weights, cfg.Round.Weighting = spec.WeightsSamples, spec.WeightingMean
@@ -118,7 +173,11 @@ func TestPlantedBugs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(300) {
-				if r := world.Run(world.NewPlan(seed), tt.bugs(), nil); r.Failure != "" {
+				p := world.NewPlan(seed)
+				if strings.Contains(tt.name, "chunks") || strings.Contains(tt.name, "part of a blob") {
+					p.Hidden = 3000
+				}
+				if r := world.Run(p, tt.bugs(), nil); r.Failure != "" {
 					why, _, _ := strings.Cut(r.Failure, "\n")
 					t.Logf("plan %d: %s", seed, why)
 					return

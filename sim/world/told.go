@@ -33,7 +33,11 @@ func (c *check) told(p *party, fact any) {
 			c.fold(p, f)
 		}
 		c.closed++
+		if f.ByDeadline {
+			c.missed(f.Round)
+		}
 	case round.RoundAbandoned:
+		c.missed(f.Round)
 		maps.DeleteFunc(c.accepted, func(at part, _ wire.Digest) bool { return at.round == f.Round })
 	case round.RunFinished:
 		if c.w.finished.IsZero() {
