@@ -55,8 +55,11 @@ type Agent struct {
 	lookAt   time.Time   // they are not looked at before
 	fetching wire.Digest // the base model that the round asks for
 	base     []float32   // the model that training starts from
-	ready    *update     // trained or found on disk, not yet accepted
+	ready    *update     // trained or found on disk: its round is not over
 	cease    func()      // ends the training under way, if any
+
+	place, kept *store.Slots // the announcement's place, and the update
+	obeying     *round.Obey  // the place that is being saved, or is to be next
 
 	trouble   store.Trouble
 	unwritten []unwritten // what the disk did not take, and is tried again
@@ -87,7 +90,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if cfg.Trainer == nil {
 		cfg.Trainer = Learner{}
 	}
-	order, digest, err := loadObeyed(&cfg)
+	place, kept := cfg.placeSlots(), cfg.updateSlots()
+	order, digest, err := loadObeyed(&cfg, place)
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +99,13 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		return nil, err
 	}
-	ready, err := loadUpdate(&cfg)
+	ready, err := loadUpdate(&cfg, kept)
 	if err != nil {
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
-		pulls: map[string]*pull{}, ready: ready, held: held,
+		pulls: map[string]*pull{}, ready: ready, held: held, place: place, kept: kept,
 		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
 	if a.selection, err = wire.NewSelectionKey(cfg.Key, cfg.Coordinator); err != nil {
@@ -110,7 +114,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
-		saved = &round.SavedUpdate{Run: ready.run, Round: ready.round, Base: ready.Base, Update: ready.Payload.Hash}
+		saved = &round.SavedUpdate{Epoch: ready.epoch, Run: ready.run, Round: ready.round, Base: ready.Base, Update: ready.Payload.Hash}
 	}
 	a.machine = round.NewAgent(order, digest, saved, cfg.Rand)
 	if cfg.Budget > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -30,7 +31,7 @@ type ask struct {
 	began time.Time
 }
 
-// answer makes the update of what a block has come to, saves it and tells the owner. The error is why there is none.
+// answer makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The error is why there is none.
 func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 	u, fact := q.a.newUpdate(q.e, q.p), Trained{}
 	if q.p.problem.Task.Mixing.Every > 0 {
@@ -40,15 +41,23 @@ func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 		began := q.a.owner.Now()
 		err = q.a.takeOutcome(u, b.steps, q.base, b.x, &fact, q.e, &q.p.problem.Task)
 		fact.Took = b.computed + q.a.owner.Now().Sub(began)
+		u.cheap = q.p.problem.Task.Training.Exchange == spec.ExchangeGradient && fact.Took < cheapTime
 	}
 	if held := q.p.held; err == nil && held != nil {
 		score := q.p.problem.Model.Score(q.base, held)
 		fact.Held = &score
 	}
-	if err == nil && q.ctx.Err() == nil {
-		q.a.save(q.ctx, u)
+	if err == nil && !u.cheap {
+		q.save(u)
 	}
 	q.tell(u, fact, err)
+}
+
+// save makes an update durable that is to be sent. One that only neighbours need stays in memory.
+func (q *ask) save(u *update) {
+	if over := func() bool { return q.ctx.Err() != nil }; q.e.Uploads && !over() {
+		q.a.save(u, over)
+	}
 }
 
 // fail tells the owner of a block that did not begin.
@@ -104,8 +113,8 @@ func (q *ask) sum() {
 		if err == nil {
 			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())
 		}
-		if err == nil && q.ctx.Err() == nil {
-			q.a.save(q.ctx, u)
+		if err == nil {
+			q.save(u)
 		}
 		q.tell(u, Trained{}, err)
 	})

@@ -9,15 +9,19 @@ import (
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// update is a trained update, which the machine calls saved.
+// update is a trained update.
 type update struct {
 	wire.Update
+	epoch   wire.Epoch
 	run     wire.RunID
 	round   wire.RoundID
 	payload []byte
+	saved   bool // it is on disk, or the disk has failed to take it
+	cheap   bool // it is made again rather than saved
 }
 
 const (
@@ -26,24 +30,33 @@ const (
 	blockFile  = "block"
 	// fileVersion is of the files that hold what travels too; it rises with the protocol's.
 	fileVersion = 2
+	// updateVersion has the coordinator's epoch, which fileVersion has not.
+	updateVersion = 3
 )
+
+// The slots of an agent. An update needs one copy: when one is written, nobody needs that before it.
+func (c *Config) placeSlots() *store.Slots  { return c.Disk.Slots(filepath.Join(c.Dir, obeyedFile), 2) }
+func (c *Config) updateSlots() *store.Slots { return c.Disk.Slots(filepath.Join(c.Dir, updateFile), 1) }
 
 var le = binary.LittleEndian
 
 // saveObeyed keeps the place of the last announcement that was obeyed.
-func saveObeyed(c *Config, o wire.Order, d wire.Digest) error {
+func saveObeyed(s *store.Slots, o wire.Order, d wire.Digest) error {
 	b := le.AppendUint32(nil, uint32(o.Root))
 	b = le.AppendUint64(b, uint64(o.Epoch))
 	b = le.AppendUint64(b, uint64(o.Run))
 	b = le.AppendUint64(b, uint64(o.Round))
 	b = le.AppendUint32(b, uint32(o.Attempt))
 	b = append(b, byte(o.Phase))
-	return c.Disk.SaveRecord(filepath.Join(c.Dir, obeyedFile), fileVersion, append(b, d[:]...))
+	return s.Save(fileVersion, append(b, d[:]...))
 }
 
 // loadObeyed returns that place; zero if there is none.
-func loadObeyed(c *Config) (o wire.Order, d wire.Digest, err error) {
-	err = c.record(obeyedFile, fileVersion, 256, func(b []byte) error {
+func loadObeyed(c *Config, s *store.Slots) (o wire.Order, d wire.Digest, err error) {
+	err = c.slot(s, obeyedFile, 256, func(version uint16, b []byte) error {
+		if version != fileVersion {
+			return fmt.Errorf("version %d, this build reads %d", version, fileVersion)
+		}
 		if len(b) != 33+len(d) {
 			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
 		}
@@ -58,18 +71,25 @@ func loadObeyed(c *Config) (o wire.Order, d wire.Digest, err error) {
 }
 
 // saveUpdate keeps an update until its round is over.
-func saveUpdate(c *Config, u *update) error {
+func saveUpdate(s *store.Slots, u *update) error {
 	body := u.Body()
-	b := le.AppendUint64(nil, uint64(u.run))
+	b := le.AppendUint64(nil, uint64(u.epoch))
+	b = le.AppendUint64(b, uint64(u.run))
 	b = le.AppendUint64(b, uint64(u.round))
 	b = le.AppendUint32(b, uint32(len(body)))
-	b = append(b, body...)
-	return c.Disk.SaveRecord(filepath.Join(c.Dir, updateFile), fileVersion, append(b, u.payload...))
+	return s.Save(updateVersion, append(b, body...), u.payload)
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
-func loadUpdate(c *Config) (u *update, err error) {
-	err = c.record(updateFile, fileVersion, wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+func loadUpdate(c *Config, s *store.Slots) (u *update, err error) {
+	err = c.slot(s, updateFile, wire.MaxBlob+wire.MaxMessage, func(version uint16, b []byte) error {
+		epoch := wire.Epoch(0)
+		switch {
+		case version == updateVersion && len(b) > 8:
+			epoch, b = wire.Epoch(le.Uint64(b)), b[8:]
+		case version != fileVersion:
+			return fmt.Errorf("version %d, this build reads %d", version, updateVersion)
+		}
 		if len(b) < 20 || int64(le.Uint32(b[16:])) > int64(len(b)-20) {
 			return errors.New("too short")
 		}
@@ -81,7 +101,8 @@ func loadUpdate(c *Config) (u *update, err error) {
 		if int64(body.Payload.Length) != int64(len(b)-n) {
 			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
 		}
-		u = &update{Update: body, run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])), payload: b[n:]}
+		u = &update{Update: body, epoch: epoch, run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])),
+			payload: b[n:], saved: true}
 		return nil
 	})
 	return u, err
@@ -159,13 +180,12 @@ func (w purpose) file() string {
 func (w purpose) path(dir string) string { return filepath.Join(dir, w.file()) }
 
 // removeRound removes what was kept for a round that is over.
-func removeRound(c *Config) error {
-	for _, path := range []string{filepath.Join(c.Dir, updateFile), purposeModel.path(c.Dir)} {
-		if err := c.Disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+func removeRound(c *Config, s *store.Slots) error {
+	err := s.Clear()
+	if err := c.Disk.Remove(purposeModel.path(c.Dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return nil
+	return err
 }
 
 // readBlob reads a blob that was pulled, piece by piece, in whole elements of a

@@ -16,38 +16,39 @@ import (
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
 	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer[Fact, round.AgentFact](unheard)}
-	if o, d, err := loadObeyed(c); o != (wire.Order{}) || !d.IsZero() || err != nil {
+	place, kept := c.placeSlots(), c.updateSlots()
+	if o, d, err := loadObeyed(c, place); o != (wire.Order{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
 	}
-	if u, err := loadUpdate(c); u != nil || err != nil {
+	if u, err := loadUpdate(c, kept); u != nil || err != nil {
 		t.Errorf("an empty folder has %+v, %v", u, err)
 	}
-	if err := removeRound(c); err != nil {
+	if err := removeRound(c, kept); err != nil {
 		t.Error(err)
 	}
 	order, digest := wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}
-	if err := saveObeyed(c, order, digest); err != nil {
+	if err := saveObeyed(place, order, digest); err != nil {
 		t.Fatal(err)
 	}
-	if o, d, err := loadObeyed(c); o != order || d != digest || err != nil {
+	if o, d, err := loadObeyed(c, c.placeSlots()); o != order || d != digest || err != nil {
 		t.Errorf("got %v %v, %v", o, d, err)
 	}
-	u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
+	u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, epoch: 5, run: 8, round: 9}
 	if err := u.take(bytes.Repeat([]byte{1, 2, 3}, 40000), wire.Digest{6}); err != nil {
 		t.Fatal(err)
 	}
-	if err := saveUpdate(c, u); err != nil {
+	if err := saveUpdate(kept, u); err != nil {
 		t.Fatal(err)
 	}
-	got, err := loadUpdate(c)
-	if err != nil || got.run != 8 || got.round != 9 || got.LocalSteps != 7 || got.Payload.Hash != u.Payload.Hash ||
+	got, err := loadUpdate(c, c.updateSlots())
+	if err != nil || got.epoch != 5 || got.run != 8 || got.round != 9 || got.LocalSteps != 7 || got.Payload.Hash != u.Payload.Hash ||
 		!bytes.Equal(got.payload, u.payload) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := removeRound(c); err != nil {
+	if err := removeRound(c, kept); err != nil {
 		t.Error(err)
 	}
-	if got, err := loadUpdate(c); got != nil || err != nil {
+	if got, err := loadUpdate(c, c.updateSlots()); got != nil || err != nil {
 		t.Errorf("after its removal: %+v, %v", got, err)
 	}
 }

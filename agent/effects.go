@@ -45,17 +45,35 @@ func (a *Agent) perform(e round.Effect) {
 	}
 }
 
-// submit begins to send the update that is ready, or begins anew if it is being sent.
+// submit begins to send the update that is ready, or begins anew if it is being sent. One that was not to be sent when
+// it was made is saved before.
 func (a *Agent) submit(e round.Submit) {
-	if a.ready == nil || a.ready.Payload.Hash != e.Update {
+	u := a.ready
+	if u == nil || u.Payload.Hash != e.Update {
 		return // released meanwhile
 	}
+	if !u.saved && !u.cheap {
+		a.start(func() func() {
+			a.save(u, func() bool { return a.ready != u })
+			return func() {
+				if a.ready == u {
+					a.send(int(e.Ahead))
+				}
+			}
+		})
+		return
+	}
+	a.send(int(e.Ahead))
+}
+
+// send sends the update that is ready, and as many of its chunks as need no credit.
+func (a *Agent) send(ahead int) {
 	if a.sender != nil && a.sending == a.ready {
 		a.stepSender(transfer.Forgotten{})
 		return
 	}
 	a.sending = a.ready
-	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, int(e.Ahead), a.cfg.Rate, a.cfg.Rand)
+	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, ahead, a.cfg.Rate, a.cfg.Rand)
 	if !a.up {
 		a.stepSender(transfer.Disconnected{})
 	}
@@ -70,5 +88,5 @@ func (a *Agent) release() {
 	a.endPulls(purposeModel)
 	a.unwanted(saveTheUpdate)
 	// if it stays, the next start removes it
-	_ = a.persist(removeUpdate, func() error { return removeRound(&a.cfg) }, nil)
+	_ = a.persist(removeUpdate, func() error { return removeRound(&a.cfg, a.kept) }, nil)
 }

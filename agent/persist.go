@@ -78,14 +78,36 @@ func (a *Agent) written(what string, err error) {
 	}
 }
 
-// obey saves an announcement's place. While that fails the machine declines.
+// obey saves an announcement's place beside the owner, one at a time, the newest next.
 func (a *Agent) obey(e round.Obey) {
 	a.order = e.Order
 	if b := a.endless; b != nil && b.past(a.order) {
 		a.endBlock(b)
 	}
-	err := a.persist(savePlace, func() error { return saveObeyed(&a.cfg, e.Order, e.Digest) },
-		func() { a.step(round.Obeyed{Order: e.Order}) })
+	// not once more after the new one
+	a.unwritten = slices.DeleteFunc(a.unwritten, func(old unwritten) bool { return old.what == savePlace })
+	busy := a.obeying != nil
+	if a.obeying = &e; !busy {
+		a.savePlace(e)
+	}
+}
+
+func (a *Agent) savePlace(e round.Obey) {
+	a.owner.Go(func() {
+		err := saveObeyed(a.place, e.Order, e.Digest)
+		a.owner.Tell(func() { a.savedPlace(e, err) })
+	})
+}
+
+// savedPlace tells the machine. While the place could not be saved the machine declines.
+func (a *Agent) savedPlace(e round.Obey, err error) {
+	if newest := *a.obeying; newest != e {
+		a.savePlace(newest)
+		return
+	}
+	a.obeying = nil
+	a.persisted(unwritten{savePlace, func() error { return saveObeyed(a.place, e.Order, e.Digest) },
+		func() { a.step(round.Obeyed{Order: e.Order}) }}, err)
 	if err != nil {
 		a.step(round.Obeyed{Order: e.Order, Failed: true})
 	}

@@ -29,7 +29,8 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}
 			ctx, cease := context.WithCancel(t.Context())
 			defer cease()
-			a.owner.Go(func() { a.save(ctx, u) })
+			a.kept = a.cfg.updateSlots()
+			a.owner.Go(func() { a.save(u, func() bool { return ctx.Err() != nil }) })
 			if name == "over" {
 				cease() // as release does, before the owner hears of the write
 			}

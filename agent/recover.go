@@ -47,10 +47,32 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 		return err
 	}
 	c.Observer.Observe(StateLost{File: name, Err: err, Without: without[name]})
-	if name == updateFile || name == blockFile {
+	if name == blockFile {
 		return c.Disk.Remove(path)
 	}
 	_, err = c.Disk.SetAside(path)
+	return err
+}
+
+// slot is record for a file in slots. What it returns is durable.
+func (c *Config) slot(s *store.Slots, name string, most int, parse func(version uint16, body []byte) error) error {
+	found, err := s.Load(most, nil)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return nil
+	case err == nil:
+		if err = parse(found.Version, found.Body); err == nil {
+			return s.Secure()
+		}
+		err = fmt.Errorf("%s: %w", filepath.Join(c.Dir, name), err)
+	case !errors.As(err, new(*store.CorruptError)):
+		return err
+	}
+	c.Observer.Observe(StateLost{File: name, Err: err, Without: without[name]})
+	if name == updateFile {
+		return s.Clear()
+	}
+	_, err = s.SetAside()
 	return err
 }
 

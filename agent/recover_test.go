@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type stateFile struct {
 	write func(t *testing.T, dir string) // a sound one
 	// silent files are held against hashes that come from elsewhere: what is wrong in them comes again.
 	silent bool
+	slots  bool // it is kept in slots, in one copy so far
 	// kept files are set aside when they are damaged, the others removed.
 	kept bool
 }
@@ -64,14 +66,14 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			_, err := store.Machine.RaiseBoot(dir, 6)
 			must(t, err)
 		}},
-		obeyedFile: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed(&Config{Dir: dir, Disk: store.Machine}, wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3,
+		obeyedFile: {kept: true, slots: true, write: func(t *testing.T, dir string) {
+			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).placeSlots(), wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3,
 				Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
-		updateFile: {write: func(t *testing.T, dir string) {
+		updateFile: {slots: true, write: func(t *testing.T, dir string) {
 			u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
 			must(t, u.take(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
-			must(t, saveUpdate(&Config{Dir: dir, Disk: store.Machine}, u))
+			must(t, saveUpdate((&Config{Dir: dir, Disk: store.Machine}).updateSlots(), u))
 		}},
 		blockFile: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
@@ -105,20 +107,32 @@ var damages = map[string]func(t *testing.T, path string){
 		_ = os.Remove(path)
 	},
 	"empty": func(t *testing.T, path string) { rewrite(t, path, func([]byte) []byte { return nil }) },
-	"torn":  func(t *testing.T, path string) { rewrite(t, path, func(p []byte) []byte { return p[:len(p)/2] }) },
+	"torn": func(t *testing.T, path string) {
+		rewrite(t, path, func(p []byte) []byte { return p[:min(len(p)/2, 40)] })
+	},
 	"flipped": func(t *testing.T, path string) {
-		rewrite(t, path, func(p []byte) []byte { p[len(p)/2] ^= 1; return p })
+		rewrite(t, path, func(p []byte) []byte { p[min(len(p)/2, 40)] ^= 1; return p })
 	},
 	"rubbish": func(t *testing.T, path string) { // a sound record that makes no sense
-		if err := store.Machine.SaveRecord(path, fileVersion, bytes.Repeat([]byte{0xff}, 40)); err != nil {
-			t.Fatal(err)
-		}
+		saveBody(t, path, fileVersion, bytes.Repeat([]byte{0xff}, 40))
 	},
 	"another version": func(t *testing.T, path string) {
-		if err := store.Machine.SaveRecord(path, fileVersion+1, nil); err != nil {
-			t.Fatal(err)
-		}
+		saveBody(t, path, updateVersion+1, nil)
 	},
+}
+
+// saveBody writes a record, to slots where the file is a copy of these.
+func saveBody(t *testing.T, path string, version uint16, body []byte) {
+	t.Helper()
+	var err error
+	if name, is := strings.CutSuffix(path, ".a"); is {
+		err = store.Machine.Slots(name, 1).Save(version, body)
+	} else {
+		err = store.Machine.SaveRecord(path, version, body)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func rewrite(t *testing.T, path string, change func([]byte) []byte) {
@@ -190,14 +204,18 @@ func TestStateFiles(t *testing.T) {
 				for _, f := range files {
 					f.write(t, dir)
 				}
-				damage(t, filepath.Join(dir, name))
+				path, aside := filepath.Join(dir, name), filepath.Join(dir, name+".aside-1")
+				if f.slots {
+					path, aside = path+".a", aside+".a"
+				}
+				damage(t, path)
 				seen, boot, obeyed := begin(t, dir)
 				lost := what != "sound" && what != "deleted" && !f.silent
 				if told := len(seen.lost) == 1 && seen.lost[0].File == name && seen.lost[0].Err != nil; told != lost ||
 					!told && len(seen.lost) > 0 {
 					t.Errorf("told %+v", seen.lost)
 				}
-				if _, err := os.Stat(filepath.Join(dir, name+".aside-1")); (err == nil) != (lost && f.kept) {
+				if _, err := os.Stat(aside); (err == nil) != (lost && f.kept) {
 					t.Errorf("set aside: %v", err)
 				}
 				if gone := what != "sound" && name == store.BootFile; gone != (boot == 1) || !gone && boot != 8 {

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"context"
+	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/round"
@@ -11,7 +11,7 @@ import (
 
 // newUpdate is an update without its vector.
 func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
-	return &update{run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
+	return &update{epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
 		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: a.cfg.Trainer.Rows(p.trained),
 	}}
 }
@@ -31,14 +31,18 @@ func (a *Agent) takeOutcome(u *update, b Block, base, x []float32, fact *Trained
 	return err
 }
 
+// cheapTime is how long a gradient takes at most that is made again after a crash, and not saved.
+const cheapTime = 50 * time.Millisecond
+
 // save keeps the update over a restart. An update that the disk does not take is
-// sent nevertheless; a restart would have the agent train once more. When ctx has
-// ended, the round is over, and the write is not tried again.
-func (a *Agent) save(ctx context.Context, u *update) {
-	write := func() error { return saveUpdate(&a.cfg, u) }
+// sent nevertheless; a restart would have the agent train once more. When its
+// round is over, the write is not tried again.
+func (a *Agent) save(u *update, over func() bool) {
+	write := func() error { return saveUpdate(a.kept, u) }
 	err := write()
+	u.saved = true
 	a.owner.Tell(func() {
-		if ctx.Err() == nil {
+		if !over() {
 			a.persisted(unwritten{saveTheUpdate, write, nil}, err)
 		}
 	})

@@ -36,7 +36,7 @@ func TestAlive(t *testing.T) {
 			switch m := m.(type) {
 			case round.RoundClosed:
 				if m.Round == 2 {
-					full <- obstruct(t, f.coord.path("run"))
+					full <- obstructSlots(t, f.coord.path("run"))
 				}
 			case round.RunFinished:
 				close(hung)

@@ -25,6 +25,7 @@ type Coordinator struct {
 	machine   *round.Coordinator
 	signer    *host.Signer
 	disk      *disk
+	beside    beside
 	publisher *publisher // what is retained at the broker
 	fence     *fence     // against another coordinator with this key
 	public    ed25519.PublicKey
@@ -83,13 +84,14 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
 	}
+	c.beside.records, c.beside.removals = host.NewLine(c.owner), host.NewLine(c.owner)
 	var err error
 	if c.disk, err = openDisk(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
 	}
 	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
 	c.publisher = &publisher{
-		conn: conn, topics: cfg.Topics, rng: cfg.Rand, listed: c.disk.loadPublished(cfg.Logger),
+		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
 		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.announced,
 	}
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
@@ -117,7 +119,8 @@ func (c *Coordinator) takeUp() error {
 		c.work.problem.Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBuffered = max(c.cfg.MaxBuffered, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
-	spooled, err := c.openSpoolOf(record)
+	c.publisher.listed = c.disk.listed
+	spooled, err := c.recoverSpool(record)
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
 	c.fence.place.order = placeOf(c.disk.epoch, record)
 	c.fence.confirmed = c.fence.place
@@ -149,6 +152,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 
 // turn comes before each wait. The error is why the coordinator cannot go on.
 func (c *Coordinator) turn() error {
+	c.takeNotes()
 	if c.stopped == nil {
 		c.publisher.pump(c.owner.Now())
 	}

@@ -33,10 +33,12 @@ var damages = []struct {
 }{
 	{"deleted", func(t *testing.T, path, _ string) { must(t, os.Remove(path)) }},
 	{"empty", func(t *testing.T, path, _ string) { must(t, os.Truncate(path, 0)) }},
-	{"truncated", func(t *testing.T, path, _ string) { put(t, path, contents(t, path)[:len(contents(t, path))/2]) }},
+	{"truncated", func(t *testing.T, path, _ string) {
+		put(t, path, contents(t, path)[:min(len(contents(t, path))/2, 100)])
+	}},
 	{"one bit flipped", func(t *testing.T, path, _ string) {
 		p := contents(t, path)
-		p[len(p)/2] ^= 4
+		p[min(len(p)/2, 100)] ^= 4
 		put(t, path, p)
 	}},
 	{"older copy", func(t *testing.T, path, old string) { put(t, path, contents(t, old)) }},
@@ -61,21 +63,26 @@ func put(t *testing.T, path string, p []byte) {
 	must(t, os.WriteFile(path, p, 0o600))
 }
 
-// stateFiles are all files of a coordinator's folder, as patterns, with what is promised for each: one promise for all
-// damages, or another one for a damage. old is what an older copy of it is copied from, if not from the folder of an
-// earlier round.
-var stateFiles = []struct {
-	pattern string
+// stateFile is a file of a coordinator's folder, with what is promised for it.
+type stateFile struct {
+	pattern string // or patterns of files that are damaged together
 	model   string // small: it is in the announcement, and so in the journal; large: it is not
 	all     promise
 	but     map[string]promise
 	old     string
-}{
-	{pattern: "run", model: "large", all: undecide, but: map[string]promise{"older copy": newer}},
-	{pattern: "task", model: "large", all: goesOn, old: "run"},
-	{pattern: "published", model: "large", all: goesOn},
+}
+
+// stateFiles are all files of a coordinator's folder, as patterns, with what is promised for each: one promise for all
+// damages, or another one for a damage. old is what an older copy of it is copied from, if not from the folder of an
+// earlier round.
+var stateFiles = []stateFile{
+	{pattern: "run.[ab]", model: "large", all: undecide, but: map[string]promise{"older copy": newer}},
+	{pattern: "task.[ab]", model: "large", all: goesOn, old: "history.jsonl"},
+	{pattern: "model.[ab]", model: "large", all: goesOn},
 	{pattern: "history.jsonl", model: "large", all: goesOn},
-	{pattern: "models/*/model-00000004.safetensors", model: "large", all: older,
+	{pattern: "models/*/model-00000004.safetensors", model: "large", all: goesOn,
+		old: "models/*/model-00000003.safetensors"},
+	{pattern: "model.[ab] models/*/model-00000004.safetensors", model: "large", all: older,
 		old: "models/*/model-00000003.safetensors"},
 	{pattern: "models/*/model-00000004.safetensors", model: "small", all: goesOn,
 		old: "models/*/model-00000003.safetensors"},
@@ -108,14 +115,28 @@ func TestDamagedFolder(t *testing.T) {
 				func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						f, early := interrupted(t, file.model)
-						old := filepath.Join(early, file.pattern)
-						if file.old != "" {
-							old = f.coord.path(file.old)
-						}
-						damage.do(t, one(t, f.coord.path(file.pattern)), one(t, old))
+						damageAll(t, f, early, file, damage.do)
 						keep(t, f, want, undisturbed[file.model])
 					})
 				})
+		}
+	}
+}
+
+// damageAll damages the files of a pattern, of both copies where there are two.
+func damageAll(t *testing.T, f *federation, early string, file stateFile, damage func(t *testing.T, path, old string)) {
+	t.Helper()
+	for _, pattern := range strings.Fields(file.pattern) {
+		found, err := filepath.Glob(f.coord.path(pattern))
+		if err != nil || len(found) == 0 || len(found) > 2 {
+			t.Fatalf("%s fits %v, %v", pattern, found, err)
+		}
+		for _, path := range found {
+			old := filepath.Join(early, strings.TrimPrefix(path, f.coord.dir))
+			if file.old != "" {
+				old = one(t, f.coord.path(file.old))
+			}
+			damage(t, path, old)
 		}
 	}
 }
@@ -126,6 +147,14 @@ func shape(f *federation, model string) {
 	if model == "large" {
 		f.cfg.Task.Model.Hidden = []uint32{4000}
 		f.cfg.Task.Training.MaxSteps = 3
+	}
+}
+
+// putJournal puts the journal of an earlier folder back.
+func putJournal(t *testing.T, f *federation, early string) {
+	t.Helper()
+	for _, name := range []string{"run.a", "run.b"} {
+		put(t, f.coord.path(name), contents(t, filepath.Join(early, name)))
 	}
 }
 
@@ -276,7 +305,8 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		if _, r, err := coordinator.OpenModels(f.coord.dir); err != nil || r.Plan.Task.Inline != nil {
 			t.Fatalf("%v; the task of %d bytes is in the journal", err, r.Plan.Task.Length)
 		}
-		must(t, os.Remove(f.coord.path("task")))
+		must(t, os.Remove(f.coord.path("task.a")))
+		must(t, os.Remove(f.coord.path("task.b")))
 		good := f.cfg
 		f.cfg.Task.Training.BatchSize++
 		var state *coordinator.StateError
@@ -299,7 +329,7 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 func TestNoOlderModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, early := interrupted(t, "large")
-		put(t, f.coord.path("run"), contents(t, filepath.Join(early, "run")))
+		putJournal(t, f, early)
 		for _, v := range []string{"0", "1", "2"} {
 			must(t, os.Remove(one(t, f.coord.path("models", "*", "model-0000000"+v+".safetensors"))))
 		}
@@ -311,7 +341,7 @@ func TestNoOlderModel(t *testing.T) {
 			t.Errorf("told: %+v, want that the run goes on from version 4", mended)
 		}
 		f.coord.stop()
-		put(t, f.coord.path("run"), contents(t, filepath.Join(early, "run")))
+		putJournal(t, f, early)
 		damaged := one(t, f.coord.path("models", "*", "model-00000004.safetensors"))
 		put(t, damaged, []byte("rubbish"))
 		must(t, os.Remove(one(t, f.coord.path("models", "*", "model-00000003.record"))))
@@ -337,7 +367,7 @@ func TestNewerModelsAreRenamed(t *testing.T) {
 		}
 		f.broker = memory.New(memory.Options{})
 		f.agents[0].data = rowsOf(9, 30) // so that all models are others
-		put(t, f.coord.path("run"), contents(t, filepath.Join(early, "run")))
+		putJournal(t, f, early)
 		before := modelFiles(t, f)
 		f.start()
 		f.until(time.Hour, "finished", func() bool { return len(facts[round.RunFinished](f)) == 1 })

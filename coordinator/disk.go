@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"strconv"
 
@@ -15,31 +14,44 @@ import (
 
 // disk is the coordinator's state folder:
 //
-//	run                where the run stands: the journal
-//	task               the blob of the run's present task
-//	published          the blobs that may be retained at the broker
-//	models/RUN/        the models, as safetensors
-//	spool/ROUND/       the accepted updates of the round under way
+//	run.a, run.b       where the run stands: the journal, in slots
+//	model.a, model.b   the present model and the state of the optimiser, in slots
+//	task.a, task.b     the blob of the run's present task, in slots
+//	models/RUN/        the archive: the models, as safetensors
+//	spool/ROUND/       the updates of the round under way that have come
 //	history.jsonl      a line a round, for charts
+//
+// A round waits for two of them: the model's slot, and then the journal, which makes that model the present one. Until
+// then the slot of the model before is not touched. All else is written beside the next round, or is not synced at all.
 //
 // A file that is damaged is never deleted: it is renamed, as in run.aside-1.
 type disk struct {
 	files   store.Disk
 	dir     string
 	epoch   wire.Epoch
-	origin  origin // of the run
+	origin  origin    // of the run
+	listed  published // the blobs that may be retained at the broker
 	models  *store.Models
 	history *store.History
+
+	run, model, task *store.Slots
+	unkept           wire.Digest // of the model that its slot holds and no journal has named yet
+	earlier          bool        // the journal is of an earlier build, which had a list of its own of the blobs
+	torn             error       // of a copy of the journal that is newer than the one that counts; nil if there is none
 }
 
 // The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in
 // the error what to do; TestFormats holds each file to it.
 const (
-	recordVersion    = 2
+	recordVersion    = 3
 	taskVersion      = 2 // of wire.Task's encoding, too
-	publishedVersion = 1
+	slotVersion      = 1 // of the model's
+	publishedVersion = 1 // of the list's own file, as recordEarlier has it
 	requestVersion   = 1
 	modelFormat      = 1 // of the metadata of a model's file
+
+	// recordEarlier is read, too: it has no list of blobs, and a round may be closing in it.
+	recordEarlier = 2
 )
 
 const (
@@ -47,6 +59,8 @@ const (
 	maxRecord     = 1 << 30 // some 10 million edges
 	taskFile      = "task"
 	maxTask       = wire.MaxBlob
+	modelFile     = "model"
+	maxModel      = 16 * wire.MaxBlob // with the state of an optimiser
 	publishedFile = "published"
 	spoolDir      = "spool"
 	modelsDir     = "models"
@@ -54,13 +68,21 @@ const (
 
 // savedRecord is the journal's content.
 type savedRecord struct {
-	Epoch  wire.Epoch
-	Record round.Record
-	Origin origin
+	Epoch     wire.Epoch
+	Record    round.Record
+	Origin    origin
+	Published published
+}
+
+// newDisk makes the disk of a folder from which is only read, but for the journal.
+func newDisk(files store.Disk, dir string) *disk {
+	slots := func(name string) *store.Slots { return files.Slots(filepath.Join(dir, name), 2) }
+	return &disk{files: files, dir: dir, epoch: 1, run: slots(recordFile), model: slots(modelFile),
+		task: slots(taskFile)}
 }
 
 func openDisk(files store.Disk, dir string) (*disk, error) {
-	d := &disk{files: files, dir: dir, epoch: 1}
+	d := newDisk(files, dir)
 	err := files.MakeDir(filepath.Join(dir, spoolDir))
 	if err == nil {
 		err = files.MakeDir(filepath.Join(dir, modelsDir))
@@ -78,28 +100,42 @@ func (d *disk) close() error { return d.history.Close() }
 
 func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
 
+// saveRecord makes the record count, and with it the model that it names.
 func (d *disk) saveRecord(r round.Record) error {
-	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin})
-	if err != nil {
-		return err
+	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed})
+	if err == nil {
+		err = d.run.Save(recordVersion, body)
 	}
-	return d.files.SaveRecord(d.path(recordFile), recordVersion, body)
+	if err == nil && !d.unkept.IsZero() && r.Plan.Base.Hash == d.unkept {
+		d.model.Keep()
+		d.unkept = wire.Digest{}
+	}
+	if err == nil && d.earlier {
+		d.earlier = false
+		_ = d.files.Remove(d.path(publishedFile)) // nobody reads it any more
+	}
+	return err
 }
 
 // loadRecord returns the journaled record, and false if there is none.
 func (d *disk) loadRecord() (round.Record, bool, error) {
-	body, err := d.load(recordFile, maxRecord, recordVersion)
-	if errors.Is(err, store.ErrNoRecord) {
+	found, err := d.run.Load(maxRecord, nil)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
 		return round.Record{}, false, nil
+	case err == nil && found.Version == recordEarlier:
+		d.earlier, d.listed = true, d.loadPublished()
+	case err == nil && found.Version != recordVersion:
+		err = &store.VersionError{Path: d.path(recordFile), Has: found.Version, Want: recordVersion}
 	}
-	var s savedRecord
+	s := savedRecord{Published: d.listed}
 	if err == nil {
-		err = d.parse(recordFile, body, &s)
+		err = d.parse(recordFile, found.Body, &s)
 	}
 	if err != nil {
 		return round.Record{}, false, err
 	}
-	d.epoch, d.origin = s.Epoch, s.Origin
+	d.epoch, d.origin, d.listed, d.torn = s.Epoch, s.Origin, s.Published, found.Damaged
 	return s.Record, true, nil
 }
 
@@ -119,14 +155,20 @@ func (d *disk) parse(name string, body []byte, into any) error {
 	return nil
 }
 
-func (d *disk) saveTask(blob []byte) error {
-	return d.files.SaveRecord(d.path(taskFile), taskVersion, blob)
-}
+func (d *disk) saveTask(blob []byte) error { return d.task.Save(taskVersion, blob) }
 
-// loadTask returns the task's blob. A file without a version is a blob as it was stored before files had one.
-func (d *disk) loadTask() ([]byte, error) {
-	blob, err := d.load(taskFile, maxTask, taskVersion)
-	if errors.As(err, new(*store.CorruptError)) {
+// loadTask returns the task's blob: the one that is wanted if a slot has it, or else the newest. A file without a
+// version is a blob as it was stored before files had one.
+func (d *disk) loadTask(wanted func(blob []byte) bool) ([]byte, error) {
+	found, err := d.task.Load(maxTask, func(s store.Saved) bool { return s.Version == taskVersion && wanted(s.Body) })
+	if errors.Is(err, store.ErrNoRecord) {
+		found, err = d.task.Load(maxTask, nil)
+	}
+	blob := found.Body
+	switch {
+	case err == nil && found.Version != taskVersion:
+		err = &store.VersionError{Path: d.path(taskFile), Has: found.Version, Want: taskVersion}
+	case errors.As(err, new(*store.CorruptError)):
 		if bare, err := d.files.ReadFile(d.path(taskFile)); err == nil {
 			if _, err := wire.DecodeTask(bare); err == nil {
 				return bare, nil
@@ -136,25 +178,14 @@ func (d *disk) loadTask() ([]byte, error) {
 	return blob, err
 }
 
-func (d *disk) savePublished(p published) error {
-	body, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	return d.files.SaveRecord(d.path(publishedFile), publishedVersion, body)
-}
-
-// loadPublished returns the list that an earlier process left. To have lost it
-// costs no more than old blobs that stay at the broker.
-func (d *disk) loadPublished(logger *slog.Logger) published {
-	var p published
+// loadPublished returns the list that an earlier build has left. To have lost it costs no more than old blobs that stay
+// at the broker.
+func (d *disk) loadPublished() (p published) {
 	body, err := d.load(publishedFile, maxRecord, publishedVersion)
 	if err == nil {
 		err = d.parse(publishedFile, body, &p)
 	}
-	if err != nil && !errors.Is(err, store.ErrNoRecord) {
-		logger.Warn("the list of published blobs is unreadable: blobs of earlier rounds may stay at the broker; "+
-			"nothing else depends on it", "err", err)
+	if err != nil {
 		return published{}
 	}
 	return p

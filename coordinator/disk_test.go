@@ -40,6 +40,16 @@ func obstruct(t *testing.T, path string) (mend func()) {
 	}
 }
 
+// obstructSlots obstructs both copies of a file.
+func obstructSlots(t *testing.T, path string) (mend func()) {
+	t.Helper()
+	a, b := obstruct(t, path+".a"), obstruct(t, path+".b")
+	return func() {
+		a()
+		b()
+	}
+}
+
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
@@ -66,11 +76,13 @@ func TestDiskFull(t *testing.T) {
 		stays func(f *federation) int // does not grow while the disk is full
 	}{
 		{"journal", []string{"run"}, closing(wire.KindTraining),
-			func(f *federation) int { return len(facts[coordinator.ModelReady](f)) }},
+			func(f *federation) int { return len(facts[round.RoundOpened](f)) }},
 		{"task", []string{"task"}, closing(wire.KindStatistics),
 			func(f *federation) int { return len(facts[coordinator.StatisticsReady](f)) }},
-		{"models", []string{"models", "946684800000"}, closing(wire.KindTraining),
+		{"model", []string{"model"}, closing(wire.KindTraining),
 			func(f *federation) int { return len(facts[coordinator.ModelReady](f)) }},
+		{"archive", []string{"models", "946684800000"}, closing(wire.KindTraining),
+			func(f *federation) int { return len(facts[round.RoundOpened](f)) }},
 		{"spool", []string{"spool"}, opening, func(f *federation) int { return len(facts[round.WorkStarted](f)) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,13 +93,17 @@ func TestDiskFull(t *testing.T) {
 				mend := make(chan func(), 1)
 				p.moment = func(m any) {
 					if tt.at(m) {
-						mend <- obstruct(t, p.path(tt.file...))
+						if path := p.path(tt.file...); isDir(path) {
+							mend <- obstruct(t, path)
+						} else {
+							mend <- obstructSlots(t, path)
+						}
 						p.moment = nil
 					}
 				}
 				f.start()
 				undo := <-mend
-				synctest.Wait()
+				wait(5 * time.Minute) // the archive holds up the round after the next
 				before := tt.stays(f)
 				wait(21 * time.Second)
 				if after := tt.stays(f); after != before {
@@ -110,7 +126,7 @@ func TestStoppedWithFullDisk(t *testing.T) {
 		full := make(chan func(), 1)
 		f.coord.moment = func(m any) {
 			if c, ok := m.(round.RoundClosed); ok && c.Round == 2 {
-				full <- obstruct(t, f.coord.path("run"))
+				full <- obstructSlots(t, f.coord.path("run"))
 			}
 		}
 		f.start()
@@ -143,7 +159,7 @@ func TestDoesNotStart(t *testing.T) {
 		breaks func(t *testing.T, f *federation)
 		says   string
 	}{
-		{"full disk", func(t *testing.T, f *federation) { obstruct(t, f.coord.path("task")) }, "task"},
+		{"full disk", func(t *testing.T, f *federation) { obstructSlots(t, f.coord.path("task")) }, "task"},
 		{"another task", func(_ *testing.T, f *federation) { f.cfg.Task.Training.BatchSize++ },
 			"differs from that of the run"},
 		{"no key", func(_ *testing.T, f *federation) { f.cfg.Key = nil }, "key has 0 bytes"},

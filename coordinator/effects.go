@@ -19,10 +19,9 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Report[round.CoordinatorFact]:
 		c.cfg.Observer.ObserveRound(e.Fact)
 	case round.Journal:
-		return c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(e.Record) }) == nil
+		return c.journal(e.Record)
 	case round.WriteHistory:
-		return c.untilDone("write a line of the history",
-			func() error { return c.disk.writeHistory(e.Run, e.Outcome) }) == nil
+		c.record("write a line of the history", func() error { return c.disk.writeHistory(e.Run, e.Outcome) })
 	case round.Announce:
 		return c.announce(e)
 	case round.Invite:
@@ -59,10 +58,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 // announce makes the announcement and what it names the retained messages.
 func (c *Coordinator) announce(e round.Announce) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
-		if c.untilDone("open the round's spool", func() error {
-			_, err := c.openSpoolOf(c.machine.Record())
-			return err
-		}) != nil {
+		if c.untilDone("open the round's spool", func() error { return c.openSpool(c.machine.Record()) }) != nil {
 			return false
 		}
 	}
@@ -71,14 +67,9 @@ func (c *Coordinator) announce(e round.Announce) bool {
 		&e.Announcement)
 	e.Announcement.Selection = c.selection(order, e.Drawn)
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	blobs := c.work.blobs(&e.Announcement)
-	list, changed := c.publisher.plan(blobs)
-	if changed && c.untilDone("save the list of published blobs",
-		func() error { return c.disk.savePublished(list) }) != nil {
-		return false
-	}
+	blobs := c.work.blobsOf(&round.Plan{Task: e.Announcement.Task, Base: e.Announcement.Base})
 	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
-	c.publisher.show(c.owner.Now(), sealed, blobs, list)
+	c.publisher.show(c.owner.Now(), sealed, blobs)
 	return true
 }
 
@@ -107,19 +98,12 @@ func (c *Coordinator) announced(now time.Time) {
 	c.step(round.Announced{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
-// discard ends a round's transfers and removes its spool.
+// discard ends a round's transfers and has its spool removed.
 func (c *Coordinator) discard(e round.Discard) {
 	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
 		c.forget(agent)
 	}
 	c.storedUpdate(nil) // nothing of that round waits for the disk any more
-	if s := c.spools[e.Round]; s != nil {
-		if err := s.Close(); err != nil {
-			c.cfg.Logger.Warn("closing the spool", "round", e.Round, "err", err)
-		}
-		delete(c.spools, e.Round)
-	}
-	if err := c.disk.removeSpool(e.Round); err != nil {
-		c.cfg.Logger.Warn("an old spool is left behind", "round", e.Round, "err", err)
-	}
+	c.removeSpool(e.Round, c.spools[e.Round])
+	delete(c.spools, e.Round)
 }

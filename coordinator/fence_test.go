@@ -3,7 +3,6 @@ package coordinator_test
 import (
 	"bytes"
 	"errors"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -157,17 +156,14 @@ func TestOlderCopy(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, h := putBack(t)
 				newest := h.all()[len(h.all())-1].order
-				before, err := os.ReadFile(f.coord.path("run"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				before := journalOf(t, f)
 				f.coord.start()
 				why := f.coord.behind(time.Minute)
 				if why.Newest != newest || why.Own.Compare(newest) >= 0 || why.Own.Round < 2 {
 					t.Errorf("%v; the newest is %v", why, newest)
 				}
-				if after, err := os.ReadFile(f.coord.path("run")); err != nil || string(after) != string(before) {
-					t.Errorf("%v, or the journal is another than before", err)
+				if journalOf(t, f) != before {
+					t.Error("the journal is another than before")
 				}
 				n := len(h.all())
 				tt.mend(t, f.coord)
@@ -477,4 +473,10 @@ func (d deaf) Subscribe(qos mqtt.QoS, filters ...string) {
 			d.Conn.Subscribe(qos, filter)
 		}
 	}
+}
+
+// journalOf returns what is in the files of the journal.
+func journalOf(t *testing.T, f *federation) string {
+	t.Helper()
+	return string(contents(t, f.coord.path("run.a"))) + string(contents(t, f.coord.path("run.b")))
 }

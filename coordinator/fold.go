@@ -14,9 +14,9 @@ import (
 
 // fold aggregates a closed round beside the owner.
 func (c *Coordinator) fold(e round.Fold) {
-	spool, work := c.spools[e.Round], c.work
+	run, spool, work := c.runID, c.spools[e.Round], c.work
 	c.start(func() func() {
-		folded, facts := work.fold(spool, e)
+		folded, facts := work.fold(run, spool, e)
 		return func() {
 			for _, f := range facts {
 				c.cfg.Observer.Observe(f)
@@ -48,17 +48,17 @@ func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
 	return sum / float64(len(set))
 }
 
-// fold makes the next model of the set by the round's rule and its optimiser, and plans the next round. It changes
-// nothing on disk that a restart in the middle of it would miss. Facts come with an error too.
-func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact) {
+// fold makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round. It
+// changes nothing on disk that a restart in the middle of it would miss. Facts come with an error too.
+func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (round.Folded, []Fact) {
 	folded := round.Folded{Round: e.Round}
 	var facts []Fact
 	if e.Plan.Kind == wire.KindStatistics {
-		folded.Next, facts, folded.Err = w.foldStatistics(spool, e)
+		folded.Next, facts, folded.Err = w.foldStatistics(run, spool, e)
 		return folded, facts
 	}
 	began := w.now()
-	taken, left, err := w.guard(spool, e)
+	taken, left, err := w.guard(run, spool, e)
 	for _, f := range left {
 		if f.Reason != LeftOutAbove { // a rule of the round, which says nothing of the next one
 			folded.Excluded = append(folded.Excluded, f.Agent)
@@ -69,7 +69,7 @@ func (w *workbench) fold(spool *store.Spool, e round.Fold) (round.Folded, []Fact
 		return folded, facts
 	}
 	version := e.Plan.Version + 1
-	folded.Next, err = w.training(version, e.Plan.Offset+w.stepsPerRound(), taken.model, taken.state)
+	folded.Next, err = w.training(run, version, e.Plan.Offset+w.stepsPerRound(), taken.model, taken.state)
 	if err != nil {
 		return round.Folded{Round: e.Round, Err: err}, nil
 	}
@@ -92,7 +92,7 @@ type FarAgent struct {
 }
 
 // foldStatistics standardises the task with the agents' moments and plans the first training round.
-func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan, []Fact, error) {
+func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.Fold) (round.Plan, []Fact, error) {
 	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
 	t, far, err := w.problem.WithStandardization(len(e.Set), func(take func(*learner.Moments)) error {
 		ready.Rows = 0
@@ -118,7 +118,7 @@ func (w *workbench) foldStatistics(spool *store.Spool, e round.Fold) (round.Plan
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next, err := w.training(0, 0, w.first(model, from), nil)
+	next, err := w.training(run, 0, 0, w.first(model, from), nil)
 	return next, []Fact{ready}, err
 }
 

@@ -26,7 +26,7 @@ func TestSpread(t *testing.T) {
 	defer spool.Close()
 	for agent, v := range map[string][]float32{"a": {3, 0}, "b": {0, 4}} {
 		p := wire.AppendVector(nil, v)
-		if err := spool.Put(t.Context(), store.Entry{Agent: agent, Digest: wire.BlobDigest(p), Size: int64(len(p))},
+		if err := spool.Put(store.Entry{Agent: agent, Digest: wire.BlobDigest(p), Size: int64(len(p))},
 			p); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestPackedUpdates(t *testing.T) {
 			}
 			p := c.Append(nil, v, rng)
 			id := fmt.Sprint(word, k)
-			if err := spool.Put(t.Context(), store.Entry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p))},
+			if err := spool.Put(store.Entry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p))},
 				p); err != nil {
 				t.Fatal(err)
 			}

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -26,15 +29,16 @@ var formats = []struct {
 	want    promise
 	says    string // the error, where it does not start
 }{
-	{"run", raiseVersion, undecide,
-		"run has format version 3, this program reads version 2, so another version of the program wrote it"},
-	{"task", raiseVersion, undecide,
+	{"run.[ab]", raiseVersion, undecide,
+		"run has format version 4, this program reads version 3, so another version of the program wrote it"},
+	{"task.[ab]", raiseVersion, undecide,
 		"task has format version 3, this program reads version 2, so another version of the program wrote it"},
-	{"published", raiseVersion, goesOn, ""},
+	{"model.[ab]", raiseVersion, goesOn, ""}, // the archive has it
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
 	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the journal tells whether the model is sound
 	{"models/*/model-0000000[0-3].safetensors", raiseModelFormat, goesOn, ""},
-	{"models/*/model-00000004.safetensors", raiseModelFormat, undecide,
+	{"models/*/model-00000004.safetensors", raiseModelFormat, goesOn, ""}, // its slot has it
+	{"model*/*/model-00000004.safetensors", withoutSlot, undecide,
 		"model-00000004.safetensors has format version 9, this program reads version 1, so another version of the " +
 			"program wrote it"},
 	// the agents are asked again
@@ -43,7 +47,33 @@ var formats = []struct {
 		goesOn, ""},
 }
 
+// withoutSlot is raiseModelFormat of a model whose slot is damaged, too.
+func withoutSlot(t *testing.T, path string) {
+	raiseModelFormat(t, path)
+	for _, name := range []string{"model.a", "model.b"} {
+		put(t, filepath.Join(filepath.Dir(path), "..", "..", name), []byte("rubbish"))
+	}
+}
+
+// inSlots reads a file that is kept in slots.
+func inSlots(t *testing.T, path string) (*store.Slots, store.Saved) {
+	t.Helper()
+	s := store.Machine.Slots(path, 2)
+	found, err := s.Load(1<<24, nil)
+	must(t, err)
+	return s, found
+}
+
 func raiseVersion(t *testing.T, path string) {
+	if base, is := strings.CutSuffix(path, ".a"); is { // and the other copy with it
+		s, found := inSlots(t, base)
+		for range 2 {
+			must(t, s.Save(found.Version+1, found.Body))
+		}
+		return
+	} else if strings.HasSuffix(path, ".b") {
+		return
+	}
 	version, body, err := store.Machine.LoadRecord(path, 1<<20)
 	must(t, err)
 	must(t, store.Machine.SaveRecord(path, version+1, body))
@@ -137,13 +167,99 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 func TestBareTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := interrupted(t, "large")
-		_, blob, err := store.Machine.LoadRecord(f.coord.path("task"), 1<<20)
-		must(t, err)
-		put(t, f.coord.path("task"), blob)
+		_, found := inSlots(t, f.coord.path("task"))
+		must(t, os.Remove(f.coord.path("task.a")))
+		must(t, os.Remove(f.coord.path("task.b")))
+		put(t, f.coord.path("task"), found.Body)
 		f.coord.start()
 		f.finished(time.Hour)
 		if mended := facts[coordinator.StateMended](f); len(mended) > 0 {
 			t.Errorf("told: %+v", mended)
+		}
+	})
+}
+
+// earlier turns a folder into one as builds wrote it that had no slots.
+func earlier(t *testing.T, f *federation, change func(record map[string]any)) {
+	t.Helper()
+	_, found := inSlots(t, f.coord.path("run"))
+	var saved map[string]any
+	must(t, json.Unmarshal(found.Body, &saved))
+	published, err := json.Marshal(saved["Published"])
+	must(t, err)
+	must(t, store.Machine.SaveRecord(f.coord.path("published"), 1, published))
+	delete(saved, "Published")
+	change(saved["Record"].(map[string]any))
+	body, err := json.Marshal(saved)
+	must(t, err)
+	must(t, store.Machine.SaveRecord(f.coord.path("run"), 2, body))
+	_, found = inSlots(t, f.coord.path("task"))
+	must(t, store.Machine.SaveRecord(f.coord.path("task"), found.Version, found.Body))
+	for _, name := range []string{"run", "task", "model"} {
+		must(t, os.Remove(f.coord.path(name+".a")))
+		must(t, os.Remove(f.coord.path(name+".b")))
+	}
+}
+
+// A folder of an earlier build goes on in the middle of a round, also one that was closing, with the updates that its
+// spool has, and ends with the same model to the bit. It needs no file of that build afterwards.
+func TestEarlierFolder(t *testing.T) {
+	for _, phase := range []round.CoordinatorPhase{round.CoordinatorCollecting, round.CoordinatorClosing} {
+		synctest.Test(t, func(t *testing.T) {
+			undisturbed := newFederation(t, 2, memory.Options{})
+			shape(undisturbed, "large")
+			undisturbed.start()
+			want := undisturbed.finished(time.Hour)
+			undisturbed.stop()
+			f, _ := interrupted(t, "large")
+			earlier(t, f, func(record map[string]any) { record["Phase"] = phase })
+			f.coord.start()
+			if got := f.finished(time.Hour); got != want {
+				t.Errorf("%s: model %x, want %x", phase, got[:4], want[:4])
+			}
+			f.checkOnce(string(phase))
+			for _, name := range []string{"run", "task", "published"} {
+				if _, err := os.Stat(f.coord.path(name)); name != "task" && !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: %s is still there, %v", phase, name, err)
+				}
+			}
+			if mended := facts[coordinator.StateMended](f); len(mended) > 0 {
+				t.Errorf("%s: told %+v", phase, mended)
+			}
+		})
+	}
+}
+
+// An agent of an earlier build that was stopped with its update offers it again, and trains no second time.
+func TestEarlierAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = false, 2, 1e-5
+		a, dead := f.agents[1], make(chan struct{})
+		a.moment = func(m any) {
+			if x, ok := m.(agent.Trained); ok && x.Round == 2 {
+				a.moment = nil
+				a.kill()
+				close(dead)
+			}
+		}
+		f.start()
+		<-dead
+		<-a.life.done
+		for name, skip := range map[string]int{"obeyed": 0, "update": 8} { // the epoch is new
+			_, found := inSlots(t, a.path(name))
+			must(t, store.Machine.SaveRecord(a.path(name), 2, found.Body[skip:]))
+			must(t, os.RemoveAll(a.path(name+".a")))
+			must(t, os.RemoveAll(a.path(name+".b")))
+		}
+		a.start()
+		f.finished(time.Hour)
+		wait(time.Second) // until both have heard of it
+		f.checkOnce("an agent of an earlier build")
+		for _, name := range []string{"obeyed", "update"} {
+			if _, err := os.Stat(a.path(name)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s is still there, %v", name, err)
+			}
 		}
 	})
 }
@@ -153,10 +269,9 @@ func TestBareTask(t *testing.T) {
 func TestOlderJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, _ := interrupted(t, "small")
-		version, body, err := store.Machine.LoadRecord(f.coord.path("run"), 1<<20)
-		must(t, err)
+		s, found := inSlots(t, f.coord.path("run"))
 		var saved map[string]any
-		must(t, json.Unmarshal(body, &saved))
+		must(t, json.Unmarshal(found.Body, &saved))
 		delete(saved, "Origin")
 		record := saved["Record"].(map[string]any)
 		for _, key := range []string{"Sidelined", "Last", "Counted"} {
@@ -169,9 +284,9 @@ func TestOlderJournal(t *testing.T) {
 		for _, p := range record["Participants"].([]any) {
 			delete(p.(map[string]any), "Samples")
 		}
-		body, err = json.Marshal(saved)
+		body, err := json.Marshal(saved)
 		must(t, err)
-		must(t, store.Machine.SaveRecord(f.coord.path("run"), version, body))
+		must(t, s.Save(found.Version, body))
 		f.coord.start()
 		f.finished(time.Hour)
 		if refused := facts[round.UpdateRefused](f); len(refused) > 0 {

@@ -45,10 +45,10 @@ var (
 // is long; when that has a fault too, the error says so. A fold without a fault in which one update outweighs all
 // others is made again as well; held-out data choose the better of the two then, and without them the second is taken,
 // unless it has too few updates for the rule. Each update that is left out is a fact. All is decided from the set and
-// the plan, which the journal and the spool have: a restart decides the same.
-func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
+// the plan.
+func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
 	set, refused := w.refuseAbove(e)
-	all, err := w.try(spool, e, set)
+	all, err := w.try(run, spool, e, set)
 	if err != nil {
 		return nil, refused, err
 	}
@@ -63,7 +63,7 @@ func (w *workbench) guard(spool *store.Spool, e round.Fold) (*attempt, []UpdateL
 	if len(o.Long) == len(set) {
 		return nil, left, all.fault
 	}
-	rest, err := w.try(spool, e, round.Without(set, o.Long))
+	rest, err := w.try(run, spool, e, round.Without(set, o.Long))
 	switch {
 	case all.fault == nil && errors.Is(err, rule.ErrTooFew):
 		return all, refused, nil
@@ -108,7 +108,7 @@ func leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut
 }
 
 // try folds a set. The error is that an update cannot be read.
-func (w *workbench) try(spool *store.Spool, e round.Fold, set []round.Contribution) (*attempt, error) {
+func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution) (*attempt, error) {
 	u, d := w.updatesOf(spool, set), make([]float64, len(w.base))
 	shares := make([]rule.Share, len(set))
 	for k, x := range set {
@@ -124,7 +124,7 @@ func (w *workbench) try(spool *store.Spool, e round.Fold, set []round.Contributi
 	}
 	o := optimizer.New(w.cfg.Round.ServerOptimizer)
 	var err error
-	if a.state, err = w.state(o, e.Plan.Version, e.Plan.Base.Hash); err != nil {
+	if a.state, err = w.state(o, run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
 		return nil, err
 	}
 	o.Step(d, a.state)

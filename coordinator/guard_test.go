@@ -69,7 +69,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 			Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7,
 			Round: 9, Sequence: 1}
 		meta := wire.Seal(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
-		if err := spool.Put(t.Context(),
+		if err := spool.Put(
 			store.Entry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p)), Meta: meta}, p); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestGuard(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
 			e.Plan.Recent = tt.recent
-			folded, facts := w.fold(spool, e)
+			folded, facts := w.fold(1, spool, e)
 			next, err := folded.Next, folded.Err
 			var left []string
 			for _, f := range facts {
@@ -153,13 +153,13 @@ func TestGuardAfterACrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, told := w.fold(spool, e)
+		first, told := w.fold(1, spool, e)
 		w.base = []float32{1}
 		e.Plan = round.Plan{}
 		if err := json.Unmarshal(journaled, &e.Plan); err != nil {
 			t.Fatal(err)
 		}
-		again, retold := w.fold(spool, e)
+		again, retold := w.fold(1, spool, e)
 		if first.Err != nil || !reflect.DeepEqual(first, again) || !reflect.DeepEqual(told[:2], retold[:2]) {
 			t.Errorf("%v\n%+v\n%+v\n%+v\n%+v", first.Err, first, again, told, retold)
 		}
@@ -169,7 +169,7 @@ func TestGuardAfterACrash(t *testing.T) {
 // The risk of a fold is the mean over the updates that were taken, not over one that was left out.
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1)
-	_, facts := w.fold(spool, e)
+	_, facts := w.fold(1, spool, e)
 	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 2 {
 		t.Errorf("facts %+v, want a model with the risk (0 + 4)/2", facts)
 	}

@@ -13,7 +13,7 @@ import (
 // tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the
 // newest run; the record then has only the run.
 func OpenModels(dir string) (*store.Models, round.Record, error) {
-	d := &disk{files: store.Machine, dir: dir}
+	d := newDisk(store.Machine, dir)
 	record, found, err := d.loadRecord()
 	if err == nil && found {
 		err = d.openModels(record.Run)
@@ -31,7 +31,7 @@ func OpenModels(dir string) (*store.Models, round.Record, error) {
 
 // OpenRun opens the models of one run in a state folder, for reading.
 func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
-	d := &disk{files: store.Machine, dir: dir}
+	d := newDisk(store.Machine, dir)
 	models, err := d.modelsOf(run)
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
@@ -41,7 +41,7 @@ func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
 
 // Runs returns the runs that have models in a state folder, in the order in which they began.
 func Runs(dir string) ([]wire.RunID, error) {
-	runs, err := (&disk{files: store.Machine, dir: dir}).runs()
+	runs, err := newDisk(store.Machine, dir).runs()
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}

@@ -9,19 +9,28 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The state of the server's optimiser lies beside the model that it made, and is read with it: a fold that is made
-// again after a crash begins from the same state, and a run that goes back to an earlier model goes back to its state.
+// The state of the server's optimiser lies with the model that it made, in its slot and in the archive: a round that is
+// closed again after a crash begins from the same state, and a run that goes back to an earlier model goes back to its
+// state.
 
 // errOtherOptimizer is that of a state that another optimiser has left.
 var errOtherOptimizer = errors.New("another optimiser made it")
 
 // state returns the state of the optimiser with a model. One that is not there or cannot be read begins anew, as it
 // does where an optimiser is configured in the middle of a run.
-func (w *workbench) state(o optimizer.Optimizer, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
+func (w *workbench) state(o optimizer.Optimizer, run wire.RunID, version wire.ModelVersion, hash wire.Digest) (
+	[][]float64, error) {
 	if o.Vectors() == 0 {
 		return nil, nil
 	}
-	state, err := w.loadState(w.disk.models, uint64(version), hash)
+	var state [][]float64
+	m, err := w.disk.loadSlot(run, version, hash)
+	if err == nil && m.state == nil {
+		err = store.ErrNoRecord
+	}
+	if err == nil {
+		state, err = w.unpackState(m.state, uint64(version))
+	}
 	switch {
 	case err == nil:
 		return state, nil
@@ -34,26 +43,30 @@ func (w *workbench) state(o optimizer.Optimizer, version wire.ModelVersion, hash
 	return optimizer.NewState(o, len(w.base)), nil
 }
 
-// saveState stores the state of the configured optimiser with the model that it made.
-func (w *workbench) saveState(version uint64, hash wire.Digest, state [][]float64) error {
+// packState names the configured optimiser before its state; nil for one without.
+func (w *workbench) packState(state [][]float64) []byte {
+	if state == nil {
+		return nil
+	}
 	name := w.cfg.Round.ServerOptimizer.Name
 	b := append([]byte{byte(len(name))}, name...)
 	for _, v := range state {
 		b = wire.AppendVector(b, v)
 	}
-	return w.persist("save the state of the server's optimiser",
-		func() error { return w.disk.models.PutState(version, hash, b) })
+	return b
 }
 
-// loadState returns the state that the configured optimiser has left with a model.
-func (w *workbench) loadState(models *store.Models, version uint64, hash wire.Digest) ([][]float64, error) {
+// archivedState returns what packState made of the state that came with a model of the archive.
+func (w *workbench) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
+	o := optimizer.New(w.cfg.Round.ServerOptimizer)
+	return models.State(version, hash, 1+255+8*w.problem.Model.Architecture().Params()*o.Vectors())
+}
+
+// unpackState returns the state that the configured optimiser has left with a model.
+func (w *workbench) unpackState(b []byte, version uint64) ([][]float64, error) {
 	name := w.cfg.Round.ServerOptimizer.Name
 	o := optimizer.New(w.cfg.Round.ServerOptimizer)
 	d := w.problem.Model.Architecture().Params()
-	b, err := models.State(version, hash, 1+255+8*d*o.Vectors())
-	if err != nil {
-		return nil, err
-	}
 	if len(b) == 0 || len(b) < 1+int(b[0]) || string(b[1:1+b[0]]) != name {
 		return nil, fmt.Errorf("state of model version %d: %w", version, errOtherOptimizer)
 	}
@@ -86,7 +99,11 @@ func (w *workbench) inherited() ([][]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := w.loadState(models, version, from.Digest)
+	var state [][]float64
+	packed, err := w.archivedState(models, version, from.Digest)
+	if err == nil {
+		state, err = w.unpackState(packed, version)
+	}
 	if err != nil && !isLost(err) && !errors.Is(err, errOtherOptimizer) {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -31,14 +30,15 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Fold
 	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.5, Momentum: 0.5, Tau: 1}
 	w.cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	e.Plan.Version = 0
-	plan, err := w.training(0, 0, []float32{0}, nil)
+	plan, err := w.training(1, 0, 0, []float32{0}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return momentum{w, &plan}, func() round.Folded {
+		w.disk.model.Keep() // as the journal does
 		plan.Recent = nil
 		e.Plan = plan
-		folded, _ := w.fold(spool, e)
+		folded, _ := w.fold(1, spool, e)
 		if folded.Err != nil {
 			t.Fatal(folded.Err)
 		}
@@ -63,15 +63,15 @@ func TestFoldAgain(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	before := next()
 	base, folded := slices.Clone(w.base), next()
-	path := strings.TrimSuffix(w.disk.models.Path(2), ".safetensors") + ".optimizer"
-	state, err := os.ReadFile(path)
+	hash := folded.Next.Base.Hash
+	first, err := w.disk.loadSlot(1, 2, hash)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.base, *w.journaled = base, before.Next // the journal still names the first model
 	again := next()
-	got, err := os.ReadFile(path)
-	if again.Next.Base.Hash != folded.Next.Base.Hash || err != nil || !bytes.Equal(got, state) {
+	got, err := w.disk.loadSlot(1, 2, hash)
+	if again.Next.Base.Hash != hash || err != nil || !bytes.Equal(got.state, first.state) || len(got.state) == 0 {
 		t.Errorf("another model or another state, error %v", err)
 	}
 }
@@ -79,20 +79,12 @@ func TestFoldAgain(t *testing.T) {
 // TestStateOfAnotherModel: a state is read with the model that it made only. Without one the optimiser begins anew, and
 // says so.
 func TestStateOfAnotherModel(t *testing.T) {
-	for name, spoil := range map[string]func(w momentum) error{
-		"of another model": func(w momentum) error { return w.disk.models.PutState(2, wire.Digest{1}, []byte{0}) },
-		"cut short": func(w momentum) error {
-			return w.disk.models.PutState(2, w.baseBlob.ref.Hash, []byte("\x07fedavgm1234"))
-		},
-		"of another optimiser": func(w momentum) error {
-			return w.disk.models.PutState(2, w.baseBlob.ref.Hash, []byte("\x07fedadam12345678"))
-		},
-		"not finite": func(w momentum) error {
-			return w.disk.models.PutState(2, w.baseBlob.ref.Hash, []byte("\x07fedavgm\xff\xff\xff\xff\xff\xff\xff\xff"))
-		},
-		"removed": func(w momentum) error {
-			return os.Remove(strings.TrimSuffix(w.disk.models.Path(2), ".safetensors") + ".optimizer")
-		},
+	for name, spoil := range map[string]func(m *present){
+		"cut short":            func(m *present) { m.state = []byte("\x07fedavgm1234") },
+		"of another optimiser": func(m *present) { m.state = []byte("\x07fedadam12345678") },
+		"not finite":           func(m *present) { m.state = []byte("\x07fedavgm\xff\xff\xff\xff\xff\xff\xff\xff") },
+		"removed":              func(m *present) { m.state = nil },
+		"of another model":     func(m *present) { m.hash[0]++ },
 	} {
 		w, next := withMomentum(t, 1, 1, 1)
 		var log bytes.Buffer
@@ -102,7 +94,15 @@ func TestStateOfAnotherModel(t *testing.T) {
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
-		if err := spoil(w); err != nil {
+		m, err := w.disk.loadSlot(1, 2, w.baseBlob.ref.Hash)
+		if err == nil {
+			spoil(m)
+			for range 2 { // the other slot goes, too
+				err = errors.Join(err, w.disk.saveSlot(m))
+				w.disk.model.Keep()
+			}
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		next()
@@ -115,8 +115,12 @@ func TestStateOfAnotherModel(t *testing.T) {
 // TestBackToAModel: a run that begins from a model takes over the state with it; and states go with their models.
 func TestBackToAModel(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
-	next()
-	next()
+	for range 3 {
+		if err := w.archive(w.fresh); err != nil {
+			t.Fatal(err)
+		}
+		next()
+	}
 	w.disk.origin = origin{Model: "1/1", Digest: wire.Digest{9}}
 	if state, err := w.inherited(); err != nil || state != nil {
 		t.Errorf("the state of another model: %v, %v", state, err)
@@ -152,7 +156,7 @@ func TestRefuseAbove(t *testing.T) {
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Round.Aggregation.RefuseAbove = tt.above
-		folded, facts := w.fold(spool, e)
+		folded, facts := w.fold(1, spool, e)
 		var left []UpdateLeftOut
 		for _, f := range facts {
 			if f, ok := f.(UpdateLeftOut); ok {
@@ -175,12 +179,12 @@ func TestTooFewToFold(t *testing.T) {
 	nearHalf := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // leaves the median, of an even number none
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, facts := w.fold(spool, e); folded.Err != nil || w.base[0] != 3 || len(facts) != 1 {
+	if folded, facts := w.fold(1, spool, e); folded.Err != nil || w.base[0] != 3 || len(facts) != 1 {
 		t.Errorf("weight %v, error %v, facts %+v; want 3 of all", w.base[0], folded.Err, facts)
 	}
 	w, spool, e = benchOf(t, 0, nil, 1, 2)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, facts := w.fold(spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(facts) != 0 {
+	if folded, facts := w.fold(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(facts) != 0 {
 		t.Errorf("error %v, facts %+v; want too few", folded.Err, facts)
 	}
 }
@@ -200,7 +204,7 @@ func TestConfigPairs(t *testing.T) {
 func TestTrimmedFold(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, -4.9)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
-	if folded, _ := w.fold(spool, e); folded.Err != nil || w.base[0] != 2 {
+	if folded, _ := w.fold(1, spool, e); folded.Err != nil || w.base[0] != 2 {
 		t.Errorf("weight %v, error %v; want 2", w.base[0], folded.Err)
 	}
 }

@@ -222,7 +222,8 @@ func TestFromAfterTakeOver(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
-		must(t, os.Remove(f.coord.path("run")))
+		must(t, os.Remove(f.coord.path("run.a")))
+		must(t, os.Remove(f.coord.path("run.b")))
 		f.cfg.TakeOver, f.cfg.From = false, "2"
 		must(t, begin(t, f))
 		f.coord.start()

@@ -30,6 +30,7 @@ type workbench struct {
 	taskBlob blob
 	base     []float32 // w_{i−1}; nil before the first training round
 	baseBlob blob
+	fresh    *present // the model that is not in the archive yet; nil if it is
 	held     *learner.Samples[float32]
 	floor    float64 // the risk on the held-out data of a model that knows nothing: all its parameters are 0
 }
@@ -70,28 +71,23 @@ func (w *workbench) statistics() round.Plan {
 		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
 }
 
-// training plans a round on the model w_{i−1}, after storing it, and before it the state of the optimiser that made it,
-// if there is one.
-func (w *workbench) training(version wire.ModelVersion, offset uint64, model []float32, state [][]float64) (round.Plan,
-	error) {
+// training plans a round of a run on the model w_{i−1}, after storing it in its slot, with the state of the optimiser
+// that made it, if there is one.
+func (w *workbench) training(run wire.RunID, version wire.ModelVersion, offset uint64, model []float32,
+	state [][]float64) (round.Plan, error) {
 	data := wire.AppendVector(nil, model)
 	file, err := encodeModel(version, w.problem, data, w.disk.origin)
 	if err != nil {
 		return round.Plan{}, err
 	}
 	p := w.plan(version, offset, model, data)
-	if state != nil {
-		if err := w.saveState(uint64(version), p.Base.Hash, state); err != nil {
-			return p, err
-		}
-	}
-	err = w.persist("save the model",
-		func() error { return w.disk.saveModel(version, p.Base.Hash, file, w.cfg.Logger) })
-	if err == nil && w.cfg.KeepModels > 0 {
-		err = w.persist("remove old models",
-			func() error { return w.disk.models.Prune(w.cfg.KeepModels, uint64(version)) })
-	}
-	return p, err
+	return p, w.keep(&present{run: run, version: version, hash: p.Base.Hash, file: file, state: w.packState(state)})
+}
+
+// keep stores the next model in its slot, and has it archived after the journal that names it.
+func (w *workbench) keep(m *present) error {
+	w.fresh = m
+	return w.persist("save the model", func() error { return w.disk.saveSlot(m) })
 }
 
 // plan plans a round on a model that is stored: as a vector, and as its blob.
@@ -118,13 +114,13 @@ func (w *workbench) stepsPerRound() uint64 {
 	return uint64(w.problem.Task.Training.MaxSteps)
 }
 
-// blobs returns what an announcement names and does not hold.
-func (w *workbench) blobs(a *wire.Announcement) []blob {
+// blobsOf returns what the announcements of a plan name and do not hold.
+func (w *workbench) blobsOf(p *round.Plan) []blob {
 	var all []blob
-	if a.Task.Present() && a.Task.Inline == nil {
+	if p.Task.Present() && p.Task.Inline == nil {
 		all = append(all, w.taskBlob)
 	}
-	if a.Base.Present() && a.Base.Inline == nil {
+	if p.Base.Present() && p.Base.Inline == nil {
 		all = append(all, w.baseBlob)
 	}
 	return all

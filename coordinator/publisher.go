@@ -51,8 +51,8 @@ type listedBlob struct {
 	Chunks int
 }
 
-// published lists the blobs that may be retained at the broker. It is on disk
-// before the first part of a new one is published.
+// published lists the blobs that may be retained at the broker. It is on disk, in the journal, before the first part of
+// a new one is published.
 type published struct {
 	Now    []listedBlob // named by the present announcement
 	Before []listedBlob // the blobs that these replaced
@@ -62,15 +62,14 @@ type published struct {
 // pumpAgain is the wait while the connection's outbox is full.
 const pumpAgain = 5 * time.Millisecond
 
-// plan returns the list that must be on disk before an announcement that names these blobs is published, and whether it
-// differs from the present list.
-func (b *publisher) plan(blobs []blob) (published, bool) {
+// plan returns the list that must be on disk before an announcement that names these blobs is published.
+func (b *publisher) plan(blobs []blob) published {
 	var now []listedBlob
 	for _, x := range blobs {
 		now = append(now, x.listed())
 	}
 	if slices.Equal(now, b.listed.Now) {
-		return b.listed, false
+		return b.listed
 	}
 	p := published{Now: now, Before: b.listed.Now}
 	if !b.deleted { // else they were deleted, and the link has held
@@ -79,11 +78,12 @@ func (b *publisher) plan(blobs []blob) (published, bool) {
 	p.Gone = append(p.Gone, b.listed.Before...)
 	p.Gone = slices.DeleteFunc(p.Gone,
 		func(x listedBlob) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
-	return p, true
+	return p
 }
 
-// show makes an announcement the present one. list is the result of plan.
-func (b *publisher) show(now time.Time, sealed []byte, blobs []blob, list published) {
+// show makes an announcement the present one, whose blobs plan was asked for.
+func (b *publisher) show(now time.Time, sealed []byte, blobs []blob) {
+	list := b.plan(blobs)
 	b.halt()
 	var posts []*post
 	for _, x := range blobs {

@@ -132,8 +132,7 @@ func (c *narrow) showModels(n byte, models string) {
 	for _, x := range []byte(models) {
 		blobs = append(blobs, modelOf(x))
 	}
-	list, _ := c.b.plan(blobs)
-	c.b.show(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs, list)
+	c.b.show(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs)
 	c.deliver()
 }
 

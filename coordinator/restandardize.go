@@ -22,7 +22,7 @@ type request struct{ Run wire.RunID }
 // Restandardize asks the coordinator with this state folder, which may be running, to hold a statistics round when it
 // starts next: in a new run that goes on with the newest model. It returns the run that ends then.
 func Restandardize(dir string) (wire.RunID, error) {
-	d := &disk{files: store.Machine, dir: dir}
+	d := newDisk(store.Machine, dir)
 	record, found, err := d.loadRecord()
 	switch {
 	case err != nil:

@@ -11,7 +11,7 @@ import (
 // Restore raises the epoch of the run in a state folder, so that agents obey it from the next start on, whatever later
 // place they have obeyed before. It returns where the run then stands. No daemon may be using the folder.
 func Restore(dir string) (wire.Order, error) {
-	d := &disk{files: store.Machine, dir: dir, epoch: 1}
+	d := newDisk(store.Machine, dir)
 	record, found, err := d.loadRecord()
 	if err == nil && !found {
 		err = errors.New("no run has been begun there, so there is none to restore")

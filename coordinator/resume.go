@@ -55,7 +55,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
 	switch {
 	case begins && unsound:
-		aside, err := c.disk.files.SetAside(c.disk.path(recordFile))
+		aside, err := c.disk.run.SetAside()
 		if err != nil {
 			return record, err
 		}
@@ -70,6 +70,13 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, c.disk.undecided(recordFile, "the journal is missing, but there are models of a run", nil)
 		}
 		return c.begin(0, "")
+	}
+	if c.disk.torn != nil {
+		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
+			c.disk.torn)
+	}
+	if err := c.disk.run.Secure(); err != nil {
+		return record, err
 	}
 	if err := c.disk.openModels(record.Run); err != nil {
 		return record, err
@@ -133,12 +140,12 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 	case model != nil:
 		var state [][]float64
 		if state, err = c.work.inherited(); err == nil {
-			record.Plan, err = c.work.training(0, 0, model, state)
+			record.Plan, err = c.work.training(record.Run, 0, 0, model, state)
 		}
 	case c.cfg.Standardize:
 		record.Plan = c.work.statistics()
 	default:
-		record.Plan, err = c.work.training(0, 0, c.work.problem.Initial(c.cfg.Round.Seed), nil)
+		record.Plan, err = c.work.training(record.Run, 0, 0, c.work.problem.Initial(c.cfg.Round.Seed), nil)
 	}
 	if err == nil {
 		err = c.disk.removeSpoolsBut(0)
@@ -146,6 +153,10 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 	if err == nil {
 		// before the models of other runs are removed; the machine starts after the fence has heard the broker
 		err = c.disk.saveRecord(record)
+	}
+	if m := c.work.fresh; err == nil && m != nil {
+		c.work.fresh = nil
+		err = c.work.archive(m)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
 		err = c.dropRuns(runs)
@@ -186,7 +197,7 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 	if blob = w.cfg.Task.Append(nil); is(blob) {
 		return w.cfg.Task, blob, nil
 	}
-	blob, damage := w.disk.loadTask()
+	blob, damage := w.disk.loadTask(is)
 	if errors.As(damage, new(*store.VersionError)) {
 		return t, nil, w.disk.undecided(taskFile,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
@@ -215,7 +226,7 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 	if damage == nil {
 		return t, blob, nil
 	}
-	aside, err := w.disk.files.SetAside(w.disk.path(taskFile))
+	aside, err := w.disk.task.SetAside()
 	if err == nil {
 		err = w.disk.saveTask(blob)
 	}
@@ -256,13 +267,37 @@ func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record,
 		tell(ModelsAhead{Version: p.Version, Newest: wire.ModelVersion(versions[n-1])})
 	}
 	s := w.problem.Schema(wire.KindTraining)
-	data, damage := w.disk.loadModel(p.Version, p.Base.Hash, s)
-	if damage == nil {
+	kept, err := w.disk.loadSlot(r.Run, p.Version, p.Base.Hash)
+	if err != nil && !isLost(err) {
+		return r, err
+	}
+	var data []byte
+	if kept != nil {
+		data = vectorOf(kept.file, p.Base.Hash, s)
+	}
+	archived, damage := w.disk.loadModel(p.Version, p.Base.Hash, s)
+	switch {
+	case damage != nil && !isLost(damage):
+		return r, damage
+	case damage == nil && data == nil: // an earlier build had no slots, or they are damaged
+		return r, errors.Join(w.restoreSlot(r.Run, p.Version, archived), w.useModel(archived))
+	case data != nil && errors.Is(damage, store.ErrNoModel): // the process before ended before it was archived
+		w.fresh = kept
+		return r, w.useModel(data)
+	case damage == nil:
 		return r, w.useModel(data)
 	}
-	if !isLost(damage) {
-		return r, damage
+	if data == nil {
+		data = archived
 	}
+	return w.mendModel(r, data, versions, damage, tell)
+}
+
+// mendModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that is not
+// nil, or from the journal.
+func (w *workbench) mendModel(r round.Record, data []byte, versions []uint64, damage error, tell func(Fact)) (
+	round.Record, error) {
+	p := &r.Plan
 	if data == nil && wire.BlobDigest(p.Base.Inline) == p.Base.Hash {
 		data = p.Base.Inline
 	}
@@ -282,7 +317,24 @@ func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record,
 	if err == nil {
 		err = w.disk.models.Put(uint64(p.Version), p.Base.Hash, file)
 	}
+	if err == nil {
+		err = w.restoreSlot(r.Run, p.Version, data)
+	}
 	return r, errors.Join(err, w.useModel(data))
+}
+
+// restoreSlot writes a model of the archive into its slot.
+func (w *workbench) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
+	hash := wire.Digest(wire.BlobDigest(data))
+	file, err := encodeModel(version, w.problem, data, w.disk.origin)
+	if err != nil {
+		return err
+	}
+	state, err := w.archivedState(w.disk.models, uint64(version), hash)
+	if err != nil && !isLost(err) {
+		return err
+	}
+	return w.disk.saveSlot(&present{run: run, version: version, hash: hash, file: file, state: state})
 }
 
 func first(names []string) string {
@@ -324,10 +376,11 @@ func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, te
 		return r, err
 	}
 	data := found.vector(s)
-	if err := w.useModel(data); err != nil {
+	version := wire.ModelVersion(found.version)
+	if err := errors.Join(w.restoreSlot(r.Run, version, data), w.useModel(data)); err != nil {
 		return r, err
 	}
-	lost, version := p.Version, wire.ModelVersion(found.version)
+	lost := p.Version
 	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
 	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: lost, Version: version})
 	r.Phase, r.Plan = round.CoordinatorIdle, w.plan(version, offset, w.base, data)

@@ -1,6 +1,7 @@
 package coordinator_test
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path"
@@ -15,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -85,7 +87,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 		{"agent pulls, torn", "/m/", 0, "model.part", 8, 2},
 		{"coordinator receives", "/u/", 1, "spool/*/part-*", 16, 0},
 		{"coordinator receives, torn", "/u/", 1, "spool/*/part-*", 16, 2},
-		{"agent sends", "/u/", 0, "update", 16, 0},
+		{"agent sends", "/u/", 0, "update.a", 16, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,7 +108,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 				if err != nil || len(files) != 1 {
 					t.Fatalf("%v, files %v", err, files)
 				}
-				if info, err := os.Stat(files[0]); err != nil || tt.file != "update" &&
+				if info, err := os.Stat(files[0]); err != nil || tt.file != "update.a" &&
 					(info.Size() > hugeChunks*wire.MaxChunk || info.Size() <= (hugeChunks-1)*wire.MaxChunk) {
 					t.Errorf("%v, %v: want the length of the blob", info, err)
 				}
@@ -157,10 +159,11 @@ func TestTransferFilesGo(t *testing.T) {
 		wait(time.Second)     // the other has, too
 		f.stop()
 		for _, a := range f.agents {
-			for _, name := range []string{"model.part", "update"} {
-				if _, err := os.Stat(a.path(name)); err == nil {
-					t.Errorf("%s has %s", a.id, name)
-				}
+			if _, err := os.Stat(a.path("model.part")); err == nil {
+				t.Errorf("%s has a part of a model", a.id)
+			}
+			if found, err := store.Machine.Slots(a.path("update"), 1).Load(1<<30, nil); !errors.Is(err, store.ErrNoRecord) {
+				t.Errorf("%s has an update of %d bytes, %v", a.id, len(found.Body), err)
 			}
 		}
 		if left, err := os.ReadDir(f.coord.path("spool")); err != nil || len(left) > 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// openSpoolOf opens the spool of the record's round, if the round needs one, and returns what is in it. It removes the
-// spools that a crash left of other rounds.
-func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]round.Spooled, error) {
+// recoverSpool opens the spool of the record's round, if the round has one, and returns what is left in it. It removes
+// the spools that a crash left of other rounds.
+func (c *Coordinator) recoverSpool(r round.Record) (map[wire.AgentID]round.Spooled, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting && r.Phase != round.CoordinatorClosing {
 		keep = 0
@@ -24,16 +24,23 @@ func (c *Coordinator) openSpoolOf(r round.Record) (map[wire.AgentID]round.Spoole
 	if err := c.disk.removeSpoolsBut(keep); err != nil || keep == 0 {
 		return nil, err
 	}
+	if err := c.openSpool(r); err != nil {
+		return nil, err
+	}
+	return c.work.spooled(c.spools[r.Round], r.Plan.Kind)
+}
+
+// openSpool opens the spool of the record's round.
+func (c *Coordinator) openSpool(r round.Record) error {
 	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
 	s, err := c.disk.files.OpenSpool(c.disk.spoolPath(r.Round), id, func(problem string) {
 		c.cfg.Logger.Warn("an update in the spool was damaged; its agent is asked again", "round", r.Round,
 			"problem", problem)
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.spools[r.Round] = s
 	}
-	c.spools[r.Round] = s
-	return c.work.spooled(s, r.Plan.Kind)
+	return err
 }
 
 // spooled returns what is in a spool, with the norms of training updates as check has measured them.
@@ -90,7 +97,7 @@ func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Dig
 
 // inMemory is the longest update, in bytes, that is received in memory and then written to the spool's log. A longer
 // one is received in a file and stays there: a restart keeps its chunks, and nothing is written twice. For a small one
-// a file and an fsync of its own would cost more than sending it again.
+// a file of its own would cost more than sending it again.
 const inMemory = 1 << 20
 
 // openStorage gives the receiver a storage for an update.
@@ -118,8 +125,7 @@ func (c *Coordinator) openStorage(e transfer.Open) {
 	})
 }
 
-// keep checks a whole update and puts it into the round's spool, outside the owner's goroutine: concurrent updates
-// share an fsync.
+// keep checks a whole update and puts it into the round's spool, outside the owner's goroutine.
 func (c *Coordinator) keep(e transfer.Complete) {
 	o := c.offers[e.Agent]
 	if o == nil || o.Update.Payload.Hash != e.Digest || c.spools[o.Round] == nil {
@@ -137,7 +143,7 @@ func (c *Coordinator) keep(e transfer.Complete) {
 	})
 }
 
-// spoolUpdate writes an update to disk and returns its ‖v‖₂, or the reason why it is refused; err may explain the
+// spoolUpdate writes an update to the spool and returns its ‖v‖₂, or the reason why it is refused; err may explain the
 // reason. While the disk is full it waits, so that the agent need not send the update again.
 func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data transfer.Storage, maxNorm float64) (float64,
 	wire.RefuseReason, error) {
@@ -152,9 +158,9 @@ func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data trans
 	}
 	for {
 		if m, ok := data.(*transfer.Memory); ok {
-			err = spool.Put(c.owner.Context(), e, m.Pieces()...)
+			err = spool.Put(e, m.Pieces()...)
 		} else {
-			err = spool.Adopt(c.owner.Context(), e)
+			err = spool.Adopt(e)
 		}
 		if !store.Passing(err) {
 			return norm, 0, err
@@ -192,7 +198,7 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 		c.storedUpdate(nil)
 		u := o.Update
 		u.Inline = nil
-		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // the whole manifest is on disk
+		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // the whole manifest is in the spool
 		c.step(round.Stored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
 	}
 }

@@ -104,7 +104,7 @@ func TestRoundOutlivesABlockedJournal(t *testing.T) {
 		full := make(chan func(), 1)
 		f.coord.moment = func(m any) {
 			if p, ok := m.(round.PhaseEntered); ok && p.Phase == round.CoordinatorCollecting {
-				full <- obstruct(t, f.coord.path("run"))
+				full <- obstructSlots(t, f.coord.path("run"))
 				f.coord.moment = nil
 			}
 		}
@@ -130,7 +130,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		full := make(chan func(), 1)
 		a1.moment = func(m any) {
 			if e, ok := m.(round.WorkEnded); ok && e.Round == 2 {
-				full <- obstruct(t, a1.path("obeyed"))
+				full <- obstructSlots(t, a1.path("obeyed"))
 				a1.moment = nil
 			}
 		}

@@ -22,6 +22,13 @@ func (l *Line) Do(job func()) {
 	}
 }
 
+// Idle reports whether all jobs are done.
+func (l *Line) Idle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting) == 0
+}
+
 func (l *Line) work(job func()) {
 	for job != nil {
 		job()

@@ -173,6 +173,22 @@ func (o *Owner) Pause(d time.Duration) error {
 	return o.pause(d, o.waiter, func() { o.take(&o.pings) })
 }
 
+// Hold has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and Wake,
+// have it look. The error is that the program ends.
+func (o *Owner) Hold(done func() bool) error {
+	for !done() {
+		o.take(&o.pings)
+		if err := o.ctx.Err(); err != nil {
+			return err
+		}
+		o.waiter.Wait(o.ctx, time.Time{}, nil)
+	}
+	return nil
+}
+
+// Wake has the owner take a turn, or look again.
+func (o *Owner) Wake() { o.waiter.Wake() }
+
 // PauseBeside is a wait of a job.
 func (o *Owner) PauseBeside(d time.Duration) error { return o.pause(d, o.NewWaiter(), func() {}) }
 

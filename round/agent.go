@@ -24,10 +24,10 @@ type Agent struct {
 	rng    *rand.Rand
 	linkUp bool
 
-	floor       wire.Order        // nothing older is obeyed
-	floorDigest wire.Digest       // of the announcement at the floor
-	pending     *AnnouncementCame // is being saved; followed when it is
-	unsaved     bool              // current is not on disk: nothing is begun for it
+	floor       wire.Order  // nothing older is obeyed
+	floorDigest wire.Digest // of the announcement at the floor
+	placed      wire.Order  // the newest place that is on disk: no update of a later round is offered
+	unsaved     bool        // the floor could not be saved: nothing is begun for it
 	current     *AnnouncementCame
 	early       *Invited // came before it could be answered
 	earlyAt     time.Time
@@ -65,6 +65,7 @@ type taskState struct {
 
 // work is the agent's part in one round.
 type work struct {
+	epoch    wire.Epoch
 	run      wire.RunID
 	round    wire.RoundID
 	base     wire.Digest
@@ -85,7 +86,7 @@ type workState uint8
 const (
 	workFetching workState = iota
 	workTraining
-	workHolding // has its update, and is not asked for it
+	workHolding // has its update, and is not asked for it, or its floor is not saved yet
 	workSubmitting
 	workAccepted
 	workOut // declined or refused
@@ -93,6 +94,7 @@ const (
 
 // SavedUpdate is an update that an earlier process left on disk.
 type SavedUpdate struct {
+	Epoch  wire.Epoch // of the coordinator that it was made for
 	Run    wire.RunID
 	Round  wire.RoundID
 	Base   wire.Digest
@@ -103,7 +105,7 @@ type SavedUpdate struct {
 // Obey effect, zero at the first start; saved is an update that was not
 // released, or nil. rng jitters the hellos.
 func NewAgent(floor wire.Order, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Agent {
-	return &Agent{left: math.MaxUint64, rng: rng, floor: floor, floorDigest: digest, saved: saved}
+	return &Agent{left: math.MaxUint64, rng: rng, floor: floor, floorDigest: digest, placed: floor, saved: saved}
 }
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
@@ -173,7 +175,7 @@ func (a *Agent) report(f AgentFact) { a.do(Report[AgentFact]{f}) }
 
 // maySpeak reports whether a hello can be said, and has something to say.
 func (a *Agent) maySpeak() bool {
-	return a.linkUp && a.current != nil && a.pending == nil && a.task.ready
+	return a.linkUp && a.current != nil && a.task.ready
 }
 
 // tick does what the time asks for.

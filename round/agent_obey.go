@@ -9,21 +9,17 @@ import (
 // announced obeys an announcement that is not older than the last one obeyed,
 // and an equal one only if it is the same.
 func (a *Agent) announced(now time.Time, e AnnouncementCame) {
-	floor, digest := a.floor, a.floorDigest
-	if p := a.pending; p != nil {
-		floor, digest = p.Order, p.Digest
-	}
-	switch order := e.Order.Compare(floor); {
+	switch order := e.Order.Compare(a.floor); {
 	case order < 0:
 		a.report(AnnouncementIgnored{e.Order, IgnoredOlder})
 		a.outdated(now, &e.Announcement)
-	case order == 0 && e.Digest != digest:
+	case order == 0 && e.Digest != a.floorDigest:
 		a.report(AnnouncementIgnored{e.Order, IgnoredConflict})
 	case order > 0:
-		a.pending = &e
 		a.selected(now, &e)
-		a.do(Obey{e.Order, e.Digest})
-	case a.current == nil && a.pending == nil:
+		a.do(Obey{e.Order, e.Digest}) // beside what follows
+		a.follow(now, e)
+	case a.current == nil:
 		a.selected(now, &e)
 		a.follow(now, e)
 	} // else the broker said it again
@@ -44,16 +40,22 @@ func (a *Agent) selected(now time.Time, e *AnnouncementCame) {
 	}
 }
 
-// obeyed follows an announcement whose place is saved. An announcement whose place
-// could not be saved is followed in memory, to decline; later it may be saved after all.
+// obeyed takes whether the place of an announcement is saved. Updates wait for it, since none may be offered for a
+// round that a restart would forget; while it cannot be saved the agent declines. Later it may be saved after all.
 func (a *Agent) obeyed(now time.Time, e Obeyed) {
+	if e.Order != a.floor {
+		return // a later one is being saved
+	}
 	before := a.unfit()
-	switch p := a.pending; {
-	case p != nil && p.Order == e.Order:
-		a.pending, a.unsaved = nil, e.Failed
-		a.follow(now, *p)
-	case p == nil && e.Order == a.floor && !e.Failed:
-		a.unsaved = false
+	if a.unsaved = e.Failed; !e.Failed {
+		a.placed = e.Order
+	}
+	switch w := a.work; {
+	case w == nil:
+	case !e.Failed:
+		a.offer()
+	case w.state <= workHolding && !a.mayOffer():
+		a.decline(now, wire.DeclineStorage)
 	}
 	a.helloDue = a.helloDue || a.unfit() != before
 }
@@ -68,8 +70,8 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 		a.report(NotUnderstood{wire.TypeAnnouncement, err})
 	}
 	a.leaveOldWork()
-	a.offerAgain()
 	a.resumeSaved(now)
+	a.offerAgain()
 	if anew || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
 	}
@@ -109,10 +111,19 @@ func (a *Agent) sameRound(run wire.RunID, round wire.RoundID, base wire.Digest) 
 		c.Announcement.Phase == wire.PhaseOpen
 }
 
+// over reports whether the coordinator needs an update of a round no more: the round is folded, or abandoned, or the
+// coordinator has gone back behind it, or it is of another run. Nothing else ends an update, not an acceptance and no
+// time: the coordinator that has accepted it may have lost it.
+func (a *Agent) over(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
+	o, ann := a.current.Order, &a.current.Announcement
+	return o.Run != run || ann.Folded >= round || o.Round > round || o.Epoch > epoch && o.Round < round ||
+		o.Round == round && ann.Phase == wire.PhaseOpen && ann.Base.Hash != base
+}
+
 // leaveOldWork ends the work of a round that is over.
 func (a *Agent) leaveOldWork() {
 	w := a.work
-	if w == nil || a.sameRound(w.run, w.round, w.base) {
+	if w == nil || !a.over(w.epoch, w.run, w.round, w.base) {
 		return
 	}
 	a.work = nil
@@ -120,7 +131,7 @@ func (a *Agent) leaveOldWork() {
 	switch {
 	case w.state == workSubmitting && w.cut && a.current.Order.Run == w.run:
 		a.parted = w // offered again with the link, it is answered
-	case w.state == workHolding:
+	case w.state == workHolding && !w.asked():
 		a.ended(w, WorkEnded{Result: WorkMixed})
 	default:
 		a.ended(w, WorkEnded{Result: WorkSuperseded})
@@ -139,8 +150,9 @@ func (a *Agent) giveUp() {
 // offerAgain has an update on its way offered to a coordinator that has announced
 // the round anew: it has restarted, and what it lent is void.
 func (a *Agent) offerAgain() {
-	if w := a.work; w != nil && w.state == workSubmitting {
-		a.submit()
+	if w := a.work; w != nil && w.state == workSubmitting && a.sameRound(w.run, w.round, w.base) {
+		w.state = workHolding
+		a.offer()
 	}
 }
 
@@ -148,20 +160,22 @@ func (a *Agent) offerAgain() {
 // throws it away if its round is over.
 func (a *Agent) resumeSaved(now time.Time) {
 	s := a.saved
-	if s == nil {
+	switch {
+	case s == nil:
 		return
-	}
-	a.saved = nil
-	if !a.sameRound(s.Run, s.Round, s.Base) {
+	case a.over(s.Epoch, s.Run, s.Round, s.Base):
+		a.saved = nil
 		a.do(Release{})
 		return
+	case !a.sameRound(s.Run, s.Round, s.Base):
+		return // it is not announced yet
 	}
+	a.saved = nil
 	within := time.Duration(a.current.Announcement.RoundWithin) * time.Millisecond
 	a.work = &work{
-		run: s.Run, round: s.Round, base: s.Base, kind: a.current.Announcement.Kind,
+		epoch: s.Epoch, run: s.Run, round: s.Round, base: s.Base, kind: a.current.Announcement.Kind,
 		state: workSubmitting, deadline: now.Add(within), update: s.Update,
 	}
-	a.do(Submit{s.Run, s.Round, s.Update, a.current.Announcement.Credit})
 }
 
 // prepared takes the host's word on whether the local data fit the task, and how many rows there are by now.

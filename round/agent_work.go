@@ -23,14 +23,13 @@ func (a *Agent) invited(now time.Time, e Invited) {
 	}
 	if w := a.work; w != nil { // of this round: leaveOldWork has seen to that
 		w.invited, w.deadline = e, now.Add(e.Left) // a new attempt has more time
-		if w.state == workHolding && e.Uploads {   // drawn in the place of another
-			a.submit()
-		}
+		a.offer()                                  // perhaps it is drawn in the place of another
 		a.repeatAnswer(c.Order, w)
 		return
 	}
 	a.work = &work{
-		run: c.Order.Run, round: c.Order.Round, base: c.Announcement.Base.Hash, kind: c.Announcement.Kind,
+		epoch: c.Order.Epoch, run: c.Order.Run, round: c.Order.Round, base: c.Announcement.Base.Hash,
+		kind:    c.Announcement.Kind,
 		invited: e, deadline: now.Add(e.Left),
 	}
 	switch {
@@ -68,8 +67,8 @@ func (a *Agent) repeatAnswer(order wire.Order, w *work) {
 	w.sayAt = time.Time{}
 	a.do(SayJoined{order, w.invited.Announcement})
 	if w.state == workAccepted {
-		w.state = workSubmitting
-		a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
+		w.state = workHolding
+		a.offer()
 	}
 }
 
@@ -84,9 +83,10 @@ func (a *Agent) replayEarly(now time.Time) {
 
 func (a *Agent) train() {
 	w := a.work
+	a.saved = nil // its file is this round's from now on
 	w.state = workTraining
 	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight,
-		Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline,
+		Uploads: w.invited.Uploads, Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline,
 		Samples: w.invited.Samples})
 }
 
@@ -150,7 +150,7 @@ func (a *Agent) fetched(now time.Time, e Fetched) {
 	a.train()
 }
 
-// trained has the update saved by the host, and submits it if it is asked for.
+// trained offers the update if it is asked for.
 func (a *Agent) trained(now time.Time, e Trained) {
 	w := a.work
 	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
@@ -161,17 +161,26 @@ func (a *Agent) trained(now time.Time, e Trained) {
 		return
 	}
 	w.state, w.update = workHolding, e.Update
-	if w.invited.Uploads {
-		a.submit()
+	a.offer()
+}
+
+// mayOffer reports whether a restart would know of the round that is announced, by whatever attempt.
+func (a *Agent) mayOffer() bool {
+	round := a.floor
+	round.Attempt, round.Phase = 0, 0
+	return a.placed.Compare(round) >= 0
+}
+
+// offer sends the update if it is asked for, and a restart would know of its round.
+func (a *Agent) offer() {
+	if w := a.work; w.state == workHolding && w.asked() && a.mayOffer() {
+		w.state, w.sayAt = workSubmitting, time.Time{}
+		a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
 	}
 }
 
-// submit sends the update that the host has saved.
-func (a *Agent) submit() {
-	w := a.work
-	w.state, w.sayAt = workSubmitting, time.Time{}
-	a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
-}
+// asked reports whether the agent is to send its update. An update of an earlier process was to be sent.
+func (w *work) asked() bool { return w.invited.Uploads || w.invited.Announcement.IsZero() }
 
 // is reports whether an answer is about this work's update: two rounds may
 // have updates of equal content.
@@ -179,8 +188,8 @@ func (w *work) is(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
 	return w.run == run && w.round == round && w.update == update
 }
 
-// accepted believes that the update is on the coordinator's disk. It is kept
-// here anyway until the round is over.
+// accepted believes that the running coordinator holds the update. It is kept here until the round is over: that
+// coordinator may fall.
 func (a *Agent) accepted(now time.Time, e AcceptedCame) {
 	if w := a.parted; w != nil && w.is(e.Run, e.Round, e.Update) {
 		a.parted = nil

@@ -45,16 +45,11 @@ func (c *Coordinator) deadline(now time.Time) {
 	}
 }
 
-// close fixes the set on disk and folds it.
+// close folds what is here. Nothing of it is on disk: a crash before the record of the next round opens this one again,
+// with the same participants, who offer again what they have kept.
 func (c *Coordinator) close(now time.Time) {
 	c.noteSilent(now)
 	c.enter(now, CoordinatorClosing)
-	c.journal()
-	c.fold()
-}
-
-// fold asks for the sum of the set that the record holds: the same after a restart.
-func (c *Coordinator) fold() {
 	var accepted []Participant
 	for _, p := range c.rec.Participants {
 		if !p.Accepted.IsZero() {
@@ -174,7 +169,7 @@ const (
 )
 
 // abandon gives up the round: a journaled decision, and the one case in which
-// accepted updates are thrown away. The next round has the same base, and
+// all of its updates are thrown away. The next round has the same base, and
 // waits a little: what failed at once would fail at once again.
 func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 	c.noteSilent(now)

@@ -131,6 +131,9 @@ func (c *Coordinator) offer(now time.Time, e OfferCame) {
 		c.do(Accept{e.Agent, e.Round, digest}) // the answer was lost
 		return
 	}
+	if c.beingFolded(e.Run, e.Round) {
+		return
+	}
 	if reason := c.judge(p, e); reason != 0 {
 		c.refuse(e.Agent, e.Run, e.Round, digest, reason)
 		if reason == wire.RefuseMalformed { // nothing better comes
@@ -158,7 +161,7 @@ func (c *Coordinator) has(a wire.AgentID, run wire.RunID, r wire.RoundID, update
 	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
 }
 
-// repeatAccepts tells, in id order, the agents whose updates are on disk, or in
+// repeatAccepts tells, in id order, the agents whose updates are held, or in
 // the last closed round's model, that they are. Those that the lost link, or the
 // process before, did not tell would count their work as lost once they see the next announcement.
 func (c *Coordinator) repeatAccepts() {
@@ -178,6 +181,12 @@ func (c *Coordinator) repeatAccepts() {
 func (c *Coordinator) AtWork(a wire.AgentID) bool {
 	p := c.peers[a]
 	return p != nil && c.in(CoordinatorCollecting) && p.state == peerJoined && p.offered.IsZero()
+}
+
+// beingFolded reports whether a round is being folded. Updates that are not in the set are not refused yet, since it
+// may be opened again: their agents ask again.
+func (c *Coordinator) beingFolded(run wire.RunID, r wire.RoundID) bool {
+	return c.in(CoordinatorClosing) && run == c.rec.Run && r == c.rec.Round
 }
 
 // judge returns why the update cannot count, or 0.
@@ -213,12 +222,15 @@ func (c *Coordinator) refuse(a wire.AgentID, run wire.RunID, r wire.RoundID, upd
 	c.report(UpdateRefused{a, r, reason})
 }
 
-// stored accepts an update that is on disk, if the round still takes it.
+// stored accepts an update that is here, if the round still takes it.
 func (c *Coordinator) stored(now time.Time, e Stored) {
 	digest := e.Update.Payload.Hash
 	p := c.peerOf(e.Agent, e.Round)
 	if c.has(e.Agent, c.rec.Run, e.Round, digest) {
 		return // told twice
+	}
+	if c.beingFolded(c.rec.Run, e.Round) {
+		return
 	}
 	if p == nil || p.state == peerOut || p.Times == 0 {
 		c.refuse(e.Agent, c.rec.Run, e.Round, digest, wire.RefuseLate)

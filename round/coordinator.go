@@ -42,7 +42,7 @@ type Coordinator struct {
 	out []Effect // of the step under way
 }
 
-// Spooled is an update that is on disk.
+// Spooled is an update that a process before this one has held, and that is still here.
 type Spooled struct {
 	Update wire.Digest
 	Norm   float64 // ‖v_k‖₂
@@ -50,7 +50,7 @@ type Spooled struct {
 
 // NewCoordinator makes the machine of a run. record is
 // Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates
-// of the record's round that are on disk.
+// of the record's round that are still here.
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled) *Coordinator {
 	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{}},
 		sidelined: map[wire.AgentID]Sidelined{}}
@@ -58,6 +58,9 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled)
 		c.sidelined[s.Agent] = s
 	}
 	c.rec.Participants = slices.Clone(record.Participants)
+	if c.rec.Phase == CoordinatorClosing { // as earlier builds wrote it
+		c.rec.Phase = CoordinatorCollecting
+	}
 	for i := range c.rec.Participants {
 		p := &c.rec.Participants[i]
 		u := spooled[p.Agent]
@@ -168,12 +171,6 @@ func (c *Coordinator) start(now time.Time) {
 		c.rec.Attempt++
 		c.collect(now)
 		c.settle(now)
-	case CoordinatorClosing:
-		c.rec.Attempt++ // announced anew, so that hellos can be answered
-		c.makePeers()
-		c.journal()
-		c.announce(wire.PhaseOpen)
-		c.fold()
 	case CoordinatorFinished:
 		if !c.finished(c.rec.Plan.Version) {
 			c.next(now) // more rounds are asked for than before

@@ -56,7 +56,7 @@ type (
 	// Receive lets the transfer of an offered update begin or go on. The host
 	// answers with Stored or Rejected.
 	Receive struct{ Offer }
-	// Accept tells an agent that its update of a round is on disk.
+	// Accept tells an agent that its update of a round is held, or folded: it need not send it now.
 	Accept struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
@@ -71,21 +71,20 @@ type (
 		Update wire.Digest
 		Reason wire.RefuseReason
 	}
-	// Fold aggregates the set, which the Journal before it has fixed on disk. The
-	// host answers with Folded.
+	// Fold aggregates the set. The host answers with Folded when the new model is on disk, beside the one before.
 	Fold struct {
 		Round wire.RoundID
 		Plan  Plan
 		Set   []Contribution
 	}
-	// WriteHistory adds the line of a round that is over to the history. The
-	// journal holds the outcome already; it is asked for again after a restart,
-	// and a line that is there stays the only one.
+	// WriteHistory adds the line of a round that is over to the history, before the next Journal at the latest. The
+	// journal holds the outcome already; it is asked for again after a restart, and a line that is there stays the only
+	// one.
 	WriteHistory struct {
 		Run     wire.RunID
 		Outcome Outcome
 	}
-	// Discard ends all transfers and removes the spool of a round.
+	// Discard ends all transfers and removes the spool of a round, some time.
 	Discard struct{ Round wire.RoundID }
 )
 
@@ -104,8 +103,8 @@ func (Discard) effect()      {}
 
 // Effects of the agent's machine.
 type (
-	// Obey saves the place of the announcement: nothing older is obeyed after a
-	// restart. The host answers with Obeyed.
+	// Obey saves the place of the announcement, beside what follows: no update is offered before. Nothing older is obeyed
+	// after a restart. The host answers with Obeyed.
 	Obey struct {
 		Order  wire.Order
 		Digest wire.Digest
@@ -115,11 +114,12 @@ type (
 	Prepare struct{ Task wire.BlobRef }
 	// FetchModel pulls the base model. The host answers with Fetched.
 	FetchModel struct{ Base wire.BlobRef }
-	// Train computes the update and saves it. The host answers with Trained.
+	// Train computes the update, and saves it if it is to be sent. The host answers with Trained.
 	Train struct {
 		Order        wire.Order
 		Announcement wire.Announcement
 		Weight       float64
+		Uploads      bool
 		Block        wire.RoundID // for which the edges to them were made
 		Peers        []wire.Peer  // to mix with at every local step
 		Deadline     time.Time
@@ -127,7 +127,7 @@ type (
 		// only added.
 		Samples uint64
 	}
-	// Submit sends the saved update until it is accepted, refused or released. While
+	// Submit saves the update, if it is not saved, and then sends it until it is accepted, refused or released. While
 	// it is being sent, it is offered anew: the coordinator has restarted.
 	Submit struct {
 		Run    wire.RunID

@@ -72,7 +72,7 @@ type (
 	}
 	// OfferCame: an update's manifest.
 	OfferCame struct{ Offer }
-	// Stored: the whole update is on disk in the round's spool.
+	// Stored: the whole update is here and passed all checks. It need not outlive a power cut.
 	Stored struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
@@ -91,7 +91,8 @@ type (
 		Round wire.RoundID
 		Edges []Edge
 	}
-	// Folded: the round's set is aggregated; Next is what comes after it.
+	// Folded: the round's set is aggregated; Next is what comes after it. Its model is on disk, and counts with the next
+	// Journal.
 	Folded struct {
 		Round    wire.RoundID
 		Next     Plan
@@ -132,8 +133,8 @@ type (
 		Retained     bool    // the broker had kept it: nobody knows for how long
 		Weight       float64 // of this agent's local step size, if the selection names it; else 0
 	}
-	// Obeyed answers Obey. After Failed it may come once more, when the disk has
-	// taken what it did not take before.
+	// Obeyed answers Obey, but for one that a later one has overtaken. After Failed it may come once more, when the disk
+	// has taken what it did not take before.
 	Obeyed struct {
 		Order  wire.Order
 		Failed bool
@@ -154,7 +155,7 @@ type (
 		Announcement wire.Digest
 		Place        wire.Place
 	}
-	// AcceptedCame: the update is on the coordinator's disk.
+	// AcceptedCame: the running coordinator holds the update.
 	AcceptedCame struct {
 		Run    wire.RunID
 		Round  wire.RoundID
@@ -190,7 +191,7 @@ type (
 		Base   wire.Digest
 		Failed bool
 	}
-	// Trained answers Train: the update is on disk, or could not be made.
+	// Trained answers Train: the update is here, or could not be made.
 	Trained struct {
 		Run    wire.RunID
 		Round  wire.RoundID

@@ -124,7 +124,7 @@ type (
 		Round     wire.RoundID
 		Agent, By wire.AgentID
 	}
-	// UpdateAccepted: a participant's update is on disk.
+	// UpdateAccepted: a participant's update is held.
 	UpdateAccepted struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID

@@ -15,7 +15,7 @@ type peerState uint8
 const (
 	peerInvited  peerState = iota // and silent
 	peerJoined                    // at work, or sending
-	peerAccepted                  // its update is on disk
+	peerAccepted                  // its update is held
 	peerOut                       // declined, refused for good, or revoked
 	peerStates                    // how many there are
 )

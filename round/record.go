@@ -16,7 +16,7 @@ const (
 	CoordinatorIdle       CoordinatorPhase = "idle"       // before the run, and in the pause between rounds
 	CoordinatorGathering  CoordinatorPhase = "gathering"  // hellos are asked for
 	CoordinatorCollecting CoordinatorPhase = "collecting" // a round is announced, updates come in
-	CoordinatorClosing    CoordinatorPhase = "closing"    // the set is fixed and being folded
+	CoordinatorClosing    CoordinatorPhase = "closing"    // the set is being folded; on disk the round is still open
 	CoordinatorFinished   CoordinatorPhase = "finished"
 )
 
@@ -73,7 +73,7 @@ type Participant struct {
 	Times    int         // drawn so often; 0 = it trains and mixes, and sends nothing
 	Weight   float64     // K·p_k
 	Samples  uint64      // n_k, as its hello before the draw said; 0 = not known
-	Accepted wire.Digest // the update that is on disk; zero while there is none
+	Accepted wire.Digest // the update that is held; zero while there is none
 	Norm     float64     `json:"-"` // ‖v_k‖₂ of that update, which the host measures again after a restart
 	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
 	Boot    wire.Epoch

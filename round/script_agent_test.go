@@ -2,7 +2,6 @@ package round_test
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -64,7 +63,7 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 			if !p.full {
 				p.obeyed, p.unsaved = e, round.Obey{}
 			}
-			effects = slices.Insert(effects, i+1, p.machine.Step(now, round.Obeyed{Order: e.Order, Failed: p.full})...)
+			effects = append(effects, p.machine.Step(now, round.Obeyed{Order: e.Order, Failed: p.full})...)
 		case round.Train:
 			p.train = e
 		case round.Release:
@@ -145,6 +144,11 @@ func (p *agentPlayer) announcement(c command) round.Event {
 		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
+	folded := r // the round before, unless this one is over
+	if folded > 0 && phase < wire.PhaseIdle {
+		folded--
+	}
+	ann.Folded = wire.RoundID(c.num("folded", folded))
 	order := wire.Order{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
 		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}

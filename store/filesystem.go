@@ -53,8 +53,11 @@ func (machineFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error)
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	return machineFile{f}, nil
 }
+
+// machineFile is a file of the machine.
+type machineFile struct{ *os.File }
 
 func (machineFS) Lstat(path string) (fs.FileInfo, error)    { return os.Lstat(path) }
 func (machineFS) ReadDir(dir string) ([]fs.DirEntry, error) { return os.ReadDir(dir) }

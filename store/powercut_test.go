@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"testing"
 )
 
-// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFile needs.
+// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFile and Slots need.
 type cuttableDisk struct {
 	FS
 	left           int               // operations until then
@@ -33,9 +34,13 @@ func (d *cuttableDisk) on() error {
 	return nil
 }
 
-func (d *cuttableDisk) OpenFile(path string, _ int, _ fs.FileMode) (File, error) {
-	if err := d.on(); err != nil {
-		return nil, err
+func (d *cuttableDisk) OpenFile(path string, flag int, _ fs.FileMode) (File, error) {
+	i, found := d.names[path]
+	if !found && flag&os.O_CREATE == 0 {
+		return nil, fs.ErrNotExist
+	}
+	if err := d.on(); err != nil || found {
+		return i, err
 	}
 	d.names[path] = &inode{disk: d}
 	return d.names[path], nil
@@ -53,6 +58,9 @@ func (d *cuttableDisk) Rename(from, to string) error {
 func (d *cuttableDisk) Remove(path string) error {
 	if err := d.on(); err != nil {
 		return err
+	}
+	if d.names[path] == nil {
+		return fs.ErrNotExist
 	}
 	delete(d.names, path)
 	return nil
@@ -111,7 +119,7 @@ func (d *cuttableDisk) after(path string, rnd *rand.Rand) []byte {
 }
 
 // The power goes at each operation of a write: the file has its old content or the new, and the new once WriteFile has
-// returned. All that the programs keep whole is written so: journals, places, updates, blocks, models and counters.
+// returned. All that the programs keep whole is written so, but for what is in Slots: blocks, counters and the archive of models.
 func TestWriteFilePowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	before, now := bytes.Repeat([]byte("old "), 20), bytes.Repeat([]byte("content "), 30)

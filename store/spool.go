@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ type SpoolID struct {
 	Base       [32]byte // digest of the base model
 }
 
-// Entry describes one accepted update.
+// Entry describes one update.
 type Entry struct {
 	Agent  string   // 1 to 255 bytes
 	Digest [32]byte // of the payload: wire.BlobDigest
@@ -26,23 +27,20 @@ type Entry struct {
 	Size   int64    // of the payload, bytes
 }
 
-// Spool keeps the accepted updates of one round: one append-only log, files beside it with the large updates, and in
-// memory an index that includes every entry's Meta. All methods may be called concurrently.
+// Spool keeps the updates of one round that have come: one append-only log, files beside it with the large updates, and
+// in memory an index that includes every entry's Meta. It is there so that they need no memory. Nothing of it is
+// synced: their agents have made them durable, and a power cut takes what must come again. All methods may be called
+// concurrently.
 type Spool struct {
 	disk    Disk
 	id      SpoolID
 	logPath string
 	file    File
 
-	turn chan struct{} // holds one while a group is being committed, and after Close
-	quit chan struct{} // closed by Close
-	once sync.Once
-
-	end    int64 // of the last durable entry; of the caller whose turn it is
-	broken error // set when the disk failed an fsync; the same caller's
-
-	queueing sync.Mutex
-	queue    []*putRequest // those that are in no group yet
+	writing sync.Mutex // guards what follows
+	closed  bool
+	end     int64 // of the last entry
+	broken  error // set when a failed write could not be undone
 
 	mu       sync.RWMutex // guards what follows; not held while payloads are read or written
 	index    map[string]slot
@@ -62,20 +60,18 @@ func spoolPath(dir string, id SpoolID) string {
 
 // OpenSpool opens the round's spool in dir, or makes a new one; dir is created if only its last element is missing.
 // It reads back whatever a crash left and verifies the digest of every payload: entries that are torn or flipped
-// are dropped and reported to logger, which must not be nil, and what remains is fsynced before OpenSpool returns.
+// are dropped and reported to logger, which must not be nil.
 func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*Spool, error) {
 	if logger == nil {
 		panic("store: OpenSpool needs a logger")
 	}
-	if err := d.MakeDir(dir); err != nil {
-		return nil, err
+	if err := d.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, explain("create folder", dir, err)
 	}
 	s := &Spool{
 		disk:    d,
 		id:      id,
 		logPath: spoolPath(dir, id),
-		turn:    make(chan struct{}, 1),
-		quit:    make(chan struct{}),
 		index:   make(map[string]slot),
 
 		adopting: make(map[string]bool),
@@ -91,7 +87,7 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 	return s, nil
 }
 
-// Entries returns all durable entries, sorted by agent id.
+// Entries returns all entries, sorted by agent id.
 func (s *Spool) Entries() []Entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -140,7 +136,7 @@ func (s *Spool) readPayload(dst []byte, at slot, from int64) error {
 		}
 		return nil
 	}
-	f, err := s.openApart(at.Entry, os.O_RDONLY)
+	f, err := s.openApart(at.Entry)
 	if err != nil {
 		return err
 	}
@@ -151,14 +147,13 @@ func (s *Spool) readPayload(dst []byte, at slot, from int64) error {
 	return nil
 }
 
-// Close waits for the group being committed and closes the log. It removes nothing: once the round is
-// over, its folder is the caller's to remove.
+// Close closes the log. It removes nothing: once the round is over, its folder is the caller's to remove.
 func (s *Spool) Close() error {
-	var err error
-	s.once.Do(func() {
-		close(s.quit)
-		s.turn <- struct{}{}
-		err = s.file.Close()
-	})
-	return err
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	return s.file.Close()
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -59,10 +58,8 @@ func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
 }
 
 // Adopt is Put for an update that was received in its Partial, which is complete and may be closed. It verifies the
-// whole, fsyncs the file, and then the entry with those of concurrent calls. ErrDigest says that the chunks are right
-// and the whole is not. A file whose fsync fails is removed, and the update has to come again: the kernel may have
-// thrown away what it could not write, would show it anyway, and would report success the next time.
-func (s *Spool) Adopt(ctx context.Context, e Entry) error {
+// whole. ErrDigest says that the chunks are right and the whole is not.
+func (s *Spool) Adopt(e Entry) error {
 	if err := checkNames(e); err != nil {
 		return err
 	}
@@ -73,27 +70,14 @@ func (s *Spool) Adopt(ctx context.Context, e Entry) error {
 		return fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
 	}
 	defer s.setAdopting(e.Agent, false)
-	if err := s.syncWhole(e); err != nil {
-		return err
-	}
-	return s.enqueue(ctx, &putRequest{entry: e, apart: true, done: make(chan error, 1)})
-}
-
-// syncWhole verifies the file of an update and fsyncs it.
-func (s *Spool) syncWhole(e Entry) error {
-	f, err := s.openApart(e, os.O_RDWR) // Windows fsyncs no file that is open for reading
+	f, err := s.openApart(e)
 	if err != nil {
 		return err
 	}
-	if err := verifyApart(f, e); err != nil {
-		return errors.Join(err, f.Close())
+	if err := errors.Join(verifyApart(f, e), f.Close()); err != nil {
+		return err
 	}
-	err = f.Sync()
-	if closed := f.Close(); err == nil {
-		return closed
-	}
-	return errors.Join(fmt.Errorf("store: fsync %s: the update has to come again: %w", f.Name(), err),
-		s.disk.Remove(f.Name()))
+	return s.add(e, true)
 }
 
 // setAdopting marks an agent whose file may not be removed; false says that it was marked already.
@@ -111,9 +95,9 @@ func (s *Spool) setAdopting(agent string, on bool) bool {
 	return true
 }
 
-func (s *Spool) openApart(e Entry, mode int) (File, error) {
+func (s *Spool) openApart(e Entry) (File, error) {
 	path := s.apartPath(e.Agent, e.Digest)
-	f, err := s.disk.OpenFile(path, mode, 0)
+	f, err := s.disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, explain("open", path, err)
 	}
@@ -137,7 +121,7 @@ func verifyApart(f File, e Entry) error {
 
 // soundApart reports whether the file of an entry is there and right. Other errors than these are of the disk.
 func (s *Spool) soundApart(e Entry) (bool, error) {
-	f, err := s.openApart(e, os.O_RDONLY)
+	f, err := s.openApart(e)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

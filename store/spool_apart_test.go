@@ -2,14 +2,11 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 )
 
@@ -35,7 +32,7 @@ func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) {
 
 func mustAdopt(t testing.TB, s *Spool, e Entry) {
 	t.Helper()
-	if err := s.Adopt(context.Background(), e); err != nil {
+	if err := s.Adopt(e); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -55,7 +52,7 @@ func TestSpoolAdopts(t *testing.T) {
 	d.receive(t, s, "D", 0)
 	mustAdopt(t, s, d.entry("D"))
 	wantServed(t, s, want)
-	if err := s.Adopt(context.Background(), d.entry("b")); !errors.Is(err, ErrConflict) {
+	if err := s.Adopt(d.entry("b")); !errors.Is(err, ErrConflict) {
 		t.Errorf("another update of b: %v", err)
 	}
 	if _, err := s.Partial("b", d.entry("b").Digest, 5, 5, d.sum); !errors.Is(err, ErrConflict) {
@@ -74,14 +71,14 @@ func TestSpoolAdopts(t *testing.T) {
 // What is incomplete, or is not what its digest says, is not adopted; an entry whose file was damaged or has gone is
 // dropped, and heals.
 func TestSpoolAdoptVerifies(t *testing.T) {
-	dir, ctx := t.TempDir(), context.Background()
+	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	p := newPartialOf(1, 2*partChunk)
-	if err := s.Adopt(ctx, p.entry("a")); !errors.Is(err, os.ErrNotExist) {
+	if err := s.Adopt(p.entry("a")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
 	p.receive(t, s, "a", 0)
-	if err := s.Adopt(ctx, p.entry("a")); !errors.Is(err, ErrDigest) {
+	if err := s.Adopt(p.entry("a")); !errors.Is(err, ErrDigest) {
 		t.Errorf("incomplete: %v", err)
 	}
 	p.receive(t, s, "a", 1)
@@ -105,41 +102,6 @@ func TestSpoolAdoptVerifies(t *testing.T) {
 		p.receive(t, s, "a", 0, 1)
 		mustAdopt(t, s, p.entry("a"))
 		wantServed(t, s, map[string][]byte{"a": p.payload, "b": q.payload})
-		mustClose(t, s)
-	}
-}
-
-// What an fsync could not write may be shown by the kernel anyway, and the next fsync succeeds: such a file must
-// come again, or an update would be accepted that a power cut takes.
-func TestSpoolAdoptForgetsWhatItCouldNotSync(t *testing.T) {
-	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
-		dir := t.TempDir()
-		s := mustOpen(t, dir)
-		p := newPartialOf(1, 2*partChunk)
-		p.receive(t, s, "a", 0, 1)
-		s.disk = hooked(func(f File) File {
-			return &hookFile{File: f, sync: func() error { return cause }}
-		})
-		if err := s.Adopt(context.Background(), p.entry("a")); !errors.Is(err, cause) ||
-			!strings.Contains(err.Error(), dir) {
-			t.Errorf("Adopt with a failing fsync: %v, want %v and where", err, cause)
-		}
-		wantServed(t, s, nil)
-		s.disk = Machine
-		f, err := s.Partial("a", p.entry("a").Digest, int64(len(p.payload)), partChunk, p.sum)
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustHave(t, p.has(f)) // nothing
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Adopt(context.Background(), p.entry("a")); !errors.Is(err, ErrDigest) {
-			t.Errorf("Adopt before the update has come again: %v", err)
-		}
-		p.receive(t, s, "a", 0, 1)
-		mustAdopt(t, s, p.entry("a"))
-		wantServed(t, s, map[string][]byte{"a": p.payload})
 		mustClose(t, s)
 	}
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"io/fs"
 	"maps"
 	"slices"
@@ -39,9 +38,7 @@ type hookFile struct {
 	File
 	read     func() error
 	write    func(p []byte) (written int, err error)
-	sync     func() error
 	truncate func() error
-	syncs    int
 }
 
 func (f *hookFile) ReadAt(p []byte, off int64) (int, error) {
@@ -63,14 +60,6 @@ func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	return n, err
-}
-
-func (f *hookFile) Sync() error {
-	f.syncs++
-	if f.sync != nil {
-		return f.sync()
-	}
-	return f.File.Sync()
 }
 
 func (f *hookFile) Truncate(size int64) error {
@@ -121,7 +110,7 @@ func mustOpenHooked(t testing.TB, dir string, f **hookFile) *Spool {
 
 func mustPut(t testing.TB, s *Spool, agent string, payload []byte) {
 	t.Helper()
-	if err := s.Put(context.Background(), entryOf(agent, payload), payload); err != nil {
+	if err := s.Put(entryOf(agent, payload), payload); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,25 +1,18 @@
 package store
 
 import (
-	"context"
+	"bytes"
 	"fmt"
 )
 
-// Put stores an update, whose payload may come in pieces, and returns nil only after all is fsynced; concurrent calls
-// share an fsync. The caller has held the payload against its digest. The same update again is nil at once; another
-// digest of the same agent is ErrConflict. When the disk is full the error says so, the log is as it was before, and a
-// later Put works once there is room. ctx bounds the wait for a place in a group, not the fsync.
-func (s *Spool) Put(ctx context.Context, e Entry, pieces ...[]byte) error {
+// Put stores an update, whose payload may come in pieces, and which the caller has held against its digest. It syncs
+// nothing. The same update again is nil at once; another digest of the same agent is ErrConflict. When the disk is full
+// the error says so, the log is as it was before, and a later Put works once there is room.
+func (s *Spool) Put(e Entry, pieces ...[]byte) error {
 	if err := checkEntry(e, pieces); err != nil {
 		return err
 	}
-	if done, err := s.settled(e); done {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.enqueue(ctx, &putRequest{entry: e, pieces: pieces, done: make(chan error, 1)})
+	return s.add(e, false, pieces...)
 }
 
 func checkNames(e Entry) error {
@@ -55,4 +48,42 @@ func (s *Spool) settled(e Entry) (done bool, err error) {
 		return true, fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
 	}
 	return have, nil
+}
+
+// add writes an entry behind the last one and indexes it, or leaves the log as it was.
+func (s *Spool) add(e Entry, apart bool, pieces ...[]byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if done, err := s.settled(e); done {
+		return err
+	}
+	switch {
+	case s.closed:
+		return fmt.Errorf("store: put into %s: %w", s.logPath, ErrClosed)
+	case s.broken != nil:
+		return s.broken
+	}
+	head, end := encodeEntry(s.id, e, apart), s.end
+	at := slot{Entry: e, offset: end + int64(len(head)), apart: apart}
+	at.Meta = bytes.Clone(e.Meta)
+	for _, p := range append([][]byte{head}, pieces...) {
+		if _, err := s.file.WriteAt(p, end); err != nil {
+			return s.rollback(err)
+		}
+		end += int64(len(p))
+	}
+	s.end = end
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index[e.Agent] = at
+	return nil
+}
+
+// rollback cuts the log back to its last entry after a failed write, and returns the error for the caller.
+func (s *Spool) rollback(cause error) error {
+	if cut := s.file.Truncate(s.end); cut != nil {
+		s.broken = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
+			"a failed write could not be undone: %w", s.logPath, cut)
+	}
+	return explain("write", s.logPath, cause)
 }

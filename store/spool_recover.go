@@ -5,13 +5,11 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// recoverLog rebuilds the index from the log, cuts off what lies behind the last sound entry and fsyncs the rest:
-// a process that died before its fsync may have left entries that can be read but are not on the disk yet.
+// recoverLog rebuilds the index from the log and cuts off what lies behind the last sound entry.
 func (s *Spool) recoverLog(logger func(string)) error {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -30,12 +28,6 @@ func (s *Spool) recoverLog(logger func(string)) error {
 		if err := s.file.Truncate(s.end); err != nil {
 			return explain("truncate", s.logPath, err)
 		}
-	}
-	if err := s.file.Sync(); err != nil {
-		return explain("fsync", s.logPath, err)
-	}
-	if err := s.disk.SyncDir(filepath.Dir(s.logPath)); err != nil {
-		return explain("fsync", filepath.Dir(s.logPath), err)
 	}
 	return nil
 }

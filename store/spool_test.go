@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -55,12 +54,12 @@ func TestSpoolRefusals(t *testing.T) {
 		{"long manifest", with(func(e *Entry) { e.Meta = make([]byte, maxMeta+1) }), "at most 65536"},
 		{"wrong size", with(func(e *Entry) { e.Size++ }), "its manifest says 7"},
 	} {
-		if err := s.Put(context.Background(), tc.e, []byte("update")); err == nil ||
+		if err := s.Put(tc.e, []byte("update")); err == nil ||
 			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
 		}
 	}
-	if err := s.Put(context.Background(), entryOf("a", []byte("other")), []byte("other")); !errors.Is(err,
+	if err := s.Put(entryOf("a", []byte("other")), []byte("other")); !errors.Is(err,
 		ErrConflict) {
 		t.Errorf("another update of the same agent: %v, want ErrConflict", err)
 	}
@@ -69,15 +68,10 @@ func TestSpoolRefusals(t *testing.T) {
 	if !bytes.Equal(mustRead(t, s.logPath), before) {
 		t.Error("the same update again was written again")
 	}
-	cancelled, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := s.Put(cancelled, good, []byte("update")); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled Put: %v", err)
-	}
 	wantServed(t, s, map[string][]byte{"a": []byte("update")})
 	mustClose(t, s)
 	mustClose(t, s) // twice is fine
-	if err := s.Put(context.Background(), good, []byte("update")); !errors.Is(err, ErrClosed) {
+	if err := s.Put(good, []byte("update")); !errors.Is(err, ErrClosed) {
 		t.Errorf("Put after Close: %v, want ErrClosed", err)
 	}
 }
@@ -88,7 +82,7 @@ func TestSpoolKeepsItsOwnMeta(t *testing.T) {
 	defer mustClose(t, s)
 	e := entryOf("a", nil)
 	e.Meta = bytes.Clone(e.Meta)
-	if err := s.Put(context.Background(), e, nil); err != nil {
+	if err := s.Put(e, nil); err != nil {
 		t.Fatal(err)
 	}
 	clear(e.Meta)
@@ -115,7 +109,7 @@ func TestSpoolConcurrentPuts(t *testing.T) {
 		want[agent] = payload
 		for range 2 {
 			wg.Go(func() {
-				if err := s.Put(context.Background(), entryOf(agent, payload), payload); err != nil {
+				if err := s.Put(entryOf(agent, payload), payload); err != nil {
 					t.Error(err)
 				}
 				got, err := s.Payload(agent, nil)
@@ -130,7 +124,7 @@ func TestSpoolConcurrentPuts(t *testing.T) {
 	conflicts := 0
 	for _, payload := range [][]byte{[]byte("one"), []byte("two")} {
 		wg.Go(func() {
-			err := s.Put(context.Background(), entryOf("twofaced", payload), payload)
+			err := s.Put(entryOf("twofaced", payload), payload)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -133,11 +133,11 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 	}
 }
 
-// keep accepts an update when it is on disk.
+// keep accepts an update when it is in the spool.
 func (k *sink) keep(e transfer.Complete) {
 	payload := bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
 	k.jobs.Go(func() {
-		err := k.spool.Put(k.ctx, store.Entry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},
+		err := k.spool.Put(store.Entry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},
 			payload)
 		select {
 		case <-k.ctx.Done():

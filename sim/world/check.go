@@ -2,12 +2,8 @@ package world
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -50,14 +46,15 @@ type check struct {
 	signed, verified           int // signatures
 
 	record    round.Record                                        // the newest journal
-	sets      map[wire.RoundID]map[wire.AgentID]round.Participant // what each closing round is to fold
+	sets      map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
 	leftOut   map[wire.RoundID][]coordinator.UpdateLeftOut
-	states    map[version]state      // of the server's optimiser
-	accepted  map[part]wire.Digest   // as the coordinator has said
-	announced wire.Order             // the newest
-	digest    wire.Digest            // of that announcement
-	digests   map[wire.Digest]bool   // of all
-	payloads  map[wire.Digest][]byte // of updates that stood on an agent's disk
+	states    map[version]state       // of the server's optimiser
+	accepted  map[part]wire.Digest    // as the coordinator has said
+	announced wire.Order              // the newest
+	digest    wire.Digest             // of that announcement
+	digests   map[wire.Digest]bool    // of all
+	models    map[version]wire.Digest // as they were announced
+	payloads  map[wire.Digest][]byte  // of updates that stood on an agent's disk
 
 	opened    map[version]bool // rounds whose draw was looked at
 	drawn     map[wire.RoundID][]wire.AgentID
@@ -83,16 +80,7 @@ func newCheck(w *World) check {
 		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
 		payloads: map[wire.Digest][]byte{}, drawn: map[wire.RoundID][]wire.AgentID{},
 		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
-		restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{}}
-}
-
-// body is the content of a record file, without its check sum.
-func body(file []byte) []byte {
-	const head, tail = 10, sha256.Size
-	if len(file) < head+tail {
-		return nil
-	}
-	return file[head : len(file)-tail]
+		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{}}
 }
 
 // file is the content of a party's file now; nil if there is none.
@@ -107,42 +95,35 @@ func (d *disk) file(name string) []byte {
 	return nil
 }
 
-func recordOf(file []byte) (r round.Record, ok bool) {
-	var saved struct{ Record round.Record }
-	err := json.Unmarshal(body(file), &saved)
-	return saved.Record, err == nil
-}
-
 // started looks at the disk of a process that begins.
 func (c *check) started(p *party) {
-	if p.number == Coordinator { // the power may have taken a close that no one was told of
-		r, _ := recordOf(p.disk.file(stateDir + "/run"))
-		maps.DeleteFunc(c.sets, func(at wire.RoundID, _ map[wire.AgentID]round.Participant) bool {
-			return at > r.Round || at == r.Round && r.Phase == round.CoordinatorCollecting
-		})
+	if p.number == Coordinator {
 		return
 	}
 	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
 	delete(c.saved, p.id)
-	if at, ok := savedUpdate(p, p.disk.file(updateFile)); ok {
+	if at, _, ok := updateOf(p.disk.file, p.id); ok {
 		c.saved[p.id] = at
+	}
+	c.obeyed[p.id] = placeOf(p.disk.file) // what it forgets of its place it has offered nothing for
+}
+
+// wrote looks at a file that is written as a whole: it has got its name, or is a slot that was synced.
+func (c *check) wrote(p *party, name string) {
+	switch base, _ := isSlot(name); base {
+	case updateFile:
+		if _, payload, ok := updateOf(p.disk.file, p.id); ok {
+			c.payloads[wire.BlobDigest(payload)] = bytes.Clone(payload)
+		}
+	case runFile:
+		if r, ok := recordOf(p.disk.file); ok && p.number == Coordinator {
+			c.journaled(p, r)
+		}
 	}
 }
 
-// wrote looks at a file that has got its name.
-func (c *check) wrote(p *party, name string) {
-	if b := body(p.disk.file(name)); name == updateFile && len(b) > 20 {
-		payload := b[min(20+int(binary.LittleEndian.Uint32(b[16:])), len(b)):]
-		c.payloads[wire.BlobDigest(payload)] = bytes.Clone(payload)
-	}
-	if p.number != Coordinator || name != stateDir+"/run" {
-		return
-	}
-	r, ok := recordOf(p.disk.file(name))
-	if !ok {
-		return // what the disk has forgotten: the next start finds out
-	}
-	c.record = r
+// journaled looks at a new record of the coordinator.
+func (c *check) journaled(p *party, r round.Record) {
 	c.draws(r)
 	seen := map[wire.AgentID]bool{}
 	for _, x := range r.Participants {
@@ -154,24 +135,27 @@ func (c *check) wrote(p *party, name string) {
 			c.drawn[r.Round] = append(c.drawn[r.Round], x.Agent)
 		}
 	}
-	if r.Phase != round.CoordinatorClosing {
-		if c.sets[r.Round] != nil && r.Phase == round.CoordinatorCollecting {
-			c.w.fail("round %d was to be folded, and is open again", r.Round)
+	if done := r.Counted.Round; done > 0 && c.sets[done] == nil {
+		set := map[wire.AgentID]round.Participant{}
+		for _, x := range c.record.Participants {
+			if digest, ok := r.Counted.Updates[x.Agent]; ok && c.record.Round == done {
+				x.Accepted = digest
+				set[x.Agent] = x
+			}
 		}
-		return
-	}
-	set := map[wire.AgentID]round.Participant{}
-	for _, x := range r.Participants {
-		if !x.Accepted.IsZero() {
-			set[x.Agent] = x
+		if len(set) != len(r.Counted.Updates) {
+			c.w.fail("round %d has taken %d updates, and %d of its participants", done, len(r.Counted.Updates), len(set))
 		}
-	}
-	c.sets[r.Round] = set
-	for at, digest := range c.accepted {
-		if at.run == r.Run && at.round == r.Round && set[at.agent].Accepted != digest {
-			c.w.fail("round %d closes without the accepted update of %s", r.Round, at.agent)
+		c.sets[done] = set
+		if r.Plan.Version > 0 {
+			c.fold(p, done, version{r.Run, uint64(r.Plan.Version)})
 		}
 	}
+	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.Version); r.Plan.Kind == wire.KindTraining &&
+		(file == nil || hash != r.Plan.Base.Hash) {
+		c.w.fail("the journal of round %d names model %d, which is not on the disk", r.Round, r.Plan.Version)
+	}
+	c.record = r
 }
 
 // says looks at a message that a party hands to its connection.
@@ -199,33 +183,28 @@ func (c *check) says(p *party, m mqtt.Message) {
 	case wire.TypeAnnouncement:
 		c.announce(p, e)
 	case wire.TypeAccepted:
-		c.accept(p, e, m.Topic)
+		c.accept(e, m.Topic)
 	case wire.TypeRefused:
 		c.refuse(e, m.Topic)
 	case wire.TypeUpdate:
 		if o := c.obeyed[p.id]; o.Run != e.Run || o.Round != e.Round || o.Phase != wire.PhaseOpen {
 			c.w.fail("%s offers an update of round %d, and obeys %s", p.id, e.Round, o)
 		}
-		at, ok := savedUpdate(p, p.disk.durableFile(updateFile))
-		if (!ok || at != part{e.Run, e.Round, p.id}) && !p.hadTrouble {
-			c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
-		}
+		c.offered(p, e)
 	}
 }
 
-// updateFile is an agent's, obeyedFile too.
-const (
-	updateFile = stateDir + "/update"
-	obeyedFile = stateDir + "/obeyed"
-)
-
-// savedUpdate reads whose update is in a file.
-func savedUpdate(p *party, file []byte) (part, bool) {
-	b := body(file)
-	if len(b) < 16 {
-		return part{}, false
+// offered holds an offer against what a power cut would leave.
+func (c *check) offered(p *party, e wire.Envelope) {
+	if p.hadTrouble {
+		return
 	}
-	return part{wire.RunID(binary.LittleEndian.Uint64(b)), wire.RoundID(binary.LittleEndian.Uint64(b[8:])), p.id}, true
+	if at, _, ok := updateOf(p.disk.durableFile, p.id); !ok || at != (part{e.Run, e.Round, p.id}) {
+		c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
+	}
+	if o := placeOf(p.disk.durableFile); o.Run != e.Run || o.Round < e.Round {
+		c.w.fail("%s offers an update of round %d and has not saved that it obeys: it stands at %s", p.id, e.Round, o)
+	}
 }
 
 // announce holds an announcement against the one before, and against what a power cut would leave.
@@ -244,23 +223,33 @@ func (c *check) announce(p *party, e wire.Envelope) {
 	}
 	c.announced, c.digest = order, e.Digest()
 	c.digests[c.digest] = true
-	r, ok := recordOf(p.disk.durableFile(stateDir + "/run"))
+	r, ok := recordOf(p.disk.durableFile)
 	if !ok || r.Run != order.Run || r.Round < order.Round || r.Round == order.Round && r.Attempt < order.Attempt {
 		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
 			r.Round, r.Attempt)
 	}
-	if a.Phase == wire.PhaseOpen && a.Kind == wire.KindTraining &&
-		p.disk.durableFile(modelPath(r.Run, uint64(a.Version))) == nil {
-		c.w.fail("announced is model %d, which is not on the disk", a.Version)
+	if a.Folded > 0 && (r.Last == nil || r.Last.Round < a.Folded) {
+		c.w.fail("announced is that round %d is folded, and the journal on the disk does not say so", a.Folded)
+	}
+	if a.Kind == wire.KindTraining {
+		c.announcedModel(p, r.Run, &a)
 	}
 }
 
-func modelPath(run wire.RunID, version uint64) string {
-	return fmt.Sprintf("%s/models/%d/model-%08d.safetensors", stateDir, run, version)
+// announcedModel holds the model of an announcement against what a power cut would leave, and against earlier ones.
+func (c *check) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
+	if hash, file := modelOf(p.disk.durableFile, run, a.Version); file == nil || hash != a.Base.Hash {
+		c.w.fail("announced is model %d, which is not on the disk", a.Version)
+	}
+	at := version{run, uint64(a.Version)}
+	if before, ok := c.models[at]; ok && before != a.Base.Hash {
+		c.w.fail("model %d is announced as %s, and was announced as %s", a.Version, a.Base.Hash.Topic(), before.Topic())
+	}
+	c.models[at] = a.Base.Hash
 }
 
-// accept holds an acceptance against what a power cut would leave.
-func (c *check) accept(p *party, e wire.Envelope, topic string) {
+// accept holds an acceptance against those before it.
+func (c *check) accept(e wire.Envelope, topic string) {
 	m, err := wire.DecodeAccepted(e.Body)
 	_, to, _, _, _ := topics().Parse(topic)
 	if err != nil {
@@ -268,16 +257,12 @@ func (c *check) accept(p *party, e wire.Envelope, topic string) {
 		return
 	}
 	at := part{e.Run, e.Round, to}
-	if before, ok := c.accepted[at]; ok && before != m.Update {
+	if before, ok := c.accepted[at]; ok && before != m.Update && !c.w.agent(to).hadTrouble {
 		c.w.fail("two updates of %s are accepted in round %d", to, e.Round)
 	}
 	c.accepted[at] = m.Update
-	if set, closing := c.sets[e.Round]; closing {
-		if set[to].Accepted != m.Update {
-			c.w.fail("accepted is an update of %s for round %d, which is not in its set", to, e.Round)
-		}
-	} else if !p.disk.spooled(e.Round, m.Update) {
-		c.w.fail("accepted is an update of %s for round %d, which is not on the disk", to, e.Round)
+	if set, closed := c.sets[e.Round]; closed && set[to].Accepted != m.Update {
+		c.w.fail("accepted is an update of %s for round %d, which is not in its set", to, e.Round)
 	}
 }
 
@@ -290,24 +275,6 @@ func (c *check) refuse(e wire.Envelope, topic string) {
 	if taken, ok := c.accepted[part{e.Run, e.Round, to}]; err != nil || lasts && ok && taken == m.Update {
 		c.w.fail("refused is the accepted update of %s for round %d: %v", to, e.Round, err)
 	}
-}
-
-// spooled reports whether a power cut would leave an update in a round's spool.
-func (d *disk) spooled(r wire.RoundID, update wire.Digest) bool {
-	f := d.root
-	for _, name := range []string{stateDir, "spool", fmt.Sprint(r)} {
-		next, ok := f.durable[name].(*folder)
-		if !ok {
-			return false
-		}
-		f = next
-	}
-	for _, node := range f.durable {
-		if n, ok := node.(*inode); ok && bytes.Contains(n.safe, update[:]) {
-			return true
-		}
-	}
-	return false
 }
 
 // mixed takes the books of a block that has ended, in good order or not. When all agents of a block have ended it, each
@@ -341,10 +308,8 @@ func (c *check) end() {
 		if c.obeyed[p.id] != c.announced {
 			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
 		}
-		for _, name := range []string{"update", "model.part"} {
-			if p.disk.file(stateDir+"/"+name) != nil {
-				c.w.fail("%s keeps %s of a run that is finished", p.id, name)
-			}
+		if _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
+			c.w.fail("%s keeps an update or a model of a run that is finished", p.id)
 		}
 	}
 	blobs := map[string]bool{}
@@ -375,8 +340,7 @@ func (c *check) endCoordinator(p *party) {
 	if err != nil || len(f.names) > 0 {
 		c.w.fail("the spools of %d rounds are left, %v", len(f.names), err)
 	}
-	dir := path.Dir(modelPath(c.record.Run, 0))
-	f, err = handle{disk: p.disk}.folder(dir)
+	f, err = handle{disk: p.disk}.folder(fmt.Sprintf("%s/models/%d", stateDir, c.record.Run))
 	if err != nil {
 		c.w.fail("the folder of models: %v", err)
 		return

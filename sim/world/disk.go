@@ -27,7 +27,9 @@ type disk struct {
 	cut    func()
 	ops    int
 	forget func(op, path string) bool // a planted bug: this operation is not done
-	wrote  func(path string)          // tells of a file that has got a new name
+	isLate func(path string) bool     // another: this sync waits for the next one
+	late   *inode                     // that waits
+	wrote  func(path string)          // tells of a file that has got a new name, and of a slot that was synced
 }
 
 // folder is the names in a folder, now and at its last sync.

@@ -90,11 +90,24 @@ func (f *file) Truncate(size int64) error {
 // Sync implements store.File.
 func (f *file) Sync() error {
 	f.h.life.alive()
-	if f.h.op("sync", f.name, f.h.syncTime()) {
-		f.inode.safe, f.inode.shared = f.inode.data, true
+	late, done := f.h.isLate != nil && f.h.isLate(f.name), f.h.op("sync", f.name, f.h.syncTime())
+	if done && !late {
+		f.inode.sync()
+	}
+	if _, is := isSlot(f.name); is && f.h.wrote != nil {
+		f.h.wrote(f.name)
+	}
+	switch {
+	case late:
+		f.h.late = f.inode
+	case f.h.late != nil:
+		f.h.late.sync()
+		f.h.late = nil
 	}
 	return nil
 }
+
+func (n *inode) sync() { n.safe, n.shared = n.data, true }
 
 // Stat implements store.File.
 func (f *file) Stat() (fs.FileInfo, error) { return infoOf(path.Base(f.name), f.inode), nil }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
@@ -38,23 +37,19 @@ type taken struct {
 }
 
 // fold holds the model of a closed round against the one before, and the updates of its set, each once.
-func (c *check) fold(p *party, f round.RoundClosed) {
-	at := version{c.record.Run, uint64(f.Version)}
+func (c *check) fold(p *party, r wire.RoundID, at version) {
 	base, ok := c.model(p, at.run, at.version-1)
 	after, ok2 := c.model(p, at.run, at.version)
 	if !ok || !ok2 {
-		c.w.fail("round %d is closed, and its models are not on the disk", f.Round)
+		c.w.fail("round %d is closed, and its models are not on the disk", r)
 		return
 	}
-	if len(c.sets[f.Round]) != f.Accepted {
-		c.w.fail("round %d has accepted %d updates, and %d are in its set", f.Round, f.Accepted, len(c.sets[f.Round]))
-	}
-	set, ok := c.takenBy(f.Round, len(base))
+	set, ok := c.takenBy(r, len(base))
 	if !ok {
 		return
 	}
 	cfg, t := c.w.plan.configure()
-	set = c.above(cfg.Aggregation, f.Round, set)
+	set = c.above(cfg.Aggregation, r, set)
 	d := make([]float64, len(base))
 	if cfg.Aggregation.Rule == rule.TrimmedMean {
 		trimmedMean(d, set, cfg.Aggregation.Trim)
@@ -77,8 +72,8 @@ func (c *check) fold(p *party, f round.RoundClosed) {
 	for j := range d {
 		want := float64(base[j]) + d[j]
 		if got := float64(after[j]); math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
-			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, f.Version, got,
-				f.Round, want)
+			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, at.version, got, r,
+				want)
 			return
 		}
 	}
@@ -225,7 +220,8 @@ func second(o *optimizer.Config, v, d2 float64) float64 {
 
 // model reads a model from the coordinator's disk.
 func (c *check) model(p *party, run wire.RunID, version uint64) ([]float32, bool) {
-	tensors, _, err := store.DecodeSafetensors(p.disk.file(modelPath(run, version)))
+	_, file := modelOf(p.disk.file, run, wire.ModelVersion(version))
+	tensors, _, err := store.DecodeSafetensors(file)
 	if err != nil {
 		return nil, false
 	}

@@ -115,6 +115,9 @@ func (w *World) newParty(number int, id wire.AgentID) *party {
 	if slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == Lying && f.Party == number }) {
 		p.lies = liesOf(number)
 	}
+	if w.bugs.Late != nil {
+		p.disk.isLate = func(path string) bool { return w.bugs.Late(number, path) }
+	}
 	w.parties = append(w.parties, p)
 	return p
 }

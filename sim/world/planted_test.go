@@ -16,8 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// forgets is a bug: the disk of a party (Coordinator, or 0 for all agents) does not do an operation on some files. What
-// a party replaces whole it writes to a file "state/." first.
+// forgets is a bug: the disk of a party (Coordinator, or 0 for all agents) does not do an operation on some files.
 func forgets(party int, what, where string) world.Bugs {
 	return world.Bugs{Forget: func(of int, op, path string) bool {
 		return (of == world.Coordinator) == (party == world.Coordinator) && op == what && strings.Contains(path, where)
@@ -110,19 +109,19 @@ func TestPlantedBugs(t *testing.T) {
 		name string
 		bugs func() world.Bugs
 	}{
-		{"the journal is not synced", func() world.Bugs { return forgets(world.Coordinator, "sync", "state/.") }},
-		{"the journal's name is not synced", func() world.Bugs {
-			return forgets(world.Coordinator, "sync folder", "state")
+		{"the journal is not synced", func() world.Bugs { return forgets(world.Coordinator, "sync", "state/run.") }},
+		{"the model's slot is not synced", func() world.Bugs {
+			return forgets(world.Coordinator, "sync", "state/model.")
 		}},
-		{"updates are not synced before they are accepted", func() world.Bugs {
-			return forgets(world.Coordinator, "sync", "/spool/")
-		}},
-		{"models are not synced before they are announced", func() world.Bugs {
-			return forgets(world.Coordinator, "sync", "/models/")
+		{"the model's slot is synced after the journal", func() world.Bugs {
+			return world.Bugs{Late: func(of int, path string) bool {
+				return of == world.Coordinator && strings.Contains(path, "state/model.")
+			}}
 		}},
 		{"spools are not removed", func() world.Bugs { return forgets(world.Coordinator, "remove", "/spool") }},
-		{"an agent's place and update are not synced", func() world.Bugs { return forgets(0, "sync", "state/.") }},
-		{"an agent's update is not removed", func() world.Bugs { return forgets(0, "remove", "/update") }},
+		{"an agent's update is not synced", func() world.Bugs { return forgets(0, "sync", "state/update.") }},
+		{"an agent's place is not synced", func() world.Bugs { return forgets(0, "sync", "state/obeyed.") }},
+		{"an agent's update is not written", func() world.Bugs { return forgets(0, "write", "/update.a") }},
 		{"agents do not say hello again", func() world.Bugs { return swallows(wire.TypeHello, 8) }},
 		{"invitations are not repeated", func() world.Bugs { return swallows(wire.TypeInvitation, 3) }},
 		{"the announcement is not repeated", func() world.Bugs { return swallows(wire.TypeAnnouncement, 6) }},

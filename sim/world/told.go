@@ -1,7 +1,6 @@
 package world
 
 import (
-	"encoding/binary"
 	"maps"
 	"slices"
 
@@ -29,9 +28,6 @@ func (c *check) told(p *party, fact any) {
 		c.takes(f)
 	case round.RoundClosed:
 		c.w.note("closed %d with %d", f.Round, f.Accepted)
-		if f.Kind == wire.KindTraining {
-			c.fold(p, f)
-		}
 		c.closed++
 		if f.ByDeadline {
 			c.missed(f.Round)
@@ -43,6 +39,8 @@ func (c *check) told(p *party, fact any) {
 		if c.w.finished.IsZero() {
 			c.w.finished = c.w.here()
 		}
+	case coordinator.StateMended:
+		c.w.fail("the %s was lost: %v", f.File, f.Damage)
 	case coordinator.UpdateLeftOut:
 		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
 	case round.AnnouncementObeyed:
@@ -56,17 +54,12 @@ func (c *check) told(p *party, fact any) {
 	}
 }
 
-// obeys holds an agent's place against the one before, and against what a power cut would leave.
+// obeys holds an agent's place against the one before.
 func (c *check) obeys(p *party, o wire.Order) {
 	if before := c.obeyed[p.id]; o.Compare(before) < 0 && !p.hadTrouble {
 		c.w.fail("%s obeys %s after %s", p.id, o, before)
 	}
 	c.obeyed[p.id] = o
-	if b := body(p.disk.durableFile(obeyedFile)); !p.hadTrouble && (len(b) < 33 ||
-		wire.RoundID(binary.LittleEndian.Uint64(b[20:])) != o.Round ||
-		wire.Attempt(binary.LittleEndian.Uint32(b[28:])) != o.Attempt || wire.Phase(b[32]) != o.Phase) {
-		c.w.fail("%s obeys %s, and has not saved that", p.id, o)
-	}
 }
 
 // partEnded: a part in a round ends once in a life, and as the coordinator has said.

@@ -41,6 +41,8 @@ type Bugs struct {
 	// Forget says that a party's disk does not do an operation, and tells it otherwise: "sync", "sync folder", "write",
 	// "rename", "remove", "truncate", "create" or "mkdir".
 	Forget func(party int, op, path string) bool
+	// Late says that a party's disk syncs a file after the next sync of another one, and tells it otherwise.
+	Late func(party int, path string) bool
 	// Say has a party say nothing, with false.
 	Say func(party int, m mqtt.Message) bool
 	// Configure changes how the coordinator works.

@@ -39,9 +39,9 @@ func TestNewDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"an earlier start of this agent had a higher number"}},
-		{damage("boot", "obeyed"), []string{"file=boot", "file=obeyed",
+		{damage("boot", "obeyed.a", "obeyed.b"), []string{"file=boot", "file=obeyed",
 			"an earlier start of this agent had a higher number"}},
-		{damage("update"), []string{"file=update"}},
+		{damage("update.a"), []string{"file=update"}},
 	} {
 		step.before()
 		one := f.Daemon(t, "agentd", "one")

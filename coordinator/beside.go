@@ -1,0 +1,108 @@
+package coordinator
+
+import (
+	"sync"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// beside is what a round leaves to be done while the next one is under way.
+type beside struct {
+	records  *host.Line // the line of the history and the archive's model, which must be there before the next journal
+	removals *host.Line // of what nobody needs
+
+	mu    sync.Mutex
+	notes []note
+}
+
+// note is the result of a write of the records' line.
+type note struct {
+	what string
+	err  error
+}
+
+// record has a write done before the next journal. While the disk does not take it, it is tried again.
+func (c *Coordinator) record(what string, write func() error) {
+	c.beside.records.Do(func() {
+		_ = c.repeat(write, c.owner.PauseBeside, func(err error) { // else the coordinator stops: see Run
+			c.beside.mu.Lock()
+			defer c.beside.mu.Unlock()
+			c.beside.notes = append(c.beside.notes, note{what, err})
+			c.owner.Wake()
+		})
+	})
+}
+
+// takeNotes tells which writes fail, and which do again.
+func (c *Coordinator) takeNotes() {
+	c.beside.mu.Lock()
+	notes := c.beside.notes
+	c.beside.notes = nil
+	c.beside.mu.Unlock()
+	for _, n := range notes {
+		c.wrote(n.what, n.err)
+	}
+}
+
+// recorded waits until the records of the round before are there. The time that a full disk takes does not count for the
+// round under way.
+func (c *Coordinator) recorded() error {
+	began := c.owner.Now()
+	err := c.owner.Hold(func() bool {
+		c.takeNotes()
+		return c.beside.records.Idle()
+	})
+	if err == nil && c.owner.Now().Sub(began) >= persistAgain && !c.unstored {
+		c.events.Next(round.StorageFailed{Since: began}, round.StorageMended{})
+	}
+	return err
+}
+
+// journal makes a record of the machine count, and what must be there with it.
+func (c *Coordinator) journal(r round.Record) bool {
+	if c.recorded() != nil {
+		return false
+	}
+	c.disk.listed = c.publisher.plan(c.work.blobsOf(&r.Plan))
+	if c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(r) }) != nil {
+		return false
+	}
+	if m, w := c.work.fresh, c.work; m != nil && m.hash == r.Plan.Base.Hash {
+		w.fresh = nil
+		c.record("save the model in the archive", func() error { return w.archive(m) })
+		c.prune(uint64(m.version))
+	}
+	return true
+}
+
+// prune removes models that are too old, once the newest is in the archive.
+func (c *Coordinator) prune(version uint64) {
+	models, keep, log := c.disk.models, c.cfg.KeepModels, c.cfg.Logger
+	if keep == 0 {
+		return
+	}
+	c.beside.records.Do(func() {
+		c.beside.removals.Do(func() {
+			if err := models.Prune(keep, version); err != nil {
+				log.Warn("old models are left behind; the next round removes them", "err", err)
+			}
+		})
+	})
+}
+
+// removeSpool has the spool of a round that is over removed.
+func (c *Coordinator) removeSpool(r wire.RoundID, s *store.Spool) {
+	c.beside.removals.Do(func() {
+		if s != nil {
+			if err := s.Close(); err != nil {
+				c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
+			}
+		}
+		if err := c.disk.removeSpool(r); err != nil {
+			c.cfg.Logger.Warn("an old spool is left behind", "round", r, "err", err)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package coordinator
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// present is the model of a round as its slot holds it, with the state of the optimiser that made it.
+type present struct {
+	run     wire.RunID
+	version wire.ModelVersion
+	hash    wire.Digest
+	file    []byte // safetensors
+	state   []byte // nil if there is none: see packState
+}
+
+// slotHead is the length of what stands before a model's file: run, version, hash and the file's length.
+const slotHead = 8 + 8 + len(wire.Digest{}) + 8
+
+// saveSlot writes a model into the slot that the present one does not use. It counts with the journal that names it.
+func (d *disk) saveSlot(m *present) error {
+	head := binary.LittleEndian.AppendUint64(make([]byte, 0, slotHead), uint64(m.run))
+	head = binary.LittleEndian.AppendUint64(head, uint64(m.version))
+	head = append(head, m.hash[:]...)
+	head = binary.LittleEndian.AppendUint64(head, uint64(len(m.file)))
+	d.unkept = wire.Digest{}
+	err := d.model.Write(slotVersion, head, m.file, m.state)
+	if err == nil {
+		d.unkept = m.hash
+	}
+	return err
+}
+
+// loadSlot returns the run's model with that hash from its slot, which no write touches from now on. The error is
+// ErrNoModel if the slots hold others, and a *CorruptError if the model's slot may be the one that is damaged.
+func (d *disk) loadSlot(run wire.RunID, version wire.ModelVersion, hash wire.Digest) (*present, error) {
+	var m *present
+	_, err := d.model.Load(maxModel, func(s store.Saved) bool {
+		x, ok := parseSlot(s)
+		if ok = ok && x.run == run && x.version == version && x.hash == hash; ok {
+			m = x
+		}
+		return ok
+	})
+	if errors.Is(err, store.ErrNoRecord) {
+		err = store.ErrNoModel
+	}
+	return m, err
+}
+
+func parseSlot(s store.Saved) (*present, bool) {
+	b := s.Body
+	if s.Version != slotVersion || len(b) < slotHead {
+		return nil, false
+	}
+	m := &present{run: wire.RunID(binary.LittleEndian.Uint64(b)),
+		version: wire.ModelVersion(binary.LittleEndian.Uint64(b[8:])), hash: wire.Digest(b[16:])}
+	length := binary.LittleEndian.Uint64(b[slotHead-8:])
+	if b = b[slotHead:]; length > uint64(len(b)) {
+		return nil, false
+	}
+	if m.file = b[:length:length]; uint64(len(b)) > length {
+		m.state = b[length:]
+	}
+	return m, true
+}
+
+// archive stores a model, and the state of the optimiser with it, among those of its run.
+func (w *workbench) archive(m *present) error {
+	if m.state != nil {
+		if err := w.disk.models.PutState(uint64(m.version), m.hash, m.state); err != nil {
+			return err
+		}
+	}
+	return w.disk.saveModel(m.version, m.hash, m.file, w.cfg.Logger)
+}
+
+// vectorOf returns the vector of a model's file if it has that hash, or nil.
+func vectorOf(file []byte, hash wire.Digest, schema wire.Schema) []byte {
+	m, err := decodeModel("", file)
+	if err != nil || !m.fits(schema) {
+		return nil
+	}
+	if data := m.vector(schema); wire.BlobDigest(data) == hash {
+		return data
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package world
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The files of the parties that are kept in slots (store.Slots), as the world reads them: it does not use their code.
+const (
+	runFile    = stateDir + "/run"
+	modelFile  = stateDir + "/model"
+	updateFile = stateDir + "/update"
+	obeyedFile = stateDir + "/obeyed"
+)
+
+// isSlot reports whether a file is a copy of slots, and returns the name of these.
+func isSlot(name string) (string, bool) {
+	base, isA := strings.CutSuffix(name, ".a")
+	base, isB := strings.CutSuffix(base, ".b")
+	return base, isA || isB
+}
+
+// slots returns the bodies of the copies that are sound, the newest first. read is of one file.
+func slots(read func(name string) []byte, name string) (bodies [][]byte) {
+	newest := uint64(0)
+	for _, copied := range []string{".a", ".b"} {
+		const head = 24
+		p := read(name + copied)
+		if len(p) < head || string(p[:4]) != "FMS1" {
+			continue
+		}
+		sequence, length := binary.LittleEndian.Uint64(p[8:]), binary.LittleEndian.Uint64(p[16:])
+		end := head + length
+		if end > uint64(len(p)-4) || crc32.Checksum(p[:end], crc32.MakeTable(crc32.Castagnoli)) !=
+			binary.LittleEndian.Uint32(p[end:]) {
+			continue
+		}
+		if bodies = append(bodies, p[head:end]); sequence > newest {
+			bodies[0], bodies[len(bodies)-1], newest = bodies[len(bodies)-1], bodies[0], sequence
+		}
+	}
+	return bodies
+}
+
+// slot is the newest body; nil if there is none.
+func slot(read func(name string) []byte, name string) []byte {
+	if bodies := slots(read, name); len(bodies) > 0 {
+		return bodies[0]
+	}
+	return nil
+}
+
+// recordOf is the coordinator's journal.
+func recordOf(read func(name string) []byte) (r round.Record, ok bool) {
+	var saved struct{ Record round.Record }
+	err := json.Unmarshal(slot(read, runFile), &saved)
+	return saved.Record, err == nil
+}
+
+// placeOf is the run, the round and the attempt that an agent has obeyed last.
+func placeOf(read func(name string) []byte) (o wire.Order) {
+	b := slot(read, obeyedFile)
+	if len(b) < 33 {
+		return o
+	}
+	return wire.Order{
+		Root: wire.Root(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
+		Run: wire.RunID(binary.LittleEndian.Uint64(b[12:])), Round: wire.RoundID(binary.LittleEndian.Uint64(b[20:])),
+		Attempt: wire.Attempt(binary.LittleEndian.Uint32(b[28:])), Phase: wire.Phase(b[32]),
+	}
+}
+
+// updateOf is an agent's update: whose it is, and its payload.
+func updateOf(read func(name string) []byte, id wire.AgentID) (at part, payload []byte, ok bool) {
+	b := slot(read, updateFile)
+	if len(b) < 28 {
+		return at, nil, false
+	}
+	at = part{wire.RunID(binary.LittleEndian.Uint64(b[8:])), wire.RoundID(binary.LittleEndian.Uint64(b[16:])), id}
+	return at, b[min(28+int(binary.LittleEndian.Uint32(b[24:])), len(b)):], true
+}
+
+// modelOf is the file of a model of the coordinator; nil if no slot has it.
+func modelOf(read func(name string) []byte, run wire.RunID, version wire.ModelVersion) (hash wire.Digest, file []byte) {
+	for _, b := range slots(read, modelFile) {
+		const head = 56
+		if len(b) < head || wire.RunID(binary.LittleEndian.Uint64(b)) != run ||
+			wire.ModelVersion(binary.LittleEndian.Uint64(b[8:])) != version {
+			continue
+		}
+		return wire.Digest(b[16:48]), b[head : head+binary.LittleEndian.Uint64(b[48:])]
+	}
+	return hash, nil
+}

@@ -1,0 +1,360 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// Slots keeps a record in files that are there already and long enough, so that a write costs one fdatasync: no name
+// changes and no block is allocated. A write replaces the content of one copy in place. With two copies it takes them
+// in turn, so that one that is torn leaves the other; with one, a torn write leaves nothing.
+//
+// The files are PATH.a and PATH.b. Each is made whole, by WriteFile. While neither is there, PATH may be a file of
+// SaveRecord, as earlier builds wrote it; the first write removes that.
+//
+// A copy is magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C of all before (4),
+// little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body whose bits matter has a hash of its
+// own.
+type Slots struct {
+	mu       sync.Mutex
+	disk     Disk
+	path     string
+	named    []bool // by copy: its name is durable, as this process has seen to
+	sequence uint64 // of the newest copy
+	written  int    // the copy that was written last
+	used     int    // the copy that no write may touch; none = -1
+}
+
+// Saved is a record that Slots hold.
+type Saved struct {
+	Version uint16 // the caller's, of the format of the body
+	Body    []byte
+	// Damaged says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has changed it. Nil
+	// if none is.
+	Damaged error
+}
+
+const (
+	slotMagic = "FMS1"
+	slotHead  = len(slotMagic) + 2 + 2 + 8 + 8
+	slotTail  = 4
+	slotBlock = 4 << 10 // a file's length is a multiple of it
+	noCopy    = -1
+)
+
+// Slots returns the slots at path, with one copy or two. Nothing is read or made yet.
+func (d Disk) Slots(path string, copies int) *Slots {
+	return &Slots{disk: d, path: path, named: make([]bool, copies), used: noCopy, written: noCopy}
+}
+
+func (s *Slots) name(i int) string { return s.path + "." + string(rune('a'+i)) }
+
+// Load returns the newest record that is sound and that want, unless it is nil, agrees to; its body may have up to
+// most bytes. Writes leave its copy alone until Keep. The error is ErrNoRecord if there is no file, or none that want
+// agrees to, and a *CorruptError if there is none that is sound.
+func (s *Slots) Load(most int, want func(Saved) bool) (Saved, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used, s.written = noCopy, noCopy
+	copies, damaged, none, err := s.heads(most)
+	if err != nil {
+		return Saved{}, err
+	}
+	if none {
+		return s.loadEarlier(most, want)
+	}
+	for _, c := range copies {
+		found, err := s.read(c)
+		if errors.As(err, new(*CorruptError)) {
+			damaged = errors.Join(damaged, err)
+			continue
+		}
+		if err != nil {
+			return Saved{}, err
+		}
+		if s.sequence = max(s.sequence, c.sequence); want == nil || want(found) {
+			s.used, s.written, found.Damaged = c.at, c.at, damaged
+			return found, nil
+		}
+	}
+	if damaged != nil {
+		return Saved{}, damaged
+	}
+	return Saved{}, fmt.Errorf("store: %w at %s", ErrNoRecord, s.path)
+}
+
+// loadEarlier reads the file of an earlier build.
+func (s *Slots) loadEarlier(most int, want func(Saved) bool) (Saved, error) {
+	version, body, err := s.disk.LoadRecord(s.path, most)
+	found := Saved{Version: version, Body: body}
+	if err == nil && want != nil && !want(found) {
+		err = fmt.Errorf("store: %w at %s", ErrNoRecord, s.path)
+	}
+	if err != nil {
+		return Saved{}, err
+	}
+	return found, nil
+}
+
+// slotHeader is the head of a copy, which nothing has verified yet.
+type slotHeader struct {
+	at               int
+	head             []byte
+	version          uint16
+	sequence, length uint64
+}
+
+// heads returns the copies that look sound, the newest first, and the damage of others. none is that there is no file.
+func (s *Slots) heads(most int) (found []slotHeader, damaged error, none bool, err error) {
+	none = true
+	for i := range s.named {
+		h, err := s.head(i, most)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		none = false
+		switch {
+		case errors.As(err, new(*CorruptError)):
+			damaged = errors.Join(damaged, err)
+		case err != nil:
+			return nil, nil, false, err
+		case h.sequence > 0: // else it is empty
+			found = append(found, h)
+		}
+	}
+	slices.SortFunc(found, func(a, b slotHeader) int { return cmp.Compare(b.sequence, a.sequence) })
+	return found, damaged, none, nil
+}
+
+func (s *Slots) head(i, most int) (slotHeader, error) {
+	h := slotHeader{at: i, head: make([]byte, slotHead)}
+	if err := s.readAt(i, h.head, 0); err != nil {
+		return h, err
+	}
+	h.version = binary.LittleEndian.Uint16(h.head[len(slotMagic):])
+	h.sequence = binary.LittleEndian.Uint64(h.head[len(slotMagic)+4:])
+	h.length = binary.LittleEndian.Uint64(h.head[slotHead-8:])
+	switch {
+	case bytes.Equal(h.head, make([]byte, slotHead)):
+	case string(h.head[:len(slotMagic)]) != slotMagic || h.sequence == 0:
+		return h, &CorruptError{s.name(i), "not a record"}
+	case h.length > uint64(min(most, math.MaxInt-slotHead-slotTail)):
+		return h, &CorruptError{s.name(i), fmt.Sprintf("longer than %d bytes", most)}
+	}
+	return h, nil
+}
+
+// read returns the record of a copy.
+func (s *Slots) read(h slotHeader) (Saved, error) {
+	rest := make([]byte, int(h.length)+slotTail)
+	if err := s.readAt(h.at, rest, int64(slotHead)); err != nil {
+		return Saved{}, err
+	}
+	body := rest[:h.length:h.length]
+	sum := crc32.Update(crc32.Checksum(h.head, castagnoli), castagnoli, body)
+	if sum != binary.LittleEndian.Uint32(rest[h.length:]) {
+		return Saved{}, &CorruptError{s.name(h.at), "its checksum differs"}
+	}
+	return Saved{Version: h.version, Body: body}, nil
+}
+
+func (s *Slots) readAt(i int, p []byte, at int64) error {
+	f, err := s.disk.OpenFile(s.name(i), os.O_RDONLY, 0)
+	if err != nil {
+		return explain("open", s.name(i), err)
+	}
+	_, err = f.ReadAt(p, at)
+	closed := f.Close()
+	switch {
+	case errors.Is(err, io.EOF):
+		return &CorruptError{s.name(i), "too short for a record"}
+	case err != nil:
+		return explain("read", s.name(i), err)
+	}
+	return closed
+}
+
+// Save is Write and Keep.
+func (s *Slots) Save(version uint16, pieces ...[]byte) error {
+	err := s.Write(version, pieces...)
+	if err == nil {
+		s.Keep()
+	}
+	return err
+}
+
+// Keep has later writes leave the copy alone that was written last.
+func (s *Slots) Keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = s.written
+}
+
+// Write writes a record durably, whose body may come in pieces, over a copy that is not kept. After an error that copy
+// may hold nothing.
+func (s *Slots) Write(version uint16, pieces ...[]byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := 0
+	if len(s.named) > 1 && s.used == 0 {
+		i = 1
+	}
+	first := !s.named[i]
+	s.written = noCopy
+	s.sequence++
+	p := s.encode(version, pieces)
+	err := s.change(i, func(f File) error { return fill(f, p) })
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := s.create(i, p); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return explain("write", s.name(i), err)
+	}
+	s.written = i
+	if first {
+		return s.removeEarlier()
+	}
+	return nil
+}
+
+// Secure makes the record durable that Load has returned: a process that died before its fdatasync leaves one that can
+// be read and is not on the disk yet.
+func (s *Slots) Secure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used == noCopy {
+		return nil
+	}
+	if err := s.change(s.used, func(File) error { return nil }); err != nil {
+		return explain("fsync", s.name(s.used), err)
+	}
+	return nil
+}
+
+// change opens a copy, has it changed and syncs it. Its name may be of a process that died before that was durable: the
+// first time it is made so.
+func (s *Slots) change(i int, change func(f File) error) error {
+	f, err := s.disk.OpenFile(s.name(i), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err = change(f); err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && !s.named[i] {
+		err = s.disk.SyncDir(filepath.Dir(s.path))
+		s.named[i] = err == nil
+	}
+	return err
+}
+
+// encode returns the pieces of a copy.
+func (s *Slots) encode(version uint16, pieces [][]byte) [][]byte {
+	length := 0
+	for _, p := range pieces {
+		length += len(p)
+	}
+	head := append(make([]byte, 0, slotHead), slotMagic...)
+	head = binary.LittleEndian.AppendUint16(head, version)
+	head = binary.LittleEndian.AppendUint16(head, 0)
+	head = binary.LittleEndian.AppendUint64(head, s.sequence)
+	head = binary.LittleEndian.AppendUint64(head, uint64(length))
+	all, sum := slices.Concat([][]byte{head}, pieces), uint32(0)
+	for _, p := range all {
+		sum = crc32.Update(sum, castagnoli, p)
+	}
+	return append(all, binary.LittleEndian.AppendUint32(nil, sum))
+}
+
+// fill writes a copy from its beginning. What it needs of a longer file it fills up with zeros.
+func fill(f File, pieces [][]byte) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	end := int64(0)
+	for _, p := range pieces {
+		if _, err := f.WriteAt(p, end); err != nil {
+			return err
+		}
+		end += int64(len(p))
+	}
+	if more := capacity(end) - end; end > info.Size() {
+		_, err = f.WriteAt(make([]byte, more), end)
+	}
+	return err
+}
+
+// capacity is the length of the file for a copy of that length, with room to grow.
+func capacity(length int64) int64 {
+	return (length + min(length/4, 64<<10) + slotBlock - 1) / slotBlock * slotBlock
+}
+
+// create makes the file of a copy.
+func (s *Slots) create(i int, pieces [][]byte) error {
+	p := slices.Concat(pieces...)
+	p = append(p, make([]byte, capacity(int64(len(p)))-int64(len(p)))...)
+	err := s.disk.WriteFile(s.name(i), p, 0o600)
+	s.named[i] = err == nil
+	return err
+}
+
+// Clear empties the copies. It is not synced: after a power cut the record may be back.
+func (s *Slots) Clear() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used, s.written = noCopy, noCopy
+	for i := range s.named {
+		f, err := s.disk.OpenFile(s.name(i), os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			_, err = f.WriteAt(make([]byte, slotHead), 0)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			return explain("write", s.name(i), err)
+		}
+	}
+	return s.removeEarlier()
+}
+
+// removeEarlier removes the file of an earlier build.
+func (s *Slots) removeEarlier() error {
+	if err := s.disk.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return explain("remove", s.path, err)
+	}
+	return nil
+}
+
+// SetAside renames, durably, all that there is, sound or damaged. It returns where the first of it is now, "" if there
+// was nothing.
+func (s *Slots) SetAside() (aside string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used, s.written = noCopy, noCopy
+	for _, path := range []string{s.path, s.name(0), s.name(1)} {
+		now, err := s.disk.SetAside(path)
+		if err != nil {
+			return aside, err
+		}
+		if aside == "" {
+			aside = now
+		}
+	}
+	return aside, nil
+}
