@@ -13,6 +13,7 @@ import (
 type beside struct {
 	records  *host.Line // the line of the history and the archive's model, which must be there before the next journal
 	removals *host.Line // of what nobody needs
+	pruned   uint64     // one more than the version for which models were removed last; 0 = not since the start
 
 	mu    sync.Mutex
 	notes []note
@@ -73,17 +74,19 @@ func (c *Coordinator) journal(r round.Record) bool {
 	if m, w := c.work.fresh, c.work; m != nil && m.hash == r.Plan.Base.Hash {
 		w.fresh = nil
 		c.record("save the model in the archive", func() error { return w.archive(m) })
-		c.prune(uint64(m.version))
 	}
+	c.prune(uint64(r.Plan.Version))
 	return true
 }
 
-// prune removes models that are too old, once the newest is in the archive.
+// prune removes models that are too old, once the newest is in the archive: for each version, and once after a start,
+// since a power cut may bring back what was removed.
 func (c *Coordinator) prune(version uint64) {
 	models, keep, log := c.disk.models, c.cfg.KeepModels, c.cfg.Logger
-	if keep == 0 {
+	if keep == 0 || c.beside.pruned == version+1 {
 		return
 	}
+	c.beside.pruned = version + 1
 	c.beside.records.Do(func() {
 		c.beside.removals.Do(func() {
 			if err := models.Prune(keep, version); err != nil {

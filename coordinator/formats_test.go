@@ -96,7 +96,7 @@ func raiseModelFormat(t *testing.T, path string) {
 		meta["format_version"] = "9"
 		file, err := store.EncodeSafetensors(tensors, meta)
 		must(t, err)
-		must(t, models.Put(m.Version, m.Digest, file))
+		must(t, models.Put(m.Version, m.Digest, file, true))
 		return
 	}
 	t.Fatalf("%s is not listed", path)

@@ -30,7 +30,8 @@ type workbench struct {
 	taskBlob blob
 	base     []float32 // w_{i−1}; nil before the first training round
 	baseBlob blob
-	fresh    *present // the model that is not in the archive yet; nil if it is
+	archived time.Time // when a model of the archive was synced last
+	fresh    *present  // the model that is not in the archive yet; nil if it is
 	held     *learner.Samples[float32]
 	floor    float64 // the risk on the held-out data of a model that knows nothing: all its parameters are 0
 }

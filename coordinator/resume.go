@@ -281,16 +281,13 @@ func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record,
 		return r, damage
 	case damage == nil && data == nil: // an earlier build had no slots, or they are damaged
 		return r, errors.Join(w.restoreSlot(r.Run, p.Version, archived), w.useModel(archived))
-	case data != nil && errors.Is(damage, store.ErrNoModel): // the process before ended before it was archived
+	case data != nil && damage != nil: // the process before, or the power, has ended before it was archived
 		w.fresh = kept
 		return r, w.useModel(data)
 	case damage == nil:
 		return r, w.useModel(data)
 	}
-	if data == nil {
-		data = archived
-	}
-	return w.mendModel(r, data, versions, damage, tell)
+	return w.mendModel(r, archived, versions, damage, tell)
 }
 
 // mendModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that is not
@@ -315,7 +312,7 @@ func (w *workbench) mendModel(r round.Record, data []byte, versions []uint64, da
 	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: p.Version, Version: p.Version})
 	file, err := encodeModel(p.Version, w.problem, data, w.disk.origin)
 	if err == nil {
-		err = w.disk.models.Put(uint64(p.Version), p.Base.Hash, file)
+		err = w.disk.models.Put(uint64(p.Version), p.Base.Hash, file, true)
 	}
 	if err == nil {
 		err = w.restoreSlot(r.Run, p.Version, data)

@@ -68,16 +68,16 @@ func (d *disk) newestModel() (wire.RunID, uint64) {
 }
 
 // saveModel stores a model. Another one that is stored as that version, of a journal that was newer, is renamed.
-func (d *disk) saveModel(version wire.ModelVersion, hash wire.Digest, file []byte, logger *slog.Logger) error {
-	err := d.models.Put(uint64(version), hash, file)
+func (d *disk) saveModel(m *present, durable bool, logger *slog.Logger) error {
+	err := d.models.Put(uint64(m.version), m.hash, m.file, durable)
 	if !errors.Is(err, store.ErrConflict) {
 		return err
 	}
-	aside, err := d.models.SetAside(uint64(version))
+	aside, err := d.models.SetAside(uint64(m.version))
 	if err != nil {
 		return err
 	}
-	logger.Warn("another model was stored as this version: it is kept under another name", "version", version,
+	logger.Warn("another model was stored as this version: it is kept under another name", "version", m.version,
 		"moved_to", aside)
-	return d.models.Put(uint64(version), hash, file)
+	return d.models.Put(uint64(m.version), m.hash, m.file, durable)
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -68,14 +69,24 @@ func parseSlot(s store.Saved) (*present, bool) {
 	return m, true
 }
 
+// syncArchive is how often a model of the archive is synced at most. The system writes the others by itself, soon: of
+// models that replace each other faster a power cut takes a few, and not the present one, which its slot has.
+const syncArchive = 10 * time.Second
+
 // archive stores a model, and the state of the optimiser with it, among those of its run.
 func (w *workbench) archive(m *present) error {
+	now := w.now()
+	durable := now.Sub(w.archived) >= syncArchive
 	if m.state != nil {
-		if err := w.disk.models.PutState(uint64(m.version), m.hash, m.state); err != nil {
+		if err := w.disk.models.PutState(uint64(m.version), m.hash, m.state, durable); err != nil {
 			return err
 		}
 	}
-	return w.disk.saveModel(m.version, m.hash, m.file, w.cfg.Logger)
+	err := w.disk.saveModel(m, durable, w.cfg.Logger)
+	if err == nil && durable {
+		w.archived = now
+	}
+	return err
 }
 
 // vectorOf returns the vector of a model's file if it has that hash, or nil.

@@ -55,10 +55,11 @@ func recordPath(modelPath string) string {
 	return strings.TrimSuffix(modelPath, modelSuffix) + recordSuffix
 }
 
-// Put stores the safetensors file durably as this version. digest is the model's address in the federation; it need
+// Put stores the safetensors file as this version, durably or not: then a power cut may leave it torn, or take it, and
+// Get notices. digest is the model's address in the federation; it need
 // not be the SHA-256 of the file. The same digest again is nil. Another one, or a file whose record cannot be read, is
 // ErrConflict: nothing stored is overwritten by something else (see SetAside).
-func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
+func (m *Models) Put(version uint64, digest [32]byte, file []byte, durable bool) error {
 	if _, _, err := DecodeSafetensors(file); err != nil {
 		return fmt.Errorf("model version %d: %w", version, err)
 	}
@@ -71,10 +72,10 @@ func (m *Models) Put(version uint64, digest [32]byte, file []byte) error {
 	sum := sha256.Sum256(file)
 	body := append(digest[:], sum[:]...)
 	body = binary.LittleEndian.AppendUint64(body, uint64(len(file)))
-	if err := m.disk.SaveRecord(recordPath(path), modelVersion, body); err != nil {
+	if err := m.disk.saveRecord(recordPath(path), modelVersion, body, durable); err != nil {
 		return err
 	}
-	return m.disk.WriteFile(path, file, 0o600)
+	return m.disk.replace(path, file, 0o600, durable)
 }
 
 // readRecord reads the record beside a model: everything of ModelInfo but the metadata.

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Prune removes, durably, the models below version, and the states of optimisers with them, but for the newest keep-1,
+// Prune removes the models below version, and the states of optimisers with them, but for the newest keep-1,
 // so that keep stay with version itself.
 // Models above version are left alone: they are of a journal that is newer than the one in use. keep is at least 1.
 func (m *Models) Prune(keep int, version uint64) error {
@@ -41,7 +41,7 @@ func (m *Models) Prune(keep int, version uint64) error {
 			}
 		}
 	}
-	return m.sync()
+	return nil
 }
 
 // SetAside renames, durably, the model of a version and its record, sound or damaged, so that another one can be stored
@@ -57,11 +57,4 @@ func (m *Models) SetAside(version uint64) (names []string, err error) {
 		}
 	}
 	return names, nil
-}
-
-func (m *Models) sync() error {
-	if err := m.disk.SyncDir(m.dir); err != nil {
-		return explain("fsync", m.dir, err)
-	}
-	return nil
 }

@@ -18,8 +18,8 @@ func statePath(modelPath string) string {
 
 // PutState stores durably the state of the optimiser that made the model of that version and digest, in the place of
 // another one.
-func (m *Models) PutState(version uint64, digest [32]byte, state []byte) error {
-	return m.disk.SaveRecord(statePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state))
+func (m *Models) PutState(version uint64, digest [32]byte, state []byte, durable bool) error {
+	return m.disk.saveRecord(statePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state), durable)
 }
 
 // State returns what PutState stored of the model of that version and digest, of at most that many bytes; ErrNoRecord

@@ -23,6 +23,10 @@ const (
 // SaveRecord replaces the record at path by body, atomically and durably. The version is the caller's: it tells a
 // later build how to read the body.
 func (d Disk) SaveRecord(path string, version uint16, body []byte) error {
+	return d.saveRecord(path, version, body, true)
+}
+
+func (d Disk) saveRecord(path string, version uint16, body []byte, durable bool) error {
 	if len(body) > maxRecordLen {
 		return fmt.Errorf("store: write %s: a record of %d bytes is above the limit of %d", path, len(body),
 			maxRecordLen)
@@ -33,7 +37,7 @@ func (d Disk) SaveRecord(path string, version uint16, body []byte) error {
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(body)))
 	p = append(p, body...)
 	sum := sha256.Sum256(p)
-	return d.WriteFile(path, append(p, sum[:]...), 0o600)
+	return d.replace(path, append(p, sum[:]...), 0o600, durable)
 }
 
 // LoadRecord reads the record at path, whose body may have up to maxBytes bytes. It returns ErrNoRecord if there is

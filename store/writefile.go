@@ -18,13 +18,21 @@ const tempPrefix = ".fedmesh-tmp-"
 // the folder. The mode is perm less the umask, as with os.WriteFile. On error nothing was changed and nothing is left
 // over, except where the error says that only the last step, the fsync of the folder, failed.
 func (d Disk) WriteFile(path string, data []byte, perm fs.FileMode) error {
+	return d.replace(path, data, perm, true)
+}
+
+// replace is WriteFile. Where it is not to be durable it syncs nothing: after a power cut the file may be torn, or gone.
+func (d Disk) replace(path string, data []byte, perm fs.FileMode, durable bool) error {
 	dir := filepath.Dir(path)
-	temp, err := d.writeTemp(dir, data, perm)
+	temp, err := d.writeTemp(dir, data, perm, durable)
 	if err != nil {
 		return explain("write", path, err)
 	}
 	if err := d.Rename(temp, path); err != nil {
 		return explain("write", path, errors.Join(err, d.Remove(temp)))
+	}
+	if !durable {
+		return nil
 	}
 	if err := d.SyncDir(dir); err != nil {
 		return fmt.Errorf("store: write %s: the new content is in place, but its folder could not be fsynced, "+
@@ -33,8 +41,8 @@ func (d Disk) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	return nil
 }
 
-// writeTemp writes and fsyncs a temporary file in dir and returns its path; on error it is gone again.
-func (d Disk) writeTemp(dir string, data []byte, perm fs.FileMode) (path string, err error) {
+// writeTemp writes a temporary file in dir, which is durable or not, and returns its path; on error it is gone again.
+func (d Disk) writeTemp(dir string, data []byte, perm fs.FileMode, durable bool) (path string, err error) {
 	path = filepath.Join(dir, tempPrefix+rand.Text())
 	// as os.CreateTemp does, with the umask: that would make the file 0600, and a Chmod would not heed it
 	f, err := d.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
@@ -42,7 +50,7 @@ func (d Disk) writeTemp(dir string, data []byte, perm fs.FileMode) (path string,
 		return "", err
 	}
 	_, err = f.Write(data)
-	if err == nil {
+	if err == nil && durable {
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())

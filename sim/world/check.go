@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -57,6 +58,7 @@ type check struct {
 	payloads  map[wire.Digest][]byte  // of updates that stood on an agent's disk
 
 	opened    map[version]bool // rounds whose draw was looked at
+	began     []time.Duration  // when each round was announced first
 	drawn     map[wire.RoundID][]wire.AgentID
 	obeyed    map[wire.AgentID]wire.Order
 	said      map[say]bool
@@ -223,6 +225,9 @@ func (c *check) announce(p *party, e wire.Envelope) {
 	}
 	c.announced, c.digest = order, e.Digest()
 	c.digests[c.digest] = true
+	if a.Phase == wire.PhaseOpen && int(order.Round) > len(c.began) {
+		c.began = append(c.began, c.w.here().Sub(c.w.began))
+	}
 	r, ok := recordOf(p.disk.durableFile)
 	if !ok || r.Run != order.Run || r.Round < order.Round || r.Round == order.Round && r.Attempt < order.Attempt {
 		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
@@ -347,7 +352,7 @@ func (c *check) endCoordinator(p *party) {
 	}
 	models := 0
 	for name := range f.names {
-		if strings.HasSuffix(name, ".safetensors") {
+		if strings.HasSuffix(name, ".safetensors") && !strings.Contains(name, ".aside-") { // torn by a power cut
 			models++
 		}
 	}

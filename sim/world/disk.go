@@ -155,6 +155,9 @@ func (h handle) op(what, name string, took time.Duration) bool {
 
 // syncTime is how long a sync takes.
 func (h handle) syncTime() time.Duration {
+	if h.w.plan.SyncTime > 0 {
+		return h.w.plan.SyncTime
+	}
 	if h.slow > 0 {
 		return time.Duration(h.w.rng.Int64N(int64(h.slow)))
 	}

@@ -21,7 +21,7 @@ type job struct {
 	stop   func()
 	yield  func(struct{}) bool
 	ctx    context.Context // of the present wait; nil while it runs
-	called bool            // it is about to be resumed
+	called time.Time       // when it is to be resumed; zero if nobody has woken it
 	ticket uint64          // counts waits, so that a late wake-up is known for one
 	// spent is the time that the job has used since it was resumed, for a disk, say: what it says and does counts from
 	// then on. The next wait makes it good.
@@ -81,8 +81,28 @@ func (l *life) WithDeadline(ctx context.Context, at time.Time) (context.Context,
 	return ctx, cancel
 }
 
-// NewWaiter implements host.Runtime.
-func (l *life) NewWaiter() host.Waiter { return &waiter{life: l} }
+// NewWaiter implements host.Runtime. Who makes one is about to tell the owner something: the time that it has used must
+// be over by then.
+func (l *life) NewWaiter() host.Waiter {
+	if j := l.w.current; j != nil {
+		j.catchUp()
+	}
+	return &waiter{life: l}
+}
+
+// catchUp has the job wait until the world's time is its own.
+func (j *job) catchUp() {
+	if j.spent == 0 {
+		return
+	}
+	ticket, w := j.ticket+1, j.life.w
+	w.after(0, func() {
+		if j.ticket == ticket {
+			w.resume(j)
+		}
+	})
+	j.park(context.Background())
+}
 
 // waiter is a host.Waiter.
 type waiter struct {
@@ -104,15 +124,7 @@ func (w *waiter) Wake() {
 func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
 	l, j := w.life, w.life.w.current
 	l.alive()
-	if j.spent > 0 { // the world catches up with the job
-		ticket := j.ticket + 1
-		l.w.after(0, func() {
-			if j.ticket == ticket {
-				l.w.resume(j)
-			}
-		})
-		j.park(context.Background())
-	}
+	j.catchUp()
 	if w.inbox = nil; events != nil {
 		w.inbox = l.p.inboxes[events]
 		w.inbox.waiter = w
@@ -172,7 +184,7 @@ func (w *waiter) setAlarm() {
 // park ends the turn of the job that runs, until it is resumed.
 func (j *job) park(ctx context.Context) {
 	j.ticket++
-	j.ctx, j.called = ctx, false
+	j.ctx, j.called = ctx, time.Time{}
 	if !j.yield(struct{}{}) {
 		panic(errKilled)
 	}
@@ -195,12 +207,15 @@ func (w *World) resume(j *job) {
 
 // wake has a job that waits resumed.
 func (w *World) wake(j *job) {
-	if j == nil || j.ctx == nil || j.called || j.life.dead {
+	if j == nil || j.ctx == nil || j.life.dead {
 		return
 	}
-	ticket := j.ticket
-	j.called = true
-	w.after(w.hesitation(), func() {
+	at, ticket := w.here().Add(w.hesitation()), j.ticket
+	if !j.called.IsZero() && !at.Before(j.called) {
+		return
+	}
+	j.called = at
+	w.agenda.add(at, func() {
 		if j.ticket == ticket {
 			w.resume(j)
 		}

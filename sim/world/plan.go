@@ -21,8 +21,9 @@ type Plan struct {
 	Standardize  bool   // a statistics round comes first
 	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order
 	// shows.
-	Opposed bool
-	Faults  []Fault
+	Opposed  bool
+	SyncTime time.Duration // what a sync of a disk takes; 0 = up to 5 ms
+	Faults   []Fault
 }
 
 // Coordinator is the party of a fault that is not an agent's; agents count from 0.

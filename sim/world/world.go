@@ -55,7 +55,8 @@ type Result struct {
 	Transcript string        // the SHA-256 of all that happened
 	Took       time.Duration // in virtual time
 	Events     int
-	Rounds     int // closed
+	Rounds     int             // closed
+	Opened     []time.Duration // when each round was announced first
 	Messages   int
 	Balanced   int // blocks in which mixing was seen to conserve
 	Drawn      int // draws that were made again
@@ -88,8 +89,8 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	w.live()
 	w.end()
 	return Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
-		Events: w.events, Rounds: w.check.closed, Messages: w.check.messages, Balanced: w.check.balanced,
-		Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
+		Events: w.events, Rounds: w.check.closed, Opened: w.check.began, Messages: w.check.messages,
+		Balanced: w.check.balanced, Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
 		Signed: w.check.signed, Verified: w.check.verified}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ func TestReplay(t *testing.T) {
 		var one, two bytes.Buffer
 		p := world.NewPlan(seed)
 		a, b := world.Run(p, world.Bugs{}, &one), world.Run(p, world.Bugs{}, &two)
-		if a == b && bytes.Equal(one.Bytes(), two.Bytes()) {
+		if reflect.DeepEqual(a, b) && bytes.Equal(one.Bytes(), two.Bytes()) {
 			continue
 		}
 		x, y := bytes.Split(one.Bytes(), []byte("\n")), bytes.Split(two.Bytes(), []byte("\n"))
