@@ -61,6 +61,8 @@ type Agent struct {
 	place, kept *store.Slots // the announcement's place, and the update
 	obeying     *round.Obey  // the place that is being saved, or is to be next
 
+	asks wire.Asked // for the outcome of an update; zero if there is nothing to ask
+
 	trouble   store.Trouble
 	unwritten []unwritten // what the disk did not take, and is tried again
 	persistAt time.Time   // when

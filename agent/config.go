@@ -28,6 +28,8 @@ type Config struct {
 	Data data.Source
 	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
 	Dir string
+	// Volatile says that Dir does not survive a power cut; presence tells it.
+	Volatile bool
 	// Disk is where Dir is; the machine's unless set.
 	Disk store.Disk
 	// Runtime is its time; real time unless set.

@@ -29,11 +29,13 @@ func (a *Agent) perform(e round.Effect) {
 		a.train(e)
 	case round.Submit:
 		a.submit(e)
+	case round.Read:
+		a.read(e)
 	case round.Release:
 		a.release()
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
-			Update:  e.Update,
+			Update: e.Update, Asks: a.asks,
 			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found}
 		a.publish(a.signer.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:

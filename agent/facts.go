@@ -127,6 +127,11 @@ type (
 		Mixed    *d2d.Stats
 		MixedFor time.Duration
 	}
+	// UpdateSettled: the coordinator has told what became of an update of a round that is over.
+	UpdateSettled struct {
+		Round wire.RoundID
+		Fate  wire.Fate
+	}
 	// NeighborsFound: whom the agent would mix with, of those in its cell.
 	NeighborsFound struct {
 		Neighbors []wire.AgentID
@@ -159,6 +164,7 @@ func (MessageDropped) fact()       {}
 func (DataLoaded) fact()           {}
 func (ModelFetched) fact()         {}
 func (Trained) fact()              {}
+func (UpdateSettled) fact()        {}
 func (NeighborsFound) fact()       {}
 func (BlockBegan) fact()           {}
 func (TrainingFailed) fact()       {}

@@ -160,6 +160,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 		a.stepSenderOf(e.Header, transfer.RefusedBy{Refused: m})
 		a.step(round.RefusedCame{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
+	case wire.TypeSettled:
+		m, err := wire.DecodeUpdateSettled(e.Body)
+		if err != nil {
+			return err
+		}
+		a.answered(e.Header, m)
 	case wire.TypeCredit:
 		m, err := wire.DecodeCredit(e.Body)
 		if err != nil {

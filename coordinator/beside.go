@@ -67,7 +67,11 @@ func (c *Coordinator) journal(r round.Record) bool {
 	if c.recorded() != nil {
 		return false
 	}
-	c.disk.listed = c.publisher.plan(c.work.blobsOf(&r.Plan))
+	c.outcome = blob{}
+	if n := len(r.Outcomes); n > 0 && r.Last != nil && r.Last.Round == r.Outcomes[n-1].Round {
+		c.outcome = newBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
+	}
+	c.disk.listed = c.publisher.plan(c.blobsOf(&r.Plan))
 	if c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(r) }) != nil {
 		return false
 	}
@@ -77,6 +81,18 @@ func (c *Coordinator) journal(r round.Record) bool {
 	}
 	c.prune(uint64(r.Plan.Version))
 	return true
+}
+
+// inlineOutcome bounds an outcome that rides in the announcement, in bytes: of some hundred updates.
+const inlineOutcome = 1 << 10
+
+// blobsOf returns what the announcements of a plan name and do not hold.
+func (c *Coordinator) blobsOf(p *round.Plan) []blob {
+	all := c.work.blobsOf(p)
+	if len(c.outcome.data) > inlineOutcome {
+		all = append(all, c.outcome)
+	}
+	return all
 }
 
 // prune removes models that are too old, once the newest is in the archive: for each version, and once after a start,

@@ -27,6 +27,9 @@ func newBlob(data []byte, schema wire.Digest) blob {
 
 // refer names the blob in an announcement, which holds it if it is small.
 func (b blob) refer(inline int) wire.BlobRef {
+	if b.data == nil {
+		return wire.BlobRef{}
+	}
 	if len(b.data) > inline {
 		return b.ref
 	}

@@ -26,6 +26,7 @@ type Coordinator struct {
 	signer    *host.Signer
 	disk      *disk
 	beside    beside
+	outcome   blob       // of the round that ended last; empty before one has
 	publisher *publisher // what is retained at the broker
 	fence     *fence     // against another coordinator with this key
 	public    ed25519.PublicKey

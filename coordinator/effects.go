@@ -47,6 +47,9 @@ func (c *Coordinator) perform(e round.Effect) bool {
 		}
 		m := wire.Refused{Update: e.Update, Reason: e.Reason}
 		c.tell(e.Agent, wire.TypeRefused, e.Run, e.Round, m.Body())
+	case round.Settle:
+		m := wire.UpdateSettled{Update: e.Update, Fate: e.Fate}
+		c.tell(e.Agent, wire.TypeSettled, run, e.Round, m.Body())
 	case round.Fold:
 		c.fold(e)
 	case round.Discard:
@@ -63,11 +66,12 @@ func (c *Coordinator) announce(e round.Announce) bool {
 		}
 	}
 	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit
+	e.Announcement.Outcome = c.outcome.refer(inlineOutcome)
 	order := wire.OrderOf(wire.Header{Root: wire.FirstRoot, Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
 		&e.Announcement)
 	e.Announcement.Selection = c.selection(order, e.Drawn)
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	blobs := c.work.blobsOf(&round.Plan{Task: e.Announcement.Task, Base: e.Announcement.Base})
+	blobs := c.blobsOf(&round.Plan{Task: e.Announcement.Task, Base: e.Announcement.Base})
 	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.show(c.owner.Now(), sealed, blobs)
 	return true

@@ -63,6 +63,10 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		if f.Reason != LeftOutAbove { // a rule of the round, which says nothing of the next one
 			folded.Excluded = append(folded.Excluded, f.Agent)
 		}
+		if folded.LeftOut == nil {
+			folded.LeftOut = map[wire.AgentID]wire.Fate{}
+		}
+		folded.LeftOut[f.Agent] = fates[f.Reason]
 		facts = append(facts, f)
 	}
 	if folded.Err = err; err != nil {
@@ -82,6 +86,10 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	folded.Measured = ready.measured()
 	return folded, append(facts, ready)
 }
+
+// fates are those of updates that are left out.
+var fates = map[LeaveOutReason]wire.Fate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRisk,
+	LeftOutNorm: wire.FateNorm, LeftOutAbove: wire.FateAbove}
 
 // FarAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from the
 // common mean.

@@ -115,7 +115,7 @@ func (w *workbench) stepsPerRound() uint64 {
 	return uint64(w.problem.Task.Training.MaxSteps)
 }
 
-// blobsOf returns what the announcements of a plan name and do not hold.
+// blobsOf returns the task and the model of a plan, where its announcements do not hold them.
 func (w *workbench) blobsOf(p *round.Plan) []blob {
 	var all []blob
 	if p.Task.Present() && p.Task.Inline == nil {

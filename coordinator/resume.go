@@ -380,6 +380,7 @@ func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, te
 	lost := p.Version
 	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
 	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: lost, Version: version})
+	r.Forsake(w.now(), version)
 	r.Phase, r.Plan = round.CoordinatorIdle, w.plan(version, offset, w.base, data)
 	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
 	return r, nil

@@ -61,6 +61,8 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.modelFetches.Inc()
 		a.modelVersion.set(float64(f.Version))
 		a.modelBytes.set(float64(f.Bytes))
+	case agent.UpdateSettled:
+		a.settled.WithLabelValues(f.Fate.String()).Inc()
 	case agent.Trained:
 		a.trained(f)
 	case agent.BlockBegan:

@@ -150,7 +150,7 @@ type fleet struct {
 
 	meshAgents, meshEdges, meshParts prometheus.Gauge
 	meshEigenvalue, meshAlpha        measure
-	accepted                         prometheus.Counter
+	accepted, folded                 prometheus.Counter
 	refused, leftOut                 *prometheus.CounterVec // by reason
 	acceptedAfter                    prometheus.Observer
 	norm, localSteps                 prometheus.Observer
@@ -206,7 +206,8 @@ func newFleet(r registrar) fleet {
 		declined: r.counterBy("participants_declined_total",
 			"Participants that did not take part, by the reason they gave.",
 			"reason", names(wire.DeclineReasons())),
-		accepted: r.counter("updates_accepted_total", "Updates that passed all checks and are on disk."),
+		accepted: r.counter("updates_accepted_total", "Updates that passed all checks and are held."),
+		folded:   r.counter("updates_folded_total", "Updates that are in a model which is on disk."),
 		refused: r.counterBy("updates_refused_total",
 			"Updates that were not taken, by reason; a refused update may be offered again and refused again.",
 			"reason", names(wire.RefuseReasons())),

@@ -140,6 +140,7 @@ func (c *Coordinator) closed(f round.RoundClosed) {
 	if f.ByDeadline {
 		c.closedByDeadline.Inc()
 	}
+	c.folded.Add(float64(f.Folded))
 	c.lastRound.set(unixSeconds(c.now()))
 	c.participants(f.Selected, f.Accepted, len(f.Missing))
 	if f.Kind == wire.KindTraining {

@@ -87,6 +87,9 @@ func everyAgentLabel() []any {
 	for _, from := range agent.BlockSources() {
 		facts = append(facts, agent.BlockBegan{From: from})
 	}
+	for _, fate := range wire.Fates() {
+		facts = append(facts, agent.UpdateSettled{Fate: fate})
+	}
 	mixed := d2d.Stats{Flows: 1}
 	for i := range mixed.Ignored {
 		mixed.Ignored[i] = 1

@@ -64,6 +64,7 @@ var agentScript = []any{
 			Ignored: [10]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, MixedFor: time.Second,
 		Held: &learner.Score{Risk: 0.875, R2: 0.25, Accuracy: 0.5, Samples: 300},
 	},
+	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
 	agent.BlockBegan{Block: 2, From: agent.FromNeighbor, Neighbors: 2},
 	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, Others: 7},
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},

@@ -153,7 +153,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.refused(now, e)
 	case Prepared:
 		a.prepared(now, e)
-	case Stranded, NeighborsFound:
+	case Stranded, NeighborsFound, Unread:
 		a.helloDue = true
 	case Budgeted:
 		a.budgeted(e)

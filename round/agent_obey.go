@@ -128,6 +128,9 @@ func (a *Agent) leaveOldWork() {
 	}
 	a.work = nil
 	a.giveUp()
+	if w.asked() {
+		a.read(w.run, w.round, w.update)
+	}
 	switch {
 	case w.state == workSubmitting && w.cut && a.current.Order.Run == w.run:
 		a.parted = w // offered again with the link, it is answered
@@ -137,6 +140,13 @@ func (a *Agent) leaveOldWork() {
 		a.ended(w, WorkEnded{Result: WorkSuperseded})
 	}
 	a.do(Release{})
+}
+
+// read finds out what became of an update of the announced run.
+func (a *Agent) read(run wire.RunID, round wire.RoundID, update wire.Digest) {
+	if c := a.current; !update.IsZero() && c.Order.Run == run && c.Announcement.Folded >= round {
+		a.do(Read{c.Order, round, update, c.Announcement.Outcome, c.Announcement.Folded})
+	}
 }
 
 // giveUp counts the work that went by while the link was down as lost.
@@ -165,6 +175,7 @@ func (a *Agent) resumeSaved(now time.Time) {
 		return
 	case a.over(s.Epoch, s.Run, s.Round, s.Base):
 		a.saved = nil
+		a.read(s.Run, s.Round, s.Update)
 		a.do(Release{})
 		return
 	case !a.sameRound(s.Run, s.Round, s.Base):

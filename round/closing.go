@@ -121,9 +121,16 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 			c.absolve(p.Agent)
 		}
 	}
+	outcome := wire.Outcome{Round: e.Round}
+	for a, update := range c.rec.Counted.Updates {
+		fate := max(e.LeftOut[a], wire.FateFolded)
+		outcome.Settled = append(outcome.Settled, wire.Settled{Tag: wire.TagOf(c.rec.Run, e.Round, a, update), Fate: fate})
+	}
+	c.rec.settle(outcome)
 	o := c.conclude(now, Outcome{Version: e.Next.Version, Accepted: len(c.rec.Counted.Updates), Measured: e.Measured})
 	c.report(RoundClosed{
 		Round: o.Round, Kind: o.Kind, Version: o.Version, Selected: o.Selected, Accepted: o.Accepted,
+		Folded:  o.Accepted - len(e.LeftOut),
 		Missing: c.missing(), ByDeadline: c.byDeadline, Took: o.Took,
 	})
 	c.rec.Plan, c.failed = e.Next, 0
@@ -179,6 +186,7 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 			accepted++
 		}
 	}
+	c.rec.settle(wire.Outcome{Round: c.rec.Round, Abandoned: true})
 	o := c.conclude(now, Outcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
 	c.report(RoundAbandoned{
 		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(),

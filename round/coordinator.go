@@ -215,6 +215,16 @@ func (c *Coordinator) tick(now time.Time) {
 	}
 }
 
+// outcome is that of a round, whole: the host has it pulled if it is large.
+func (c *Coordinator) outcome(of wire.RoundID) wire.BlobRef {
+	n := len(c.rec.Outcomes)
+	if n == 0 || c.rec.Outcomes[n-1].Round != of {
+		return wire.BlobRef{}
+	}
+	body := c.rec.Outcomes[n-1].Outcome
+	return wire.BlobRef{Hash: wire.BlobDigest(body), Length: uint32(len(body)), Inline: body}
+}
+
 // announce makes the announcement of the present record.
 func (c *Coordinator) announce(phase wire.Phase) {
 	p := &c.rec.Plan
@@ -226,7 +236,7 @@ func (c *Coordinator) announce(phase wire.Phase) {
 	c.phase, c.selects, c.shown, c.shownAt = phase, drawn != nil, false, time.Time{}
 	c.do(Announce{Round: c.rec.Round, Drawn: drawn, Announcement: wire.Announcement{
 		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.Base,
-		Schema: p.Schema, Folded: folded,
+		Schema: p.Schema, Folded: folded, Outcome: c.outcome(folded),
 		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
 		Credit: credit,

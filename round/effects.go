@@ -71,6 +71,13 @@ type (
 		Update wire.Digest
 		Reason wire.RefuseReason
 	}
+	// Settle tells an agent what became of its update of an earlier round.
+	Settle struct {
+		Agent  wire.AgentID
+		Round  wire.RoundID
+		Update wire.Digest
+		Fate   wire.Fate
+	}
 	// Fold aggregates the set. The host answers with Folded when the new model is on disk, beside the one before.
 	Fold struct {
 		Round wire.RoundID
@@ -97,6 +104,7 @@ func (Stand) effect()        {}
 func (Receive) effect()      {}
 func (Accept) effect()       {}
 func (Refuse) effect()       {}
+func (Settle) effect()       {}
 func (Fold) effect()         {}
 func (WriteHistory) effect() {}
 func (Discard) effect()      {}
@@ -135,6 +143,15 @@ type (
 		Update wire.Digest
 		Ahead  uint32 // chunks that may go with it: the first credit
 	}
+	// Read has the host find out what became of an update whose round is over, from the outcome that is announced, or by
+	// asking in the next hello.
+	Read struct {
+		Order   wire.Order // of the announcement
+		Round   wire.RoundID
+		Update  wire.Digest
+		Outcome wire.BlobRef // of the announced folded round, which need not be that one
+		Folded  wire.RoundID
+	}
 	// Release ends all work of the round and removes its saved update.
 	Release struct{}
 	// SayHello tells the coordinator that the agent is there.
@@ -163,6 +180,7 @@ func (Prepare) effect()     {}
 func (FetchModel) effect()  {}
 func (Train) effect()       {}
 func (Submit) effect()      {}
+func (Read) effect()        {}
 func (Release) effect()     {}
 func (SayHello) effect()    {}
 func (SayJoined) effect()   {}

@@ -101,6 +101,8 @@ type (
 		// Excluded are the agents whose updates spoiled the fold: they sit out the next draws, whether there is a Next
 		// without their updates or not.
 		Excluded []wire.AgentID
+		// LeftOut are the agents without whose updates Next was made, and why.
+		LeftOut map[wire.AgentID]wire.Fate
 	}
 )
 
@@ -179,6 +181,8 @@ type (
 	// Stranded: what is being fetched has not come for long. The broker may have
 	// lost it, and the coordinator, which would have said so, is told by a hello.
 	Stranded struct{}
+	// Unread: the outcome of an update is still to be asked for.
+	Unread struct{}
 	// NeighborsFound: what the next hello says of the agent's neighbours has changed.
 	NeighborsFound struct{}
 	// Budgeted says how many bytes the agent's uplink may still carry in this
@@ -208,6 +212,7 @@ func (AcceptedCame) event()     {}
 func (RefusedCame) event()      {}
 func (Prepared) event()         {}
 func (Stranded) event()         {}
+func (Unread) event()           {}
 func (NeighborsFound) event()   {}
 func (Budgeted) event()         {}
 func (Barred) event()           {}

@@ -25,11 +25,12 @@ const (
 	AbandonQuorum AbandonReason = "quorum" // too few updates can still come, or came
 	AbandonFold   AbandonReason = "fold"   // the aggregate is not a model
 	AbandonRule   AbandonReason = "rule"   // the rule needs more updates than are left
+	AbandonModel  AbandonReason = "model"  // the disk has lost the base model
 )
 
 // AbandonReasons returns all reasons, for closed label sets.
 func AbandonReasons() []AbandonReason {
-	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule}
+	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule, AbandonModel}
 }
 
 // LeaveReason tells why an agent is no longer counted. It is a metric's label.
@@ -145,6 +146,7 @@ type (
 		Version    wire.ModelVersion // of the new model
 		Selected   int
 		Accepted   int
+		Folded     int            // of the accepted: the others are left out
 		Missing    []wire.AgentID // selected and neither accepted nor declined nor refused
 		ByDeadline bool
 		Took       time.Duration

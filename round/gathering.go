@@ -60,6 +60,9 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	if e.Hello.Unfit == 0 && e.Hello.Samples == 0 {
 		e.Hello.Unfit = wire.DeclineTooFewRows // nothing to learn from, and no weight
 	}
+	if q := e.Hello.Asks; q.Round > 0 {
+		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
+	}
 	news, out := false, c.sitsOut(e.Agent)
 	m := c.roster.change(e.Agent, func(m *member) {
 		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit

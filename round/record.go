@@ -2,6 +2,7 @@ package round
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/spec"
@@ -103,6 +104,42 @@ type Record struct {
 	Sidelined []Sidelined // in id order
 	Last      *Outcome    // of the last round that is over; nil before the first is
 	Counted   Counted     // what the last closed round took
+	Outcomes  []Settled   `json:",omitempty"` // of the last rounds, the newest last
+}
+
+// outcomesKept is of how many rounds the outcome is remembered: for that long an agent may ask.
+const outcomesKept = 8
+
+// Settled is the outcome of a round that is over, as it travels: see wire.Outcome.
+type Settled struct {
+	Round   wire.RoundID
+	Outcome []byte
+}
+
+// settle remembers what became of the updates of a round.
+func (r *Record) settle(o wire.Outcome) {
+	r.Outcomes = append(slices.Clone(r.Outcomes), Settled{o.Round, o.Body()})
+	r.Outcomes = r.Outcomes[max(0, len(r.Outcomes)-outcomesKept):]
+}
+
+// Forsake ends the record's round, whose base model is lost: its updates are changes of that.
+func (r *Record) Forsake(now time.Time, version wire.ModelVersion) {
+	if r.Phase != CoordinatorCollecting && r.Phase != CoordinatorClosing {
+		return
+	}
+	r.settle(wire.Outcome{Round: r.Round, Abandoned: true})
+	r.Last = &Outcome{Round: r.Round, Attempt: r.Attempt, Kind: r.Plan.Kind, Abandoned: AbandonModel, Version: version,
+		Selected: len(r.Participants), At: now.UTC().Truncate(time.Millisecond)}
+}
+
+// fate returns what became of an update of an earlier round.
+func (r *Record) fate(round wire.RoundID, agent wire.AgentID, update wire.Digest) wire.Fate {
+	for _, s := range r.Outcomes {
+		if o, err := wire.DecodeOutcome(s.Outcome); s.Round == round && err == nil {
+			return o.Of(wire.TagOf(r.Run, round, agent, update))
+		}
+	}
+	return wire.FateUnknown
 }
 
 // Outcome is how a round ended. It is in the record, so that a restart can still write it to the history.

@@ -18,6 +18,7 @@ func (s State) String() string { return enumName(uint8(s), "online", "offline", 
 // Presence is retained for each agent. It is a hint: nothing depends on it.
 // The envelope's epoch is the agent's boot epoch.
 type Presence struct {
+	Volatile bool // "durable: false": its updates do not survive a power cut
 	State    State
 	Nonce    uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
 	Speaks   uint8  // highest protocol version
@@ -32,8 +33,16 @@ func (m *Presence) Body() []byte {
 	w.u64(m.Nonce)
 	w.u8(m.Speaks)
 	w.str(m.Software)
-	w.sections(nil, m.Extra)
+	w.sections(m.parts(), m.Extra)
 	return w.b
+}
+
+func (m *Presence) parts() []part {
+	return []part{{"durable", NeedIgnore, func(w *writer) {
+		if m.Volatile {
+			w.bool(false)
+		}
+	}, func(r *reader) { m.Volatile = !r.bool("durable") }}}
 }
 
 // DecodePresence reads the body of a TypePresence envelope.
@@ -41,7 +50,7 @@ func DecodePresence(body []byte) (Presence, error) {
 	r := reader{b: body}
 	m := Presence{State: State(r.enum("state", uint8(StateLost))), Nonce: r.u64(), Speaks: r.u8(),
 		Software: r.str("software", MaxName)}
-	m.Extra = r.sections(nil)
+	m.Extra = r.sections(m.parts())
 	return m, r.done("presence")
 }
 
@@ -90,7 +99,14 @@ type Hello struct {
 	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
 	Location     Location
 	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
+	Asks         Asked     // for the outcome of an earlier round's update
 	Extra        Extra
+}
+
+// Asked is an update of the announced run whose round is over, and whose outcome the agent has not read.
+type Asked struct {
+	Round  RoundID // 0 = none
+	Update Digest
 }
 
 // Location is where an agent stands, in metres or any unit common to the federation, if it tells.
@@ -119,6 +135,12 @@ func (m *Hello) parts() []part {
 			}
 		}, func(r *reader) { m.Location = r.location() }},
 		{"mixing", NeedIgnore, func(w *writer) { w.mixes(m) }, func(r *reader) { r.mixes(m) }},
+		{"outcome", NeedIgnore, func(w *writer) {
+			if m.Asks != (Asked{}) {
+				w.u64(uint64(m.Asks.Round))
+				w.digest(m.Asks.Update)
+			}
+		}, func(r *reader) { m.Asks = Asked{RoundID(r.u64()), r.digest()} }},
 	}
 }
 

@@ -52,6 +52,7 @@ type Announcement struct {
 	Folded   RoundID     // the newest round of the run that is closed or abandoned; 0 = none
 	Task     BlobRef     // absent only when there is nothing to do
 	Base     BlobRef     // the model w_{i−1}; absent in a statistics round
+	Outcome  BlobRef     // of the round Folded; absent before there is one
 	Blobs    []NamedBlob // those that this build has no use for, ascending by name
 	Schema   Digest      // of the vectors that the round sends in
 	Seed     uint64      // of the agents' draws
@@ -74,8 +75,9 @@ type NamedBlob struct {
 
 // The names of the blobs that this build uses.
 const (
-	blobBase = "base"
-	blobTask = "task"
+	blobBase    = "base"
+	blobOutcome = "outcome"
+	blobTask    = "task"
 )
 
 // Body returns the announcement's encoding.
@@ -109,7 +111,7 @@ func (a *Announcement) parts() []part {
 // blobs writes the blobs that there are, ascending by name.
 func (w *writer) blobs(a *Announcement) {
 	all := slices.Clone(a.Blobs)
-	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobTask, a.Task}} {
+	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobOutcome, a.Outcome}, {blobTask, a.Task}} {
 		if b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil {
 			continue
 		}
@@ -133,6 +135,8 @@ func (r *reader) blobs(a *Announcement) {
 		switch blob := r.blob(last); last {
 		case blobBase:
 			a.Base = blob
+		case blobOutcome:
+			a.Outcome = blob
 		case blobTask:
 			a.Task = blob
 		default:

@@ -20,6 +20,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.Kind]():          uint8(wire.KindTraining),
 	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerBeacon),
 	reflect.TypeFor[wire.Need]():          uint8(wire.NeedDecline),
+	reflect.TypeFor[wire.Fate]():          uint8(wire.FateUnknown),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.

@@ -26,10 +26,11 @@ const (
 	TypeJoined
 	TypeDeclined
 	TypeReport
+	TypeSettled
 )
 
 var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
-	"update", "presence", "hello", "joined", "declined", "report"}
+	"update", "presence", "hello", "joined", "declined", "report", "settled"}
 
 // String returns the type's name, as it stands in the signature's domain.
 func (t Type) String() string {

@@ -59,6 +59,11 @@ func forms() []form {
 		formOf("joined", wire.TypeJoined, (*wire.Joined).Body, wire.DecodeJoined, randomJoined),
 		formOf("declined", wire.TypeDeclined, (*wire.Declined).Body, wire.DecodeDeclined, randomDeclined),
 		formOf("report", wire.TypeReport, (*wire.Report).Body, wire.DecodeReport, randomReport),
+		formOf("settled", wire.TypeSettled, (*wire.UpdateSettled).Body, wire.DecodeUpdateSettled,
+			func(rng *rand.Rand) wire.UpdateSettled {
+				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateUnknown)}
+			}),
+		formOf("outcome", 0, (*wire.Outcome).Body, wire.DecodeOutcome, randomOutcome),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
 			randomManifest),

@@ -116,7 +116,7 @@ func statisticsAnnouncement() golden {
 	return golden{"announcement_statistics", "announcement", byCoordinator(1, 2), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics, Credit: 2,
 		Selection: wire.NewSelection(goldenPlace(1, 1), goldenInstance, []wire.Selected{{Key: goldenKey(), Weight: 1}}),
-		Task: inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
+		Task:      inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
 		Seed: 42, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance,
 	}}
 }
@@ -131,6 +131,10 @@ func goldensOfCoordinator() []golden {
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
 				Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
+		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateSettled{Update: update, Fate: wire.FateMissed}},
+		{"outcome", "outcome", wire.Header{}, &wire.Outcome{Round: 2, Settled: []wire.Settled{
+			{Tag: wire.TagOf(goldenRun, 2, "press-01", update), Fate: wire.FateNorm},
+			{Tag: wire.TagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
 			Update: wire.BlobDigest(bigVector()), Lease: 20000,

@@ -40,6 +40,8 @@ const (
 	MaxSections = 64
 	// MaxSectionName bounds the name of a section or of an announced blob, in bytes.
 	MaxSectionName = 32
+	// MaxOutcome bounds the updates of one outcome.
+	MaxOutcome = 1 << 20
 	// MaxBlobs bounds the blobs that one announcement names.
 	MaxBlobs = 16
 )

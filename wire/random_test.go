@@ -117,6 +117,9 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
 	}
 	a.Selection = wire.NewSelection(wire.Order{Attempt: a.Attempt}, a.Instance, selected)
+	if rng.IntN(2) == 0 {
+		a.Outcome = randomBlob(rng)
+	}
 	return a
 }
 
@@ -199,7 +202,7 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 
 func randomPresence(rng *rand.Rand) wire.Presence {
 	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()),
-		Software: randomString(rng), Extra: randomExtra(rng)}
+		Software: randomString(rng), Volatile: rng.IntN(2) == 0, Extra: randomExtra(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
@@ -207,6 +210,9 @@ func randomHello(rng *rand.Rand) wire.Hello {
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
 		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
 		Location: randomLocation(rng), Extra: randomExtra(rng),
+	}
+	if rng.IntN(2) == 0 {
+		m.Asks = wire.Asked{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}
 	}
 	for i := range rng.IntN(4) {
 		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))
@@ -326,4 +332,15 @@ func randomTask(rng *rand.Rand) wire.Task {
 
 func randomChunk(rng *rand.Rand) chunk {
 	return chunk{K: rng.IntN(wire.MaxChunks), Payload: randomBytes(rng, 1+rng.IntN(2000))}
+}
+
+func randomOutcome(rng *rand.Rand) wire.Outcome {
+	o := wire.Outcome{Round: wire.RoundID(rng.Uint64()), Abandoned: rng.IntN(3) == 0}
+	for i := range rng.IntN(5) {
+		if !o.Abandoned {
+			o.Settled = append(o.Settled, wire.Settled{Tag: wire.UpdateTag{byte(i), byte(rng.Uint32())},
+				Fate: oneTo(rng, wire.FateAbove)})
+		}
+	}
+	return o
 }

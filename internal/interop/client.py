@@ -127,7 +127,7 @@ class Agent:
 
     def presence(self, state):
         return self.seal("presence", state=state, nonce=self.nonce, speaks=w.VERSION, software="fedmesh example client",
-                         sections=w.without())
+                         sections=w.without(durable=None))
 
     def connect(self):
         api = [mqtt.CallbackAPIVersion.VERSION2] if hasattr(mqtt, "CallbackAPIVersion") else []  # paho 2 asks for it
@@ -221,7 +221,8 @@ class Agent:
         anew = before is not None and (envelope.epoch, envelope.run) != (before.epoch, before.run)
         self.saved.update(order=order, digest=envelope.digest.hex())
         task, key = w.blob_of(a, "task"), (envelope.run, envelope.round, w.blob_of(a, "base").hash.hex())
-        if self.job and (a.phase != w.OPEN or self.job.key != key or self.job.state == "declined"):
+        if self.job and (self.job.key[0] != envelope.run or a.folded >= self.job.key[1] or envelope.round != self.job.key[1] or
+                         a.phase == w.OPEN and self.job.key != key or self.job.state == "declined"):
             self.job, self.saved["update"] = None, None
         self.save()
         self.offer_again()  # a new attempt says that the coordinator has restarted
@@ -347,7 +348,7 @@ class Agent:
         _, _, run, round, _, _ = self.saved["order"]
         self.publish(f"s/{self.device}", self.seal(
             "hello", run, round, announcement=bytes.fromhex(self.saved["digest"]), nonce=self.nonce, unfit=self.unfit or unknown,
-            samples=rows, update=held, sections=w.without(location=None, mixing=None)))
+            samples=rows, update=held, sections=w.without(location=None, mixing=None, outcome=None)))
 
     def take_invitation(self):
         invited, a = self.invitation, self.announcement

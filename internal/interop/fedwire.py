@@ -182,15 +182,19 @@ BODIES = {  # in the order of the numbers in section 5
     "update": record(
         kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
         samples=U64, risk_before=F64, risk_after=F64, step_time=F64, sections=sections(ahead=(IGNORE, U32))),
-    "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string(), sections=sections()),
+    "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string(), sections=sections(
+        durable=(IGNORE, BOOL))),
     "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST, sections=sections(
         location=(IGNORE, record(known=BOOL, x=F64, y=F64)),
-        mixing=(IGNORE, record(peer_key=DIGEST, neighbours=list_of(string(48), 128))))),
+        mixing=(IGNORE, record(peer_key=DIGEST, neighbours=list_of(string(48), 128))),
+        outcome=(IGNORE, record(round=U64, update=DIGEST)))),
     "joined": record(announcement=DIGEST),
     "declined": record(announcement=DIGEST, reason=enum(1, 15)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
+    "settled": record(update=DIGEST, fate=enum(1, 8)),
 }
 NAMES = list(BODIES)
+OUTCOME = record(round=U64, abandoned=BOOL, settled=list_of(record(tag=scalar("8s"), fate=enum(1, 5)), 1 << 20))
 TASK = record(
     name=string(), features=list_of(string(), 65536), target=string(), hidden=list_of(U32, 8), outputs=U32,
     activation=enum(1, 3), risk=enum(1, 4), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32,

@@ -121,7 +121,7 @@ def main(folder):
     hello = w.seal(key, "hello", "plant_7", "press-01", 5, 1760000000000, 3, 3, w.BODIES["hello"].write(w.Record(
         nonce=0x0123456789abcdef, announcement=opened["announcement_gathering"].digest, unfit=0, samples=12,
         update=w.NONE, sections=w.without(location=w.Record(known=1, x=3.5, y=-7), mixing=w.Record(
-            peer_key=w.NONE, neighbours=["press-02", "press-04"])))))
+            peer_key=w.NONE, neighbours=["press-02", "press-04"]), outcome=None))))
     assert hello == golden["hello"], "hello differs"
     linear = w.schema_hash(("layer0.weight", 1, [1, 2]), ("layer0.bias", 1, [1]))
     assert linear == w.sha256(golden["schema"]) == opened["announcement_open"].body.schema, "schema differs"
@@ -134,6 +134,7 @@ def main(folder):
     drawn = {name: w.weight_if_drawn(e, secret) for name, e in opened.items() if e.name == "announcement"}
     assert drawn == {"announcement_open": 1.5, "announcement_statistics": 1.0, "announcement_gathering": None,
                      "announcement_pulled": None}, f"drawn with {drawn}"
+    assert w.OUTCOME.write(w.decode(w.OUTCOME, golden["outcome"])) == golden["outcome"], "outcome differs"
     check_blobs(golden, opened["announcement_pulled"].body)
     check_epochs(opened, key)
     print(f"{len(golden)} golden files agree")

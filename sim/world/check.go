@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +69,8 @@ type check struct {
 	books     map[wire.RoundID][]d2d.Books // of the agents that have ended a block
 	restarted map[wire.RoundID]bool        // blocks during which an agent began again
 	saved     map[wire.AgentID]part        // the update with which its life began
+	abandoned map[wire.RoundID]bool
+	unsettled map[part]wire.Digest // updates on the disk of their agents, which have not been told what became of them
 }
 
 func newCheck(w *World) check {
@@ -82,7 +85,8 @@ func newCheck(w *World) check {
 		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
 		payloads: map[wire.Digest][]byte{}, drawn: map[wire.RoundID][]wire.AgentID{},
 		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
-		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{}}
+		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
+		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{}}
 }
 
 // file is the content of a party's file now; nil if there is none.
@@ -104,9 +108,11 @@ func (c *check) started(p *party) {
 	}
 	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
 	delete(c.saved, p.id)
-	if at, _, ok := updateOf(p.disk.file, p.id); ok {
+	at, _, ok := updateOf(p.disk.file, p.id)
+	if ok {
 		c.saved[p.id] = at
 	}
+	maps.DeleteFunc(c.unsettled, func(x part, _ wire.Digest) bool { return x.agent == p.id && (!ok || x != at) })
 	c.obeyed[p.id] = placeOf(p.disk.file) // what it forgets of its place it has offered nothing for
 }
 
@@ -114,7 +120,8 @@ func (c *check) started(p *party) {
 func (c *check) wrote(p *party, name string) {
 	switch base, _ := isSlot(name); base {
 	case updateFile:
-		if _, payload, ok := updateOf(p.disk.file, p.id); ok {
+		if at, payload, ok := updateOf(p.disk.file, p.id); ok {
+			c.unsettled[at] = wire.BlobDigest(payload)
 			c.payloads[wire.BlobDigest(payload)] = bytes.Clone(payload)
 		}
 	case runFile:
@@ -315,6 +322,11 @@ func (c *check) end() {
 		}
 		if _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
 			c.w.fail("%s keeps an update or a model of a run that is finished", p.id)
+		}
+	}
+	for at := range c.unsettled {
+		if !c.w.agent(at.agent).hadTrouble {
+			c.w.fail("%s was not told what became of its update of round %d", at.agent, at.round)
 		}
 	}
 	blobs := map[string]bool{}

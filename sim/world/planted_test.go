@@ -121,6 +121,7 @@ func TestPlantedBugs(t *testing.T) {
 		{"spools are not removed", func() world.Bugs { return forgets(world.Coordinator, "remove", "/spool") }},
 		{"an agent's update is not synced", func() world.Bugs { return forgets(0, "sync", "state/update.") }},
 		{"an agent's place is not synced", func() world.Bugs { return forgets(0, "sync", "state/obeyed.") }},
+		{"nobody answers who asks for an outcome", func() world.Bugs { return swallows(wire.TypeSettled, 0) }},
 		{"an agent's update is not written", func() world.Bugs { return forgets(0, "write", "/update.a") }},
 		{"agents do not say hello again", func() world.Bugs { return swallows(wire.TypeHello, 8) }},
 		{"invitations are not repeated", func() world.Bugs { return swallows(wire.TypeInvitation, 3) }},

@@ -32,8 +32,11 @@ func (c *check) told(p *party, fact any) {
 		if f.ByDeadline {
 			c.missed(f.Round)
 		}
+	case agent.UpdateSettled:
+		c.settles(p, f)
 	case round.RoundAbandoned:
 		c.missed(f.Round)
+		c.abandoned[f.Round] = true
 		maps.DeleteFunc(c.accepted, func(at part, _ wire.Digest) bool { return at.round == f.Round })
 	case round.RunFinished:
 		if c.w.finished.IsZero() {
@@ -74,6 +77,31 @@ func (c *check) partEnded(p *party, f round.WorkEnded) {
 	} else {
 		c.ended[end] = true
 	}
+}
+
+// settles holds what an agent is told of its update against the round's record.
+func (c *check) settles(p *party, f agent.UpdateSettled) {
+	at := part{c.obeyed[p.id].Run, f.Round, p.id}
+	digest, known := c.unsettled[at]
+	taken, in := c.sets[f.Round][p.id]
+	want := wire.FateMissed
+	switch {
+	case c.abandoned[f.Round] && c.sets[f.Round] == nil:
+		want = wire.FateAbandoned
+	case in && taken.Accepted == digest && c.isLeftOut(f.Round, p.id):
+		want = wire.FateAbove
+	case in && taken.Accepted == digest:
+		want = wire.FateFolded
+	}
+	leftOut := f.Fate > wire.FateFolded && f.Fate <= wire.FateAbove
+	if known && f.Fate != want && (!leftOut || want != wire.FateAbove) {
+		c.w.fail("%s is told that its update of round %d is %s, and it is %s", p.id, f.Round, f.Fate, want)
+	}
+	delete(c.unsettled, at)
+}
+
+func (c *check) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
+	return slices.ContainsFunc(c.leftOut[r], func(f coordinator.UpdateLeftOut) bool { return f.Agent == id })
 }
 
 // takes holds an update that is accepted against the round's plan.

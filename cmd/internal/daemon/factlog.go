@@ -42,6 +42,10 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
 		l.dataLoaded(f)
+	case agent.UpdateSettled:
+		if f.Fate != wire.FateFolded {
+			l.Info("an update is not in the model", "round", f.Round, "fate", f.Fate)
+		}
 	case agent.Trained:
 		l.Info("trained", "round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
 			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took)

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ type agentPicture struct {
 	Rows    uint64         `json:"rows"`
 	Trained *trained       `json:"trained,omitempty"` // the last time
 	Results map[string]int `json:"results"`           // rounds, since the start
+	Updates map[string]int `json:"updates"`           // whose rounds are over, by what became of them
 	Losses  []float64      `json:"losses"`            // risk of the base model on the local data, of the newest rounds
 	Recent  []refusal      `json:"refusals"`
 	Budget  *budget        `json:"budget,omitempty"`
@@ -75,7 +77,7 @@ var _ agent.Observer = (*AgentView)(nil)
 func NewAgent(version, federation, id string, now func() time.Time) *AgentView {
 	return &AgentView{now: now, problems: map[string]string{}, is: agentPicture{
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(), Broker: link{Since: now()},
-		Results: map[string]int{}, Losses: []float64{}, Recent: []refusal{},
+		Results: map[string]int{}, Updates: map[string]int{}, Losses: []float64{}, Recent: []refusal{},
 	}}
 }
 
@@ -86,10 +88,7 @@ func (v *AgentView) Picture() Picture {
 	p := v.is
 	p.At = v.now()
 	p.Losses, p.Recent = slices.Clone(p.Losses), slices.Clone(p.Recent)
-	p.Results = map[string]int{}
-	for result, n := range v.is.Results {
-		p.Results[result] = n
-	}
+	p.Results, p.Updates = maps.Clone(v.is.Results), maps.Clone(v.is.Updates)
 	for _, problem := range v.problems {
 		p.Problems = append(p.Problems, problem)
 	}
@@ -127,6 +126,8 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
+	case agent.UpdateSettled:
+		v.is.Updates[f.Fate.String()]++
 	case agent.Trained:
 		v.trained(f)
 	case agent.TrainingFailed:

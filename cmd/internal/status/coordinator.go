@@ -44,6 +44,8 @@ type coordinatorPicture struct {
 	Aggregations uint64    `json:"aggregations"`     // in the newest model
 	Wanted       uint64    `json:"wanted,omitempty"` // aggregations until the run is finished
 	Abandoned    int       `json:"abandoned"`        // rounds, since the start
+	Accepted     int       `json:"accepted"`         // updates, since the start
+	Folded       int       `json:"folded"`           // of these, in a model that is on disk
 	Risk         *float64  `json:"held_out_risk,omitempty"`
 	R2           *float64  `json:"held_out_r2,omitempty"`
 	Accuracy     *float64  `json:"held_out_accuracy,omitempty"`

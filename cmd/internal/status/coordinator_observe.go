@@ -48,6 +48,7 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		v.move(f.Agent, out, "another agent sends in its place")
 		v.participant(f.By)
 	case round.UpdateAccepted:
+		v.is.Accepted++
 		v.move(f.Agent, accepted, "").Steps = f.Update.LocalSteps
 	case round.UpdateRefused:
 		if f.Round == wire.RoundID(v.is.Round) {
@@ -57,7 +58,9 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 	case round.RoundAbandoned:
 		v.is.Abandoned++
 		v.refusal("", f.Round, "abandoned", string(f.Reason))
-	case round.RoundClosed, round.SamplesCapped: // not shown
+	case round.RoundClosed:
+		v.is.Folded += f.Folded
+	case round.SamplesCapped: // not shown
 	}
 }
 

@@ -1,0 +1,126 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+)
+
+// Fate tells what became of an update of a round that is over. It is a metric's label.
+type Fate uint8
+
+// The fates. Those from FateNotFinite to FateAbove are of updates that were accepted and left out of the fold.
+const (
+	FateFolded    Fate = iota + 1
+	FateNotFinite      // the model would not have been finite
+	FateRisk           // the model's risk would have exploded
+	FateNorm           // the update outweighs all others together
+	FateAbove          // it is longer than the rule allows
+	FateMissed         // it was not there when the round was closed
+	FateAbandoned      // the round was given up
+	FateUnknown        // the coordinator remembers the round no more
+	lastFate      = FateUnknown
+)
+
+// String returns the fate's name.
+func (f Fate) String() string {
+	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown")
+}
+
+// Fates returns all fates, for closed label sets.
+func Fates() []Fate { return enumAll(lastFate) }
+
+// UpdateTag names an update in the outcome of its round. It tells nothing to who does not know the update.
+type UpdateTag [8]byte
+
+// TagOf returns the tag of an update: the first bytes of SHA-256("fedmesh outcome" ‖ run ‖ round ‖ agent ‖ 0 ‖ digest).
+func TagOf(run RunID, round RoundID, agent AgentID, update Digest) (t UpdateTag) {
+	p := append([]byte(nil), "fedmesh outcome"...)
+	p = binary.LittleEndian.AppendUint64(p, uint64(run))
+	p = binary.LittleEndian.AppendUint64(p, uint64(round))
+	p = append(append(p, agent...), 0)
+	sum := sha256.Sum256(append(p, update[:]...))
+	copy(t[:], sum[:])
+	return t
+}
+
+// Outcome lists what became of the updates of a round. It is a blob of the announcements after it.
+type Outcome struct {
+	Round     RoundID
+	Abandoned bool      // then nothing is listed
+	Settled   []Settled // the updates that were there when the round was closed, ascending by tag
+}
+
+// Settled is an update and its fate.
+type Settled struct {
+	Tag  UpdateTag
+	Fate Fate // FateFolded to FateAbove
+}
+
+func byTag(a, b Settled) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
+
+// Body returns the outcome's encoding. It sorts the list.
+func (o *Outcome) Body() []byte {
+	slices.SortFunc(o.Settled, byTag)
+	var w writer
+	w.u64(uint64(o.Round))
+	w.bool(o.Abandoned)
+	w.u32(uint32(len(o.Settled)))
+	for _, s := range o.Settled {
+		w.b = append(w.b, s.Tag[:]...)
+		w.u8(uint8(s.Fate))
+	}
+	return w.b
+}
+
+// DecodeOutcome reads an outcome.
+func DecodeOutcome(body []byte) (Outcome, error) {
+	r := reader{b: body}
+	o := Outcome{Round: RoundID(r.u64()), Abandoned: r.bool("abandoned")}
+	for range r.count("updates", MaxOutcome, 9) {
+		var s Settled
+		copy(s.Tag[:], r.take(len(s.Tag)))
+		s.Fate = Fate(r.enum("fate", uint8(FateAbove)))
+		if n := len(o.Settled); r.err == nil && n > 0 && byTag(o.Settled[n-1], s) >= 0 {
+			r.failf("tag %x after %x: they must ascend", s.Tag, o.Settled[n-1].Tag)
+		}
+		o.Settled = append(o.Settled, s)
+	}
+	if r.err == nil && o.Abandoned && len(o.Settled) > 0 {
+		r.failf("round %d is abandoned, and lists %d updates", o.Round, len(o.Settled))
+	}
+	return o, r.done("outcome")
+}
+
+// Of returns what became of an update of the round.
+func (o *Outcome) Of(tag UpdateTag) Fate {
+	if o.Abandoned {
+		return FateAbandoned
+	}
+	if i, found := slices.BinarySearchFunc(o.Settled, Settled{Tag: tag}, byTag); found {
+		return o.Settled[i].Fate
+	}
+	return FateMissed
+}
+
+// UpdateSettled answers a hello that asks for the outcome of an update. Run and round are the header's.
+type UpdateSettled struct {
+	Update Digest
+	Fate   Fate
+}
+
+// Body returns the message's encoding.
+func (m *UpdateSettled) Body() []byte {
+	var w writer
+	w.digest(m.Update)
+	w.u8(uint8(m.Fate))
+	return w.b
+}
+
+// DecodeUpdateSettled reads the body of a TypeSettled envelope.
+func DecodeUpdateSettled(body []byte) (UpdateSettled, error) {
+	r := reader{b: body}
+	m := UpdateSettled{Update: r.digest(), Fate: Fate(r.enum("fate", uint8(lastFate)))}
+	return m, r.done("settled")
+}
