@@ -116,7 +116,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
-		saved = &round.SavedUpdate{Epoch: ready.epoch, Run: ready.run, Round: ready.round, Base: ready.Base, Update: ready.Payload.Hash}
+		saved = &round.SavedUpdate{Epoch: ready.epoch, Run: ready.run, Round: ready.round, Base: ready.Base,
+			Update: ready.Payload.Hash}
 	}
 	a.machine = round.NewAgent(order, digest, saved, cfg.Rand)
 	if cfg.Budget > 0 {

@@ -31,7 +31,8 @@ type ask struct {
 	began time.Time
 }
 
-// answer makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The error is why there is none.
+// answer makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The error is
+// why there is none.
 func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 	u, fact := q.a.newUpdate(q.e, q.p), Trained{}
 	if q.p.problem.Task.Mixing.Every > 0 {

@@ -41,7 +41,8 @@ func TestDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := loadUpdate(c, c.updateSlots())
-	if err != nil || got.epoch != 5 || got.run != 8 || got.round != 9 || got.LocalSteps != 7 || got.Payload.Hash != u.Payload.Hash ||
+	if err != nil || got.epoch != 5 || got.run != 8 || got.round != 9 || got.LocalSteps != 7 ||
+		got.Payload.Hash != u.Payload.Hash ||
 		!bytes.Equal(got.payload, u.payload) {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -67,8 +67,9 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 		}},
 		obeyedFile: {kept: true, slots: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).placeSlots(), wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3,
-				Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
+			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).placeSlots(),
+				wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3,
+					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
 		updateFile: {slots: true, write: func(t *testing.T, dir string) {
 			u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}

@@ -48,8 +48,8 @@ func (c *Coordinator) takeNotes() {
 	}
 }
 
-// recorded waits until the records of the round before are there. The time that a full disk takes does not count for the
-// round under way.
+// recorded waits until the records of the round before are there. The time that a full disk takes does not count for
+// the round under way.
 func (c *Coordinator) recorded() error {
 	began := c.owner.Now()
 	err := c.owner.Hold(func() bool {

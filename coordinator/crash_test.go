@@ -204,8 +204,8 @@ func TestCoordinatorKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 3, 1
 
 func TestAgentKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 1, 11, 512, 512) }
 
-// A coordinator that is killed when the model is made, and its round not journaled as closed, opens the round again: with
-// the updates that it has, and with one that has come meanwhile. No model is announced before it counts.
+// A coordinator that is killed when the model is made, and its round not journaled as closed, opens the round again:
+// with the updates that it has, and with one that has come meanwhile. No model is announced before it counts.
 func TestKilledAfterTheFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

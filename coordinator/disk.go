@@ -37,7 +37,7 @@ type disk struct {
 	run, model, task *store.Slots
 	unkept           wire.Digest // of the model that its slot holds and no journal has named yet
 	earlier          bool        // the journal is of an earlier build, which had a list of its own of the blobs
-	torn             error       // of a copy of the journal that is newer than the one that counts; nil if there is none
+	torn             error       // of a copy of the journal that is newer than the one that counts; nil without
 }
 
 // The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in

@@ -215,6 +215,7 @@ func TestOpenModels(t *testing.T) {
 		f.cfg.KeepModels = 2
 		f.start()
 		hash := f.finished(time.Hour)
+		synctest.Wait() // the archive is written beside
 		models, record, err := coordinator.OpenModels(f.coord.dir)
 		if err != nil || record.Phase != round.CoordinatorFinished {
 			t.Fatalf("%v, phase %s", err, record.Phase)

@@ -198,7 +198,8 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 		c.storedUpdate(nil)
 		u := o.Update
 		u.Inline = nil
-		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}} // the whole manifest is in the spool
+		// the whole manifest is in the spool
+		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}}
 		c.step(round.Stored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
 	}
 }

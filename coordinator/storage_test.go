@@ -152,7 +152,8 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		if len(declined) != 1 || declined[0].Agent != "a1" || declined[0].Reason != wire.DeclineStorage {
 			t.Errorf("declined: %+v", declined)
 		}
-		if now := len(facts[round.WorkStarted](f, "a1")); began < 2 || began > 3 || now < 6 { // the disk may tell after it has begun
+		// the disk may tell after it has begun
+		if now := len(facts[round.WorkStarted](f, "a1")); began < 2 || began > 3 || now < 6 {
 			t.Errorf("a1 began to work in %d rounds before and %d after its disk was mended", began, now)
 		}
 	})

@@ -124,7 +124,8 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	outcome := wire.Outcome{Round: e.Round}
 	for a, update := range c.rec.Counted.Updates {
 		fate := max(e.LeftOut[a], wire.FateFolded)
-		outcome.Settled = append(outcome.Settled, wire.Settled{Tag: wire.TagOf(c.rec.Run, e.Round, a, update), Fate: fate})
+		tag := wire.TagOf(c.rec.Run, e.Round, a, update)
+		outcome.Settled = append(outcome.Settled, wire.Settled{Tag: tag, Fate: fate})
 	}
 	c.rec.settle(outcome)
 	o := c.conclude(now, Outcome{Version: e.Next.Version, Accepted: len(c.rec.Counted.Updates), Measured: e.Measured})

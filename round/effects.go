@@ -111,8 +111,8 @@ func (Discard) effect()      {}
 
 // Effects of the agent's machine.
 type (
-	// Obey saves the place of the announcement, beside what follows: no update is offered before. Nothing older is obeyed
-	// after a restart. The host answers with Obeyed.
+	// Obey saves the place of the announcement, beside what follows: no update is offered before. Nothing older is
+	// obeyed after a restart. The host answers with Obeyed.
 	Obey struct {
 		Order  wire.Order
 		Digest wire.Digest
@@ -143,8 +143,8 @@ type (
 		Update wire.Digest
 		Ahead  uint32 // chunks that may go with it: the first credit
 	}
-	// Read has the host find out what became of an update whose round is over, from the outcome that is announced, or by
-	// asking in the next hello.
+	// Read has the host find out what became of an update whose round is over, from the outcome that is announced, or
+	// by asking in the next hello.
 	Read struct {
 		Order   wire.Order // of the announcement
 		Round   wire.RoundID

@@ -91,8 +91,8 @@ type (
 		Round wire.RoundID
 		Edges []Edge
 	}
-	// Folded: the round's set is aggregated; Next is what comes after it. Its model is on disk, and counts with the next
-	// Journal.
+	// Folded: the round's set is aggregated; Next is what comes after it. Its model is on disk, and counts with the
+	// next Journal.
 	Folded struct {
 		Round    wire.RoundID
 		Next     Plan
@@ -135,8 +135,8 @@ type (
 		Retained     bool    // the broker had kept it: nobody knows for how long
 		Weight       float64 // of this agent's local step size, if the selection names it; else 0
 	}
-	// Obeyed answers Obey, but for one that a later one has overtaken. After Failed it may come once more, when the disk
-	// has taken what it did not take before.
+	// Obeyed answers Obey, but for one that a later one has overtaken. After Failed it may come once more, when the
+	// disk has taken what it did not take before.
 	Obeyed struct {
 		Order  wire.Order
 		Failed bool

@@ -82,7 +82,8 @@ func TestModels(t *testing.T) {
 	if err := m.Put(10, [32]byte{99}, modelFile(t, "other"), true); !errors.Is(err, ErrConflict) {
 		t.Errorf("another digest: %v, want ErrConflict", err)
 	}
-	if err := m.Put(11, [32]byte{11}, []byte("no model"), true); err == nil || !strings.Contains(err.Error(), "version 11") {
+	if err := m.Put(11, [32]byte{11}, []byte("no model"), true); err == nil ||
+		!strings.Contains(err.Error(), "version 11") {
 		t.Errorf("not a safetensors file: %v", err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFile and Slots need.
+// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFile and Slots
+// need.
 type cuttableDisk struct {
 	FS
 	left           int               // operations until then
@@ -119,7 +120,8 @@ func (d *cuttableDisk) after(path string, rnd *rand.Rand) []byte {
 }
 
 // The power goes at each operation of a write: the file has its old content or the new, and the new once WriteFile has
-// returned. All that the programs keep whole is written so, but for what is in Slots: blocks, counters and the archive of models.
+// returned. All that the programs keep whole is written so, but for what is in Slots: blocks, counters and the archive
+// of models.
 func TestWriteFilePowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	before, now := bytes.Repeat([]byte("old "), 20), bytes.Repeat([]byte("content "), 30)

@@ -24,8 +24,8 @@ import (
 // SaveRecord, as earlier builds wrote it; the first write removes that.
 //
 // A copy is magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C of all before (4),
-// little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body whose bits matter has a hash of its
-// own.
+// little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body
+// whose bits matter has a hash of its own.
 type Slots struct {
 	mu       sync.Mutex
 	disk     Disk
@@ -40,8 +40,8 @@ type Slots struct {
 type Saved struct {
 	Version uint16 // the caller's, of the format of the body
 	Body    []byte
-	// Damaged says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has changed it. Nil
-	// if none is.
+	// Damaged says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has changed it.
+	// Nil if none is.
 	Damaged error
 }
 

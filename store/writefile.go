@@ -21,7 +21,8 @@ func (d Disk) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	return d.replace(path, data, perm, true)
 }
 
-// replace is WriteFile. Where it is not to be durable it syncs nothing: after a power cut the file may be torn, or gone.
+// replace is WriteFile. Where it is not to be durable it syncs nothing: after a power cut the file may be torn, or
+// gone.
 func (d Disk) replace(path string, data []byte, perm fs.FileMode, durable bool) error {
 	dir := filepath.Dir(path)
 	temp, err := d.writeTemp(dir, data, perm, durable)

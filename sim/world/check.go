@@ -153,7 +153,8 @@ func (c *check) journaled(p *party, r round.Record) {
 			}
 		}
 		if len(set) != len(r.Counted.Updates) {
-			c.w.fail("round %d has taken %d updates, and %d of its participants", done, len(r.Counted.Updates), len(set))
+			c.w.fail("round %d has taken %d updates, and %d of its participants", done,
+				len(r.Counted.Updates), len(set))
 		}
 		c.sets[done] = set
 		if r.Plan.Version > 0 {

@@ -27,7 +27,7 @@ func (w *World) strike(f Fault) {
 			w.healed = later(w.healed, p.away)
 			p.cancel()
 		}
-	case Killed, PowerCut:
+	case Killed, PowerCut, Blackout:
 		p.strikeAt(f)
 	case DiskFull:
 		p.disk.full, p.hadTrouble = true, true
@@ -67,10 +67,17 @@ func (w *World) partition(p *party, d time.Duration) {
 // strikeAt ends a party's process, now or at an operation of its disk.
 func (p *party) strikeAt(f Fault) {
 	end := func() {
+		if f.Kind == Blackout {
+			for _, other := range p.w.parties {
+				if other != p && other.life != nil {
+					p.w.after(0, func() { other.strikeAt(Fault{Kind: PowerCut, For: f.For}) })
+				}
+			}
+		}
 		p.w.note("%s ends: %s", p.id, f.Kind)
 		p.w.healed = later(p.w.healed, p.w.now.Add(f.For))
 		p.kill()
-		if f.Kind == PowerCut {
+		if f.Kind != Killed {
 			p.disk.powerCut()
 		}
 		p.w.after(0, p.reap)

@@ -72,8 +72,8 @@ func (c *check) fold(p *party, r wire.RoundID, at version) {
 	for j := range d {
 		want := float64(base[j]) + d[j]
 		if got := float64(after[j]); math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
-			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, at.version, got, r,
-				want)
+			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, at.version,
+				got, r, want)
 			return
 		}
 	}

@@ -48,6 +48,7 @@ const (
 	Silent    Kind = "Silent"    // a link brings nothing, and its ends find out
 	Stopped   Kind = "Stopped"   // a process is stopped in good order
 	Killed    Kind = "Killed"    // a process ends at once; what it has written stays
+	Blackout  Kind = "Blackout"  // the power of all goes, when that of the party does
 	PowerCut  Kind = "PowerCut"  // a process ends at once; what it has not synced may be gone
 	DiskFull  Kind = "DiskFull"  // a disk takes nothing new
 	DiskSlow  Kind = "DiskSlow"  // a sync takes seconds

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/sim/world"
 )
 
-// A round waits for three syncs, one after another, and a statistics round for four: where each takes half a second more,
-// a round takes as many half seconds more.
+// A round waits for three syncs, one after another, and a statistics round for four: where each takes half a second
+// more, a round takes as many half seconds more.
 func TestThreeSyncs(t *testing.T) {
 	const (
 		slow = 500 * time.Millisecond
@@ -42,7 +42,8 @@ func TestThreeSyncs(t *testing.T) {
 			t.Errorf("%q: %.2f syncs in sequence a round, want 3", method, n)
 		}
 		if n := float64(slowFirst-fastFirst) / float64(slow); math.Abs(n-4-made) > 0.3 {
-			t.Errorf("%q: %.2f syncs in sequence in the statistics round, want 4, and %d for new files", method, n, made)
+			t.Errorf("%q: %.2f syncs in sequence in the statistics round, want 4, and %d for new files", method, n,
+				made)
 		}
 	}
 }
