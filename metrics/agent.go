@@ -82,8 +82,8 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 			"kind", "result", "reason"),
 		settled: r.counterBy("updates_settled_total",
 			"Updates of this device whose round is over, by what became of them: folded into the model, left out "+
-				"of it (not_finite, risk, norm, refuse_above), missed (not there when the round was closed), abandoned "+
-				"with their round, or unknown.",
+				"of it (not_finite, risk, norm, refuse_above), missed (not there when the round was closed), "+
+				"abandoned with their round, or unknown.",
 			"fate", names(wire.Fates())),
 		working: r.gauge("round_in_progress", "Whether this device is at work in a round (1) or not (0)."),
 		lastRound: r.measure("last_round_timestamp_seconds",

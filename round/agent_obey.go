@@ -128,7 +128,7 @@ func (a *Agent) leaveOldWork() {
 	}
 	a.work = nil
 	a.giveUp()
-	if w.asked() {
+	if w.asked() || w.state >= workSubmitting { // others may have got its draws since
 		a.read(w.run, w.round, w.update)
 	}
 	switch {
