@@ -90,6 +90,8 @@ func (a *Agent) obey(e round.Obey) {
 	if a.obeying = &e; !busy {
 		a.savePlace(e)
 	}
+	a.splitAgain()
+	a.look()
 }
 
 func (a *Agent) savePlace(e round.Obey) {
@@ -111,6 +113,4 @@ func (a *Agent) savedPlace(e round.Obey, err error) {
 	if err != nil {
 		a.step(round.Obeyed{Order: e.Order, Failed: true})
 	}
-	a.splitAgain()
-	a.look()
 }
