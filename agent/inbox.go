@@ -145,7 +145,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 		a.catchUp(m.Announcement)
-		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place})
+		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place, Samples: m.Samples})
 	case wire.TypeAccepted:
 		m, err := wire.DecodeAccepted(e.Body)
 		if err != nil {

@@ -224,6 +224,7 @@ func TestOldSpoolsGo(t *testing.T) {
 		}
 		want := func(name string) {
 			t.Helper()
+			synctest.Wait()
 			entries, err := os.ReadDir(f.coord.path("spool"))
 			if err != nil || name == "" && len(entries) > 0 || name != "" &&
 				(len(entries) != 1 || entries[0].Name() != name) {

@@ -32,7 +32,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Mesh:
 		c.mesh(e)
 	case round.Stand:
-		m := wire.Standing{Announcement: c.publisher.digest, Place: e.Place}
+		m := wire.Standing{Announcement: c.publisher.digest, Place: e.Place, Samples: e.Samples}
 		c.tell(e.Agent, wire.TypeStanding, run, present, m.Body())
 	case round.Receive:
 		c.offers[e.Agent] = &e.Offer

@@ -80,8 +80,9 @@ func TestGrowingFiles(t *testing.T) {
 		for id, n := range rows {
 			first, last := n[0], n[len(n)-1]
 			t.Logf("%s: from %d to %d rows", id, first, last)
-			if first != 20 || last < 100 {
-				t.Errorf("%s: the first update is of %d rows, want 20; the last of %d, want over 100", id, first, last)
+			if first > 50 || last < 100 {
+				t.Errorf("%s: the first update is of %d rows, want about 20; the last of %d, want over 100", id, first,
+					last)
 			}
 		}
 	})

@@ -41,7 +41,7 @@ type Agent struct {
 	saved  *SavedUpdate // of the process before this one, not yet matched
 
 	saidRows  uint64    // of the last hello
-	knownRows uint64    // that the coordinator knows of, since it has answered that hello
+	knownRows uint64    // that the coordinator knows of, by its last word
 	helloDue  bool      // a hello is owed
 	helloSaid bool      // since it was due, perhaps more than once
 	helloAt   time.Time // of the next hello
@@ -146,6 +146,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.invited(now, e)
 	case StandingCame:
 		a.answered(now, e.Announcement)
+		a.knownRows = e.Samples
 		a.stood(e)
 	case AcceptedCame:
 		a.accepted(now, e)
@@ -236,7 +237,6 @@ func (a *Agent) seldom(d time.Duration) time.Duration {
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
 		a.giveUp()
-		a.knownRows = a.saidRows
 		rest := a.seldom(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
 	}

@@ -26,17 +26,18 @@ func (a *Agent) announced(now time.Time, e AnnouncementCame) {
 }
 
 // selected takes an announcement that names this agent for an invitation, if the broker did not keep it: then the round
-// has just begun. Else the agent says hello, and the answer tells how much time is left. So it does when its rows have
-// changed since the last hello that was answered: the answer says of how many rows an update is taken.
+// has just begun. Else the agent says hello, and the answer tells how much time is left. So it does when it cannot tell
+// of how many rows the coordinator takes an update: the answer says that, too.
 func (a *Agent) selected(now time.Time, e *AnnouncementCame) {
 	switch {
 	case e.Weight == 0, e.Announcement.Phase != wire.PhaseOpen:
 	case a.early != nil && a.early.Announcement == e.Digest: // invited already
-	case e.Retained, a.task.ready && a.knownRows != a.task.samples:
+	case e.Retained, a.knownRows == 0, a.saidRows != a.knownRows, a.task.ready && a.task.samples < a.knownRows:
 		a.helloDue = true
 	default:
 		left := time.Duration(e.Announcement.RoundWithin) * time.Millisecond
-		a.early, a.earlyAt = &Invited{Announcement: e.Digest, Left: left, Weight: e.Weight, Uploads: true}, now
+		a.early, a.earlyAt = &Invited{Announcement: e.Digest, Left: left, Weight: e.Weight, Uploads: true,
+			Samples: a.knownRows}, now
 	}
 }
 

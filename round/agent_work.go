@@ -14,6 +14,9 @@ func (a *Agent) invited(now time.Time, e Invited) {
 		a.early, a.earlyAt = &e, now // the latest one only: the coordinator repeats it anyway
 		return
 	}
+	if e.Samples > 0 {
+		a.knownRows = e.Samples
+	}
 	unfit := a.unfit()
 	if unfit == 0 { // else the coordinator has not heard it yet
 		a.answered(now, e.Announcement)

@@ -50,8 +50,9 @@ type (
 	}
 	// Stand tells an agent its place in the current announcement's round.
 	Stand struct {
-		Agent wire.AgentID
-		Place wire.Place
+		Agent   wire.AgentID
+		Place   wire.Place
+		Samples uint64 // of its newest hello
 	}
 	// Receive lets the transfer of an offered update begin or go on. The host
 	// answers with Stored or Rejected.

@@ -156,6 +156,7 @@ type (
 	StandingCame struct {
 		Announcement wire.Digest
 		Place        wire.Place
+		Samples      uint64 // rows that the coordinator knows of
 	}
 	// AcceptedCame: the running coordinator holds the update.
 	AcceptedCame struct {

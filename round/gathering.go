@@ -92,7 +92,11 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 // stand answers an agent, once the announcement that the answer names is out. A hello from before comes again.
 func (c *Coordinator) stand(a wire.AgentID, place wire.Place) {
 	if c.shown {
-		c.do(Stand{a, place})
+		e := Stand{Agent: a, Place: place}
+		if m := c.roster.members[a]; m != nil {
+			e.Samples = m.samples
+		}
+		c.do(e)
 	}
 }
 

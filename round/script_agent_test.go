@@ -98,7 +98,8 @@ func (p *agentPlayer) event(c command) round.Event {
 		return round.Obeyed{Order: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
 		return round.StandingCame{Announcement: name(c.word(0)),
-			Place: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected)}
+			Place:   pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
+			Samples: c.num("samples", 100)}
 	case "accepted":
 		return round.AcceptedCame{Run: run, Round: r, Update: name(c.word(0))}
 	case "refused":

@@ -113,6 +113,7 @@ func (p Place) String() string { return enumName(uint8(p), "counted", "not selec
 type Standing struct {
 	Announcement Digest
 	Place        Place
+	Samples      uint64 // rows that the agent's newest hello has told of
 }
 
 // Body returns the standing's encoding.
@@ -120,13 +121,15 @@ func (m *Standing) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
 	w.u8(uint8(m.Place))
+	w.u64(m.Samples)
 	return w.b
 }
 
 // DecodeStanding reads the body of a TypeStanding envelope.
 func DecodeStanding(body []byte) (Standing, error) {
 	r := reader{b: body}
-	m := Standing{Announcement: r.digest(), Place: Place(r.enum("place", uint8(PlaceNotSelected)))}
+	m := Standing{Announcement: r.digest(), Place: Place(r.enum("place", uint8(PlaceNotSelected))),
+		Samples: r.u64()}
 	return m, r.done("standing")
 }
 

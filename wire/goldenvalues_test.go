@@ -126,7 +126,7 @@ func goldensOfCoordinator() []golden {
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
-			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted}},
+			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
 				Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},

@@ -139,7 +139,8 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 }
 
 func randomStanding(rng *rand.Rand) wire.Standing {
-	return wire.Standing{Announcement: randomDigest(rng), Place: oneTo(rng, wire.PlaceNotSelected)}
+	return wire.Standing{Announcement: randomDigest(rng), Place: oneTo(rng, wire.PlaceNotSelected),
+		Samples: rng.Uint64()}
 }
 
 func randomAccepted(rng *rand.Rand) wire.Accepted { return wire.Accepted{Update: randomDigest(rng)} }

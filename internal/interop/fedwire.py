@@ -175,7 +175,7 @@ BODIES = {  # in the order of the numbers in section 5
             mixing=(DECLINE, record(block=U64, peers=list_of(
                 record(id=string(48), boot=U64, key=DIGEST, weight=F64), 128))),
             rows=(IGNORE, record(samples=U64)))),
-    "standing": record(announcement=DIGEST, place=enum(1, 2)),
+    "standing": record(announcement=DIGEST, place=enum(1, 2), samples=U64),
     "accepted": record(update=DIGEST),
     "refused": record(update=DIGEST, reason=enum(1, 12)),
     "credit": record(update=DIGEST, lease=U32, chunks=list_of(record(first=U32, last=U32), 64)),

@@ -86,7 +86,7 @@ def check_epochs(opened, key):
             say("announcement", 1)
             assert agent.object_at == math.inf, "older announcements are answered more often than once a minute"
             say("invitation", 1, **invitation)
-            say("standing", 1, announcement=digest, place=1)
+            say("standing", 1, announcement=digest, place=1, samples=8)
             assert agent.invitation is None, "an invitation of an older epoch counts"
             assert agent.hello is hello, "a standing of an older epoch counts"
             assert agent.saved["order"][1] == 2, "an announcement of an older epoch is obeyed"

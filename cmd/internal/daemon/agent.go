@@ -110,7 +110,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 	}
 	defer unlock(lock, o.Logger)
 	if cfg.Volatile = store.Volatile(cfg.Dir); cfg.Volatile {
-		cfg.Logger.Warn("the state folder is in memory: after a power cut the agent trains again for the round",
+		o.Logger.Info("the state folder is in memory: after a power cut the agent trains again for the round",
 			"state_dir", cfg.Dir)
 	}
 	boot, lost, err := store.Machine.NextBoot(cfg.Dir)
