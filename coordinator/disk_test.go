@@ -216,6 +216,9 @@ func TestOldSpoolsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.Rounds, f.cfg.Round.Pause = 1, time.Hour
+		for _, a := range f.agents {
+			a.cfg.StepTime = 10 * time.Second
+		}
 		f.start()
 		leave := func(name string) {
 			if err := os.MkdirAll(f.coord.path("spool", name), 0o700); err != nil {
@@ -224,14 +227,13 @@ func TestOldSpoolsGo(t *testing.T) {
 		}
 		want := func(name string) {
 			t.Helper()
-			synctest.Wait()
 			entries, err := os.ReadDir(f.coord.path("spool"))
 			if err != nil || name == "" && len(entries) > 0 || name != "" &&
 				(len(entries) != 1 || entries[0].Name() != name) {
 				t.Errorf("%v; spools %v, want %q", err, entries, name)
 			}
 		}
-		f.until(time.Minute, "collecting", func() bool { return len(facts[round.AgentJoined](f)) > 0 })
+		f.until(time.Minute, "collecting", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 		f.coord.stop()
 		leave("7")
 		f.coord.start()
