@@ -129,6 +129,8 @@ func BenchmarkPool(b *testing.B) {
 			<-done
 		}
 		end()
-		<-over
+		if err := <-over; err != nil {
+			b.Error(err)
+		}
 	})
 }

@@ -68,7 +68,9 @@ func BenchmarkAgents(b *testing.B) {
 		for line := range strings.Lines(string(status)) {
 			if name, rest, _ := strings.Cut(line, ":"); name == "VmRSS" {
 				var kB float64
-				fmt.Sscan(rest, &kB)
+				if _, err := fmt.Sscan(rest, &kB); err != nil {
+					b.Fatal(err)
+				}
 				b.ReportMetric(kB/1000, "MB-resident")
 			}
 		}
