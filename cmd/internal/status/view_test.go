@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -32,14 +31,6 @@ func (c *clock) now() time.Time       { return c.Time }
 func (c *clock) pass(d time.Duration) { c.Time = c.Add(d) }
 func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 	return round.UpdateAccepted{Agent: id, Round: 8, Update: wire.Update{LocalSteps: e}}
-}
-
-// enrolled are the agents s1 and so on.
-func enrolled(n int) (ids []wire.AgentID) {
-	for i := range n {
-		ids = append(ids, wire.AgentID(fmt.Sprint("s", i+1)))
-	}
-	return ids
 }
 
 // compare holds what a person sees against a file, and that a machine gets JSON.

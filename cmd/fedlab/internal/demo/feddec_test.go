@@ -165,5 +165,6 @@ func simulated(t *testing.T, o *Options) string {
 	for j, v := range r.Final[0] {
 		x[j] = float32(v)
 	}
-	return fmt.Sprintf("%x", wire.BlobDigest(wire.AppendVector(nil, x)))
+	digest := wire.BlobDigest(wire.AppendVector(nil, x))
+	return fmt.Sprintf("%x", digest[:])
 }

@@ -75,7 +75,7 @@ type course struct {
 	mesh      *coordinator.Mesh
 	audit     *audit
 	account   *account
-	model     string       // SHA-256
+	model     string       // its blob digest
 	revived   atomic.Int64 // agents that were killed, and run again
 	uplink    atomic.Uint64
 	site      atomic.Uint64

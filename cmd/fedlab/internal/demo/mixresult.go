@@ -35,7 +35,7 @@ type MixResult struct {
 	SecondEigenvalue  float64 `json:"second_eigenvalue"`
 	Alpha             float64 `json:"alpha"`
 	Seconds           float64 `json:"seconds"`
-	// Model and FedAvgModel are the SHA-256 of the models' vectors.
+	// Model and FedAvgModel are the blob digests of the models' vectors.
 	Model       string `json:"model"`
 	FedAvgModel string `json:"fedavg_model"`
 

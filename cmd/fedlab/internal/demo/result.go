@@ -23,7 +23,7 @@ type Result struct {
 	Central     float64 `json:"central"`
 	Persistence float64 `json:"persistence"`
 	Seconds     float64 `json:"seconds"`
-	// Model is the SHA-256 of the model's vector: equal runs have equal ones.
+	// Model is the blob digest of the model's vector: equal runs have equal ones.
 	Model string `json:"model"`
 
 	alone []stationScore
