@@ -77,7 +77,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 			"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
 				"starts was raised."),
 		rounds: r.counters("rounds_total",
-			"Rounds that this device was invited to and that are over for it, by kind of round, result, and the "+
+			"Rounds that this device was drawn for and that are over for it, by kind of round, result, and the "+
 				"reason for a refusal or a declining.",
 			"kind", "result", "reason"),
 		settled: r.counterBy("updates_settled_total",

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the rival's program
 	"errors"
@@ -24,27 +25,35 @@ type FlowerOptions struct {
 	Cells    []string // AGENTSxELEMENTS
 	Reps     int      // runs of each contestant, in turn; the medians count
 	Rounds   int      // that are measured in a run; 0 = by the size of the model
-	Dir      string   // on the disk whose syncs are measured
+	Dir      string   // on the disk whose syncs are measured; empty = the folder of temporary files
 	Memory   string   // a folder in memory
-	Programs string   // the folder of agentd and coordinator
-	Venv     string   // Flower's folder, made if it is missing
+	Programs string   // the folder of agentd and coordinator; empty = where this program is
+	Venv     string   // Flower's folder, made if it is missing; empty = in the cache
 	Into     string   // a page whose tables are replaced; empty = none
 }
 
-// FlowerDefaults returns the options of docs/BENCHMARKS.md.
-func FlowerDefaults() (FlowerOptions, error) {
+// FlowerDefaults returns the options of docs/BENCHMARKS.md. They name no folder of this machine: manual pages tell of
+// them.
+func FlowerDefaults() FlowerOptions {
+	return FlowerOptions{
+		Cells: []string{"4x1000", "50x1000", "10x100000", "10x1000000"}, Reps: 5, Memory: "/dev/shm",
+	}
+}
+
+// find puts this machine's folders where none are given.
+func (o *FlowerOptions) find() error {
 	self, err := os.Executable()
 	if err != nil {
-		return FlowerOptions{}, err
+		return err
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
 	}
-	return FlowerOptions{
-		Cells: []string{"4x1000", "50x1000", "10x100000", "10x1000000"}, Reps: 5, Dir: os.TempDir(), Memory: "/dev/shm",
-		Programs: filepath.Dir(self), Venv: filepath.Join(cache, "fedmesh", "flwr-"+flowerVersion),
-	}, nil
+	o.Dir = cmp.Or(o.Dir, os.TempDir())
+	o.Programs = cmp.Or(o.Programs, filepath.Dir(self))
+	o.Venv = cmp.Or(o.Venv, filepath.Join(cache, "fedmesh", "flwr-"+flowerVersion))
+	return nil
 }
 
 // match is a cell of the table.
@@ -91,6 +100,9 @@ func (o *FlowerOptions) rounds(m *match) int {
 func RunFlower(ctx context.Context, o FlowerOptions, out io.Writer) error {
 	all, err := o.matches()
 	if err != nil {
+		return err
+	}
+	if err := o.find(); err != nil {
 		return err
 	}
 	if err := o.install(ctx, out); err != nil {
