@@ -38,7 +38,11 @@ var damages = []struct {
 	}},
 	{"one bit flipped", func(t *testing.T, path, _ string) {
 		p := contents(t, path)
-		p[min(len(p)/2, 100)] ^= 4
+		at := len(p) / 2
+		if ext := filepath.Ext(path); ext == ".a" || ext == ".b" {
+			at = min(at, 100) // what is behind the record is nothing
+		}
+		p[at] ^= 4
 		put(t, path, p)
 	}},
 	{"older copy", func(t *testing.T, path, old string) { put(t, path, contents(t, old)) }},
