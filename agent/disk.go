@@ -21,6 +21,7 @@ type update struct {
 	round   wire.RoundID
 	payload []byte
 	saved   bool // it is on disk, or the disk has failed to take it
+	saving  bool // the owner has it written before it is sent
 	cheap   bool // it is made again rather than saved
 }
 

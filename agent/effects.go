@@ -54,10 +54,15 @@ func (a *Agent) submit(e round.Submit) {
 	if u == nil || u.Payload.Hash != e.Update {
 		return // released meanwhile
 	}
+	if u.saving {
+		return // it is sent then
+	}
 	if !u.saved && !u.cheap {
+		u.saving = true
 		a.start(func() func() {
 			a.save(u, func() bool { return a.ready != u })
 			return func() {
+				u.saving = false
 				if a.ready == u {
 					a.send(int(e.Ahead))
 				}

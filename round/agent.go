@@ -209,7 +209,9 @@ func (a *Agent) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Agent) sayHello() {
-	a.saidRows = a.task.samples
+	if a.saidRows != a.task.samples { // only an answer to this hello tells that it was heard
+		a.saidRows, a.knownRows = a.task.samples, 0
+	}
 	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples}
 	if w := a.work; w != nil {
 		h.Update = w.update

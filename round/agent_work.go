@@ -129,6 +129,7 @@ func (a *Agent) decline(now time.Time, reason wire.DeclineReason) {
 	w.state, w.declined = workOut, reason
 	w.sayAt, w.sayWait = now.Add(declinedFirst*3/4+a.jitter(declinedFirst/2)), 2*declinedFirst
 	a.do(SayDeclined{a.current.Order, a.current.Digest, reason})
+	a.saved = nil // its file goes, too
 	a.do(Release{})
 	a.ended(w, WorkEnded{Result: WorkDeclined, Declined: reason})
 }
@@ -177,6 +178,9 @@ func (a *Agent) mayOffer() bool {
 // offer sends the update if it is asked for, and a restart would know of its round.
 func (a *Agent) offer() {
 	if w := a.work; w.state == workHolding && w.asked() && a.mayOffer() {
+		if a.task.samples < w.invited.Samples && a.saidRows != a.task.samples {
+			a.sayHello() // else an update of fewer rows would be refused
+		}
 		w.state, w.sayAt = workSubmitting, time.Time{}
 		a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
 	}

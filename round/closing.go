@@ -32,7 +32,8 @@ func (c *Coordinator) settle(now time.Time) {
 // deadline closes the round with what is there, if that is enough.
 func (c *Coordinator) deadline(now time.Time) {
 	c.byDeadline = true
-	if c.linkUp && !c.cut && c.failedAt.IsZero() { // else they may have sent their updates in vain
+	// else they may not have heard of the round, or have sent their updates in vain
+	if c.linkUp && !c.cut && !c.shownAt.IsZero() && c.failedAt.IsZero() {
 		c.sideline(c.missing(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.tally(); {

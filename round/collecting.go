@@ -183,10 +183,10 @@ func (c *Coordinator) AtWork(a wire.AgentID) bool {
 	return p != nil && c.in(CoordinatorCollecting) && p.state == peerJoined && p.offered.IsZero()
 }
 
-// beingFolded reports whether a round is being folded. Updates that are not in the set are not refused yet, since it
-// may be opened again: their agents ask again.
+// beingFolded reports whether a round is being folded, or its end is not on disk. Updates that are not in the set are
+// not refused yet, since it may be opened again: their agents ask again.
 func (c *Coordinator) beingFolded(run wire.RunID, r wire.RoundID) bool {
-	return c.in(CoordinatorClosing) && run == c.rec.Run && r == c.rec.Round
+	return run == c.rec.Run && (c.in(CoordinatorClosing) && r == c.rec.Round || c.spent != 0 && r == c.spent)
 }
 
 // judge returns why the update cannot count, or 0.
