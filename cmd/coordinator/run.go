@@ -85,7 +85,9 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	o.Ready = func(c *coordinator.Coordinator) {
 		ready.Opened()
 		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
-			agents, err := fresh.OpenAgents()
+			here := *fresh
+			here.StateDir = s.StateDir // which this process has locked; another one needs a restart
+			agents, err := here.OpenAgents()
 			if err != nil {
 				return err
 			}
