@@ -68,7 +68,7 @@ func TestHalfALine(t *testing.T) {
 	}
 }
 
-// What was read may be in a file no more: it says why, and how far the file reads now.
+// Rows that were read may be gone from a file: it says why, and how far the file reads now.
 func TestRenewed(t *testing.T) {
 	long := strings.Repeat("1,1\n", 3000) // more than the edges that are compared
 	for _, tt := range []struct {
@@ -247,7 +247,7 @@ func TestCutOffWhileRead(t *testing.T) {
 	}
 }
 
-// What was read is not read again: the bytes before the end may only be compared.
+// Rows that were read are not read again: the bytes before the end may only be compared.
 func TestGrowthReadsOnlyWhatIsNew(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("1,1\n", 5000), Config{})
 	if _, v := xs(t, r); v.Rows.Len() != 5000 {

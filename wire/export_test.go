@@ -1,6 +1,6 @@
 package wire
 
-// What tests of this package see of its inside.
+// These names let the tests of this package see its inside.
 var (
 	MontgomeryForTest = montgomery
 	ScalarForTest     = scalarOf

@@ -323,7 +323,7 @@ func TestPullerOnASlowLink(t *testing.T) {
 	})
 }
 
-// What a storage that is opened has already is not waited for.
+// A pull does not wait for what its storage already has.
 func TestPullerResumesAWindow(t *testing.T) {
 	blob := blobOf(3, 2*wire.MaxChunk+1)
 	ref, parts := published(t, blob)
