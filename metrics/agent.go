@@ -92,86 +92,107 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 		ignored: r.counterBy("announcements_ignored_total",
 			"Announcements that were not obeyed: older ones are replays, a conflict is two coordinators with one key.",
 			"reason", words(round.IgnoreReasons())),
-		fitness: r.gaugeBy("task_fitness",
-			"Whether the local data fit the announced task: 1 for fit or for the reason why not, 0 for all others; "+
-				"all 0 until a task came.",
-			"fitness", append([]string{fit}, names(wire.DeclineReasons())...)),
-		samples:  r.measure("samples", "Rows of local data that fit the announced task."),
-		dataLoad: r.measure("data_load_seconds", "Time that reading the local data for the announced task took."),
-
-		share: r.measure("device_share",
-			"Share of the local steps that the rules for this device allow now; 0 = it declines. Only with rules."),
-		judged: r.counters("device_decisions_total",
-			"Times that the rules for this device began to spare it (ease) or to bar it (stop), by the rule.",
-			"rule", "decision"),
-		load: r.measure("device_load_ratio",
-			"Average number of programs that ran or wanted to, in the last minute, per core; only with rules."),
-		temperature: r.measure("device_temperature_celsius", "Temperature of the hottest sensor; only with rules."),
-		battery:     r.measure("device_battery_ratio", "Level of the emptiest battery, from 0 to 1; only with rules."),
-		available: r.measure("device_memory_available_bytes",
-			"Memory that programs can have without swapping; only with rules."),
-
-		budget: r.measure("budget_bytes",
-			"Bytes that the uplink may carry in a calendar month, if that is bounded."),
-		budgetUsed: r.measure("budget_used_bytes",
-			"Bytes that the uplink has carried in this calendar month, as an operator would count them."),
-		estimate: r.measure("round_estimate_bytes",
-			"Bytes that the announced round, or the next one, will move over the uplink, as estimated before joining "+
-				"it; only with a budget."),
-		budgetShort: r.counter("budget_short_total",
-			"Times that the rest of the month's budget became too small for a round."),
-
-		modelVersion: r.measure("model_version",
-			"Version of the base model that was fetched last: the number of aggregations behind it."),
-		modelBytes:   r.measure("model_bytes", "Size of the base model that was fetched last."),
-		modelFetches: r.counter("model_fetches_total", "Base models that were fetched."),
-
-		riskBefore: r.measure("local_risk_before",
-			"Risk of the base model on the local data, in the last round trained."),
-		riskAfter: r.measure("local_risk_after",
-			"Risk on the local data after the local steps, in the last round trained."),
-		held:       newHeldOut(r, "the base model of the last round trained"),
-		localSteps: r.measure("local_steps", "Local steps E_k that were taken in the last round trained."),
-		stepEstimate: r.measure("step_seconds",
-			"Time per local step, as estimated over the last rounds or declared; "+
-				"it decides the number of local steps."),
-		sizing: r.counterBy("local_steps_decisions_total",
-			"Rounds trained, by what decided the number of local steps: the time budget, a bound, or that no speed "+
-				"was measured yet.",
-			"reason", names(sizingReasons)),
-		stepTook: r.histogram("step_duration_seconds", "Time per local step, as measured in each round.",
-			stepBuckets),
-		trainingTook: r.histogram("training_duration_seconds", "Time that the local steps of a round took.",
-			trainingBuckets),
-		flows: r.counter("mixing_flows_total", "Flows from neighbours that were applied."),
-		flowsLate: r.counter("mixing_flows_late_total",
-			"Of these, those applied after the step of their snapshots."),
-		mixSkipped: r.counter("mixing_skipped_total",
-			"Snapshots that were not issued on an edge, since the edge was behind."),
-		mixWaits: r.counter("mixing_waits_total", "Steps whose wait for neighbours ended at its deadline."),
-		unreconciled: r.counter("mixing_unreconciled_total",
-			"Edges on which, at the end of a round, one end may have applied a flow that the other did not."),
-		mixIgnored: r.counterBy("mixing_ignored_total",
-			"Messages from the neighbours' broker that were not used, by reason.", "reason", names(d2d.Ignores())),
-		mixingTook: r.histogram("mixing_duration_seconds",
-			"Time that the block of a round took, local steps and mixing.", trainingBuckets),
-		neighbors: r.measure("neighbors",
-			"Neighbours that this device has chosen in its cell, if it looks for some."),
-		others: r.measure("cell_agents", "Other devices that were there, in its cell, when it chose them."),
-		blocks: r.counterBy("mixing_blocks_total",
-			"Blocks without an end that were begun, by what they began with.", "from", words(agent.BlockSources())),
-		trainingFailures: r.counter("training_failures_total", "Rounds in which training gave no update."),
 	}
+	a.addLocal(r)
+	a.addDevice(r)
+	a.addTraffic(r)
+	a.addTraining(r)
+	a.addMixing(r)
 	for _, kind := range roundKinds {
 		a.nameRounds(kind)
 	}
+	return a
+}
+
+// addLocal registers the metrics of the local data.
+func (a *Agent) addLocal(r registrar) {
+	a.fitness = r.gaugeBy("task_fitness",
+		"Whether the local data fit the announced task: 1 for fit or for the reason why not, 0 for all others; "+
+			"all 0 until a task came.",
+		"fitness", append([]string{fit}, names(wire.DeclineReasons())...))
+	a.samples = r.measure("samples", "Rows of local data that fit the announced task.")
+	a.dataLoad = r.measure("data_load_seconds", "Time that reading the local data for the announced task took.")
+}
+
+// addDevice registers those of the rules that spare the device.
+func (a *Agent) addDevice(r registrar) {
+	a.share = r.measure("device_share",
+		"Share of the local steps that the rules for this device allow now; 0 = it declines. Only with rules.")
+	a.judged = r.counters("device_decisions_total",
+		"Times that the rules for this device began to spare it (ease) or to bar it (stop), by the rule.",
+		"rule", "decision")
+	a.load = r.measure("device_load_ratio",
+		"Average number of programs that ran or wanted to, in the last minute, per core; only with rules.")
+	a.temperature = r.measure("device_temperature_celsius", "Temperature of the hottest sensor; only with rules.")
+	a.battery = r.measure("device_battery_ratio", "Level of the emptiest battery, from 0 to 1; only with rules.")
+	a.available = r.measure("device_memory_available_bytes",
+		"Memory that programs can have without swapping; only with rules.")
 	for _, rule := range device.AllRules() {
 		a.judged.WithLabelValues(string(rule), "stop")
 		if rule.Eases() {
 			a.judged.WithLabelValues(string(rule), "ease")
 		}
 	}
-	return a
+}
+
+// addTraffic registers those of the month's budget.
+func (a *Agent) addTraffic(r registrar) {
+	a.budget = r.measure("budget_bytes",
+		"Bytes that the uplink may carry in a calendar month, if that is bounded.")
+	a.budgetUsed = r.measure("budget_used_bytes",
+		"Bytes that the uplink has carried in this calendar month, as an operator would count them.")
+	a.estimate = r.measure("round_estimate_bytes",
+		"Bytes that the announced round, or the next one, will move over the uplink, as estimated before joining "+
+			"it; only with a budget.")
+	a.budgetShort = r.counter("budget_short_total",
+		"Times that the rest of the month's budget became too small for a round.")
+}
+
+// addTraining registers those of models and local steps.
+func (a *Agent) addTraining(r registrar) {
+	a.modelVersion = r.measure("model_version",
+		"Version of the base model that was fetched last: the number of aggregations behind it.")
+	a.modelBytes = r.measure("model_bytes", "Size of the base model that was fetched last.")
+	a.modelFetches = r.counter("model_fetches_total", "Base models that were fetched.")
+	a.riskBefore = r.measure("local_risk_before",
+		"Risk of the base model on the local data, in the last round trained.")
+	a.riskAfter = r.measure("local_risk_after",
+		"Risk on the local data after the local steps, in the last round trained.")
+	a.held = newHeldOut(r, "the base model of the last round trained")
+	a.localSteps = r.measure("local_steps", "Local steps E_k that were taken in the last round trained.")
+	a.stepEstimate = r.measure("step_seconds",
+		"Time per local step, as estimated over the last rounds or declared; "+
+			"it decides the number of local steps.")
+	a.sizing = r.counterBy("local_steps_decisions_total",
+		"Rounds trained, by what decided the number of local steps: the time budget, a bound, or that no speed "+
+			"was measured yet.",
+		"reason", names(sizingReasons))
+	a.stepTook = r.histogram("step_duration_seconds", "Time per local step, as measured in each round.",
+		stepBuckets)
+	a.trainingTook = r.histogram("training_duration_seconds", "Time that the local steps of a round took.",
+		trainingBuckets)
+	a.trainingFailures = r.counter("training_failures_total", "Rounds in which training gave no update.")
+}
+
+// addMixing registers those of the neighbours.
+func (a *Agent) addMixing(r registrar) {
+	a.flows = r.counter("mixing_flows_total", "Flows from neighbours that were applied.")
+	a.flowsLate = r.counter("mixing_flows_late_total",
+		"Of these, those applied after the step of their snapshots.")
+	a.mixSkipped = r.counter("mixing_skipped_total",
+		"Snapshots that were not issued on an edge, since the edge was behind.")
+	a.mixWaits = r.counter("mixing_waits_total", "Steps whose wait for neighbours ended at its deadline.")
+	a.unreconciled = r.counter("mixing_unreconciled_total",
+		"Edges on which, at the end of a round, one end may have applied a flow that the other did not.")
+	a.mixIgnored = r.counterBy("mixing_ignored_total",
+		"Messages from the neighbours' broker that were not used, by reason.", "reason", names(d2d.Ignores()))
+	a.mixingTook = r.histogram("mixing_duration_seconds",
+		"Time that the block of a round took, local steps and mixing.", trainingBuckets)
+	a.neighbors = r.measure("neighbors",
+		"Neighbours that this device has chosen in its cell, if it looks for some.")
+	a.others = r.measure("cell_agents", "Other devices that were there, in its cell, when it chose them.")
+	a.blocks = r.counterBy("mixing_blocks_total",
+		"Blocks without an end that were begun, by what they began with.", "from", words(agent.BlockSources()))
 }
 
 // Buckets: a step takes microseconds on a server and seconds on the smallest

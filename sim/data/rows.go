@@ -86,7 +86,7 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 // scores is `accuracy` or `r2` on samples.
 func scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	name := "accuracy"
-	if model.Risk == spec.RiskSquared {
+	if model.Risk.Regression() {
 		name = "r2"
 	}
 	return []Metric{{Name: name, Of: func(w []float64) float64 {
