@@ -1,6 +1,6 @@
 // Package store keeps what a daemon must not lose: atomic files, the lock and the boot counter of a state folder,
-// checksummed records, slots that are overwritten in place, models at rest and the history for the charts; and the
-// spool of a round's updates, which it may lose.
+// checksummed records, slots that are overwritten in place, models at rest, the history for the charts and the ring of
+// readings; and the spool of a round's updates, which it may lose.
 //
 // Durability: a call that promises it returns nil only after fsync of the file's bytes and,
 // when a name was created or replaced, of the folder that holds the name (on Windows, which has no fsync of folders,

@@ -15,8 +15,8 @@ var (
 	ErrConflict = errors.New("already stored with another digest")
 	// ErrDigest says that a payload does not have the digest that is claimed of it.
 	ErrDigest = errors.New("the whole does not have the digest")
-	// ErrClosed says that the spool was closed.
-	ErrClosed = errors.New("spool is closed")
+	// ErrClosed says that the spool or the ring was closed.
+	ErrClosed = errors.New("it is closed")
 	// ErrNoModel says that the folder holds no model of that version, or none at all.
 	ErrNoModel = errors.New("no such model")
 )

@@ -7,7 +7,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	fillIfAsked()
+	goleak.VerifyTestMain(m)
+}
 
 // names returns the sorted names in dir.
 func names(t *testing.T, dir string) []string {

@@ -1,0 +1,270 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Ring is a bounded log of entries in a folder. Entries are appended in batches, each with one write and one fsync, to
+// the newest of several files, the segments; when a bound is reached the oldest segment is removed. Entries are
+// numbered from 1, in the order in which they came, and their numbers are on the disk: none is read twice. All methods
+// may be called concurrently.
+//
+// A segment is named ring-NUMBER.segment; ring_format.go has its bytes. An end that is not sound is a write that was
+// not acknowledged: it is cut off. Damage that has something sound behind it is of what was synced: that segment is set
+// aside, and the ring goes on without it.
+type Ring struct {
+	disk Disk
+	dir  string
+	keep Keep
+
+	mu       sync.Mutex
+	closed   bool
+	segments []segment // by number
+	file     File      // of the last one; nil = the next batch begins a segment
+	number   uint64    // of the newest segment that there ever was
+	next     uint64    // number of the next entry
+	newest   int64     // time of all entries
+}
+
+// Keep says how much a ring keeps. Each bound is kept to a sixteenth: that is how much goes at once.
+type Keep struct {
+	Bytes   int64         // on the disk, at least LeastRing
+	Entries int           // 0 = no bound
+	Age     time.Duration // of the oldest, counted back from the newest; 0 = no bound
+}
+
+const (
+	// LeastRing is the least bound of a ring, in bytes.
+	LeastRing = 1 << 20
+	// ringParts is into how many segments a full ring is divided.
+	ringParts = 16
+	// maxBatch bounds the body of a batch, in bytes.
+	maxBatch = 1 << 20
+)
+
+// Batch is entries that are appended together.
+type Batch struct {
+	Entries int   // in the body, from 1
+	Newest  int64 // of their times, in nanoseconds since 1970
+	Body    []byte
+}
+
+// segment is a file of the ring, as far as it is durable.
+type segment struct {
+	number, first  uint64 // its own number, and that of its first entry
+	end            int64  // of the last batch
+	entries        int
+	oldest, newest int64 // of the batches' times
+}
+
+// RingFound is what OpenRing found wrong. Nothing of it keeps the ring from working.
+type RingFound struct {
+	Cut   int64   // bytes of a torn write that were cut off
+	Aside []error // why each segment was set aside: a *CorruptError or a *VersionError, and its new name
+}
+
+// RingSize is how much is in a ring.
+type RingSize struct {
+	Entries  int
+	Segments int
+	Bytes    int64
+	Newest   int64 // time of the newest entry, in nanoseconds since 1970; 0 if there is none
+}
+
+// OpenRing opens the ring in the folder dir, or makes it; its parent must exist. All that is found is durable when
+// OpenRing returns.
+func (d Disk) OpenRing(dir string, keep Keep) (*Ring, RingFound, error) {
+	if keep.Bytes < LeastRing || keep.Entries < 0 || keep.Age < 0 {
+		panic(fmt.Sprintf("store: OpenRing that keeps %+v", keep))
+	}
+	r := &Ring{disk: d, dir: dir, keep: keep, next: 1}
+	if err := d.MakeDir(dir); err != nil {
+		return nil, RingFound{}, err
+	}
+	found, err := r.recover()
+	if err != nil {
+		return nil, found, errors.Join(err, r.Close())
+	}
+	return r, found, nil
+}
+
+// MaxBatch is the most entries in a batch that Append takes, and the most bytes of a body.
+func (r *Ring) MaxBatch() (entries, bytes int) {
+	entries, bytes = math.MaxInt32, int(min(maxBatch, r.keep.Bytes/ringParts-segmentHead-batchExtra))
+	if r.keep.Entries > 0 {
+		entries = max(r.keep.Entries/ringParts, 1)
+	}
+	return entries, bytes
+}
+
+// Append writes a batch durably, after it has made room for it. After an error the ring is as before, less what was
+// removed to make room. The batch may be on the disk even so, and Append must get it again before any other.
+func (r *Ring) Append(b Batch) error {
+	if entries, bytes := r.MaxBatch(); b.Entries < 1 || b.Entries > entries || len(b.Body) > bytes {
+		panic(fmt.Sprintf("store: a batch of %d entries in %d bytes; it may have %d in %d", b.Entries, len(b.Body),
+			entries, bytes))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return ErrClosed
+	}
+	if err := r.makeRoom(b); err != nil {
+		return err
+	}
+	var err error
+	if r.file == nil || r.full(b) {
+		err = r.begin(b)
+	} else {
+		err = r.extend(b)
+	}
+	if err == nil {
+		r.next += uint64(b.Entries)
+		r.newest = max(r.newest, b.Newest)
+	}
+	return err
+}
+
+// full reports whether a batch belongs into another segment than the last one.
+func (r *Ring) full(b Batch) bool {
+	last := r.segments[len(r.segments)-1]
+	return last.end+int64(len(b.Body)+batchExtra) > r.keep.Bytes/ringParts ||
+		r.keep.Entries > 0 && last.entries+b.Entries > max(r.keep.Entries/ringParts, 1) ||
+		r.keep.Age > 0 && b.Newest-last.oldest > int64(r.keep.Age/ringParts)
+}
+
+// makeRoom removes the oldest segments until a batch fits.
+func (r *Ring) makeRoom(b Batch) error {
+	bytes, entries := int64(segmentHead+batchExtra+len(b.Body)), b.Entries
+	for _, s := range r.segments {
+		bytes += s.end
+		entries += s.entries
+	}
+	for len(r.segments) > 0 {
+		s := r.segments[0]
+		if bytes <= r.keep.Bytes && (r.keep.Entries == 0 || entries <= r.keep.Entries) &&
+			(r.keep.Age == 0 || s.newest >= max(r.newest, b.Newest)-int64(r.keep.Age)) {
+			return nil
+		}
+		if len(r.segments) == 1 {
+			r.seal()
+		}
+		if err := r.disk.Remove(r.path(s.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return explain("remove", r.path(s.number), err)
+		}
+		bytes -= s.end
+		entries -= s.entries
+		r.segments = r.segments[1:]
+	}
+	return nil
+}
+
+// begin makes a segment with a batch. It is durable, or it is not there.
+func (r *Ring) begin(b Batch) error {
+	r.seal()
+	r.number++ // a file of that number may stay behind if it cannot be removed
+	s := segment{number: r.number, first: r.next}
+	p := appendBatch(appendHead(nil, s), r.next, b)
+	f, err := r.disk.OpenFile(r.path(s.number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return explain("write", r.path(s.number), err)
+	}
+	if _, err = f.WriteAt(p, 0); err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = r.disk.SyncDir(r.dir)
+	}
+	if err != nil {
+		return explain("write", r.path(s.number), errors.Join(err, f.Close(), r.disk.Remove(r.path(s.number))))
+	}
+	s.end = segmentHead
+	s.add(b)
+	r.file, r.segments = f, append(r.segments, s)
+	return nil
+}
+
+// extend appends a batch to the last segment. A file that cannot be cut back to what it was is left, and the next batch
+// begins another one: what is behind its end has numbers that come again there.
+func (r *Ring) extend(b Batch) error {
+	s := &r.segments[len(r.segments)-1]
+	_, err := r.file.WriteAt(appendBatch(nil, r.next, b), s.end)
+	if err == nil {
+		err = r.file.Sync()
+	}
+	if err != nil {
+		cut := r.file.Truncate(s.end)
+		if cut != nil {
+			r.seal()
+		}
+		return explain("write", r.path(s.number), errors.Join(err, cut))
+	}
+	s.add(b)
+	return nil
+}
+
+// add counts a batch at the end.
+func (s *segment) add(b Batch) {
+	if s.entries == 0 {
+		s.oldest, s.newest = b.Newest, b.Newest
+	}
+	s.end += int64(len(b.Body) + batchExtra)
+	s.entries += b.Entries
+	s.oldest, s.newest = min(s.oldest, b.Newest), max(s.newest, b.Newest)
+}
+
+// seal has the next batch begin a segment. All that is acknowledged is durable, so an error of closing means nothing.
+func (r *Ring) seal() {
+	if r.file != nil {
+		_ = r.file.Close()
+		r.file = nil
+	}
+}
+
+// Size returns how much is in the ring.
+func (r *Ring) Size() RingSize {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	size := RingSize{Segments: len(r.segments), Newest: r.newest}
+	for _, s := range r.segments {
+		size.Entries += s.entries
+		size.Bytes += s.end
+	}
+	return size
+}
+
+// Next is the number that the next entry gets.
+func (r *Ring) Next() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.next
+}
+
+// Close closes the ring. What was appended is durable already.
+func (r *Ring) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.seal()
+	return nil
+}
+
+// drop forgets a segment.
+func (r *Ring) drop(number uint64) {
+	if n := len(r.segments); n > 0 && r.segments[n-1].number == number {
+		r.seal()
+	}
+	r.segments = slices.DeleteFunc(slices.Clone(r.segments), func(s segment) bool { return s.number == number })
+}
+
+func (r *Ring) path(number uint64) string {
+	return filepath.Join(r.dir, fmt.Sprintf("%s%08d%s", ringPrefix, number, ringSuffix))
+}

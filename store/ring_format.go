@@ -1,0 +1,141 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// A segment is a head and batches, little endian.
+//
+//	head:  magic (4) | version (2) | zero (2) | number of the segment (8) | number of its first entry (8) | CRC
+//	batch: magic (4) | length of the body (4) | entries (4) | number of the first (8) | newest time (8) | body | CRC
+//
+// Each CRC is the CRC-32C (4) of all before it, in the head or the batch.
+const (
+	ringPrefix = "ring-"
+	ringSuffix = ".segment"
+
+	segmentMagic   = "FMG1"
+	segmentVersion = 1
+	segmentHead    = 4 + 2 + 2 + 8 + 8 + 4
+
+	batchMagic = "FMB1"
+	batchHead  = 4 + 4 + 4 + 8 + 8
+	batchExtra = batchHead + 4
+)
+
+func appendHead(p []byte, s segment) []byte {
+	from := len(p)
+	p = append(p, segmentMagic...)
+	p = binary.LittleEndian.AppendUint16(p, segmentVersion)
+	p = binary.LittleEndian.AppendUint16(p, 0)
+	p = binary.LittleEndian.AppendUint64(p, s.number)
+	p = binary.LittleEndian.AppendUint64(p, s.first)
+	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
+}
+
+func appendBatch(p []byte, first uint64, b Batch) []byte {
+	from := len(p)
+	p = append(p, batchMagic...)
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(b.Body)))
+	p = binary.LittleEndian.AppendUint32(p, uint32(b.Entries))
+	p = binary.LittleEndian.AppendUint64(p, first)
+	p = binary.LittleEndian.AppendUint64(p, uint64(b.Newest))
+	p = append(p, b.Body...)
+	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
+}
+
+// errNotSound says that the bytes at a place are not the batch, or the head, that belongs there.
+var errNotSound = errors.New("not sound")
+
+// readHead reads the head of a segment. The error is a *VersionError, errNotSound, or a failure to read.
+func readHead(f io.ReaderAt, path string) (segment, error) {
+	var p [segmentHead]byte
+	if _, err := f.ReadAt(p[:], 0); errors.Is(err, io.EOF) {
+		return segment{}, errNotSound
+	} else if err != nil {
+		return segment{}, err
+	}
+	version := binary.LittleEndian.Uint16(p[4:])
+	switch {
+	case string(p[:4]) != segmentMagic:
+		return segment{}, errNotSound
+	case version != segmentVersion && version != 0: // zeros are of a torn write
+		return segment{}, &VersionError{path, version, segmentVersion}
+	case crc32.Checksum(p[:segmentHead-4], castagnoli) != binary.LittleEndian.Uint32(p[segmentHead-4:]):
+		return segment{}, errNotSound
+	}
+	return segment{number: binary.LittleEndian.Uint64(p[8:]), first: binary.LittleEndian.Uint64(p[16:]),
+		end: segmentHead}, nil
+}
+
+// readBatch reads the batch at an offset, of a file that ends at size. The body is in buf, which it may grow. The error
+// is errNotSound or a failure to read.
+func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Batch, err error) {
+	if size-at < batchExtra {
+		return 0, b, errNotSound
+	}
+	if cap(*buf) < batchHead {
+		*buf = make([]byte, 4<<10)
+	}
+	head := (*buf)[:batchHead]
+	if _, err := f.ReadAt(head, at); err != nil {
+		return 0, b, notAtEnd(err)
+	}
+	length := int64(binary.LittleEndian.Uint32(head[4:]))
+	if string(head[:4]) != batchMagic || length > maxBatch || length > size-at-batchExtra {
+		return 0, b, errNotSound
+	}
+	all := int(length) + batchExtra
+	if cap(*buf) < all {
+		*buf = make([]byte, all)
+	}
+	p := (*buf)[:all]
+	if _, err := f.ReadAt(p, at); err != nil {
+		return 0, b, notAtEnd(err)
+	}
+	b = Batch{Entries: int(binary.LittleEndian.Uint32(p[8:])), Newest: int64(binary.LittleEndian.Uint64(p[20:])),
+		Body: p[batchHead : all-4]}
+	if crc32.Checksum(p[:all-4], castagnoli) != binary.LittleEndian.Uint32(p[all-4:]) || b.Entries < 1 {
+		return 0, b, errNotSound
+	}
+	return binary.LittleEndian.Uint64(p[12:]), b, nil
+}
+
+// notAtEnd takes the end of a file that has become shorter for one that is not sound.
+func notAtEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errNotSound
+	}
+	return err
+}
+
+// soundAfter reports whether a sound batch begins anywhere behind an offset.
+func soundAfter(f io.ReaderAt, at, size int64) (bool, error) {
+	const piece = 64 << 10
+	var buf []byte
+	window := make([]byte, piece+len(batchMagic)-1)
+	for at++; at < size; at += piece {
+		n := min(int64(len(window)), size-at)
+		if _, err := f.ReadAt(window[:n], at); err != nil && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		for i := range max(0, int(n)-len(batchMagic)+1) {
+			if i < piece && string(window[i:i+len(batchMagic)]) == batchMagic {
+				_, _, err := readBatch(f, at+int64(i), size, &buf)
+				if !errors.Is(err, errNotSound) {
+					return err == nil, err
+				}
+			}
+		}
+	}
+	return false, nil
+}
+
+func ringNumber(name string) (number uint64, ok bool) {
+	_, err := fmt.Sscanf(name, ringPrefix+"%d"+ringSuffix, &number)
+	return number, err == nil && name == fmt.Sprintf("%s%08d%s", ringPrefix, number, ringSuffix)
+}

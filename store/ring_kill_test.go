@@ -1,0 +1,84 @@
+package store
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// ringEnv tells a test's program that it is to fill the ring in that folder until it is killed.
+const ringEnv = "FEDMESH_TEST_RING"
+
+// fillIfAsked does not return in a process that is to fill a ring: it writes the number of the last entry to its
+// output when a batch is acknowledged.
+func fillIfAsked() {
+	dir := os.Getenv(ringEnv)
+	if dir == "" {
+		return
+	}
+	r, found, err := Machine.OpenRing(dir, killedRing)
+	if err == nil && found.Aside != nil {
+		err = fmt.Errorf("found %+v", found)
+	}
+	for i := 0; err == nil; i++ {
+		if err = r.Append(numbered(r.Next(), 1+i%7)); err == nil {
+			_, err = fmt.Println(r.Next() - 1)
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// killedRing makes room often.
+var killedRing = Keep{Bytes: LeastRing, Entries: 2000}
+
+// A process that fills a ring is killed at 50 points, each in a life of its own. No entry that it has acknowledged is
+// lost, none comes twice, and nothing is set aside.
+func TestRingKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	dir := filepath.Join(t.TempDir(), "ring")
+	rnd := rand.New(rand.NewPCG(5, 6))
+	acknowledged, begun := uint64(0), uint64(0)
+	for point := range 50 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), ringEnv+"="+dir)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, left := bufio.NewScanner(out), 1+rnd.IntN(200)
+		for lines.Scan() {
+			if _, err := fmt.Sscan(lines.Text(), &acknowledged); err != nil {
+				t.Fatal(err)
+			}
+			if left--; left == 0 { // what it acknowledges until it is dead is read, too
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := cmd.Wait(); err == nil || acknowledged == begun {
+			t.Fatalf("the process ended with %v at entry %d", err, acknowledged)
+		}
+		begun = acknowledged
+		r, found := mustOpenRing(t, Machine, dir, killedRing)
+		got, _, err := readNumbers(t, r, RingPlace{})
+		if last := r.Next() - 1; err != nil || found.Aside != nil || last < acknowledged || last > acknowledged+7 ||
+			len(got) == 0 || got[len(got)-1] != last || last-got[0] != uint64(len(got))-1 ||
+			len(got) < min(int(last), killedRing.Entries*ringParts/(ringParts+2)) {
+			t.Fatalf("point %d: %d is acknowledged, %d entries up to %d are read, %v; found %+v", point, acknowledged,
+				len(got), last, err, found)
+		}
+		mustCloseRing(t, r)
+	}
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"bytes"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"testing"
+)
+
+// What a ring needs of a cuttableDisk beside that of WriteFile.
+
+func newCuttableDisk(operations int) *cuttableDisk {
+	return &cuttableDisk{left: operations, names: map[string]*inode{}, durable: map[string]*inode{}}
+}
+
+func (d *cuttableDisk) Mkdir(string, fs.FileMode) error { return d.on() }
+
+func (d *cuttableDisk) Lstat(name string) (fs.FileInfo, error) {
+	if i, found := d.names[name]; found {
+		return named{sizeInfo{size: int64(len(i.data))}, path.Base(name)}, nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (d *cuttableDisk) ReadDir(dir string) (entries []fs.DirEntry, err error) {
+	for _, name := range slices.Sorted(maps.Keys(d.names)) {
+		if path.Dir(name) == dir {
+			entries = append(entries, fs.FileInfoToDirEntry(named{name: path.Base(name)}))
+		}
+	}
+	return entries, nil
+}
+
+func (i *inode) Truncate(size int64) error {
+	if err := i.disk.on(); err != nil {
+		return err
+	}
+	i.data = bytes.Clone(i.data[:size])
+	return nil
+}
+
+// named is a file in a folder.
+type named struct {
+	sizeInfo
+	name string
+}
+
+func (n named) Name() string    { return n.name }
+func (named) Mode() fs.FileMode { return 0o600 }
+func (named) IsDir() bool       { return false }
+
+// The power goes at each operation of a ring that is opened, filled and makes room: whatever Append has acknowledged is
+// there, once, but for what made room; nothing is set aside.
+func TestRingPowerCuts(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	keep := Keep{Bytes: LeastRing, Entries: 64}
+	seen := map[string]int{}
+	for operations := range 90 {
+		for range 30 {
+			d, acknowledged := newCuttableDisk(30), uint64(0)
+			for range 2 {
+				acknowledged = fillUntilCut(t, Disk{d}, keep, acknowledged)
+				d.cut(rnd)
+				d.left = operations
+			}
+			acknowledged = fillUntilCut(t, Disk{d}, keep, acknowledged)
+			d.cut(rnd)
+			d.left = 1 << 30
+			r, found := mustOpenRing(t, Disk{d}, "ring", keep)
+			if found.Aside != nil {
+				t.Fatalf("%d operations: found %+v", operations, found)
+			}
+			got, _, err := readNumbers(t, r, RingPlace{})
+			if err != nil || acknowledged > 0 && (len(got) == 0 || got[len(got)-1] < acknowledged ||
+				got[0] > max(acknowledged, 60)-59 || len(got) != int(got[len(got)-1]-got[0])+1) {
+				t.Fatalf("%d operations: of %d acknowledged, %v are read, %v", operations, acknowledged, got, err)
+			}
+			seen["cut off"] += int(min(found.Cut, 1))
+			if len(got) > 0 && got[len(got)-1] > acknowledged {
+				seen["more than acknowledged"]++
+			}
+			mustCloseRing(t, r)
+		}
+	}
+	if seen["cut off"] == 0 || seen["more than acknowledged"] == 0 {
+		t.Errorf("not all endings were seen: %v", seen)
+	}
+}
+
+// fillUntilCut appends batches until the power goes, or 40 are in, and returns the number of the last entry that was
+// acknowledged.
+func fillUntilCut(t *testing.T, d Disk, keep Keep, acknowledged uint64) uint64 {
+	t.Helper()
+	r, found, err := d.OpenRing("ring", keep)
+	if found.Aside != nil {
+		t.Fatalf("found %+v", found)
+	}
+	if err != nil {
+		return acknowledged
+	}
+	for range 40 {
+		if r.Append(numbered(r.Next(), 2)) == nil {
+			acknowledged = r.Next() - 1
+		}
+	}
+	_ = r.Close() // the power may be off
+	return acknowledged
+}
