@@ -24,6 +24,7 @@ var rooms = []room{
 
 	{"task", 2, true, "what a wire.Task means in learner terms: the daemons and the simulator run the same code"},
 	{"data", 2, false, "where rows come from: reads files, knows no rounds"},
+	{"data/grid", 1, true, "rows made of readings: a device and the coordinator must make the same bits of the same"},
 	{"round", 2, true, "the round's machines: the host owns clock, network and disk, so that tests can script them"},
 	{"round/rule", 2, true, "how updates become the fold: the coordinator and the simulator run the same rules"},
 	{"round/optimizer", 2, true, "how the fold becomes the model's step: the same as round/rule"},
@@ -81,6 +82,7 @@ var beside = []struct{ from, to, why string }{
 	{"codec", "spec", "the table is by the words of files"},
 	{"round", "round/...", "the configuration of a round names its rule and its optimiser"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
+	{"data/grid", "spec", "the recipe is in the words of files"},
 	{"wire", "spec", "words travel as bytes, by one table for each type"},
 	{"learner", "spec", "a model is described in the words that files use"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},

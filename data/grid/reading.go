@@ -1,0 +1,30 @@
+package grid
+
+// Reading is a value of an input at a time.
+type Reading struct {
+	Input string
+	Time  int64 // nanoseconds since 1970, UTC
+	Value float64
+	// Text, if it is not empty, is there in place of Value: for an input with classes, or of what is no number.
+	Text string
+}
+
+// Reason is why a reading, or a value of a row, is not used. It is also the label of a metric.
+type Reason string
+
+// The reasons.
+const (
+	Missing      Reason = "missing"       // a row needs a value, and there is none
+	NotANumber   Reason = "not_a_number"  // a text where a number is needed
+	NotFinite    Reason = "not_finite"    // NaN or infinite, or too large for a float32
+	OutOfRange   Reason = "out_of_range"  // of the input
+	UnknownClass Reason = "unknown_class" // none of the input's
+	UnknownInput Reason = "unknown_input" // the task has no such input
+	Late         Reason = "late"          // older than the newest reading by more than the lateness
+	Twice        Reason = "twice"         // the same input at the same time has come before
+	Stuck        Reason = "stuck"         // the sensor has said the same for too long
+	Jump         Reason = "jump"          // too far from the reading before
+	BadTime      Reason = "bad_time"      // not a time, or one before 1970 or after 2261
+	Future       Reason = "future"        // later than the device's clock
+	Malformed    Reason = "malformed"     // a line or a payload that cannot be read
+)

@@ -1,0 +1,19 @@
+package data
+
+import "github.com/fedmesh/fedmesh/data/grid"
+
+// Reading is a value of an input at a time, of a source whose rows are made of readings.
+type Reading = grid.Reading
+
+// Reason is why a reading, or a value of a row, is not used; package grid has them all.
+type Reason = grid.Reason
+
+// feed is readings in the order in which they came. Its methods are called from one goroutine at a time.
+type feed interface {
+	// changed reports whether read would pass anything on. It is cheap, and may say so where nothing has come.
+	changed() bool
+	// read passes on the readings that have come since the last call. If those passed on before are void, it calls
+	// void with the reason before it begins. Readings that were passed on before an error count: the next call goes
+	// on behind them, or calls void.
+	read(void func(why string), take func(Reading)) error
+}

@@ -1,0 +1,232 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Column is a column of rows that are made of readings. Its text is its name in a task:
+//
+//	pm25              the value at t
+//	pm25 lag 3h       the value at t − 3h
+//	pm25 mean 6h      of the values at t, t − step, … that is 6h of them; also min, max and std (÷ n)
+//	hour sin          of the time of day at t in the grid's zone, a day being a whole turn; also cos
+//	weekday sin       of the time of the week, from Monday on; also cos
+//	wd = NNE          1 where the value at t is that class, else 0
+//	pm25 in 6h        the value at t + 6h, as a target only
+//
+// All values are those of grid points, joined and scaled.
+type Column struct {
+	Input string   // or hour, weekday
+	By    ColumnBy // empty: the value itself
+	Span  time.Duration
+	Class string
+}
+
+// ColumnBy is the word of a column behind its input.
+type ColumnBy string
+
+// The words.
+const (
+	ByLag  ColumnBy = "lag"
+	ByMean ColumnBy = "mean"
+	ByMin  ColumnBy = "min"
+	ByMax  ColumnBy = "max"
+	ByStd  ColumnBy = "std"
+	ByIn   ColumnBy = "in"
+	ByIs   ColumnBy = "="
+	BySin  ColumnBy = "sin"
+	ByCos  ColumnBy = "cos"
+)
+
+const (
+	calendarHour    = "hour"
+	calendarWeekday = "weekday"
+)
+
+// spans are the words that a duration follows.
+var spans = []ColumnBy{ByLag, ByMean, ByMin, ByMax, ByStd, ByIn}
+
+// Calendar reports whether a column is made of t alone.
+func (c Column) Calendar() bool { return c.Input == calendarHour || c.Input == calendarWeekday }
+
+// Window reports whether a column is made of several grid points.
+func (c Column) Window() bool {
+	return c.By == ByMean || c.By == ByMin || c.By == ByMax || c.By == ByStd
+}
+
+// String returns the name of the column.
+func (c Column) String() string {
+	switch {
+	case c.By == "":
+		return c.Input
+	case c.By == ByIs:
+		return c.Input + " = " + c.Class
+	case slices.Contains(spans, c.By):
+		return fmt.Sprintf("%s %s %s", c.Input, c.By, shortDuration(c.Span))
+	}
+	return c.Input + " " + string(c.By)
+}
+
+// shortDuration is d without the units of which there are none: 1h30m, not 1h30m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// ParseColumn reads the name of a column. It knows no recipe, so it does not look for the input.
+func ParseColumn(name string) (Column, error) {
+	input, rest, more := strings.Cut(name, " ")
+	c := Column{Input: input}
+	if !c.Calendar() && !validName(input) {
+		return Column{}, fmt.Errorf("%q begins with no input", name)
+	}
+	if !more {
+		if c.Calendar() {
+			return Column{}, fmt.Errorf("%q is two columns: %s sin and %s cos", name, name, name)
+		}
+		return c, nil
+	}
+	by, rest, more := strings.Cut(rest, " ")
+	c.By = ColumnBy(by)
+	switch {
+	case c.Calendar():
+		if more || c.By != BySin && c.By != ByCos {
+			return Column{}, fmt.Errorf("%q: want %s sin or %s cos", name, input, input)
+		}
+	case c.By == ByIs && more:
+		c.Class = rest
+	case slices.Contains(spans, c.By) && more:
+		span, err := time.ParseDuration(rest)
+		if err != nil || span <= 0 {
+			return Column{}, fmt.Errorf("%q: want a duration above 0 as 30m or 6h, got %q", name, rest)
+		}
+		c.Span = span
+	default:
+		return Column{}, fmt.Errorf("%q: want INPUT, INPUT lag|mean|min|max|std|in DURATION, or INPUT = CLASS", name)
+	}
+	return c, nil
+}
+
+// Expand returns the features without short forms: hour and weekday are their sine and cosine, and an input with
+// classes is a column for each class.
+func (r *Recipe) Expand(features []string) []string {
+	var all []string
+	for _, name := range features {
+		i := r.Find(name)
+		switch {
+		case name == calendarHour || name == calendarWeekday:
+			all = append(all, name+" sin", name+" cos")
+		case i >= 0 && len(r.Inputs[i].Classes) > 0:
+			for _, class := range r.Inputs[i].Classes {
+				all = append(all, Column{Input: name, By: ByIs, Class: class}.String())
+			}
+		default:
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// CheckColumns finds what cannot be in the columns of a recipe that [Recipe.Check] has found nothing in; key is that of
+// the task. The features may have short forms.
+func (r *Recipe) CheckColumns(c *Check, key string, features []string, target string) {
+	goal, err := r.column(target)
+	if err == nil {
+		err = r.checkTarget(goal)
+	}
+	c.Valid(key+".target", err)
+	known := err == nil
+	seen := map[Column]bool{}
+	for i, short := range features {
+		at := fmt.Sprintf("%s.features[%d]", key, i)
+		for _, name := range r.Expand([]string{short}) {
+			col, err := r.column(name)
+			if err == nil {
+				err = r.checkFeature(col)
+			}
+			if err == nil && known {
+				err = r.checkLeak(col, goal)
+			}
+			if c.Valid(at, err); err != nil {
+				break // of a short form all columns have the same problem
+			}
+			c.Need(!seen[col], at, "is %q, which is there already", name)
+			seen[col] = true
+		}
+	}
+}
+
+// column reads a column, and holds it against the inputs.
+func (r *Recipe) column(name string) (Column, error) {
+	c, err := ParseColumn(name)
+	if err != nil || c.Calendar() {
+		return c, err
+	}
+	i := r.Find(c.Input)
+	if i < 0 {
+		return c, fmt.Errorf("%q: there is no input %s; the inputs are %s", name, c.Input, r.names())
+	}
+	classes := r.Inputs[i].Classes
+	switch {
+	case c.By == ByIs && !slices.Contains(classes, c.Class):
+		return c, fmt.Errorf("%q: the input %s has no class %q", name, c.Input, c.Class)
+	case len(classes) > 0 && c.By != ByIs && c.By != "" && c.By != ByIn:
+		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.Input, c.By)
+	case c.Span%r.Grid.Step != 0 || c.Span/r.Grid.Step > MaxReach:
+		return c, fmt.Errorf("%q: want a multiple of the grid's step (%s), up to %d of them", name,
+			shortDuration(r.Grid.Step), MaxReach)
+	}
+	return c, nil
+}
+
+func (r *Recipe) checkFeature(c Column) error {
+	if c.By == ByIn {
+		return fmt.Errorf("%q: a feature sees no later time than its row's", c)
+	}
+	return nil
+}
+
+func (r *Recipe) checkTarget(c Column) error {
+	if c.Calendar() || c.By != "" && c.By != ByIn {
+		return fmt.Errorf("%q: want INPUT, or INPUT in DURATION", c)
+	}
+	if in := r.Inputs[r.Find(c.Input)]; c.By == ByIn && in.Wait > 0 {
+		return fmt.Errorf("%q: the input %s has wait, so its readings are of the row's own time; want %q", c, c.Input,
+			c.Input)
+	}
+	return nil
+}
+
+// checkLeak finds a feature that holds what is to be predicted.
+func (r *Recipe) checkLeak(c, target Column) error {
+	switch {
+	case !c.Calendar() && r.Inputs[r.Find(c.Input)].Wait > 0:
+		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.Input)
+	case target.By == "" && c.Input == target.Input && c.By != ByLag:
+		return fmt.Errorf("%q holds the target %q itself; want a lag, or a target in some time", c, target)
+	}
+	return nil
+}
+
+// names lists the inputs for a message.
+func (r *Recipe) names() string {
+	const most = 16
+	var names []string
+	for i := range r.Inputs[:min(most, len(r.Inputs))] {
+		names = append(names, r.Inputs[i].Name)
+	}
+	text := strings.Join(names, ", ")
+	if len(r.Inputs) > most {
+		text += fmt.Sprintf(" and %d more", len(r.Inputs)-most)
+	}
+	return text
+}

@@ -1,0 +1,205 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Recipe says how rows are made of readings: on which grid of times, and of which inputs. The columns are named in the
+// task's features and target; see [Column]. The zero value is no recipe: a line of the source is a row.
+type Recipe struct {
+	Grid   Grid
+	Inputs []Input
+}
+
+// Grid is the key grid of a task. Its points are the multiples of Step in UTC; point t stands for the readings with a
+// time in (t − Step, t].
+type Grid struct {
+	Step time.Duration `yaml:"step"`
+	// Lateness is how much older than the newest reading of a source another one may be when it comes.
+	Lateness time.Duration `yaml:"lateness"`
+	// Zone is that of the columns hour and weekday, as "Europe/Berlin"; empty = UTC.
+	Zone string `yaml:"zone"`
+}
+
+// Input is something that devices measure: an entry of the key inputs of a task.
+type Input struct {
+	Name string `yaml:"name"`
+	Unit string `yaml:"unit"` // for people
+	// Range is the least and the largest value that can be; a reading outside is not used. Empty = any finite one.
+	Range []float64 `yaml:"range"`
+	Join  Join      `yaml:"join"`  // empty = mean; with classes, last
+	Scale Scale     `yaml:"scale"` // empty = none
+	// Classes are the texts of an input that is no number. Their places, from 0, are its values.
+	Classes []string `yaml:"classes"`
+	// Wait is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is the
+	// target and nothing else: a label that comes late.
+	Wait time.Duration `yaml:"wait"`
+}
+
+// Join is how the readings of a grid point become its value.
+type Join string
+
+// The joins. A point without readings has no value, with one exception: a count is 0 there, once the input has spoken.
+const (
+	JoinMean  Join = "mean"
+	JoinLast  Join = "last" // by time
+	JoinMax   Join = "max"
+	JoinMin   Join = "min"
+	JoinSum   Join = "sum"
+	JoinCount Join = "count" // of the readings
+)
+
+var joins = []Join{JoinMean, JoinLast, JoinMax, JoinMin, JoinSum, JoinCount}
+
+// UnmarshalText reads a join.
+func (j *Join) UnmarshalText(text []byte) error { return read(j, text, joins) }
+
+// Validate reports a word that is no join.
+func (j Join) Validate() error { return check(j, joins) }
+
+// Scale is what is applied to the joined value of a grid point, before lags and windows.
+type Scale string
+
+// The scales.
+const (
+	ScaleNone  Scale = "none"
+	ScaleLog1p Scale = "log1p" // ln(1 + x), of values above −1
+)
+
+var scales = []Scale{ScaleNone, ScaleLog1p}
+
+// UnmarshalText reads a scale.
+func (s *Scale) UnmarshalText(text []byte) error { return read(s, text, scales) }
+
+// Validate reports a word that is no scale.
+func (s Scale) Validate() error { return check(s, scales) }
+
+// Bounds of a recipe.
+const (
+	// MaxInputs bounds the inputs of a task.
+	MaxInputs = 256
+	// MaxClasses bounds the classes of an input.
+	MaxClasses = 256
+	// MaxReach bounds how many grid points a column, a wait or a lateness spans.
+	MaxReach = 10_000
+	// MaxPeriod bounds the durations of a grid and of its inputs, which travel as 32 bits of milliseconds.
+	MaxPeriod time.Duration = math.MaxUint32 * time.Millisecond
+
+	maxText = 64 // bytes of a name, a unit, a class, a zone
+)
+
+// WithDefaults returns the recipe with the words that were left out.
+func (r Recipe) WithDefaults() Recipe {
+	inputs := make([]Input, len(r.Inputs))
+	for i, in := range r.Inputs {
+		if in.Join == "" {
+			in.Join = JoinMean
+			if len(in.Classes) > 0 {
+				in.Join = JoinLast
+			}
+		}
+		if in.Scale == "" {
+			in.Scale = ScaleNone
+		}
+		inputs[i] = in
+	}
+	if len(inputs) == 0 {
+		inputs = nil
+	}
+	return Recipe{r.Grid, inputs}
+}
+
+// Find returns the place of an input; −1 if there is none of that name.
+func (r *Recipe) Find(name string) int {
+	for i := range r.Inputs {
+		if r.Inputs[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Check finds what cannot be in grid and inputs of a recipe with defaults; key is that of the task. A recipe without
+// inputs must be the zero value.
+func (r *Recipe) Check(c *Check, key string) {
+	g := key + ".grid"
+	if len(r.Inputs) == 0 {
+		c.Need(r.Grid == Grid{}, g, "is set without %s.inputs: add the inputs, or remove this", key)
+		return
+	}
+	step := r.Grid.Step
+	c.Need(step >= time.Millisecond && step <= MaxPeriod && step%time.Millisecond == 0, g+".step",
+		"is %s; want 1ms to %s, in whole milliseconds", step, shortDuration(MaxPeriod))
+	r.checkPeriod(c, g+".lateness", r.Grid.Lateness)
+	c.Need(len(r.Grid.Zone) <= maxText && r.Grid.Zone != "Local", g+".zone",
+		"is %q; want a zone such as Europe/Berlin, which means the same on every device", r.Grid.Zone)
+	c.Need(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
+	for i := range r.Inputs {
+		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
+		in.check(c, at)
+		r.checkPeriod(c, at+".wait", in.Wait)
+		c.Need(r.Find(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
+	}
+}
+
+// checkPeriod finds what cannot be a duration of a grid.
+func (r *Recipe) checkPeriod(c *Check, key string, d time.Duration) {
+	most := MaxPeriod
+	if step := r.Grid.Step; step >= time.Millisecond && step < MaxPeriod/MaxReach {
+		most = MaxReach * step
+	}
+	c.Need(d >= 0 && d <= most && d%time.Millisecond == 0, key, "is %s; want 0 to %s, in whole milliseconds", d,
+		shortDuration(most))
+}
+
+func (in *Input) check(c *Check, key string) {
+	c.Need(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
+		in.Name, maxText)
+	c.Need(printable(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit, maxText)
+	c.Valid(key+".join", in.Join.Validate())
+	c.Valid(key+".scale", in.Scale.Validate())
+	n, two := len(in.Classes), len(in.Range) == 2
+	c.Need(len(in.Range) == 0 || two && finite(in.Range[0]) && finite(in.Range[1]) && in.Range[0] < in.Range[1],
+		key+".range", "is %v; want [LEAST, LARGEST]", in.Range)
+	c.Need(in.Scale != ScaleLog1p || !two || in.Range[0] > -1, key+".range",
+		"begins at %v with the scale log1p; want above -1", in.Range)
+	if n == 0 {
+		return
+	}
+	c.Need(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
+	c.Need(in.Join == JoinLast, key+".join", "is %s; an input with classes has last", in.Join)
+	c.Need(in.Scale == ScaleNone, key+".scale", "is %s; an input with classes has none", in.Scale)
+	c.Need(len(in.Range) == 0, key+".range", "is %v; an input with classes has none", in.Range)
+	seen := make(map[string]bool, n)
+	for i, class := range in.Classes {
+		c.Need(class != "" && class == strings.TrimSpace(class) && printable(class) && !seen[class],
+			fmt.Sprintf("%s.classes[%d]", key, i),
+			"is %q; want a text of its own, of 1 to %d bytes that can be printed, without space around it", class,
+			maxText)
+		seen[class] = true
+	}
+}
+
+func finite(x float64) bool { return x-x == 0 }
+
+func validName(s string) bool {
+	if s == "" || len(s) > maxText || s == calendarHour || s == calendarWeekday {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// printable reports whether a text is UTF-8 without control characters, and not too long.
+func printable(s string) bool {
+	return len(s) <= maxText && strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
+		return r < ' ' || r == 0x7f
+	})
+}
