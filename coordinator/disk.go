@@ -48,7 +48,6 @@ const (
 	slotVersion      = 1 // of the model's
 	publishedVersion = 1 // of the list's own file, as recordEarlier has it
 	requestVersion   = 1
-	modelFormat      = 1 // of the metadata of a model's file
 
 	// recordEarlier is read, too: it has no list of blobs, and a round may be closing in it.
 	recordEarlier = 2

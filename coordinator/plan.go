@@ -77,11 +77,11 @@ func (w *workbench) statistics() round.Plan {
 func (w *workbench) training(run wire.RunID, version wire.ModelVersion, offset uint64, model []float32,
 	state [][]float64) (round.Plan, error) {
 	data := wire.AppendVector(nil, model)
-	file, err := encodeModel(version, w.problem, data, w.disk.origin)
+	p := w.plan(version, offset, model, data)
+	file, err := encodeModel(run, version, w.problem, data, p.Base.Hash, w.disk.origin)
 	if err != nil {
 		return round.Plan{}, err
 	}
-	p := w.plan(version, offset, model, data)
 	return p, w.keep(&present{run: run, version: version, hash: p.Base.Hash, file: file, state: w.packState(state)})
 }
 

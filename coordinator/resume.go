@@ -310,7 +310,7 @@ func (w *workbench) mendModel(r round.Record, data []byte, versions []uint64, da
 		return r, err
 	}
 	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: p.Version, Version: p.Version})
-	file, err := encodeModel(p.Version, w.problem, data, w.disk.origin)
+	file, err := encodeModel(r.Run, p.Version, w.problem, data, p.Base.Hash, w.disk.origin)
 	if err == nil {
 		err = w.disk.models.Put(uint64(p.Version), p.Base.Hash, file, true)
 	}
@@ -323,7 +323,7 @@ func (w *workbench) mendModel(r round.Record, data []byte, versions []uint64, da
 // restoreSlot writes a model of the archive into its slot.
 func (w *workbench) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
 	hash := wire.Digest(wire.BlobDigest(data))
-	file, err := encodeModel(version, w.problem, data, w.disk.origin)
+	file, err := encodeModel(run, version, w.problem, data, hash, w.disk.origin)
 	if err != nil {
 		return err
 	}

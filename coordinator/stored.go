@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -50,8 +51,8 @@ func decodeModel(path string, file []byte) (*storedModel, error) {
 		if err != nil {
 			return nil, &store.CorruptError{Path: path, Reason: "its format_version is " + strconv.Quote(text)}
 		}
-		if v != modelFormat {
-			return nil, &store.VersionError{Path: path, Has: uint16(v), Want: modelFormat}
+		if v != modelfile.Format {
+			return nil, &store.VersionError{Path: path, Has: uint16(v), Want: modelfile.Format}
 		}
 	}
 	for key, into := range map[string]any{"mean": &m.standardization.Mean, "scale": &m.standardization.Scale,

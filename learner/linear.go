@@ -69,6 +69,9 @@ func (l *linear[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 // Labels implements Objective.
 func (l *linear[T]) Labels(y []T, seen *Labels) error { return l.loss.Labels(y, 1, seen) }
 
+// Outputs implements Objective.
+func (l *linear[T]) Outputs(w []T, b Batch[T]) []T { return l.forward(w, b) }
+
 // Score implements Objective.
 func (l *linear[T]) Score(w []T, s *Samples[T]) Score {
 	return score(l.loss, l.risk, s, func(b Batch[T]) []T { return l.forward(w, b) })

@@ -19,6 +19,8 @@ type Loss[T Float] interface {
 	Labels(y []T, outputs int, seen *Labels) error
 	// Predict returns the label that outputs z speak for: for a regression, z itself.
 	Predict(z []T) T
+	// Classes appends to dst the probability of each class, in their order, given outputs z: none for a regression.
+	Classes(dst []float64, z []T) []float64
 }
 
 // losses is the table of the risks.
@@ -51,8 +53,9 @@ func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
 // number is what the losses of regressions have in common.
 type number[T Float] struct{}
 
-func (number[T]) Labels([]T, int, *Labels) error { return nil }
-func (number[T]) Predict(z []T) T                { return z[0] }
+func (number[T]) Labels([]T, int, *Labels) error         { return nil }
+func (number[T]) Predict(z []T) T                        { return z[0] }
+func (number[T]) Classes(dst []float64, _ []T) []float64 { return dst }
 
 // Labels is what is known of targets that were mapped before others come. The zero value is of no rows.
 type Labels struct {

@@ -54,3 +54,9 @@ func (logistic[T]) Predict(z []T) T {
 	}
 	return -1
 }
+
+// Classes are −1 and 1.
+func (logistic[T]) Classes(dst []float64, z []T) []float64 {
+	p := 1 / (1 + math.Exp(-float64(z[0])))
+	return append(dst, 1-p, p)
+}

@@ -3,6 +3,7 @@ package learner
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // softmax is ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy.
@@ -51,4 +52,17 @@ func (softmax[T]) Predict(z []T) T {
 		}
 	}
 	return T(best)
+}
+
+// Classes are 0 to outputs − 1.
+func (softmax[T]) Classes(dst []float64, z []T) []float64 {
+	from, top, sum := len(dst), float64(slices.Max(z)), 0.0
+	for _, v := range z {
+		e := math.Exp(float64(v) - top)
+		dst, sum = append(dst, e), sum+e
+	}
+	for c := range dst[from:] {
+		dst[from+c] /= sum
+	}
+	return dst
 }

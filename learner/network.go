@@ -165,6 +165,9 @@ func (n *network[T]) Labels(y []T, seen *Labels) error {
 	return n.loss.Labels(y, n.layers[len(n.layers)-1].out, seen)
 }
 
+// Outputs implements Objective.
+func (n *network[T]) Outputs(w []T, b Batch[T]) []T { return n.forward(w, b) }
+
 // Score implements Objective.
 func (n *network[T]) Score(w []T, s *Samples[T]) Score {
 	return score(n.loss, n.risk, s, func(b Batch[T]) []T { return n.forward(w, b) })

@@ -32,6 +32,9 @@ type Objective[T Float] interface {
 	// Labels checks targets that come after those seen, and brings them into the form of the risk, in place: see
 	// [Loss.Labels].
 	Labels(y []T, seen *Labels) error
+	// Outputs returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
+	// until the next call of any method.
+	Outputs(w []T, b Batch[T]) []T
 	// Score returns how well w does on all samples, with the mean of Q as its risk.
 	Score(w []T, s *Samples[T]) Score
 	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to

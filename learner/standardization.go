@@ -75,16 +75,21 @@ func (s *Samples[T]) Standardize(st Standardization) error {
 	target := s.inputs
 	for i := range s.y {
 		x, y := s.Row(i)
-		for j, v := range x {
-			z := (float64(v) - st.Mean[j]) / st.Scale[j]
-			if st.Clip > 0 {
-				z = min(max(z, -st.Clip), st.Clip)
-			}
-			x[j] = T(z)
-		}
+		standardizeRow(st, x)
 		s.y[i] = T((float64(y) - st.Mean[target]) / st.Scale[target])
 	}
 	return nil
+}
+
+// standardizeRow applies a standardisation to the features of one row, in place.
+func standardizeRow[T Float](st Standardization, x []T) {
+	for j, v := range x {
+		z := (float64(v) - st.Mean[j]) / st.Scale[j]
+		if st.Clip > 0 {
+			z = min(max(z, -st.Clip), st.Clip)
+		}
+		x[j] = T(z)
+	}
 }
 
 // Target brings a standardised target, or the prediction of one, back to the units of the data.

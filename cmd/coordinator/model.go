@@ -148,7 +148,8 @@ func showModel(cmd *cobra.Command, f *modelFolder, args []string) error {
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "version\t%d\n", info.Version)
-	for _, key := range []string{"task", "risk", "activation", "target", "features", "mean", "scale", "clip", "from"} {
+	for _, key := range []string{"task", "run", "hash", "kind", "risk", "activation", "target", "features",
+		"mean", "scale", "clip", "from"} {
 		if meta[key] != "" {
 			fmt.Fprintf(w, "%s\t%s\n", key, meta[key])
 		}

@@ -36,6 +36,8 @@ var rooms = []room{
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
 	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
 
+	{"modelfile", 2, false, "a model's file: the coordinator and the agents write it, and whoever predicts reads it"},
+
 	{"host", 2, false, "what the hosts of both programs need: the owner's goroutine, its jobs, the seal on what it " +
 		"says; knows no rounds"},
 
@@ -81,6 +83,7 @@ var beside = []struct{ from, to, why string }{
 	{"codec", "wire", "raw elements are the protocol's own"},
 	{"codec", "spec", "the table is by the words of files"},
 	{"round", "round/...", "the configuration of a round names its rule and its optimiser"},
+	{"modelfile", "store", "a model's file is a safetensors file, which store reads and writes"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
 	{"data/grid", "spec", "the recipe is in the words of files"},
 	{"wire", "spec", "words travel as bytes, by one table for each type"},

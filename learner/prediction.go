@@ -1,0 +1,76 @@
+package learner
+
+import "fmt"
+
+// Prediction is what a model says of one row.
+type Prediction struct {
+	// Value is a regression's number, in the units of the data; else the class with the largest probability, the first
+	// of equals.
+	Value float64
+	// Classes are the probabilities of the classes 0, 1, …; empty for a regression. Class 1 of two is the label 1, and
+	// class 0 the label 0 or −1. They are valid until the next prediction.
+	Classes []float64
+}
+
+// Predictor predicts from rows in the units of the data. It serves one goroutine at a time.
+type Predictor[T Float] struct {
+	model   *Model[T]
+	loss    Loss[T]
+	w, x    []T
+	target  [1]T // none: objectives count rows by their targets
+	classes []float64
+	st      Standardization
+}
+
+// NewPredictor makes the predictor of a model at w, which was trained on rows that st standardised; st without columns
+// leaves them as they are. It keeps w. An error is of a length of w, or of st.
+func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predictor[T], error) {
+	m, err := NewModel[T](a)
+	if err != nil {
+		return nil, err
+	}
+	if len(w) != m.params {
+		return nil, fmt.Errorf("%d parameters for a model of %d", len(w), m.params)
+	}
+	if len(st.Mean) > 0 || len(st.Scale) > 0 {
+		if err := st.Validate(); err != nil {
+			return nil, err
+		}
+		if len(st.Mean) != a.Inputs+1 {
+			return nil, fmt.Errorf("standardization of %d features for a model of %d inputs", len(st.Mean)-1, a.Inputs)
+		}
+	}
+	return &Predictor[T]{model: m, loss: newLoss[T](a), w: w, x: make([]T, a.Inputs), st: st}, nil
+}
+
+// Predict returns the prediction of a row of features, which it does not change. It computes on them as training does:
+// standardised, and clipped, in the same rounding.
+func (p *Predictor[T]) Predict(row []T) Prediction {
+	if copy(p.x, row); len(row) != len(p.x) {
+		panic(fmt.Sprintf("learner: a row of %d features for a model of %d inputs", len(row), len(p.x)))
+	}
+	if len(p.st.Mean) > 0 {
+		standardizeRow(p.st, p.x)
+	}
+	z := p.model.objective.Outputs(p.w, Batch[T]{X: p.x, Y: p.target[:]})
+	p.classes = p.loss.Classes(p.classes[:0], z)
+	if len(p.classes) == 0 {
+		value := float64(z[0])
+		if len(p.st.Mean) > 0 {
+			value = p.st.Target(value)
+		}
+		return Prediction{Value: value}
+	}
+	best := 0
+	for c, v := range p.classes {
+		if v > p.classes[best] {
+			best = c
+		}
+	}
+	return Prediction{Value: float64(best), Classes: p.classes}
+}
+
+// Classes is how many classes a model of a valid architecture tells apart; 0 for a regression.
+func (a Architecture) Classes() int {
+	return len(newLoss[float32](a).Classes(nil, make([]float32, a.Outputs)))
+}

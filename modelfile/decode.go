@@ -1,0 +1,113 @@
+package modelfile
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Decode reads a file that Encode, or a program of an earlier version, has written, and checks that it is whole: that
+// its tensors are those of a model, and that these have the hash that it tells. Vector is a copy.
+func Decode(file []byte) (*Model, error) {
+	tensors, meta, err := store.DecodeSafetensors(file)
+	if err != nil {
+		return nil, err
+	}
+	if meta["format"] != "fedmesh" {
+		return nil, errors.New("its metadata have no format=fedmesh: `coordinator model export` writes a model's file")
+	}
+	if v := meta["format_version"]; v != strconv.Itoa(Format) {
+		return nil, fmt.Errorf("its format_version is %q, this program reads %d: use the program that wrote it, or a "+
+			"later one", v, Format)
+	}
+	m := &Model{Task: meta["task"], Target: meta["target"], From: meta["from"]}
+	if err := m.decodeMeta(meta); err != nil {
+		return nil, err
+	}
+	if err := m.decodeTensors(tensors, meta); err != nil {
+		return nil, err
+	}
+	m.Hash = wire.BlobDigest(m.Vector)
+	if text := meta["hash"]; text != "" && text != hex.EncodeToString(m.Hash[:]) {
+		return nil, fmt.Errorf("its tensors have the hash %x, and its metadata tell %s: the file is damaged", m.Hash,
+			text)
+	}
+	if _, err := m.Predictor(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Model) decodeMeta(meta map[string]string) error {
+	for key, into := range map[string]any{"features": &m.Features, "mean": &m.Standardization.Mean,
+		"scale": &m.Standardization.Scale, "clip": &m.Standardization.Clip, "version": &m.Version} {
+		if err := json.Unmarshal([]byte(meta[key]), into); err != nil {
+			return fmt.Errorf("metadata: %s is %q: %w", key, meta[key], err)
+		}
+	}
+	if text := meta["run"]; text != "" {
+		run, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("metadata: run is %q, want a number", text)
+		}
+		m.Run = wire.RunID(run)
+	}
+	if len(m.Features) == 0 || m.Target == "" {
+		return errors.New("metadata: there are no features, or no target")
+	}
+	return nil
+}
+
+// decodeTensors takes the model's shape from its tensors.
+func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) error {
+	by := make(map[string]store.Tensor, len(tensors))
+	for _, t := range tensors {
+		by[t.Name] = t
+	}
+	_, biased := by["layer0.bias"]
+	a := learner.Architecture{Inputs: len(m.Features), Bias: biased, Risk: spec.Risk(meta["risk"]),
+		Activation: spec.Activation(meta["activation"])}
+	for i := 0; ; i++ {
+		t, ok := by[fmt.Sprintf("layer%d.weight", i)]
+		if !ok {
+			break
+		}
+		if len(t.Shape) != 2 {
+			return fmt.Errorf("tensor %s has the shape %v, want two numbers", t.Name, t.Shape)
+		}
+		if i > 0 {
+			a.Hidden = append(a.Hidden, a.Outputs)
+		}
+		a.Outputs = t.Shape[0]
+	}
+	if a.Risk == spec.RiskHuber {
+		a.HuberDelta = 1 // whatever it was, predictions are the same
+	}
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	if kind := meta["kind"]; kind != "" && kind != string(spec.KindOf(len(a.Hidden), a.Risk)) {
+		return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
+	}
+	layout := a.Layout()
+	for _, want := range layout {
+		t, ok := by[want.Name]
+		if !ok || t.DType != "F32" || !slices.Equal(t.Shape, want.Shape) {
+			return fmt.Errorf("tensor %s is %s %v, want F32 %v", want.Name, t.DType, t.Shape, want.Shape)
+		}
+		m.Vector = append(m.Vector, t.Data...)
+	}
+	if len(by) != len(layout) {
+		return fmt.Errorf("%d tensors, the model has %d", len(by), len(layout))
+	}
+	m.Architecture = a
+	return nil
+}

@@ -1,0 +1,99 @@
+package modelfile
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Format is the version of the metadata. Keys may be added to it.
+const Format = 1
+
+// Model is a model, where it comes from, and what it is used with.
+type Model struct {
+	Task     string
+	Run      wire.RunID        // 0 in files that were written before it was told
+	Version  wire.ModelVersion // in the run
+	Hash     wire.Digest       // of Vector: the model's address in the federation
+	From     string            // the model with which its run began; empty = an initial one
+	Features []string
+	Target   string
+
+	Architecture    learner.Architecture // without ridge and δ, which only training needs
+	Standardization learner.Standardization
+	Vector          []byte // float32, as over the wire
+}
+
+// Of describes a model of a task, whose vector goes over the wire as data, with that hash.
+func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Model {
+	st := &t.Standardization
+	return &Model{Task: t.Name, Hash: hash, Features: t.Features, Target: t.Target, Vector: data, Architecture: a,
+		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
+}
+
+// Encode returns the file. The model is valid, and its vector has the length of its architecture.
+func (m *Model) Encode() ([]byte, error) {
+	a := m.Architecture
+	meta := map[string]string{
+		"format": "fedmesh", "format_version": strconv.Itoa(Format), "task": m.Task,
+		"run": strconv.FormatUint(uint64(m.Run), 10), "version": strconv.FormatUint(uint64(m.Version), 10),
+		"hash": hex.EncodeToString(m.Hash[:]),
+		"kind": string(spec.KindOf(len(a.Hidden), a.Risk)), "risk": string(a.Risk), "activation": string(a.Activation),
+		"target": m.Target,
+	}
+	if m.From != "" {
+		meta["from"] = m.From
+	}
+	for key, v := range map[string]any{
+		"features": m.Features, "mean": m.Standardization.Mean, "scale": m.Standardization.Scale,
+		"clip": m.Standardization.Clip,
+	} {
+		text, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("a model's %s: %w", key, err)
+		}
+		meta[key] = string(text)
+	}
+	var tensors []store.Tensor
+	at := 0
+	for _, t := range a.Layout() {
+		n := 4
+		for _, d := range t.Shape {
+			n *= d
+		}
+		tensors = append(tensors, store.Tensor{Name: t.Name, DType: "F32", Shape: t.Shape, Data: m.Vector[at : at+n]})
+		at += n
+	}
+	return store.EncodeSafetensors(tensors, meta)
+}
+
+// Predictor returns what predicts with the model.
+func (m *Model) Predictor() (*learner.Predictor[float32], error) {
+	w := make([]float32, len(m.Vector)/4)
+	if err := wire.DecodeVector(w, m.Vector); err != nil {
+		return nil, err
+	}
+	return learner.NewPredictor(m.Architecture, m.Standardization, w)
+}
+
+// Same reports whether two models are one.
+func (m *Model) Same(other *Model) bool {
+	return other != nil && m.Hash == other.Hash && m.Run == other.Run && m.Version == other.Version
+}
+
+// Alike reports whether both predict one target from the same columns, so that they may be compared.
+func (m *Model) Alike(other *Model) bool {
+	a, b := m.Architecture, other.Architecture
+	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
+		a.Outputs == b.Outputs
+}
+
+// Name names the model for a person: RUN/VERSION, as the coordinator's commands do.
+func (m *Model) Name() string { return fmt.Sprintf("%d/%d", m.Run, m.Version) }
