@@ -34,11 +34,15 @@ var harnesses = map[Kind]func(t *testing.T) harness{
 
 // TestSources holds every kind of source to the same.
 func TestSources(t *testing.T) {
-	if a, b := slices.Sorted(maps.Keys(kinds)), slices.Sorted(maps.Keys(harnesses)); !slices.Equal(a, b) {
+	tried := slices.Concat(slices.Collect(maps.Keys(harnesses)), slices.Collect(maps.Keys(streamHarnesses)))
+	if a, b := slices.Sorted(maps.Keys(kinds)), slices.Sorted(slices.Values(tried)); !slices.Equal(a, b) {
 		t.Fatalf("the table has %q, the suite %q", a, b)
 	}
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		t.Run(string(kind), func(t *testing.T) { suite(t, harnesses[kind]) })
+	for kind, h := range harnesses {
+		t.Run(string(kind), func(t *testing.T) { suite(t, h) })
+	}
+	for kind, h := range streamHarnesses {
+		t.Run(string(kind), func(t *testing.T) { streamSuite(t, h) })
 	}
 }
 

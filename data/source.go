@@ -58,7 +58,9 @@ type Kind string
 
 // The kinds.
 const (
-	CSV Kind = "csv" // a file with named columns, plain or (.gz) compressed
+	CSV   Kind = "csv"   // a file with named columns, plain or (.gz) compressed
+	MQTT  Kind = "mqtt"  // topics of a broker of the site
+	Lines Kind = "lines" // of the standard input, a named pipe or a command
 )
 
 // kind is how sources of a kind are made.
@@ -70,15 +72,28 @@ type kind struct {
 
 // kinds is the table of the sources.
 var kinds = map[Kind]kind{
-	CSV: {open: openCSV, check: checkCSV, files: filesOfCSV},
+	CSV:   {open: openCSV, check: checkCSV, files: filesOfCSV},
+	MQTT:  {open: openMQTT, check: checkMQTT, files: noFiles},
+	Lines: {open: openLines, check: checkLines, files: noFiles},
 }
+
+// noFiles is of a source that reads none by itself.
+func noFiles(*Config) map[string]string { return nil }
 
 // Config is the section of a configuration file that says where rows come from.
 type Config struct {
-	Source Kind              `yaml:"source"` // empty = csv
-	CSV    string            `yaml:"csv"`    // the file's path
-	Time   string            `yaml:"time"`   // the column with each row's time; empty = rows have none
-	Where  map[string]string `yaml:"where"`  // only rows whose columns have these texts
+	Source  Kind     `yaml:"source"`  // empty = csv
+	CSV     string   `yaml:"csv"`     // the file's path
+	Lines   string   `yaml:"lines"`   // a named pipe, or "-" for the standard input
+	Command []string `yaml:"command"` // a program and its arguments, whose output is lines
+	Format  string   `yaml:"format"`  // of lines: json (if empty) or csv
+	// Columns says where the inputs are: their columns or paths, for MQTT after the topic.
+	Columns map[string]string `yaml:"columns"`
+	// Time is the column, or the path, of the time; empty = rows have none, readings that of their arrival.
+	Time       string            `yaml:"time"`
+	TimeFormat string            `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
+	TimeZone   string            `yaml:"time_zone"`   // of times without one; empty = UTC
+	Where      map[string]string `yaml:"where"`       // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`
 	Shares int `yaml:"shares"`

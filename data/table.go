@@ -3,7 +3,6 @@ package data
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,12 +143,8 @@ func (b *batch[T]) addTime(t *table, record []string, line int) error {
 
 // parseTime reads a time, in nanoseconds since 1970, from there up to 2261.
 func parseTime(text string) (int64, error) {
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
-		if !(seconds >= 0 && seconds < math.MaxInt64/1e9) {
-			return 0, strconv.ErrRange
-		}
-		whole, part := math.Modf(seconds)
-		return int64(whole)*1e9 + int64(math.Round(part*1e9)), nil
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return parseSince(text, time.Second)
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err == nil && (at.Unix() < 0 || at.Year() > 2261) {

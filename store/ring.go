@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 )
@@ -262,9 +261,15 @@ func (r *Ring) drop(number uint64) {
 	if n := len(r.segments); n > 0 && r.segments[n-1].number == number {
 		r.seal()
 	}
-	r.segments = slices.DeleteFunc(slices.Clone(r.segments), func(s segment) bool { return s.number == number })
+	var left []segment
+	for _, s := range r.segments {
+		if s.number != number {
+			left = append(left, s)
+		}
+	}
+	r.segments = left
 }
 
 func (r *Ring) path(number uint64) string {
-	return filepath.Join(r.dir, fmt.Sprintf("%s%08d%s", ringPrefix, number, ringSuffix))
+	return filepath.Join(r.dir, fmt.Sprintf("%s%012d%s", ringPrefix, number, ringSuffix))
 }

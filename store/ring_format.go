@@ -137,5 +137,5 @@ func soundAfter(f io.ReaderAt, at, size int64) (bool, error) {
 
 func ringNumber(name string) (number uint64, ok bool) {
 	_, err := fmt.Sscanf(name, ringPrefix+"%d"+ringSuffix, &number)
-	return number, err == nil && name == fmt.Sprintf("%s%08d%s", ringPrefix, number, ringSuffix)
+	return number, err == nil && name == fmt.Sprintf("%s%012d%s", ringPrefix, number, ringSuffix)
 }

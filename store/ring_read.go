@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 )
 
 // RingPlace is how far a reader has read a ring. Its zero value is the beginning.
@@ -24,7 +23,7 @@ func (p RingPlace) Next() uint64 { return max(p.next, 1) }
 // the damage were given, and reading from the place that is returned goes on behind it.
 func (r *Ring) Read(from RingPlace, take func(first uint64, b Batch)) (RingPlace, error) {
 	r.mu.Lock()
-	segments := slices.Clone(r.segments)
+	segments := append([]segment(nil), r.segments...)
 	r.mu.Unlock()
 	var buf []byte
 	for _, s := range segments {
@@ -99,13 +98,12 @@ func (r *Ring) recover() (found RingFound, err error) {
 	if err != nil {
 		return found, explain("list", r.dir, err)
 	}
-	var numbers []uint64
+	var numbers []uint64 // ascending, as their names are
 	for _, e := range entries {
 		if number, ok := ringNumber(e.Name()); ok {
 			numbers = append(numbers, number)
 		}
 	}
-	slices.Sort(numbers)
 	for i, number := range numbers {
 		r.number = number
 		cut, err := r.recoverSegment(number, i == len(numbers)-1)

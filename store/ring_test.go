@@ -239,7 +239,7 @@ func TestRingDamage(t *testing.T) {
 			}
 			if tt.aside != "" {
 				err := found.Aside[0]
-				aside := filepath.Join(dir, fmt.Sprintf("ring-%08d.aside-1.segment", tt.of))
+				aside := filepath.Join(dir, fmt.Sprintf("ring-%012d.aside-1.segment", tt.of))
 				if !strings.Contains(err.Error(), tt.aside) || !strings.Contains(err.Error(), "it is now "+aside) {
 					t.Errorf("error %v", err)
 				}
@@ -386,7 +386,7 @@ func FuzzRing(f *testing.F) {
 	f.Add(append(bytes.Clone(sound), "FMB1\xff\xff\xff\x7f"...))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		d := newCuttableDisk(1 << 30)
-		d.names["ring/ring-00000001.segment"] = &inode{disk: d, data: bytes.Clone(p)}
+		d.names["ring/ring-000000000001.segment"] = &inode{disk: d, data: bytes.Clone(p)}
 		r, _ := mustOpenRing(t, Disk{d}, "ring", roomy)
 		next, size := r.Next(), r.Size()
 		entries := 0

@@ -84,6 +84,8 @@ var beside = []struct{ from, to, why string }{
 	{"codec", "spec", "the table is by the words of files"},
 	{"round", "round/...", "the configuration of a round names its rule and its optimiser"},
 	{"modelfile", "store", "a model's file is a safetensors file, which store reads and writes"},
+	{"data", "mqtt", "a source hears the topics of a site's broker"},
+	{"data", "store", "what a source collects is kept in a ring on disk"},
 	{"host", "mqtt", "the owner waits for the events of a connection"},
 	{"data/grid", "spec", "the recipe is in the words of files"},
 	{"wire", "spec", "words travel as bytes, by one table for each type"},

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -100,7 +102,6 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cfg.Data.Close()) }()
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)
 	}
@@ -109,6 +110,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 		return err
 	}
 	defer unlock(lock, o.Logger)
+	defer func() { err = errors.Join(err, cfg.Data.Close()) }()
 	if cfg.Volatile = store.Volatile(cfg.Dir); cfg.Volatile {
 		o.Logger.Info("the state folder is in memory: after a power cut the agent trains again for the round",
 			"state_dir", cfg.Dir)
@@ -128,6 +130,9 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
 	if err := watchDevice(&cfg, s); err != nil {
+		return err
+	}
+	if err := collect(ctx, &cfg, s); err != nil {
 		return err
 	}
 	cfg.Meter = new(mqtt.Meter)
@@ -205,6 +210,23 @@ func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 	}
 	more(&o)
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
+}
+
+// collect has a source collect that does so by itself, with a session of its own with the site's broker.
+func collect(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
+	c, collects := cfg.Data.(data.Collector)
+	if !collects {
+		return nil
+	}
+	return c.Start(data.Env{
+		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, Keep: s.Readings.Ring(), Now: time.Now,
+		Logger: cfg.Logger,
+		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
+			site := s.Readings.Site()
+			return dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data", cfg.Logger,
+				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) }, func(*mqtt.Options) {})
+		},
+	})
 }
 
 // watchDevice makes the agent obey the rules for its device, if any are set.

@@ -28,6 +28,7 @@ type Agent struct {
 	Broker     Broker        `yaml:"broker"`
 	Identity   AgentIdentity `yaml:"identity"`
 	Data       data.Config   `yaml:"data"`
+	Readings   Readings      `yaml:"readings"`
 	D2D        *D2D          `yaml:"d2d"`
 	Evaluation Evaluation    `yaml:"evaluation"`
 	Compute    Compute       `yaml:"compute"`
@@ -66,16 +67,14 @@ type Place struct {
 	Y float64 `yaml:"y"`
 }
 
-// Site returns the broker of the site. It sets the defaults here, because d2d is nil by default.
-func (d *D2D) Site() Broker {
-	b := d.Broker
-	b.credential = "d2d-password" // never the one of the uplink
-	if b.KeepAlive == 0 {
-		b.KeepAlive = defaultBroker().KeepAlive
-	}
-	if b.MinRate == 0 {
-		b.MinRate = defaultBroker().MinRate
-	}
+// Site returns the broker of the site.
+func (d *D2D) Site() Broker { return d.Broker.ofSite("d2d-password") }
+
+// ofSite sets the defaults of a broker of the site: its URL has none. The credential is never the one of the uplink.
+func (b Broker) ofSite(credential string) Broker {
+	b.credential = credential
+	b.KeepAlive = cmp.Or(b.KeepAlive, defaultBroker().KeepAlive)
+	b.MinRate = cmp.Or(b.MinRate, defaultBroker().MinRate)
 	return b
 }
 
@@ -193,7 +192,7 @@ const leastBudget = 20_000_000
 func DefaultAgent() Agent {
 	return Agent{
 		StateDir: "/var/lib/agentd", Broker: defaultBroker(), Privacy: Privacy{MinRows: 10},
-		Data:     data.Config{Source: data.CSV},
+		Data: data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
 		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
 		Device:   Device{Root: "/"},
 		Metrics:  AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
@@ -220,6 +219,7 @@ func (a *Agent) Validate() error {
 		c.d2d(a.D2D, a.Federation, a.Broker.URLs)
 	}
 	a.Data.Check(&c.Check, "data")
+	c.readings(&a.Readings, a.Federation, a.Data.Source == data.MQTT)
 	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
 	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)

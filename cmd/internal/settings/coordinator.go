@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"os"
@@ -91,6 +92,8 @@ func (s *Coordinator) Validate() error {
 	if s.Held != nil {
 		before := c.Problems()
 		s.Held.Check(&c.Check, "held_out")
+		c.Need(cmp.Or(s.Held.Source, data.CSV) == data.CSV, "held_out.source",
+			"must be csv, is %s: the rows are read once, when a run begins", s.Held.Source)
 		if c.Problems() == before {
 			source, err := s.Held.Open()
 			if err == nil {

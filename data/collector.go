@@ -1,0 +1,27 @@
+package data
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// Collector is a Source that collects by itself, from Start to Close. Before Start it can only be probed.
+type Collector interface {
+	Source
+	// Start begins to collect. It fails only on what can never work.
+	Start(e Env) error
+}
+
+// Env is what a Collector gets of its program.
+type Env struct {
+	Dir  string // for the ring; its parent must exist, and be the program's alone
+	Disk store.Disk
+	Keep store.Keep
+	// Connect opens a session with the site's broker.
+	Connect func(observe func(mqtt.Traffic)) (mqtt.Conn, error)
+	Now     func() time.Time
+	Logger  *slog.Logger
+}

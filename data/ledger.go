@@ -1,0 +1,169 @@
+package data
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// quietAfter is how long nothing may come of an input before it is told.
+	quietAfter = 10 * time.Minute
+	// fadeAfter is how long damage is told that was mended when it was found.
+	fadeAfter = time.Hour
+	// mostInputs bounds the inputs that are kept apart, where payloads name them.
+	mostInputs = 256
+)
+
+// ledger counts what has come, by input, and keeps what troubles a source. Its methods may be called concurrently.
+type ledger struct {
+	now    func() time.Time
+	logger *slog.Logger
+	began  time.Time
+
+	mu       sync.Mutex
+	inputs   map[string]*entry
+	troubles map[string]string // kind and what has it, with a space between, to the text
+	damaged  string
+	at       time.Time // of that
+}
+
+// entry is an input.
+type entry struct {
+	ColumnReport
+	from string    // where it comes from: a topic, for one
+	came time.Time // the last reading, used or not; zero if there was none
+}
+
+func newLedger(now func() time.Time, logger *slog.Logger) *ledger {
+	return &ledger{now: now, logger: logger, began: now(), inputs: map[string]*entry{}, troubles: map[string]string{}}
+}
+
+// expect has an input that is silent told, with where it comes from.
+func (l *ledger) expect(input, from string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.input(input).from = from
+}
+
+// knows reports whether an input may be counted: it was seen or expected before, or there are few.
+func (l *ledger) knows(input string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inputs[input] != nil || len(l.inputs) < mostInputs
+}
+
+func (l *ledger) input(name string) *entry {
+	e := l.inputs[name]
+	if e == nil {
+		e = &entry{ColumnReport: ColumnReport{Name: name, Unused: map[Reason]uint64{}}}
+		l.inputs[name] = e
+	}
+	return e
+}
+
+// used counts a reading that is recorded.
+func (l *ledger) used(r Reading) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.input(r.Input)
+	e.came = l.now()
+	e.Used++
+	e.Newest = max(e.Newest, r.Time)
+}
+
+// unused counts a value that is not. where may be empty.
+func (l *ledger) unused(input string, why Reason, where string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.input(input)
+	e.came = l.now()
+	e.Unused[why]++
+	e.Where = cmp.Or(where, e.Where)
+}
+
+// trouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.
+func (l *ledger) trouble(kind TroubleKind, of string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := string(kind) + " " + of
+	before, failed := l.troubles[key]
+	switch {
+	case err == nil && failed:
+		delete(l.troubles, key)
+		l.logger.Info("the source of data is in order again", "after", before)
+	case err != nil && !failed:
+		l.logger.Warn("the source of data has a problem", "err", err)
+		fallthrough
+	case err != nil:
+		l.troubles[key] = err.Error()
+	}
+}
+
+// over forgets all that fails of a kind.
+func (l *ledger) over(kind TroubleKind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range l.troubles {
+		if strings.HasPrefix(key, string(kind)+" ") {
+			delete(l.troubles, key)
+		}
+	}
+}
+
+// damage notes what was found damaged, and is mended.
+func (l *ledger) damage(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.logger.Warn("stored readings are damaged", "err", err)
+	l.damaged, l.at = err.Error(), l.now()
+}
+
+// columns returns the counts, by name.
+func (l *ledger) columns() []ColumnReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]ColumnReport, 0, len(l.inputs))
+	for _, name := range slices.Sorted(maps.Keys(l.inputs)) {
+		c := l.inputs[name].ColumnReport
+		c.Unused = maps.Clone(c.Unused)
+		all = append(all, c)
+	}
+	return all
+}
+
+// present returns the troubles of this moment: also the inputs among those wanted of which nothing has come for a
+// while.
+func (l *ledger) present(wanted []string) []Trouble {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	var all []Trouble
+	for _, key := range slices.Sorted(maps.Keys(l.troubles)) {
+		kind, _, _ := strings.Cut(key, " ")
+		all = append(all, Trouble{TroubleKind(kind), l.troubles[key]})
+	}
+	if l.damaged != "" && now.Sub(l.at) < fadeAfter {
+		all = append(all, Trouble{Storage, l.damaged})
+	}
+	for _, name := range wanted {
+		e := l.inputs[name]
+		switch {
+		case now.Sub(l.began) < quietAfter || e != nil && now.Sub(e.came) < quietAfter:
+		case e == nil:
+			all = append(all, Trouble{Silent, fmt.Sprintf("the source has no input %q", name)})
+		case e.came.IsZero():
+			all = append(all, Trouble{Silent, fmt.Sprintf("input %q: nothing has come%s since the start", name,
+				e.from)})
+		default:
+			all = append(all, Trouble{Silent, fmt.Sprintf("input %q: nothing has come%s since %s", name, e.from,
+				e.came.UTC().Format(time.RFC3339))})
+		}
+	}
+	return all
+}

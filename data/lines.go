@@ -1,0 +1,303 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Lines of the standard input, of a named pipe, or of a command's output: each is a JSON object, or a line of CSV with
+// the names in the first line.
+
+const (
+	// longestLine bounds a line, in bytes.
+	longestLine = 64 << 10
+	// A command that has ended starts again after a wait that doubles, from leastWait on, unless it ran that long.
+	leastWait = time.Second
+	mostWait  = 5 * time.Minute
+	// goodbye is how long a command that is to end may take.
+	goodbye = 5 * time.Second
+)
+
+func checkLines(c *Config, problems *spec.Check, section string) {
+	problems.Need((c.Lines == "") != (len(c.Command) == 0), section+".lines",
+		`give either lines, a named pipe or "-" for the standard input, or command`)
+	spec.OneOf(problems, section+".format", c.format(), "csv", "json")
+	checkStream(c, problems, section)
+	_, err := columnsOf(c)
+	problems.Valid(section+".columns", err)
+}
+
+func (c *Config) format() string { return cmp.Or(c.Format, "json") }
+
+func columnsOf(c *Config) (all []column, err error) {
+	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
+		p, err := path{c.Columns[input]}, error(nil)
+		if c.format() == "json" {
+			p, err = parsePath(c.Columns[input])
+		}
+		if err == nil && (len(p) == 0 || p[0] == "") {
+			err = errors.New("has no name in the line")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("input %q: %w", input, err)
+		}
+		all = append(all, column{input, p})
+	}
+	return all, nil
+}
+
+func openLines(c *Config) (Source, error) {
+	columns, err := columnsOf(c)
+	if err != nil {
+		return nil, err
+	}
+	of, err := clockOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.format() == "csv" && c.Time != "" {
+		of.path = path{c.Time}
+	}
+	l := &lines{from: c.Lines, command: c.Command, csv: c.format() == "csv", leastWait: leastWait,
+		payloads: payloads{columns: columns, clock: of}}
+	return &stream{of: l}, nil
+}
+
+// lines is where they come from.
+type lines struct {
+	payloads
+	from      string // "-" or the path of a pipe; "" = command
+	command   []string
+	csv       bool
+	leastWait time.Duration
+	header    []string // of CSV
+
+	mu   sync.Mutex
+	open io.Closer // what is read; closing it ends the reading
+}
+
+func (l *lines) probe() error {
+	switch l.from {
+	case "-":
+		return nil
+	case "":
+		_, err := exec.LookPath(l.command[0])
+		return err
+	}
+	return checkPipe(l.from)
+}
+
+func checkPipe(name string) error {
+	info, err := os.Stat(name)
+	if err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
+		err = fmt.Errorf("%s is no named pipe; make one with: mkfifo %s", name, name)
+	}
+	return err
+}
+
+func (l *lines) begin(r *recorder) (end func() error, err error) {
+	l.put, l.log = r.put, r.log
+	for _, c := range l.columns {
+		l.log.expect(c.input, "")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.follow(ctx, r.env.Now)
+	}()
+	return func() error {
+		cancel()
+		l.mu.Lock()
+		if l.open != nil {
+			_ = l.open.Close() // it is only read
+		}
+		l.mu.Unlock()
+		if l.from != "-" { // else it is read until the process ends
+			<-done
+		}
+		return nil
+	}, nil
+}
+
+// follow reads lines until ctx ends. Whatever ends before is opened again.
+func (l *lines) follow(ctx context.Context, now func() time.Time) {
+	wait := l.leastWait
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := l.once(ctx, now)
+		if ctx.Err() != nil {
+			return
+		}
+		l.log.trouble(Command, "", err)
+		if l.from == "-" {
+			return
+		}
+		if time.Since(began) > mostWait {
+			wait = l.leastWait
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		wait = min(2*wait, mostWait)
+	}
+}
+
+// once reads until the end, and returns why there is one.
+func (l *lines) once(ctx context.Context, now func() time.Time) error {
+	l.header = nil
+	switch l.from {
+	case "-":
+		if err := l.read(os.Stdin, now); err != nil {
+			return err
+		}
+		return errors.New("the standard input has ended")
+	case "":
+		return l.run(ctx, now)
+	}
+	err := checkPipe(l.from)
+	if err != nil {
+		return err
+	}
+	// Open for writing, too, it has no end when a writer goes.
+	f, err := os.OpenFile(l.from, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	l.reads(f)
+	defer l.reads(nil)
+	return l.read(f, now)
+}
+
+func (l *lines) reads(c io.Closer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = c
+}
+
+// run runs the command.
+func (l *lines) run(ctx context.Context, now func() time.Time) error {
+	cmd := exec.CommandContext(ctx, l.command[0], l.command[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = goodbye
+	var said tail
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("command %s: %w", l.command[0], err)
+	}
+	read := l.read(out, now)
+	if err = cmd.Wait(); err == nil {
+		err = errors.New("it has ended")
+	}
+	if text := said.last(); text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return errors.Join(fmt.Errorf("command %s: %w", l.command[0], err), read)
+}
+
+// read takes lines up to the end. Those that are too long, and what is behind the last line break, count as refused.
+func (l *lines) read(from io.Reader, now func() time.Time) error {
+	r := bufio.NewReaderSize(from, longestLine)
+	for n, long := 1, false; ; {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			long = true
+			continue
+		case long, err != nil && len(line) > 0:
+			l.refuse(grid.Malformed, fmt.Sprintf("line %d", n))
+		case len(bytes.TrimSpace(line)) > 0:
+			l.log.trouble(Command, "", nil)
+			l.line(bytes.TrimRight(line, "\r\n"), fmt.Sprintf("line %d", n), now())
+		}
+		n, long = n+1, false
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrClosed) {
+				err = nil
+			}
+			return err
+		}
+	}
+}
+
+// line takes a line.
+func (l *lines) line(text []byte, where string, now time.Time) {
+	if !l.csv {
+		l.take(text, where, now)
+		return
+	}
+	r := csv.NewReader(bytes.NewReader(text))
+	record, err := r.Read()
+	switch {
+	case err != nil:
+		l.refuse(grid.Malformed, where)
+	case l.header == nil:
+		l.header = record
+		for i, name := range record {
+			record[i] = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
+		}
+	case slices.Equal(record, l.header): // another writer begins
+	case len(record) != len(l.header):
+		l.refuse(grid.Malformed, where)
+	default:
+		l.record(record, where, now)
+	}
+}
+
+// record takes a line of CSV: an object whose members are texts.
+func (l *lines) record(record []string, where string, now time.Time) {
+	object := make(map[string]any, len(record))
+	for i, name := range l.header {
+		object[name] = plainCell(record[i])
+	}
+	l.value(object, where, now)
+}
+
+// tail is the end of what a command says.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	const most = 200
+	t.text = append(t.text, p...)
+	t.text = slices.Clone(t.text[max(0, len(t.text)-most):])
+	return len(p), nil
+}
+
+// last is the last line.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?"))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}

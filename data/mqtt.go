@@ -1,0 +1,164 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Topics of a broker of the site, whose messages are readings. The session only subscribes; it publishes nothing. A
+// retained message that has no time of its own is of an unknown time: it is not used.
+
+// subscription is a filter, and what its messages hold.
+type subscription struct {
+	filter string
+	payloads
+}
+
+// subscriptions reads the columns: by input a filter, and after a space the path of the value in a JSON payload. Those
+// of the same filter without a path have each a subscription.
+func subscriptions(c *Config) (all []subscription, err error) {
+	of, err := clockOf(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
+		filter, text, _ := strings.Cut(c.Columns[input], " ")
+		p, err := parsePath(strings.TrimSpace(text))
+		if err == nil {
+			err = mqtt.CheckSubscription(mqtt.AtMostOnce, filter)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("input %q: %w", input, err)
+		}
+		i := len(all)
+		for j, s := range all {
+			if len(p) > 0 && s.filter == filter && len(s.columns[0].path) > 0 {
+				i = j
+			}
+		}
+		if i == len(all) {
+			all = append(all, subscription{filter: filter})
+		}
+		if all[i].columns = append(all[i].columns, column{input, p}); len(p) > 0 {
+			all[i].clock = of // a plain payload has no time of its own
+		}
+	}
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if a.filter != b.filter && (mqtt.Match(a.filter, b.filter) || mqtt.Match(b.filter, a.filter)) {
+				return nil, fmt.Errorf("the topics %s and %s overlap: a broker may send their messages twice; "+
+					"name one of them", a.filter, b.filter)
+			}
+		}
+	}
+	return all, nil
+}
+
+func clockOf(c *Config) (clock, error) {
+	format, err := newTimeFormat(c.TimeFormat, c.TimeZone)
+	if err != nil {
+		return clock{}, err
+	}
+	p, err := parsePath(c.Time)
+	return clock{p, format}, err
+}
+
+func checkMQTT(c *Config, problems *spec.Check, section string) {
+	problems.Need(len(c.Columns) > 0, section+".columns",
+		"is empty; want each input with its topic, and for JSON with the path of its value, such as "+
+			"pm25: site/air pm25")
+	checkStream(c, problems, section)
+	_, err := subscriptions(c)
+	problems.Valid(section+".columns", err)
+}
+
+// checkStream reports keys that only files have.
+func checkStream(c *Config, problems *spec.Check, section string) {
+	problems.Need(len(c.Where) == 0 && c.Share == 0 && c.Shares == 0, section+".where",
+		"where, share and shares go with source csv only: remove them")
+	_, err := clockOf(c)
+	problems.Valid(section+".time", err)
+}
+
+func openMQTT(c *Config) (Source, error) {
+	s, err := subscriptions(c)
+	return &stream{of: topics(s)}, err
+}
+
+// topics are what a source hears.
+type topics []subscription
+
+// probe knows nothing: the program's doctor examines the broker.
+func (topics) probe() error { return nil }
+
+func (all topics) begin(r *recorder) (end func() error, err error) {
+	for i := range all {
+		all[i].put, all[i].log = r.put, r.log
+		for _, c := range all[i].columns {
+			r.log.expect(c.input, " from topic "+all[i].filter)
+		}
+	}
+	conn, err := r.env.Connect(func(t mqtt.Traffic) {
+		if t.Incoming && t.Dropped {
+			all.each(t.Topic, func(s *subscription) { s.refuse(Dropped, t.Topic) })
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	filters := make([]string, len(all))
+	for i, s := range all {
+		filters[i] = s.filter
+	}
+	slices.Sort(filters)
+	r.log.trouble(Broker, "", errors.New("the site's broker was not reached yet"))
+	conn.Subscribe(mqtt.AtMostOnce, slices.Compact(filters)...)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range conn.Events() {
+			all.hear(r, e)
+		}
+	}()
+	return func() error {
+		err := conn.Close()
+		<-done
+		return err
+	}, nil
+}
+
+func (all topics) each(topic string, do func(*subscription)) {
+	for i := range all {
+		if mqtt.Match(all[i].filter, topic) {
+			do(&all[i])
+		}
+	}
+}
+
+// hear takes an event of the connection.
+func (all topics) hear(r *recorder, e mqtt.Event) {
+	switch e := e.(type) {
+	case mqtt.Received:
+		now := r.env.Now()
+		all.each(e.Topic, func(s *subscription) {
+			if !e.Retained || len(s.clock.path) > 0 {
+				s.take(e.Payload, e.Topic, now)
+			}
+		})
+	case mqtt.Up:
+		r.log.trouble(Broker, "", nil)
+	case mqtt.Down:
+		r.log.over(Broker) // it refuses nothing any more
+		r.log.trouble(Broker, "", fmt.Errorf("the site's broker is away: %w", e.Err))
+	case mqtt.SubscribeRefused:
+		r.log.trouble(Broker, e.Filter, fmt.Errorf("the site's broker refuses the topic %s", e.Filter))
+	case mqtt.RefusalOver:
+		r.log.trouble(Broker, e.Filter, nil)
+	}
+}

@@ -1,0 +1,212 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+const (
+	// writeEvery is how long readings are collected before they are written: a power cut loses no more than those of
+	// this time. It makes one write and one fsync each time, 360 an hour, where readings come all the time.
+	writeEvery = 10 * time.Second
+	// writeMost is how many readings are written at once, before that time is over.
+	writeMost = 16 << 10
+	// pendingMost bounds the readings that wait for a disk that takes nothing; those beyond it are dropped.
+	pendingMost = 64 << 10
+)
+
+// recorder writes readings to a ring and hands them out from there. What is handed out is durable. Its methods may be
+// called concurrently.
+type recorder struct {
+	env Env
+	log *ledger
+
+	mu      sync.Mutex
+	ring    *store.Ring // nil until it could be opened
+	pending []Reading   // not durable yet
+
+	batch  *store.Batch  // that was tried in vain; its readings are the first that are pending
+	wake   chan struct{} // something is pending
+	soon   chan struct{} // a lot is
+	closed chan struct{}
+	done   chan struct{}
+}
+
+// newRecorder begins to record.
+func newRecorder(e Env, log *ledger) *recorder {
+	r := &recorder{env: e, log: log, wake: make(chan struct{}, 1), soon: make(chan struct{}, 1),
+		closed: make(chan struct{}), done: make(chan struct{})}
+	r.flush() // opens the ring
+	go r.run()
+	return r
+}
+
+// put records a reading, soon.
+func (r *recorder) put(reading Reading) {
+	r.mu.Lock()
+	n := len(r.pending)
+	if n < pendingMost {
+		r.pending = append(r.pending, reading)
+	}
+	r.mu.Unlock()
+	if n == pendingMost {
+		r.log.unused(reading.Input, Dropped, "")
+		return
+	}
+	signal(r.wake)
+	if n == writeMost {
+		signal(r.soon)
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // one waits already
+	}
+}
+
+// run writes what is pending, seldom. What a disk did not take is tried again after the same time.
+func (r *recorder) run() {
+	defer close(r.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for again := false; ; {
+		if !again {
+			select {
+			case <-r.wake:
+			case <-r.closed:
+				r.flush()
+				return
+			}
+		}
+		timer.Reset(writeEvery)
+		select {
+		case <-timer.C:
+		case <-r.soon:
+		case <-r.closed:
+		}
+		again = !r.flush()
+	}
+}
+
+// flush writes what is pending, and not what comes meanwhile. It reports whether the disk has taken it.
+func (r *recorder) flush() bool {
+	ring, err := r.open()
+	r.mu.Lock()
+	todo := r.pending
+	r.mu.Unlock()
+	for err == nil && len(todo) > 0 {
+		if r.batch == nil {
+			r.batch = batchOf(todo, ring)
+		}
+		if err = ring.Append(*r.batch); err == nil {
+			todo = r.written(todo, r.batch.Entries)
+			r.batch = nil
+		}
+	}
+	r.log.trouble(Storage, "", err)
+	return err == nil
+}
+
+// batchOf makes a batch of the first readings.
+func batchOf(readings []Reading, ring *store.Ring) *store.Batch {
+	entries, bytes := ring.MaxBatch()
+	var e encoder
+	for _, reading := range readings {
+		if e.count == entries || !e.add(reading, bytes) {
+			break
+		}
+	}
+	return &store.Batch{Entries: e.count, Newest: e.most, Body: e.body}
+}
+
+// written forgets the first of the readings that were pending, and returns those of todo that still are.
+func (r *recorder) written(todo []Reading, n int) []Reading {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := copy(r.pending, r.pending[n:])
+	clear(r.pending[left:])
+	r.pending = r.pending[:left]
+	return r.pending[:len(todo)-n]
+}
+
+// open opens the ring, unless it is open. Damage is told, and keeps nothing from working.
+func (r *recorder) open() (*store.Ring, error) {
+	if ring := r.opened(); ring != nil {
+		return ring, nil
+	}
+	ring, found, err := r.env.Disk.OpenRing(r.env.Dir, r.env.Keep)
+	for _, aside := range found.Aside {
+		r.log.damage(aside)
+	}
+	if found.Cut > 0 {
+		r.log.damage(fmt.Errorf("%s: the last write before the power went was torn: %d bytes are cut off", r.env.Dir,
+			found.Cut))
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ring = ring
+	return ring, nil
+}
+
+func (r *recorder) opened() *store.Ring {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ring
+}
+
+// size is how much is in the ring.
+func (r *recorder) size() store.RingSize {
+	if ring := r.opened(); ring != nil {
+		return ring.Size()
+	}
+	return store.RingSize{}
+}
+
+// close writes what is pending, if the disk takes it, and ends.
+func (r *recorder) close() error {
+	close(r.closed)
+	<-r.done
+	if ring := r.opened(); ring != nil {
+		return ring.Close()
+	}
+	return nil
+}
+
+// feed reads the ring from its beginning.
+func (r *recorder) feed() feed { return &ringFeed{recorder: r} }
+
+type ringFeed struct {
+	*recorder
+	place store.RingPlace
+}
+
+func (f *ringFeed) changed() bool {
+	ring := f.opened()
+	return ring != nil && ring.Next() != f.place.Next()
+}
+
+// read implements feed. Readings that made room were handed out before, or never.
+func (f *ringFeed) read(_ func(why string), take func(Reading)) (err error) {
+	ring := f.opened()
+	for ring != nil {
+		f.place, err = ring.Read(f.place, func(_ uint64, b store.Batch) {
+			if err := decode(b.Body, take); err != nil {
+				f.log.damage(fmt.Errorf("%s: %w", f.env.Dir, err))
+			}
+		})
+		if damaged := (*store.CorruptError)(nil); !errors.As(err, &damaged) {
+			break
+		}
+		f.log.damage(err)
+	}
+	return err
+}

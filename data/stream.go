@@ -1,0 +1,69 @@
+package data
+
+import (
+	"errors"
+	"time"
+)
+
+// stream is a source that collects by itself, in a ring.
+type stream struct {
+	of interface {
+		// begin begins to collect and returns what ends it.
+		begin(*recorder) (end func() error, err error)
+		// probe returns why nothing can come.
+		probe() error
+	}
+	recorder *recorder // nil before Start
+	end      func() error
+}
+
+// Start implements Collector.
+func (s *stream) Start(e Env) (err error) {
+	r := newRecorder(e, newLedger(e.Now, e.Logger))
+	if s.end, err = s.of.begin(r); err != nil {
+		return errors.Join(err, r.close())
+	}
+	s.recorder = r
+	return nil
+}
+
+// Open implements Source.
+func (s *stream) Open(Want) Rows { return noRows{} }
+
+// Probe implements Source.
+func (s *stream) Probe() error {
+	switch {
+	case s.recorder == nil:
+		return s.of.probe()
+	case s.recorder.size().Entries > 0:
+		return nil
+	}
+	return s.recorder.nothing(nil)
+}
+
+// Close implements Source.
+func (s *stream) Close() error {
+	if s.recorder == nil {
+		return nil
+	}
+	return errors.Join(s.end(), s.recorder.close())
+}
+
+// nothing says that there are no readings, and why.
+func (r *recorder) nothing(wanted []string) error {
+	why := "nothing has come since " + r.log.began.UTC().Format(time.RFC3339)
+	for _, t := range r.log.present(wanted) {
+		why += "; " + t.Text
+	}
+	return &Error{File: r.env.Dir, Problem: why}
+}
+
+// noRows are those of a task that has columns and no inputs.
+type noRows struct{}
+
+func (noRows) Changed() bool { return false }
+
+func (noRows) Snapshot() (View, error) {
+	return View{}, errors.New("the task wants the columns of a file, and the source has readings: " +
+		"give the task inputs (task.inputs), or the device a file (data.source: csv)")
+}
