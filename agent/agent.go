@@ -58,8 +58,10 @@ type Agent struct {
 	ready    *update     // trained or found on disk: its round is not over
 	cease    func()      // ends the training under way, if any
 
-	place, kept *store.Slots // the announcement's place, and the update
-	obeying     *round.Obey  // the place that is being saved, or is to be next
+	place   *store.Slots // of the announcement
+	obeying *round.Obey  // whose place is being saved, or is to be next
+	kept    keeper       // of the update
+	turns   uint64       // updates that were asked for
 
 	asks wire.Asked // for the outcome of an update; zero if there is nothing to ask
 
@@ -107,7 +109,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
-		pulls: map[string]*pull{}, ready: ready, held: held, place: place, kept: kept,
+		pulls: map[string]*pull{}, ready: ready, held: held, place: place, kept: keeper{slots: kept},
 		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
 	if a.selection, err = wire.NewSelectionKey(cfg.Key, cfg.Coordinator); err != nil {

@@ -29,12 +29,13 @@ type ask struct {
 	steps int // E_k
 	why   learner.SizingReason
 	began time.Time
+	turn  uint64
 }
 
 // answer makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The error is
 // why there is none.
 func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
-	u, fact := q.a.newUpdate(q.e, q.p), Trained{}
+	u, fact := q.newUpdate(), Trained{}
 	if q.p.problem.Task.Mixing.Every > 0 {
 		fact.Mixed, fact.MixedFor = &s, q.a.owner.Now().Sub(q.began)
 	}
@@ -109,7 +110,7 @@ func (q *ask) train() {
 func (q *ask) sum() {
 	q.a.jobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
-		u := q.a.newUpdate(q.e, q.p)
+		u := q.newUpdate()
 		v, err := q.a.cfg.Trainer.Moments(q.p.problem, q.p.trained)
 		if err == nil {
 			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())

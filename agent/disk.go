@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
+	"sync"
 
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
@@ -20,19 +20,20 @@ type update struct {
 	run     wire.RunID
 	round   wire.RoundID
 	payload []byte
-	saved   bool // it is on disk, or the disk has failed to take it
-	saving  bool // the owner has it written before it is sent
-	cheap   bool // it is made again rather than saved
+	turn    uint64 // of Agent.turns
+	saved   bool   // it is on disk, or the disk has failed to take it
+	saving  bool   // the owner has it written before it is sent
+	cheap   bool   // it is made again rather than saved
 }
 
 const (
 	obeyedFile = "obeyed"
 	updateFile = "update"
 	blockFile  = "block"
-	// fileVersion is of the files that hold what travels too; it rises with the protocol's.
+	// fileVersion is of the block, which holds what travels too; it rises with the protocol's.
 	fileVersion = 2
-	// updateVersion has the coordinator's epoch, which fileVersion has not.
-	updateVersion = 3
+	// slotVersion is of what is kept in slots. Builds that had none wrote version 2.
+	slotVersion = 3
 )
 
 // The slots of an agent. An update needs one copy: when one is written, nobody needs that before it.
@@ -49,15 +50,12 @@ func saveObeyed(s *store.Slots, o wire.Order, d wire.Digest) error {
 	b = le.AppendUint64(b, uint64(o.Round))
 	b = le.AppendUint32(b, uint32(o.Attempt))
 	b = append(b, byte(o.Phase))
-	return s.Save(fileVersion, append(b, d[:]...))
+	return s.Save(slotVersion, append(b, d[:]...))
 }
 
 // loadObeyed returns that place; zero if there is none.
 func loadObeyed(c *Config, s *store.Slots) (o wire.Order, d wire.Digest, err error) {
-	err = c.slot(s, obeyedFile, 256, func(version uint16, b []byte) error {
-		if version != fileVersion {
-			return fmt.Errorf("version %d, this build reads %d", version, fileVersion)
-		}
+	err = c.slot(s, obeyedFile, 256, func(b []byte) error {
 		if len(b) != 33+len(d) {
 			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
 		}
@@ -71,39 +69,60 @@ func loadObeyed(c *Config, s *store.Slots) (o wire.Order, d wire.Digest, err err
 	return o, d, err
 }
 
-// saveUpdate keeps an update until its round is over.
+// keeper keeps one update, until its round is over. Blocks and jobs both save one, each in their own order: what comes
+// late never takes the place of a later one.
+type keeper struct {
+	slots *store.Slots
+
+	mu   sync.Mutex
+	turn uint64 // no update of one before it is written
+}
+
+func (k *keeper) save(u *update) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if u.turn < k.turn {
+		return nil // its round is over
+	}
+	k.turn = u.turn
+	return saveUpdate(k.slots, u)
+}
+
+// clear removes the update, and keeps those of all turns before this one away.
+func (k *keeper) clear(c *Config, turn uint64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.turn = turn
+	return removeRound(c, k.slots)
+}
+
+// saveUpdate writes an update.
 func saveUpdate(s *store.Slots, u *update) error {
 	body := u.Body()
 	b := le.AppendUint64(nil, uint64(u.epoch))
 	b = le.AppendUint64(b, uint64(u.run))
 	b = le.AppendUint64(b, uint64(u.round))
 	b = le.AppendUint32(b, uint32(len(body)))
-	return s.Save(updateVersion, append(b, body...), u.payload)
+	return s.Save(slotVersion, append(b, body...), u.payload)
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
 func loadUpdate(c *Config, s *store.Slots) (u *update, err error) {
-	err = c.slot(s, updateFile, wire.MaxBlob+wire.MaxMessage, func(version uint16, b []byte) error {
-		epoch := wire.Epoch(0)
-		switch {
-		case version == updateVersion && len(b) > 8:
-			epoch, b = wire.Epoch(le.Uint64(b)), b[8:]
-		case version != fileVersion:
-			return fmt.Errorf("version %d, this build reads %d", version, updateVersion)
-		}
-		if len(b) < 20 || int64(le.Uint32(b[16:])) > int64(len(b)-20) {
+	err = c.slot(s, updateFile, wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+		const head = 28
+		if len(b) < head || int64(le.Uint32(b[head-4:])) > int64(len(b)-head) {
 			return errors.New("too short")
 		}
-		n := 20 + int(le.Uint32(b[16:]))
-		body, err := wire.DecodeUpdate(b[20:n])
+		n := head + int(le.Uint32(b[head-4:]))
+		body, err := wire.DecodeUpdate(b[head:n])
 		if err != nil {
 			return err
 		}
 		if int64(body.Payload.Length) != int64(len(b)-n) {
 			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
 		}
-		u = &update{Update: body, epoch: epoch, run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])),
-			payload: b[n:], saved: true}
+		u = &update{Update: body, epoch: wire.Epoch(le.Uint64(b)), run: wire.RunID(le.Uint64(b[8:])),
+			round: wire.RoundID(le.Uint64(b[16:])), payload: b[n:], saved: true}
 		return nil
 	})
 	return u, err
@@ -165,14 +184,6 @@ func parseBlock(in []byte) (b *endless, blob []byte, x []float32, err error) {
 	return b, blob, x, nil
 }
 
-// removeBlock forgets a block that is over.
-func removeBlock(c *Config) error {
-	if err := c.Disk.Remove(filepath.Join(c.Dir, blockFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
 // file is the name of the file into which a large blob is pulled. Its chunks are held against their hashes.
 func (w purpose) file() string {
 	return [...]string{purposeTask: "task.part", purposeModel: "model.part"}[w]
@@ -182,11 +193,7 @@ func (w purpose) path(dir string) string { return filepath.Join(dir, w.file()) }
 
 // removeRound removes what was kept for a round that is over.
 func removeRound(c *Config, s *store.Slots) error {
-	err := s.Clear()
-	if err := c.Disk.Remove(purposeModel.path(c.Dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return err
+	return errors.Join(s.Clear(), c.remove(purposeModel.file()))
 }
 
 // readBlob reads a blob that was pulled, piece by piece, in whole elements of a

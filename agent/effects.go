@@ -95,5 +95,6 @@ func (a *Agent) release() {
 	a.endPulls(purposeModel)
 	a.unwanted(saveTheUpdate)
 	// if it stays, the next start removes it
-	_ = a.persist(removeUpdate, func() error { return removeRound(&a.cfg, a.kept) }, nil)
+	next := a.turns + 1
+	_ = a.persist(removeUpdate, func() error { return a.kept.clear(&a.cfg, next) }, nil)
 }

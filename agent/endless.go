@@ -193,7 +193,7 @@ func (a *Agent) clearBlock(b *endless) {
 }
 
 func (a *Agent) forgetBlock() {
-	if err := removeBlock(&a.cfg); err != nil {
+	if err := a.cfg.remove(blockFile); err != nil {
 		a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
 	}
 }

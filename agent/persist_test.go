@@ -29,7 +29,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}
 			ctx, cease := context.WithCancel(t.Context())
 			defer cease()
-			a.kept = a.cfg.updateSlots()
+			a.kept.slots = a.cfg.updateSlots()
 			a.owner.Go(func() { a.save(u, func() bool { return ctx.Err() != nil }) })
 			if name == "over" {
 				cease() // as release does, before the owner hears of the write
@@ -50,5 +50,52 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 				t.Errorf("%d writes are tried again, want %d", len(a.unwritten), want)
 			}
 		})
+	}
+}
+
+// TestNewestUpdateStays: an update that waited for its turn among the jobs until its round was over is not written over
+// the next one, which the next block has saved.
+func TestNewestUpdateStays(t *testing.T) {
+	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
+		Observer: testkit.Observer[Fact, round.AgentFact](unheard)}, owner: host.NewOwner(nil)}
+	a.owner.Begin(t.Context())
+	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
+	a.cease, a.kept.slots = func() {}, a.cfg.updateSlots()
+	made := func(r wire.RoundID) *update {
+		a.turns++
+		u := &update{turn: a.turns, run: 1, round: r, Update: wire.Update{Kind: wire.KindTraining}}
+		if err := u.take([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	a.owner.Go(func() {
+		_ = a.owner.Run(ctx, nil, host.Program{Turn: func() error { return nil },
+			Deadline: func() time.Time { return time.Now().Add(time.Hour) }})
+	})
+	busy, saved := make(chan struct{}), make(chan struct{})
+	var next *update
+	a.owner.Tell(func() {
+		a.jobs.Do(func() { <-busy })
+		a.ready = made(1)
+		a.submit(round.Submit{Update: a.ready.Payload.Hash}) // behind the job
+		a.release()
+		next = made(2)
+		a.blocks.Do(func() {
+			a.save(next, func() bool { return false })
+			close(saved)
+		})
+	})
+	<-saved
+	close(busy)
+	for !a.jobs.Idle() {
+		a.owner.Tell(func() {}) // until the job behind has met the owner
+	}
+	stop()
+	a.owner.End()
+	got, err := loadUpdate(&a.cfg, a.cfg.updateSlots())
+	if err != nil || got == nil || got.round != 2 {
+		t.Errorf("the disk has %+v, %v, want the update of round 2", got, err)
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/store"
@@ -38,7 +39,7 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
 	case err == nil && version != want:
-		err = fmt.Errorf("%s: version %d, this build reads %d", path, version, want)
+		err = &store.VersionError{Path: path, Has: version, Want: want}
 	case err == nil:
 		if err = parse(body); err == nil {
 			return nil
@@ -54,26 +55,39 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 	return err
 }
 
-// slot is record for a file in slots. What it returns is durable.
-func (c *Config) slot(s *store.Slots, name string, most int, parse func(version uint16, body []byte) error) error {
+// slot is record for a file in slots, and for one that an earlier build kept in their place. What it returns is
+// durable.
+func (c *Config) slot(s *store.Slots, name string, most int, parse func(body []byte) error) error {
+	path := filepath.Join(c.Dir, name)
 	found, err := s.Load(most, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-		return nil
+		err = s.Earlier(most, slotVersion)
+	case err == nil && found.Version != slotVersion:
+		err = &store.VersionError{Path: path, Has: found.Version, Want: slotVersion}
 	case err == nil:
-		if err = parse(found.Version, found.Body); err == nil {
+		if err = parse(found.Body); err == nil {
 			return s.Secure()
 		}
-		err = fmt.Errorf("%s: %w", filepath.Join(c.Dir, name), err)
-	case !errors.As(err, new(*store.CorruptError)):
+		err = &store.CorruptError{Path: path, Reason: err.Error()}
+	}
+	if !errors.As(err, new(*store.CorruptError)) && !errors.As(err, new(*store.VersionError)) {
 		return err
 	}
 	c.Observer.Observe(StateLost{File: name, Err: err, Without: without[name]})
 	if name == updateFile {
-		return s.Clear()
+		return errors.Join(s.Clear(), c.remove(name))
 	}
 	_, err = s.SetAside()
 	return err
+}
+
+// remove removes a file of the state folder that may not be there.
+func (c *Config) remove(name string) error {
+	if err := c.Disk.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // BehindError ends an agent that found, retained at the broker, a presence of an

@@ -10,8 +10,9 @@ import (
 )
 
 // newUpdate is an update without its vector.
-func (a *Agent) newUpdate(e round.Train, p *prepared) *update {
-	return &update{epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
+func (q *ask) newUpdate() *update {
+	a, e, p := q.a, &q.e, q.p
+	return &update{turn: q.turn, epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
 		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: a.cfg.Trainer.Rows(p.trained),
 	}}
 }
@@ -38,7 +39,7 @@ const cheapTime = 50 * time.Millisecond
 // sent nevertheless; a restart would have the agent train once more. When its
 // round is over, the write is not tried again.
 func (a *Agent) save(u *update, over func() bool) {
-	write := func() error { return saveUpdate(a.kept, u) }
+	write := func() error { return a.kept.save(u) }
 	err := write()
 	u.saved = true
 	a.owner.Tell(func() {

@@ -68,7 +68,9 @@ func (a *Agent) train(e round.Train) {
 	}
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cease = cease
-	q := &ask{a: a, ctx: ctx, cease: cease, e: e, p: p, base: base, steps: steps, why: why, began: a.owner.Now()}
+	a.turns++
+	q := &ask{a: a, ctx: ctx, cease: cease, e: e, p: p, base: base, steps: steps, why: why, began: a.owner.Now(),
+		turn: a.turns}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.sum()

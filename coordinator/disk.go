@@ -36,33 +36,27 @@ type disk struct {
 
 	run, model, task *store.Slots
 	unkept           wire.Digest // of the model that its slot holds and no journal has named yet
-	earlier          bool        // the journal is of an earlier build, which had a list of its own of the blobs
 	torn             error       // of a copy of the journal that is newer than the one that counts; nil without
 }
 
 // The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in
 // the error what to do; TestFormats holds each file to it.
 const (
-	recordVersion    = 3
-	taskVersion      = 2 // of wire.Task's encoding, too
-	slotVersion      = 1 // of the model's
-	publishedVersion = 1 // of the list's own file, as recordEarlier has it
-	requestVersion   = 1
-
-	// recordEarlier is read, too: it has no list of blobs, and a round may be closing in it.
-	recordEarlier = 2
+	recordVersion  = 3
+	taskVersion    = 2 // of wire.Task's encoding, too
+	slotVersion    = 1 // of the model's
+	requestVersion = 1
 )
 
 const (
-	recordFile    = "run"
-	maxRecord     = 1 << 30 // some 10 million edges
-	taskFile      = "task"
-	maxTask       = wire.MaxBlob
-	modelFile     = "model"
-	maxModel      = 16 * wire.MaxBlob // with the state of an optimiser
-	publishedFile = "published"
-	spoolDir      = "spool"
-	modelsDir     = "models"
+	recordFile = "run"
+	maxRecord  = 1 << 30 // some 10 million edges
+	taskFile   = "task"
+	maxTask    = wire.MaxBlob
+	modelFile  = "model"
+	maxModel   = 16 * wire.MaxBlob // with the state of an optimiser
+	spoolDir   = "spool"
+	modelsDir  = "models"
 )
 
 // savedRecord is the journal's content.
@@ -109,10 +103,6 @@ func (d *disk) saveRecord(r round.Record) error {
 		d.model.Keep()
 		d.unkept = wire.Digest{}
 	}
-	if err == nil && d.earlier {
-		d.earlier = false
-		_ = d.files.Remove(d.path(publishedFile)) // nobody reads it any more
-	}
 	return err
 }
 
@@ -121,13 +111,11 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 	found, err := d.run.Load(maxRecord, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-		return round.Record{}, false, nil
-	case err == nil && found.Version == recordEarlier:
-		d.earlier, d.listed = true, d.loadPublished()
+		return round.Record{}, false, d.run.Earlier(maxRecord, recordVersion)
 	case err == nil && found.Version != recordVersion:
 		err = &store.VersionError{Path: d.path(recordFile), Has: found.Version, Want: recordVersion}
 	}
-	s := savedRecord{Published: d.listed}
+	var s savedRecord
 	if err == nil {
 		err = d.parse(recordFile, found.Body, &s)
 	}
@@ -156,38 +144,16 @@ func (d *disk) parse(name string, body []byte, into any) error {
 
 func (d *disk) saveTask(blob []byte) error { return d.task.Save(taskVersion, blob) }
 
-// loadTask returns the task's blob: the one that is wanted if a slot has it, or else the newest. A file without a
-// version is a blob as it was stored before files had one.
+// loadTask returns the task's blob: the one that is wanted if a slot has it, or else the newest.
 func (d *disk) loadTask(wanted func(blob []byte) bool) ([]byte, error) {
 	found, err := d.task.Load(maxTask, func(s store.Saved) bool { return s.Version == taskVersion && wanted(s.Body) })
 	if errors.Is(err, store.ErrNoRecord) {
 		found, err = d.task.Load(maxTask, nil)
 	}
-	blob := found.Body
-	switch {
-	case err == nil && found.Version != taskVersion:
+	if err == nil && found.Version != taskVersion {
 		err = &store.VersionError{Path: d.path(taskFile), Has: found.Version, Want: taskVersion}
-	case errors.As(err, new(*store.CorruptError)):
-		if bare, err := d.files.ReadFile(d.path(taskFile)); err == nil {
-			if _, err := wire.DecodeTask(bare); err == nil {
-				return bare, nil
-			}
-		}
 	}
-	return blob, err
-}
-
-// loadPublished returns the list that an earlier build has left. To have lost it costs no more than old blobs that stay
-// at the broker.
-func (d *disk) loadPublished() (p published) {
-	body, err := d.load(publishedFile, maxRecord, publishedVersion)
-	if err == nil {
-		err = d.parse(publishedFile, body, &p)
-	}
-	if err != nil {
-		return published{}
-	}
-	return p
+	return found.Body, err
 }
 
 // undecided is the error that leaves it to a person how to go on.

@@ -91,7 +91,7 @@ func placeOf(epoch wire.Epoch, r round.Record) wire.Order {
 	switch r.Phase {
 	case round.CoordinatorGathering:
 		phase = wire.PhaseGathering
-	case round.CoordinatorCollecting, round.CoordinatorClosing:
+	case round.CoordinatorCollecting:
 		phase = wire.PhaseOpen
 	}
 	return wire.Order{Root: wire.FirstRoot, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt, Phase: phase}

@@ -2,7 +2,6 @@ package coordinator_test
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,10 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -163,137 +160,31 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 	}))
 }
 
-// A task's file of before there were versions is read as it is.
-func TestBareTask(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, _ := interrupted(t, "large")
-		_, found := inSlots(t, f.coord.path("task"))
-		must(t, os.Remove(f.coord.path("task.a")))
-		must(t, os.Remove(f.coord.path("task.b")))
-		put(t, f.coord.path("task"), found.Body)
-		f.coord.start()
-		f.finished(time.Hour)
-		if mended := facts[coordinator.StateMended](f); len(mended) > 0 {
-			t.Errorf("told: %+v", mended)
-		}
-	})
-}
-
-// earlier turns a folder into one as builds wrote it that had no slots.
-func earlier(t *testing.T, f *federation, change func(record map[string]any)) {
-	t.Helper()
-	_, found := inSlots(t, f.coord.path("run"))
-	var saved map[string]any
-	must(t, json.Unmarshal(found.Body, &saved))
-	published, err := json.Marshal(saved["Published"])
-	must(t, err)
-	must(t, store.Machine.SaveRecord(f.coord.path("published"), 1, published))
-	delete(saved, "Published")
-	change(saved["Record"].(map[string]any))
-	body, err := json.Marshal(saved)
-	must(t, err)
-	must(t, store.Machine.SaveRecord(f.coord.path("run"), 2, body))
-	_, found = inSlots(t, f.coord.path("task"))
-	must(t, store.Machine.SaveRecord(f.coord.path("task"), found.Version, found.Body))
-	for _, name := range []string{"run", "task", "model"} {
-		must(t, os.Remove(f.coord.path(name+".a")))
-		must(t, os.Remove(f.coord.path(name+".b")))
-	}
-}
-
-// A folder of an earlier build goes on in the middle of a round, also one that was closing, with the updates that its
-// spool has, and ends with the same model to the bit. It needs no file of that build afterwards.
+// A folder as a build wrote it that had no slots is not taken for a new one: the error says what to do, and that works.
 func TestEarlierFolder(t *testing.T) {
-	for _, phase := range []round.CoordinatorPhase{round.CoordinatorCollecting, round.CoordinatorClosing} {
-		synctest.Test(t, func(t *testing.T) {
-			undisturbed := newFederation(t, 2, memory.Options{})
-			shape(undisturbed, "large")
-			undisturbed.start()
-			want := undisturbed.finished(time.Hour)
-			undisturbed.stop()
-			f, _ := interrupted(t, "large")
-			earlier(t, f, func(record map[string]any) { record["Phase"] = phase })
-			f.coord.start()
-			if got := f.finished(time.Hour); got != want {
-				t.Errorf("%s: model %x, want %x", phase, got[:4], want[:4])
-			}
-			f.checkOnce(string(phase))
-			for _, name := range []string{"run", "task", "published"} {
-				if _, err := os.Stat(f.coord.path(name)); name != "task" && !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("%s: %s is still there, %v", phase, name, err)
-				}
-			}
-			if mended := facts[coordinator.StateMended](f); len(mended) > 0 {
-				t.Errorf("%s: told %+v", phase, mended)
-			}
-		})
-	}
-}
-
-// An agent of an earlier build that was stopped with its update offers it again, and trains no second time.
-func TestEarlierAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = false, 2, 1e-5
-		a, dead := f.agents[1], make(chan struct{})
-		a.moment = func(m any) {
-			if x, ok := m.(agent.Trained); ok && x.Round == 2 {
-				a.moment = nil
-				a.kill()
-				close(dead)
-			}
+		shape(f, "small")
+		must(t, os.CopyFS(f.coord.dir, os.DirFS("testdata/earlier")))
+		var version *store.VersionError
+		var state *coordinator.StateError
+		err := begin(t, f)
+		if !errors.As(err, &version) || version.Path != f.coord.path("run") || version.Has != 2 || version.Want != 3 ||
+			!errors.As(err, &state) || !strings.Contains(state.Do, "--from 946684800000/4") ||
+			!strings.Contains(err.Error(), "another version of the program wrote it: finish the run with that one") {
+			t.Fatalf("%v", err)
 		}
+		if _, _, err := coordinator.OpenModels(f.coord.dir); err != nil {
+			t.Errorf("its models are not listed: %v", err)
+		}
+		f.cfg.From = "946684800000/4"
 		f.start()
-		<-dead
-		<-a.life.done
-		for name, skip := range map[string]int{"obeyed": 0, "update": 8} { // the epoch is new
-			_, found := inSlots(t, a.path(name))
-			must(t, store.Machine.SaveRecord(a.path(name), 2, found.Body[skip:]))
-			must(t, os.RemoveAll(a.path(name+".a")))
-			must(t, os.RemoveAll(a.path(name+".b")))
-		}
-		a.start()
 		f.finished(time.Hour)
-		wait(time.Second) // until both have heard of it
-		f.checkOnce("an agent of an earlier build")
-		for _, name := range []string{"obeyed", "update"} {
-			if _, err := os.Stat(a.path(name)); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s is still there, %v", name, err)
-			}
+		if _, err := os.Stat(f.coord.path("run.aside-1")); err != nil {
+			t.Error(err)
 		}
-	})
-}
-
-// A folder of before outcomes, sidelined agents, counted updates and samples were in the journal goes on as it would
-// have.
-func TestOlderJournal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, _ := interrupted(t, "small")
-		s, found := inSlots(t, f.coord.path("run"))
-		var saved map[string]any
-		must(t, json.Unmarshal(found.Body, &saved))
-		delete(saved, "Origin")
-		record := saved["Record"].(map[string]any)
-		for _, key := range []string{"Sidelined", "Last", "Counted"} {
-			if _, is := record[key]; !is {
-				t.Errorf("the journal has no %s", key)
-			}
-			delete(record, key)
-		}
-		delete(record["Plan"].(map[string]any), "Recent")
-		for _, p := range record["Participants"].([]any) {
-			delete(p.(map[string]any), "Samples")
-		}
-		body, err := json.Marshal(saved)
-		must(t, err)
-		must(t, s.Save(found.Version, body))
-		f.coord.start()
-		f.finished(time.Hour)
-		if refused := facts[round.UpdateRefused](f); len(refused) > 0 {
-			t.Errorf("refused: %+v", refused)
-		}
-		if closed := facts[round.RoundClosed](f); closed[len(closed)-1].Round != 7 {
-			t.Errorf("the last round is %d, want 7: none was abandoned", closed[len(closed)-1].Round)
+		if _, last, err := coordinator.OpenModels(f.coord.dir); err != nil || last.Run <= 946684800000 {
+			t.Errorf("the run is %d, %v: want a later one", last.Run, err)
 		}
 	})
 }

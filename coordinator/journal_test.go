@@ -9,17 +9,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// journal1 is a journal as version 1 of its format has it. New fields may be added to it.
-const journal1 = `{"Epoch":3,"Record":{"Run":7,"Round":5,"Attempt":2,"Phase":"collecting","Plan":{"Kind":2,"Version":4,` +
+// journal3 is a journal as version 3 of its format has it. New fields may be added to it.
+const journal3 = `{"Epoch":3,"Record":{"Run":7,"Round":5,"Attempt":2,"Phase":"collecting","Plan":{"Kind":2,"Version":4,` +
 	`"Task":{"Length":9,"Inline":"AQI="},"Base":{"Length":8},"Bytes":8,"Exchange":1,"Endless":true,"StepSize":0.5,"Offset":40},"Agents":6,` +
 	`"Participants":[{"Agent":"a1","Times":1,"Weight":2,"Boot":4}],"Edges":[{"A":"a1","B":"a2","Weight":0.25}],"Block":5,"Drawn":3,` +
 	`"Last":{"Round":4,"Attempt":1,"Kind":2,"Abandoned":"","Version":4,"Selected":3,"Accepted":2,"Took":1000000,"At":"2026-11-23T00:00:00Z","Measured":{"Risk":1,"R2":null,"Accuracy":null}},` +
-	`"Counted":{"Round":4,"Updates":{}}},"Origin":{"Given":"3","Model":"6/3"}}`
+	`"Counted":{"Round":4,"Updates":{}},"Sidelined":[{"Agent":"a3"}],"Outcomes":[{"Round":4,"Outcome":"AQ=="}]},"Origin":{"Given":"3","Model":"6/3"},` +
+	`"Published":{"Now":[{"Chunks":2}],"Before":null,"Gone":null}}`
 
 // A journal that an earlier program wrote is read whole: a field that is renamed or dropped needs another
 // recordVersion.
-func TestJournalOfVersion1(t *testing.T) {
-	d := json.NewDecoder(bytes.NewReader([]byte(journal1)))
+func TestJournalOfVersion3(t *testing.T) {
+	d := json.NewDecoder(bytes.NewReader([]byte(journal3)))
 	d.DisallowUnknownFields()
 	var s savedRecord
 	if err := d.Decode(&s); err != nil {
@@ -30,7 +31,8 @@ func TestJournalOfVersion1(t *testing.T) {
 	if s.Epoch != 3 || r.Run != 7 || r.Round != 5 || r.Phase != round.CoordinatorCollecting ||
 		r.Plan.Kind != wire.KindTraining || r.Plan.Offset != 40 ||
 		len(r.Plan.Task.Inline) != 2 || r.Participants[0].Agent != "a1" || r.Edges[0].Weight != 0.25 ||
-		r.Last.Accepted != 2 || s.Origin.Model != "6/3" {
+		r.Last.Accepted != 2 || s.Origin.Model != "6/3" || r.Sidelined[0].Agent != "a3" || r.Outcomes[0].Round != 4 ||
+		s.Published.Now[0].Chunks != 2 {
 		t.Errorf("read as %+v", s)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // the spools that a crash left of other rounds.
 func (c *Coordinator) recoverSpool(r round.Record) (map[wire.AgentID]round.Spooled, error) {
 	keep := r.Round
-	if r.Phase != round.CoordinatorCollecting && r.Phase != round.CoordinatorClosing {
+	if r.Phase != round.CoordinatorCollecting {
 		keep = 0
 	}
 	if err := c.disk.removeSpoolsBut(keep); err != nil || keep == 0 {

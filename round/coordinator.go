@@ -58,9 +58,6 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled)
 		c.sidelined[s.Agent] = s
 	}
 	c.rec.Participants = slices.Clone(record.Participants)
-	if c.rec.Phase == CoordinatorClosing { // as earlier builds wrote it
-		c.rec.Phase = CoordinatorCollecting
-	}
 	for i := range c.rec.Participants {
 		p := &c.rec.Participants[i]
 		u := spooled[p.Agent]

@@ -124,7 +124,7 @@ func (r *Record) settle(o wire.Outcome) {
 
 // Forsake ends the record's round, whose base model is lost: its updates are changes of that.
 func (r *Record) Forsake(now time.Time, version wire.ModelVersion) {
-	if r.Phase != CoordinatorCollecting && r.Phase != CoordinatorClosing {
+	if r.Phase != CoordinatorCollecting {
 		return
 	}
 	r.settle(wire.Outcome{Round: r.Round, Abandoned: true})

@@ -20,8 +20,7 @@ import (
 // changes and no block is allocated. A write replaces the content of one copy in place. With two copies it takes them
 // in turn, so that one that is torn leaves the other; with one, a torn write leaves nothing.
 //
-// The files are PATH.a and PATH.b. Each is made whole, by WriteFile. While neither is there, PATH may be a file of
-// SaveRecord, as earlier builds wrote it; the first write removes that.
+// The files are PATH.a and PATH.b. Each is made whole, by WriteFile. A file PATH is of an earlier build: see Earlier.
 //
 // A copy is magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C of all before (4),
 // little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body
@@ -67,12 +66,9 @@ func (s *Slots) Load(most int, want func(Saved) bool) (Saved, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used, s.written = noCopy, noCopy
-	copies, damaged, none, err := s.heads(most)
+	copies, damaged, err := s.heads(most)
 	if err != nil {
 		return Saved{}, err
-	}
-	if none {
-		return s.loadEarlier(most, want)
 	}
 	for _, c := range copies {
 		found, err := s.read(c)
@@ -94,17 +90,18 @@ func (s *Slots) Load(most int, want func(Saved) bool) (Saved, error) {
 	return Saved{}, fmt.Errorf("store: %w at %s", ErrNoRecord, s.path)
 }
 
-// loadEarlier reads the file of an earlier build.
-func (s *Slots) loadEarlier(most int, want func(Saved) bool) (Saved, error) {
-	version, body, err := s.disk.LoadRecord(s.path, most)
-	found := Saved{Version: version, Body: body}
-	if err == nil && want != nil && !want(found) {
-		err = fmt.Errorf("store: %w at %s", ErrNoRecord, s.path)
+// Earlier returns a *VersionError if there is a file at path, without .a or .b, as earlier builds wrote it with
+// SaveRecord; nil if there is none. It is for a folder in which Load finds no record, and which is not new for that.
+// reads is the version that the caller reads.
+func (s *Slots) Earlier(most int, reads uint16) error {
+	version, _, err := s.disk.LoadRecord(s.path, most)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return nil
+	case err != nil:
+		return err
 	}
-	if err != nil {
-		return Saved{}, err
-	}
-	return found, nil
+	return &VersionError{Path: s.path, Has: version, Want: reads}
 }
 
 // slotHeader is the head of a copy, which nothing has verified yet.
@@ -115,26 +112,24 @@ type slotHeader struct {
 	sequence, length uint64
 }
 
-// heads returns the copies that look sound, the newest first, and the damage of others. none is that there is no file.
-func (s *Slots) heads(most int) (found []slotHeader, damaged error, none bool, err error) {
-	none = true
+// heads returns the copies that look sound, the newest first, and the damage of others.
+func (s *Slots) heads(most int) (found []slotHeader, damaged, err error) {
 	for i := range s.named {
 		h, err := s.head(i, most)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		none = false
 		switch {
 		case errors.As(err, new(*CorruptError)):
 			damaged = errors.Join(damaged, err)
 		case err != nil:
-			return nil, nil, false, err
+			return nil, nil, err
 		case h.sequence > 0: // else it is empty
 			found = append(found, h)
 		}
 	}
 	slices.SortFunc(found, func(a, b slotHeader) int { return cmp.Compare(b.sequence, a.sequence) })
-	return found, damaged, none, nil
+	return found, damaged, nil
 }
 
 func (s *Slots) head(i, most int) (slotHeader, error) {
@@ -210,7 +205,6 @@ func (s *Slots) Write(version uint16, pieces ...[]byte) error {
 	if len(s.named) > 1 && s.used == 0 {
 		i = 1
 	}
-	first := !s.named[i]
 	s.written = noCopy
 	s.sequence++
 	p := s.encode(version, pieces)
@@ -223,9 +217,6 @@ func (s *Slots) Write(version uint16, pieces ...[]byte) error {
 		return explain("write", s.name(i), err)
 	}
 	s.written = i
-	if first {
-		return s.removeEarlier()
-	}
 	return nil
 }
 
@@ -330,19 +321,11 @@ func (s *Slots) Clear() error {
 			return explain("write", s.name(i), err)
 		}
 	}
-	return s.removeEarlier()
-}
-
-// removeEarlier removes the file of an earlier build.
-func (s *Slots) removeEarlier() error {
-	if err := s.disk.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return explain("remove", s.path, err)
-	}
 	return nil
 }
 
-// SetAside renames, durably, all that there is, sound or damaged. It returns where the first of it is now, "" if there
-// was nothing.
+// SetAside renames, durably, all that there is, sound or damaged, also of an earlier build. It returns where the first
+// of it is now, "" if there was nothing.
 func (s *Slots) SetAside() (aside string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
