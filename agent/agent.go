@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -36,15 +37,18 @@ type Agent struct {
 	order    wire.Order // of the last announcement that was obeyed
 	up       bool
 	refused  mqtt.RefusedFilters
-	site     []string         // filters that the neighbours' broker refuses, if it is another
-	reportAt time.Time        // of the next report
-	judgeAt  time.Time        // of the next look at the device
-	verdict  device.Verdict   // of the last one
-	newest   wire.Digest      // of the last announcement that came, obeyed or not
-	unread   unread           // how long none has come over this link
-	pulls    map[string]*pull // by the hash in the topic
-	sender   *transfer.Sender
-	sending  *update
+	site     []string  // filters that the neighbours' broker refuses, if it is another
+	reportAt time.Time // of the next report
+	judgeAt  time.Time // of the next look at the device
+
+	collectedAt time.Time // of the next look at what the source has collected
+	collected   data.Report
+	verdict     device.Verdict   // of the last one
+	newest      wire.Digest      // of the last announcement that came, obeyed or not
+	unread      unread           // how long none has come over this link
+	pulls       map[string]*pull // by the hash in the topic
+	sender      *transfer.Sender
+	sending     *update
 
 	pace     learner.Pace
 	wanted   wire.Digest // the task that was asked for last
@@ -204,6 +208,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.test.Deadline())
 	earlier(a.reportDue())
 	earlier(a.judgeAt, a.cfg.Device != nil)
+	earlier(a.collectedAt, a.reporter() != nil)
 	earlier(a.persistAt, len(a.unwritten) > 0)
 	earlier(a.unread.at, a.unread.wait > 0)
 	if a.misfit != nil {
@@ -231,6 +236,7 @@ func (a *Agent) tick(now time.Time) {
 	}
 	a.report(now)
 	a.mend(now)
+	a.reportCollected(now)
 	a.persistAll(now)
 }
 

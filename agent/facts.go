@@ -5,6 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -106,6 +107,11 @@ type (
 		Took    time.Duration
 		Problem error // nil when they fit
 	}
+	// DataCollected: what a source has collected since the start, and what troubles it.
+	DataCollected struct {
+		data.Report
+		Before data.Report // at the fact before
+	}
 	// ModelFetched: a base model is here.
 	ModelFetched struct {
 		Version wire.ModelVersion
@@ -162,6 +168,7 @@ func (BudgetUsed) fact()           {}
 func (DeviceJudged) fact()         {}
 func (MessageDropped) fact()       {}
 func (DataLoaded) fact()           {}
+func (DataCollected) fact()        {}
 func (ModelFetched) fact()         {}
 func (Trained) fact()              {}
 func (UpdateSettled) fact()        {}

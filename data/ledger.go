@@ -105,6 +105,13 @@ func (l *ledger) trouble(kind TroubleKind, of string, err error) {
 	}
 }
 
+// until notes what holds at the start. It is not logged.
+func (l *ledger) until(kind TroubleKind, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.troubles[string(kind)+" "] = text
+}
+
 // over forgets all that fails of a kind.
 func (l *ledger) over(kind TroubleKind) {
 	l.mu.Lock()

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -117,7 +116,7 @@ func (all topics) begin(r *recorder) (end func() error, err error) {
 		filters[i] = s.filter
 	}
 	slices.Sort(filters)
-	r.log.trouble(Broker, "", errors.New("the site's broker was not reached yet"))
+	r.log.until(Broker, "the site's broker was not reached yet")
 	conn.Subscribe(mqtt.AtMostOnce, slices.Compact(filters)...)
 	done := make(chan struct{})
 	go func() {

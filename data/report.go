@@ -1,5 +1,10 @@
 package data
 
+import "github.com/fedmesh/fedmesh/data/grid"
+
+// Reporter is a Source that tells what came of its readings.
+type Reporter interface{ Report() Report }
+
 // Report counts what came and what was not used.
 type Report struct {
 	Rows, Bad int // rows, and those that could not be used
@@ -20,6 +25,11 @@ type ColumnReport struct {
 // Dropped is the Reason of a reading for which there was no room: too much came at once, or the disk took nothing.
 const Dropped Reason = "dropped"
 
+// Reasons are those for which a source does not use a value.
+func Reasons() []Reason {
+	return []Reason{grid.Missing, grid.Malformed, grid.NotANumber, grid.NotFinite, grid.BadTime, grid.Future, Dropped}
+}
+
 // Trouble is something that keeps readings from coming.
 type Trouble struct {
 	Kind TroubleKind
@@ -36,3 +46,6 @@ const (
 	Command TroubleKind = "command" // a command, or a pipe, has ended
 	Storage TroubleKind = "storage" // the ring cannot be written, or read
 )
+
+// TroubleKinds are all of them.
+func TroubleKinds() []TroubleKind { return []TroubleKind{Silent, Broker, Command, Storage} }

@@ -41,6 +41,22 @@ func (s *stream) Probe() error {
 	return s.recorder.nothing(nil)
 }
 
+// Report implements Reporter.
+func (s *stream) Report() Report {
+	if s.recorder == nil {
+		return Report{}
+	}
+	r := Report{Columns: s.recorder.log.columns()}
+	var inputs []string
+	for _, c := range r.Columns {
+		if c.Name != "" { // else it is of payloads that cannot be read
+			inputs = append(inputs, c.Name)
+		}
+	}
+	r.Troubles = s.recorder.log.present(inputs)
+	return r
+}
+
 // Close implements Source.
 func (s *stream) Close() error {
 	if s.recorder == nil {

@@ -40,6 +40,7 @@ type Agent struct {
 	fitness  gaugeSet
 	samples  measure
 	dataLoad measure
+	source   collected
 
 	budget, budgetUsed, estimate measure
 	budgetShort                  prometheus.Counter
@@ -112,6 +113,7 @@ func (a *Agent) addLocal(r registrar) {
 		"fitness", append([]string{fit}, names(wire.DeclineReasons())...))
 	a.samples = r.measure("samples", "Rows of local data that fit the announced task.")
 	a.dataLoad = r.measure("data_load_seconds", "Time that reading the local data for the announced task took.")
+	a.source = newCollected(r)
 }
 
 // addDevice registers those of the rules that spare the device.

@@ -57,6 +57,8 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.notUsed(string(f.Reason))
 	case agent.DataLoaded:
 		a.dataLoad.set(f.Took.Seconds())
+	case agent.DataCollected:
+		a.source.observe(f)
 	case agent.ModelFetched:
 		a.modelFetches.Inc()
 		a.modelVersion.set(float64(f.Version))

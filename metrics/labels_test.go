@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -80,6 +81,13 @@ func everyAgentLabel() []any {
 		if rule.Eases() {
 			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, Share: 0.5}})
 		}
+	}
+	for _, why := range data.Reasons() {
+		facts = append(facts, agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{
+			{Used: 1, Unused: map[data.Reason]uint64{why: 1}}}}})
+	}
+	for _, kind := range data.TroubleKinds() {
+		facts = append(facts, agent.DataCollected{Report: data.Report{Troubles: []data.Trouble{{Kind: kind}}}})
 	}
 	for _, file := range agent.StateFiles() {
 		facts = append(facts, agent.StateLost{File: file})

@@ -65,7 +65,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
-	case agent.BudgetUsed, agent.LinkChanged, agent.ModelFetched: // not logged
+	case agent.BudgetUsed, agent.DataCollected, agent.LinkChanged, agent.ModelFetched: // not logged
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -152,6 +153,12 @@ func (v *AgentView) Observe(fact agent.Fact) {
 			text = "the local data do not fit the task: " + f.Problem.Error()
 		}
 		v.note("data", text)
+	case agent.DataCollected:
+		texts := make([]string, len(f.Troubles))
+		for i, t := range f.Troubles {
+			texts[i] = t.Text
+		}
+		v.note("source", strings.Join(texts, "; "))
 	case agent.CloneSeen:
 		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.BudgetUsed:

@@ -1,0 +1,28 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+)
+
+// collectedEvery is the time between two looks at what a source has collected.
+const collectedEvery = 10 * time.Second
+
+// reporter is a source that collects by itself; nil if the agent's does not.
+func (a *Agent) reporter() data.Reporter {
+	r, _ := a.cfg.Data.(data.Reporter)
+	return r
+}
+
+// reportCollected tells what a source has collected.
+func (a *Agent) reportCollected(now time.Time) {
+	r := a.reporter()
+	if r == nil || now.Before(a.collectedAt) {
+		return
+	}
+	a.collectedAt = now.Add(collectedEvery)
+	before := a.collected
+	a.collected = r.Report()
+	a.cfg.Observer.Observe(DataCollected{a.collected, before})
+}

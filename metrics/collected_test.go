@@ -1,0 +1,36 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// The agents of a process share its metrics: values add up, whoever has got them.
+func TestCollected(t *testing.T) {
+	reg := NewRegistry("agentd")
+	a := NewAgent(reg, time.Now)
+	first := data.Report{Columns: []data.ColumnReport{
+		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Missing: 2}},
+		{Name: "temp", Used: 2, Newest: 1772366300e9}, {Name: "door"}},
+		Troubles: []data.Trouble{{Kind: data.Silent}, {Kind: data.Silent}, {Kind: data.Broker}}}
+	second := data.Report{Columns: []data.ColumnReport{
+		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.Reason]uint64{grid.Missing: 3}},
+		{Name: "temp", Used: 2, Newest: 1772366300e9}}, Troubles: []data.Trouble{{Kind: data.Broker}}}
+	a.Observe(agent.DataCollected{Report: first})
+	a.Observe(agent.DataCollected{Report: first}) // another agent's
+	a.Observe(agent.DataCollected{Report: second, Before: first})
+	text := exposition(t, reg)
+	for _, want := range []string{`agentd_data_values_total{result="used"} 89`,
+		`agentd_data_values_total{result="missing"} 5`, `agentd_data_values_total{result="future"} 0`,
+		`agentd_data_troubles{kind="broker"} 1`, `agentd_data_troubles{kind="silent"} 0`,
+		`agentd_data_newest_timestamp_seconds 1.7723663e+09`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}
