@@ -24,11 +24,13 @@ func (v View) HoldOut(share float64) Boundary {
 	return b
 }
 
-// Split returns the rows on both sides of a boundary.
+// Split returns the rows on both sides of a boundary. Rows before it whose targets were measured behind it are on
+// neither: no reading of a row that is held out was ever a target that is trained on.
 func (v View) Split(b Boundary) (trained, held *learner.Samples[float32]) {
-	n := b.Rows
+	first, n := b.Rows, b.Rows
 	if v.Times != nil && !b.Time.IsZero() {
 		n, _ = slices.BinarySearch(v.Times, b.Time.UnixNano())
+		first, _ = slices.BinarySearch(v.Times, b.Time.UnixNano()-v.Ahead)
 	}
-	return v.Rows.First(n), v.Rows.After(n)
+	return v.Rows.First(first), v.Rows.After(n)
 }

@@ -87,7 +87,7 @@ func checkStream(c *Config, problems *spec.Check, section string) {
 
 func openMQTT(c *Config) (Source, error) {
 	s, err := subscriptions(c)
-	return &stream{of: topics(s)}, err
+	return &stream{of: topics(s), fill: c.fill()}, err
 }
 
 // topics are what a source hears.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -48,6 +50,8 @@ type View struct {
 	Rows    *learner.Samples[float32]
 	// Times are when each row was taken, ascending, in nanoseconds since 1970; nil where rows have no time.
 	Times []int64
+	// Ahead is how much later than its row's time a target may have been measured, in nanoseconds.
+	Ahead int64
 	// Renewed says why rows that were in the view before may be in it no more, with file and line; empty if rows were
 	// only added.
 	Renewed string
@@ -90,10 +94,13 @@ type Config struct {
 	// Columns says where the inputs are: their columns or paths, for MQTT after the topic.
 	Columns map[string]string `yaml:"columns"`
 	// Time is the column, or the path, of the time; empty = rows have none, readings that of their arrival.
-	Time       string            `yaml:"time"`
-	TimeFormat string            `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
-	TimeZone   string            `yaml:"time_zone"`   // of times without one; empty = UTC
-	Where      map[string]string `yaml:"where"`       // only rows whose columns have these texts
+	Time       string `yaml:"time"`
+	TimeFormat string `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
+	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
+	// Missing is what stands for a value that a row made of readings needs and does not have; empty = skip.
+	Missing    grid.Policy       `yaml:"missing"`
+	LastAtMost time.Duration     `yaml:"last_at_most"` // the age of a value with missing: last
+	Where      map[string]string `yaml:"where"`        // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`
 	Shares int `yaml:"shares"`
@@ -105,9 +112,17 @@ func (c *Config) kind() Kind { return cmp.Or(c.Source, CSV) }
 func (c *Config) Check(problems *spec.Check, section string) {
 	before := problems.Problems()
 	spec.OneOf(problems, section+".source", c.kind(), slices.Sorted(maps.Keys(kinds))...)
+	fill := c.fill()
+	spec.OneOf(problems, section+".missing", fill.Policy, grid.Policies()...)
+	problems.Need((fill.Policy == grid.Last) == (fill.AtMost > 0), section+".last_at_most",
+		"is %s; want a duration above 0 with missing: last, and 0 without", fill.AtMost)
 	if problems.Problems() == before {
 		kinds[c.kind()].check(c, problems, section)
 	}
+}
+
+func (c *Config) fill() grid.Fill {
+	return grid.Fill{Policy: cmp.Or(c.Missing, grid.Skip), AtMost: c.LastAtMost}
 }
 
 // Open makes the source of a section that was checked.

@@ -3,6 +3,8 @@ package data
 import (
 	"errors"
 	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 // stream is a source that collects by itself, in a ring.
@@ -13,6 +15,7 @@ type stream struct {
 		// probe returns why nothing can come.
 		probe() error
 	}
+	fill     grid.Fill
 	recorder *recorder // nil before Start
 	end      func() error
 }
@@ -28,7 +31,16 @@ func (s *stream) Start(e Env) (err error) {
 }
 
 // Open implements Source.
-func (s *stream) Open(Want) Rows { return noRows{} }
+func (s *stream) Open(w Want) Rows {
+	if w.Recipe == nil {
+		return noRows{}
+	}
+	wanted := make([]string, 0, len(w.Recipe.Inputs))
+	for _, in := range w.Recipe.Inputs {
+		wanted = append(wanted, in.Name)
+	}
+	return newGridRows(s.recorder.feed(), w, s.fill, func() error { return s.recorder.nothing(wanted) })
+}
 
 // Probe implements Source.
 func (s *stream) Probe() error {

@@ -99,6 +99,8 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 		mustClose(t, s)
 	})
 	t.Run("lives", func(t *testing.T) {
+		recipe := spec.Recipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.Input{{Name: "a"},
+			{Name: "b"}}}.WithDefaults()
 		h, e := make(t), envAt(t.TempDir())
 		e.Connect = h.connect
 		var problems spec.Check
@@ -114,6 +116,12 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 			}
 			if err := s.Probe(); (err == nil) != (life > 0) {
 				t.Errorf("life %d: %v", life, err)
+			}
+			// each life has sent readings of three seconds, of which the newest may change yet
+			v, err := s.Open(Want{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe}).Snapshot()
+			if life == 0 && (err == nil || !strings.Contains(err.Error(), "nothing has come since")) ||
+				life == 1 && (err != nil || v.Rows.Len() != 1) || life == 2 && (err != nil || v.Rows.Len() != 3) {
+				t.Errorf("life %d begins with the rows %+v: %v", life, v, err)
 			}
 			for i := range 3 {
 				at := int64(1772366400 + 10*life + i)

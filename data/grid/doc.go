@@ -1,3 +1,29 @@
 // Package grid makes rows of readings, on a grid of times, by the recipe of a task. It is pure: readings come in, rows
-// come out, and the same readings give the same rows to the bit, in whatever order they came within the lateness.
+// come out.
+//
+//	g, err := grid.New(grid.Config{Recipe: recipe, Features: features, Target: target, Zone: zone})
+//	for each reading, in the order in which it came {
+//		g.Add(reading)
+//		rows := g.Take() // those that are new
+//	}
+//
+// # Time
+//
+// Grid points are the multiples of the recipe's step, in UTC. Point t stands for the readings with a time in (t − step,
+// t], joined. A row at t sees points up to t, its target excepted.
+//
+// The watermark is the time of the newest reading, less the lateness. A reading that is older than the watermark when
+// it comes is late. Others wait in a queue, in order of time and input, until the watermark has passed them, so that
+// readings which come in another order within the lateness make the same rows, to the bit. The same input at the same
+// time counts once: the first that came.
+//
+// A row is made when the watermark has passed t, and the point of its target. Rows are made in order of time, and none
+// is changed or made later. A target whose input has a wait is a label: its readings are of time t and may come later
+// than others. The row, and those behind it, wait until the label is there or the watermark has passed t + wait.
+//
+// # Bounds
+//
+// The queue has at most Config.Queue readings; beyond, the oldest leave early, and readings before them are late. Each
+// input has as many points in memory as its columns, and the wait for the target, reach back. After a silence of
+// [Silence] points all is as at the beginning, so that a wrong clock costs no time.
 package grid

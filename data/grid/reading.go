@@ -28,3 +28,9 @@ const (
 	Future       Reason = "future"        // later than the device's clock
 	Malformed    Reason = "malformed"     // a line or a payload that cannot be read
 )
+
+// Reasons returns all reasons.
+func Reasons() []Reason {
+	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, UnknownInput, Late, Twice, Stuck, Jump,
+		BadTime, Future, Malformed}
+}

@@ -1,0 +1,224 @@
+package grid_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+const hour = 60 * minute
+
+// hourly is a recipe of a temperature, an hour a point.
+func hourly(change func(c *grid.Config)) grid.Config {
+	c := grid.Config{
+		Recipe: spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
+			{Name: "temp", Range: []float64{-50, 60}}, {Name: "wd", Classes: []string{"0", "N"}}}},
+		Features: []string{"temp"}, Target: "temp in 1h",
+	}
+	if change != nil {
+		change(&c)
+	}
+	c.Recipe = c.Recipe.WithDefaults()
+	return c
+}
+
+func temp(at int64, v float64) grid.Reading { return grid.Reading{Input: "temp", Time: at, Value: v} }
+
+// countOf tells how a grid counts the readings of an input.
+func countOf(g *grid.Grid, place int) string {
+	counts, dropped, strange := g.Counts()
+	c := counts[place]
+	return fmt.Sprint(c.Used, c.Unused, dropped, strange)
+}
+
+// TestWhatIsNotUsedIsCounted wants each reading that is not used under its reason.
+func TestWhatIsNotUsedIsCounted(t *testing.T) {
+	came := []grid.Reading{
+		temp(10*hour, 1), temp(10*hour, 2), temp(11*hour, 3), temp(9*hour, 4), // twice, late
+		temp(11*hour, math.NaN()), temp(11*hour, math.Inf(1)), temp(11*hour, 61),
+		{Input: "temp", Time: 11 * hour, Text: "warm"}, temp(-1, 5), temp(math.MaxInt64, 5),
+		{Input: "sun", Time: 11 * hour},
+		{Input: "wd", Time: 11 * hour, Text: "S"}, {Input: "wd", Time: 11 * hour, Text: "N"},
+		{Input: "wd", Time: 12 * hour},
+		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1), // 12 and 13 are missing
+	}
+	rows, g := run(t, hourly(nil), came)
+	want := "4 map[bad_time:2 late:1 missing:3 not_a_number:1 not_finite:2 out_of_range:1 twice:1] 3 1"
+	if got := countOf(g, 0); got != want {
+		t.Errorf("temp: %s, want %s", got, want)
+	}
+	if got, want := countOf(g, 1), "2 map[unknown_class:1] 3 1"; got != want {
+		t.Errorf("wd: %s, want %s", got, want)
+	}
+	if !slices.Equal(rows.Times, []int64{10 * hour, 14 * hour}) || !slices.Equal(rows.Y, []float32{3, 1}) {
+		t.Errorf("rows at %v of %v", rows.Times, rows.Y)
+	}
+}
+
+// TestRefuse wants the first missing value to be told, and none before the reach of the columns.
+func TestRefuse(t *testing.T) {
+	c := hourly(func(c *grid.Config) {
+		c.Missing.Policy, c.Features = grid.Refuse, []string{"temp lag 2h"}
+	})
+	g, err := grid.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := int64(100); k < 110; k++ {
+		g.Add(temp(k*hour, 1))
+	}
+	if err := g.Refused(); err != nil {
+		t.Error("refused where nothing is missing:", err)
+	}
+	for k := int64(111); k < 120; k++ {
+		g.Add(temp(k*hour, 1))
+	}
+	want := `1970-01-05T16:00:00Z: "temp lag 2h" has no value, and a missing value is refused`
+	if err := g.Refused(); fmt.Sprint(err) != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestSilence wants a wrong clock to cost no time, and rows to begin anew behind it.
+func TestSilence(t *testing.T) {
+	c := hourly(func(c *grid.Config) {
+		c.Recipe.Grid.Step, c.Features, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
+		c.Missing = grid.Fill{Policy: grid.Last, AtMost: 10 * time.Second}
+	})
+	ms := int64(time.Millisecond)
+	var came []grid.Reading
+	for _, at := range []int64{0, 1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_002, 1_700_000_000_003} {
+		came = append(came, temp(at*ms, 1))
+	}
+	rows, _ := run(t, c, came)
+	if !slices.Equal(rows.Times, []int64{1_700_000_000_001 * ms}) {
+		t.Errorf("rows at %v", rows.Times)
+	}
+}
+
+// TestQueueIsBounded wants the oldest readings to leave early, and those before them to be late.
+func TestQueueIsBounded(t *testing.T) {
+	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness, c.Queue = 1000*time.Hour, 4 })
+	var came []grid.Reading
+	for k := int64(100); k < 110; k++ {
+		came = append(came, temp(k*hour, float64(k-100)))
+	}
+	rows, g := run(t, c, append(came, temp(104*hour, 0)))
+	if !slices.Equal(rows.Y, []float32{1, 2, 3, 4}) {
+		t.Errorf("targets %v", rows.Y)
+	}
+	if got := countOf(g, 0); got != "6 map[late:1] 0 0" {
+		t.Errorf("counted %s", got)
+	}
+}
+
+// TestLabels wants rows to wait for their labels, in order, and to be dropped after the wait.
+func TestLabels(t *testing.T) {
+	c := hourly(func(c *grid.Config) {
+		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.Input{Name: "y", Wait: 3 * time.Hour})
+		c.Target = "y"
+	})
+	g, err := grid.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	label := func(k int64) { g.Add(grid.Reading{Input: "y", Time: k * hour, Value: float64(k)}) }
+	for _, step := range []struct {
+		do   func()
+		want []int64 // points of the rows that come of it
+	}{
+		{func() { g.Add(temp(100*hour, 1)); g.Add(temp(101*hour, 1)); g.Add(temp(102*hour, 1)) }, nil},
+		{func() { label(101) }, nil}, // 100 comes first
+		{func() { label(100) }, []int64{100, 101}},
+		{func() { label(101) }, nil}, // late
+		{func() { label(103) }, nil}, // its point is open
+		{func() { g.Add(temp(103*hour, 1)); g.Add(temp(105*hour, 1)) }, nil},
+		{func() { g.Add(temp(105*hour+1, 1)) }, []int64{103}}, // the wait for 102 is over
+		{func() { label(102) }, nil},
+	} {
+		step.do()
+		var got []int64
+		for _, at := range g.Take().Times {
+			got = append(got, at/hour)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("rows of the points %v, want %v", got, step.want)
+		}
+	}
+	if got := countOf(g, 2); got != "3 map[late:2 missing:1] 1 0" {
+		t.Errorf("counted %s", got)
+	}
+}
+
+// TestCalendarOnChangesOfTheClock holds hours against those that people read, in Berlin on both changes, and in zones
+// with half and three quarter hours.
+func TestCalendarOnChangesOfTheClock(t *testing.T) {
+	for _, x := range []struct {
+		zone, at string
+		hours    float64 // since Monday
+	}{
+		{"Europe/Berlin", "2016-03-27T00:00:00Z", 6*24 + 1}, {"Europe/Berlin", "2016-03-27T01:00:00Z", 6*24 + 3},
+		{"Europe/Berlin", "2016-10-30T00:00:00Z", 6*24 + 2}, {"Europe/Berlin", "2016-10-30T01:00:00Z", 6*24 + 2},
+		{"Europe/Berlin", "2016-10-30T02:00:00Z", 6*24 + 3}, {"Asia/Kolkata", "2016-03-27T00:00:00Z", 6*24 + 5.5},
+		{"Asia/Kathmandu", "2016-03-27T18:30:00Z", 0.25}, {"Australia/Lord_Howe", "2016-04-02T15:00:00Z", 6*24 + 1.5},
+		{"UTC", "2016-03-28T00:00:00Z", 0},
+	} {
+		at, err := time.Parse(time.RFC3339, x.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := hourly(func(c *grid.Config) {
+			c.Recipe.Grid.Step, c.Zone = 15*time.Minute, zone(t, x.zone)
+			c.Features, c.Target = []string{"hour sin", "hour cos", "weekday sin", "weekday cos"}, "temp"
+		})
+		rows, _ := run(t, c, []grid.Reading{temp(at.UnixNano(), 1), temp(at.UnixNano()+1, 1)})
+		sin, cos := math.Sincos(2 * math.Pi * x.hours / 24)
+		wsin, wcos := math.Sincos(2 * math.Pi * x.hours / 168)
+		for i, want := range []float64{sin, cos, wsin, wcos} {
+			if len(rows.X) != 4 || math.Abs(float64(rows.X[i])-want) > 1e-6 {
+				t.Fatalf("%s in %s: %v, want %v to %v", x.at, x.zone, rows.X, i, want)
+			}
+		}
+	}
+}
+
+// TestNewRefuses what cannot be in a recipe, and short forms.
+func TestNewRefuses(t *testing.T) {
+	for want, change := range map[string]func(c *grid.Config){
+		"task.grid.step":   func(c *grid.Config) { c.Recipe.Grid.Step = 0 },
+		"task.features[0]": func(c *grid.Config) { c.Features[0] = "sun" },
+		"short forms":      func(c *grid.Config) { c.Features[0] = "hour" },
+		"task.inputs":      func(c *grid.Config) { c.Recipe = spec.Recipe{} },
+	} {
+		if _, err := grid.New(hourly(change)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestMemoryIsFlat feeds a long stream; no reading may be kept behind the reach of the columns.
+func TestMemoryIsFlat(t *testing.T) {
+	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Step, c.Target = time.Second, "temp in 1s" })
+	g, err := grid.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := int64(0)
+	add := func() {
+		at += int64(time.Millisecond)
+		g.Add(temp(at, 1))
+		g.Take()
+	}
+	for range 3000 {
+		add()
+	}
+	if n := testing.AllocsPerRun(20_000, add); n > 0.02 { // a row a second: its three slices
+		t.Errorf("%v allocations a reading", n)
+	}
+}

@@ -1,0 +1,294 @@
+package grid
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Config says which rows are made.
+type Config struct {
+	Recipe   spec.Recipe // with its defaults
+	Features []string    // without short forms
+	Target   string
+	Zone     *time.Location // of the calendar; nil = UTC
+	Missing  Fill
+	Queue    int // the most readings that wait; 0 = DefaultQueue
+}
+
+// Fill says what stands for a value that is not there.
+type Fill struct {
+	Policy Policy        // empty = skip
+	AtMost time.Duration // of Last
+}
+
+const (
+	// DefaultQueue is the most readings that wait, at 24 bytes each.
+	DefaultQueue = 1 << 18
+	// Silence is after how many points without a reading a grid begins anew.
+	Silence = spec.MaxReach
+
+	latest = math.MaxInt64 - 4*int64(spec.MaxPeriod) // of readings' times
+)
+
+// Rows are rows in order of time: of row i the features are X[i·n : (i+1)·n].
+type Rows struct {
+	X, Y  []float32
+	Times []int64
+}
+
+// Grid makes rows. It serves one goroutine at a time.
+type Grid struct {
+	zone     *time.Location
+	missing  Fill
+	step     int64
+	lateness int64
+	most     int // of the queue
+	inputs   []input
+	places   map[string]int
+	columns  []*column
+	back     int64 // the points before its own that a row sees
+	target   goal
+
+	queue     queue
+	number    uint64  // of the last reading
+	watermark int64   // readings before it are late
+	released  []int64 // by input, the time of the last reading that left the queue; −1 = none
+	begun     bool
+	first     int64 // the first point since the beginning, or a silence
+	open      int64 // the point that is being joined; those before are closed
+	spoke     int64 // the last point with a reading
+
+	rows    Rows
+	row     []float32 // in the making
+	dropped uint64
+	strange uint64 // readings of inputs that the recipe has not
+	refused error
+}
+
+// New begins a grid. The error says what cannot be in the recipe or in the columns.
+func New(c Config) (*Grid, error) {
+	var problems spec.Check
+	c.Recipe.Check(&problems, "task")
+	if problems.Problems() == 0 {
+		c.Recipe.CheckColumns(&problems, "task", c.Features, c.Target)
+	}
+	problems.Need(len(c.Recipe.Inputs) > 0, "task.inputs", "is empty")
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
+		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, places: map[string]int{},
+		inputs: make([]input, len(c.Recipe.Inputs)), released: make([]int64, len(c.Recipe.Inputs))}
+	if g.zone == nil {
+		g.zone = time.UTC
+	}
+	if g.most == 0 {
+		g.most = DefaultQueue
+	}
+	for i, in := range c.Recipe.Inputs {
+		g.inputs[i] = input{Input: in, count: Count{Input: in.Name}, classes: make([]int, len(in.Classes)),
+			lacked: -1}
+		g.places[in.Name], g.released[i] = i, -1
+	}
+	return g, g.compile(c.Features, c.Target)
+}
+
+// compile makes the columns ready, and the rings of the values that they see.
+func (g *Grid) compile(features []string, target string) error {
+	reach := map[*input]int64{}
+	for _, name := range features {
+		c, err := spec.ParseColumn(name)
+		if err != nil {
+			return fmt.Errorf("%w: give grid.New features without short forms", err)
+		}
+		n := g.newColumn(c)
+		g.columns = append(g.columns, n)
+		g.back = max(g.back, n.reach())
+		if n.input != nil {
+			reach[n.input] = max(reach[n.input], n.reach())
+		}
+	}
+	c, err := spec.ParseColumn(target)
+	if err != nil {
+		return err
+	}
+	g.target = newGoal(g.newColumn(c), g.step)
+	for in, n := range reach {
+		in.values = make([]float64, n+g.target.delay+1)
+	}
+	g.row = make([]float32, 0, len(features)+1)
+	return nil
+}
+
+// Add takes the next reading. Rows that can be made then are.
+func (g *Grid) Add(r Reading) {
+	i, there := g.places[r.Input]
+	if !there {
+		g.strange++
+		return
+	}
+	in := &g.inputs[i]
+	v, reason := in.value(r)
+	oldest := g.watermark
+	if in.Wait > 0 {
+		oldest -= int64(in.Wait)
+	}
+	switch {
+	case reason != "":
+	case r.Time < 0 || r.Time > latest:
+		reason = BadTime
+	case r.Time < oldest:
+		reason = Late
+	case in.Wait > 0:
+		reason = g.target.take(r.Time, v, g.pointOf(r.Time), g.most)
+	default:
+		g.number++
+		g.queue.push(waiting{r.Time, v, uint64(i)<<keyBits | g.number&(1<<keyBits-1)})
+	}
+	if reason != "" {
+		in.count.drop(reason)
+		return
+	}
+	in.count.Newest = max(in.count.Newest, r.Time)
+	g.pass(r.Time - g.lateness)
+}
+
+// pointOf returns the point that stands for a time.
+func (g *Grid) pointOf(t int64) int64 { return (t + g.step - 1) / g.step }
+
+// pass moves the watermark, if it is before to, and joins what it has passed.
+func (g *Grid) pass(to int64) {
+	g.watermark = max(g.watermark, to)
+	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.most) {
+		w := g.queue.pop()
+		g.watermark = max(g.watermark, w.time)
+		g.release(w)
+	}
+	if g.begun {
+		g.advance(g.pointOf(g.watermark))
+		g.decide()
+	}
+}
+
+// release joins a reading to its point, after it has closed those before.
+func (g *Grid) release(w waiting) {
+	i := w.input()
+	in := &g.inputs[i]
+	if g.released[i] == w.time {
+		in.count.drop(Twice)
+		return
+	}
+	g.released[i] = w.time
+	k := g.pointOf(w.time)
+	if !g.begun {
+		g.begun = true
+		g.begin(k)
+	}
+	g.advance(k)
+	g.spoke, in.heard = k, true
+	in.count.Used++
+	in.joining.add(w.value)
+}
+
+// begin starts at a point, with nothing before.
+func (g *Grid) begin(k int64) {
+	g.first, g.open, g.spoke = k, k, k
+	g.target.begin(k)
+	for i := range g.inputs {
+		g.inputs[i].heard = false
+	}
+}
+
+// advance closes the points before k.
+func (g *Grid) advance(k int64) {
+	for g.open < k {
+		if g.open-g.spoke > Silence {
+			g.decide()
+			g.begin(k)
+			return
+		}
+		for i := range g.inputs {
+			if in := &g.inputs[i]; in.used {
+				measured := in.close(g.open, g.missing, g.step)
+				if in == g.target.input && in.Wait == 0 {
+					g.target.measured(g.open, measured)
+				}
+			}
+		}
+		g.open++
+		g.decide()
+	}
+}
+
+// decide makes or drops the rows whose targets are known, or will never be.
+func (g *Grid) decide() {
+	for g.target.next < g.open {
+		y, decided := g.target.of(g.open, g.watermark)
+		if !decided {
+			return
+		}
+		k := g.target.next
+		g.target.pass()
+		if k-g.back >= g.first { // else it lacks what was before the beginning
+			g.make(k, y)
+		}
+	}
+}
+
+// make makes the row of a point, or counts what it lacks.
+func (g *Grid) make(k int64, y float64) {
+	row, whole := g.row[:0], true
+	lack := func(in *input, v float64) {
+		whole = false
+		switch {
+		case in.lacked == k: // it is counted once a row
+		case known(v):
+			in.count.drop(NotFinite)
+		default:
+			in.count.drop(Missing)
+		}
+		in.lacked = k
+	}
+	for _, c := range g.columns {
+		v := c.make(g, k)
+		if x := float32(v); x-x != 0 && c.input != nil {
+			if lack(c.input, v); g.missing.Policy == Refuse && g.refused == nil {
+				g.refused = fmt.Errorf("%s: %q has no value, and a missing value is refused",
+					time.Unix(0, k*g.step).UTC().Format(time.RFC3339), c)
+			}
+		}
+		row = append(row, float32(v))
+	}
+	if x := float32(y); x-x != 0 {
+		lack(g.target.input, y)
+	}
+	if !whole {
+		g.dropped++
+		return
+	}
+	g.rows.X = append(g.rows.X, row...)
+	g.rows.Y = append(g.rows.Y, float32(y))
+	g.rows.Times = append(g.rows.Times, k*g.step)
+}
+
+// Take returns the rows that have been made since the last call.
+func (g *Grid) Take() Rows {
+	rows := g.rows
+	g.rows = Rows{}
+	return rows
+}
+
+// Counts returns what was used of each input and what was not. dropped is the number of rows that were not made because
+// a value was missing, those at the beginning excepted; strange that of readings of inputs that the recipe has not.
+func (g *Grid) Counts() (inputs []Count, dropped, strange uint64) {
+	for i := range g.inputs {
+		inputs = append(inputs, g.inputs[i].count)
+	}
+	return inputs, g.dropped, g.strange
+}
+
+// Refused returns why the readings are of no use; nil if they are, or if a missing value is not refused.
+func (g *Grid) Refused() error { return g.refused }

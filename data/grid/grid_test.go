@@ -1,0 +1,166 @@
+package grid_test
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+const minute = int64(time.Minute)
+
+// began is when the streams begin: 2016-03-26T22:00Z, five hours before the clocks of Berlin go forward.
+var began = time.Date(2016, 3, 26, 22, 0, 0, 0, time.UTC)
+
+func zone(t *testing.T, name string) *time.Location {
+	t.Helper()
+	z, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z
+}
+
+// config is a recipe with every kind of input and column.
+func config(t *testing.T, target string, fill grid.Fill) grid.Config {
+	return grid.Config{
+		Recipe: spec.Recipe{
+			Grid: spec.Grid{Step: 30 * time.Minute, Lateness: 50 * time.Minute}, Inputs: []spec.Input{
+				{Name: "pm", Range: []float64{0, 1000}, Scale: spec.ScaleLog1p},
+				{Name: "temp", Join: spec.JoinLast}, {Name: "gust", Join: spec.JoinMax},
+				{Name: "low", Join: spec.JoinMin},
+				{Name: "rain", Join: spec.JoinSum}, {Name: "tips", Join: spec.JoinCount},
+				{Name: "wd", Classes: []string{"N", "E", "S W"}}, {Name: "label", Wait: 3 * time.Hour},
+			}}.WithDefaults(),
+		Features: []string{"pm", "pm lag 1h", "temp mean 90m", "gust max 1h", "low min 1h", "pm std 2h", "rain",
+			"tips", "wd = N", "wd = S W", "hour sin", "hour cos", "weekday sin", "weekday cos"},
+		Target: target, Zone: zone(t, "Europe/Berlin"), Missing: fill,
+	}
+}
+
+// stream is readings of all inputs over so many hours, in order of time, of which a share is lost.
+func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
+	at := began.UnixNano()
+	for end := at + int64(hours)*60*minute; at < end; at += 1 + rng.Int64N(12*minute) {
+		for _, name := range []string{"pm", "temp", "gust", "low", "rain", "tips", "wd"} {
+			r := grid.Reading{Input: name, Time: at + rng.Int64N(9)*minute, Value: 100 * rng.Float64()}
+			if name == "wd" {
+				r.Value, r.Text = 0, []string{"N", "E", "S W"}[rng.IntN(3)]
+			}
+			if rng.Float64() >= lost {
+				all = append(all, r)
+			}
+		}
+	}
+	for k := began.UnixNano() / (30 * minute); k*30*minute < at; k++ {
+		if rng.IntN(4) > 0 {
+			all = append(all, grid.Reading{Input: "label", Time: k * 30 * minute, Value: rng.Float64()})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b grid.Reading) int { return cmp.Compare(a.Time, b.Time) })
+	return all
+}
+
+// shuffled lets each reading come up to 50 minutes late, and labels up to two hours; the newest comes last.
+func shuffled(rng *rand.Rand, all []grid.Reading) []grid.Reading {
+	type arrival struct {
+		at int64
+		grid.Reading
+	}
+	var some []arrival
+	for _, r := range all {
+		a := arrival{r.Time + rng.Int64N(50*minute), r}
+		if r.Input == "label" {
+			a.at = r.Time + rng.Int64N(120*minute)
+		}
+		some = append(some, a)
+	}
+	slices.SortStableFunc(some, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	came := make([]grid.Reading, 0, len(some))
+	for _, a := range some {
+		came = append(came, a.Reading)
+	}
+	return came
+}
+
+// run makes all rows of readings.
+func run(t *testing.T, c grid.Config, came []grid.Reading) (grid.Rows, *grid.Grid) {
+	t.Helper()
+	g, err := grid.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all grid.Rows
+	for _, r := range came {
+		g.Add(r)
+		some := g.Take()
+		all.X, all.Y = append(all.X, some.X...), append(all.Y, some.Y...)
+		all.Times = append(all.Times, some.Times...)
+	}
+	return all, g
+}
+
+// same reports rows that differ from others in any bit.
+func same(t *testing.T, name string, got, want grid.Rows) {
+	t.Helper()
+	if !slices.Equal(got.Times, want.Times) {
+		t.Fatalf("%s: %d rows, want %d; first other time at %d", name, len(got.Times), len(want.Times),
+			differ(got.Times, want.Times))
+	}
+	if i := differ(got.Y, want.Y); i >= 0 {
+		t.Fatalf("%s: target of row %d is %v, want %v", name, i, got.Y[i], want.Y[i])
+	}
+	if i := differ(got.X, want.X); i >= 0 {
+		n := len(want.X) / len(want.Y)
+		t.Fatalf("%s: column %d of row %d is %v, want %v", name, i%n, i/n, got.X[i], want.X[i])
+	}
+}
+
+func differ[T comparable](a, b []T) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	if len(a) != len(b) {
+		return min(len(a), len(b))
+	}
+	return -1
+}
+
+var fills = []grid.Fill{{}, {Policy: grid.Last, AtMost: time.Hour}, {Policy: grid.Mean}}
+
+// TestRowsAreThoseOfTheDefinition holds rows against the oracle: in order, shuffled, with losses, sent twice.
+func TestRowsAreThoseOfTheDefinition(t *testing.T) {
+	rows := 0
+	for seed := range uint64(24) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		fill := fills[seed%3]
+		target := []string{"pm in 3h", "label", "wd in 1h", "rain in 30m"}[seed%4]
+		c := config(t, target, fill)
+		all := stream(rng, 30, []float64{0, 0.05, 0.4}[seed/3%3])
+		name := fmt.Sprintf("seed %d, target %s, missing %s", seed, target, fill.Policy)
+		want := newOracle(c, all).rows()
+		rows += len(want.Y)
+		got, g := run(t, c, all)
+		same(t, name, got, want)
+		counts, _, _ := g.Counts()
+		for _, in := range counts {
+			if in.Unused[grid.Late] > 0 {
+				t.Errorf("%s: %d readings of %s are late, in order", name, in.Unused[grid.Late], in.Input)
+			}
+		}
+		came := shuffled(rng, append(slices.Clone(all), all[:len(all)/2]...)) // the half of them twice
+		got, _ = run(t, c, came)
+		same(t, name+", shuffled", got, newOracle(c, came).rows())
+		same(t, name+", shuffled, against in order", got, want)
+	}
+	if rows < 500 {
+		t.Errorf("%d rows only were compared", rows)
+	}
+}

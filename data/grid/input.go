@@ -1,0 +1,152 @@
+package grid
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Policy is what stands for the value of a grid point that has none. A target is never made up.
+type Policy string
+
+// The policies.
+const (
+	Skip   Policy = "skip"   // nothing: rows that need it are not made
+	Refuse Policy = "refuse" // nothing, and the readings are of no use
+	Last   Policy = "last"   // the value before, which is at most so old
+	Mean   Policy = "mean"   // the mean of all values before, or their most frequent class
+)
+
+// Policies returns all policies.
+func Policies() []Policy { return []Policy{Skip, Refuse, Last, Mean} }
+
+// nothing is the value of a grid point without one.
+var nothing = math.NaN()
+
+func known(v float64) bool { return v == v }
+
+// input is what is kept of an input. The values of the last points are in a ring: that of point k at k mod its length.
+type input struct {
+	spec.Input
+	count   Count
+	used    bool // by a column or the target
+	values  []float64
+	joining joining // of the open point
+	heard   bool    // since the beginning, or a silence
+	last    float64 // value of the point lastAt
+	lastAt  int64
+	sum     float64 // of all points with a value
+	points  float64
+	classes []int // how many points had each class
+	lacked  int64 // the last point whose row was not made for lack of a value; −1 = none
+}
+
+// Count is how many readings of an input were used and why others were not.
+type Count struct {
+	Input  string
+	Used   uint64
+	Newest int64 // time of the newest that was used or waits; 0 = none
+	// Unused has, beside readings, rows that were not made because the input has no value for them: Missing.
+	Unused map[Reason]uint64
+}
+
+func (c *Count) drop(r Reason) {
+	if c.Unused == nil {
+		c.Unused = map[Reason]uint64{}
+	}
+	c.Unused[r]++
+}
+
+// value returns the number of a reading, or why there is none.
+func (in *input) value(r Reading) (float64, Reason) {
+	if len(in.Classes) > 0 {
+		text := r.Text
+		if text == "" {
+			text = strconv.FormatFloat(r.Value, 'g', -1, 64)
+		}
+		if i := slices.Index(in.Classes, text); i >= 0 {
+			return float64(i), ""
+		}
+		return 0, UnknownClass
+	}
+	v := r.Value
+	switch {
+	case r.Text != "":
+		return 0, NotANumber
+	case v-v != 0:
+		return 0, NotFinite
+	case len(in.Range) == 2 && (v < in.Range[0] || v > in.Range[1]), in.Scale == spec.ScaleLog1p && v <= -1:
+		return 0, OutOfRange
+	}
+	return v, ""
+}
+
+// joining joins the readings of a point.
+type joining struct {
+	n                   int
+	sum, last, min, max float64
+}
+
+func (j *joining) add(v float64) {
+	if j.n == 0 {
+		j.min, j.max = v, v
+	}
+	j.n++
+	j.sum, j.last, j.min, j.max = j.sum+v, v, min(j.min, v), max(j.max, v)
+}
+
+// joined returns the value of a point, or nothing; of a count without readings only if zero.
+func (in *input) joined(j joining, zero bool) float64 {
+	v := nothing
+	switch {
+	case in.Join == spec.JoinCount && (zero || j.n > 0):
+		v = float64(j.n)
+	case j.n == 0:
+	case in.Join == spec.JoinLast:
+		v = j.last
+	case in.Join == spec.JoinMax:
+		v = j.max
+	case in.Join == spec.JoinMin:
+		v = j.min
+	case in.Join == spec.JoinSum:
+		v = j.sum
+	default:
+		v = j.sum / float64(j.n)
+	}
+	if in.Scale == spec.ScaleLog1p {
+		v = math.Log1p(v)
+	}
+	return v
+}
+
+// close ends point k: it keeps the point's value, filled in if there is none, and returns that which was measured.
+func (in *input) close(k int64, m Fill, step int64) (measured float64) {
+	v := in.joined(in.joining, in.heard)
+	measured, in.joining = v, joining{}
+	switch {
+	case known(v):
+		in.remember(v, k)
+	case m.Policy == Last && in.heard && known(in.last) && time.Duration(k-in.lastAt) <= m.AtMost/time.Duration(step):
+		v = in.last
+	case m.Policy == Mean && len(in.Classes) > 0 && in.points > 0:
+		v = float64(slices.Index(in.classes, slices.Max(in.classes)))
+	case m.Policy == Mean && in.points > 0:
+		v = in.sum / in.points
+	}
+	if len(in.values) > 0 {
+		in.values[k%int64(len(in.values))] = v
+	}
+	return measured
+}
+
+func (in *input) remember(v float64, k int64) {
+	in.last, in.lastAt = v, k
+	in.sum += v
+	in.points++
+	if len(in.Classes) > 0 {
+		in.classes[int(v)]++
+	}
+}

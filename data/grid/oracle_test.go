@@ -1,0 +1,202 @@
+package grid_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// oracle makes rows by the definition, each from all readings, which it searches anew for every value.
+type oracle struct {
+	c        grid.Config
+	readings []grid.Reading // in order of time, each input once at a time
+	first    int64          // point of the first reading
+	mark     int64          // the watermark at the end
+}
+
+func newOracle(c grid.Config, came []grid.Reading) *oracle {
+	o := &oracle{c: c, first: math.MaxInt64}
+	for _, r := range came {
+		same := func(s grid.Reading) bool { return s.Input == r.Input && s.Time == r.Time }
+		if !slices.ContainsFunc(o.readings, same) {
+			o.readings = append(o.readings, r)
+		}
+		o.mark = max(o.mark, r.Time-int64(c.Recipe.Grid.Lateness))
+		if o.input(r.Input).Wait == 0 {
+			o.first = min(o.first, o.point(r.Time))
+		}
+	}
+	slices.SortStableFunc(o.readings, func(a, b grid.Reading) int { return int(a.Time - b.Time) })
+	return o
+}
+
+func (o *oracle) input(name string) spec.Input { return o.c.Recipe.Inputs[o.c.Recipe.Find(name)] }
+func (o *oracle) step() int64                  { return int64(o.c.Recipe.Grid.Step) }
+func (o *oracle) point(t int64) int64          { return int64(math.Ceil(float64(t) / float64(o.step()))) }
+
+// measured joins the readings with a time in (t − step, t].
+func (o *oracle) measured(name string, k int64) float64 {
+	var here []float64
+	heard, in := false, o.input(name)
+	for _, r := range o.readings {
+		if r.Input != name || r.Time > k*o.step() {
+			continue
+		}
+		heard = true
+		if r.Time > (k-1)*o.step() {
+			v := r.Value
+			if len(in.Classes) > 0 {
+				v = float64(slices.Index(in.Classes, r.Text))
+			}
+			here = append(here, v)
+		}
+	}
+	v := math.NaN()
+	switch sum := 0.0; {
+	case in.Join == spec.JoinCount && heard:
+		v = float64(len(here))
+	case len(here) == 0:
+	case in.Join == spec.JoinLast:
+		v = here[len(here)-1]
+	case in.Join == spec.JoinMax:
+		v = slices.Max(here)
+	case in.Join == spec.JoinMin:
+		v = slices.Min(here)
+	default:
+		for _, x := range here {
+			sum += x
+		}
+		if v = sum; in.Join == spec.JoinMean {
+			v = sum / float64(len(here))
+		}
+	}
+	if in.Scale == spec.ScaleLog1p {
+		v = math.Log1p(v)
+	}
+	return v
+}
+
+// filled is measured, or what stands for it.
+func (o *oracle) filled(name string, k int64) float64 {
+	v := o.measured(name, k)
+	if k < o.first || v == v {
+		return v
+	}
+	var before []float64
+	for j := o.first; j < k; j++ {
+		if x := o.measured(name, j); x == x {
+			before = append(before, x)
+			if o.c.Missing.Policy == grid.Last && (k-j)*o.step() <= int64(o.c.Missing.AtMost) {
+				v = x
+			}
+		}
+	}
+	if o.c.Missing.Policy != grid.Mean || len(before) == 0 {
+		return v
+	}
+	sum, count := 0.0, make([]int, 64)
+	for _, x := range before {
+		if sum += x; len(o.input(name).Classes) > 0 {
+			count[int(x)]++
+		}
+	}
+	if len(o.input(name).Classes) > 0 {
+		return float64(slices.Index(count, slices.Max(count)))
+	}
+	return sum / float64(len(before))
+}
+
+func (o *oracle) column(name string, k int64) float64 {
+	words := strings.SplitN(name, " ", 3)
+	at := time.Unix(0, k*o.step()).In(o.c.Zone)
+	day := at.Sub(time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC))
+	_, offset := at.Zone()
+	turn := (day + time.Duration(offset)*time.Second).Seconds() / 86400
+	if words[0] == "weekday" {
+		turn = (float64(map[string]int{"Mon": 0, "Tue": 1, "Wed": 2, "Thu": 3, "Fri": 4, "Sat": 5,
+			"Sun": 6}[at.Format("Mon")]) + turn) / 7
+	}
+	switch {
+	case len(words) == 1:
+		return o.filled(name, k)
+	case words[1] == "sin":
+		return math.Sin(2 * math.Pi * turn)
+	case words[1] == "cos":
+		return math.Cos(2 * math.Pi * turn)
+	case words[1] == "=":
+		v := o.filled(words[0], k)
+		if v != v {
+			return v
+		}
+		return map[bool]float64{true: 1}[o.input(words[0]).Classes[int(v)] == words[2]]
+	}
+	d, err := time.ParseDuration(words[2])
+	if err != nil {
+		panic(err)
+	}
+	n := int64(d) / o.step()
+	if words[1] == "lag" {
+		return o.filled(words[0], k-n)
+	}
+	var window []float64
+	for j := k - n + 1; j <= k; j++ {
+		window = append(window, o.filled(words[0], j))
+	}
+	return statistic(words[1], window)
+}
+
+func statistic(by string, window []float64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, x := range window {
+		sum += x
+	}
+	mean := sum / float64(len(window))
+	for _, x := range window {
+		squares += float64((x - mean) * (x - mean))
+	}
+	for _, x := range window {
+		if x != x {
+			return x
+		}
+	}
+	return map[string]float64{"mean": mean, "min": slices.Min(window), "max": slices.Max(window),
+		"std": math.Sqrt(squares / float64(len(window)))}[by]
+}
+
+// rows makes all rows whose targets are known.
+func (o *oracle) rows() (all grid.Rows) {
+	goal, err := spec.ParseColumn(o.c.Target)
+	if err != nil {
+		panic(err)
+	}
+	ahead, wait, back := int64(goal.Span)/o.step(), int64(o.input(goal.Input).Wait), int64(0)
+	for _, f := range o.c.Features {
+		switch c, _ := spec.ParseColumn(f); {
+		case c.By == spec.ByLag:
+			back = max(back, int64(c.Span)/o.step())
+		case c.Window():
+			back = max(back, int64(c.Span)/o.step()-1)
+		}
+	}
+	for k := o.first; (k+ahead)*o.step() < o.mark; k++ {
+		y := o.measured(goal.Input, k+ahead)
+		if wait > 0 && y != y && k*o.step()+wait >= o.mark {
+			return all
+		}
+		row := []float32{}
+		for _, f := range o.c.Features {
+			row = append(row, float32(o.column(f, k)))
+		}
+		missing := func(x float32) bool { return x != x }
+		if k < o.first+back || y != y || slices.ContainsFunc(row, missing) {
+			continue
+		}
+		all.X, all.Y = append(all.X, row...), append(all.Y, float32(y))
+		all.Times = append(all.Times, k*o.step())
+	}
+	return all
+}

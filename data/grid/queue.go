@@ -1,0 +1,52 @@
+package grid
+
+// waiting is a reading that waits for the watermark.
+type waiting struct {
+	time  int64
+	value float64
+	key   uint64 // its input, then its number in the order in which readings came
+}
+
+const keyBits = 48 // of a key, for the number
+
+func (w waiting) input() int { return int(w.key >> keyBits) }
+
+func (w waiting) before(o waiting) bool { return w.time < o.time || w.time == o.time && w.key < o.key }
+
+// queue is a binary heap of readings, the first in order of time and input on top.
+type queue []waiting
+
+func (q *queue) push(w waiting) {
+	h := append(*q, w)
+	i := len(h) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !w.before(h[up]) {
+			break
+		}
+		h[i], i = h[up], up
+	}
+	h[i], *q = w, h
+}
+
+func (q *queue) pop() waiting {
+	h := *q
+	top, last := h[0], h[len(h)-1]
+	h = h[:len(h)-1]
+	i := 0
+	for {
+		down := 2*i + 1
+		if down+1 < len(h) && h[down+1].before(h[down]) {
+			down++
+		}
+		if down >= len(h) || !h[down].before(last) {
+			break
+		}
+		h[i], i = h[down], down
+	}
+	if len(h) > 0 {
+		h[i] = last
+	}
+	*q = h
+	return top
+}

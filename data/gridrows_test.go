@@ -1,0 +1,171 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// fakeFeed is readings that a test appends.
+type fakeFeed struct {
+	all  []Reading
+	read int
+	gone string // why those that were read are void
+	err  error
+}
+
+type fedBy struct{ *fakeFeed }
+
+func (f fedBy) changed() bool { return f.fakeFeed.read < len(f.all) || f.gone != "" }
+
+func (f fedBy) read(void func(string), take func(Reading)) error {
+	if f.gone != "" {
+		void(f.gone)
+		f.gone, f.fakeFeed.read = "", 0
+	}
+	for _, r := range f.all[f.fakeFeed.read:] {
+		take(r)
+	}
+	f.fakeFeed.read = len(f.all)
+	return f.err
+}
+
+// hours appends readings of x, one an hour: the value at hour k is k + by.
+func (f *fakeFeed) hours(from, to int, by float64) {
+	for k := from; k < to; k++ {
+		f.all = append(f.all, Reading{Input: "x", Time: int64(k) * int64(time.Hour), Value: float64(k) + by})
+	}
+}
+
+// hourly wants the value of each hour, and the one four hours later.
+func hourly() Want {
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "x"}}}.WithDefaults()
+	return Want{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
+}
+
+func silent() error { return errors.New("nothing has come") }
+
+func TestGridRows(t *testing.T) {
+	f, fail := &fakeFeed{}, error(nil)
+	var firsts []bool
+	w := hourly()
+	w.Prepare = func(s *learner.Samples[float32], first bool) error {
+		firsts = append(firsts, first)
+		for i := range s.Len() {
+			x, _ := s.Row(i)
+			x[0] *= 10
+		}
+		return fail
+	}
+	r := newGridRows(fedBy{f}, w, grid.Fill{}, silent)
+	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "nothing has come; x: 0 readings") {
+		t.Errorf("of nothing: %v", err)
+	}
+	f.hours(0, 10, 0)
+	fail = errors.New("labels")
+	if _, err := r.Snapshot(); !errors.Is(err, fail) || !r.Changed() {
+		t.Errorf("rows that Prepare refuses: %v", err)
+	}
+	fail = nil
+	view := func(version uint64, xs ...float32) View {
+		t.Helper()
+		v, err := r.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []float32
+		for i := range v.Rows.Len() {
+			x, _ := v.Rows.Row(i)
+			got = append(got, x[0])
+		}
+		if v.Version != version || !slices.Equal(got, xs) || len(v.Times) != len(xs) || r.Changed() {
+			t.Errorf("view %d of %v, times %v; want %d of %v", v.Version, got, v.Times, version, xs)
+		}
+		return v
+	}
+	first := view(1, 20, 30, 40) // 2 is the first with a window, 4 the last with a target: 8, since 9 may change
+	view(1, 20, 30, 40)
+	f.hours(10, 11, 0)
+	view(2, 20, 30, 40, 50)
+	f.all, f.gone = nil, "another file"
+	f.hours(0, 9, 1)
+	if v := view(3, 30, 40); v.Renewed != "another file" {
+		t.Errorf("renewed: %q", v.Renewed)
+	}
+	if x, _ := first.Rows.Row(0); x[0] != 20 || first.Rows.Len() != 3 {
+		t.Error("the first view has changed")
+	}
+	if want := []bool{true, true, false, true}; !slices.Equal(firsts, want) {
+		t.Errorf("Prepare was called with first %v, want %v", firsts, want)
+	}
+	f.err = errors.New("the disk")
+	if _, err := r.Snapshot(); !errors.Is(err, f.err) {
+		t.Errorf("a feed that fails: %v", err)
+	}
+}
+
+// TestNoHeldOutReadingIsTrainedOn changes every reading that a row which is held out has: no row that is trained on may
+// change. Without the gap before the boundary, a planted leak, some do.
+func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
+	f := &fakeFeed{}
+	f.hours(0, 60, 0)
+	v, err := newGridRows(fedBy{f}, hourly(), grid.Fill{}, silent).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := v.HoldOut(0.3)
+	trained, held := v.Split(b)
+	if trained.Len() != v.Rows.Len()-held.Len()-4 || held.Len() != 15 {
+		t.Errorf("of %d rows %d are trained on and %d held out", v.Rows.Len(), trained.Len(), held.Len())
+	}
+	leaking := v
+	leaking.Ahead = 0
+	leaked, _ := leaking.Split(b)
+
+	for i := range f.all {
+		if f.all[i].Time > b.Time.Add(-time.Hour).UnixNano() { // from the first point on that is held out
+			f.all[i].Value = -1
+		}
+	}
+	f.read = 0
+	other, err := newGridRows(fedBy{f}, hourly(), grid.Fill{}, silent).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := other.Rows.First(trained.Len()); !slices.Equal(got.All().X, trained.All().X) ||
+		!slices.Equal(got.All().Y, trained.All().Y) {
+		t.Error("rows that are trained on have readings that are held out")
+	}
+	if got := other.Rows.First(leaked.Len()); slices.Equal(got.All().Y, leaked.All().Y) {
+		t.Error("the planted leak is not found")
+	}
+}
+
+func TestGridRowsOfWhatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(w *Want)
+		want   string
+	}{
+		"a column without an input": {func(w *Want) { w.Features[0] = "y" }, "no input y"},
+		"a zone that is not there": {func(w *Want) {
+			w.Features[0], w.Recipe.Grid.Zone = "hour sin", "Mars/Olympus"
+		}, "install the system's time zones"},
+		"a missing value": {func(*Want) {}, "a missing value is refused"},
+	} {
+		w, f := hourly(), &fakeFeed{}
+		f.hours(0, 4, 0)
+		f.hours(5, 20, 0)
+		c.change(&w)
+		r := newGridRows(fedBy{f}, w, grid.Fill{Policy: grid.Refuse}, silent)
+		if _, err := r.Snapshot(); !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
