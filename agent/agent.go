@@ -51,16 +51,18 @@ type Agent struct {
 	sending     *update
 
 	pace     learner.Pace
-	wanted   wire.Digest // the task that was asked for last
-	prepared *prepared   // the task that the agent is ready for
-	held     heldOut     // which rows are held out
-	local    *local      // the task that was held against the data last
-	misfit   *misfit     // why they do not fit, if they do not
-	lookAt   time.Time   // they are not looked at before
-	fetching wire.Digest // the base model that the round asks for
-	base     []float32   // the model that training starts from
-	ready    *update     // trained or found on disk: its round is not over
-	cease    func()      // ends the training under way, if any
+	wanted   wire.Digest            // the task that was asked for last
+	prepared *prepared              // the task that the agent is ready for
+	held     heldOut                // which rows are held out
+	local    *local                 // the task that was held against the data last
+	misfit   *misfit                // why they do not fit, if they do not
+	lookAt   time.Time              // they are not looked at before
+	fetching wire.Digest            // the base model that the round asks for
+	base     []float32              // the model that training starts from
+	came     round.AnnouncementCame // the last one
+	models   models                 // of the models to predict with
+	ready    *update                // trained or found on disk: its round is not over
+	cease    func()                 // ends the training under way, if any
 
 	place   *store.Slots // of the announcement
 	obeying *round.Obey  // whose place is being saved, or is to be next
@@ -119,7 +121,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if a.selection, err = wire.NewSelectionKey(cfg.Key, cfg.Coordinator); err != nil {
 		return nil, fmt.Errorf("agent: the coordinator's key: %w", err)
 	}
-	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
+	a.jobs, a.blocks, a.models.jobs = host.NewLine(a.owner), host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
 		saved = &round.SavedUpdate{Epoch: ready.epoch, Run: ready.run, Round: ready.round, Base: ready.Base,
@@ -210,6 +212,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.judgeAt, a.cfg.Device != nil)
 	earlier(a.collectedAt, a.reporter() != nil)
 	earlier(a.persistAt, len(a.unwritten) > 0)
+	earlier(a.keepDue())
 	earlier(a.unread.at, a.unread.wait > 0)
 	if a.misfit != nil {
 		earlier(a.misfit.again, true)
@@ -237,6 +240,7 @@ func (a *Agent) tick(now time.Time) {
 	a.report(now)
 	a.mend(now)
 	a.reportCollected(now)
+	a.tickModels(now)
 	a.persistAll(now)
 }
 

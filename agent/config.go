@@ -48,6 +48,8 @@ type Config struct {
 	// HeldOut is the share of the rows, the last ones, that are not trained on in a run but score its models. What
 	// comes in the run is held out, too. 0 = none are.
 	HeldOut float64
+	// Predict, if set, has the agent keep models to predict with.
+	Predict *Predictions
 	// MinRows is the fewest rows whose sums may leave the device, whatever the task says.
 	MinRows uint64
 	// MaxModel bounds the models and tasks that are fetched, in bytes.
@@ -96,6 +98,8 @@ func (c *Config) validate() error {
 	need(c.MaxModel > 0, "the largest model must have some bytes")
 	need(c.HeldOut >= 0 && c.HeldOut < 1, "the share of rows that are held out must be 0 or more, and below 1, is %v",
 		c.HeldOut)
+	need(c.Predict == nil || c.Predict.Keep >= 1 && c.Predict.Refresh >= 0 && c.Predict.Margin >= 0,
+		"predictions need models that are kept, and a time and a margin that are not negative")
 	need(c.Budget == 0 || c.Meter != nil, "a budget needs a meter")
 	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&
 		c.Mesh.MaxDegree <= wire.MaxNeighbors,

@@ -88,12 +88,12 @@ func (k *keeper) save(u *update) error {
 	return saveUpdate(k.slots, u)
 }
 
-// clear removes the update, and keeps those of all turns before this one away.
-func (k *keeper) clear(c *Config, turn uint64) error {
+// clear removes the update, with what has come of a model if asked, and keeps those of all turns before this one away.
+func (k *keeper) clear(c *Config, turn uint64, model bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.turn = turn
-	return removeRound(c, k.slots)
+	return removeRound(c, k.slots, model)
 }
 
 // saveUpdate writes an update.
@@ -191,9 +191,13 @@ func (w purpose) file() string {
 
 func (w purpose) path(dir string) string { return filepath.Join(dir, w.file()) }
 
-// removeRound removes what was kept for a round that is over.
-func removeRound(c *Config, s *store.Slots) error {
-	return errors.Join(s.Clear(), c.remove(purposeModel.file()))
+// removeRound removes what was kept for a round that is over, with what has come of a model.
+func removeRound(c *Config, s *store.Slots, model bool) error {
+	err := s.Clear()
+	if model {
+		err = errors.Join(err, c.remove(purposeModel.file()))
+	}
+	return err
 }
 
 // readBlob reads a blob that was pulled, piece by piece, in whole elements of a

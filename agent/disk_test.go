@@ -23,7 +23,7 @@ func TestDisk(t *testing.T) {
 	if u, err := loadUpdate(c, kept); u != nil || err != nil {
 		t.Errorf("an empty folder has %+v, %v", u, err)
 	}
-	if err := removeRound(c, kept); err != nil {
+	if err := removeRound(c, kept, true); err != nil {
 		t.Error(err)
 	}
 	order, digest := wire.Order{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}
@@ -46,7 +46,7 @@ func TestDisk(t *testing.T) {
 		!bytes.Equal(got.payload, u.payload) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := removeRound(c, kept); err != nil {
+	if err := removeRound(c, kept, true); err != nil {
 		t.Error(err)
 	}
 	if got, err := loadUpdate(c, c.updateSlots()); got != nil || err != nil {

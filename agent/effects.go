@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -11,6 +14,9 @@ func (a *Agent) perform(e round.Effect) {
 	switch e := e.(type) {
 	case round.Report[round.AgentFact]:
 		a.cfg.Observer.ObserveRound(e.Fact)
+		if f, ok := e.Fact.(round.AnnouncementObeyed); ok && f.Order == a.came.Order {
+			a.offered(a.came)
+		}
 	case round.Obey:
 		a.obey(e)
 	case round.Prepare:
@@ -18,8 +24,7 @@ func (a *Agent) perform(e round.Effect) {
 		a.startPull(e.Task, purposeTask, 0)
 	case round.FetchModel:
 		a.unwanted(removeUpdate) // its files are this round's from now on
-		a.fetching = e.Base.Hash
-		a.startPull(e.Base, purposeModel, 0)
+		a.fetch(e.Base)
 	case round.Train:
 		a.unwanted(removeUpdate)
 		if e.Announcement.Schema != a.prepared.problem.Schema(e.Announcement.Kind).Hash() {
@@ -92,9 +97,12 @@ func (a *Agent) release() {
 	a.cease()
 	a.stepSender(transfer.Cancel{})
 	a.sender, a.sending, a.ready, a.base, a.fetching = nil, nil, nil, nil, wire.Digest{}
-	a.endPulls(purposeModel)
+	kept := slices.ContainsFunc(slices.Collect(maps.Values(a.pulls)), a.keeping)
+	if !kept {
+		a.endPulls(purposeModel)
+	}
 	a.unwanted(saveTheUpdate)
 	// if it stays, the next start removes it
 	next := a.turns + 1
-	_ = a.persist(removeUpdate, func() error { return a.kept.clear(&a.cfg, next) }, nil)
+	_ = a.persist(removeUpdate, func() error { return a.kept.clear(&a.cfg, next, !kept) }, nil)
 }

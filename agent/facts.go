@@ -45,6 +45,24 @@ func DropReasons() []DropReason {
 		DropOverflow}
 }
 
+// ModelResult is what became of a new model on the device. It is a metric's label.
+type ModelResult string
+
+// The results.
+const (
+	ModelTaken     ModelResult = "taken"
+	ModelWorse     ModelResult = "worse"      // than the one in use, by more than the margin
+	ModelNotFinite ModelResult = "not_finite" // its parameters, or its risk
+	ModelBlind     ModelResult = "blind"      // there are no rows to judge it on now; it is tried again
+	ModelFailed    ModelResult = "failed"     // the disk, say; it is tried again
+	ModelPinned    ModelResult = "pinned"     // the device's owner wants another one: no fact
+)
+
+// ModelResults returns the results that are told, for closed label sets.
+func ModelResults() []ModelResult {
+	return []ModelResult{ModelTaken, ModelWorse, ModelNotFinite, ModelBlind, ModelFailed}
+}
+
 // Facts of the host.
 type (
 	// LinkChanged: the broker is connected, or not.
@@ -133,6 +151,25 @@ type (
 		Mixed    *d2d.Stats
 		MixedFor time.Duration
 	}
+	// ModelJudged: a new model was held against the one in use.
+	ModelJudged struct {
+		Run     wire.RunID
+		Version wire.ModelVersion
+		Result  ModelResult
+		Rows    int     // that are held out, on which it was judged; 0 = it was not
+		Risk    float64 // on them; NaN if it was not judged
+		InUse   float64 // that of the model in use; NaN if there is none to compare with
+		Err     error   // of ModelFailed
+	}
+	// ModelInUse: the device predicts with another model from now on.
+	ModelInUse struct {
+		Run     wire.RunID
+		Version wire.ModelVersion
+		Task    string
+		Pinned  bool // by the device's owner
+	}
+	// ModelHookFailed: the command that is told of a new model has failed. The model is in use nevertheless.
+	ModelHookFailed struct{ Err error }
 	// UpdateSettled: the coordinator has told what became of an update of a round that is over.
 	UpdateSettled struct {
 		Round wire.RoundID
@@ -171,6 +208,9 @@ func (DataLoaded) fact()           {}
 func (DataCollected) fact()        {}
 func (ModelFetched) fact()         {}
 func (Trained) fact()              {}
+func (ModelJudged) fact()          {}
+func (ModelInUse) fact()           {}
+func (ModelHookFailed) fact()      {}
 func (UpdateSettled) fact()        {}
 func (NeighborsFound) fact()       {}
 func (BlockBegan) fact()           {}

@@ -53,6 +53,7 @@ type scene struct {
 	mu         sync.Mutex
 	said       []mqtt.Message
 	subscribed []string
+	ever       []string // subscribed to
 	facts      []any
 }
 
@@ -116,6 +117,7 @@ func (s *scene) Subscribe(_ mqtt.QoS, filters ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.subscribed = append(s.subscribed, filters...)
+	s.ever = append(s.ever, filters...)
 }
 
 // asked returns how often the agent has subscribed to a topic.

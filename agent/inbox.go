@@ -72,8 +72,9 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	a.newest, a.unread = e.Digest(), unread{}
 	order := wire.OrderOf(e.Header, &ann)
 	weight, _ := ann.Selection.Find(a.selection, order, ann.Instance)
-	a.step(round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,
-		Weight: weight})
+	a.came = round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,
+		Weight: weight}
+	a.step(a.came)
 	return nil
 }
 

@@ -47,12 +47,30 @@ func (a *Agent) startPull(ref wire.BlobRef, what purpose, again int) {
 	a.stepPull(key, transfer.Start{})
 }
 
+// fetch has the base model of a round here: the one in use, or else it is pulled, unless that has begun.
+func (a *Agent) fetch(ref wire.BlobRef) {
+	a.fetching = ref.Hash
+	if w := a.keptBase(ref.Hash); w != nil {
+		a.base = w
+		a.step(round.Fetched{Base: ref.Hash})
+		return
+	}
+	if p := a.pulls[ref.Hash.Topic()]; p != nil && p.what == purposeModel {
+		p.again = 0
+		return
+	}
+	a.startPull(ref, purposeModel, 0)
+}
+
 func (a *Agent) endPulls(what purpose) {
 	for _, key := range a.pullKeys() {
 		if p := a.pulls[key]; p.what == what {
 			a.stepPull(key, transfer.Cancel{})
 			delete(a.pulls, key)
 			a.written(storeBlob, nil)
+			if a.keeping(p) {
+				a.models.pulling = offer{}
+			}
 		}
 	}
 }

@@ -25,9 +25,18 @@ func (a *Agent) start(work func() func()) {
 func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 	if err != nil {
 		a.step(round.Fetched{Base: ref.Hash, Failed: true})
+		a.modelCame(ref.Hash, nil, err)
 		return
 	}
-	want := a.prepared.problem.Model.Architecture().Params()
+	of := a.local // of the announced task, whose model it is; its rows may not fit
+	if ref.Hash == a.fetching {
+		of = a.prepared.local
+	}
+	if of == nil || of.problem == nil {
+		a.modelCame(ref.Hash, nil, errors.New("the task is another one by now"))
+		return
+	}
+	want := of.problem.Model.Architecture().Params()
 	a.start(func() func() {
 		w := make([]float32, ref.Length/4)
 		err := readBlob(ref, data, func(at int,
@@ -38,14 +47,14 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 			err = errors.New("the model has another size than the task's")
 		}
 		return func() {
-			if ref.Hash != a.fetching {
-				return // the round is over
-			}
 			if err != nil {
 				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.Topic(), "err", err)
 			}
-			a.base = w
-			a.step(round.Fetched{Base: ref.Hash, Failed: err != nil})
+			if ref.Hash == a.fetching { // else the round is over, or is another agent's
+				a.base = w
+				a.step(round.Fetched{Base: ref.Hash, Failed: err != nil})
+			}
+			a.modelCame(ref.Hash, w, err)
 		}
 	})
 }

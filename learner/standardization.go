@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -40,6 +41,11 @@ func (st *Standardization) leaveTarget(risk spec.Risk) {
 	if !risk.Regression() {
 		st.Mean[last] = 0
 	}
+}
+
+// Same reports whether two standardisations map rows to the same.
+func (st Standardization) Same(other Standardization) bool {
+	return slices.Equal(st.Mean, other.Mean) && slices.Equal(st.Scale, other.Scale) && st.Clip == other.Clip
 }
 
 // Validate reports what makes a received standardisation unusable.

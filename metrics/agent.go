@@ -51,6 +51,10 @@ type Agent struct {
 	modelVersion, modelBytes measure
 	modelFetches             prometheus.Counter
 
+	inUse, inUseSince, trialRisk, inUseRisk measure
+	modelsJudged                            *prometheus.CounterVec // by result
+	hookFailures                            prometheus.Counter
+
 	riskBefore, riskAfter                                measure
 	held                                                 heldOut
 	localSteps, stepEstimate                             measure
@@ -98,6 +102,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 	a.addDevice(r)
 	a.addTraffic(r)
 	a.addTraining(r)
+	a.addPredictions(r)
 	a.addMixing(r)
 	for _, kind := range roundKinds {
 		a.nameRounds(kind)
@@ -174,6 +179,21 @@ func (a *Agent) addTraining(r registrar) {
 	a.trainingTook = r.histogram("training_duration_seconds", "Time that the local steps of a round took.",
 		trainingBuckets)
 	a.trainingFailures = r.counter("training_failures_total", "Rounds in which training gave no update.")
+}
+
+// addPredictions registers those of the models that the device predicts with.
+func (a *Agent) addPredictions(r registrar) {
+	a.inUse = r.measure("model_in_use_version", "Version of the model that the device predicts with.")
+	a.inUseSince = r.measure("model_in_use_timestamp_seconds",
+		"When that model came into use, or the agent found it in use at its start, in Unix time.")
+	a.modelsJudged = r.counterBy("models_judged_total",
+		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
+			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
+		"result", words(agent.ModelResults()))
+	a.trialRisk = r.measure("model_judged_risk", "Risk of the newest model that was judged, on the held-out rows.")
+	a.inUseRisk = r.measure("model_in_use_risk",
+		"Risk of the model that was in use when the newest one was judged, on the same rows.")
+	a.hookFailures = r.counter("model_hook_failures_total", "Times that the command predict.hook failed.")
 }
 
 // addMixing registers those of the neighbours.

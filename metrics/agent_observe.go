@@ -63,6 +63,17 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.modelFetches.Inc()
 		a.modelVersion.set(float64(f.Version))
 		a.modelBytes.set(float64(f.Bytes))
+	case agent.ModelInUse:
+		a.inUse.set(float64(f.Version))
+		a.inUseSince.set(unixSeconds(a.now()))
+	case agent.ModelJudged:
+		if f.Result != agent.ModelPinned {
+			a.modelsJudged.WithLabelValues(string(f.Result)).Inc()
+		}
+		a.trialRisk.set(f.Risk)
+		a.inUseRisk.set(f.InUse)
+	case agent.ModelHookFailed:
+		a.hookFailures.Inc()
 	case agent.UpdateSettled:
 		a.settled.WithLabelValues(f.Fate.String()).Inc()
 	case agent.Trained:

@@ -95,6 +95,9 @@ func everyAgentLabel() []any {
 	for _, from := range agent.BlockSources() {
 		facts = append(facts, agent.BlockBegan{From: from})
 	}
+	for _, result := range agent.ModelResults() {
+		facts = append(facts, agent.ModelJudged{Result: result})
+	}
 	for _, fate := range wire.Fates() {
 		facts = append(facts, agent.UpdateSettled{Fate: fate})
 	}

@@ -135,6 +135,9 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 	if err := collect(ctx, &cfg, s); err != nil {
 		return err
 	}
+	if cfg.Predict != nil {
+		predictWith(&cfg, s)
+	}
 	cfg.Meter = new(mqtt.Meter)
 	cfg.SelfTest = selfTestTime(&s.Broker)
 	if cfg.Mesh != nil {

@@ -58,6 +58,13 @@ func (l agentLog) Observe(fact agent.Fact) {
 				"skipped", s.Skipped,
 				"unreconciled", s.Unreconciled, "took", f.MixedFor)
 		}
+	case agent.ModelJudged:
+		l.modelJudged(f)
+	case agent.ModelInUse:
+		l.Info("predictions are made with another model", "run", f.Run, "version", f.Version, "task", f.Task,
+			"pinned", f.Pinned)
+	case agent.ModelHookFailed:
+		l.Error("predict.hook failed; the model is in use nevertheless", "err", f.Err)
 	case agent.BlockBegan:
 		l.Info("mixing continues without the server", "block", f.Block, "neighbours", f.Neighbors,
 			"begins_with", f.From)
@@ -85,6 +92,19 @@ func (l agentLog) ObserveRound(fact round.AgentFact) {
 	case round.WorkEnded:
 		l.workEnded(f)
 	case round.AnnouncementObeyed, round.TaskPrepared: // not logged
+	}
+}
+
+func (l agentLog) modelJudged(f agent.ModelJudged) {
+	attrs := []any{"run", f.Run, "version", f.Version, "rows", f.Rows, "risk", short(f.Risk),
+		"risk_in_use", short(f.InUse)}
+	switch f.Result {
+	case agent.ModelTaken:
+		l.Info("a new model is taken", attrs...)
+	case agent.ModelFailed:
+		l.Error("a new model could not be taken; it is tried again", append(attrs, "err", f.Err)...)
+	case agent.ModelWorse, agent.ModelNotFinite, agent.ModelBlind, agent.ModelPinned:
+		l.Warn("a new model is not taken", append(attrs, "reason", f.Result)...)
 	}
 }
 

@@ -24,8 +24,8 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 	case agent.StorageMended:
 		w.Ready.failing.Store(nil)
 	case agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed, agent.CloneSeen,
-		agent.DataCollected,
-		agent.DataLoaded, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched, agent.NeighborsFound,
+		agent.DataCollected, agent.DataLoaded, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
+		agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
 		agent.StateLost, agent.Trained, agent.TrainingFailed, agent.UpdateSettled: // changes neither
 	}
 }

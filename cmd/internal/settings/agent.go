@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net"
 	"net/netip"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -31,6 +32,7 @@ type Agent struct {
 	Readings   Readings      `yaml:"readings"`
 	D2D        *D2D          `yaml:"d2d"`
 	Evaluation Evaluation    `yaml:"evaluation"`
+	Predict    Predict       `yaml:"predict"`
 	Compute    Compute       `yaml:"compute"`
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
@@ -90,6 +92,31 @@ func (d *D2D) location() wire.Location {
 type Evaluation struct {
 	// HeldOut is the share of the rows, the last ones, that are scored and never trained on; 0 = none.
 	HeldOut float64 `yaml:"held_out"`
+}
+
+// Predict says which models the device keeps to predict with.
+type Predict struct {
+	Keep    int           `yaml:"keep"`    // models; 0 = none are kept
+	Refresh time.Duration `yaml:"refresh"` // the least time between two new models
+	// Margin is how much worse than the model in use a new one may be on the rows that are held out.
+	Margin float64 `yaml:"margin"`
+	// Hook is the command that is run when another model is in use, and its arguments.
+	Hook     config.OneOrMore `yaml:"hook"`
+	HookTime time.Duration    `yaml:"hook_time"` // that it may take
+}
+
+func (c *check) predict(p *Predict) {
+	c.Need(p.Keep >= 0 && p.Keep <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d", p.Keep)
+	c.Need(p.Refresh >= 0, "predict.refresh", "must not be negative, is %s", p.Refresh)
+	c.Need(p.Margin >= 0 && p.Margin <= 10, "predict.margin", "must be 0 to 10, a share of the risk, is %v", p.Margin)
+	c.Need(len(p.Hook) == 0 || p.Keep > 0, "predict.hook",
+		"is set, but no models are kept: set predict.keep, or remove predict.hook")
+	if len(p.Hook) > 0 {
+		_, err := exec.LookPath(p.Hook[0])
+		c.Valid("predict.hook", err)
+	}
+	c.Need(p.HookTime > 0 && p.HookTime <= 10*time.Minute, "predict.hook_time", "must be above 0s, up to 10m, is %s",
+		p.HookTime)
 }
 
 // Compute says how fast the device is.
@@ -195,6 +222,7 @@ func DefaultAgent() Agent {
 		Data: data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
 		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
 		Device:   Device{Root: "/"},
+		Predict:  Predict{Refresh: 10 * time.Minute, Margin: 0.05, HookTime: 10 * time.Second},
 		Metrics:  AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
 		Limits:   Limits{MaxModel: 64 << 20}, Log: Log{Level: "info", Format: "text"},
 	}
@@ -222,6 +250,7 @@ func (a *Agent) Validate() error {
 	c.readings(&a.Readings, a.Federation, a.Data.Source == data.MQTT)
 	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
+	c.predict(&a.Predict)
 	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
@@ -268,8 +297,12 @@ func (a *Agent) Config() (agent.Config, error) {
 		mesh = &agent.MeshConfig{Place: a.D2D.location(), Cell: a.D2D.Cell,
 			MaxDegree: cmp.Or(a.D2D.MaxDegree, defaultDegree)}
 	}
+	var predict *agent.Predictions
+	if p := a.Predict; p.Keep > 0 {
+		predict = &agent.Predictions{Keep: p.Keep, Refresh: p.Refresh, Margin: p.Margin}
+	}
 	return agent.Config{
-		Mesh: mesh, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
+		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
 		Coordinator: coordinator, Topics: topics,
 		Data: source, Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
 		HeldOut: a.Evaluation.HeldOut,

@@ -33,6 +33,15 @@ type agentPicture struct {
 	Losses  []float64      `json:"losses"`            // risk of the base model on the local data, of the newest rounds
 	Recent  []refusal      `json:"refusals"`
 	Budget  *budget        `json:"budget,omitempty"`
+	Model   *modelInUse    `json:"model,omitempty"` // that the device predicts with
+}
+
+// modelInUse is the model that the device predicts with.
+type modelInUse struct {
+	Run     uint64    `json:"run"`
+	Version uint64    `json:"version"`
+	Since   time.Time `json:"since"` // or since the start
+	Pinned  bool      `json:"pinned"`
 }
 
 // work is the agent's work in a round.
@@ -166,9 +175,33 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
 			v.note("budget", "")
 		}
+	case agent.ModelInUse:
+		v.is.Model = &modelInUse{uint64(f.Run), uint64(f.Version), v.now(), f.Pinned}
+	case agent.ModelJudged:
+		v.note("model", modelProblem(f))
+	case agent.ModelHookFailed:
+		v.note("hook", "predict.hook failed: "+f.Err.Error())
 	case agent.BlockBegan, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
 		agent.NeighborsFound: // not shown
 	}
+}
+
+// modelProblem says why a new model is not in use; empty if it is.
+func modelProblem(f agent.ModelJudged) string {
+	name := fmt.Sprintf("model %d/%d is not in use: ", f.Run, f.Version)
+	switch f.Result {
+	case agent.ModelWorse:
+		return name + fmt.Sprintf("its risk on the %d held-out rows is %.4g, that of the present one is %.4g", f.Rows,
+			f.Risk, f.InUse)
+	case agent.ModelNotFinite:
+		return name + "it has numbers that are not finite"
+	case agent.ModelBlind:
+		return name + "the held-out rows to judge it on cannot be read now"
+	case agent.ModelFailed:
+		return name + f.Err.Error()
+	case agent.ModelTaken, agent.ModelPinned:
+	}
+	return ""
 }
 
 // note sets the problem with a subject; an empty text removes it.

@@ -147,6 +147,13 @@ func (a *agentPicture) Draw(width int) string {
 	default:
 		p.line("data", "cannot do the task: %s", a.Fit)
 	}
+	if m := a.Model; m != nil {
+		pinned := ""
+		if m.Pinned {
+			pinned = ", pinned: `agentd model use newest` ends that"
+		}
+		p.line("predicts", "with model %d/%d, for %s%s", m.Run, m.Version, a.At.Sub(m.Since).Round(time.Second), pinned)
+	}
 	if b := a.Budget; b != nil {
 		p.line("budget", "%s %.1f of %.1f MB in %s", bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6,
 			float64(b.Limit)/1e6, b.Month)

@@ -1,0 +1,221 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Predictions has an agent keep models, so that the device can predict.
+type Predictions struct {
+	Keep    int           // models that stay in the folder, at least 1
+	Refresh time.Duration // a new model is taken at most this often
+	// Margin is how much larger the risk of a new model on the rows that are held out may be than that of the model in
+	// use, as a share of it, before it is refused.
+	Margin float64
+	// Lock, if set, locks the models for a moment, since commands change them too.
+	Lock func() (unlock func() error, err error)
+	// Activated, if set, is called when another model is in use, beside the owner.
+	Activated func(ctx context.Context, m *modelfile.Model) error
+}
+
+const (
+	// lookInUse is how often the agent looks whether a command has put another model into use.
+	lookInUse = 10 * time.Second
+	// keepAgain is the time after which a model that could not be had, judged or stored is tried again.
+	keepAgain = time.Minute
+)
+
+// offer is a model that was announced.
+type offer struct {
+	ref     wire.BlobRef
+	task    wire.Digest
+	run     wire.RunID
+	version wire.ModelVersion
+}
+
+// models is what the owner knows of the models to predict with.
+type models struct {
+	jobs    *host.Line
+	newest  offer       // zero before an announcement
+	judged  wire.Digest // the last model that was judged
+	pulling offer       // is pulled to predict with, whether the agent trains on it or not
+	busy    bool        // one is being judged
+	nextAt  time.Time   // none is taken before
+	lookAt  time.Time   // of the next look at the file of the model in use
+	stamp   string      // of that file, as it was read; empty before the first look, after which models are judged
+	inUse   *modelfile.Model
+	pinned  bool
+}
+
+// offered takes note of the model of an announcement that is obeyed.
+func (a *Agent) offered(e round.AnnouncementCame) {
+	ann := &e.Announcement
+	if a.cfg.Predict == nil || ann.Kind != wire.KindTraining || !ann.Base.Present() {
+		return
+	}
+	a.models.newest = offer{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version}
+	a.wantModel()
+}
+
+// wantModel has the newest model judged, if it is time: the one that training has, or else it is pulled. A model is
+// never pulled twice: training and predictions share what comes.
+func (a *Agent) wantModel() {
+	k, now := &a.models, a.owner.Now()
+	hash := k.newest.ref.Hash
+	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.stamp == "" || k.busy || k.pinned || hash == k.judged ||
+		now.Before(k.nextAt) || a.local == nil || a.local.problem == nil || a.local.hash != k.newest.task {
+		return
+	}
+	if k.inUse != nil && k.inUse.Hash == hash && k.inUse.Run == k.newest.run {
+		k.judged = hash
+		return
+	}
+	if a.base != nil && a.fetching == hash {
+		a.consider(k.newest, a.base)
+		return
+	}
+	for _, p := range a.pulls {
+		if p.what == purposeModel { // when it is here, the newest is looked for again
+			if p.ref.Hash == hash {
+				k.pulling = k.newest
+			}
+			return
+		}
+	}
+	if a.up && !a.spent() {
+		a.startPull(k.newest.ref, purposeModel, 0)
+		k.pulling = k.newest
+	}
+}
+
+// modelCame takes a model that was pulled, or that could not be had.
+func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
+	k, of := &a.models, a.models.pulling
+	if of.ref.Hash == hash {
+		k.pulling = offer{}
+	} else {
+		of = k.newest
+	}
+	switch now := a.owner.Now(); {
+	case a.cfg.Predict == nil:
+	case err != nil && of.ref.Hash == hash:
+		k.nextAt = now.Add(keepAgain)
+	case err == nil && of.ref.Hash == hash && !k.busy && k.stamp != "" && !now.Before(k.nextAt):
+		a.consider(of, w)
+	default:
+		a.wantModel()
+	}
+}
+
+// keeping reports whether this pull is wanted, too.
+func (a *Agent) keeping(p *pull) bool {
+	return p.what == purposeModel && p.ref.Hash == a.models.pulling.ref.Hash
+}
+
+// keptBase returns the model in use if it is the one that training wants.
+func (a *Agent) keptBase(hash wire.Digest) []float32 {
+	m := a.models.inUse
+	if m == nil || m.Hash != hash || len(m.Vector) != 4*a.prepared.problem.Model.Architecture().Params() {
+		return nil
+	}
+	w := make([]float32, len(m.Vector)/4)
+	if wire.DecodeVector(w, m.Vector) != nil {
+		return nil
+	}
+	return w
+}
+
+// consider has a model judged beside the owner and, if it is as good as the one in use, put into use.
+func (a *Agent) consider(of offer, w []float32) {
+	k, l := &a.models, a.local
+	if k.pinned || of.ref.Hash == k.judged || l == nil || l.problem == nil || l.hash != of.task {
+		return
+	}
+	k.busy = true
+	m := modelfile.Of(&l.problem.Task, l.problem.Model.Architecture(), wire.AppendVector(nil, w), of.ref.Hash)
+	m.Run, m.Version = of.run, of.version
+	t := trial{m: m, w: slices.Clone(w), inUse: k.inUse}
+	if p := a.prepared; p != nil && p.local == l && a.misfit == nil {
+		t.held = p.held
+	}
+	t.blind = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil
+	k.jobs.Do(func() {
+		fact, hook := t.run(a.owner.Context(), &a.cfg)
+		a.owner.Tell(func() { a.considered(of, fact, hook) })
+	})
+}
+
+// considered goes on after a model was judged.
+func (a *Agent) considered(of offer, fact ModelJudged, hook error) {
+	k, now := &a.models, a.owner.Now()
+	k.busy, k.judged, k.nextAt = false, of.ref.Hash, now.Add(a.cfg.Predict.Refresh)
+	switch fact.Result {
+	case ModelFailed, ModelBlind, ModelPinned: // it is tried again
+		k.judged, k.nextAt = wire.Digest{}, now.Add(keepAgain)
+	}
+	if fact.Result != ModelPinned {
+		a.cfg.Observer.Observe(fact)
+	}
+	if hook != nil {
+		a.cfg.Observer.Observe(ModelHookFailed{hook})
+	}
+	a.lookAtModel(fact.Result == ModelTaken)
+}
+
+// keepDue returns when the models want a tick.
+func (a *Agent) keepDue() (time.Time, bool) {
+	k := &a.models
+	if a.cfg.Predict == nil {
+		return time.Time{}, false
+	}
+	if k.newest.ref.Present() && k.newest.ref.Hash != k.judged && k.nextAt.After(a.owner.Now()) &&
+		k.nextAt.Before(k.lookAt) {
+		return k.nextAt, true
+	}
+	return k.lookAt, true
+}
+
+// tickModels looks at the model in use, and for a new one.
+func (a *Agent) tickModels(now time.Time) {
+	if a.cfg.Predict == nil {
+		return
+	}
+	if !now.Before(a.models.lookAt) {
+		a.lookAtModel(false)
+	}
+	a.wantModel()
+}
+
+// lookAtModel reads the model in use beside the owner, if its file has changed.
+func (a *Agent) lookAtModel(changed bool) {
+	k := &a.models
+	k.lookAt = a.owner.Now().Add(lookInUse)
+	before := k.stamp
+	if changed {
+		before = ""
+	}
+	k.jobs.Do(func() {
+		stamp, m, pinned, err := readInUse(&a.cfg, before)
+		a.owner.Tell(func() {
+			if stamp == before {
+				return
+			}
+			wasPinned := k.pinned
+			k.pinned = pinned
+			if k.stamp = stamp; err != nil {
+				a.cfg.Logger.Error("the model in use cannot be read; a new one takes its place", "err", err)
+			}
+			was := k.inUse
+			if k.inUse = m; m != nil && (!m.Same(was) || pinned != wasPinned) {
+				a.cfg.Observer.Observe(ModelInUse{Run: m.Run, Version: m.Version, Task: m.Task, Pinned: pinned})
+			}
+			a.wantModel()
+		})
+	})
+}

@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// trial is a new model on its way into use.
+type trial struct {
+	m     *modelfile.Model
+	w     []float32
+	inUse *modelfile.Model          // nil if there is none
+	held  *learner.Samples[float32] // as the task standardises them; nil if there are none
+	blind bool                      // rows are to be held out, and cannot be had now
+}
+
+// run judges the model, and puts it into use. The error is that of Predictions.Activated.
+func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook error) {
+	fact = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), InUse: math.NaN()}
+	if t.blind {
+		fact.Result = ModelBlind
+		return fact, nil
+	}
+	if err := t.judge(&fact, c.Predict.Margin); err != nil {
+		fact.Result, fact.Err = ModelFailed, err
+	}
+	if fact.Result != ModelTaken {
+		return fact, nil
+	}
+	if fact.Result, fact.Err = t.take(c); fact.Result == ModelTaken && c.Predict.Activated != nil {
+		hook = c.Predict.Activated(ctx, t.m)
+	}
+	return fact, hook
+}
+
+// judge holds the model against the one in use, on the rows that are held out. One that was trained for other columns
+// is not compared.
+func (t *trial) judge(fact *ModelJudged, margin float64) error {
+	fact.Result = ModelTaken
+	for _, v := range t.w {
+		if v-v != 0 {
+			fact.Result = ModelNotFinite
+			return nil
+		}
+	}
+	if t.held == nil {
+		return nil
+	}
+	risk, err := t.risk(t.m.Architecture, t.w)
+	if err != nil {
+		return err
+	}
+	fact.Rows, fact.Risk = t.held.Len(), risk
+	if risk-risk != 0 {
+		fact.Result = ModelNotFinite
+		return nil
+	}
+	old, err := t.old()
+	if old == nil || err != nil {
+		return err
+	}
+	if fact.InUse, err = t.risk(t.inUse.Architecture, old); fact.Risk > fact.InUse*(1+margin) {
+		fact.Result = ModelWorse
+	}
+	return err
+}
+
+// risk is the mean risk of parameters on the rows that are held out, without a ridge: it is of the data alone.
+func (t *trial) risk(a learner.Architecture, w []float32) (float64, error) {
+	a.Ridge, a.HuberDelta = 0, t.m.Architecture.HuberDelta
+	m, err := learner.NewModel[float32](a) // training uses another one meanwhile
+	if err != nil {
+		return 0, err
+	}
+	return m.Score(w, t.held).Risk, nil
+}
+
+// old returns the model in use for rows that are standardised as for the new one; nil if it cannot be compared.
+func (t *trial) old() ([]float32, error) {
+	if t.inUse == nil || !t.inUse.Alike(t.m) {
+		return nil, nil
+	}
+	w := make([]float32, len(t.inUse.Vector)/4)
+	if err := wire.DecodeVector(w, t.inUse.Vector); err != nil {
+		return nil, err
+	}
+	from, to := t.inUse.Standardization, t.m.Standardization
+	if from.Same(to) {
+		return w, nil
+	}
+	m, err := learner.NewModel[float32](t.inUse.Architecture)
+	if err == nil && len(from.Mean) == len(to.Mean) {
+		err = m.Restandardize(w, from, to)
+	} else {
+		w = nil // one has no standardisation
+	}
+	if errors.Is(err, learner.ErrNoBias) {
+		return nil, nil
+	}
+	return w, err
+}
+
+// take keeps the model, and puts it into use, unless the device's owner has pinned another one.
+func (t *trial) take(c *Config) (result ModelResult, err error) {
+	if c.Predict.Lock != nil {
+		unlock, err := c.Predict.Lock()
+		if err != nil {
+			return ModelFailed, err
+		}
+		defer func() {
+			if failed := unlock(); failed != nil {
+				result, err = ModelFailed, failed
+			}
+		}()
+	}
+	k, err := modelfile.OpenKept(c.Disk, c.Dir)
+	switch {
+	case err != nil:
+		return ModelFailed, err
+	case k.Pinned():
+		return ModelPinned, nil
+	}
+	if err := k.Take(t.m, c.Predict.Keep); err != nil {
+		return ModelFailed, err
+	}
+	return ModelTaken, nil
+}
+
+// readInUse reads the model in use, unless its file is the one with that stamp.
+func readInUse(c *Config, before string) (stamp string, m *modelfile.Model, pinned bool, err error) {
+	info, err := c.Disk.Lstat(modelfile.ActivePath(c.Dir))
+	if err != nil {
+		return "none", nil, false, nil // there is none, or the disk fails: a new model comes
+	}
+	k, err := modelfile.OpenKept(c.Disk, c.Dir)
+	if err != nil {
+		return before, nil, false, err
+	}
+	pinned = k.Pinned()
+	if stamp = fmt.Sprint(info.ModTime().UnixNano(), info.Size(), pinned); stamp == before {
+		return stamp, nil, pinned, nil
+	}
+	m, err = k.Active()
+	if errors.Is(err, store.ErrNoModel) {
+		err = nil
+	}
+	return stamp, m, pinned, err
+}

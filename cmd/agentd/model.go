@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+func modelCommand() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List the models that the agent keeps, the newest last",
+		Args: cli.Args(cobra.NoArgs)}
+	use := &cobra.Command{Use: "use NUMBER|newest",
+		Short: "Predict with a model of the list from now on; newest ends that",
+		Long: "Predict with a model of the list from now on. The agent takes no new model until `model use newest` " +
+			"puts the newest into use. It may run meanwhile, and sees the change within 10 seconds.",
+		Args: cli.Args(cobra.ExactArgs(1))}
+	rollback := &cobra.Command{Use: "rollback",
+		Short: "Predict with the model before the present one from now on, as `model use` does",
+		Args:  cli.Args(cobra.NoArgs)}
+	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.Kept, []string) error{
+		list: listModels, use: useModel, rollback: rollBack,
+	} {
+		var in modelFolder
+		in.l.Flags(cmd, program)
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			return in.change(cmd != list, func(k *modelfile.Kept) error { return do(cmd, k, args) })
+		}
+	}
+	return cli.Group("model", "List the models that the agent keeps, or choose the one to predict with", list, use,
+		rollback)
+}
+
+// modelFolder says which agent's models are meant.
+type modelFolder struct{ l cli.Loader }
+
+// dir returns the agent's state folder.
+func (f *modelFolder) dir() (string, error) {
+	s := unchecked(settings.DefaultAgent())
+	err := settings.Load(&s, program, f.l.Path, f.l.Set)
+	return s.StateDir, err
+}
+
+// change calls do with the models, and locks them for it if they are to be changed.
+func (f *modelFolder) change(locked bool, do func(*modelfile.Kept) error) (err error) {
+	dir, err := f.dir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(modelfile.LockDir(dir)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w in %s: the agent keeps models if predict.keep in its configuration is above 0",
+			store.ErrNoModel, dir)
+	}
+	k, err := modelfile.OpenKept(store.Machine, dir)
+	if err != nil {
+		return err
+	}
+	if locked {
+		lock, err := store.Lock(modelfile.LockDir(dir))
+		if errors.Is(err, store.ErrLocked) {
+			return fmt.Errorf("the agent is taking a model at this moment: try again (%w)", err)
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, lock.Unlock()) }()
+	}
+	return do(k)
+}
+
+func listModels(cmd *cobra.Command, k *modelfile.Kept, _ []string) error {
+	all, err := k.List() // the undamaged ones, even with an error
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "NUMBER\tMODEL\tTASK\tBYTES\tHASH\n")
+	for _, m := range all {
+		note := ""
+		switch {
+		case m.InUse && k.Pinned():
+			note = "\tin use, pinned"
+		case m.InUse:
+			note = "\tin use"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%.32s%s\n", m.Number, m.Name(), m.Meta["task"], m.Bytes, m.Meta["hash"], note)
+	}
+	return errors.Join(err, w.Flush())
+}
+
+func useModel(cmd *cobra.Command, k *modelfile.Kept, args []string) error {
+	number, err := strconv.ParseUint(args[0], 10, 64)
+	if args[0] != "newest" && (err != nil || number == 0) {
+		return cli.Usage("%q is not a model: want a NUMBER, as `model list` shows them, or newest", args[0])
+	}
+	if err := k.Use(number); err != nil {
+		return err
+	}
+	if number == 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), "the newest model is in use; the agent takes new ones again")
+		return nil
+	}
+	return toldPinned(cmd, number)
+}
+
+func rollBack(cmd *cobra.Command, k *modelfile.Kept, _ []string) error {
+	number, err := k.Rollback()
+	if err != nil {
+		return err
+	}
+	return toldPinned(cmd, number)
+}
+
+func toldPinned(cmd *cobra.Command, number uint64) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(),
+		"model %d is in use; the agent takes no new one until `%s model use newest`\n", number, program)
+	return err
+}

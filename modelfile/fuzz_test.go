@@ -1,0 +1,36 @@
+package modelfile_test
+
+import (
+	"testing"
+
+	"github.com/fedmesh/fedmesh/modelfile"
+)
+
+// FuzzDecode: no file makes Decode or a prediction panic, and a model that is read is written and read again.
+func FuzzDecode(f *testing.F) {
+	for _, m := range models() {
+		file, err := m.Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(file)
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		m, err := modelfile.Decode(file)
+		if err != nil {
+			return
+		}
+		p, err := m.Predictor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Predict(make([]float32, len(m.Features)))
+		again, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := modelfile.Decode(again); err != nil || !got.Same(m) {
+			t.Errorf("%+v, %v; want %+v", got, err, m)
+		}
+	})
+}
