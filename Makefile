@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist size test-package test-arm nightly clean
+.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,11 @@ test-install-vm: ## the same on emulated amd64 and arm64, with limits on memory;
 sim-soak: ## run SEEDS=10000 federations with faults in virtual time, from FIRST=0; a seed that fails is shrunk to a script
 	go test -count=1 -timeout 24h -v -run TestSeeds ./sim/world -args -seeds $(or $(SEEDS),10000) -first $(or $(FIRST),0)
 
+test-powercut: ## cut the power of real programs CUTS=10 times, on a file system that forgets what was not synced (needs /dev/fuse; SEED=1)
+	tools/deps.sh test
+	tools/deps.sh fuse
+	go -C tools/powercut test -count=1 -timeout 1h -v ./... -args -cuts $(or $(CUTS),10) -seed $(or $(SEED),1)
+
 deps: ## install what the tests need, where that is allowed; else name it
 	tools/deps.sh test
 	tools/grafana/deps.sh
@@ -62,16 +67,19 @@ gofmt: ## fail when a file is not formatted
 
 vet: ## run go vet, over all tests
 	go vet -tags nightly,machine,vm,chaos ./...
+	go -C tools/powercut vet ./...
 
 tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go mod tidy -diff
 	go -C tools/lint mod tidy -diff
 	go -C tools/vuln mod tidy -diff
 	go -C tools/package mod tidy -diff
+	go -C tools/powercut mod tidy -diff
 
 lint: ## run golangci-lint, built from tools/lint
 	go tool -modfile=tools/lint/go.mod golangci-lint run ./...
 	cd tools/package && go tool -modfile=../lint/go.mod golangci-lint run ./...
+	cd tools/powercut && go tool -modfile=../lint/go.mod golangci-lint run ./...
 
 vuln: ## look for known vulnerabilities in what is linked
 	tools/vuln.sh

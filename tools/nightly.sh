@@ -22,6 +22,7 @@ part make test-install-vm
 part make sim-soak
 part tools/fuzz.sh "$fuzz"
 part make chaos
+part make test-powercut CUTS=200
 part go -C tools/package test -tags nightly -count=1 -timeout 1h ./...
 part make test-arm
 

@@ -1,0 +1,324 @@
+package powercut
+
+import (
+	"context"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var (
+	cuts = flag.Int("cuts", 10, "power cuts")
+	seed = flag.Uint64("seed", 1, "of who loses power when")
+)
+
+var programs testkit.Programs
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m, "../..", &programs)) }
+
+// agents take part in all rounds. A round waits for each of them: an update that is left behind by its agent stops the
+// training.
+const agents = 3
+
+// update names an update that its agent has made durable.
+type update struct {
+	agent  wire.AgentID
+	run    wire.RunID
+	round  wire.RoundID
+	digest wire.Digest
+}
+
+// book is what was promised: updates that were synced, and what the announcements say.
+type book struct {
+	mu            sync.Mutex
+	t             *testing.T
+	updates       map[update]bool
+	models        map[string]wire.Digest                // announced, by run and version
+	outcomes      map[wire.RoundID]map[wire.Digest]bool // the encoded outcomes of a round: one, if all is well
+	told          map[wire.RoundID]wire.Outcome
+	newest        wire.RoundID // that was announced
+	announcements int
+}
+
+// synced takes note of an update. The head of its file is that of store.Slots, and then agent/disk.go's.
+func (b *book) synced(agent wire.AgentID, name string, content []byte) {
+	const slot, head = 24, 28
+	if name != "update.a" || len(content) < slot+head {
+		return
+	}
+	body := content[slot:]
+	n := int(binary.LittleEndian.Uint32(body[head-4:]))
+	m, err := wire.DecodeUpdate(body[head : head+n])
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.t.Errorf("a synced update of %s: %v", agent, err)
+		return
+	}
+	b.updates[update{agent, wire.RunID(binary.LittleEndian.Uint64(body[8:])),
+		wire.RoundID(binary.LittleEndian.Uint64(body[16:])), m.Payload.Hash}] = true
+}
+
+// hear takes an announcement.
+func (b *book) hear(payload []byte) {
+	e, err := wire.Open(payload)
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	a, err := wire.DecodeAnnouncement(e.Body)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	b.announcements++
+	b.newest = max(b.newest, e.Round)
+	if a.Kind == wire.KindTraining {
+		key := fmt.Sprintf("run %d version %d", e.Run, a.Version)
+		if before, is := b.models[key]; is && before != a.Base.Hash {
+			b.t.Errorf("%s was announced as %x and as %x", key, before[:4], a.Base.Hash[:4])
+		}
+		b.models[key] = a.Base.Hash
+	}
+	if a.Outcome.Inline == nil {
+		return
+	}
+	o, err := wire.DecodeOutcome(a.Outcome.Inline)
+	if err != nil || o.Round != a.Folded {
+		b.t.Errorf("the outcome of round %d: of %d, %v", a.Folded, o.Round, err)
+		return
+	}
+	if b.outcomes[o.Round] == nil {
+		b.outcomes[o.Round] = map[wire.Digest]bool{}
+	}
+	b.outcomes[o.Round][a.Outcome.Hash] = true
+	b.told[o.Round] = o
+}
+
+// reached reports whether a round was announced.
+func (b *book) reached(r wire.RoundID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.newest >= r
+}
+
+func (b *book) now() wire.RoundID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.newest
+}
+
+// check holds what was told against what was synced.
+func (b *book) check() (folded, abandoned int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for r, all := range b.outcomes {
+		if len(all) != 1 {
+			b.t.Errorf("round %d ended in %d ways", r, len(all))
+		}
+	}
+	for u := range b.updates {
+		if u.round >= b.newest {
+			continue // its round is under way
+		}
+		o, is := b.told[u.round]
+		fate := o.Of(wire.TagOf(u.run, u.round, u.agent, u.digest))
+		switch {
+		case is && o.Abandoned:
+			abandoned++
+		case is && fate != wire.FateMissed:
+			folded++
+		default:
+			b.t.Errorf("the update of %s for round %d was synced and is neither folded nor told left out: told %v, %s",
+				u.agent, u.round, is, fate)
+		}
+	}
+	return folded, abandoned
+}
+
+// federation is real programs on disks that lose power.
+type federation struct {
+	*testkit.Federation
+	t     *testing.T
+	disks map[string]*Disk // by program: its name, or the agent's
+	runs  map[string]*testkit.Process
+}
+
+const lead = "coordinator"
+
+func newFederation(t *testing.T, b *book, model string) *federation {
+	t.Helper()
+	m := brokers.NewMosquitto(t, []byte(brokers.Open))
+	m.Start(t)
+	f := &federation{testkit.NewFederation(t, programs, "cuts", "tcp://"+m.Address), t, map[string]*Disk{},
+		map[string]*testkit.Process{}}
+	b.watch(t, "tcp://"+m.Address)
+	var list strings.Builder
+	for i := range agents {
+		id := fmt.Sprintf("agent-%d", i)
+		list.WriteString(f.AddAgent(t, id, rows(40+i, i)))
+		f.mount(id, "state-"+id, func(name string, content []byte) { b.synced(wire.AgentID(id), name, content) })
+	}
+	f.mount(lead, "state", func(string, []byte) {})
+	// The number of local steps hangs on the clock: an update that is lost and made again is another one.
+	f.Lead(t, `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 1ms, min: 1, max: 200}, `+
+		`step_size: {constant: 0.001}, model: {`+model+`}}`, list.String(), fmt.Sprintf(
+		`{participants: %d, quorum: %d, rounds: 0, deadline: 2m, invite_every: 200ms, `+
+			`gather: {target: %d, minimum: %d, within: 1s, spread: 10ms}}`, agents, agents, agents, agents))
+	return f
+}
+
+func (f *federation) mount(who, folder string, synced func(string, []byte)) {
+	f.t.Helper()
+	if err := os.Mkdir(f.Path(folder), 0o700); err != nil {
+		f.t.Fatal(err)
+	}
+	d, err := Mount(f.Path(folder), synced)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.disks[who] = d
+	f.t.Cleanup(func() {
+		if p := f.runs[who]; p != nil {
+			p.Kill()
+		}
+		if err := d.Unmount(); err != nil {
+			f.t.Error(err)
+		}
+	})
+}
+
+func (f *federation) start(who string) {
+	f.t.Helper()
+	program := "agentd"
+	if who == lead {
+		program = lead
+	}
+	f.runs[who] = f.Daemon(f.t, program, who)
+}
+
+// cut takes the power from some programs at once.
+func (f *federation) cut(victims []string) {
+	f.t.Helper()
+	for _, who := range victims {
+		if p := f.runs[who]; p.Cmd.Process.Kill() != nil {
+			f.t.Fatalf("%s had ended by itself:\n%s", who, p.Log())
+		}
+	}
+	for _, who := range victims {
+		<-f.runs[who].Ended
+		if err := f.disks[who].Cut(); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	for _, who := range victims {
+		f.start(who)
+	}
+}
+
+// watch hears all announcements.
+func (b *book) watch(t *testing.T, url string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := mqtt.Dial(ctx, mqtt.Options{URL: url, ClientID: "observer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topics, err := mqtt.NewTopics("", "cuts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Subscribe(mqtt.AtMostOnce, topics.Round())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range s.Events() {
+			if m, is := e.(mqtt.Received); is && len(m.Payload) > 0 {
+				b.hear(m.Payload)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = s.Close() // it says nothing that matters
+		<-done
+	})
+}
+
+// rows returns a noisy plane, with a noise of each agent's own.
+func rows(n, agent int) string {
+	rng := rand.New(rand.NewPCG(uint64(agent), 5))
+	var b strings.Builder
+	b.WriteString("a,b,y\n")
+	for range n {
+		x, z := 3*rng.NormFloat64(), 5*rng.NormFloat64()
+		fmt.Fprintf(&b, "%.4f,%.4f,%.4f\n", x, z, 2*x-z+1+0.5*rng.NormFloat64())
+	}
+	return b.String()
+}
+
+// TestCuts: at any moment the power goes, of the coordinator, of agents or of all, and what was not synced is gone. No
+// model is announced twice with different bits, every synced update is folded, or told left out or abandoned, and
+// training goes on. A small model is in the announcement and in the journal, a large one only in its slot.
+func TestCuts(t *testing.T) {
+	needsFuse(t)
+	for name, model := range map[string]string{"inline": "kind: linear", "in chunks": "kind: mlp, hidden: [4000]"} {
+		t.Run(name, func(t *testing.T) { cutAll(t, model) })
+	}
+}
+
+func cutAll(t *testing.T, model string) {
+	b := &book{t: t, updates: map[update]bool{}, models: map[string]wire.Digest{},
+		outcomes: map[wire.RoundID]map[wire.Digest]bool{}, told: map[wire.RoundID]wire.Outcome{}}
+	f := newFederation(t, b, model)
+	all := []string{lead}
+	f.start(lead)
+	for i := range agents {
+		all = append(all, fmt.Sprintf("agent-%d", i))
+		f.start(all[i+1])
+	}
+	testkit.Until(t, "the third round", func() bool { return b.reached(3) })
+	rng := rand.New(rand.NewPCG(*seed, 0))
+	for n := range *cuts {
+		<-time.After(time.Duration(rng.IntN(400)) * time.Millisecond) // the moment of the cut
+		victims := []string{lead}
+		switch rng.IntN(3) {
+		case 0:
+			victims = all
+		case 1:
+			victims = slices.Clone(all[1:])
+			rng.Shuffle(agents, func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
+			victims = victims[:1+rng.IntN(agents)]
+		}
+		f.cut(victims)
+		if n%5 == 4 || n == *cuts-1 {
+			from := b.now()
+			testkit.Until(t, fmt.Sprintf("two more rounds after cut %d (seed %d)", n+1, *seed),
+				func() bool { return b.reached(from + 2) })
+			b.check()
+			if t.Failed() {
+				t.Fatalf("after cut %d (seed %d)", n+1, *seed)
+			}
+		}
+	}
+	folded, abandoned := b.check()
+	t.Logf("%d cuts, %d rounds, %d announcements, %d models; synced updates: %d folded or left out, %d of abandoned "+
+		"rounds", *cuts, b.newest, b.announcements, len(b.models), folded, abandoned)
+	if folded == 0 {
+		t.Error("no synced update was folded")
+	}
+}

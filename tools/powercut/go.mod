@@ -1,0 +1,20 @@
+module github.com/fedmesh/fedmesh/tools/powercut
+
+go 1.26.0
+
+require (
+	github.com/fedmesh/fedmesh v0.0.0-00010101000000-000000000000
+	github.com/hanwen/go-fuse/v2 v2.12.1
+)
+
+require (
+	github.com/eclipse/paho.mqtt.golang v1.5.1 // indirect
+	github.com/gorilla/websocket v1.5.3 // indirect
+	github.com/mochi-mqtt/server/v2 v2.7.9 // indirect
+	github.com/rs/xid v1.4.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
+
+replace github.com/fedmesh/fedmesh => ../..
