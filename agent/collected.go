@@ -15,7 +15,8 @@ func (a *Agent) reporter() data.Reporter {
 	return r
 }
 
-// reportCollected tells what a source has collected.
+// reportCollected tells what a source has collected. While that is too little for the task, the agent looks at the rows
+// again: nobody else has it do so, and more come by themselves.
 func (a *Agent) reportCollected(now time.Time) {
 	r := a.reporter()
 	if r == nil || now.Before(a.collectedAt) {
@@ -25,4 +26,7 @@ func (a *Agent) reportCollected(now time.Time) {
 	before := a.collected
 	a.collected = r.Report()
 	a.cfg.Observer.Observe(DataCollected{a.collected, before})
+	if a.misfit != nil {
+		a.look()
+	}
 }
