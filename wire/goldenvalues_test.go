@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -63,6 +64,7 @@ func goldens() []golden {
 	return append(slices.Concat(goldensOfCoordinator(), goldensOfAgent(), goldensOfNeighbors()),
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
+		golden{"task_readings", "task", wire.Header{}, readingsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
 		golden{"chunk", "chunk", wire.Header{}, &chunk{K: 1, Payload: wire.ChunkOf(bigVector(), 1)}},
 	)
@@ -231,6 +233,21 @@ func networkTask() *wire.Task {
 		},
 		MinSamples: 1,
 	}
+}
+
+// readingsTask is a network task whose agents make rows of readings.
+func readingsTask() *wire.Task {
+	t := networkTask()
+	t.Features, t.Target = []string{"vibration lag 1h", "hour sin", "mode = idle"}, "vibration in 6h"
+	t.Recipe = spec.Recipe{
+		Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"},
+		Inputs: []spec.Input{
+			{Name: "vibration", Unit: "µm/s", Range: []float64{0, 1000}, Join: spec.JoinMax, Scale: spec.ScaleLog1p},
+			{Name: "mode", Join: spec.JoinLast, Scale: spec.ScaleNone, Classes: []string{"idle", "at work"}},
+			{Name: "fault", Join: spec.JoinSum, Scale: spec.ScaleNone, Wait: 24 * time.Hour},
+		},
+	}
+	return t
 }
 
 func smallSchema() wire.Schema { return linearSchema(2) }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -325,10 +326,28 @@ func randomTask(rng *rand.Rand) wire.Task {
 	for range rng.IntN(3) {
 		t.Model.Frozen = append(t.Model.Frozen, randomString(rng))
 	}
+	if n := rng.IntN(4); n > 0 {
+		t.Recipe = randomRecipe(rng, n)
+	}
 	for range rng.IntN(wire.MaxHidden + 1) {
 		t.Model.Hidden = append(t.Model.Hidden, rng.Uint32())
 	}
 	return t
+}
+
+func randomRecipe(rng *rand.Rand, inputs int) spec.Recipe {
+	period := func() time.Duration { return time.Duration(rng.Uint32()) * time.Millisecond }
+	r := spec.Recipe{Grid: spec.Grid{Step: period(), Lateness: period(), Zone: randomString(rng)}}
+	for range inputs {
+		in := spec.Input{Name: randomString(rng), Unit: randomString(rng), Wait: period(),
+			Range: randomFloats(rng, rng.IntN(3)), Scale: oneOf(rng, spec.ScaleNone, spec.ScaleLog1p),
+			Join: oneOf(rng, spec.JoinMean, spec.JoinLast, spec.JoinMax, spec.JoinMin, spec.JoinSum, spec.JoinCount)}
+		for range rng.IntN(4) {
+			in.Classes = append(in.Classes, randomString(rng))
+		}
+		r.Inputs = append(r.Inputs, in)
+	}
+	return r
 }
 
 func randomChunk(rng *rand.Rand) chunk {

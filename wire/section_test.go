@@ -74,7 +74,7 @@ func TestNeeds(t *testing.T) {
 		{"task_network", "gradient_noise", wire.NeedDecline}, {"task", "mixing", wire.NeedDecline},
 		{"task_network", "codec", wire.NeedDecline}, {"task_network", "frozen", wire.NeedDecline},
 		{"task_network", "huber", wire.NeedDecline},
-		{"task_network", "proximal", wire.NeedDecline},
+		{"task_network", "proximal", wire.NeedDecline}, {"task_readings", "inputs", wire.NeedDecline},
 		{"task", "standardization", wire.NeedDecline}, {"invitation", "mixing", wire.NeedDecline},
 		{"announcement_open", "selection", wire.NeedIgnore}, {"announcement_open", "credit", wire.NeedIgnore},
 		{"update_chunked", "ahead", wire.NeedIgnore},

@@ -7,6 +7,8 @@ type Task struct {
 	Name     string
 	Features []string // columns, in the order of the model's inputs
 	Target   string
+	// Recipe says how rows are made of readings, with its defaults; its zero value, that each agent has rows.
+	Recipe   spec.Recipe
 	Model    Model
 	Training Training
 	Mixing   Mixing
@@ -119,6 +121,7 @@ func (t *Task) parts() []part {
 		{"gradient_noise", NeedDecline, func(w *writer) { w.noise(t) }, func(r *reader) { r.noise(t) }},
 		{"huber", NeedDecline, func(w *writer) { w.some(t.Model.HuberDelta) },
 			func(r *reader) { t.Model.HuberDelta = r.f64("delta") }},
+		{"inputs", NeedDecline, func(w *writer) { w.recipe(&t.Recipe) }, func(r *reader) { r.recipe(&t.Recipe) }},
 		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
 		{"proximal", NeedDecline, func(w *writer) { w.some(t.Training.Proximal) },
 			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},

@@ -27,6 +27,7 @@ def supported(task):
     decaying = task.step_size == 0 and task.strong_convexity > 0 and task.gamma > 0
     return (
         not w.unsupported(more) and more.mixing is more.codec is more.frozen is more.huber is more.proximal is None
+        and more.inputs is None  # its rows are lines of a file
         and not task.hidden and (task.outputs, task.risk, task.exchange) == (1, 1, 1)
         and len(columns) > 1 and all(columns) and len(set(columns)) == len(columns)
         and (constant or decaying) and task.ridge >= 0 and task.batch_size <= 65536

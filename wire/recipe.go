@@ -1,0 +1,48 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// recipe writes how rows are made of readings.
+func (w *writer) recipe(p *spec.Recipe) {
+	if len(p.Inputs) == 0 {
+		return
+	}
+	w.milliseconds(p.Grid.Step)
+	w.milliseconds(p.Grid.Lateness)
+	w.str(p.Grid.Zone)
+	w.u32(uint32(len(p.Inputs)))
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		w.str(in.Name)
+		w.str(in.Unit)
+		w.f64s(in.Range)
+		w.u8(joins.code(in.Join))
+		w.u8(scales.code(in.Scale))
+		w.u32(uint32(len(in.Classes)))
+		for _, class := range in.Classes {
+			w.str(class)
+		}
+		w.milliseconds(in.Wait)
+	}
+}
+
+func (r *reader) recipe(p *spec.Recipe) {
+	p.Grid = spec.Grid{Step: r.milliseconds(), Lateness: r.milliseconds(), Zone: r.str("zone", MaxName)}
+	for range r.count("inputs", spec.MaxInputs, 18) {
+		in := spec.Input{Name: r.str("input", MaxName), Unit: r.str("unit", MaxName), Range: r.f64s("range", 2),
+			Join: joins.read(r, "join"), Scale: scales.read(r, "scale")}
+		for range r.count("classes", spec.MaxClasses, 2) {
+			in.Classes = append(in.Classes, r.str("class", MaxName))
+		}
+		in.Wait = r.milliseconds()
+		p.Inputs = append(p.Inputs, in)
+	}
+}
+
+func (w *writer) milliseconds(d time.Duration) { w.u32(uint32(d.Milliseconds())) }
+
+func (r *reader) milliseconds() time.Duration { return time.Duration(r.u32()) * time.Millisecond }
