@@ -82,7 +82,8 @@ func (a *Agent) understand(l *local, blob []byte) error {
 	problem, err := task.Compile[float32](t)
 	if err == nil {
 		l.problem = problem
-		l.rows = a.cfg.Data.Open(data.Want{Features: t.Features, Target: t.Target, Prepare: problem.Preparer()})
+		l.rows = a.cfg.Data.Open(data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
+			Prepare: problem.Preparer()})
 	}
 	return err
 }

@@ -53,7 +53,8 @@ func (w *workbench) useTask(t wire.Task, text []byte) error {
 	}
 	var held *learner.Samples[float32]
 	if w.cfg.Held != nil {
-		rows := w.cfg.Held.Open(data.Want{Features: t.Features, Target: t.Target, Prepare: p.Preparer()})
+		rows := w.cfg.Held.Open(data.Want{Features: t.Features, Target: t.Target, Recipe: p.Recipe(),
+			Prepare: p.Preparer()})
 		v, err := rows.Snapshot() // for the whole run: scores stay comparable
 		if err != nil {
 			return fmt.Errorf("the held-out data: %w", err)

@@ -29,7 +29,7 @@ func loadCSV(path string, where map[string]string, features ...string) (*learner
 	if err != nil {
 		return nil, err
 	}
-	return Load(s, features, "y")
+	return Load(s, Want{Features: features, Target: "y"})
 }
 
 func zip(t *testing.T, text string) string {

@@ -138,8 +138,8 @@ func (c *Config) Files() map[string]string {
 }
 
 // Load returns the rows of a source as they are now.
-func Load(s Source, features []string, target string) (*learner.Samples[float32], error) {
-	v, err := s.Open(Want{Features: features, Target: target}).Snapshot()
+func Load(s Source, w Want) (*learner.Samples[float32], error) {
+	v, err := s.Open(w).Snapshot()
 	return v.Rows, err
 }
 

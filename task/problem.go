@@ -27,7 +27,8 @@ type Problem[T learner.Float] struct {
 func Validate[T learner.Float](t wire.Task) error {
 	p := newProblem[T](t)
 	errs := []error{
-		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkMixing(&t), checkCorrection(&t),
+		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkRecipe(&t),
+		checkMixing(&t), checkCorrection(&t),
 		p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
 	}
@@ -98,6 +99,18 @@ func checkColumns(t wire.Task) error {
 	return nil
 }
 
+// checkRecipe checks how rows are made of readings, if they are.
+func checkRecipe(t *wire.Task) error {
+	var found spec.Check
+	r := &t.Recipe
+	if r.Check(&found, "task"); found.Problems() == 0 && len(r.Inputs) > 0 {
+		r.CheckColumns(&found, "task", t.Features, t.Target)
+		found.Need(slices.Equal(r.Expand(t.Features), t.Features), "task.features",
+			"has hour, weekday or an input with classes; want each of their columns")
+	}
+	return found.Err()
+}
+
 func checkMixing(t *wire.Task) error {
 	m := &t.Mixing
 	switch {
@@ -163,6 +176,14 @@ func (p *Problem[T]) Sizing() learner.Sizing {
 func (p *Problem[T]) Standardization() learner.Standardization {
 	s := &p.Task.Standardization
 	return learner.Standardization{Mean: s.Mean, Scale: s.Scale, Clip: s.Clip}
+}
+
+// Recipe returns how rows are made of readings; nil if agents have rows.
+func (p *Problem[T]) Recipe() *spec.Recipe {
+	if len(p.Task.Recipe.Inputs) == 0 {
+		return nil
+	}
+	return &p.Task.Recipe
 }
 
 // Schema returns the layout of the vectors that a round of that kind sends in.

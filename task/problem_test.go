@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
@@ -20,6 +21,23 @@ func linear() wire.Task {
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1,
 			MaxSteps: 10},
+	}
+}
+
+// hourly makes the rows of linear of readings.
+func hourly() spec.Recipe {
+	return spec.Recipe{Grid: spec.Grid{Step: time.Hour},
+		Inputs: []spec.Input{{Name: "a"}, {Name: "b"}, {Name: "y"}}}.WithDefaults()
+}
+
+func TestRecipe(t *testing.T) {
+	w := linear()
+	if r := compile[float32](t, w).Recipe(); r != nil {
+		t.Errorf("rows as they are have the recipe %+v", r)
+	}
+	w.Recipe = hourly()
+	if r := compile[float32](t, w).Recipe(); r == nil || len(r.Inputs) != 3 {
+		t.Errorf("recipe %+v", r)
 	}
 }
 
@@ -50,6 +68,10 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Training.Proximal, t.Mixing.Endless = 1, true }, "blocks without an end"},
 		{func(t *wire.Task) { t.Model.Frozen = []string{"layer7"} }, `no tensors ["layer7"]`},
 		{func(t *wire.Task) { t.Model.HuberDelta = 1 }, "huber"},
+		{func(t *wire.Task) { t.Recipe.Grid.Step = time.Hour }, "task.grid: is set without"},
+		{func(t *wire.Task) { t.Recipe = hourly(); t.Recipe.Inputs[0].Join = "mode" }, "task.inputs[0].join"},
+		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "c" }, "there is no input c"},
+		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "hour" }, "want each of their columns"},
 		{func(t *wire.Task) { t.Target = "" }, "at least one feature and a target"},
 		{func(t *wire.Task) { t.Features[1] = "a" }, `column "a" is empty or named twice`},
 		{func(t *wire.Task) { t.Features[1] = "y" }, `column "y"`},

@@ -16,8 +16,8 @@ var (
 	activations = codes[spec.Activation]{1: spec.ActivationTanh, 2: spec.ActivationReLU, 3: spec.ActivationIdentity}
 	exchanges   = codes[spec.Exchange]{1: spec.ExchangeParameters, 2: spec.ExchangeGradient}
 	noiseLaws   = codes[spec.NoiseLaw]{0: spec.NoiseNone, 1: spec.NoiseGaussian, 2: spec.NoiseLaplace}
-	joins       = codes[spec.Join]{1: spec.JoinMean, 2: spec.JoinLast, 3: spec.JoinMax, 4: spec.JoinMin, 5: spec.JoinSum,
-		6: spec.JoinCount}
+	joins       = codes[spec.Join]{1: spec.JoinMean, 2: spec.JoinLast, 3: spec.JoinMax, 4: spec.JoinMin,
+		5: spec.JoinSum, 6: spec.JoinCount}
 	scales = codes[spec.Scale]{1: spec.ScaleNone, 2: spec.ScaleLog1p}
 	// 0 where agents do not mix.
 	codecs = codes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8}

@@ -8,8 +8,9 @@
 // The package knows nothing of the daemons. A configuration struct names each exported field's key in a yaml tag
 // (`yaml:"-"` hides a field) and is made of: string, bool, the integer and float kinds, [time.Duration] ("30s"),
 // [ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, map[string]string, types that
-// read themselves ([Values]), structs as sections, and pointers to structs as
-// sections that stay nil until a key in them is set. Lists and maps replace the default; they do not add to it.
+// read themselves ([Values]), structs as sections, pointers to structs as sections that stay nil until a key in them is
+// set, and lists of structs, of which each entry is a section. Lists and maps replace the default; they do not add to
+// it.
 // Any other field type is a mistake of the programmer, and panics.
 package config
 
@@ -102,7 +103,7 @@ func (l *loader) file() {
 	case failure != nil:
 		l.errs = append(l.errs, failure)
 	case root.kind == mapping:
-		l.section(root, l.schema.fields)
+		l.section(l.root, root, l.schema.fields)
 	case root.kind != nothing:
 		l.fail(root.at, "want lines of the form key: value, got "+root.describe(), "")
 	}
@@ -153,9 +154,15 @@ func (l *loader) override(f *field, text string, at origin) {
 	maps.DeleteFunc(l.origins, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")
 	})
-	if f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Slice {
-		l.failKey(at, f.key, "is a list of lists", "write it in the file")
-		return
+	if f.typ.Kind() == reflect.Slice {
+		switch inner := f.typ.Elem(); {
+		case inner.Kind() == reflect.Slice:
+			l.failKey(at, f.key, "is a list of lists", "write it in the file")
+			return
+		case isSection(inner):
+			l.failKey(at, f.key, "is a list of sections", "write it in the file")
+			return
+		}
 	}
 	l.set(f.key, f.in(l.root, true), l.written(f, text, at))
 }

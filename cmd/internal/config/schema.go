@@ -16,7 +16,9 @@ type field struct {
 	fields []*field     // of a section, in the order of declaration
 }
 
-func (f *field) section() bool { return f.typ.Kind() == reflect.Struct && !readsItself(f.typ) }
+func (f *field) section() bool { return isSection(f.typ) }
+
+func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !readsItself(t) }
 
 // variable returns the environment variable of a leaf, without the prefix.
 func (f *field) variable() string {
@@ -58,9 +60,12 @@ var (
 )
 
 // newSchema reads the keys off the struct type t. It panics on a struct that cannot be a configuration.
-func newSchema(t reflect.Type) schema {
+func newSchema(t reflect.Type) schema { return newSection(t, "") }
+
+// newSection is newSchema of a struct whose keys have a path before them.
+func newSection(t reflect.Type, path string) schema {
 	s := schema{byKey: map[string]*field{}, byVariable: map[string]*field{}}
-	s.fields = s.read(t, "", nil)
+	s.fields = s.read(t, path, nil)
 	return s
 }
 
@@ -100,6 +105,9 @@ func (s *schema) read(t reflect.Type, section string, index []int) []*field {
 func supported(t reflect.Type) bool {
 	switch {
 	case readsItself(t):
+		return true
+	case t.Kind() == reflect.Slice && isSection(t.Elem()):
+		newSchema(t.Elem()) // which panics if it is not
 		return true
 	case t.Kind() == reflect.Slice:
 		return supported(t.Elem())

@@ -23,8 +23,8 @@ func readsItself(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[Values]())
 }
 
-// section sets the fields of a section, or of the root.
-func (l *loader) section(v value, fields []*field) {
+// section sets the fields inside root of a section, or of the root itself.
+func (l *loader) section(root reflect.Value, v value, fields []*field) {
 	for _, e := range l.unique(v.entries) {
 		i := slices.IndexFunc(fields, func(f *field) bool { return f.name == e.name })
 		if i < 0 {
@@ -41,13 +41,13 @@ func (l *loader) section(v value, fields []*field) {
 			l.failKey(v.at, f.key, "want a section of keys, got "+v.describe(), "")
 		case f.section():
 			l.origins[f.key] = e.at
-			f.in(l.root, true)
-			l.section(v, f.fields)
+			f.in(root, true)
+			l.section(root, v, f.fields)
 		default:
 			if f.typ == secretType { // its key is shown in errors, and no line of its value
 				v.at = e.at
 			}
-			l.set(f.key, f.in(l.root, true), v)
+			l.set(f.key, f.in(root, true), v)
 			if v.kind != single && !readsItself(f.typ) { // the whole of a list or a map is shown by its key
 				l.origins[f.key] = e.at
 			}
@@ -98,6 +98,10 @@ func (l *loader) set(key string, dst reflect.Value, v value) {
 	switch t := dst.Type(); {
 	case readsItself(t):
 		l.parse(key, dst, v)
+	case t.Kind() == reflect.Struct && v.kind != mapping:
+		l.failKey(v.at, key, "want a section of keys, got "+v.describe(), "write {a: b}")
+	case t.Kind() == reflect.Struct: // an entry of a list
+		l.section(dst, v, newSection(t, key+".").fields)
 	case t == oneOrMoreType && v.kind == single && v.text == "":
 		dst.SetZero()
 	case t == oneOrMoreType && v.kind != list:

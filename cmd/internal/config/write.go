@@ -65,6 +65,14 @@ func writeValue(v reflect.Value) string {
 			elements[i] = writeValue(v.Index(i))
 		}
 		return "[" + strings.Join(elements, ", ") + "]"
+	case v.Kind() == reflect.Struct: // an entry of a list
+		var entries []string
+		for _, f := range newSchema(t).fields {
+			if x := f.in(v, false); x.IsValid() && !x.IsZero() {
+				entries = append(entries, writeText(f.name)+": "+writeValue(x))
+			}
+		}
+		return "{" + strings.Join(entries, ", ") + "}"
 	case v.Kind() == reflect.Map:
 		table := v.Convert(reflect.TypeFor[map[string]string]()).Interface().(map[string]string)
 		var entries []string

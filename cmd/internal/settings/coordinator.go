@@ -97,7 +97,7 @@ func (s *Coordinator) Validate() error {
 		if c.Problems() == before {
 			source, err := s.Held.Open()
 			if err == nil {
-				_, err = data.Load(source, s.Task.Features, s.Task.Target)
+				_, err = data.Load(source, s.Task.want())
 				err = errors.Join(err, source.Close())
 			}
 			c.Valid("held_out.csv", err)

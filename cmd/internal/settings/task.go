@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -26,6 +27,10 @@ type Task struct {
 	Proximal      float64            `yaml:"proximal"` // ρ_p of FedProx
 	Steps         Steps              `yaml:"steps"`
 	Mixing        Mixing             `yaml:"mixing"` // for round.algorithm feddec
+
+	// Grid and Inputs say how rows are made of readings; without them features and target are columns of a file.
+	Grid   spec.Grid    `yaml:"grid"`
+	Inputs []spec.Input `yaml:"inputs"`
 
 	MinRows     int     `yaml:"min_rows"` // agents with fewer do not take part
 	Standardize bool    `yaml:"standardize"`
@@ -107,6 +112,7 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 		len(t.Name))
 	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
 	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+	t.checkRecipe(c)
 	t.Model.Check(c, "task.model")
 	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
 		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
@@ -139,11 +145,36 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	}
 }
 
+// recipe says how rows are made of readings, with the words that were left out.
+func (t *Task) recipe() spec.Recipe {
+	return spec.Recipe{Grid: t.Grid, Inputs: t.Inputs}.WithDefaults()
+}
+
+func (t *Task) checkRecipe(c *spec.Check) {
+	r, before := t.recipe(), c.Problems()
+	r.Check(c, "task")
+	_, err := time.LoadLocation(r.Grid.Zone)
+	c.Valid("task.grid.zone", err)
+	if len(r.Inputs) > 0 && t.Target != "" && c.Problems() == before {
+		r.CheckColumns(c, "task", t.Features, t.Target)
+	}
+}
+
+// want says which rows the task wants.
+func (t *Task) want() data.Want {
+	w := data.Want{Features: t.Features, Target: t.Target}
+	if r := t.recipe(); len(r.Inputs) > 0 {
+		w.Features, w.Recipe = r.Expand(t.Features), &r
+	}
+	return w
+}
+
 // Wire returns the task as it is announced, before any standardisation; mixes is true if its agents mix.
 func (t *Task) Wire(mixes bool) wire.Task {
-	schedule := learner.NewSchedule(t.StepSize, t.Steps.Max)
+	schedule, recipe := learner.NewSchedule(t.StepSize, t.Steps.Max), t.recipe()
 	w := wire.Task{
-		Name: t.Name, Features: t.Features, Target: t.Target, MinSamples: uint64(t.MinRows),
+		Name: t.Name, Features: recipe.Expand(t.Features), Target: t.Target, Recipe: recipe,
+		MinSamples: uint64(t.MinRows),
 		Model: wire.Model{
 			Outputs: uint32(t.Model.Outputs()), Activation: t.Model.Activation,
 			Risk: t.Model.Loss(), Bias: t.Model.Bias, Ridge: t.Model.Ridge, HuberDelta: t.Model.HuberDelta,

@@ -30,6 +30,8 @@ func TestOtherKeys(t *testing.T) {
 	}
 	want := map[string]string{
 		"Name": "task.name is air, configured is airX", "Features": "task.features is [a b], configured is [a b X]",
+		"Recipe.Inputs":      "task.inputs is [], configured is [{X  []   [] 0s}]",
+		"Recipe.Grid.Step":   "task.grid.step is 0s, configured is 1ns",
 		"Training.BatchSize": "task.batch_size is 32, configured is 33",
 		"Training.Budget":    "task.steps.budget is 10s, configured is 10.001s",
 		"Training.Gamma":     "task.step_size.smoothness is 400, configured is 400.013",
@@ -79,6 +81,10 @@ func change(v reflect.Value) {
 		more := reflect.New(v.Type().Elem()).Elem()
 		change(more)
 		v.Set(reflect.Append(v, more))
+	case reflect.Int64:
+		v.SetInt(v.Int() + 1)
+	case reflect.Struct: // an input
+		change(v.Field(0))
 	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		v.SetUint(v.Uint() + 1)
 	default:
