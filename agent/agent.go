@@ -158,6 +158,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.scout()
 	a.resumeBlock()
+	if a.cfg.Predict != nil {
+		a.models.foretellAt = a.owner.Now()
+		a.lookAtModel(false)
+	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if !a.spent() {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())

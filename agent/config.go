@@ -98,6 +98,8 @@ func (c *Config) validate() error {
 	need(c.MaxModel > 0, "the largest model must have some bytes")
 	need(c.HeldOut >= 0 && c.HeldOut < 1, "the share of rows that are held out must be 0 or more, and below 1, is %v",
 		c.HeldOut)
+	need(c.Predict == nil || c.Predict.Publish == nil || c.Predict.Every > 0 && c.Predict.Anomaly > 0,
+		"predictions that are published need a time and a share above 0")
 	need(c.Predict == nil || c.Predict.Keep >= 1 && c.Predict.Refresh >= 0 && c.Predict.Margin >= 0,
 		"predictions need models that are kept, and a time and a margin that are not negative")
 	need(c.Budget == 0 || c.Meter != nil, "a budget needs a meter")

@@ -104,6 +104,7 @@ func (a *Agent) fitted(l *local, view data.View, unfit wire.DeclineReason, fact 
 	return func() {
 		if l.hash == a.wanted { // else another task has come meanwhile
 			a.follow(l, view, unfit, fact)
+			a.wantModel()
 		}
 	}
 }

@@ -168,6 +168,17 @@ type (
 		Task    string
 		Pinned  bool // by the device's owner
 	}
+	// Predicted: the device has predicted from its own rows, or could not.
+	Predicted struct {
+		Rows      int // forecasts that were published
+		Lost      int // that could not be
+		Failed    int // rows without one: it would not be finite, or the label is no class
+		Anomalies int
+		Residual  float64       // mean magnitude of the last residuals; NaN if no label has come
+		Took      time.Duration // to find and to predict all of them
+		Err       error         // told when it is another than before, or forecasts are lost
+		Mended    bool          // there was an error before, and is none
+	}
 	// ModelHookFailed: the command that is told of a new model has failed. The model is in use nevertheless.
 	ModelHookFailed struct{ Err error }
 	// UpdateSettled: the coordinator has told what became of an update of a round that is over.
@@ -211,6 +222,7 @@ func (Trained) fact()              {}
 func (ModelJudged) fact()          {}
 func (ModelInUse) fact()           {}
 func (ModelHookFailed) fact()      {}
+func (Predicted) fact()            {}
 func (UpdateSettled) fact()        {}
 func (NeighborsFound) fact()       {}
 func (BlockBegan) fact()           {}

@@ -18,6 +18,12 @@ type Predictions struct {
 	// Margin is how much larger the risk of a new model on the rows that are held out may be than that of the model in
 	// use, as a share of it, before it is refused.
 	Margin float64
+	// Publish, if set, is given the forecasts of the device's own rows, looked for so often. An error tells that one is
+	// lost.
+	Publish func(Forecast) error
+	Every   time.Duration
+	// Anomaly is the share of the device's residuals that is usual: one that is larger is an anomaly.
+	Anomaly float64
 	// Lock, if set, locks the models for a moment, since commands change them too.
 	Lock func() (unlock func() error, err error)
 	// Activated, if set, is called when another model is in use, beside the owner.
@@ -51,6 +57,9 @@ type models struct {
 	stamp   string      // of that file, as it was read; empty before the first look, after which models are judged
 	inUse   *modelfile.Model
 	pinned  bool
+
+	forecaster forecaster // jobs use it
+	foretellAt time.Time  // of the next look at the source
 }
 
 // offered takes note of the model of an announcement that is obeyed.
@@ -174,11 +183,15 @@ func (a *Agent) keepDue() (time.Time, bool) {
 	if a.cfg.Predict == nil {
 		return time.Time{}, false
 	}
+	at := k.lookAt
 	if k.newest.ref.Present() && k.newest.ref.Hash != k.judged && k.nextAt.After(a.owner.Now()) &&
-		k.nextAt.Before(k.lookAt) {
-		return k.nextAt, true
+		k.nextAt.Before(at) {
+		at = k.nextAt
 	}
-	return k.lookAt, true
+	if a.cfg.Predict.Publish != nil && k.foretellAt.Before(at) {
+		at = k.foretellAt
+	}
+	return at, true
 }
 
 // tickModels looks at the model in use, and for a new one.
@@ -190,6 +203,7 @@ func (a *Agent) tickModels(now time.Time) {
 		a.lookAtModel(false)
 	}
 	a.wantModel()
+	a.foretell(now)
 }
 
 // lookAtModel reads the model in use beside the owner, if its file has changed.

@@ -31,7 +31,8 @@ type gridRows struct {
 // newGridRows follows a feed. A source without rows says why with nothing.
 func newGridRows(f feed, w Want, fill grid.Fill, nothing func() error) Rows {
 	r := &gridRows{feed: f, want: w, nothing: nothing,
-		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: fill}}
+		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: fill,
+			Early: w.Early}}
 	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
 	if err != nil && slices.ContainsFunc(w.Features, calendar) {
 		r.bad = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's time zones "+

@@ -169,3 +169,30 @@ func TestGridRowsOfWhatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlyRows: rows for predictions come as soon as their hour is over, four hours before those with a target, and
+// have the same features.
+func TestEarlyRows(t *testing.T) {
+	f := &fakeFeed{}
+	f.hours(0, 20, 0.5)
+	w := hourly()
+	late, err := newGridRows(fedBy{f}, w, grid.Fill{}, silent).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &fakeFeed{all: f.all}
+	w.Early = true
+	early, err := newGridRows(fedBy{g}, w, grid.Fill{}, silent).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := late.Rows.Len(); early.Rows.Len() != n+4 || !slices.Equal(early.Times[:n], late.Times) {
+		t.Fatalf("%d early rows, %d late ones", early.Rows.Len(), n)
+	}
+	for i := range late.Rows.Len() {
+		x, _ := early.Rows.Row(i)
+		if y, _ := late.Rows.Row(i); !slices.Equal(x, y) {
+			t.Errorf("row %d: %v, want %v", i, x, y)
+		}
+	}
+}

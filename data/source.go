@@ -39,6 +39,8 @@ type Want struct {
 	// Recipe, if set, says how rows are made of readings; Features and Target are its columns. Without it they are
 	// columns of the source, and a line is a row.
 	Recipe *spec.Recipe
+	// Early asks for rows made of readings before their targets are known, for predictions: their targets are 0.
+	Early bool
 	// Prepare, if set, brings new rows into the task's terms, in place, before they are part of a view. It gets each
 	// row once, in order, but those of a call that failed come again; first says that the rows before are void.
 	Prepare func(fresh *learner.Samples[float32], first bool) error

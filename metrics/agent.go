@@ -55,6 +55,10 @@ type Agent struct {
 	modelsJudged                            *prometheus.CounterVec // by result
 	hookFailures                            prometheus.Counter
 
+	forecasts, forecastsLost, forecastsFailed, anomalies prometheus.Counter
+	forecastAt, residual                                 measure
+	forecastTook                                         prometheus.Observer
+
 	riskBefore, riskAfter                                measure
 	held                                                 heldOut
 	localSteps, stepEstimate                             measure
@@ -194,6 +198,16 @@ func (a *Agent) addPredictions(r registrar) {
 	a.inUseRisk = r.measure("model_in_use_risk",
 		"Risk of the model that was in use when the newest one was judged, on the same rows.")
 	a.hookFailures = r.counter("model_hook_failures_total", "Times that the command predict.hook failed.")
+	a.forecasts = r.counter("forecasts_total", "Predictions, and residuals, that were published.")
+	a.forecastsLost = r.counter("forecasts_lost_total", "Those that could not be published.")
+	a.forecastsFailed = r.counter("forecasts_failed_total",
+		"Rows without a prediction: it would not be finite, or the label is no class.")
+	a.anomalies = r.counter("anomalies_total", "Residuals beyond the usual (predict.anomaly).")
+	a.forecastAt = r.measure("forecast_timestamp_seconds", "When the last forecast was published, in Unix time.")
+	a.residual = r.measure("residual_mean",
+		"Mean magnitude of the last 1,000 residuals, in the target's unit or as a probability.")
+	a.forecastTook = r.histogram("forecast_duration_seconds", "Time to find and predict a row, on average of a look.",
+		stepBuckets)
 }
 
 // addMixing registers those of the neighbours.

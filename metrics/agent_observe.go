@@ -72,6 +72,8 @@ func (a *Agent) Observe(fact agent.Fact) {
 		}
 		a.trialRisk.set(f.Risk)
 		a.inUseRisk.set(f.InUse)
+	case agent.Predicted:
+		a.predicted(f)
 	case agent.ModelHookFailed:
 		a.hookFailures.Inc()
 	case agent.UpdateSettled:
@@ -85,6 +87,22 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.others.set(float64(f.Others))
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
+	}
+}
+
+func (a *Agent) predicted(f agent.Predicted) {
+	a.forecasts.Add(float64(f.Rows))
+	a.forecastsLost.Add(float64(f.Lost))
+	a.forecastsFailed.Add(float64(f.Failed))
+	a.anomalies.Add(float64(f.Anomalies))
+	if f.Rows > 0 {
+		a.forecastAt.set(unixSeconds(a.now()))
+	}
+	if rows := f.Rows + f.Lost; rows > 0 {
+		a.forecastTook.Observe(f.Took.Seconds() / float64(rows))
+	}
+	if f.Residual == f.Residual { // else no label has come
+		a.residual.set(f.Residual)
 	}
 }
 

@@ -63,7 +63,7 @@ func (m *Model) decodeMeta(meta map[string]string) error {
 	if len(m.Features) == 0 || m.Target == "" {
 		return errors.New("metadata: there are no features, or no target")
 	}
-	return nil
+	return m.decodeRecipe(meta)
 }
 
 // decodeTensors takes the model's shape from its tensors.

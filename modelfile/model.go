@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -25,6 +26,7 @@ type Model struct {
 	From     string            // the model with which its run began; empty = an initial one
 	Features []string
 	Target   string
+	Recipe   *spec.Recipe // how rows are made of readings; nil if they are not
 
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
@@ -34,7 +36,13 @@ type Model struct {
 // Of describes a model of a task, whose vector goes over the wire as data, with that hash.
 func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Model {
 	st := &t.Standardization
-	return &Model{Task: t.Name, Hash: hash, Features: t.Features, Target: t.Target, Vector: data, Architecture: a,
+	var recipe *spec.Recipe
+	if len(t.Recipe.Inputs) > 0 {
+		r := t.Recipe
+		recipe = &r
+	}
+	return &Model{Recipe: recipe,
+		Task: t.Name, Hash: hash, Features: t.Features, Target: t.Target, Vector: data, Architecture: a,
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
@@ -60,6 +68,11 @@ func (m *Model) Encode() ([]byte, error) {
 			return nil, fmt.Errorf("a model's %s: %w", key, err)
 		}
 		meta[key] = string(text)
+	}
+	if m.Recipe != nil {
+		if err := encodeRecipe(meta, m.Recipe); err != nil {
+			return nil, err
+		}
 	}
 	var tensors []store.Tensor
 	at := 0
@@ -92,7 +105,7 @@ func (m *Model) Same(other *Model) bool {
 func (m *Model) Alike(other *Model) bool {
 	a, b := m.Architecture, other.Architecture
 	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
-		a.Outputs == b.Outputs
+		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe)
 }
 
 // Name names the model for a person: RUN/VERSION, as the coordinator's commands do.

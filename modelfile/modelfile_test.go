@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -40,6 +41,13 @@ func models() map[string]*modelfile.Model {
 		vector := wire.AppendVector(nil, w)
 		m := modelfile.Of(t, a, vector, wire.BlobDigest(vector))
 		m.Run, m.Version = 3, 17
+		if len(a.Hidden) > 0 {
+			m.Features, m.Target = []string{"temp lag 2h", "wd = N", "hour sin"}, "pm in 6h"
+			m.Recipe = &spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Europe/Berlin"},
+				Inputs: []spec.Input{{Name: "temp", Unit: "°C", Range: []float64{-50, 60}, Join: spec.JoinMean,
+					Scale: spec.ScaleNone}, {Name: "pm", Join: spec.JoinMax, Scale: spec.ScaleLog1p},
+					{Name: "wd", Join: spec.JoinLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
+		}
 		return m
 	}
 	type arch = learner.Architecture

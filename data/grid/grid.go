@@ -15,7 +15,8 @@ type Config struct {
 	Target   string
 	Zone     *time.Location // of the calendar; nil = UTC
 	Missing  Fill
-	Queue    int // the most readings that wait; 0 = DefaultQueue
+	Queue    int  // the most readings that wait; 0 = DefaultQueue
+	Early    bool // rows are made as soon as their point is over, for a prediction: their targets are 0
 }
 
 // Fill says what stands for a value that is not there.
@@ -51,6 +52,7 @@ type Grid struct {
 	columns  []*column
 	back     int64 // the points before its own that a row sees
 	target   goal
+	early    bool
 
 	queue     queue
 	number    uint64  // of the last reading
@@ -80,7 +82,7 @@ func New(c Config) (*Grid, error) {
 		return nil, err
 	}
 	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
-		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, places: map[string]int{},
+		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, early: c.Early, places: map[string]int{},
 		inputs: make([]input, len(c.Recipe.Inputs)), released: make([]int64, len(c.Recipe.Inputs))}
 	if g.zone == nil {
 		g.zone = time.UTC
@@ -227,7 +229,9 @@ func (g *Grid) advance(k int64) {
 func (g *Grid) decide() {
 	for g.target.next < g.open {
 		y, decided := g.target.of(g.open, g.watermark)
-		if !decided {
+		if g.early {
+			y = 0
+		} else if !decided {
 			return
 		}
 		k := g.target.next

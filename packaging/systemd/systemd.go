@@ -31,7 +31,8 @@ type Unit struct {
 func Agent() Unit {
 	return Unit{
 		Program: "agentd", Description: "Agent of a learning federation", User: "agentd", Executable: "/usr/bin/agentd",
-		Secrets: []string{"agent.key", "client.key", "d2d-password", "mqtt-password", "readings-password"},
+		Secrets: []string{"agent.key", "client.key", "d2d-password", "mqtt-password", "predict-password",
+			"readings-password"},
 		Limits: append(memory(512),
 			"TasksMax=128", "Nice=10", "CPUWeight=20", "IOSchedulingClass=idle", "OOMScoreAdjust=500"),
 	}

@@ -137,6 +137,13 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 	}
 	if cfg.Predict != nil {
 		predictWith(&cfg, s)
+		if s.Predict.Publish != "" {
+			end, err := forecast(ctx, &cfg, s)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, end()) }()
+		}
 	}
 	cfg.Meter = new(mqtt.Meter)
 	cfg.SelfTest = selfTestTime(&s.Broker)

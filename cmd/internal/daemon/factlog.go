@@ -63,6 +63,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.ModelInUse:
 		l.Info("predictions are made with another model", "run", f.Run, "version", f.Version, "task", f.Task,
 			"pinned", f.Pinned)
+	case agent.Predicted:
+		l.predicted(f)
 	case agent.ModelHookFailed:
 		l.Error("predict.hook failed; the model is in use nevertheless", "err", f.Err)
 	case agent.BlockBegan:
@@ -92,6 +94,18 @@ func (l agentLog) ObserveRound(fact round.AgentFact) {
 	case round.WorkEnded:
 		l.workEnded(f)
 	case round.AnnouncementObeyed, round.TaskPrepared: // not logged
+	}
+}
+
+func (l agentLog) predicted(f agent.Predicted) {
+	if f.Err != nil {
+		l.Error("there are no forecasts", "lost", f.Lost, "err", f.Err)
+	}
+	if f.Mended {
+		l.Info("there are forecasts again")
+	}
+	if f.Anomalies > 0 {
+		l.Warn("residuals are beyond the usual", "rows", f.Rows, "anomalies", f.Anomalies)
 	}
 }
 

@@ -25,7 +25,7 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 		w.Ready.failing.Store(nil)
 	case agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed, agent.CloneSeen,
 		agent.DataCollected, agent.DataLoaded, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
-		agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
+		agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound, agent.Predicted,
 		agent.StateLost, agent.Trained, agent.TrainingFailed, agent.UpdateSettled: // changes neither
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
@@ -103,9 +104,18 @@ type Predict struct {
 	// Hook is the command that is run when another model is in use, and its arguments.
 	Hook     config.OneOrMore `yaml:"hook"`
 	HookTime time.Duration    `yaml:"hook_time"` // that it may take
+	// Publish is the topic of the forecasts, on a Broker of the site; empty = none are made.
+	Publish string        `yaml:"publish"`
+	Broker  Broker        `yaml:"broker"`
+	Every   time.Duration `yaml:"every"` // the time between two looks at the data
+	// Anomaly is the share of the device's residuals that is usual.
+	Anomaly float64 `yaml:"anomaly"`
 }
 
-func (c *check) predict(p *Predict) {
+// Site returns the broker of the forecasts.
+func (p *Predict) Site() Broker { return p.Broker.ofSite("predict-password") }
+
+func (c *check) predict(p *Predict, federation string) {
 	c.Need(p.Keep >= 0 && p.Keep <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d", p.Keep)
 	c.Need(p.Refresh >= 0, "predict.refresh", "must not be negative, is %s", p.Refresh)
 	c.Need(p.Margin >= 0 && p.Margin <= 10, "predict.margin", "must be 0 to 10, a share of the risk, is %v", p.Margin)
@@ -114,6 +124,20 @@ func (c *check) predict(p *Predict) {
 	if len(p.Hook) > 0 {
 		_, err := exec.LookPath(p.Hook[0])
 		c.Valid("predict.hook", err)
+	}
+	c.Need(p.Every >= time.Second && p.Every <= 24*time.Hour, "predict.every", "must be 1s to 24h, is %s", p.Every)
+	c.Need(p.Anomaly > 0 && p.Anomaly < 1, "predict.anomaly", "must be above 0 and below 1, is %v", p.Anomaly)
+	c.Need((p.Publish == "") == (len(p.Broker.URLs) == 0), "predict.publish",
+		"goes with predict.broker.url: give both or neither")
+	if p.Publish != "" {
+		c.Need(p.Keep > 0, "predict.publish", "is set, but no models are kept: set predict.keep")
+		c.Need(!strings.ContainsAny(p.Publish, "+#"), "predict.publish", "must name one topic, without + and #, is %q",
+			p.Publish)
+		c.Valid("predict.publish", mqtt.CheckSubscription(mqtt.AtMostOnce, p.Publish))
+		var of check
+		site := p.Site()
+		of.broker(&site, federation)
+		c.Take("predict", of.Err())
 	}
 	c.Need(p.HookTime > 0 && p.HookTime <= 10*time.Minute, "predict.hook_time", "must be above 0s, up to 10m, is %s",
 		p.HookTime)
@@ -222,9 +246,10 @@ func DefaultAgent() Agent {
 		Data: data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
 		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
 		Device:   Device{Root: "/"},
-		Predict:  Predict{Refresh: 10 * time.Minute, Margin: 0.05, HookTime: 10 * time.Second},
-		Metrics:  AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
-		Limits:   Limits{MaxModel: 64 << 20}, Log: Log{Level: "info", Format: "text"},
+		Predict: Predict{Refresh: 10 * time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
+			Every: time.Minute, Anomaly: 0.99},
+		Metrics: AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
+		Limits:  Limits{MaxModel: 64 << 20}, Log: Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -250,7 +275,7 @@ func (a *Agent) Validate() error {
 	c.readings(&a.Readings, a.Federation, a.Data.Source == data.MQTT)
 	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
-	c.predict(&a.Predict)
+	c.predict(&a.Predict, a.Federation)
 	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
 	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
@@ -299,7 +324,8 @@ func (a *Agent) Config() (agent.Config, error) {
 	}
 	var predict *agent.Predictions
 	if p := a.Predict; p.Keep > 0 {
-		predict = &agent.Predictions{Keep: p.Keep, Refresh: p.Refresh, Margin: p.Margin}
+		predict = &agent.Predictions{Keep: p.Keep, Refresh: p.Refresh, Margin: p.Margin,
+			Every: p.Every, Anomaly: p.Anomaly}
 	}
 	return agent.Config{
 		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,

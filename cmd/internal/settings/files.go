@@ -17,6 +17,7 @@ func (a *Agent) Files() map[string]string {
 	files := a.Broker.files("broker.")
 	files["identity.key_file"] = a.Identity.KeyFile
 	addFiles(files, "data.", &a.Data)
+	maps.Copy(files, a.Predict.Broker.files("predict.broker."))
 	maps.Copy(files, a.Readings.Broker.files("readings.broker."))
 	if a.D2D != nil {
 		maps.Copy(files, a.D2D.Broker.files("d2d.broker."))

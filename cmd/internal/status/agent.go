@@ -179,6 +179,12 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.is.Model = &modelInUse{uint64(f.Run), uint64(f.Version), v.now(), f.Pinned}
 	case agent.ModelJudged:
 		v.note("model", modelProblem(f))
+	case agent.Predicted:
+		if f.Err != nil {
+			v.note("forecasts", "there are no forecasts: "+f.Err.Error())
+		} else if f.Mended {
+			v.note("forecasts", "")
+		}
 	case agent.ModelHookFailed:
 		v.note("hook", "predict.hook failed: "+f.Err.Error())
 	case agent.BlockBegan, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,

@@ -1,0 +1,271 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+)
+
+// Forecast is the prediction of a row of the device's own source, or what its label has shown later.
+type Forecast struct {
+	Time    time.Time // of the row; zero if rows have none
+	Model   string    // RUN/VERSION
+	Value   float64   // as learner.Prediction has it
+	Classes []float64
+	// Residual is the label less the prediction, of classes 1 less the probability of the label's; nil before the label
+	// is there. The prediction is that of the model in use by then.
+	Residual *float64
+	Score    float64 // how many times the usual bound the residual is; 0 = that is not known
+	Anomaly  bool    // Score is above 1
+}
+
+// forecaster predicts from the rows of a source. Jobs use it, one after another.
+type forecaster struct {
+	model  *modelfile.Model
+	by     *learner.Predictor[float32]
+	early  *follower // rows for predictions; nil if those with targets come as early
+	whole  *follower
+	usual  residuals
+	lost   error  // why the last forecast was not published
+	failed string // the last error that was told
+}
+
+// follower is the rows of a source, of which those up to seen have been dealt with.
+type follower struct {
+	rows   data.Rows
+	began  bool
+	seen   int
+	newest int64
+	failed error // the last snapshot
+}
+
+// fresh returns the rows that have come, as from and to of the view. Those of the first look are old: old tells it.
+func (f *follower) fresh() (v data.View, from int, old bool, err error) {
+	if (f.began || f.failed != nil) && !f.rows.Changed() {
+		return v, 0, false, f.failed
+	}
+	if v, f.failed = f.rows.Snapshot(); f.failed != nil {
+		return v, 0, false, f.failed
+	}
+	n := v.Rows.Len()
+	switch {
+	case !f.began:
+		old = true
+	case v.Times != nil:
+		from, _ = slices.BinarySearch(v.Times, f.newest+1)
+	case v.Renewed != "":
+		from = n
+	default:
+		from = min(f.seen, n)
+	}
+	f.began, f.seen = true, n
+	if v.Times != nil {
+		f.newest = max(f.newest, v.Times[n-1])
+	}
+	return v, from, old, nil
+}
+
+// use has the forecaster predict with a model. Rows are followed anew if it wants others.
+func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
+	if f.model == m {
+		return nil
+	}
+	by, err := m.Predictor()
+	if err != nil {
+		return err
+	}
+	if f.model == nil || !f.model.Alike(m) {
+		want := data.Want{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
+		f.early, f.whole, f.usual = nil, &follower{rows: source.Open(want)}, residuals{}
+		if m.Recipe != nil {
+			want.Early = true
+			f.early = &follower{rows: source.Open(want)}
+		}
+	}
+	f.model, f.by = m, by
+	return nil
+}
+
+// predict returns the forecasts of all rows that have come since the last call, and how many rows have none; of rows
+// that were there before the first call only the newest is told. anomaly is the share of the residuals that is usual.
+func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err error) {
+	if f.early != nil {
+		v, from, old, err := f.early.fresh()
+		if err != nil {
+			return nil, 0, err
+		}
+		if old {
+			from = v.Rows.Len() - 1
+		}
+		all, bad = f.rows(v, from, func(x []float32, _ float32) (Forecast, error) { return f.forecast(x) })
+	}
+	v, from, old, err := f.whole.fresh()
+	if err != nil {
+		if f.early != nil {
+			err = nil // labels come later
+		}
+		return all, bad, err
+	}
+	if old {
+		from = max(0, v.Rows.Len()-maxResiduals) // to know what is usual
+	}
+	told, wrong := f.rows(v, from, func(x []float32, y float32) (Forecast, error) { return f.labelled(x, y, anomaly) })
+	switch {
+	case old && f.early != nil:
+		told = nil
+	case old:
+		told = told[max(0, len(told)-1):]
+	}
+	return append(all, told...), bad + wrong, nil
+}
+
+// rows returns the forecasts of the rows of a view from one on.
+func (f *forecaster) rows(v data.View, from int, of func(x []float32, y float32) (Forecast, error)) (all []Forecast,
+	bad int) {
+	if v.Rows == nil {
+		return nil, 0
+	}
+	for i := from; i < v.Rows.Len(); i++ {
+		c, err := of(v.Rows.Row(i))
+		if err != nil {
+			bad++
+			continue
+		}
+		if v.Times != nil {
+			c.Time = time.Unix(0, v.Times[i]).UTC()
+		}
+		all = append(all, c)
+	}
+	return all, bad
+}
+
+func (f *forecaster) forecast(x []float32) (Forecast, error) {
+	p := f.by.Predict(x)
+	if p.Value-p.Value != 0 {
+		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
+	}
+	return Forecast{Model: f.model.Name(), Value: p.Value, Classes: slices.Clone(p.Classes)}, nil
+}
+
+// labelled is a forecast whose label is known.
+func (f *forecaster) labelled(x []float32, y float32, anomaly float64) (Forecast, error) {
+	c, err := f.forecast(x)
+	if err != nil {
+		return c, err
+	}
+	r := float64(y) - c.Value
+	if n := len(c.Classes); n > 0 {
+		class := max(int(y), 0) // the label −1 is class 0
+		if class >= n {
+			return c, fmt.Errorf("label %v", y)
+		}
+		r = 1 - c.Classes[class]
+	}
+	c.Residual = &r
+	if bound := f.usual.quantile(anomaly); bound > 0 {
+		c.Score = math.Abs(r) / bound
+		c.Anomaly = c.Score > 1
+	}
+	f.usual.add(r)
+	return c, nil
+}
+
+const (
+	// maxResiduals is how many of the last residuals say what is usual, and leastResiduals how many are needed.
+	maxResiduals   = 1000
+	leastResiduals = 50
+)
+
+// residuals are the magnitudes of the last residuals, in a ring.
+type residuals struct {
+	all  []float64
+	next int
+}
+
+func (r *residuals) add(v float64) {
+	if len(r.all) < maxResiduals {
+		r.all = append(r.all, math.Abs(v))
+		return
+	}
+	r.all[r.next] = math.Abs(v)
+	r.next = (r.next + 1) % maxResiduals
+}
+
+// quantile returns the magnitude below which that share of the residuals lies; 0 while there are too few.
+func (r *residuals) quantile(share float64) float64 {
+	if len(r.all) < leastResiduals {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(r.all))
+	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
+}
+
+// mean is the mean magnitude; NaN while there are none.
+func (r *residuals) mean() float64 {
+	sum := 0.0
+	for _, v := range r.all {
+		sum += v
+	}
+	return sum / float64(len(r.all))
+}
+
+// foretell predicts from what has come to the source, if it is time. It needs neither broker nor coordinator.
+func (a *Agent) foretell(now time.Time) {
+	k, p := &a.models, a.cfg.Predict
+	if p == nil || p.Publish == nil || now.Before(k.foretellAt) {
+		return
+	}
+	k.foretellAt = now.Add(p.Every)
+	if k.inUse == nil {
+		return
+	}
+	m, f := k.inUse, &k.forecaster
+	a.start(func() func() {
+		fact := a.forecasts(f, m)
+		return func() {
+			if fact.Rows+fact.Failed > 0 || fact.Err != nil || fact.Mended {
+				a.cfg.Observer.Observe(fact)
+			}
+		}
+	})
+}
+
+// forecasts publishes what there is to be told.
+func (a *Agent) forecasts(f *forecaster, m *modelfile.Model) (fact Predicted) {
+	began := a.owner.Now()
+	err := f.use(a.cfg.Data, m)
+	var all []Forecast
+	if err == nil {
+		all, fact.Failed, err = f.predict(a.cfg.Predict.Anomaly)
+	}
+	fact.Took = a.owner.Now().Sub(began)
+	fact.Residual = math.NaN()
+	for _, c := range all {
+		if f.lost = a.cfg.Predict.Publish(c); f.lost != nil {
+			fact.Lost++
+			continue
+		}
+		if fact.Rows++; c.Anomaly {
+			fact.Anomalies++
+		}
+		if c.Residual != nil {
+			fact.Residual = f.usual.mean()
+		}
+	}
+	before, text := f.failed, ""
+	if err == nil {
+		err = f.lost
+	}
+	if err != nil {
+		text = err.Error()
+	}
+	if f.failed = text; text != before || fact.Lost > 0 {
+		fact.Err, fact.Mended = err, text == ""
+	}
+	return fact
+}

@@ -1,0 +1,212 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// forecasting is an agent that follows a file, and has a model that predicts 2a − b, or another one.
+func forecasting(t *testing.T, text string, publish func(agent.Forecast) error, w ...float32) *logger {
+	t.Helper()
+	l := newLogger(t, text)
+	l.stop()
+	c := data.Config{Source: data.CSV, CSV: l.path, Time: "t"}
+	var err error
+	if l.cfg.Data, err = c.Open(); err != nil {
+		t.Fatal(err)
+	}
+	l.forecasts(publish, nil, w...)
+	return l
+}
+
+// forecastingFrom is such an agent whose rows are made of readings.
+func forecastingFrom(t *testing.T, publish func(agent.Forecast) error, source data.Source) *logger {
+	t.Helper()
+	l := newLogger(t, "")
+	l.stop()
+	l.cfg.Data = source
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"}}}.WithDefaults()
+	l.forecasts(publish, &r, 2, -1)
+	return l
+}
+
+// forecasts begins a life of the agent with a model.
+func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.Recipe, w ...float32) {
+	t := l.t
+	t.Helper()
+	k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
+	if len(w) == 4 {
+		a.Outputs, a.Risk = 2, spec.RiskSoftmax
+	}
+	vector := wire.AppendVector(nil, w)
+	task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Target: "y"}
+	if recipe != nil {
+		task.Recipe, task.Target = *recipe, "a in 2h"
+	}
+	m := modelfile.Of(task, a, vector, wire.BlobDigest(vector))
+	m.Run, m.Version = 5, 7
+	if err := k.Take(m, 1); err != nil {
+		t.Fatal(err)
+	}
+	l.cfg.Predict = &agent.Predictions{Keep: 1, Every: time.Minute, Anomaly: 0.9, Publish: publish}
+	l.start()
+}
+
+// history is rows of y = 2a − b with residuals of ±1, an hour apart.
+func history(from, to int) string {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		x, z := i%5, i%7
+		fmt.Fprintf(&b, "%d,%d,%d,%d\n", 3600*i, x, z, 2*x-z+1-2*(i%2))
+	}
+	return b.String()
+}
+
+// TestForecasts: each row that comes is predicted once, with its residual, while no coordinator is heard and the link
+// is down; of those that were there before only the newest. A residual beyond the usual ones is an anomaly.
+func TestForecasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []agent.Forecast
+		refuse := error(nil)
+		publish := func(f agent.Forecast) error {
+			if refuse == nil {
+				all = append(all, f)
+			}
+			return refuse
+		}
+		head := "t,a,b,y\n"
+		l := forecasting(t, head+history(0, 100), publish, 2, -1)
+		l.tell(mqtt.Down{Err: errors.New("gone")})
+		wait(2 * time.Minute)
+		if len(all) != 1 || !all[0].Time.Equal(time.Unix(99*3600, 0)) || all[0].Model != "5/7" || all[0].Value != 7 ||
+			*all[0].Residual != -1 || all[0].Score != 1 || all[0].Anomaly {
+			t.Fatalf("%+v; %+v", all, l.facts)
+		}
+		l.write(head + history(0, 103) + "370800,1,1,9\n")
+		wait(2 * time.Minute)
+		if len(all) != 5 || all[3].Anomaly || *all[4].Residual != 8 || all[4].Score != 8 || !all[4].Anomaly {
+			t.Fatalf("%+v", all[1:])
+		}
+		facts := factsOf[agent.Predicted](l.scene)
+		if f := facts[len(facts)-1]; f.Rows != 4 || f.Anomalies != 1 || math.Abs(f.Residual-(103+8)/104.) > 1e-9 {
+			t.Errorf("%+v", f)
+		}
+		l.write(head + history(0, 103) + "370800,1,1,9\n374400,1,?,9\n")
+		wait(5 * time.Minute)
+		refuse = errors.New("no broker")
+		l.write(head + history(0, 103) + "370800,1,1,9\n374400,1,1,1\n")
+		wait(5 * time.Minute)
+		refuse = nil
+		l.write(head + history(0, 103) + "370800,1,1,9\n374400,1,1,1\n378000,1,1,1\n")
+		wait(5 * time.Minute)
+		var told []string
+		for _, f := range factsOf[agent.Predicted](l.scene)[len(facts):] {
+			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.Rows, f.Lost, f.Mended, f.Err != nil))
+		}
+		if got, want := strings.Join(told, "; "), "0 rows, 0 lost, mended false, true; 0 rows, 1 lost, mended false, "+
+			"true; 1 rows, 0 lost, mended true, false"; got != want || len(all) != 6 {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	})
+}
+
+// TestForecastsOfClasses: the residual is the missing probability of the label's class.
+func TestForecastsOfClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []agent.Forecast
+		l := forecasting(t, "t,a,b,y\n0,0,0,1\n", func(f agent.Forecast) error {
+			all = append(all, f)
+			return nil
+		}, 0, 0, 1, 0)
+		wait(2 * time.Minute)
+		l.write("t,a,b,y\n0,0,0,1\n3600,9,0,1\n7200,9,0,0\n9000,1,1,5\n")
+		wait(2 * time.Minute)
+		if len(all) != 3 || *all[0].Residual != 0.5 || all[1].Value != 1 || *all[1].Residual > 1e-3 ||
+			*all[2].Residual < 0.999 || len(all[2].Classes) != 2 {
+			t.Errorf("%+v", all)
+		}
+		facts := factsOf[agent.Predicted](l.scene)
+		if f := facts[len(facts)-1]; f.Failed != 1 {
+			t.Errorf("%+v", f)
+		}
+	})
+}
+
+// readings are rows whose targets come later: of n rows the last two have none yet.
+type readings struct {
+	n     *int
+	early bool
+}
+
+func (r readings) Open(w data.Want) data.Rows { return readings{r.n, w.Early} }
+func (readings) Probe() error                 { return nil }
+func (readings) Close() error                 { return nil }
+func (readings) Changed() bool                { return true }
+
+func (r readings) Snapshot() (data.View, error) {
+	n := *r.n
+	if !r.early {
+		n -= 2
+	}
+	if n < 1 {
+		return data.View{}, errors.New("no row can be made yet")
+	}
+	var x, y []float32
+	var times []int64
+	for i := range n {
+		x, y, times = append(x, float32(i), 0), append(y, float32(2*i+1)), append(times, int64(i)*int64(time.Hour))
+	}
+	if r.early {
+		clear(y)
+	}
+	return data.View{Version: 1, Rows: learner.NewSamples(2, x, y), Times: times}, nil
+}
+
+// TestForecastsBeforeTheirLabels: where rows are made of readings, a prediction comes at once, and its residual later.
+func TestForecastsBeforeTheirLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		publish := func(f agent.Forecast) error {
+			text := fmt.Sprintf("%d: %v", f.Time.Unix()/3600, f.Value)
+			if f.Residual != nil {
+				text += fmt.Sprintf(" %v", *f.Residual)
+			}
+			told = append(told, text)
+			return nil
+		}
+		n := 2
+		l := forecastingFrom(t, publish, readings{n: &n})
+		wait(2 * time.Minute)
+		n = 4
+		wait(2 * time.Minute)
+		n = 5
+		wait(2 * time.Minute)
+		want := "1: 2; 2: 4; 3: 6; 4: 8; 2: 4 1"
+		if got := strings.Join(told, "; "); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		for _, f := range factsOf[agent.Predicted](l.scene) {
+			if f.Err != nil {
+				t.Error(f.Err)
+			}
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// forecastText is a forecast as it is published.
+type forecastText struct {
+	Time          *time.Time `json:"time,omitempty"`
+	Model         string     `json:"model"` // RUN/VERSION
+	Prediction    float64    `json:"prediction"`
+	Probabilities []float64  `json:"probabilities,omitempty"`
+	Residual      *float64   `json:"residual,omitempty"`
+	Score         float64    `json:"score,omitempty"`
+	Anomaly       bool       `json:"anomaly,omitempty"`
+}
+
+// encodeForecast returns a forecast as JSON.
+func encodeForecast(f agent.Forecast) ([]byte, error) {
+	text := forecastText{nil, f.Model, f.Value, f.Classes, f.Residual, f.Score, f.Anomaly}
+	if !f.Time.IsZero() {
+		text.Time = &f.Time
+	}
+	return json.Marshal(text)
+}
+
+// forecast has the agent publish its forecasts over a connection of their own, which end closes.
+func forecast(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
+	site := s.Predict.Site()
+	conn, err := dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict", cfg.Logger,
+		func(mqtt.Traffic, mqtt.Kind) {}, func(*mqtt.Options) {})
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() { // the session tells its log what its link does
+		defer close(done)
+		for range conn.Events() {
+			continue
+		}
+	}()
+	topic := s.Predict.Publish
+	cfg.Predict.Publish = func(f agent.Forecast) error {
+		payload, err := encodeForecast(f)
+		if err != nil {
+			return err
+		}
+		return conn.Publish(mqtt.Message{Topic: topic, Payload: payload})
+	}
+	return func() error {
+		err := conn.Close()
+		<-done
+		return err
+	}, nil
+}
