@@ -183,8 +183,6 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 				"round", o.Round, "err", err)
 		}
 		c.reject(o.Agent, o.Round, digest, reason)
-	case errors.Is(err, store.ErrDigest):
-		c.reject(o.Agent, o.Round, digest, wire.RefuseBadHash)
 	case errors.Is(err, store.ErrConflict):
 		c.reject(o.Agent, o.Round, digest, wire.RefuseConflict)
 	case errors.Is(err, store.ErrClosed):

@@ -122,6 +122,34 @@ func TestSealed(t *testing.T) {
 	}
 }
 
+// TestPartsOfAnotherStart: parts of a snapshot that came from a start of the neighbour are gone when its next start
+// gives its key: the two are never joined.
+func TestPartsOfAnotherStart(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
+	a, b := l.nodes[0].ex, l.nodes[1].ex
+	b.Step(now, Start{})
+	for _, m := range published(a.Step(now, Start{})) {
+		b.Step(now, Message{m})
+	}
+	parts := published(a.Step(now, Stepped{}))
+	if b.Step(now, Message{parts[0]}); len(parts) < 2 || len(b.peers[0].parts) != 1 {
+		t.Fatalf("of %d parts, after the first: %d snapshots are under way", len(parts), len(b.peers[0].parts))
+	}
+	h := wire.PeerHead{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "n000", Boot: 2}
+	to := wire.PeerAddress{ID: "n001", Boot: 1}
+	keys := l.nodes[0].cfg.Keys
+	wrapped, err := wrap(keys, a.peers[0].secret, h, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Step(now, Message{wire.AppendGreeting(nil, h, &wire.Greeting{Salt: keys.Salt,
+		Keys: []wire.GreetingKey{{To: to, Wrapped: wrapped}}})})
+	if p := b.peers[0]; p.boot != 2 || len(p.parts) != 0 {
+		t.Errorf("start %d, with %d snapshots of the start before", p.boot, len(p.parts))
+	}
+}
+
 // FuzzMessage feeds neighbours' messages to an exchange.
 func FuzzMessage(f *testing.F) {
 	w := newLinks[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5})

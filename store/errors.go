@@ -13,8 +13,6 @@ var (
 	ErrLocked = errors.New("state folder is in use")
 	// ErrConflict says that something else is already stored durably under this name.
 	ErrConflict = errors.New("already stored with another digest")
-	// ErrDigest says that a payload does not have the digest that is claimed of it.
-	ErrDigest = errors.New("the whole does not have the digest")
 	// ErrClosed says that the spool or the ring was closed.
 	ErrClosed = errors.New("it is closed")
 	// ErrNoModel says that the folder holds no model of that version, or none at all.

@@ -101,6 +101,34 @@ func TestReceiverTakesUploads(t *testing.T) {
 	})
 }
 
+// TestReceiverChunks: chunks belong to one manifest only, and none is beyond its end.
+func TestReceiverChunks(t *testing.T) {
+	other := m3
+	other.Chunks = slices.Clone(m3.Chunks)
+	other.Chunks[0][0]++
+	beyond := Chunk{"a", ID(m3.Hash), wire.AppendChunk(nil, m3.Hash, len(m3.Chunks), three[:wire.MaxChunk])}
+	playReceiver(t, map[string][]step[ReceiveEvent]{
+		"the same hash and other chunks begin anew": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", c3("a", 1), "", "11s"},
+			{"2s", offer("a", other), "grant a 0-1 for 10000ms", "12s"},
+			{"3s", c3("a", 0), "", "12s"}, // not one of them
+			{"4s", c3("a", 1), "", "14s"},
+		},
+		"a chunk beyond the end": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", beyond, "", "10s"},
+			{"2s", c3("a", 0), "", "12s"},
+		},
+	})
+	r := NewReceiver(tight())
+	h := openingReceiver(r)
+	h.Step(epoch, offer("a", m3))
+	if h.Step(epoch, beyond); r.Stats().Wrong != 1 {
+		t.Errorf("%d wrong chunks, want the one beyond the end", r.Stats().Wrong)
+	}
+}
+
 func TestReceiverRefuses(t *testing.T) {
 	lying, long, odd := m2, m3, m3
 	lying.Hash[31]++
