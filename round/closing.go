@@ -39,6 +39,8 @@ func (c *Coordinator) deadline(now time.Time) {
 	switch accepted, _, all := c.tally(); {
 	case accepted >= c.quorum(all):
 		c.close(now)
+	case c.shownAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
+		c.byDeadline, c.wakeAt = false, now.Add(c.cfg.Deadline)
 	case c.failedAt.IsZero():
 		c.abandon(now, AbandonQuorum, nil)
 	default: // what is missing may have been sent

@@ -36,6 +36,8 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 		}
 	case target > 0 && there >= target, due && there >= c.cfg.Gather.Minimum:
 		c.open(now)
+	case due && c.shownAt.IsZero(): // nobody could answer: the window begins when the announcement is out
+		c.wakeAt = now.Add(c.cfg.Gather.Within)
 	case due:
 		c.report(GatheringExtended{Agents: there, Minimum: c.cfg.Gather.Minimum})
 		c.rec.Attempt++
