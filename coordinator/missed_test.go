@@ -1,0 +1,49 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestMissedRounds: an agent that was away while rounds were closed learns what became of its update, as long as the
+// coordinator remembers that round: 8 rounds.
+func TestMissedRounds(t *testing.T) {
+	for missed, want := range map[int]wire.Fate{3: wire.FateFolded, 12: wire.FateUnknown} {
+		t.Run(fmt.Sprintf("%d rounds", missed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 3, memory.Options{})
+				f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Participants = false, 0, 3
+				f.cfg.Task.Training.StepSize = 1e-5
+				f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 1, 0, 1
+				a, accepted := f.agents[2], make(chan wire.RoundID, 1)
+				a.moment = func(m any) {
+					if x, ok := m.(round.WorkEnded); ok && x.Result == round.WorkAccepted {
+						a.moment = nil
+						a.kill()
+						accepted <- x.Round
+					}
+				}
+				f.start()
+				r := <-accepted
+				<-a.life.done
+				f.until(time.Hour, "rounds without it", func() bool {
+					closed := facts[round.RoundClosed](f)
+					return len(closed) > 0 && closed[len(closed)-1].Round >= r+wire.RoundID(missed)
+				})
+				a.start()
+				settled := func() []agent.UpdateSettled { return facts[agent.UpdateSettled](f, a.id) }
+				f.until(time.Hour, "told", func() bool { return len(settled()) > 0 })
+				if got := settled()[0]; got != (agent.UpdateSettled{Round: r, Fate: want}) {
+					t.Errorf("told %+v, want round %d %s", got, r, want)
+				}
+			})
+		})
+	}
+}
