@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,29 @@ func TestHostileMessages(t *testing.T) {
 		}
 		if d := s.declined(); d != "" {
 			t.Errorf("declined: %s", d)
+		}
+	})
+}
+
+// An announcement of another version of the protocol is not obeyed, and the agent says what to do.
+func TestOtherVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		ann := s.training(taskOf("a task"), 0, 0)
+		for _, version := range []byte{1, 3} {
+			p := s.seal(s.header(wire.TypeAnnouncement, 4), ann.Body())
+			p[4] = version
+			s.send(s.topics.Round(), p)
+			all := factsOf[agent.MessageDropped](s)
+			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the agent or the coordinator",
+				version)
+			if f := all[len(all)-1]; f.Reason != agent.DropVersion || f.Err.Error() != want {
+				t.Errorf("%s, %v, want %s", f.Reason, f.Err, want)
+			}
+		}
+		if obeyed := factsOf[round.AnnouncementObeyed](s); len(obeyed) > 0 {
+			t.Errorf("obeyed %+v", obeyed)
 		}
 	})
 }

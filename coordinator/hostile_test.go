@@ -172,6 +172,34 @@ func TestHostileMessages(t *testing.T) {
 	})
 }
 
+// An agent of another version of the protocol is not counted, and the coordinator says what to do.
+func TestOtherVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 1, memory.Options{})
+		s := newStranger(f)
+		f.enrol("old")
+		f.coord.start()
+		s.listen()
+		for _, version := range []byte{1, 3} {
+			p := s.hello("old")
+			p[4] = version
+			s.say(f.topics.Status("old"), p)
+			all := facts[coordinator.MessageDropped](f)
+			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the agent or the coordinator",
+				version)
+			if len(all) == 0 {
+				t.Fatalf("version %d: nothing was dropped", version)
+			}
+			if m := all[len(all)-1]; m.Agent != "old" || m.Reason != coordinator.DropVersion || m.Err.Error() != want {
+				t.Errorf("%s, %s, %v, want %s", m.Agent, m.Reason, m.Err, want)
+			}
+		}
+		if counted := facts[round.AgentCounted](f); len(counted) > 0 {
+			t.Errorf("counted %+v", counted)
+		}
+	})
+}
+
 type hostileCase struct {
 	name string
 	act  func()
