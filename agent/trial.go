@@ -79,6 +79,7 @@ func (t *trial) risk(a learner.Architecture, w []float32) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	m.ReportIn(t.m.Standardization)
 	return m.Score(w, t.held).Risk, nil
 }
 

@@ -33,11 +33,11 @@ func predicted(t *testing.T, file []byte, row ...float64) float64 {
 		t.Fatalf("no tensor %s", name)
 		return 0
 	}
-	y := mean[len(row)] + at("layer0.bias", 0)
+	y := at("layer0.bias", 0)
 	for j, x := range row {
 		y += at("layer0.weight", j) * (x - mean[j]) / scale[j]
 	}
-	return y
+	return y*scale[len(row)] + mean[len(row)]
 }
 
 // A new standardisation is found at the next start, once, and the model says of data in their own units what it said

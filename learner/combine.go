@@ -65,7 +65,7 @@ func Combine(devices, columns int, each func(take func(*Moments)) error, risk sp
 		worst); err != nil {
 		return Standardization{}, nil, err
 	}
-	st.leaveTarget(risk)
+	st.leaveLabels(risk)
 	return st, slices.DeleteFunc(worst, func(f Far) bool { return f.Deviations <= farFrom }), nil
 }
 

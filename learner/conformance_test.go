@@ -223,8 +223,8 @@ func changesUnits(t *testing.T, a Architecture) {
 		from.Mean[i], from.Scale[i] = rng.NormFloat64(), math.Exp(rng.NormFloat64())
 		to.Mean, to.Scale = append(to.Mean, rng.NormFloat64()), append(to.Scale, math.Exp(rng.NormFloat64()))
 	}
-	from.leaveTarget(a.Risk)
-	to.leaveTarget(a.Risk)
+	from.leaveLabels(a.Risk)
+	to.leaveLabels(a.Risk)
 	a.Ridge = 0 // it knows no units
 	m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
 	same := slices.Clone(w)
@@ -237,6 +237,7 @@ func changesUnits(t *testing.T, a Architecture) {
 		if err := s.Standardize(st); err != nil {
 			t.Fatal(err)
 		}
+		m.ReportIn(st)
 		return m.Score(w, s)
 	}
 	before := score(from, w)
@@ -245,6 +246,8 @@ func changesUnits(t *testing.T, a Architecture) {
 	}
 	if after := score(to, w); a.Bias && !(math.Abs(after.R2-before.R2) <= 1e-9 || after.Accuracy == before.Accuracy) {
 		t.Errorf("score %+v becomes %+v", before, after)
+	} else if a.Bias && a.Risk != spec.RiskHuber && math.Abs(after.Risk-before.Risk) > 1e-9*before.Risk {
+		t.Errorf("in the units of the data, the risk %v becomes %v", before.Risk, after.Risk)
 	}
 }
 

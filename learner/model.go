@@ -13,6 +13,7 @@ type Model[T Float] struct {
 	arch      Architecture
 	params    int
 	objective Objective[T]
+	unit      float64    // of risks that are reported
 	row       *linear[T] // the objective, if it takes steps on one row by itself: see linear.step
 	k         kernel[T]
 	grad      []T // for steps on more rows than one block
@@ -24,7 +25,7 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 		return nil, err
 	}
 	a.Hidden = slices.Clone(a.Hidden)
-	m := &Model[T]{arch: a, params: a.Params(), objective: objective[T](a), k: nativeKernel[T]()}
+	m := &Model[T]{arch: a, params: a.Params(), objective: objective[T](a), unit: 1, k: nativeKernel[T]()}
 	if l, ok := m.objective.(*linear[T]); ok && l.short() {
 		m.row = l
 	}
@@ -33,6 +34,15 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 
 // Architecture is what the model was made of.
 func (m *Model[T]) Architecture() Architecture { return m.arch }
+
+// ReportIn makes Risk and Score report risks in the units of the data, for samples that are standardised by st, if they
+// are: those of a regression times the square of the target's scale. δ of the huber risk is in units of that scale.
+func (m *Model[T]) ReportIn(st Standardization) {
+	if m.arch.Risk.Regression() && len(st.Scale) > 0 {
+		scale := st.Scale[len(st.Scale)-1]
+		m.unit = float64(scale * scale)
+	}
+}
 
 // Init sets w, of length d, to the start: see [Objective.Init].
 func (m *Model[T]) Init(w []T, rng *rand.Rand) {
@@ -68,14 +78,14 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	for from := 0; from < len(b.Y); from += blockRows {
 		sum = m.objective.Risk(sum, w, b.block(from))
 	}
-	return sum/float64(len(b.Y)) + m.ridge(w)
+	return m.unit * (sum/float64(len(b.Y)) + m.ridge(w))
 }
 
 // Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	m.check(w, s.All())
 	score := m.objective.Score(w, s)
-	score.Risk += m.ridge(w)
+	score.Risk = m.unit * (score.Risk + m.ridge(w))
 	return score
 }
 

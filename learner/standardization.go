@@ -17,7 +17,8 @@ type Standardization struct {
 }
 
 // Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets
-// scale 1. The target of a regression is centred only, and labels are left as they are. The moments must have rows.
+// scale 1. The target of a regression is treated as a feature, and labels are left as they are. The moments must have
+// rows.
 func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization {
 	columns := len(m.Sum)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
@@ -30,16 +31,14 @@ func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization 
 			st.Scale[j] = math.Sqrt(variance)
 		}
 	}
-	st.leaveTarget(risk)
+	st.leaveLabels(risk)
 	return st
 }
 
-// leaveTarget keeps a target from being scaled, and labels from being centred too.
-func (st *Standardization) leaveTarget(risk spec.Risk) {
-	last := len(st.Mean) - 1
-	st.Scale[last] = 1
-	if !risk.Regression() {
-		st.Mean[last] = 0
+// leaveLabels keeps labels from being centred and scaled.
+func (st *Standardization) leaveLabels(risk spec.Risk) {
+	if last := len(st.Mean) - 1; !risk.Regression() {
+		st.Mean[last], st.Scale[last] = 0, 1
 	}
 }
 

@@ -48,6 +48,7 @@ func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
 		return nil, err
 	}
 	p := newProblem[T](t)
+	model.ReportIn(p.Standardization())
 	p.Model = model
 	return p, nil
 }

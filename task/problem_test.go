@@ -3,6 +3,7 @@ package task_test
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -228,6 +229,51 @@ func TestStandardization(t *testing.T) {
 	}
 	if len(p.Standardization().Mean) > 0 {
 		t.Error("the task it was made of has changed")
+	}
+}
+
+// TestUnitsOfTheTarget trains on the same data in W and in kW: the same updates come of it, and risks in the units of
+// the data.
+func TestUnitsOfTheTarget(t *testing.T) {
+	for _, hidden := range [][]uint32{nil, {4}} {
+		w := linear()
+		w.Model.Hidden, w.Model.Bias = hidden, true
+		train := func(unit float64) task.Outcome[float64] {
+			rng := rand.New(rand.NewPCG(3, 4))
+			rows := make([][]float64, 40)
+			for i := range rows {
+				a, b := rng.NormFloat64(), rng.NormFloat64()
+				rows[i] = []float64{a, b, unit * (3 + a - 2*b + a*b)}
+			}
+			p, s := compile[float64](t, w), samples(rows)
+			v, err := p.Statistics(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			std, _, err := p.WithStandardization(1, of(t, v), 6)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p = compile[float64](t, std); p.Prepare(s) != nil {
+				t.Fatal("rows are refused")
+			}
+			out, err := p.Local(task.Job[float64]{Base: p.Initial(1), Samples: s, Weight: 1, Steps: 10, Rand: rng})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		kw, watt := train(1), train(1000)
+		for i, v := range kw.Vector {
+			if math.Abs(v-watt.Vector[i]) > 1e-9 {
+				t.Errorf("hidden %v: element %d of the update is %v in kW and %v in W", hidden, i, v, watt.Vector[i])
+			}
+		}
+		for _, r := range [][2]float64{{kw.RiskBefore, watt.RiskBefore}, {kw.RiskAfter, watt.RiskAfter}} {
+			if math.Abs(r[1]/r[0]/1e6-1) > 1e-9 {
+				t.Errorf("hidden %v: the risk is %v kW² and %v W²", hidden, r[0], r[1])
+			}
+		}
 	}
 }
 

@@ -89,7 +89,9 @@ class Learner:
 
     def risk(self, model):
         squares = sum((target - dot(model, h)) ** 2 for h, target in self.rows)
-        return squares / 2 / len(self.rows) + self.task.ridge / 2 * dot(model, model)
+        standardization = self.task.sections.standardization
+        unit = standardization.scale[-1] ** 2 if standardization else 1  # risks are in the units of the data
+        return unit * (squares / 2 / len(self.rows) + self.task.ridge / 2 * dot(model, model))
 
     def gradient(self, model, draw):
         task = self.task

@@ -56,7 +56,7 @@ type Spec struct {
 	HeldOut  string   `yaml:"held_out" json:"held_out"`
 	Features []string `yaml:"features" json:"features"` // csv: columns
 	Target   string   `yaml:"target" json:"target"`     // csv: column
-	// csv, blobs: columns by their mean and deviation over all agents
+	// csv, blobs: columns by their mean and deviation over all agents, also the target of a regression
 	Standardize bool `yaml:"standardize" json:"standardize"`
 	// Model learns from a table. Of the kinds with a model of their own, logistic takes its ridge, and bilinear that
 	// and one number of hidden units, 3 if there is none.
