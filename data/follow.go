@@ -18,8 +18,8 @@ import (
 
 func checkCSV(c *Config, problems *spec.Check, section string) {
 	problems.Need(c.CSV != "", section+".csv", "is empty; want a CSV file with named columns")
-	problems.Need(len(c.Columns) == 0 && c.TimeFormat == "" && c.TimeZone == "" && c.Lines == "" && c.Command == nil &&
-		c.Format == "", section+".source",
+	problems.Need(len(c.Columns) == 0 && c.TimeFormat == "" && c.TimeZone == "" && c.Lines == "" &&
+		len(c.Command) == 0 && c.Format == "", section+".source",
 		"is csv, with which columns, time_format, time_zone, lines, command and format do not go: remove them")
 	problems.Need(c.Shares >= 0, section+".shares", "must not be negative, is %d", c.Shares)
 	problems.Need(c.Share >= 0 && c.Share < max(c.Shares, 1), section+".share", "must be 0 to shares - 1, is %d of %d",

@@ -135,3 +135,20 @@ func lookUp(settings any, key string) any {
 	}
 	return v.Interface()
 }
+
+// TestWrittenLoads loads what is printed, as the laboratory's configurations are.
+func TestWrittenLoads(t *testing.T) {
+	key, _ := writeKey(t)
+	agent := DefaultAgent()
+	agent.ID, agent.Federation, agent.StateDir = "a", "plant", t.TempDir()
+	agent.Data.CSV = writeFile(t, "data.csv", "x,y\n1,1\n")
+	agent.Identity = AgentIdentity{KeyFile: key, CoordinatorKey: publicKey(7)}
+	var text strings.Builder
+	if err := config.Write(&text, &agent); err != nil {
+		t.Fatal(err)
+	}
+	back := DefaultAgent()
+	if err := Load(&back, "agentd", writeFile(t, "agentd.yaml", text.String()), nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -111,7 +111,7 @@ func (f *fleet) layOut(dir, memory string) (*settings.Coordinator, []*settings.A
 		return nil, nil, err
 	}
 	csv := filepath.Join(shared, "data.csv")
-	if err := os.WriteFile(csv, []byte("x,y\n1,1\n"), 0o600); err != nil {
+	if err := rowsFile(csv, f.dim, 1); err != nil {
 		return nil, nil, err
 	}
 	var agents []*settings.Agent
@@ -139,14 +139,32 @@ func (f *fleet) layOut(dir, memory string) (*settings.Coordinator, []*settings.A
 		f.reach(&c.Broker, wire.CoordinatorID))
 }
 
+// hiddenUnits is how many hidden units a network of d numbers has, without biases: as many as its one output with the
+// fewest inputs, where a layer may have 65,536 units. It is 0 if d does not allow for it.
+func hiddenUnits(d int) int {
+	for columns := 2; columns <= 256; columns++ {
+		if d%columns == 0 && d/columns <= 1<<16 {
+			return d / columns
+		}
+	}
+	return 0
+}
+
+// features are the names of the inputs of a network of d numbers: each hidden unit has a weight for each, and one more.
+func features(d int) (names []string) {
+	for k := range d/hiddenUnits(d) - 1 {
+		names = append(names, fmt.Sprintf("x%d", k))
+	}
+	return names
+}
+
 // leader is the coordinator's settings: all agents in each round, and rounds without end.
 func (f *fleet) leader() *settings.Coordinator {
 	s := settings.DefaultCoordinator()
 	s.Federation, s.Metrics = string(f.name), settings.Metrics{}
 	t := &s.Task
-	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", []string{"x"}, "y", 1, false
-	// one input, d/2 hidden units, one output, and no biases: d numbers
-	t.Model = spec.Model{Kind: spec.ModelMLP, Hidden: []int{f.dim / 2}, Activation: spec.ActivationTanh,
+	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", features(f.dim), "y", 1, false
+	t.Model = spec.Model{Kind: spec.ModelMLP, Hidden: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared}
 	t.StepSize = spec.StepSize{Constant: 0.01}
 	t.Steps = settings.Steps{Budget: time.Second, Min: 1, Max: 1}

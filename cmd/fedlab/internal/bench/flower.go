@@ -76,8 +76,8 @@ func (o *FlowerOptions) matches() (all []*match, err error) {
 		var errN, errD error
 		m.agents, errN = strconv.Atoi(agents)
 		m.dim, errD = strconv.Atoi(dim)
-		if !ok || errN != nil || errD != nil || m.agents < 1 || m.dim < 2 || m.dim%2 != 0 {
-			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS, with an even number of elements, as 4x1000; got %q",
+		if !ok || errN != nil || errD != nil || m.agents < 1 || m.dim < 2 || hiddenUnits(m.dim) == 0 {
+			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS, an even number of elements, as 4x1000; got %q",
 				text)
 		}
 		all = append(all, m)

@@ -1,9 +1,9 @@
 """Federated averaging by Flower, for `fedlab bench-flower`: its server and its clients over gRPC, each a process.
 
-    flower.py server ADDRESS AGENTS ELEMENTS ROUNDS
+    flower.py server ADDRESS AGENTS ELEMENTS INPUTS ROUNDS
     flower.py client ADDRESS DATA
 
-The model, the step and the risks are those of our agents: one input, a hidden layer with tanh, one output, no biases,
+The model, the step and the risks are those of our agents: a hidden layer with tanh, one output, no biases,
 half the squared error; a step of one row, and the risk of all rows before it and after it.
 """
 
@@ -29,10 +29,10 @@ class Rounds(flwr.server.strategy.FedAvg):
         return super().aggregate_fit(server_round, results, failures)
 
 
-def serve(address, agents, elements, rounds):
-    hidden = elements // 2
+def serve(address, agents, elements, inputs, rounds):
+    hidden = elements // (inputs + 1)
     draw = numpy.random.default_rng(1)
-    first = [(draw.standard_normal((hidden, 1)) * 0.1).astype(numpy.float32),
+    first = [(draw.standard_normal((hidden, inputs)) * 0.1).astype(numpy.float32),
              (draw.standard_normal((1, hidden)) * hidden ** -0.5).astype(numpy.float32)]
     strategy = Rounds(fraction_fit=1.0, fraction_evaluate=0.0, min_fit_clients=agents, min_available_clients=agents,
                       accept_failures=False, initial_parameters=ndarrays_to_parameters(first))
@@ -43,7 +43,7 @@ def serve(address, agents, elements, rounds):
 class Client(flwr.client.NumPyClient):
     def __init__(self, data):
         rows = numpy.loadtxt(data, delimiter=",", skiprows=1, dtype=numpy.float32, ndmin=2)
-        self.x, self.y = rows[:, :1], rows[:, 1:]
+        self.x, self.y = rows[:, :-1], rows[:, -1:]
         self.draw = numpy.random.default_rng()
 
     def risk(self, inner, outer):

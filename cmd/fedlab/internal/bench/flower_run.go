@@ -200,12 +200,17 @@ func residentOf(pid int) int {
 	return 0
 }
 
-// rowsFile writes the data of all agents.
-func rowsFile(path string) error {
-	rng, text := rand.New(rand.NewPCG(1, 1)), []byte("x,y\n")
-	for range dataRows {
-		x := rng.NormFloat64()
-		text = fmt.Appendf(text, "%.4f,%.4f\n", x, 2*x+0.1*rng.NormFloat64())
+// rowsFile writes data for a network of d numbers.
+func rowsFile(path string, d, rows int) error {
+	names := features(d)
+	rng, text := rand.New(rand.NewPCG(1, 1)), []byte(strings.Join(names, ",")+",y\n")
+	for range rows {
+		sum := 0.0
+		for range names {
+			x := rng.NormFloat64()
+			text, sum = fmt.Appendf(text, "%.4f,", x), sum+x
+		}
+		text = fmt.Appendf(text, "%.4f\n", 2*sum+0.1*rng.NormFloat64())
 	}
 	return os.WriteFile(path, text, 0o600)
 }
@@ -221,7 +226,7 @@ func (o *FlowerOptions) runOurs(ctx context.Context, m *match, folder string) (r
 	defer f.close()
 	leader, agents, err := f.layOut(o.Dir, folder)
 	if err == nil {
-		err = rowsFile(agents[0].Data.CSV) // one file for all
+		err = rowsFile(agents[0].Data.CSV, m.dim, dataRows) // one file for all
 	}
 	if err != nil {
 		return race{}, err
@@ -269,7 +274,7 @@ func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
 	}
 	defer os.RemoveAll(dir)
 	program, data := filepath.Join(dir, "flower.py"), filepath.Join(dir, "data.csv")
-	if err := errors.Join(os.WriteFile(program, flowerProgram, 0o600), rowsFile(data)); err != nil {
+	if err := errors.Join(os.WriteFile(program, flowerProgram, 0o600), rowsFile(data, m.dim, dataRows)); err != nil {
 		return race{}, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -284,7 +289,7 @@ func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
 	defer c.stop()
 	rounds := o.rounds(m)
 	c.leader, err = c.start(c.printed, o.python(), program, "server", address, strconv.Itoa(m.agents),
-		strconv.Itoa(m.dim), strconv.Itoa(warmUp+rounds+10))
+		strconv.Itoa(m.dim), strconv.Itoa(len(features(m.dim))), strconv.Itoa(warmUp+rounds+10))
 	if err != nil {
 		return race{}, err
 	}

@@ -3,9 +3,12 @@ package bench
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func TestFlowerOptions(t *testing.T) {
@@ -14,7 +17,7 @@ func TestFlowerOptions(t *testing.T) {
 	if err != nil || len(all) != 2 || all[1].agents != 50 || all[1].dim != 10 {
 		t.Fatalf("cells %v, error %v", all, err)
 	}
-	for _, cell := range []string{"", "4", "4x", "x1000", "0x1000", "4x3", "4x1000x2"} {
+	for _, cell := range []string{"", "4", "4x", "x1000", "0x1000", "4x65537", "4x0", "4x1000x2"} {
 		bad := FlowerOptions{Cells: []string{cell}, Reps: 1}
 		if _, err := bad.matches(); err == nil || !strings.Contains(err.Error(), "want AGENTSxELEMENTS") {
 			t.Errorf("cell %q: error %v", cell, err)
@@ -22,6 +25,24 @@ func TestFlowerOptions(t *testing.T) {
 	}
 	if _, err := (&FlowerOptions{}).matches(); err == nil {
 		t.Error("no run at all is accepted")
+	}
+}
+
+// TestNetworkHasItsNumbers: both contestants train so many numbers, in layers that the settings allow.
+func TestNetworkHasItsNumbers(t *testing.T) {
+	for _, cell := range FlowerDefaults().Cells {
+		_, text, _ := strings.Cut(cell, "x")
+		d, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &fleet{agents: 4, dim: d}
+		s := f.leader()
+		var problems spec.Check
+		s.Task.Model.Check(&problems, "model")
+		if n := s.Task.Model.Hidden[0] * (len(s.Task.Features) + 1); n != d || problems.Err() != nil {
+			t.Errorf("d = %d: %d numbers, %v", d, n, problems.Err())
+		}
 	}
 }
 
