@@ -27,7 +27,8 @@ type Trainer interface {
 type Block interface {
 	// Take takes local steps first to last, counted from 1, in place on x.
 	Take(x []float32, first, last uint64) error
-	// OutcomeFrom returns what the agent has by now, as a change of base, and counts its steps anew.
+	// OutcomeFrom returns what the agent has by now, as a change of base, and counts its steps anew. Where the
+	// agent does not mix, x may become that change.
 	OutcomeFrom(base, x []float32) (task.Outcome[float32], error)
 }
 

@@ -263,3 +263,29 @@ func TestKindsInDocs(t *testing.T) {
 		}
 	}
 }
+
+// TestRiskTakesFewRowsAtOnce: the activations of a wide layer take less memory than the parameters, and the risk has
+// the bits of one row after another.
+func TestRiskTakesFewRowsAtOnce(t *testing.T) {
+	rng := newRNG(6)
+	for _, bias := range []bool{false, true} {
+		a := Architecture{Kind: spec.ModelMLP, Inputs: 1, Outputs: 1, Hidden: []int{40000}, Bias: bias,
+			Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
+		m := newModel[float32](t, a)
+		s, w := randomSamples[float32](a, 20, rng), randomVector[float32](a.Params(), 0.01, rng)
+		one := 0.0
+		for k := range 20 {
+			one = m.objective.Risk(one, w, s.All().part(k, 1))
+		}
+		if risk := m.Risk(w, s.All()); risk != one/20 {
+			t.Errorf("risk %v, row by row %v", risk, one/20)
+		}
+		if risk := m.Score(w, s).Risk; risk != one/20 {
+			t.Errorf("score's risk %v, row by row %v", risk, one/20)
+		}
+		n := m.objective.(*network[float32])
+		if len(n.act[0]) > a.Params() || n.delta[0] != nil {
+			t.Errorf("%d activations and %d derivatives for %d parameters", len(n.act[0]), len(n.delta[0]), a.Params())
+		}
+	}
+}

@@ -25,8 +25,12 @@ type kernel[T Float] struct {
 // layer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without biases it is
 // nil.
 func (k *kernel[T]) layer(dst, w, bias, x []T, in, out int) {
+	if in < assemblyFrom {
+		narrowLayer(dst, w, bias, x, in, out)
+		return
+	}
 	o := 0
-	for k.dot4 != nil && in >= assemblyFrom && o+4 <= out {
+	for k.dot4 != nil && o+4 <= out {
 		for at, row := o, x; len(row) >= in; at, row = at+out, row[in:] {
 			z := (*[4]T)(dst[at:])
 			k.dot4(z, w[o*in:], row[:in])
@@ -143,6 +147,26 @@ func dotsLoop[T Float](dst []T, stride int, bias T, w, x []T) {
 	for at := 0; len(x) >= len(w); at += stride {
 		dst[at] = bias + dotLoop(w, x)
 		x = x[len(w):]
+	}
+}
+
+// narrowLayer is [kernel.layer] for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so
+// far apart that each number would have a cache line of its own.
+func narrowLayer[T Float](dst, w, bias, x []T, in, out int) {
+	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
+		z := dst[:out]
+		if in == 1 {
+			for o, v := range w[:out] {
+				z[o] = T(x[0]*v) + 0 // no −0, as dotLoop
+			}
+		} else {
+			for o := range z {
+				z[o] = dotLoop(w[o*in:][:in], x[:in])
+			}
+		}
+		for o, b := range bias {
+			z[o] = b + z[o]
+		}
 	}
 }
 

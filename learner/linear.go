@@ -74,7 +74,7 @@ func (l *linear[T]) Outputs(w []T, b Batch[T]) []T { return l.forward(w, b) }
 
 // Score implements Objective.
 func (l *linear[T]) Score(w []T, s *Samples[T]) Score {
-	return score(l.loss, l.risk, s, func(b Batch[T]) []T { return l.forward(w, b) })
+	return score(l.loss, l.risk, s, blockRows, func(b Batch[T]) []T { return l.forward(w, b) })
 }
 
 // Restandardize implements Objective.

@@ -17,15 +17,28 @@ type network[T Float] struct {
 	loss       Loss[T]
 	k          kernel[T]
 
-	rows  int   // rows the scratch below holds
-	act   [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
-	delta [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
+	fewRows int   // rows that run at once where only the outputs are wanted, see [rowsAtOnce]
+	act     [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
+	delta   [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
 }
 
 func newNetwork[T Float](a Architecture) (Objective[T], error) {
 	layers := layersOf(a)
 	return &network[T]{layers: layers, activation: a.Activation, risk: a.Risk, loss: newLoss[T](a),
-		k: nativeKernel[T](), act: make([][]T, len(layers)), delta: make([][]T, len(layers))}, checkLayers(a)
+		k: nativeKernel[T](), fewRows: rowsAtOnce(layers), act: make([][]T, len(layers)),
+		delta: make([][]T, len(layers))}, checkLayers(a)
+}
+
+// rowsAtOnce is how many rows of a block run at once where nothing is kept of them but their outputs: as many as have
+// activations that stay in a cache, or take an eighth of the memory of the parameters. Those of 32 rows of a wide layer
+// with one input would take 16 times the model.
+func rowsAtOnce(layers []layer) int {
+	params, units := 0, 0
+	for _, l := range layers {
+		params += l.in * l.out
+		units += l.out
+	}
+	return min(max(max(params/8, 1<<16)/units, 1), blockRows)
 }
 
 // checkLayers reports layers or a risk that are not of the kind.
@@ -88,15 +101,12 @@ func (n *network[T]) Init(w []T, rng *rand.Rand) {
 	}
 }
 
-// reserve makes room for the activations of that many rows.
-func (n *network[T]) reserve(rows int) {
-	if rows <= n.rows {
-		return
-	}
-	n.rows = rows
+// reserve makes room in scratch for that many rows.
+func (n *network[T]) reserve(scratch [][]T, rows int) {
 	for i, l := range n.layers {
-		n.act[i] = make([]T, rows*l.out)
-		n.delta[i] = make([]T, rows*l.out)
+		if len(scratch[i]) < rows*l.out {
+			scratch[i] = make([]T, rows*l.out)
+		}
 	}
 }
 
@@ -104,7 +114,7 @@ func (n *network[T]) reserve(rows int) {
 // in the scratch memory.
 func (n *network[T]) forward(w []T, b Batch[T]) []T {
 	rows, x := len(b.Y), b.X
-	n.reserve(rows)
+	n.reserve(n.act, rows)
 	for i, l := range n.layers {
 		out := n.act[i][:rows*l.out]
 		var bias []T
@@ -122,13 +132,18 @@ func (n *network[T]) forward(w []T, b Batch[T]) []T {
 
 // Risk implements Objective.
 func (n *network[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
-	return addRisks(sum, n.loss, nil, n.forward(w, b), b.Y)
+	for from := 0; from < len(b.Y); from += n.fewRows {
+		part := b.part(from, n.fewRows)
+		sum = addRisks(sum, n.loss, nil, n.forward(w, part), part.Y)
+	}
+	return sum
 }
 
 // Backward implements Objective. It leaves the derivatives by the sums of every layer in the scratch memory.
 func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 	rows, last := len(b.Y), len(n.layers)-1
 	z := n.forward(w, b)
+	n.reserve(n.delta, rows)
 	sum := addRisks(0, n.loss, n.delta[last], z, b.Y)
 	for i := last; i > 0; i-- {
 		l := n.layers[i]
@@ -170,7 +185,7 @@ func (n *network[T]) Outputs(w []T, b Batch[T]) []T { return n.forward(w, b) }
 
 // Score implements Objective.
 func (n *network[T]) Score(w []T, s *Samples[T]) Score {
-	return score(n.loss, n.risk, s, func(b Batch[T]) []T { return n.forward(w, b) })
+	return score(n.loss, n.risk, s, n.fewRows, func(b Batch[T]) []T { return n.forward(w, b) })
 }
 
 // Restandardize implements Objective.
@@ -182,9 +197,7 @@ func (n *network[T]) Restandardize(w []T, from, to Standardization) bool {
 func activate[T Float](a spec.Activation, v []T) {
 	switch a {
 	case spec.ActivationTanh:
-		for i, s := range v {
-			v[i] = T(math.Tanh(float64(s)))
-		}
+		tanh(v)
 	case spec.ActivationReLU:
 		for i, s := range v {
 			if s < 0 {

@@ -13,11 +13,14 @@ type Batch[T Float] struct{ X, Y []T }
 const blockRows = 32
 
 // block is the view of at most blockRows rows of b, from row from on.
-func (b Batch[T]) block(from int) Batch[T] {
-	if len(b.Y) <= blockRows {
+func (b Batch[T]) block(from int) Batch[T] { return b.part(from, blockRows) }
+
+// part is the view of at most so many rows of b, from row from on.
+func (b Batch[T]) part(from, rows int) Batch[T] {
+	if len(b.Y) <= rows {
 		return b
 	}
-	inputs, to := len(b.X)/len(b.Y), min(from+blockRows, len(b.Y))
+	inputs, to := len(b.X)/len(b.Y), min(from+rows, len(b.Y))
 	return Batch[T]{X: b.X[from*inputs : to*inputs], Y: b.Y[from:to]}
 }
 

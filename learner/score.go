@@ -15,11 +15,12 @@ type Score struct {
 	Samples  int
 }
 
-// score is the score of a model with outputs, which forward returns for a block. Without samples everything is NaN.
-func score[T Float](loss Loss[T], of spec.Risk, s *Samples[T], forward func(b Batch[T]) []T) Score {
+// score is the score of a model with outputs, which forward returns for so many rows at once. Without samples
+// everything is NaN.
+func score[T Float](loss Loss[T], of spec.Risk, s *Samples[T], rows int, forward func(b Batch[T]) []T) Score {
 	var risk, sse, hits float64
-	for from := 0; from < s.Len(); from += blockRows {
-		block := s.All().block(from)
+	for from := 0; from < s.Len(); from += rows {
+		block := s.All().part(from, rows)
 		z := forward(block)
 		outputs := len(z) / len(block.Y)
 		for i, y := range block.Y {

@@ -112,6 +112,7 @@ var ErrNoSteps = errors.New("stopped before the first local step")
 func (s *Stepper[T]) Outcome(x []T) (Outcome[T], error) { return s.OutcomeFrom(s.job.Base, x) }
 
 // OutcomeFrom returns what the agent has by now, as a change of a model w_{i−1}, and begins to count its steps anew.
+// Without neighbours x becomes that change, and holds the parameters no longer.
 // The error is a *learner.DivergenceError, or ErrNoSteps.
 func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 	all := s.job.Samples.All()
@@ -128,7 +129,10 @@ func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 		}
 		stretch = T(float64(s.job.Steps) / float64(out.Steps))
 	}
-	out.Vector, out.RiskAfter = slices.Clone(x), s.problem.Model.Risk(x, all)
+	out.RiskAfter = s.problem.Model.Risk(x, all)
+	if out.Vector = x; s.Block > 0 {
+		out.Vector = slices.Clone(x) // mixing goes on with x
+	}
 	for i, w := range base {
 		out.Vector[i] = T(stretch * (out.Vector[i] - w))
 	}
