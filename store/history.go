@@ -24,7 +24,8 @@ type History struct {
 	end int64 // of the last whole line
 }
 
-// OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped.
+// OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are synced:
+// a process that was killed may have written a line and not synced it, and nobody writes a line again that is there.
 func (d Disk) OpenHistory(path string) (*History, error) {
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -33,6 +34,9 @@ func (d Disk) OpenHistory(path string) (*History, error) {
 	h := &History{path: path, f: f}
 	if h.end, err = lastNewline(f); err == nil {
 		err = f.Truncate(h.end)
+	}
+	if err == nil && h.end > 0 {
+		err = f.Sync()
 	}
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), f.Close())

@@ -16,6 +16,12 @@ var found = []struct {
 		Quorum: 1, Rounds: 3, Standardize: true, Faults: []world.Fault{
 			{At: 14070 * time.Millisecond, Kind: world.Lossy, Party: -1, For: 3209 * time.Millisecond},
 		}}},
+	{"a line of the history that a killed process had written and not synced was lost in the next power cut",
+		world.Plan{Seed: 5248, Method: "feddec, refuse_above, fedavgm, straggling", Agents: 3, Participants: 2,
+			Quorum: 1, Rounds: 2, Faults: []world.Fault{
+				{At: 5248 * time.Millisecond, Kind: world.Killed, Party: -1, For: 13562 * time.Millisecond, Ops: 25},
+				{At: 22219 * time.Millisecond, Kind: world.PowerCut, Party: -1, For: 599 * time.Millisecond, Ops: 33},
+			}}},
 }
 
 func TestFound(t *testing.T) {
