@@ -24,8 +24,9 @@ type History struct {
 	end int64 // of the last whole line
 }
 
-// OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are synced:
-// a process that was killed may have written a line and not synced it, and nobody writes a line again that is there.
+// OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are
+// synced: a process that was killed may have written a line and not synced it, and nobody writes a line again that is
+// there.
 func (d Disk) OpenHistory(path string) (*History, error) {
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

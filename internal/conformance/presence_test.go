@@ -58,7 +58,8 @@ func (c *cable) accept() {
 		for _, end := range [][2]net.Conn{{near, far}, {far, near}} {
 			c.running.Go(func() {
 				_, _ = io.Copy(end[0], end[1])
-				_, _ = end[0].Close(), end[1].Close()
+				// the other direction goes on: the last words of who has gone are still under way in it
+				_ = end[0].(*net.TCPConn).CloseWrite()
 			})
 		}
 	}

@@ -11,9 +11,9 @@ import (
 // agent, and of all when the coordinator's or the agent's disk comes to it.
 func TestPowerCutAtEachOperation(t *testing.T) {
 	const operations = 150
-	stride := 1
+	stride := stride
 	if testing.Short() {
-		stride = 7
+		stride = max(stride, 7)
 	}
 	for _, method := range []world.Method{"", "feddec", "fedavgm"} {
 		for _, f := range []world.Fault{

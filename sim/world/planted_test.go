@@ -1,3 +1,5 @@
+//go:build !race
+
 package world_test
 
 import (
@@ -82,11 +84,6 @@ func inviteNobody() world.Bugs {
 		i, err := wire.DecodeInvitation(e.Body)
 		return err != nil || i.Block > 0
 	}}
-}
-
-// configured is a bug: the coordinator works by another configuration than it was given.
-func configured(change func(cfg *coordinator.Config)) world.Bugs {
-	return world.Bugs{Configure: change}
 }
 
 // restless is a runtime in which no wait is long.

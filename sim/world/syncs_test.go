@@ -10,6 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/sim/world"
 )
 
+// configured is a bug: the coordinator works by another configuration than it was given.
+func configured(change func(cfg *coordinator.Config)) world.Bugs {
+	return world.Bugs{Configure: change}
+}
+
 // A round waits for three syncs, one after another, and a statistics round for four: where each takes half a second
 // more, a round takes as many half seconds more.
 func TestThreeSyncs(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 200, "how many plans are drawn and run")
+	seeds = flag.Int("seeds", plans, "how many plans are drawn and run")
 	first = flag.Uint64("first", 0, "the seed of the first of them")
 	show  = flag.Bool("show", false, "write the transcript of the first of them, and run no other")
 )
