@@ -51,6 +51,9 @@ type Coordinator struct {
 	credit    uint32                             // the first one of the round that is announced, in chunks
 	early     []Fact                             // facts from before Run
 
+	meshed   *Mesh             // the last one that was made, if there is one
+	meshedOf []round.MeshAgent // whose it is
+
 	trouble  store.Trouble
 	unstored bool // an update could not be stored, and none has been since
 

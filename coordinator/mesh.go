@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -25,16 +27,33 @@ type MeshMade struct {
 	Err error // then the agents of this round do not mix
 }
 
-// mesh makes the edges beside the owner: the fastest weights of a large graph take seconds.
+// mesh makes the edges beside the owner: the fastest weights of a large graph take seconds. They hang on the agents
+// alone, so while these stay as they are, nothing is made again and no round waits.
 func (c *Coordinator) mesh(e round.Mesh) {
+	if c.meshed != nil && slices.EqualFunc(c.meshedOf, e.Agents, sameEnds) {
+		c.tellMesh(e.Round, *c.meshed, nil)
+		return
+	}
 	c.start(func() func() {
 		m, err := c.cfg.Edges(e.Agents)
 		if err != nil {
 			m.Edges = nil
 		}
 		return func() {
-			c.cfg.Observer.Observe(MeshMade{e.Round, m, err})
-			c.step(round.Meshed{Round: e.Round, Edges: m.Edges})
+			if c.meshed, c.meshedOf = &m, e.Agents; err != nil {
+				c.meshed = nil
+			}
+			c.tellMesh(e.Round, m, err)
 		}
 	})
+}
+
+func (c *Coordinator) tellMesh(r wire.RoundID, m Mesh, err error) {
+	c.cfg.Observer.Observe(MeshMade{r, m, err})
+	c.step(round.Meshed{Round: r, Edges: m.Edges})
+}
+
+// sameEnds reports whether the edges of an agent follow from the same.
+func sameEnds(a, b round.MeshAgent) bool {
+	return a.ID == b.ID && a.Mixes == b.Mixes && a.Place == b.Place && slices.Equal(a.Neighbors, b.Neighbors)
 }
