@@ -77,7 +77,9 @@ func TestSetAgents(t *testing.T) {
 		delete(f.keys, "a2")
 		f.cfg.Agents = enrolled.Of(f.keys)
 		f.start()
-		f.until(time.Hour, "dropped", func() bool { return len(facts[coordinator.MessageDropped](f)) > 0 })
+		f.until(time.Hour, "dropped", func() bool {
+			return len(facts[coordinator.MessageDropped](f)) > 0 && len(facts[agent.Trained](f, "a0")) > 0
+		})
 		if d := facts[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != coordinator.DropUnknown {
 			t.Errorf("dropped: %+v", d)
 		}
