@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 )
 
@@ -17,6 +18,9 @@ type Filter struct {
 	// Time, if set, is the column with the time of a row, as RFC 3339 or in seconds since 1970. Rows must be in its
 	// order.
 	Time string
+
+	dialect dialect
+	missing grid.Fill // the zero value refuses
 }
 
 // Error says what is wrong in a data file, and where.
@@ -44,12 +48,12 @@ func (e *Error) Error() string {
 // of r is passed on, wrapped.
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
 	filter Filter) (*learner.Samples[T], error) {
-	c := csv.NewReader(r)
+	c := filter.dialect.reader(r, 0)
 	t, err := readHeader(c, file, features, target, filter)
 	if err != nil {
 		return nil, err
 	}
-	var some batch[T]
+	some := batch[T]{tally: tally{}.begin(len(t.names))}
 	if err := some.read(c, t, 0); err != nil {
 		return nil, err
 	}
@@ -65,49 +69,26 @@ func noneSelected(file string, rows int) *Error {
 
 // readHeader reads the first line, and says where the wanted columns are.
 func readHeader(c *csv.Reader, file string, features []string, target string, filter Filter) (*table, error) {
-	c.ReuseRecord = true
 	header, err := c.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, &Error{File: file, Problem: "empty; the first line must name the columns"}
-	}
 	if err != nil {
-		return nil, readError(file, err, nil, 0, 0)
+		return nil, headerError(file, err)
+	}
+	if len(features) == 0 {
+		return nil, &Error{File: file, Line: 1, Problem: "no feature columns were asked for"}
 	}
 	return newTable(file, header, features, target, filter)
 }
 
-// batch is rows that are read together, and how many rows have been read up to them.
+// batch is rows that are read together. The tally is of these and of those before.
 type batch[T learner.Float] struct {
-	x, y          []T
-	times         []int64 // with a column for them
-	newest        int64   // of these, and before
-	rows, matched int     // rows, and those that the conditions select, in this batch and before
+	tally
+	x, y  []T
+	times []int64 // with a column for them
 }
 
 // read reads rows up to the end. above is the number of lines above the first one that c reads.
 func (b *batch[T]) read(c *csv.Reader, t *table, above int) error {
-	c.ReuseRecord, c.FieldsPerRecord = true, t.width
-	for {
-		record, err := c.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return readError(t.file, err, record, t.width, above)
-		}
-		b.rows++
-		if !t.matches(record) {
-			continue
-		}
-		b.matched++
-		if n := t.filter.Shares; n > 1 && (b.matched-1)%n != t.filter.Share {
-			continue
-		}
-		line, _ := c.FieldPos(0)
-		if err := b.add(t, record, above+line); err != nil {
-			return err
-		}
-	}
+	return b.each(c, t, above, func(record []string, line int) error { return b.add(t, record, line) })
 }
 
 // readError turns what encoding/csv refuses into an Error; what is left is a failure to read.

@@ -76,7 +76,7 @@ func TestReadCSVErrors(t *testing.T) {
 			`f.csv: line 2: column "a": "` + strings.Repeat("é", 32) + `"… is not a number`},
 		{"nothing", "a,pm\n1,\n", []string{"a"}, Filter{},
 			`f.csv: line 2: column "pm": empty where a number is needed`},
-		{"NaN", "a,pm\nnan,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "nan" is not finite`},
+		{"NaN", "a,pm\nnan,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "nan" is not a number`},
 		{"Inf", "a,pm\n1,-Inf\n", []string{"a"}, Filter{}, `f.csv: line 2: column "pm": "-Inf" is not finite`},
 		{"beyond float32", "a,pm\n1e39,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "1e39" is too large`},
 		{"beyond float64", "a,pm\n1e999,1\n", []string{"a"}, Filter{},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 )
 
@@ -24,7 +25,7 @@ func write(t *testing.T, name, content string) string {
 
 // loadCSV returns the rows of a file whose target is y.
 func loadCSV(path string, where map[string]string, features ...string) (*learner.Samples[float32], error) {
-	c := Config{CSV: path, Where: where}
+	c := Config{CSV: path, Where: where, Missing: grid.Refuse}
 	s, err := c.Open()
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 // csvAt follows the columns x and y of a file.
@@ -37,7 +40,7 @@ func xs(t *testing.T, r Rows) ([]float32, View) {
 
 // A line that is being written is no row yet.
 func TestHalfALine(t *testing.T) {
-	h, r := csvAt(t, "d.csv", "x", Config{})
+	h, r := csvAt(t, "d.csv", "x", Config{Missing: grid.Refuse})
 	for _, step := range []struct {
 		text string
 		want []float32
@@ -241,7 +244,10 @@ func TestCutOffWhileRead(t *testing.T) {
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)
 	}
-	_, _, _, err = of.readBetween(f, place{}, 14)
+	_, err = of.readBetween(f, place{}, 14, func(text *counter, _ place) (tally, error) {
+		_, err := io.Copy(io.Discard, text)
+		return tally{}, err
+	})
 	if want := h.path + ": line 3: the file was cut off here while it was read"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -81,6 +81,8 @@ func checkMQTT(c *Config, problems *spec.Check, section string) {
 func checkStream(c *Config, problems *spec.Check, section string) {
 	problems.Need(len(c.Where) == 0 && c.Share == 0 && c.Shares == 0, section+".where",
 		"where, share and shares go with source csv only: remove them")
+	problems.Need(c.Delimiter == "" && c.Decimal == "" && c.MaxBad == 0, section+".delimiter",
+		"delimiter, decimal and max_bad go with source csv only: remove them")
 	_, err := clockOf(c)
 	problems.Valid(section+".time", err)
 }

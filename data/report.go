@@ -27,7 +27,8 @@ const Dropped Reason = "dropped"
 
 // Reasons are those for which a source does not use a value.
 func Reasons() []Reason {
-	return []Reason{grid.Missing, grid.Malformed, grid.NotANumber, grid.NotFinite, grid.BadTime, grid.Future, Dropped}
+	return []Reason{grid.Missing, grid.Malformed, grid.NotANumber, grid.NotFinite, grid.BadTime, grid.Late, grid.Future,
+		Dropped}
 }
 
 // Trouble is something that keeps readings from coming.

@@ -93,15 +93,20 @@ type Config struct {
 	Lines   string   `yaml:"lines"`   // a named pipe, or "-" for the standard input
 	Command []string `yaml:"command"` // a program and its arguments, whose output is lines
 	Format  string   `yaml:"format"`  // of lines: json (if empty) or csv
-	// Columns says where the inputs are: their columns or paths, for MQTT after the topic.
+	// Delimiter is between the fields of CSV; empty = a comma. Decimal is in numbers; empty = a point.
+	Delimiter string `yaml:"delimiter"`
+	Decimal   string `yaml:"decimal"`
+	// Columns says where the inputs, and in CSV the task's columns, are: their columns or paths, for MQTT after the
+	// topic. A column of CSV that is not here has the name that the task gives it.
 	Columns map[string]string `yaml:"columns"`
 	// Time is the column, or the path, of the time; empty = rows have none, readings that of their arrival.
 	Time       string `yaml:"time"`
 	TimeFormat string `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
 	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
-	// Missing is what stands for a value that a row made of readings needs and does not have; empty = skip.
+	// Missing is what stands for a value that a row needs and does not have; empty = skip.
 	Missing    grid.Policy       `yaml:"missing"`
 	LastAtMost time.Duration     `yaml:"last_at_most"` // the age of a value with missing: last
+	MaxBad     float64           `yaml:"max_bad"`      // of lines that cannot be used, in CSV: their share; 0 = 0.2
 	Where      map[string]string `yaml:"where"`        // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`
@@ -118,9 +123,19 @@ func (c *Config) Check(problems *spec.Check, section string) {
 	spec.OneOf(problems, section+".missing", fill.Policy, grid.Policies()...)
 	problems.Need((fill.Policy == grid.Last) == (fill.AtMost > 0), section+".last_at_most",
 		"is %s; want a duration above 0 with missing: last, and 0 without", fill.AtMost)
+	problems.Need(c.MaxBad >= 0 && c.MaxBad < 1, section+".max_bad", "is %v; want 0 (for 0.2) or a share below 1",
+		c.MaxBad)
 	if problems.Problems() == before {
 		kinds[c.kind()].check(c, problems, section)
 	}
+}
+
+// maxBad is the largest share of rows that cannot be used.
+func (c *Config) maxBad() float64 {
+	if c.Missing == grid.Refuse {
+		return 0
+	}
+	return cmp.Or(c.MaxBad, 0.2)
 }
 
 func (c *Config) fill() grid.Fill {

@@ -1,12 +1,13 @@
 package data
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 // table says where the wanted columns are.
@@ -32,7 +33,7 @@ func newTable(file string, header, features []string, target string, filter Filt
 	names := make([]string, len(header)) // a copy: the reader reuses the record
 	places := make(map[string][]int, len(header))
 	for i, name := range header {
-		names[i] = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
+		names[i] = strings.TrimSpace(name)
 		places[names[i]] = append(places[names[i]], i)
 	}
 	find := func(column string) (int, error) {
@@ -44,9 +45,6 @@ func newTable(file string, header, features []string, target string, filter Filt
 		}
 		return 0, fail(column, "twice in the header")
 	}
-	if len(features) == 0 {
-		return nil, fail("", "no feature columns were asked for")
-	}
 	t := &table{file: file, filter: filter, time: -1, width: len(names), names: append(slices.Clone(features), target)}
 	asked := make(map[string]bool, len(t.names))
 	for _, name := range t.names {
@@ -54,7 +52,7 @@ func newTable(file string, header, features []string, target string, filter Filt
 			return nil, fail(name, "asked for twice among features and target")
 		}
 		asked[name] = true
-		at, err := find(name)
+		at, err := find(filter.dialect.named(name))
 		if err != nil {
 			return nil, err
 		}
@@ -91,54 +89,78 @@ func (t *table) matches(record []string) bool {
 	return true
 }
 
-// add appends a row.
+// add appends a row, or counts why it cannot be used.
 func (b *batch[T]) add(t *table, record []string, line int) error {
-	features := len(t.columns) - 1
-	for i, column := range t.columns {
-		text := strings.TrimSpace(record[column])
-		v, err := strconv.ParseFloat(text, 64)
-		problem := ""
-		switch {
-		case text == "":
-			problem = "empty where a number is needed"
-		case err == nil && !finite(v):
-			problem = fmt.Sprintf("%q is not finite", text)
-		case errors.Is(err, strconv.ErrRange), err == nil && !finite(float64(T(v))):
-			problem = fmt.Sprintf("%s is too large", shorten(text))
-		case err != nil:
-			problem = fmt.Sprintf("%s is not a number", shorten(text))
-		}
-		if problem != "" {
-			return &Error{File: t.file, Line: line, Column: t.names[i], Problem: problem}
-		}
-		if i < features {
-			b.x = append(b.x, T(v))
-		} else {
-			b.y = append(b.y, T(v))
-		}
+	at, bad := b.time(t, record, line)
+	x := len(b.x)
+	if bad == nil {
+		bad = b.numbers(t, record, line, at)
 	}
-	if t.time < 0 {
+	if bad == nil {
+		last := len(b.x) - 1
+		b.x, b.y = b.x[:last], append(b.y, b.x[last])
+		if t.time >= 0 {
+			b.times = append(b.times, at)
+		}
+		b.used++
 		return nil
 	}
-	return b.addTime(t, record, line)
+	b.x = b.x[:x]
+	b.bad++
+	b.last = bad
+	if p := t.filter.missing.Policy; p == "" || p == grid.Refuse {
+		return bad
+	}
+	return nil
 }
 
-// addTime appends the time of a row.
-func (b *batch[T]) addTime(t *table, record []string, line int) error {
+// numbers appends the cells of a row, the target too. It returns the first problem that keeps the row from being used.
+func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *Error) {
+	for i, column := range t.columns {
+		text, c := strings.TrimSpace(record[column]), &b.cells[i]
+		v, why := t.filter.dialect.number(text)
+		if why == "" && !finite(float64(T(v))) {
+			why = grid.NotFinite
+		}
+		if why == "" {
+			c.take(v, at)
+			b.x = append(b.x, T(v))
+			continue
+		}
+		c.drop(why, line)
+		filled := false
+		if i < len(t.columns)-1 { // a target is never made up
+			v, filled = c.fill(t.filter.missing, at)
+		}
+		if !filled && bad == nil {
+			bad = &Error{File: t.file, Line: line, Column: t.filter.dialect.named(t.names[i]),
+				Problem: problem(text, why)}
+		}
+		b.x = append(b.x, T(v))
+	}
+	return bad
+}
+
+// time reads the time of a row. It is 0 if rows have none.
+func (b *batch[T]) time(t *table, record []string, line int) (int64, *Error) {
+	if t.time < 0 {
+		return 0, nil
+	}
 	text := strings.TrimSpace(record[t.time])
-	at, err := parseTime(text)
-	problem := ""
+	at, err := t.filter.dialect.time.parse(text)
+	problem, why := "", grid.BadTime
 	switch {
 	case err != nil:
-		problem = shorten(text) + " is not a time as 2026-03-01T12:00:00Z or in seconds since 1970"
+		problem = shorten(text) + " is not a time " + t.filter.dialect.time.example()
 	case at < b.newest:
-		problem = shorten(text) + " is before the time of a row above: rows must be in the order of time"
+		problem, why = shorten(text)+" is before the time of a row above: rows must be in the order of time", grid.Late
 	}
 	if problem != "" {
-		return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem}
+		b.cells[len(t.columns)].drop(why, line)
+		return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem}
 	}
-	b.times, b.newest = append(b.times, at), at
-	return nil
+	b.newest = at
+	return at, nil
 }
 
 // parseTime reads a time, in nanoseconds since 1970, from there up to 2261.

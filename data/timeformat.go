@@ -72,3 +72,18 @@ func parseSince(text string, unit time.Duration) (int64, error) {
 	whole, part := math.Modf(n)
 	return int64(whole)*int64(unit) + int64(math.Round(part*float64(unit))), nil
 }
+
+// example says how a time looks.
+func (f timeFormat) example() string {
+	switch f.format {
+	case "":
+		return "as 2026-03-01T12:00:00Z or in seconds since 1970"
+	case "rfc3339":
+		return "as 2026-03-01T12:00:00Z"
+	case "unix":
+		return "in seconds since 1970"
+	case "unix_ms":
+		return "in milliseconds since 1970"
+	}
+	return "as " + f.format
+}

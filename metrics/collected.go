@@ -20,7 +20,7 @@ const used = "used"
 func newCollected(r registrar) collected {
 	return collected{
 		values: r.counterBy("data_values_total",
-			"Values that the source of data has got, by whether they were used, or why not; only with mqtt and lines.",
+			"Values that the source of data has got, by whether they were used, or why not.",
 			"result", append([]string{used}, words(data.Reasons())...)),
 		troubles: r.gaugeBy("data_troubles",
 			"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
@@ -33,6 +33,9 @@ func newCollected(r registrar) collected {
 func (c *collected) observe(f agent.DataCollected) {
 	before := valuesOf(f.Before)
 	for result, n := range valuesOf(f.Report) {
+		if n < before[result] { // a file is read anew
+			before[result] = 0
+		}
 		c.values.WithLabelValues(result).Add(float64(n - before[result]))
 	}
 	oldest := int64(0)

@@ -1,0 +1,162 @@
+package data
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// csvFeed is the readings of a CSV file: each line has some at its time, of the inputs that are columns.
+type csvFeed struct {
+	*csvFile
+	follower
+	inputs []spec.Input
+	table  *table // of the header
+	torn   bool   // readings were passed on, and not counted
+}
+
+// changed implements feed.
+func (f *csvFeed) changed() bool { return f.follower.changed() }
+
+// read implements feed.
+func (f *csvFeed) read(void func(why string), take func(Reading)) error {
+	if f.filter.Time == "" {
+		return &Error{File: f.csvFile.path, Problem: "readings need a time: name its column (data.time)"}
+	}
+	if !f.look() && !f.torn {
+		return nil
+	}
+	if f.torn {
+		f.follower.read, f.torn = place{}, false
+		void("it is read again after an error")
+	}
+	to, err := f.follow(func(why string) {
+		f.follower.read = place{}
+		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
+	}, func(text *counter, from place) (tally, error) { return f.pass(text, from, take) })
+	if f.table != nil && to.cells != nil {
+		f.tell(&f.follower, to.report(f.csvFile.path, f.table.names, f.filter.Time))
+	}
+	if err != nil {
+		f.torn = true
+		return err
+	}
+	f.follower.read = to
+	return to.check(f.most)
+}
+
+// pass passes on the readings of a text.
+func (f *csvFeed) pass(text *counter, from place, take func(Reading)) (tally, error) {
+	c := f.filter.dialect.reader(text, from.lines)
+	if from.offset == 0 {
+		header, err := c.Read()
+		if err != nil {
+			return tally{}, headerError(f.csvFile.path, err)
+		}
+		if f.table, err = f.places(header); err != nil {
+			return tally{}, err
+		}
+	}
+	b := batch[float64]{tally: from.begin(len(f.table.names))}
+	err := b.each(c, f.table, from.lines, func(record []string, line int) error {
+		f.line(&b, record, line, take)
+		return nil
+	})
+	return b.tally, err
+}
+
+// places says where the inputs are. A file may lack some: others may have them.
+func (f *csvFeed) places(header []string) (*table, error) {
+	var names []string
+	for _, in := range f.inputs {
+		name := f.filter.dialect.named(in.Name)
+		if slices.ContainsFunc(header, func(h string) bool { return strings.TrimSpace(h) == name }) {
+			names = append(names, in.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, &Error{File: f.csvFile.path, Line: 1, Problem: "names none of the task's inputs; the columns are " +
+			list(header)}
+	}
+	last := len(names) - 1
+	return newTable(f.csvFile.path, header, names[:last], names[last], f.filter)
+}
+
+// line passes on the readings of a line.
+func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(Reading)) {
+	b.newest = 0 // in any order: the grid knows what is late
+	at, bad := b.time(f.table, record, line)
+	if bad != nil {
+		b.bad, b.last = b.bad+1, bad
+		return
+	}
+	for i, column := range f.table.columns {
+		name, text := f.table.names[i], strings.TrimSpace(record[column])
+		if f.classes(name) && text != "" {
+			b.cells[i].take(0, at)
+			take(Reading{Input: name, Time: at, Text: text})
+			continue
+		}
+		v, why := f.filter.dialect.number(text)
+		if why != "" {
+			b.cells[i].drop(why, line)
+			if why != grid.Missing && bad == nil {
+				bad = &Error{File: f.csvFile.path, Line: line, Column: f.filter.dialect.named(name),
+					Problem: problem(text, why)}
+			}
+			continue
+		}
+		b.cells[i].take(v, at)
+		take(Reading{Input: name, Time: at, Value: v})
+	}
+	if bad == nil {
+		b.used++
+		return
+	}
+	b.bad, b.last = b.bad+1, bad
+}
+
+// classes reports whether an input has classes.
+func (f *csvFeed) classes(name string) bool {
+	return slices.ContainsFunc(f.inputs, func(in spec.Input) bool { return in.Name == name && len(in.Classes) > 0 })
+}
+
+// headerError says why there is no header.
+func headerError(file string, err error) error {
+	if errors.Is(err, io.EOF) {
+		return &Error{File: file, Problem: "empty; the first line must name the columns"}
+	}
+	return readError(file, err, nil, 0, 0)
+}
+
+// each calls do with the selected rows up to the end. above is the number of lines above the first one that c reads.
+func (y *tally) each(c *csv.Reader, t *table, above int, do func(record []string, line int) error) error {
+	c.FieldsPerRecord = t.width
+	for {
+		record, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return readError(t.file, err, record, t.width, above)
+		}
+		y.rows++
+		if !t.matches(record) {
+			continue
+		}
+		y.matched++
+		if n := t.filter.Shares; n > 1 && (y.matched-1)%n != t.filter.Share {
+			continue
+		}
+		line, _ := c.FieldPos(0)
+		if err := do(record, above+line); err != nil {
+			return err
+		}
+	}
+}
