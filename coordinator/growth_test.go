@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -50,7 +51,7 @@ func TestGrowingFiles(t *testing.T) {
 			if err := os.WriteFile(g.path, []byte(strings.Join(lines[:21], "\n")+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			a.file, files = g.path, append(files, g)
+			a.file, files = data.Config{CSV: g.path}, append(files, g)
 		}
 		s := newStranger(f)
 		f.start()

@@ -112,7 +112,7 @@ type process struct {
 	dir  string
 	data table
 	lie  liar.Lie     // an agent's
-	file string       // the agent's data, if set
+	file data.Config  // the agent's data, if set
 	cfg  agent.Config // what a test sets of it
 	boot wire.Epoch
 
@@ -233,8 +233,8 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 		f.coord.key.Public().(ed25519.PublicKey), f.topics
 	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
 		testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
-	if p.file != "" {
-		of, err := (&data.Config{CSV: p.file}).Open()
+	if p.file.CSV != "" {
+		of, err := p.file.Open()
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,77 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// readingsOf is a file of readings over so many days, three an hour, of which a tenth is lost: a load that follows the
+// hour of the day and the temperature an hour ago.
+func readingsOf(t *testing.T, seed uint64, days int) data.Config {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 8))
+	b := []byte("time,warm,load\n")
+	warm, before := 15.0, 15.0
+	for i := range 72 * days {
+		if i%3 == 0 {
+			before, warm = warm, 15+0.8*(warm-15)+rng.NormFloat64()
+		}
+		hour := math.Ceil(float64(i+1) / 3) // the grid point of the reading
+		load := 900 + 300*math.Sin(2*math.Pi*hour/24) + 40*(before-15) + rng.NormFloat64()
+		if rng.IntN(10) > 0 {
+			b = fmt.Appendf(b, "%d,%.3f,%.3f\n", 1772323200+1200*i+600, warm, load)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "readings.csv")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return data.Config{CSV: path, Time: "time", Missing: grid.Last, LastAtMost: 2 * time.Hour}
+}
+
+// TestReadings trains on rows that agents make of readings, and scores the models on those that the coordinator makes.
+func TestReadings(t *testing.T) {
+	for _, target := range []string{"load", "load in 1h"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, 3, memory.Options{})
+			recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
+				{Name: "warm", Unit: "°C", Range: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
+			f.cfg.Task.Recipe, f.cfg.Task.Target = recipe, target
+			f.cfg.Task.Features = recipe.Expand([]string{"warm lag 1h", "hour"})
+			if target != "load" {
+				f.cfg.Task.Features = recipe.Expand([]string{"warm", "hour", "load lag 23h"})
+			}
+			f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = 40, 0.1
+			for i, a := range f.agents {
+				a.file = readingsOf(t, uint64(i), 6+2*i)
+			}
+			c := readingsOf(t, 99, 10)
+			held, err := c.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.cfg.Held = held
+			f.start()
+			f.finished(time.Hour)
+			models := facts[coordinator.ModelReady](f)
+			if s := models[len(models)-1].Score; s.R2 < 0.95 || s.Samples < 200 {
+				t.Errorf("%s: score %+v", target, s)
+			}
+			if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows < 24*(6+8+10)-3*27 {
+				t.Errorf("%s: statistics %+v", target, s)
+			}
+		})
+	}
+}
