@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist size test-package test-arm nightly clean
+.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,9 @@ build: ## build agentd, coordinator and fedlab into bin/
 
 demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
 	go run ./cmd/fedlab demo
+
+demo-streams: ## the same from raw readings: twelve stations are replayed through Mosquitto, and the agents make the rows; a minute, one JSON object a line
+	go run ./cmd/fedlab demo --streams --json
 
 testbed: build ## run Mosquitto, Prometheus, a coordinator and AGENTS=30 agents on this machine, until Ctrl-C (TLS=true for certificates)
 	bin/fedlab testbed up --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false)

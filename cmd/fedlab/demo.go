@@ -44,6 +44,8 @@ the regression of the FedDec paper, or the air data.`,
 	f.StringVar(&o.Broker, "broker", "",
 		"URL of a broker that runs already, such as tcp://127.0.0.1:1883 (default: an embedded one)")
 	f.BoolVar(&o.Processes, "processes", false, "run each agent as an agentd process of its own")
+	f.BoolVar(&o.Streams, "streams", false,
+		"have the agents hear their stations' raw readings over a broker of the site, and make the rows themselves")
 	f.StringVar(&o.Agentd, "agentd", "",
 		"the agentd program for --processes (default: beside this program, in PATH, or built)")
 	f.StringVar(&o.Metrics, "metrics", "", "serve metrics for Prometheus at this host:port")

@@ -33,14 +33,14 @@ type stationScore struct {
 }
 
 func baselines(f *files) (*baselineScores, error) {
-	held, err := load(f.held)
+	held, err := f.load(f.held)
 	if err != nil {
 		return nil, err
 	}
 	var pooledX, pooledY []float32
 	b := &baselineScores{Persistence: persistence(held)}
 	for i, path := range f.train {
-		s, err := load(path)
+		s, err := f.load(path)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func baselines(f *files) (*baselineScores, error) {
 		all := s.All()
 		pooledX, pooledY = append(pooledX, all.X...), append(pooledY, all.Y...)
 	}
-	b.Central, err = ridge(learner.NewSamples(len(airFeatures), pooledX, pooledY), held)
+	b.Central, err = ridge(learner.NewSamples(len(f.features), pooledX, pooledY), held)
 	return b, err
 }
 
@@ -65,7 +65,8 @@ func persistence(held *learner.Samples[float32]) float64 {
 // on the held-out ones.
 func ridge(train, held *learner.Samples[float32]) (float64, error) {
 	st := learner.MomentsOf(train).Standardization(spec.RiskSquared, clip)
-	d := len(airFeatures) + 1 // and a constant
+	x, _ := train.Row(0)
+	d := len(x) + 1 // and a constant
 	row := func(dst []float64, x []float32) {
 		for j, v := range x {
 			dst[j] = max(-clip, min(clip, (float64(v)-st.Mean[j])/st.Scale[j]))

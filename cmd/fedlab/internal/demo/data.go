@@ -35,6 +35,7 @@ type files struct {
 	stations []string // in alphabetical order
 	train    []string // paths, in the same order
 	held     string
+	rows     []int // of each station, where that is known beforehand
 }
 
 // writeData lays the embedded data set out in a folder.
@@ -87,6 +88,6 @@ func readAir() (header []string, rows [][]string, err error) {
 	return all[0], all[1:], nil
 }
 
-func load(path string) (*learner.Samples[float32], error) {
-	return data.ReadFile[float32](path, airFeatures, airTarget)
+func (f *files) load(path string) (*learner.Samples[float32], error) {
+	return data.ReadFile[float32](path, f.features, f.target)
 }

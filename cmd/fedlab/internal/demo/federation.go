@@ -46,7 +46,9 @@ type federation struct {
 	edges       func([]round.MeshAgent) (coordinator.Mesh, error) // where agents mix
 	// what runs an agent; nil = here, or in a process of its own
 	host    func(context.Context, *settings.Agent) error
-	reached bool // the broker, once
+	reached bool                        // the broker, once
+	before  func(context.Context) error // what comes before the coordinator starts; nil = nothing
+	site    *site                       // of the streams; nil without them
 
 	registry      *prometheus.Registry
 	ofCoordinator *metrics.Coordinator
@@ -202,6 +204,11 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 		start("agent "+s.ID, func() error { return runAgent(ctx, s) })
 	}
 	start("coordinator", func() error {
+		if fed.before != nil {
+			if err := fed.before(ctx); err != nil {
+				return err
+			}
+		}
 		return daemon.RunCoordinator(ctx, &fed.coordinator,
 			daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edges})
 	})

@@ -21,6 +21,7 @@ type Options struct {
 	Model        string // linear or mlp
 	Broker       string // URL of a broker that runs already; empty = embedded
 	Processes    bool   // each agent in a process of its own
+	Streams      bool   // the agents hear their stations over a broker of the site, and make the rows
 	Agentd       string // the program for it; empty = looked for
 
 	Algorithm spec.Algorithm
@@ -84,6 +85,8 @@ func (o *Options) Validate() error {
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
 	valid("--algorithm", o.Algorithm.Validate())
+	need(!o.Streams || o.Algorithm != spec.FedDec && !o.Processes && o.Model == "linear",
+		"--streams goes with --algorithm fedavg and --model linear, and not with --processes")
 	if o.Algorithm != spec.FedDec {
 		need(o.Task == "" && o.SiteBroker == "" && !o.faulty(),
 			"--task, --d2d-broker, --loss, --dup, --delay and --kill go with --algorithm feddec")

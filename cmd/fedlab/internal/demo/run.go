@@ -26,7 +26,11 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	fed, err := layOut(o, dir, log)
+	lay := layOut
+	if o.Streams {
+		lay = layOutStreams
+	}
+	fed, err := lay(o, dir, log)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +81,7 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 	o := &fed.options
 	show.start(heading{
 		Broker: strings.Join(fed.coordinator.Broker.URLs, ", "), Embedded: fed.server != nil, Agents: len(fed.agents),
-		Features: len(airFeatures),
+		Features: len(fed.files.features),
 		Model:    o.Model, Rounds: o.rounds(), L: o.Participants, Seed: o.Seed, Metrics: url,
 		Stations: fed.files.stations,
 	})
@@ -89,6 +93,9 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 		return nil, err
 	}
 	r := newResult(compared, &w.now)
+	if o.Streams {
+		r.Task = "streams"
+	}
 	r.Model, err = modelHash(fed.coordinator.StateDir)
 	return r, err
 }

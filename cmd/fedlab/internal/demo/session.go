@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,14 +47,17 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 
 // cleanUp stops the embedded broker, or takes what the demo retained at the
 // user's broker away again.
-func (fed *federation) cleanUp(ctx context.Context) error {
+func (fed *federation) cleanUp(ctx context.Context) (err error) {
+	if fed.site != nil {
+		err = fed.site.close()
+	}
 	switch {
 	case fed.server != nil:
-		return fed.server.Close()
+		return errors.Join(err, fed.server.Close())
 	case fed.reached:
-		return fed.sweep(context.WithoutCancel(ctx))
+		return errors.Join(err, fed.sweep(context.WithoutCancel(ctx)))
 	}
-	return nil
+	return err
 }
 
 // sweep deletes what the demo's federation retained at a user's broker: the
