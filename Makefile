@@ -13,7 +13,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 # tools/buildflags is how programs are built wherever they are built for use. No HTTP/2 (nethttpomithttp2): nobody here speaks it, and it
-# weighs 350 kB on every device. No inlining in what reads the configuration and encodes metrics: that saves 210 kB, and neither is in a hurry.
+# weighs 350 kB on every device. No inlining where nothing is in a hurry: configuration, commands, metrics, the reading of data, files.
 build: ## build agentd, coordinator and fedlab into bin/
 	CGO_ENABLED=0 go build $$(cat tools/buildflags) -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator ./cmd/fedlab
 
