@@ -166,6 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !a.spent() {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
+	a.reportCollected(a.owner.Now())
 	err := a.owner.Run(ctx, a.conn.Events(),
 		host.Program{Turn: a.turn, Hear: a.hear, Tick: a.tick, Deadline: a.deadline})
 	switch {

@@ -34,6 +34,10 @@ func TestCollected(t *testing.T) {
 		}
 		l.cfg.Data, l.cfg.MinRows = &collecting{Source: source}, 2
 		l.start()
+		wait(25 * time.Second) // in which nobody says anything
+		if told := factsOf[agent.DataCollected](l.scene); len(told) != 3 {
+			t.Errorf("collected %+v", told)
+		}
 		l.plays(1)
 		if got := l.declined(); got != "too_few_rows" {
 			t.Fatalf("declined %q", got)
