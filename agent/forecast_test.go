@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,7 +153,7 @@ func TestForecastsOfClasses(t *testing.T) {
 
 // readings are rows whose targets come later: of n rows the last two have none yet.
 type readings struct {
-	n     *int
+	n     *atomic.Int64
 	early bool
 }
 
@@ -162,7 +163,7 @@ func (readings) Close() error                 { return nil }
 func (readings) Changed() bool                { return true }
 
 func (r readings) Snapshot() (data.View, error) {
-	n := *r.n
+	n := int(r.n.Load())
 	if !r.early {
 		n -= 2
 	}
@@ -192,12 +193,13 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 			told = append(told, text)
 			return nil
 		}
-		n := 2
+		var n atomic.Int64
+		n.Store(2)
 		l := forecastingFrom(t, publish, readings{n: &n})
 		wait(2 * time.Minute)
-		n = 4
+		n.Store(4)
 		wait(2 * time.Minute)
-		n = 5
+		n.Store(5)
 		wait(2 * time.Minute)
 		want := "1: 2; 2: 4; 3: 6; 4: 8; 2: 4 1"
 		if got := strings.Join(told, "; "); got != want {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,8 +189,14 @@ func TestModelHook(t *testing.T) {
 func TestModelsHeal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locked := errors.New("locked")
+		var free atomic.Bool
 		s := keeps(t, func(c *agent.Config) {
-			c.Predict.Lock = func() (func() error, error) { return func() error { return nil }, locked }
+			c.Predict.Lock = func() (func() error, error) {
+				if free.Load() {
+					return func() error { return nil }, nil
+				}
+				return nil, locked
+			}
 		})
 		a := s.training(taskOf("a task"), 1, 0)
 		s.announce(1, a)
@@ -197,7 +204,7 @@ func TestModelsHeal(t *testing.T) {
 		if f := factsOf[agent.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
 			t.Errorf("%+v", f)
 		}
-		locked = nil
+		free.Store(true)
 		wait(time.Minute)
 		if s.inUse() != "5/0" {
 			t.Errorf("%s in use", s.inUse())
