@@ -245,6 +245,7 @@ func (a *Agent) forecasts(f *forecaster, m *modelfile.Model) (fact Predicted) {
 	}
 	fact.Took = a.owner.Now().Sub(began)
 	fact.Residual = math.NaN()
+	labelled := false
 	for _, c := range all {
 		if f.lost = a.cfg.Predict.Publish(c); f.lost != nil {
 			fact.Lost++
@@ -253,9 +254,10 @@ func (a *Agent) forecasts(f *forecaster, m *modelfile.Model) (fact Predicted) {
 		if fact.Rows++; c.Anomaly {
 			fact.Anomalies++
 		}
-		if c.Residual != nil {
-			fact.Residual = f.usual.mean()
-		}
+		labelled = labelled || c.Residual != nil
+	}
+	if labelled {
+		fact.Residual = f.usual.mean()
 	}
 	before, text := f.failed, ""
 	if err == nil {

@@ -143,7 +143,7 @@ func (a *Agent) keptBase(hash wire.Digest) []float32 {
 // consider has a model judged beside the owner and, if it is as good as the one in use, put into use.
 func (a *Agent) consider(of offer, w []float32) {
 	k, l := &a.models, a.local
-	if k.pinned || of.ref.Hash == k.judged || l == nil || l.problem == nil || l.hash != of.task {
+	if of.ref.Hash == k.judged || l == nil || l.problem == nil || l.hash != of.task {
 		return
 	}
 	k.busy = true
@@ -218,6 +218,9 @@ func (a *Agent) lookAtModel(changed bool) {
 		stamp, m, pinned, err := readInUse(&a.cfg, before)
 		a.owner.Tell(func() {
 			if stamp == before {
+				if err != nil {
+					a.cfg.Logger.Error("the models to predict with cannot be read", "err", err)
+				}
 				return
 			}
 			wasPinned := k.pinned

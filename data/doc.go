@@ -24,10 +24,9 @@
 //
 // # Sources that are not files
 //
-// The interfaces carry sources that collect by themselves. Such a source starts to collect when it is made and stops at
-// Close: it hears a site's broker, or a command's output, and appends readings to a ring on disk. Changed compares two
-// counters; Snapshot turns the readings that have come since into rows on the task's grid, and hands these to Prepare.
-// A row is made when no reading may change it any more, so that rows are only ever appended. A ring that drops its
-// oldest readings keeps the rows that were made of them until the task changes or the program starts again. A view may
-// later keep its rows on disk: its readers know no more than [learner.Samples].
+// A [Collector] collects by itself, from Start to Close: it hears a site's broker, or a command's output, and
+// appends readings to a ring on disk. Changed compares two counters; Snapshot turns the readings that have come
+// since into rows on the task's grid (package grid), and hands these to Prepare. A row is made when no reading may
+// change it any more, so that rows are only ever appended. A ring that drops its oldest readings keeps the rows
+// that were made of them until the task changes or the program starts again.
 package data

@@ -37,12 +37,22 @@ func countOf(g *grid.Grid, place int) string {
 	return fmt.Sprint(c.Used, c.Unused, dropped, strange)
 }
 
+// TestTextOfANumber has a number come as a text, as in JSON with quotes, and true for 1.
+func TestTextOfANumber(t *testing.T) {
+	rows, g := run(t, hourly(nil), []grid.Reading{{Input: "temp", Time: 10 * hour, Text: "21.5", Value: 21.5},
+		{Input: "temp", Time: 11 * hour, Text: "true", Value: 1}, temp(12*hour, 3), temp(13*hour, 4)})
+	if got, want := countOf(g, 0), "3 map[] 0 0"; got != want || !slices.Equal(rows.X, []float32{21.5, 1}) ||
+		!slices.Equal(rows.Y, []float32{1, 3}) {
+		t.Errorf("%s, want %s; rows of %v and %v", got, want, rows.X, rows.Y)
+	}
+}
+
 // TestWhatIsNotUsedIsCounted wants each reading that is not used under its reason.
 func TestWhatIsNotUsedIsCounted(t *testing.T) {
 	came := []grid.Reading{
 		temp(10*hour, 1), temp(10*hour, 2), temp(11*hour, 3), temp(9*hour, 4), // twice, late
 		temp(11*hour, math.NaN()), temp(11*hour, math.Inf(1)), temp(11*hour, 61),
-		{Input: "temp", Time: 11 * hour, Text: "warm"}, temp(-1, 5), temp(math.MaxInt64, 5),
+		{Input: "temp", Time: 11 * hour, Text: "warm", Value: math.NaN()}, temp(-1, 5), temp(math.MaxInt64, 5),
 		{Input: "sun", Time: 11 * hour},
 		{Input: "wd", Time: 11 * hour, Text: "S"}, {Input: "wd", Time: 11 * hour, Text: "N"},
 		{Input: "wd", Time: 12 * hour},

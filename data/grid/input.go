@@ -74,7 +74,7 @@ func (in *input) value(r Reading) (float64, Reason) {
 	}
 	v := r.Value
 	switch {
-	case r.Text != "":
+	case r.Text != "" && !known(v):
 		return 0, NotANumber
 	case v-v != 0:
 		return 0, NotFinite

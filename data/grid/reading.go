@@ -4,9 +4,10 @@ package grid
 type Reading struct {
 	Input string
 	Time  int64 // nanoseconds since 1970, UTC
+	// Text, if it is not empty, is what was said in words: an input with classes takes it. Value is then the number
+	// that it stands for, as "21.5" and "true" do; NaN if it stands for none.
+	Text  string
 	Value float64
-	// Text, if it is not empty, is there in place of Value: for an input with classes, or of what is no number.
-	Text string
 }
 
 // Reason is why a reading, or a value of a row, is not used. It is also the label of a metric.
@@ -19,11 +20,8 @@ const (
 	NotFinite    Reason = "not_finite"    // NaN or infinite, or too large for a float32
 	OutOfRange   Reason = "out_of_range"  // of the input
 	UnknownClass Reason = "unknown_class" // none of the input's
-	UnknownInput Reason = "unknown_input" // the task has no such input
 	Late         Reason = "late"          // older than the newest reading by more than the lateness
 	Twice        Reason = "twice"         // the same input at the same time has come before
-	Stuck        Reason = "stuck"         // the sensor has said the same for too long
-	Jump         Reason = "jump"          // too far from the reading before
 	BadTime      Reason = "bad_time"      // not a time, or one before 1970 or after 2261
 	Future       Reason = "future"        // later than the device's clock
 	Malformed    Reason = "malformed"     // a line or a payload that cannot be read
@@ -31,6 +29,5 @@ const (
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, UnknownInput, Late, Twice, Stuck, Jump,
-		BadTime, Future, Malformed}
+	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Twice, BadTime, Future, Malformed}
 }
