@@ -161,7 +161,7 @@ func TestMQTT(t *testing.T) {
 	})
 }
 
-// What a mailbox that is full has dropped is counted.
+// A full mailbox drops messages, and each of them is counted.
 func TestMQTTDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())

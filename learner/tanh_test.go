@@ -5,6 +5,22 @@ import (
 	"testing"
 )
 
+// TestTanhOfTheSeries compares with math.Tanh all float32 of the last octave of the series, where its error is largest.
+func TestTanhOfTheSeries(t *testing.T) {
+	const octave = 1 << 23
+	v, first := make([]float32, octave), math.Float32bits(1./16)
+	for i := range v {
+		v[i] = math.Float32frombits(first + uint32(i))
+	}
+	tanh(v)
+	for i, got := range v {
+		x := math.Float32frombits(first + uint32(i))
+		if want := float32(math.Tanh(float64(x))); got != want {
+			t.Fatalf("tanh(%v) is %v, want %v", x, got, want)
+		}
+	}
+}
+
 // TestTanh compares every 1,021st float32 with math.Tanh; and once, with a stride of 1, all that are positive.
 func TestTanh(t *testing.T) {
 	v, in := []float32{float32(math.Copysign(0, -1))}, make([]float32, 1<<12)

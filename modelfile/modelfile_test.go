@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/spec"
@@ -157,24 +158,9 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// numpy is a Python that has it.
-func numpy(t *testing.T) string {
-	t.Helper()
-	for _, p := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(p, "-c", "import numpy").Run() == nil {
-			return p
-		}
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("python3 with numpy is not installed, and CI needs it")
-	}
-	t.Skip("python3 with numpy is not installed; `make deps` installs it")
-	return ""
-}
-
 // TestNumpy runs the lines of docs/MODEL.md, and compares them with our predictions.
 func TestNumpy(t *testing.T) {
-	python := numpy(t)
+	python := testkit.Numpy(t)
 	page, err := os.ReadFile("../docs/MODEL.md")
 	if err != nil {
 		t.Fatal(err)

@@ -9,28 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// numpy is a Python that has it.
-func numpy(t *testing.T) string {
-	t.Helper()
-	for _, p := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(p, "-c", "import numpy").Run() == nil {
-			return p
-		}
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("python3 with numpy is not installed, and CI needs it")
-	}
-	t.Skip("python3 with numpy is not installed; `make deps` installs it")
-	return ""
-}
-
 // TestRecompute has numpy recompute dumps, from the arrays alone.
 func TestRecompute(t *testing.T) {
-	python := numpy(t)
+	python := testkit.Numpy(t)
 	tried := 0
 	for name, change := range dumped() {
 		e := dumpedExperiment(change)

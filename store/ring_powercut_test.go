@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What a ring needs of a cuttableDisk beside that of WriteFile.
+// A ring needs these of a cuttableDisk, beside the operations of WriteFile.
 
 func newCuttableDisk(operations int) *cuttableDisk {
 	return &cuttableDisk{left: operations, names: map[string]*inode{}, durable: map[string]*inode{}}

@@ -178,96 +178,103 @@ func TestRingOvertakesAReader(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
+// ringDamage is damage of a file of a ring, and what comes of it.
+type ringDamage struct {
+	name   string
+	of     int // segment
+	change func(p []byte) []byte
+	cut    bool
+	aside  string // in its error
+	lost   []uint64
+}
+
+var ringDamages = []ringDamage{
+	{"a flip in the middle", 2, flipAt(segmentHead + batchHead), false, "not sound", []uint64{11, 30}},
+	{"a flip in the middle of the last", 3, flipAt(segmentHead + batchHead), false, "not sound",
+		[]uint64{31, 45}},
+	{"a length in the middle of the last", 3, flipAt(segmentHead + 6), false, "not sound",
+		[]uint64{31, 45}},
+	{"a flip in the head", 2, flipAt(9), false, "not sound", []uint64{11, 30}},
+	{"another magic", 2, flipAt(0), false, "not sound", []uint64{11, 30}},
+	{"another file's content", 2, func(p []byte) []byte {
+		return append(appendHead(nil, segment{number: 9, first: 11}), p[segmentHead:]...)
+	}, false, "it is of segment 9", []uint64{11, 30}},
+	{"another version", 2, func(p []byte) []byte { p[4] = 7; return p }, false,
+		"has format version 7, this program reads version 1", []uint64{11, 30}},
+	{"a batch twice", 2, func(p []byte) []byte {
+		again := p[segmentHead : segmentHead+batchExtra+10*8]
+		return slices.Concat(p, again, again)
+	}, false, "an entry has number 11, want 31", []uint64{11, 30}},
+	{"the last batch twice", 3, func(p []byte) []byte {
+		return append(p, p[len(p)-batchExtra-5*8:]...)
+	}, true, "", nil},
+	{"a torn end", 3, func(p []byte) []byte { return p[:len(p)-3] }, true, "", []uint64{41, 45}},
+	{"an end of zeros", 3, func(p []byte) []byte { return append(p, make([]byte, 40)...) }, true, "", nil},
+	{"a torn end with zeros before", 3, func(p []byte) []byte {
+		clear(p[len(p)-batchExtra-5*8 : len(p)-20])
+		return p
+	}, true, "", []uint64{41, 45}},
+	{"half a head", 3, func(p []byte) []byte { return p[:11] }, true, "", []uint64{31, 45}},
+	{"a head of zeros", 3, func(p []byte) []byte { return make([]byte, len(p)) }, true, "", []uint64{31, 45}},
+	{"an end that could not be cut back", 2, func(p []byte) []byte {
+		return append(p, "FMB1 half"...)
+	}, true, "", nil},
+	{"an empty file", 3, func([]byte) []byte { return nil }, false, "", []uint64{31, 45}},
+}
+
 // Damage in a segment: it is named and set aside; an end behind which nothing is sound is cut off. All else is read.
 func TestRingDamage(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		of     int // segment
-		change func(p []byte) []byte
-		cut    bool
-		aside  string // in its error
-		lost   []uint64
-	}{
-		{"a flip in the middle", 2, flipAt(segmentHead + batchHead), false, "not sound", []uint64{11, 30}},
-		{"a flip in the middle of the last", 3, flipAt(segmentHead + batchHead), false, "not sound",
-			[]uint64{31, 45}},
-		{"a length in the middle of the last", 3, flipAt(segmentHead + 6), false, "not sound",
-			[]uint64{31, 45}},
-		{"a flip in the head", 2, flipAt(9), false, "not sound", []uint64{11, 30}},
-		{"another magic", 2, flipAt(0), false, "not sound", []uint64{11, 30}},
-		{"another file's content", 2, func(p []byte) []byte {
-			return append(appendHead(nil, segment{number: 9, first: 11}), p[segmentHead:]...)
-		}, false, "it is of segment 9", []uint64{11, 30}},
-		{"another version", 2, func(p []byte) []byte { p[4] = 7; return p }, false,
-			"has format version 7, this program reads version 1", []uint64{11, 30}},
-		{"a batch twice", 2, func(p []byte) []byte {
-			again := p[segmentHead : segmentHead+batchExtra+10*8]
-			return slices.Concat(p, again, again)
-		}, false, "an entry has number 11, want 31", []uint64{11, 30}},
-		{"the last batch twice", 3, func(p []byte) []byte {
-			return append(p, p[len(p)-batchExtra-5*8:]...)
-		}, true, "", nil},
-		{"a torn end", 3, func(p []byte) []byte { return p[:len(p)-3] }, true, "", []uint64{41, 45}},
-		{"an end of zeros", 3, func(p []byte) []byte { return append(p, make([]byte, 40)...) }, true, "", nil},
-		{"a torn end with zeros before", 3, func(p []byte) []byte {
-			clear(p[len(p)-batchExtra-5*8 : len(p)-20])
-			return p
-		}, true, "", []uint64{41, 45}},
-		{"half a head", 3, func(p []byte) []byte { return p[:11] }, true, "", []uint64{31, 45}},
-		{"a head of zeros", 3, func(p []byte) []byte { return make([]byte, len(p)) }, true, "", []uint64{31, 45}},
-		{"an end that could not be cut back", 2, func(p []byte) []byte {
-			return append(p, "FMB1 half"...)
-		}, true, "", nil},
-		{"an empty file", 3, func([]byte) []byte { return nil }, false, "", []uint64{31, 45}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "ring")
-			r, _ := mustOpenRing(t, Machine, dir, Keep{Bytes: roomy.Bytes, Entries: 320})
-			for _, entries := range []int{10, 10, 10, 10, 5} {
-				mustFill(t, r, 1, entries)
-				if n := r.Next() - 1; n == 10 || n == 30 {
-					r.seal()
-				}
-			}
-			mustCloseRing(t, r)
-			path := r.path(uint64(tt.of))
-			p := mustRead(t, path)
-			mustWrite(t, path, tt.change(p))
-			r, found := mustOpenRing(t, Machine, dir, roomy)
-			if (found.Cut > 0) != tt.cut || (len(found.Aside) > 0) != (tt.aside != "") {
-				t.Fatalf("found %+v", found)
-			}
-			if tt.aside != "" {
-				err := found.Aside[0]
-				aside := filepath.Join(dir, fmt.Sprintf("ring-%012d.aside-1.segment", tt.of))
-				if !strings.Contains(err.Error(), tt.aside) || !strings.Contains(err.Error(), "it is now "+aside) {
-					t.Errorf("error %v", err)
-				}
-				if v := (*VersionError)(nil); strings.Contains(tt.name, "version") != errors.As(err, &v) {
-					t.Errorf("error %v is of type %T", err, err)
-				}
-				mustRead(t, aside)
-			}
-			want := []uint64{}
-			for n := uint64(1); n <= 45; n++ {
-				if tt.lost == nil || n < tt.lost[0] || n > tt.lost[1] {
-					want = append(want, n)
-				}
-			}
-			got, place, err := readNumbers(t, r, RingPlace{})
-			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("read %v, %v; want %v", got, err, want)
-			}
-			next := r.Next()
-			mustFill(t, r, 2, 3)
-			wantNumbers(t, r, place, next, next+5)
-			mustCloseRing(t, r)
-			if r, found = mustOpenRing(t, Machine, dir, roomy); found.Cut != 0 || found.Aside != nil {
-				t.Errorf("opened again: %+v", found)
-			}
-			mustCloseRing(t, r)
-		})
+	for _, tt := range ringDamages {
+		t.Run(tt.name, tt.test)
 	}
+}
+
+func (tt ringDamage) test(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ring")
+	r, _ := mustOpenRing(t, Machine, dir, Keep{Bytes: roomy.Bytes, Entries: 320})
+	for _, entries := range []int{10, 10, 10, 10, 5} {
+		mustFill(t, r, 1, entries)
+		if n := r.Next() - 1; n == 10 || n == 30 {
+			r.seal()
+		}
+	}
+	mustCloseRing(t, r)
+	path := r.path(uint64(tt.of))
+	p := mustRead(t, path)
+	mustWrite(t, path, tt.change(p))
+	r, found := mustOpenRing(t, Machine, dir, roomy)
+	if (found.Cut > 0) != tt.cut || (len(found.Aside) > 0) != (tt.aside != "") {
+		t.Fatalf("found %+v", found)
+	}
+	if tt.aside != "" {
+		err := found.Aside[0]
+		aside := filepath.Join(dir, fmt.Sprintf("ring-%012d.aside-1.segment", tt.of))
+		if !strings.Contains(err.Error(), tt.aside) || !strings.Contains(err.Error(), "it is now "+aside) {
+			t.Errorf("error %v", err)
+		}
+		if v := (*VersionError)(nil); strings.Contains(tt.name, "version") != errors.As(err, &v) {
+			t.Errorf("error %v is of type %T", err, err)
+		}
+		mustRead(t, aside)
+	}
+	want := []uint64{}
+	for n := uint64(1); n <= 45; n++ {
+		if tt.lost == nil || n < tt.lost[0] || n > tt.lost[1] {
+			want = append(want, n)
+		}
+	}
+	got, place, err := readNumbers(t, r, RingPlace{})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("read %v, %v; want %v", got, err, want)
+	}
+	next := r.Next()
+	mustFill(t, r, 2, 3)
+	wantNumbers(t, r, place, next, next+5)
+	mustCloseRing(t, r)
+	if r, found = mustOpenRing(t, Machine, dir, roomy); found.Cut != 0 || found.Aside != nil {
+		t.Errorf("opened again: %+v", found)
+	}
+	mustCloseRing(t, r)
 }
 
 func flipAt(at int) func(p []byte) []byte {

@@ -68,7 +68,7 @@ func TestSpoolAdopts(t *testing.T) {
 	}
 }
 
-// What is not there whole is not adopted; an entry whose file was damaged or has gone is dropped, and heals.
+// A file that is not there whole is not adopted; an entry whose file was damaged or has gone is dropped, and heals.
 func TestSpoolAdoptVerifies(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)

@@ -62,11 +62,11 @@ func newPlant(t *testing.T, l layout) *plant {
 	for i := range l.agents {
 		id := fmt.Sprintf("agent-%d", i)
 		p.ids = append(p.ids, id)
-		list.WriteString(p.AddAgent(t, id, rows(60+3*i, i)))
+		list.WriteString(p.AddAgent(t, id, testkit.NoisyPlane(60+3*i, i)))
 	}
 	all := l.agents
 	if l.liar {
-		p.AddAgent(t, "liar", rows(60, 98))
+		p.AddAgent(t, "liar", testkit.NoisyPlane(60, 98))
 		p.MustRun(t, "fedlab", "fleet", "--agents", "1", "--config", p.Path("liar.yaml"), "--write-keys",
 			p.Path("liars"))
 		keys, err := os.ReadFile(p.Path("liars"))
@@ -86,23 +86,11 @@ func newPlant(t *testing.T, l layout) *plant {
 	if l.hidden > 0 {
 		model = fmt.Sprintf("kind: mlp, hidden: [%d]", l.hidden)
 	}
-	held := p.Write(t, "held-out.csv", rows(500, 99))
+	held := p.Write(t, "held-out.csv", testkit.NoisyPlane(500, 99))
 	p.Lead(t, fmt.Sprintf(task, model), list.String(), fmt.Sprintf(
 		`{participants: %d, quorum: %d, rounds: 0, deadline: %s, invite_every: 1s, gather: {target: %d, minimum: %d, within: 2s, spread: 10ms}%s}`,
 		all, l.quorum, l.deadline, all, l.quorum, l.round), "held_out: {csv: "+held+"}", "policy: {keep_models: 0}")
 	return p
-}
-
-// rows returns a noisy plane, with a noise of each agent's own.
-func rows(n, agent int) string {
-	rng := rand.New(rand.NewPCG(uint64(agent), 5))
-	var b strings.Builder
-	b.WriteString("a,b,y\n")
-	for range n {
-		x, z := 3*rng.NormFloat64(), 5*rng.NormFloat64()
-		fmt.Fprintf(&b, "%.4f,%.4f,%.4f\n", x, z, 2*x-z+1+0.5*rng.NormFloat64())
-	}
-	return b.String()
 }
 
 // start starts the coordinator and all agents.

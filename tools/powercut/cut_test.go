@@ -170,7 +170,7 @@ func newFederation(t *testing.T, b *book, model string) *federation {
 	var list strings.Builder
 	for i := range agents {
 		id := fmt.Sprintf("agent-%d", i)
-		list.WriteString(f.AddAgent(t, id, rows(40+i, i)))
+		list.WriteString(f.AddAgent(t, id, testkit.NoisyPlane(40+i, i)))
 		f.mount(id, "state-"+id, func(name string, content []byte) { b.synced(wire.AgentID(id), name, content) })
 	}
 	f.mount(lead, "state", func(string, []byte) {})
@@ -257,18 +257,6 @@ func (b *book) watch(t *testing.T, url string) {
 		_ = s.Close() // it says nothing that matters
 		<-done
 	})
-}
-
-// rows returns a noisy plane, with a noise of each agent's own.
-func rows(n, agent int) string {
-	rng := rand.New(rand.NewPCG(uint64(agent), 5))
-	var b strings.Builder
-	b.WriteString("a,b,y\n")
-	for range n {
-		x, z := 3*rng.NormFloat64(), 5*rng.NormFloat64()
-		fmt.Fprintf(&b, "%.4f,%.4f,%.4f\n", x, z, 2*x-z+1+0.5*rng.NormFloat64())
-	}
-	return b.String()
 }
 
 // TestCuts: at any moment the power goes, of the coordinator, of agents or of all, and what was not synced is gone. No

@@ -1,8 +1,8 @@
 // Package powercut has a file system in memory that can lose power: it forgets what was not synced. The real programs
 // run on it, and their promises are held against what is left.
 //
-// What a file holds is durable once the file was synced; that it is there under its name, or is there no longer, once
-// its folder was synced.
+// The content of a file is durable once the file was synced; its name, or that the name is gone, once its folder was
+// synced.
 package powercut
 
 import (

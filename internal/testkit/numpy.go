@@ -1,0 +1,22 @@
+package testkit
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Numpy returns a Python that has numpy. In CI there must be one; elsewhere the test is skipped without.
+func Numpy(t *testing.T) string {
+	t.Helper()
+	for _, p := range []string{"python3", "/usr/bin/python3"} {
+		if exec.Command(p, "-c", "import numpy").Run() == nil {
+			return p
+		}
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("python3 with numpy is not installed, and CI needs it")
+	}
+	t.Skip("python3 with numpy is not installed; `make deps` installs it")
+	return ""
+}
