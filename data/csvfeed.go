@@ -26,9 +26,6 @@ func (f *csvFeed) changed() bool { return f.follower.changed() }
 
 // read implements feed.
 func (f *csvFeed) read(void func(why string), take func(Reading)) error {
-	if f.filter.Time == "" {
-		return &Error{File: f.csvFile.path, Problem: "readings need a time: name its column (data.time)"}
-	}
 	if !f.look() && !f.torn {
 		return nil
 	}

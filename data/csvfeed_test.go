@@ -100,4 +100,9 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 	if _, err := none.Open(want).Snapshot(); err == nil || !strings.Contains(err.Error(), "data.time") {
 		t.Errorf("without a time: %v", err)
 	}
+	h.put(t, "x in 1m,x\n2,1\n3,2\n")
+	v, err := none.Open(want).Snapshot()
+	if err != nil || !slices.Equal(v.Rows.All().X, []float32{1, 2}) || !slices.Equal(v.Rows.All().Y, []float32{2, 3}) {
+		t.Errorf("rows that were made: %+v, %v", v, err)
+	}
 }

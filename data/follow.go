@@ -45,9 +45,10 @@ type csvFile struct {
 	said   atomic.Pointer[Report]
 }
 
-// Open implements Source.
+// Open implements Source. Readings have a time: without a column for it, lines are rows that somebody has made, whose
+// columns have the names of the task's.
 func (f *csvFile) Open(w Want) Rows {
-	if w.Recipe != nil {
+	if w.Recipe != nil && f.filter.Time != "" {
 		feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, follower: follower{path: f.path, now: f.now}}
 		f.reports(&feed.follower, w)
 		return newGridRows(feed, w, f.filter.missing, func() error { return nil })
@@ -148,6 +149,9 @@ func (r *csvRows) more() error {
 		if from.offset == 0 {
 			var err error
 			if t, err = readHeader(c, r.csvFile.path, r.want.Features, r.want.Target, r.filter); err != nil {
+				if bad := (*Error)(nil); r.want.Recipe != nil && errors.As(err, &bad) {
+					bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
+				}
 				return b.tally, err
 			}
 		}

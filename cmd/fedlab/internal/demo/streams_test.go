@@ -1,9 +1,22 @@
 package demo
 
 import (
+	"math"
 	"testing"
 	"time"
 )
+
+// TestRunStreams is what `make demo-streams` promises: from raw readings the federation is as good as with rows that
+// were made beforehand.
+func TestRunStreams(t *testing.T) {
+	t.Parallel() // it waits for its stations, and for the agents' disks
+	o := Defaults()
+	o.Streams = true
+	r, _ := runJSON(t, o)
+	if want := promised(t, "federated: 50 rounds"); !(math.Abs(r.Federated-want) <= 0.01) {
+		t.Errorf("R² %.4f; the rows of the other demo give %.3f", r.Federated, want)
+	}
+}
 
 // The stations' raw hours make the rows that the demo of streams waits for, of its own quarter each.
 func TestStreams(t *testing.T) {
