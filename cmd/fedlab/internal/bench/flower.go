@@ -82,8 +82,9 @@ func (o *FlowerOptions) matches() (all []*match, err error) {
 		}
 		all = append(all, m)
 	}
-	if o.Reps < 1 || o.Rounds < 0 {
-		return nil, fmt.Errorf("--reps must be at least 1 and --rounds at least 0, are %d and %d", o.Reps, o.Rounds)
+	if o.Reps < 1 || o.Rounds != 0 && o.Rounds < window {
+		return nil, fmt.Errorf("--reps must be at least 1 and --rounds 0 or at least %d, are %d and %d", window, o.Reps,
+			o.Rounds)
 	}
 	return all, nil
 }
@@ -93,7 +94,7 @@ func (o *FlowerOptions) rounds(m *match) int {
 	if o.Rounds > 0 {
 		return o.Rounds
 	}
-	return min(max(20_000_000/(m.dim*m.agents), 10), 60)
+	return min(max(20_000_000/(m.dim*m.agents), 2*window), 200)
 }
 
 // RunFlower races federations of our programs on Mosquitto against Flower's, in turn, and prints the tables.

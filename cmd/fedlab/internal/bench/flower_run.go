@@ -26,6 +26,9 @@ import (
 const (
 	warmUp   = 5  // rounds that do not count
 	dataRows = 20 // of each agent
+	// window is how many rounds in a row are timed together: our history tells times in whole milliseconds, of which a
+	// small round has few.
+	window = 10
 )
 
 // race is a run of a contestant: the median time of a round, and what its processes used.
@@ -104,7 +107,7 @@ func (c *crew) follow(path string) {
 	for c.ctx.Err() == nil {
 		select {
 		case <-c.ctx.Done():
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond): // seldom: the processors are the contestants'
 		}
 		f, err := os.Open(path)
 		if err != nil {
@@ -146,19 +149,24 @@ func (c *crew) measure(rounds int) (r race, err error) {
 		}
 	}
 	after := c.used()
-	var each []time.Duration
-	for k := range rounds {
-		each = append(each, times[k+1].Sub(times[k]))
-	}
-	slices.Sort(each)
 	n := time.Duration(rounds)
-	r.took, r.leader, r.broker = each[rounds/2], (after.leader-before.leader)/n, (after.broker-before.broker)/n
+	r.took, r.leader, r.broker = typical(times), (after.leader-before.leader)/n, (after.broker-before.broker)/n
 	r.agent = (after.agents - before.agents) / n / time.Duration(len(c.agents))
 	r.leaderBytes = residentOf(c.leader)
 	for _, pid := range c.agents {
 		r.agentByte += residentOf(pid) / len(c.agents)
 	}
 	return r, nil
+}
+
+// typical is the time of a round, of rounds that began or ended at these times: the median over all windows.
+func typical(times []time.Time) time.Duration {
+	var all []time.Duration
+	for k := range len(times) - window {
+		all = append(all, times[k+window].Sub(times[k])/window)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // used is processor time until now.

@@ -23,8 +23,26 @@ func TestFlowerOptions(t *testing.T) {
 			t.Errorf("cell %q: error %v", cell, err)
 		}
 	}
-	if _, err := (&FlowerOptions{}).matches(); err == nil {
-		t.Error("no run at all is accepted")
+	for _, bad := range []FlowerOptions{{}, {Reps: 1, Rounds: window - 1}} {
+		if _, err := bad.matches(); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+// TestTypicalRound: times in whole milliseconds tell rounds of 5.4 ms, and a pause in one of them does not count.
+func TestTypicalRound(t *testing.T) {
+	begin := time.UnixMilli(1_700_000_000_000)
+	var times []time.Time
+	for k := range 61 {
+		at := begin.Add(time.Duration(k) * 5400 * time.Microsecond)
+		if k > 50 {
+			at = at.Add(time.Second)
+		}
+		times = append(times, at.Truncate(time.Millisecond))
+	}
+	if got := typical(times); got != 5400*time.Microsecond {
+		t.Errorf("a round of %v, want 5.4ms", got)
 	}
 }
 
