@@ -13,10 +13,33 @@ func tanh[T Float](v []T) {
 	}
 }
 
-// tanh32 gives the bits of float32(math.Tanh(float64(x))). Wide layers begin with small weights, and most of their sums
-// stay small. There the series of the hyperbolic tangent is faster: it has no call and no division. Its error, of
-// 4e-16 of the value at 1/8, is so far below float32's that no float32 rounds to another one.
+// tanh32 gives the bits of float32(math.Tanh(float64(x))), small numbers in assembly where there is some.
 func tanh32(v []float32) {
+	for len(v) > 0 {
+		v = v[tanhFast(v):]
+		n := min(len(v), tanhBlock) // with a number that is not small, or the last ones
+		tanhPure(v[:n])
+		v = v[n:]
+	}
+}
+
+// tanhBlock is how many elements tanhFast takes at a time.
+const tanhBlock = 8
+
+// The terms of the series of the hyperbolic tangent: s + s³·tanh3 + s⁵·tanh5 + …
+const (
+	tanh3  = -1. / 3
+	tanh5  = 2. / 15
+	tanh7  = -17. / 315
+	tanh9  = 62. / 2835
+	tanh11 = -1382. / 155925
+	tanh13 = 21844. / 6081075
+)
+
+// tanhPure is tanh32 in Go. Wide layers begin with small weights, and most of their sums stay small. There the series
+// is faster than math.Tanh: it has no call and no division. Its error, of 4e-16 of the value at 1/8, is so far below
+// float32's that no float32 rounds to another one.
+func tanhPure(v []float32) {
 	for i, x := range v {
 		if !(x > -1./8 && x < 1./8) || x == 0 { // of −0 the series makes 0
 			v[i] = float32(math.Tanh(float64(x)))
@@ -24,11 +47,11 @@ func tanh32(v []float32) {
 		}
 		s := float64(x)
 		z := s * s
-		p := float64(z*(21844./6081075)) - 1382./155925
-		p = float64(z*p) + 62./2835
-		p = float64(z*p) - 17./315
-		p = float64(z*p) + 2./15
-		p = float64(z*p) - 1./3
+		p := float64(z*tanh13) + tanh11
+		p = float64(z*p) + tanh9
+		p = float64(z*p) + tanh7
+		p = float64(z*p) + tanh5
+		p = float64(z*p) + tanh3
 		v[i] = float32(s + float64(s*float64(z*p)))
 	}
 }

@@ -1,48 +1,126 @@
 package learner
 
 import (
+	"encoding/binary"
 	"math"
+	"slices"
 	"testing"
 )
 
-// TestTanhOfTheSeries compares with math.Tanh all float32 of the last octave of the series, where its error is largest.
+// TestTanhOfTheSeries compares with math.Tanh all float32 of the last octave of the series, where its error is largest,
+// and some of the next one, where it would be too large.
 func TestTanhOfTheSeries(t *testing.T) {
 	const octave = 1 << 23
-	v, first := make([]float32, octave), math.Float32bits(1./16)
-	for i := range v {
-		v[i] = math.Float32frombits(first + uint32(i))
-	}
-	tanh(v)
-	for i, got := range v {
-		x := math.Float32frombits(first + uint32(i))
-		if want := float32(math.Tanh(float64(x))); got != want {
-			t.Fatalf("tanh(%v) is %v, want %v", x, got, want)
+	v := make([]float32, 0, octave+octave/8)
+	for i, first := uint32(0), math.Float32bits(1./16); i < 2*octave; i++ {
+		if i < octave || i%8 == 0 {
+			v = append(v, math.Float32frombits(first+i))
 		}
 	}
+	againstMath(t, v)
 }
 
 // TestTanh compares every 1,021st float32 with math.Tanh; and once, with a stride of 1, all that are positive.
 func TestTanh(t *testing.T) {
-	v, in := []float32{float32(math.Copysign(0, -1))}, make([]float32, 1<<12)
-	if tanh(v); !math.Signbit(float64(v[0])) {
-		t.Error("tanh(−0) is 0")
+	v := make([]float32, 0, 1<<32/1021+1)
+	for i := uint64(0); i < 1<<32; i += 1021 {
+		v = append(v, math.Float32frombits(uint32(i)))
 	}
-	v = make([]float32, len(in))
-	for first := uint64(0); first < 1<<32; {
-		for i := range in {
-			in[i] = math.Float32frombits(uint32(first))
-			first += 1021
-		}
-		copy(v, in)
+	againstMath(t, v)
+}
+
+// againstMath compares the tangents, and those of the twin in Go, with math.Tanh.
+func againstMath(t *testing.T, in []float32) {
+	t.Helper()
+	for in := range slices.Chunk(in, 1<<12) {
+		v, pure := slices.Clone(in), slices.Clone(in)
 		tanh(v)
+		tanhPure(pure)
+		sameFloats(t, v, pure)
 		for i, x := range in {
 			want := float32(math.Tanh(float64(x)))
-			if math.Float32bits(v[i]) != math.Float32bits(want) && want == want {
+			if math.Float32bits(v[i]) != math.Float32bits(want) && (want == want || v[i] == v[i]) {
 				t.Fatalf("tanh(%v) is %v, want %v", x, v[i], want)
 			}
-			if want != want && v[i] == v[i] {
-				t.Fatalf("tanh(%v) is %v", x, v[i])
+		}
+	}
+}
+
+// TestTanhOfBlocks puts each number that a block must treat apart at each place of a vector of small ones, of all
+// lengths around a block's and wherever in memory, and wants the bits of the twin and nothing else changed.
+func TestTanhOfBlocks(t *testing.T) {
+	const guard = 7
+	apart := []float32{0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32,
+		math.Float32frombits(0x007FFFFF), 1. / 8, -1. / 8, math.Nextafter32(1./8, 0), math.Nextafter32(-1./8, 0), 3, -3,
+		math.MaxFloat32, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+	for n := range 3*tanhBlock + 2 {
+		for shift := range 4 {
+			for at := range max(n, 1) {
+				for _, x := range apart {
+					all := make([]float32, shift+n+2)
+					for i := range all {
+						all[i] = guard
+					}
+					v := all[shift+1:][:n]
+					for i := range v {
+						v[i] = float32(i+1) / 256 * float32(1-i%2*2)
+					}
+					if n > 0 {
+						v[at] = x
+					}
+					want := slices.Clone(all)
+					tanhPure(want[shift+1:][:n])
+					tanh32(v)
+					sameFloats(t, all, want)
+				}
 			}
 		}
+	}
+}
+
+// FuzzTanh holds tanh32 against its twin.
+func FuzzTanh(f *testing.F) {
+	f.Add([]byte{}, uint8(0))
+	f.Add(make([]byte, 4*20), uint8(1)) // zeros
+	small := make([]byte, 0, 4*40)
+	for k := range 40 {
+		small = binary.LittleEndian.AppendUint32(small, math.Float32bits(float32(k-17)/150))
+	}
+	f.Add(small, uint8(3))
+	f.Fuzz(func(t *testing.T, p []byte, shift uint8) {
+		all := make([]float32, int(shift%8)+len(p)/4)
+		v := all[shift%8:]
+		for i := range v {
+			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
+		}
+		want := slices.Clone(all)
+		tanhPure(want[shift%8:])
+		tanh32(v)
+		sameFloats(t, all, want)
+	})
+}
+
+func sameFloats(t *testing.T, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("element %d of %d is %v (%08x), want %v (%08x)", i, len(want), got[i], math.Float32bits(got[i]),
+				want[i], math.Float32bits(want[i]))
+		}
+	}
+}
+
+// BenchmarkTanh times small numbers, in assembly where there is some, and in Go.
+func BenchmarkTanh(b *testing.B) {
+	in := randomVector[float32](4096, 0.03, newRNG(1))
+	v := make([]float32, len(in))
+	for name, tanh := range map[string]func([]float32){"fast": tanh32, "pure": tanhPure} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				copy(v, in)
+				tanh(v)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(v)), "ns/element")
+		})
 	}
 }
