@@ -9,13 +9,19 @@ import (
 // collectedEvery is the time between two looks at what a source has collected.
 const collectedEvery = 10 * time.Second
 
-// reporter is a source that collects by itself; nil if the agent's does not.
+// reporter tells what came of the agent's data: the rows of its task, and before there are any, the source. It is nil
+// if these tell nothing.
 func (a *Agent) reporter() data.Reporter {
+	if a.local != nil {
+		if r, tells := a.local.rows.(data.Reporter); tells {
+			return r
+		}
+	}
 	r, _ := a.cfg.Data.(data.Reporter)
 	return r
 }
 
-// reportCollected tells what a source has collected. While that is too little for the task, the agent looks at the rows
+// reportCollected tells what has come of the data. While that is too little for the task, the agent looks at the rows
 // again: nobody else has it do so, and more come by themselves.
 func (a *Agent) reportCollected(now time.Time) {
 	r := a.reporter()

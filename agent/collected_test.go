@@ -11,11 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// collecting is a source that tells how often it was asked.
+// collecting is a source that tells how often it was asked, also when it has rows.
 type collecting struct {
 	data.Source
 	asked uint64
 }
+
+// untold are rows that tell nothing.
+type untold struct{ data.Rows }
+
+func (c *collecting) Open(w data.Want) data.Rows { return untold{c.Source.Open(w)} }
 
 func (c *collecting) Report() data.Report {
 	c.asked++

@@ -125,7 +125,7 @@ type (
 		Took    time.Duration
 		Problem error // nil when they fit
 	}
-	// DataCollected: what a source has collected since the start, and what troubles it.
+	// DataCollected: what has come of the data, what was not used and why, and what keeps more from coming.
 	DataCollected struct {
 		data.Report
 		Before data.Report // at the fact before

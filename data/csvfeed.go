@@ -16,6 +16,7 @@ import (
 type csvFeed struct {
 	*csvFile
 	follower
+	said
 	inputs []spec.Input
 	table  *table // of the header
 	torn   bool   // readings were passed on, and not counted
@@ -23,6 +24,11 @@ type csvFeed struct {
 
 // changed implements feed.
 func (f *csvFeed) changed() bool { return f.follower.changed() }
+
+// where implements feed.
+func (f *csvFeed) where(_ string, line int) string {
+	return fmt.Sprintf("%s: line %d", f.csvFile.path, line)
+}
 
 // read implements feed.
 func (f *csvFeed) read(void func(why string), take func(Reading)) error {
@@ -38,7 +44,7 @@ func (f *csvFeed) read(void func(why string), take func(Reading)) error {
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
 	}, func(text *counter, from place) (tally, error) { return f.pass(text, from, take) })
 	if f.table != nil && to.cells != nil {
-		f.tell(&f.follower, to.report(f.csvFile.path, f.table.names, f.filter.Time))
+		f.tell(to.report(f.csvFile.path, f.table.names, f.filter.Time))
 	}
 	if err != nil {
 		f.torn = true
@@ -97,7 +103,7 @@ func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(R
 		name, text := f.table.names[i], strings.TrimSpace(record[column])
 		if f.classes(name) && text != "" {
 			b.cells[i].take(0, at)
-			take(Reading{Input: name, Time: at, Text: text})
+			take(Reading{Input: name, Time: at, Text: text, Line: line})
 			continue
 		}
 		v, why := f.filter.dialect.number(text)
@@ -110,7 +116,7 @@ func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(R
 			continue
 		}
 		b.cells[i].take(v, at)
-		take(Reading{Input: name, Time: at, Value: v})
+		take(Reading{Input: name, Time: at, Value: v, Line: line})
 	}
 	if bad == nil {
 		b.used++

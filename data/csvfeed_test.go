@@ -47,10 +47,11 @@ func TestCSVFeed(t *testing.T) {
 	if err != nil || !slices.Equal(again.Rows.All().X, grown.Rows.All().X) || !slices.Equal(again.Times, grown.Times) {
 		t.Errorf("at once %+v, grown %+v, %v", again, grown, err)
 	}
-	said := s.(Reporter).Report()
-	if i := slices.IndexFunc(said.Columns, func(c ColumnReport) bool { return c.Name == "a" }); i < 0 ||
-		said.Columns[i].Unused[grid.Missing] != 1 || said.Columns[i].Used != 10 {
-		t.Errorf("report %+v", said)
+	said := r.(Reporter).Report()
+	if got, want := said.String(), "a: 7 used, 2 gap, 1 missing, 1 out_of_range; wd: 9 used; elsewhere: 0 used"; got !=
+		want || !strings.HasSuffix(said.Columns[0].Where, "d.csv: line 8") || said.Bad != 2 ||
+		said.Rows != grown.Rows.Len() {
+		t.Errorf("%s\nwant %s; %+v", got, want, said)
 	}
 }
 

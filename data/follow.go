@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -41,8 +40,6 @@ type csvFile struct {
 	filter Filter
 	most   float64 // of rows that cannot be used: their share
 	now    func() time.Time
-	told   atomic.Pointer[follower] // whose rows are reported: those that are prepared, or the first
-	said   atomic.Pointer[Report]
 }
 
 // Open implements Source. Readings have a time: without a column for it, lines are rows that somebody has made, whose
@@ -50,34 +47,9 @@ type csvFile struct {
 func (f *csvFile) Open(w Want) Rows {
 	if w.Recipe != nil && f.filter.Time != "" {
 		feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, follower: follower{path: f.path, now: f.now}}
-		f.reports(&feed.follower, w)
 		return newGridRows(feed, w, f.filter.missing, func() error { return nil })
 	}
-	r := &csvRows{csvFile: f, want: w, follower: follower{path: f.path, now: f.now}}
-	f.reports(&r.follower, w)
-	return r
-}
-
-// reports has rows reported that are wanted: of several, one counts each value once.
-func (f *csvFile) reports(by *follower, w Want) {
-	if w.Prepare != nil || f.told.Load() == nil {
-		f.told.Store(by)
-	}
-}
-
-// tell sets the report, if these are the rows that are reported.
-func (f *csvFile) tell(by *follower, r Report) {
-	if f.told.Load() == by {
-		f.said.Store(&r)
-	}
-}
-
-// Report implements Reporter. It may be called from any goroutine.
-func (f *csvFile) Report() Report {
-	if r := f.said.Load(); r != nil {
-		return *r
-	}
-	return Report{}
+	return &csvRows{csvFile: f, want: w, follower: follower{path: f.path, now: f.now}}
 }
 
 // Close implements Source. No file is open between two calls.
@@ -102,6 +74,7 @@ func (f *csvFile) Probe() (err error) {
 type csvRows struct {
 	*csvFile
 	follower
+	said
 	want    Want
 	table   *table    // of the header
 	x, y    []float32 // the rows so far; views share their memory, and it is never changed
@@ -159,7 +132,7 @@ func (r *csvRows) more() error {
 		return b.tally, err
 	})
 	if t != nil {
-		r.tell(&r.follower, b.report(r.csvFile.path, t.names, r.filter.Time))
+		r.tell(b.report(r.csvFile.path, t.names, r.filter.Time))
 	}
 	if err == nil {
 		err = b.check(r.most)

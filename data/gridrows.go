@@ -1,8 +1,10 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -19,6 +21,7 @@ type gridRows struct {
 	nothing func() error // why there are no rows
 	bad     error        // that keeps rows from ever being made
 
+	said    // by the grid
 	grid    *grid.Grid
 	begun   bool      // rows have been prepared since the readings were void
 	fresh   grid.Rows // not prepared yet
@@ -62,7 +65,9 @@ func (r *gridRows) Snapshot() (View, error) {
 	if r.bad != nil {
 		return View{}, r.bad
 	}
-	if err := r.feed.read(r.void, func(x Reading) { r.grid.Add(x) }); err != nil {
+	err := r.feed.read(r.void, func(x Reading) { r.grid.Add(x) })
+	defer r.count()
+	if err != nil {
 		return View{}, err
 	}
 	if err := r.grid.Refused(); err != nil {
@@ -112,18 +117,45 @@ func (r *gridRows) prepare() error {
 
 // none says why there are no rows: nothing has come, or what has come is not enough.
 func (r *gridRows) none() error {
-	counts, _, _ := r.grid.Counts()
-	text := ""
+	r.count()
+	if err := r.nothing(); err != nil {
+		return fmt.Errorf("no row can be made yet: %w; %s", err, r.Report())
+	}
+	return fmt.Errorf("no row can be made yet; %s", r.Report())
+}
+
+// count takes note of what the grid has counted.
+func (r *gridRows) count() {
+	counts, dropped, _ := r.grid.Counts()
+	all := Report{Rows: len(r.y), Bad: int(dropped)}
 	for _, c := range counts {
-		text += fmt.Sprintf("; %s: %d readings", c.Input, c.Used)
-		for _, reason := range grid.Reasons() {
-			if n := c.Unused[reason]; n > 0 {
-				text += fmt.Sprintf(", %d %s", n, reason)
-			}
+		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused}
+		switch {
+		case c.Line > 0:
+			e.Where = r.feed.where(c.Input, c.Line)
+		case c.At > 0:
+			e.Where = strings.TrimSpace(r.feed.where(c.Input, 0) + " at " + moment(c.At))
+		case c.Lacked > 0:
+			e.Where = "the row at " + moment(c.Lacked)
+		}
+		all.Columns = append(all.Columns, e)
+	}
+	r.tell(all)
+}
+
+func moment(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
+
+// Report implements Reporter: what the feed tells, and the grid of what came through. Of the values of an input those
+// are used that the grid has used.
+func (r *gridRows) Report() Report {
+	all, made := r.feed.Report(), r.said.Report()
+	all.Rows, all.Bad = made.Rows, made.Bad
+	for _, c := range made.Columns {
+		e := all.column(c.Name)
+		e.Used, e.Newest, e.Where = c.Used, max(e.Newest, c.Newest), cmp.Or(c.Where, e.Where)
+		for why, n := range c.Unused {
+			e.count(why, n)
 		}
 	}
-	if err := r.nothing(); err != nil {
-		return fmt.Errorf("no row can be made yet: %w%s", err, text)
-	}
-	return fmt.Errorf("no row can be made yet%s", text)
+	return all
 }

@@ -19,9 +19,19 @@ type fakeFeed struct {
 	read int
 	gone string // why those that were read are void
 	err  error
+	said
 }
 
 type fedBy struct{ *fakeFeed }
+
+func (f fedBy) Report() Report { return f.said.Report() }
+
+func (fedBy) where(input string, line int) string {
+	if line > 0 {
+		return fmt.Sprintf("f.csv: line %d", line)
+	}
+	return "from topic site/" + input
+}
 
 func (f fedBy) changed() bool { return f.fakeFeed.read < len(f.all) || f.gone != "" }
 
@@ -50,6 +60,41 @@ func hourly() Want {
 	return Want{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
 }
 
+// TestGridRowsReport wants what the feed and the grid have counted in one report: of a value both know nothing.
+func TestGridRowsReport(t *testing.T) {
+	f, w := &fakeFeed{}, hourly()
+	w.Recipe.Inputs[0].Range = []float64{0, 50}
+	r := newGridRows(fedBy{f}, w, grid.Fill{}, silent).(*gridRows)
+	f.tell(Report{Columns: []ColumnReport{{Name: "x", Used: 99, Newest: 1, Where: "site/x",
+		Unused: map[Reason]uint64{grid.Missing: 2, grid.NotANumber: 1}}}, Troubles: []Trouble{{Silent, "quiet"}}})
+	if got := r.Report(); got.Columns[0].Where != "site/x" || got.Columns[0].Used != 99 {
+		t.Errorf("before anything was read: %+v", got)
+	}
+	f.hours(0, 10, 0)
+	f.all[5].Value = 60
+	f.hours(9, 10, 0) // once more
+	f.hours(10, 12, 0)
+	if _, err := r.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	got := r.Report()
+	c := got.Columns[0]
+	if s := c.String(); s != "10 used, 1 gap, 2 missing, 1 not_a_number, 1 out_of_range, 1 twice" ||
+		c.Where != "from topic site/x at 1970-01-01T09:00:00Z" || c.Newest != 11*int64(time.Hour) ||
+		got.Rows != len(r.y) || got.Bad != 1 || len(got.Troubles) != 1 {
+		t.Errorf("%s, %+v", s, got)
+	}
+	f.all, f.gone = []Reading{{Input: "x", Time: 1, Value: 51, Line: 7}}, "another file"
+	_, err := r.Snapshot()
+	if err == nil || !strings.HasSuffix(err.Error(),
+		"nothing has come; x: 0 used, 2 missing, 1 not_a_number, 1 out_of_range") {
+		t.Errorf("without rows: %v", err)
+	}
+	if c := r.Report().Columns[0]; c.Where != "f.csv: line 7" {
+		t.Errorf("%+v", c)
+	}
+}
+
 func silent() error { return errors.New("nothing has come") }
 
 func TestGridRows(t *testing.T) {
@@ -65,7 +110,7 @@ func TestGridRows(t *testing.T) {
 		return fail
 	}
 	r := newGridRows(fedBy{f}, w, grid.Fill{}, silent)
-	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "nothing has come; x: 0 readings") {
+	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "nothing has come; x: 0 used") {
 		t.Errorf("of nothing: %v", err)
 	}
 	f.hours(0, 10, 0)

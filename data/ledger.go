@@ -51,6 +51,16 @@ func (l *ledger) expect(input, from string) {
 	l.input(input).from = from
 }
 
+// from tells where an input comes from.
+func (l *ledger) from(input string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.inputs[input]; e != nil {
+		return e.from
+	}
+	return ""
+}
+
 // knows reports whether an input may be counted: it was seen or expected before, or there are few.
 func (l *ledger) knows(input string) bool {
 	l.mu.Lock()
@@ -73,6 +83,7 @@ func (l *ledger) used(r Reading) {
 	defer l.mu.Unlock()
 	e := l.input(r.Input)
 	e.came = l.now()
+	e.Came++
 	e.Used++
 	e.Newest = max(e.Newest, r.Time)
 }
@@ -83,6 +94,7 @@ func (l *ledger) unused(input string, why Reason, where string) {
 	defer l.mu.Unlock()
 	e := l.input(input)
 	e.came = l.now()
+	e.Came++
 	e.Unused[why]++
 	e.Where = cmp.Or(where, e.Where)
 }

@@ -76,7 +76,7 @@ func await(t *testing.T, s *stream, values uint64) (texts []string, columns []Co
 	columns = s.recorder.log.columns()
 	mustClose(t, s)
 	r := record(t, s.recorder.env)
-	for _, reading := range come(t, r.feed()) {
+	for _, reading := range come(t, r.feed(nil)) {
 		texts = append(texts, fmt.Sprint(reading.Input, " ", reading.Value, reading.Text))
 	}
 	mustClose(t, closing(r.close))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -107,7 +108,7 @@ func (all topics) begin(r *recorder) (end func() error, err error) {
 	}
 	conn, err := r.env.Connect(func(t mqtt.Traffic) {
 		if t.Incoming && t.Dropped {
-			all.each(t.Topic, func(s *subscription) { s.refuse(Dropped, t.Topic) })
+			all.each(t.Topic, func(s *subscription) { s.refuse(grid.Dropped, t.Topic) })
 		}
 	})
 	if err != nil {

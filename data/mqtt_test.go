@@ -143,7 +143,7 @@ func TestMQTT(t *testing.T) {
 		if err := s.Probe(); err != nil {
 			t.Error(err)
 		}
-		got := come(t, s.recorder.feed())
+		got := come(t, s.recorder.feed(nil))
 		// The door's "open" and site a's values came again as retained ones: one has no time, the other has its own.
 		want := []Reading{{Input: "hum", Time: now * 1e9, Value: 40}, {Input: "temp", Time: now * 1e9, Value: 21},
 			{Input: "temp", Time: (now + 1) * 1e9, Value: 22}, {Input: "hum", Time: now * 1e9, Value: 40},
@@ -175,7 +175,7 @@ func TestMQTTDropped(t *testing.T) {
 		tell(mqtt.Traffic{Incoming: true, Topic: "site/a", Dropped: true})
 		tell(mqtt.Traffic{Incoming: true, Topic: "site/a"})
 		tell(mqtt.Traffic{Topic: "site/a", Dropped: true})
-		if c := s.recorder.log.columns(); c[0].Unused[Dropped] != 1 || len(c[1].Unused) != 0 {
+		if c := s.recorder.log.columns(); c[0].Unused[grid.Dropped] != 1 || len(c[1].Unused) != 0 {
 			t.Errorf("%+v", c)
 		}
 		mustClose(t, s)
@@ -241,7 +241,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 		t.Errorf("the source has published %+v", dropped)
 	}
 	r := record(t, e)
-	got := come(t, r.feed())
+	got := come(t, r.feed(nil))
 	if len(got) < 4 || got[0].Value != 40 || got[1].Value != 21.5 || got[1].Input != "temp" {
 		t.Errorf("recorded %+v", got)
 	}

@@ -8,8 +8,13 @@ type Reading = grid.Reading
 // Reason is why a reading, or a value of a row, is not used; package grid has them all.
 type Reason = grid.Reason
 
-// feed is readings in the order in which they came. Its methods are called from one goroutine at a time.
+// feed is readings in the order in which they came. Its methods are called from one goroutine at a time, but for
+// Report, which tells what came of the inputs that are wanted before they were readings, and what keeps them from
+// coming.
 type feed interface {
+	Reporter
+	// where names the place of a reading of an input: a file and a line, if it has one, or a topic.
+	where(input string, line int) string
 	// changed reports whether read would pass anything on. It is cheap, and may say so where nothing has come.
 	changed() bool
 	// read passes on the readings that have come since the last call. If those passed on before are void, it calls

@@ -3,9 +3,11 @@ package data
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -54,7 +56,7 @@ func (r *recorder) put(reading Reading) {
 	}
 	r.mu.Unlock()
 	if n == pendingMost {
-		r.log.unused(reading.Input, Dropped, "")
+		r.log.unused(reading.Input, grid.Dropped, "")
 		return
 	}
 	signal(r.wake)
@@ -181,13 +183,28 @@ func (r *recorder) close() error {
 	return nil
 }
 
-// feed reads the ring from its beginning.
-func (r *recorder) feed() feed { return &ringFeed{recorder: r} }
+// feed reads the ring from its beginning. A task wants these inputs of it.
+func (r *recorder) feed(wanted []string) feed { return &ringFeed{recorder: r, wanted: wanted} }
 
 type ringFeed struct {
 	*recorder
-	place store.RingPlace
+	wanted []string
+	place  store.RingPlace
 }
+
+// Report implements feed.
+func (f *ringFeed) Report() Report {
+	all := Report{Troubles: f.log.present(f.wanted)}
+	for _, c := range f.log.columns() {
+		if c.Name == "" || slices.Contains(f.wanted, c.Name) { // without a name, it is of payloads that cannot be read
+			all.Columns = append(all.Columns, c)
+		}
+	}
+	return all
+}
+
+// where implements feed.
+func (f *ringFeed) where(input string, _ int) string { return f.log.from(input) }
 
 func (f *ringFeed) changed() bool {
 	ring := f.opened()

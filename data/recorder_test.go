@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -116,7 +117,7 @@ func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
 		r := record(t, e)
-		f, other := r.feed(), r.feed()
+		f, other := r.feed(nil), r.feed(nil)
 		if f.changed() || len(come(t, f)) != 0 {
 			t.Error("something is there")
 		}
@@ -138,7 +139,7 @@ func TestRecorder(t *testing.T) {
 			t.Fatal(err)
 		}
 		r = record(t, e)
-		if got := come(t, r.feed()); !same(got, mixed) {
+		if got := come(t, r.feed(nil)); !same(got, mixed) {
 			t.Errorf("after a restart %+v", got)
 		}
 		if !same(come(t, other), mixed) {
@@ -158,7 +159,7 @@ func TestHourOfReadings(t *testing.T) {
 		var writes, syncs atomic.Int64
 		e.Disk = store.Disk{FS: countingFS{e.Disk.FS, &writes, &syncs}}
 		r := record(t, e)
-		f := r.feed()
+		f := r.feed(nil)
 		next, early := int64(0), uint64(0)
 		names := []string{"a", "b", "c", "d"}
 		for second := range 3600 {
@@ -282,7 +283,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 				e.Disk = store.Disk{FS: fullFS{e.Disk.FS, &full}}
 				full.Store(when != "later")
 				r := record(t, e)
-				f, n := r.feed(), 0
+				f, n := r.feed(nil), 0
 				put := func(many int) {
 					for range many {
 						r.put(Reading{Input: "a", Time: int64(n)})
@@ -301,7 +302,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 					t.Errorf("troubles %+v", got)
 				}
 				put(pendingMost)
-				if c := r.log.columns(); len(c) != 1 || c[0].Unused[Dropped] != 40 {
+				if c := r.log.columns(); len(c) != 1 || c[0].Unused[grid.Dropped] != 40 {
 					t.Errorf("columns %+v", c)
 				}
 				full.Store(false)
@@ -353,7 +354,7 @@ func TestRecorderWithAnOldRing(t *testing.T) {
 		}
 		r.put(mixed[1])
 		pass(fadeAfter)
-		if got := r.log.present(nil); got != nil || !same(come(t, r.feed()), mixed[1:2]) {
+		if got := r.log.present(nil); got != nil || !same(come(t, r.feed(nil)), mixed[1:2]) {
 			t.Errorf("troubles %+v", got)
 		}
 		if err := r.close(); err != nil {

@@ -1,13 +1,22 @@
 package data
 
-import "github.com/fedmesh/fedmesh/data/grid"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
 
-// Reporter is a Source that tells what came of its readings.
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// Reporter is a Source, or Rows, that tells what came of its readings: Rows for their task, with what their source
+// tells; a Source before there is one. Report may be called from any goroutine, and what it returns is the caller's.
 type Reporter interface{ Report() Report }
 
 // Report counts what came and what was not used.
 type Report struct {
-	Rows, Bad int // rows, and those that could not be used
+	Rows, Bad int // rows, and those that could not be made or used
 	Columns   []ColumnReport
 	// Troubles are what keeps readings from coming, at this moment; nil if nothing does.
 	Troubles []Trouble
@@ -16,19 +25,70 @@ type Report struct {
 // ColumnReport is a Report of a column, or of an input.
 type ColumnReport struct {
 	Name   string
-	Used   uint64 // values
+	Came   uint64 // values, used or not; in a ring, since the start
+	Used   uint64 // values that rows may be made of
 	Newest int64  // of their times, in nanoseconds since 1970
+	// Unused has values, and under grid.Gap and grid.NoLabel the rows that were not made for lack of one.
 	Unused map[Reason]uint64
-	Where  string // file and line, or topic, of the last value that was not used
+	Where  string // file and line, or topic or time, of the last value that was not used
 }
 
-// Dropped is the Reason of a reading for which there was no room: too much came at once, or the disk took nothing.
-const Dropped Reason = "dropped"
+// Reasons are those for which a value is not used, or a row is not made.
+func Reasons() []Reason { return grid.Reasons() }
 
-// Reasons are those for which a source does not use a value.
-func Reasons() []Reason {
-	return []Reason{grid.Missing, grid.Malformed, grid.NotANumber, grid.NotFinite, grid.BadTime, grid.Late, grid.Future,
-		Dropped}
+// String tells the counts, as "40 used, 1 late, 2 out_of_range".
+func (c ColumnReport) String() string {
+	text := fmt.Sprintf("%d used", c.Used)
+	for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
+		text += fmt.Sprintf(", %d %s", c.Unused[why], why)
+	}
+	return text
+}
+
+// String tells the columns, with their counts.
+func (r Report) String() string {
+	all := make([]string, len(r.Columns))
+	for i, c := range r.Columns {
+		all[i] = c.Name + ": " + c.String()
+	}
+	return strings.Join(all, "; ")
+}
+
+// column returns the report of a column, which it adds if there is none.
+func (r *Report) column(name string) *ColumnReport {
+	i := slices.IndexFunc(r.Columns, func(c ColumnReport) bool { return c.Name == name })
+	if i < 0 {
+		i = len(r.Columns)
+		r.Columns = append(r.Columns, ColumnReport{Name: name})
+	}
+	return &r.Columns[i]
+}
+
+// count adds to the count of a reason.
+func (c *ColumnReport) count(why Reason, n uint64) {
+	if c.Unused == nil {
+		c.Unused = map[Reason]uint64{}
+	}
+	c.Unused[why] += n
+}
+
+// said is the last report, which may be asked for from any goroutine.
+type said struct{ last atomic.Pointer[Report] }
+
+func (s *said) tell(r Report) { s.last.Store(&r) }
+
+// Report implements Reporter.
+func (s *said) Report() Report {
+	r := s.last.Load()
+	if r == nil {
+		return Report{}
+	}
+	all := *r
+	all.Columns = slices.Clone(all.Columns)
+	for i := range all.Columns {
+		all.Columns[i].Unused = maps.Clone(all.Columns[i].Unused)
+	}
+	return all
 }
 
 // Trouble is something that keeps readings from coming.

@@ -46,6 +46,17 @@ type Want struct {
 	Prepare func(fresh *learner.Samples[float32], first bool) error
 }
 
+// inputs are those that features and target are made of.
+func (w *Want) inputs() (all []string) {
+	for _, name := range append(slices.Clone(w.Features), w.Target) {
+		c, err := spec.ParseColumn(name)
+		if err == nil && !c.Calendar() && !slices.Contains(all, c.Input) {
+			all = append(all, c.Input)
+		}
+	}
+	return all
+}
+
 // View is the rows of a source at some moment. It never changes.
 type View struct {
 	Version uint64 // from 1; views of the same Rows with the same version have the same rows

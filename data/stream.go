@@ -35,11 +35,8 @@ func (s *stream) Open(w Want) Rows {
 	if w.Recipe == nil {
 		return noRows{}
 	}
-	wanted := make([]string, 0, len(w.Recipe.Inputs))
-	for _, in := range w.Recipe.Inputs {
-		wanted = append(wanted, in.Name)
-	}
-	return newGridRows(s.recorder.feed(), w, s.fill, func() error { return s.recorder.nothing(wanted) })
+	wanted := w.inputs()
+	return newGridRows(s.recorder.feed(wanted), w, s.fill, func() error { return s.recorder.nothing(wanted) })
 }
 
 // Probe implements Source.
@@ -53,7 +50,7 @@ func (s *stream) Probe() error {
 	return s.recorder.nothing(nil)
 }
 
-// Report implements Reporter.
+// Report implements Reporter, for those who have no rows of it.
 func (s *stream) Report() Report {
 	if s.recorder == nil {
 		return Report{}

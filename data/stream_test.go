@@ -111,7 +111,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 		var want []Reading
 		for life := range 3 {
 			s := started(t, c, e)
-			if got := come(t, s.recorder.feed()); !same(got, want) {
+			if got := come(t, s.recorder.feed(nil)); !same(got, want) {
 				t.Errorf("life %d begins with %+v, want %+v", life, got, want)
 			}
 			if err := s.Probe(); (err == nil) != (life > 0) {

@@ -79,7 +79,10 @@ func (y *tally) check(most float64) error {
 func (y *tally) report(file string, names []string, time string) Report {
 	r := Report{Rows: y.used, Bad: y.bad}
 	for i, c := range y.cells {
-		e := ColumnReport{Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt}
+		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt}
+		for _, n := range c.unused {
+			e.Came += n
+		}
 		switch {
 		case i < len(names):
 			e.Name = names[i]

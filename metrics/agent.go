@@ -40,7 +40,7 @@ type Agent struct {
 	fitness  gaugeSet
 	samples  measure
 	dataLoad measure
-	source   collected
+	source   *collected
 
 	budget, budgetUsed, estimate measure
 	budgetShort                  prometheus.Counter

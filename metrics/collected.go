@@ -1,45 +1,81 @@
 package metrics
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// collected shows what a source of data has collected.
+// collected shows what has come of the data.
 type collected struct {
-	values   *prometheus.CounterVec // by result
+	values   *prometheus.CounterVec // by input and result
 	troubles gaugeSet               // by kind
 	newest   measure
+
+	mu     sync.Mutex // the agents of a process share its metrics
+	inputs map[string]bool
 }
 
-// used is the result of a value that is recorded. The others are reasons.
-const used = "used"
+const (
+	// used is the result of a value that is used. The others are reasons.
+	used = "used"
+	// mostInputs bounds the inputs with series of their own: a file may have thousands of columns. The rest add up.
+	mostInputs = 64
+	others     = "(others)"
+)
 
-func newCollected(r registrar) collected {
-	return collected{
-		values: r.counterBy("data_values_total",
-			"Values that the source of data has got, by whether they were used, or why not.",
-			"result", append([]string{used}, words(data.Reasons())...)),
+func newCollected(r registrar) *collected {
+	return &collected{
+		values: r.counters("data_values_total",
+			"Values of the data, by input or column (the first 64), and whether they are used, or why not; under gap "+
+				"and no_label rows that were not made for lack of one.",
+			"input", "result"),
 		troubles: r.gaugeBy("data_troubles",
 			"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
 			words(data.TroubleKinds())),
 		newest: r.measure("data_newest_timestamp_seconds",
-			"Time of the newest reading of the input that is furthest behind, in Unix time; only with mqtt and lines."),
+			"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times."),
+		inputs: map[string]bool{},
 	}
 }
 
-func (c *collected) observe(f agent.DataCollected) {
-	before := valuesOf(f.Before)
-	for result, n := range valuesOf(f.Report) {
-		if n < before[result] { // a file is read anew
-			before[result] = 0
+// input is the label of an input, whose series are all there from the first one on.
+func (c *collected) input(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.inputs[name] {
+		if len(c.inputs) >= mostInputs {
+			name = others
 		}
-		c.values.WithLabelValues(result).Add(float64(n - before[result]))
+		c.inputs[name] = true
+		for _, result := range append(words(data.Reasons()), used) {
+			c.values.WithLabelValues(name, result)
+		}
+	}
+	return name
+}
+
+func (c *collected) observe(f agent.DataCollected) {
+	before := map[string]data.ColumnReport{}
+	for _, column := range f.Before.Columns {
+		before[column.Name] = column
 	}
 	oldest := int64(0)
 	for _, column := range f.Columns {
+		input, was := c.input(column.Name), before[column.Name]
+		add := func(result string, n, was uint64) {
+			if n < was { // a file is read anew, or another task's rows are made
+				was = 0
+			}
+			c.values.WithLabelValues(input, result).Add(float64(n - was))
+		}
+		add(used, column.Used, was.Used)
+		for why, n := range column.Unused {
+			add(string(why), n, was.Unused[why])
+		}
 		if column.Newest != 0 && (oldest == 0 || column.Newest < oldest) {
 			oldest = column.Newest
 		}
@@ -54,16 +90,4 @@ func (c *collected) observe(f agent.DataCollected) {
 	for _, kind := range c.troubles.values {
 		c.troubles.WithLabelValues(kind).Set(float64(kinds[kind]))
 	}
-}
-
-// valuesOf adds up the values of all columns, by result.
-func valuesOf(r data.Report) map[string]uint64 {
-	all := map[string]uint64{}
-	for _, column := range r.Columns {
-		all[used] += column.Used
-		for why, n := range column.Unused {
-			all[string(why)] += n
-		}
-	}
-	return all
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -25,12 +26,36 @@ func TestCollected(t *testing.T) {
 	a.Observe(agent.DataCollected{Report: first}) // another agent's
 	a.Observe(agent.DataCollected{Report: second, Before: first})
 	text := exposition(t, reg)
-	for _, want := range []string{`agentd_data_values_total{result="used"} 89`,
-		`agentd_data_values_total{result="missing"} 5`, `agentd_data_values_total{result="future"} 0`,
+	for _, want := range []string{`agentd_data_values_total{input="pm25",result="used"} 85`,
+		`agentd_data_values_total{input="temp",result="used"} 4`,
+		`agentd_data_values_total{input="pm25",result="missing"} 5`,
+		`agentd_data_values_total{input="door",result="future"} 0`,
 		`agentd_data_troubles{kind="broker"} 1`, `agentd_data_troubles{kind="silent"} 0`,
 		`agentd_data_newest_timestamp_seconds 1.7723663e+09`} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+}
+
+// A file may have thousands of columns, and gets no thousands of series.
+func TestInputsAreBounded(t *testing.T) {
+	reg := NewRegistry("agentd")
+	a := NewAgent(reg, time.Now)
+	var wide data.Report
+	for i := range 5000 {
+		wide.Columns = append(wide.Columns, data.ColumnReport{Name: fmt.Sprint("x", i), Used: 2})
+	}
+	for range 2 {
+		a.Observe(agent.DataCollected{Report: wide})
+	}
+	text := exposition(t, reg)
+	if n := strings.Count(text, "agentd_data_values_total{"); n != (mostInputs+1)*(len(data.Reasons())+1) {
+		t.Errorf("%d series", n)
+	}
+	for _, want := range []string{`{input="x63",result="used"} 4`, `{input="(others)",result="used"} 19744`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s", want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -46,7 +47,7 @@ var agentScript = []any{
 	agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Battery},
 		Before: device.Verdict{Rule: device.Battery}},
 	agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{
-		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{data.Dropped: 2}},
+		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Dropped: 2}},
 		{Name: "temp", Used: 30, Newest: 1772366300e9}},
 		Troubles: []data.Trouble{{Kind: data.Silent, Text: "pm25: nothing has come since noon"}}}},
 	round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},

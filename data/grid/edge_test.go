@@ -56,18 +56,40 @@ func TestWhatIsNotUsedIsCounted(t *testing.T) {
 		{Input: "sun", Time: 11 * hour},
 		{Input: "wd", Time: 11 * hour, Text: "S"}, {Input: "wd", Time: 11 * hour, Text: "N"},
 		{Input: "wd", Time: 12 * hour},
-		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1), // 12 and 13 are missing
+		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1), // 12 has no temperature, 13 nothing at all
 	}
 	rows, g := run(t, hourly(nil), came)
-	want := "4 map[bad_time:2 late:1 missing:3 not_a_number:1 not_finite:2 out_of_range:1 twice:1] 3 1"
+	want := "4 map[bad_time:2 gap:2 late:1 not_a_number:1 not_finite:2 out_of_range:1 twice:1] 2 1"
 	if got := countOf(g, 0); got != want {
 		t.Errorf("temp: %s, want %s", got, want)
 	}
-	if got, want := countOf(g, 1), "2 map[unknown_class:1] 3 1"; got != want {
+	if got, want := countOf(g, 1), "2 map[unknown_class:1] 2 1"; got != want {
 		t.Errorf("wd: %s, want %s", got, want)
 	}
 	if !slices.Equal(rows.Times, []int64{10 * hour, 14 * hour}) || !slices.Equal(rows.Y, []float32{3, 1}) {
 		t.Errorf("rows at %v of %v", rows.Times, rows.Y)
+	}
+}
+
+// TestCountsSayWhere wants line and time of the last reading that was not used, and the time of the last row that was
+// not made, whether a reading was refused when it came or when it left the queue.
+func TestCountsSayWhere(t *testing.T) {
+	at := func(line int, at int64, v float64) grid.Reading {
+		return grid.Reading{Input: "temp", Time: at, Value: v, Line: line}
+	}
+	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness = time.Hour })
+	other := grid.Reading{Input: "wd", Time: 12 * hour, Text: "N", Line: 5}
+	_, g := run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2)})
+	counts, _, _ := g.Counts()
+	if n := counts[0]; n.Line != 3 || n.At != 11*hour || n.Lacked != 0 || n.Unused[grid.OutOfRange] != 1 {
+		t.Errorf("%+v, want line 3", n)
+	}
+	_, g = run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2), other,
+		at(6, 15*hour, 2), at(7, 16*hour, 3)})
+	counts, dropped, _ := g.Counts()
+	if n := counts[0]; n.Line != 4 || n.At != 10*hour || n.Lacked != 12*hour || n.Unused[grid.Twice] != 1 ||
+		n.Unused[grid.Gap] != 2 || dropped != 2 { // 10 lacks its target, 12 both
+		t.Errorf("%+v, %d rows dropped; want line 4", n, dropped)
 	}
 }
 
@@ -112,7 +134,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded wants the oldest readings to leave early, and those before them to be late.
+// TestQueueIsBounded wants the oldest readings to leave early, and there to be no room for those before them.
 func TestQueueIsBounded(t *testing.T) {
 	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness, c.Queue = 1000*time.Hour, 4 })
 	var came []grid.Reading
@@ -123,7 +145,7 @@ func TestQueueIsBounded(t *testing.T) {
 	if !slices.Equal(rows.Y, []float32{1, 2, 3, 4}) {
 		t.Errorf("targets %v", rows.Y)
 	}
-	if got := countOf(g, 0); got != "6 map[late:1] 0 0" {
+	if got := countOf(g, 0); got != "6 map[dropped:1] 0 0" {
 		t.Errorf("counted %s", got)
 	}
 }
@@ -161,7 +183,7 @@ func TestLabels(t *testing.T) {
 			t.Errorf("rows of the points %v, want %v", got, step.want)
 		}
 	}
-	if got := countOf(g, 2); got != "3 map[late:2 missing:1] 1 0" {
+	if got := countOf(g, 2); got != "3 map[late:2 no_label:1] 1 0" {
 		t.Errorf("counted %s", got)
 	}
 }

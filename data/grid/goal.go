@@ -50,8 +50,11 @@ func (t *goal) measured(k int64, v float64) { t.values[k%int64(len(t.values))] =
 
 // take takes a label of a point, if there is room for most.
 func (t *goal) take(time int64, v float64, k int64, most int) Reason {
-	if k < t.next || t.kept >= most {
+	switch {
+	case k < t.next:
 		return Late
+	case t.kept >= most:
+		return Dropped
 	}
 	some := t.labels[k]
 	i, there := slices.BinarySearchFunc(some, time, func(l label, time int64) int {

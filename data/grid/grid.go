@@ -2,6 +2,7 @@ package grid
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -55,13 +56,16 @@ type Grid struct {
 	early    bool
 
 	queue     queue
-	number    uint64  // of the last reading
+	number    int     // of the last reading
+	lines     bool    // numbers are lines
+	newest    int64   // of the times that came
 	watermark int64   // readings before it are late
 	released  []int64 // by input, the time of the last reading that left the queue; −1 = none
 	begun     bool
-	first     int64 // the first point since the beginning, or a silence
-	open      int64 // the point that is being joined; those before are closed
-	spoke     int64 // the last point with a reading
+	first     int64  // the first point since the beginning, or a silence
+	open      int64  // the point that is being joined; those before are closed
+	spoke     int64  // the last point with a reading
+	heard     []bool // of closed points, in a ring: whether they have one
 
 	rows    Rows
 	row     []float32 // in the making
@@ -118,6 +122,7 @@ func (g *Grid) compile(features []string, target string) error {
 		return err
 	}
 	g.target = newGoal(g.newColumn(c), g.step)
+	g.heard = make([]bool, g.target.delay+1)
 	for in, n := range reach {
 		in.values = make([]float64, n+g.target.delay+1)
 	}
@@ -133,27 +138,29 @@ func (g *Grid) Add(r Reading) {
 		return
 	}
 	in := &g.inputs[i]
-	v, reason := in.value(r)
-	oldest := g.watermark
-	if in.Wait > 0 {
-		oldest -= int64(in.Wait)
+	if g.number++; r.Line > 0 {
+		g.number, g.lines = r.Line, true
 	}
+	v, reason := in.value(r)
+	wait := int64(in.Wait)
 	switch {
 	case reason != "":
 	case r.Time < 0 || r.Time > latest:
 		reason = BadTime
-	case r.Time < oldest:
+	case r.Time < g.newest-g.lateness-wait:
 		reason = Late
-	case in.Wait > 0:
+	case r.Time < g.watermark-wait: // the queue was full
+		reason = Dropped
+	case wait > 0:
 		reason = g.target.take(r.Time, v, g.pointOf(r.Time), g.most)
 	default:
-		g.number++
-		g.queue.push(waiting{r.Time, v, uint64(i)<<keyBits | g.number&(1<<keyBits-1)})
+		g.queue.push(waiting{r.Time, v, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
 	}
 	if reason != "" {
-		in.count.drop(reason)
+		in.count.drop(reason, r.Time, r.Line)
 		return
 	}
+	g.newest = max(g.newest, r.Time)
 	in.count.Newest = max(in.count.Newest, r.Time)
 	g.pass(r.Time - g.lateness)
 }
@@ -180,7 +187,7 @@ func (g *Grid) release(w waiting) {
 	i := w.input()
 	in := &g.inputs[i]
 	if g.released[i] == w.time {
-		in.count.drop(Twice)
+		in.count.drop(Twice, w.time, g.lineOf(w))
 		return
 	}
 	g.released[i] = w.time
@@ -193,6 +200,14 @@ func (g *Grid) release(w waiting) {
 	g.spoke, in.heard = k, true
 	in.count.Used++
 	in.joining.add(w.value)
+}
+
+// lineOf returns the line of a reading; 0 if it was not read from a file.
+func (g *Grid) lineOf(w waiting) int {
+	if g.lines {
+		return w.number()
+	}
+	return 0
 }
 
 // begin starts at a point, with nothing before.
@@ -220,6 +235,7 @@ func (g *Grid) advance(k int64) {
 				}
 			}
 		}
+		g.heard[g.open%int64(len(g.heard))] = g.spoke == g.open
 		g.open++
 		g.decide()
 	}
@@ -242,19 +258,24 @@ func (g *Grid) decide() {
 	}
 }
 
-// make makes the row of a point, or counts what it lacks.
+// make makes the row of a point, or counts what it lacks. A point without any reading has no row to be counted.
 func (g *Grid) make(k int64, y float64) {
-	row, whole := g.row[:0], true
+	row, whole, heard := g.row[:0], true, g.heard[k%int64(len(g.heard))]
 	lack := func(in *input, v float64) {
 		whole = false
 		switch {
-		case in.lacked == k: // it is counted once a row
+		case !heard, in.lacked == k: // it is counted once a row
 		case known(v):
-			in.count.drop(NotFinite)
+			in.count.count(NotFinite)
+		case in.Wait > 0:
+			in.count.count(NoLabel)
 		default:
-			in.count.drop(Missing)
+			in.count.count(Gap)
 		}
 		in.lacked = k
+		if heard {
+			in.count.Lacked = k * g.step
+		}
 	}
 	for _, c := range g.columns {
 		v := c.make(g, k)
@@ -270,7 +291,9 @@ func (g *Grid) make(k int64, y float64) {
 		lack(g.target.input, y)
 	}
 	if !whole {
-		g.dropped++
+		if heard {
+			g.dropped++
+		}
 		return
 	}
 	g.rows.X = append(g.rows.X, row...)
@@ -286,10 +309,13 @@ func (g *Grid) Take() Rows {
 }
 
 // Counts returns what was used of each input and what was not. dropped is the number of rows that were not made because
-// a value was missing, those at the beginning excepted; strange that of readings of inputs that the recipe has not.
+// a value was missing, those at the beginning, and those of points without any reading, excepted; strange that of
+// readings of inputs that the recipe has not.
 func (g *Grid) Counts() (inputs []Count, dropped, strange uint64) {
 	for i := range g.inputs {
-		inputs = append(inputs, g.inputs[i].count)
+		c := g.inputs[i].count
+		c.Unused = maps.Clone(c.Unused)
+		inputs = append(inputs, c)
 	}
 	return inputs, g.dropped, g.strange
 }

@@ -49,15 +49,24 @@ type Count struct {
 	Input  string
 	Used   uint64
 	Newest int64 // time of the newest that was used or waits; 0 = none
-	// Unused has, beside readings, rows that were not made because the input has no value for them: Missing.
+	// Unused has readings, and under Gap and NoLabel the rows that were not made because they lack the input.
 	Unused map[Reason]uint64
+	Line   int   // of the last reading that was not used; 0 = that was not read from a file
+	At     int64 // its time; 0 = all were used
+	Lacked int64 // time of the last row that was not made; 0 = none
 }
 
-func (c *Count) drop(r Reason) {
+func (c *Count) count(why Reason) {
 	if c.Unused == nil {
 		c.Unused = map[Reason]uint64{}
 	}
-	c.Unused[r]++
+	c.Unused[why]++
+}
+
+// drop counts a reading that is not used.
+func (c *Count) drop(why Reason, at int64, line int) {
+	c.count(why)
+	c.At, c.Line = at, line
 }
 
 // value returns the number of a reading, or why there is none.

@@ -4,12 +4,14 @@ package grid
 type waiting struct {
 	time  int64
 	value float64
-	key   uint64 // its input, then its number in the order in which readings came
+	key   uint64 // its input, then its line, or its number in the order in which readings came
 }
 
 const keyBits = 48 // of a key, for the number
 
 func (w waiting) input() int { return int(w.key >> keyBits) }
+
+func (w waiting) number() int { return int(w.key & (1<<keyBits - 1)) }
 
 func (w waiting) before(o waiting) bool { return w.time < o.time || w.time == o.time && w.key < o.key }
 

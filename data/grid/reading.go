@@ -8,6 +8,7 @@ type Reading struct {
 	// that it stands for, as "21.5" and "true" do; NaN if it stands for none.
 	Text  string
 	Value float64
+	Line  int // of the file that it was read from; 0 = of none
 }
 
 // Reason is why a reading, or a value of a row, is not used. It is also the label of a metric.
@@ -15,7 +16,7 @@ type Reason string
 
 // The reasons.
 const (
-	Missing      Reason = "missing"       // a row needs a value, and there is none
+	Missing      Reason = "missing"       // a line or a payload has no such value
 	NotANumber   Reason = "not_a_number"  // a text where a number is needed
 	NotFinite    Reason = "not_finite"    // NaN or infinite, or too large for a float32
 	OutOfRange   Reason = "out_of_range"  // of the input
@@ -25,9 +26,13 @@ const (
 	BadTime      Reason = "bad_time"      // not a time, or one before 1970 or after 2261
 	Future       Reason = "future"        // later than the device's clock
 	Malformed    Reason = "malformed"     // a line or a payload that cannot be read
+	Dropped      Reason = "dropped"       // there was no room for it: too much came, or the disk took nothing
+	Gap          Reason = "gap"           // of a row: it needs a value of the input, and there is none
+	NoLabel      Reason = "no_label"      // of a row: its label has not come within the wait
 )
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Twice, BadTime, Future, Malformed}
+	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Twice, BadTime, Future, Malformed,
+		Dropped, Gap, NoLabel}
 }

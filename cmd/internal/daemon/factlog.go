@@ -3,12 +3,15 @@ package daemon
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -74,7 +77,9 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
-	case agent.BudgetUsed, agent.DataCollected, agent.LinkChanged, agent.ModelFetched: // not logged
+	case agent.DataCollected:
+		l.dataCollected(f)
+	case agent.BudgetUsed, agent.LinkChanged, agent.ModelFetched: // not logged
 	}
 }
 
@@ -401,6 +406,23 @@ func (l agentLog) dataLoaded(f agent.DataLoaded) {
 		l.Info("local data have grown", "task", f.Task, "rows", f.Rows, "before", f.Before, "took", f.Took)
 	default:
 		l.Info("local data fit the task", "task", f.Task, "rows", f.Rows, "took", f.Took)
+	}
+}
+
+// dataCollected logs the first value of an input, the tenth, the hundredth … that is not used for a reason.
+func (l agentLog) dataCollected(f agent.DataCollected) {
+	before := map[string]map[data.Reason]uint64{}
+	for _, c := range f.Before.Columns {
+		before[c.Name] = c.Unused
+	}
+	for _, c := range f.Columns {
+		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
+			n, was := c.Unused[why], before[c.Name][why]
+			if len(strconv.FormatUint(n, 10)) > len(strconv.FormatUint(was, 10)) || n > 0 && was == 0 {
+				l.Warn("values of an input are not used", "input", c.Name, "reason", why, "values", n, "used", c.Used,
+					"last", c.Where)
+			}
+		}
 	}
 }
 

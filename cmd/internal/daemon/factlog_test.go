@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -92,6 +93,18 @@ func TestAgentLog(t *testing.T) {
 		{agent.DataLoaded{Task: "air",
 			Problem: &data.Error{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
 			`<3>ERROR the local data do not fit the task; the agent takes no part in it task=air err="a.csv: line 3: column \"y\": empty"`},
+		{agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25", Used: 30,
+			Unused: map[data.Reason]uint64{grid.OutOfRange: 4}, Where: "a.csv: line 9"}}}},
+			`<4>WARN  values of an input are not used input=pm25 reason=out_of_range values=4 used=30 last="a.csv: line 9"`},
+		{agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
+			Unused: map[data.Reason]uint64{grid.OutOfRange: 9}}}},
+			Before: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
+				Unused: map[data.Reason]uint64{grid.OutOfRange: 4}}}}}, ""},
+		{agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25", Used: 70,
+			Unused: map[data.Reason]uint64{grid.OutOfRange: 10}}}},
+			Before: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
+				Unused: map[data.Reason]uint64{grid.OutOfRange: 9}}}}},
+			`<4>WARN  values of an input are not used input=pm25 reason=out_of_range values=10 used=70 last=""`},
 		{agent.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: 4 * time.Millisecond,
 			RiskBefore: 0.512345, RiskAfter: 0.1234, Took: 80 * time.Millisecond},
 			`<6>INFO  trained round=4 local_steps=20 because=budget step_time=4ms risk_before=0.5123 risk_after=0.1234 took=80ms`},

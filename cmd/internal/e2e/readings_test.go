@@ -43,9 +43,9 @@ readings: {broker: {url: tcp://`+m.Address+`}}`, 1))
 		mqtttest.Publish(t, gateway, mqtt.Message{Topic: "site/air", Payload: []byte(`{"a":1.5,"y":"?"}`)})
 		mqtttest.Publish(t, gateway, mqtt.Message{Topic: "site/air", Payload: []byte(`{"a":1e999}`)})
 		mqtttest.Settle(t, gateway)
-		return metric(`agentd_data_values_total{result="used"}`) > 0 &&
-			metric(`agentd_data_values_total{result="not_finite"}`) > 0 &&
-			metric(`agentd_data_values_total{result="missing"}`) > 0
+		return metric(`agentd_data_values_total{input="a",result="used"}`) > 0 &&
+			metric(`agentd_data_values_total{input="a",result="not_finite"}`) > 0 &&
+			metric(`agentd_data_values_total{input="y",result="missing"}`) > 0
 	})
 	_ = gateway.Close()
 	m.Kill()

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // agentPicture is the state of an agent, as agentd status shows it.
@@ -27,6 +29,8 @@ type agentPicture struct {
 	Work    *work          `json:"work,omitempty"`
 	Fit     string         `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	Rows    uint64         `json:"rows"`
+	Lacking int            `json:"rows_not_made"` // or not used, for lack of a value
+	Inputs  []input        `json:"inputs,omitempty"`
 	Trained *trained       `json:"trained,omitempty"` // the last time
 	Results map[string]int `json:"results"`           // rounds, since the start
 	Updates map[string]int `json:"updates"`           // whose rounds are over, by what became of them
@@ -34,6 +38,30 @@ type agentPicture struct {
 	Recent  []refusal      `json:"refusals"`
 	Budget  *budget        `json:"budget,omitempty"`
 	Model   *modelInUse    `json:"model,omitempty"` // that the device predicts with
+}
+
+// input is what has come of an input, or of a column of a file.
+type input struct {
+	Name   string                 `json:"name"` // empty for payloads that cannot be read
+	Came   uint64                 `json:"came"`
+	Used   uint64                 `json:"used"`
+	Newest *time.Time             `json:"newest,omitempty"` // of the times of its values
+	Unused map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
+	Where  string                 `json:"where,omitempty"`  // the last value was that was not used
+}
+
+// inputsOf are the first ones of a report: a file may have thousands of columns.
+func inputsOf(r data.Report) []input {
+	var all []input
+	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
+		in := input{Name: c.Name, Came: c.Came, Used: c.Used, Unused: c.Unused, Where: c.Where}
+		if c.Newest != 0 {
+			at := time.Unix(0, c.Newest).UTC()
+			in.Newest = &at
+		}
+		all = append(all, in)
+	}
+	return all
 }
 
 // modelInUse is the model that the device predicts with.
@@ -168,6 +196,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 			texts[i] = t.Text
 		}
 		v.note("source", strings.Join(texts, "; "))
+		v.is.Lacking, v.is.Inputs = f.Bad, inputsOf(f.Report)
 	case agent.CloneSeen:
 		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.BudgetUsed:

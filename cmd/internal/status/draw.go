@@ -1,10 +1,13 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/data"
 )
 
 // Draw returns the picture as text.
@@ -147,6 +150,7 @@ func (a *agentPicture) Draw(width int) string {
 	default:
 		p.line("data", "cannot do the task: %s", a.Fit)
 	}
+	a.drawInputs(p)
 	if m := a.Model; m != nil {
 		pinned := ""
 		if m.Pinned {
@@ -188,4 +192,29 @@ func (a *agentPicture) Draw(width int) string {
 	}
 	p.refusals(a.Recent)
 	return p.text.String()
+}
+
+// drawInputs shows the inputs of which something was not used.
+func (a *agentPicture) drawInputs(p *page) {
+	if a.Lacking > 0 {
+		p.line("  not made", "%d rows, which lack a value", a.Lacking)
+	}
+	shown, more := 0, 0
+	for _, in := range a.Inputs {
+		if len(in.Unused) == 0 {
+			continue
+		}
+		if shown++; shown > listed {
+			more++
+			continue
+		}
+		text := data.ColumnReport{Used: in.Used, Unused: in.Unused}.String()
+		if in.Where != "" {
+			text += "; the last: " + in.Where
+		}
+		p.paragraph("  "+cmp.Or(in.Name, "unreadable"), text)
+	}
+	if more > 0 {
+		p.line("", "and %d others", more)
+	}
 }

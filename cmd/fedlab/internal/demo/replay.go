@@ -94,13 +94,13 @@ func (h hears) Observe(fact agent.Fact) {
 	if !ok {
 		return
 	}
-	used := uint64(0)
+	came := uint64(0)
 	for _, c := range f.Columns {
-		used += c.Used
+		came += c.Came
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.heard[h.agent] = used
+	h.heard[h.agent] = came
 }
 
 // ObserveRound implements agent.Observer.
