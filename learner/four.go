@@ -9,6 +9,11 @@ package learner
 //go:noescape
 func dot4(dst *[4]float32, w, x *float32, n int)
 
+// narrow4 is dot4 for n ≥ 4 elements, with the bits of dotLoop.
+//
+//go:noescape
+func narrow4(dst *[4]float32, w, x *float32, n int)
+
 // axpy4 is y += c0 x0, then y += c1 x1 and so on, of n ≥ 4 elements, in one pass over y.
 //
 //go:noescape
@@ -18,6 +23,7 @@ func axpy4(y *float32, n int, c0, c1, c2, c3 float32, x0, x1, x2, x3 *float32)
 func (k *kernel[T]) useFour() {
 	if k, ok := any(k).(*kernel[float32]); ok {
 		k.dot4 = func(dst *[4]float32, w, x []float32) { dot4(dst, &w[:4*len(x)][0], &x[0], len(x)) }
+		k.narrow4 = func(dst *[4]float32, w, x []float32) { narrow4(dst, &w[:4*len(x)][0], &x[0], len(x)) }
 		k.axpy4 = func(y []float32, c [4]float32, x [4][]float32) {
 			n := len(y)
 			axpy4(&y[0], n, c[0], c[1], c[2], c[3], &x[0][:n][0], &x[1][:n][0], &x[2][:n][0], &x[3][:n][0])

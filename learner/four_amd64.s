@@ -122,6 +122,61 @@ done:
 	MOVSS  X3, 12(DI)
 	RET
 
+// leftover<>[16k:] keeps the first k lanes, k = 1, 2, 3.
+DATA leftover<>+16(SB)/4, $0xffffffff
+DATA leftover<>+20(SB)/4, $0
+DATA leftover<>+24(SB)/8, $0
+DATA leftover<>+32(SB)/8, $0xffffffffffffffff
+DATA leftover<>+40(SB)/8, $0
+DATA leftover<>+48(SB)/8, $0xffffffffffffffff
+DATA leftover<>+56(SB)/4, $0xffffffff
+DATA leftover<>+60(SB)/4, $0
+GLOBL leftover<>(SB), RODATA|NOPTR, $64
+
+// The first elements of one row, times those of x, which are in X8; the mask is in X9.
+#define FIRST(row, sum) \
+	MOVUPS (row), X12; \
+	ANDPS  X9, X12;    \
+	MULPS  X8, X12;    \
+	ADDPS  X12, sum
+
+// func narrow4(dst *[4]float32, w, x *float32, n int)
+TEXT ·narrow4(SB), NOSPLIT, $0-32
+	MOVQ  dst+0(FP), DI
+	MOVQ  w+8(FP), R8
+	MOVQ  x+16(FP), SI
+	MOVQ  n+24(FP), CX
+	LEAQ  (R8)(CX*4), R9
+	LEAQ  (R9)(CX*4), R10
+	LEAQ  (R10)(CX*4), R11
+	XORPS X0, X0
+	XORPS X1, X1
+	XORPS X2, X2
+	XORPS X3, X3
+	MOVQ  CX, AX
+	SHRQ  $2, CX
+	ANDQ  $3, AX
+	JZ    narrowloop
+	MOVQ  AX, BX
+	SHLQ  $4, BX
+	LEAQ  leftover<>(SB), DX
+	MOVUPS (DX)(BX*1), X9
+	MOVUPS (SI), X8
+	ANDPS  X9, X8
+	EACH(FIRST)
+
+narrowloop:
+	MOVUPS (SI)(AX*4), X8
+	EACH(ROW4)
+	ADDQ   $4, AX
+	DECQ   CX
+	JNZ    narrowloop
+	HADDPS X1, X0
+	HADDPS X3, X2
+	HADDPS X2, X0
+	MOVUPS X0, (DI)
+	RET
+
 // Four elements of one row, times its factor.
 #define ADD4(row, factor) \
 	MOVUPS (row)(AX*4), X5; \

@@ -78,6 +78,10 @@ loop:
 	VST1   [V0.S4], (R0)
 	RET
 
+// func narrow4(dst *[4]float32, w, x *float32, n int)
+TEXT ·narrow4(SB), NOSPLIT, $0-32
+	B ·dot4(SB)
+
 // func axpy4(y *float32, n int, c0, c1, c2, c3 float32, x0, x1, x2, x3 *float32)
 TEXT ·axpy4(SB), NOSPLIT, $0-64
 	MOVD  y+0(FP), R0

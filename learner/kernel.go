@@ -18,15 +18,16 @@ type kernel[T Float] struct {
 	sumq func(x []T) (norm float64) // ‖x‖², accumulated in float64
 
 	// Four rows at once, of at least assemblyFrom elements, with the bits of the above; nil where there is no assembly.
-	dot4  func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
-	axpy4 func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
+	dot4    func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
+	narrow4 func(dst *[4]T, w, x []T)     // dot4 for fewer elements, but at least 4
+	axpy4   func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
 }
 
 // layer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without biases it is
 // nil.
 func (k *kernel[T]) layer(dst, w, bias, x []T, in, out int) {
 	if in < assemblyFrom {
-		narrowLayer(dst, w, bias, x, in, out)
+		k.narrowLayer(dst, w, bias, x, in, out)
 		return
 	}
 	o := 0
@@ -48,6 +49,29 @@ func (k *kernel[T]) layer(dst, w, bias, x []T, in, out int) {
 			b = bias[o]
 		}
 		k.dots(dst[o:], out, b, w[o*in:][:in], x)
+	}
+}
+
+// narrowLayer is layer for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so far apart
+// that each number would have a cache line of its own.
+func (k *kernel[T]) narrowLayer(dst, w, bias, x []T, in, out int) {
+	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
+		z, o := dst[:out], 0
+		if in == 1 {
+			for ; o < out; o++ {
+				z[o] = T(x[0]*w[o]) + 0 // no −0, as dotLoop
+			}
+		}
+		for in >= 4 && k.narrow4 != nil && o+4 <= out {
+			k.narrow4((*[4]T)(z[o:]), w[o*in:], x[:in])
+			o += 4
+		}
+		for ; o < out; o++ {
+			z[o] = dotLoop(w[o*in:][:in], x[:in])
+		}
+		for o, b := range bias {
+			z[o] = b + z[o]
+		}
 	}
 }
 
@@ -147,26 +171,6 @@ func dotsLoop[T Float](dst []T, stride int, bias T, w, x []T) {
 	for at := 0; len(x) >= len(w); at += stride {
 		dst[at] = bias + dotLoop(w, x)
 		x = x[len(w):]
-	}
-}
-
-// narrowLayer is [kernel.layer] for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so
-// far apart that each number would have a cache line of its own.
-func narrowLayer[T Float](dst, w, bias, x []T, in, out int) {
-	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
-		z := dst[:out]
-		if in == 1 {
-			for o, v := range w[:out] {
-				z[o] = T(x[0]*v) + 0 // no −0, as dotLoop
-			}
-		} else {
-			for o := range z {
-				z[o] = dotLoop(w[o*in:][:in], x[:in])
-			}
-		}
-		for o, b := range bias {
-			z[o] = b + z[o]
-		}
 	}
 }
 

@@ -68,7 +68,7 @@ func TestFourRows(t *testing.T) {
 			}
 		}
 	}
-	for n := assemblyFrom; n < assemblyFrom+70; n++ {
+	for n := 1; n < assemblyFrom+70; n++ {
 		for shift := range 4 {
 			const rows, out, stride = 6, 11, 2
 			vector := func(n int) []float32 { return randomVector[float32](n+shift, 1, rng)[shift:] }
@@ -96,11 +96,14 @@ func TestFourRows(t *testing.T) {
 
 // TestFourRowsOfNaN: it stays in its row.
 func TestFourRowsOfNaN(t *testing.T) {
-	k, w, got := nativeKernel[float32](), make([]float32, 4*40), make([]float32, 4)
-	w[41] = float32(math.NaN())
-	k.layer(got, w, nil, make([]float32, 40), 40, 4)
-	if got[0] != 0 || got[1] == got[1] || got[2] != 0 || got[3] != 0 {
-		t.Errorf("with a NaN in row 1 of 4: %v", got)
+	k := nativeKernel[float32]()
+	for _, n := range []int{7, 40} {
+		w, got := make([]float32, 4*n), make([]float32, 4)
+		w[n+1] = float32(math.NaN())
+		k.layer(got, w, nil, make([]float32, n), n, 4)
+		if got[0] != 0 || got[1] == got[1] || got[2] != 0 || got[3] != 0 {
+			t.Errorf("%d elements, with a NaN in row 1 of 4: %v", n, got)
+		}
 	}
 }
 
