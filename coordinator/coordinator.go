@@ -51,9 +51,7 @@ type Coordinator struct {
 	credit    uint32                             // the first one of the round that is announced, in chunks
 	early     []Fact                             // facts from before Run
 
-	meshed   *Mesh             // the last one that was made, if there is one
-	meshedOf []round.MeshAgent // whose it is
-
+	meshed   *meshing // the last edges that were asked for; nil if there are none
 	trouble  store.Trouble
 	unstored bool // an update could not be stored, and none has been since
 

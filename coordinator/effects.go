@@ -31,6 +31,8 @@ func (c *Coordinator) perform(e round.Effect) bool {
 		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.Mesh:
 		c.mesh(e)
+	case round.MeshAhead:
+		c.meshAhead(e)
 	case round.Stand:
 		m := wire.Standing{Announcement: c.publisher.digest, Place: e.Place, Samples: e.Samples}
 		c.tell(e.Agent, wire.TypeStanding, run, present, m.Body())

@@ -27,33 +27,57 @@ type MeshMade struct {
 	Err error // then the agents of this round do not mix
 }
 
-// mesh makes the edges beside the owner: the fastest weights of a large graph take seconds. They hang on the agents
-// alone, so while these stay as they are, nothing is made again and no round waits.
+// meshing is edges that are being made, or that have been.
+type meshing struct {
+	of   []round.MeshAgent
+	done bool
+	mesh Mesh
+	err  error
+	next []func(*meshing) // for when they are made
+}
+
+// mesh has the edges of a round made, unless they are there.
 func (c *Coordinator) mesh(e round.Mesh) {
-	if c.meshed != nil && slices.EqualFunc(c.meshedOf, e.Agents, sameEnds) {
-		c.tellMesh(e.Round, *c.meshed, nil)
-		return
-	}
-	c.start(func() func() {
-		m, err := c.cfg.Edges(e.Agents)
-		if err != nil {
-			m.Edges = nil
-		}
-		return func() {
-			if c.meshed, c.meshedOf = &m, e.Agents; err != nil {
-				c.meshed = nil
-			}
-			c.tellMesh(e.Round, m, err)
-		}
+	c.edgesOf(e.Agents, func(m *meshing) {
+		c.cfg.Observer.Observe(MeshMade{e.Round, m.mesh, m.err})
+		c.step(round.Meshed{Round: e.Round, Edges: m.mesh.Edges})
 	})
 }
 
-func (c *Coordinator) tellMesh(r wire.RoundID, m Mesh, err error) {
-	c.cfg.Observer.Observe(MeshMade{r, m, err})
-	c.step(round.Meshed{Round: r, Edges: m.Edges})
+// meshAhead has edges made for the round that comes.
+func (c *Coordinator) meshAhead(e round.MeshAhead) {
+	c.edgesOf(e.Agents, func(*meshing) { c.step(round.MeshedAhead{}) })
 }
 
-// sameEnds reports whether the edges of an agent follow from the same.
-func sameEnds(a, b round.MeshAgent) bool {
-	return a.ID == b.ID && a.Mixes == b.Mixes && a.Place == b.Place && slices.Equal(a.Neighbors, b.Neighbors)
+// edgesOf makes edges beside the owner, and then goes on: the fastest weights of a large graph take seconds. They hang
+// on the agents alone, so while these stay as they are, nothing is made again and nobody waits.
+func (c *Coordinator) edgesOf(agents []round.MeshAgent, next func(*meshing)) {
+	m := c.meshed
+	if m == nil || !slices.EqualFunc(m.of, agents, round.MeshAgent.Equal) {
+		m = &meshing{of: agents}
+		c.meshed = m
+		c.start(func() func() {
+			mesh, err := c.cfg.Edges(agents)
+			return func() { c.made(m, mesh, err) }
+		})
+	}
+	if m.done {
+		next(m)
+		return
+	}
+	m.next = append(m.next, next)
+}
+
+// made goes on with edges. Those that could not be made are made when they are asked for again.
+func (c *Coordinator) made(m *meshing, mesh Mesh, err error) {
+	if m.mesh, m.err, m.done = mesh, err, true; err != nil {
+		m.mesh.Edges = nil
+		if c.meshed == m {
+			c.meshed = nil
+		}
+	}
+	for _, next := range m.next {
+		next(m)
+	}
+	m.next = nil
 }

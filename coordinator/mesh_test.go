@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // TestEdgesAreMadeOnce: edges that take a minute are made when the agents have changed, and a round that closes does
@@ -31,6 +32,50 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 		}
 		if told := facts[coordinator.MeshMade](f); len(told) != 6 || len(told[5].Edges) != 4 {
 			t.Errorf("%d rounds were told of edges, want 6", len(told))
+		}
+	})
+}
+
+// TestEdgesAreMadeBesideTheRound: agents come and go while updates are collected, and the next round waits for no edges
+// that take a minute.
+func TestEdgesAreMadeBesideTheRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newMixing(t, 4, 3, nil)
+		f.cfg.Round.Rounds, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 4, 4, 4
+		f.cfg.Task.Training.Budget, f.cfg.Task.Mixing.Wait = 200_000, 300
+		for _, a := range f.agents {
+			a.cfg.StepTime = 20 * time.Second
+		}
+		late := f.enrol("late")
+		late.data, late.cfg.StepTime, late.cfg.Mesh = rowsOf(9, 30), 20*time.Second, f.agents[0].cfg.Mesh
+		edges := f.cfg.Edges
+		f.cfg.Edges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
+			wait(time.Minute)
+			return edges(agents)
+		}
+		opened, closed := map[wire.RoundID]time.Time{}, map[wire.RoundID]time.Time{}
+		f.coord.moment = func(fact any) {
+			switch x := fact.(type) {
+			case round.RoundOpened:
+				if opened[x.Round] = time.Now(); x.Round == 3 {
+					late.start()
+				} else if x.Round == 4 {
+					late.stop()
+				}
+			case round.RoundClosed:
+				closed[x.Round] = time.Now()
+			}
+		}
+		f.start()
+		f.finished(time.Hour)
+		made := map[wire.RoundID]int{}
+		for _, m := range facts[coordinator.MeshMade](f) {
+			made[m.Round] = len(m.Edges)
+		}
+		for r, want := range map[wire.RoundID]int{3: 4, 4: 5, 5: 4} {
+			if waited := opened[r].Sub(closed[r-1]); waited > time.Second || made[r] != want {
+				t.Errorf("round %d has %d edges, want %d, and waited for %v", r, made[r], want, waited)
+			}
 		}
 	})
 }

@@ -45,6 +45,7 @@ func (c *Coordinator) collect(now time.Time) {
 	c.enter(now, CoordinatorCollecting)
 	c.makePeers()
 	c.cut, c.byDeadline = !c.linkUp, false
+	c.roster.moved = true // some may have sat out this round as the last one
 	c.wakeAt = now.Add(c.cfg.Deadline)
 	c.journal()
 	c.announce(wire.PhaseOpen)

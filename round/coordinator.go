@@ -38,6 +38,8 @@ type Coordinator struct {
 	capped     []wire.AgentID // whose samples were cut off at the last draw
 	remesh     bool           // an agent of the block without an end was revoked: another block is made
 	meshing    []Participant  // of the next round, while the edges between them are being made; else nil
+	askedOf    []MeshAgent    // whose edges were asked for last
+	asking     bool           // ahead, and there is no answer yet
 
 	out []Effect // of the step under way
 }
@@ -124,10 +126,13 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.rejected(now, e)
 	case Meshed:
 		c.meshed(now, e)
+	case MeshedAhead:
+		c.asking = false
 	case Folded:
 		c.folded(now, e)
 	}
 	c.tick(now)
+	c.meshAhead()
 	return c.out
 }
 

@@ -48,6 +48,9 @@ type (
 		Round  wire.RoundID
 		Agents []MeshAgent
 	}
+	// MeshAhead has the edges between agents made while a round goes on, which Mesh asks for next unless the agents
+	// change once more. The host answers with MeshedAhead.
+	MeshAhead struct{ Agents []MeshAgent }
 	// Stand tells an agent its place in the current announcement's round.
 	Stand struct {
 		Agent   wire.AgentID
@@ -101,6 +104,7 @@ func (Journal) effect()      {}
 func (Announce) effect()     {}
 func (Invite) effect()       {}
 func (Mesh) effect()         {}
+func (MeshAhead) effect()    {}
 func (Stand) effect()        {}
 func (Receive) effect()      {}
 func (Accept) effect()       {}

@@ -91,6 +91,8 @@ type (
 		Round wire.RoundID
 		Edges []Edge
 	}
+	// MeshedAhead: the edges that MeshAhead asked for are here, or cannot be made.
+	MeshedAhead struct{}
 	// Folded: the round's set is aggregated; Next is what comes after it. Its model is on disk, and counts with the
 	// next Journal.
 	Folded struct {
@@ -122,6 +124,7 @@ func (OfferCame) event()     {}
 func (Stored) event()        {}
 func (Rejected) event()      {}
 func (Meshed) event()        {}
+func (MeshedAhead) event()   {}
 func (Folded) event()        {}
 
 // Events of the agent's machine. A message of the coordinator has been

@@ -17,6 +17,11 @@ type MeshAgent struct {
 	Neighbors []wire.AgentID
 }
 
+// Equal reports whether the edges of an agent follow from the same.
+func (a MeshAgent) Equal(b MeshAgent) bool {
+	return a.ID == b.ID && a.Mixes == b.Mixes && a.Place == b.Place && slices.Equal(a.Neighbors, b.Neighbors)
+}
+
 // mixes tells that all agents work in the round, and mix with their neighbours.
 func (c *Coordinator) mixes() bool {
 	return c.cfg.Algorithm == spec.FedDec && c.rec.Plan.Kind == wire.KindTraining
@@ -26,15 +31,33 @@ func (c *Coordinator) mixes() bool {
 // block before.
 func (c *Coordinator) mesh(agents []wire.AgentID) {
 	c.wakeAt = time.Time{}
-	m := Mesh{Round: c.rec.Round}
 	for _, id := range agents {
 		a := c.roster.members[id]
-		m.Agents = append(m.Agents, MeshAgent{ID: id, Mixes: a.peerKey != wire.PeerKey{}, Place: a.place,
-			Neighbors: a.neighbors})
 		c.meshing = append(c.meshing,
 			Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Samples: a.samples})
 	}
-	c.do(m)
+	c.askedOf = c.roster.ends(agents)
+	c.do(Mesh{c.rec.Round, c.askedOf})
+}
+
+// meshAhead asks for the edges of the next round while this one goes on, if the agents are no longer those of the last
+// question: the round that closes would wait for them. It asks again when that is answered.
+func (c *Coordinator) meshAhead() {
+	if c.cfg.Algorithm != spec.FedDec || !c.roster.moved || c.asking || c.meshing != nil || !c.shown ||
+		c.in(CoordinatorGathering) || c.in(CoordinatorFinished) {
+		return
+	}
+	c.roster.moved = false
+	agents := c.roster.those(func(a wire.AgentID, m *member) bool {
+		return m.isThere() && c.sidelined[a].Until <= c.rec.Round
+	})
+	if c.goesOn(agents) && len(c.apart(c.rec.Participants)) == 0 {
+		return
+	}
+	if ends := c.roster.ends(agents); !slices.EqualFunc(ends, c.askedOf, MeshAgent.Equal) {
+		c.askedOf, c.asking = ends, true
+		c.do(MeshAhead{ends})
+	}
 }
 
 // meshed opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is gathered anew.
@@ -78,6 +101,11 @@ func (c *Coordinator) draw(now time.Time, k int, here func(i int) bool) {
 
 // goOn opens a round of a block without an end, which has all agents in it.
 func (c *Coordinator) goOn(now time.Time, agents []wire.AgentID) {
+	for _, id := range agents {
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
+		p, m := &c.rec.Participants[i], c.roster.members[id]
+		p.Boot, p.Samples = m.boot, m.samples
+	}
 	c.draw(now, len(agents), func(i int) bool {
 		_, here := slices.BinarySearch(agents, c.rec.Participants[i].Agent)
 		return here
@@ -111,8 +139,6 @@ func (c *Coordinator) goesOn(agents []wire.AgentID) bool {
 		if !found || c.rec.Participants[i].PeerKey != c.roster.members[id].peerKey {
 			return false
 		}
-		c.rec.Participants[i].Boot, c.rec.Participants[i].Samples = c.roster.members[id].boot,
-			c.roster.members[id].samples
 	}
 	return true
 }

@@ -24,12 +24,18 @@ func (m *member) mayBeDrawn() bool {
 	return m.isThere() && !m.sitsOut
 }
 
+// end is what the member's edges may follow from.
+func (m *member) end(id wire.AgentID) MeshAgent {
+	return MeshAgent{ID: id, Mixes: m.peerKey != wire.PeerKey{}, Place: m.place, Neighbors: m.neighbors}
+}
+
 // roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic
 // time.
 type roster struct {
 	members map[wire.AgentID]*member
-	there   int // members that are present and fit
-	drawn   int // the same, and not sitting out: K, if a round were drawn now
+	there   int  // members that are present and fit
+	drawn   int  // the same, and not sitting out: K, if a round were drawn now
+	moved   bool // the edges of a round may have others to follow from since the last look
 }
 
 // change is the only way to change a member, so that the counts hold. It makes the member if there is none.
@@ -40,8 +46,10 @@ func (r *roster) change(a wire.AgentID, change func(m *member)) *member {
 		r.members[a] = m
 	}
 	r.count(m, -1)
+	was := *m
 	change(m)
 	r.count(m, +1)
+	r.moved = r.moved || was.isThere() != m.isThere() || was.sitsOut != m.sitsOut || !was.end(a).Equal(m.end(a))
 	return m
 }
 
@@ -50,6 +58,7 @@ func (r *roster) remove(a wire.AgentID) {
 	if m := r.members[a]; m != nil {
 		r.count(m, -1)
 		delete(r.members, a)
+		r.moved = true
 	}
 }
 
@@ -64,12 +73,26 @@ func (r *roster) count(m *member, by int) {
 
 // eligible returns, in id order, the agents that may be drawn.
 func (r *roster) eligible() []wire.AgentID {
+	return r.those(func(_ wire.AgentID, m *member) bool { return m.mayBeDrawn() })
+}
+
+// those returns some agents, in id order.
+func (r *roster) those(are func(wire.AgentID, *member) bool) []wire.AgentID {
 	ids := make([]wire.AgentID, 0, r.drawn)
 	for id, m := range r.members {
-		if m.mayBeDrawn() {
+		if are(id, m) {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// ends are what the edges of agents may follow from.
+func (r *roster) ends(agents []wire.AgentID) []MeshAgent {
+	ends := make([]MeshAgent, len(agents))
+	for i, id := range agents {
+		ends[i] = r.members[id].end(id)
+	}
+	return ends
 }

@@ -200,6 +200,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 			m.Edges = append(m.Edges, round.Edge{A: wire.AgentID(from), B: wire.AgentID(to), Weight: 0.25})
 		}
 		return m
+	case "ahead":
+		return round.MeshedAhead{}
 	case "folded":
 		return p.folded(c, r)
 	}

@@ -1,4 +1,4 @@
-package coordinator
+package round_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 )
 
 // Whatever edges follow from has them made again when it changes.
-func TestSameEnds(t *testing.T) {
+func TestMeshAgentEqual(t *testing.T) {
 	agent := func(change func(a *round.MeshAgent)) round.MeshAgent {
 		a := round.MeshAgent{ID: "a", Mixes: true, Place: wire.Location{Known: true, X: 1, Y: 2},
 			Neighbors: []wire.AgentID{"b"}}
@@ -16,7 +16,7 @@ func TestSameEnds(t *testing.T) {
 		return a
 	}
 	before := agent(func(*round.MeshAgent) {})
-	if !sameEnds(before, agent(func(*round.MeshAgent) {})) {
+	if !before.Equal(agent(func(*round.MeshAgent) {})) {
 		t.Error("nothing has changed, and it is not the same")
 	}
 	for what, change := range map[string]func(a *round.MeshAgent){
@@ -25,7 +25,7 @@ func TestSameEnds(t *testing.T) {
 		"the place":   func(a *round.MeshAgent) { a.Place.Y = 3 },
 		"a neighbour": func(a *round.MeshAgent) { a.Neighbors = []wire.AgentID{"b", "c"} },
 	} {
-		if sameEnds(before, agent(change)) {
+		if before.Equal(agent(change)) {
 			t.Errorf("%s has changed, and it is the same", what)
 		}
 	}
