@@ -18,6 +18,6 @@ func rootCommand() *cobra.Command {
 		Use: "fedlab", Short: "Try, simulate and measure federations on one machine", Version: daemon.Version(),
 	}
 	root.AddCommand(demoCommand(), simulateCommand(), reproduceCommand(), fleetCommand(), testbedCommand(),
-		benchCommand(), benchFlowerCommand())
+		benchCommand(), benchFlowerCommand(), benchManyCommand())
 	return root
 }

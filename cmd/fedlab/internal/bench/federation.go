@@ -30,6 +30,7 @@ type fleet struct {
 	name     wire.Federation
 	site     *site
 	agents   int
+	drawn    int // agents of each round
 	dim      int
 	topics   mqtt.Topics
 	meter    meter
@@ -52,7 +53,7 @@ func newTurn(n int) *turn { return &turn{newCount(n), newCount(n), make(chan str
 // they would have disks of their own. It returns when all agents wait at the gate of the first round.
 func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir string, b *site, n, d int) (*fleet,
 	error) {
-	f := &fleet{name: name, site: b, agents: n, dim: d, meter: b.meter, failed: make(chan error, 1)}
+	f := &fleet{name: name, site: b, agents: n, drawn: n, dim: d, meter: b.meter, failed: make(chan error, 1)}
 	ctx, f.end = context.WithCancel(ctx)
 	first := newTurn(n)
 	f.turn.Store(first)
@@ -60,23 +61,29 @@ func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir str
 	if err != nil {
 		return f, err
 	}
-	reg := metrics.NewRegistry("coordinator")
-	log, ofAgents := slog.New(slog.DiscardHandler), daemon.NewAgentMetrics(reg)
 	f.start(func() error {
-		return daemon.RunCoordinator(ctx, c,
-			daemon.CoordinatorOptions{Logger: log, Metrics: metrics.NewCoordinator(reg, time.Now)})
+		return daemon.RunCoordinator(ctx, c, daemon.CoordinatorOptions{Logger: slog.New(slog.DiscardHandler),
+			Metrics: metrics.NewCoordinator(metrics.NewRegistry("coordinator"), time.Now)})
 	})
-	for _, s := range agents {
-		f.start(func() error {
-			return daemon.RunAgent(ctx, s,
-				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: gated{fleet: f},
-					Observer: gated{fleet: f}})
-		})
-	}
+	f.startAgents(ctx, agents, gated{fleet: f})
 	if err := first.arrived.wait(ctx, f.failed); err != nil {
 		return f, fmt.Errorf("the first model: %w", err)
 	}
 	return f, nil
+}
+
+// startAgents runs agents in this process, whose local steps cost nothing.
+func (f *fleet) startAgents(ctx context.Context, agents []*settings.Agent, as interface {
+	agent.Trainer
+	agent.Observer
+}) {
+	log, ofAgents := slog.New(slog.DiscardHandler), daemon.NewAgentMetrics(metrics.NewRegistry("agentd"))
+	for _, s := range agents {
+		f.start(func() error {
+			return daemon.RunAgent(ctx, s,
+				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: as, Observer: as})
+		})
+	}
 }
 
 // start runs a program; the first one that fails fails the round.
@@ -158,7 +165,7 @@ func features(d int) (names []string) {
 	return names
 }
 
-// leader is the coordinator's settings: all agents in each round, and rounds without end.
+// leader is the coordinator's settings: as many agents in each round as are to be drawn, and rounds without end.
 func (f *fleet) leader() *settings.Coordinator {
 	s := settings.DefaultCoordinator()
 	s.Federation, s.Metrics = string(f.name), settings.Metrics{}
@@ -169,7 +176,7 @@ func (f *fleet) leader() *settings.Coordinator {
 	t.StepSize = spec.StepSize{Constant: 0.01}
 	t.Steps = settings.Steps{Budget: time.Second, Min: 1, Max: 1}
 	r := &s.Round
-	r.Participants, r.Quorum, r.Rounds, r.Deadline = f.agents, f.agents, 0, 24*time.Hour
+	r.Participants, r.Quorum, r.Rounds, r.Deadline = f.drawn, f.drawn, 0, 24*time.Hour
 	r.Gather = round.Gather{Target: f.agents, Minimum: f.agents, Within: time.Hour, Spread: time.Second}
 	s.Policy.KeepModels = 2
 	return &s
@@ -206,20 +213,42 @@ func (f *fleet) round(ctx context.Context) (s sample, err error) {
 	return sample{time.Since(begun), f.meter.now() - used}, nil
 }
 
-// gated is an agent's trainer, and its observer.
+// quick is an agent's trainer, whose local steps cost nothing, and its observer.
+type quick struct{ agent.Learner }
+
+// Block implements agent.Trainer.
+func (quick) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
+	return quickBlock{}, nil
+}
+
+// Observe implements agent.Observer.
+func (quick) Observe(agent.Fact) {}
+
+// ObserveRound implements agent.Observer.
+func (quick) ObserveRound(round.AgentFact) {}
+
+// quickBlock takes local steps at no cost.
+type quickBlock struct{}
+
+// Take implements agent.Block.
+func (quickBlock) Take([]float32, uint64, uint64) error { return nil }
+
+// OutcomeFrom implements agent.Block.
+func (quickBlock) OutcomeFrom(_, x []float32) (task.Outcome[float32], error) {
+	return task.Outcome[float32]{Vector: make([]float32, len(x)), Steps: 1, RiskBefore: 1, RiskAfter: 1}, nil
+}
+
+// gated is quick, and waits for the round to begin.
 type gated struct {
-	agent.Learner
+	quick
 	*fleet
 }
 
 // Block implements agent.Trainer.
 func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.Problem[float32],
 	_ task.Job[float32]) (agent.Block, error) {
-	return &gatedBlock{g.fleet, ctx}, nil
+	return &gatedBlock{fleet: g.fleet, ctx: ctx}, nil
 }
-
-// Observe implements agent.Observer.
-func (gated) Observe(agent.Fact) {}
 
 // ObserveRound implements agent.Observer.
 func (g gated) ObserveRound(fact round.AgentFact) {
@@ -228,8 +257,9 @@ func (g gated) ObserveRound(fact round.AgentFact) {
 	}
 }
 
-// gatedBlock takes local steps when the gate opens, at no cost.
+// gatedBlock takes local steps when the gate opens.
 type gatedBlock struct {
+	quickBlock
 	fleet *fleet
 	ctx   context.Context
 }
@@ -244,9 +274,4 @@ func (b *gatedBlock) Take([]float32, uint64, uint64) error {
 	case <-b.ctx.Done():
 		return task.ErrStopped
 	}
-}
-
-// OutcomeFrom implements agent.Block.
-func (b *gatedBlock) OutcomeFrom(_, x []float32) (task.Outcome[float32], error) {
-	return task.Outcome[float32]{Vector: make([]float32, len(x)), Steps: 1, RiskBefore: 1, RiskAfter: 1}, nil
 }

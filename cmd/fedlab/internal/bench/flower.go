@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -22,44 +21,28 @@ var flowerProgram []byte
 
 // FlowerOptions are what is raced against Flower, and how often.
 type FlowerOptions struct {
-	Cells    []string // AGENTSxELEMENTS
-	Reps     int      // runs of each contestant, in turn; the medians count
-	Rounds   int      // that are measured in a run; 0 = by the size of the model
-	Dir      string   // on the disk whose syncs are measured; empty = the folder of temporary files
-	Memory   string   // a folder in memory
-	Programs string   // the folder of agentd and coordinator; empty = where this program is
-	Venv     string   // Flower's folder, made if it is missing; empty = in the cache
-	Into     string   // a page whose tables are replaced; empty = none
+	Runs
+	Cells []string // AGENTSxELEMENTS
+	Venv  string   // Flower's folder, made if it is missing; empty = in the cache
+	Into  string   // a page whose tables are replaced; empty = none
 }
 
 // FlowerDefaults returns the options of docs/BENCHMARKS.md. They name no folder of this machine: manual pages tell of
 // them.
 func FlowerDefaults() FlowerOptions {
 	return FlowerOptions{
-		Cells: []string{"4x1000", "50x1000", "10x100000", "10x1000000"}, Reps: 5, Memory: "/dev/shm",
+		Cells: []string{"4x1000", "50x1000", "10x100000", "10x1000000"}, Runs: Runs{Reps: 5, Memory: "/dev/shm"},
 	}
 }
 
 // find puts this machine's folders where none are given.
 func (o *FlowerOptions) find() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
 	}
-	o.Dir = cmp.Or(o.Dir, os.TempDir())
-	o.Programs = cmp.Or(o.Programs, filepath.Dir(self))
 	o.Venv = cmp.Or(o.Venv, filepath.Join(cache, "fedmesh", "flwr-"+flowerVersion))
-	return nil
-}
-
-// match is a cell of the table.
-type match struct {
-	agents, dim int
-	runs        map[string][]race // by contestant
+	return o.Runs.find()
 }
 
 // The contestants. Ours have the coordinator's state on the disk.
@@ -71,30 +54,14 @@ const (
 
 func (o *FlowerOptions) matches() (all []*match, err error) {
 	for _, text := range o.Cells {
-		m := &match{runs: map[string][]race{}}
-		agents, dim, ok := strings.Cut(text, "x")
-		var errN, errD error
-		m.agents, errN = strconv.Atoi(agents)
-		m.dim, errD = strconv.Atoi(dim)
-		if !ok || errN != nil || errD != nil || m.agents < 1 || m.dim < 2 || hiddenUnits(m.dim) == 0 {
+		m := parseMatch(text)
+		if m == nil {
 			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS, an even number of elements, as 4x1000; got %q",
 				text)
 		}
 		all = append(all, m)
 	}
-	if o.Reps < 1 || o.Rounds != 0 && o.Rounds < window {
-		return nil, fmt.Errorf("--reps must be at least 1 and --rounds 0 or at least %d, are %d and %d", window, o.Reps,
-			o.Rounds)
-	}
-	return all, nil
-}
-
-// rounds is how many rounds of a run are measured.
-func (o *FlowerOptions) rounds(m *match) int {
-	if o.Rounds > 0 {
-		return o.Rounds
-	}
-	return min(max(20_000_000/(m.dim*m.agents), 2*window), 200)
+	return all, o.check()
 }
 
 // RunFlower races federations of our programs on Mosquitto against Flower's, in turn, and prints the tables.

@@ -18,9 +18,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/fedmesh/fedmesh/cmd/internal/config"
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
 const (
@@ -33,25 +30,36 @@ const (
 
 // race is a run of a contestant: the median time of a round, and what its processes used.
 type race struct {
+	ready                  time.Duration // until the first round was announced, which has all agents there
 	took                   time.Duration
 	leader, agent, broker  time.Duration // processor time of a round; agent: the mean of all
 	leaderBytes, agentByte int           // memory, shared pages by halves (PSS); agent: the mean of all
+	brokerBytes            int
+	leaderMost             int // the most that was resident, with shared pages
 }
 
 // crew is the processes of a run.
 type crew struct {
-	ctx    context.Context
-	end    context.CancelFunc
-	rounds chan time.Time // when each began, or ended
-	failed chan error
-	leader int   // process id
-	agents []int // process ids
-	broker int   // process id, 0 for none
-	beside sync.WaitGroup
+	ctx     context.Context
+	end     context.CancelFunc
+	began   time.Time
+	rounds  chan lap
+	failed  chan error
+	leader  int   // process id
+	agents  []int // process ids
+	members int   // how many agents those are
+	broker  int   // process id, 0 for none
+	beside  sync.WaitGroup
 }
 
-func newCrew(ctx context.Context) *crew {
-	c := &crew{rounds: make(chan time.Time, 1<<10), failed: make(chan error, 1)}
+// lap is when a round began, or ended and how long it took.
+type lap struct {
+	at   time.Time
+	took time.Duration
+}
+
+func newCrew(ctx context.Context, agents int) *crew {
+	c := &crew{began: time.Now(), rounds: make(chan lap, 1<<10), failed: make(chan error, 1), members: agents}
 	c.ctx, c.end = context.WithCancel(ctx)
 	return c
 }
@@ -97,7 +105,7 @@ func ignore(string) {}
 func (c *crew) printed(line string) {
 	var seconds float64
 	if _, err := fmt.Sscanf(line, "round %g", &seconds); err == nil {
-		c.rounds <- time.UnixMicro(int64(seconds * 1e6))
+		c.rounds <- lap{at: time.UnixMicro(int64(seconds * 1e6))}
 	}
 }
 
@@ -118,9 +126,12 @@ func (c *crew) follow(path string) {
 		whole := text[:bytes.LastIndexByte(text, '\n')+1]
 		read += int64(len(whole))
 		for line := range bytes.Lines(whole) {
-			var round struct{ Time time.Time }
+			var round struct {
+				Time    time.Time
+				Seconds float64
+			}
 			if err := json.Unmarshal(line, &round); err == nil {
-				c.rounds <- round.Time
+				c.rounds <- lap{round.Time, time.Duration(round.Seconds * float64(time.Second))}
 			}
 		}
 	}
@@ -131,9 +142,9 @@ func (c *crew) measure(rounds int) (r race, err error) {
 	var before used
 	var times []time.Time
 	for k := range warmUp + rounds + 1 {
-		var at time.Time
+		var l lap
 		select {
-		case at = <-c.rounds:
+		case l = <-c.rounds:
 		case err := <-c.failed:
 			return r, err
 		case <-c.ctx.Done():
@@ -141,20 +152,25 @@ func (c *crew) measure(rounds int) (r race, err error) {
 		case <-time.After(10 * time.Minute):
 			return r, errors.New("no round in 10 minutes")
 		}
-		if k == warmUp {
+		switch k {
+		case 0:
+			r.ready = l.at.Add(-l.took).Sub(c.began)
+		case warmUp:
 			before = c.used()
 		}
 		if k >= warmUp {
-			times = append(times, at)
+			times = append(times, l.at)
 		}
 	}
 	after := c.used()
 	n := time.Duration(rounds)
 	r.took, r.leader, r.broker = typical(times), (after.leader-before.leader)/n, (after.broker-before.broker)/n
-	r.agent = (after.agents - before.agents) / n / time.Duration(len(c.agents))
-	r.leaderBytes = residentOf(c.leader)
+	r.agent = (after.agents - before.agents) / n / time.Duration(c.members)
+	shared := func(pid int) int { return memoryOf(pid, "smaps_rollup", "Pss:") }
+	r.leaderBytes, r.leaderMost = shared(c.leader), memoryOf(c.leader, "status", "VmHWM:")
+	r.brokerBytes = shared(c.broker)
 	for _, pid := range c.agents {
-		r.agentByte += residentOf(pid) / len(c.agents)
+		r.agentByte += shared(pid) / c.members
 	}
 	return r, nil
 }
@@ -192,14 +208,15 @@ func processorTimeOf(pid int) time.Duration {
 	return time.Duration(user+system) * time.Second / 100 // Linux counts in 10 ms for programs
 }
 
-// residentOf is a process's memory in bytes; a page that n processes share counts for 1/n.
-func residentOf(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+// memoryOf is a process's memory in bytes, from a line of a file that Linux keeps of it. In smaps_rollup's Pss, a page
+// that n processes share counts for 1/n.
+func memoryOf(pid int, file, name string) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, is := strings.CutPrefix(line, "Pss:"); is {
+		if rest, is := strings.CutPrefix(line, name); is {
 			kB := 0
 			_, _ = fmt.Sscan(rest, &kB)
 			return kB << 10
@@ -223,57 +240,6 @@ func rowsFile(path string, d, rows int) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// runOurs runs a coordinator with its state on the disk, and agents with theirs in a folder.
-func (o *FlowerOptions) runOurs(ctx context.Context, m *match, folder string) (race, error) {
-	site, err := startMosquitto(m.agents)
-	if err != nil {
-		return race{}, err
-	}
-	defer site.stop()
-	f := &fleet{name: federation, site: site, agents: m.agents, dim: m.dim, end: func() {}}
-	defer f.close()
-	leader, agents, err := f.layOut(o.Dir, folder)
-	if err == nil {
-		err = rowsFile(agents[0].Data.CSV, m.dim, dataRows) // one file for all
-	}
-	if err != nil {
-		return race{}, err
-	}
-	leader.Task.BatchSize = 1
-	c := newCrew(ctx)
-	defer c.stop()
-	c.broker = site.meter.broker
-	if c.leader, err = o.daemon(c, f.dirs[0], "coordinator", leader); err != nil {
-		return race{}, err
-	}
-	c.beside.Go(func() { c.follow(filepath.Join(leader.StateDir, "history.jsonl")) })
-	for _, s := range agents {
-		pid, err := o.daemon(c, f.dirs[1], "agentd", s)
-		if err != nil {
-			return race{}, err
-		}
-		c.agents = append(c.agents, pid)
-	}
-	return c.measure(o.rounds(m))
-}
-
-// daemon writes a program's configuration, and starts it.
-func (o *FlowerOptions) daemon(c *crew, dir, program string, s any) (int, error) {
-	name := program
-	if a, is := s.(*settings.Agent); is {
-		name = a.ID
-	}
-	path := filepath.Join(dir, name+".yaml")
-	var text strings.Builder
-	if err := config.Write(&text, s); err != nil {
-		return 0, err
-	}
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		return 0, err
-	}
-	return c.start(ignore, filepath.Join(o.Programs, program), "run", "--config", path)
-}
-
 // runFlower runs a server and its clients.
 func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
 	dir, err := os.MkdirTemp(o.Memory, "fedmesh-bench-")
@@ -293,7 +259,7 @@ func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
 	if err := l.Close(); err != nil {
 		return race{}, err
 	}
-	c := newCrew(ctx)
+	c := newCrew(ctx, m.agents)
 	defer c.stop()
 	rounds := o.rounds(m)
 	c.leader, err = c.start(c.printed, o.python(), program, "server", address, strconv.Itoa(m.agents),

@@ -12,18 +12,18 @@ import (
 )
 
 func TestFlowerOptions(t *testing.T) {
-	good := FlowerOptions{Cells: []string{"4x1000", "50x10"}, Reps: 1}
+	good := FlowerOptions{Cells: []string{"4x1000", "50x10"}, Runs: Runs{Reps: 1}}
 	all, err := good.matches()
 	if err != nil || len(all) != 2 || all[1].agents != 50 || all[1].dim != 10 {
 		t.Fatalf("cells %v, error %v", all, err)
 	}
 	for _, cell := range []string{"", "4", "4x", "x1000", "0x1000", "4x65537", "4x0", "4x1000x2"} {
-		bad := FlowerOptions{Cells: []string{cell}, Reps: 1}
+		bad := FlowerOptions{Cells: []string{cell}, Runs: Runs{Reps: 1}}
 		if _, err := bad.matches(); err == nil || !strings.Contains(err.Error(), "want AGENTSxELEMENTS") {
 			t.Errorf("cell %q: error %v", cell, err)
 		}
 	}
-	for _, bad := range []FlowerOptions{{}, {Reps: 1, Rounds: window - 1}} {
+	for _, bad := range []FlowerOptions{{}, {Runs: Runs{Reps: 1, Rounds: window - 1}}} {
 		if _, err := bad.matches(); err == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
@@ -54,7 +54,7 @@ func TestNetworkHasItsNumbers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &fleet{agents: 4, dim: d}
+		f := &fleet{agents: 4, drawn: 4, dim: d}
 		s := f.leader()
 		var problems spec.Check
 		s.Task.Model.Check(&problems, "model")
@@ -103,7 +103,7 @@ func TestFlowerTables(t *testing.T) {
 // TestCrew measures a leader that tells its rounds as Flower's does, and fails with what a process said before it
 // ended.
 func TestCrew(t *testing.T) {
-	c := newCrew(t.Context())
+	c := newCrew(t.Context(), 1)
 	defer c.stop()
 	pid, err := c.start(c.printed, "sh", "-c", "for k in $(seq 100); do echo round $k; done; exec sleep 60")
 	if err != nil {
@@ -113,7 +113,7 @@ func TestCrew(t *testing.T) {
 	if r, err := c.measure(10); err != nil || r.took != time.Second {
 		t.Errorf("a round of %v, error %v; want 1s", r.took, err)
 	}
-	d := newCrew(t.Context())
+	d := newCrew(t.Context(), 1)
 	defer d.stop()
 	if _, err := d.start(ignore, "sh", "-c", "echo no such broker; exit 3"); err != nil {
 		t.Fatal(err)
