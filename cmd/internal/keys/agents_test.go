@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,9 +82,11 @@ func BenchmarkAgents(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer l.Close()
-		rng := rand.New(rand.NewPCG(1, 2))
+		rng, id := rand.New(rand.NewPCG(1, 2)), []byte(ids[0])
 		for b.Loop() {
-			if key, err := l.Key(wire.AgentID(ids[rng.IntN(n)])); err != nil || key == nil {
+			id = strconv.AppendInt(id[:len("station")], 10*n+rng.Int64N(n), 10)
+			id[len("station")] = '-' // made here as a message brings it: a million of them do not fit into the caches
+			if key, err := l.Key(wire.AgentID(id)); err != nil || key == nil {
 				b.Fatal(key, err)
 			}
 		}
