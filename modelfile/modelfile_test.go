@@ -46,7 +46,8 @@ func models() map[string]*modelfile.Model {
 			m.Features, m.Target = []string{"temp lag 2h", "wd = N", "hour sin"}, "pm in 6h"
 			m.Recipe = &spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Europe/Berlin"},
 				Inputs: []spec.Input{{Name: "temp", Unit: "°C", Range: []float64{-50, 60}, Join: spec.JoinMean,
-					Scale: spec.ScaleNone}, {Name: "pm", Join: spec.JoinMax, Scale: spec.ScaleLog1p},
+					Scale: spec.ScaleNone, Stuck: 90 * time.Minute}, {Name: "pm", Join: spec.JoinMax, Jump: 0.5,
+					Scale: spec.ScaleLog1p},
 					{Name: "wd", Join: spec.JoinLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
 		}
 		return m

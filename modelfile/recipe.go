@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -23,13 +24,19 @@ type inputText struct {
 	Scale   spec.Scale `json:"scale"`
 	Classes []string   `json:"classes,omitempty"`
 	Wait    string     `json:"wait"`
+	Stuck   string     `json:"stuck,omitempty"`
+	Jump    float64    `json:"jump,omitempty"`
 }
 
 // encodeRecipe adds how rows are made of readings.
 func encodeRecipe(meta map[string]string, r *spec.Recipe) error {
 	var inputs []inputText
 	for _, in := range r.Inputs {
-		inputs = append(inputs, inputText{in.Name, in.Unit, in.Range, in.Join, in.Scale, in.Classes, in.Wait.String()})
+		text := inputText{in.Name, in.Unit, in.Range, in.Join, in.Scale, in.Classes, in.Wait.String(), "", in.Jump}
+		if in.Stuck > 0 {
+			text.Stuck = in.Stuck.String()
+		}
+		inputs = append(inputs, text)
 	}
 	for key, v := range map[string]any{
 		"grid": gridText{r.Grid.Step.String(), r.Grid.Lateness.String(), r.Grid.Zone}, "inputs": inputs,
@@ -58,7 +65,7 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	r := &spec.Recipe{Grid: spec.Grid{Zone: g.Zone}}
 	for _, in := range inputs {
 		r.Inputs = append(r.Inputs, spec.Input{Name: in.Name, Unit: in.Unit, Range: in.Range, Join: in.Join,
-			Scale: in.Scale, Classes: in.Classes})
+			Scale: in.Scale, Classes: in.Classes, Jump: in.Jump})
 	}
 	duration := func(into *time.Duration, text string) (err error) {
 		if *into, err = time.ParseDuration(text); err != nil {
@@ -74,6 +81,9 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	}
 	for i, in := range inputs {
 		if err := duration(&r.Inputs[i].Wait, in.Wait); err != nil {
+			return err
+		}
+		if err := duration(&r.Inputs[i].Stuck, cmp.Or(in.Stuck, "0s")); err != nil {
 			return err
 		}
 	}

@@ -37,6 +37,11 @@ type Input struct {
 	// Wait is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is the
 	// target and nothing else: a label that comes late.
 	Wait time.Duration `yaml:"wait"`
+	// Stuck is after how long with the same value its readings are not used, until it changes; 0 = it may have it for ever.
+	Stuck time.Duration `yaml:"stuck"`
+	// Jump is the largest change in a step of the grid. A reading that is further from the last one that was used is not
+	// used, unless it is the third in a row that agree. 0 = any change.
+	Jump float64 `yaml:"jump"`
 }
 
 // Join is how the readings of a grid point become its value.
@@ -141,6 +146,7 @@ func (r *Recipe) Check(c *Check, key string) {
 		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
 		in.check(c, at)
 		r.checkPeriod(c, at+".wait", in.Wait)
+		r.checkPeriod(c, at+".stuck", in.Stuck)
 		c.Need(r.Find(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
 	}
 }
@@ -166,9 +172,12 @@ func (in *Input) check(c *Check, key string) {
 		key+".range", "is %v; want [LEAST, LARGEST]", in.Range)
 	c.Need(in.Scale != ScaleLog1p || !two || in.Range[0] > -1, key+".range",
 		"begins at %v with the scale log1p; want above -1", in.Range)
+	c.Need(in.Jump >= 0 && finite(in.Jump), key+".jump", "is %v; want a change above 0, or 0 for any", in.Jump)
+	c.Need(in.Wait == 0 || in.Stuck == 0 && in.Jump == 0, key+".wait", "is %s, and a label has no stuck or jump", in.Wait)
 	if n == 0 {
 		return
 	}
+	c.Need(in.Jump == 0, key+".jump", "is %v; an input with classes has none", in.Jump)
 	c.Need(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
 	c.Need(in.Join == JoinLast, key+".join", "is %s; an input with classes has last", in.Join)
 	c.Need(in.Scale == ScaleNone, key+".scale", "is %s; an input with classes has none", in.Scale)

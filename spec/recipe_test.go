@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +94,13 @@ func TestRecipeProblems(t *testing.T) {
 		"a class twice":      {func(r *Recipe) { r.Inputs[2].Classes[1] = "N" }, "task.inputs[2].classes[1]"},
 		"a class in space":   {func(r *Recipe) { r.Inputs[2].Classes[1] = "E " }, "task.inputs[2].classes[1]"},
 		"a wait below 0":     {func(r *Recipe) { r.Inputs[3].Wait = -1 }, "task.inputs[3].wait"},
+		"stuck below 0":      {func(r *Recipe) { r.Inputs[1].Stuck = -time.Hour }, "task.inputs[1].stuck"},
+		"stuck for years":    {func(r *Recipe) { r.Inputs[1].Stuck = 10_001 * time.Hour }, "task.inputs[1].stuck"},
+		"a jump below 0":     {func(r *Recipe) { r.Inputs[1].Jump = -1 }, "task.inputs[1].jump"},
+		"an endless jump":    {func(r *Recipe) { r.Inputs[1].Jump = math.Inf(1) }, "task.inputs[1].jump"},
+		"a jump of classes":  {func(r *Recipe) { r.Inputs[2].Jump = 1 }, "task.inputs[2].jump"},
+		"a stuck label":      {func(r *Recipe) { r.Inputs[3].Stuck = time.Hour }, "task.inputs[3].wait"},
+		"a label that jumps": {func(r *Recipe) { r.Inputs[3].Jump = 1 }, "task.inputs[3].wait"},
 	} {
 		r, found := air(), Check{}
 		if r.Check(&found, "task"); found.Err() != nil {

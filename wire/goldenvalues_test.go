@@ -65,6 +65,7 @@ func goldens() []golden {
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},
+		golden{"task_sensors", "task", wire.Header{}, sensorsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
 		golden{"chunk", "chunk", wire.Header{}, &chunk{K: 1, Payload: wire.ChunkOf(bigVector(), 1)}},
 	)
@@ -247,6 +248,14 @@ func readingsTask() *wire.Task {
 			{Name: "fault", Join: spec.JoinSum, Scale: spec.ScaleNone, Wait: 24 * time.Hour},
 		},
 	}
+	return t
+}
+
+// sensorsTask is a readings task that does not believe all that is measured.
+func sensorsTask() *wire.Task {
+	t := readingsTask()
+	t.Recipe.Inputs[0].Stuck, t.Recipe.Inputs[0].Jump = 6*time.Hour, 250
+	t.Recipe.Inputs[1].Stuck = 48 * time.Hour
 	return t
 }
 

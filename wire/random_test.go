@@ -341,6 +341,7 @@ func randomRecipe(rng *rand.Rand, inputs int) spec.Recipe {
 	for range inputs {
 		in := spec.Input{Name: randomString(rng), Unit: randomString(rng), Wait: period(),
 			Range: randomFloats(rng, rng.IntN(3)), Scale: oneOf(rng, spec.ScaleNone, spec.ScaleLog1p),
+			Stuck: period(), Jump: randomFloats(rng, 1)[0],
 			Join: oneOf(rng, spec.JoinMean, spec.JoinLast, spec.JoinMax, spec.JoinMin, spec.JoinSum, spec.JoinCount)}
 		for range rng.IntN(4) {
 			in.Classes = append(in.Classes, randomString(rng))

@@ -43,6 +43,44 @@ func (r *reader) recipe(p *spec.Recipe) {
 	}
 }
 
+// sensors writes what is not believed of the inputs' sensors.
+func (w *writer) sensors(p *spec.Recipe) {
+	n := uint32(0)
+	var all writer
+	for i := range p.Inputs {
+		if in := &p.Inputs[i]; in.Stuck > 0 || in.Jump != 0 {
+			n++
+			all.u32(uint32(i))
+			all.milliseconds(in.Stuck)
+			all.f64(in.Jump)
+		}
+	}
+	if n > 0 {
+		w.u32(n)
+		w.b = append(w.b, all.b...)
+	}
+}
+
+// sensors comes after recipe.
+func (r *reader) sensors(p *spec.Recipe) {
+	least := 0
+	for range r.count("sensors", spec.MaxInputs, 16) {
+		i := int(r.u32())
+		stuck, jump := r.milliseconds(), r.f64("jump")
+		switch {
+		case r.err != nil:
+			return
+		case i < least || i >= len(p.Inputs):
+			r.failf("sensors: input %d, want %d to %d", i, least, len(p.Inputs)-1)
+			return
+		case stuck == 0 && jump == 0:
+			r.failf("sensors: nothing is said of input %d", i)
+		}
+		p.Inputs[i].Stuck, p.Inputs[i].Jump = stuck, jump
+		least = i + 1
+	}
+}
+
 func (w *writer) milliseconds(d time.Duration) { w.u32(uint32(d.Milliseconds())) }
 
 func (r *reader) milliseconds() time.Duration { return time.Duration(r.u32()) * time.Millisecond }

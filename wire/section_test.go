@@ -2,8 +2,11 @@ package wire_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +68,34 @@ func TestSectionsRefuse(t *testing.T) {
 	}
 }
 
+// TestSensorsRefuse: each entry is of an input of the task, says something, and they ascend.
+func TestSensorsRefuse(t *testing.T) {
+	good := readGolden(t, "task_sensors")
+	from := bytes.Index(good, []byte("sensors")) + len("sensors") + 1 + 4 // need and length
+	entry := func(input, stuck uint32, jump float64) []byte {
+		return slices.Concat(le32(input), le32(stuck), binary.LittleEndian.AppendUint64(nil, math.Float64bits(jump)))
+	}
+	for name, c := range map[string]struct {
+		entries []byte
+		want    string
+	}{
+		"the same twice": {slices.Concat(entry(1, 1, 0), entry(1, 2, 0)), "input 1, want 2 to 2"},
+		"descending":     {slices.Concat(entry(1, 1, 0), entry(0, 2, 0)), "input 0, want 2 to 2"},
+		"no such input":  {slices.Concat(entry(0, 1, 0), entry(3, 2, 0)), "input 3, want 1 to 2"},
+		"of nothing":     {slices.Concat(entry(0, 1, 0), entry(1, 0, 0)), "nothing is said of input 1"},
+		"no number":      {slices.Concat(entry(0, 1, 0), entry(1, 0, math.NaN())), "jump is NaN"},
+	} {
+		p := slices.Concat(good[:from], le32(2), c.entries, good[from+4+len(c.entries):])
+		if _, err := wire.DecodeTask(p); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+	if _, err := wire.DecodeTask(slices.Concat(good[:from], le32(2), entry(0, 1, 0), entry(1, 1, 0),
+		good[from+4+32:])); err != nil {
+		t.Error("the same bytes with other numbers:", err)
+	}
+}
+
 // TestNeeds: all that changes what an agent computes must be known to it.
 func TestNeeds(t *testing.T) {
 	for _, c := range []struct {
@@ -75,6 +106,7 @@ func TestNeeds(t *testing.T) {
 		{"task_network", "codec", wire.NeedDecline}, {"task_network", "frozen", wire.NeedDecline},
 		{"task_network", "huber", wire.NeedDecline},
 		{"task_network", "proximal", wire.NeedDecline}, {"task_readings", "inputs", wire.NeedDecline},
+		{"task_sensors", "sensors", wire.NeedDecline},
 		{"task", "standardization", wire.NeedDecline}, {"invitation", "mixing", wire.NeedDecline},
 		{"announcement_open", "selection", wire.NeedIgnore}, {"announcement_open", "credit", wire.NeedIgnore},
 		{"update_chunked", "ahead", wire.NeedIgnore},

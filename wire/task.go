@@ -125,6 +125,8 @@ func (t *Task) parts() []part {
 		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
 		{"proximal", NeedDecline, func(w *writer) { w.some(t.Training.Proximal) },
 			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},
+		{"sensors", NeedDecline, func(w *writer) { w.sensors(&t.Recipe) },
+			func(r *reader) { r.sensors(&t.Recipe) }},
 		{"standardization", NeedDecline, func(w *writer) { w.standardization(t) },
 			func(r *reader) { r.standardization(t) }},
 	}

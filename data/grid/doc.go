@@ -15,7 +15,8 @@
 // The watermark is the time of the newest reading, less the lateness. A reading that is older than the watermark when
 // it comes is late. Others wait in a queue, in order of time and input, until the watermark has passed them, so that
 // readings which come in another order within the lateness make the same rows, to the bit. The same input at the same
-// time counts once: the first that came.
+// time counts once: the first that came. On leaving the queue, in order of time, it is decided whether an input is
+// stuck, or jumps.
 //
 // A row is made when the watermark has passed t, and the point of its target. Rows are made in order of time, and none
 // is changed or made later. A target whose input has a wait is a label: its readings are of time t and may come later

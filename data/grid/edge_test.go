@@ -93,6 +93,64 @@ func TestCountsSayWhere(t *testing.T) {
 	}
 }
 
+// TestStuck wants a value that stays for longer than it may not to be used from then on, until it changes, also if
+// another input goes on.
+func TestStuck(t *testing.T) {
+	c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].Stuck, c.Target = 2*time.Hour, "temp" })
+	c.Features, c.Recipe.Grid.Lateness = []string{"hour sin"}, time.Hour
+	var came []grid.Reading
+	for k, v := range []float64{5, 5, 5, 5, 5, 6, 6, 5, 5, 5, 5, 1, 2, 3} { // the first stays from 10 to 14
+		came = append(came, temp(int64(10+k)*hour, v))
+		if k%2 == 1 {
+			came[k], came[k-1] = came[k-1], came[k]
+		}
+	}
+	rows, g := run(t, c, came)
+	var at []int64
+	for _, r := range rows.Times {
+		at = append(at, r/hour)
+	}
+	if want := []int64{10, 11, 12, 15, 16, 17, 18, 19, 21}; !slices.Equal(at, want) {
+		t.Errorf("rows at %v, want %v", at, want)
+	}
+	if got, want := countOf(g, 0), "9 map[gap:3 stuck:3] 3 0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestJump wants a value that is too far from the last one not to be used, and the third of a new level to be.
+func TestJump(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hours []int64 // nil = one after the other
+		came  []float64
+		used  []float32
+	}{
+		"two peaks":             {nil, []float64{1, 2, 50, 3, -40, -40, 4, 5}, []float32{1, 2, 3, 4, 5}},
+		"a new level":           {nil, []float64{1, 2, 50, 51, 52, 53}, []float32{1, 2, 52, 53}},
+		"peaks that disagree":   {nil, []float64{1, 50, -50, 51, -51, 52, -52, 1}, []float32{1, 1}},
+		"a slope, step by step": {nil, []float64{1, 11, 21, 31}, []float32{1, 11, 21, 31}},
+		"more in more time":     {[]int64{0, 4, 8, 13, 14}, []float64{2, 42, 1, 3, 2}, []float32{2, 42, 3, 2}},
+		"stuck on a new level":  {nil, []float64{1, 9, 50, 50, 50, 50, 50, 51}, []float32{1, 9, 50, 50, 51}},
+	} {
+		c := hourly(func(c *grid.Config) {
+			c.Recipe.Inputs[0].Jump, c.Recipe.Inputs[0].Stuck = 10, 3*time.Hour
+			c.Features, c.Target = []string{"hour sin"}, "temp"
+		})
+		var came []grid.Reading
+		for k, v := range tt.came {
+			h := int64(k)
+			if tt.hours != nil {
+				h = tt.hours[k]
+			}
+			came = append(came, temp((100+h)*hour, v))
+		}
+		rows, g := run(t, c, append(came, temp(200*hour, 0))) // the last is open
+		if !slices.Equal(rows.Y, tt.used) {
+			t.Errorf("%s: %v are used of %v, want %v; %s", name, rows.Y, tt.came, tt.used, countOf(g, 0))
+		}
+	}
+}
+
 // TestRefuse wants the first missing value to be told, and none before the reach of the columns.
 func TestRefuse(t *testing.T) {
 	c := hourly(func(c *grid.Config) {

@@ -197,7 +197,12 @@ func (g *Grid) release(w waiting) {
 		g.begin(k)
 	}
 	g.advance(k)
-	g.spoke, in.heard = k, true
+	g.spoke = k
+	if why := in.doubts.of(&in.Input, moment{w.time, w.value}, g.step); why != "" {
+		in.count.drop(why, w.time, g.lineOf(w))
+		return
+	}
+	in.heard = true
 	in.count.Used++
 	in.joining.add(w.value)
 }
@@ -215,7 +220,7 @@ func (g *Grid) begin(k int64) {
 	g.first, g.open, g.spoke = k, k, k
 	g.target.begin(k)
 	for i := range g.inputs {
-		g.inputs[i].heard = false
+		g.inputs[i].heard, g.inputs[i].doubts = false, doubts{}
 	}
 }
 

@@ -32,8 +32,8 @@ func config(t *testing.T, target string, fill grid.Fill) grid.Config {
 		Recipe: spec.Recipe{
 			Grid: spec.Grid{Step: 30 * time.Minute, Lateness: 50 * time.Minute}, Inputs: []spec.Input{
 				{Name: "pm", Range: []float64{0, 1000}, Scale: spec.ScaleLog1p},
-				{Name: "temp", Join: spec.JoinLast}, {Name: "gust", Join: spec.JoinMax},
-				{Name: "low", Join: spec.JoinMin},
+				{Name: "temp", Join: spec.JoinLast, Stuck: time.Hour}, {Name: "gust", Join: spec.JoinMax, Jump: 50},
+				{Name: "low", Join: spec.JoinMin, Stuck: 90 * time.Minute, Jump: 40},
 				{Name: "rain", Join: spec.JoinSum}, {Name: "tips", Join: spec.JoinCount},
 				{Name: "wd", Classes: []string{"N", "E", "S W"}}, {Name: "label", Wait: 3 * time.Hour},
 			}}.WithDefaults(),
@@ -45,10 +45,15 @@ func config(t *testing.T, target string, fill grid.Fill) grid.Config {
 
 // stream is readings of all inputs over so many hours, in order of time, of which a share is lost.
 func stream(rng *rand.Rand, hours int, lost float64) (all []grid.Reading) {
-	at := began.UnixNano()
+	at, held := began.UnixNano(), map[string]float64{"temp": 1, "low": 1}
 	for end := at + int64(hours)*60*minute; at < end; at += 1 + rng.Int64N(12*minute) {
 		for _, name := range []string{"pm", "temp", "gust", "low", "rain", "tips", "wd"} {
 			r := grid.Reading{Input: name, Time: at + rng.Int64N(9)*minute, Value: 100 * rng.Float64()}
+			if v := held[name]; v > 0 && rng.Float64() < 0.9 {
+				r.Value = v
+			} else if v > 0 {
+				held[name] = r.Value
+			}
 			if name == "wd" {
 				r.Value, r.Text = 0, []string{"N", "E", "S W"}[rng.IntN(3)]
 			}
@@ -137,7 +142,7 @@ var fills = []grid.Fill{{}, {Policy: grid.Last, AtMost: time.Hour}, {Policy: gri
 
 // TestRowsAreThoseOfTheDefinition holds rows against the oracle: in order, shuffled, with losses, sent twice.
 func TestRowsAreThoseOfTheDefinition(t *testing.T) {
-	rows := 0
+	rows, stuck, jumps := 0, uint64(0), uint64(0)
 	for seed := range uint64(24) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		fill := fills[seed%3]
@@ -151,6 +156,7 @@ func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 		same(t, name, got, want)
 		counts, _, _ := g.Counts()
 		for _, in := range counts {
+			stuck, jumps = stuck+in.Unused[grid.Stuck], jumps+in.Unused[grid.Jump]
 			if in.Unused[grid.Late] > 0 {
 				t.Errorf("%s: %d readings of %s are late, in order", name, in.Unused[grid.Late], in.Input)
 			}
@@ -160,7 +166,7 @@ func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 		same(t, name+", shuffled", got, newOracle(c, came).rows())
 		same(t, name+", shuffled, against in order", got, want)
 	}
-	if rows < 500 {
-		t.Errorf("%d rows only were compared", rows)
+	if rows < 500 || stuck < 100 || jumps < 100 {
+		t.Errorf("%d rows only were compared, without %d readings that were stuck, and %d that jumped", rows, stuck, jumps)
 	}
 }

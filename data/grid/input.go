@@ -34,6 +34,7 @@ type input struct {
 	count   Count
 	used    bool // by a column or the target
 	values  []float64
+	doubts  doubts  // since the beginning, or a silence
 	joining joining // of the open point
 	heard   bool    // since the beginning, or a silence
 	last    float64 // value of the point lastAt

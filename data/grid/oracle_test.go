@@ -31,7 +31,41 @@ func newOracle(c grid.Config, came []grid.Reading) *oracle {
 		}
 	}
 	slices.SortStableFunc(o.readings, func(a, b grid.Reading) int { return int(a.Time - b.Time) })
+	var all []grid.Reading
+	for _, in := range c.Recipe.Inputs {
+		all = append(all, o.believed(in)...)
+	}
+	slices.SortStableFunc(all, func(a, b grid.Reading) int { return int(a.Time - b.Time) })
+	o.readings = all
 	return o
+}
+
+// believed are the readings of an input that are neither stuck nor a jump.
+func (o *oracle) believed(in spec.Input) (all []grid.Reading) {
+	var moving []grid.Reading // not stuck
+	of := slices.DeleteFunc(slices.Clone(o.readings), func(r grid.Reading) bool { return r.Input != in.Name })
+	for i, r := range of {
+		first := i
+		for first > 0 && of[first-1].Value == r.Value {
+			first--
+		}
+		if in.Stuck == 0 || r.Time-of[first].Time <= int64(in.Stuck) {
+			moving = append(moving, r)
+		}
+	}
+	far := func(a, b grid.Reading) bool {
+		steps := max(1, float64(b.Time-a.Time)/float64(o.step()))
+		return in.Jump > 0 && math.Abs(a.Value-b.Value) > in.Jump*steps
+	}
+	from := 0 // the first after the last one that was used
+	for i, r := range moving {
+		near := len(all) == 0 || !far(all[len(all)-1], r)
+		third := i-from >= 2 && !far(moving[i-1], r) && !far(moving[i-2], moving[i-1])
+		if near || third {
+			all, from = append(all, r), i+1
+		}
+	}
+	return all
 }
 
 func (o *oracle) input(name string) spec.Input { return o.c.Recipe.Inputs[o.c.Recipe.Find(name)] }

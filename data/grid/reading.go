@@ -23,6 +23,8 @@ const (
 	UnknownClass Reason = "unknown_class" // none of the input's
 	Late         Reason = "late"          // older than the newest reading by more than the lateness
 	Twice        Reason = "twice"         // the same input at the same time has come before
+	Stuck        Reason = "stuck"         // the input has had the same value for too long
+	Jump         Reason = "jump"          // too far from the value before
 	BadTime      Reason = "bad_time"      // not a time, or one before 1970 or after 2261
 	Future       Reason = "future"        // later than the device's clock
 	Malformed    Reason = "malformed"     // a line or a payload that cannot be read
@@ -33,6 +35,6 @@ const (
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Twice, BadTime, Future, Malformed,
-		Dropped, Gap, NoLabel}
+	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Twice, Stuck, Jump, BadTime, Future,
+		Malformed, Dropped, Gap, NoLabel}
 }

@@ -205,6 +205,7 @@ TASK = record(
         inputs=(DECLINE, record(step=U32, lateness=U32, zone=string(), inputs=list_of(record(
             name=string(), unit=string(), range=list_of(F64, 2), join=enum(1, 6), scale=enum(1, 2),
             classes=list_of(string(), 256), wait=U32), 256))),
+        sensors=(DECLINE, list_of(record(input=U32, stuck=U32, jump=F64), 256)),
         mixing=(DECLINE, record(every=U32, wait=U32, repeat=U32, drain=U32, codec=enum(0, 3), open=BOOL, endless=BOOL)),
         standardization=(DECLINE, record(mean=list_of(F64, 65537), scale=list_of(F64, 65537), clip=F64))))
 

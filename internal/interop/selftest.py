@@ -128,7 +128,7 @@ def main(folder):
     statistics = w.schema_hash(("count", 2, [1]), ("sum", 2, [4]), ("sum_squares", 2, [4]))
     assert statistics == w.sha256(golden["schema_statistics"]) == opened["announcement_statistics"].body.schema, \
         "schema of the statistics differs"
-    for name in "task", "task_network", "task_readings":
+    for name in "task", "task_network", "task_readings", "task_sensors":
         assert w.TASK.write(w.decode(w.TASK, golden[name])) == golden[name], f"{name} differs"
     secret = w.selection_key(key, key.public_key())
     drawn = {name: w.weight_if_drawn(e, secret) for name, e in opened.items() if e.name == "announcement"}

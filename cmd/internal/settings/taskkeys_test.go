@@ -30,7 +30,7 @@ func TestOtherKeys(t *testing.T) {
 	}
 	want := map[string]string{
 		"Name": "task.name is air, configured is airX", "Features": "task.features is [a b], configured is [a b X]",
-		"Recipe.Inputs":      "task.inputs is [], configured is [{X  []   [] 0s}]",
+		"Recipe.Inputs":      "task.inputs is [], configured is [{X  []   [] 0s 0s 0}]",
 		"Recipe.Grid.Step":   "task.grid.step is 0s, configured is 1ns",
 		"Training.BatchSize": "task.batch_size is 32, configured is 33",
 		"Training.Budget":    "task.steps.budget is 10s, configured is 10.001s",
