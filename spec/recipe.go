@@ -37,10 +37,10 @@ type Input struct {
 	// Wait is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is the
 	// target and nothing else: a label that comes late.
 	Wait time.Duration `yaml:"wait"`
-	// Stuck is after how long with the same value its readings are not used, until it changes; 0 = it may have it for ever.
+	// Stuck is after how long with the same value its readings are not used, until it changes; 0 = it may stay.
 	Stuck time.Duration `yaml:"stuck"`
-	// Jump is the largest change in a step of the grid. A reading that is further from the last one that was used is not
-	// used, unless it is the third in a row that agree. 0 = any change.
+	// Jump is the largest change in a step of the grid. A reading that is further from the last one that was used is
+	// not used, unless it is the third in a row that agree. 0 = any change.
 	Jump float64 `yaml:"jump"`
 }
 
@@ -173,7 +173,8 @@ func (in *Input) check(c *Check, key string) {
 	c.Need(in.Scale != ScaleLog1p || !two || in.Range[0] > -1, key+".range",
 		"begins at %v with the scale log1p; want above -1", in.Range)
 	c.Need(in.Jump >= 0 && finite(in.Jump), key+".jump", "is %v; want a change above 0, or 0 for any", in.Jump)
-	c.Need(in.Wait == 0 || in.Stuck == 0 && in.Jump == 0, key+".wait", "is %s, and a label has no stuck or jump", in.Wait)
+	c.Need(in.Wait == 0 || in.Stuck == 0 && in.Jump == 0, key+".wait", "is %s, and a label has no stuck or jump",
+		in.Wait)
 	if n == 0 {
 		return
 	}

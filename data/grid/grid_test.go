@@ -167,6 +167,6 @@ func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 		same(t, name+", shuffled, against in order", got, want)
 	}
 	if rows < 500 || stuck < 100 || jumps < 100 {
-		t.Errorf("%d rows only were compared, without %d readings that were stuck, and %d that jumped", rows, stuck, jumps)
+		t.Errorf("%d rows only were compared; %d readings were stuck, %d jumped", rows, stuck, jumps)
 	}
 }
