@@ -57,10 +57,10 @@ func (k *kernel[T]) layer(dst, w, bias, x []T, in, out int) {
 func (k *kernel[T]) narrowLayer(dst, w, bias, x []T, in, out int) {
 	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
 		z, o := dst[:out], 0
-		if in == 1 {
-			for ; o < out; o++ {
-				z[o] = T(x[0]*w[o]) + 0 // no −0, as dotLoop
-			}
+		if in == 1 && x[0] != 0 { // gonum takes 0·w for 0, also where w is not finite
+			clear(z)
+			k.axpy(x[0], w[:out], z)
+			o = out
 		}
 		for in >= 4 && k.narrow4 != nil && o+4 <= out {
 			k.narrow4((*[4]T)(z[o:]), w[o*in:], x[:in])
@@ -69,8 +69,8 @@ func (k *kernel[T]) narrowLayer(dst, w, bias, x []T, in, out int) {
 		for ; o < out; o++ {
 			z[o] = dotLoop(w[o*in:][:in], x[:in])
 		}
-		for o, b := range bias {
-			z[o] = b + z[o]
+		if bias != nil {
+			k.axpy(1, bias, z)
 		}
 	}
 }

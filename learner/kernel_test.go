@@ -107,6 +107,32 @@ func TestFourRowsOfNaN(t *testing.T) {
 	}
 }
 
+// TestNarrowLayer: one input gives the bits of a product and a sum, whichever kernel it is and whatever is not finite.
+func TestNarrowLayer(t *testing.T) {
+	minusZero, inf := float32(math.Copysign(0, -1)), float32(math.Inf(1))
+	w := append([]float32{0, minusZero, 1, -1, inf, -inf, float32(math.NaN())},
+		randomVector[float32](40, 1, newRNG(3))...)
+	bias := append([]float32{minusZero, minusZero, inf}, randomVector[float32](len(w)-3, 1, newRNG(4))...)
+	x := []float32{0, minusZero, 0.3, -2, inf, -inf, float32(math.NaN())}
+	for _, arch := range []string{"amd64", "arm"} {
+		k := newKernel[float32](arch)
+		for _, b := range [][]float32{nil, bias} {
+			got := slices.Repeat([]float32{7}, len(x)*len(w)) // it is overwritten
+			k.layer(got, w, b, x, 1, len(w))
+			for i := range got {
+				want := float32(x[i/len(w)]*w[i%len(w)]) + 0
+				if b != nil {
+					want += b[i%len(w)]
+				}
+				if math.Float32bits(got[i]) != math.Float32bits(want) && (got[i] == got[i] || want == want) {
+					t.Errorf("%s: %v·%v with biases %v is %v, want %v", arch, x[i/len(w)], w[i%len(w)], b != nil,
+						got[i], want)
+				}
+			}
+		}
+	}
+}
+
 func TestPortableKernelTrains(t *testing.T) {
 	for _, a := range wideArchitectures() {
 		rng := newRNG(8)
