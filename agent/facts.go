@@ -170,12 +170,13 @@ type (
 	}
 	// Predicted: the device has predicted from its own rows, or could not.
 	Predicted struct {
-		Rows      int // forecasts that were published
+		Made      int // forecasts that were made
+		Rows      int // forecasts that were published: also some that waited until the connection had room
 		Lost      int // that could not be
 		Failed    int // rows without one: it would not be finite, or the label is no class
 		Anomalies int
 		Residual  float64       // mean magnitude of the last residuals; NaN if no label has come
-		Took      time.Duration // to find and to predict all of them
+		Took      time.Duration // to find and to predict those that were made
 		Err       error         // told when it is another than before, or forecasts are lost
 		Mended    bool          // there was an error before, and is none
 	}

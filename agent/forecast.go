@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 // Forecast is the prediction of a row of the device's own source, or what its label has shown later.
@@ -31,8 +33,9 @@ type forecaster struct {
 	early  *follower // rows for predictions; nil if those with targets come as early
 	whole  *follower
 	usual  residuals
-	lost   error  // why the last forecast was not published
-	failed string // the last error that was told
+	ready  []Forecast // that wait until the connection has room
+	lost   error      // why the last forecast was not published
+	failed string     // the last error that was told
 }
 
 // follower is the rows of a source, of which those up to seen have been dealt with.
@@ -181,19 +184,24 @@ const (
 	leastResiduals = 50
 )
 
-// residuals are the magnitudes of the last residuals, in a ring.
+// residuals are the magnitudes of the last residuals, in a ring, and by size.
 type residuals struct {
-	all  []float64
-	next int
+	all, sorted []float64
+	next        int
 }
 
 func (r *residuals) add(v float64) {
+	v = math.Abs(v)
 	if len(r.all) < maxResiduals {
-		r.all = append(r.all, math.Abs(v))
-		return
+		r.all = append(r.all, v)
+	} else {
+		i, _ := slices.BinarySearch(r.sorted, r.all[r.next])
+		r.sorted = slices.Delete(r.sorted, i, i+1)
+		r.all[r.next] = v
+		r.next = (r.next + 1) % maxResiduals
 	}
-	r.all[r.next] = math.Abs(v)
-	r.next = (r.next + 1) % maxResiduals
+	i, _ := slices.BinarySearch(r.sorted, v)
+	r.sorted = slices.Insert(r.sorted, i, v)
 }
 
 // quantile returns the magnitude below which that share of the residuals lies; 0 while there are too few.
@@ -201,8 +209,7 @@ func (r *residuals) quantile(share float64) float64 {
 	if len(r.all) < leastResiduals {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(r.all))
-	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
+	return r.sorted[min(int(share*float64(len(r.sorted))), len(r.sorted)-1)]
 }
 
 // mean is the mean magnitude; NaN while there are none.
@@ -214,51 +221,54 @@ func (r *residuals) mean() float64 {
 	return sum / float64(len(r.all))
 }
 
+// busyAgain is when forecasts that the connection had no room for are tried again.
+const busyAgain = 100 * time.Millisecond
+
 // foretell predicts from what has come to the source, if it is time. It needs neither broker nor coordinator.
 func (a *Agent) foretell(now time.Time) {
 	k, p := &a.models, a.cfg.Predict
-	if p == nil || p.Publish == nil || now.Before(k.foretellAt) {
+	if p == nil || p.Publish == nil || k.foretelling || now.Before(k.foretellAt) {
 		return
 	}
 	k.foretellAt = now.Add(p.Every)
 	if k.inUse == nil {
 		return
 	}
+	k.foretelling = true
 	m, f := k.inUse, &k.forecaster
 	a.start(func() func() {
 		fact := a.forecasts(f, m)
 		return func() {
-			if fact.Rows+fact.Failed > 0 || fact.Err != nil || fact.Mended {
+			if k.foretelling = false; len(f.ready) > 0 {
+				k.foretellAt = a.owner.Now().Add(busyAgain)
+			}
+			if fact.Made+fact.Rows+fact.Failed > 0 || fact.Err != nil || fact.Mended {
 				a.cfg.Observer.Observe(fact)
 			}
 		}
 	})
 }
 
-// forecasts publishes what there is to be told.
+// forecasts publishes what there is to be told, and makes more of it when all before is told.
 func (a *Agent) forecasts(f *forecaster, m *modelfile.Model) (fact Predicted) {
-	began := a.owner.Now()
-	err := f.use(a.cfg.Data, m)
-	var all []Forecast
-	if err == nil {
-		all, fact.Failed, err = f.predict(a.cfg.Predict.Anomaly)
-	}
-	fact.Took = a.owner.Now().Sub(began)
 	fact.Residual = math.NaN()
-	labelled := false
-	for _, c := range all {
-		if f.lost = a.cfg.Predict.Publish(c); f.lost != nil {
-			fact.Lost++
-			continue
+	var err error
+	if len(f.ready) == 0 {
+		began := a.owner.Now()
+		if err = f.use(a.cfg.Data, m); err == nil {
+			f.ready, fact.Failed, err = f.predict(a.cfg.Predict.Anomaly)
 		}
-		if fact.Rows++; c.Anomaly {
+		fact.Made, fact.Took = len(f.ready), a.owner.Now().Sub(began)
+	}
+	for _, c := range f.ready[:fact.Made] {
+		if c.Anomaly {
 			fact.Anomalies++
 		}
-		labelled = labelled || c.Residual != nil
+		if c.Residual != nil {
+			fact.Residual = f.usual.mean()
+		}
 	}
-	if labelled {
-		fact.Residual = f.usual.mean()
-	}
+	f.publish(&fact, a.cfg.Predict.Publish)
 	before, text := f.failed, ""
 	if err == nil {
 		err = f.lost
@@ -270,4 +280,22 @@ func (a *Agent) forecasts(f *forecaster, m *modelfile.Model) (fact Predicted) {
 		fact.Err, fact.Mended = err, text == ""
 	}
 	return fact
+}
+
+// publish tells what is ready. What a busy connection has no room for stays; what cannot be told now is lost.
+func (f *forecaster) publish(fact *Predicted, tell func(Forecast) error) {
+	for i, c := range f.ready {
+		switch err := tell(c); {
+		case errors.Is(err, mqtt.ErrBusy):
+			f.ready = f.ready[i:]
+			return
+		case err != nil:
+			f.lost = err
+			fact.Lost++
+		default:
+			f.lost = nil
+			fact.Rows++
+		}
+	}
+	f.ready = nil
 }

@@ -129,6 +129,45 @@ func TestForecasts(t *testing.T) {
 	})
 }
 
+// TestForecastsInABurst: where the connection has no room for all forecasts of a burst, they are published later, in
+// their order.
+func TestForecastsInABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []agent.Forecast
+		room := 0
+		head := "t,a,b,y\n"
+		l := forecasting(t, head+history(0, 100), func(f agent.Forecast) error {
+			if room--; room < 0 {
+				return mqtt.ErrBusy
+			}
+			all = append(all, f)
+			return nil
+		}, 2, -1)
+		wait(2 * time.Minute)
+		l.write(head + history(0, 107))
+		for range 4 {
+			wait(time.Minute)
+			room = 3
+		}
+		wait(time.Second)
+		for i, f := range all {
+			if !f.Time.Equal(time.Unix(int64(99+i)*3600, 0)) {
+				t.Errorf("forecast %d is of %v", i, f.Time)
+			}
+		}
+		made, rows := 0, 0
+		for _, f := range factsOf[agent.Predicted](l.scene) {
+			made, rows = made+f.Made, rows+f.Rows
+			if f.Err != nil || f.Lost > 0 {
+				t.Errorf("%+v", f)
+			}
+		}
+		if len(all) != 8 || made != 8 || rows != 8 {
+			t.Errorf("%d forecasts are published of %d: %d are told", len(all), made, rows)
+		}
+	})
+}
+
 // TestForecastsOfClasses: the residual is the missing probability of the label's class.
 func TestForecastsOfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

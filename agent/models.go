@@ -19,7 +19,7 @@ type Predictions struct {
 	// use, as a share of it, before it is refused.
 	Margin float64
 	// Publish, if set, is given the forecasts of the device's own rows, looked for so often. An error tells that one is
-	// lost.
+	// lost; with mqtt.ErrBusy it is given again.
 	Publish func(Forecast) error
 	Every   time.Duration
 	// Anomaly is the share of the device's residuals that is usual: one that is larger is an anomaly.
@@ -58,8 +58,9 @@ type models struct {
 	inUse   *modelfile.Model
 	pinned  bool
 
-	forecaster forecaster // jobs use it
-	foretellAt time.Time  // of the next look at the source
+	forecaster  forecaster // jobs use it
+	foretellAt  time.Time  // of the next look at the source
+	foretelling bool       // a job uses the forecaster
 }
 
 // offered takes note of the model of an announcement that is obeyed.
@@ -188,7 +189,7 @@ func (a *Agent) keepDue() (time.Time, bool) {
 		k.nextAt.Before(at) {
 		at = k.nextAt
 	}
-	if a.cfg.Predict.Publish != nil && k.foretellAt.Before(at) {
+	if a.cfg.Predict.Publish != nil && !k.foretelling && k.foretellAt.Before(at) {
 		at = k.foretellAt
 	}
 	return at, true

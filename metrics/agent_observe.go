@@ -98,8 +98,8 @@ func (a *Agent) predicted(f agent.Predicted) {
 	if f.Rows > 0 {
 		a.forecastAt.set(unixSeconds(a.now()))
 	}
-	if rows := f.Rows + f.Lost; rows > 0 {
-		a.forecastTook.Observe(f.Took.Seconds() / float64(rows))
+	if f.Made > 0 {
+		a.forecastTook.Observe(f.Took.Seconds() / float64(f.Made))
 	}
 	if f.Residual == f.Residual { // else no label has come
 		a.residual.set(f.Residual)

@@ -44,8 +44,8 @@ type AgentOptions struct {
 	Key ed25519.PrivateKey
 	// Traffic, if set, is called for each message, in addition to the metrics.
 	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
-	// Wrap and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker, Trainer takes
-	// the local steps.
+	// Wrap and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that the agent
+	// hears, Trainer takes the local steps.
 	Wrap    func(mqtt.Conn) mqtt.Conn
 	Trainer agent.Trainer
 }
@@ -60,7 +60,11 @@ func (o *AgentOptions) traffic(x mqtt.Traffic, kind mqtt.Kind) {
 // dial opens a session with a broker.
 func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
-	conn, err := dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic, more)
+	return o.wrapped(dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic, more))
+}
+
+// wrapped decorates a connection, if the laboratory wants that.
+func (o *AgentOptions) wrapped(conn mqtt.Conn, err error) (mqtt.Conn, error) {
 	if err != nil || o.Wrap == nil {
 		return conn, err
 	}
@@ -132,7 +136,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 	if err := watchDevice(&cfg, s); err != nil {
 		return err
 	}
-	if err := collect(ctx, &cfg, s); err != nil {
+	if err := o.collect(ctx, &cfg, s); err != nil {
 		return err
 	}
 	if cfg.Predict != nil {
@@ -223,7 +227,7 @@ func dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 }
 
 // collect has a source collect that does so by itself, with a session of its own with the site's broker.
-func collect(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
+func (o *AgentOptions) collect(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
 	c, collects := cfg.Data.(data.Collector)
 	if !collects {
 		return nil
@@ -233,8 +237,8 @@ func collect(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
 		Logger: cfg.Logger,
 		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
 			site := s.Readings.Site()
-			return dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data", cfg.Logger,
-				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) }, func(*mqtt.Options) {})
+			return o.wrapped(dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data", cfg.Logger,
+				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) }, func(*mqtt.Options) {}))
 		},
 	})
 }

@@ -110,7 +110,7 @@ func (l agentLog) predicted(f agent.Predicted) {
 		l.Info("there are forecasts again")
 	}
 	if f.Anomalies > 0 {
-		l.Warn("residuals are beyond the usual", "rows", f.Rows, "anomalies", f.Anomalies)
+		l.Warn("residuals are beyond the usual", "rows", f.Made, "anomalies", f.Anomalies)
 	}
 }
 
