@@ -20,7 +20,7 @@ build: ## build agentd, coordinator and fedlab into bin/
 demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
 	go run ./cmd/fedlab demo
 
-demo-streams: ## the same from raw readings: twelve stations are replayed through Mosquitto, and the agents make the rows; a minute, one JSON object a line
+demo-streams: ## the same from raw readings: twelve stations are replayed through Mosquitto, the agents make rows and publish forecasts; a minute, one JSON object a line
 	go run ./cmd/fedlab demo --streams --json
 
 testbed: build ## run Mosquitto, Prometheus, a coordinator and AGENTS=30 agents on this machine, until Ctrl-C (TLS=true for certificates)

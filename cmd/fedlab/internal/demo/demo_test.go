@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what never takes so long.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // inTemp makes the test's own folder the one for temporary files, and returns it.
 func inTemp(t *testing.T) string {

@@ -48,7 +48,11 @@ type federation struct {
 	host    func(context.Context, *settings.Agent) error
 	reached bool                        // the broker, once
 	before  func(context.Context) error // what comes before the coordinator starts; nil = nothing
-	site    *site                       // of the streams; nil without them
+	// what comes when the run is finished; nil = nothing
+	after func(context.Context) (*Predictions, error)
+	site  *site // of the streams; nil without them
+
+	predictions *Predictions // of after
 
 	registry      *prometheus.Registry
 	ofCoordinator *metrics.Coordinator
@@ -213,6 +217,9 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 			daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edges})
 	})
 	err := w.wait(ctx)
+	if err == nil && fed.after != nil {
+		fed.predictions, err = fed.after(ctx)
+	}
 	cancel(err)
 	return err
 }

@@ -5,196 +5,220 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
-// site is the broker over which the stations are heard: Mosquitto where it is installed, else the embedded one.
-type site struct {
-	url   string
-	close func() error
-}
+const (
+	// window is how many messages of a station may be under way to its agent.
+	window = 64
+	// knock is how often a station repeats its first words until its agent hears it.
+	knock = 100 * time.Millisecond
+	// settle is how long an agent has until what it has heard is on its disk. The coordinator waits for one that needs
+	// longer.
+	settle = 11 * time.Second
+	// stall is how long nothing may come of what is waited for.
+	stall = 30 * time.Second
+)
 
-func openSite(dir string, log *slog.Logger) (*site, error) {
-	for _, name := range []string{"mosquitto", "/usr/sbin/mosquitto"} { // where Debian keeps it
-		if program, err := exec.LookPath(name); err == nil {
-			return openMosquitto(program, dir)
-		}
-	}
-	s, err := broker.Start(broker.Options{Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	return &site{s.URL(), s.Close}, nil
-}
-
-func openMosquitto(program, dir string) (*site, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // for a port that is free
-	if err != nil {
-		return nil, err
-	}
-	host, port, _ := net.SplitHostPort(l.Addr().String())
-	path := filepath.Join(dir, "mosquitto.conf")
-	conf := "listener " + port + " " + host + "\nallow_anonymous true\nset_tcp_nodelay true\n"
-	if err := errors.Join(l.Close(), os.WriteFile(path, []byte(conf), 0o600)); err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(program, "-c", path)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &site{"tcp://" + net.JoinHostPort(host, port), func() error {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait() // it was interrupted
-		return nil
-	}}, nil
-}
-
-// replay says what the stations have said, again, as soon as each agent hears its own.
+// replay says what the stations have said, again, as fast as their agents take it.
 type replay struct {
 	url     string
 	streams []stream
+	rounds  wire.ModelVersion // of the last model
 	log     *slog.Logger
+	moved   chan struct{} // a count has changed
 
-	mu    sync.Mutex
-	heard map[string]uint64 // values that agents have got
+	mu          sync.Mutex
+	sent, taken map[string]int               // messages of a station
+	models      map[string]wire.ModelVersion // that the agents predict with
 }
 
-const (
-	// replayTick and replayMost pace the stations: 2,000 messages a second together.
-	replayTick = 5 * time.Millisecond
-	replayMost = 10
-	// knock is how often a station repeats its first words until its agent hears it.
-	knock = 100 * time.Millisecond
-	// settle is how long an agent may take until what it has heard is on its disk, and told.
-	settle = 25 * time.Second
-)
+func newReplay(url string, streams []stream, rounds int, log *slog.Logger) *replay {
+	return &replay{url: url, streams: streams, rounds: wire.ModelVersion(rounds), log: log,
+		moved: make(chan struct{}, 1), sent: map[string]int{}, taken: map[string]int{},
+		models: map[string]wire.ModelVersion{}}
+}
 
-// hears is the observer of an agent.
-type hears struct {
+// change changes counts.
+func (r *replay) change(do func()) {
+	r.mu.Lock()
+	do()
+	r.mu.Unlock()
+	select {
+	case r.moved <- struct{}{}:
+	default: // somebody will look
+	}
+}
+
+// now returns whether counts are as wanted.
+func (r *replay) now(want func() bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return want()
+}
+
+// until waits until counts are as wanted. It fails if none changes for a while.
+func (r *replay) until(ctx context.Context, want func() bool) error {
+	late := time.NewTimer(stall)
+	defer late.Stop()
+	for {
+		if r.now(want) {
+			return nil
+		}
+		select {
+		case <-r.moved:
+			late.Reset(stall)
+		case <-late.C:
+			return fmt.Errorf("nothing has come for %s", stall)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// all returns whether something holds of each station.
+func (r *replay) all(holds func(station string) bool) func() bool {
+	return func() bool {
+		for _, s := range r.streams {
+			if !holds(s.station) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// observer is told what an agent does.
+type observer struct {
 	*replay
 	agent string
 }
 
 // Observe implements agent.Observer.
-func (h hears) Observe(fact agent.Fact) {
-	f, ok := fact.(agent.DataCollected)
-	if !ok {
-		return
+func (o observer) Observe(fact agent.Fact) {
+	if f, ok := fact.(agent.ModelInUse); ok {
+		o.change(func() { o.models[o.agent] = f.Version })
 	}
-	came := uint64(0)
-	for _, c := range f.Columns {
-		came += c.Came
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.heard[h.agent] = came
 }
 
 // ObserveRound implements agent.Observer.
-func (hears) ObserveRound(round.AgentFact) {}
+func (observer) ObserveRound(round.AgentFact) {}
 
 // host runs an agent.
 func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) error {
 	return func(ctx context.Context, s *settings.Agent) error {
-		return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents,
+		heard := func(e mqtt.Event) {
+			if m, ok := e.(mqtt.Received); ok && m.Topic == topicOf(s.ID) {
+				r.change(func() { r.taken[s.ID]++ })
+			}
+		}
+		return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: r.log, Metrics: fed.ofAgents,
 			Trainer:  slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime},
-			Observer: hears{r, s.ID}})
+			Observer: observer{r, s.ID}, Wrap: func(c mqtt.Conn) mqtt.Conn { return newEar(c, heard) }})
 	}
 }
 
-// run says everything once, after the first words, and returns when all of it has come and is on the agents' disks.
-func (r *replay) run(ctx context.Context) error {
-	conn, err := mqtt.Dial(context.WithoutCancel(ctx), mqtt.Options{URL: r.url, ClientID: "stations", Logger: r.log})
+// dial returns a connection with the site's broker.
+func (r *replay) dial(ctx context.Context, name string, o mqtt.Options) (*mqtt.Session, error) {
+	o.URL, o.ClientID, o.Logger = r.url, name, r.log
+	conn, err := mqtt.Dial(context.WithoutCancel(ctx), o)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case e := <-conn.Events():
+			if _, up := e.(mqtt.Up); up {
+				return conn, nil
+			}
+		case <-ctx.Done():
+			_ = conn.Close() // which is never an error
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// talk opens a connection for the stations.
+func (r *replay) talk(ctx context.Context) (*mqtt.Session, error) {
+	conn, err := r.dial(ctx, "stations", mqtt.Options{OutboxMessages: window * len(r.streams)})
+	if err == nil {
+		go func() {
+			for range conn.Events() { // nothing is subscribed to
+			}
+		}()
+	}
+	return conn, err
+}
+
+// train has the stations say what is trained on, and returns when the agents have it on their disks.
+func (r *replay) train(ctx context.Context) error {
+	conn, err := r.talk(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	go func() {
-		for range conn.Events() { // nothing is subscribed to
+	for heard := r.all(func(s string) bool { return r.taken[s] > 0 }); !r.now(heard); {
+		for _, s := range r.streams {
+			if err := r.publish(conn, s.station, s.train[0]); err != nil {
+				return err
+			}
 		}
-	}()
-	say := func(station string, h hour) error {
-		return conn.Publish(mqtt.Message{Topic: topicOf(station), Payload: h.payload})
-	}
-	tick := time.NewTicker(knock)
-	defer tick.Stop()
-	next := func() error {
-		select {
-		case <-tick.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	for !r.all(func(stream) uint64 { return 1 }) {
-		if err := next(); err != nil {
+		if err := sleep(ctx, knock); err != nil {
 			return err
 		}
-		for _, s := range r.streams {
-			if err := say(s.station, s.train[0]); err != nil && !errors.Is(err, mqtt.ErrDown) {
-				return err
-			}
-		}
 	}
-	tick.Reset(replayTick)
-	n := 0
-	err = inTurn(r.streams, func(station string, h hour) error {
-		if n++; n%replayMost == 0 {
-			if err := next(); err != nil {
-				return err
-			}
-		}
-		if err := say(station, h); err != nil {
-			return fmt.Errorf("the replay of %s: %w", station, err)
-		}
+	r.change(func() {
+		clear(r.sent)
+		clear(r.taken)
+	})
+	if err := r.say(ctx, conn, func(s stream) []hour { return s.train }); err != nil {
+		return err
+	}
+	return sleep(ctx, settle)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
 		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// say sends hours of all stations, the first of each, then the second, and returns when the agents have taken them.
+func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(stream) []hour) error {
+	err := inTurn(r.streams, of, func(station string, h hour) error {
+		err := r.until(ctx, func() bool { return r.sent[station]-r.taken[station] < window })
+		if err != nil {
+			return fmt.Errorf("%s: its agent does not take what it says: %w", station, err)
+		}
+		return r.publish(conn, station, h)
 	})
 	if err != nil {
 		return err
 	}
-	tick.Reset(settle)
-	for range 3 {
-		if err := next(); err != nil {
-			return err
-		}
-		if r.all(values) {
-			return nil
-		}
-	}
-	return errors.New("the agents have not heard all that their stations said")
+	return r.until(ctx, r.all(func(s string) bool { return r.taken[s] >= r.sent[s] }))
 }
 
-// all reports whether each agent has got so many values.
-func (r *replay) all(many func(stream) uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.streams {
-		if r.heard[s.station] < many(s) {
-			return false
-		}
+func (r *replay) publish(conn mqtt.Conn, station string, h hour) error {
+	if err := conn.Publish(mqtt.Message{Topic: topicOf(station), Payload: h.payload}); err != nil {
+		return fmt.Errorf("the replay of %s: %w", station, err)
 	}
-	return true
-}
-
-// values is how many a station sends, without its first words.
-func values(s stream) (n uint64) {
-	for _, h := range s.train {
-		n += uint64(len(h.readings))
-	}
-	return n
+	r.change(func() { r.sent[station]++ })
+	return nil
 }
 
 // layOutStreams lays out a federation whose agents hear their stations.
@@ -215,7 +239,11 @@ func layOutStreams(o Options, dir string, log *slog.Logger) (*federation, error)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	r := &replay{url: s.url, streams: streams, log: log, heard: map[string]uint64{}}
-	fed.host, fed.before, fed.site = r.host(fed), r.run, s
+	quiet, err := logging.New(o.Stderr, logging.Options{Level: "error", Format: "text"}) // anomalies are warnings
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	r := newReplay(s.url, streams, o.rounds(), quiet)
+	fed.host, fed.before, fed.after, fed.site = r.host(fed), r.train, r.foretold, s
 	return fed, nil
 }

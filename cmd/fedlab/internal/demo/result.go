@@ -26,6 +26,8 @@ type Result struct {
 	// Model is the blob digest of the model's vector: equal runs have equal ones.
 	Model string `json:"model"`
 
+	*Predictions // of the demo of streams
+
 	alone []stationScore
 	rows  int    // of all stations
 	out   string // folder of the files; empty = none
@@ -59,6 +61,10 @@ func writeTable(w io.Writer, r *Result) {
 	line("a station alone, mean", r.AloneMean, "the worst has %.3f", r.AloneWorst)
 	line("persistence", r.Persistence, "no model: in six hours it will be as it is now")
 	line("federated", r.Federated, "%d rounds; every row stayed at its station", r.Rounds)
+	if p := r.Predictions; p != nil {
+		line("federated, as heard", p.Predicted, "%d forecasts of the stations; %d missing, %d doubled, %d unwanted",
+			p.Forecasts, p.Missing, p.Doubled, p.Unwanted)
+	}
 	line("centralised", r.Central, "ridge regression on all %d rows in one place", r.rows)
 	fmt.Fprintf(w, "\nRidge regressions have λ = %d and standardise their columns by their own rows.\n", ridgeLambda)
 	fmt.Fprintf(w, "%.1f seconds\n", r.Seconds)

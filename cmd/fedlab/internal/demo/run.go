@@ -89,11 +89,12 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 		return nil, err
 	}
 	w := newWatcher(show, o.rounds())
+	w.late = o.Streams
 	if err := fed.run(ctx, w); err != nil {
 		return nil, err
 	}
 	r := newResult(compared, &w.now)
-	if o.Streams {
+	if r.Predictions = fed.predictions; o.Streams {
 		r.Task = "streams"
 	}
 	r.Model, err = modelHash(fed.coordinator.StateDir)

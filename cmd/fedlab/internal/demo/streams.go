@@ -59,6 +59,7 @@ func streamFeatures(r spec.Recipe) []string {
 
 const (
 	streamTarget = "pm25 in 6h"
+	ahead        = 6 * time.Hour
 	fillAtMost   = 3 * time.Hour
 	// beijing is how far its clocks are ahead of UTC.
 	beijing = 8 * time.Hour
@@ -149,11 +150,11 @@ func hourOf(row []string, places map[string]int) (hour, error) {
 	return h, err
 }
 
-// rows makes the rows of hours as an agent does.
-func rows(hours []hour) (grid.Rows, error) {
+// rows makes the rows of hours as an agent does: to train, or early, to predict.
+func rows(hours []hour, early bool) (grid.Rows, error) {
 	r := recipe()
 	g, err := grid.New(grid.Config{Recipe: r, Features: streamFeatures(r), Target: streamTarget,
-		Missing: grid.Fill{Policy: grid.Last, AtMost: fillAtMost}})
+		Missing: grid.Fill{Policy: grid.Last, AtMost: fillAtMost}, Early: early})
 	if err != nil {
 		return grid.Rows{}, err
 	}
@@ -172,7 +173,7 @@ func writeStreams(dir string, streams []stream) (*files, error) {
 	width := len(f.features)
 	var heldX, heldY []float32
 	for _, s := range streams {
-		made, err := rows(s.train)
+		made, err := rows(s.train, false)
 		if err != nil {
 			return nil, err
 		}
@@ -182,7 +183,7 @@ func writeStreams(dir string, streams []stream) (*files, error) {
 			return nil, err
 		}
 		f.rows = append(f.rows, len(made.Y))
-		if made, err = rows(s.held); err != nil {
+		if made, err = rows(s.held, false); err != nil {
 			return nil, err
 		}
 		for i, at := range made.Times {
@@ -206,7 +207,6 @@ func (p streamed) coordinator() settings.Coordinator {
 	s := p.together.coordinator()
 	r := recipe()
 	s.Task.Grid, s.Task.Inputs, s.Task.Features, s.Task.Target = r.Grid, r.Inputs, p.files.features, p.files.target
-	s.Round.Gather.Within = 10 * time.Minute // until the readings are there
 	return s
 }
 
@@ -220,26 +220,23 @@ func (p streamed) agent(i int) settings.Agent {
 	}
 	s.Readings.Broker.URLs = config.OneOrMore{p.site}
 	s.Privacy.MinRows = p.files.rows[i] // all of them, so that the model does not depend on when they come
+	s.Predict.Keep, s.Predict.Refresh, s.Predict.Every = 1, time.Second, time.Second
+	s.Predict.Publish, s.Predict.Broker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
 	return s
 }
 
-func topicOf(station string) string { return "air/" + station }
+// topicOf is of what a station says, forecastsOf of what its agent predicts.
+func topicOf(station string) string     { return "air/" + station }
+func forecastsOf(station string) string { return "forecast/" + station }
 
-// longest is how many hours the longest of the streams has.
-func longest(streams []stream) int {
-	n := 0
-	for _, s := range streams {
-		n = max(n, len(s.train))
-	}
-	return n
-}
-
-// inTurn gives the hours of all stations, the first of each, then the second.
-func inTurn(streams []stream, give func(station string, h hour) error) error {
-	for i := range longest(streams) {
+// inTurn gives hours of all stations, the first of each, then the second.
+func inTurn(streams []stream, of func(stream) []hour, give func(station string, h hour) error) error {
+	for i, more := 0, true; more; i++ {
+		more = false
 		for _, s := range streams {
-			if i < len(s.train) {
-				if err := give(s.station, s.train[i]); err != nil {
+			if hours := of(s); i < len(hours) {
+				more = true
+				if err := give(s.station, hours[i]); err != nil {
 					return err
 				}
 			}

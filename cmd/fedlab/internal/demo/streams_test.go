@@ -1,9 +1,13 @@
 package demo
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 // TestRunStreams is what `make demo-streams` promises: from raw readings the federation is as good as with rows that
@@ -15,6 +19,63 @@ func TestRunStreams(t *testing.T) {
 	r, _ := runJSON(t, o)
 	if want := promised(t, "federated: 50 rounds"); !(math.Abs(r.Federated-want) <= 0.01) {
 		t.Errorf("R² %.4f; the rows of the other demo give %.3f", r.Federated, want)
+	}
+	p := r.Predictions
+	if !(math.Abs(p.Predicted-r.Federated) <= 0.001) {
+		t.Errorf("R² %.6f by what a subscriber has heard, %.6f by the coordinator", p.Predicted, r.Federated)
+	}
+	if p.Forecasts < 100_000 || p.Missing+p.Doubled+p.Unwanted+len(p.Named) > 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Forecasts that are missing, doubled, or of an hour without a row are counted and named; those of labels are passed
+// over, and R² is of midnight and noon.
+func TestAudience(t *testing.T) {
+	streams, err := readStreams()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAudience(streams)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hours := len(streams) * 365 * 24; len(a.wanted) < hours*95/100 || len(a.wanted) > hours {
+		t.Errorf("%d forecasts must come of %d hours", len(a.wanted), hours)
+	}
+	say := func(of stationHour, value float64, more string) {
+		text := fmt.Sprintf(`{"time":%q,"prediction":%v%s}`, time.Unix(of.at, 0).Format(time.RFC3339), value, more)
+		a.take(mqtt.Message{Topic: forecastsOf(of.station), Payload: []byte(text)})
+	}
+	noon := heldFrom.Add(12 * time.Hour)
+	for of := range a.wanted {
+		// All are right, but for those at other hours.
+		if label, known := a.labels[of]; known && time.Unix(of.at, 0).UTC().Hour()%12 == noon.Hour()%12 {
+			say(of, label, "")
+		} else {
+			say(of, -1, "")
+		}
+	}
+	if p := a.score(); p.Predicted < 1-1e-9 || p.Named != nil || p.Forecasts != len(a.wanted) || !a.whole() {
+		t.Errorf("%+v", p)
+	}
+	at := func(station string, after time.Duration) stationHour {
+		return stationHour{station, noon.Add(after).Unix()}
+	}
+	delete(a.heard, at("Dongsi", 0))
+	say(at("Dongsi", 0), 1, `,"residual":0.5`)
+	say(at("Wanliu", 0), 1, "")
+	say(at("Shunyi", time.Minute), 1, "")
+	say(at("Shunyi", -13*time.Hour), 1, "")
+	p := a.score()
+	want := "Dongsi 2016-03-01T04:00:00Z missing; Shunyi 2016-03-01T04:01:00Z unwanted; " +
+		"Wanliu 2016-03-01T04:00:00Z doubled"
+	if got := strings.Join(p.Named, "; "); got != want || p.Missing != 1 || p.Doubled != 1 || p.Unwanted != 1 ||
+		a.bad != nil {
+		t.Errorf("%+v", p)
+	}
+	if a.take(mqtt.Message{Payload: []byte("1.5")}); a.bad == nil {
+		t.Error("a number is a forecast")
 	}
 }
 

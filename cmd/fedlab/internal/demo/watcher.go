@@ -22,6 +22,7 @@ type watcher struct {
 	began   time.Time
 	now     progress
 	rough   bool // agents are killed, so rounds may go on without some
+	late    bool // agents' rows may come after the coordinator has begun
 }
 
 // progress is what a person wants to know of the run.
@@ -132,6 +133,9 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 		err := fmt.Errorf("round %d was abandoned (%s), without %v", f.Round, f.Reason, f.Missing)
 		return false, errors.Join(err, f.Err)
 	case round.AgentUnfit:
+		if w.late && p.Participants == nil {
+			return false, nil // its readings are not on its disk yet; the first round waits for all
+		}
 		return false, fmt.Errorf("agent %s cannot do the task: %s", f.Agent, f.Reason)
 	case round.AgentDeclined:
 		return false, fmt.Errorf("agent %s declined round %d: %s", f.Agent, f.Round, f.Reason)
@@ -139,8 +143,12 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 		return false, fmt.Errorf("the update of agent %s was refused: %s", f.Agent, f.Reason)
 	case round.RunFinished:
 		return true, nil
+	case round.GatheringExtended:
+		if w.late {
+			return false, errors.New("the rows of some agents do not come")
+		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
-		round.GatheringExtended, round.PhaseEntered, round.SamplesCapped, round.UploaderReplaced: // not shown
+		round.PhaseEntered, round.SamplesCapped, round.UploaderReplaced: // not shown
 	}
 	return false, nil
 }
