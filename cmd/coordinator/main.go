@@ -26,8 +26,8 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
 		Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), modelCommand(), restandardizeCommand(),
-		aclCommand(), cli.KeyCommand(), doctor.Command(program, load, daemon.CoordinatorTarget),
+	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), taskCommand(), modelCommand(),
+		restandardizeCommand(), aclCommand(), cli.KeyCommand(), doctor.Command(program, load, daemon.CoordinatorTarget),
 		cli.ConfigCommand(program, load), cli.ServiceCommand(systemd.Coordinator(), load))
 	return root
 }

@@ -40,7 +40,7 @@ func TestListOfSections(t *testing.T) {
 		if err := config.Write(&b, &got); err != nil {
 			t.Fatal(err)
 		}
-		if written := "all: [{name: a, range: [-1, 1]}, {name: \"c d\", wait: 1h0m0s}]\n"; b.String() != written {
+		if written := "all:\n  - {name: a, range: [-1, 1]}\n  - {name: \"c d\", wait: 1h0m0s}\n"; b.String() != written {
 			t.Errorf("written as %q", b.String())
 		}
 	}

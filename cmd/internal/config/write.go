@@ -37,7 +37,7 @@ func writeFields(b *bytes.Buffer, fields []*field, section reflect.Value, indent
 		}
 		b.WriteString(indent + writeText(f.name) + ":")
 		if !f.section() {
-			b.WriteString(" " + writeValue(v) + "\n")
+			writeLeaf(b, v, indent)
 			continue
 		}
 		head := b.Len()
@@ -47,6 +47,18 @@ func writeFields(b *bytes.Buffer, fields []*field, section reflect.Value, indent
 			b.Truncate(head)
 			b.WriteString(" {}\n")
 		}
+	}
+}
+
+// writeLeaf prints a value behind its key: each entry of a list of sections has a line of its own.
+func writeLeaf(b *bytes.Buffer, v reflect.Value, indent string) {
+	if v.Kind() != reflect.Slice || !isSection(v.Type().Elem()) || v.Len() == 0 {
+		b.WriteString(" " + writeValue(v) + "\n")
+		return
+	}
+	b.WriteString("\n")
+	for i := range v.Len() {
+		b.WriteString(indent + "  - " + writeValue(v.Index(i)) + "\n")
 	}
 }
 

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+const taskSection = `
+federation: air
+identity: {key_file: /none}
+task:
+  name: pm25
+  grid: {step: 1h}
+  inputs:
+    - {name: pm25, unit: "µg/m³", range: [0, 1000]}
+    - {name: wd, classes: [N, S]}
+  features: [pm25, hour, wd]
+  target: pm25 in 6h
+`
+
+// TestTaskShow: what is shown is the task that is announced, and needs no key.
+func TestTaskShow(t *testing.T) {
+	file := write(t, "coordinator.yaml", taskSection)
+	code, stdout, stderr := clitest.Run(rootCommand(), "task", "show", "--config", file)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit status %d, %s", code, stderr)
+	}
+	got, err := settings.ReadTask(write(t, "task.yaml", stdout))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stdout)
+	}
+	s := unchecked(settings.DefaultCoordinator())
+	if err := settings.Load(&s, program, file, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := s.Task.Wire(false); !bytes.Equal(got.Append(nil), want.Append(nil)) {
+		t.Errorf("shown\n%+v\nwant\n%+v\n%s", got, want, stdout)
+	}
+}
+
+func TestTaskShowRefuses(t *testing.T) {
+	file := write(t, "coordinator.yaml", strings.Replace(taskSection, "6h", "90m", 1))
+	if code, _, stderr := clitest.Run(rootCommand(), "task", "show", "--config", file); code != 78 ||
+		!strings.Contains(stderr, file+":11:11: task.target") {
+		t.Errorf("exit status %d, %s", code, stderr)
+	}
+}
