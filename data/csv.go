@@ -68,7 +68,7 @@ func noneSelected(file string, rows int) *Error {
 }
 
 // readHeader reads the first line, and says where the wanted columns are.
-func readHeader(c *csv.Reader, file string, features []string, target string, filter Filter) (*table, error) {
+func readHeader(c *records, file string, features []string, target string, filter Filter) (*table, error) {
 	header, err := c.Read()
 	if err != nil {
 		return nil, headerError(file, err)
@@ -87,7 +87,7 @@ type batch[T learner.Float] struct {
 }
 
 // read reads rows up to the end. above is the number of lines above the first one that c reads.
-func (b *batch[T]) read(c *csv.Reader, t *table, above int) error {
+func (b *batch[T]) read(c *records, t *table, above int) error {
 	return b.each(c, t, above, func(record []string, line int) error { return b.add(t, record, line) })
 }
 

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -101,12 +100,7 @@ func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(R
 	}
 	for i, column := range f.table.columns {
 		name, text := f.table.names[i], strings.TrimSpace(record[column])
-		if f.classes(name) && text != "" {
-			b.cells[i].take(0, at)
-			take(Reading{Input: name, Time: at, Text: text, Line: line})
-			continue
-		}
-		v, why := f.filter.dialect.number(text)
+		v, said, why := f.filter.dialect.value(f.classes(name), text)
 		if why != "" {
 			b.cells[i].drop(why, line)
 			if why != grid.Missing && bad == nil {
@@ -116,7 +110,7 @@ func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(R
 			continue
 		}
 		b.cells[i].take(v, at)
-		take(Reading{Input: name, Time: at, Value: v, Line: line})
+		take(Reading{Input: name, Time: at, Text: said, Value: v, Line: line})
 	}
 	if bad == nil {
 		b.used++
@@ -139,7 +133,7 @@ func headerError(file string, err error) error {
 }
 
 // each calls do with the selected rows up to the end. above is the number of lines above the first one that c reads.
-func (y *tally) each(c *csv.Reader, t *table, above int, do func(record []string, line int) error) error {
+func (y *tally) each(c *records, t *table, above int, do func(record []string, line int) error) error {
 	c.FieldsPerRecord = t.width
 	for {
 		record, err := c.Read()

@@ -47,21 +47,22 @@ func checkDialect(delimiter, decimal string) error {
 }
 
 // reader reads records of a text. above is how many lines are before it.
-func (d *dialect) reader(text io.Reader, above int) *csv.Reader {
+func (d *dialect) reader(text io.Reader, above int) *records {
+	r := &records{limit: &bounded{text, maxRecord}}
+	r.buffer = bufio.NewReaderSize(r.limit, edgeBytes)
 	if above == 0 {
-		b := bufio.NewReaderSize(text, edgeBytes)
-		if mark, _ := b.Peek(3); bytes.Equal(mark, []byte("\ufeff")) { // else the read of the header meets the error
-			_, _ = b.Discard(3)
+		// an error is met by the read of the header
+		if mark, _ := r.buffer.Peek(3); bytes.Equal(mark, []byte("\ufeff")) {
+			_, _ = r.buffer.Discard(3)
 		}
-		text = b
 	}
-	c := csv.NewReader(text)
-	c.ReuseRecord = true
+	r.Reader = csv.NewReader(r.buffer) // which has no buffer of its own then
+	r.ReuseRecord = true
 	if d.delimiter != 0 {
-		c.Comma = d.delimiter
+		r.Comma = d.delimiter
 	}
-	c.TrimLeadingSpace = c.Comma != '\t' && c.Comma != ' ' // before a quote
-	return c
+	r.TrimLeadingSpace = r.Comma != '\t' && r.Comma != ' ' // before a quote
+	return r
 }
 
 // named returns the name in the file of a column of the task.
@@ -105,6 +106,15 @@ func (d *dialect) number(text string) (float64, Reason) {
 		return 0, ""
 	}
 	return 0, grid.NotANumber
+}
+
+// value reads a cell of an input: what it says if the input has classes, else the number.
+func (d *dialect) value(classes bool, text string) (v float64, said string, why Reason) {
+	if classes && text != "" {
+		return 0, text, ""
+	}
+	v, why = d.number(text)
+	return v, "", why
 }
 
 // problem says for a person what is wrong with a cell.

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 )
 
 // Source is where rows come from. Its methods, and those of the Rows that it opens, are called from one goroutine at a
@@ -82,16 +83,17 @@ const (
 
 // kind is how sources of a kind are made.
 type kind struct {
-	open  func(c *Config) (Source, error)
-	check func(c *Config, problems *spec.Check, section string)
-	files func(c *Config) map[string]string // that it reads, by key
+	open   func(c *Config) (Source, error)
+	stored func(c *Config, disk store.Disk, dir string) (Stored, error) // as it is on the disk
+	check  func(c *Config, problems *spec.Check, section string)
+	files  func(c *Config) map[string]string // that it reads, by key
 }
 
 // kinds is the table of the sources.
 var kinds = map[Kind]kind{
-	CSV:   {open: openCSV, check: checkCSV, files: filesOfCSV},
-	MQTT:  {open: openMQTT, check: checkMQTT, files: noFiles},
-	Lines: {open: openLines, check: checkLines, files: noFiles},
+	CSV:   {open: openCSV, stored: storedCSV, check: checkCSV, files: filesOfCSV},
+	MQTT:  {open: openMQTT, stored: storedReadings, check: checkMQTT, files: noFiles},
+	Lines: {open: openLines, stored: storedReadings, check: checkLines, files: noFiles},
 }
 
 // noFiles is of a source that reads none by itself.
@@ -155,6 +157,12 @@ func (c *Config) fill() grid.Fill {
 
 // Open makes the source of a section that was checked.
 func (c *Config) Open() (Source, error) { return kinds[c.kind()].open(c) }
+
+// Stored opens the source of a section that was checked, as it is on the disk. A collector's readings are in the folder
+// dir.
+func (c *Config) Stored(disk store.Disk, dir string) (Stored, error) {
+	return kinds[c.kind()].stored(c, disk, dir)
+}
 
 // Files returns the files that the source reads, by their keys in the section.
 func (c *Config) Files() map[string]string {

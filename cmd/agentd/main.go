@@ -22,7 +22,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), statusCommand(), predictCommand(), modelCommand(),
+	root.AddCommand(runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
 		doctor.Command(program, load, daemon.AgentTarget), cli.KeyCommand(),
 		cli.ConfigCommand(program, load), cli.ServiceCommand(systemd.Agent(), load))
 	return root

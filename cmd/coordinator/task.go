@@ -10,7 +10,8 @@ import (
 func taskCommand() *cobra.Command {
 	var l cli.Loader
 	show := &cobra.Command{
-		Use: "show", Short: "Show the configured task, for `agentd data check --task FILE`", Args: cli.Args(cobra.NoArgs),
+		Use: "show", Short: "Show the configured task, for `agentd data check --task FILE`",
+		Args: cli.Args(cobra.NoArgs),
 		Long: "Show the task of the configuration with all its keys, as YAML. On a device, `agentd data check --task " +
 			"FILE` holds the device's data against it, without a broker. The keys need not be readable, and no " +
 			"coordinator needs to run.",

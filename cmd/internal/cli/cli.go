@@ -33,6 +33,9 @@ type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprint("exit status ", e.code) }
 
+// Shown is the failure of a command that has shown by itself what is wrong.
+func Shown() error { return exitError{exitFailure} }
+
 // usageError marks errors of the command line itself.
 type usageError struct{ error }
 

@@ -40,7 +40,8 @@ func TestListOfSections(t *testing.T) {
 		if err := config.Write(&b, &got); err != nil {
 			t.Fatal(err)
 		}
-		if written := "all:\n  - {name: a, range: [-1, 1]}\n  - {name: \"c d\", wait: 1h0m0s}\n"; b.String() != written {
+		written := "all:\n  - {name: a, range: [-1, 1]}\n  - {name: \"c d\", wait: 1h0m0s}\n"
+		if b.String() != written {
 			t.Errorf("written as %q", b.String())
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -85,40 +85,6 @@ func (b *Broker) network(ctx context.Context, r *report) bool {
 	return true
 }
 
-// lastWarning keeps the last warning that a session logged.
-type lastWarning struct {
-	slog.Handler
-	mu   sync.Mutex
-	text string
-}
-
-// Handle implements slog.Handler.
-func (c *lastWarning) Handle(_ context.Context, rec slog.Record) error {
-	text := rec.Message
-	rec.Attrs(func(a slog.Attr) bool {
-		if a.Key == "err" {
-			text += ": " + a.Value.String()
-		}
-		return true
-	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.text = text
-	return nil
-}
-
-// Enabled implements slog.Handler.
-func (*lastWarning) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-
-func (c *lastWarning) get() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.text == "" {
-		return "no answer"
-	}
-	return c.text
-}
-
 // visit is a session with the broker.
 type visit struct {
 	*Broker
@@ -154,7 +120,7 @@ func (v *visit) note(e mqtt.Event) {
 // session examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session lasted
 // to the end.
 func (b *Broker) session(ctx context.Context, r *report) bool {
-	warning := &lastWarning{Handler: slog.DiscardHandler}
+	warning := new(logging.Last)
 	o := b.Options
 	o.Logger = slog.New(warning)
 	o.MaxReconnectDelay = time.Second // a single client needs no spreading
@@ -168,7 +134,7 @@ func (b *Broker) session(ctx context.Context, r *report) bool {
 	conn.Subscribe(mqtt.AtMostOnce, b.Reads...)
 	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
 		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
-			"%s", warning.get())
+			"%s", warning.Text("no answer"))
 		return false
 	}
 	r.good("connection", "the broker accepts the client %s", b.Options.ClientID)

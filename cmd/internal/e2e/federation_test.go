@@ -76,6 +76,7 @@ func TestFederation(t *testing.T) {
 	f.checkModels(t) // while the daemon runs
 	f.checkLocks(t)
 	f.checkStatus(t)
+	f.checkData(t)
 	for _, p := range agents {
 		p.Stop(t, syscall.SIGTERM, 0)
 	}
@@ -143,6 +144,23 @@ func (f *federation) checkLocks(t *testing.T) {
 			t.Errorf("a second %s: exit %d, %s", program, code, stderr)
 		}
 	}
+}
+
+// checkData has the devices' data checked against the announced task, while the agents run.
+func (f *federation) checkData(t *testing.T) {
+	t.Helper()
+	good := programs.MustRun(t, "agentd", "data", "check", "--config", f.Path("one.yaml"))
+	code, bad, stderr := programs.Run(t, "agentd", "data", "check", "--config", f.Path("broken.yaml"))
+	for got, want := range map[string]string{good: "this device would take part", bad: "would decline: " +
+		f.Path("broken.csv") + `: line 3: column "b": "warm" is not a number`} {
+		if !strings.Contains(got, "task    plane, from the broker ") || !strings.Contains(got, want) {
+			t.Errorf("data check says %s\nwant %q", got, want)
+		}
+	}
+	if code != 1 || stderr != "" {
+		t.Errorf("data check of bad data: exit %d, %s", code, stderr)
+	}
+	f.checkStatus(t) // the agents are still connected
 }
 
 // checkStatus asks the daemons what they do, while they run.

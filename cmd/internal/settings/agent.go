@@ -271,13 +271,10 @@ func (a *Agent) Validate() error {
 	if a.D2D != nil {
 		c.d2d(a.D2D, a.Federation, a.Broker.URLs)
 	}
-	a.Data.Check(&c.Check, "data")
+	c.data(a)
 	c.readings(&a.Readings, a.Federation, a.Data.Source == data.MQTT)
-	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
-		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
 	c.predict(&a.Predict, a.Federation)
 	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
-	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
 		"must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
 	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
@@ -296,6 +293,20 @@ func (a *Agent) Validate() error {
 	c.device(&a.Device)
 	c.log(&a.Log)
 	return c.Err()
+}
+
+// CheckData reports every problem of the data, and of nothing else, by key.
+func (a *Agent) CheckData() error {
+	var c check
+	c.data(a)
+	return c.Err()
+}
+
+func (c *check) data(a *Agent) {
+	a.Data.Check(&c.Check, "data")
+	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
+		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
+	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 }
 
 // Config returns the configuration of package agent, without the parts that belong to the process: observer, logger,

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+func dataCommand() *cobra.Command {
+	var l cli.Loader
+	var file string
+	var asJSON bool
+	check := &cobra.Command{
+		Use: "check", Short: "Check the device's data against the task, and show every error with its line",
+		Args: cli.Args(cobra.NoArgs),
+		Long: "Check the device's data against the task: the CSV file, or the readings that agentd has kept. Every " +
+			"value that cannot be used is shown with line and column, the first 20 of each column and reason; each " +
+			"column is described; then the rows that the agent makes of them. The exit status is 1 if the agent " +
+			"would decline. The task is that of --task FILE, which `coordinator task show` writes, or else the one " +
+			"that the coordinator announces, if the broker can be reached. Nothing is changed, and agentd may run.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := dataOnly(settings.DefaultAgent())
+			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+				return err
+			}
+			r, err := checkData(cmd, (*settings.Agent)(&s), file)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(r)
+			} else {
+				err = r.Draw(cmd.OutOrStdout())
+			}
+			if err == nil && r.Declines != "" {
+				err = cli.Shown()
+			}
+			return err
+		},
+	}
+	l.Flags(check, program)
+	check.Flags().StringVar(&file, "task", "", "file with the task (default: the task that the coordinator announces)")
+	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cli.Group("data", "Check the device's data", check)
+}
+
+// checkData holds the data against the task in a file, or else the announced one.
+func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.Result, error) {
+	if file != "" {
+		t, err := settings.ReadTask(file)
+		if err != nil {
+			return nil, err
+		}
+		return datacheck.Run(s, &datacheck.Task{Task: t, From: file}, "")
+	}
+	daemon.ResolveNames(s, slog.New(slog.DiscardHandler))
+	t, err := datacheck.Announced(cmd.Context(), s)
+	if err != nil {
+		return datacheck.Run(s, nil, err.Error())
+	}
+	return datacheck.Run(s, t, "")
+}
+
+// dataOnly are settings of which only the data section is checked: the user may not be able to read the keys.
+type dataOnly settings.Agent
+
+// Validate reports every problem of the section, by key.
+func (s *dataOnly) Validate() error { return (*settings.Agent)(s).CheckData() }

@@ -1,0 +1,222 @@
+package datacheck
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// Draw writes the result for a person.
+func (r *Result) Draw(to io.Writer) error {
+	var b strings.Builder
+	if r.Task != nil {
+		fmt.Fprintf(&b, "task    %s, from %s: %d features, target %q\n", r.Task.Name, r.Task.From, len(r.Task.Features),
+			r.Task.Target)
+	} else {
+		fmt.Fprintf(&b, "task    not known: %s\n        without it, this is what the source has; `coordinator task "+
+			"show` writes it for --task FILE\n", r.NoTask)
+	}
+	fmt.Fprintf(&b, "data    %s: %s%s\n", r.Data.Source, r.lines(), span(r.Data.First, r.Data.Last))
+	r.changes(&b)
+	r.faults(&b)
+	if len(r.Data.Columns) > 0 {
+		b.WriteString("\n")
+		table(&b, "COLUMN", r.Data.Columns, true)
+	}
+	if n := len(r.Data.Others); n > 0 {
+		const most = 20
+		fmt.Fprintf(&b, "other columns: %s", strings.Join(r.Data.Others[:min(n, most)], ", "))
+		if n > most {
+			fmt.Fprintf(&b, " and %d more", n-most)
+		}
+		b.WriteString("\n")
+	}
+	if r.Rows != nil {
+		r.Rows.draw(&b)
+	}
+	r.verdict(&b)
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+// lines says how many lines, or readings, there are.
+func (r *Result) lines() string {
+	one, many := "line", "lines"
+	if r.recorded {
+		one, many = "reading", "readings"
+	}
+	if r.Data.Lines == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", r.Data.Lines, many)
+}
+
+func (r *Result) changes(b *strings.Builder) {
+	if len(r.Data.Changes) == 0 {
+		return
+	}
+	b.WriteString("\nthe configuration does not fit the file; all below is as if it did:\n")
+	for _, c := range r.Data.Changes {
+		if c.Key == "" {
+			fmt.Fprintf(b, "  %s\n", c.Why)
+			continue
+		}
+		fmt.Fprintf(b, "  set data.%s: %q (%s)\n", c.Key, c.Value, c.Why)
+	}
+}
+
+func (r *Result) faults(b *strings.Builder) {
+	for _, f := range r.Data.Faults {
+		name := "the source"
+		if f.Column != "" {
+			name = fmt.Sprintf("column %q", f.Column)
+		}
+		fmt.Fprintf(b, "\n%s: %d %s\n", name, f.Count, f.Reason)
+		for _, one := range f.First {
+			fmt.Fprintf(b, "  %s\n", line(r.Data.Source, one))
+		}
+		if more := f.Count - len(f.First); more > 0 {
+			fmt.Fprintf(b, "  and %d more", more)
+			if f.Last > 0 {
+				fmt.Fprintf(b, ", the last in line %d", f.Last)
+			}
+			b.WriteString("\n")
+		}
+		if f.Mend != "" {
+			fmt.Fprintf(b, "  → %s\n", f.Mend)
+		}
+	}
+}
+
+func (r *Rows) draw(b *strings.Builder) {
+	fmt.Fprintf(b, "\nrows    %d%s\n", r.Made, span(r.First, r.Last))
+	if r.HeldOut > 0 {
+		fmt.Fprintf(b, "        %d to train on, %d held out", r.Trained, r.HeldOut)
+		if !r.Boundary.IsZero() {
+			fmt.Fprintf(b, ", from %s on", r.Boundary.Format(time.RFC3339))
+		}
+		b.WriteString("\n")
+	}
+	var lacking, unused []string
+	for _, u := range r.Unused {
+		if u.Reason == grid.Gap || u.Reason == grid.NoLabel {
+			lacking = append(lacking, fmt.Sprintf("%s %d", u.Column, u.Count))
+		} else {
+			unused = append(unused, fmt.Sprintf("%s %d %s", u.Column, u.Count, u.Reason))
+		}
+	}
+	if len(lacking) > 0 {
+		fmt.Fprintf(b, "        not made for lack of a value: %s\n", strings.Join(lacking, ", "))
+	}
+	if len(unused) > 0 {
+		fmt.Fprintf(b, "        not used: %s\n", strings.Join(unused, ", "))
+	}
+	if r.Made > 0 {
+		b.WriteString("\n")
+		table(b, "FEATURE", r.Columns, false)
+	}
+}
+
+func (r *Result) verdict(b *strings.Builder) {
+	switch {
+	case r.Declines == "" && r.Task != nil:
+		b.WriteString("\nthis device would take part\n")
+	case r.Task != nil:
+		fmt.Fprintf(b, "\nthis device would decline: %s\n", r.Declines)
+	case r.Declines != "":
+		fmt.Fprintf(b, "\nthe source cannot be used: %s\n", r.Declines)
+	default:
+		b.WriteString("\nthe source can be read; whether this device would take part depends on the task\n")
+	}
+}
+
+// span says from when to when.
+func span(first, last time.Time) string {
+	if first.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(", from %s to %s", first.Format(time.RFC3339), last.Format(time.RFC3339))
+}
+
+// table writes columns, aligned; those of a source with what is not there.
+func table(b *strings.Builder, head string, columns []data.Summary, source bool) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s\tVALUES", head)
+	if source {
+		fmt.Fprint(w, "\tMISSING\tUNUSED")
+	}
+	fmt.Fprint(w, "\tLEAST\tMEAN\tSIGMA\tMOST\tHISTOGRAM\n")
+	for _, c := range columns {
+		name := c.Name
+		if c.In != "" {
+			name += " (" + c.In + ")"
+		}
+		fmt.Fprintf(w, "%s\t%d", name, c.Used)
+		if source {
+			fmt.Fprintf(w, "\t%d\t%d", c.Missing, c.Unused)
+		}
+		switch {
+		case c.Used == 0:
+			fmt.Fprint(w, "\t\t\t\t\t\n")
+		case len(c.Texts) > 0:
+			fmt.Fprintf(w, "\t\t\t\t\t%s%s\n", barsOfTexts(c), shown(c.Texts))
+		default:
+			fmt.Fprintf(w, "\t%.4g\t%.4g\t%.3g\t%.4g\t%s %s\n", c.Min, c.Mean, c.Sigma, c.Max, bars(c.Histogram),
+				c.Unit)
+		}
+	}
+	_ = w.Flush() // into memory
+	trimLines(b)
+}
+
+// trimLines removes blanks at the ends of lines.
+func trimLines(b *strings.Builder) {
+	lines := strings.Split(b.String(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	b.Reset()
+	b.WriteString(strings.Join(lines, "\n"))
+}
+
+// bars draws counts in Unicode blocks; none is a blank.
+func bars(counts []int) string {
+	heights, most := []rune(" ▁▂▃▄▅▆▇█"), slices.Max(counts)
+	var s strings.Builder
+	for _, n := range counts {
+		h := 0
+		if n > 0 {
+			h = (n*(len(heights)-1) + most - 1) / most
+		}
+		s.WriteRune(heights[h])
+	}
+	return s.String()
+}
+
+// barsOfTexts are those of all texts, if all are known.
+func barsOfTexts(c data.Summary) string {
+	n := uint64(0)
+	for _, count := range c.Histogram {
+		n += uint64(count)
+	}
+	if n < c.Used {
+		return ""
+	}
+	return bars(c.Histogram) + " "
+}
+
+// shown lists texts, not more than fit.
+func shown(texts []string) string {
+	const most = 8
+	text := strings.Join(texts[:min(len(texts), most)], ", ")
+	if len(texts) > most {
+		text += ", …"
+	}
+	return text
+}

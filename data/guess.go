@@ -1,0 +1,253 @@
+package data
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// What is wrong with a file is often the configuration. These say which key it is, from what is in the file.
+
+// guess returns a change of the dialect that the file needs, if there is one, and makes it.
+func (s *csvSurvey) guess() (Change, bool) {
+	if d, found := s.guessDelimiter(); found {
+		c := Change{"delimiter", string(d), fmt.Sprintf("the file has %q between its columns", string(d))}
+		s.dialect.delimiter = d
+		return c, true
+	}
+	if s.other > s.these && s.other > s.strange/2 {
+		return s.changeDecimal(), true
+	}
+	if s.good == 0 && len(s.times.all) > 0 {
+		if format, why := guessFormat(s.times.all, s.dialect.time.zone); format != "" {
+			s.dialect.time.format = format
+			return Change{"time_format", format, why}, true
+		}
+	}
+	return Change{}, false
+}
+
+// guessDelimiter looks for a delimiter that makes more of the wanted columns.
+func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
+	most := s.known(s.header)
+	if s.want == nil && s.file.filter.Time == "" && len(s.header) > 1 || s.missing() == 0 && len(s.header) > 1 {
+		return 0, false
+	}
+	for _, r := range ";\t,|" {
+		d := s.dialect
+		d.delimiter = r
+		header, err := headerOf(s.file.path, &d)
+		if err != nil {
+			continue
+		}
+		if n := s.known(header); n > most {
+			best, most, found = r, n, true
+		}
+	}
+	return best, found
+}
+
+// headerOf returns the names in the first line of a file.
+func headerOf(path string, d *dialect) ([]string, error) {
+	r, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	header, err := d.reader(r, 0).Read()
+	if err != nil {
+		return nil, headerError(path, err)
+	}
+	names := make([]string, len(header))
+	for i, name := range header {
+		names[i] = strings.TrimSpace(name)
+	}
+	return names, nil
+}
+
+// missing returns how many columns are not in the file.
+func (s *csvSurvey) missing() (n int) {
+	for _, f := range s.Faults {
+		if f.Reason == NoColumn || f.Reason == Unreadable {
+			n++
+		}
+	}
+	return n
+}
+
+// known returns how many of the wanted columns are in a header; of those that nobody knows, how many there are.
+func (s *csvSurvey) known(header []string) (n int) {
+	var names []string
+	switch {
+	case s.want == nil && s.file.filter.Time == "":
+		return len(header)
+	case s.want == nil:
+	case s.readings:
+		for _, in := range inputsOf(s.want) {
+			names = append(names, s.dialect.named(in.Name))
+		}
+	default:
+		for _, name := range append(slices.Clone(s.want.Features), s.want.Target) {
+			names = append(names, s.dialect.named(name))
+		}
+	}
+	for _, name := range append(names, s.file.filter.Time) {
+		if name != "" && slices.Contains(header, name) {
+			n++
+		}
+	}
+	return n
+}
+
+// decimal counts a cell by the decimal with which it is a number.
+func (s *csvSurvey) decimal(text string, why Reason) {
+	if why == "" {
+		if strings.ContainsAny(text, ".,") {
+			s.these++
+		}
+		return
+	}
+	s.strange++
+	with := s.dialect
+	with.comma = !with.comma
+	if _, why := with.number(text); why == "" {
+		s.other++
+	}
+}
+
+// changeDecimal makes the decimal the other one.
+func (s *csvSurvey) changeDecimal() Change {
+	s.dialect.comma = !s.dialect.comma
+	if !s.dialect.comma {
+		return Change{"decimal", ".", "the numbers have a point"}
+	}
+	if d := s.dialect.delimiter; d == 0 || d == ',' {
+		return Change{Why: `the numbers have a decimal comma, and there are commas between the columns: export the ` +
+			`file with another delimiter, such as ";"`}
+	}
+	return Change{"decimal", ",", "the numbers have a decimal comma"}
+}
+
+// layouts are ways to write a time. Of two that fit the first is guessed.
+var layouts = []string{"rfc3339", "unix", "unix_ms", "2006-01-02 15:04:05", "2006-01-02 15:04",
+	"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04Z07:00",
+	"2006-01-02 15:04:05 -0700", "2006-01-02", "02.01.2006 15:04:05", "02.01.2006 15:04", "2.1.2006 15:04",
+	"02.01.2006", "2006/01/02 15:04:05", "2006/01/02 15:04", "02/01/2006 15:04:05", "02/01/2006 15:04",
+	"01/02/2006 15:04:05", "01/02/2006 15:04", "1/2/2006 15:04", "1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM",
+	"20060102150405", "20060102 15:04", time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate}
+
+// guessFormat returns a format that all times have, and why; "" if there is none.
+func guessFormat(texts []string, zone *time.Location) (format, why string) {
+	var first []int64
+	for _, layout := range layouts {
+		at, err := parseAll(texts, timeFormat{layout, zone})
+		switch {
+		case err != nil:
+		case format == "":
+			format, first = layout, at
+			why = "the times are as " + shorten(texts[0])
+		case !slices.Equal(at, first):
+			return format, fmt.Sprintf("%s, which %q fits, too", why, layout)
+		}
+	}
+	if zone == nil && strings.Contains(format, "15") && !strings.Contains(format, "07") &&
+		!strings.Contains(format, "MST") {
+		why += "; with data.time_zone, if they are not in UTC"
+	}
+	return format, why
+}
+
+func parseAll(texts []string, f timeFormat) (all []int64, err error) {
+	for _, text := range texts {
+		at, err := f.parse(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, at)
+	}
+	return all, nil
+}
+
+// mend says what to do about faults.
+func (s *csvSurvey) mend() {
+	for _, f := range s.Faults {
+		switch {
+		case f.Mend != "":
+		case f.Reason == NoColumn && s.want != nil && s.want.Recipe != nil && !s.readings:
+			f.Mend = "if the lines are readings, name the column of their time (data.time)"
+		case f.Reason == NoColumn && f.Column != "":
+			f.Mend = s.mendColumn(f.Column)
+		case f.Reason == grid.BadTime && s.good < f.Count:
+			f.Mend = "set data.time_format, to a layout of Go that writes the moment 2006-01-02 15:04:05 in that way"
+		case f.Reason == grid.UnknownClass:
+			f.Mend = s.mendClass(f)
+		}
+	}
+}
+
+// mendColumn says which column may be meant.
+func (s *csvSurvey) mendColumn(column string) string {
+	name := s.dialect.named(column)
+	near := spec.Closest(name, s.Others, foldColumn)
+	_, condition := s.file.filter.Where[column]
+	switch {
+	case slices.Contains(s.header, name):
+		return "rename one of them, or name another column in data.columns"
+	case near == "":
+		return "the file has the columns " + list(s.header)
+	case column == s.file.filter.Time:
+		return fmt.Sprintf("did you mean %q? set data.time to it", near)
+	case condition:
+		return fmt.Sprintf("did you mean %q? correct data.where", near)
+	}
+	return fmt.Sprintf("did you mean %q? set data.columns: {%q: %q}", near, column, near)
+}
+
+// foldColumn is what counts of a column's name: PM2.5 (µg/m³) is pm25.
+func foldColumn(name string) string {
+	if i := strings.IndexAny(name, "(["); i > 0 {
+		name = name[:i]
+	}
+	const most = 200 // runes, which keeps the distance cheap
+	folded := []rune(strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, name))
+	return string(folded[:min(len(folded), most)])
+}
+
+// mendClass names the classes of an input.
+func (s *csvSurvey) mendClass(f *Faults) string {
+	for _, x := range s.columns {
+		if x.Name == f.Column {
+			return "its classes are " + list(x.Texts)
+		}
+	}
+	return ""
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Changed returns the section with changes.
+func (c *Config) Changed(changes []Change) *Config {
+	n := *c
+	for _, change := range changes {
+		switch change.Key {
+		case "delimiter":
+			n.Delimiter = change.Value
+		case "decimal":
+			n.Decimal = change.Value
+		case "time_format":
+			n.TimeFormat = change.Value
+		}
+	}
+	return &n
+}

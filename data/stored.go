@@ -1,0 +1,163 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+func storedCSV(c *Config, _ store.Disk, _ string) (Stored, error) {
+	s, err := openCSV(c)
+	if err != nil {
+		return nil, err
+	}
+	return s.(*csvFile), nil
+}
+
+func storedReadings(c *Config, disk store.Disk, dir string) (Stored, error) {
+	return &storedRing{disk: disk, dir: dir, fill: c.fill()}, nil
+}
+
+// storedRing is the readings that a collector has kept.
+type storedRing struct {
+	disk store.Disk
+	dir  string
+	fill grid.Fill
+}
+
+// each passes on the readings. Damage does not end it.
+func (s *storedRing) each(take func(Reading)) error {
+	var bad error
+	err := s.disk.ReadRing(s.dir, func(b store.Batch) { bad = errors.Join(bad, decode(b.Body, take)) })
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: nothing was recorded yet: the agent makes it when it runs", s.dir)
+	}
+	return errors.Join(err, bad)
+}
+
+// Open implements Source.
+func (s *storedRing) Open(w Want) Rows {
+	if w.Recipe == nil {
+		return noRows{}
+	}
+	return newGridRows(&storedFeed{ring: s}, w, s.fill, func() error { return nil })
+}
+
+// Probe implements Source.
+func (s *storedRing) Probe() error { return s.each(func(Reading) {}) }
+
+// Close implements Source.
+func (s *storedRing) Close() error { return nil }
+
+// storedFeed is the readings as they are at the first look.
+type storedFeed struct {
+	ring *storedRing
+	done bool
+	said // nothing: what was not recorded is not in the ring
+}
+
+func (f *storedFeed) where(string, int) string { return f.ring.dir }
+
+func (f *storedFeed) changed() bool { return !f.done }
+
+// read implements feed. Damaged readings are lost to the agent, too, so they are no error; a survey tells of them.
+func (f *storedFeed) read(_ func(why string), take func(Reading)) error {
+	if f.done {
+		return nil
+	}
+	f.done = true
+	err := f.ring.each(take)
+	if corrupt, version := (*store.CorruptError)(nil), (*store.VersionError)(nil); errors.As(err, &corrupt) ||
+		errors.As(err, &version) || errors.Is(err, errBatch) {
+		return nil
+	}
+	return err
+}
+
+// Survey implements Stored.
+func (s *storedRing) Survey(w *Want) *Survey {
+	x := &ringSurvey{want: w, by: map[string]*surveyed{}}
+	x.Source = s.dir
+	if w != nil && w.Recipe != nil {
+		for _, in := range inputsOf(w) {
+			x.input(in.Name, surveyedInput(in))
+		}
+	}
+	if err := s.each(x.take); err != nil {
+		x.fail(err)
+	}
+	return x.end()
+}
+
+// ringSurvey is a survey of readings under way.
+type ringSurvey struct {
+	Survey
+	want   *Want
+	inputs []*surveyed
+	by     map[string]*surveyed
+	mark   int64 // readings before it are late
+}
+
+func (x *ringSurvey) input(name string, c *surveyed) *surveyed {
+	x.inputs, x.by[name] = append(x.inputs, c), c
+	return c
+}
+
+// take takes a reading.
+func (x *ringSurvey) take(r Reading) {
+	x.Lines++
+	x.spoke(r.Time)
+	c := x.by[r.Input]
+	switch {
+	case c == nil && (x.want != nil || len(x.inputs) == mostInputs):
+		if len(x.Others) < mostInputs && !slices.Contains(x.Others, r.Input) {
+			x.Others = append(x.Others, r.Input)
+		}
+		return
+	case c == nil:
+		c = x.input(r.Input, newSurveyed(r.Input))
+	}
+	if c.judge == nil {
+		if finite(r.Value) {
+			c.measure.take(r.Value)
+		} else {
+			c.texts.take(r.Text)
+		}
+		return
+	}
+	why := c.take(r, x.mark)
+	if why == "" {
+		x.mark = max(x.mark, r.Time-int64(x.want.Recipe.Grid.Lateness))
+		return
+	}
+	text := r.Text
+	if text == "" {
+		text = fmt.Sprint(r.Value)
+	}
+	problem := cellProblem(text, why)
+	if why == grid.Late {
+		problem = "a reading came before that is newer by more than the lateness"
+	}
+	x.fault(r.Input, why, Fault{Problem: moment(r.Time) + ": " + problem})
+}
+
+// end completes the survey.
+func (x *ringSurvey) end() *Survey {
+	for _, c := range x.inputs {
+		s := c.summary()
+		if x.Columns = append(x.Columns, s); s.Used+s.Unused > 0 || x.Lines == 0 {
+			continue
+		}
+		f := x.fault(s.Name, NoColumn, Fault{Problem: "nothing was recorded"})
+		f.Mend = "see data.columns, and `agentd status`"
+		if near := spec.Closest(s.Name, x.Others, foldColumn); near != "" {
+			f.Mend = fmt.Sprintf("did you mean %q, of which there are readings? see data.columns", near)
+		}
+	}
+	return &x.Survey
+}

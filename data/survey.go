@@ -1,0 +1,203 @@
+package data
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Stored is a source as it is on the disk: a file, or the readings that a [Collector] has kept. It collects nothing, so
+// a collector may run meanwhile.
+type Stored interface {
+	Source
+	// Survey reads all of it and describes it. w says what is wanted of it; nil if nobody knows.
+	Survey(w *Want) *Survey
+}
+
+// Survey describes a source for a person: each fault, and each column. It is bounded, whatever the source has.
+type Survey struct {
+	Source  string    `json:"source"` // the file, or the folder of the ring
+	Lines   int       `json:"lines"`  // of a file, below the header; or readings
+	First   time.Time `json:"first,omitzero"`
+	Last    time.Time `json:"last,omitzero"` // of the times
+	Columns []Summary `json:"columns"`
+	Others  []string  `json:"others,omitempty"` // names that are not wanted
+	// Changes are what the section needs for the file. If there are any, all else is as if they were made.
+	Changes []Change  `json:"changes,omitempty"`
+	Faults  []*Faults `json:"faults,omitempty"`
+}
+
+// Faults are those of a column that have the same reason.
+type Faults struct {
+	Column string  `json:"column,omitempty"` // its name in the task; "" = of the whole source
+	Reason Reason  `json:"reason"`
+	Count  int     `json:"count"`
+	First  []Fault `json:"first"`               // the first ones
+	Last   int     `json:"last_line,omitempty"` // line of the last one
+	Mend   string  `json:"mend,omitempty"`      // what to do, if that is known
+}
+
+// Fault is a place, and what is wrong there.
+type Fault struct {
+	Line    int    `json:"line,omitempty"`   // from 1; 0 = of the whole source
+	Column  int    `json:"column,omitempty"` // byte in the line, from 1; 0 = the whole line
+	Problem string `json:"problem"`
+}
+
+// The reasons that only a survey has.
+const (
+	Unreadable Reason = "unreadable" // nothing of the source can be read
+	NoColumn   Reason = "no_column"  // the header lacks it, or has it twice
+)
+
+// mostFaults is how many faults of a column and a reason are told.
+const mostFaults = 20
+
+// fault adds a fault.
+func (s *Survey) fault(column string, why Reason, f Fault) *Faults {
+	i := slices.IndexFunc(s.Faults, func(of *Faults) bool { return of.Column == column && of.Reason == why })
+	if i < 0 {
+		i = len(s.Faults)
+		s.Faults = append(s.Faults, &Faults{Column: column, Reason: why})
+	}
+	of := s.Faults[i]
+	of.Count++
+	of.Last = f.Line
+	if len(of.First) < mostFaults {
+		of.First = append(of.First, f)
+	}
+	return of
+}
+
+// fail adds what keeps the source from being read.
+func (s *Survey) fail(err error) {
+	f := Fault{Problem: err.Error()}
+	if bad, ok := err.(*Error); ok { //nolint:errorlint // a wrapped one says more
+		f = Fault{Line: bad.Line, Problem: bad.Problem}
+	}
+	s.fault("", Unreadable, f)
+}
+
+// spoke notes the time of a line or a reading.
+func (s *Survey) spoke(at int64) {
+	t := time.Unix(0, at).UTC()
+	if s.First.IsZero() || t.Before(s.First) {
+		s.First = t
+	}
+	if t.After(s.Last) {
+		s.Last = t
+	}
+}
+
+// surveyed is a column, or an input, of a survey.
+type surveyed struct {
+	Summary
+	measure measure
+	classes []int // how many values had each
+	texts   texts // in place of numbers
+	judge   func(Reading) (float64, Reason)
+	wait    time.Duration // of a label
+	place   int           // of the column; -1 = the file lacks it
+}
+
+func newSurveyed(name string) *surveyed { return &surveyed{Summary: Summary{Name: name}} }
+
+func surveyedInput(in spec.Input) *surveyed {
+	c := newSurveyed(in.Name)
+	c.Unit, c.Texts, c.wait, c.judge = in.Unit, in.Classes, in.Wait, grid.Judge(in)
+	c.classes = make([]int, len(in.Classes))
+	return c
+}
+
+// take counts a reading, or returns why it is not used. Those before mark are late.
+func (c *surveyed) take(r Reading, mark int64) Reason {
+	v, why := c.judge(r)
+	if why == "" && r.Time < mark-int64(c.wait) {
+		why = grid.Late
+	}
+	switch {
+	case why != "":
+		c.Unused++
+	case len(c.classes) > 0:
+		c.classes[int(v)]++
+		c.measure.n++
+	default:
+		c.measure.take(v)
+	}
+	return why
+}
+
+// summary is what is told of a column.
+func (c *surveyed) summary() Summary {
+	s := c.Summary
+	switch {
+	case len(c.classes) > 0:
+		s.Used, s.Histogram = c.measure.n, c.classes
+	case c.ofTexts():
+		s.Used, s.Unused, s.Texts, s.Histogram = c.texts.n, c.measure.n, c.texts.known, c.texts.counts
+	default:
+		c.measure.tell(&s)
+	}
+	return s
+}
+
+// ofTexts reports whether a column of which nobody knows better is of texts.
+func (c *surveyed) ofTexts() bool { return c.judge == nil && c.texts.n > c.measure.n }
+
+// inputsOf returns the inputs that the columns of a task are made of.
+func inputsOf(w *Want) []spec.Input {
+	used := w.inputs()
+	return slices.DeleteFunc(slices.Clone(w.Recipe.Inputs), func(in spec.Input) bool {
+		return !slices.Contains(used, in.Name)
+	})
+}
+
+// Change is a key of the section, and the value that it needs.
+type Change struct {
+	Key   string `json:"key"` // without that of the section: delimiter; "" = the file itself is to be changed
+	Value string `json:"value"`
+	Why   string `json:"why"`
+}
+
+// Made is what a source gives for a task.
+type Made struct {
+	View    View
+	Columns []Summary // of the rows as they are made: the features, then the target
+	Report  Report
+}
+
+// Make has a source make its rows, and describes them.
+func Make(s Source, w Want) (m Made, err error) {
+	prepare := w.Prepare
+	columns := make([]measure, len(w.Features)+1)
+	w.Prepare = func(fresh *learner.Samples[float32], first bool) error {
+		if first {
+			clear(columns)
+		}
+		for i := range fresh.Len() {
+			x, y := fresh.Row(i)
+			for j, v := range x {
+				columns[j].take(float64(v))
+			}
+			columns[len(x)].take(float64(y))
+		}
+		if prepare == nil {
+			return nil
+		}
+		return prepare(fresh, first)
+	}
+	rows := s.Open(w)
+	m.View, err = rows.Snapshot()
+	for i, name := range append(slices.Clone(w.Features), w.Target) {
+		c := Summary{Name: name}
+		columns[i].tell(&c)
+		m.Columns = append(m.Columns, c)
+	}
+	if r, ok := rows.(Reporter); ok {
+		m.Report = r.Report()
+	}
+	return m, err
+}

@@ -1,0 +1,206 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// airWant has rows made of readings: two inputs, one with classes.
+func airWant() Want {
+	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: []spec.Input{
+		{Name: "temp", Unit: "°C", Range: []float64{-50, 60}}, {Name: "wd", Classes: []string{"N", "S"}},
+		{Name: "unused"},
+	}}.WithDefaults()
+	return Want{Features: []string{"temp", "wd = N"}, Target: "temp in 1h", Recipe: &recipe}
+}
+
+func storedAt(t *testing.T, c *Config, dir string) Stored {
+	t.Helper()
+	s, err := c.Stored(store.Machine, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// of returns the faults of a column and a reason.
+func (s *Survey) of(column string, why Reason) Faults {
+	for _, f := range s.Faults {
+		if f.Column == column && f.Reason == why {
+			return *f
+		}
+	}
+	return Faults{}
+}
+
+// TestSurveyRing: what a collector keeps is described and made into rows while it runs.
+func TestSurveyRing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "readings")
+	c := &Config{Source: MQTT}
+	w := airWant()
+	none := storedAt(t, c, dir).Survey(&w)
+	if f := none.of("", Unreadable); f.Count != 1 || !strings.Contains(f.First[0].Problem, "nothing was recorded") {
+		t.Errorf("no ring: %+v", none)
+	}
+	ring, _, err := store.Machine.OpenRing(dir, store.Keep{Bytes: store.LeastRing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	var all []Reading
+	for i := range int64(48) {
+		at := leastTime + i*int64(time.Hour)
+		all = append(all, Reading{Input: "temp", Time: at, Value: float64(i)},
+			Reading{Input: "wd", Time: at, Text: []string{"N", "S"}[i%2]}, Reading{Input: "door", Time: at, Value: 1})
+	}
+	all = append(all, Reading{Input: "temp", Time: leastTime, Value: 1}, // late
+		Reading{Input: "temp", Time: leastTime + 48*int64(time.Hour), Text: "warm"},
+		Reading{Input: "wd", Time: leastTime + 48*int64(time.Hour), Text: "n"})
+	if err := ring.Append(*batchOf(all, ring)); err != nil {
+		t.Fatal(err)
+	}
+	s := storedAt(t, c, dir).Survey(&w)
+	if s.Lines != len(all) || len(s.Columns) != 2 || s.Columns[0].Used != 48 || s.Columns[0].Unused != 2 ||
+		s.Columns[0].Max != 47 || !slices.Equal(s.Columns[1].Histogram, []int{24, 24}) ||
+		!slices.Equal(s.Others, []string{"door"}) || s.of("temp", grid.Late).Count != 1 ||
+		s.of("temp", grid.NotANumber).Count != 1 || s.of("wd", grid.UnknownClass).Count != 1 {
+		t.Errorf("%+v", s)
+		for _, f := range s.Faults {
+			t.Errorf("%+v", *f)
+		}
+	}
+	m, err := Make(storedAt(t, c, dir), w)
+	if err != nil || m.View.Rows.Len() != 46 || len(m.Columns) != 3 || m.Columns[0].Used != 46 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	s = storedAt(t, c, dir).Survey(nil)
+	if len(s.Columns) != 3 || s.Columns[1].Name != "wd" || !slices.Equal(s.Columns[1].Texts, []string{"N", "S", "n"}) {
+		t.Errorf("without a task: %+v", s)
+	}
+	w.Features = append(w.Features, "unused")
+	if s := storedAt(t, c, dir).Survey(&w); s.of("unused", NoColumn).Count != 1 {
+		t.Errorf("an input of which there is nothing: %+v", s)
+	}
+}
+
+// TestSurveyAgrees: a survey and the rows that are made count the same values, whatever is in the file.
+func TestSurveyAgrees(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 9))
+	words := []string{"", "1", "2.5", "-7", "70", "NaN", "x", "1e39", "N", "S", "true", "1;5"}
+	for round := range 200 {
+		var b strings.Builder
+		b.WriteString("t,temp,wd,y\n")
+		for i := range 40 {
+			at := time.Unix(1.7e9, 0).UTC().Add(time.Duration(i*3600-rng.IntN(2)*rng.IntN(7200)) * time.Second)
+			text := at.Format(time.RFC3339)
+			if round%4 < 2 && rng.IntN(20) == 0 {
+				text = "then"
+			}
+			word := func() string { return words[rng.IntN(len(words))] }
+			fmt.Fprintf(&b, "%s,%q,%q,%q\n", text, word(), word(), word())
+		}
+		path := filepath.Join(t.TempDir(), "d.csv")
+		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := Want{Features: []string{"temp"}, Target: "y"}
+		if round%2 == 1 {
+			w = airWant()
+		}
+		c := &Config{CSV: path, Time: "t", MaxBad: 0.99}
+		s := storedAt(t, c, "").Survey(&w)
+		rows := storedAt(t, c, "").Open(w)
+		_, _ = rows.Snapshot() // there may be none
+		for _, r := range rows.(Reporter).Report().Columns {
+			i := slices.IndexFunc(s.Columns, func(c Summary) bool { return c.Name == r.Name })
+			bad := uint64(s.of("t", grid.BadTime).Count)
+			// rows do not count the cells of a line whose time cannot be used; a survey tells what is wrong with them
+			more := bad > 0 || w.Recipe == nil && s.of("t", grid.Late).Count > 0
+			switch {
+			case r.Name == "t" && r.Unused[grid.BadTime] != bad,
+				i >= 0 && w.Recipe == nil && s.Columns[i].Used != r.Used,
+				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.Twice]: // some wait
+				t.Fatalf("round %d: survey %+v\n%+v\nreport %+v\n%s", round, s, s.Columns, r, &b)
+			}
+			for why, n := range r.Unused {
+				if why == grid.OutOfRange || why == grid.UnknownClass || why == grid.NotANumber {
+					if got := s.of(r.Name, why).Count; got < int(n) || got > int(n) && !more {
+						t.Fatalf("round %d: %s has %d %s, the report %d\n%s", round, r.Name, got, why, n, &b)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestSurveyIsBounded: what is kept of faults, values and texts does not grow with the file.
+func TestSurveyIsBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("a,y\n")
+	for i := range 5000 {
+		fmt.Fprintf(&b, "x%d,%d\n", i, i)
+	}
+	path := filepath.Join(t.TempDir(), "d.csv")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := storedAt(t, &Config{CSV: path}, "").Survey(&Want{Features: []string{"a"}, Target: "y"})
+	if f := s.of("a", grid.NotANumber); f.Count != 5000 || len(f.First) != mostFaults || f.Last != 5001 {
+		t.Errorf("%d faults, %d told, the last in line %d", f.Count, len(f.First), f.Last)
+	}
+	total := 0
+	for _, n := range s.Columns[1].Histogram {
+		total += n
+		if n < 512/16/2 {
+			t.Errorf("the histogram of even values is %d", s.Columns[1].Histogram)
+		}
+	}
+	sigma := math.Sqrt((5000*5000 - 1) / 12.)
+	if y := s.Columns[1]; total != sampled || y.Used != 5000 || y.Mean != 2499.5 || math.Abs(y.Sigma-sigma) > 1e-6 {
+		t.Errorf("%+v, σ should be %v", y, sigma)
+	}
+	s = storedAt(t, &Config{CSV: path}, "").Survey(nil)
+	if a := s.Columns[0]; len(a.Texts) != mostTexts || a.Used != 5000 || len(s.Faults) > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestQuoteWithoutEnd: no more of a file than a line is read into memory.
+func TestQuoteWithoutEnd(t *testing.T) {
+	text := "a,y\n1,2\n1,\"" + strings.Repeat("x", 4<<20)
+	_, err := ReadCSV[float64](strings.NewReader(text), "d.csv", []string{"a"}, "y", Filter{})
+	if err == nil || !strings.Contains(err.Error(), "a quote may be missing") {
+		t.Error(err)
+	}
+}
+
+func TestGuessFormat(t *testing.T) {
+	for want, texts := range map[string][]string{
+		"rfc3339":             {"2026-03-01T12:00:00Z", "2026-03-01T12:00:00+01:00"},
+		"unix":                {"1772366400", "1772366400.25"},
+		"unix_ms":             {"1772366400000"},
+		"2006-01-02 15:04:05": {"2026-03-01 12:00:00", "2026-03-01 12:00:00.5"},
+		"02.01.2006 15:04":    {"01.03.2026 12:00"},
+		"01/02/2006 15:04":    {"03/01/2026 12:00", "03/13/2026 12:00"},
+		"":                    {"2026-03-01 12:00:00", "noon"},
+	} {
+		if got, _ := guessFormat(texts, nil); got != want {
+			t.Errorf("%q is %q, want %q", texts, got, want)
+		}
+	}
+	if got, why := guessFormat([]string{"03/01/2026 12:00"}, nil); got != "02/01/2006 15:04" ||
+		!strings.Contains(why, `"01/02/2006 15:04" fits, too`) {
+		t.Errorf("%s: %s", got, why)
+	}
+}

@@ -1,0 +1,39 @@
+package spec
+
+// Closest returns the candidate that a name was most likely meant to be, or "" if none is near: at most one mistake in
+// three characters. Names are compared as fold returns them.
+func Closest(name string, candidates []string, fold func(string) string) string {
+	name = fold(name)
+	best, bestDistance := "", len(name)/3+1
+	for _, c := range candidates {
+		if d := editDistance(name, fold(c)); d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the bytes to insert, delete, replace or swap with their neighbour to turn a into b (the
+// optimal string alignment distance).
+func editDistance(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := last[j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, replace)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,73 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ReadRing gives take the batches of the ring in a folder, in order, and changes nothing: another process may have the
+// ring open. The body is only valid during the call. What that process is writing, or removes meanwhile, is left out. A
+// segment that is damaged is read up to the damage; those are joined in the error: each is a *CorruptError or a
+// *VersionError.
+func (d Disk) ReadRing(dir string, take func(b Batch)) error {
+	entries, err := d.ReadDir(dir)
+	if err != nil {
+		return explain("list", dir, err)
+	}
+	var damage []error
+	var buf []byte
+	for _, e := range entries {
+		number, ok := ringNumber(e.Name())
+		if !ok {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		err := d.readStored(path, number, &buf, take)
+		corrupt, version := (*CorruptError)(nil), (*VersionError)(nil)
+		switch {
+		case errors.As(err, &corrupt), errors.As(err, &version):
+			damage = append(damage, err)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return explain("read", path, err)
+		}
+	}
+	return errors.Join(damage...)
+}
+
+// readStored reads a segment up to its end, or to what is not sound.
+func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(b Batch)) error {
+	f, err := d.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	s, err := readHead(f, path)
+	if err == nil && s.number != number {
+		err = fmt.Errorf("it is of segment %d: %w", s.number, errNotSound)
+	}
+	for err == nil && s.end < info.Size() {
+		var b Batch
+		if _, b, err = readBatch(f, s.end, info.Size(), buf); err == nil {
+			take(b)
+			s.add(b)
+		}
+	}
+	if !errors.Is(err, errNotSound) {
+		return err
+	}
+	more, failed := soundAfter(f, s.end, info.Size())
+	switch {
+	case failed != nil:
+		return failed
+	case more:
+		return &CorruptError{path, err.Error()}
+	}
+	return nil // a write that is under way, or was torn
+}
