@@ -275,7 +275,7 @@ func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 		s, w := randomSamples[float32](a, 20, rng), randomVector[float32](a.Params(), 0.01, rng)
 		one := 0.0
 		for k := range 20 {
-			one = m.objective.Risk(one, w, s.All().part(k, 1))
+			one = m.objective.Risk(one, w, s.All().Part(k, 1))
 		}
 		if risk := m.Risk(w, s.All()); risk != one/20 {
 			t.Errorf("risk %v, row by row %v", risk, one/20)

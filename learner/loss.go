@@ -63,8 +63,8 @@ type Labels struct {
 	zero, minus int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
 }
 
-// MapLabels checks the targets against a valid architecture and brings them into its form, in place: see
-// [Objective.Labels]. They come after those that were seen; it returns what is known of all.
+// MapLabels checks the targets of samples in memory against a valid architecture and brings them into its form, in
+// place: see [Objective.Labels]. They come after those that were seen; it returns what is known of all.
 func (s *Samples[T]) MapLabels(a Architecture, seen Labels) (Labels, error) {
 	for i, y := range s.y {
 		if y-y != 0 {

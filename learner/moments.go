@@ -22,9 +22,12 @@ func newMoments(features int) *Moments {
 // MomentsOf is the moments of all rows of s.
 func MomentsOf[T Float](s *Samples[T]) *Moments {
 	m := newMoments(s.Inputs())
-	for i := range s.Len() {
-		x, y := s.Row(i)
-		addRow(m, x, y)
+	all := s.All()
+	for from := 0; from < s.Len(); from += blockRows {
+		block := all.block(from)
+		for i, y := range block.Y {
+			addRow(m, block.X[i*s.inputs:][:s.inputs], y)
+		}
 	}
 	return m
 }

@@ -133,7 +133,7 @@ func (n *network[T]) forward(w []T, b Batch[T]) []T {
 // Risk implements Objective.
 func (n *network[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
 	for from := 0; from < len(b.Y); from += n.fewRows {
-		part := b.part(from, n.fewRows)
+		part := b.Part(from, n.fewRows)
 		sum = addRisks(sum, n.loss, nil, n.forward(w, part), part.Y)
 	}
 	return sum

@@ -86,7 +86,7 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 		}
 	}
 	switch {
-	case s.BatchSize == 1 && s.Data != nil:
+	case s.BatchSize == 1 && s.Data != nil && s.Data.table == nil:
 		x, y := s.Data.x, s.Data.y
 		i := s.Rand.IntN(len(y))
 		d.Batch.X, d.Batch.Y = x[i*s.Data.inputs:][:s.Data.inputs], y[i:][:1]
@@ -108,7 +108,10 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 // samples is the batch of one step, of stored rows. Every step has its own (SPEC decision 1 on lecture (85)).
 func (s *Sampler[T]) samples() Batch[T] {
 	if s.BatchSize == 0 {
-		return s.Data.All()
+		if p := s.batch.pass; p == nil || p.of != s.Data { // else its memory is used again
+			s.batch = s.Data.All()
+		}
+		return s.batch
 	}
 	s.Data.Draw(&s.batch, s.BatchSize, s.Rand)
 	return s.batch

@@ -5,18 +5,35 @@ import (
 	"math/rand/v2"
 )
 
-// Batch is a row-major view of n samples: X has length n·Inputs, Y length n.
-type Batch[T Float] struct{ X, Y []T }
+// Batch is a row-major view of n samples: X has length n·Inputs, Y length n. Of samples that are not in memory both are
+// nil; see [Samples.All].
+type Batch[T Float] struct {
+	X, Y []T
+
+	pass *pass[T] // over samples that are not in memory
+}
 
 // blockRows is the number of rows that an objective gets together: enough that a row of weights is used from the
 // nearest cache many times, and few enough that the scratch memory stays small beside the model.
 const blockRows = 32
 
-// block is the view of at most blockRows rows of b, from row from on.
-func (b Batch[T]) block(from int) Batch[T] { return b.part(from, blockRows) }
+// Len is the number of samples.
+func (b Batch[T]) Len() int {
+	if b.pass != nil {
+		return b.pass.of.n
+	}
+	return len(b.Y)
+}
 
-// part is the view of at most so many rows of b, from row from on.
-func (b Batch[T]) part(from, rows int) Batch[T] {
+// block is the view of at most blockRows rows of b, from row from on.
+func (b Batch[T]) block(from int) Batch[T] { return b.Part(from, blockRows) }
+
+// Part is the view of at most so many rows of b, from row from on. Of samples that are not in memory it is valid until
+// the next call.
+func (b Batch[T]) Part(from, rows int) Batch[T] {
+	if b.pass != nil {
+		return b.pass.part(from, rows)
+	}
 	if len(b.Y) <= rows {
 		return b
 	}
@@ -24,10 +41,12 @@ func (b Batch[T]) part(from, rows int) Batch[T] {
 	return Batch[T]{X: b.X[from*inputs : to*inputs], Y: b.Y[from:to]}
 }
 
-// Samples is an agent's local data set in memory: rows of features h, each with a target γ.
+// Samples is an agent's local data set: rows of features h, each with a target γ. They are in memory, or in a [Table].
 type Samples[T Float] struct {
-	inputs int
-	x, y   []T
+	inputs, n int
+	x, y      []T
+	table     Table[T] // the rows of this one from row from on; nil if they are in memory
+	from      int
 }
 
 // NewSamples wraps rows: x is row-major [len(y), inputs]. It keeps the slices, and panics if their lengths disagree.
@@ -35,34 +54,53 @@ func NewSamples[T Float](inputs int, x, y []T) *Samples[T] {
 	if inputs < 1 || len(x) != len(y)*inputs {
 		panic(fmt.Sprintf("learner: %d features for %d samples of %d inputs", len(x), len(y), inputs))
 	}
-	return &Samples[T]{inputs: inputs, x: x, y: y}
+	return &Samples[T]{inputs: inputs, n: len(y), x: x, y: y}
 }
 
 // Len is the number of samples.
-func (s *Samples[T]) Len() int { return len(s.y) }
+func (s *Samples[T]) Len() int { return s.n }
 
 // Inputs is the number of features of each.
 func (s *Samples[T]) Inputs() int { return s.inputs }
 
-// Row is sample i, from 0: a view of its features, and its target.
+// Row is sample i, from 0: a view of its features, and its target. Of a table it is a copy.
 func (s *Samples[T]) Row(i int) (x []T, y T) {
+	if s.table != nil {
+		x, targets := make([]T, s.inputs), []T{0}
+		s.read(x, targets, i)
+		return x, targets[0]
+	}
 	return s.x[i*s.inputs:][:s.inputs:s.inputs], s.y[i]
 }
 
 // First is a view of the first n samples, of all if there are no more.
 func (s *Samples[T]) First(n int) *Samples[T] {
-	n = min(n, len(s.y))
-	return &Samples[T]{inputs: s.inputs, x: s.x[:n*s.inputs], y: s.y[:n]}
+	n = min(n, s.n)
+	v := *s
+	if v.n = n; s.table == nil {
+		v.x, v.y = s.x[:n*s.inputs], s.y[:n]
+	}
+	return &v
 }
 
 // After is a view of the samples after the first n, of none if there are no more.
 func (s *Samples[T]) After(n int) *Samples[T] {
-	n = min(n, len(s.y))
-	return &Samples[T]{inputs: s.inputs, x: s.x[n*s.inputs:], y: s.y[n:]}
+	n = min(n, s.n)
+	v := *s
+	if v.n = s.n - n; s.table == nil {
+		v.x, v.y = s.x[n*s.inputs:], s.y[n:]
+	}
+	v.from += n
+	return &v
 }
 
-// All is a view of every sample.
-func (s *Samples[T]) All() Batch[T] { return Batch[T]{X: s.x, Y: s.y} }
+// All is a view of every sample, for one goroutine. Of a table its rows are read in pieces, when Part asks for them.
+func (s *Samples[T]) All() Batch[T] {
+	if s.table != nil {
+		return Batch[T]{pass: &pass[T]{of: s}}
+	}
+	return Batch[T]{X: s.x, Y: s.y}
+}
 
 // Draw fills dst with copies of n samples drawn uniformly with replacement, independently of every earlier draw
 // (2nd-order (7)). It reuses dst's memory. It panics if there are no samples.
@@ -70,10 +108,36 @@ func (s *Samples[T]) Draw(dst *Batch[T], n int, rng *rand.Rand) {
 	dst.X = resize(dst.X, n*s.inputs)
 	dst.Y = resize(dst.Y, n)
 	for i := range n {
-		x, y := s.Row(rng.IntN(len(s.y)))
-		copy(dst.X[i*s.inputs:], x)
-		dst.Y[i] = y
+		s.copyRow(dst, i, rng.IntN(s.n))
 	}
+}
+
+// Subset is s if it has at most n samples; else it is n copies in memory, one of each n-th part, drawn uniformly from
+// it.
+func (s *Samples[T]) Subset(n int, rng *rand.Rand) *Samples[T] {
+	if s.n <= n {
+		return s
+	}
+	b := Batch[T]{X: make([]T, n*s.inputs), Y: make([]T, n)}
+	for i := range n {
+		from, to := part(i, n, s.n), part(i+1, n, s.n)
+		s.copyRow(&b, i, from+rng.IntN(to-from))
+	}
+	return NewSamples(s.inputs, b.X, b.Y)
+}
+
+// part is where part i of so many parts of n begins.
+func part(i, parts, n int) int { return int(uint64(i) * uint64(n) / uint64(parts)) }
+
+// copyRow copies sample k into row i of dst.
+func (s *Samples[T]) copyRow(dst *Batch[T], i, k int) {
+	into := dst.X[i*s.inputs:][:s.inputs]
+	if s.table != nil {
+		s.read(into, dst.Y[i:][:1], k)
+		return
+	}
+	copy(into, s.x[k*s.inputs:])
+	dst.Y[i] = s.y[k]
 }
 
 func resize[T Float](v []T, n int) []T {

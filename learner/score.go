@@ -19,8 +19,9 @@ type Score struct {
 // everything is NaN.
 func score[T Float](loss Loss[T], of spec.Risk, s *Samples[T], rows int, forward func(b Batch[T]) []T) Score {
 	var risk, sse, hits float64
+	all := s.All()
 	for from := 0; from < s.Len(); from += rows {
-		block := s.All().part(from, rows)
+		block := all.Part(from, rows)
 		z := forward(block)
 		outputs := len(z) / len(block.Y)
 		for i, y := range block.Y {
@@ -37,22 +38,25 @@ func score[T Float](loss Loss[T], of spec.Risk, s *Samples[T], rows int, forward
 	score := Score{Risk: risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
 	if !of.Regression() {
 		score.Accuracy = hits / n
-	} else if sst := spread(s.y); sst > 0 {
+	} else if sst := spread(all); sst > 0 {
 		score.R2 = 1 - sse/sst
 	}
 	return score
 }
 
-// spread is the sum of squared differences from the mean.
-func spread[T Float](y []T) float64 {
-	mean := 0.0
-	for _, v := range y {
-		mean += float64(v)
+// spread is the sum of the targets' squared differences from their mean.
+func spread[T Float](all Batch[T]) float64 {
+	mean, sum, n := 0.0, 0.0, all.Len()
+	for from := 0; from < n; from += blockRows {
+		for _, v := range all.block(from).Y {
+			mean += float64(v)
+		}
 	}
-	mean /= float64(len(y))
-	sum := 0.0
-	for _, v := range y {
-		sum += float64((float64(v) - mean) * (float64(v) - mean))
+	mean /= float64(n)
+	for from := 0; from < n; from += blockRows {
+		for _, v := range all.block(from).Y {
+			sum += float64((float64(v) - mean) * (float64(v) - mean))
+		}
 	}
 	return sum
 }

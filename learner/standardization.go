@@ -72,18 +72,31 @@ func (st Standardization) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Standardize applies a valid standardisation in place. The error says that it is for another number of features.
+// Standardize applies a valid standardisation in place to samples in memory. The error says that it is for another
+// number of features.
 func (s *Samples[T]) Standardize(st Standardization) error {
 	if len(st.Mean) != s.inputs+1 {
 		return fmt.Errorf("standardization of %d features for samples of %d", len(st.Mean)-1, s.inputs)
 	}
-	target := s.inputs
-	for i := range s.y {
-		x, y := s.Row(i)
-		standardizeRow(st, x)
-		s.y[i] = T((float64(y) - st.Mean[target]) / st.Scale[target])
-	}
+	standardize(st, s.inputs, s.x, s.y)
 	return nil
+}
+
+// standardize applies a standardisation to rows in place.
+func standardize[T Float](st Standardization, inputs int, x, y []T) {
+	for i, target := range y {
+		standardizeRow(st, x[i*inputs:][:inputs])
+		y[i] = T((float64(target) - st.Mean[inputs]) / st.Scale[inputs])
+	}
+}
+
+// Again does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were applied to what these
+// have done; st without columns leaves them as they are. It may be called from several goroutines at once.
+func (m *Model[T]) Again(st Standardization, x, y []T) {
+	_ = m.objective.Labels(y, &Labels{}) // they were found good, with all others
+	if len(st.Mean) > 0 {
+		standardize(st, m.arch.Inputs, x, y)
+	}
 }
 
 // standardizeRow applies a standardisation to the features of one row, in place.

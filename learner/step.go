@@ -36,7 +36,10 @@ func (m *Model[T]) addVectors(scale T, d *Draw[T], by *Correction[T], dst []T) {
 }
 
 func (m *Model[T]) batchStep(w []T, b Batch[T], mu float64, by *Correction[T]) float64 {
-	if len(b.Y) > blockRows {
+	if b.pass != nil && b.Len() <= blockRows {
+		b = b.block(0)
+	}
+	if b.Len() > blockRows {
 		if m.grad == nil {
 			m.grad = make([]T, m.params)
 		}

@@ -1,0 +1,40 @@
+package learner
+
+// Table is rows that are not in memory, such as those of a file. It may be read by several goroutines at once.
+type Table[T Float] interface {
+	// ReadRows fills x, row-major, and y with len(y) rows from row from on. There are so many. Of rows that cannot be
+	// read the features are NaN, which reaches every risk and gradient, and the targets 0: the owner of the table knows
+	// why.
+	ReadRows(x, y []T, from int)
+}
+
+// NewTableSamples is the first n rows of a table.
+func NewTableSamples[T Float](inputs, n int, table Table[T]) *Samples[T] {
+	return &Samples[T]{inputs: inputs, n: n, table: table}
+}
+
+// read reads rows of a table.
+func (s *Samples[T]) read(x, y []T, from int) { s.table.ReadRows(x, y, s.from+from) }
+
+// pass goes over the rows of a table, which it reads in pieces.
+type pass[T Float] struct {
+	of    *Samples[T]
+	at    int // the row that the piece begins with
+	piece Batch[T]
+}
+
+// pieceElements is how much is read at once: enough that the calls of the system do not count, and little beside the
+// smallest model's process.
+const pieceElements = 16 << 10
+
+// part is Batch.Part.
+func (p *pass[T]) part(from, rows int) Batch[T] {
+	inputs, to := p.of.inputs, min(from+rows, p.of.n)
+	if from < p.at || to > p.at+len(p.piece.Y) {
+		n := min(max(rows, pieceElements/(inputs+1)/rows*rows), p.of.n-from)
+		p.at, p.piece.X, p.piece.Y = from, resize(p.piece.X, n*inputs), resize(p.piece.Y, n)
+		p.of.read(p.piece.X, p.piece.Y, from)
+	}
+	from, to = from-p.at, to-p.at
+	return Batch[T]{X: p.piece.X[from*inputs : to*inputs], Y: p.piece.Y[from:to]}
+}
