@@ -46,13 +46,15 @@ func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 		u.cheap = q.p.problem.Task.Training.Exchange == spec.ExchangeGradient && fact.Took < cheapTime
 	}
 	if held := q.p.held; err == nil && held != nil {
-		score := q.p.problem.Model.Score(q.base, held)
-		fact.Held = &score
+		score := q.p.problem.Model.Score(q.base, q.p.problem.RiskSample(held, q.a.sampleSeed(&q.e)))
+		if q.p.view.Err() == nil {
+			fact.Held = &score
+		}
 	}
 	if err == nil && !u.cheap {
 		q.save(u)
 	}
-	q.tell(u, fact, err)
+	q.tell(u, fact, q.p.why(err))
 }
 
 // save makes an update durable that is to be sent. One that only neighbours need stays in memory.
@@ -118,7 +120,7 @@ func (q *ask) sum() {
 		if err == nil {
 			q.save(u)
 		}
-		q.tell(u, Trained{}, err)
+		q.tell(u, Trained{}, q.p.why(err))
 	})
 }
 
@@ -130,8 +132,13 @@ func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base [
 	}
 	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.Job[float32]{
 		Base: base, Samples: p.trained, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
-		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)),
+		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)), Sample: a.sampleSeed(&e),
 	})
+}
+
+// sampleSeed is the seed of the rows on which risks are reported.
+func (a *Agent) sampleSeed(e *round.Train) uint64 {
+	return task.SampleSeed(e.Announcement.Seed, task.Stream(a.cfg.ID))
 }
 
 // blockHost is the host of one block's machine: one goroutine, which owns the parameters.

@@ -26,6 +26,14 @@ type prepared struct {
 	held    *learner.Samples[float32] // those that are held out; nil if none are
 }
 
+// why is why work on the rows has failed: if rows could not be read, all that was made of them is not finite.
+func (p *prepared) why(err error) error {
+	if lost := p.view.Err(); err != nil && lost != nil {
+		return lost
+	}
+	return err
+}
+
 // first is p with no more than n rows to train on; with all if n is 0.
 func (p *prepared) first(n uint64) *prepared {
 	if n == 0 || n >= uint64(p.trained.Len()) {

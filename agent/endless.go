@@ -148,7 +148,7 @@ func (a *Agent) runEndless(ctx context.Context, b *endless, steps Block, x []flo
 		err = h.work(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.owner.Tell(func() { a.failBlock(b, h, err) })
+		a.owner.Tell(func() { a.failBlock(b, h, b.p.why(err)) })
 		return
 	}
 	if b.x = h.x; h.machine != nil {

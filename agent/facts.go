@@ -156,7 +156,7 @@ type (
 		Run     wire.RunID
 		Version wire.ModelVersion
 		Result  ModelResult
-		Rows    int     // that are held out, on which it was judged; 0 = it was not
+		Rows    int     // that are held out, on which it was judged, task.RiskRows at most; 0 = it was not
 		Risk    float64 // on them; NaN if it was not judged
 		InUse   float64 // that of the model in use; NaN if there is none to compare with
 		Err     error   // of ModelFailed

@@ -60,7 +60,7 @@ func (f *follower) fresh() (v data.View, from int, old bool, err error) {
 	case !f.began:
 		old = true
 	case v.Times != nil:
-		from, _ = slices.BinarySearch(v.Times, f.newest+1)
+		from = v.Times.Find(f.newest + 1)
 	case v.Renewed != "":
 		from = n
 	default:
@@ -68,7 +68,7 @@ func (f *follower) fresh() (v data.View, from int, old bool, err error) {
 	}
 	f.began, f.seen = true, n
 	if v.Times != nil {
-		f.newest = max(f.newest, v.Times[n-1])
+		f.newest = max(f.newest, v.Times.At(n-1))
 	}
 	return v, from, old, nil
 }
@@ -140,7 +140,7 @@ func (f *forecaster) rows(v data.View, from int, of func(x []float32, y float32)
 			continue
 		}
 		if v.Times != nil {
-			c.Time = time.Unix(0, v.Times[i]).UTC()
+			c.Time = time.Unix(0, v.Times.At(i)).UTC()
 		}
 		all = append(all, c)
 	}

@@ -217,7 +217,7 @@ func (r readings) Snapshot() (data.View, error) {
 	if r.early {
 		clear(y)
 	}
-	return data.View{Version: 1, Rows: learner.NewSamples(2, x, y), Times: times}, nil
+	return data.View{Version: 1, Rows: learner.NewSamples(2, x, y), Times: data.NewTimes(times)}, nil
 }
 
 // TestForecastsBeforeTheirLabels: where rows are made of readings, a prediction comes at once, and its residual later.

@@ -152,7 +152,7 @@ func (a *Agent) consider(of offer, w []float32) {
 	m.Run, m.Version = of.run, of.version
 	t := trial{m: m, w: slices.Clone(w), inUse: k.inUse}
 	if p := a.prepared; p != nil && p.local == l && a.misfit == nil {
-		t.held = p.held
+		t.held, t.lost = p.held, p.view.Err
 	}
 	t.blind = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil
 	k.jobs.Do(func() {

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -18,6 +19,7 @@ type trial struct {
 	w     []float32
 	inUse *modelfile.Model          // nil if there is none
 	held  *learner.Samples[float32] // as the task standardises them; nil if there are none
+	lost  func() error              // why some could not be read
 	blind bool                      // rows are to be held out, and cannot be had now
 }
 
@@ -53,6 +55,7 @@ func (t *trial) judge(fact *ModelJudged, margin float64) error {
 	if t.held == nil {
 		return nil
 	}
+	t.held = t.held.Subset(task.RiskRows, task.Source(uint64(t.m.Run), 0, 0)) // the same for both
 	risk, err := t.risk(t.m.Architecture, t.w)
 	if err != nil {
 		return err
@@ -80,7 +83,7 @@ func (t *trial) risk(a learner.Architecture, w []float32) (float64, error) {
 		return 0, err
 	}
 	m.ReportIn(t.m.Standardization)
-	return m.Score(w, t.held).Risk, nil
+	return m.Score(w, t.held).Risk, t.lost()
 }
 
 // old returns the model in use for rows that are standardised as for the new one; nil if it cannot be compared.

@@ -107,7 +107,7 @@ func leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut
 	return left
 }
 
-// try folds a set. The error is that an update cannot be read.
+// try folds a set. The error is that an update, or the held-out data, cannot be read.
 func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution) (*attempt, error) {
 	u, d := w.updatesOf(spool, set), make([]float64, len(w.base))
 	shares := make([]rule.Share, len(set))
@@ -135,11 +135,18 @@ func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []
 	if w.held == nil {
 		return a, nil
 	}
-	score := w.problem.Model.Score(a.model, w.held)
+	score, err := w.held.score(a.model)
+	if err != nil {
+		return nil, err
+	}
 	a.score = &score
 	base := 0.0
 	if len(e.Plan.Recent) == 0 {
-		base = w.problem.Model.Score(w.base, w.held).Risk
+		of, err := w.held.score(w.base)
+		if err != nil {
+			return nil, err
+		}
+		base = of.Risk
 	}
 	if round.Exploded(score.Risk, base, w.floor, e.Plan.Recent) {
 		a.fault = fmt.Errorf("%w: it is %.4g", errExploded, score.Risk)

@@ -1,12 +1,9 @@
 package coordinator
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
-	"github.com/fedmesh/fedmesh/data"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -32,8 +29,8 @@ type workbench struct {
 	baseBlob blob
 	archived time.Time // when a model of the archive was synced last
 	fresh    *present  // the model that is not in the archive yet; nil if it is
-	held     *learner.Samples[float32]
-	floor    float64 // the risk on the held-out data of a model that knows nothing: all its parameters are 0
+	held     *heldOut  // nil if there are no such data
+	floor    float64   // the risk on the held-out data of a model that knows nothing: all its parameters are 0
 }
 
 // setTask makes t the run's task, on disk too.
@@ -51,18 +48,19 @@ func (w *workbench) useTask(t wire.Task, text []byte) error {
 	if err != nil {
 		return err
 	}
-	var held *learner.Samples[float32]
+	var held *heldOut
+	floor := w.floor
 	if w.cfg.Held != nil {
-		rows := w.cfg.Held.Open(data.Want{Features: t.Features, Target: t.Target, Recipe: p.Recipe(),
-			Prepare: p.Preparer()})
-		v, err := rows.Snapshot() // for the whole run: scores stay comparable
-		if err != nil {
-			return fmt.Errorf("the held-out data: %w", err)
+		if held, err = openHeld(w.cfg.Held, p); err != nil {
+			return err
 		}
-		held = v.Rows
-		w.floor = p.Model.Score(make([]float32, p.Model.Architecture().Params()), held).Risk
+		none, err := held.score(make([]float32, p.Model.Architecture().Params()))
+		if err != nil {
+			return err
+		}
+		floor = none.Risk
 	}
-	w.problem, w.taskBlob, w.held = p, newBlob(text, wire.Digest{}), held
+	w.problem, w.taskBlob, w.held, w.floor = p, newBlob(text, wire.Digest{}), held, floor
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -19,7 +18,7 @@ func (v View) HoldOut(share float64) Boundary {
 	n := v.Rows.Len()
 	b := Boundary{Rows: n - max(1, int(share*float64(n)))}
 	if v.Times != nil {
-		b.Time = time.Unix(0, v.Times[b.Rows]).UTC()
+		b.Time = time.Unix(0, v.Times.At(b.Rows)).UTC()
 	}
 	return b
 }
@@ -29,8 +28,7 @@ func (v View) HoldOut(share float64) Boundary {
 func (v View) Split(b Boundary) (trained, held *learner.Samples[float32]) {
 	first, n := b.Rows, b.Rows
 	if v.Times != nil && !b.Time.IsZero() {
-		n, _ = slices.BinarySearch(v.Times, b.Time.UnixNano())
-		first, _ = slices.BinarySearch(v.Times, b.Time.UnixNano()-v.Ahead)
+		n, first = v.Times.Find(b.Time.UnixNano()), v.Times.Find(b.Time.UnixNano()-v.Ahead)
 	}
 	return v.Rows.First(first), v.Rows.After(n)
 }

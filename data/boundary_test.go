@@ -46,8 +46,8 @@ func TestBoundaryStays(t *testing.T) {
 		t.Errorf("of one row none is held out: %+v", b)
 	}
 	h.put(t, "t,x,y\n5,1,0\n6,1,0\n")
-	if _, v = xs(t, r); len(v.Times) != 2 || v.Times[1] != 6e9 {
-		t.Errorf("times %v", v.Times)
+	if _, v = xs(t, r); v.Times.Len() != 2 || v.Times.At(1) != 6e9 {
+		t.Errorf("times %v", timesOf(v))
 	}
 }
 
@@ -56,8 +56,8 @@ func TestTimes(t *testing.T) {
 		"1772323200": 1772323200e9, "2026-03-01T00:00:00Z": 1772323200e9,
 		"2026-03-01T01:00:00.5+01:00": 1772323200.5e9} {
 		_, r := csvAt(t, "d.csv", "t,x,y\n"+text+",1,2\n", Config{Time: "t"})
-		if _, v := xs(t, r); v.Times[0] != want {
-			t.Errorf("%q: %d, want %d", text, v.Times[0], want)
+		if _, v := xs(t, r); v.Times.At(0) != want {
+			t.Errorf("%q: %d, want %d", text, v.Times.At(0), want)
 		}
 	}
 	for text, want := range map[string]string{

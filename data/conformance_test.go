@@ -46,6 +46,19 @@ func TestSources(t *testing.T) {
 	}
 }
 
+// filed is a file whose rows are all too many for memory.
+type filed struct {
+	*csvHarness
+	folder string
+}
+
+// TestSourcesInFiles holds rows that are in a file to what others are held to.
+func TestSourcesInFiles(t *testing.T) {
+	suite(t, func(t *testing.T) harness {
+		return filed{&csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")}, t.TempDir()}
+	})
+}
+
 func suite(t *testing.T, make func(t *testing.T) harness) {
 	one, two, three := [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]float32{4, 4, -4}
 	t.Run("a section that says nothing", func(t *testing.T) {
@@ -85,7 +98,7 @@ func suite(t *testing.T, make func(t *testing.T) harness) {
 			t.Errorf("%d rows were prepared in %d batches; want each of 3 once, in 2", f.prepared, f.batches)
 		}
 		if first.Rows.Len() != 1 || row(first.Rows, 0) != one {
-			t.Errorf("the first view became %v", first.Rows.All())
+			t.Errorf("the first view became %v", first.Rows)
 		}
 	})
 	t.Run("renewal", func(t *testing.T) {
@@ -103,7 +116,7 @@ func suite(t *testing.T, make func(t *testing.T) harness) {
 			t.Errorf("after rows were added: %s", v.Renewed)
 		}
 		if first.Rows.Len() != 2 || row(first.Rows, 1) != two {
-			t.Errorf("the first view became %v", first.Rows.All())
+			t.Errorf("the first view became %v", first.Rows)
 		}
 	})
 	t.Run("damage", func(t *testing.T) {
@@ -147,13 +160,38 @@ func suite(t *testing.T, make func(t *testing.T) harness) {
 		f := follow(t, h)
 		f.wants(1, one, two)
 		v, err := f.source.Open(Want{Features: []string{"b"}, Target: "a"}).Snapshot()
-		if err != nil || !slices.Equal(v.Rows.All().X, []float32{2, 0.5}) || !slices.Equal(v.Rows.All().Y,
-			[]float32{1, -1}) {
-			t.Errorf("b and a: %+v, %v", v, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x, y := elements(v.Rows); !slices.Equal(x, []float32{2, 0.5}) || !slices.Equal(y, []float32{1, -1}) {
+			t.Errorf("b and a: %v, %v", x, y)
 		}
 		f.wants(1, one, two)
 	})
 }
+
+// elements are the features and targets of rows.
+func elements(s *learner.Samples[float32]) (x, y []float32) {
+	all := s.All()
+	for from := 0; from < s.Len(); from += 100 {
+		b := all.Part(from, 100)
+		x, y = append(x, b.X...), append(y, b.Y...)
+	}
+	return x, y
+}
+
+// timesOf are the times of a view's rows.
+func timesOf(v View) []int64 {
+	if v.Times == nil {
+		return nil
+	}
+	all := make([]int64, v.Times.Len())
+	v.Times.copyTo(all, 0)
+	return all
+}
+
+// textOf is what makes the rows of a CSV file.
+func textOf(r Rows) *csvText { return r.(*rows).of.maker.(*csvText) }
 
 // followed is a source, the rows that are followed, and what Prepare was called with.
 type followed struct {
@@ -179,22 +217,31 @@ func follow(t *testing.T, h harness) *followed {
 			t.Error(err)
 		}
 	})
+	if h, ok := h.(filed); ok {
+		source.(*csvFile).room = room{h.folder, 0}
+	}
 	f.source = source
-	// Rows are prepared to a ten times larger target, which shows whether one is prepared twice.
-	f.rows = source.Open(Want{Features: []string{"a", "b"}, Target: "y",
-		Prepare: func(s *learner.Samples[float32], first bool) error {
-			if f.batches++; first {
-				f.prepared = 0
-			}
-			for i := range s.All().Y {
-				s.All().Y[i] *= 10
-			}
-			if f.refuse == nil {
-				f.prepared += s.Len()
-			}
-			return f.refuse
-		}})
+	f.rows = source.Open(Want{Features: []string{"a", "b"}, Target: "y", Prepare: f})
 	return f
+}
+
+// Prepare implements Preparer: the target becomes ten times larger, which shows whether one is prepared twice.
+func (f *followed) Prepare(s *learner.Samples[float32], first bool) error {
+	if f.batches++; first {
+		f.prepared = 0
+	}
+	b := s.All()
+	if f.Again(b.X, b.Y); f.refuse == nil {
+		f.prepared += s.Len()
+	}
+	return f.refuse
+}
+
+// Again implements Preparer.
+func (*followed) Again(_, y []float32) {
+	for i := range y {
+		y[i] *= 10
+	}
 }
 
 func (f *followed) changed(want bool) {

@@ -18,7 +18,7 @@ type csvFeed struct {
 	said
 	inputs []spec.Input
 	table  *table // of the header
-	torn   bool   // readings were passed on, and not counted
+	torn   string // why all readings are to be passed on once more
 }
 
 // changed implements feed.
@@ -29,14 +29,17 @@ func (f *csvFeed) where(_ string, line int) string {
 	return fmt.Sprintf("%s: line %d", f.csvFile.path, line)
 }
 
+// rewind implements feed.
+func (f *csvFeed) rewind(why string) { f.torn = why }
+
 // read implements feed.
 func (f *csvFeed) read(void func(why string), take func(Reading)) error {
-	if !f.look() && !f.torn {
+	if !f.look() && f.torn == "" {
 		return nil
 	}
-	if f.torn {
-		f.follower.read, f.torn = place{}, false
-		void("it is read again after an error")
+	if f.torn != "" {
+		void(f.torn)
+		f.follower.read, f.torn = place{}, ""
 	}
 	to, err := f.follow(func(why string) {
 		f.follower.read = place{}
@@ -46,7 +49,7 @@ func (f *csvFeed) read(void func(why string), take func(Reading)) error {
 		f.tell(to.report(f.csvFile.path, f.table.names, f.filter.Time))
 	}
 	if err != nil {
-		f.torn = true
+		f.torn = "it is read again after an error"
 		return err
 	}
 	f.follower.read = to

@@ -32,10 +32,10 @@ func TestCSVFeed(t *testing.T) {
 	// The points are 60, 120 (mean of 3 and 5), 180 (filled), 240, 300; a target is never filled.
 	wantX, wantY := []float32{4, 4, 1, 7, 4, 1}, []float32{7, 9}
 	if b := v.Rows.All(); !slices.Equal(b.X, wantX) || !slices.Equal(b.Y, wantY) {
-		t.Errorf("%v, %v at %v; want %v, %v", b.X, b.Y, v.Times, wantX, wantY)
+		t.Errorf("%v, %v at %v; want %v, %v", b.X, b.Y, timesOf(v), wantX, wantY)
 	}
-	if !slices.Equal(v.Times, []int64{180e9, 240e9}) || r.Changed() {
-		t.Errorf("times %v", v.Times)
+	if !slices.Equal(timesOf(v), []int64{180e9, 240e9}) || r.Changed() {
+		t.Errorf("times %v", timesOf(v))
 	}
 	h.put(t, h.content()+"480,N,4\n540,N,1\n600,N,1\n")
 	grown, err := r.Snapshot()
@@ -44,7 +44,8 @@ func TestCSVFeed(t *testing.T) {
 	}
 	// At once, there are the same rows.
 	again, err := s.Open(want).Snapshot()
-	if err != nil || !slices.Equal(again.Rows.All().X, grown.Rows.All().X) || !slices.Equal(again.Times, grown.Times) {
+	if err != nil || !slices.Equal(again.Rows.All().X, grown.Rows.All().X) ||
+		!slices.Equal(timesOf(again), timesOf(grown)) {
 		t.Errorf("at once %+v, grown %+v, %v", again, grown, err)
 	}
 	said := r.(Reporter).Report()

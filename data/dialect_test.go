@@ -54,7 +54,7 @@ func TestDialects(t *testing.T) {
 					t.Errorf("%v, %v; want %v, %v", x, v.Rows.All().Y, tt.x, tt.y)
 				}
 				var times []string
-				for _, at := range v.Times {
+				for _, at := range timesOf(v) {
 					times = append(times, time.Unix(0, at).UTC().Format(time.RFC3339Nano))
 				}
 				if !slices.Equal(times, tt.times) {

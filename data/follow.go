@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -31,7 +29,7 @@ func filesOfCSV(c *Config) map[string]string { return map[string]string{"csv": c
 func openCSV(c *Config) (Source, error) {
 	d, err := dialectOf(c)
 	filter := Filter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time, dialect: d, missing: c.fill()}
-	return &csvFile{path: c.CSV, filter: filter, most: c.maxBad(), now: time.Now}, err
+	return &csvFile{path: c.CSV, filter: filter, most: c.maxBad(), room: c.room(), now: time.Now}, err
 }
 
 // csvFile is a CSV file with named columns, which others may append to.
@@ -39,17 +37,23 @@ type csvFile struct {
 	path   string
 	filter Filter
 	most   float64 // of rows that cannot be used: their share
+	room   room
+	made   shared
 	now    func() time.Time
 }
 
 // Open implements Source. Readings have a time: without a column for it, lines are rows that somebody has made, whose
 // columns have the names of the task's.
 func (f *csvFile) Open(w Want) Rows {
-	if w.Recipe != nil && f.filter.Time != "" {
-		feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, follower: follower{path: f.path, now: f.now}}
-		return newGridRows(feed, w, f.filter.missing, func() error { return nil })
-	}
-	return &csvRows{csvFile: f, want: w, follower: follower{path: f.path, now: f.now}}
+	return f.made.open(w, func() *made {
+		if w.Recipe != nil && f.filter.Time != "" {
+			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, follower: follower{path: f.path, now: f.now}}
+			return newGridRows(feed, w, f.filter.missing, f.room, func() error { return nil })
+		}
+		c := &csvText{csvFile: f, want: w, follower: follower{path: f.path, now: f.now}}
+		return &made{maker: c, name: f.path,
+			raw: &rawRows{room: f.room, features: len(w.Features), timed: f.filter.Time != ""}}
+	})
 }
 
 // Close implements Source. No file is open between two calls.
@@ -70,94 +74,107 @@ func (f *csvFile) Probe() (err error) {
 	return nil
 }
 
-// csvRows are the rows of a CSV file. A snapshot that fails changes nothing but looked.
-type csvRows struct {
+// csvText makes rows of the lines of a CSV file. A call of make that fails changes nothing but looked.
+type csvText struct {
 	*csvFile
 	follower
 	said
-	want    Want
-	table   *table    // of the header
-	x, y    []float32 // the rows so far; views share their memory, and it is never changed
-	times   []int64
-	view    View   // the last one
-	renewed string // why the rows of the last view were given up; until it is told
+	want  Want
+	table *table // of the header
 }
 
-// Changed implements Rows.
-func (r *csvRows) Changed() bool { return r.changed() }
+// changed implements maker.
+func (c *csvText) changed() bool { return c.follower.changed() }
 
-// Snapshot implements Rows.
-func (r *csvRows) Snapshot() (View, error) {
-	if r.look() {
-		if err := r.more(); err != nil {
-			return View{}, err
-		}
+// none implements maker.
+func (c *csvText) none(renewed string) error {
+	err := noneSelected(c.csvFile.path, c.read.rows)
+	if c.read.offset < c.looked.size && !compressed(c.csvFile.path) {
+		err.Problem += ", and its last line has no line break yet"
 	}
-	if len(r.y) == 0 {
-		err := noneSelected(r.csvFile.path, r.read.rows)
-		if r.read.offset < r.looked.size && !compressed(r.csvFile.path) {
-			err.Problem += ", and its last line has no line break yet"
-		}
-		if r.renewed != "" {
-			err.Problem += "; " + r.renewed
-		}
-		return View{}, err
+	if renewed != "" {
+		err.Problem += "; " + renewed
 	}
-	if r.renewed != "" || r.view.Rows == nil || r.view.Rows.Len() != len(r.y) {
-		r.view = View{Version: r.view.Version + 1, Rows: learner.NewSamples(len(r.want.Features), r.x, r.y),
-			Times: r.times, Renewed: r.renewed}
-		r.renewed = ""
-	}
-	return r.view, nil
+	return err
 }
 
-// more reads what has come since the last time, or everything if what was read then may have changed.
-func (r *csvRows) more() error {
-	t, b := r.table, &batch[float32]{}
-	anew := ""
-	first := r.read.offset == 0 || len(r.y) == 0
-	to, err := r.follow(func(why string) { anew, first = why, true }, func(text *counter, from place) (tally, error) {
-		c := r.filter.dialect.reader(text, from.lines)
-		b.tally = from.begin(len(r.want.Features) + 1)
-		if from.offset == 0 {
-			var err error
-			if t, err = readHeader(c, r.csvFile.path, r.want.Features, r.want.Target, r.filter); err != nil {
-				if bad := (*Error)(nil); r.want.Recipe != nil && errors.As(err, &bad) {
-					bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
-				}
-				return b.tally, err
-			}
-		}
-		err := b.read(c, t, from.lines)
-		return b.tally, err
-	})
-	if t != nil {
-		r.tell(b.report(r.csvFile.path, t.names, r.filter.Time))
-	}
-	if err == nil {
-		err = b.check(r.most)
-	}
-	if err != nil {
-		return err
-	}
-	if s := learner.NewSamples(len(r.want.Features), b.x, b.y); r.want.Prepare != nil && s.Len() > 0 {
-		if err := r.want.Prepare(s, first); err != nil {
-			return fmt.Errorf("%s: %w", r.csvFile.path, err)
-		}
-	}
-	r.read, r.table = to, t
-	if !first {
-		r.x, r.y, r.times = append(r.x, b.x...), append(r.y, b.y...), append(r.times, b.times...)
+// make implements maker. It reads what has come since the last time, or everything if what was read then may have
+// changed.
+func (c *csvText) make(m *made) error {
+	lost := m.raw.err()
+	if !c.look() && lost == nil {
 		return nil
 	}
-	if !starts(b.x, r.x) || !starts(b.y, r.y) || !starts(b.times, r.times) {
-		r.renewed = fmt.Sprintf("%s: %s; its rows are read anew, up to line %d", r.csvFile.path, anew, to.lines)
+	before := c.read
+	into, anew := m.raw, ""
+	if lost != nil {
+		c.read, into, anew = place{}, m.fresh(), lost.Error()
 	}
-	r.x, r.y, r.times = b.x, b.y, b.times
+	t, b := c.table, &batch[float32]{}
+	take := func() error { return move(b, into) }
+	to, err := c.follow(func(why string) { into, anew = m.fresh(), why },
+		func(text *counter, from place) (tally, error) { return c.parse(text, from, &t, b, take) })
+	if t != nil {
+		c.tell(b.report(c.csvFile.path, t.names, c.filter.Time))
+	}
+	if err == nil {
+		err = b.check(c.most)
+	}
+	if err == nil {
+		err = into.flush()
+	}
+	switch {
+	case err != nil && into == m.raw:
+		into.cut(m.rows)
+	case err != nil:
+		into.cut(0)
+	}
+	if err != nil {
+		c.read = before
+		return err
+	}
+	if into != m.raw {
+		if lost == nil && into.startsWith(m.raw, m.rows) {
+			m.raw = into
+		} else {
+			m.anew(into, fmt.Sprintf("%s: %s; its rows are read anew, up to line %d", c.csvFile.path, anew, to.lines))
+		}
+	}
+	c.read, c.table, m.rows = to, t, into.len()
 	return nil
 }
 
-// starts reports whether v starts with these elements.
-func starts[E comparable](v, with []E) bool {
-	return len(v) >= len(with) && slices.Equal(v[:len(with)], with)
+// batchRows is how many rows of a file are handed on at a time.
+const batchRows = 512
+
+// move moves the rows of a batch.
+func move(b *batch[float32], into *rawRows) error {
+	err := into.add(b.x, b.y, b.times)
+	b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
+	return err
+}
+
+// parse reads the rows of a text into a batch, and has take empty it.
+func (c *csvText) parse(text *counter, from place, t **table, b *batch[float32], take func() error) (tally, error) {
+	r := c.filter.dialect.reader(text, from.lines)
+	b.tally = from.begin(len(c.want.Features) + 1)
+	if from.offset == 0 {
+		var err error
+		if *t, err = readHeader(r, c.csvFile.path, c.want.Features, c.want.Target, c.filter); err != nil {
+			if bad := (*Error)(nil); c.want.Recipe != nil && errors.As(err, &bad) {
+				bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
+			}
+			return b.tally, err
+		}
+	}
+	err := b.each(r, *t, from.lines, func(record []string, line int) error {
+		if err := b.add(*t, record, line); err != nil || len(b.y) < batchRows {
+			return err
+		}
+		return take()
+	})
+	if err == nil {
+		err = take()
+	}
+	return b.tally, err
 }

@@ -239,7 +239,7 @@ func TestCutOffWhileRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	of := r.(*csvRows)
+	of := textOf(r)
 	of.looked = stamp{size: 14, at: time.Now()}
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)

@@ -8,34 +8,27 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// gridRows are rows that are made of the readings of a feed.
+// gridRows makes rows of the readings of a feed.
 type gridRows struct {
 	feed    feed
-	want    Want
 	config  grid.Config
-	ahead   int64        // from a row to its target, in nanoseconds
 	nothing func() error // why there are no rows
 	bad     error        // that keeps rows from ever being made
 
-	said    // by the grid
-	grid    *grid.Grid
-	begun   bool      // rows have been prepared since the readings were void
-	fresh   grid.Rows // not prepared yet
-	x, y    []float32 // the rows so far; views share their memory, and it is never changed
-	times   []int64
-	view    View   // the last one
-	renewed string // why the rows of the last view were given up; until it is told
+	said // by the grid
+	grid *grid.Grid
+	lost error // why rows that were made could not be kept
 }
 
 // newGridRows follows a feed. A source without rows says why with nothing.
-func newGridRows(f feed, w Want, fill grid.Fill, nothing func() error) Rows {
-	r := &gridRows{feed: f, want: w, nothing: nothing,
+func newGridRows(f feed, w Want, fill grid.Fill, at room, nothing func() error) *made {
+	r := &gridRows{feed: f, nothing: nothing,
 		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: fill,
 			Early: w.Early}}
+	m := &made{maker: r, raw: &rawRows{room: at, features: len(w.Features), timed: true, recent: w.Early}}
 	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
 	if err != nil && slices.ContainsFunc(w.Features, calendar) {
 		r.bad = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's time zones "+
@@ -43,12 +36,12 @@ func newGridRows(f feed, w Want, fill grid.Fill, nothing func() error) Rows {
 	}
 	r.config.Zone = zone
 	if target, err := spec.ParseColumn(w.Target); err == nil {
-		r.ahead = int64(target.Span)
+		m.ahead = int64(target.Span)
 	}
 	if r.bad == nil {
 		r.grid, r.bad = grid.New(r.config)
 	}
-	return r
+	return m
 }
 
 // calendar reports whether a column needs a time zone.
@@ -57,67 +50,57 @@ func calendar(name string) bool {
 	return err == nil && c.Calendar()
 }
 
-// Changed implements Rows.
-func (r *gridRows) Changed() bool { return r.bad == nil && (r.feed.changed() || len(r.fresh.Y) > 0) }
+// changed implements maker.
+func (r *gridRows) changed() bool { return r.bad == nil && r.feed.changed() }
 
-// Snapshot implements Rows.
-func (r *gridRows) Snapshot() (View, error) {
+// readingsRows is after how many readings the rows that are made of them are kept.
+const readingsRows = 1024
+
+// make implements maker. Readings that were read are not read again, unless their rows could not be kept.
+func (r *gridRows) make(m *made) error {
 	if r.bad != nil {
-		return View{}, r.bad
+		return r.bad
 	}
-	err := r.feed.read(r.void, func(x Reading) { r.grid.Add(x) })
-	defer r.count()
-	if err != nil {
-		return View{}, err
+	if lost := m.raw.err(); lost != nil {
+		r.feed.rewind(lost.Error())
 	}
-	if err := r.grid.Refused(); err != nil {
-		return View{}, err
-	}
-	if err := r.prepare(); err != nil {
-		return View{}, err
-	}
-	if len(r.y) == 0 {
-		return View{}, r.none()
-	}
-	if r.renewed != "" || r.view.Rows == nil || r.view.Rows.Len() != len(r.y) {
-		r.view = View{Version: r.view.Version + 1, Rows: learner.NewSamples(len(r.want.Features), r.x, r.y),
-			Times: r.times, Ahead: r.ahead, Renewed: r.renewed}
-		r.renewed = ""
-	}
-	return r.view, nil
-}
-
-// void forgets all readings.
-func (r *gridRows) void(why string) {
-	r.grid, _ = grid.New(r.config) // as before
-	if len(r.y) > 0 {
-		r.renewed = why
-	}
-	r.begun, r.fresh, r.x, r.y, r.times = false, grid.Rows{}, nil, nil, nil
-}
-
-// prepare brings new rows into the task's terms and adds them.
-func (r *gridRows) prepare() error {
-	some := r.grid.Take()
-	r.fresh.X, r.fresh.Y = append(r.fresh.X, some.X...), append(r.fresh.Y, some.Y...)
-	r.fresh.Times = append(r.fresh.Times, some.Times...)
-	if len(r.fresh.Y) == 0 {
-		return nil
-	}
-	x, y := slices.Clone(r.fresh.X), slices.Clone(r.fresh.Y) // those of a call that fails come again, as they were
-	if r.want.Prepare != nil {
-		if err := r.want.Prepare(learner.NewSamples(len(r.want.Features), x, y), !r.begun); err != nil {
-			return err
+	defer func() { r.count(m.rows) }()
+	r.lost = nil
+	n := 0
+	err := r.feed.read(func(why string) {
+		r.grid, _ = grid.New(r.config) // as before
+		m.anew(m.fresh(), why)
+	}, func(x Reading) {
+		r.grid.Add(x)
+		if n++; n%readingsRows == 0 {
+			r.keep(m)
 		}
+	})
+	r.keep(m)
+	if r.lost == nil {
+		r.lost = m.raw.flush()
 	}
-	r.x, r.y, r.times = append(r.x, x...), append(r.y, y...), append(r.times, r.fresh.Times...)
-	r.begun, r.fresh = true, grid.Rows{}
-	return nil
+	if r.lost != nil {
+		m.raw.cut(m.rows)
+		r.feed.rewind("its rows could not be kept")
+		return r.lost
+	}
+	m.rows = m.raw.len()
+	if err == nil {
+		err = r.grid.Refused()
+	}
+	return err
 }
 
-// none says why there are no rows: nothing has come, or what has come is not enough.
-func (r *gridRows) none() error {
-	r.count()
+// keep adds the rows that were made.
+func (r *gridRows) keep(m *made) {
+	if some := r.grid.Take(); r.lost == nil && len(some.Y) > 0 {
+		r.lost = m.raw.add(some.X, some.Y, some.Times)
+	}
+}
+
+// none implements maker: nothing has come, or what has come is not enough.
+func (r *gridRows) none(string) error {
 	if err := r.nothing(); err != nil {
 		return fmt.Errorf("no row can be made yet: %w; %s", err, r.Report())
 	}
@@ -125,9 +108,9 @@ func (r *gridRows) none() error {
 }
 
 // count takes note of what the grid has counted.
-func (r *gridRows) count() {
+func (r *gridRows) count(rows int) {
 	counts, dropped, _ := r.grid.Counts()
-	all := Report{Rows: len(r.y), Bad: int(dropped)}
+	all := Report{Rows: rows, Bad: int(dropped)}
 	for _, c := range counts {
 		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused}
 		switch {

@@ -60,37 +60,57 @@ func hourly() Want {
 	return Want{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
 }
 
+func (f fedBy) rewind(why string) { f.gone = why }
+
+// gridRowsOf are rows made of a feed.
+func gridRowsOf(f *fakeFeed, w Want, fill grid.Fill) Rows {
+	var s shared
+	return s.open(w, func() *made {
+		return newGridRows(fedBy{f}, w, fill, room{memory: memoryMost}, silent)
+	})
+}
+
+// prepareFunc prepares rows in memory.
+type prepareFunc func(fresh *learner.Samples[float32], first bool) error
+
+func (f prepareFunc) Prepare(fresh *learner.Samples[float32], first bool) error {
+	return f(fresh, first)
+}
+
+func (prepareFunc) Again([]float32, []float32) { panic("rows in memory were read from a file") }
+
 // TestGridRowsReport wants what the feed and the grid have counted in one report: of a value both know nothing.
 func TestGridRowsReport(t *testing.T) {
 	f, w := &fakeFeed{}, hourly()
 	w.Recipe.Inputs[0].Range = []float64{0, 50}
-	r := newGridRows(fedBy{f}, w, grid.Fill{}, silent).(*gridRows)
+	r := gridRowsOf(f, w, grid.Fill{})
 	f.tell(Report{Columns: []ColumnReport{{Name: "x", Used: 99, Newest: 1, Where: "site/x",
 		Unused: map[Reason]uint64{grid.Missing: 2, grid.NotANumber: 1}}}, Troubles: []Trouble{{Silent, "quiet"}}})
-	if got := r.Report(); got.Columns[0].Where != "site/x" || got.Columns[0].Used != 99 {
+	if got := r.(Reporter).Report(); got.Columns[0].Where != "site/x" || got.Columns[0].Used != 99 {
 		t.Errorf("before anything was read: %+v", got)
 	}
 	f.hours(0, 10, 0)
 	f.all[5].Value = 60
 	f.hours(9, 10, 0) // once more
 	f.hours(10, 12, 0)
-	if _, err := r.Snapshot(); err != nil {
+	v, err := r.Snapshot()
+	if err != nil {
 		t.Fatal(err)
 	}
-	got := r.Report()
+	got := r.(Reporter).Report()
 	c := got.Columns[0]
 	if s := c.String(); s != "10 used, 1 gap, 2 missing, 1 not_a_number, 1 out_of_range, 1 twice" ||
 		c.Where != "from topic site/x at 1970-01-01T09:00:00Z" || c.Newest != 11*int64(time.Hour) ||
-		got.Rows != len(r.y) || got.Bad != 1 || len(got.Troubles) != 1 {
+		got.Rows != v.Rows.Len() || got.Bad != 1 || len(got.Troubles) != 1 {
 		t.Errorf("%s, %+v", s, got)
 	}
 	f.all, f.gone = []Reading{{Input: "x", Time: 1, Value: 51, Line: 7}}, "another file"
-	_, err := r.Snapshot()
+	_, err = r.Snapshot()
 	if err == nil || !strings.HasSuffix(err.Error(),
 		"nothing has come; x: 0 used, 2 missing, 1 not_a_number, 1 out_of_range") {
 		t.Errorf("without rows: %v", err)
 	}
-	if c := r.Report().Columns[0]; c.Where != "f.csv: line 7" {
+	if c := r.(Reporter).Report().Columns[0]; c.Where != "f.csv: line 7" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -101,15 +121,15 @@ func TestGridRows(t *testing.T) {
 	f, fail := &fakeFeed{}, error(nil)
 	var firsts []bool
 	w := hourly()
-	w.Prepare = func(s *learner.Samples[float32], first bool) error {
+	w.Prepare = prepareFunc(func(s *learner.Samples[float32], first bool) error {
 		firsts = append(firsts, first)
 		for i := range s.Len() {
 			x, _ := s.Row(i)
 			x[0] *= 10
 		}
 		return fail
-	}
-	r := newGridRows(fedBy{f}, w, grid.Fill{}, silent)
+	})
+	r := gridRowsOf(f, w, grid.Fill{})
 	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "nothing has come; x: 0 used") {
 		t.Errorf("of nothing: %v", err)
 	}
@@ -130,8 +150,8 @@ func TestGridRows(t *testing.T) {
 			x, _ := v.Rows.Row(i)
 			got = append(got, x[0])
 		}
-		if v.Version != version || !slices.Equal(got, xs) || len(v.Times) != len(xs) || r.Changed() {
-			t.Errorf("view %d of %v, times %v; want %d of %v", v.Version, got, v.Times, version, xs)
+		if v.Version != version || !slices.Equal(got, xs) || v.Times.Len() != len(xs) || r.Changed() {
+			t.Errorf("view %d of %v, times %v; want %d of %v", v.Version, got, timesOf(v), version, xs)
 		}
 		return v
 	}
@@ -161,7 +181,7 @@ func TestGridRows(t *testing.T) {
 func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 60, 0)
-	v, err := newGridRows(fedBy{f}, hourly(), grid.Fill{}, silent).Snapshot()
+	v, err := gridRowsOf(f, hourly(), grid.Fill{}).Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +200,7 @@ func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 		}
 	}
 	f.read = 0
-	other, err := newGridRows(fedBy{f}, hourly(), grid.Fill{}, silent).Snapshot()
+	other, err := gridRowsOf(f, hourly(), grid.Fill{}).Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +228,7 @@ func TestGridRowsOfWhatCannotBe(t *testing.T) {
 		f.hours(0, 4, 0)
 		f.hours(5, 20, 0)
 		c.change(&w)
-		r := newGridRows(fedBy{f}, w, grid.Fill{Policy: grid.Refuse}, silent)
+		r := gridRowsOf(f, w, grid.Fill{Policy: grid.Refuse})
 		if _, err := r.Snapshot(); !strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -221,17 +241,17 @@ func TestEarlyRows(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 20, 0.5)
 	w := hourly()
-	late, err := newGridRows(fedBy{f}, w, grid.Fill{}, silent).Snapshot()
+	late, err := gridRowsOf(f, w, grid.Fill{}).Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := &fakeFeed{all: f.all}
 	w.Early = true
-	early, err := newGridRows(fedBy{g}, w, grid.Fill{}, silent).Snapshot()
+	early, err := gridRowsOf(g, w, grid.Fill{}).Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := late.Rows.Len(); early.Rows.Len() != n+4 || !slices.Equal(early.Times[:n], late.Times) {
+	if n := late.Rows.Len(); early.Rows.Len() != n+4 || !slices.Equal(timesOf(early)[:n], timesOf(late)) {
 		t.Fatalf("%d early rows, %d late ones", early.Rows.Len(), n)
 	}
 	for i := range late.Rows.Len() {

@@ -90,7 +90,7 @@ func checkStream(c *Config, problems *spec.Check, section string) {
 
 func openMQTT(c *Config) (Source, error) {
 	s, err := subscriptions(c)
-	return &stream{of: topics(s), fill: c.fill()}, err
+	return &stream{of: topics(s), fill: c.fill(), room: c.room()}, err
 }
 
 // topics are what a source hears.

@@ -21,4 +21,6 @@ type feed interface {
 	// void with the reason before it begins. Readings that were passed on before an error count: the next call goes
 	// on behind them, or calls void.
 	read(void func(why string), take func(Reading)) error
+	// rewind has the next read pass on all readings that there are, after it has called void with the reason.
+	rewind(why string)
 }

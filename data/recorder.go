@@ -190,6 +190,7 @@ type ringFeed struct {
 	*recorder
 	wanted []string
 	place  store.RingPlace
+	again  string // why all readings are to be passed on once more
 }
 
 // Report implements feed.
@@ -208,11 +209,15 @@ func (f *ringFeed) where(input string, _ int) string { return f.log.from(input) 
 
 func (f *ringFeed) changed() bool {
 	ring := f.opened()
-	return ring != nil && ring.Next() != f.place.Next()
+	return ring != nil && ring.Next() != f.place.Next() || f.again != ""
 }
 
 // read implements feed. Readings that made room were handed out before, or never.
-func (f *ringFeed) read(_ func(why string), take func(Reading)) (err error) {
+func (f *ringFeed) read(void func(why string), take func(Reading)) (err error) {
+	if f.again != "" {
+		void(f.again)
+		f.place, f.again = store.RingPlace{}, ""
+	}
 	ring := f.opened()
 	for ring != nil {
 		f.place, err = ring.Read(f.place, func(_ uint64, b store.Batch) {
@@ -227,3 +232,6 @@ func (f *ringFeed) read(_ func(why string), take func(Reading)) (err error) {
 	}
 	return err
 }
+
+// rewind implements feed.
+func (f *ringFeed) rewind(why string) { f.again = why }

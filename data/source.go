@@ -3,6 +3,7 @@ package data
 import (
 	"cmp"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -40,11 +41,22 @@ type Want struct {
 	// Recipe, if set, says how rows are made of readings; Features and Target are its columns. Without it they are
 	// columns of the source, and a line is a row.
 	Recipe *spec.Recipe
-	// Early asks for rows made of readings before their targets are known, for predictions: their targets are 0.
+	// Early asks for rows made of readings before their targets are known, for predictions: their targets are 0. Old
+	// ones may be left out. They are not prepared.
 	Early bool
-	// Prepare, if set, brings new rows into the task's terms, in place, before they are part of a view. It gets each
-	// row once, in order, but those of a call that failed come again; first says that the rows before are void.
-	Prepare func(fresh *learner.Samples[float32], first bool) error
+	// Prepare, if set, brings rows into the task's terms.
+	Prepare Preparer
+}
+
+// Preparer brings rows into a task's terms, in place.
+type Preparer interface {
+	// Prepare does so with new rows, before they are part of a view, or refuses them. It gets each row once, in order,
+	// but those of a call that failed, and those before them that came with these, come again; first says that the
+	// rows before are void.
+	Prepare(fresh *learner.Samples[float32], first bool) error
+	// Again does the same with some of the rows that Prepare had, as they were: x is row-major, with y's targets. It
+	// may be called from several goroutines at once.
+	Again(x, y []float32)
 }
 
 // inputs are those that features and target are made of.
@@ -62,13 +74,24 @@ func (w *Want) inputs() (all []string) {
 type View struct {
 	Version uint64 // from 1; views of the same Rows with the same version have the same rows
 	Rows    *learner.Samples[float32]
-	// Times are when each row was taken, ascending, in nanoseconds since 1970; nil where rows have no time.
-	Times []int64
+	// Times are when each row was taken; nil where rows have no time.
+	Times *Times
 	// Ahead is how much later than its row's time a target may have been measured, in nanoseconds.
 	Ahead int64
 	// Renewed says why rows that were in the view before may be in it no more, with file and line; empty if rows were
 	// only added.
 	Renewed string
+
+	lost func() error
+}
+
+// Err returns why rows of the view could not be read, if they are in a file and one could not. A later snapshot has
+// them again, in another view.
+func (v View) Err() error {
+	if v.lost == nil {
+		return nil
+	}
+	return v.lost()
 }
 
 // Kind is a kind of source, by its word in a configuration file.
@@ -124,7 +147,13 @@ type Config struct {
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`
 	Shares int `yaml:"shares"`
+	// Folder is where a file may be made of rows that are too many for memory; empty = the system's for temporary
+	// files.
+	Folder string `yaml:"-"`
 }
+
+// room is where rows may be.
+func (c *Config) room() room { return room{cmp.Or(c.Folder, os.TempDir()), memoryMost} }
 
 func (c *Config) kind() Kind { return cmp.Or(c.Source, CSV) }
 
@@ -208,7 +237,7 @@ func (r *fixedRows) Snapshot() (View, error) {
 	}
 	s, err := r.f(r.want.Features, r.want.Target)
 	if err == nil && r.want.Prepare != nil {
-		err = r.want.Prepare(s, true)
+		err = r.want.Prepare.Prepare(s, true)
 	}
 	if err != nil {
 		return View{}, err

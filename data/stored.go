@@ -20,7 +20,7 @@ func storedCSV(c *Config, _ store.Disk, _ string) (Stored, error) {
 }
 
 func storedReadings(c *Config, disk store.Disk, dir string) (Stored, error) {
-	return &storedRing{disk: disk, dir: dir, fill: c.fill()}, nil
+	return &storedRing{disk: disk, dir: dir, fill: c.fill(), room: c.room()}, nil
 }
 
 // storedRing is the readings that a collector has kept.
@@ -28,6 +28,8 @@ type storedRing struct {
 	disk store.Disk
 	dir  string
 	fill grid.Fill
+	room room
+	made shared
 }
 
 // each passes on the readings. Damage does not end it.
@@ -45,7 +47,9 @@ func (s *storedRing) Open(w Want) Rows {
 	if w.Recipe == nil {
 		return noRows{}
 	}
-	return newGridRows(&storedFeed{ring: s}, w, s.fill, func() error { return nil })
+	return s.made.open(w, func() *made {
+		return newGridRows(&storedFeed{ring: s}, w, s.fill, s.room, func() error { return nil })
+	})
 }
 
 // Probe implements Source.
@@ -56,21 +60,28 @@ func (s *storedRing) Close() error { return nil }
 
 // storedFeed is the readings as they are at the first look.
 type storedFeed struct {
-	ring *storedRing
-	done bool
-	said // nothing: what was not recorded is not in the ring
+	ring  *storedRing
+	done  bool
+	again string // why they are to be passed on once more
+	said         // nothing: what was not recorded is not in the ring
 }
 
 func (f *storedFeed) where(string, int) string { return f.ring.dir }
 
 func (f *storedFeed) changed() bool { return !f.done }
 
+// rewind implements feed.
+func (f *storedFeed) rewind(why string) { f.done, f.again = false, why }
+
 // read implements feed. Damaged readings are lost to the agent, too, so they are no error; a survey tells of them.
-func (f *storedFeed) read(_ func(why string), take func(Reading)) error {
+func (f *storedFeed) read(void func(why string), take func(Reading)) error {
 	if f.done {
 		return nil
 	}
-	f.done = true
+	if f.again != "" {
+		void(f.again)
+	}
+	f.done, f.again = true, ""
 	err := f.ring.each(take)
 	if corrupt, version := (*store.CorruptError)(nil), (*store.VersionError)(nil); errors.As(err, &corrupt) ||
 		errors.As(err, &version) || errors.Is(err, errBatch) {

@@ -16,6 +16,8 @@ type stream struct {
 		probe() error
 	}
 	fill     grid.Fill
+	room     room
+	made     shared
 	recorder *recorder // nil before Start
 	end      func() error
 }
@@ -36,7 +38,11 @@ func (s *stream) Open(w Want) Rows {
 		return noRows{}
 	}
 	wanted := w.inputs()
-	return newGridRows(s.recorder.feed(wanted), w, s.fill, func() error { return s.recorder.nothing(wanted) })
+	return s.made.open(w, func() *made {
+		return newGridRows(s.recorder.feed(wanted), w, s.fill, s.room, func() error {
+			return s.recorder.nothing(wanted)
+		})
+	})
 }
 
 // Probe implements Source.

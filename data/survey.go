@@ -171,33 +171,48 @@ type Made struct {
 
 // Make has a source make its rows, and describes them.
 func Make(s Source, w Want) (m Made, err error) {
-	prepare := w.Prepare
-	columns := make([]measure, len(w.Features)+1)
-	w.Prepare = func(fresh *learner.Samples[float32], first bool) error {
-		if first {
-			clear(columns)
-		}
-		for i := range fresh.Len() {
-			x, y := fresh.Row(i)
-			for j, v := range x {
-				columns[j].take(float64(v))
-			}
-			columns[len(x)].take(float64(y))
-		}
-		if prepare == nil {
-			return nil
-		}
-		return prepare(fresh, first)
-	}
+	by := &measuring{w.Prepare, make([]measure, len(w.Features)+1)}
+	w.Prepare = by
 	rows := s.Open(w)
 	m.View, err = rows.Snapshot()
 	for i, name := range append(slices.Clone(w.Features), w.Target) {
 		c := Summary{Name: name}
-		columns[i].tell(&c)
+		by.columns[i].tell(&c)
 		m.Columns = append(m.Columns, c)
 	}
 	if r, ok := rows.(Reporter); ok {
 		m.Report = r.Report()
 	}
 	return m, err
+}
+
+// measuring measures rows as they are made.
+type measuring struct {
+	Preparer // may be nil
+	columns  []measure
+}
+
+// Prepare implements Preparer.
+func (m *measuring) Prepare(fresh *learner.Samples[float32], first bool) error {
+	if first {
+		clear(m.columns)
+	}
+	for i := range fresh.Len() {
+		x, y := fresh.Row(i)
+		for j, v := range x {
+			m.columns[j].take(float64(v))
+		}
+		m.columns[len(x)].take(float64(y))
+	}
+	if m.Preparer == nil {
+		return nil
+	}
+	return m.Preparer.Prepare(fresh, first)
+}
+
+// Again implements Preparer.
+func (m *measuring) Again(x, y []float32) {
+	if m.Preparer != nil {
+		m.Preparer.Again(x, y)
+	}
 }

@@ -54,10 +54,10 @@ func TestMissing(t *testing.T) {
 					t.Fatal(err)
 				}
 				b := v.Rows.All()
-				if !slices.Equal(b.X, tt.x) || !slices.Equal(b.Y, tt.y) || len(v.Times) != len(tt.y) {
-					t.Errorf("step %d: %v, %v at %v; want %v, %v", step, b.X, b.Y, v.Times, tt.x, tt.y)
+				if !slices.Equal(b.X, tt.x) || !slices.Equal(b.Y, tt.y) || len(timesOf(v)) != len(tt.y) {
+					t.Errorf("step %d: %v, %v at %v; want %v, %v", step, b.X, b.Y, timesOf(v), tt.x, tt.y)
 				}
-				if said := r.(*csvRows).Report(); said.Bad != int(tt.unused) || said.Rows != len(tt.y) {
+				if said := textOf(r).Report(); said.Bad != int(tt.unused) || said.Rows != len(tt.y) {
 					t.Errorf("step %d: report %+v, want %d bad", step, said, tt.unused)
 				}
 			}
@@ -78,11 +78,11 @@ func TestReportOfColumns(t *testing.T) {
 		{Name: "y", Used: 3, Newest: 9e9, Where: "line 4", Unused: map[Reason]uint64{grid.Missing: 2}},
 		{Name: "t", Where: "line 6", Unused: map[Reason]uint64{grid.BadTime: 1, grid.Late: 1}},
 	}
-	second := r.(*csvRows).Open(Want{Features: []string{"t"}, Target: "y"})
+	second := textOf(r).Open(Want{Features: []string{"t"}, Target: "y"})
 	if _, err := second.Snapshot(); err != nil {
 		t.Error(err)
 	}
-	got := r.(*csvRows).Report() // of the first: a value that two read counts once
+	got := textOf(r).Report() // of the first: a value that two read counts once
 	if got.Rows != 2 || got.Bad != 5 || len(got.Columns) != len(want) {
 		t.Fatalf("%+v", got)
 	}
@@ -122,7 +122,7 @@ func TestMaxBad(t *testing.T) {
 func TestLastLine(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2", Config{MaxBad: 0.5})
 	age := time.Duration(0)
-	r.(*csvRows).follower.now = func() time.Time { return stampOf(h.path).at.Add(age) }
+	textOf(r).follower.now = func() time.Time { return stampOf(h.path).at.Add(age) }
 	expect := func(changed bool, renewed string, want ...float32) {
 		t.Helper()
 		if r.Changed() != changed {

@@ -73,6 +73,14 @@ func (s *Samples[T]) Row(i int) (x []T, y T) {
 	return s.x[i*s.inputs:][:s.inputs:s.inputs], s.y[i]
 }
 
+// Same reports whether two are the same rows of the same memory, or of the same table.
+func (s *Samples[T]) Same(o *Samples[T]) bool {
+	if s.n != o.n || s.inputs != o.inputs || s.table != o.table || s.from != o.from {
+		return false
+	}
+	return s.table != nil || s.n == 0 || &s.y[0] == &o.y[0]
+}
+
 // First is a view of the first n samples, of all if there are no more.
 func (s *Samples[T]) First(n int) *Samples[T] {
 	n = min(n, s.n)

@@ -166,9 +166,9 @@ func (a *Agent) addTraining(r registrar) {
 	a.modelBytes = r.measure("model_bytes", "Size of the base model that was fetched last.")
 	a.modelFetches = r.counter("model_fetches_total", "Base models that were fetched.")
 	a.riskBefore = r.measure("local_risk_before",
-		"Risk of the base model on the local data, in the last round trained.")
+		"Risk of the base model on the local data, or on 4096 rows drawn of them, in the last round trained.")
 	a.riskAfter = r.measure("local_risk_after",
-		"Risk on the local data after the local steps, in the last round trained.")
+		"Risk on the same rows after the local steps, in the last round trained.")
 	a.held = newHeldOut(r, "the base model of the last round trained")
 	a.localSteps = r.measure("local_steps", "Local steps E_k that were taken in the last round trained.")
 	a.stepEstimate = r.measure("step_seconds",

@@ -17,7 +17,7 @@ func newHeldOut(r registrar, model string) heldOut {
 			"Coefficient of determination of "+model+" on the held-out data, in regression."),
 		accuracy: r.measure("held_out_accuracy_ratio",
 			"Share of the held-out rows that "+model+" classifies rightly, in classification."),
-		samples: r.measure("held_out_samples", "Rows of held-out data."),
+		samples: r.measure("held_out_samples", "Rows of held-out data that it is scored on."),
 	}
 }
 

@@ -18,14 +18,16 @@ type Job[T learner.Float] struct {
 	Steps   int         // E_k
 	Rand    *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
 	Stop    func() bool // polled between steps; nil = never
+	// Sample seeds which rows the risks are reported on, if there are more than RiskRows; see [SampleSeed].
+	Sample uint64
 }
 
 // Outcome is what an agent sends in.
 type Outcome[T learner.Float] struct {
-	Vector     []T // Δ_k = ψ_k − w_{i−1}, or g_k for gradient exchange
-	Steps      int // e ≤ E_k that were really taken
-	RiskBefore float64
-	RiskAfter  float64
+	Vector     []T     // Δ_k = ψ_k − w_{i−1}, or g_k for gradient exchange
+	Steps      int     // e ≤ E_k that were really taken
+	RiskBefore float64 // at the base, over the job's RiskSample
+	RiskAfter  float64 // after the steps
 }
 
 // Local does an agent's part of a training round without neighbours: all local steps of a [Stepper], and their outcome.

@@ -20,6 +20,8 @@ type Problem[T learner.Float] struct {
 	Task     wire.Task
 	Schedule learner.Schedule
 	Model    *learner.Model[T]
+
+	samples [2]riskSample[T] // the last
 }
 
 // Validate checks a task without making it workable. The error names every field that makes no sense, as it would come
@@ -226,30 +228,39 @@ func (p *Problem[T]) Initial(seed uint64) []T {
 
 // Prepare brings an agent's raw samples into the task's terms, in place:
 // labels checked, and columns standardised once there is a standardisation.
-func (p *Problem[T]) Prepare(s *learner.Samples[T]) error { return p.Preparer()(s, true) }
+func (p *Problem[T]) Prepare(s *learner.Samples[T]) error { return p.Preparer().Prepare(s, true) }
 
-// Preparer returns a [Problem.Prepare] for samples that come one batch after another; with first they begin anew. A
-// batch that it refuses counts as not come, and may have been changed.
-func (p *Problem[T]) Preparer() func(s *learner.Samples[T], first bool) error {
-	var labels learner.Labels
-	return func(s *learner.Samples[T], first bool) error {
-		before := labels
-		if first {
-			before = learner.Labels{}
-		}
-		all, err := s.MapLabels(p.Model.Architecture(), before)
-		if err != nil {
+// Preparer brings the rows of a source into a task's terms.
+type Preparer[T learner.Float] struct {
+	problem *Problem[T]
+	labels  learner.Labels
+}
+
+// Preparer returns what prepares samples of one source.
+func (p *Problem[T]) Preparer() *Preparer[T] { return &Preparer[T]{problem: p} }
+
+// Prepare is [Problem.Prepare] for samples that come one batch after another; with first they begin anew. A batch that
+// it refuses counts as not come, and may have been changed.
+func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
+	before := r.labels
+	if first {
+		before = learner.Labels{}
+	}
+	all, err := s.MapLabels(r.problem.Model.Architecture(), before)
+	if err != nil {
+		return err
+	}
+	if st := r.problem.Standardization(); len(st.Mean) > 0 {
+		if err := s.Standardize(st); err != nil {
 			return err
 		}
-		if st := p.Standardization(); len(st.Mean) > 0 {
-			if err := s.Standardize(st); err != nil {
-				return err
-			}
-		}
-		labels = all
-		return nil
 	}
+	r.labels = all
+	return nil
 }
+
+// Again does the same to rows that were prepared before, as they were then. It may be called from several goroutines.
+func (r *Preparer[T]) Again(x, y []T) { r.problem.Model.Again(r.problem.Standardization(), x, y) }
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
 // ask for, and the devices whose data lie far from the others': see [learner.Combine], which calls each.

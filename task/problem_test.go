@@ -354,7 +354,7 @@ func TestPreparerKnowsEarlierLabels(t *testing.T) {
 	prepare := compile[float64](t, of).Preparer()
 	batch := func(first bool, labels ...float64) ([]float64, error) {
 		s := learner.NewSamples(len(of.Features), make([]float64, len(labels)*len(of.Features)), labels)
-		err := prepare(s, first)
+		err := prepare.Prepare(s, first)
 		return s.All().Y, err
 	}
 	for _, tt := range []struct {

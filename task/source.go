@@ -43,3 +43,6 @@ func mix(x uint64) uint64 {
 // PackSeed is the seed, for [Source], of what a codec draws that rounds at random: of an update in its round, of
 // snapshots in their block.
 func PackSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // "pack"
+
+// SampleSeed is the seed of the rows on which an agent, given [Stream](agent), reports risks: the same in a whole run.
+func SampleSeed(seed, stream uint64) uint64 { return mix(mix(seed^0x7269736b) + stream) } // "risk"

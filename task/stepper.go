@@ -115,8 +115,8 @@ func (s *Stepper[T]) Outcome(x []T) (Outcome[T], error) { return s.OutcomeFrom(s
 // Without neighbours x becomes that change, and holds the parameters no longer.
 // The error is a *learner.DivergenceError, or ErrNoSteps.
 func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
-	all := s.job.Samples.All()
-	out := Outcome[T]{Vector: s.Gradient, Steps: s.taken, RiskBefore: s.problem.Model.Risk(base, all)}
+	rows := s.problem.RiskSample(s.job.Samples, s.job.Sample).All()
+	out := Outcome[T]{Vector: s.Gradient, Steps: s.taken, RiskBefore: s.problem.Model.Risk(base, rows)}
 	s.taken = 0
 	if s.Gradient != nil {
 		out.RiskAfter = out.RiskBefore
@@ -129,7 +129,7 @@ func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 		}
 		stretch = T(float64(s.job.Steps) / float64(out.Steps))
 	}
-	out.RiskAfter = s.problem.Model.Risk(x, all)
+	out.RiskAfter = s.problem.Model.Risk(x, rows)
 	if out.Vector = x; s.Block > 0 {
 		out.Vector = slices.Clone(x) // mixing goes on with x
 	}

@@ -135,8 +135,8 @@ func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
 	}
 	v := m.View
 	r.Made, r.Trained = v.Rows.Len(), v.Rows.Len()
-	if n := len(v.Times); n > 0 {
-		r.First, r.Last = time.Unix(0, v.Times[0]).UTC(), time.Unix(0, v.Times[n-1]).UTC()
+	if t := v.Times; t != nil {
+		r.First, r.Last = time.Unix(0, t.At(0)).UTC(), time.Unix(0, t.At(t.Len()-1)).UTC()
 	}
 	if heldOut > 0 {
 		b := v.HoldOut(heldOut)

@@ -52,7 +52,7 @@ func (p *Target) folder(r *report) (lock *store.DirLock, runs bool) {
 	}
 	probe := filepath.Join(p.StateDir, ".doctor")
 	err = errors.Join(os.WriteFile(probe, make([]byte, 4096), 0o600), os.Remove(probe))
-	switch free, known := freeBytes(p.StateDir); {
+	switch free, known := store.Free(p.StateDir); {
 	case err != nil:
 		r.add("state folder", Bad, "let the service's user write there, or free disk space", "%v", err)
 	case known && free < p.Needs:

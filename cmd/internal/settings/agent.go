@@ -324,7 +324,9 @@ func (a *Agent) Config() (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
-	source, err := a.Data.Open()
+	rows := a.Data
+	rows.Folder = filepath.Clean(a.StateDir)
+	source, err := rows.Open()
 	if err != nil {
 		return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
 	}

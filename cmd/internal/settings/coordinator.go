@@ -157,7 +157,9 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	if s.Held != nil {
-		if cfg.Held, err = s.Held.Open(); err != nil {
+		held := *s.Held
+		held.Folder = cfg.Dir
+		if cfg.Held, err = held.Open(); err != nil {
 			return cfg, &spec.FieldError{Key: "held_out", Problem: err.Error()}
 		}
 	}

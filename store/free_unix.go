@@ -1,11 +1,11 @@
 //go:build linux || darwin
 
-package doctor
+package store
 
 import "golang.org/x/sys/unix"
 
-// freeBytes is the room for this user on the disk of a folder.
-func freeBytes(dir string) (int64, bool) {
+// Free is the room for this user on the disk of a folder, in bytes, where it can be known.
+func Free(dir string) (int64, bool) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, false

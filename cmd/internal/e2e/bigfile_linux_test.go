@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+// bigFile is an agent with a file that is larger than the memory it may use.
+type bigFile struct {
+	megabytes int64
+	zipped    bool
+	inputs    bool // readings, of which the agent makes rows
+	// start starts a command with a bound on its memory, if there is one, and end looks at what it took.
+	start func(cmd *exec.Cmd)
+	end   func()
+}
+
+const bigColumns = 16
+
+// learn has the agent take part in rounds, and returns the most memory that it took which is no copy of a file.
+func (b *bigFile) learn(t *testing.T) (anonymous float64) {
+	t.Helper()
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	name := "one.csv"
+	if b.zipped {
+		name += ".gz"
+	}
+	line := f.AddAgent(t, "one", "")
+	text, err := os.ReadFile(f.Path("one.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write(t, "one.yaml", strings.Replace(string(text), "data: {csv: "+f.Path("one.csv")+"}",
+		"data: {csv: "+f.Path(name)+", time: t}\nevaluation: {held_out: 0.2}", 1))
+	rows := b.write(t, f.Path(name))
+	f.Lead(t, b.task(), line, `{participants: 1, quorum: 1, rounds: 20, deadline: 20m, `+
+		`gather: {target: 1, minimum: 1, within: 20m, spread: 10ms}}`)
+	agent := exec.Command(filepath.Join(string(programs), "agentd"), "run", "--config", f.Path("one.yaml"))
+	b.start(agent)
+	p := testkit.Start(t, agent)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-p.Ended:
+				return
+			case <-time.After(20 * time.Millisecond):
+				anonymous = max(anonymous, anonymousOf(agent.Process.Pid))
+			}
+		}
+	}()
+	p.AwaitFor(t, 20*time.Minute, "local data fit the task")
+	lead.AwaitFor(t, 20*time.Minute, "run finished version=20")
+	p.Stop(t, syscall.SIGTERM, 0)
+	b.tell(t, rows, p.Log())
+	b.end()
+	<-done
+	lead.Stop(t, syscall.SIGTERM, 0)
+	return anonymous
+}
+
+func (b *bigFile) task() string {
+	var names []string
+	for i := range bigColumns {
+		names = append(names, fmt.Sprintf("x%d", i))
+	}
+	inputs, target := "", "y"
+	if b.inputs {
+		inputs, target = "grid: {step: 1s}, inputs: [", "y in 2s"
+		for _, name := range append(slices.Clone(names), "y") {
+			inputs += "{name: " + name + "}, "
+		}
+		inputs = strings.TrimSuffix(inputs, ", ") + "], "
+	}
+	return fmt.Sprintf("{name: big, %sfeatures: [%s], target: %s, batch_size: 32, standardize: true, "+
+		"steps: {budget: 100ms, max: 200}}", inputs, strings.Join(names, ", "), target)
+}
+
+// write writes the file, and returns its number of rows.
+func (b *bigFile) write(t *testing.T, path string) (rows int) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to io.Writer = f
+	var z *gzip.Writer
+	if b.zipped {
+		z, _ = gzip.NewWriterLevel(f, gzip.BestSpeed) // the level is good
+		to = z
+	}
+	w := bufio.NewWriterSize(to, 1<<20)
+	rng := rand.New(rand.NewPCG(1, 1))
+	text := []byte("t")
+	for i := range bigColumns {
+		text = fmt.Appendf(text, ",x%d", i)
+	}
+	text = append(text, ",y\n"...)
+	for n := int64(0); n < b.megabytes<<20; rows++ {
+		written, err := w.Write(text)
+		if n += int64(written); err != nil {
+			t.Fatal(err)
+		}
+		text = strconv.AppendInt(text[:0], int64(rows), 10)
+		y := 0.1 * rng.NormFloat64()
+		for i := range bigColumns {
+			x := rng.NormFloat64()
+			y += x * float64(i-5) / 10
+			text = strconv.AppendFloat(append(text, ','), x, 'f', 4, 64)
+		}
+		text = append(strconv.AppendFloat(append(text, ','), y, 'f', 4, 64), '\n')
+	}
+	err = w.Flush()
+	if z != nil {
+		err = errors.Join(err, z.Close())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return rows - 1
+}
+
+var (
+	fitTook     = regexp.MustCompile(` local data fit the task .* took=(\S+)`)
+	trainedTook = regexp.MustCompile(` trained .* took=(\S+)`)
+)
+
+// tell logs how long all took.
+func (b *bigFile) tell(t *testing.T, rows int, log string) {
+	t.Helper()
+	durations := func(of *regexp.Regexp) (all []time.Duration) {
+		for _, m := range of.FindAllStringSubmatch(log, -1) {
+			d, err := time.ParseDuration(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, d)
+		}
+		return all
+	}
+	fit, trained := durations(fitTook), durations(trainedTook)
+	if len(fit) != 2 || len(trained) < 10 {
+		t.Fatalf("the data were read %d times, and %d rounds trained:\n%s", len(fit), len(trained), log)
+	}
+	sorted := slices.Sorted(slices.Values(trained))
+	t.Logf("%d MB of text, compressed %t, readings %t: %d rows are read in %v, and standardised in %v; "+
+		"a round's local work takes %v the first time, then %v (median of the first %d)", b.megabytes, b.zipped,
+		b.inputs, rows, fit[0], fit[1], trained[0], sorted[len(sorted)/2], len(sorted))
+}
+
+// anonymousOf is how much a process has in memory that is no copy of a file, in bytes; 0 if it is over.
+func anonymousOf(pid int) (bytes float64) {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		_, _ = fmt.Sscanf(line, "RssAnon: %f kB", &bytes) // the other lines are others
+	}
+	return bytes * 1024
+}
+
+// TestLargeFile: an agent whose rows are too many for memory takes part in rounds, and holds few of them.
+func TestLargeFile(t *testing.T) {
+	for _, b := range []bigFile{{megabytes: 30}, {megabytes: 30, zipped: true, inputs: true}} {
+		b.start = func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), "GOMEMLIMIT=20MiB") }
+		b.end = func() {}
+		if most := b.learn(t); most > 30e6 {
+			t.Errorf("%+v: %.1f MB of memory", b, most/1e6)
+		} else {
+			t.Logf("%.1f MB of memory", most/1e6)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+)
+
+// heldOut is the data that score each model.
+type heldOut struct {
+	problem *task.Problem[float32]
+	rows    data.Rows
+	view    data.View
+}
+
+// openHeld reads the held-out data for a problem.
+func openHeld(source data.Source, p *task.Problem[float32]) (*heldOut, error) {
+	h := &heldOut{problem: p, rows: source.Open(data.Want{Features: p.Task.Features, Target: p.Task.Target,
+		Recipe: p.Recipe(), Prepare: p.Preparer()})}
+	return h, h.read()
+}
+
+// read reads the data. Those that have come since the first time are left out: scores stay comparable for a whole run.
+func (h *heldOut) read() error {
+	v, err := h.rows.Snapshot()
+	if err != nil {
+		return fmt.Errorf("the held-out data: %w", err)
+	}
+	if h.view.Rows != nil {
+		v.Rows = v.Rows.First(h.view.Rows.Len())
+	}
+	h.view = v
+	return nil
+}
+
+// score returns how well a model does on the data. If some could not be read, they are read once more the next time.
+func (h *heldOut) score(w []float32) (learner.Score, error) {
+	if h.view.Err() != nil {
+		if err := h.read(); err != nil {
+			return learner.Score{}, err
+		}
+	}
+	score := h.problem.Model.Score(w, h.view.Rows)
+	if err := h.view.Err(); err != nil {
+		return score, fmt.Errorf("the held-out data: %w", err)
+	}
+	return score, nil
+}

@@ -1,0 +1,40 @@
+package data
+
+import "sort"
+
+// Times are when rows were taken, ascending, in nanoseconds since 1970.
+type Times struct {
+	n   int
+	all []int64  // or
+	of  *rowFile // its first n rows
+}
+
+// NewTimes are times in memory.
+func NewTimes(all []int64) *Times { return &Times{n: len(all), all: all} }
+
+// Len is how many there are.
+func (t *Times) Len() int { return t.n }
+
+// At is the time of row i; 0 if it cannot be read, which View.Err tells.
+func (t *Times) At(i int) int64 {
+	if t.of == nil {
+		return t.all[i]
+	}
+	var at [1]int64
+	t.of.read(nil, nil, at[:], i)
+	return at[0]
+}
+
+// Find returns the first row that was not taken before a time; Len if there is none.
+func (t *Times) Find(at int64) int {
+	return sort.Search(t.n, func(i int) bool { return t.At(i) >= at })
+}
+
+// copyTo copies the times of rows from one on.
+func (t *Times) copyTo(dst []int64, from int) {
+	if t.of == nil {
+		copy(dst, t.all[from:])
+		return
+	}
+	t.of.read(nil, nil, dst, from)
+}

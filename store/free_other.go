@@ -1,0 +1,6 @@
+//go:build !linux && !darwin
+
+package store
+
+// Free is the room for this user on the disk of a folder, in bytes, where it can be known.
+func Free(string) (int64, bool) { return 0, false }
