@@ -14,17 +14,7 @@ func tanh[T Float](v []T) {
 }
 
 // tanh32 gives the bits of float32(math.Tanh(float64(x))), small numbers in assembly where there is some.
-func tanh32(v []float32) {
-	for len(v) > 0 {
-		v = v[tanhFast(v):]
-		n := min(len(v), tanhBlock) // with a number that is not small, or the last ones
-		tanhPure(v[:n])
-		v = v[n:]
-	}
-}
-
-// tanhBlock is how many elements tanhFast takes at a time.
-const tanhBlock = 8
+func tanh32(v []float32) { tanhPure(v[tanhFast(v):]) }
 
 // The terms of the series of the hyperbolic tangent: s + s³·tanh3 + s⁵·tanh5 + …
 const (
@@ -41,7 +31,7 @@ const (
 // float32's that no float32 rounds to another one.
 func tanhPure(v []float32) {
 	for i, x := range v {
-		if !(x > -1./8 && x < 1./8) || x == 0 { // of −0 the series makes 0
+		if !small(x) || x == 0 { // of −0 the series makes 0
 			v[i] = float32(math.Tanh(float64(x)))
 			continue
 		}
@@ -55,3 +45,6 @@ func tanhPure(v []float32) {
 		v[i] = float32(s + float64(s*float64(z*p)))
 	}
 }
+
+// small reports whether the series is used for a number.
+func small(x float32) bool { return x > -1./8 && x < 1./8 }

@@ -7,7 +7,7 @@
 	VADDPD term, Y6, Y6; \
 	VADDPD term, Y7, Y7
 
-// func tanhSmall(v *float32, n int, terms *[6]float64) (done int)
+// func tanhSmall(v *float32, n int, terms *[6]float64) (at int)
 TEXT ·tanhSmall(SB), NOSPLIT, $0-32
 	MOVQ         v+0(FP), DI
 	MOVQ         n+8(FP), CX
@@ -30,9 +30,6 @@ loop:
 	VMOVUPS      (DI)(DX*4), Y0
 	VANDPS       Y14, Y0, Y1
 	VCMPPS       $0x11, Y15, Y1, Y1 // |x| < 1/8; of a NaN it is false
-	VMOVMSKPS    Y1, AX
-	CMPL         AX, $0xFF
-	JNE          done
 	VCVTPS2PD    X0, Y2
 	VCVTPS2PD    16(DI)(DX*4), Y3
 	VMULPD       Y2, Y2, Y4
@@ -53,14 +50,18 @@ loop:
 	VCVTPD2PSY   Y6, X6
 	VCVTPD2PSY   Y7, X7
 	VINSERTF128  $1, X7, Y6, Y6
-	VANDNPS      Y0, Y14, Y1 // the sign of x: of −0 the series makes 0
-	VORPS        Y1, Y6, Y6
-	VMOVUPS      Y6, (DI)(DX*4)
+	VANDNPS      Y0, Y14, Y2 // the sign of x: of −0 the series makes 0
+	VORPS        Y2, Y6, Y6
+	VBLENDVPS    Y1, Y6, Y0, Y0 // the small ones
+	VMOVUPS      Y0, (DI)(DX*4)
+	VMOVMSKPS    Y1, AX
+	CMPL         AX, $0xFF
+	JNE          done
 	ADDQ         $8, DX
 	CMPQ         DX, CX
 	JLT          loop
 
 done:
 	VZEROUPPER
-	MOVQ DX, done+24(FP)
+	MOVQ DX, at+24(FP)
 	RET

@@ -28,7 +28,7 @@
 	TIMES(6, 7, 8, 9); \
 	PLUS(term, term, term, term)
 
-// func tanhSmall(v *float32, n int, terms *[6]float64) (done int)
+// func tanhSmall(v *float32, n int, terms *[6]float64) (at int)
 TEXT ·tanhSmall(SB), NOSPLIT, $0-32
 	MOVD    v+0(FP), R0
 	MOVD    n+8(FP), R1
@@ -49,12 +49,6 @@ loop:
 	VLD1 (R0), [V0.S4, V1.S4]
 	FACGT4(0, 26, 28) // of a NaN it is false
 	FACGT4(1, 26, 29)
-	VAND V28.B16, V29.B16, V28.B16
-	VMOV V28.D[0], R5
-	VMOV V28.D[1], R6
-	AND  R6, R5
-	CMN  $1, R5
-	BNE  done
 	FCVTL(0, 2)
 	FCVTL2(0, 3)
 	FCVTL(1, 4)
@@ -79,15 +73,23 @@ loop:
 	FCVTN2(11, 14)
 	FCVTN(12, 15)
 	FCVTN2(13, 15)
-	VAND V27.B16, V0.B16, V0.B16 // the sign of x: of −0 the series makes 0
-	VAND V27.B16, V1.B16, V1.B16
-	VORR V0.B16, V14.B16, V0.B16
-	VORR V1.B16, V15.B16, V1.B16
+	VAND V27.B16, V0.B16, V2.B16 // the sign of x: of −0 the series makes 0
+	VAND V27.B16, V1.B16, V3.B16
+	VORR V2.B16, V14.B16, V14.B16
+	VORR V3.B16, V15.B16, V15.B16
+	VBIT V28.B16, V14.B16, V0.B16 // the small ones
+	VBIT V29.B16, V15.B16, V1.B16
 	VST1.P [V0.S4, V1.S4], 32(R0)
+	VAND V28.B16, V29.B16, V28.B16
+	VMOV V28.D[0], R5
+	VMOV V28.D[1], R6
+	AND  R6, R5
+	CMN  $1, R5
+	BNE  done
 	ADD  $8, R4
 	CMP  R1, R4
 	BLT  loop
 
 done:
-	MOVD R4, done+24(FP)
+	MOVD R4, at+24(FP)
 	RET

@@ -3,6 +3,7 @@
 package learner
 
 import (
+	"math"
 	"runtime"
 
 	"golang.org/x/sys/cpu"
@@ -13,18 +14,30 @@ var tanhVectors = runtime.GOARCH == "arm64" || cpu.X86.HasAVX2
 
 var tanhTerms = [...]float64{tanh13, tanh11, tanh9, tanh7, tanh5, tanh3}
 
-// tanhFast is tanhPure for the first elements, with the same bits, and returns how many those are: all whole blocks
-// before the first that has a number outside ±1/8, or a NaN.
+// tanhBlock is how many elements tanhSmall takes at a time.
+const tanhBlock = 8
+
+// tanhFast is tanhPure for the first elements, with the same bits, and returns how many those are.
 func tanhFast(v []float32) int {
-	n := len(v) / tanhBlock * tanhBlock
-	if n == 0 || !tanhVectors {
+	if !tanhVectors {
 		return 0
 	}
-	return tanhSmall(&v[0], n, &tanhTerms)
+	n := len(v) / tanhBlock * tanhBlock
+	for at := 0; at < n; at += tanhBlock {
+		if at += tanhSmall(&v[at], n-at, &tanhTerms); at < n {
+			for i, x := range v[at:][:tanhBlock] {
+				if !small(x) { // what was small is still small
+					v[at+i] = float32(math.Tanh(float64(x)))
+				}
+			}
+		}
+	}
+	return n
 }
 
-// tanhSmall takes n elements, a multiple of tanhBlock that is not 0, and returns how many it did. It multiplies and
-// adds apart: a fused operation rounds once.
+// tanhSmall takes small numbers, of n elements, a multiple of tanhBlock that is not 0, up to the end of the first block
+// that has others, which it leaves. It returns where that block begins; n if there is none. It multiplies and adds
+// apart: a fused operation rounds once.
 //
 //go:noescape
-func tanhSmall(v *float32, n int, terms *[6]float64) (done int)
+func tanhSmall(v *float32, n int, terms *[6]float64) (at int)
