@@ -33,6 +33,7 @@ type disk struct {
 	listed  published // the blobs that may be retained at the broker
 	models  *store.Models
 	history *store.History
+	told    bool // this process has seen to a line of it
 
 	run, model, task *store.Slots
 	unkept           wire.Digest // of the model that its slot holds and no journal has named yet

@@ -53,19 +53,30 @@ func historyLine(run wire.RunID, o round.Outcome) historyEntry {
 }
 
 // writeHistory appends the line of a finished round, unless the history has it: the journal is written first and asks
-// for the line again after each start. The time distinguishes rounds of one number after an older state folder was
-// restored.
+// for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one number
+// after an older state folder was restored.
 func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
+	if d.told || !d.hasLine(run, o) {
+		if err := d.history.Append(historyLine(run, o)); err != nil {
+			return err
+		}
+	}
+	d.told = true
+	return nil
+}
+
+// hasLine reports whether the history has the line of a round. A damaged history is continued.
+func (d *disk) hasLine(run wire.RunID, o round.Outcome) bool {
 	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
 		var h historyEntry
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != run || h.Round < o.Round {
-			break // a damaged history is continued
+			break
 		}
 		if h.Round == o.Round && h.Time.Equal(o.At) {
-			return nil
+			return true
 		}
 	}
-	return d.history.Append(historyLine(run, o))
+	return false
 }
 
 // Past summarises the run in the state folder before this process.

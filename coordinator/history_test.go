@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,21 +94,21 @@ func TestPastKnowsTheJournal(t *testing.T) {
 	}
 }
 
-// A line is written once, however often the journal asks for it, and also for a round that an older state folder has
-// again.
+// A line is written once, in however many processes the journal asks for it, and also for a round that an older state
+// folder has again.
 func TestHistoryLineIsWrittenOnce(t *testing.T) {
-	d, err := openDisk(store.Machine, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.close()
+	dir := t.TempDir()
 	at := time.UnixMilli(1_000).UTC()
 	write := func(run wire.RunID, r wire.RoundID, later time.Duration) {
 		t.Helper()
 		o := round.Outcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum,
 			At: at.Add(later), Took: 1500 * time.Millisecond}
 		for range 2 {
-			if err := d.writeHistory(run, o); err != nil {
+			d, err := openDisk(store.Machine, dir)
+			if err == nil {
+				err = errors.Join(d.writeHistory(run, o), d.close())
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -119,7 +120,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	write(7, 2, time.Second)
 	write(8, 1, time.Minute)
 	var got []string
-	for line, err := range store.Machine.Newest(filepath.Join(d.dir, historyFile)) {
+	for line, err := range store.Machine.Newest(filepath.Join(dir, historyFile)) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -211,16 +211,19 @@ func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (
 	squares, failed := 0.0, error(nil)
 	c := codec.Of[float32](u.Payload.Codec)
 	elements, unit := c.Unit()
-	v, rest := make([]float32, (wire.MaxChunk/unit+2)*elements), make([]byte, 0, wire.MaxChunk+unit)
+	v := make([]float32, (min(int(size), wire.MaxChunk)/unit+2)*elements)
+	var rest []byte
 	take := func(units []byte, n int) {
 		failed = cmp.Or(failed, c.Decode(v[:n], units))
 		squares = round.AddSquares(squares, v[:n])
 	}
 	err := inPieces(size, data, func(piece []byte) {
-		rest = append(rest, piece...) // chunks end within units
-		whole := len(rest) / unit * unit
-		take(rest[:whole], whole/unit*elements)
-		rest = append(rest[:0], rest[whole:]...)
+		if len(rest) > 0 { // chunks end within units
+			piece = append(rest, piece...)
+		}
+		whole := len(piece) / unit * unit
+		take(piece[:whole], whole/unit*elements)
+		rest = append(rest[:0], piece[whole:]...)
 	})
 	if len(rest) > 0 { // the last one may have fewer elements
 		n := 1

@@ -159,7 +159,11 @@ func (m *Models) versions(suffix string) ([]uint64, error) {
 	if err != nil {
 		return nil, explain("list", m.dir, err)
 	}
-	var versions []uint64
+	return versionsOf(names, suffix), nil
+}
+
+// versionsOf returns the versions of the files with that suffix, in ascending order.
+func versionsOf(names []fs.DirEntry, suffix string) (versions []uint64) {
 	for _, name := range names {
 		digits, hasPrefix := strings.CutPrefix(name.Name(), modelPrefix)
 		digits, hasSuffix := strings.CutSuffix(digits, suffix)
@@ -169,5 +173,5 @@ func (m *Models) versions(suffix string) ([]uint64, error) {
 		}
 	}
 	slices.Sort(versions)
-	return versions, nil
+	return versions
 }

@@ -14,26 +14,21 @@ func (m *Models) Prune(keep int, version uint64) error {
 	if keep < 1 {
 		return fmt.Errorf("store: prune %s to %d models: want at least 1", m.dir, keep)
 	}
-	versions, err := m.versions(modelSuffix)
+	names, err := m.disk.ReadDir(m.dir)
 	if err != nil {
-		return err
+		return explain("list", m.dir, err)
 	}
+	versions := versionsOf(names, modelSuffix)
 	versions = slices.DeleteFunc(versions, func(v uint64) bool { return v > version })
 	if len(versions) <= keep {
 		return nil
 	}
 	oldest := versions[len(versions)-keep]
-	records, err := m.versions(recordSuffix)
-	if err != nil {
-		return err
-	}
-	states, err := m.versions(stateSuffix)
-	if err != nil {
-		return err
-	}
-	for _, v := range slices.Concat(versions, records, states) {
+	all := slices.Concat(versions, versionsOf(names, recordSuffix), versionsOf(names, stateSuffix))
+	slices.Sort(all)
+	for _, v := range slices.Compact(all) {
 		if v >= oldest {
-			continue
+			break
 		}
 		for _, path := range []string{m.Path(v), recordPath(m.Path(v)), statePath(m.Path(v))} {
 			if err := m.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
