@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/spec"
@@ -73,6 +75,31 @@ func TestPredict(t *testing.T) {
 	}
 }
 
+// TestPredictDialect: rows are written as the section data says, whether the model is the agent's or in a file.
+func TestPredictDialect(t *testing.T) {
+	dir, _ := folder(t, linearModel(1))
+	in := "\ufeff\"A (V)\";b\r\n\"1,5\"; -0,25\r\n"
+	for _, model := range []string{"", modelfile.ActivePath(dir)} {
+		out, problems, err := agentd(t, dir, in, "predict", "--set", "data.delimiter=;", "--set", "data.decimal=,",
+			"--set", "data.columns=a=A (V)", "--model", model)
+		if want := "line,prediction\n2,105\n"; out != want || problems != "" || err != nil {
+			t.Errorf("%q, %q, %v; want %q", out, problems, err, want)
+		}
+	}
+	t.Setenv("AGENTD_CONFIG", "/nowhere/agentd.yaml")
+	root := rootCommand()
+	root.SetIn(strings.NewReader("a,b\n1,0\n"))
+	if code, out, problems := clitest.Run(root, "predict", "--model", modelfile.ActivePath(dir)); code != 0 ||
+		out != "line,prediction\n2,105\n" {
+		t.Errorf("without a configuration: exit status %d, %q, %s", code, out, problems)
+	}
+	out, _, err := agentd(t, dir, "a,b\n1,0\n", "predict", "--set", "data.source=mqtt", "--set",
+		"data.columns=a=topic/a")
+	if want := "line,prediction\n2,105\n"; out != want || err != nil {
+		t.Errorf("with readings from topics: %q, %v", out, err)
+	}
+}
+
 // TestPredictClasses: a file, and a model that is no agent's.
 func TestPredictClasses(t *testing.T) {
 	vector := wire.AppendVector(nil, []float32{0, 1e4})
@@ -107,9 +134,9 @@ func TestPredictBadRows(t *testing.T) {
 		t.Errorf("%q, want %q", out, want)
 	}
 	for _, want := range []string{
-		`line 3: column "a": empty where a number is needed`, `line 4: column "b": "x" is not a finite number`,
-		`line 5: column "b": "1e39" is not a finite number`, `line 6: column "a": "nan" is not a finite number`,
-		"line 7: wrong number of fields", "line 8: ",
+		`line 3: column "a": empty where a number is needed`, `line 4: column "b": "x" is not a number`,
+		`line 5: column "b": "1e39" is too large`, `line 6: column "a": "nan" is not a number`,
+		"line 7: 1 fields where the header has 2", "line 8: ",
 	} {
 		if !strings.Contains(problems, "agentd: standard input: "+want) {
 			t.Errorf("no %q in\n%s", want, problems)
@@ -136,7 +163,7 @@ func TestPredictRefuses(t *testing.T) {
 		dir, in, says string
 		args          []string
 	}{
-		"a column is missing": {dir, "a,c\n1,2\n", `the column "b" of the model is missing`, nil},
+		"a column is missing": {dir, "a,c\n1,2\n", `line 1: column "b": missing; the columns are "a", "c"`, nil},
 		"nothing":             {dir, "", "the first line must name the columns", nil},
 		"no model":            {t.TempDir(), "a,b\n", "model.safetensors", nil},
 		"a damaged model":     {damaged, "a,b\n", "the file is damaged", nil},
@@ -156,7 +183,7 @@ func TestPredictStreams(t *testing.T) {
 	answers, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- predictRows(linearModel(1), "a pipe", in, out, io.Discard, "csv")
+		done <- predictRows(linearModel(1), &data.Config{}, "a pipe", in, out, io.Discard, "csv")
 	}()
 	write := func(text string) {
 		if _, err := io.WriteString(ask, text); err != nil {
