@@ -35,10 +35,15 @@ func (s *csvSurvey) guess() (Change, bool) {
 
 // guessDelimiter looks for a delimiter that makes more of the wanted columns.
 func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
-	most := s.known(s.header)
 	if s.want == nil && s.file.filter.Time == "" && len(s.header) > 1 || s.missing() == 0 && len(s.header) > 1 {
 		return 0, false
 	}
+	return s.betterDelimiter(s.wanted())
+}
+
+// betterDelimiter looks for a delimiter with which the header has more of these names; without names, more of any.
+func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
+	most := known(names, s.header)
 	for _, r := range ";\t,|" {
 		d := s.dialect
 		d.delimiter = r
@@ -46,7 +51,7 @@ func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
 		if err != nil {
 			continue
 		}
-		if n := s.known(header); n > most {
+		if n := known(names, header); n > most {
 			best, most, found = r, n, true
 		}
 	}
@@ -81,12 +86,9 @@ func (s *csvSurvey) missing() (n int) {
 	return n
 }
 
-// known returns how many of the wanted columns are in a header; of those that nobody knows, how many there are.
-func (s *csvSurvey) known(header []string) (n int) {
-	var names []string
+// wanted returns the names in the file of the wanted columns, as far as they are known.
+func (s *csvSurvey) wanted() (names []string) {
 	switch {
-	case s.want == nil && s.file.filter.Time == "":
-		return len(header)
 	case s.want == nil:
 	case s.readings:
 		for _, in := range inputsOf(s.want) {
@@ -97,8 +99,19 @@ func (s *csvSurvey) known(header []string) (n int) {
 			names = append(names, s.dialect.named(name))
 		}
 	}
-	for _, name := range append(names, s.file.filter.Time) {
-		if name != "" && slices.Contains(header, name) {
+	if name := s.file.filter.Time; name != "" {
+		names = append(names, name)
+	}
+	return names
+}
+
+// known returns how many of the names are in a header; without names, how many it has.
+func known(names, header []string) (n int) {
+	if len(names) == 0 {
+		return len(header)
+	}
+	for _, name := range names {
+		if slices.Contains(header, name) {
 			n++
 		}
 	}
@@ -232,6 +245,47 @@ func (s *csvSurvey) mendClass(f *Faults) string {
 		}
 	}
 	return ""
+}
+
+// CheckFile reports why the file of a section that was checked cannot be read now, and which columns that the section
+// names its header lacks.
+func (c *Config) CheckFile(problems *spec.Check, section string) {
+	if c.kind() != CSV {
+		return
+	}
+	source, err := openCSV(c)
+	if err != nil {
+		return // Check reports it
+	}
+	s := &csvSurvey{file: source.(*csvFile)}
+	s.dialect = s.file.filter.dialect
+	s.header, err = headerOf(c.CSV, &s.dialect)
+	keys := map[string]string{} // of the section, by column
+	if c.Time != "" {
+		keys[c.Time] = "time"
+	}
+	for _, name := range sortedKeys(c.Columns) {
+		keys[c.Columns[name]] = "columns." + name
+	}
+	for _, name := range sortedKeys(c.Where) {
+		keys[name] = "where." + name
+	}
+	names := sortedKeys(keys)
+	if d, found := s.betterDelimiter(names); found && (len(names) > 0 || len(s.header) <= 1) {
+		problems.Need(false, section+".delimiter", "%s has %q between its columns; set it to that", c.CSV, string(d))
+		return
+	}
+	if problems.Valid(section+".csv", err); err != nil {
+		return
+	}
+	for _, name := range names {
+		near := ""
+		if n := spec.Closest(name, s.header, foldColumn); n != "" {
+			near = fmt.Sprintf("; did you mean %q?", n)
+		}
+		problems.Need(slices.Contains(s.header, name), section+"."+keys[name], "%s has no column %q in its header%s",
+			c.CSV, name, near)
+	}
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -88,6 +88,12 @@ func checkStream(c *Config, problems *spec.Check, section string) {
 	problems.Valid(section+".time", err)
 }
 
+// Topics are the filters that the source of a section that was checked subscribes to.
+func (c *Config) Topics() []string {
+	all, _ := subscriptions(c) // which was checked
+	return topics(all).filters()
+}
+
 func openMQTT(c *Config) (Source, error) {
 	s, err := subscriptions(c)
 	return &stream{of: topics(s), fill: c.fill(), room: c.room()}, err
@@ -114,13 +120,8 @@ func (all topics) begin(r *recorder) (end func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	filters := make([]string, len(all))
-	for i, s := range all {
-		filters[i] = s.filter
-	}
-	slices.Sort(filters)
 	r.log.until(Broker, "the site's broker was not reached yet")
-	conn.Subscribe(mqtt.AtMostOnce, slices.Compact(filters)...)
+	conn.Subscribe(mqtt.AtMostOnce, all.filters()...)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -133,6 +134,16 @@ func (all topics) begin(r *recorder) (end func() error, err error) {
 		<-done
 		return err
 	}, nil
+}
+
+// filters are what is subscribed to.
+func (all topics) filters() []string {
+	filters := make([]string, len(all))
+	for i, s := range all {
+		filters[i] = s.filter
+	}
+	slices.Sort(filters)
+	return slices.Compact(filters)
 }
 
 func (all topics) each(topic string, do func(*subscription)) {

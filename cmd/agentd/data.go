@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func dataCommand() *cobra.Command {
@@ -72,3 +73,19 @@ type dataOnly settings.Agent
 
 // Validate reports every problem of the section, by key.
 func (s *dataOnly) Validate() error { return (*settings.Agent)(s).CheckData() }
+
+// openData opens the data file, whose errors are told by their keys.
+func openData(l *cli.Loader) error {
+	s := dataFile(settings.DefaultAgent())
+	return settings.Load(&s, program, l.Path, l.Set)
+}
+
+// dataFile are settings of which only the data file is checked.
+type dataFile settings.Agent
+
+// Validate reports what the header of the data file lacks, by key.
+func (s *dataFile) Validate() error {
+	var c spec.Check
+	s.Data.CheckFile(&c, "data")
+	return c.Err()
+}

@@ -24,7 +24,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.AddCommand(runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
 		doctor.Command(program, load, daemon.AgentTarget), cli.KeyCommand(),
-		cli.ConfigCommand(program, load), cli.ServiceCommand(systemd.Agent(), load))
+		cli.ConfigCommand(program, load, openData), cli.ServiceCommand(systemd.Agent(), load))
 	return root
 }
 

@@ -28,7 +28,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.AddCommand(runCommand(), statusCommand(), restoreCommand(), taskCommand(), modelCommand(),
 		restandardizeCommand(), aclCommand(), cli.KeyCommand(), doctor.Command(program, load, daemon.CoordinatorTarget),
-		cli.ConfigCommand(program, load), cli.ServiceCommand(systemd.Coordinator(), load))
+		cli.ConfigCommand(program, load, nil), cli.ServiceCommand(systemd.Coordinator(), load))
 	return root
 }
 

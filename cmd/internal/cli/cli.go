@@ -153,9 +153,10 @@ func (o *Overrides) Set(s string) error {
 	return nil
 }
 
-// ConfigCommand returns the commands "config check" and "config show". load
-// fills and checks a fresh configuration.
-func ConfigCommand[S any](program string, load func(l *Loader) (S, error)) *cobra.Command {
+// ConfigCommand returns the commands "config check" and "config show". load fills and checks a fresh configuration;
+// open, if it is not nil, opens the data of a good one. What is wrong there is a warning: the daemon starts, and waits
+// until they can be read.
+func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open func(l *Loader) error) *cobra.Command {
 	var l Loader
 	check := &cobra.Command{
 		Use: "check", Short: "Check the configuration, and show each error with its line",
@@ -164,8 +165,14 @@ func ConfigCommand[S any](program string, load func(l *Loader) (S, error)) *cobr
 			if _, err := load(&l); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is good\n", l.Path)
-			return nil
+			if open != nil {
+				if err := open(&l); err != nil {
+					report(cmd.Root(), fmt.Errorf("warning: %w", err))
+					return printLine(cmd.OutOrStdout(), l.Path+" is good, but its data cannot be used now: "+program+
+						" starts, and waits until they can")
+				}
+			}
+			return printLine(cmd.OutOrStdout(), l.Path+" is good")
 		},
 	}
 	show := &cobra.Command{

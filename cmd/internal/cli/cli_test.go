@@ -39,7 +39,7 @@ func try(t *testing.T, ctx context.Context, args ...string) (code int, stdout, s
 		return s, config.Load(s, config.Source{Path: l.Path, Overrides: l.Set})
 	}
 	root := &cobra.Command{Use: "toy", Version: "v1.2.3"}
-	root.AddCommand(KeyCommand(), ConfigCommand("toy", load), &cobra.Command{
+	root.AddCommand(KeyCommand(), ConfigCommand("toy", load, nil), &cobra.Command{
 		Use: "fail", Args: Args(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmd.Context().Err(); err != nil {
 				return err

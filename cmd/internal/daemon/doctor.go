@@ -1,8 +1,13 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -19,11 +24,51 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	}
 	broker.Announced = cfg.Topics.Round()
 	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), cfg.Topics.Presence(cfg.ID)}
-	return &doctor.Target{
+	t := &doctor.Target{
 		// the model, the update, and a successor of each
 		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker,
-		Data: cfg.Data.Probe,
-	}, nil
+		Data: func(ctx context.Context, reached bool) []doctor.Finding {
+			return examineData(ctx, s, cfg.Data, reached)
+		},
+	}
+	if s.Data.Source == data.MQTT {
+		site := s.Readings.Site()
+		own := cfg.Topics.ClientID(cfg.ID)
+		o, _, err := site.Session(own + "-data")
+		if err != nil {
+			return nil, err
+		}
+		o.ClientID = own + "-check" // the agent may run
+		t.Site = &doctor.Broker{Options: o, Reads: s.Data.Topics()}
+	}
+	return t, nil
+}
+
+// examineData holds the data against the announced task.
+func examineData(ctx context.Context, s *settings.Agent, source data.Source, reached bool) []doctor.Finding {
+	bad := func(err error) []doctor.Finding {
+		return []doctor.Finding{{About: "data", State: doctor.Bad, Found: err.Error(),
+			Mend: "correct the section data"}}
+	}
+	if s.Data.Source == data.Lines {
+		if err := source.Probe(); err != nil {
+			return bad(err)
+		}
+	}
+	var t *datacheck.Task
+	err := errors.New("the broker cannot be reached")
+	if reached {
+		t, err = datacheck.Announced(ctx, s)
+	}
+	unknown := ""
+	if err != nil {
+		t, unknown = nil, err.Error()
+	}
+	r, err := datacheck.Run(s, t, unknown)
+	if err != nil {
+		return bad(err)
+	}
+	return r.Findings()
 }
 
 // CoordinatorTarget returns what the doctor examines for a coordinator.

@@ -120,31 +120,15 @@ func (v *visit) note(e mqtt.Event) {
 // session examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session lasted
 // to the end.
 func (b *Broker) session(ctx context.Context, r *report) bool {
-	warning := new(logging.Last)
-	o := b.Options
-	o.Logger = slog.New(warning)
-	o.MaxReconnectDelay = time.Second // a single client needs no spreading
-	conn, err := mqtt.Dial(ctx, o)
-	if err != nil {
-		r.add("connection", Bad, "mend the configuration", "%v", err)
+	v := b.visit(ctx, r)
+	if v == nil {
 		return false
 	}
-	defer conn.Close()
-	v := &visit{Broker: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
-	conn.Subscribe(mqtt.AtMostOnce, b.Reads...)
-	if !v.await(ctx, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
-		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
-			"%s", warning.Text("no answer"))
-		return false
-	}
-	r.good("connection", "the broker accepts the client %s", b.Options.ClientID)
+	defer v.conn.Close()
 	if !v.selfTest(ctx) {
 		return false
 	}
-	for _, filter := range v.denied {
-		r.add("access", Bad, "let this user read the topic; `coordinator acl` writes the rules for Mosquitto",
-			"the broker refuses %s", filter)
-	}
+	v.refused("let this user read the topic; `coordinator acl` writes the rules for Mosquitto")
 	if len(v.denied) == 0 {
 		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
 			"messages instead, which shows only when others publish")
@@ -154,9 +138,39 @@ func (b *Broker) session(ctx context.Context, r *report) bool {
 	return true
 }
 
-// await notes events until right returns true for one, for at most patience.
-func (v *visit) await(ctx context.Context, right func(mqtt.Event) bool) bool {
-	timer := time.NewTimer(patience)
+// visit opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the client in.
+func (b *Broker) visit(ctx context.Context, r *report) *visit {
+	warning := new(logging.Last)
+	o := b.Options
+	o.Logger = slog.New(warning)
+	o.MaxReconnectDelay = time.Second // a single client needs no spreading
+	conn, err := mqtt.Dial(ctx, o)
+	if err != nil {
+		r.add("connection", Bad, "mend the configuration", "%v", err)
+		return nil
+	}
+	v := &visit{Broker: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
+	conn.Subscribe(mqtt.AtMostOnce, b.Reads...)
+	if !v.await(ctx, patience, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
+		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
+			"%s", warning.Text("no answer"))
+		_ = conn.Close() // nothing was said
+		return nil
+	}
+	r.good("connection", "the broker accepts the client %s", b.Options.ClientID)
+	return v
+}
+
+// refused adds the filters that the broker refuses.
+func (v *visit) refused(mend string) {
+	for _, filter := range v.denied {
+		v.report.add("access", Bad, mend, "the broker refuses %s", filter)
+	}
+}
+
+// await notes events until right returns true for one, for at most so long.
+func (v *visit) await(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
+	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
 		select {
@@ -246,7 +260,7 @@ func (v *visit) retained(ctx context.Context) {
 		return
 	}
 	v.conn.Subscribe(mqtt.AtMostOnce, v.Loop) // again: the self-test has unsubscribed
-	if v.await(ctx, func(e mqtt.Event) bool {
+	if v.await(ctx, patience, func(e mqtt.Event) bool {
 		m, ok := e.(mqtt.Received)
 		return ok && string(m.Payload) == text && m.Retained
 	}) {

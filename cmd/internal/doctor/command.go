@@ -16,11 +16,12 @@ func Command[S any](program string, load func(*cli.Loader) (S, error), target fu
 	var l cli.Loader
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Examine the broker, the disk and the clock, and say what to change",
+		Use: "doctor", Short: "Examine the broker, the disk, the clock and the data, and say what to change",
 		Args: cli.Args(cobra.NoArgs),
 		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
-broker's access rules, largest messages, retained messages and queues. Each finding says
-what to change. While ` + program + ` runs, the checks that need a connection are skipped.
+broker's access rules, largest messages, retained messages and queues; of an agent also
+its data, and the broker that they come from. Each finding says what to change.
+While ` + program + ` runs, the checks that need its connection are skipped.
 The exit status is 1 when something is bad.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := load(&l)
@@ -51,20 +52,30 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &report{show: show}
 	r.good("configuration", "can be used")
 	lock, runs := p.folder(r)
-	p.data(r)
 	clock(r, time.Now())
+	answers := false
 	nodes := p.Broker.nodes()
 	for _, node := range nodes {
 		if len(nodes) > 1 {
 			r.where = node.Options.URL + ": "
 		}
 		reached := node.network(ctx, r)
+		answers = answers || reached
 		switch {
 		case reached && runs:
 			r.add("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
 				"`%[1]s status`", p.Program)
 		case reached && node.session(ctx, r):
 			node.queue(ctx, r)
+		}
+	}
+	r.where = ""
+	if p.Site != nil {
+		p.site(ctx, r)
+	}
+	if p.Data != nil {
+		for _, f := range p.Data(ctx, answers) {
+			r.add(f.About, f.State, f.Mend, "%s", f.Found)
 		}
 	}
 	if lock != nil {

@@ -69,8 +69,12 @@ func TestExamine(t *testing.T) {
 		{"no coordinator yet", nil, func(p *Target) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false },
 			"coordinator warn", "no coordinator has announced anything"},
 		{"a full disk", nil, func(p *Target) { p.Needs = 1 << 60 }, "state folder warn", "free disk space"},
-		{"no data", nil, func(p *Target) { p.Data = func() error { return fmt.Errorf("rows.csv is empty") } },
-			"data bad", "rows.csv is empty"},
+		{"no data", nil, func(p *Target) {
+			p.Data = func(_ context.Context, reached bool) []Finding {
+				return []Finding{{About: "data", State: Bad, Found: fmt.Sprintf("rows.csv is empty, %v", reached),
+					Mend: "fill it"}}
+			}
+		}, "data bad", "rows.csv is empty, true"},
 		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
 			"does not exist yet: the first start makes it"},
 	} {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,9 +17,11 @@ import (
 type Target struct {
 	Program  string
 	StateDir string
-	Needs    int64        // bytes that should be free for the folder
-	Data     func() error // reads the data; nil for a daemon without data
-	Broker   Broker
+	Needs    int64 // bytes that should be free for the folder
+	// Data examines the data; nil for a daemon without data. reached says that the broker answers.
+	Data   func(ctx context.Context, reached bool) []Finding
+	Broker Broker
+	Site   *Broker // which the daemon only reads; nil if there is none
 }
 
 // folder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon has run
@@ -75,18 +78,6 @@ func bytes(n int64) string {
 		return fmt.Sprintf("%.0f MB", float64(n)/1e6)
 	}
 	return fmt.Sprintf("%d bytes", n)
-}
-
-// data reads the data.
-func (p *Target) data(r *report) {
-	if p.Data == nil {
-		return
-	}
-	if err := p.Data(); err != nil {
-		r.add("data", Bad, "correct the file, or its path in the section data", "%v", err)
-		return
-	}
-	r.good("data", "can be read")
 }
 
 // clock examines the system time: it cannot be before the build of the program.

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+)
+
+// TestConfigCheckOpensData: what keeps the data file from being used is told with the key's line, as a warning: the
+// agent starts all the same, and waits.
+func TestConfigCheckOpensData(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	key := filepath.Join(dir, "agent.key")
+	code, public, problems := clitest.Run(rootCommand(), "key", "new", key)
+	if code != 0 {
+		t.Fatal(problems)
+	}
+	comma, semicolon := put("comma.csv", "Time,PM2.5 (µg/m³),y\n"), put("semicolon.csv", "\"t\";\"a\";\"y\"\n")
+	for _, tt := range []struct{ section, says string }{
+		{"csv: " + comma, ""},
+		{"csv: " + comma + ", time: Time, columns: {pm25: \"PM2.5 (µg/m³)\"}", ""},
+		{"source: lines, command: [sh, -c, exit], columns: {a: b}", ""},
+		{"csv: " + dir + "/none.csv", "data.csv: open " + dir + "/none.csv: no such file or directory"},
+		{"csv: " + dir, "data.csv: " + dir + ": read " + dir + ": is a directory"},
+		{"csv: " + put("empty.csv", ""), "the first line must name the columns"},
+		{"csv: " + comma + ", time: time", `data.time: ` + comma + ` has no column "time" in its header; did you mean ` +
+			`"Time"?`},
+		{"csv: " + comma + ", columns: {pm25: PM25, y: z}", `data.columns.pm25: ` + comma + ` has no column "PM25" in ` +
+			`its header; did you mean "PM2.5 (µg/m³)"?`},
+		{"csv: " + comma + ", columns: {pm25: PM25, y: z}", `data.columns.y: ` + comma + ` has no column "z"`},
+		{"csv: " + comma + ", where: {station: \"1\"}", `data.where.station: `},
+		{"csv: " + semicolon + ", time: t", `data.delimiter: ` + semicolon + ` has ";" between its columns`},
+		{"csv: " + semicolon, `data.delimiter: `},
+	} {
+		file := put("agentd.yaml", fmt.Sprintf("federation: air\nid: a\n"+
+			"identity: {key_file: %s, coordinator_key: %q}\ndata: {%s}\n", key, strings.TrimSpace(public), tt.section))
+		code, out, problems := clitest.Run(rootCommand(), "config", "check", "--config", file)
+		good := out == file+" is good\n" && problems == ""
+		if tt.says != "" {
+			good = strings.HasPrefix(out, file+" is good, but its data cannot be used now") &&
+				strings.HasPrefix(problems, "agentd: warning: "+file+":4:") && strings.Contains(problems, tt.says)
+		}
+		if code != 0 || !good {
+			t.Errorf("%s: exit status %d, %s%s\nwant %q", tt.section, code, out, problems, tt.says)
+		}
+	}
+}
