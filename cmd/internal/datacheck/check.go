@@ -2,7 +2,9 @@
 package datacheck
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -65,7 +67,10 @@ type Unused struct {
 
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
 func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
-	stored, err := s.Data.Stored(store.Machine, filepath.Join(s.StateDir, "readings"))
+	section := s.Data
+	section.Folder = folder(s.StateDir)
+	ring := filepath.Join(s.StateDir, "readings")
+	stored, err := section.Stored(store.Machine, ring)
 	if err != nil {
 		return nil, err
 	}
@@ -93,12 +98,25 @@ func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
 		r.Declines = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.Trained, least)
 	}
 	if len(r.Data.Changes) > 0 {
-		if stored, err = s.Data.Changed(r.Data.Changes).Stored(store.Machine, ""); err != nil {
+		if stored, err = section.Changed(r.Data.Changes).Stored(store.Machine, ring); err != nil {
 			return nil, err
 		}
 		r.Rows = rowsOf(stored, want, s.Evaluation.HeldOut)
 	}
 	return r, nil
+}
+
+// folder is where rows that are too many for memory may be: the agent's, since the system's for temporary files may be
+// in memory; or the system's ("") if the user cannot write there.
+func folder(state string) string {
+	f, err := os.CreateTemp(state, ".check-*")
+	if err != nil {
+		return ""
+	}
+	if errors.Join(f.Close(), os.Remove(f.Name())) != nil {
+		return ""
+	}
+	return state
 }
 
 // unreadable says why nobody could use a source, whatever the task.
