@@ -166,7 +166,8 @@ type (
 		Run     wire.RunID
 		Version wire.ModelVersion
 		Task    string
-		Pinned  bool // by the device's owner
+		Since   time.Time // when its file was put into place: also before this start
+		Pinned  bool      // by the device's owner
 	}
 	// Predicted: the device has predicted from its own rows, or could not.
 	Predicted struct {

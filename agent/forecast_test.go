@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,10 @@ func TestForecasts(t *testing.T) {
 		if len(all) != 1 || !all[0].Time.Equal(time.Unix(99*3600, 0)) || all[0].Model != "5/7" || all[0].Value != 7 ||
 			*all[0].Residual != -1 || all[0].Score != 1 || all[0].Anomaly {
 			t.Fatalf("%+v; %+v", all, l.facts)
+		}
+		info, err := os.Stat(modelfile.ActivePath(l.cfg.Dir))
+		if used := factsOf[agent.ModelInUse](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
+			t.Errorf("%+v; its file is of %v, %v", used, info.ModTime(), err)
 		}
 		l.write(head + history(0, 103) + "370800,1,1,9\n")
 		wait(2 * time.Minute)

@@ -216,22 +216,23 @@ func (a *Agent) lookAtModel(changed bool) {
 		before = ""
 	}
 	k.jobs.Do(func() {
-		stamp, m, pinned, err := readInUse(&a.cfg, before)
+		f, err := readInUse(&a.cfg, before)
 		a.owner.Tell(func() {
-			if stamp == before {
+			if f.stamp == before {
 				if err != nil {
 					a.cfg.Logger.Error("the models to predict with cannot be read", "err", err)
 				}
 				return
 			}
 			wasPinned := k.pinned
-			k.pinned = pinned
-			if k.stamp = stamp; err != nil {
+			k.pinned = f.pinned
+			if k.stamp = f.stamp; err != nil {
 				a.cfg.Logger.Error("the model in use cannot be read; a new one takes its place", "err", err)
 			}
 			was := k.inUse
-			if k.inUse = m; m != nil && (!m.Same(was) || pinned != wasPinned) {
-				a.cfg.Observer.Observe(ModelInUse{Run: m.Run, Version: m.Version, Task: m.Task, Pinned: pinned})
+			if k.inUse = f.m; f.m != nil && (!f.m.Same(was) || f.pinned != wasPinned) {
+				a.cfg.Observer.Observe(ModelInUse{Run: f.m.Run, Version: f.m.Version, Task: f.m.Task, Since: f.since,
+					Pinned: f.pinned})
 			}
 			a.wantModel()
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -137,23 +138,31 @@ func (t *trial) take(c *Config) (result ModelResult, err error) {
 	return ModelTaken, nil
 }
 
+// found is the model in use as its file has it.
+type found struct {
+	stamp  string // of the file
+	m      *modelfile.Model
+	since  time.Time
+	pinned bool
+}
+
 // readInUse reads the model in use, unless its file is the one with that stamp.
-func readInUse(c *Config, before string) (stamp string, m *modelfile.Model, pinned bool, err error) {
+func readInUse(c *Config, before string) (found, error) {
 	info, err := c.Disk.Lstat(modelfile.ActivePath(c.Dir))
 	if err != nil {
-		return "none", nil, false, nil // there is none, or the disk fails: a new model comes
+		return found{stamp: "none"}, nil // there is none, or the disk fails: a new model comes
 	}
 	k, err := modelfile.OpenKept(c.Disk, c.Dir)
 	if err != nil {
-		return before, nil, false, err
+		return found{stamp: before}, err
 	}
-	pinned = k.Pinned()
-	if stamp = fmt.Sprint(info.ModTime().UnixNano(), info.Size(), pinned); stamp == before {
-		return stamp, nil, pinned, nil
+	f := found{since: info.ModTime(), pinned: k.Pinned()}
+	if f.stamp = fmt.Sprint(f.since.UnixNano(), info.Size(), f.pinned); f.stamp == before {
+		return f, nil
 	}
-	m, err = k.Active()
+	f.m, err = k.Active()
 	if errors.Is(err, store.ErrNoModel) {
 		err = nil
 	}
-	return stamp, m, pinned, err
+	return f, err
 }

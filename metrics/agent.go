@@ -56,7 +56,7 @@ type Agent struct {
 	hookFailures                            prometheus.Counter
 
 	forecasts, forecastsLost, forecastsFailed, anomalies prometheus.Counter
-	forecastAt, residual                                 measure
+	forecastsOK, forecastAt, residual                    measure
 	forecastTook                                         prometheus.Observer
 
 	riskBefore, riskAfter                                measure
@@ -189,7 +189,7 @@ func (a *Agent) addTraining(r registrar) {
 func (a *Agent) addPredictions(r registrar) {
 	a.inUse = r.measure("model_in_use_version", "Version of the model that the device predicts with.")
 	a.inUseSince = r.measure("model_in_use_timestamp_seconds",
-		"When that model came into use, or the agent found it in use at its start, in Unix time.")
+		"When that model came into use, also before this start, in Unix time.")
 	a.modelsJudged = r.counterBy("models_judged_total",
 		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
 			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
@@ -198,6 +198,8 @@ func (a *Agent) addPredictions(r registrar) {
 	a.inUseRisk = r.measure("model_in_use_risk",
 		"Risk of the model that was in use when the newest one was judged, on the same rows.")
 	a.hookFailures = r.counter("model_hook_failures_total", "Times that the command predict.hook failed.")
+	a.forecastsOK = r.measure("forecasts_ok",
+		"Whether forecasts are made and published (1), or not (0): rows cannot be read, or the broker is away.")
 	a.forecasts = r.counter("forecasts_total", "Predictions, and residuals, that were published.")
 	a.forecastsLost = r.counter("forecasts_lost_total", "Those that could not be published.")
 	a.forecastsFailed = r.counter("forecasts_failed_total",
@@ -206,8 +208,8 @@ func (a *Agent) addPredictions(r registrar) {
 	a.forecastAt = r.measure("forecast_timestamp_seconds", "When the last forecast was published, in Unix time.")
 	a.residual = r.measure("residual_mean",
 		"Mean magnitude of the last 1,000 residuals, in the target's unit or as a probability.")
-	a.forecastTook = r.histogram("forecast_duration_seconds", "Time to find and predict a row, on average of a look.",
-		stepBuckets)
+	a.forecastTook = r.histogram("forecast_duration_seconds",
+		"Time to find a row and to predict, on average over the rows of a look.", stepBuckets)
 }
 
 // addMixing registers those of the neighbours.

@@ -65,7 +65,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.modelBytes.set(float64(f.Bytes))
 	case agent.ModelInUse:
 		a.inUse.set(float64(f.Version))
-		a.inUseSince.set(unixSeconds(a.now()))
+		a.inUseSince.set(unixSeconds(f.Since))
 	case agent.ModelJudged:
 		if f.Result != agent.ModelPinned {
 			a.modelsJudged.WithLabelValues(string(f.Result)).Inc()
@@ -95,6 +95,11 @@ func (a *Agent) predicted(f agent.Predicted) {
 	a.forecastsLost.Add(float64(f.Lost))
 	a.forecastsFailed.Add(float64(f.Failed))
 	a.anomalies.Add(float64(f.Anomalies))
+	if f.Err != nil {
+		a.forecastsOK.set(0)
+	} else {
+		a.forecastsOK.set(1)
+	}
 	if f.Rows > 0 {
 		a.forecastAt.set(unixSeconds(a.now()))
 	}

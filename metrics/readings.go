@@ -66,6 +66,12 @@ var readings = []reading{
 	{42, "agentd_device_memory_available_bytes", "", false},
 	{43, "agentd_device_decisions_total", `decision="ease"`, true},
 	{44, "agentd_device_decisions_total", `decision="stop"`, true},
+	{45, "agentd_model_in_use_version", "", false},
+	{46, "agentd_model_in_use_timestamp_seconds", "", false},
+	{47, "agentd_forecasts_ok", "", false},
+	{48, "agentd_forecast_timestamp_seconds", "", false},
+	{49, "agentd_residual_mean", "", false},
+	{50, "agentd_anomalies_total", "", true},
 }
 
 // readingOf returns the reading of an ID; ok is false if this build does not know it.

@@ -205,7 +205,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 			v.note("budget", "")
 		}
 	case agent.ModelInUse:
-		v.is.Model = &modelInUse{uint64(f.Run), uint64(f.Version), v.now(), f.Pinned}
+		v.is.Model = &modelInUse{uint64(f.Run), uint64(f.Version), f.Since, f.Pinned}
 	case agent.ModelJudged:
 		v.note("model", modelProblem(f))
 	case agent.Predicted:

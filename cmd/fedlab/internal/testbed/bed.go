@@ -23,6 +23,7 @@ type bed struct {
 	broker, coordinator, prometheus string // host:port
 	processes                       []*process
 	ended                           chan string // the name of a process that ended by itself
+	stopped, grown                  chan struct{}
 }
 
 // stretch is by how much everything that each agent does goes slower than among a hundred: one machine runs them all.
@@ -35,7 +36,7 @@ func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }
 
 // layOut makes the folder and all files.
 func layOut(o Options) (*bed, error) {
-	b := &bed{Options: o, ended: make(chan string, 1)}
+	b := &bed{Options: o, ended: make(chan string, 1), stopped: make(chan struct{}), grown: make(chan struct{})}
 	var err error
 	if b.Bin, err = filepath.Abs(b.Bin); err != nil {
 		return nil, err

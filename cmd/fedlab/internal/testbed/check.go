@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +28,6 @@ func (b *bed) newWatch() (*watch, error) {
 	var err1, err2 error
 	w.dashboards, err1 = monitoring.Dashboards(shipped.Files)
 	w.rules, err2 = monitoring.Rules(shipped.Files)
-	// the agents here do not predict, so that nothing is measured of their predictions
-	w.rules = slices.DeleteFunc(w.rules, func(r monitoring.Rule) bool { return r.Alert == "DeviceModelDrifts" })
 	return w, firstOf(err1, err2)
 }
 
@@ -88,13 +85,17 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 }
 
 // choices are what a dashboard is asked for: the coordinator; or an agent that
-// Prometheus scrapes itself, and one that it scrapes through the coordinator.
+// Prometheus scrapes itself, and one that it scrapes through the coordinator, whose reports have not all that is asked
+// for of predictions.
 func (w *watch) choices(d *monitoring.Dashboard) []monitoring.Choice {
-	if d.UID != "fedmesh-device" {
-		return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval()}}
+	itself := monitoring.Choice{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}
+	switch d.UID {
+	case "fedmesh-predictions":
+		return []monitoring.Choice{itself}
+	case "fedmesh-device":
+		return []monitoring.Choice{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}
-	return []monitoring.Choice{{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()},
-		{Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
+	return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval()}}
 }
 
 // version is the model's; NaN if there is none yet.

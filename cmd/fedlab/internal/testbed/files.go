@@ -29,6 +29,9 @@ func (b *bed) put(name string, data []byte) error {
 func (b *bed) write() error {
 	rows := mrand.New(mrand.NewPCG(1, 2))
 	err := firstOf(b.put("data.csv", table(rows, 40*b.Agents)), b.put("held-out.csv", table(rows, 1000)))
+	for i := range predicting {
+		err = firstOf(err, b.put(b.ownRows(i), b.newRows(rows)))
+	}
 	var users []string
 	if err == nil {
 		users, err = b.writePrograms()
@@ -51,11 +54,15 @@ func (b *bed) write() error {
 func table(rng *mrand.Rand, n int) []byte {
 	text := []byte("load,speed,oil,wear\n")
 	for range n {
-		load, speed, oil := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
-		text = fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil,
-			2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
+		text = plane(text, rng)
 	}
 	return text
+}
+
+// plane adds a row.
+func plane(text []byte, rng *mrand.Rand) []byte {
+	load, speed, oil := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
+	return fmt.Appendf(text, "%.4f,%.4f,%.4f,%.4f\n", load, speed, oil, 2*load-speed+0.5*oil+1+0.3*rng.NormFloat64())
 }
 
 // writePrograms writes the keys and configurations of the coordinator and the
@@ -82,6 +89,9 @@ func (b *bed) writePrograms() ([]string, error) {
 		}
 		list.WriteString(id + " " + key)
 		users = append(users, federation+"-"+id)
+		if i < predicting {
+			users = append(users, siteUser(id))
+		}
 		listen := "" // every other agent is reached by nobody, as behind NAT
 		if i%2 == 0 {
 			listen = ports[i/2]
@@ -95,11 +105,12 @@ func (b *bed) writePrograms() ([]string, error) {
 }
 
 // brokerConfig is how a user reaches the broker.
-func (b *bed) brokerConfig(id string) string {
+func (b *bed) brokerConfig(user string) string {
 	if !b.TLS {
-		return fmt.Sprintf("{url: tcp://%s, password_file: %s}", b.broker, b.path("passwords/"+federation+"-"+id))
+		return fmt.Sprintf("{url: tcp://%s, username: %s, password_file: %s}", b.broker, user,
+			b.path("passwords/"+user))
 	}
-	cert := b.path("certs/" + federation + "-" + id)
+	cert := b.path("certs/" + user)
 	return fmt.Sprintf("{url: tls://%s, ca_file: %s, cert_file: %s.crt, key_file: %s.key}", b.broker,
 		b.path("certs/ca.crt"), cert, cert)
 }
@@ -132,7 +143,7 @@ round:
 mesh: {edges: radius, radius: 1.3}
 held_out: {csv: %s}
 metrics: {listen: %s}
-`, federation, b.path("state"), b.brokerConfig("coordinator"), b.path("coordinator.key"), b.path("agents.keys"),
+`, federation, b.path("state"), b.brokerConfig(federation+"-coordinator"), b.path("coordinator.key"), b.path("agents.keys"),
 		2+b.Agents/20, 300*b.stretch(), 5+b.Agents/10, min(b.Agents/2, 12), 30+b.Agents, b.stretch(), b.Agents,
 		b.Agents/2, b.path("held-out.csv"), b.coordinator)
 }
@@ -140,20 +151,24 @@ metrics: {listen: %s}
 // agentConfig is an agent on a square grid, so that the graph is connected.
 func (b *bed) agentConfig(i int, coordinatorKey, listen string) []byte {
 	id, side := agentID(i), int(math.Ceil(math.Sqrt(float64(b.Agents))))
+	data := fmt.Sprintf("{csv: %s, shares: %d, share: %d}", b.path("data.csv"), b.Agents, i)
+	if i < predicting {
+		data = fmt.Sprintf("{csv: %s, time: t}", b.path(b.ownRows(i))) + b.predictConfig(id)
+	}
 	return fmt.Appendf(nil, `
 federation: %s
 id: %s
 state_dir: %s
 broker: %s
 identity: {key_file: %s, coordinator_key: %q}
-data: {csv: %s, shares: %d, share: %d}
+data: %s
 d2d: {uplink: true, place: {x: %d, y: %d}}
 compute: {step_time: %dms}
 budget: {bytes_per_month: 10GB}
 device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
 metrics: {listen: %q, report_every: %ds, advertise: %q}
-`, federation, id, b.path("state-"+id), b.brokerConfig(id), b.path(id+".key"), coordinatorKey,
-		b.path("data.csv"), b.Agents, i, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, 5*b.stretch(), listen)
+`, federation, id, b.path("state-"+id), b.brokerConfig(federation+"-"+id), b.path(id+".key"), coordinatorKey,
+		data, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, 5*b.stretch(), listen)
 }
 
 // writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this
@@ -218,6 +233,10 @@ func (b *bed) writeMosquitto() error {
 	}
 	fmt.Fprintln(&conf, "user", me.Username) // root would become somebody who cannot read the folder
 	rules, err := b.ours("coordinator", "acl", "--config", b.path("coordinator.yaml"))
+	for i := range predicting {
+		id := agentID(i)
+		rules += "\nuser " + siteUser(id) + "\ntopic write " + forecastsOf(id) + "\n"
+	}
 	return firstOf(err, b.put("acl", []byte(rules)), b.put("mosquitto.conf", conf.Bytes()))
 }
 

@@ -51,6 +51,8 @@ func (b *bed) stop() {
 		all.Go(p.stop)
 	}
 	all.Wait()
+	close(b.stopped)
+	<-b.grown
 	for i := min(3, len(b.processes)) - 1; i >= 0; i-- {
 		b.processes[i].stop()
 	}

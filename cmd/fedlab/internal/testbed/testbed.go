@@ -53,6 +53,7 @@ func work(ctx context.Context, o Options, do func(*bed, context.Context) error) 
 	}
 	defer b.remove()
 	defer b.stop()
+	go b.grow()
 	if err := b.start(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
