@@ -380,20 +380,29 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
-// FuzzRing holds a ring that finds any bytes as its segment to this: it opens, takes entries, and reads them again.
+// FuzzRing holds a ring that finds any bytes as its segments to this: it opens, takes entries, and reads them again.
 func FuzzRing(f *testing.F) {
-	sound := appendHead(nil, segment{number: 1, first: 1})
-	for _, b := range []Batch{numbered(1, 2), numbered(3, 3)} {
-		sound = appendBatch(sound, b.first(), b)
+	of := func(number, first uint64, batches ...Batch) []byte {
+		b := appendHead(nil, segment{number: number, first: first})
+		for _, x := range batches {
+			b = appendBatch(b, x.first(), x)
+		}
+		return b
 	}
-	f.Add(sound)
-	f.Add(sound[:len(sound)-3])
-	f.Add(flipAt(40)(bytes.Clone(sound)))
-	f.Add([]byte(nil))
-	f.Add(append(bytes.Clone(sound), "FMB1\xff\xff\xff\x7f"...))
-	f.Fuzz(func(t *testing.T, p []byte) {
+	sound, next := of(1, 1, numbered(1, 2), numbered(3, 3)), of(2, 6, numbered(6, 2))
+	f.Add(sound, []byte(nil))
+	f.Add(sound, next)
+	f.Add(next, sound)
+	f.Add(sound[:len(sound)-3], next)
+	f.Add(flipAt(40)(bytes.Clone(sound)), next[:len(next)-1])
+	f.Add([]byte(nil), of(2, 1<<63, numbered(1<<63, 1)))
+	f.Add(append(bytes.Clone(sound), "FMB1\xff\xff\xff\x7f"...), sound)
+	f.Fuzz(func(t *testing.T, p, q []byte) {
 		d := newCuttableDisk(1 << 30)
 		d.names["ring/ring-000000000001.segment"] = &inode{disk: d, data: bytes.Clone(p)}
+		if q != nil {
+			d.names["ring/ring-000000000002.segment"] = &inode{disk: d, data: bytes.Clone(q)}
+		}
 		r, _ := mustOpenRing(t, Disk{d}, "ring", roomy)
 		next, size := r.Next(), r.Size()
 		entries := 0

@@ -1,0 +1,55 @@
+package task_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// FuzzValidate: whatever task a coordinator announces is taken or refused, and the columns of one that is taken are
+// those of its inputs.
+func FuzzValidate(f *testing.F) {
+	golden, err := filepath.Glob("../wire/testdata/golden/task*")
+	if err != nil || len(golden) < 3 {
+		f.Fatalf("%d tasks: %v", len(golden), err)
+	}
+	taken := 0
+	for _, name := range golden {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		body, err := hex.DecodeString(strings.Join(strings.Fields(string(text)), ""))
+		w, bad := wire.DecodeTask(body)
+		if err := errors.Join(err, bad); err != nil {
+			f.Fatal(err)
+		}
+		// They hold a word of each kind, of which some do not go together.
+		w.Training.Normalize, w.Training.Proximal, w.Model.HuberDelta = false, 0, 0
+		if task.Validate[float32](w) == nil {
+			taken++
+		}
+		f.Add(w.Append(nil))
+	}
+	if taken < 3 {
+		f.Fatalf("%d tasks are taken", taken)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w, err := wire.DecodeTask(body)
+		if err != nil || task.Validate[float32](w) != nil || len(w.Recipe.Inputs) == 0 {
+			return
+		}
+		for _, name := range append(w.Features, w.Target) {
+			if c, err := spec.ParseColumn(name); err != nil || !c.Calendar() && w.Recipe.Find(c.Input) < 0 {
+				t.Fatalf("%q is no column of the task: %+v, %v", name, c, err)
+			}
+		}
+	})
+}
