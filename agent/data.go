@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
@@ -47,7 +49,31 @@ func (p *prepared) first(n uint64) *prepared {
 // misfit is why the local data do not fit the task.
 type misfit struct {
 	problem string
+	told    wire.Misfit
 	again   time.Time // when they are looked at once more
+}
+
+// newMisfit takes a problem. Of values that are not used it is the same while column and reason are, however many.
+func newMisfit(err error, again time.Time) *misfit {
+	m := &misfit{problem: err.Error(), again: again}
+	if e := (*data.Error)(nil); errors.As(err, &e) {
+		if e.Reason != "" {
+			m.problem = e.Column + " " + e.Reason
+		}
+		m.told = wire.Misfit{Column: first(e.Column, wire.MaxName), Reason: first(e.Reason, wire.MaxReason),
+			Where: last(e.Where(), wire.MaxName), Bad: e.Bad, All: e.All}
+	}
+	return m
+}
+
+// first returns the beginning of a text, as UTF-8 of at most so many bytes.
+func first(text string, most int) string {
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+// last returns the end of a text.
+func last(text string, most int) string {
+	return strings.ToValidUTF8(text[max(0, len(text)-most):], "")
 }
 
 const (
@@ -138,7 +164,7 @@ func (a *Agent) follow(l *local, view data.View, unfit wire.DeclineReason, fact 
 		}
 	}
 	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
-		a.misfit = &misfit{fact.Problem.Error(), a.owner.Now().Add(mendEvery)}
+		a.misfit = newMisfit(fact.Problem, a.owner.Now().Add(mendEvery))
 		if before != nil && before.problem == a.misfit.problem {
 			return
 		}

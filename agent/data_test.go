@@ -82,6 +82,42 @@ func (l *logger) rows() string {
 	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.Renewed, "; "), l.path, "FILE")
 }
 
+// An agent whose data are mostly wrong says column, reason, place and numbers in its hello. It is one fact, until
+// column or reason are others, or the data fit.
+func TestHelloOfMisfit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogger(t, "a,b,y\n1,0,2\n0,hot,-1\n")
+		last := func() wire.Hello {
+			all := l.heard(wire.TypeHello)
+			return l.hello(all[len(all)-1])
+		}
+		l.plays(1)
+		want := wire.Misfit{Column: "b", Reason: "not_a_number", Where: l.path + ": line 3", Bad: 1, All: 2}
+		if len(want.Where) > wire.MaxName {
+			want.Where = want.Where[len(want.Where)-wire.MaxName:]
+		}
+		if h := last(); h.Unfit != wire.DeclineBadData || h.Misfit != want {
+			t.Errorf("%v, %+v; want %+v", h.Unfit, h.Misfit, want)
+		}
+		facts := len(factsOf[agent.DataLoaded](l.scene))
+		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n")
+		wait(time.Minute)
+		if n := len(factsOf[agent.DataLoaded](l.scene)); n != facts {
+			t.Errorf("%d facts after %d, for the same misfit", n, facts)
+		}
+		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n,1,-1\n")
+		wait(time.Minute)
+		if h := last(); h.Misfit.Column != "a" || h.Misfit.Reason != "missing" || h.Misfit.Bad != 3 {
+			t.Errorf("another column: %+v", h)
+		}
+		l.write("a,b,y\n1,0,2\n1,1,3\n")
+		wait(time.Minute)
+		if h := last(); h.Unfit != 0 || h.Misfit != (wire.Misfit{}) || h.Samples != 2 {
+			t.Errorf("mended: %+v", h)
+		}
+	})
+}
+
 // An agent follows a file that grows, is cut off, is replaced and is damaged. It never sends an update of other rows
 // than its hello has told.
 func TestFileThatChanges(t *testing.T) {

@@ -42,6 +42,9 @@ func (a *Agent) perform(e round.Effect) {
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
 			Update: e.Update, Asks: a.asks,
 			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found}
+		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
+			m.Misfit = a.misfit.told
+		}
 		a.publish(a.signer.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:
 		m := wire.Joined{Announcement: e.Announcement}

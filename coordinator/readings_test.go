@@ -1,20 +1,26 @@
 package coordinator_test
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // readingsOf is a file of readings over so many days, three an hour, of which a tenth is lost: a load that follows the
@@ -74,4 +80,63 @@ func TestReadings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReadingsThatAreWrong: an agent most of whose readings are wrong declines; the coordinator is told column, reason,
+// place and numbers. It takes part again when enough of them are good.
+func TestReadingsThatAreWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
+			{Name: "warm", Range: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
+		f.cfg.Task.Recipe, f.cfg.Task.Target, f.cfg.Task.Features = recipe, "load in 1h", []string{"warm", "load"}
+		f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = 0, 0.1
+		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 2, 2, 2, 2
+		for i, a := range f.agents {
+			a.file = readingsOf(t, uint64(i), 6)
+		}
+		path := f.agents[2].file.CSV
+		good, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half := bytes.LastIndexByte(good[:len(good)/2], '\n')
+		wrong := regexp.MustCompile(`(?m)^(\d+),[0-9.]+,`).ReplaceAll(good[:half], []byte("$1,999,"))
+		wrong = append(wrong, good[half:]...)
+		if err := os.WriteFile(path, wrong, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.start()
+		var told []round.AgentUnfit
+		f.until(time.Hour, "the agent is unfit", func() bool {
+			told = facts[round.AgentUnfit](f)
+			return len(told) > 0
+		})
+		want := wire.Misfit{Column: "warm", Reason: "out_of_range"}
+		m := told[0].Misfit
+		if where, n := m.Where, m.Bad; told[0].Agent != "a2" || told[0].Reason != wire.DeclineBadData ||
+			m.Column != want.Column || m.Reason != want.Reason || !strings.Contains(where, ": line ") || n < 150 ||
+			m.All < 2*n-50 || m.All > 2*n+50 {
+			t.Errorf("told %+v", told[0])
+		}
+		f.until(time.Hour, "its metrics say so", func() bool {
+			all := facts[agent.DataCollected](f, "a2")
+			return len(all) > 0 && all[len(all)-1].Share > 0.4
+		})
+		if err := os.WriteFile(path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.until(time.Hour, "it is mended", func() bool {
+			for _, c := range facts[round.AgentCounted](f) {
+				if c.Agent == "a2" {
+					return true
+				}
+			}
+			return false
+		})
+		f.until(time.Hour, "its metrics say that, too", func() bool {
+			all := facts[agent.DataCollected](f, "a2")
+			return all[len(all)-1].Share < 0.01
+		})
+	})
 }

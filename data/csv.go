@@ -29,17 +29,28 @@ type Error struct {
 	Line    int    // from 1; 0 = the whole file
 	Column  string // "" = the whole line
 	Problem string
+	// Reason is why values of the column are not used, or, as a TroubleKind, why there are none; "" = another problem.
+	Reason   string
+	Bad, All uint64 // so many of so many values, or lines, are not used; 0 = that is not the problem
 }
 
 func (e *Error) Error() string {
-	where := e.File
-	if e.Line > 0 {
-		where += fmt.Sprintf(": line %d", e.Line)
-	}
+	text := e.Problem
 	if e.Column != "" {
-		where += fmt.Sprintf(": column %q", e.Column)
+		text = fmt.Sprintf("column %q: %s", e.Column, text)
 	}
-	return where + ": " + e.Problem
+	if where := e.Where(); where != "" {
+		text = where + ": " + text
+	}
+	return text
+}
+
+// Where names file and line.
+func (e *Error) Where() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("%s: line %d", e.File, e.Line)
+	}
+	return e.File
 }
 
 // ReadCSV reads samples from comma-separated text with column names in its first line. file names the source in errors.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -53,7 +52,7 @@ func (f *csvFeed) read(void func(why string), take func(Reading)) error {
 		return err
 	}
 	f.follower.read = to
-	return to.check(f.most)
+	return nil
 }
 
 // pass passes on the readings of a text.
@@ -98,28 +97,19 @@ func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(R
 	b.newest = 0 // in any order: the grid knows what is late
 	at, bad := b.time(f.table, record, line)
 	if bad != nil {
-		b.bad, b.last = b.bad+1, bad
 		return
 	}
+	b.cells[len(f.table.columns)].used++
 	for i, column := range f.table.columns {
 		name, text := f.table.names[i], strings.TrimSpace(record[column])
 		v, said, why := f.filter.dialect.value(f.classes(name), text)
 		if why != "" {
 			b.cells[i].drop(why, line)
-			if why != grid.Missing && bad == nil {
-				bad = &Error{File: f.csvFile.path, Line: line, Column: f.filter.dialect.named(name),
-					Problem: problem(text, why)}
-			}
 			continue
 		}
 		b.cells[i].take(v, at)
 		take(Reading{Input: name, Time: at, Text: said, Value: v, Line: line})
 	}
-	if bad == nil {
-		b.used++
-		return
-	}
-	b.bad, b.last = b.bad+1, bad
 }
 
 // classes reports whether an input has classes.

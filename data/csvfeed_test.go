@@ -18,7 +18,7 @@ func TestCSVFeed(t *testing.T) {
 	}}.WithDefaults()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 	s, err := (&Config{CSV: h.path, Time: "t", Columns: map[string]string{"a": "A (°C)"}, Missing: grid.Last,
-		LastAtMost: time.Minute}).Open()
+		LastAtMost: time.Minute, MaxBad: 0.4}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 		{"t,x\n60,1\n120,2\n180,3\n240,4\n300,5,5\n", "line 6: 3 fields", nil, false},
 		{"t,x\n60,1\n120,2\n180,3\n240,4\n300,5\n", "", []float32{1, 2, 3}, true},
 		{"t,x\n60,9\n120,8\n180,7\n240,6\n", "", []float32{9, 8}, true},
-		{"t,x\n60,9\n120,8\n180,7\n240,6\n300,a\n360,b\n", `line 7: column "x": "b" is not a number; 2 of 6`, nil, false},
+		{"t,x\n60,9\n120,8\n180,7\n240,6\n300,a\n360,b\n", `line 7: column "x": not_a_number; 2 of 5 values`, nil, false},
 		{"time,x\n60,9\n", `column "t": missing`, nil, false},
 		{"t,y\n60,9\n", `names none of the task's inputs`, nil, false},
 	} {

@@ -48,7 +48,7 @@ func (f *csvFile) Open(w Want) Rows {
 	return f.made.open(w, func() *made {
 		if w.Recipe != nil && f.filter.Time != "" {
 			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, follower: follower{path: f.path, now: f.now}}
-			return newGridRows(feed, w, f.filter.missing, f.room, func() error { return nil })
+			return newGridRows(feed, w, f.filter.missing, f.most, f.room, func() error { return nil })
 		}
 		c := &csvText{csvFile: f, want: w, follower: follower{path: f.path, now: f.now}}
 		return &made{maker: c, name: f.path,

@@ -14,6 +14,8 @@ import (
 // gridRows makes rows of the readings of a feed.
 type gridRows struct {
 	feed    feed
+	needed  []string // inputs that the columns are made of
+	most    float64  // of their values that are wrong: the share
 	config  grid.Config
 	nothing func() error // why there are no rows
 	bad     error        // that keeps rows from ever being made
@@ -23,9 +25,10 @@ type gridRows struct {
 	lost error // why rows that were made could not be kept
 }
 
-// newGridRows follows a feed. A source without rows says why with nothing.
-func newGridRows(f feed, w Want, fill grid.Fill, at room, nothing func() error) *made {
-	r := &gridRows{feed: f, nothing: nothing,
+// newGridRows follows a feed. A source without rows says why with nothing. If a larger share than most of the values of
+// an input is wrong, there are none.
+func newGridRows(f feed, w Want, fill grid.Fill, most float64, at room, nothing func() error) *made {
+	r := &gridRows{feed: f, needed: w.inputs(), most: most, nothing: nothing,
 		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: fill,
 			Early: w.Early}}
 	m := &made{maker: r, raw: &rawRows{room: at, features: len(w.Features), timed: true, recent: w.Early}}
@@ -61,10 +64,19 @@ func (r *gridRows) make(m *made) error {
 	if r.bad != nil {
 		return r.bad
 	}
+	err := r.read(m)
+	r.count(m.rows)
+	if err == nil && m.rows > 0 {
+		err = r.check()
+	}
+	return err
+}
+
+// read makes rows of what has come.
+func (r *gridRows) read(m *made) error {
 	if lost := m.raw.err(); lost != nil {
 		r.feed.rewind(lost.Error())
 	}
-	defer func() { r.count(m.rows) }()
 	r.lost = nil
 	n := 0
 	err := r.feed.read(func(why string) {
@@ -99,12 +111,53 @@ func (r *gridRows) keep(m *made) {
 	}
 }
 
+// check returns why the rows cannot be worked on: too much of an input is wrong. For predictions they will do.
+func (r *gridRows) check() error {
+	all := r.Report()
+	c, worst := r.worst(&all)
+	if r.config.Early || worst.share() <= r.most {
+		return nil
+	}
+	return &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), Bad: worst.n, All: worst.all,
+		Problem: fmt.Sprintf("%s; %d of %d values cannot be used, more than data.max_bad (%g) allows", worst.why,
+			worst.n, worst.all, r.most)}
+}
+
+// worst returns the column of which the largest share of the values is wrong. Inputs that no column needs do not count,
+// and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
+func (r *gridRows) worst(all *Report) (of ColumnReport, worst bad) {
+	for _, c := range all.Columns {
+		if c.Name == "" || r.config.Recipe.Find(c.Name) >= 0 && !slices.Contains(r.needed, c.Name) {
+			continue
+		}
+		if b := c.wrong(); b.share() > worst.share() {
+			of, worst = c, b
+		}
+	}
+	return of, worst
+}
+
 // none implements maker: nothing has come, or what has come is not enough.
 func (r *gridRows) none(string) error {
-	if err := r.nothing(); err != nil {
-		return fmt.Errorf("no row can be made yet: %w; %s", err, r.Report())
+	all := r.Report()
+	c, worst := r.worst(&all)
+	e := &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), Bad: worst.n, All: worst.all}
+	missing := slices.IndexFunc(r.needed, func(name string) bool {
+		c := all.column(name)
+		return c.Came == 0 && c.Newest == 0
+	})
+	trouble := slices.IndexFunc(all.Troubles, func(t Trouble) bool { return t.Kind != Silent })
+	switch {
+	case trouble >= 0:
+		e = &Error{Reason: string(all.Troubles[trouble].Kind)}
+	case missing >= 0:
+		e = &Error{Column: r.needed[missing], Reason: string(Silent)}
 	}
-	return fmt.Errorf("no row can be made yet; %s", r.Report())
+	e.Problem = "no row can be made yet; " + all.String()
+	if err := r.nothing(); err != nil {
+		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", err, all)
+	}
+	return e
 }
 
 // count takes note of what the grid has counted.
@@ -140,5 +193,7 @@ func (r *gridRows) Report() Report {
 			e.count(why, n)
 		}
 	}
+	_, worst := r.worst(&all)
+	all.Share = worst.share()
 	return all
 }

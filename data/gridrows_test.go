@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -66,7 +67,7 @@ func (f fedBy) rewind(why string) { f.gone = why }
 func gridRowsOf(f *fakeFeed, w Want, fill grid.Fill) Rows {
 	var s shared
 	return s.open(w, func() *made {
-		return newGridRows(fedBy{f}, w, fill, room{memory: memoryMost}, silent)
+		return newGridRows(fedBy{f}, w, fill, 0.2, room{memory: memoryMost}, silent)
 	})
 }
 
@@ -99,9 +100,9 @@ func TestGridRowsReport(t *testing.T) {
 	}
 	got := r.(Reporter).Report()
 	c := got.Columns[0]
-	if s := c.String(); s != "10 used, 1 gap, 2 missing, 1 not_a_number, 1 out_of_range, 1 twice" ||
+	if s := c.String(); s != "10 used, 2 missing, 1 not_a_number, 1 out_of_range, 1 twice" ||
 		c.Where != "from topic site/x at 1970-01-01T09:00:00Z" || c.Newest != 11*int64(time.Hour) ||
-		got.Rows != v.Rows.Len() || got.Bad != 1 || len(got.Troubles) != 1 {
+		got.Rows != v.Rows.Len() || got.Bad != 0 || len(got.Troubles) != 1 {
 		t.Errorf("%s, %+v", s, got)
 	}
 	f.all, f.gone = []Reading{{Input: "x", Time: 1, Value: 51, Line: 7}}, "another file"
@@ -113,6 +114,62 @@ func TestGridRowsReport(t *testing.T) {
 	if c := r.(Reporter).Report().Columns[0]; c.Where != "f.csv: line 7" {
 		t.Errorf("%+v", c)
 	}
+}
+
+// TestGridMaxBad wants rows to be refused while too much of an input that they need is wrong, with the input, the
+// reason, the place and the numbers; not for gaps. A forecast goes on with what there is.
+func TestGridMaxBad(t *testing.T) {
+	hour := int64(time.Hour)
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "x", Range: []float64{0, 50}},
+		{Name: "y", Range: []float64{0, 50}}, {Name: "z", Range: []float64{0, 50}}}}.WithDefaults()
+	f := &fakeFeed{}
+	w := Want{Features: []string{"x"}, Target: "y in 1h", Recipe: &r}
+	rows := gridRowsOf(f, w, grid.Fill{})
+	w.Early = true
+	g := &fakeFeed{}
+	early := gridRowsOf(g, w, grid.Fill{})
+	k := int64(0)
+	add := func(n int, x, y float64) { // one that is NaN is not measured
+		for range n {
+			k++
+			for i, v := range []float64{x, y, 99} { // z is always out of range, and nobody needs it
+				r := Reading{Input: "xyz"[i : i+1], Time: k * hour, Value: v, Line: int(k) + 1}
+				if v == v {
+					f.all = append(f.all, r)
+					g.all = append(g.all, r)
+				}
+			}
+		}
+	}
+	wants := func(want *Error, share float64) {
+		t.Helper()
+		v, err := rows.Snapshot()
+		var e *Error
+		switch errors.As(err, &e); {
+		case want == nil && (err != nil || v.Rows.Len() == 0):
+			t.Errorf("error %v", err)
+		case want != nil && (e == nil || e.Column != want.Column || e.Reason != want.Reason || e.Bad != want.Bad ||
+			e.All != want.All || !strings.HasPrefix(e.Where(), want.File)):
+			t.Errorf("error %+v, want %+v", err, want)
+		}
+		if got := rows.(Reporter).Report().Share; math.Abs(got-share) > 1e-9 {
+			t.Errorf("a share of %v, want %v", got, share)
+		}
+		if v, err := early.Snapshot(); (err != nil || v.Rows.Len() == 0) && k > 3 {
+			t.Errorf("early: %v", err)
+		}
+	}
+	add(3, math.NaN(), 1)
+	wants(&Error{Column: "x", Reason: "silent"}, 0)
+	add(3, 1, 1)
+	wants(nil, 0) // of four rows three lack x
+	add(17, 1, 1)
+	add(5, 99, 1)
+	wants(nil, 5./25)
+	add(1, 99, 1)
+	wants(&Error{File: "f.csv: line 30", Column: "x", Reason: "out_of_range", Bad: 6, All: 26}, 6./26)
+	add(5, 1, 1)
+	wants(nil, 6./30) // one waits
 }
 
 func silent() error { return errors.New("nothing has come") }

@@ -77,7 +77,7 @@ func openLines(c *Config) (Source, error) {
 	}
 	l := &lines{from: c.Lines, command: c.Command, csv: c.format() == "csv", leastWait: leastWait,
 		payloads: payloads{columns: columns, clock: of}}
-	return &stream{of: l, fill: c.fill(), room: c.room()}, nil
+	return &stream{of: l, fill: c.fill(), most: c.maxBad(), room: c.room()}, nil
 }
 
 // lines is where they come from.

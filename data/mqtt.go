@@ -82,8 +82,8 @@ func checkMQTT(c *Config, problems *spec.Check, section string) {
 func checkStream(c *Config, problems *spec.Check, section string) {
 	problems.Need(len(c.Where) == 0 && c.Share == 0 && c.Shares == 0, section+".where",
 		"where, share and shares go with source csv only: remove them")
-	problems.Need(c.Delimiter == "" && c.Decimal == "" && c.MaxBad == 0, section+".delimiter",
-		"delimiter, decimal and max_bad go with source csv only: remove them")
+	problems.Need(c.Delimiter == "" && c.Decimal == "", section+".delimiter",
+		"delimiter and decimal go with source csv only: remove them")
 	_, err := clockOf(c)
 	problems.Valid(section+".time", err)
 }
@@ -96,7 +96,7 @@ func (c *Config) Topics() []string {
 
 func openMQTT(c *Config) (Source, error) {
 	s, err := subscriptions(c)
-	return &stream{of: topics(s), fill: c.fill(), room: c.room()}, err
+	return &stream{of: topics(s), fill: c.fill(), most: c.maxBad(), room: c.room()}, err
 }
 
 // topics are what a source hears.

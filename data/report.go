@@ -17,7 +17,9 @@ type Reporter interface{ Report() Report }
 // Report counts what came and what was not used.
 type Report struct {
 	Rows, Bad int // rows, and those that could not be made or used
-	Columns   []ColumnReport
+	// Share is the largest one that is wrong, of the lines or of the values of an input: Config.MaxBad bounds it.
+	Share   float64
+	Columns []ColumnReport
 	// Troubles are what keeps readings from coming, at this moment; nil if nothing does.
 	Troubles []Trouble
 }
@@ -52,6 +54,31 @@ func (r Report) String() string {
 		all[i] = c.Name + ": " + c.String()
 	}
 	return strings.Join(all, "; ")
+}
+
+// wrong are the reasons that say that a value is none. The others are of those that are missing, late, or too many.
+var wrong = []Reason{grid.Malformed, grid.NotANumber, grid.NotFinite, grid.OutOfRange, grid.UnknownClass, grid.Stuck,
+	grid.Jump, grid.BadTime, grid.Future}
+
+// bad are values that cannot be used for a reason.
+type bad struct {
+	why    Reason // that most of them have
+	n, all uint64
+}
+
+func (b bad) share() float64 { return float64(b.n) / max(1, float64(b.all)) }
+
+// wrong are the values of a column that are none.
+func (c *ColumnReport) wrong() bad {
+	b, most := bad{all: c.Used}, uint64(0)
+	for _, why := range wrong {
+		n := c.Unused[why]
+		if n > most {
+			b.why, most = why, n
+		}
+		b.n, b.all = b.n+n, b.all+n
+	}
+	return b
 }
 
 // column returns the report of a column, which it adds if there is none.

@@ -326,7 +326,7 @@ func TestEarlyRowsAreFew(t *testing.T) {
 	f := &fakeFeed{}
 	w := hourly()
 	w.Early = true
-	of := newGridRows(fedBy{f}, w, grid.Fill{}, room{memory: 20_000}, silent)
+	of := newGridRows(fedBy{f}, w, grid.Fill{}, 0.2, room{memory: 20_000}, silent)
 	r := &rows{of: of, want: w}
 	for n := 10; n < 5000; n += 500 {
 		f.hours(n-10, n+490, 0)

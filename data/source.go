@@ -142,7 +142,7 @@ type Config struct {
 	// Missing is what stands for a value that a row needs and does not have; empty = skip.
 	Missing    grid.Policy       `yaml:"missing"`
 	LastAtMost time.Duration     `yaml:"last_at_most"` // the age of a value with missing: last
-	MaxBad     float64           `yaml:"max_bad"`      // of lines that cannot be used, in CSV: their share; 0 = 0.2
+	MaxBad     float64           `yaml:"max_bad"`      // the share of rows, or values, that cannot be used; 0 = 0.2
 	Where      map[string]string `yaml:"where"`        // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`

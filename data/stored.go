@@ -20,7 +20,7 @@ func storedCSV(c *Config, _ store.Disk, _ string) (Stored, error) {
 }
 
 func storedReadings(c *Config, disk store.Disk, dir string) (Stored, error) {
-	return &storedRing{disk: disk, dir: dir, fill: c.fill(), room: c.room()}, nil
+	return &storedRing{disk: disk, dir: dir, fill: c.fill(), most: c.maxBad(), room: c.room()}, nil
 }
 
 // storedRing is the readings that a collector has kept.
@@ -28,6 +28,7 @@ type storedRing struct {
 	disk store.Disk
 	dir  string
 	fill grid.Fill
+	most float64 // of an input's values that are wrong: their share
 	room room
 	made shared
 }
@@ -48,7 +49,7 @@ func (s *storedRing) Open(w Want) Rows {
 		return noRows{}
 	}
 	return s.made.open(w, func() *made {
-		return newGridRows(&storedFeed{ring: s}, w, s.fill, s.room, func() error { return nil })
+		return newGridRows(&storedFeed{ring: s}, w, s.fill, s.most, s.room, func() error { return nil })
 	})
 }
 

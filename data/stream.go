@@ -16,6 +16,7 @@ type stream struct {
 		probe() error
 	}
 	fill     grid.Fill
+	most     float64 // of an input's values that are wrong: their share
 	room     room
 	made     shared
 	recorder *recorder // nil before Start
@@ -39,7 +40,7 @@ func (s *stream) Open(w Want) Rows {
 	}
 	wanted := w.inputs()
 	return s.made.open(w, func() *made {
-		return newGridRows(s.recorder.feed(wanted), w, s.fill, s.room, func() error {
+		return newGridRows(s.recorder.feed(wanted), w, s.fill, s.most, s.room, func() error {
 			return s.recorder.nothing(wanted)
 		})
 	})

@@ -134,7 +134,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 		}
 		if !filled && bad == nil {
 			bad = &Error{File: t.file, Line: line, Column: t.filter.dialect.named(t.names[i]),
-				Problem: problem(text, why)}
+				Problem: problem(text, why), Reason: string(why)}
 		}
 		b.x = append(b.x, T(v))
 	}
@@ -157,7 +157,7 @@ func (b *batch[T]) time(t *table, record []string, line int) (int64, *Error) {
 	}
 	if problem != "" {
 		b.cells[len(t.columns)].drop(why, line)
-		return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem}
+		return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem, Reason: string(why)}
 	}
 	b.newest = at
 	return at, nil

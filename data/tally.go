@@ -69,6 +69,7 @@ func (c *cells) fill(f grid.Fill, at int64) (float64, bool) {
 func (y *tally) check(most float64) error {
 	if all := y.used + y.bad; y.bad > 0 && float64(y.bad) > most*float64(all) {
 		e := *y.last
+		e.Bad, e.All = uint64(y.bad), uint64(all)
 		e.Problem += fmt.Sprintf("; %d of %d rows cannot be used, more than data.max_bad (%g) allows", y.bad, all, most)
 		return &e
 	}
@@ -77,7 +78,7 @@ func (y *tally) check(most float64) error {
 
 // report returns the counts. names are those of the columns.
 func (y *tally) report(file string, names []string, time string) Report {
-	r := Report{Rows: y.used, Bad: y.bad}
+	r := Report{Rows: y.used, Bad: y.bad, Share: float64(y.bad) / max(1, float64(y.used+y.bad))}
 	for i, c := range y.cells {
 		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt}
 		for _, n := range c.unused {

@@ -14,6 +14,7 @@ type collected struct {
 	values   *prometheus.CounterVec // by input and result
 	troubles gaugeSet               // by kind
 	newest   measure
+	share    measure
 
 	mu     sync.Mutex // the agents of a process share its metrics
 	inputs map[string]bool
@@ -38,6 +39,9 @@ func newCollected(r registrar) *collected {
 			words(data.TroubleKinds())),
 		newest: r.measure("data_newest_timestamp_seconds",
 			"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times."),
+		share: r.measure("data_unusable_ratio",
+			"Largest share that cannot be used, of the lines of a file or of the values of an input; above "+
+				"data.max_bad the device declines."),
 		inputs: map[string]bool{},
 	}
 }
@@ -83,6 +87,7 @@ func (c *collected) observe(f agent.DataCollected) {
 	if oldest != 0 {
 		c.newest.set(float64(oldest) / 1e9)
 	}
+	c.share.set(f.Share)
 	kinds := map[string]int{}
 	for _, t := range f.Troubles {
 		kinds[string(t.Kind)]++

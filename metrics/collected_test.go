@@ -19,7 +19,7 @@ func TestCollected(t *testing.T) {
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Missing: 2}},
 		{Name: "temp", Used: 2, Newest: 1772366300e9}, {Name: "door"}},
 		Troubles: []data.Trouble{{Kind: data.Silent}, {Kind: data.Silent}, {Kind: data.Broker}}}
-	second := data.Report{Columns: []data.ColumnReport{
+	second := data.Report{Share: 0.25, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.Reason]uint64{grid.Missing: 3}},
 		{Name: "temp", Used: 2, Newest: 1772366300e9}}, Troubles: []data.Trouble{{Kind: data.Broker}}}
 	a.Observe(agent.DataCollected{Report: first})
@@ -31,6 +31,7 @@ func TestCollected(t *testing.T) {
 		`agentd_data_values_total{input="pm25",result="missing"} 5`,
 		`agentd_data_values_total{input="door",result="future"} 0`,
 		`agentd_data_troubles{kind="broker"} 1`, `agentd_data_troubles{kind="silent"} 0`,
+		`agentd_data_unusable_ratio 0.25`,
 		`agentd_data_newest_timestamp_seconds 1.7723663e+09`} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no %s in\n%s", want, text)

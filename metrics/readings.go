@@ -72,6 +72,8 @@ var readings = []reading{
 	{48, "agentd_forecast_timestamp_seconds", "", false},
 	{49, "agentd_residual_mean", "", false},
 	{50, "agentd_anomalies_total", "", true},
+	{51, "agentd_data_unusable_ratio", "", false},
+	{52, "agentd_data_troubles", "", false},
 }
 
 // readingOf returns the reading of an ID; ok is false if this build does not know it.

@@ -46,7 +46,7 @@ var agentScript = []any{
 		Before: device.Verdict{Share: 0.25, Rule: device.Temperature}},
 	agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Battery},
 		Before: device.Verdict{Rule: device.Battery}},
-	agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{
+	agent.DataCollected{Report: data.Report{Share: 0.125, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Dropped: 2}},
 		{Name: "temp", Used: 30, Newest: 1772366300e9}},
 		Troubles: []data.Trouble{{Kind: data.Silent, Text: "pm25: nothing has come since noon"}}}},

@@ -66,7 +66,8 @@ type (
 	AgentUnfit struct {
 		Agent  wire.AgentID
 		Reason wire.DeclineReason
-		Agents int // K without it
+		Misfit wire.Misfit // of its data, where it tells
+		Agents int         // K without it
 	}
 	// AgentLeft: an agent is no longer counted, until it says hello again.
 	AgentLeft struct {

@@ -65,18 +65,20 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	if q := e.Hello.Asks; q.Round > 0 {
 		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
 	}
-	news, out := false, c.sitsOut(e.Agent)
+	news, out, misfit := false, c.sitsOut(e.Agent), ""
+	if u := &e.Hello.Misfit; e.Hello.Unfit != 0 && *u != (wire.Misfit{}) {
+		misfit = u.Column + " " + u.Reason
+	}
 	m := c.roster.change(e.Agent, func(m *member) {
-		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit
+		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit || m.misfit != misfit
 		*m = member{
-			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, samples: e.Hello.Samples,
-			peerKey: e.Hello.PeerKey,
-			place:   e.Hello.Location, neighbors: e.Hello.Neighbors,
+			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, misfit: misfit,
+			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, place: e.Hello.Location, neighbors: e.Hello.Neighbors,
 		}
 	})
 	switch {
 	case news && m.unfit != 0:
-		c.report(AgentUnfit{e.Agent, m.unfit, c.roster.drawn})
+		c.report(AgentUnfit{e.Agent, m.unfit, e.Hello.Misfit, c.roster.drawn})
 	case news:
 		c.report(AgentCounted{e.Agent, m.samples, c.roster.drawn})
 	}

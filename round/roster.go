@@ -12,6 +12,7 @@ type member struct {
 	present bool
 	sitsOut bool               // it is not drawn now
 	unfit   wire.DeclineReason // 0 = fit
+	misfit  string             // column and reason, of an unfit one
 	samples uint64
 	peerKey wire.PeerKey // zero = it does not mix
 	place   wire.Location

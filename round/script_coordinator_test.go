@@ -167,7 +167,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		return *p.board
 	case "hello":
 		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
-			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...)}
+			Unfit:  pick(c.opt("unfit", ""), wire.DeclineReasons()...),
+			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)}}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
 	case "storage":
 		if c.word(0) == "failed" {

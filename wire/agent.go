@@ -100,8 +100,20 @@ type Hello struct {
 	Location     Location
 	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
 	Asks         Asked     // for the outcome of an earlier round's update
+	Misfit       Misfit    // of its data, if it is unfit for them
 	Extra        Extra
 }
+
+// Misfit is what of an agent's data keeps it from taking part. Its texts are for people.
+type Misfit struct {
+	Column   string // or input; empty = all
+	Reason   string // why its values are not used; empty = another
+	Where    string // file and line, or topic, of one of them
+	Bad, All uint64 // so many of so many values, or lines, are not used; 0 = that is not known
+}
+
+// MaxReason bounds the reason of a misfit, in bytes.
+const MaxReason = 32
 
 // Asked is an update of the announced run whose round is over, and whose outcome the agent has not read.
 type Asked struct {
@@ -134,6 +146,7 @@ func (m *Hello) parts() []part {
 				w.location(m.Location)
 			}
 		}, func(r *reader) { m.Location = r.location() }},
+		{"misfit", NeedIgnore, func(w *writer) { w.misfit(m.Misfit) }, func(r *reader) { m.Misfit = r.misfit() }},
 		{"mixing", NeedIgnore, func(w *writer) { w.mixes(m) }, func(r *reader) { r.mixes(m) }},
 		{"outcome", NeedIgnore, func(w *writer) {
 			if m.Asks != (Asked{}) {
@@ -142,6 +155,21 @@ func (m *Hello) parts() []part {
 			}
 		}, func(r *reader) { m.Asks = Asked{RoundID(r.u64()), r.digest()} }},
 	}
+}
+
+func (w *writer) misfit(m Misfit) {
+	if m == (Misfit{}) {
+		return
+	}
+	w.str(m.Column)
+	w.str(m.Reason)
+	w.str(m.Where)
+	w.u64(m.Bad)
+	w.u64(m.All)
+}
+
+func (r *reader) misfit() Misfit {
+	return Misfit{r.str("column", MaxName), r.str("reason", MaxReason), r.str("where", MaxName), r.u64(), r.u64()}
 }
 
 func (w *writer) mixes(m *Hello) {

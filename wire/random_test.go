@@ -216,6 +216,11 @@ func randomHello(rng *rand.Rand) wire.Hello {
 	if rng.IntN(2) == 0 {
 		m.Asks = wire.Asked{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}
 	}
+	if rng.IntN(2) == 0 {
+		reason := []rune(randomString(rng))
+		m.Misfit = wire.Misfit{Column: randomString(rng), Reason: string(reason[:min(len(reason), 8)]),
+			Where: randomString(rng), Bad: rng.Uint64(), All: rng.Uint64()}
+	}
 	for i := range rng.IntN(4) {
 		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))
 	}

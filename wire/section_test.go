@@ -111,6 +111,7 @@ func TestNeeds(t *testing.T) {
 		{"announcement_open", "selection", wire.NeedIgnore}, {"announcement_open", "credit", wire.NeedIgnore},
 		{"update_chunked", "ahead", wire.NeedIgnore},
 		{"hello", "location", wire.NeedIgnore}, {"hello", "mixing", wire.NeedIgnore},
+		{"hello_unfit", "misfit", wire.NeedIgnore},
 	} {
 		_, rest, found := bytes.Cut(readGolden(t, c.file), []byte("\x00"+c.section))
 		if !found || wire.Need(rest[0]) != c.need {

@@ -38,6 +38,14 @@ func (c *column) reach() int64 {
 	return 0
 }
 
+// sees are the points that the column of the row at point k is made of.
+func (c *column) sees(k int64) (first, last int64) {
+	if c.Window() {
+		return k - c.reach(), k
+	}
+	return k - c.reach(), k - c.reach()
+}
+
 // make returns the column of the row at point k; nothing if it has none.
 func (c *column) make(g *Grid, k int64) float64 {
 	switch {

@@ -69,6 +69,7 @@ type Grid struct {
 
 	rows    Rows
 	row     []float32 // in the making
+	lacks   []lacking // of it
 	dropped uint64
 	strange uint64 // readings of inputs that the recipe has not
 	refused error
@@ -122,7 +123,7 @@ func (g *Grid) compile(features []string, target string) error {
 		return err
 	}
 	g.target = newGoal(g.newColumn(c), g.step)
-	g.heard = make([]bool, g.target.delay+1)
+	g.heard = make([]bool, g.back+int64(g.target.delay)+1)
 	for in, n := range reach {
 		in.values = make([]float64, n+g.target.delay+1)
 	}
@@ -263,29 +264,26 @@ func (g *Grid) decide() {
 	}
 }
 
-// make makes the row of a point, or counts what it lacks. A point without any reading has no row to be counted.
+// make makes the row of a point, or counts what it lacks. A row that needs a point at which nothing at all was measured
+// is not counted: the device was off.
 func (g *Grid) make(k int64, y float64) {
-	row, whole, heard := g.row[:0], true, g.heard[k%int64(len(g.heard))]
-	lack := func(in *input, v float64) {
-		whole = false
+	row, lacks, off := g.row[:0], g.lacks[:0], false
+	lack := func(in *input, v float64, first, last int64) {
+		off = off || !g.heardFrom(first, last)
+		why := Gap
 		switch {
-		case !heard, in.lacked == k: // it is counted once a row
 		case known(v):
-			in.count.count(NotFinite)
+			why = NotFinite
 		case in.Wait > 0:
-			in.count.count(NoLabel)
-		default:
-			in.count.count(Gap)
+			why = NoLabel
 		}
-		in.lacked = k
-		if heard {
-			in.count.Lacked = k * g.step
-		}
+		lacks = append(lacks, lacking{in, why})
 	}
 	for _, c := range g.columns {
 		v := c.make(g, k)
 		if x := float32(v); x-x != 0 && c.input != nil {
-			if lack(c.input, v); g.missing.Policy == Refuse && g.refused == nil {
+			first, last := c.sees(k)
+			if lack(c.input, v, first, last); g.missing.Policy == Refuse && g.refused == nil {
 				g.refused = fmt.Errorf("%s: %q has no value, and a missing value is refused",
 					time.Unix(0, k*g.step).UTC().Format(time.RFC3339), c)
 			}
@@ -293,17 +291,43 @@ func (g *Grid) make(k int64, y float64) {
 		row = append(row, float32(v))
 	}
 	if x := float32(y); x-x != 0 {
-		lack(g.target.input, y)
+		lack(g.target.input, y, k+g.target.ahead, k+g.target.ahead)
 	}
-	if !whole {
-		if heard {
-			g.dropped++
+	switch g.lacks = lacks; {
+	case len(lacks) == 0:
+		g.rows.X = append(g.rows.X, row...)
+		g.rows.Y = append(g.rows.Y, float32(y))
+		g.rows.Times = append(g.rows.Times, k*g.step)
+	case !off:
+		g.drop(k)
+	}
+}
+
+// lacking is an input that has no value for a row, and why.
+type lacking struct {
+	*input
+	why Reason
+}
+
+// drop counts a row that is not made: once an input that it lacks.
+func (g *Grid) drop(k int64) {
+	g.dropped++
+	for _, l := range g.lacks {
+		if l.lacked != k {
+			l.count.count(l.why)
+			l.lacked, l.count.Lacked = k, k*g.step
 		}
-		return
 	}
-	g.rows.X = append(g.rows.X, row...)
-	g.rows.Y = append(g.rows.Y, float32(y))
-	g.rows.Times = append(g.rows.Times, k*g.step)
+}
+
+// heardFrom reports whether each of some points has a reading, of whatever input.
+func (g *Grid) heardFrom(first, last int64) bool {
+	for k := first; k <= last; k++ {
+		if !g.heard[k%int64(len(g.heard))] {
+			return false
+		}
+	}
+	return true
 }
 
 // Take returns the rows that have been made since the last call.
@@ -314,8 +338,8 @@ func (g *Grid) Take() Rows {
 }
 
 // Counts returns what was used of each input and what was not. dropped is the number of rows that were not made because
-// a value was missing, those at the beginning, and those of points without any reading, excepted; strange that of
-// readings of inputs that the recipe has not.
+// a value was missing, except at the beginning and where the device was off; strange that of readings of inputs that
+// the recipe has not.
 func (g *Grid) Counts() (inputs []Count, dropped, strange uint64) {
 	for i := range g.inputs {
 		c := g.inputs[i].count

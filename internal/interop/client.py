@@ -348,7 +348,7 @@ class Agent:
         _, _, run, round, _, _ = self.saved["order"]
         self.publish(f"s/{self.device}", self.seal(
             "hello", run, round, announcement=bytes.fromhex(self.saved["digest"]), nonce=self.nonce, unfit=self.unfit or unknown,
-            samples=rows, update=held, sections=w.without(location=None, mixing=None, outcome=None)))
+            samples=rows, update=held, sections=w.without(location=None, misfit=None, mixing=None, outcome=None)))
 
     def take_invitation(self):
         invited, a = self.invitation, self.announcement

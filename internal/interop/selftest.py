@@ -121,7 +121,7 @@ def main(folder):
     hello = w.seal(key, "hello", "plant_7", "press-01", 5, 1760000000000, 3, 3, w.BODIES["hello"].write(w.Record(
         nonce=0x0123456789abcdef, announcement=opened["announcement_gathering"].digest, unfit=0, samples=12,
         update=w.NONE, sections=w.without(location=w.Record(known=1, x=3.5, y=-7), mixing=w.Record(
-            peer_key=w.NONE, neighbours=["press-02", "press-04"]), outcome=None))))
+            peer_key=w.NONE, neighbours=["press-02", "press-04"]), outcome=None, misfit=None))))
     assert hello == golden["hello"], "hello differs"
     linear = w.schema_hash(("layer0.weight", 1, [1, 2]), ("layer0.bias", 1, [1]))
     assert linear == w.sha256(golden["schema"]) == opened["announcement_open"].body.schema, "schema differs"

@@ -203,13 +203,22 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	}
 }
 
+// unfit logs why an agent cannot do the task, with what it tells of its data.
+func (l coordinatorLog) unfit(f round.AgentUnfit) {
+	about := []any{"agent", f.Agent, "reason", f.Reason}
+	if m := f.Misfit; m != (wire.Misfit{}) {
+		about = append(about, "column", m.Column, "why", m.Reason, "bad", m.Bad, "of", m.All, "where", m.Where)
+	}
+	l.Warn("agent cannot do the task", about...)
+}
+
 // ObserveRound implements coordinator.Observer.
 func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.AgentCounted:
 		l.Info("agent present", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
 	case round.AgentUnfit:
-		l.Warn("agent cannot do the task", "agent", f.Agent, "reason", f.Reason)
+		l.unfit(f)
 	case round.AgentLeft:
 		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
 	case round.AgentSidelined:

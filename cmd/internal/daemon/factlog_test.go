@@ -211,6 +211,10 @@ func TestCoordinatorLog(t *testing.T) {
 		{round.AgentCounted{Agent: "a", Samples: 712, Agents: 3}, `<6>INFO  agent present agent=a rows=712 agents=3`},
 		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData},
 			`<4>WARN  agent cannot do the task agent=a reason=bad_data`},
+		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, Misfit: wire.Misfit{Column: "pm25",
+			Reason: "out_of_range", Where: "a.csv: line 12", Bad: 30, All: 100}},
+			`<4>WARN  agent cannot do the task agent=a reason=bad_data column=pm25 why=out_of_range bad=30 of=100 ` +
+				`where="a.csv: line 12"`},
 		{round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2},
 			`<6>INFO  agent left agent=a reason=lost agents=2`},
 		{round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, Draws: 4, Until: 6, Agents: 2},

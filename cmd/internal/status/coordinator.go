@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -75,6 +76,30 @@ const (
 type unfit struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
+	// Of its data, where it tells:
+	Column string `json:"column,omitempty"`
+	Why    string `json:"why,omitempty"`   // the column's values are not used
+	Where  string `json:"where,omitempty"` // one of them is: file and line, or topic
+	Bad    uint64 `json:"bad,omitempty"`   // values, or rows
+	All    uint64 `json:"all,omitempty"`
+}
+
+// String describes an agent that cannot do the task. What it has sent is quoted.
+func (u unfit) String() string {
+	text := u.Reason
+	if u.Column != "" {
+		text += fmt.Sprintf(", column %q", u.Column)
+	}
+	if u.Why != "" {
+		text += fmt.Sprintf(", %q", u.Why)
+	}
+	if u.All > 0 {
+		text += fmt.Sprintf(", %d of %d", u.Bad, u.All)
+	}
+	if u.Where != "" {
+		text += fmt.Sprintf(", %q", u.Where)
+	}
+	return u.Agent + " (" + text + ")"
 }
 
 // sitOut is an agent that is not drawn up to a round.
@@ -98,7 +123,7 @@ type CoordinatorView struct {
 	now      func() time.Time
 	mu       sync.Mutex // pictures are asked for from other goroutines
 	is       coordinatorPicture
-	unfit    map[wire.AgentID]string
+	unfit    map[wire.AgentID]unfit
 	sitOut   map[wire.AgentID]sitOut
 	place    map[wire.AgentID]int // among the participants
 	problems map[string]string    // by subject
@@ -111,7 +136,7 @@ func NewCoordinator(version, federation string, cfg *round.Config, now func() ti
 		draws = cfg.Participants
 	}
 	return &CoordinatorView{
-		now: now, unfit: map[wire.AgentID]string{}, sitOut: map[wire.AgentID]sitOut{}, place: map[wire.AgentID]int{},
+		now: now, unfit: map[wire.AgentID]unfit{}, sitOut: map[wire.AgentID]sitOut{}, place: map[wire.AgentID]int{},
 		problems: map[string]string{},
 		is: coordinatorPicture{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(),
@@ -138,8 +163,8 @@ func (v *CoordinatorView) Picture() Picture {
 	p.At = v.now()
 	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses),
 		slices.Clone(p.Refusals)
-	for agent, reason := range v.unfit {
-		p.Unfit = append(p.Unfit, unfit{string(agent), reason})
+	for _, u := range v.unfit {
+		p.Unfit = append(p.Unfit, u)
 	}
 	slices.SortFunc(p.Unfit, func(a, b unfit) int { return strings.Compare(a.Agent, b.Agent) })
 	for _, agent := range slices.Sorted(maps.Keys(v.sitOut)) {

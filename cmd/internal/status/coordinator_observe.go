@@ -24,7 +24,8 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		delete(v.unfit, f.Agent)
 	case round.AgentUnfit:
 		v.is.Agents = f.Agents
-		v.unfit[f.Agent] = f.Reason.String()
+		m := f.Misfit
+		v.unfit[f.Agent] = unfit{string(f.Agent), f.Reason.String(), m.Column, m.Reason, m.Where, m.Bad, m.All}
 	case round.AgentLeft:
 		v.left(f)
 	case round.GatheringExtended:

@@ -28,9 +28,9 @@ func (c *coordinatorPicture) Draw(width int) string {
 	if len(c.Unfit) > 0 {
 		var all []string
 		for _, u := range c.Unfit {
-			all = append(all, u.Agent+" ("+u.Reason+")")
+			all = append(all, u.String())
 		}
-		p.line("  unfit", "%s", names(all))
+		p.paragraph("  unfit", names(all))
 	}
 	if len(c.SitOut) > 0 {
 		var all []string

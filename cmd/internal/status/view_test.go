@@ -78,6 +78,8 @@ func TestCoordinatorPage(t *testing.T) {
 		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
 		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11},
 		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
+		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, Agents: 11, Misfit: wire.Misfit{Column: "pm25",
+			Reason: "out_of_range", Where: "/data/a.csv: line 12", Bad: 30, All: 100}},
 		round.AgentCounted{Agent: "s3", Agents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
 		c.pass(time.Minute)
