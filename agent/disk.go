@@ -200,27 +200,34 @@ func removeRound(c *Config, s *store.Slots, model bool) error {
 	return err
 }
 
-// readBlob reads a blob that was pulled, piece by piece, in whole elements of a
-// vector, and holds a file against the blob's hash: who knows what became of it
-// since its chunks came.
+// readBlob reads a blob that was pulled, piece by piece, in whole elements of a vector. In memory its pieces are the
+// chunks, which were held against their hashes when they came. A file it holds against the blob's hash: who knows what
+// became of it since.
 func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, data.Close()) }()
+	at := 0
+	if m, ok := data.(*transfer.Memory); ok {
+		for _, piece := range m.Pieces() {
+			if err := take(at, piece); err != nil {
+				return err
+			}
+			at += len(piece)
+		}
+		return nil
+	}
 	r := io.NewSectionReader(data.(io.ReaderAt), 0, int64(ref.Length))
-	sum, piece := wire.NewBlobSum(), make([]byte, min(int(ref.Length), wire.MaxChunk/8*8))
-	_, verified := data.(*transfer.Memory)
-	for at := 0; at < int(ref.Length); at += len(piece) {
+	sum, piece := wire.NewBlobSum(), make([]byte, min(int(ref.Length), wire.MaxChunk))
+	for ; at < int(ref.Length); at += len(piece) {
 		piece = piece[:min(len(piece), int(ref.Length)-at)]
 		if _, err := io.ReadFull(r, piece); err != nil {
 			return err
 		}
-		if !verified {
-			_, _ = sum.Write(piece) // never fails
-		}
+		_, _ = sum.Write(piece) // never fails
 		if err := take(at, piece); err != nil {
 			return err
 		}
 	}
-	if !verified && sum.Digest() != ref.Hash {
+	if sum.Digest() != ref.Hash {
 		return transfer.ErrCorrupt
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -14,7 +15,8 @@ type bfloat16[T wire.Float] struct{}
 func (bfloat16[T]) Unit() (elements, bytes int) { return 1, 2 }
 func (bfloat16[T]) Size(n int) int              { return 2 * n }
 
-func (bfloat16[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
+func (c bfloat16[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
+	dst = slices.Grow(dst, c.Size(len(v)))
 	for _, x := range v {
 		b := math.Float32bits(float32(x))
 		dst = binary.LittleEndian.AppendUint16(dst, uint16((b+0x7fff+b>>16&1)>>16))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -22,7 +23,8 @@ const (
 func (int8s[T]) Unit() (elements, bytes int) { return perUnit, unitBytes }
 func (int8s[T]) Size(n int) int              { return n + 4*((n+perUnit-1)/perUnit) }
 
-func (int8s[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
+func (c int8s[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
+	dst = slices.Grow(dst, c.Size(len(v)))
 	for len(v) > 0 {
 		unit := v[:min(perUnit, len(v))]
 		v = v[len(unit):]

@@ -202,6 +202,9 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 	}
 }
 
+// checked is how many bytes of an update are checked at a time, at most.
+const checked = 8 << 10
+
 // check returns ‖v‖₂ of an update's vector, or the reason why it is refused. err explains the reason or, without a
 // reason, is a read error.
 func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (float64, wire.RefuseReason, error) {
@@ -211,19 +214,28 @@ func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (
 	squares, failed := 0.0, error(nil)
 	c := codec.Of[float32](u.Payload.Codec)
 	elements, unit := c.Unit()
-	v := make([]float32, (min(int(size), wire.MaxChunk)/unit+2)*elements)
-	var rest []byte
+	v := make([]float32, (min(int(size), checked)/unit+1)*elements) // a part that stays in the processor's cache
 	take := func(units []byte, n int) {
 		failed = cmp.Or(failed, c.Decode(v[:n], units))
 		squares = round.AddSquares(squares, v[:n])
 	}
+	rest := make([]byte, 0, unit) // of a unit in which a piece ends
 	err := inPieces(size, data, func(piece []byte) {
-		if len(rest) > 0 { // chunks end within units
-			piece = append(rest, piece...)
+		if len(rest) > 0 {
+			n := min(unit-len(rest), len(piece))
+			rest, piece = append(rest, piece[:n]...), piece[n:]
+			if len(rest) < unit {
+				return
+			}
+			take(rest, elements)
+			rest = rest[:0]
 		}
-		whole := len(piece) / unit * unit
-		take(piece[:whole], whole/unit*elements)
-		rest = append(rest[:0], piece[whole:]...)
+		for len(piece) >= unit {
+			part := piece[:min(len(piece), checked)/unit*unit]
+			take(part, len(part)/unit*elements)
+			piece = piece[len(part):]
+		}
+		rest = append(rest, piece...)
 	})
 	if len(rest) > 0 { // the last one may have fewer elements
 		n := 1

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -52,6 +53,7 @@ type slot struct {
 	Entry
 	offset int64
 	apart  bool
+	sum    uint32 // CRC-32C of a payload in the log, made when it was held against its digest
 }
 
 func spoolPath(dir string, id SpoolID) string {
@@ -99,8 +101,8 @@ func (s *Spool) Entries() []Entry {
 	return all
 }
 
-// Payload reads the agent's update into dst, which it grows if it must, and verifies its digest: O(update) memory,
-// and none that is new when dst is large enough.
+// Payload reads the agent's update into dst, which it grows if it must, and verifies it, by a checksum that this process
+// has made if it is in the log, else by its digest: O(update) memory, and none that is new when dst is large enough.
 func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	s.mu.RLock()
 	at, have := s.index[agent]
@@ -112,7 +114,7 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	if err := s.readPayload(dst, at, 0); err != nil {
 		return nil, err
 	}
-	if wire.BlobDigest(dst) != at.Digest {
+	if at.apart && wire.BlobDigest(dst) != at.Digest || !at.apart && crc32.Checksum(dst, castagnoli) != at.sum {
 		return nil, &CorruptError{s.logPath, "the update of " + agent + " was changed on disk"}
 	}
 	return dst, nil

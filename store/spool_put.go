@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"hash/crc32"
 )
 
 // Put stores an update, whose payload may come in pieces, and which the caller has held against its digest. It syncs
@@ -66,6 +67,9 @@ func (s *Spool) add(e Entry, apart bool, pieces ...[]byte) error {
 	head, end := encodeEntry(s.id, e, apart), s.end
 	at := slot{Entry: e, offset: end + int64(len(head)), apart: apart}
 	at.Meta = bytes.Clone(e.Meta)
+	for _, p := range pieces {
+		at.sum = crc32.Update(at.sum, castagnoli, p)
+	}
 	for _, p := range append([][]byte{head}, pieces...) {
 		if _, err := s.file.WriteAt(p, end); err != nil {
 			return s.rollback(err)

@@ -47,13 +47,13 @@ func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
 		if !ok {
 			return at, nil
 		}
-		e, sound, err := s.readEntry(h, at)
+		found, sound, err := s.readEntry(h, at)
 		if err != nil {
 			return at, err
 		}
 		next := at + h.totalLen()
 		if sound {
-			s.keep(e, next, h.apart, logger)
+			s.keep(found, next, logger)
 		} else {
 			logger(fmt.Sprintf("%s: the entry at byte %d is damaged: dropped it, %d bytes", s.logPath, at, next-at))
 		}
@@ -63,36 +63,39 @@ func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
 }
 
 // keep indexes an entry that ends at end, unless its agent has one already: Put never writes two.
-func (s *Spool) keep(e Entry, end int64, apart bool, logger func(string)) {
+func (s *Spool) keep(found slot, end int64, logger func(string)) {
 	s.end = end
-	if old, have := s.index[e.Agent]; have {
-		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, e.Digest, e.Agent, old.Digest))
+	if old, have := s.index[found.Agent]; have {
+		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, found.Digest, found.Agent,
+			old.Digest))
 		return
 	}
-	s.index[e.Agent] = slot{Entry: e, offset: end - e.Size, apart: apart}
+	s.index[found.Agent] = found
 }
 
 // readEntry reads the entry with head h at offset at, the payload through a small buffer; sound is false if a
 // checksum differs, or the file apart is not there.
-func (s *Spool) readEntry(h entryHead, at int64) (e Entry, sound bool, err error) {
+func (s *Spool) readEntry(h entryHead, at int64) (found slot, sound bool, err error) {
 	names := make([]byte, h.agentLen+h.metaLen)
 	at += int64(spoolHead)
 	if _, err := s.file.ReadAt(names, at); err != nil {
-		return Entry{}, false, err
+		return slot{}, false, err
 	}
-	e = Entry{Agent: string(names[:h.agentLen]), Digest: h.digest, Meta: names[h.agentLen:], Size: h.payloadLen}
+	e := Entry{Agent: string(names[:h.agentLen]), Digest: h.digest, Meta: names[h.agentLen:], Size: h.payloadLen}
+	found = slot{Entry: e, offset: at + int64(len(names)), apart: h.apart}
 	// a 32-bit build cannot hold what a 64-bit one may have written
 	if crc32.Checksum(names, castagnoli) != h.namesSum || h.payloadLen > math.MaxInt {
-		return e, false, nil
+		return found, false, nil
 	}
 	if h.apart {
 		sound, err = s.soundApart(e)
-		return e, sound, err
+		return found, sound, err
 	}
-	sum := wire.NewBlobSum()
-	n, err := io.Copy(sum, io.NewSectionReader(s.file, at+int64(len(names)), h.payloadLen))
+	blob, sum := wire.NewBlobSum(), crc32.New(castagnoli)
+	n, err := io.Copy(io.MultiWriter(blob, sum), io.NewSectionReader(s.file, found.offset, h.payloadLen))
 	if err != nil {
-		return Entry{}, false, err
+		return slot{}, false, err
 	}
-	return e, n == h.payloadLen && sum.Digest() == h.digest, nil
+	found.sum = sum.Sum32()
+	return found, n == h.payloadLen && blob.Digest() == h.digest, nil
 }

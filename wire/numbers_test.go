@@ -3,9 +3,11 @@ package wire_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -155,4 +157,40 @@ func TestSchemaHashTellsApart(t *testing.T) {
 		}
 		seen[s.Hash()] = i
 	}
+}
+
+// TestVectorsOfAnyLength: elements come back to the bit, and one that is not finite is found wherever it is, however
+// many are taken at a time.
+func TestVectorsOfAnyLength(t *testing.T) {
+	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)), 1e-40}
+	for n := range 40 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = odd[i%len(odd)]
+		}
+		p, got := wire.AppendVector([]byte{9}, v)[1:], make([]float32, n)
+		if err := wire.DecodeVector(got, p); err != nil || !slices.Equal(got, v) ||
+			!slices.Equal(p, plainVector(v)) {
+			t.Errorf("%d elements: %v as %x, error %v", n, got, p, err)
+		}
+		for i := range v {
+			for _, x := range notFinite() {
+				bad := slices.Clone(v)
+				bad[i] = float32(x)
+				err := wire.DecodeVector(got, wire.AppendVector(nil, bad))
+				if want := fmt.Sprintf("element %d is", i); !errors.Is(err, wire.ErrNotFinite) ||
+					!strings.Contains(err.Error(), want) {
+					t.Errorf("%v at %d of %d: error %v", x, i, n, err)
+				}
+			}
+		}
+	}
+}
+
+// plainVector is AppendVector, one element at a time.
+func plainVector(v []float32) (p []byte) {
+	for _, x := range v {
+		p = binary.LittleEndian.AppendUint32(p, math.Float32bits(x))
+	}
+	return p
 }
