@@ -1,7 +1,6 @@
 package mqtt
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -49,13 +48,11 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 		SetCleanSession(true).
 		SetAutoReconnect(false).
 		SetConnectRetry(false).
-		SetOrderMatters(true). // see receive
 		SetStore(noStore{}).
 		SetKeepAlive(l.options.KeepAlive).
 		SetPingTimeout(l.options.KeepAlive / 2).
 		SetConnectTimeout(l.options.ConnectTimeout).
 		SetWriteTimeout(l.options.WriteTimeout).
-		SetDefaultPublishHandler(l.receive).
 		SetConnectionLostHandler(func(_ paho.Client, err error) { l.end(err) })
 	if l.options.Will != nil {
 		will := l.options.Will()
@@ -67,10 +64,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 			l.dialErr = err
 			return nil, err
 		}
-		wrapped := &linkConn{
-			Conn: conn, in: bufio.NewReaderSize(conn, readAhead),
-			guard: newGuard(l.options.MaxPacket), meter: l.options.Meter,
-		}
+		wrapped := newLinkConn(conn, l.options, l.receive)
 		l.conn.Store(wrapped)
 		if ctx.Err() != nil { // it ended before there was a conn to abort
 			wrapped.abort(ErrClosed)

@@ -1,7 +1,6 @@
 package mqtt
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,14 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"sync/atomic"
 
 	paho "github.com/eclipse/paho.mqtt.golang"
 )
-
-// readAhead is how many bytes are read at once where paho asks for less: it
-// reads a packet's head byte by byte, a system call each.
-const readAhead = 4 << 10
 
 // open makes the network connection of one attempt. Paho could do it itself,
 // but not be interrupted: Close would wait for a dead host's timeout.
@@ -147,46 +141,6 @@ func boundSendBuffer(conn net.Conn, bytes int) {
 			return
 		}
 	}
-}
-
-// linkConn lets the session end a link for a reason of its own. Paho takes a
-// connection that was closed under it for one that was closed on purpose, and
-// would report nothing; so reading returns the reason instead. All that comes
-// in passes a guard.
-type linkConn struct {
-	net.Conn
-	in     *bufio.Reader
-	guard  *guard
-	meter  *Meter
-	reason atomic.Pointer[error]
-}
-
-func (c *linkConn) abort(reason error) {
-	c.reason.CompareAndSwap(nil, &reason)
-	_ = c.Close()
-}
-
-func (c *linkConn) Read(p []byte) (int, error) {
-	n, err := c.in.Read(p)
-	before := c.guard.packets
-	bad := c.guard.incoming(p[:n])
-	c.meter.Count(n, c.guard.packets-before)
-	if bad != nil {
-		c.abort(bad)
-		n, err = 0, bad
-	}
-	if err != nil {
-		if reason := c.reason.Load(); reason != nil {
-			err = *reason
-		}
-	}
-	return n, err
-}
-
-func (c *linkConn) Write(p []byte) (int, error) {
-	c.guard.outgoing(p)
-	c.meter.Count(len(p), 1) // paho writes each packet with one call
-	return c.Conn.Write(p)
 }
 
 // plain words an error from dialing or reading for a log line.

@@ -142,34 +142,44 @@ func (l *link) execute(c command) (pending, error) {
 		for _, s := range c.subscribe {
 			filters[s.filter] = byte(s.qos)
 		}
-		// No callback: everything goes to the default handler, whatever its filter.
 		p.token, p.filters = l.client.SubscribeMultiple(filters, nil), c.subscribe
 	default:
 		p.token = l.client.Unsubscribe(c.unsubscribe...)
 	}
-	return p, p.token.Error()
+	return p, l.writtenBy(p.token)
 }
 
-// publish waits until a message of QoS 0 is written; for QoS 1 it returns the packet that the broker has to
-// acknowledge.
+// publish writes a message of QoS 0; for QoS 1 it returns the packet that the broker has to acknowledge.
 func (l *link) publish(m *Message) (pending, error) {
 	p := pending{message: m, number: l.underway.add(m)}
-	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
 	if m.QoS == AtMostOnce {
-		select {
-		case <-p.token.Done():
-		case <-l.lost:
-		}
-	} else if p.token.Error() == nil {
-		return p, nil
+		err := l.conn.Load().publish(m)
+		l.observe(m, err == nil)
+		return pending{}, err
 	}
-	l.observe(p)
-	return pending{}, p.token.Error()
+	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
+	if err := l.writtenBy(p.token); err != nil {
+		l.observe(m, false)
+		return pending{}, err
+	}
+	return p, nil
 }
 
-// observe reports whether a message was sent or dropped.
-func (l *link) observe(p pending) {
-	l.options.Observe(Traffic{Topic: p.message.Topic, Bytes: len(p.message.Payload), Dropped: !succeeded(p.token)})
+// writtenBy waits until paho has written a packet: the messages that it does not write must not overtake it.
+func (l *link) writtenBy(token paho.Token) error {
+	if err := token.Error(); err != nil {
+		return err
+	}
+	select {
+	case <-l.conn.Load().written:
+	case <-l.lost:
+	}
+	return nil
+}
+
+// observe reports that a message was sent or dropped.
+func (l *link) observe(m *Message, sent bool) {
+	l.options.Observe(Traffic{Topic: m.Topic, Bytes: len(m.Payload), Dropped: !sent})
 }
 
 // succeeded reports whether a token is done without an error. It does not wait.
@@ -194,7 +204,7 @@ func (l *link) conclude(p pending) {
 	if succeeded(p.token) {
 		l.underway.confirm(p.number)
 	}
-	l.observe(p)
+	l.observe(p.message, succeeded(p.token))
 }
 
 // awaitAcks waits for the acknowledgements, oldest first. If one is late by a whole keepalive, it keeps the window
@@ -215,12 +225,8 @@ func (l *link) awaitAcks() {
 	}
 }
 
-// receive is paho's handler for every message. It only queues and never blocks: paho calls it in the order of arrival,
-// from the goroutine that also takes in PINGRESP (SetOrderMatters(true)). The other mode starts a goroutine for each
-// message, without order or bound.
-func (l *link) receive(_ paho.Client, p paho.Message) {
-	kept := l.mailbox.Put(Received{Message{
-		Topic: p.Topic(), Payload: p.Payload(), QoS: QoS(p.Qos()), Retained: p.Retained(),
-	}})
-	l.options.Observe(Traffic{Incoming: true, Topic: p.Topic(), Bytes: len(p.Payload()), Dropped: !kept})
+// receive takes in a message, in the order of arrival. It only queues and never blocks: PINGRESP comes in the same way.
+func (l *link) receive(m Message) {
+	kept := l.mailbox.Put(Received{m})
+	l.options.Observe(Traffic{Incoming: true, Topic: m.Topic, Bytes: len(m.Payload), Dropped: !kept})
 }

@@ -1,9 +1,6 @@
 package transfer
 
 import (
-	"fmt"
-	"io"
-
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -26,10 +23,7 @@ type Storage interface {
 // together, they would cost twice the blob for a moment.
 type Memory struct{ pieces [][]byte }
 
-var (
-	_ Storage     = (*Memory)(nil)
-	_ io.ReaderAt = (*Memory)(nil)
-)
+var _ Storage = (*Memory)(nil)
 
 // NewMemory returns the storage of a blob of n bytes.
 func NewMemory(n int) *Memory { return &Memory{make([][]byte, wire.ChunkCount(n))} }
@@ -48,21 +42,6 @@ func (m *Memory) Has(int) bool { return false }
 func (m *Memory) Put(k int, payload []byte) error {
 	m.pieces[k] = payload
 	return nil
-}
-
-// ReadAt implements io.ReaderAt, once the blob is complete.
-func (m *Memory) ReadAt(p []byte, at int64) (n int, err error) {
-	if at < 0 {
-		return 0, fmt.Errorf("transfer: read at %d", at)
-	}
-	for k := at / wire.MaxChunk; k < int64(len(m.pieces)) && n < len(p); k++ {
-		from := max(0, int(at-k*wire.MaxChunk))
-		n += copy(p[n:], m.pieces[k][min(from, len(m.pieces[k])):])
-	}
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
 }
 
 // Close implements Storage.

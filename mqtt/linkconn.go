@@ -1,0 +1,193 @@
+package mqtt
+
+import (
+	"bufio"
+	"encoding/binary"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+)
+
+const (
+	// readAhead is how many bytes are read at once where less is asked for: paho reads a packet's head byte by byte, a
+	// system call each.
+	readAhead = 4 << 10
+	// joined is the longest payload that is copied behind its packet's head, to be written with it by one call.
+	joined = 4 << 10
+)
+
+// linkConn is the network connection of a link. Paho speaks over it, but for the messages that come in, and those of
+// QoS 0 that go out: paho copies each twice on its way in and once on its way out, and hands it from goroutine to
+// goroutine. Of a PUBLISH that comes in paho sees nothing; the payload is read into the slice that its receiver gets.
+//
+// The session may end a link for a reason of its own. Paho takes a connection that was closed under it for one that was
+// closed on purpose, and would report nothing; so reading returns the reason instead. All that comes in passes a guard.
+type linkConn struct {
+	net.Conn
+	in      *bufio.Reader
+	guard   *guard
+	meter   *Meter
+	timeout time.Duration // of a write
+	deliver func(Message) // takes what comes in, and never blocks
+	reason  atomic.Pointer[error]
+
+	writing sync.Mutex    // a packet at a time
+	head    []byte        // of the message that is written
+	written chan struct{} // a packet that the session has asked paho for is written, or cannot be
+}
+
+func newLinkConn(conn net.Conn, o *Options, deliver func(Message)) *linkConn {
+	return &linkConn{
+		Conn: conn, in: bufio.NewReaderSize(conn, readAhead), guard: newGuard(o.MaxPacket), meter: o.Meter,
+		timeout: o.WriteTimeout, deliver: deliver, written: make(chan struct{}, 1),
+	}
+}
+
+func (c *linkConn) abort(reason error) {
+	c.reason.CompareAndSwap(nil, &reason)
+	_ = c.Close()
+}
+
+// Read reads what is for paho, which never asks for bytes of two packets at once.
+func (c *linkConn) Read(p []byte) (n int, err error) {
+	if c.guard.stage == atType {
+		err = c.receive()
+	}
+	if err == nil {
+		before := c.guard.packets
+		n, err = c.read(p)
+		c.meter.Count(n, c.guard.packets-before)
+	}
+	if err != nil {
+		if reason := c.reason.Load(); reason != nil {
+			err = *reason
+		}
+	}
+	return n, err
+}
+
+// read reads some bytes, past the guard.
+func (c *linkConn) read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
+	if bad := c.guard.incoming(p[:n]); bad != nil {
+		c.abort(bad)
+		return 0, bad
+	}
+	return n, err
+}
+
+// receive delivers the messages that come, until another packet does.
+func (c *linkConn) receive() error {
+	for {
+		next, err := c.in.Peek(1)
+		if err != nil || next[0]>>4 != packets.Publish {
+			return err
+		}
+		m, id, err := c.readMessage()
+		if err != nil {
+			return err
+		}
+		c.meter.Count(m.packetSize(), 1)
+		c.deliver(m)
+		if m.QoS > AtMostOnce {
+			// of an error the next read learns
+			_, _ = c.Write([]byte{packets.Puback << 4, 2, byte(id >> 8), byte(id)})
+		}
+	}
+}
+
+// readMessage reads a PUBLISH (MQTT 3.1.1, 3.3), whose lengths the guard holds against each other and against the
+// largest packet.
+func (c *linkConn) readMessage() (m Message, id uint16, err error) {
+	g, b := c.guard, make([]byte, 2)
+	for g.stage != atRest && err == nil {
+		err = c.readFull(b[:1])
+	}
+	if err != nil {
+		return m, 0, err
+	}
+	m.QoS, m.Retained = QoS(g.header>>1&3), g.header&1 == 1
+	topic := make([]byte, binary.BigEndian.Uint16(g.head[:]))
+	if err := c.readFull(topic); err != nil {
+		return m, 0, err
+	}
+	m.Topic = string(topic)
+	if m.QoS > AtMostOnce {
+		if err := c.readFull(b); err != nil {
+			return m, 0, err
+		}
+		id = binary.BigEndian.Uint16(b)
+	}
+	m.Payload = make([]byte, g.left)
+	return m, id, c.readFull(m.Payload)
+}
+
+func (c *linkConn) readFull(p []byte) error {
+	for len(p) > 0 {
+		n, err := c.read(p)
+		if p = p[n:]; err != nil && len(p) > 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write writes a packet of paho's, which writes each with one call.
+func (c *linkConn) Write(p []byte) (int, error) {
+	c.guard.outgoing(p)
+	c.writing.Lock()
+	n, err := c.write(p)
+	c.writing.Unlock()
+	if isCommand(p) {
+		c.written <- struct{}{}
+	}
+	return int(n), err
+}
+
+// isCommand reports whether a packet is one that the session asks paho for, once it is connected.
+func isCommand(packet []byte) bool {
+	switch packet[0] >> 4 {
+	case packets.Publish, packets.Subscribe, packets.Unsubscribe:
+		return true
+	}
+	return false
+}
+
+// publish writes a message of QoS 0.
+func (c *linkConn) publish(m *Message) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.head = appendPublish(c.head[:0], m)
+	if len(m.Payload) <= joined {
+		c.head = append(c.head, m.Payload...)
+		_, err := c.write(c.head)
+		return err
+	}
+	_, err := c.write(c.head, m.Payload)
+	return err
+}
+
+// write writes a packet. The caller has locked writing.
+func (c *linkConn) write(pieces ...[]byte) (int64, error) {
+	_ = c.SetWriteDeadline(time.Now().Add(c.timeout)) // an error shows when writing
+	buffers := net.Buffers(pieces)
+	n, err := buffers.WriteTo(c.Conn)
+	_ = c.SetWriteDeadline(time.Time{})
+	c.meter.Count(int(n), 1)
+	return n, err
+}
+
+// appendPublish appends a PUBLISH of QoS 0 up to its payload.
+func appendPublish(dst []byte, m *Message) []byte {
+	flags := byte(0)
+	if m.Retained {
+		flags = 1
+	}
+	dst = append(dst, packets.Publish<<4|flags)
+	dst = binary.AppendUvarint(dst, uint64(2+len(m.Topic)+len(m.Payload))) // MQTT's lengths are varints
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(m.Topic)))
+	return append(dst, m.Topic...)
+}
