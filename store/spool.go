@@ -101,8 +101,9 @@ func (s *Spool) Entries() []Entry {
 	return all
 }
 
-// Payload reads the agent's update into dst, which it grows if it must, and verifies it, by a checksum that this process
-// has made if it is in the log, else by its digest: O(update) memory, and none that is new when dst is large enough.
+// Payload reads the agent's update into dst, which it grows if it must, and verifies it, by a checksum that this
+// process has made if it is in the log, else by its digest: O(update) memory, and none that is new when dst is large
+// enough.
 func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	s.mu.RLock()
 	at, have := s.index[agent]

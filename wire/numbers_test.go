@@ -162,7 +162,8 @@ func TestSchemaHashTellsApart(t *testing.T) {
 // TestVectorsOfAnyLength: elements come back to the bit, and one that is not finite is found wherever it is, however
 // many are taken at a time.
 func TestVectorsOfAnyLength(t *testing.T) {
-	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)), 1e-40}
+	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)),
+		1e-40}
 	for n := range 40 {
 		v := make([]float32, n)
 		for i := range v {
