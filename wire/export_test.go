@@ -4,4 +4,5 @@ package wire
 var (
 	MontgomeryForTest = montgomery
 	ScalarForTest     = scalarOf
+	TakeFloats        = takeFloats
 )

@@ -113,8 +113,10 @@ func DecodeVector[T Float](dst []T, p []byte) error {
 	if len(p) != size*len(dst) {
 		return fmt.Errorf("vector of %d bytes, want %d for %d elements", len(p), size*len(dst), len(dst))
 	}
-	if x, ok := any(dst).([]float32); ok && takeFloats(x, p) {
-		return nil
+	if x, ok := any(dst).([]float32); ok {
+		if n, finite := takeFast(x, p); finite && takeFloats(x[n:], p[4*n:]) {
+			return nil
+		}
 	}
 	if size == 4 {
 		for i := range dst {
