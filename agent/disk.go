@@ -186,7 +186,8 @@ func parseBlock(in []byte) (b *endless, blob []byte, x []float32, err error) {
 
 // file is the name of the file into which a large blob is pulled. Its chunks are held against their hashes.
 func (w purpose) file() string {
-	return [...]string{purposeTask: "task.part", purposeModel: "model.part"}[w]
+	return [...]string{purposeTask: "task.part", purposeModel: "model.part",
+		purposeFile: "file.part"}[w]
 }
 
 func (w purpose) path(dir string) string { return filepath.Join(dir, w.file()) }

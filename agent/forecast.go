@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Forecast is the prediction of a row of the device's own source, or what its label has shown later.
@@ -33,6 +34,7 @@ type forecaster struct {
 	early  *follower // rows for predictions; nil if those with targets come as early
 	whole  *follower
 	usual  residuals
+	paired paired
 	ready  []Forecast // that wait until the connection has room
 	lost   error      // why the last forecast was not published
 	failed string     // the last error that was told
@@ -90,8 +92,49 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 			f.early = &follower{rows: source.Open(want)}
 		}
 	}
-	f.model, f.by = m, by
+	f.model, f.by, f.paired = m, by, paired{}
 	return nil
+}
+
+// paired is the residuals of the model in use and of another one, on the same rows, since both are used.
+type paired struct {
+	model, with wire.ModelName
+	by          *learner.Predictor[float32] // of the other model; nil without one, or if it predicts something else
+	rows        uint32
+	new, old    float64 // sums of squares
+}
+
+// pair has another model that is kept predict beside the one in use; with its zero value none does. Predictions go on
+// without it if it cannot be read.
+func (f *forecaster) pair(c *Config, with wire.ModelName) {
+	if f.paired.with == with {
+		return
+	}
+	f.paired = paired{model: f.model.ID(), with: with}
+	if !with.Present() {
+		return
+	}
+	m, err := kept(c, with)
+	if err == nil && m != nil && m.Alike(f.model) {
+		f.paired.by, err = m.Predictor()
+	}
+	if err != nil {
+		c.Logger.Warn("the released model cannot be read, so the candidate is compared with nothing", "err", err)
+	}
+}
+
+// add takes a row whose label has come. One of which a prediction is not finite does not count.
+func (p *paired) add(x []float32, y float32, r float64) {
+	if p.by == nil {
+		return
+	}
+	other := p.by.Predict(x)
+	old, err := residual(other.Value, other.Classes, y)
+	if err == nil && old-old == 0 && p.rows < math.MaxUint32 {
+		p.rows++
+		p.new += r * r
+		p.old += old * old
+	}
 }
 
 // predict returns the forecasts of all rows that have come since the last call, and how many rows have none; of rows
@@ -117,7 +160,8 @@ func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err erro
 	if old {
 		from = max(0, v.Rows.Len()-maxResiduals) // to know what is usual
 	}
-	told, wrong := f.rows(v, from, func(x []float32, y float32) (Forecast, error) { return f.labelled(x, y, anomaly) })
+	told, wrong := f.rows(v, from,
+		func(x []float32, y float32) (Forecast, error) { return f.labelled(x, y, anomaly, old) })
 	switch {
 	case old && f.early != nil:
 		told = nil
@@ -155,19 +199,31 @@ func (f *forecaster) forecast(x []float32) (Forecast, error) {
 	return Forecast{Model: f.model.Name(), Value: p.Value, Classes: slices.Clone(p.Classes)}, nil
 }
 
-// labelled is a forecast whose label is known.
-func (f *forecaster) labelled(x []float32, y float32, anomaly float64) (Forecast, error) {
+// residual is the label less the prediction or, of classes, 1 less the probability of the label's.
+func residual(value float64, classes []float64, y float32) (float64, error) {
+	n := len(classes)
+	if n == 0 {
+		return float64(y) - value, nil
+	}
+	class := max(int(y), 0) // the label −1 is class 0
+	if class >= n {
+		return 0, fmt.Errorf("label %v", y)
+	}
+	return 1 - classes[class], nil
+}
+
+// labelled is a forecast whose label is known. Rows that are old say nothing of a model that has come since.
+func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool) (Forecast, error) {
 	c, err := f.forecast(x)
 	if err != nil {
 		return c, err
 	}
-	r := float64(y) - c.Value
-	if n := len(c.Classes); n > 0 {
-		class := max(int(y), 0) // the label −1 is class 0
-		if class >= n {
-			return c, fmt.Errorf("label %v", y)
-		}
-		r = 1 - c.Classes[class]
+	r, err := residual(c.Value, c.Classes, y)
+	if err != nil {
+		return c, err
+	}
+	if !old {
+		f.paired.add(x, y, r)
 	}
 	c.Residual = &r
 	if bound := f.usual.quantile(anomaly); bound > 0 {
@@ -235,10 +291,15 @@ func (a *Agent) foretell(now time.Time) {
 		return
 	}
 	k.foretelling = true
-	m, f := k.inUse, &k.forecaster
+	m, f, with := k.inUse, &k.forecaster, wire.ModelName{}
+	if m.ID() == k.rollout.Candidate {
+		with = k.rollout.Released
+	}
 	a.start(func() func() {
-		fact := a.forecasts(f, m)
+		fact := a.forecasts(f, m, with)
+		paired := f.paired
 		return func() {
+			k.paired = paired
 			if k.foretelling = false; len(f.ready) > 0 {
 				k.foretellAt = a.owner.Now().Add(busyAgain)
 			}
@@ -249,13 +310,15 @@ func (a *Agent) foretell(now time.Time) {
 	})
 }
 
-// forecasts publishes what there is to be told, and makes more of it when all before is told.
-func (a *Agent) forecasts(f *forecaster, m *modelfile.Model) (fact Predicted) {
+// forecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if there
+// is one, is compared.
+func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName) (fact Predicted) {
 	fact.Residual = math.NaN()
 	var err error
 	if len(f.ready) == 0 {
 		began := a.owner.Now()
 		if err = f.use(a.cfg.Data, m); err == nil {
+			f.pair(&a.cfg, with)
 			f.ready, fact.Failed, err = f.predict(a.cfg.Predict.Anomaly)
 		}
 		fact.Made, fact.Took = len(f.ready), a.owner.Now().Sub(began)

@@ -65,7 +65,7 @@ func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.Reci
 	}
 	m := modelfile.Of(task, a, vector, wire.BlobDigest(vector))
 	m.Run, m.Version = 5, 7
-	if err := k.Take(m, 1); err != nil {
+	if err := k.Take(m, 1, wire.ModelName{}); err != nil {
 		t.Fatal(err)
 	}
 	l.cfg.Predict = &agent.Predictions{Keep: 1, Every: time.Minute, Anomaly: 0.9, Publish: publish}

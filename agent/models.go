@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
@@ -57,8 +56,10 @@ type models struct {
 	stamp   string      // of that file, as it was read; empty before the first look, after which models are judged
 	inUse   *modelfile.Model
 	pinned  bool
+	rollout rollout
 
 	forecaster  forecaster // jobs use it
+	paired      paired     // of the last job
 	foretellAt  time.Time  // of the next look at the source
 	foretelling bool       // a job uses the forecaster
 }
@@ -66,10 +67,13 @@ type models struct {
 // offered takes note of the model of an announcement that is obeyed.
 func (a *Agent) offered(e round.AnnouncementCame) {
 	ann := &e.Announcement
-	if a.cfg.Predict == nil || ann.Kind != wire.KindTraining || !ann.Base.Present() {
+	switch {
+	case a.cfg.Predict == nil:
 		return
+	case a.rollsOut(ann):
+	case ann.Kind == wire.KindTraining && ann.Base.Present():
+		a.models.newest = offer{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version}
 	}
-	a.models.newest = offer{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version}
 	a.wantModel()
 }
 
@@ -77,6 +81,10 @@ func (a *Agent) offered(e round.AnnouncementCame) {
 // never pulled twice: training and predictions share what comes.
 func (a *Agent) wantModel() {
 	k, now := &a.models, a.owner.Now()
+	if k.rollout.Released.Present() {
+		a.wantRolledOut()
+		return
+	}
 	hash := k.newest.ref.Hash
 	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.stamp == "" || k.busy || k.pinned || hash == k.judged ||
 		now.Before(k.nextAt) || a.local == nil || a.local.problem == nil || a.local.hash != k.newest.task {
@@ -141,34 +149,51 @@ func (a *Agent) keptBase(hash wire.Digest) []float32 {
 	return w
 }
 
-// consider has a model judged beside the owner and, if it is as good as the one in use, put into use.
+// consider has the newest model judged, and taken if it is good.
 func (a *Agent) consider(of offer, w []float32) {
 	k, l := &a.models, a.local
 	if of.ref.Hash == k.judged || l == nil || l.problem == nil || l.hash != of.task {
 		return
 	}
-	k.busy = true
 	m := modelfile.Of(&l.problem.Task, l.problem.Model.Architecture(), wire.AppendVector(nil, w), of.ref.Hash)
 	m.Run, m.Version = of.run, of.version
-	t := trial{m: m, w: slices.Clone(w), inUse: k.inUse}
-	if p := a.prepared; p != nil && p.local == l && a.misfit == nil {
-		t.held, t.lost = p.held, p.view.Err
-	}
-	t.blind = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil
-	k.jobs.Do(func() {
-		fact, hook := t.run(a.owner.Context(), &a.cfg)
-		a.owner.Tell(func() { a.considered(of, fact, hook) })
+	a.try(a.trialOf(m), func(fact ModelJudged) {
+		now := a.owner.Now()
+		k.judged, k.nextAt = of.ref.Hash, now.Add(a.cfg.Predict.Refresh)
+		switch fact.Result {
+		case ModelFailed, ModelBlind, ModelPinned: // it is tried again
+			k.judged, k.nextAt = wire.Digest{}, now.Add(keepAgain)
+		}
 	})
 }
 
-// considered goes on after a model was judged.
-func (a *Agent) considered(of offer, fact ModelJudged, hook error) {
-	k, now := &a.models, a.owner.Now()
-	k.busy, k.judged, k.nextAt = false, of.ref.Hash, now.Add(a.cfg.Predict.Refresh)
-	switch fact.Result {
-	case ModelFailed, ModelBlind, ModelPinned: // it is tried again
-		k.judged, k.nextAt = wire.Digest{}, now.Add(keepAgain)
+// trialOf prepares the trial of a model, on the rows that are held out if they can be had.
+func (a *Agent) trialOf(m *modelfile.Model) *trial {
+	t := &trial{m: m, inUse: a.models.inUse, spare: a.models.rollout.Released}
+	if p, l := a.prepared, a.local; p != nil && p.local == l && a.misfit == nil && p.held != nil {
+		t.held, t.lost = p.held, p.view.Err
+		t.of = modelfile.Of(&p.problem.Task, p.problem.Model.Architecture(), nil, wire.Digest{})
 	}
+	t.blind = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil
+	return t
+}
+
+// try has a model judged beside the owner and, if it is as good as the one in use, put into use. after follows in the
+// owner's goroutine.
+func (a *Agent) try(t *trial, after func(ModelJudged)) {
+	a.models.busy = true
+	a.models.jobs.Do(func() {
+		fact, hook := t.run(a.owner.Context(), &a.cfg)
+		a.owner.Tell(func() {
+			a.models.busy = false
+			after(fact)
+			a.tried(fact, hook)
+		})
+	})
+}
+
+// tried tells what became of a model.
+func (a *Agent) tried(fact ModelJudged, hook error) {
 	if fact.Result != ModelPinned {
 		a.cfg.Observer.Observe(fact)
 	}
@@ -185,8 +210,9 @@ func (a *Agent) keepDue() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	at := k.lookAt
-	if k.newest.ref.Present() && k.newest.ref.Hash != k.judged && k.nextAt.After(a.owner.Now()) &&
-		k.nextAt.Before(at) {
+	_, wanted := k.due(a.cfg.ID)
+	wanted = wanted || k.newest.ref.Present() && k.newest.ref.Hash != k.judged
+	if wanted && k.nextAt.After(a.owner.Now()) && k.nextAt.Before(at) {
 		at = k.nextAt
 	}
 	if a.cfg.Predict.Publish != nil && !k.foretelling && k.foretellAt.Before(at) {

@@ -97,6 +97,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		purposeTask.file():  {silent: true, write: part(purposeTask)},
 		purposeModel.file(): {silent: true, write: part(purposeModel)},
+		purposeFile.file():  {silent: true, write: part(purposeFile)},
 	}
 }
 
@@ -181,7 +182,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 	if _, _, _, err := loadBlock(&a.cfg); err != nil {
 		t.Error(err)
 	}
-	for _, p := range []purpose{purposeTask, purposeModel} {
+	for _, p := range []purpose{purposeTask, purposeModel, purposeFile} {
 		f, err := store.Machine.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} })
 		if err != nil || f.Has(0) || f.Close() != nil {
 			t.Errorf("%s: %v", p.file(), err)

@@ -18,6 +18,7 @@ type purpose uint8
 const (
 	purposeTask purpose = iota
 	purposeModel
+	purposeFile // of a model that is rolled out
 )
 
 // pullAgain is how often a model that is gone is pulled once more, before the
@@ -161,6 +162,8 @@ func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
 	switch {
 	case p.what == purposeTask:
 		a.prepare(p.ref, data, err)
+	case !retry && p.what == purposeFile:
+		a.fileCame(p.ref, data, err)
 	case !retry:
 		a.takeBase(p.ref, data, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -17,17 +18,19 @@ import (
 // trial is a new model on its way into use.
 type trial struct {
 	m     *modelfile.Model
-	w     []float32
 	inUse *modelfile.Model          // nil if there is none
 	held  *learner.Samples[float32] // as the task standardises them; nil if there are none
 	lost  func() error              // why some could not be read
+	of    *modelfile.Model          // describes these rows; without parameters
 	blind bool                      // rows are to be held out, and cannot be had now
+	back  bool                      // the model in use was withdrawn: whatever it is, this one is taken
+	spare wire.ModelName            // stays among the models that are kept
 }
 
 // run judges the model, and puts it into use. The error is that of Predictions.Activated.
 func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook error) {
 	fact = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), InUse: math.NaN()}
-	if t.blind {
+	if t.blind && !t.back {
 		fact.Result = ModelBlind
 		return fact, nil
 	}
@@ -47,18 +50,18 @@ func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook erro
 // is not compared.
 func (t *trial) judge(fact *ModelJudged, margin float64) error {
 	fact.Result = ModelTaken
-	for _, v := range t.w {
-		if v-v != 0 {
-			fact.Result = ModelNotFinite
-			return nil
-		}
+	if w, err := vector(t.m); err != nil {
+		return err
+	} else if slices.ContainsFunc(w, func(v float32) bool { return v-v != 0 }) {
+		fact.Result = ModelNotFinite
+		return nil
 	}
-	if t.held == nil {
+	if t.held == nil || t.back {
 		return nil
 	}
 	t.held = t.held.Subset(task.RiskRows, task.Source(uint64(t.m.Run), 0, 0)) // the same for both
-	risk, err := t.risk(t.m.Architecture, t.w)
-	if err != nil {
+	risk, ok, err := t.risk(t.m)
+	if !ok || err != nil {
 		return err
 	}
 	fact.Rows, fact.Risk = t.held.Len(), risk
@@ -66,41 +69,50 @@ func (t *trial) judge(fact *ModelJudged, margin float64) error {
 		fact.Result = ModelNotFinite
 		return nil
 	}
-	old, err := t.old()
-	if old == nil || err != nil {
+	old, ok, err := t.risk(t.inUse)
+	if !ok || err != nil {
 		return err
 	}
-	if fact.InUse, err = t.risk(t.inUse.Architecture, old); fact.Risk > fact.InUse*(1+margin) {
+	if fact.InUse = old; fact.Risk > old*(1+margin) {
 		fact.Result = ModelWorse
 	}
-	return err
+	return nil
 }
 
-// risk is the mean risk of parameters on the rows that are held out, without a ridge: it is of the data alone.
-func (t *trial) risk(a learner.Architecture, w []float32) (float64, error) {
-	a.Ridge, a.HuberDelta = 0, t.m.Architecture.HuberDelta
+// vector returns the parameters of a model.
+func vector(m *modelfile.Model) ([]float32, error) {
+	w := make([]float32, len(m.Vector)/4)
+	return w, wire.DecodeVector(w, m.Vector)
+}
+
+// risk is the mean risk of a model on the rows that are held out, without a ridge: it is of the data alone. It is not
+// ok if the model cannot be compared.
+func (t *trial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
+	w, err := t.expressed(of)
+	if w == nil || err != nil {
+		return 0, false, err
+	}
+	a := of.Architecture
+	a.Ridge, a.HuberDelta = 0, t.of.Architecture.HuberDelta
 	m, err := learner.NewModel[float32](a) // training uses another one meanwhile
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	m.ReportIn(t.m.Standardization)
-	return m.Score(w, t.held).Risk, t.lost()
+	m.ReportIn(t.of.Standardization)
+	return m.Score(w, t.held).Risk, true, t.lost()
 }
 
-// old returns the model in use for rows that are standardised as for the new one; nil if it cannot be compared.
-func (t *trial) old() ([]float32, error) {
-	if t.inUse == nil || !t.inUse.Alike(t.m) {
+// expressed returns a model for rows that are standardised as those held out; nil if it cannot be compared.
+func (t *trial) expressed(of *modelfile.Model) ([]float32, error) {
+	if of == nil || !of.Alike(t.of) {
 		return nil, nil
 	}
-	w := make([]float32, len(t.inUse.Vector)/4)
-	if err := wire.DecodeVector(w, t.inUse.Vector); err != nil {
-		return nil, err
+	w, err := vector(of)
+	from, to := of.Standardization, t.of.Standardization
+	if err != nil || from.Same(to) {
+		return w, err
 	}
-	from, to := t.inUse.Standardization, t.m.Standardization
-	if from.Same(to) {
-		return w, nil
-	}
-	m, err := learner.NewModel[float32](t.inUse.Architecture)
+	m, err := learner.NewModel[float32](of.Architecture)
 	if err == nil && len(from.Mean) == len(to.Mean) {
 		err = m.Restandardize(w, from, to)
 	} else {
@@ -132,7 +144,7 @@ func (t *trial) take(c *Config) (result ModelResult, err error) {
 	case k.Pinned():
 		return ModelPinned, nil
 	}
-	if err := k.Take(t.m, c.Predict.Keep); err != nil {
+	if err := k.Take(t.m, c.Predict.Keep, t.spare); err != nil {
 		return ModelFailed, err
 	}
 	return ModelTaken, nil

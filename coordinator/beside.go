@@ -71,15 +71,17 @@ func (c *Coordinator) journal(r round.Record) bool {
 	if n := len(r.Outcomes); n > 0 && r.Last != nil && r.Last.Round == r.Outcomes[n-1].Round {
 		c.outcome = newBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
 	}
+	c.keepRolled(&r.Rollout)
 	c.disk.listed = c.publisher.plan(c.blobsOf(&r.Plan))
 	if c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(r) }) != nil {
 		return false
 	}
 	if m, w := c.work.fresh, c.work; m != nil && m.hash == r.Plan.Base.Hash {
 		w.fresh = nil
+		m.lasts = rolled(&r.Rollout, r.Plan.File.Hash)
 		c.record("save the model in the archive", func() error { return w.archive(m) })
 	}
-	c.prune(uint64(r.Plan.Version))
+	c.prune(uint64(r.Plan.Version), rolledOf(&r.Rollout, r.Run))
 	return true
 }
 
@@ -92,12 +94,12 @@ func (c *Coordinator) blobsOf(p *round.Plan) []blob {
 	if len(c.outcome.data) > inlineOutcome {
 		all = append(all, c.outcome)
 	}
-	return all
+	return append(all, c.rolled...)
 }
 
 // prune removes models that are too old, once the newest is in the archive: for each version, and once after a start,
-// since a power cut may bring back what was removed.
-func (c *Coordinator) prune(version uint64) {
+// since a power cut may bring back what was removed. The versions in spare stay.
+func (c *Coordinator) prune(version uint64, spare []uint64) {
 	models, keep, log := c.disk.models, c.cfg.KeepModels, c.cfg.Logger
 	if keep == 0 || c.beside.pruned == version+1 {
 		return
@@ -105,7 +107,7 @@ func (c *Coordinator) prune(version uint64) {
 	c.beside.pruned = version + 1
 	c.beside.records.Do(func() {
 		c.beside.removals.Do(func() {
-			if err := models.Prune(keep, version); err != nil {
+			if err := models.Prune(keep, version, spare...); err != nil {
 				log.Warn("old models are left behind; the next round removes them", "err", err)
 			}
 		})

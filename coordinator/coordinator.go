@@ -27,6 +27,7 @@ type Coordinator struct {
 	disk      *disk
 	beside    beside
 	outcome   blob       // of the round that ended last; empty before one has
+	rolled    []blob     // the files of the models that are rolled out
 	publisher *publisher // what is retained at the broker
 	fence     *fence     // against another coordinator with this key
 	public    ed25519.PublicKey
@@ -113,6 +114,9 @@ func (c *Coordinator) takeUp() error {
 		persist: func(_ string, write func() error) error { return write() }}
 	record, err := c.resume()
 	if err != nil {
+		return err
+	}
+	if err := c.resumeRollout(&record); err != nil {
 		return err
 	}
 	c.runID, c.signer.Epoch = record.Run, c.disk.epoch

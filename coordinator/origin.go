@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -141,9 +142,9 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 	return st, nil
 }
 
-// dropRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model, and
-// the run that the new one begins from.
-func (c *Coordinator) dropRuns(runs []wire.RunID) error {
+// dropRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model, the
+// run that the new one begins from, and those of which models are rolled out.
+func (c *Coordinator) dropRuns(runs []wire.RunID, s *rollout.State) error {
 	kept := 0
 	for _, run := range slices.Backward(runs) {
 		models, err := c.disk.modelsOf(run)
@@ -159,7 +160,8 @@ func (c *Coordinator) dropRuns(runs []wire.RunID) error {
 			kept++
 			continue
 		}
-		if source, _, ok := parseModelName(c.disk.origin.Model, 0); ok && run == source {
+		if source, _, ok := parseModelName(c.disk.origin.Model, 0); ok && run == source ||
+			len(rolledOf(s, run)) > 0 {
 			continue
 		}
 		if err := c.disk.removeRun(run); err != nil {

@@ -27,6 +27,7 @@ type workbench struct {
 	taskBlob blob
 	base     []float32 // w_{i−1}; nil before the first training round
 	baseBlob blob
+	file     blob      // of the model w_{i−1}; empty unless models are rolled out
 	archived time.Time // when a model of the archive was synced last
 	fresh    *present  // the model that is not in the archive yet; nil if it is
 	held     *heldOut  // nil if there are no such data
@@ -81,6 +82,7 @@ func (w *workbench) training(run wire.RunID, version wire.ModelVersion, offset u
 	if err != nil {
 		return round.Plan{}, err
 	}
+	w.rolls(&p, file)
 	return p, w.keep(&present{run: run, version: version, hash: p.Base.Hash, file: file, state: w.packState(state)})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -60,16 +61,16 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 		c.cfg.Logger.Error("the journal of the previous run was damaged; its models are kept", "moved_to", aside)
-		return c.begin(0, "")
+		return c.begin(round.Record{}, "")
 	case begins:
-		return c.begin(record.Run, "")
+		return c.begin(record, "")
 	case unsound:
 		return record, c.disk.undecided(recordFile, err.Error(), err)
 	case !found:
 		if _, newest := c.disk.newestModel(); newest > 0 {
 			return record, c.disk.undecided(recordFile, "the journal is missing, but there are models of a run", nil)
 		}
-		return c.begin(0, "")
+		return c.begin(round.Record{}, "")
 	}
 	if c.disk.torn != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
@@ -83,7 +84,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 	}
 	record, err = c.work.restore(record, c.tellLater)
 	if err == nil && c.restandardizes(record) {
-		return c.begin(record.Run, modelName(record.Run, uint64(record.Plan.Version)))
+		return c.begin(record, modelName(record.Run, uint64(record.Plan.Version)))
 	}
 	return record, err
 }
@@ -103,16 +104,17 @@ func isLost(err error) bool {
 
 // begin plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue from
 // in a new standardisation.
-func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, error) {
+func (c *Coordinator) begin(before round.Record, again string) (round.Record, error) {
 	runs, err := c.disk.runs()
 	if err != nil {
 		return round.Record{}, err
 	}
-	newest := before
+	newest := before.Run
 	for _, run := range runs {
 		newest = max(newest, run)
 	}
-	record := round.Record{Run: max(wire.RunID(c.owner.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle}
+	record := round.Record{Run: max(wire.RunID(c.owner.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle,
+		Rollout: before.Rollout}
 	t, model := c.cfg.Task, []float32(nil)
 	switch {
 	case again != "":
@@ -141,6 +143,8 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 		var state [][]float64
 		if state, err = c.work.inherited(); err == nil {
 			record.Plan, err = c.work.training(record.Run, 0, 0, model, state)
+			record.Rollout = rollout.State{} // a person has chosen the model
+			record.Rollout.Release(record.Newest())
 		}
 	case c.cfg.Standardize:
 		record.Plan = c.work.statistics()
@@ -159,7 +163,7 @@ func (c *Coordinator) begin(before wire.RunID, again string) (round.Record, erro
 		err = c.work.archive(m)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
-		err = c.dropRuns(runs)
+		err = c.dropRuns(runs, &record.Rollout)
 	}
 	return record, err
 }

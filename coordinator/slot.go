@@ -16,6 +16,7 @@ type present struct {
 	hash    wire.Digest
 	file    []byte // safetensors
 	state   []byte // nil if there is none: see packState
+	lasts   bool   // it is rolled out: a power cut must not take it from the archive
 }
 
 // slotHead is the length of what stands before a model's file: run, version, hash and the file's length.
@@ -76,7 +77,7 @@ const syncArchive = 10 * time.Second
 // archive stores a model, and the state of the optimiser with it, among those of its run.
 func (w *workbench) archive(m *present) error {
 	now := w.now()
-	durable := now.Sub(w.archived) >= syncArchive
+	durable := m.lasts || now.Sub(w.archived) >= syncArchive
 	if m.state != nil {
 		if err := w.disk.models.PutState(uint64(m.version), m.hash, m.state, durable); err != nil {
 			return err

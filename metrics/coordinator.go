@@ -23,6 +23,7 @@ type Coordinator struct {
 	fleet
 	outcome
 	uploads
+	rollout rollouts
 	reports *reports
 }
 
@@ -34,6 +35,7 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now),
 		storageOK: newStorage(r),
 		course:    newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
+		rollout: newRollouts(r),
 		reports: newReports(r, now),
 	}
 }

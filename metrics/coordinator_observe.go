@@ -41,6 +41,10 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	case round.RunFinished:
 		c.finished.Set(1)
 		c.modelVersion.set(float64(f.Version))
+	case round.RolloutBegan:
+		c.rollout.began(f)
+	case round.RolloutEnded:
+		c.rollout.ended(f)
 	case round.AgentJoined:
 		c.joined.Inc()
 	case round.AgentDeclined:

@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -145,6 +146,9 @@ func everyCoordinatorLabel() []any {
 	}
 	for _, r := range round.LeaveReasons() {
 		facts = append(facts, round.AgentLeft{Reason: r})
+	}
+	for _, r := range rollout.Results() {
+		facts = append(facts, round.RolloutEnded{Verdict: rollout.Verdict{Result: r}})
 	}
 	return facts
 }

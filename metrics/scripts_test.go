@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -151,6 +152,12 @@ var coordinatorScript = []any{
 		Round: 4, Version: 2, Bytes: 4096, FoldTook: time.Second,
 		Score: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},
+	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 2}, Released: wire.ModelName{Run: 6, Version: 90},
+		Agents: 4, Least: 3},
+	round.RolloutEnded{Candidate: wire.ModelName{Run: 7, Version: 2}, Released: wire.ModelName{Run: 7, Version: 2},
+		Verdict: rollout.Verdict{Result: rollout.Widened, Agents: 5, Judged: 4, Ratio: 0.9375}},
+	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 3}, Released: wire.ModelName{Run: 7, Version: 2},
+		Resumed: true},
 	round.RunFinished{Version: 3},
 	round.PhaseEntered{Phase: round.CoordinatorFinished, Before: round.CoordinatorClosing, Spent: time.Second},
 	coordinator.LinkChanged{Err: errors.New("reset by peer")},

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 const (
@@ -91,8 +92,36 @@ func (k *Kept) List() ([]KeptModel, error) {
 	return all, err
 }
 
-// Take keeps a model, puts it into use, and removes the oldest so that keep are left.
-func (k *Kept) Take(m *Model, keep int) error {
+// Find returns a model that is kept; nil if it is not there.
+func (k *Kept) Find(name wire.ModelName) (*Model, error) {
+	number, err := k.numberOf(name)
+	if number == 0 || err != nil {
+		return nil, err
+	}
+	file, err := k.models.Get(number)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(file)
+}
+
+// numberOf returns the newest number of a model; 0 if it is not there.
+func (k *Kept) numberOf(name wire.ModelName) (uint64, error) {
+	if !name.Present() {
+		return 0, nil
+	}
+	all, err := k.List()
+	for _, m := range slices.Backward(all) {
+		if m.Name() == name.String() && m.Meta["hash"] == name.Hash.String() {
+			return m.Number, nil
+		}
+	}
+	return 0, err
+}
+
+// Take keeps a model, puts it into use, and removes the oldest so that keep are left, and the model spare if it is
+// there.
+func (k *Kept) Take(m *Model, keep int, spare wire.ModelName) error {
 	file, err := m.Encode()
 	if err != nil {
 		return err
@@ -111,7 +140,8 @@ func (k *Kept) Take(m *Model, keep int) error {
 	if err := k.disk.WriteFile(ActivePath(k.dir), file, 0o644); err != nil {
 		return err
 	}
-	return k.models.Prune(keep, number)
+	stays, _ := k.numberOf(spare) // of damaged ones nobody knows
+	return k.models.Prune(keep, number, stays)
 }
 
 // Use puts the model of that number into use, and pins it; number 0 puts the newest into use, and ends the pin.

@@ -97,8 +97,11 @@ func (m *Model) Predictor() (*learner.Predictor[float32], error) {
 }
 
 // Same reports whether two models are one.
-func (m *Model) Same(other *Model) bool {
-	return other != nil && m.Hash == other.Hash && m.Run == other.Run && m.Version == other.Version
+func (m *Model) Same(other *Model) bool { return other != nil && m.ID() == other.ID() }
+
+// ID names the model for programs.
+func (m *Model) ID() wire.ModelName {
+	return wire.ModelName{Run: m.Run, Version: m.Version, Hash: m.Hash}
 }
 
 // Alike reports whether both predict one target from the same columns, so that they may be compared.
@@ -109,4 +112,4 @@ func (m *Model) Alike(other *Model) bool {
 }
 
 // Name names the model for a person: RUN/VERSION, as the coordinator's commands do.
-func (m *Model) Name() string { return fmt.Sprintf("%d/%d", m.Run, m.Version) }
+func (m *Model) Name() string { return m.ID().String() }

@@ -146,7 +146,7 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	case c.cfg.Pause > 0:
 		c.enter(now, CoordinatorIdle)
 		c.wakeAt = now.Add(c.cfg.Pause)
-		c.journal()
+		c.journal(now)
 		c.announce(wire.PhaseIdle)
 	default:
 		c.next(now)
@@ -168,7 +168,7 @@ func (c *Coordinator) finished(v wire.ModelVersion) bool {
 
 func (c *Coordinator) finish(now time.Time) {
 	c.enter(now, CoordinatorFinished)
-	c.journal()
+	c.journal(now)
 	c.announce(wire.PhaseFinished)
 	c.report(RunFinished{c.rec.Plan.Version})
 }

@@ -47,7 +47,7 @@ func (c *Coordinator) collect(now time.Time) {
 	c.cut, c.byDeadline = !c.linkUp, false
 	c.roster.moved = true // some may have sat out this round as the last one
 	c.wakeAt = now.Add(c.cfg.Deadline)
-	c.journal()
+	c.journal(now)
 	c.announce(wire.PhaseOpen)
 	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
 		Agents: c.rec.Agents}

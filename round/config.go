@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -29,6 +30,7 @@ type Config struct {
 	Deadline        time.Duration    `yaml:"deadline"` // of a round, from its announcement
 	Pause           time.Duration    `yaml:"pause"`    // between rounds
 	InviteEvery     time.Duration    `yaml:"invite_every"`
+	Rollout         rollout.Config   `yaml:"-"` // of models to predict with
 }
 
 // Gather says which agents a round waits for before it draws.
@@ -56,7 +58,7 @@ func DefaultConfig() Config {
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
-		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second,
+		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
 	}
 }
 
@@ -117,6 +119,7 @@ func (c *Config) Validate() error {
 	check.Need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline",
 		"must be 1ms to %s, is %s", longest, c.Deadline)
 	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
+	check.Take("rollout", c.Rollout.Validate())
 	check.Need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
 	return check.Err()
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -40,6 +41,7 @@ type Coordinator struct {
 	meshing    []Participant  // of the next round, while the edges between them are being made; else nil
 	askedOf    []MeshAgent    // whose edges were asked for last
 	asking     bool           // ahead, and there is no answer yet
+	rolling    rolling        // of the candidate
 
 	out []Effect // of the step under way
 }
@@ -58,6 +60,9 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled)
 		sidelined: map[wire.AgentID]Sidelined{}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
+	}
+	if !cfg.Rollout.On() {
+		c.rec.Rollout = rollout.State{}
 	}
 	c.rec.Participants = slices.Clone(record.Participants)
 	for i := range c.rec.Participants {
@@ -84,7 +89,7 @@ func (c *Coordinator) Record() Record {
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.retryAt} {
+	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.retryAt, c.rolling.judgeAt} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -142,7 +147,8 @@ func (c *Coordinator) in(p CoordinatorPhase) bool { return c.rec.Phase == p }
 
 // journal saves the record, and then tells the history of the round that it
 // ended, and throws away what only the record before it needed.
-func (c *Coordinator) journal() {
+func (c *Coordinator) journal(now time.Time) {
+	c.nominate(now)
 	c.do(Journal{c.Record()})
 	if c.spent != 0 {
 		c.do(WriteHistory{c.rec.Run, *c.rec.Last})
@@ -164,6 +170,11 @@ func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 // start begins the run or takes up the journaled round where it stood.
 func (c *Coordinator) start(now time.Time) {
 	c.entered, c.announced = now, now
+	c.beginRolling(now)
+	if s := &c.rec.Rollout; s.Released.Present() {
+		c.report(RolloutBegan{Candidate: s.Candidate.ModelName, Released: s.Released.ModelName,
+			Least: c.cfg.Rollout.Devices, Resumed: true})
+	}
 	if c.rec.Last != nil { // the process before may have been killed between the journal and the history
 		c.do(WriteHistory{c.rec.Run, *c.rec.Last})
 	}
@@ -200,6 +211,7 @@ func (c *Coordinator) setLink(now time.Time, up bool) {
 
 // tick does what the time asks for.
 func (c *Coordinator) tick(now time.Time) {
+	c.roll(now)
 	due := !c.wakeAt.IsZero() && !now.Before(c.wakeAt)
 	switch c.rec.Phase {
 	case CoordinatorIdle:
@@ -241,6 +253,7 @@ func (c *Coordinator) announce(phase wire.Phase) {
 		Schema: p.Schema, Folded: folded, Outcome: c.outcome(folded),
 		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
-		Credit: credit,
+		Credit: credit, Rollout: c.rec.Rollout.Announced(&c.cfg.Rollout),
+		Released: c.rec.Rollout.Released.File, Candidate: c.rec.Rollout.Candidate.File,
 	}})
 }

@@ -3,6 +3,7 @@ package round
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -163,6 +164,19 @@ type (
 		Err      error
 		Took     time.Duration
 	}
+	// RolloutBegan: a share of the agents predicts with a candidate, all others with the released model. Told again at
+	// the start of a process, as Resumed; then there may be no candidate.
+	RolloutBegan struct {
+		Candidate, Released wire.ModelName
+		Agents              int // of the share that are there now
+		Least               int // that decide
+		Resumed             bool
+	}
+	// RolloutEnded: the candidate is released, or withdrawn.
+	RolloutEnded struct {
+		Candidate, Released wire.ModelName // by now
+		rollout.Verdict
+	}
 	// RunFinished: all rounds of the run are done.
 	RunFinished struct{ Version wire.ModelVersion }
 )
@@ -183,6 +197,8 @@ func (UpdateAccepted) ofCoordinator()    {}
 func (UpdateRefused) ofCoordinator()     {}
 func (RoundClosed) ofCoordinator()       {}
 func (RoundAbandoned) ofCoordinator()    {}
+func (RolloutBegan) ofCoordinator()      {}
+func (RolloutEnded) ofCoordinator()      {}
 func (RunFinished) ofCoordinator()       {}
 
 // IgnoreReason tells why an announcement was not obeyed. It is a metric's label.

@@ -13,7 +13,7 @@ func (c *Coordinator) gather(now time.Time) {
 	c.peers = nil
 	c.forgetParticipants()
 	c.wakeAt = now.Add(c.cfg.Gather.Within)
-	c.journal()
+	c.journal(now)
 	c.announce(wire.PhaseGathering)
 }
 
@@ -65,6 +65,7 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	if q := e.Hello.Asks; q.Round > 0 {
 		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
 	}
+	c.residuals(now, e.Agent, e.Hello.Residuals)
 	news, out, misfit := false, c.sitsOut(e.Agent), ""
 	if u := &e.Hello.Misfit; e.Hello.Unfit != 0 && *u != (wire.Misfit{}) {
 		misfit = u.Column + " " + u.Reason

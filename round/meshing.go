@@ -198,7 +198,7 @@ func (c *Coordinator) redraw(now time.Time, p *peer) {
 	for _, i := range drawn {
 		c.giveDraws(c.peers[c.rec.Participants[i].Agent], 1)
 	}
-	c.journal() // before anybody is told
+	c.journal(now) // before anybody is told
 	slices.Sort(drawn)
 	for _, i := range slices.Compact(drawn) {
 		q := c.peers[c.rec.Participants[i].Agent]

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -33,6 +34,7 @@ type Plan struct {
 	Version  wire.ModelVersion // of Base
 	Task     wire.BlobRef
 	Base     wire.BlobRef // absent in a statistics round
+	File     wire.BlobRef `json:",omitzero"` // of the model, where models are rolled out
 	Schema   wire.Digest  // of the vectors sent in
 	Bytes    uint32       // of a vector on the wire, packed
 	Codec    spec.Codec   `json:",omitempty"` // that packs it
@@ -100,11 +102,12 @@ type Record struct {
 	Edges        []Edge // between participants, in the order of (A, B); none where agents do not mix
 	// for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
 	Block     wire.RoundID
-	Drawn     int         // draws of the round so far, from its seeded sequence, where agents mix
-	Sidelined []Sidelined // in id order
-	Last      *Outcome    // of the last round that is over; nil before the first is
-	Counted   Counted     // what the last closed round took
-	Outcomes  []Settled   `json:",omitempty"` // of the last rounds, the newest last
+	Drawn     int           // draws of the round so far, from its seeded sequence, where agents mix
+	Sidelined []Sidelined   // in id order
+	Last      *Outcome      // of the last round that is over; nil before the first is
+	Counted   Counted       // what the last closed round took
+	Outcomes  []Settled     `json:",omitempty"` // of the last rounds, the newest last
+	Rollout   rollout.State `json:",omitzero"`  // of models to predict with; from run to run
 }
 
 // outcomesKept is of how many rounds the outcome is remembered: for that long an agent may ask.
@@ -120,6 +123,12 @@ type Settled struct {
 func (r *Record) settle(o wire.Outcome) {
 	r.Outcomes = append(slices.Clone(r.Outcomes), Settled{o.Round, o.Body()})
 	r.Outcomes = r.Outcomes[max(0, len(r.Outcomes)-outcomesKept):]
+}
+
+// Newest is the record's model and its file, for a rollout.
+func (r *Record) Newest() rollout.Model {
+	p := &r.Plan
+	return rollout.Model{ModelName: wire.ModelName{Run: r.Run, Version: p.Version, Hash: p.Base.Hash}, File: p.File}
 }
 
 // Forsake ends the record's round, whose base model is lost: its updates are changes of that.

@@ -19,6 +19,7 @@ func (c *Coordinator) revoked(now time.Time, e Revoked) {
 		m := c.roster.members[a]
 		c.roster.remove(a)
 		delete(c.sidelined, a)
+		delete(c.rolling.heard, a)
 		if m != nil && m.present {
 			c.report(AgentLeft{a, LeftRevoked, c.roster.drawn})
 		}

@@ -8,9 +8,9 @@ import (
 )
 
 // Prune removes the models below version, and the states of optimisers with them, but for the newest keep-1,
-// so that keep stay with version itself.
+// so that keep stay with version itself, and but for those in spare.
 // Models above version are left alone: they are of a journal that is newer than the one in use. keep is at least 1.
-func (m *Models) Prune(keep int, version uint64) error {
+func (m *Models) Prune(keep int, version uint64, spare ...uint64) error {
 	if keep < 1 {
 		return fmt.Errorf("store: prune %s to %d models: want at least 1", m.dir, keep)
 	}
@@ -29,6 +29,9 @@ func (m *Models) Prune(keep int, version uint64) error {
 	for _, v := range slices.Compact(all) {
 		if v >= oldest {
 			break
+		}
+		if slices.Contains(spare, v) {
+			continue
 		}
 		for _, path := range []string{m.Path(v), recordPath(m.Path(v)), statePath(m.Path(v))} {
 			if err := m.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -101,6 +101,7 @@ type Hello struct {
 	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
 	Asks         Asked     // for the outcome of an earlier round's update
 	Misfit       Misfit    // of its data, if it is unfit for them
+	Residuals    Residuals // of a model that is rolled out
 	Extra        Extra
 }
 
@@ -154,6 +155,8 @@ func (m *Hello) parts() []part {
 				w.digest(m.Asks.Update)
 			}
 		}, func(r *reader) { m.Asks = Asked{RoundID(r.u64()), r.digest()} }},
+		{"residuals", NeedIgnore, func(w *writer) { w.residuals(&m.Residuals) },
+			func(r *reader) { r.residuals(&m.Residuals) }},
 	}
 }
 

@@ -64,7 +64,10 @@ type Announcement struct {
 	// Credit is how many of its update's chunks, the first ones, an agent may send right after the manifest.
 	Credit    uint32
 	Selection Selection // who is drawn; empty = the drawn are invited
-	Extra     Extra
+	Rollout   Rollout   // of models to predict with; zero = none
+	// Released and Candidate are the files of its models (docs/MODEL.md).
+	Released, Candidate BlobRef
+	Extra               Extra
 }
 
 // NamedBlob is a blob of an announcement.
@@ -75,9 +78,11 @@ type NamedBlob struct {
 
 // The names of the blobs that this build uses.
 const (
-	blobBase    = "base"
-	blobOutcome = "outcome"
-	blobTask    = "task"
+	blobBase      = "base"
+	blobCandidate = "candidate"
+	blobOutcome   = "outcome"
+	blobReleased  = "released"
+	blobTask      = "task"
 )
 
 // Body returns the announcement's encoding.
@@ -103,6 +108,8 @@ func (a *Announcement) Body() []byte {
 func (a *Announcement) parts() []part {
 	return []part{
 		chunksPart("credit", &a.Credit),
+		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
+			func(r *reader) { r.rollout(&a.Rollout) }},
 		{"selection", NeedIgnore, func(w *writer) { w.selection(&a.Selection) },
 			func(r *reader) { r.selection(&a.Selection) }},
 	}
@@ -111,7 +118,8 @@ func (a *Announcement) parts() []part {
 // blobs writes the blobs that there are, ascending by name.
 func (w *writer) blobs(a *Announcement) {
 	all := slices.Clone(a.Blobs)
-	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobOutcome, a.Outcome}, {blobTask, a.Task}} {
+	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobCandidate, a.Candidate}, {blobOutcome, a.Outcome},
+		{blobReleased, a.Released}, {blobTask, a.Task}} {
 		if b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil {
 			continue
 		}
@@ -135,8 +143,12 @@ func (r *reader) blobs(a *Announcement) {
 		switch blob := r.blob(last); last {
 		case blobBase:
 			a.Base = blob
+		case blobCandidate:
+			a.Candidate = blob
 		case blobOutcome:
 			a.Outcome = blob
+		case blobReleased:
+			a.Released = blob
 		case blobTask:
 			a.Task = blob
 		default:

@@ -124,10 +124,23 @@ func statisticsAnnouncement() golden {
 	}}
 }
 
+func rolloutAnnouncement() golden {
+	g := gatheringAnnouncement()
+	a := *g.value.(*wire.Announcement)
+	a.Phase, a.Folded = wire.PhaseIdle, 3
+	file := manifestOf(bigVector(), nil)
+	a.Candidate, a.Released = pulled(file), inline(smallVector())
+	a.Rollout = wire.Rollout{
+		Released:  wire.ModelName{Run: goldenRun - 1, Version: 40, Hash: wire.BlobDigest(smallVector())},
+		Candidate: wire.ModelName{Run: goldenRun, Version: 3, Hash: wire.BlobDigest(bigVector())}, Share: 0.125}
+	return golden{"announcement_rollout", "announcement", byCoordinator(3, 17), &a}
+}
+
 func goldensOfCoordinator() []golden {
 	announcement, update := openAnnouncement().digest(), wire.BlobDigest(smallUpdate())
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
+		rolloutAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
 			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
@@ -162,6 +175,9 @@ func goldensOfAgent() []golden {
 			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Unfit: wire.DeclineBadData,
 				Misfit: wire.Misfit{Column: "vibration", Reason: "out_of_range", Where: "site/press: line 12", Bad: 30,
 					All: 100}}},
+		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
+			&wire.Hello{Nonce: goldenNonce, Announcement: rolloutAnnouncement().digest(), Samples: 12,
+				Residuals: wire.Residuals{Run: goldenRun, Version: 3, Rows: 31, New: 0.75, Old: 0.5}}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
 			&wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},

@@ -121,7 +121,18 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	if rng.IntN(2) == 0 {
 		a.Outcome = randomBlob(rng)
 	}
+	if rng.IntN(2) == 0 {
+		a.Rollout.Released, a.Released = randomModelName(rng), randomBlob(rng)
+		if rng.IntN(2) == 0 {
+			a.Rollout.Candidate, a.Candidate, a.Rollout.Share = randomModelName(rng), randomBlob(rng), 1-rng.Float64()
+		}
+	}
 	return a
+}
+
+func randomModelName(rng *rand.Rand) wire.ModelName {
+	return wire.ModelName{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64()),
+		Hash: randomDigest(rng)}
 }
 
 func randomInvitation(rng *rand.Rand) wire.Invitation {
@@ -220,6 +231,11 @@ func randomHello(rng *rand.Rand) wire.Hello {
 		reason := []rune(randomString(rng))
 		m.Misfit = wire.Misfit{Column: randomString(rng), Reason: string(reason[:min(len(reason), 8)]),
 			Where: randomString(rng), Bad: rng.Uint64(), All: rng.Uint64()}
+	}
+	if rng.IntN(2) == 0 {
+		m.Residuals = wire.Residuals{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64()),
+			Refused: rng.IntN(2) == 0, Rows: rng.Uint32(), New: math.Abs(randomFloat(rng)),
+			Old: math.Abs(randomFloat(rng))}
 	}
 	for i := range rng.IntN(4) {
 		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))

@@ -38,7 +38,7 @@ func folder(t *testing.T, models ...*modelfile.Model) (dir string, k *modelfile.
 		t.Fatal(err)
 	}
 	for _, m := range models {
-		if err := k.Take(m, 3); err != nil {
+		if err := k.Take(m, 3, wire.ModelName{}); err != nil {
 			t.Fatal(err)
 		}
 	}

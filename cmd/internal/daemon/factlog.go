@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -249,9 +250,44 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 		l.closed(f)
 	case round.RoundAbandoned:
 		l.abandoned(f)
+	case round.RolloutBegan:
+		l.rolloutBegan(f)
+	case round.RolloutEnded:
+		l.rolloutEnded(f)
 	case round.RunFinished:
 		l.Info("run finished", "version", f.Version)
 	case round.AgentJoined, round.PhaseEntered: // not logged
+	}
+}
+
+func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
+	attrs := []any{"model", f.Candidate, "released", f.Released, "agents", f.Agents}
+	switch {
+	case f.Resumed:
+		l.Info("agents are told which model to predict with", attrs...)
+		return
+	case f.Agents < f.Least:
+		l.Warn("a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn unless more "+
+			"come: raise predict.rollout", append(attrs, "predict.devices", f.Least)...)
+		return
+	}
+	l.Info("a model is rolled out to a share of the agents", attrs...)
+}
+
+func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
+	attrs := []any{"model", f.Candidate, "agents", f.Agents, "judged", f.Judged, "residuals_ratio", short(f.Ratio)}
+	switch f.Result {
+	case rollout.First:
+		l.Info("the first model is released to all agents", "model", f.Candidate)
+	case rollout.Widened:
+		l.Info("a model is released to all agents", attrs...)
+	case rollout.Worse:
+		l.Error("a model is withdrawn: its residuals are larger than those of the released one, or most agents refuse "+
+			"it; agents predict with the released one until a newer model is better",
+			append(attrs, "released", f.Released)...)
+	case rollout.NoReports:
+		l.Warn("a model is withdrawn: too few agents have judged it in time; agents predict with the released one",
+			append(attrs, "released", f.Released)...)
 	}
 }
 

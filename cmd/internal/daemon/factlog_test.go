@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -141,6 +142,7 @@ func TestAgentLog(t *testing.T) {
 }
 
 func TestCoordinatorLog(t *testing.T) {
+	one, two := wire.ModelName{Run: 7, Version: 1}, wire.ModelName{Run: 6, Version: 2}
 	compareLines(t, []line{
 		{coordinator.LinkChanged{Err: errors.New("gone")}, ""}, // the session says it
 		{coordinator.SubscriptionsRefused{Filters: []string{"s/+"}},
@@ -250,6 +252,27 @@ func TestCoordinatorLog(t *testing.T) {
 		{round.RoundAbandoned{Round: 2, Reason: round.AbandonFold, Err: errors.New("not finite"), Took: time.Minute},
 			`<4>WARN  round abandoned round=2 reason=fold accepted=0 selected=0 took=1m0s err="not finite"`},
 		{round.RunFinished{Version: 50}, `<6>INFO  run finished version=50`},
+		{round.RolloutBegan{Candidate: one, Released: two, Agents: 4, Least: 3},
+			`<6>INFO  a model is rolled out to a share of the agents model=7/1 released=6/2 agents=4`},
+		{round.RolloutBegan{Candidate: one, Released: two, Agents: 2, Least: 3},
+			`<4>WARN  a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn ` +
+				`unless more come: raise predict.rollout model=7/1 released=6/2 agents=2 predict.devices=3`},
+		{round.RolloutBegan{Candidate: one, Released: two, Resumed: true},
+			`<6>INFO  agents are told which model to predict with model=7/1 released=6/2 agents=0`},
+		{round.RolloutEnded{Candidate: one, Released: one, Verdict: rollout.Verdict{Result: rollout.First}},
+			`<6>INFO  the first model is released to all agents model=7/1`},
+		{round.RolloutEnded{Candidate: one, Released: one,
+			Verdict: rollout.Verdict{Result: rollout.Widened, Agents: 5, Judged: 4, Ratio: 0.75}},
+			`<6>INFO  a model is released to all agents model=7/1 agents=5 judged=4 residuals_ratio=0.75`},
+		{round.RolloutEnded{Candidate: one, Released: two,
+			Verdict: rollout.Verdict{Result: rollout.Worse, Agents: 5, Judged: 4, Ratio: math.Inf(1)}},
+			`<3>ERROR a model is withdrawn: its residuals are larger than those of the released one, or most agents ` +
+				`refuse it; agents predict with the released one until a newer model is better model=7/1 agents=5 ` +
+				`judged=4 residuals_ratio=+Inf released=6/2`},
+		{round.RolloutEnded{Candidate: one, Released: two,
+			Verdict: rollout.Verdict{Result: rollout.NoReports, Agents: 1, Ratio: math.NaN()}},
+			`<4>WARN  a model is withdrawn: too few agents have judged it in time; agents predict with the released ` +
+				`one model=7/1 agents=1 judged=0 residuals_ratio=NaN released=6/2`},
 	}, func(w io.Writer, fact any) {
 		log, err := logging.New(w, debugging())
 		if err != nil {

@@ -82,7 +82,8 @@ func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
 	case round.RunFinished:
 		w.Line.set("the run is finished, with version %d", f.Version)
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
-		round.AgentSidelined, round.AgentUnfit, round.PhaseEntered, round.SamplesCapped, round.UpdateAccepted,
+		round.AgentSidelined, round.AgentUnfit, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
+		round.SamplesCapped, round.UpdateAccepted,
 		round.UpdateRefused, round.UploaderReplaced: // changes neither
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -29,6 +30,7 @@ type Coordinator struct {
 	Round      round.Config        `yaml:"round"`
 	Mesh       Mesh                `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
 	Held       *data.Config        `yaml:"held_out"` // scores each model, if given
+	Predict    rollout.Config      `yaml:"predict"`  // how agents get models to predict with
 	Policy     Policy              `yaml:"policy"`
 	Metrics    Metrics             `yaml:"metrics"`
 	Log        Log                 `yaml:"log"`
@@ -60,7 +62,8 @@ type Mesh struct {
 func DefaultCoordinator() Coordinator {
 	return Coordinator{
 		StateDir: "/var/lib/coordinator", Broker: defaultBroker(), Task: defaultTask(), Round: round.DefaultConfig(),
-		Mesh: Mesh{Edges: spec.EdgesRadius, Weights: spec.Metropolis},
+		Predict: rollout.Default(),
+		Mesh:    Mesh{Edges: spec.EdgesRadius, Weights: spec.Metropolis},
 		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key",
 			AgentsFile: "/etc/coordinator/agents.keys"},
 		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
@@ -89,6 +92,7 @@ func (s *Coordinator) Validate() error {
 		c.mesh(&s.Mesh)
 	}
 	c.Take("round", s.Round.Validate())
+	c.Take("predict", s.Predict.Validate())
 	if s.Held != nil {
 		before := c.Problems()
 		s.Held.Check(&c.Check, "held_out")
@@ -156,6 +160,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
+	cfg.Round.Rollout = s.Predict
 	if s.Held != nil {
 		held := *s.Held
 		held.Folder = cfg.Dir

@@ -42,17 +42,18 @@ type coordinatorPicture struct {
 	// SitOut are the agents that failed in a round, and are not drawn in the next ones.
 	SitOut []sitOut `json:"sit_out,omitempty"`
 
-	Aggregations uint64    `json:"aggregations"`     // in the newest model
-	Wanted       uint64    `json:"wanted,omitempty"` // aggregations until the run is finished
-	Abandoned    int       `json:"abandoned"`        // rounds, since the start
-	Accepted     int       `json:"accepted"`         // updates, since the start
-	Folded       int       `json:"folded"`           // of these, in a model that is on disk
-	Risk         *float64  `json:"held_out_risk,omitempty"`
-	R2           *float64  `json:"held_out_r2,omitempty"`
-	Accuracy     *float64  `json:"held_out_accuracy,omitempty"`
-	Losses       []float64 `json:"losses"` // mean risk of the participants, of the newest rounds
-	Mesh         *mesh     `json:"mesh,omitempty"`
-	Refusals     []refusal `json:"refusals"`
+	Aggregations uint64     `json:"aggregations"`     // in the newest model
+	Wanted       uint64     `json:"wanted,omitempty"` // aggregations until the run is finished
+	Abandoned    int        `json:"abandoned"`        // rounds, since the start
+	Accepted     int        `json:"accepted"`         // updates, since the start
+	Folded       int        `json:"folded"`           // of these, in a model that is on disk
+	Risk         *float64   `json:"held_out_risk,omitempty"`
+	R2           *float64   `json:"held_out_r2,omitempty"`
+	Accuracy     *float64   `json:"held_out_accuracy,omitempty"`
+	Losses       []float64  `json:"losses"` // mean risk of the participants, of the newest rounds
+	Mesh         *mesh      `json:"mesh,omitempty"`
+	Rollout      *rolledOut `json:"rollout,omitempty"`
+	Refusals     []refusal  `json:"refusals"`
 }
 
 // participant is an agent in the round under way.
@@ -116,6 +117,15 @@ type mesh struct {
 	Parts            int      `json:"parts"`
 	SecondEigenvalue *float64 `json:"second_eigenvalue,omitempty"`
 	Alpha            *float64 `json:"alpha,omitempty"`
+}
+
+// rolledOut is where the rollout of models stands.
+type rolledOut struct {
+	Released  string `json:"released"`            // RUN/VERSION
+	Candidate string `json:"candidate,omitempty"` // for a share of the agents
+	Agents    int    `json:"agents,omitempty"`    // that were there of the share when it began
+	Last      string `json:"last,omitempty"`      // how the rollout before ended
+	Of        string `json:"of,omitempty"`        // the model that it was of
 }
 
 // CoordinatorView keeps a coordinator's picture up to date from its facts.

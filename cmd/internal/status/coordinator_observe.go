@@ -61,6 +61,13 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		v.refusal("", f.Round, "abandoned", string(f.Reason))
 	case round.RoundClosed:
 		v.is.Folded += f.Folded
+	case round.RolloutBegan:
+		v.is.Rollout = &rolledOut{Released: f.Released.String(), Agents: f.Agents}
+		if f.Candidate.Present() {
+			v.is.Rollout.Candidate = f.Candidate.String()
+		}
+	case round.RolloutEnded:
+		v.is.Rollout = &rolledOut{Released: f.Released.String(), Last: string(f.Result), Of: f.Candidate.String()}
 	case round.SamplesCapped: // not shown
 	}
 }

@@ -43,6 +43,15 @@ func (c *coordinatorPicture) Draw(width int) string {
 		p.line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts,
 			figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
 	}
+	if r := c.Rollout; r != nil {
+		p.line("predictions", "all agents with model %s", r.Released)
+		if r.Candidate != "" {
+			p.line("", "a share of them, %d at its begin, with model %s", r.Agents, r.Candidate)
+		}
+		if r.Last != "" {
+			p.line("", "the rollout of model %s has ended: %s", r.Of, r.Last)
+		}
+	}
 	c.drawRound(p)
 	p.refusals(c.Refusals)
 	return p.text.String()

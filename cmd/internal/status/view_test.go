@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -89,6 +90,8 @@ func TestCoordinatorPage(t *testing.T) {
 	tell(coordinator.MeshMade{Round: 8,
 		Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), Parts: make([][]wire.AgentID, 1),
 			SecondEigenvalue: 0.9, Alpha: 9}},
+		round.RolloutEnded{Candidate: wire.ModelName{Run: 5, Version: 3}, Released: wire.ModelName{Run: 5, Version: 2},
+			Verdict: rollout.Verdict{Result: rollout.Worse}},
 		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, Draws: 2, Until: 9, Agents: 10},
 		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
 		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 10,
@@ -103,6 +106,9 @@ func TestCoordinatorPage(t *testing.T) {
 	c.pass(9 * time.Second)
 	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm},
 		round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
+	compare(t, "coordinator_withdrawn", v.Picture())
+	tell(round.RolloutBegan{Candidate: wire.ModelName{Run: 5, Version: 7}, Released: wire.ModelName{Run: 5, Version: 2},
+		Agents: 3})
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
 	c.pass(30 * time.Second)
 	compare(t, "coordinator_collecting", v.Picture())

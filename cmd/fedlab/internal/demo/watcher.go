@@ -148,7 +148,8 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 			return false, errors.New("the rows of some agents do not come")
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
-		round.PhaseEntered, round.SamplesCapped, round.UploaderReplaced: // not shown
+		round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.SamplesCapped,
+		round.UploaderReplaced: // not shown
 	}
 	return false, nil
 }

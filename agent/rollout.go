@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// rollout is what the coordinator says of the models to predict with. Without one the agent takes each new model.
+type rollout struct {
+	wire.Rollout
+	released, candidate wire.BlobRef  // their files
+	refused             []wire.Digest // of these two, the models that were judged and are not taken
+}
+
+// file is a model of a rollout on its way into use.
+type file struct {
+	wire.ModelName
+	ref wire.BlobRef
+	// back means that the model in use was withdrawn: the released one takes its place without being judged.
+	back bool
+}
+
+// rollsOut follows the rollout of an announcement, and reports whether it has one.
+func (a *Agent) rollsOut(ann *wire.Announcement) bool {
+	k := &a.models
+	if !ann.Rollout.Released.Present() || !ann.Released.Present() {
+		k.rollout = rollout{}
+		return false
+	}
+	if ann.Rollout != k.rollout.Rollout {
+		k.rollout = rollout{Rollout: ann.Rollout}
+		k.newest, k.pulling = offer{}, offer{}
+		k.nextAt = a.owner.Now() // it is seldom, so it need not wait
+	}
+	k.rollout.released, k.rollout.candidate = ann.Released, ann.Candidate
+	return true
+}
+
+// due returns the model of the rollout that is to be judged next, if one is: the released one before the candidate,
+// which is compared with it.
+func (k *models) due(agent wire.AgentID) (file, bool) {
+	r := &k.rollout
+	if !r.Released.Present() {
+		return file{}, false
+	}
+	var inUse wire.ModelName
+	if k.inUse != nil {
+		inUse = k.inUse.ID()
+	}
+	mine := r.Includes(agent) && r.candidate.Present()
+	switch {
+	case mine && inUse == r.Candidate:
+		return file{}, false
+	case inUse != r.Released && !slices.Contains(r.refused, r.Released.Hash):
+		return file{r.Released, r.released, inUse.After(r.Released)}, true
+	case mine && !slices.Contains(r.refused, r.Candidate.Hash):
+		return file{r.Candidate, r.candidate, false}, true
+	}
+	return file{}, false
+}
+
+// wantRolledOut has the model of the rollout that is due judged: from the models that are kept, or else it is pulled.
+func (a *Agent) wantRolledOut() {
+	k := &a.models
+	of, is := k.due(a.cfg.ID)
+	if !is || k.stamp == "" || k.busy || k.pinned || a.owner.Now().Before(k.nextAt) ||
+		a.pulls[of.ref.Hash.Topic()] != nil {
+		return
+	}
+	k.busy = true
+	k.jobs.Do(func() {
+		m, err := kept(&a.cfg, of.ModelName)
+		a.owner.Tell(func() {
+			switch k.busy = false; {
+			case m != nil:
+				a.considerFile(of, m)
+			case err != nil:
+				a.cfg.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
+				fallthrough
+			case a.up && !a.spent():
+				a.startPull(of.ref, purposeFile, 0)
+			default:
+				k.nextAt = a.owner.Now().Add(keepAgain)
+			}
+		})
+	})
+}
+
+// kept returns a model of those that are kept; nil if it is not there.
+func kept(c *Config, name wire.ModelName) (*modelfile.Model, error) {
+	k, err := modelfile.OpenKept(c.Disk, c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return k.Find(name)
+}
+
+// fileCame takes the file of a model, or that it could not be had.
+func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
+	k := &a.models
+	of, wanted := k.due(a.cfg.ID)
+	switch wanted = wanted && of.ref.Hash == ref.Hash; {
+	case err != nil:
+		k.nextAt = a.owner.Now().Add(keepAgain)
+		return
+	case k.busy:
+		wanted = false
+	}
+	k.busy = k.busy || wanted
+	k.jobs.Do(func() {
+		var text []byte
+		err := readBlob(ref, data, func(_ int, piece []byte) error { text = append(text, piece...); return nil })
+		var m *modelfile.Model
+		if err == nil {
+			m, err = modelfile.Decode(text)
+		}
+		err = errors.Join(err, a.cfg.remove(purposeFile.file()))
+		if err == nil && m.ID() != of.ModelName {
+			err = fmt.Errorf("the file is of model %s with hash %s", m.Name(), m.Hash)
+		}
+		a.owner.Tell(func() {
+			switch k.busy = k.busy && !wanted; {
+			case !wanted:
+			case err != nil:
+				k.nextAt = a.owner.Now().Add(keepAgain)
+				a.cfg.Observer.Observe(ModelJudged{Run: of.Run, Version: of.Version, Result: ModelFailed, Err: err,
+					Risk: math.NaN(), InUse: math.NaN()})
+			default:
+				a.considerFile(of, m)
+			}
+			a.wantModel()
+		})
+	})
+}
+
+// considerFile has a model of the rollout judged beside the owner.
+func (a *Agent) considerFile(of file, m *modelfile.Model) {
+	k := &a.models
+	if now, is := k.due(a.cfg.ID); !is || now.ref.Hash != of.ref.Hash {
+		a.wantModel()
+		return
+	}
+	t := a.trialOf(m)
+	t.back = of.back
+	a.try(t, func(fact ModelJudged) {
+		k.nextAt = a.owner.Now()
+		switch fact.Result {
+		case ModelTaken:
+		case ModelWorse, ModelNotFinite:
+			k.rollout.refused = append(k.rollout.refused, of.Hash)
+		default:
+			k.nextAt = k.nextAt.Add(keepAgain)
+		}
+	})
+}
+
+// residuals is what the next hello says of the candidate.
+func (a *Agent) residuals() (r wire.Residuals) {
+	k := &a.models
+	if !k.rollout.Includes(a.cfg.ID) || k.pinned {
+		return r
+	}
+	c := k.rollout.Candidate
+	refused := slices.Contains(k.rollout.refused, c.Hash)
+	if !refused && a.cfg.Predict.Publish == nil { // it sees no labels
+		return r
+	}
+	r = wire.Residuals{Run: c.Run, Version: c.Version, Refused: refused}
+	if p := &k.paired; p.model == c && p.with == k.rollout.Released && p.rows > 0 {
+		r.Rows, r.New, r.Old = p.rows, p.new/float64(p.rows), p.old/float64(p.rows)
+	}
+	return r
+}

@@ -1,0 +1,176 @@
+package agent_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fileOf is a model of the task, and its file.
+func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelName, wire.BlobRef) {
+	t.Helper()
+	of := taskOf("a task")
+	p, err := task.Compile[float32](of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vector := wire.AppendVector(nil, w)
+	m := modelfile.Of(&of, p.Model.Architecture(), vector, wire.BlobDigest(vector))
+	m.Run, m.Version = 5, version
+	file, err := m.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.ID(), inline(file)
+}
+
+// rolls announces a rollout, and waits until it has been followed.
+func (s *scene) rolls(r wire.RoundID, change func(*wire.Announcement)) {
+	a := s.training(taskOf("a task"), 0, 0)
+	change(&a)
+	s.announce(r, a)
+	wait(10 * time.Minute)
+}
+
+// says is what the newest hello says of a candidate.
+func (s *scene) says() wire.Residuals {
+	s.t.Helper()
+	all := s.heard(wire.TypeHello)
+	h, err := wire.DecodeHello(all[len(all)-1].Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return h.Residuals
+}
+
+// TestRollout: an agent uses the released model, and the candidate if it is of the share and the candidate is no worse
+// on its own rows; it goes back when the candidate is withdrawn, whatever its own rows say, from the disk.
+func TestRollout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(c *agent.Config) { c.Predict.Keep, c.Predict.Refresh = 1, 24*time.Hour })
+		expect := func(what, inUse string, says wire.Residuals) {
+			t.Helper()
+			if got := s.inUse(); got != inUse {
+				t.Errorf("%s: %s in use, want %s; judged: %s", what, got, inUse, s.judged())
+			}
+			if got := s.says(); got != says {
+				t.Errorf("%s: the hello says %+v, want %+v", what, got, says)
+			}
+		}
+		first, firstFile := fileOf(t, 1, 2, -1.5)
+		second, secondFile := fileOf(t, 2, 2, -1.2)
+		third, thirdFile := fileOf(t, 3, 2, -4)
+		none := wire.Residuals{}
+		with := func(c wire.ModelName, file wire.BlobRef, share float64) func(*wire.Announcement) {
+			return func(a *wire.Announcement) {
+				a.Rollout = wire.Rollout{Released: first, Candidate: c, Share: share}
+				a.Released, a.Candidate = firstFile, file
+			}
+		}
+		s.rolls(1, with(wire.ModelName{}, wire.BlobRef{}, 0))
+		expect("released", "5/1", none)
+		s.rolls(2, with(second, secondFile, 1e-6))
+		expect("a candidate for others", "5/1", none)
+		s.rolls(3, with(second, secondFile, 1))
+		expect("a candidate", "5/2", none) // it publishes nothing, so it sees no labels
+		s.stop()
+		s.start()
+		s.send(s.topics.Round(), s.announced)
+		wait(10 * time.Minute)
+		expect("after a restart", "5/2", none)
+		s.rolls(4, func(a *wire.Announcement) { // nobody has the file any more
+			with(wire.ModelName{}, wire.BlobRef{}, 0)(a)
+			a.Released = wire.BlobRef{Hash: wire.Digest{1}, Manifest: wire.Digest{2}, Length: 1000}
+		})
+		expect("withdrawn", "5/1", none)
+		s.rolls(5, with(third, thirdFile, 1))
+		expect("refused", "5/1", wire.Residuals{Run: 5, Version: 3, Refused: true})
+		s.rolls(6, func(a *wire.Announcement) { a.Rollout, a.Released = wire.Rollout{Released: second}, secondFile })
+		expect("widened", "5/2", none)
+		if got := s.judged(); got != "taken taken taken worse taken" {
+			t.Error(got)
+		}
+		s.rolls(7, func(a *wire.Announcement) {
+			a.Base, a.Version = inline(wire.AppendVector(nil, []float32{2, -1})), 9
+		})
+		expect("without a rollout", "5/9", none)
+	})
+}
+
+// TestRolloutFails: a file that is of another model, or cannot be read, is not used; it is tried again.
+func TestRolloutFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(*agent.Config) {})
+		name, file := fileOf(t, 1, 2, -1.5)
+		_, other := fileOf(t, 2, 2, -1)
+		for r, wrong := range []wire.BlobRef{other, inline([]byte("no file"))} {
+			s.rolls(wire.RoundID(1+r), func(a *wire.Announcement) {
+				a.Rollout, a.Released = wire.Rollout{Released: name}, wrong
+			})
+			if s.inUse() != "none" || !strings.HasPrefix(s.judged(), "failed") {
+				t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
+			}
+		}
+		s.rolls(3, func(a *wire.Announcement) { a.Rollout, a.Released = wire.Rollout{Released: name}, file })
+		if s.inUse() != "5/1" {
+			t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
+		}
+	})
+}
+
+// TestResiduals: both models of a rollout are held against the labels that come while the candidate is in use, and the
+// hello tells of it; a restart begins anew.
+func TestResiduals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		head := "t,a,b,y\n"
+		l := forecasting(t, head+history(0, 100), func(agent.Forecast) error { return nil }, 2, -1)
+		k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := k.Active()
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, secondFile := fileOf(t, 8, 2, 0)
+		file, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.rolls(1, func(a *wire.Announcement) {
+			a.Rollout = wire.Rollout{Released: m.ID(), Candidate: second, Share: 1}
+			a.Released, a.Candidate = inline(file), secondFile
+		})
+		empty := wire.Residuals{Run: 5, Version: 8}
+		if l.inUse() != "5/8" || l.says() != empty {
+			t.Fatalf("%s in use, %+v", l.inUse(), l.says())
+		}
+		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n")
+		wait(10 * time.Minute)
+		want := empty // 2a against 9 and 1, and 2a−b
+		want.Rows, want.New, want.Old = 2, (7*7+1)/2., (8*8+3*3)/2.
+		if got := l.says(); got.Rows != 2 || math.Abs(got.New-want.New) > 1e-9 || math.Abs(got.Old-want.Old) > 1e-9 {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		l.stop()
+		l.start()
+		l.send(l.topics.Round(), l.announced)
+		wait(10 * time.Minute)
+		if l.inUse() != "5/8" || l.says() != empty {
+			t.Errorf("%s in use, %+v", l.inUse(), l.says())
+		}
+		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n378000,0,1,2\n")
+		wait(10 * time.Minute)
+		if got := l.says(); got.Rows != 1 || got.New != 4 || got.Old != 9 {
+			t.Errorf("%+v", got)
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Models that are rolled out travel as files, which say all that a prediction needs: agents use them whatever the task
+// under way is. The files lie in the archive of their run, and stay there as long as they are announced.
+
+// rolls gives a plan the file of its model, if models are rolled out. A file that is too long for a blob is not.
+func (w *workbench) rolls(p *round.Plan, file []byte) {
+	w.file = blob{}
+	if w.cfg.Round.Rollout.On() && len(file) <= wire.MaxBlob {
+		w.file = newBlob(file, wire.Digest{})
+	}
+	p.File = w.file.ref
+}
+
+// resumeRollout takes up the record's rollout. What is lost, or predicts something else than the task, is dropped.
+func (c *Coordinator) resumeRollout(r *round.Record) error {
+	if !c.cfg.Round.Rollout.On() {
+		return nil
+	}
+	if r.Plan.Kind == wire.KindTraining && c.work.file.data == nil {
+		file, err := encodeModel(r.Run, r.Plan.Version, c.work.problem, c.work.baseBlob.data, r.Plan.Base.Hash,
+			c.disk.origin)
+		if err != nil {
+			return err
+		}
+		c.work.rolls(&r.Plan, file)
+	}
+	for _, m := range []*rollout.Model{&r.Rollout.Released, &r.Rollout.Candidate} {
+		if !m.Present() {
+			continue
+		}
+		b, err := c.rolledFile(m)
+		if err != nil {
+			c.cfg.Logger.Error("a model that is rolled out cannot be had any more; a newer one takes its place",
+				"model", modelName(m.Run, uint64(m.Version)), "err", err)
+			*m = rollout.Model{}
+			continue
+		}
+		c.rolled = append(c.rolled, b)
+	}
+	if !r.Rollout.Released.Present() { // the candidate is compared with nothing
+		r.Rollout.Candidate = rollout.Model{}
+	}
+	return nil
+}
+
+// rolledFile reads the file of a model.
+func (c *Coordinator) rolledFile(m *rollout.Model) (blob, error) {
+	if f := c.work.file; f.data != nil && f.ref.Hash == m.File.Hash {
+		return f, nil
+	}
+	models, err := c.disk.modelsOf(m.Run)
+	if err != nil {
+		return blob{}, err
+	}
+	file, err := models.Get(uint64(m.Version))
+	if err != nil {
+		return blob{}, err
+	}
+	of, err := modelfile.Decode(file)
+	if err != nil {
+		return blob{}, err
+	}
+	p := c.work.problem
+	if !of.Alike(modelfile.Of(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
+		return blob{}, fmt.Errorf("it has other columns than the task, or another target")
+	}
+	if b := newBlob(file, wire.Digest{}); b.ref.Hash == m.File.Hash {
+		return b, nil
+	}
+	return blob{}, fmt.Errorf("the file has changed")
+}
+
+// keepRolled holds the files that a record names, of which the newest may be the present model's.
+func (c *Coordinator) keepRolled(s *rollout.State) {
+	all := append(slices.Clone(c.rolled), c.work.file)
+	c.rolled = slices.DeleteFunc(all, func(b blob) bool { return b.data == nil || !rolled(s, b.ref.Hash) })
+	c.rolled = slices.CompactFunc(c.rolled, func(a, b blob) bool { return a.ref.Hash == b.ref.Hash })
+}
+
+// rolled reports whether a file is announced.
+func rolled(s *rollout.State, file wire.Digest) bool {
+	return s.Released.Present() && file == s.Released.File.Hash ||
+		s.Candidate.Present() && file == s.Candidate.File.Hash
+}
+
+// rolledOf are the versions of a run that are announced.
+func rolledOf(s *rollout.State, run wire.RunID) (versions []uint64) {
+	for _, m := range []rollout.Model{s.Released, s.Candidate} {
+		if m.Present() && m.Run == run {
+			versions = append(versions, uint64(m.Version))
+		}
+	}
+	return versions
+}

@@ -1,0 +1,85 @@
+package rollout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config says how models are rolled out.
+type Config struct {
+	// Share of the agents that predict with a candidate first; empty = agents take each model when they see it.
+	Share Share `yaml:"rollout"`
+	// FirstVersion is the version of a run before which no model is released, nor a candidate, unless the run is
+	// finished.
+	FirstVersion int `yaml:"first_version"`
+	// Devices is of how many agents the residuals decide at least.
+	Devices int `yaml:"devices"`
+	// Residuals is how many labels each of them must have seen at least.
+	Residuals int `yaml:"residuals"`
+	// Margin is how much larger the mean square of a candidate's residuals may be than that of the released model's, as
+	// a share of it, at the median agent.
+	Margin float64 `yaml:"margin"`
+	// Within is the time after which a candidate is withdrawn that too few agents have judged.
+	Within time.Duration `yaml:"within"`
+}
+
+// Share is a share as a text, such as 10%; empty = none.
+type Share string
+
+// UnmarshalText reads a share above 0% and up to 100%, or nothing.
+func (s *Share) UnmarshalText(text []byte) error {
+	*s = Share(text)
+	if x := s.Value(); *s != "" && !(x > 0 && x <= 1) {
+		return fmt.Errorf("want a share above 0%% and up to 100%%, as 10%%, got %q", text)
+	}
+	return nil
+}
+
+// Value is the share as a fraction of 1; NaN if it is no share.
+func (s Share) Value() float64 {
+	if s == "" {
+		return 0
+	}
+	digits, percent := strings.CutSuffix(string(s), "%")
+	x, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if err != nil || !percent {
+		return -1
+	}
+	return x / 100
+}
+
+// Default returns the configuration without a rollout.
+func Default() Config {
+	return Config{FirstVersion: 20, Devices: 3, Residuals: 24, Margin: 0.05, Within: 7 * 24 * time.Hour}
+}
+
+// On reports whether models are rolled out.
+func (c *Config) On() bool { return c.Share != "" }
+
+// Validate returns all problems, joined, each a [*spec.FieldError].
+func (c *Config) Validate() error {
+	if !c.On() {
+		return nil
+	}
+	var check spec.Check
+	x := c.Share.Value()
+	check.Need(x > 0 && x <= 1, "rollout", "must be above 0%% and up to 100%%, is %s", c.Share)
+	check.Need(c.FirstVersion >= 0, "first_version", "must not be negative, is %d", c.FirstVersion)
+	check.Need(c.Devices >= 1, "devices", "must be at least 1, is %d", c.Devices)
+	check.Need(c.Residuals >= 1, "residuals", "must be at least 1, is %d", c.Residuals)
+	check.Need(c.Margin >= 0 && c.Margin <= 10, "margin", "must be 0 to 10, a share of the mean square, is %v",
+		c.Margin)
+	check.Need(c.Within > Settle, "within", "must be longer than %s, in which all agents are heard once, is %s", Settle,
+		c.Within)
+	return check.Err()
+}
+
+// may reports whether a model may be released, or a candidate.
+func (c *Config) may(version wire.ModelVersion, finished bool) bool {
+	return finished || version >= wire.ModelVersion(c.FirstVersion)
+}

@@ -1,0 +1,154 @@
+package rollout
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Model is a model, and its file.
+type Model struct {
+	wire.ModelName
+	File wire.BlobRef
+}
+
+// State is where the rollout stands. It is in the journal.
+type State struct {
+	Released  Model
+	Candidate Model          `json:",omitzero"`
+	Since     time.Time      `json:",omitzero"` // of the candidate
+	Withdrawn wire.ModelName `json:",omitzero"` // the last candidate that was
+}
+
+// Announced is what agents are told.
+func (s *State) Announced(c *Config) wire.Rollout {
+	r := wire.Rollout{Released: s.Released.ModelName, Candidate: s.Candidate.ModelName}
+	if r.Candidate.Present() {
+		r.Share = c.Share.Value()
+	}
+	return r
+}
+
+// Next takes the newest model for the next candidate, if there is none and the model is a new one, or for the released
+// model if there is none. It reports whether it did.
+func (s *State) Next(c *Config, now time.Time, newest Model, finished bool) bool {
+	switch {
+	case !c.On(), !newest.Present(), !newest.File.Present(), !c.may(newest.Version, finished),
+		s.Candidate.Present(), newest.Hash == s.Released.Hash:
+		return false
+	case !s.Released.Present():
+		s.Release(newest)
+		return true
+	case !newest.After(s.Released.ModelName), !newest.After(s.Withdrawn):
+		return false
+	}
+	s.Candidate, s.Since = newest, now.UTC().Truncate(time.Millisecond)
+	return true
+}
+
+// Release releases a model at once, if it has a file.
+func (s *State) Release(m Model) {
+	if m.File.Present() {
+		s.Released = m
+	}
+}
+
+// Settle is the time in which every agent of the share is heard: no candidate is judged before, since those that are
+// heard first may be others than most.
+const Settle = 30 * time.Minute
+
+// Result is how the rollout of a candidate has ended. It is a metric's label.
+type Result string
+
+// The results.
+const (
+	First     Result = "first"      // there was none before: it is released at once
+	Widened   Result = "widened"    // the candidate is released
+	Worse     Result = "worse"      // than the released model: withdrawn
+	NoReports Result = "no_reports" // too few agents have judged it in time: withdrawn
+)
+
+// Results returns all results, for closed label sets.
+func Results() []Result { return []Result{First, Widened, Worse, NoReports} }
+
+// Verdict is what the residuals of a candidate say.
+type Verdict struct {
+	Result Result  // empty = it is too early
+	Agents int     // of the share that were heard
+	Judged int     // of these, that have enough residuals, or refuse the candidate
+	Ratio  float64 // at the median of those that have judged; +Inf if that refuses, NaN if there are none
+}
+
+// Judge holds the residuals of the candidate against those of the released model. heard is the last word of each agent
+// of the share since the time from; said before that is not known.
+//
+// Each agent has one vote: the ratio of its two mean squares, +Inf if it refuses the candidate. The median decides, of
+// an even number the larger of the middle two: it lies between those of honest agents as long as most are. So as not to
+// listen to those that are early only, most of the agents that were heard must have judged, unless the time is over.
+func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wire.Residuals) Verdict {
+	v := Verdict{Agents: len(heard), Ratio: math.NaN()}
+	var votes []float64
+	for _, r := range heard {
+		if vote, ok := c.vote(r); ok {
+			votes = append(votes, vote)
+		}
+	}
+	v.Judged = len(votes)
+	if v.Judged > 0 {
+		slices.Sort(votes)
+		v.Ratio = votes[len(votes)/2]
+	}
+	due := !now.Before(s.due(c, from))
+	switch {
+	case now.Sub(later(s.Since, from)) < Settle, !due && (v.Judged < c.Devices || 2*v.Judged <= v.Agents):
+	case v.Judged < c.Devices:
+		v.Result = NoReports
+	case v.Ratio > 1+c.Margin:
+		v.Result = Worse
+	default:
+		v.Result = Widened
+	}
+	return v
+}
+
+// vote is the ratio of an agent's mean squares, if it has one.
+func (c *Config) vote(r wire.Residuals) (float64, bool) {
+	switch {
+	case r.Refused:
+		return math.Inf(1), true
+	case r.Rows < uint32(min(c.Residuals, math.MaxUint32)), r.New < 0, r.Old < 0:
+		return 0, false
+	case r.New == 0:
+		return 1, true
+	}
+	return math.Abs(r.New / r.Old), true // +Inf for 0, and for −0
+}
+
+// due is when a candidate is judged by those that have come.
+func (s *State) due(c *Config, from time.Time) time.Time {
+	return later(s.Since.Add(c.Within), from.Add(Settle))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Deadline is when a candidate is to be judged whoever comes; ok is false without a candidate.
+func (s *State) Deadline(c *Config, from time.Time) (at time.Time, ok bool) {
+	return s.due(c, from), s.Candidate.Present()
+}
+
+// End releases or withdraws the candidate.
+func (s *State) End(r Result) {
+	if r == Widened {
+		s.Released = s.Candidate
+	} else {
+		s.Withdrawn = s.Candidate.ModelName
+	}
+	s.Candidate, s.Since = Model{}, time.Time{}
+}

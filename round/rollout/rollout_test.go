@@ -1,0 +1,178 @@
+package rollout_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func config() *rollout.Config {
+	c := rollout.Default()
+	c.Share, c.Margin, c.Within = "10%", 0.5, 24*time.Hour // 0.5 is exact
+	return &c
+}
+
+func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
+	name := wire.ModelName{Run: run, Version: version, Hash: wire.Digest{byte(run), byte(version)}}
+	return rollout.Model{ModelName: name, File: wire.BlobRef{Length: 1}}
+}
+
+// says is what agents have seen: the ratio of the candidate's mean square to the released model's, of enough rows.
+func says(ratios ...float64) map[wire.AgentID]wire.Residuals {
+	all := map[wire.AgentID]wire.Residuals{}
+	for i, r := range ratios {
+		all[wire.AgentID(fmt.Sprint("a", i))] = wire.Residuals{Run: 1, Version: 30, Rows: 24, New: 4 * r, Old: 4}
+	}
+	return all
+}
+
+// with adds agents that say the same.
+func with(all map[wire.AgentID]wire.Residuals, n int, r wire.Residuals) map[wire.AgentID]wire.Residuals {
+	for range n {
+		all[wire.AgentID(fmt.Sprint("b", len(all)))] = r
+	}
+	return all
+}
+
+func TestJudge(t *testing.T) {
+	refused, few, none := wire.Residuals{Refused: true}, wire.Residuals{Rows: 23, New: 100, Old: 1}, wire.Residuals{}
+	for name, c := range map[string]struct {
+		after, heardFor time.Duration // since the candidate, and since agents are heard
+		heard           map[wire.AgentID]wire.Residuals
+		want            rollout.Result
+		ratio           float64
+	}{
+		"better":                    {time.Hour, time.Hour, says(0.8, 0.9, 0.7), rollout.Widened, 0.8},
+		"as much worse as it may":   {time.Hour, time.Hour, says(1.5, 1.5, 1.5), rollout.Widened, 1.5},
+		"worse":                     {time.Hour, time.Hour, says(1.625, 1.625, 1.625), rollout.Worse, 1.625},
+		"a liar cannot halt it":     {time.Hour, time.Hour, says(0.75, 0.75, math.Inf(1)), rollout.Widened, 0.75},
+		"nor push it":               {time.Hour, time.Hour, says(2, 2, 0), rollout.Worse, 2},
+		"two of four liars can":     {time.Hour, time.Hour, says(0.75, 0.75, 9, 9), rollout.Worse, 9},
+		"one of four cannot":        {time.Hour, time.Hour, says(0.75, 0.75, 0.75, 9), rollout.Widened, 0.75},
+		"refused by one of three":   {time.Hour, time.Hour, with(says(1, 1), 1, refused), rollout.Widened, 1},
+		"refused by most":           {time.Hour, time.Hour, with(says(1), 2, refused), rollout.Worse, math.Inf(1)},
+		"too few agents":            {23 * time.Hour, 23 * time.Hour, says(1, 1), "", 1},
+		"too few rows":              {time.Hour, time.Hour, with(says(1, 1), 1, few), "", 1},
+		"the early are not most":    {time.Hour, time.Hour, with(says(9, 9, 9), 3, few), "", 9},
+		"the early are most":        {time.Hour, time.Hour, with(says(9, 9, 9, 9), 3, none), rollout.Worse, 9},
+		"most are silent in time":   {24 * time.Hour, 24 * time.Hour, with(says(1, 1, 1), 9, few), rollout.Widened, 1},
+		"all are silent":            {24 * time.Hour, 24 * time.Hour, nil, rollout.NoReports, math.NaN()},
+		"most are silent":           {24 * time.Hour, 24 * time.Hour, says(1, 1), rollout.NoReports, 1},
+		"nobody can be heard yet":   {29 * time.Minute, time.Hour, says(9, 9, 9), "", 9},
+		"not all are heard yet":     {20 * time.Hour, 29 * time.Minute, says(9, 9, 9), "", 9},
+		"a restart at the very end": {30 * time.Hour, 29 * time.Minute, nil, "", math.NaN()},
+		"a restart before the end":  {30 * time.Hour, 30 * time.Minute, says(1, 1, 1), rollout.Widened, 1},
+		"both exact": {time.Hour, time.Hour, with(says(), 3, wire.Residuals{Rows: 24}), rollout.Widened,
+			1},
+		"only the old one exact": {time.Hour, time.Hour, with(says(), 3, wire.Residuals{Rows: 24, New: 1}),
+			rollout.Worse, math.Inf(1)},
+		"a negative square": {24 * time.Hour, 24 * time.Hour,
+			with(says(), 3, wire.Residuals{Rows: 24, New: -1, Old: 1}), rollout.NoReports, math.NaN()},
+		"a zero with a sign": {time.Hour, time.Hour, with(says(), 3, wire.Residuals{Rows: 24, New: 1,
+			Old: math.Copysign(0, -1)}), rollout.Worse, math.Inf(1)},
+	} {
+		s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
+		now := began.Add(c.after)
+		v := s.Judge(config(), now, now.Add(-c.heardFor), c.heard)
+		if v.Result != c.want || v.Ratio != c.ratio && !(math.IsNaN(v.Ratio) && math.IsNaN(c.ratio)) ||
+			v.Agents != len(c.heard) {
+			t.Errorf("%s: %+v, want %q at %v", name, v, c.want, c.ratio)
+		}
+	}
+}
+
+// TestDeadline is when the verdict of silence falls, and no earlier.
+func TestDeadline(t *testing.T) {
+	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
+	for _, from := range []time.Time{began.Add(-time.Hour), began.Add(time.Hour), began.Add(48 * time.Hour)} {
+		at, ok := s.Deadline(config(), from)
+		if !ok || s.Judge(config(), at, from, nil).Result != rollout.NoReports ||
+			s.Judge(config(), at.Add(-1), from, nil).Result != "" {
+			t.Errorf("heard from %v: %v, %t", from, at, ok)
+		}
+	}
+	s.End(rollout.Worse)
+	if _, ok := s.Deadline(config(), began); ok {
+		t.Error("no candidate has a deadline")
+	}
+}
+
+// TestCourse: the first model is released at once, the next ones are candidates one after another; a model that was
+// withdrawn is no candidate again, and one of a later run is, whatever its version.
+func TestCourse(t *testing.T) {
+	c, s, now := config(), &rollout.State{}, began
+	next := func(m rollout.Model, finished, want bool) {
+		t.Helper()
+		if got := s.Next(c, now, m, finished); got != want {
+			t.Errorf("model %d/%d: %t; %+v", m.Run, m.Version, got, s)
+		}
+	}
+	next(model(1, 19), false, false)
+	next(model(1, 20), false, true)
+	if s.Released.ModelName != model(1, 20).ModelName || s.Candidate.Present() {
+		t.Errorf("%+v", s)
+	}
+	next(model(1, 20), false, false)
+	next(rollout.Model{ModelName: model(1, 21).ModelName}, false, false) // without a file
+	next(model(1, 21), false, true)
+	next(model(1, 22), false, false)
+	if a := s.Announced(c); a.Released.Version != 20 || a.Candidate.Version != 21 || a.Share != 0.1 ||
+		!s.Since.Equal(now) {
+		t.Errorf("%+v", a)
+	}
+	s.End(rollout.Widened)
+	next(model(1, 21), false, false)
+	next(model(1, 23), false, true)
+	s.End(rollout.Worse)
+	if s.Released.Version != 21 || s.Announced(c) != (wire.Rollout{Released: model(1, 21).ModelName}) {
+		t.Errorf("%+v", s)
+	}
+	next(model(1, 22), false, false)
+	next(model(1, 23), true, false)
+	next(model(1, 24), true, true)
+	s.End(rollout.NoReports)
+	next(model(2, 5), false, false)
+	next(model(2, 5), true, true)
+}
+
+func TestShare(t *testing.T) {
+	for text, want := range map[string]float64{"10%": 0.1, "100%": 1, "0.5 %": 0.005, "": 0} {
+		var s rollout.Share
+		if err := s.UnmarshalText([]byte(text)); err != nil || s.Value() != want {
+			t.Errorf("%q: %v, %v", text, s.Value(), err)
+		}
+	}
+	for _, text := range []string{"10", "0.1", "0%", "101%", "-1%", "NaN%", "%", "ten%"} {
+		var s rollout.Share
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken for %v", text, s.Value())
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	c := config()
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*rollout.Config){
+		"rollout": func(c *rollout.Config) { c.Share = "a lot" }, "devices": func(c *rollout.Config) { c.Devices = 0 },
+		"residuals": func(c *rollout.Config) { c.Residuals = 0 }, "margin": func(c *rollout.Config) { c.Margin = -1 },
+		"within":        func(c *rollout.Config) { c.Within = rollout.Settle },
+		"first_version": func(c *rollout.Config) { c.FirstVersion = -1 },
+	} {
+		c := config()
+		if change(c); c.Validate() == nil {
+			t.Errorf("a wrong %s is taken", name)
+		}
+		if c.Share = ""; c.Validate() != nil {
+			t.Errorf("%s is wrong without a rollout", name)
+		}
+	}
+}

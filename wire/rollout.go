@@ -1,0 +1,101 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
+
+// ModelName is a model of a run.
+type ModelName struct {
+	Run     RunID
+	Version ModelVersion
+	Hash    Digest // of its parameters, as a blob
+}
+
+// String names the model for a person: RUN/VERSION.
+func (m ModelName) String() string { return fmt.Sprintf("%d/%d", m.Run, m.Version) }
+
+// Present reports whether there is a model at all.
+func (m ModelName) Present() bool { return m.Run != 0 }
+
+// After reports whether the model was made after another one.
+func (m ModelName) After(other ModelName) bool {
+	return m.Run > other.Run || m.Run == other.Run && m.Version > other.Version
+}
+
+// Rollout says which models agents predict with. Its models are announced as files. Without one, each agent decides by
+// itself.
+type Rollout struct {
+	Released  ModelName // for all
+	Candidate ModelName // for the agents of the share; zero if there is none
+	Share     float64   // of the agents, above 0 and at most 1; 0 without a candidate
+}
+
+// Includes reports whether the candidate is for that agent. Each candidate has a share of its own: the agents whose
+// place, the first 53 bits of SHA-256("fedmesh/rollout" + hash of the parameters + id) as a fraction of 1, is below
+// Share.
+func (r *Rollout) Includes(agent AgentID) bool {
+	if !r.Candidate.Present() {
+		return false
+	}
+	text := append([]byte("fedmesh/rollout"), r.Candidate.Hash[:]...)
+	sum := sha256.Sum256(append(text, agent...))
+	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < r.Share
+}
+
+func (w *writer) modelName(m *ModelName) {
+	w.u64(uint64(m.Run))
+	w.u64(uint64(m.Version))
+	w.digest(m.Hash)
+}
+
+func (r *reader) modelName() ModelName {
+	return ModelName{RunID(r.u64()), ModelVersion(r.u64()), r.digest()}
+}
+
+func (w *writer) rollout(p *Rollout) {
+	if *p == (Rollout{}) {
+		return
+	}
+	w.modelName(&p.Released)
+	w.modelName(&p.Candidate)
+	w.f64(p.Share)
+}
+
+func (r *reader) rollout(p *Rollout) {
+	*p = Rollout{r.modelName(), r.modelName(), r.f64("share")}
+}
+
+// Residuals is what an agent of the share says of the candidate.
+type Residuals struct {
+	Run     RunID // of the candidate; 0 = nothing is said
+	Version ModelVersion
+	Refused bool // the agent does not use it: it is worse on the agent's held-out rows
+	// Rows is how many labels have come since the agent uses it, and New and Old the mean squares of the residuals of
+	// the candidate and of the released model, on the same rows.
+	Rows     uint32
+	New, Old float64
+}
+
+// Of reports whether the residuals are of that model.
+func (m *Residuals) Of(name ModelName) bool {
+	return name.Present() && m.Run == name.Run && m.Version == name.Version
+}
+
+func (w *writer) residuals(m *Residuals) {
+	if *m == (Residuals{}) {
+		return
+	}
+	w.u64(uint64(m.Run))
+	w.u64(uint64(m.Version))
+	w.bool(m.Refused)
+	w.u32(m.Rows)
+	w.f64(m.New)
+	w.f64(m.Old)
+}
+
+func (r *reader) residuals(m *Residuals) {
+	*m = Residuals{RunID(r.u64()), ModelVersion(r.u64()), r.bool("refused"), r.u32(),
+		r.f64("residuals of the candidate"), r.f64("residuals of the released model")}
+}

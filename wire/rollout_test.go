@@ -1,0 +1,49 @@
+package wire_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestShare: a candidate is for the agents that docs/PROTOCOL.md says, about as many as its share, whatever their
+// names, and another candidate is for others.
+func TestShare(t *testing.T) {
+	const agents = 20000
+	first, second, both := 0, 0, 0
+	of := func(version byte, share float64) *wire.Rollout {
+		return &wire.Rollout{Candidate: wire.ModelName{Run: 1, Version: 2, Hash: wire.Digest{version}}, Share: share}
+	}
+	a, b := of(1, 0.1), of(2, 0.1)
+	for i := range agents {
+		id := wire.AgentID(fmt.Sprintf("press-%05d", i))
+		hash := make([]byte, 32)
+		hash[0] = 1
+		sum := sha256.Sum256([]byte("fedmesh/rollout" + string(hash) + string(id)))
+		want := binary.BigEndian.Uint64(sum[:])>>11 < uint64(math.Ceil(0.1*(1<<53)))
+		if a.Includes(id) != want {
+			t.Fatalf("%s: %t", id, !want)
+		}
+		if a.Includes(id) {
+			first++
+		}
+		if b.Includes(id) {
+			second++
+		}
+		if a.Includes(id) && b.Includes(id) {
+			both++
+		}
+		if !of(1, 1).Includes(id) || (&wire.Rollout{Share: 1}).Includes(id) {
+			t.Fatalf("%s: not in a share of all, or in one of no candidate", id)
+		}
+	}
+	deviation := math.Sqrt(agents * 0.1 * 0.9)
+	if math.Abs(float64(first)-0.1*agents) > 4*deviation || math.Abs(float64(second)-0.1*agents) > 4*deviation ||
+		math.Abs(float64(both)-0.01*agents) > 4*math.Sqrt(agents*0.01*0.99) {
+		t.Errorf("%d, %d and both %d of %d", first, second, both, agents)
+	}
+}
