@@ -1,6 +1,9 @@
 package host
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Line runs jobs beside the owner one after another, in the order in which they were given.
 type Line struct {
@@ -40,7 +43,7 @@ func (l *Line) work(job func()) {
 func (l *Line) next() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting = l.waiting[1:]; len(l.waiting) == 0 {
+	if l.waiting = slices.Delete(l.waiting, 0, 1); len(l.waiting) == 0 { // which lets go of what the job holds
 		return nil
 	}
 	return l.waiting[0]

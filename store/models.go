@@ -75,7 +75,7 @@ func (m *Models) Put(version uint64, digest [32]byte, file []byte, durable bool)
 	if err := m.disk.saveRecord(recordPath(path), modelVersion, body, durable); err != nil {
 		return err
 	}
-	return m.disk.replace(path, file, 0o600, durable)
+	return m.disk.replace(path, [][]byte{file}, 0o600, durable)
 }
 
 // readRecord reads the record beside a model: everything of ModelInfo but the metadata.

@@ -37,7 +37,7 @@ func (d Disk) saveRecord(path string, version uint16, body []byte, durable bool)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(body)))
 	p = append(p, body...)
 	sum := sha256.Sum256(p)
-	return d.replace(path, append(p, sum[:]...), 0o600, durable)
+	return d.replace(path, [][]byte{p, sum[:]}, 0o600, durable)
 }
 
 // LoadRecord reads the record at path, whose body may have up to maxBytes bytes. It returns ErrNoRecord if there is

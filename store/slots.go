@@ -296,9 +296,12 @@ func capacity(length int64) int64 {
 
 // create makes the file of a copy.
 func (s *Slots) create(i int, pieces [][]byte) error {
-	p := slices.Concat(pieces...)
-	p = append(p, make([]byte, capacity(int64(len(p)))-int64(len(p)))...)
-	err := s.disk.WriteFile(s.name(i), p, 0o600)
+	length := int64(0)
+	for _, p := range pieces {
+		length += int64(len(p))
+	}
+	spare := make([]byte, capacity(length)-length)
+	err := s.disk.replace(s.name(i), append(slices.Clip(pieces), spare), 0o600, true)
 	s.named[i] = err == nil
 	return err
 }

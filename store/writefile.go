@@ -18,14 +18,14 @@ const tempPrefix = ".fedmesh-tmp-"
 // the folder. The mode is perm less the umask, as with os.WriteFile. On error nothing was changed and nothing is left
 // over, except where the error says that only the last step, the fsync of the folder, failed.
 func (d Disk) WriteFile(path string, data []byte, perm fs.FileMode) error {
-	return d.replace(path, data, perm, true)
+	return d.replace(path, [][]byte{data}, perm, true)
 }
 
-// replace is WriteFile. Where it is not to be durable it syncs nothing: after a power cut the file may be torn, or
-// gone.
-func (d Disk) replace(path string, data []byte, perm fs.FileMode, durable bool) error {
+// replace is WriteFile of pieces, one behind the other. Where it is not to be durable it syncs nothing: after a power
+// cut the file may be torn, or gone.
+func (d Disk) replace(path string, pieces [][]byte, perm fs.FileMode, durable bool) error {
 	dir := filepath.Dir(path)
-	temp, err := d.writeTemp(dir, data, perm, durable)
+	temp, err := d.writeTemp(dir, pieces, perm, durable)
 	if err != nil {
 		return explain("write", path, err)
 	}
@@ -43,14 +43,18 @@ func (d Disk) replace(path string, data []byte, perm fs.FileMode, durable bool) 
 }
 
 // writeTemp writes a temporary file in dir, which is durable or not, and returns its path; on error it is gone again.
-func (d Disk) writeTemp(dir string, data []byte, perm fs.FileMode, durable bool) (path string, err error) {
+func (d Disk) writeTemp(dir string, pieces [][]byte, perm fs.FileMode, durable bool) (path string, err error) {
 	path = filepath.Join(dir, tempPrefix+rand.Text())
 	// as os.CreateTemp does, with the umask: that would make the file 0600, and a Chmod would not heed it
 	f, err := d.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return "", err
 	}
-	_, err = f.Write(data)
+	for _, p := range pieces {
+		if err == nil {
+			_, err = f.Write(p)
+		}
+	}
 	if err == nil && durable {
 		err = f.Sync()
 	}
