@@ -144,7 +144,10 @@ func (r *Record) Forsake(now time.Time, version wire.ModelVersion) {
 // fate returns what became of an update of an earlier round.
 func (r *Record) fate(round wire.RoundID, agent wire.AgentID, update wire.Digest) wire.Fate {
 	for _, s := range r.Outcomes {
-		if o, err := wire.DecodeOutcome(s.Outcome); s.Round == round && err == nil {
+		if s.Round != round {
+			continue // after a round of many, each of them asks
+		}
+		if o, err := wire.DecodeOutcome(s.Outcome); err == nil {
 			return o.Of(wire.TagOf(r.Run, round, agent, update))
 		}
 	}

@@ -78,12 +78,14 @@ func (o *Outcome) Body() []byte {
 func DecodeOutcome(body []byte) (Outcome, error) {
 	r := reader{b: body}
 	o := Outcome{Round: RoundID(r.u64()), Abandoned: r.bool("abandoned")}
-	for range r.count("updates", MaxOutcome, 9) {
+	n := r.count("updates", MaxOutcome, 9)
+	o.Settled = slices.Grow(o.Settled, n)
+	for range n {
 		var s Settled
 		copy(s.Tag[:], r.take(len(s.Tag)))
 		s.Fate = Fate(r.enum("fate", uint8(FateAbove)))
-		if n := len(o.Settled); r.err == nil && n > 0 && byTag(o.Settled[n-1], s) >= 0 {
-			r.failf("tag %x after %x: they must ascend", s.Tag, o.Settled[n-1].Tag)
+		if k := len(o.Settled); r.err == nil && k > 0 && byTag(o.Settled[k-1], s) >= 0 {
+			r.failf("tag %x after %x: they must ascend", s.Tag, o.Settled[k-1].Tag)
 		}
 		o.Settled = append(o.Settled, s)
 	}
