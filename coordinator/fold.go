@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -157,71 +156,28 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 	return learner.MomentsFromVector(v)
 }
 
-// updates are the updates of a set in the spool, as a rule reads them.
-type updates struct {
-	spool    *store.Spool
-	set      []round.Contribution
-	codec    codec.Codec[float32]
-	verified bool // all have been held against their digests
-	bytes    []byte
-	v        []float32
-}
-
-// Each implements [rule.Source]. Each update is held against its digest.
-func (u *updates) Each(take func(k int, v []float32)) error {
-	for k, x := range u.set {
-		var err error
-		if u.bytes, err = u.spool.Payload(string(x.Agent), u.bytes); err == nil {
-			err = u.codec.Decode(u.v, u.bytes)
-		}
-		if err != nil {
-			return fmt.Errorf("update of %s: %w", x.Agent, err)
-		}
-		take(k, u.v)
-	}
-	u.verified = true
-	return nil
-}
-
-// Columns implements [rule.Source]. It reads ranges of updates that have been verified, once, before.
-func (u *updates) Columns(from int, rows [][]float32) error {
-	if !u.verified {
-		if err := u.Each(func(int, []float32) {}); err != nil {
-			return err
-		}
-	}
-	to := from + len(rows[0])
-	start, end, first := codec.Span(u.codec, len(u.v), from, to)
-	u.bytes = slices.Grow(u.bytes[:0], end-start)[:end-start]
-	elements, _ := u.codec.Unit()
-	units := u.v[first:min((to+elements-1)/elements*elements, len(u.v))]
-	for k, x := range u.set {
-		err := u.spool.PayloadAt(string(x.Agent), u.bytes, int64(start))
-		if err == nil {
-			err = u.codec.Decode(units, u.bytes)
-		}
-		if err != nil {
-			return fmt.Errorf("update of %s: %w", x.Agent, err)
-		}
-		copy(rows[k], u.v[from:to])
-	}
-	return nil
-}
-
 // spread is how far the v_k are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of the mean square
 // √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the agents that sent
-// them. d is the mean's fold.
-func spread(set []round.Contribution, d []float64, scale float64) float64 {
-	var total, squares, mean float64
-	draws := 0
+// them. mean is ‖v̄‖²: see addMean.
+func spread(set []round.Contribution, mean float64) float64 {
+	var total, squares float64
 	for _, x := range set {
 		total += x.Factor
 		squares += x.Factor * x.Norm * x.Norm
+	}
+	return math.Sqrt(max(0, squares/total-mean))
+}
+
+// addMean adds the squares of elements of v̄ to a sum; d is what the mean makes of these elements.
+func addMean(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
+	total, draws := 0.0, 0
+	for _, x := range set {
+		total += x.Factor
 		draws += x.Times
 	}
 	toMean := float64(draws) / (scale * total)
 	for _, x := range d {
-		mean += x * toMean * x * toMean
+		sum += x * toMean * x * toMean
 	}
-	return math.Sqrt(max(0, squares/total-mean))
+	return sum
 }

@@ -39,12 +39,12 @@ func TestSpread(t *testing.T) {
 	} {
 		set := []round.Contribution{{Agent: "a", Share: rule.Share{Times: 2, Factor: tt.a, Norm: 3}},
 			{Agent: "b", Share: rule.Share{Times: 1, Factor: tt.b, Norm: 4}}}
-		u := &updates{spool: spool, set: set, v: make([]float32, 2), codec: codec.Of[float32](spec.CodecRaw)}
+		u := &updates{spool: spool, set: set, d: 2, codec: codec.Of[float32](spec.CodecRaw)}
 		d := make([]float64, 2)
 		shares := []rule.Share{set[0].Share, set[1].Share}
 		all := rule.Set[float32]{Shares: shares, Scale: tt.scale, Source: u}
-		err := rule.New[float32](rule.DefaultConfig()).Fold(d, all)
-		if got := spread(set, d, tt.scale); err != nil || math.Abs(got-tt.want) > 1e-12 {
+		err := u.strips(func(int, int) error { return rule.New[float32](rule.DefaultConfig()).Fold(d, all) })
+		if got := spread(set, addMean(0, set, d, tt.scale)); err != nil || math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("scale %v, factors %v and %v: %v, error %v; want %v", tt.scale, tt.a, tt.b, got, err, tt.want)
 		}
 	}
@@ -81,7 +81,7 @@ func TestPackedUpdates(t *testing.T) {
 			whole = append(whole, v)
 			checkPacked(t, word, p, math.Sqrt(round.AddSquares(0, v)))
 		}
-		u := &updates{spool: spool, set: set, v: make([]float32, d), codec: c}
+		u := &updates{spool: spool, set: set, d: d, codec: c}
 		for _, from := range []int{0, 255, 256, 1000, d - 7} {
 			rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
 			if err := u.Columns(from, rows); err != nil {

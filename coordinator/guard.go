@@ -109,28 +109,14 @@ func leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut
 
 // try folds a set. The error is that an update, or the held-out data, cannot be read.
 func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution) (*attempt, error) {
-	u, d := w.updatesOf(spool, set), make([]float64, len(w.base))
-	shares := make([]rule.Share, len(set))
-	for k, x := range set {
-		shares[k] = x.Share
-	}
-	by, scale := w.cfg.Round.Aggregation, e.Plan.Scale()
-	if err := rule.New[float32](by).Fold(d, rule.Set[float32]{Shares: shares, Scale: scale, Source: u}); err != nil {
-		return nil, err
-	}
 	a := &attempt{set: set, model: make([]float32, len(w.base)), lengths: w.lengths(e, set), spread: math.NaN()}
-	if by.Rule == rule.Mean {
-		a.spread = spread(set, d, scale)
-	}
 	o := optimizer.New(w.cfg.Round.ServerOptimizer)
 	var err error
 	if a.state, err = w.state(o, run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
 		return nil, err
 	}
-	o.Step(d, a.state)
-	if err := round.Advance(a.model, w.base, d); errors.Is(err, wire.ErrNotFinite) {
-		a.fault = fmt.Errorf("%w: %w", errNotFinite, err)
-		return a, nil
+	if err := w.foldInto(a, o, w.updatesOf(spool, set), e.Plan.Scale()); err != nil || a.fault != nil {
+		return a, err
 	}
 	if w.held == nil {
 		return a, nil
@@ -154,8 +140,37 @@ func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []
 	return a, nil
 }
 
+// foldInto makes the model of an attempt from its updates, strip by strip: rules and optimisers have each coordinate
+// depend on itself alone.
+func (w *workbench) foldInto(a *attempt, o optimizer.Optimizer, u *updates, scale float64) error {
+	by, d, mean := w.cfg.Round.Aggregation, make([]float64, min(strip, u.d)), 0.0
+	set, fold := rule.Set[float32]{Scale: scale, Source: u}, rule.New[float32](by)
+	for _, x := range a.set {
+		set.Shares = append(set.Shares, x.Share)
+	}
+	err := u.strips(func(from, to int) error {
+		d, state := d[:to-from], make([][]float64, len(a.state))
+		for i, s := range a.state {
+			state[i] = s[from:to]
+		}
+		if err := fold.Fold(d, set); err != nil {
+			return err
+		}
+		mean = addMean(mean, a.set, d, scale)
+		o.Step(d, state)
+		if err := round.Advance(a.model[from:to], w.base[from:to], d); err != nil && a.fault == nil {
+			a.fault = fmt.Errorf("%w: from parameter %d on: %w", errNotFinite, from, err)
+		}
+		return nil
+	})
+	if by.Rule == rule.Mean {
+		a.spread = spread(a.set, mean)
+	}
+	return err
+}
+
 func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *updates {
-	return &updates{spool: spool, set: set, v: make([]float32, len(w.base)),
+	return &updates{spool: spool, set: set, d: len(w.base),
 		codec: codec.Of[float32](w.problem.Task.Training.Codec)}
 }
 

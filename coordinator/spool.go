@@ -54,9 +54,15 @@ func (w *workbench) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]ro
 	if kind != wire.KindTraining {
 		return all, nil
 	}
-	return all, w.updatesOf(s, set).Each(func(k int, v []float32) {
-		all[set[k].Agent] = round.Spooled{Update: set[k].Update, Norm: math.Sqrt(round.AddSquares(0, v))}
+	squares := make([]float64, len(set))
+	u := w.updatesOf(s, set)
+	err := u.strips(func(int, int) error {
+		return u.Each(func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
 	})
+	for k, x := range set {
+		all[x.Agent] = round.Spooled{Update: x.Update, Norm: math.Sqrt(squares[k])}
+	}
+	return all, err
 }
 
 // receive steps the receiver and carries out its effects.

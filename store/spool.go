@@ -101,9 +101,8 @@ func (s *Spool) Entries() []Entry {
 	return all
 }
 
-// Payload reads the agent's update into dst, which it grows if it must, and verifies it, by a checksum that this
-// process has made if it is in the log, else by its digest: O(update) memory, and none that is new when dst is large
-// enough.
+// Payload reads the agent's update into dst, which it grows if it must, and verifies it with its [PayloadSum]: O(update)
+// memory, and none that is new when dst is large enough.
 func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	s.mu.RLock()
 	at, have := s.index[agent]
@@ -115,13 +114,60 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	if err := s.readPayload(dst, at, 0); err != nil {
 		return nil, err
 	}
-	if at.apart && wire.BlobDigest(dst) != at.Digest || !at.apart && crc32.Checksum(dst, castagnoli) != at.sum {
-		return nil, &CorruptError{s.logPath, "the update of " + agent + " was changed on disk"}
+	sum := s.sumOf(at)
+	sum.Write(dst)
+	if err := sum.Check(); err != nil {
+		return nil, err
 	}
 	return dst, nil
 }
 
-// PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: Payload has done so before.
+// PayloadSum tells whether a payload that is read in parts is the one that was stored.
+type PayloadSum struct {
+	of   slot
+	path string
+	sum  uint32        // of a payload in the log
+	blob *wire.BlobSum // of one in a file apart
+}
+
+// Sum returns the sum of the agent's update, to which nothing is written.
+func (s *Spool) Sum(agent string) (*PayloadSum, error) {
+	s.mu.RLock()
+	at, have := s.index[agent]
+	s.mu.RUnlock()
+	if !have {
+		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
+	}
+	return s.sumOf(at), nil
+}
+
+func (s *Spool) sumOf(at slot) *PayloadSum {
+	sum := &PayloadSum{of: at, path: s.logPath}
+	if at.apart {
+		sum.blob = wire.NewBlobSum()
+	}
+	return sum
+}
+
+// Write takes the next bytes of the payload.
+func (p *PayloadSum) Write(part []byte) {
+	if p.blob == nil {
+		p.sum = crc32.Update(p.sum, castagnoli, part)
+		return
+	}
+	_, _ = p.blob.Write(part) // cannot fail
+}
+
+// Check returns an error unless all that was written is the payload: by a checksum that this process has made of what
+// is in the log, else by its digest.
+func (p *PayloadSum) Check() error {
+	if p.blob == nil && p.sum != p.of.sum || p.blob != nil && p.blob.Digest() != p.of.Digest {
+		return &CorruptError{p.path, "the update of " + p.of.Agent + " was changed on disk"}
+	}
+	return nil
+}
+
+// PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadSum].
 func (s *Spool) PayloadAt(agent string, dst []byte, from int64) error {
 	s.mu.RLock()
 	at, have := s.index[agent]

@@ -52,13 +52,15 @@ func digestOfChunks(chunks []Digest) Digest {
 
 // BlobSum computes the BlobDigest of what is written to it.
 type BlobSum struct {
-	chunk  hash.Hash
-	room   int // bytes until the chunk is full
-	chunks []Digest
+	chunk hash.Hash
+	room  int // bytes until the chunk is full
+	whole hash.Hash
 }
 
 // NewBlobSum returns a BlobSum to which nothing is written.
-func NewBlobSum() *BlobSum { return &BlobSum{chunk: sha256.New(), room: MaxChunk} }
+func NewBlobSum() *BlobSum {
+	return &BlobSum{chunk: sha256.New(), room: MaxChunk, whole: sha256.New()}
+}
 
 // Write implements io.Writer. It never fails.
 func (s *BlobSum) Write(p []byte) (int, error) {
@@ -74,7 +76,8 @@ func (s *BlobSum) Write(p []byte) (int, error) {
 }
 
 func (s *BlobSum) endChunk() {
-	s.chunks = append(s.chunks, Digest(s.chunk.Sum(nil)))
+	var d Digest
+	s.whole.Write(s.chunk.Sum(d[:0]))
 	s.chunk.Reset()
 	s.room = MaxChunk
 }
@@ -84,7 +87,7 @@ func (s *BlobSum) Digest() Digest {
 	if s.room < MaxChunk {
 		s.endChunk()
 	}
-	return digestOfChunks(s.chunks)
+	return Digest(s.whole.Sum(nil))
 }
 
 // ChunkCount returns the number of chunks of a blob of length bytes.

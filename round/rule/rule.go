@@ -17,7 +17,8 @@ type Rule[T wire.Float] interface {
 	// updates need not be kept. A rule of two may read norms and columns too.
 	Passes() int
 	// Fold overwrites dst, of length d, with the change D of the model. The result does not depend on the blocks in
-	// which the updates are read. An error is ErrTooFew, or one of reading.
+	// which the updates are read, and no coordinate of it on the others, so that a model may be folded part by part. An
+	// error is ErrTooFew, or one of reading.
 	Fold(dst []float64, s Set[T]) error
 }
 

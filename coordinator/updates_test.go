@@ -1,0 +1,100 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestStrips: a model that is folded strip by strip has the bits of one that is folded whole, by each rule and of each
+// codec; and an update that was changed on disk is found, though the strips before it were read by then.
+func TestStrips(t *testing.T) {
+	const d = strip + strip/2 + 3
+	for _, word := range []spec.Codec{spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8} {
+		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(1, 2))
+		if elements, _ := c.Unit(); strip%elements != 0 {
+			t.Fatalf("%s: a strip of %d elements is no whole number of units of %d", word, strip, elements)
+		}
+		dir := t.TempDir()
+		spool, err := store.Machine.OpenSpool(dir, store.SpoolID{}, func(problem string) { t.Error(problem) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer spool.Close()
+		var set []round.Contribution
+		var whole rule.Memory[float32]
+		for k := range 5 {
+			v := make([]float32, d)
+			for i := range v {
+				v[i] = float32(rng.NormFloat64())
+			}
+			p := c.Append(nil, v, rng)
+			id := fmt.Sprint(word, k)
+			if err := errors.Join(c.Decode(v, p), spool.Put(store.Entry{Agent: id, Digest: wire.BlobDigest(p),
+				Size: int64(len(p))}, p)); err != nil {
+				t.Fatal(err)
+			}
+			whole = append(whole, v)
+			set = append(set, round.Contribution{Agent: wire.AgentID(id),
+				Share: rule.Share{Bucket: 13 * k, Times: 1, Factor: 1 + float64(k)/8}})
+		}
+		for _, name := range rule.Names() {
+			want := make([]float64, d)
+			if err := rule.New[float32](rule.Config{Rule: name, Trim: 0.2}).Fold(want, setOf(set, whole)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := foldStrips(name, spool, set, c, d); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s of %s: other bits than those of the whole updates, error %v", name, word, err)
+			}
+		}
+		logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+		if err != nil || len(logs) != 1 {
+			t.Fatal(logs, err)
+		}
+		damage(t, logs[0])
+		for _, name := range rule.Names() {
+			if _, err := foldStrips(name, spool, set, c, d); !errors.As(err, new(*store.CorruptError)) {
+				t.Errorf("%s of %s: an update was changed on disk: error %v", name, word, err)
+			}
+		}
+	}
+}
+
+func setOf(set []round.Contribution, from rule.Source[float32]) rule.Set[float32] {
+	s := rule.Set[float32]{Scale: 1, Source: from}
+	for _, x := range set {
+		s.Shares = append(s.Shares, x.Share)
+	}
+	return s
+}
+
+func foldStrips(name string, spool *store.Spool, set []round.Contribution, c codec.Codec[float32], d int) ([]float64,
+	error) {
+	u, dst := &updates{spool: spool, set: set, d: d, codec: c}, make([]float64, d)
+	fold, s := rule.New[float32](rule.Config{Rule: name, Trim: 0.2}), setOf(set, u)
+	return dst, u.strips(func(from, to int) error { return fold.Fold(dst[from:to], s) })
+}
+
+// damage flips the lowest bit of a number near the end of a log, which stays finite.
+func damage(t *testing.T, log string) {
+	t.Helper()
+	p, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p[len(p)-400] ^= 1
+	if err := os.WriteFile(log, p, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
