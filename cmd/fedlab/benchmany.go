@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"strconv"
+
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/bench"
@@ -13,14 +16,14 @@ func benchManyCommand() *cobra.Command {
 		Use: "bench-many", Short: "Measure federations of a thousand agents and more", Args: cli.Args(cobra.NoArgs),
 		Long: `Measure a coordinator, Mosquitto and many agents on this machine, each a process:
 how long they take to be there, the time of a round, processor time and memory.
-With --fleet all agents are in one process and their local steps cost nothing,
-so that coordinator and broker are what is measured.
+With --fleet 5,000 agents share a process and their local steps cost nothing, so
+that coordinator and broker are what is measured.
 
   fedlab bench-many --cells 1000x1000,1000x100000/10
   fedlab bench-many --fleet --cells 1000x100000/1000,10000x100000/1000 --reps 3
 
-An agent keeps about 10 files and connections open, and Mosquitto one for each:
-see ulimit -n. docs/BENCHMARKS.md has figures.`,
+Mosquitto has an open file for each agent, and a process of a fleet three: see
+ulimit -n. docs/BENCHMARKS.md has figures.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.RunMany(cmd.Context(), o, cmd.OutOrStdout())
 		},
@@ -29,11 +32,27 @@ see ulimit -n. docs/BENCHMARKS.md has figures.`,
 	f.StringSliceVar(&o.Cells, "cells", o.Cells,
 		"numbers of agents, lengths of the model, and how many agents take part in a round unless all do, as "+
 			"AGENTSxELEMENTS/DRAWN")
-	f.BoolVar(&o.Fleet, "fleet", false, "all agents in one process, whose local steps cost nothing")
+	f.BoolVar(&o.Fleet, "fleet", false, "5,000 agents a process, whose local steps cost nothing")
 	f.IntVar(&o.Reps, "reps", o.Reps, "runs of each, in turn; the medians count")
 	f.IntVar(&o.Rounds, "rounds", 0, "rounds that are measured in a run; 0 = by the size of the model")
 	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state; empty = that of temporary files")
 	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder of the agents' state, in memory")
 	f.StringVar(&o.Programs, "programs", o.Programs, "folder of agentd and coordinator; empty = where fedlab is")
+	cmd.AddCommand(membersCommand())
 	return cmd
+}
+
+// membersCommand is a process of a fleet.
+func membersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "members DIR FROM TO", Short: "Run a part of a fleet", Hidden: true, Args: cli.Args(cobra.ExactArgs(3)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, err1 := strconv.Atoi(args[1])
+			to, err2 := strconv.Atoi(args[2])
+			if err := errors.Join(err1, err2); err != nil {
+				return cli.Usage("%w", err)
+			}
+			return bench.RunMembers(cmd.Context(), args[0], from, to)
+		},
+	}
 }

@@ -38,7 +38,10 @@ type site struct {
 func (*site) password(user string) string { return "password of " + user }
 
 // starters start a broker as we ship it, for this many agents.
-var starters = map[string]func(agents int) (*site, error){"mosquitto": startMosquitto, "embedded": startEmbedded}
+var starters = map[string]func(agents int) (*site, error){
+	"mosquitto": func(n int) (*site, error) { return startMosquitto(n, federation, inMemory, rival) },
+	"embedded":  startEmbedded,
+}
 
 func startEmbedded(n int) (*site, error) {
 	table, err := acl.New("")
@@ -57,13 +60,14 @@ func startEmbedded(n int) (*site, error) {
 	return &b, nil
 }
 
-func startMosquitto(n int) (*site, error) {
+// startMosquitto starts it for federations of n agents each.
+func startMosquitto(n int, of ...wire.Federation) (*site, error) {
 	dir, err := os.MkdirTemp("", "fedmesh-bench-")
 	if err != nil {
 		return nil, err
 	}
 	remove := func() { _ = os.RemoveAll(dir) }
-	address, err := layOut(dir, n)
+	address, err := layOut(dir, n, of)
 	if err != nil {
 		remove()
 		return nil, err
@@ -97,7 +101,7 @@ func startMosquitto(n int) (*site, error) {
 		return &site{url: "tcp://" + address, stop: stop, meter: meter{cmd.Process.Pid}}, nil
 	case <-ended:
 		err = errors.New("mosquitto ended")
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute): // it takes quadratic time to read the rules of many users
 		err = errors.New("mosquitto does not start")
 	}
 	stop()
@@ -113,7 +117,7 @@ func find(name string) string {
 }
 
 // layOut writes the shipped configuration, with paths in dir and a free port.
-func layOut(dir string, n int) (address string, err error) {
+func layOut(dir string, n int, of []wire.Federation) (address string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -134,7 +138,7 @@ func layOut(dir string, n int) (address string, err error) {
 		conf.WriteString(strings.Replace(line, "/var/lib/mosquitto/", dir+"/", 1))
 	}
 	fmt.Fprintln(&conf, "user", me.Username) // root would become somebody who cannot read the folder
-	rules, users, err := rulesFor(n)
+	rules, users, err := rulesFor(n, of)
 	if err != nil {
 		return "", err
 	}
@@ -150,8 +154,8 @@ func layOut(dir string, n int) (address string, err error) {
 	return address, nil
 }
 
-// rulesFor returns the acl and the passwords of all federations.
-func rulesFor(n int) (rules, users []byte, err error) {
+// rulesFor returns the acl and the passwords of federations of n agents each.
+func rulesFor(n int, of []wire.Federation) (rules, users []byte, err error) {
 	table, err := acl.New("")
 	if err != nil {
 		return nil, nil, err
@@ -160,7 +164,7 @@ func rulesFor(n int) (rules, users []byte, err error) {
 	for k := range n {
 		agents = append(agents, agentID(k))
 	}
-	for _, f := range []wire.Federation{federation, inMemory, rival} {
+	for _, f := range of {
 		text, err := table.Mosquitto(f, agents)
 		if err != nil {
 			return nil, nil, err

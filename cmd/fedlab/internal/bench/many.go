@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +14,7 @@ import (
 type ManyOptions struct {
 	Runs
 	Cells []string // AGENTSxELEMENTS, or AGENTSxELEMENTS/DRAWN
-	Fleet bool     // agents are in this process, and their local steps cost nothing; else each is a process
+	Fleet bool     // agents share processes, and their local steps cost nothing; else each is a process
 }
 
 // ManyDefaults returns the options of docs/BENCHMARKS.md.
@@ -34,7 +33,7 @@ func (o *ManyOptions) matches() (all []*match, err error) {
 			return nil, fmt.Errorf("--cells: want AGENTSxELEMENTS or AGENTSxELEMENTS/DRAWN, as 1000x100000/10; got %q",
 				text)
 		}
-		m.here = o.Fleet
+		m.fleet = o.Fleet
 		all = append(all, m)
 	}
 	return all, o.check()
@@ -48,10 +47,6 @@ func RunMany(ctx context.Context, o ManyOptions, out io.Writer) error {
 	}
 	if err := o.find(); err != nil {
 		return err
-	}
-	if o.Fleet { // in this process are the stacks of all agents
-		debug.SetGCPercent(400)
-		debug.SetMemoryLimit(8 << 30)
 	}
 	for rep := range o.Reps {
 		for _, m := range all {

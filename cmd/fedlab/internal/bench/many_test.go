@@ -10,7 +10,7 @@ func TestManyOptions(t *testing.T) {
 	o := ManyDefaults()
 	o.Fleet = true
 	all, err := o.matches()
-	if err != nil || len(all) != 2 || all[0].drawn != 1000 || all[1].drawn != 10 || !all[1].here {
+	if err != nil || len(all) != 2 || all[0].drawn != 1000 || all[1].drawn != 10 || !all[1].fleet {
 		t.Fatalf("%+v, error %v", all, err)
 	}
 	for _, cell := range []string{"1000", "1000x1000/", "1000x1000/0", "1000x1000/1001", "1000x1000/2x"} {

@@ -42,7 +42,7 @@ func (o *Runs) check() error {
 type match struct {
 	agents, dim int
 	drawn       int               // agents of each round
-	here        bool              // the agents are all in this process, and their local steps cost nothing
+	fleet       bool              // agents share processes, and their local steps cost nothing
 	runs        map[string][]race // by contestant
 }
 
@@ -67,7 +67,7 @@ func (o *Runs) rounds(m *match) int {
 
 // runOurs runs a coordinator with its state on the disk, and agents with theirs in a folder.
 func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, error) {
-	site, err := startMosquitto(m.agents)
+	site, err := startMosquitto(m.agents, federation)
 	if err != nil {
 		return race{}, err
 	}
@@ -86,38 +86,44 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	c := newCrew(ctx, m.agents)
 	defer c.stop()
 	c.broker = site.meter.broker
-	if c.leader, err = o.daemon(c, f.dirs[0], "coordinator", leader); err != nil {
+	if c.leader, err = o.daemon(c, filepath.Join(f.dirs[0], "coordinator.yaml"), "coordinator", leader); err != nil {
 		return race{}, err
 	}
 	c.beside.Go(func() { c.follow(filepath.Join(leader.StateDir, "history.jsonl")) })
-	if m.here {
-		c.agents, f.failed = []int{os.Getpid()}, c.failed
-		f.startAgents(ctx, agents, quick{})
-		return c.measure(o.rounds(m))
+	start := o.startAgents
+	if m.fleet {
+		start = o.startMembers
 	}
-	for _, s := range agents {
-		pid, err := o.daemon(c, f.dirs[1], "agentd", s)
-		if err != nil {
-			return race{}, err
-		}
-		c.agents = append(c.agents, pid)
+	if err := start(c, f.dirs[1], agents); err != nil {
+		return race{}, err
 	}
 	return c.measure(o.rounds(m))
 }
 
+// startAgents starts a process for each agent.
+func (o *Runs) startAgents(c *crew, dir string, agents []*settings.Agent) error {
+	for _, s := range agents {
+		pid, err := o.daemon(c, filepath.Join(dir, s.ID+".yaml"), "agentd", s)
+		if err != nil {
+			return err
+		}
+		c.agents = append(c.agents, pid)
+	}
+	return nil
+}
+
 // daemon writes a program's configuration, and starts it.
-func (o *Runs) daemon(c *crew, dir, program string, s any) (int, error) {
-	name := program
-	if a, is := s.(*settings.Agent); is {
-		name = a.ID
-	}
-	path := filepath.Join(dir, name+".yaml")
-	var text strings.Builder
-	if err := config.Write(&text, s); err != nil {
-		return 0, err
-	}
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+func (o *Runs) daemon(c *crew, path, program string, s any) (int, error) {
+	if err := writeConfig(path, s); err != nil {
 		return 0, err
 	}
 	return c.start(ignore, filepath.Join(o.Programs, program), "run", "--config", path)
+}
+
+func writeConfig(path string, s any) error {
+	var text strings.Builder
+	if err := config.Write(&text, s); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text.String()), 0o600)
 }
