@@ -264,9 +264,9 @@ func TestMetrics(t *testing.T) {
 	if _, err := Run(ctx, o); err == nil {
 		t.Error("the demo was not stopped")
 	}
-	for _, want := range []string{"\ncoordinator_model_version 1\n", "\nagentd_broker_connected 1\n",
-		`agentd_rounds_total{kind="training"`} {
-		if !strings.Contains(page, want) {
+	for _, want := range []string{`^coordinator_model_version [1-9]`, `^agentd_broker_connected 1$`,
+		`^agentd_rounds_total\{kind="training"`} {
+		if !regexp.MustCompile("(?m)" + want).MatchString(page) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
 	}
