@@ -32,6 +32,7 @@ const (
 // and not by a mapping: a disk that fails is then an error, where a mapping would have the process killed.
 type rowFile struct {
 	folder  string
+	leave   int64 // the room on its disk that it does not take
 	file    *os.File
 	width   int // of features and target
 	timed   bool
@@ -44,7 +45,7 @@ type rowFile struct {
 
 // newRowFile makes a file for rows of so many features in a folder.
 func newRowFile(folder string, features int, timed bool) (*rowFile, error) {
-	f := &rowFile{folder: folder, width: features + 1, timed: timed, bytes: 4 * (int64(features) + 1)}
+	f := &rowFile{folder: folder, leave: leaveFree, width: features + 1, timed: timed, bytes: 4 * (int64(features) + 1)}
 	if timed {
 		f.bytes += 8
 	}
@@ -102,9 +103,9 @@ func (f *rowFile) flush() error {
 	at := int64(f.rows) * f.bytes
 	end := at + int64(len(f.buffer))
 	if end > f.checked {
-		if free, known := store.Free(f.folder); known && free < leaveFree+int64(len(f.buffer)) {
+		if free, known := store.Free(f.folder); known && free < f.leave+int64(len(f.buffer)) {
 			return f.explain(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must stay free: "+
-				"free some space", free>>20, at>>20, leaveFree>>20))
+				"free some space", free>>20, at>>20, f.leave>>20))
 		}
 		f.checked = end
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 )
 
 // scaled prepares rows as a task does: it refuses a target above 1000, and then scales columns.
@@ -274,6 +275,39 @@ func TestNoRoomForRows(t *testing.T) {
 			t.Errorf("%v, %v in the folder", left, err)
 		}
 	}
+}
+
+// TestFullDisk: rows leave room on a disk; what did not fit is gone from it, and comes when there is room again.
+func TestFullDisk(t *testing.T) {
+	b := manyRows(t)
+	f := file(b.file)
+	if _, known := store.Free(f.folder); !known {
+		t.Skip("this system does not tell the room on a disk")
+	}
+	size := func() int64 {
+		info, err := f.file.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before, _ := b.file.Snapshot()
+	was := size()
+	f.leave = 1 << 60
+	b.put(t, rowsHeader+csvRowsOf(0, 40_000, 1))
+	if _, err := b.file.Snapshot(); err == nil || !strings.Contains(err.Error(), "MB must stay free: free some space") {
+		t.Errorf("error %v", err)
+	}
+	if size() != was || before.Rows.Len() != 2000 || before.Err() != nil || b.file.Changed() {
+		t.Errorf("%d bytes, before %d; %v", size(), was, before.Err())
+	}
+	f.leave = leaveFree
+	m, err := b.memory.Snapshot()
+	v, ferr := b.file.Snapshot()
+	if err = errors.Join(err, ferr); err != nil || file(b.file) != f {
+		t.Fatalf("it is read again: %v", err)
+	}
+	b.same("with room", m, v)
 }
 
 // TestLeftBehindRows: the file of a process that was killed before it could remove the name is removed.
