@@ -1,15 +1,13 @@
 package agent_test
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 // TestRowsAreLost has the disk lose rows that are too many for memory: the round is declined with that reason, and the
@@ -29,7 +27,7 @@ func TestRowsAreLost(t *testing.T) {
 		if got := l.rows(); !strings.HasPrefix(got, "hello 750000, update 750000 of round 1") {
 			t.Fatal(got)
 		}
-		lose(t, folder)
+		testkit.CutOff(t, folder)
 		l.plays(2)
 		failed := factsOf[agent.TrainingFailed](l.scene)
 		if len(failed) != 1 || failed[0].Round != 2 || !strings.Contains(failed[0].Err.Error(), "cannot be read") {
@@ -45,20 +43,4 @@ func TestRowsAreLost(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 	})
-}
-
-// lose cuts off a file of rows, which has no name but that of its descriptor.
-func lose(t *testing.T, folder string) {
-	t.Helper()
-	all, err := filepath.Glob("/proc/self/fd/*")
-	lost := 0
-	for _, fd := range all {
-		if name, _ := os.Readlink(fd); strings.HasPrefix(name, folder) {
-			lost++
-			err = errors.Join(err, os.Truncate(fd, 0))
-		}
-	}
-	if err != nil || lost != 1 {
-		t.Fatalf("%d files of rows in %s: %v", lost, folder, err)
-	}
 }

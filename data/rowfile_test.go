@@ -293,6 +293,10 @@ func TestFullDisk(t *testing.T) {
 	}
 	before, _ := b.file.Snapshot()
 	was := size()
+	b.put(t, rowsHeader+csvRowsOf(0, 40_000, 1)+"1,2\n")
+	if _, err := b.file.Snapshot(); err == nil || size() != was {
+		t.Errorf("after lines that are taken back: %d bytes, before %d; %v", size(), was, err)
+	}
 	f.leave = 1 << 60
 	b.put(t, rowsHeader+csvRowsOf(0, 40_000, 1))
 	if _, err := b.file.Snapshot(); err == nil || !strings.Contains(err.Error(), "MB must stay free: free some space") {

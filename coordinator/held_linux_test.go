@@ -1,0 +1,63 @@
+package coordinator
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestHeldOutRowsAreLost has the disk lose held-out rows that are too many for memory: the score that needs them is an
+// error, and the next one has the rows again, without those that have come since.
+func TestHeldOutRowsAreLost(t *testing.T) {
+	dir := t.TempDir()
+	path, folder := filepath.Join(dir, "held.csv"), filepath.Join(dir, "state")
+	text := "a,y\n" + strings.Repeat("1,2\n0,1\n", 600_000)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	source, err := (&data.Config{CSV: path, Folder: folder}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1,
+			MaxSteps: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := openHeld(source, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"whole", "lost", "again"} {
+		if step == "lost" {
+			testkit.CutOff(t, folder)
+			write(text + "9,9\n")
+		}
+		s, err := h.score([]float32{1})
+		if step == "lost" {
+			if err == nil || !strings.Contains(err.Error(), "the held-out data: ") {
+				t.Errorf("%+v, %v", s, err)
+			}
+			continue
+		}
+		if err != nil || s.Samples != 1_200_000 || s.Risk != 0.5 || s.R2 != -3 {
+			t.Errorf("%s: %+v, %v", step, s, err)
+		}
+	}
+}
