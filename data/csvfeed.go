@@ -16,8 +16,9 @@ type csvFeed struct {
 	follower
 	said
 	inputs []spec.Input
-	table  *table // of the header
-	torn   string // why all readings are to be passed on once more
+	needed []string // of these, by the task's columns
+	table  *table   // of the header
+	torn   string   // why all readings are to be passed on once more
 }
 
 // changed implements feed.
@@ -45,7 +46,14 @@ func (f *csvFeed) read(void func(why string), take func(Reading)) error {
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
 	}, func(text *counter, from place) (tally, error) { return f.pass(text, from, take) })
 	if f.table != nil && to.cells != nil {
-		f.tell(to.report(f.csvFile.path, f.table.names, f.filter.Time))
+		all := to.report(f.csvFile.path, f.table.names, f.filter.Time)
+		for _, name := range f.needed {
+			if !slices.Contains(f.table.names, name) {
+				all.Troubles = append(all.Troubles, Trouble{Silent, fmt.Sprintf("%s has no column for the input %q",
+					f.csvFile.path, name)})
+			}
+		}
+		f.tell(all)
 	}
 	if err != nil {
 		f.torn = "it is read again after an error"

@@ -47,7 +47,8 @@ type csvFile struct {
 func (f *csvFile) Open(w Want) Rows {
 	return f.made.open(w, func() *made {
 		if w.Recipe != nil && f.filter.Time != "" {
-			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, follower: follower{path: f.path, now: f.now}}
+			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, needed: w.inputs(),
+				follower: follower{path: f.path, now: f.now}}
 			return newGridRows(feed, w, f.filter.missing, f.most, f.room, func() error { return nil })
 		}
 		c := &csvText{csvFile: f, want: w, follower: follower{path: f.path, now: f.now}}

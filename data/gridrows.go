@@ -140,24 +140,37 @@ func (r *gridRows) worst(all *Report) (of ColumnReport, worst bad) {
 // none implements maker: nothing has come, or what has come is not enough.
 func (r *gridRows) none(string) error {
 	all := r.Report()
-	c, worst := r.worst(&all)
-	e := &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), Bad: worst.n, All: worst.all}
-	missing := slices.IndexFunc(r.needed, func(name string) bool {
-		c := all.column(name)
-		return c.Came == 0 && c.Newest == 0
-	})
-	trouble := slices.IndexFunc(all.Troubles, func(t Trouble) bool { return t.Kind != Silent })
-	switch {
-	case trouble >= 0:
-		e = &Error{Reason: string(all.Troubles[trouble].Kind)}
-	case missing >= 0:
-		e = &Error{Column: r.needed[missing], Reason: string(Silent)}
-	}
+	e := r.blame(&all)
 	e.Problem = "no row can be made yet; " + all.String()
 	if err := r.nothing(); err != nil {
 		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", err, all)
 	}
 	return e
+}
+
+// blame says what keeps rows from being made: a trouble of the source, an input without a reading that can be used, or
+// one of which much is wrong.
+func (r *gridRows) blame(all *Report) *Error {
+	for _, t := range all.Troubles {
+		if t.Kind != Silent {
+			return &Error{Reason: string(t.Kind)}
+		}
+	}
+	for _, name := range r.needed {
+		c := all.column(name)
+		if c.Newest != 0 {
+			continue
+		}
+		e := &Error{Column: name, Reason: string(Silent)}
+		for _, why := range Reasons() {
+			if n := c.Unused[why]; n > e.Bad && (c.Came > 0 || why == grid.NoLabel) {
+				e.File, e.Reason, e.Bad, e.All = c.Where, string(why), n, max(c.Came, n)
+			}
+		}
+		return e
+	}
+	c, worst := r.worst(all)
+	return &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), Bad: worst.n, All: worst.all}
 }
 
 // count takes note of what the grid has counted.
