@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -185,6 +186,26 @@ func TestQuoteWithoutEnd(t *testing.T) {
 	}
 }
 
+// TestGuessDecimal: a decimal is changed for what most cells that are no numbers say, not for a few of them.
+func TestGuessDecimal(t *testing.T) {
+	for _, tt := range []struct {
+		commas, points, words int
+		want                  string
+	}{{10, 0, 2, ","}, {2, 0, 10, ""}, {3, 9, 0, ""}, {9, 3, 0, ","}, {0, 0, 0, ""}} {
+		path := filepath.Join(t.TempDir(), "d.csv")
+		text := "a;y\n" + strings.Repeat("1,5;2\n", tt.commas) + strings.Repeat("1.5;2\n", tt.points) +
+			strings.Repeat("x;2\n", tt.words) + "1;2\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := &Config{CSV: path, Delimiter: ";"}
+		s := storedAt(t, c, "").Survey(&Want{Features: []string{"a"}, Target: "y"})
+		if got := c.Changed(s.Changes).Decimal; got != tt.want {
+			t.Errorf("%+v: decimal %q", tt, got)
+		}
+	}
+}
+
 func TestGuessFormat(t *testing.T) {
 	for want, texts := range map[string][]string{
 		"rfc3339":             {"2026-03-01T12:00:00Z", "2026-03-01T12:00:00+01:00"},
@@ -203,4 +224,46 @@ func TestGuessFormat(t *testing.T) {
 		!strings.Contains(why, `"01/02/2006 15:04" fits, too`) {
 		t.Errorf("%s: %s", got, why)
 	}
+}
+
+// FuzzSurvey: whatever is in a file, its survey is bounded, and has a fault, or a change, if the rows cannot be made.
+func FuzzSurvey(f *testing.F) {
+	for _, text := range []string{"", "\n", "t,temp,wd,y\n2026-03-01T00:00:00Z,1,N,2\n",
+		"t;temp;wd;y\r\n1;\"2,5\";N;\r\n",
+		"\ufeff\"t\"\ttemp\n1\t\"", "t,temp,temp\n1,2,3\n", "a|b\n1|2\n", "t,temp,wd,y\n01.03.2026 00:00,1,N,2\n"} {
+		f.Add(text, uint8(0))
+		f.Add(text, uint8(3))
+	}
+	path := filepath.Join(f.TempDir(), "d.csv")
+	f.Fuzz(func(t *testing.T, text string, kind uint8) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := &Config{CSV: path, Time: []string{"", "t"}[kind%2], MaxBad: 0.5}
+		w := &Want{Features: []string{"temp"}, Target: "y"}
+		switch kind / 2 % 3 {
+		case 1:
+			*w = airWant()
+		case 2:
+			w = nil
+		}
+		s := storedAt(t, c, "").Survey(w)
+		if len(s.Changes) > 3 || len(s.Columns) > mostInputs {
+			t.Errorf("%d changes, %d columns", len(s.Changes), len(s.Columns))
+		}
+		for _, f := range s.Faults {
+			if len(f.First) == 0 || len(f.First) > mostFaults || f.Count < len(f.First) {
+				t.Errorf("%+v", f)
+			}
+		}
+		if w == nil {
+			return
+		}
+		var bad *Error
+		if _, err := Make(storedAt(t, c, ""), *w); errors.As(err, &bad) && len(s.Faults)+len(s.Changes) == 0 &&
+			s.Lines > 0 && strings.HasSuffix(text, "\n") && // else the last line may be under way
+			!strings.Contains(bad.Problem, "no row can be made yet") {
+			t.Errorf("no fault of %q, but %v", text, err)
+		}
+	})
 }

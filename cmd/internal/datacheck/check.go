@@ -63,6 +63,7 @@ type Unused struct {
 	Column string      `json:"column"`
 	Reason data.Reason `json:"reason"`
 	Count  uint64      `json:"count"`
+	Last   string      `json:"last"` // place of the last one of the column, whatever its reason
 }
 
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
@@ -143,7 +144,7 @@ func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
 	for _, c := range m.Report.Columns {
 		for _, reason := range data.Reasons() {
 			if n := c.Unused[reason]; n > 0 {
-				r.Unused = append(r.Unused, Unused{c.Name, reason, n})
+				r.Unused = append(r.Unused, Unused{c.Name, reason, n, c.Where})
 			}
 		}
 	}

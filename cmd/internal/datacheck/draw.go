@@ -103,19 +103,27 @@ func (r *Rows) draw(b *strings.Builder) {
 		}
 		b.WriteString("\n")
 	}
-	var lacking, unused []string
+	var lacking, unused, last []string
 	for _, u := range r.Unused {
 		if u.Reason == grid.Gap || u.Reason == grid.NoLabel {
 			lacking = append(lacking, fmt.Sprintf("%s %d", u.Column, u.Count))
-		} else {
-			unused = append(unused, fmt.Sprintf("%s %d %s", u.Column, u.Count, u.Reason))
+			continue
+		}
+		unused = append(unused, fmt.Sprintf("%s %d %s", u.Column, u.Count, u.Reason))
+		switch at := u.Column + " at " + u.Last; u.Reason {
+		case grid.Twice, grid.Stuck, grid.Jump, grid.Dropped: // which are no faults of a line by itself
+			if !slices.Contains(last, at) {
+				last = append(last, at)
+			}
 		}
 	}
-	if len(lacking) > 0 {
-		fmt.Fprintf(b, "        not made for lack of a value: %s\n", strings.Join(lacking, ", "))
-	}
-	if len(unused) > 0 {
-		fmt.Fprintf(b, "        not used: %s\n", strings.Join(unused, ", "))
+	for _, part := range []struct {
+		name string
+		all  []string
+	}{{"not made for lack of a value", lacking}, {"not used", unused}, {"the last not used", last}} {
+		if len(part.all) > 0 {
+			fmt.Fprintf(b, "        %s: %s\n", part.name, strings.Join(part.all, ", "))
+		}
 	}
 	if r.Made > 0 {
 		b.WriteString("\n")
