@@ -173,6 +173,45 @@ func TestForecastsInABurst(t *testing.T) {
 	})
 }
 
+// TestForecastsWhileTrainingIsDeclined: a device that is too hot to train, and whose rows do not fit the task either,
+// goes on with its forecasts.
+func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []agent.Forecast
+		head := "t,a,b,y\n"
+		l := forecasting(t, head+history(0, 100), func(f agent.Forecast) error {
+			all = append(all, f)
+			return nil
+		}, 2, -1)
+		l.stop()
+		set := heated(l.scene)
+		l.start()
+		l.plays(1)
+		set(90)
+		wait(time.Minute)
+		l.invite(2, l.announce(2, l.training(taskOf("a task"), 0, 0)))
+		if d := l.declined(); d != "hot" {
+			t.Errorf("declined with %q", d)
+		}
+		before := len(all)
+		l.write(head + history(0, 103))
+		wait(2 * time.Minute)
+		set(20)
+		wait(time.Minute)
+		other := taskOf("another task")
+		other.Features = []string{"a", "pressure"}
+		l.invite(3, l.announce(3, l.training(other, 0, 0)))
+		if d := l.declined(); d != "hot bad_data" {
+			t.Errorf("declined with %q", d)
+		}
+		l.write(head + history(0, 106))
+		wait(2 * time.Minute)
+		if len(all) != before+6 || !all[before+5].Time.Equal(time.Unix(105*3600, 0)) {
+			t.Errorf("%d forecasts before, and then %+v", before, all[before:])
+		}
+	})
+}
+
 // TestForecastsOfClasses: the residual is the missing probability of the label's class.
 func TestForecastsOfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,37 +7,78 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
+	"github.com/fedmesh/fedmesh/mqtt"
 )
 
 // TestResidentMemory looks at what a running agent holds in memory: idle, and
 // after rounds with a model of 4 MB, under the limit that its service sets on a
-// gateway. `make size` prints it.
+// gateway; and what one holds that also predicts with it. `make size` prints it.
 func TestResidentMemory(t *testing.T) {
-	const limit = 40e6 // anonymous: what the kernel cannot drop and read again
 	t.Setenv("GOMEMLIMIT", "32MiB")
-	f := newFederation(t, brokers.OpenMosquitto(t))
-	f.Lead(t, "{name: large, features: [a, b], target: y, model: {kind: mlp, hidden: [1000, 1000]}, steps: {budget: "+
-		"1s, min: 1, max: 3}}",
-		f.AddAgent(t, "one", plane(60)),
-		`{participants: 1, quorum: 1, rounds: 3, deadline: 50s, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
-	agent := f.Daemon(t, "agentd", "one")
-	agent.Await(t, "connected")
-	report := func(when string) {
-		total, anonymous, peak := resident(t, agent.Cmd.Process.Pid)
-		t.Logf("agentd %-38s %5.1f MB resident, %5.1f MB of it not on disk; never above %5.1f MB", when, total/1e6,
-			anonymous/1e6, peak/1e6)
-		if anonymous > limit {
-			t.Errorf("%s agentd holds %.1f MB that are not on disk, want at most %.0f MB", when, anonymous/1e6,
-				limit/1e6)
-		}
+	m := newMemory(t)
+	m.start(t, "agentd", 40e6)
+	m.lead(t)
+	m.report(t, "after three rounds with a 4 MB model")
+	m.agent.Stop(t, syscall.SIGTERM, 0)
+
+	m = newMemory(t)
+	sub := mqtttest.Dial(t, mqtt.Options{URL: m.Broker, ClientID: "display"})
+	sub.Subscribe(mqtt.AtMostOnce, "site/forecast")
+	m.start(t, "agentd that predicts", 64e6, "--set", "predict.keep=2", "--set", "predict.refresh=0s", "--set",
+		"predict.every=1s", "--set", "predict.publish=site/forecast", "--set", "predict.broker.url="+m.Broker)
+	m.lead(t)
+	m.agent.Await(t, "version=3 task=large")
+	m.report(t, "after three rounds with a 4 MB model")
+	put(t, m.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(160), plane(60)))
+	for range 100 {
+		mqtttest.Received(t, sub)
 	}
-	report("idle")
-	lead := f.Daemon(t, "coordinator", "coordinator")
+	m.report(t, "after a hundred forecasts with it")
+	m.agent.Stop(t, syscall.SIGTERM, 0)
+}
+
+// memory is a federation with an agent that is looked at.
+type memory struct {
+	*federation
+	agent *testkit.Process
+	name  string
+	limit float64 // anonymous: what the kernel cannot drop and read again
+}
+
+func newMemory(t *testing.T) *memory {
+	m := &memory{federation: newFederation(t, brokers.OpenMosquitto(t))}
+	m.Lead(t, "{name: large, features: [a, b], target: y, model: {kind: mlp, hidden: [1000, 1000]}, steps: {budget: "+
+		"1s, min: 1, max: 3}}",
+		m.AddAgent(t, "one", plane(60)),
+		`{participants: 1, quorum: 1, rounds: 3, deadline: 50s, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
+	return m
+}
+
+func (m *memory) start(t *testing.T, name string, limit float64, more ...string) {
+	m.agent, m.name, m.limit = m.Daemon(t, "agentd", "one", more...), name, limit
+	m.agent.Await(t, "connected")
+	m.report(t, "idle")
+}
+
+// lead runs all rounds.
+func (m *memory) lead(t *testing.T) {
+	lead := m.Daemon(t, "coordinator", "coordinator")
 	lead.Await(t, "run finished version=3")
-	report("after three rounds with a 4 MB model")
-	agent.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)
+}
+
+func (m *memory) report(t *testing.T, when string) {
+	t.Helper()
+	total, anonymous, peak := resident(t, m.agent.Cmd.Process.Pid)
+	t.Logf("%-20s %-38s %5.1f MB resident, %5.1f MB of it not on disk; never above %5.1f MB", m.name, when, total/1e6,
+		anonymous/1e6, peak/1e6)
+	if anonymous > m.limit {
+		t.Errorf("%s %s holds %.1f MB that are not on disk, want at most %.0f MB", m.name, when, anonymous/1e6,
+			m.limit/1e6)
+	}
 }
 
 // resident returns what a process has in memory, in bytes, how much of that is
