@@ -32,6 +32,7 @@ func TestResidentMemory(t *testing.T) {
 	m.lead(t)
 	m.agent.Await(t, "version=3 task=large")
 	m.report(t, "after three rounds with a 4 MB model")
+	mqtttest.Received(t, sub) // of the newest row that is there
 	put(t, m.Path("one.csv"), os.O_APPEND, strings.TrimPrefix(plane(160), plane(60)))
 	for range 100 {
 		mqtttest.Received(t, sub)
