@@ -30,7 +30,9 @@ type Config struct {
 	// Standardize holds a statistics round before the first training round;
 	// features are clipped to ±Clip standard deviations, 0 = not at all.
 	Standardize bool
-	Clip        float64
+	// StandardizeAt are the versions of a run at which another one is held, and the model goes on in its columns.
+	StandardizeAt []int
+	Clip          float64
 	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
 	MaxNorm float64
 	// Edges makes the edges between the agents of a round, where agents mix: see package edges.
@@ -90,6 +92,8 @@ func (c *Config) validate() error {
 	var pairs spec.Check
 	c.Round.CheckPairs(&pairs, &c.Task.Training, c.Task.Mixing.Endless)
 	errs = append(errs, pairs.Err())
+	need(len(c.StandardizeAt) == 0 || c.Standardize && !c.Task.Mixing.Endless,
+		"columns are standardised again only where they are at all, and where blocks have an end")
 	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)

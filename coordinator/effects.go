@@ -68,7 +68,7 @@ func (c *Coordinator) announce(e round.Announce) bool {
 		&e.Announcement)
 	e.Announcement.Selection = c.selection(order, e.Drawn)
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	blobs := c.blobsOf(&round.Plan{Task: e.Announcement.Task, Base: e.Announcement.Base})
+	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
 	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.show(c.owner.Now(), sealed, blobs)
 	if e.Announcement.Phase != wire.PhaseOpen || c.spools[e.Round] != nil {

@@ -83,6 +83,9 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		Score:  taken.score, Risk: meanRisk(spool, taken.set), FoldTook: w.now().Sub(began),
 	}
 	folded.Measured = ready.measured()
+	if w.refreshes(version) {
+		folded.Next, folded.Err = w.refresh(&folded.Next)
+	}
 	return folded, append(facts, ready)
 }
 
@@ -117,6 +120,10 @@ func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.F
 			name = t.Features[f.Column]
 		}
 		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name, f.Deviations})
+	}
+	if e.Plan.Base.Present() {
+		next, err := w.refreshed(run, &e.Plan, t)
+		return next, []Fact{ready}, err
 	}
 	model, from, err := w.earlier() // while an error can still leave all as it was
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -32,6 +33,8 @@ type workbench struct {
 	fresh    *present  // the model that is not in the archive yet; nil if it is
 	held     *heldOut  // nil if there are no such data
 	floor    float64   // the risk on the held-out data of a model that knows nothing: all its parameters are 0
+
+	from learner.Standardization // in which the model is expressed, in a statistics round in the middle of a run
 }
 
 // setTask makes t the run's task, on disk too.
@@ -122,7 +125,7 @@ func (w *workbench) blobsOf(p *round.Plan) []blob {
 	if p.Task.Present() && p.Task.Inline == nil {
 		all = append(all, w.taskBlob)
 	}
-	if p.Base.Present() && p.Base.Inline == nil {
+	if p.Kind == wire.KindTraining && p.Base.Present() && p.Base.Inline == nil {
 		all = append(all, w.baseBlob)
 	}
 	return all

@@ -185,8 +185,11 @@ func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, erro
 		}
 		return r, other
 	}
-	if err := w.useTask(t, blob); err != nil || p.Kind == wire.KindStatistics {
+	switch err := w.useTask(t, blob); {
+	case err != nil || !p.Base.Present():
 		return r, err
+	case p.Kind == wire.KindStatistics:
+		return r, w.resumeRefresh(&r)
 	}
 	return w.restoreModel(r, tell)
 }

@@ -206,7 +206,7 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 		return wire.RefuseWrongRound
 	case e.Update.Extra.Unsupported() != nil:
 		return wire.RefuseUnsupported
-	case e.Update.Base != plan.Base.Hash:
+	case e.Update.Base != plan.base().Hash:
 		return wire.RefuseWrongBase
 	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes,
 		e.Update.Payload.Codec != plan.Codec:

@@ -249,7 +249,7 @@ func (c *Coordinator) announce(phase wire.Phase) {
 	drawn, credit := c.selection()
 	c.phase, c.selects, c.shown, c.shownAt = phase, drawn != nil, false, time.Time{}
 	c.do(Announce{Round: c.rec.Round, Drawn: drawn, Announcement: wire.Announcement{
-		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.Base,
+		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.base(),
 		Schema: p.Schema, Folded: folded, Outcome: c.outcome(folded),
 		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),

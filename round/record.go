@@ -30,10 +30,11 @@ func CoordinatorPhases() []CoordinatorPhase {
 
 // Plan is what a round computes. The host makes it, since it holds the model.
 type Plan struct {
-	Kind     wire.Kind
-	Version  wire.ModelVersion // of Base
-	Task     wire.BlobRef
-	Base     wire.BlobRef // absent in a statistics round
+	Kind    wire.Kind
+	Version wire.ModelVersion // of Base
+	Task    wire.BlobRef
+	// Base is absent in the statistics round before the first model. In a later one agents do not get it.
+	Base     wire.BlobRef
 	File     wire.BlobRef `json:",omitzero"` // of the model, where models are rolled out
 	Schema   wire.Digest  // of the vectors sent in
 	Bytes    uint32       // of a vector on the wire, packed
@@ -43,6 +44,14 @@ type Plan struct {
 	StepSize float64  // μ of the server's step, for gradient exchange
 	Offset   uint64   // t: local steps of the schedule so far
 	Recent   []Recent `json:",omitempty"` // of the folds before, the newest last
+}
+
+// base is the model that agents are to work on.
+func (p *Plan) base() wire.BlobRef {
+	if p.Kind == wire.KindStatistics {
+		return wire.BlobRef{}
+	}
+	return p.Base
 }
 
 // plan is a Plan without methods.

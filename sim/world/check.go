@@ -45,6 +45,7 @@ type check struct {
 	closed, messages, balanced int // rounds, messages, blocks whose books were added up
 	folds, drawings            int // models that were computed anew, draws that were made again
 	refusedAbove               int // updates that were left out
+	refreshes                  int // models that were expressed in other columns
 	signed, verified           int // signatures
 
 	record    round.Record                                        // the newest journal
@@ -157,11 +158,15 @@ func (c *check) journaled(p *party, r round.Record) {
 				len(r.Counted.Updates), len(set))
 		}
 		c.sets[done] = set
-		if r.Plan.Version > 0 {
-			c.fold(p, done, version{r.Run, uint64(r.Plan.Version)})
+		at := version{r.Run, uint64(r.Plan.Version)}
+		switch {
+		case c.record.Plan.Kind == wire.KindStatistics && at.version > 0:
+			c.refreshed(p, at)
+		case at.version > 0:
+			c.fold(p, done, at)
 		}
 	}
-	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.Version); r.Plan.Kind == wire.KindTraining &&
+	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.Version); r.Plan.Base.Present() &&
 		(file == nil || hash != r.Plan.Base.Hash) {
 		c.w.fail("the journal of round %d names model %d, which is not on the disk", r.Round, r.Plan.Version)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
@@ -59,7 +61,11 @@ func (c *check) fold(p *party, r wire.RoundID, at version) {
 	if t.Training.Exchange == spec.ExchangeGradient {
 		size := t.Training.StepSize
 		if size == 0 { // one local step a round
-			size = 2 / (t.Training.StrongConvexity * (t.Training.Gamma + float64(at.version)))
+			steps := float64(at.version)
+			if c.w.plan.refreshed(at.version) {
+				steps--
+			}
+			size = 2 / (t.Training.StrongConvexity * (t.Training.Gamma + steps))
 		}
 		for j := range d {
 			d[j] *= -size
@@ -75,6 +81,36 @@ func (c *check) fold(p *party, r wire.RoundID, at version) {
 			c.w.fail("parameter %d of model %d is %v; the updates of round %d, each once, give %v", j, at.version,
 				got, r, want)
 			return
+		}
+	}
+}
+
+// refreshed holds the model of a statistics round in the middle of a run against the one before: on rows in the units
+// of the data both predict the same.
+func (c *check) refreshed(p *party, at version) {
+	var by [2]*learner.Predictor[float32]
+	var scale float64
+	for i := range by {
+		_, file := modelOf(p.disk.file, at.run, wire.ModelVersion(at.version-1+uint64(i)))
+		m, err := modelfile.Decode(file)
+		if err == nil {
+			by[i], err = m.Predictor()
+		}
+		if err != nil {
+			c.w.fail("model %d of the run: %v", at.version-1+uint64(i), err)
+			return
+		}
+		scale = m.Standardization.Scale[3]
+		if cfg, _ := c.w.plan.configure(); i == 1 {
+			n, tau := len(m.Vector)/4, cfg.ServerOptimizer.Tau
+			c.states[at] = state{make([]float64, n), slices.Repeat([]float64{tau * tau}, n)}
+		}
+	}
+	c.refreshes++
+	for _, row := range [][]float32{{0, 0, 0}, {15, 60, 2}, {30, 20, 9}, {-5, 90, 0.5}} {
+		if before, after := by[0].Predict(row).Value, by[1].Predict(row).Value; math.Abs(after-before) > 1e-4*scale {
+			c.w.fail("model %d predicts %v for %v, and model %d, which is the same in other columns, %v", at.version-1,
+				before, row, at.version, after)
 		}
 	}
 }

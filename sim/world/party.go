@@ -95,7 +95,11 @@ func (w *World) populate() {
 		a := w.newParty(k, agentID(k))
 		a.run = a.takePart
 	}
-	for _, p := range w.parties {
+	for i, p := range w.parties {
+		if w.plan.StandardizeAt > 0 && i == w.plan.Agents { // it joins late, so that the columns' moments change
+			p.startAfter(w.between(18*time.Second, 26*time.Second))
+			continue
+		}
 		p.startAfter(w.between(time.Millisecond, time.Second))
 	}
 }
@@ -220,6 +224,9 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBuffered: 1 << 20,
 		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
+	}
+	if at := w.plan.StandardizeAt; at > 0 {
+		cfg.StandardizeAt = []int{at}
 	}
 	if r.Algorithm == spec.FedDec {
 		cfg.Edges = (&edges.Maker{Edges: spec.EdgesRing, Rule: spec.Metropolis}).Make

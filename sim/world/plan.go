@@ -19,6 +19,8 @@ type Plan struct {
 	Rounds       int
 	Hidden       uint32 // units of a hidden layer; 0 = none. With thousands models and updates travel in chunks.
 	Standardize  bool   // a statistics round comes first
+	// StandardizeAt is the version after which another one comes, and makes the next version; 0 = none.
+	StandardizeAt int
 	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order
 	// shows.
 	Opposed  bool
@@ -81,6 +83,9 @@ func NewPlan(seed uint64) Plan {
 		p.Faults = append(p.Faults, newFault(rng, p.Agents))
 	}
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	if _, t := p.configure(); p.Standardize && !t.Mixing.Endless && rng.IntN(2) > 0 {
+		p.StandardizeAt = 1 + rng.IntN(2)
+	}
 	return p
 }
 
@@ -105,12 +110,18 @@ func newFault(rng *rand.Rand, agents int) Fault {
 	return f
 }
 
+// refreshed reports whether the columns were standardised again in the middle of a run before that version.
+func (p *Plan) refreshed(version uint64) bool {
+	at := p.StandardizeAt
+	return at > 0 && at < p.Rounds && version > uint64(at)
+}
+
 // Script writes the plan as Go, for a test that keeps it.
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+
-		"Hidden: %d, Standardize: %v, Faults: []world.Fault{\n", p.Seed, p.Method, p.Agents, p.Participants,
-		p.Quorum, p.Rounds, p.Hidden, p.Standardize)
+		"Hidden: %d, Standardize: %v, StandardizeAt: %d, Faults: []world.Fault{\n", p.Seed, p.Method, p.Agents,
+		p.Participants, p.Quorum, p.Rounds, p.Hidden, p.Standardize, p.StandardizeAt)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\t{At: %d * time.Millisecond, Kind: world.%s, Party: %d, "+
 			"For: %d * time.Millisecond, Ops: %d, Lie: %q},\n",

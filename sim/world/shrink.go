@@ -48,7 +48,12 @@ func smaller(p Plan) (all []Plan) {
 	}
 	if p.Standardize {
 		q := p
-		q.Standardize = false
+		q.Standardize, q.StandardizeAt = false, 0
+		all = append(all, q)
+	}
+	if p.StandardizeAt > 0 {
+		q := p
+		q.StandardizeAt = 0
 		all = append(all, q)
 	}
 	if p.Rounds > 1 {

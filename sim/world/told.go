@@ -107,7 +107,11 @@ func (c *check) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
 // takes holds an update that is accepted against the round's plan.
 func (c *check) takes(f round.UpdateAccepted) {
 	u, plan := &f.Update, &c.record.Plan
-	if f.Round != c.record.Round || u.Kind != plan.Kind || u.Base != plan.Base.Hash ||
+	base := plan.Base.Hash
+	if plan.Kind == wire.KindStatistics { // whose model is not for the agents
+		base = wire.Digest{}
+	}
+	if f.Round != c.record.Round || u.Kind != plan.Kind || u.Base != base ||
 		u.Payload.Schema != plan.Schema || u.Payload.Length != plan.Bytes || u.Payload.Codec != plan.Codec ||
 		u.Extra.Unsupported() != nil {
 		c.w.fail("the update of %s in round %d does not fit the round: %+v", f.Agent, f.Round, *u)

@@ -156,7 +156,8 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	}
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Topics: topics, Round: s.Round,
-		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.Standardize, Clip: s.Task.Clip,
+		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.Standardize,
+		StandardizeAt: s.Task.StandardizeAt, Clip: s.Task.Clip,
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}

@@ -32,9 +32,11 @@ type Task struct {
 	Grid   spec.Grid    `yaml:"grid"`
 	Inputs []spec.Input `yaml:"inputs"`
 
-	MinRows     int     `yaml:"min_rows"` // agents with fewer do not take part
-	Standardize bool    `yaml:"standardize"`
-	Clip        float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
+	MinRows     int  `yaml:"min_rows"` // agents with fewer do not take part
+	Standardize bool `yaml:"standardize"`
+	// StandardizeAt are the versions of a run at which the columns are standardised again.
+	StandardizeAt []int   `yaml:"standardize_at"`
+	Clip          float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
 }
 
 // Response says how often an agent responds.
@@ -125,6 +127,13 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	c.Need(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
 		t.Proximal)
 	c.Need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
+	c.Need(t.Standardize || len(t.StandardizeAt) == 0, "task.standardize_at",
+		"is set, but task.standardize is false: set it to true, or remove task.standardize_at")
+	c.Need(!mixes || t.Mixing.ServerEvery != 0 || len(t.StandardizeAt) == 0, "task.standardize_at",
+		"does not go with task.mixing.server_every: 0: agents never take the server's model")
+	for _, v := range t.StandardizeAt {
+		c.Need(v >= 1, "task.standardize_at", "must be versions from 1, has %d", v)
+	}
 	c.Need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
 	t.StepSize.Check(c, "task.step_size")
 	if size := t.StepSize; size.Diminishing { // no problem tells these numbers, as in an experiment

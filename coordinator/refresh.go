@@ -1,0 +1,90 @@
+package coordinator
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// In the middle of a run a statistics round may take up the agents that have joined since the first one. Its plan keeps
+// the model, which is the next version when it is expressed in the new columns: on raw data it predicts what it did.
+
+// refreshes reports whether a statistics round follows the model of that version.
+func (w *workbench) refreshes(version wire.ModelVersion) bool {
+	last := w.cfg.Round.Rounds > 0 && version >= wire.ModelVersion(w.cfg.Round.Rounds)
+	return slices.Contains(w.cfg.StandardizeAt, int(version)) && !last &&
+		len(w.problem.Standardization().Mean) > 0
+}
+
+// refresh plans that round in the place of the training round next, whose model is stored.
+func (w *workbench) refresh(next *round.Plan) (round.Plan, error) {
+	w.from = w.problem.Standardization()
+	if err := w.useTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
+		return round.Plan{}, err
+	}
+	p := w.statistics()
+	p.Version, p.Offset, p.Base = next.Version, next.Offset, next.Base
+	return p, nil
+}
+
+// refreshed plans the training round after it, in the task that the statistics have made. The schedule goes on; the
+// server's optimiser begins anew, since its state is of the old columns.
+func (w *workbench) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
+	model, st := slices.Clone(w.base), &t.Standardization
+	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
+	switch err := w.problem.Model.Restandardize(model, w.from, to); {
+	case errors.Is(err, learner.ErrNoBias):
+		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it goes on a little off",
+			"version", p.Version)
+	case err != nil:
+		return round.Plan{}, err
+	}
+	if err := w.setTask(t); err != nil {
+		return round.Plan{}, err
+	}
+	var state [][]float64
+	if o := optimizer.New(w.cfg.Round.ServerOptimizer); o.Vectors() > 0 {
+		state = optimizer.NewState(o, len(model))
+	}
+	return w.training(run, p.Version+1, p.Offset, model, state)
+}
+
+// resumeRefresh loads the model of a statistics round in the middle of a run, and the columns in which it is expressed.
+func (w *workbench) resumeRefresh(r *round.Record) error {
+	p, s := &r.Plan, w.problem.Schema(wire.KindTraining)
+	kept, err := w.disk.loadSlot(r.Run, p.Version, p.Base.Hash)
+	if err != nil && !isLost(err) {
+		return err
+	}
+	var file []byte
+	if kept != nil && vectorOf(kept.file, p.Base.Hash, s) != nil {
+		file = kept.file
+	}
+	archived, damage := w.disk.models.Get(uint64(p.Version))
+	switch {
+	case damage != nil && !isLost(damage):
+		return damage
+	case damage != nil:
+		w.fresh = kept // the process before, or the power, has ended before it was archived
+	case file == nil && vectorOf(archived, p.Base.Hash, s) != nil:
+		file = archived
+		err := w.disk.saveSlot(&present{run: r.Run, version: p.Version, hash: p.Base.Hash, file: file})
+		if err != nil {
+			return err
+		}
+	}
+	if file == nil {
+		return w.disk.undecided(modelsDir, "model "+modelName(r.Run, uint64(p.Version))+" of the run is lost", damage)
+	}
+	m, err := decodeModel(modelFile, file)
+	if err != nil {
+		return err
+	}
+	w.from = learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale,
+		Clip: m.standardization.Clip}
+	return w.useModel(vectorOf(file, p.Base.Hash, s))
+}
