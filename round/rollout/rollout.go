@@ -118,7 +118,7 @@ func (c *Config) vote(r wire.Residuals) (float64, bool) {
 	switch {
 	case r.Refused:
 		return math.Inf(1), true
-	case r.Rows < uint32(min(c.Residuals, math.MaxUint32)), r.New < 0, r.Old < 0:
+	case int64(r.Rows) < int64(c.Residuals), r.New < 0, r.Old < 0:
 		return 0, false
 	case r.New == 0:
 		return 1, true
