@@ -60,6 +60,8 @@ func TestSite(t *testing.T) {
 			p.Broker.Reads, p.Broker.Retains, p.Broker.Queue = nil, false, 0
 			p.Broker.Loop += strings.ReplaceAll(tt.name, " ", "-")
 			p.Site = tt.site
+			p.Site.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-") // else they put each other off
+			p.Site.Options.Username = p.Site.Options.ClientID
 			found, text := examine(t, p)
 			if strings.Join(found, ", ") != tt.found || !strings.Contains(text, tt.says) ||
 				!strings.Contains(text, "readings.broker "+tt.site.Options.URL) {

@@ -168,7 +168,7 @@ func (f *federation) checkStatus(t *testing.T) {
 	t.Helper()
 	for name, wants := range map[string][]string{
 		"coordinator": {"federation e2e", "version 3 of 3", "phase         finished",
-			"3 may be drawn, of 4 in the list", "broken (bad_data)", "3 of 3"},
+			"3 may be drawn, of 4 in the list", "broken (bad_data, column \"b\", \"not_a_number\", 1 of 2, ", "3 of 3"},
 		"one":    {"agent one of federation e2e", "60 rows fit the task", "last trained", "rounds        accepted"},
 		"broken": {"cannot do the task: bad_data", `"warm" is not a number`},
 	} {
