@@ -62,6 +62,11 @@ func (c *Coordinator) perform(e round.Effect) bool {
 
 // announce makes the announcement and what it names the retained messages.
 func (c *Coordinator) announce(e round.Announce) bool {
+	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
+		if c.untilDone("open the round's spool", func() error { return c.openSpool(c.machine.Record()) }) != nil {
+			return false
+		}
+	}
 	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit
 	e.Announcement.Outcome = c.outcome.refer(inlineOutcome)
 	order := wire.OrderOf(wire.Header{Root: wire.FirstRoot, Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
@@ -71,11 +76,7 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
 	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.show(c.owner.Now(), sealed, blobs)
-	if e.Announcement.Phase != wire.PhaseOpen || c.spools[e.Round] != nil {
-		return true
-	}
-	// while the announcement is on its way: the owner takes no update before
-	return c.untilDone("open the round's spool", func() error { return c.openSpool(c.machine.Record()) }) == nil
+	return true
 }
 
 // selection names those that are drawn, each to itself only. One whose key has no X25519 form is invited.
