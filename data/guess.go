@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// What is wrong with a file is often the configuration. These say which key it is, from what is in the file.
+// Often a file that cannot be read is as it should be, and the configuration is not. These say which key is wrong, from
+// what is in the file.
 
 // guess returns a change of the dialect that the file needs, if there is one, and makes it.
 func (s *csvSurvey) guess() (Change, bool) {

@@ -27,7 +27,7 @@ type csvSurvey struct {
 	selected int
 	newest   int64 // time of a row
 	mark     int64 // readings before it are late
-	// What hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
+	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
 	// are no numbers, those of them that are with the other decimal, and numbers that are not.
 	times                 sample[string]
 	good                  int

@@ -27,6 +27,16 @@
 	MULSS X8, X12;          \
 	ADDSS X12, sum
 
+// Four rows of CX elements from R8 on, and their sums, which are 0.
+#define BEGIN \
+	LEAQ  (R8)(CX*4), R9;   \
+	LEAQ  (R9)(CX*4), R10;  \
+	LEAQ  (R10)(CX*4), R11; \
+	XORPS X0, X0;           \
+	XORPS X1, X1;           \
+	XORPS X2, X2;           \
+	XORPS X3, X3
+
 #define EACH(row) \
 	row(R8, X0);  \
 	row(R9, X1);  \
@@ -39,13 +49,7 @@ TEXT ·dot4(SB), NOSPLIT, $0-32
 	MOVQ w+8(FP), R8
 	MOVQ x+16(FP), SI
 	MOVQ n+24(FP), CX
-	LEAQ (R8)(CX*4), R9
-	LEAQ (R9)(CX*4), R10
-	LEAQ (R10)(CX*4), R11
-	XORPS X0, X0
-	XORPS X1, X1
-	XORPS X2, X2
-	XORPS X3, X3
+	BEGIN
 	XORPS X4, X4
 	XORPS X5, X5
 	XORPS X6, X6
@@ -146,13 +150,7 @@ TEXT ·narrow4(SB), NOSPLIT, $0-32
 	MOVQ  w+8(FP), R8
 	MOVQ  x+16(FP), SI
 	MOVQ  n+24(FP), CX
-	LEAQ  (R8)(CX*4), R9
-	LEAQ  (R9)(CX*4), R10
-	LEAQ  (R10)(CX*4), R11
-	XORPS X0, X0
-	XORPS X1, X1
-	XORPS X2, X2
-	XORPS X3, X3
+	BEGIN
 	MOVQ  CX, AX
 	SHRQ  $2, CX
 	ANDQ  $3, AX

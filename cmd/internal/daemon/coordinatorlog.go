@@ -1,0 +1,266 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// coordinatorLog logs the coordinator's facts.
+type coordinatorLog struct{ *slog.Logger }
+
+// Observe implements coordinator.Observer.
+func (l coordinatorLog) Observe(fact coordinator.Fact) {
+	switch f := fact.(type) {
+	case coordinator.SubscriptionsRefused:
+		subscriptionsRefused(l.Logger, f.Filters)
+	case coordinator.BrokerTested:
+		selfTested(l.Logger, f.SelfTested)
+	case coordinator.StorageFailing:
+		storageFailing(l.Logger, f.What, f.Err)
+	case coordinator.StorageMended:
+		l.Info(storageMended)
+	case coordinator.CloneSeen:
+		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
+			"agent", f.Agent,
+			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
+	case coordinator.Began:
+		l.Info("rounds begin", "rule", f.Rule, "server_optimizer", f.ServerOptimizer)
+		if f.Raised {
+			l.Info("the epoch is raised: agents obey this coordinator, even if another one has announced a later round",
+				"epoch", f.Epoch)
+		}
+	case coordinator.ForeignAnnouncement:
+		l.Error("an announcement is signed with this coordinator's key, but this coordinator did not make it: another "+
+			"coordinator runs with the key and a copy of the state folder, or somebody replays an old message; stop "+
+			"the other coordinator", "foreign", f.Foreign, "own", f.Own)
+	case coordinator.AgentsAhead:
+		l.agentsAhead(f)
+	case coordinator.BlobChecked:
+		l.blobChecked(f)
+	case coordinator.MessageDropped:
+		l.Warn("message dropped", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
+	case coordinator.StateMended:
+		l.stateMended(f)
+	case coordinator.ModelsAhead:
+		l.Warn("models on disk are newer than the journal `run`, which may have been restored from an older copy; the "+
+			"models are kept: `coordinator run --from VERSION` begins a run from one of them",
+			"journal_version", f.Version, "newest_version", f.Newest)
+	case coordinator.StatisticsReady:
+		l.standardised(f)
+	case coordinator.UpdateLeftOut:
+		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
+			"the others'",
+			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", short(f.Norm), "usual", short(f.Usual))
+	case coordinator.ModelReady:
+		l.modelReady(f)
+	case coordinator.MeshMade:
+		l.meshMade(f)
+	case coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
+		coordinator.TransfersChanged: // not logged
+	}
+}
+
+// unfit logs why an agent cannot do the task, with what it tells of its data.
+func (l coordinatorLog) unfit(f round.AgentUnfit) {
+	about := []any{"agent", f.Agent, "reason", f.Reason}
+	if m := f.Misfit; m != (wire.Misfit{}) {
+		about = append(about, "column", m.Column, "why", m.Reason, "bad", m.Bad, "of", m.All, "where", m.Where)
+	}
+	l.Warn("agent cannot do the task", about...)
+}
+
+// ObserveRound implements coordinator.Observer.
+func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
+	switch f := fact.(type) {
+	case round.AgentCounted:
+		l.Info("agent present", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
+	case round.AgentUnfit:
+		l.unfit(f)
+	case round.AgentLeft:
+		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
+	case round.AgentSidelined:
+		l.Warn("agent failed in the round and sits out the next draws", "agent", f.Agent, "round", f.Round,
+			"reason", f.Reason, "draws", f.Draws,
+			"until_round", f.Until, "agents", f.Agents)
+	case round.AgentReadmitted:
+		l.readmitted(f)
+	case round.SamplesCapped:
+		l.Warn("agents report more than ten times the median number of rows; their weights are capped there",
+			"round", f.Round, "agents", f.Agents, "rows", f.Most)
+	case round.GatheringExtended:
+		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
+	case round.RoundOpened:
+		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.Agents,
+			"participants", len(f.Participants))
+	case round.AgentDeclined:
+		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
+	case round.UploaderReplaced:
+		l.Info("agent will not send its update; another one sends in its place", "round", f.Round, "agent", f.Agent,
+			"by", f.By)
+	case round.UpdateAccepted:
+		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps,
+			"norm", short(f.Norm), "after", f.After)
+	case round.UpdateRefused:
+		l.Warn("update refused", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
+	case round.RoundClosed:
+		l.closed(f)
+	case round.RoundAbandoned:
+		l.abandoned(f)
+	case round.RolloutBegan:
+		l.rolloutBegan(f)
+	case round.RolloutEnded:
+		l.rolloutEnded(f)
+	case round.RunFinished:
+		l.Info("run finished", "version", f.Version)
+	case round.AgentJoined, round.PhaseEntered: // not logged
+	}
+}
+
+func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
+	attrs := []any{"model", f.Candidate, "released", f.Released, "agents", f.Agents}
+	switch {
+	case f.Resumed:
+		l.Info("agents are told which model to predict with", attrs...)
+		return
+	case f.Agents < f.Least:
+		l.Warn("a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn unless more "+
+			"come: raise predict.rollout", append(attrs, "predict.devices", f.Least)...)
+		return
+	}
+	l.Info("a model is rolled out to a share of the agents", attrs...)
+}
+
+func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
+	attrs := []any{"model", f.Candidate, "agents", f.Agents, "judged", f.Judged, "residuals_ratio", short(f.Ratio)}
+	switch f.Result {
+	case rollout.First:
+		l.Info("the first model is released to all agents", "model", f.Candidate)
+	case rollout.Widened:
+		l.Info("a model is released to all agents", attrs...)
+	case rollout.Worse:
+		l.Error("a model is withdrawn: its residuals are larger than those of the released one, or most agents refuse "+
+			"it; agents predict with the released one until a newer model is better",
+			append(attrs, "released", f.Released)...)
+	case rollout.NoReports:
+		l.Warn("a model is withdrawn: too few agents have judged it in time; agents predict with the released one",
+			append(attrs, "released", f.Released)...)
+	}
+}
+
+func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
+	if f.Early {
+		l.Warn("agent may be drawn again early, because too few others are present", "agent", f.Agent,
+			"round", f.Round, "agents", f.Agents)
+		return
+	}
+	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
+}
+
+func (l coordinatorLog) stateMended(f coordinator.StateMended) {
+	attrs := []any{"file", f.File, "damage", f.Damage}
+	if f.Aside != "" {
+		attrs = append(attrs, "moved_to", f.Aside)
+	}
+	switch {
+	case f.Version < f.Before:
+		l.Error("the run's model is lost, so the run continues from an older one; check the disk",
+			append(attrs, "lost_version", f.Before, "version", f.Version)...)
+	case f.Version > f.Before:
+		l.Error("the run's model and all older ones are lost, so the run continues from a newer one; check the disk",
+			append(attrs, "lost_version", f.Before, "version", f.Version)...)
+	default:
+		l.Error("a file of the state folder was damaged or missing; its content was recovered, nothing is lost; "+
+			"check the disk", attrs...)
+	}
+}
+
+func (l coordinatorLog) agentsAhead(f coordinator.AgentsAhead) {
+	if f.Agents == 0 {
+		l.Info("no agent is ahead of this coordinator any more")
+		return
+	}
+	l.Warn("agents are ahead of this coordinator and do not obey it: another coordinator leads them, or this state "+
+		"folder is an older copy; to continue from this copy, stop the coordinator and run `coordinator restore`",
+		"agents", f.Agents, "run", f.Run, "round", f.Round)
+}
+
+func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
+	attrs := []any{"blob", f.Blob.Topic(), "parts", f.Parts, "missing", f.Missing, "again_in", f.Again}
+	switch {
+	case f.Missing == 0:
+		l.Debug("the broker returns the whole blob", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
+	case f.Refused:
+		l.Error("the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let "+
+			"the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
+	default:
+		l.Error("the broker does not return all parts of a blob, so agents cannot fetch it: let the broker retain "+
+			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
+	}
+}
+
+func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
+	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
+	for _, a := range f.Far {
+		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
+			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))
+	}
+}
+
+func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
+	switch {
+	case f.Err != nil:
+		l.Error("there are no edges between the agents, so they do not mix in this round", "round", f.Round,
+			"err", f.Err)
+	case len(f.Nowhere) > 0:
+		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file",
+			"round", f.Round, "agents", f.Nowhere)
+	}
+	if len(f.Parts) > 1 {
+		l.Warn("the graph of the agents is not connected: each part mixes by itself", "round", f.Round,
+			"parts", f.Parts)
+	}
+	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges),
+		"second_eigenvalue", short(f.SecondEigenvalue), "alpha", short(f.Alpha))
+}
+
+func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
+	attrs := []any{"version", f.Version, "hash", f.Hash.Topic()}
+	if !math.IsNaN(f.Risk) {
+		attrs = append(attrs, "risk", short(f.Risk))
+	}
+	if f.Score != nil && !math.IsNaN(f.Score.R2) {
+		attrs = append(attrs, "r2", short(f.Score.R2))
+	}
+	if f.Score != nil && !math.IsNaN(f.Score.Accuracy) {
+		attrs = append(attrs, "accuracy", short(f.Score.Accuracy))
+	}
+	l.Info("model ready", attrs...)
+}
+
+func (l coordinatorLog) closed(f round.RoundClosed) {
+	attrs := []any{"round", f.Round, "kind", f.Kind, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	if f.Kind == wire.KindTraining {
+		attrs = append(attrs, "version", f.Version)
+	}
+	if len(f.Missing) > 0 {
+		attrs = append(attrs, "missing", f.Missing)
+	}
+	l.Info("round closed", attrs...)
+}
+
+func (l coordinatorLog) abandoned(f round.RoundAbandoned) {
+	attrs := []any{"round", f.Round, "reason", f.Reason, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	if len(f.Missing) > 0 {
+		attrs = append(attrs, "missing", f.Missing)
+	}
+	if f.Err != nil {
+		attrs = append(attrs, "err", f.Err)
+	}
+	l.Warn("round abandoned", attrs...)
+}
