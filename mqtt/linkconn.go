@@ -93,8 +93,9 @@ func (c *linkConn) receive() error {
 		c.meter.Count(m.packetSize(), 1)
 		c.deliver(m)
 		if m.QoS > AtMostOnce {
-			// of an error the next read learns
-			_, _ = c.Write([]byte{packets.Puback << 4, 2, byte(id >> 8), byte(id)})
+			if _, err := c.Write([]byte{packets.Puback << 4, 2, byte(id >> 8), byte(id)}); err != nil {
+				return err // a part of it may be written
+			}
 		}
 	}
 }
@@ -170,12 +171,16 @@ func (c *linkConn) publish(m *Message) error {
 	return err
 }
 
+// SetWriteDeadline does nothing. Paho sets one before a packet and clears it after it, which may be in the middle of
+// another one: write sets them.
+func (c *linkConn) SetWriteDeadline(time.Time) error { return nil }
+
 // write writes a packet. The caller has locked writing.
 func (c *linkConn) write(pieces ...[]byte) (int64, error) {
-	_ = c.SetWriteDeadline(time.Now().Add(c.timeout)) // an error shows when writing
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(c.timeout)) // an error shows when writing
 	buffers := net.Buffers(pieces)
 	n, err := buffers.WriteTo(c.Conn)
-	_ = c.SetWriteDeadline(time.Time{})
+	_ = c.Conn.SetWriteDeadline(time.Time{})
 	c.meter.Count(int(n), 1)
 	return n, err
 }

@@ -1,0 +1,66 @@
+package mqtt
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+)
+
+// stalled is a connection to a broker that has sent these bytes and reads nothing.
+func stalled(t *testing.T, sent []byte) *linkConn {
+	near, far := net.Pipe()
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	go func() { _, _ = far.Write(sent) }()
+	return newLinkConn(near, &Options{MaxPacket: 1 << 20, WriteTimeout: time.Minute}, func(Message) {})
+}
+
+// TestWriteKeepsItsDeadline: paho sets and clears deadlines of its own, around packets that are written by then.
+func TestWriteKeepsItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := stalled(t, nil)
+		done := make(chan error, 1)
+		go func() { done <- c.publish(&Message{Topic: "t", Payload: make([]byte, joined+1)}) }()
+		synctest.Wait()
+		if err := c.SetWriteDeadline(time.Time{}); err != nil {
+			t.Error(err)
+		}
+		select {
+		case err := <-done:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("error %v, want that of the deadline", err)
+			}
+		case <-time.After(time.Hour):
+			t.Error("the message is still being written after an hour")
+		}
+	})
+}
+
+// TestUnwrittenAck: a link over which an acknowledgement could not be written is over, since a part of it may be written.
+func TestUnwrittenAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connack := []byte{packets.Connack << 4, 2, 0, 0}
+		c := stalled(t, append(connack, packets.Publish<<4|1<<1, 6, 0, 1, 't', 0, 9, 'x'))
+		if _, err := io.ReadFull(c, make([]byte, len(connack))); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("error %v, want that of the deadline", err)
+			}
+		case <-time.After(time.Hour):
+			t.Error("the link goes on")
+		}
+	})
+}
