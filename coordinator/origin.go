@@ -27,7 +27,9 @@ type origin struct {
 }
 
 // modelName returns RUN/VERSION, the name of a stored model for --from.
-func modelName(run wire.RunID, version uint64) string { return fmt.Sprintf("%d/%d", run, version) }
+func modelName(run wire.RunID, version uint64) string {
+	return wire.ModelName{Run: run, Version: wire.ModelVersion(version)}.String()
+}
 
 // parseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
 func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {

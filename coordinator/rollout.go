@@ -1,7 +1,8 @@
 package coordinator
 
 import (
-	"fmt"
+	"errors"
+	"io/fs"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -39,10 +40,13 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 		if !m.Present() {
 			continue
 		}
-		b, err := c.rolledFile(m)
+		b, lost, err := c.rolledFile(m)
 		if err != nil {
+			return err
+		}
+		if lost != nil {
 			c.cfg.Logger.Error("a model that is rolled out cannot be had any more; a newer one takes its place",
-				"model", modelName(m.Run, uint64(m.Version)), "err", err)
+				"model", m.String(), "err", lost)
 			*m = rollout.Model{}
 			continue
 		}
@@ -54,31 +58,34 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 	return nil
 }
 
-// rolledFile reads the file of a model.
-func (c *Coordinator) rolledFile(m *rollout.Model) (blob, error) {
+// rolledFile reads the file of a model. lost says why it is of no use any more; err is a disk's that may serve again.
+func (c *Coordinator) rolledFile(m *rollout.Model) (b blob, lost, err error) {
 	if f := c.work.file; f.data != nil && f.ref.Hash == m.File.Hash {
-		return f, nil
+		return f, nil, nil
 	}
+	var file []byte
 	models, err := c.disk.modelsOf(m.Run)
-	if err != nil {
-		return blob{}, err
+	if err == nil {
+		file, err = models.Get(uint64(m.Version))
 	}
-	file, err := models.Get(uint64(m.Version))
-	if err != nil {
-		return blob{}, err
+	if isLost(err) || errors.Is(err, fs.ErrNotExist) {
+		return blob{}, err, nil
 	}
-	of, err := modelfile.Decode(file)
 	if err != nil {
-		return blob{}, err
+		return blob{}, nil, err
+	}
+	of, lost := modelfile.Decode(file)
+	if lost != nil {
+		return blob{}, lost, nil
 	}
 	p := c.work.problem
 	if !of.Alike(modelfile.Of(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
-		return blob{}, fmt.Errorf("it has other columns than the task, or another target")
+		return blob{}, errors.New("it has other columns than the task, or another target"), nil
 	}
-	if b := newBlob(file, wire.Digest{}); b.ref.Hash == m.File.Hash {
-		return b, nil
+	if b = newBlob(file, wire.Digest{}); b.ref.Hash != m.File.Hash {
+		return blob{}, errors.New("the file has changed"), nil
 	}
-	return blob{}, fmt.Errorf("the file has changed")
+	return b, nil, nil
 }
 
 // keepRolled holds the files that a record names, of which the newest may be the present model's.

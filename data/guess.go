@@ -127,11 +127,14 @@ func (s *csvSurvey) decimal(text string, why Reason) {
 		}
 		return
 	}
-	s.strange++
 	with := s.dialect
 	with.comma = !with.comma
-	if _, why := with.number(text); why == "" {
+	_, why = with.number(text)
+	if why == "" {
 		s.other++
+	}
+	if why == "" || s.want != nil { // without a task a column may be of texts
+		s.strange++
 	}
 }
 

@@ -55,9 +55,6 @@ type shared map[string]weak.Pointer[made]
 // open returns the rows that are wanted, which make begins if nobody has them.
 func (s *shared) open(w Want, make func() *made) Rows {
 	key := fmt.Sprintf("%q %q %#v %t", w.Features, w.Target, w.Recipe, w.Early)
-	if w.Recipe != nil {
-		key += fmt.Sprintf("%#v", *w.Recipe)
-	}
 	if *s == nil {
 		*s = shared{}
 	}

@@ -121,6 +121,7 @@ func (f *rowFile) flush() error {
 func (f *rowFile) cut(n int) {
 	f.buffer = f.buffer[:0]
 	f.rows = min(f.rows, n)
+	f.checked = min(f.checked, int64(f.rows)*f.bytes) // others may take the room
 	_ = f.file.Truncate(int64(f.rows) * f.bytes) // for others, on a disk that is full
 }
 
@@ -128,8 +129,7 @@ func (f *rowFile) cut(n int) {
 var raws = sync.Pool{New: func() any { return new([]byte) }}
 
 // read fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot be read is
-// NaN in x, and 0 elsewhere, and makes the
-// result false.
+// NaN in x, and 0 elsewhere, and makes the result false.
 func (f *rowFile) read(x, y []float32, times []int64, from int) bool {
 	raw := raws.Get().(*[]byte)
 	defer raws.Put(raw)

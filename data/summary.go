@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 )
 
 // Summary describes the values of a column, or of an input.
@@ -71,7 +72,12 @@ func (m *measure) tell(s *Summary) {
 }
 
 // bound has sums of the largest numbers be finite, as JSON needs them.
-func bound(v float64) float64 { return max(min(v, math.MaxFloat64), -math.MaxFloat64) }
+func bound(v float64) float64 {
+	if math.IsNaN(v) { // they overflowed both ways
+		return 0
+	}
+	return max(min(v, math.MaxFloat64), -math.MaxFloat64)
+}
 
 // sample is elements that are drawn at random from all that came: all of them as long as there is room.
 type sample[E any] struct {
@@ -109,7 +115,7 @@ func (t *texts) take(text string) {
 	i := slices.Index(t.known, text)
 	if i < 0 && len(t.known) < mostTexts {
 		i = len(t.known)
-		t.known, t.counts = append(t.known, text), append(t.counts, 0)
+		t.known, t.counts = append(t.known, strings.Clone(text)), append(t.counts, 0) // a cell holds its record
 	}
 	if i >= 0 {
 		t.counts[i]++

@@ -214,7 +214,7 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 		f.Problem = shorten(text) + " is not a time " + s.dialect.time.example()
 		s.fault(name, grid.BadTime, f)
 		if text != "" {
-			s.times.take(text)
+			s.times.take(strings.Clone(text)) // a cell holds its record
 		}
 		return 0, false
 	}

@@ -65,11 +65,7 @@ func newTable(file string, header, features []string, target string, filter Filt
 		}
 		t.time = at
 	}
-	conditions := make([]string, 0, len(filter.Where))
-	for column := range filter.Where {
-		conditions = append(conditions, column)
-	}
-	slices.Sort(conditions) // the same one of two missing columns is reported every time
+	conditions := sortedKeys(filter.Where) // the same one of two missing columns is reported every time
 	for _, column := range conditions {
 		at, err := find(column)
 		if err != nil {

@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"math"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/round"
@@ -18,9 +16,10 @@ type rollouts struct {
 }
 
 func newRollouts(r registrar) rollouts {
-	c := rollouts{
-		results: r.counters("rollouts_total", "Rollouts of a model that ended, by result: first (there was none "+
-			"before), widened (released to all agents), worse or no_reports (withdrawn).", "result"),
+	return rollouts{
+		results: r.counterBy("rollouts_total", "Rollouts of a model that ended, by result: first (there was none "+
+			"before), widened (released to all agents), worse or no_reports (withdrawn).", "result",
+			words(rollout.Results())),
 		released: r.measure("rollout_released_version", "Version of the model that all agents may predict with."),
 		candidate: r.measure("rollout_candidate_version",
 			"Version of the model that a share of the agents predicts with; 0 if there is none."),
@@ -29,10 +28,6 @@ func newRollouts(r registrar) rollouts {
 			"Mean square of the residuals of the last candidate, as a multiple of the released model's, at the median "+
 				"agent."),
 	}
-	for _, result := range rollout.Results() {
-		c.results.WithLabelValues(string(result))
-	}
-	return c
 }
 
 func (c *rollouts) began(f round.RolloutBegan) {
@@ -47,7 +42,7 @@ func (c *rollouts) ended(f round.RolloutEnded) {
 	c.results.WithLabelValues(string(f.Result)).Inc()
 	c.released.set(float64(f.Released.Version))
 	c.candidate.set(0)
-	if f.Judged > 0 && !math.IsInf(f.Ratio, 0) {
+	if f.Result != rollout.First {
 		c.ratio.set(f.Ratio)
 	}
 }

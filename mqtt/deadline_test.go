@@ -41,7 +41,7 @@ func TestWriteKeepsItsDeadline(t *testing.T) {
 	})
 }
 
-// TestUnwrittenAck: a link over which an acknowledgement could not be written is over, since a part of it may be written.
+// TestUnwrittenAck: a link over which an acknowledgement could not be written is over, since a part of it may be.
 func TestUnwrittenAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		connack := []byte{packets.Connack << 4, 2, 0, 0}

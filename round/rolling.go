@@ -14,6 +14,9 @@ type rolling struct {
 	judgeAt time.Time // zero without a candidate
 }
 
+// judgeEvery is how often a candidate is judged at most, which takes time for each agent that was heard.
+const judgeEvery = time.Minute
+
 // beginRolling goes on with the candidate of the record, if there is one.
 func (c *Coordinator) beginRolling(now time.Time) {
 	c.rolling = rolling{from: now, heard: map[wire.AgentID]wire.Residuals{}}
@@ -49,7 +52,9 @@ func (c *Coordinator) residuals(now time.Time, a wire.AgentID, r wire.Residuals)
 	s := &c.rec.Rollout
 	if share := s.Announced(&c.cfg.Rollout); r.Of(share.Candidate) && share.Includes(a) {
 		c.rolling.heard[a] = r
-		c.rolling.judgeAt = now
+		if at := now.Add(judgeEvery); at.Before(c.rolling.judgeAt) {
+			c.rolling.judgeAt = at
+		}
 	}
 }
 
@@ -60,7 +65,7 @@ func (c *Coordinator) roll(now time.Time) {
 	if k.judgeAt.IsZero() || now.Before(k.judgeAt) {
 		return
 	}
-	k.judgeAt, _ = s.Deadline(&c.cfg.Rollout, k.from)
+	k.judgeAt = s.Deadline(&c.cfg.Rollout, k.from)
 	v := s.Judge(&c.cfg.Rollout, now, k.from, k.heard)
 	if v.Result == "" {
 		return

@@ -21,10 +21,11 @@ func dataCommand() *cobra.Command {
 		Use: "check", Short: "Check the device's data against the task, and show every error with its line",
 		Args: cli.Args(cobra.NoArgs),
 		Long: "Check the device's data against the task: the CSV file, or the readings that agentd has kept. Every " +
-			"value that cannot be used is shown with line and column, the first 20 of each column and reason; each " +
-			"column is described; then the rows that the agent makes of them. The exit status is 1 if the agent " +
-			"would decline. The task is that of --task FILE, which `coordinator task show` writes, or else the one " +
-			"that the coordinator announces, if the broker can be reached. Nothing is changed, and agentd may run.",
+			"value that cannot be used by itself is shown with line and column, the first 20 of each column and " +
+			"reason; those that are stuck, jump or come twice are counted; each column is described; then the rows " +
+			"that the agent makes of them. The exit status is 1 if the agent would decline. The task is that of " +
+			"--task FILE, which `coordinator task show` writes, or else the one that the coordinator announces, if " +
+			"the broker can be reached. Nothing is changed, and agentd may run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := dataOnly(settings.DefaultAgent())
 			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
@@ -62,6 +63,9 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 	}
 	daemon.ResolveNames(s, slog.New(slog.DiscardHandler))
 	t, err := datacheck.Announced(cmd.Context(), s)
+	if ended := cmd.Context().Err(); ended != nil {
+		return nil, ended
+	}
 	if err != nil {
 		return datacheck.Run(s, nil, err.Error())
 	}

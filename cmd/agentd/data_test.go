@@ -155,6 +155,9 @@ func TestDataCheck(t *testing.T) {
 		{"readings without a time", "", readingsTask, "air.csv", air(nil), 1},
 		{"no task", "time: time", "", "air.csv", air(cells(map[[2]int]string{{9, 1}: "x"})), 0},
 		{"no task spreadsheet", "", "", "rows.csv", plane(german), 1},
+		{"no task bad time", "time: t", "", "rows.csv", plane(cells(map[[2]int]string{{5, 0}: "yesterday"})), 0},
+		{"no task decimal commas", `delimiter: ";"`, "", "rows.csv",
+			"station;pm25\n" + strings.Repeat("N;1,5\nS;2,5\n", 10), 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

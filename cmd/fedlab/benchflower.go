@@ -22,7 +22,7 @@ docs/BENCHMARKS.md has the tables and says how to read them.`,
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Cells, "cells", o.Cells, "numbers of agents and lengths of the model, as AGENTSxELEMENTS")
 	f.IntVar(&o.Reps, "reps", o.Reps, "runs of each contestant, in turn; the medians count")
-	f.IntVar(&o.Rounds, "rounds", 0, "rounds that are measured in a run; 0 = by the size of the model")
+	f.IntVar(&o.Rounds, "rounds", 0, "rounds that are measured in a run, at least 10; 0 = by the size of the model")
 	f.StringVar(&o.Dir, "dir", o.Dir, "folder on the disk whose syncs are measured; empty = that of temporary files")
 	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder in memory")
 	f.StringVar(&o.Programs, "programs", o.Programs, "folder of agentd and coordinator; empty = where fedlab is")

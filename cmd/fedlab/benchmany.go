@@ -34,7 +34,7 @@ ulimit -n. docs/BENCHMARKS.md has figures.`,
 			"AGENTSxELEMENTS/DRAWN")
 	f.BoolVar(&o.Fleet, "fleet", false, "5,000 agents a process, whose local steps cost nothing")
 	f.IntVar(&o.Reps, "reps", o.Reps, "runs of each, in turn; the medians count")
-	f.IntVar(&o.Rounds, "rounds", 0, "rounds that are measured in a run; 0 = by the size of the model")
+	f.IntVar(&o.Rounds, "rounds", 0, "rounds that are measured in a run, at least 10; 0 = by the size of the model")
 	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state; empty = that of temporary files")
 	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder of the agents' state, in memory")
 	f.StringVar(&o.Programs, "programs", o.Programs, "folder of agentd and coordinator; empty = where fedlab is")

@@ -209,9 +209,10 @@ func (s *Sender) credit(now time.Time, c wire.Credit) {
 		}
 	}
 	s.pending = nil
+	doubt := s.rate.time(maxChunkMessage) // in when a chunk was carried, for one that the coordinator has not got yet
 	for k, ok := range lent {
 		switch {
-		case ok && s.carried[k].After(now): // lent again too soon
+		case ok && s.carried[k].Add(doubt).After(now): // lent again too soon
 			s.stats.Held++
 		case ok:
 			s.pending = append(s.pending, k)

@@ -143,6 +143,8 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"1s", both, "chunk 0; chunk 1", "26s"},
 			{"2s", AskedAgain{}, "", "26s"},
 			{"2s", both, "", "27s"},
+			{"8s", both, "", "33s"}, // chunk 0 should have been carried, and may come just now
+			{"19s", both, "chunk 0", "44s"},
 		},
 		"a restarted one": {
 			{"0s", Start{}, "", "0s"},

@@ -40,7 +40,7 @@ func (s *Share) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Value is the share as a fraction of 1; NaN if it is no share.
+// Value is the share as a fraction of 1; negative if it is no share.
 func (s Share) Value() float64 {
 	if s == "" {
 		return 0

@@ -36,12 +36,12 @@ func (s *State) Announced(c *Config) wire.Rollout {
 func (s *State) Next(c *Config, now time.Time, newest Model, finished bool) bool {
 	switch {
 	case !c.On(), !newest.Present(), !newest.File.Present(), !c.may(newest.Version, finished),
-		s.Candidate.Present(), newest.Hash == s.Released.Hash:
+		s.Candidate.Present(), newest.Hash == s.Released.Hash, !newest.After(s.Withdrawn):
 		return false
 	case !s.Released.Present():
 		s.Release(newest)
 		return true
-	case !newest.After(s.Released.ModelName), !newest.After(s.Withdrawn):
+	case !newest.After(s.Released.ModelName):
 		return false
 	}
 	s.Candidate, s.Since = newest, now.UTC().Truncate(time.Millisecond)
@@ -100,7 +100,7 @@ func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wir
 		slices.Sort(votes)
 		v.Ratio = votes[len(votes)/2]
 	}
-	due := !now.Before(s.due(c, from))
+	due := !now.Before(s.Deadline(c, from))
 	switch {
 	case now.Sub(later(s.Since, from)) < Settle, !due && (v.Judged < c.Devices || 2*v.Judged <= v.Agents):
 	case v.Judged < c.Devices:
@@ -126,8 +126,8 @@ func (c *Config) vote(r wire.Residuals) (float64, bool) {
 	return math.Abs(r.New / r.Old), true // +Inf for 0, and for −0
 }
 
-// due is when a candidate is judged by those that have come.
-func (s *State) due(c *Config, from time.Time) time.Time {
+// Deadline is when a candidate is judged by those that have come.
+func (s *State) Deadline(c *Config, from time.Time) time.Time {
 	return later(s.Since.Add(c.Within), from.Add(Settle))
 }
 
@@ -136,11 +136,6 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// Deadline is when a candidate is to be judged whoever comes; ok is false without a candidate.
-func (s *State) Deadline(c *Config, from time.Time) (at time.Time, ok bool) {
-	return s.due(c, from), s.Candidate.Present()
 }
 
 // End releases or withdraws the candidate.

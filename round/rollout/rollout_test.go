@@ -91,15 +91,11 @@ func TestJudge(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
 	for _, from := range []time.Time{began.Add(-time.Hour), began.Add(time.Hour), began.Add(48 * time.Hour)} {
-		at, ok := s.Deadline(config(), from)
-		if !ok || s.Judge(config(), at, from, nil).Result != rollout.NoReports ||
+		at := s.Deadline(config(), from)
+		if s.Judge(config(), at, from, nil).Result != rollout.NoReports ||
 			s.Judge(config(), at.Add(-1), from, nil).Result != "" {
-			t.Errorf("heard from %v: %v, %t", from, at, ok)
+			t.Errorf("heard from %v: %v", from, at)
 		}
-	}
-	s.End(rollout.Worse)
-	if _, ok := s.Deadline(config(), began); ok {
-		t.Error("no candidate has a deadline")
 	}
 }
 
@@ -139,6 +135,13 @@ func TestCourse(t *testing.T) {
 	s.End(rollout.NoReports)
 	next(model(2, 5), false, false)
 	next(model(2, 5), true, true)
+	s.End(rollout.Worse)
+	s.Released = rollout.Model{} // lost
+	next(model(2, 5), true, false)
+	next(model(2, 6), true, true)
+	if s.Released.ModelName != model(2, 6).ModelName {
+		t.Errorf("%+v", s)
+	}
 }
 
 func TestShare(t *testing.T) {

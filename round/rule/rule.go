@@ -59,7 +59,8 @@ type Share struct {
 
 // Source reads the elements of a set's updates. All are finite.
 type Source[T wire.Float] interface {
-	// Each calls take with each update, whole, in the order of the set. v is valid until take returns.
+	// Each calls take with all elements that the source has of each update, in the order of the set. v is valid until
+	// take returns.
 	Each(take func(k int, v []T)) error
 	// Columns fills rows[k] with the elements of update k from that one on.
 	Columns(from int, rows [][]T) error

@@ -123,10 +123,13 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 }
 
 func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
-	attrs := []any{"model", f.Candidate, "released", f.Released, "agents", f.Agents}
+	attrs := []any{"model", f.Candidate.String(), "released", f.Released.String(), "agents", f.Agents}
 	switch {
+	case f.Resumed && !f.Candidate.Present():
+		l.Info("agents are told which model to predict with", "released", f.Released.String())
+		return
 	case f.Resumed:
-		l.Info("agents are told which model to predict with", attrs...)
+		l.Info("agents are told which model to predict with", attrs[:4]...)
 		return
 	case f.Agents < f.Least:
 		l.Warn("a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn unless more "+
@@ -137,19 +140,20 @@ func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
 }
 
 func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
-	attrs := []any{"model", f.Candidate, "agents", f.Agents, "judged", f.Judged, "residuals_ratio", short(f.Ratio)}
+	attrs := []any{"model", f.Candidate.String(), "agents", f.Agents, "judged", f.Judged, "residuals_ratio",
+		short(f.Ratio)}
 	switch f.Result {
 	case rollout.First:
-		l.Info("the first model is released to all agents", "model", f.Candidate)
+		l.Info("the first model is released to all agents", "model", f.Candidate.String())
 	case rollout.Widened:
 		l.Info("a model is released to all agents", attrs...)
 	case rollout.Worse:
 		l.Error("a model is withdrawn: its residuals are larger than those of the released one, or most agents refuse "+
 			"it; agents predict with the released one until a newer model is better",
-			append(attrs, "released", f.Released)...)
+			append(attrs, "released", f.Released.String())...)
 	case rollout.NoReports:
 		l.Warn("a model is withdrawn: too few agents have judged it in time; agents predict with the released one",
-			append(attrs, "released", f.Released)...)
+			append(attrs, "released", f.Released.String())...)
 	}
 }
 

@@ -258,7 +258,7 @@ func TestCoordinatorLog(t *testing.T) {
 			`<4>WARN  a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn ` +
 				`unless more come: raise predict.rollout model=7/1 released=6/2 agents=2 predict.devices=3`},
 		{round.RolloutBegan{Candidate: one, Released: two, Resumed: true},
-			`<6>INFO  agents are told which model to predict with model=7/1 released=6/2 agents=0`},
+			`<6>INFO  agents are told which model to predict with model=7/1 released=6/2`},
 		{round.RolloutEnded{Candidate: one, Released: one, Verdict: rollout.Verdict{Result: rollout.First}},
 			`<6>INFO  the first model is released to all agents model=7/1`},
 		{round.RolloutEnded{Candidate: one, Released: one,

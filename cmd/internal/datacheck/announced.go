@@ -98,7 +98,7 @@ func (f *fetch) run(ctx context.Context) ([]byte, error) {
 		var err error
 		select {
 		case <-ctx.Done():
-			err = ctx.Err()
+			err = fmt.Errorf("the task has not come within %v: %w", 4*patience, ctx.Err())
 		case e := <-f.conn.Events():
 			if _, up := e.(mqtt.Up); up {
 				f.up = true

@@ -82,17 +82,15 @@ func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
 		return r, nil
 	}
 	r.Task = &About{t.Name, t.From, t.Features, t.Target}
-	raw := t.Task
-	raw.Standardization = wire.Standardization{} // columns are described in their own units
-	problem, err := task.Compile[float32](raw)
+	problem, err := task.Compile[float32](t.Task)
 	if err != nil {
 		r.Data, r.Declines = stored.Survey(nil), fmt.Sprintf("this agent does not know what the task needs: %v", err)
 		return r, nil
 	}
-	want := data.Want{Features: raw.Features, Target: raw.Target, Recipe: problem.Recipe()}
+	want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe()}
 	r.Data = stored.Survey(&want)
 	want.Prepare = problem.Preparer()
-	least := max(raw.MinSamples, uint64(s.Privacy.MinRows))
+	least := max(t.MinSamples, uint64(s.Privacy.MinRows))
 	if r.Rows = rowsOf(stored, want, s.Evaluation.HeldOut); r.Rows.Problem != "" {
 		r.Declines = r.Rows.Problem
 	} else if uint64(r.Rows.Trained) < least {
@@ -126,6 +124,9 @@ func unreadable(s *data.Survey) string {
 		return c.Why
 	}
 	for _, f := range s.Faults {
+		if f.Reason == grid.BadTime && !s.First.IsZero() {
+			continue // others can be read: how many may be bad is for the task
+		}
 		switch f.Reason {
 		case data.Unreadable, data.NoColumn, grid.Malformed, grid.BadTime:
 			if f.First[0].Line > 0 {

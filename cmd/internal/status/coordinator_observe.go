@@ -62,9 +62,13 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 	case round.RoundClosed:
 		v.is.Folded += f.Folded
 	case round.RolloutBegan:
-		v.is.Rollout = &rolledOut{Released: f.Released.String(), Agents: f.Agents}
+		r := &rolledOut{Released: f.Released.String(), Agents: f.Agents}
+		if was := v.is.Rollout; was != nil {
+			r.Last, r.Of = was.Last, was.Of
+		}
+		v.is.Rollout = r
 		if f.Candidate.Present() {
-			v.is.Rollout.Candidate = f.Candidate.String()
+			r.Candidate = f.Candidate.String()
 		}
 	case round.RolloutEnded:
 		v.is.Rollout = &rolledOut{Released: f.Released.String(), Last: string(f.Result), Of: f.Candidate.String()}

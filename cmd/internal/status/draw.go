@@ -46,7 +46,11 @@ func (c *coordinatorPicture) Draw(width int) string {
 	if r := c.Rollout; r != nil {
 		p.line("predictions", "all agents with model %s", r.Released)
 		if r.Candidate != "" {
-			p.line("", "a share of them, %d at its begin, with model %s", r.Agents, r.Candidate)
+			began := "" // not known after a restart
+			if r.Agents > 0 {
+				began = fmt.Sprintf(", %d at its begin,", r.Agents)
+			}
+			p.line("", "a share of them%s with model %s", began, r.Candidate)
 		}
 		if r.Last != "" {
 			p.line("", "the rollout of model %s has ended: %s", r.Of, r.Last)

@@ -102,8 +102,8 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 
 // startAgents starts a process for each agent.
 func (o *Runs) startAgents(c *crew, dir string, agents []*settings.Agent) error {
-	for _, s := range agents {
-		pid, err := o.daemon(c, filepath.Join(dir, s.ID+".yaml"), "agentd", s)
+	for k, s := range agents {
+		pid, err := o.daemon(c, memberConfig(dir, k), "agentd", s)
 		if err != nil {
 			return err
 		}
