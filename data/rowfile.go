@@ -122,7 +122,7 @@ func (f *rowFile) cut(n int) {
 	f.buffer = f.buffer[:0]
 	f.rows = min(f.rows, n)
 	f.checked = min(f.checked, int64(f.rows)*f.bytes) // others may take the room
-	_ = f.file.Truncate(int64(f.rows) * f.bytes) // for others, on a disk that is full
+	_ = f.file.Truncate(int64(f.rows) * f.bytes)      // for others, on a disk that is full
 }
 
 // raws are buffers for rows as they are in a file.
