@@ -42,8 +42,7 @@ type recorder struct {
 func newRecorder(e Env, log *ledger) *recorder {
 	r := &recorder{env: e, log: log, wake: make(chan struct{}, 1), soon: make(chan struct{}, 1),
 		closed: make(chan struct{}), done: make(chan struct{})}
-	r.flush() // opens the ring
-	go r.run()
+	go r.run(!r.flush()) // which opens the ring
 	return r
 }
 
@@ -72,12 +71,13 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// run writes what is pending, seldom. What a disk did not take is tried again after the same time.
-func (r *recorder) run() {
+// run writes what is pending, seldom. What a disk did not take, or a ring that it did not give, is tried again after
+// the same time.
+func (r *recorder) run(again bool) {
 	defer close(r.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for again := false; ; {
+	for {
 		if !again {
 			select {
 			case <-r.wake:

@@ -272,6 +272,25 @@ func (f fullFile) WriteAt(p []byte, at int64) (int, error) {
 	return f.File.WriteAt(p, at)
 }
 
+// TestRecorderOpensLater: a ring that could not be opened at the start is opened later, also if nothing comes.
+func TestRecorderOpensLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		e := envAt(t.TempDir())
+		e.Disk = store.Disk{FS: fullFS{e.Disk.FS, &full}}
+		full.Store(true)
+		r := record(t, e)
+		full.Store(false)
+		pass(writeEvery)
+		if got := r.log.present(nil); len(got) > 0 || r.opened() == nil {
+			t.Errorf("the ring is not open: %+v", got)
+		}
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A disk that is full, from the start or later, is told, and the readings wait; those that are too many are counted.
 // When there is room again, all that waited is written, and it is told no more.
 func TestRecorderOnFullDisk(t *testing.T) {

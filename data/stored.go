@@ -33,15 +33,20 @@ type storedRing struct {
 	made shared
 }
 
-// each passes on the readings. Damage does not end it.
-func (s *storedRing) each(take func(Reading)) error {
-	var bad error
-	err := s.disk.ReadRing(s.dir, func(b store.Batch) { bad = errors.Join(bad, decode(b.Body, take)) })
+// each passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.
+func (s *storedRing) each(take func(Reading), damaged func(error)) error {
+	err := s.disk.ReadRing(s.dir, func(b store.Batch) {
+		if err := decode(b.Body, take); err != nil {
+			damaged(fmt.Errorf("%s: %w", s.dir, err))
+		}
+	}, damaged)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%s: nothing was recorded yet: the agent makes it when it runs", s.dir)
+		return fmt.Errorf("%s: %w", s.dir, errNoRing)
 	}
-	return errors.Join(err, bad)
+	return err
 }
+
+var errNoRing = errors.New("nothing was recorded yet: the agent makes it when it runs")
 
 // Open implements Source.
 func (s *storedRing) Open(w Want) Rows {
@@ -54,17 +59,17 @@ func (s *storedRing) Open(w Want) Rows {
 }
 
 // Probe implements Source.
-func (s *storedRing) Probe() error { return s.each(func(Reading) {}) }
+func (s *storedRing) Probe() error { return s.each(func(Reading) {}, func(error) {}) }
 
 // Close implements Source.
 func (s *storedRing) Close() error { return nil }
 
-// storedFeed is the readings as they are at the first look.
+// storedFeed is the readings as they are at the first look that could read them.
 type storedFeed struct {
 	ring  *storedRing
 	done  bool
 	again string // why they are to be passed on once more
-	said         // nothing: what was not recorded is not in the ring
+	said         // damage: what was not recorded is not in the ring
 }
 
 func (f *storedFeed) where(string, int) string { return f.ring.dir }
@@ -74,7 +79,7 @@ func (f *storedFeed) changed() bool { return !f.done }
 // rewind implements feed.
 func (f *storedFeed) rewind(why string) { f.done, f.again = false, why }
 
-// read implements feed. Damaged readings are lost to the agent, too, so they are no error; a survey tells of them.
+// read implements feed. Damaged readings are lost to the agent, too: they are told, and are no error.
 func (f *storedFeed) read(void func(why string), take func(Reading)) error {
 	if f.done {
 		return nil
@@ -83,10 +88,15 @@ func (f *storedFeed) read(void func(why string), take func(Reading)) error {
 		void(f.again)
 	}
 	f.done, f.again = true, ""
-	err := f.ring.each(take)
-	if corrupt, version := (*store.CorruptError)(nil), (*store.VersionError)(nil); errors.As(err, &corrupt) ||
-		errors.As(err, &version) || errors.Is(err, errBatch) {
-		return nil
+	var all Report
+	err := f.ring.each(take, func(err error) {
+		if len(all.Troubles) == 0 {
+			all.Troubles = []Trouble{{Storage, err.Error()}}
+		}
+	})
+	f.tell(all)
+	if err != nil {
+		f.rewind("it could not be read to its end")
 	}
 	return err
 }
@@ -100,7 +110,13 @@ func (s *storedRing) Survey(w *Want) *Survey {
 			x.input(in.Name, surveyedInput(in))
 		}
 	}
-	if err := s.each(x.take); err != nil {
+	err := s.each(x.take, func(err error) {
+		x.fault("", Damaged, Fault{Problem: err.Error()}).Mend = "examine the disk; agentd goes on without"
+	})
+	switch {
+	case errors.Is(err, errNoRing):
+		x.fault("", Unrecorded, Fault{Problem: err.Error()})
+	case err != nil:
 		x.fail(err)
 	}
 	return x.end()

@@ -49,7 +49,9 @@ type Fault struct {
 
 // The reasons that only a survey has.
 const (
-	Unreadable Reason = "unreadable" // nothing of the source can be read
+	Unreadable Reason = "unreadable" // nothing of the source can be read, or not all
+	Damaged    Reason = "damaged"    // a part of what was recorded is not what was written: it is left out
+	Unrecorded Reason = "unrecorded" // there is no ring yet
 	NoColumn   Reason = "no_column"  // the header lacks it, or has it twice
 )
 

@@ -3,12 +3,14 @@ package data
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,7 +53,7 @@ func TestSurveyRing(t *testing.T) {
 	c := &Config{Source: MQTT}
 	w := airWant()
 	none := storedAt(t, c, dir).Survey(&w)
-	if f := none.of("", Unreadable); f.Count != 1 || !strings.Contains(f.First[0].Problem, "nothing was recorded") {
+	if f := none.of("", Unrecorded); f.Count != 1 || !strings.Contains(f.First[0].Problem, "nothing was recorded") {
 		t.Errorf("no ring: %+v", none)
 	}
 	ring, _, err := store.Machine.OpenRing(dir, store.Keep{Bytes: store.LeastRing})
@@ -92,6 +94,81 @@ func TestSurveyRing(t *testing.T) {
 	w.Features = append(w.Features, "unused")
 	if s := storedAt(t, c, dir).Survey(&w); s.of("unused", NoColumn).Count != 1 {
 		t.Errorf("an input of which there is nothing: %+v", s)
+	}
+}
+
+// deadFS reads no file while the disk is dead.
+type deadFS struct {
+	store.FS
+	dead bool
+}
+
+func (d *deadFS) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
+	f, err := d.FS.OpenFile(path, flag, perm)
+	return deadFile{f, d}, err
+}
+
+type deadFile struct {
+	store.File
+	of *deadFS
+}
+
+func (f deadFile) ReadAt(p []byte, at int64) (int, error) {
+	if f.of.dead && at > 100 { // in the first batch
+		return 0, &fs.PathError{Op: "read", Path: f.Name(), Err: syscall.EIO}
+	}
+	return f.File.ReadAt(p, at)
+}
+
+// TestStoredDamage: of a ring that is damaged the rest is used, and the damage is told. While the disk cannot be read
+// it is an error, damaged or not, and all readings are there when it can be again.
+func TestStoredDamage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "readings")
+	ring, _, err := store.Machine.OpenRing(dir, store.Keep{Bytes: store.LeastRing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	if err := ring.Append(store.Batch{Entries: 1, Newest: leastTime, Body: []byte{7}}); err != nil { // no readings
+		t.Fatal(err)
+	}
+	for from := range int64(2) {
+		var all []Reading
+		for i := from * 24; i < from*24+24; i++ {
+			at := leastTime + i*int64(time.Hour)
+			all = append(all, Reading{Input: "temp", Time: at, Value: float64(i)},
+				Reading{Input: "wd", Time: at, Text: "N"})
+		}
+		if err := ring.Append(*batchOf(all, ring)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk := &deadFS{store.Machine.FS, true}
+	s, err := (&Config{Source: MQTT}).Stored(store.Disk{FS: disk}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := airWant()
+	if got := s.Survey(&w); got.of("", Unreadable).Count != 1 || got.of("", Damaged).Count != 1 {
+		t.Errorf("a disk that is dead: %+v", got)
+	}
+	rows := s.Open(w)
+	for range 2 {
+		if _, err := rows.Snapshot(); !errors.Is(err, syscall.EIO) || !rows.Changed() {
+			t.Errorf("a disk that is dead: %v", err)
+		}
+	}
+	disk.dead = false
+	if got := s.Survey(&w); got.of("", Unreadable).Count != 0 || got.of("", Damaged).Count != 1 || got.Lines != 96 {
+		t.Errorf("a damaged ring: %+v", got)
+	}
+	v, err := rows.Snapshot()
+	if err != nil || v.Rows.Len() != 46 || rows.Changed() {
+		t.Errorf("a damaged ring: %+v, %v", v, err)
+	}
+	if got := rows.(Reporter).Report().Troubles; len(got) != 1 || got[0].Kind != Storage ||
+		!strings.Contains(got[0].Text, "not a batch of readings") {
+		t.Errorf("troubles %+v", got)
 	}
 }
 

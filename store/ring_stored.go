@@ -10,14 +10,13 @@ import (
 
 // ReadRing gives take the batches of the ring in a folder, in order, and changes nothing: another process may have the
 // ring open. The body is only valid during the call. What that process is writing, or removes meanwhile, is left out. A
-// segment that is damaged is read up to the damage; those are joined in the error: each is a *CorruptError or a
-// *VersionError.
-func (d Disk) ReadRing(dir string, take func(b Batch)) error {
+// segment that is damaged is read up to the damage, and damaged gets why: a *CorruptError or a *VersionError. The error
+// is a failure to read: it may pass, and what was given up to it is no whole ring.
+func (d Disk) ReadRing(dir string, take func(b Batch), damaged func(error)) error {
 	entries, err := d.ReadDir(dir)
 	if err != nil {
 		return explain("list", dir, err)
 	}
-	var damage []error
 	var buf []byte
 	for _, e := range entries {
 		number, ok := ringNumber(e.Name())
@@ -29,12 +28,12 @@ func (d Disk) ReadRing(dir string, take func(b Batch)) error {
 		corrupt, version := (*CorruptError)(nil), (*VersionError)(nil)
 		switch {
 		case errors.As(err, &corrupt), errors.As(err, &version):
-			damage = append(damage, err)
+			damaged(err)
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return explain("read", path, err)
 		}
 	}
-	return errors.Join(damage...)
+	return nil
 }
 
 // readStored reads a segment up to its end, or to what is not sound.

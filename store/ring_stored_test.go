@@ -5,26 +5,27 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
-// stored returns the entries that ReadRing finds.
-func stored(t *testing.T, dir string) (entries int, err error) {
+// stored returns the entries that ReadRing finds, and the damage.
+func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, err error) {
 	t.Helper()
-	err = Machine.ReadRing(dir, func(b Batch) { entries += b.Entries })
-	return entries, err
+	err = disk.ReadRing(dir, func(b Batch) { entries += b.Entries }, func(err error) { damage = append(damage, err) })
+	return entries, damage, err
 }
 
 // TestReadRing: a ring is read while it is open, with a torn end, and with damage, and nothing of it changes.
 func TestReadRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	if _, err := stored(t, dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := stored(t, Machine, dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no ring: %v", err)
 	}
 	r, _ := mustOpenRing(t, Machine, dir, Keep{Bytes: LeastRing, Entries: 160})
 	mustFill(t, r, 9, 5) // ten entries a segment
-	if n, err := stored(t, dir); n != 45 || err != nil {
-		t.Errorf("%d entries, %v; want 45", n, err)
+	if n, damage, err := stored(t, Machine, dir); n != 45 || damage != nil || err != nil {
+		t.Errorf("%d entries, %v, %v; want 45", n, damage, err)
 	}
 	mustCloseRing(t, r)
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -39,8 +40,8 @@ func TestReadRing(t *testing.T) {
 	if err := os.WriteFile(last, append(whole, appendBatch(nil, 46, numbered(46, 5))[:40]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := stored(t, dir); n != 45 || err != nil {
-		t.Errorf("a torn end: %d entries, %v; want 45", n, err)
+	if n, damage, err := stored(t, Machine, dir); n != 45 || damage != nil || err != nil {
+		t.Errorf("a torn end: %d entries, %v, %v; want 45", n, damage, err)
 	}
 	text, err := os.ReadFile(damaged)
 	if err != nil {
@@ -50,9 +51,22 @@ func TestReadRing(t *testing.T) {
 	if err := os.WriteFile(damaged, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n, err := stored(t, dir)
-	if corrupt := (*CorruptError)(nil); n != 35 || !errors.As(err, &corrupt) || corrupt.Path != damaged {
-		t.Errorf("a damaged segment: %d entries, %v; want 35", n, err)
+	n, damage, err := stored(t, Machine, dir)
+	if corrupt := (*CorruptError)(nil); n != 35 || err != nil || len(damage) != 1 || !errors.As(damage[0], &corrupt) ||
+		corrupt.Path != damaged {
+		t.Errorf("a damaged segment: %d entries, %v, %v; want 35", n, damage, err)
+	}
+	disk := hooked(func(f File) File {
+		return &hookFile{File: f, read: func() error {
+			if f.Name() == names[2] {
+				return syscall.EIO
+			}
+			return nil
+		}}
+	})
+	n, damage, err = stored(t, disk, dir)
+	if n != 10 || len(damage) != 1 || !errors.Is(err, syscall.EIO) {
+		t.Errorf("a segment that cannot be read, behind a damaged one: %d entries, %v, %v", n, damage, err)
 	}
 	after, err := filepath.Glob(filepath.Join(dir, "*"))
 	if info, failed := os.Stat(last); err != nil || failed != nil || len(after) != 5 ||

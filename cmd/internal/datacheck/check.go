@@ -124,11 +124,11 @@ func unreadable(s *data.Survey) string {
 		return c.Why
 	}
 	for _, f := range s.Faults {
-		if f.Reason == grid.BadTime && !s.First.IsZero() {
+		if (f.Reason == grid.BadTime || f.Reason == data.Damaged) && !s.First.IsZero() {
 			continue // others can be read: how many may be bad is for the task
 		}
 		switch f.Reason {
-		case data.Unreadable, data.NoColumn, grid.Malformed, grid.BadTime:
+		case data.Unreadable, data.Damaged, data.Unrecorded, data.NoColumn, grid.Malformed, grid.BadTime:
 			if f.First[0].Line > 0 {
 				return fmt.Sprintf("%s: line %d: %s", s.Source, f.First[0].Line, f.First[0].Problem)
 			}

@@ -2,8 +2,10 @@ package datacheck
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
+	"github.com/fedmesh/fedmesh/data"
 )
 
 // Findings are the result for the doctor: a finding for each class of faults, then whether the agent would take part.
@@ -22,6 +24,9 @@ func (r *Result) Findings() []doctor.Finding {
 		add(doctor.Bad, mend, "%s: %s", r.Data.Source, c.Why)
 	}
 	for _, f := range r.Data.Faults {
+		if f.Reason == data.Unrecorded {
+			continue // the last finding says it
+		}
 		text := fmt.Sprintf("%d %s", f.Count, f.Reason)
 		if f.Column != "" {
 			text = fmt.Sprintf("column %q: %s", f.Column, text)
@@ -33,7 +38,7 @@ func (r *Result) Findings() []doctor.Finding {
 		add(doctor.Warn, mend, "%s, the first: %s", text, line(r.Data.Source, f.First[0]))
 	}
 	switch {
-	case r.recorded && r.Data.Lines == 0:
+	case r.recorded && r.Data.Lines == 0 && !slices.ContainsFunc(r.Data.Faults, lost):
 		add(doctor.Warn, "start the agent, or wait for readings", "nothing was recorded yet")
 	case r.Declines != "":
 		add(doctor.Bad, "correct it, and see `agentd data check`", "this device would decline: %s", r.Declines)
@@ -44,3 +49,6 @@ func (r *Result) Findings() []doctor.Finding {
 	}
 	return found
 }
+
+// lost reports whether readings may be there that were not read.
+func lost(f *data.Faults) bool { return f.Reason == data.Unreadable || f.Reason == data.Damaged }

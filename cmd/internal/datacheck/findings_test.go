@@ -1,6 +1,7 @@
 package datacheck
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,17 +72,43 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNothingRecorded: before the agent has run there are no readings, which is not bad.
-func TestNothingRecorded(t *testing.T) {
-	s := settings.DefaultAgent()
-	s.StateDir = t.TempDir()
-	s.Data = data.Config{Source: data.MQTT, Columns: map[string]string{"a": "site/a"}}
-	r, err := Run(&s, nil, "nobody knows it")
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := r.Findings()
-	if last := all[len(all)-1]; last.State != doctor.Warn || last.Found != "nothing was recorded yet" {
-		t.Errorf("%+v", all)
+// TestNoReadings: before the agent has run there are no readings, which is not bad; a ring that cannot be read, or of
+// which all is damaged, is.
+func TestNoReadings(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		make     func(dir string) error
+		findings int
+		state    doctor.State
+		last     string
+	}{
+		{"no ring", func(string) error { return nil }, 1, doctor.Warn, "nothing was recorded yet"},
+		{"an empty one", func(dir string) error { return os.Mkdir(dir, 0o700) }, 1, doctor.Warn,
+			"nothing was recorded yet"},
+		{"no folder", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, 2, doctor.Bad,
+			"this device would decline: store: list "},
+		{"all damaged", func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700),
+				os.WriteFile(filepath.Join(dir, "ring-000000000001.segment"), []byte("FMG1\x09\x00"+
+					strings.Repeat("x", 100)), 0o600))
+		}, 2, doctor.Bad, "this device would decline: store: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := settings.DefaultAgent()
+			s.StateDir = t.TempDir()
+			s.Data = data.Config{Source: data.MQTT, Columns: map[string]string{"a": "site/a"}}
+			if err := tt.make(filepath.Join(s.StateDir, "readings")); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Run(&s, nil, "nobody knows it")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := r.Findings()
+			if last := all[len(all)-1]; len(all) != tt.findings || last.State != tt.state ||
+				!strings.HasPrefix(last.Found, tt.last) {
+				t.Errorf("%+v", all)
+			}
+		})
 	}
 }
