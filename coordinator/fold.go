@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -142,11 +141,11 @@ func eachMoments(spool *store.Spool, set []round.Contribution, take func(*learne
 	for _, x := range set {
 		payload, err := spool.Payload(string(x.Agent), buffer)
 		if err != nil {
-			return fmt.Errorf("update of %s: %w", x.Agent, err)
+			return spoolFailed(x.Agent, err)
 		}
 		m, err := momentsOf(payload)
 		if err != nil {
-			return fmt.Errorf("update of %s: %w", x.Agent, err)
+			return spoolFailed(x.Agent, err)
 		}
 		take(m)
 		buffer = slices.Grow(payload[:0], len(payload))

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 
@@ -156,6 +157,11 @@ func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data trans
 	e := store.Entry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, Meta: o.Sealed,
 		Size: int64(o.Update.Payload.Length)}
 	norm, reason, err := check(&o.Update, e.Size, data, maxNorm)
+	if file, ok := data.(io.ReaderAt); ok && reason != 0 {
+		if changed := reread(file, e); changed != nil { // the agent is not to blame
+			reason, err = 0, changed
+		}
+	}
 	if closed := data.Close(); reason == 0 {
 		err = errors.Join(err, closed)
 	}
@@ -177,6 +183,18 @@ func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data trans
 			return 0, 0, stopped
 		}
 	}
+}
+
+// reread holds an update that came into a file against its digest: it came whole, and a disk may have changed it since.
+func reread(file io.ReaderAt, e store.Entry) error {
+	sum := wire.NewBlobSum()
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.Size)); err != nil {
+		return err
+	}
+	if sum.Digest() != e.Digest {
+		return fmt.Errorf("the update of %s was changed on this coordinator's disk", e.Agent)
+	}
+	return nil
 }
 
 // kept takes the result of spoolUpdate: it accepts the update, refuses it, or waits for another offer.

@@ -7,6 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // strip is how many elements of a model are folded at a time, a whole number of units of each codec: beside the models
@@ -109,7 +110,9 @@ func (u *updates) read(k, from, to int) ([]float32, error) {
 	u.bytes, u.v = slices.Grow(u.bytes[:0], end-start)[:end-start], slices.Grow(u.v[:0], n)[:n]
 	err := u.spool.PayloadAt(string(u.set[k].Agent), u.bytes, int64(start))
 	if err == nil {
-		err = u.codec.Decode(u.v, u.bytes)
+		if u.codec.Decode(u.v, u.bytes) != nil { // check has decoded it when it came
+			err = u.sums[k].Changed()
+		}
 	}
 	if err != nil {
 		return nil, u.failed(k, err)
@@ -117,6 +120,9 @@ func (u *updates) read(k, from, to int) ([]float32, error) {
 	return u.v[from-first : to-first], nil
 }
 
-func (u *updates) failed(k int, err error) error {
-	return fmt.Errorf("update of %s: %w", u.set[k].Agent, err)
+func (u *updates) failed(k int, err error) error { return spoolFailed(u.set[k].Agent, err) }
+
+// spoolFailed says why an accepted update cannot be read.
+func spoolFailed(agent wire.AgentID, err error) error {
+	return fmt.Errorf("%w: update of %s: %w", round.ErrSpool, agent, err)
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -62,10 +63,16 @@ func TestStrips(t *testing.T) {
 		if err != nil || len(logs) != 1 {
 			t.Fatal(logs, err)
 		}
-		damage(t, logs[0])
-		for _, name := range rule.Names() {
-			if _, err := foldStrips(name, spool, set, c, d); !errors.As(err, new(*store.CorruptError)) {
-				t.Errorf("%s of %s: an update was changed on disk: error %v", name, word, err)
+		for _, change := range []func(p []byte){
+			func(p []byte) { p[0] ^= 1 }, // finite
+			func(p []byte) { copy(p, "\xff\xff\xff\xff") },
+		} {
+			damage(t, logs[0], change)
+			for _, name := range rule.Names() {
+				_, err := foldStrips(name, spool, set, c, d)
+				if !errors.As(err, new(*store.CorruptError)) || !errors.Is(err, round.ErrSpool) {
+					t.Errorf("%s of %s: an update was changed on disk: error %v", name, word, err)
+				}
 			}
 		}
 	}
@@ -86,15 +93,46 @@ func foldStrips(name string, spool *store.Spool, set []round.Contribution, c cod
 	return dst, u.strips(func(from, to int) error { return fold.Fold(dst[from:to], s) })
 }
 
-// damage flips the lowest bit of a number near the end of a log, which stays finite.
-func damage(t *testing.T, log string) {
+// damage changes a number near the end of a log.
+func damage(t *testing.T, log string, change func(number []byte)) {
 	t.Helper()
 	p, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p[len(p)-400] ^= 1
+	change(p[len(p)-400:])
 	if err := os.WriteFile(log, p, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestUpdateChangedOnDisk: an agent is not refused for an update that came whole and that the coordinator's disk has
+// changed; it is for one that came like that.
+func TestUpdateChangedOnDisk(t *testing.T) {
+	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spool.Close()
+	nan := wire.AppendVector(nil, []float32{1, float32(math.NaN())})
+	for name, came := range map[string][]byte{"changed": wire.AppendVector(nil, []float32{1, 2}), "came": nan} {
+		m, err := wire.NewManifest(came, wire.Digest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Codec = spec.CodecRaw
+		data, err := spool.Partial(name, m.Hash, int64(len(came)), wire.MaxChunk,
+			func(k int) [32]byte { return m.Chunks[k] })
+		if err == nil {
+			err = data.Put(0, nan)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		offer := &round.Offer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining, Payload: m}}
+		_, reason, err := (&Coordinator{}).spoolUpdate(spool, offer, data, 0)
+		if blamed := reason == wire.RefuseNotFinite; blamed != (name == "came") || blamed == (err != nil) {
+			t.Errorf("%s: refused as %v, error %v", name, reason, err)
+		}
 	}
 }

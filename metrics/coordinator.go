@@ -106,7 +106,8 @@ func newCourse(r registrar) course {
 			"Times that gathering went on because too few agents had come."),
 		rounds: r.counters("rounds_total",
 			"Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold an "+
-				"aggregate that is no model, rule fewer updates than aggregation.rule needs.",
+				"aggregate that is no model, rule fewer updates than aggregation.rule needs, model a base model and "+
+				"spool an update that the coordinator's disk has lost or changed.",
 			"kind", "outcome", "reason"),
 		roundTook: r.histogramBy("round_duration_seconds",
 			"Time from the announcement of a round to its end, by outcome.", roundBuckets,

@@ -113,6 +113,9 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	case errors.Is(e.Err, rule.ErrTooFew):
 		c.abandon(now, AbandonRule, e.Err)
 		return
+	case errors.Is(e.Err, ErrSpool):
+		c.abandon(now, AbandonSpool, e.Err)
+		return
 	case e.Err != nil:
 		c.abandon(now, AbandonFold, e.Err)
 		return

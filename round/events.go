@@ -1,6 +1,7 @@
 package round
 
 import (
+	"errors"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -99,7 +100,7 @@ type (
 		Round    wire.RoundID
 		Next     Plan
 		Measured Measured
-		Err      error // then Next and Measured are void, and the round is abandoned
+		Err      error // then Next and Measured are void, and the round is abandoned; see ErrSpool
 		// Excluded are the agents whose updates spoiled the fold: they sit out the next draws, whether there is a Next
 		// without their updates or not.
 		Excluded []wire.AgentID
@@ -107,6 +108,9 @@ type (
 		LeftOut map[wire.AgentID]wire.Fate
 	}
 )
+
+// ErrSpool says of a set that the host could not read an update as it was accepted: its disk is at fault, and no agent.
+var ErrSpool = errors.New("an accepted update cannot be read from the coordinator's disk")
 
 func (Tick) event()          {}
 func (LinkUp) event()        {}

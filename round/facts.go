@@ -27,11 +27,12 @@ const (
 	AbandonFold   AbandonReason = "fold"   // the aggregate is not a model
 	AbandonRule   AbandonReason = "rule"   // the rule needs more updates than are left
 	AbandonModel  AbandonReason = "model"  // the disk has lost the base model
+	AbandonSpool  AbandonReason = "spool"  // the disk does not give back an accepted update as it was
 )
 
 // AbandonReasons returns all reasons, for closed label sets.
 func AbandonReasons() []AbandonReason {
-	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule, AbandonModel}
+	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule, AbandonModel, AbandonSpool}
 }
 
 // LeaveReason tells why an agent is no longer counted. It is a metric's label.

@@ -41,14 +41,17 @@ func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
 	return d
 }
 
-// TestTooFewForTheRule: a round whose rule needs more updates is abandoned with that reason.
-func TestTooFewForTheRule(t *testing.T) {
-	d := newDrive(t, driveConfig(2, 2), 2)
-	d.foldErr = fmt.Errorf("of two: %w", rule.ErrTooFew)
-	d.rounds(2)
-	abandoned := factsOf[round.RoundAbandoned](d.facts)
-	if len(abandoned) == 0 || abandoned[0].Reason != round.AbandonRule || !errors.Is(abandoned[0].Err, rule.ErrTooFew) {
-		t.Errorf("abandoned %+v", abandoned)
+// TestFoldErrors: a round is abandoned with the reason of its fold's error.
+func TestFoldErrors(t *testing.T) {
+	for reason, err := range map[round.AbandonReason]error{round.AbandonRule: rule.ErrTooFew,
+		round.AbandonSpool: round.ErrSpool, round.AbandonFold: errors.New("not finite")} {
+		d := newDrive(t, driveConfig(2, 2), 2)
+		d.foldErr = fmt.Errorf("of two: %w", err)
+		d.rounds(2)
+		all := factsOf[round.RoundAbandoned](d.facts)
+		if len(all) == 0 || all[0].Reason != reason || !errors.Is(all[0].Err, err) {
+			t.Errorf("%v: abandoned %+v", err, all)
+		}
 	}
 }
 

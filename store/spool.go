@@ -162,9 +162,14 @@ func (p *PayloadSum) Write(part []byte) {
 // is in the log, else by its digest.
 func (p *PayloadSum) Check() error {
 	if p.blob == nil && p.sum != p.of.sum || p.blob != nil && p.blob.Digest() != p.of.Digest {
-		return &CorruptError{p.path, "the update of " + p.of.Agent + " was changed on disk"}
+		return p.Changed()
 	}
 	return nil
+}
+
+// Changed returns the error of a payload that is not the one that was stored.
+func (p *PayloadSum) Changed() error {
+	return &CorruptError{p.path, "the update of " + p.of.Agent + " was changed on disk"}
 }
 
 // PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadSum].
