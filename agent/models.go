@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
@@ -106,10 +107,22 @@ func (a *Agent) wantModel() {
 			return
 		}
 	}
-	if a.up && !a.spent() {
+	if a.up && !a.spent() && !a.blindTo(k.newest.run, k.newest.version) {
 		a.startPull(k.newest.ref, purposeModel, 0)
 		k.pulling = k.newest
 	}
+}
+
+// blindTo reports whether a model would be fetched in vain: the rows that are to judge it cannot be had now. It is
+// wanted again later.
+func (a *Agent) blindTo(run wire.RunID, version wire.ModelVersion) bool {
+	if !a.trialOf(nil).blind {
+		return false
+	}
+	a.models.nextAt = a.owner.Now().Add(keepAgain)
+	a.cfg.Observer.Observe(ModelJudged{Run: run, Version: version, Result: ModelBlind, Risk: math.NaN(),
+		InUse: math.NaN()})
+	return true
 }
 
 // modelCame takes a model that was pulled, or that could not be had.

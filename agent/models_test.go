@@ -222,7 +222,8 @@ func TestModelsHeal(t *testing.T) {
 	})
 }
 
-// Without the rows that are to judge it, a model does not replace the one in use; it waits for them.
+// Without the rows that are to judge it, a model does not replace the one in use and is not fetched again; it waits for
+// them.
 func TestBlindModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
@@ -231,14 +232,31 @@ func TestBlindModelsWait(t *testing.T) {
 		l.start()
 		l.offers(1, 1, 1, 0)
 		l.write("a,b,y\n1,0,x\n")
-		l.offers(2, 2, 2, -1)
-		if l.inUse() != "5/1" || !strings.HasPrefix(l.judged(), "taken blind") {
-			t.Errorf("%s in use, judged: %s", l.inUse(), l.judged())
+		a := l.training(taskOf("a task"), 2, -1)
+		base, parts, err := transfer.Publish(a.Base.Inline, wire.Digest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Base, a.Version = base, 2
+		publish := func() {
+			for part, payload := range parts {
+				l.send(l.topics.Blob(base.Hash.Topic(), part), payload)
+			}
+		}
+		l.announce(2, a)
+		publish() // it has not looked at its rows yet
+		wait(11 * time.Minute)
+		manifest := l.topics.Blob(base.Hash.Topic(), transfer.ManifestPart)
+		fetched := func() int { return strings.Count(strings.Join(l.ever, " ")+" ", manifest+" ") }
+		if l.inUse() != "5/1" || l.judged() != "taken"+strings.Repeat(" blind", 12) || fetched() != 1 {
+			t.Errorf("%s in use, judged: %s; fetched %d times", l.inUse(), l.judged(), fetched())
 		}
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
-		wait(12 * time.Minute)
+		wait(2 * time.Minute)
+		publish()
+		wait(time.Minute)
 		if l.inUse() != "5/2" {
-			t.Errorf("%s in use, judged: %s", l.inUse(), l.judged())
+			t.Errorf("%s in use, judged: %s; fetched %d times", l.inUse(), l.judged(), fetched())
 		}
 	})
 }

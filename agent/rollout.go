@@ -83,10 +83,10 @@ func (a *Agent) wantRolledOut() {
 			case err != nil:
 				a.cfg.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
 				fallthrough
-			case a.up && !a.spent() && (of.back || !a.trialOf(nil).blind): // else it would be fetched in vain
-				a.startPull(of.ref, purposeFile, 0)
-			default:
+			case !a.up || a.spent():
 				k.nextAt = a.owner.Now().Add(keepAgain)
+			case of.back || !a.blindTo(of.Run, of.Version):
+				a.startPull(of.ref, purposeFile, 0)
 			}
 		})
 	})
