@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -129,7 +130,9 @@ func (p *coordinatorPlayer) begin(c command) {
 			Spread: c.span("spread", "5s"),
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
+		Rollout: rollout.Default(),
 	}
+	p.cfg.Rollout.Share, p.cfg.Rollout.FirstVersion = rollout.Share(c.opt("rollout", "")), 1
 	if err := p.cfg.Validate(); err != nil {
 		panic(err)
 	}
@@ -169,6 +172,10 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			Unfit:  pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)}}
+		if v := c.num("judges", 0); v > 0 {
+			h.Residuals = wire.Residuals{Run: 7, Version: wire.ModelVersion(v), Rows: uint32(c.num("rows", 24)),
+				New: float64(c.num("new", 1)), Old: float64(c.num("old", 1))}
+		}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
 	case "storage":
 		if c.word(0) == "failed" {
@@ -237,5 +244,8 @@ func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 		next.Offset += 10
 	}
 	next.Base.Hash = name(fmt.Sprint("w", next.Version))
+	if p.cfg.Rollout.On() {
+		next.File = blob(fmt.Sprint("file", next.Version))
+	}
 	return round.Folded{Round: r, Next: next}
 }

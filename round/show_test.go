@@ -74,6 +74,12 @@ func value(v reflect.Value) string {
 		if x.Credit > 0 {
 			s += fmt.Sprintf("-credit%d", x.Credit)
 		}
+		if r := x.Rollout; r.Released.Present() {
+			s += fmt.Sprintf("-released%d", r.Released.Version)
+			if r.Candidate.Present() {
+				s += fmt.Sprintf("-candidate%d@%g", r.Candidate.Version, r.Share)
+			}
+		}
 		return s
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
