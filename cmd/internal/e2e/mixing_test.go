@@ -17,7 +17,7 @@ import (
 )
 
 // feddec is a run of four agents that mix at every step.
-const feddec = `{name: plane, features: [a, b], target: y, step_size: {normalize: false}, steps: {budget: 1s, min: 1, max: 10},
+const feddec = `{name: plane, features: [a, b], target: y, step_size: {constant: 0.02, normalize: false}, steps: {budget: 1s, min: 1, max: 10},
   mixing: {wait: 300ms, repeat: 100ms, drain: 2s}}`
 
 // sites are the brokers of a site, with our access rules for these agents of the federation.

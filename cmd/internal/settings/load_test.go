@@ -145,7 +145,7 @@ func TestWire(t *testing.T) {
 		Training: wire.Training{
 			Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
-			ResponseProb: 1, StepSize: 0.02, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
+			ResponseProb: 1, StepSize: 0.4, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}
 	if got := task.Wire(false); !reflect.DeepEqual(got, want) {

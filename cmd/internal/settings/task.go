@@ -94,7 +94,7 @@ func defaultTask() Task {
 	return Task{
 		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw, BatchSize: 32, Response: Response{Probability: 1},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
-		StepSize:      spec.StepSize{Constant: 0.02, Normalize: true},
+		StepSize:      spec.StepSize{Constant: 0.4, Normalize: true},
 		Steps:         Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
 		Mixing: Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond,
 			Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/found"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+func initCommand() *cobra.Command {
+	var f founding
+	cmd := &cobra.Command{
+		Use: "init [NAME]", Short: "Write the configuration of a new federation, with a key",
+		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Long: `Write the configuration of a new federation, with a key.
+
+The folder then has coordinator.yaml, the coordinator's key, an empty list of
+devices (agents.keys), and agentd.yaml, with which every device begins: it lacks
+only the device's id and its data. With --from, columns and kind of task are taken
+from a CSV file as the devices have it: its last column of numbers is the target,
+all other columns of numbers are features. On a terminal the command asks for all
+that no flag gives.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				f.Name = args[0]
+			}
+			var q *questions
+			if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+				q = &questions{in: in, out: cmd.OutOrStdout()}
+			}
+			return f.run(cmd.OutOrStdout(), q)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+found.Packaged+" for the package's service")
+	flags.BoolVar(&f.force, "force", false, "replace configurations that are there; a key and a list of devices stay")
+	flags.StringVar(&f.Broker, "broker", "", "URL of the broker (default "+defaultAnswers.Broker+")")
+	flags.StringVar(&f.from, "from", "", "CSV file of a device, for columns and kind of task")
+	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
+	flags.StringVar(&f.Target, "target", "", "column to predict")
+	flags.StringVar((*string)(&f.Model), "model", "", "linear, logistic, softmax or mlp (default: by the target)")
+	flags.IntVar(&f.Classes, "classes", 0, "of softmax, and of an mlp that predicts a class, numbered from 0")
+	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
+	flags.IntVar(&f.Agents, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.Agents))
+	return cmd
+}
+
+// defaultAnswers are those that no flag and no person gives.
+var defaultAnswers = found.Answers{Name: "air", Broker: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg, Agents: 5}
+
+// founding is what the flags and a person say.
+type founding struct {
+	found.Answers
+	dir, from string
+	force     bool
+	sample    *found.Sample
+}
+
+// run founds a federation. q is nil where nobody can be asked.
+func (f *founding) run(out io.Writer, q *questions) error {
+	if err := f.answer(q); err != nil {
+		return err
+	}
+	if err := f.Validate(); err != nil {
+		return cli.Usage("%w", err)
+	}
+	files, err := found.Write(f.dir, &f.Answers, f.sample, f.force)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, f.next(files))
+	return err
+}
+
+// answer completes the answers.
+func (f *founding) answer(q *questions) (err error) {
+	q.ask("Name of the federation", &f.Name, defaultAnswers.Name)
+	q.ask("Broker", &f.Broker, defaultAnswers.Broker)
+	if len(f.Features) == 0 || f.Target == "" {
+		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.from, "")
+	}
+	if f.from != "" {
+		if f.sample, err = found.ReadSample(f.from); err != nil {
+			return err
+		}
+		q.say("Columns of numbers: %s\n", strings.Join(f.sample.Numbers, ", "))
+	}
+	if err := f.columns(q); err != nil {
+		return err
+	}
+	kind := spec.ModelLinear
+	classes := 0
+	if f.sample != nil {
+		if kind, classes, err = f.sample.Kind(f.Target, f.Features); err != nil {
+			return err
+		}
+	}
+	q.ask("Model: linear, logistic, softmax or mlp", (*string)(&f.Model), string(kind))
+	if f.Classes == 0 && (f.Model == spec.ModelSoftmax || f.Model == spec.ModelMLP) {
+		f.Classes = classes
+	}
+	if f.Model == spec.ModelSoftmax {
+		q.number("Classes", &f.Classes, classes)
+	}
+	q.ask("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
+	q.number("Number of devices", &f.Agents, defaultAnswers.Agents)
+	return q.failure()
+}
+
+// columns asks for the target, then for the features.
+func (f *founding) columns(q *questions) error {
+	target, given := "", f.Features
+	if f.sample != nil {
+		target = f.sample.Numbers[len(f.sample.Numbers)-1]
+	}
+	q.ask("Target: the column to predict", &f.Target, target)
+	var features []string
+	var err error
+	if f.sample != nil {
+		if _, features, err = f.sample.Columns(f.Target, given); err != nil {
+			return err
+		}
+	}
+	names := strings.Join(given, ",")
+	q.ask("Features: input columns, with commas between", &names, strings.Join(features, ","))
+	f.Features = nil
+	for name := range strings.SplitSeq(names, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			f.Features = append(f.Features, name)
+		}
+	}
+	if f.sample != nil {
+		_, _, err = f.sample.Columns(f.Target, f.Features)
+	}
+	return err
+}
+
+// next says what was written, and which commands come next.
+func (f *founding) next(files found.Files) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.Coordinator, files.Key, files.Agents,
+		files.Agent)
+	if f.sample != nil && len(f.sample.Others) > 0 {
+		fmt.Fprintf(&b, "Not used, since they have no numbers: %s\n", strings.Join(f.sample.Others, ", "))
+	}
+	here := []string{"127.0.0.1", "localhost", "::1"}
+	if u, err := url.Parse(f.Broker); err == nil && slices.Contains(here, u.Hostname()) {
+		fmt.Fprintf(&b,
+			"The broker is on this machine: for devices elsewhere write its name for them into broker.url of %s\n",
+			files.Agent)
+	}
+	key, data := "agent.key", "--config agentd.yaml --set id=ID --set data.csv=FILE"
+	if f.packaged() {
+		key, data = "/etc/agentd/agent.key", "--set id=ID --set data.csv=FILE"
+	}
+	fmt.Fprintf(&b, `
+On each device, beside its copy of agentd.yaml (or set id and data.csv in it):
+  agentd key new %s
+  agentd run %s
+Here, for each device with the key that it has printed, then once:
+  echo "ID KEY" >> %s
+  %s run`, key, data, files.Agents, os.Args[0])
+	if !f.packaged() {
+		fmt.Fprintf(&b, " --config %s", files.Coordinator)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func (f *founding) packaged() bool {
+	dir, err := filepath.Abs(f.dir)
+	return err == nil && cmp.Or(dir, f.dir) == found.Packaged
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+)
+
+// TestInit: where nobody can be asked, flags and a sample are enough, and what lacks is named.
+func TestInit(t *testing.T) {
+	sample := write(t, "sample.csv", "site,heat,wind,power\nx,1,2,0\ny,2,3,1\nz,2,5,2\n")
+	for _, tt := range []struct {
+		args string
+		code int
+		says []string
+	}{
+		{"air --from SAMPLE", 0, []string{
+			"air learns power, one of 3 classes, from heat, wind: softmax, fedavg, 60 rounds",
+			"Not used, since they have no numbers: site", "The broker is on this machine", "agentd key new agent.key\n",
+			"agentd run --config agentd.yaml --set id=ID --set data.csv=FILE\n", `echo "ID KEY" >> DIR/agents.keys`,
+			" run --config DIR/coordinator.yaml\n"}},
+		{"air --from SAMPLE --model mlp", 0, []string{"power, one of 3 classes, from heat, wind: mlp"}},
+		{"air --from SAMPLE --model linear --target wind --features heat --broker tls://b.example:8883", 0,
+			[]string{"air learns wind from heat: linear"}},
+		{"--features a,b --target y --algorithm feddec --agents 3", 0,
+			[]string{"air learns y from a, b: linear, feddec"}},
+		{"air", 2, []string{"--features: is empty", "--target: is empty"}},
+		{"air --from SAMPLE --target heta", 1, []string{`did you mean "heat"?`}},
+		{"Air --features a --target y --model tree --agents -1", 2, []string{"NAME:", "--model:", "--agents:"}},
+		{"air --from nothing.csv", 1, []string{"nothing.csv"}},
+	} {
+		dir := filepath.Join(t.TempDir(), "new")
+		args := strings.Fields(strings.ReplaceAll(tt.args, "SAMPLE", sample))
+		code, out, stderr := clitest.Run(rootCommand(), append(append([]string{"init"}, args...), "--dir", dir)...)
+		for _, want := range tt.says {
+			if want = strings.ReplaceAll(want, "DIR", dir); code != tt.code || !strings.Contains(out+stderr, want) {
+				t.Errorf("init %s: exit status %d, %s%s; want %d and %q", tt.args, code, out, stderr, tt.code, want)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, "coordinator.key")); (err == nil) != (code == 0) {
+			t.Errorf("init %s: exit status %d, and of the key %v", tt.args, code, err)
+		}
+	}
+}
+
+// TestInitAsks: each question has a default, and a sample answers most.
+func TestInitAsks(t *testing.T) {
+	sample := write(t, "sample.csv", "heat,wind,power\n1,2,0.5\n2,3,1\n2,5,2\n")
+	for _, tt := range []struct {
+		flags  founding
+		typed  string
+		shown  []string
+		wanted string
+	}{
+		{founding{}, "plant\n\n" + sample + "\n\n\n\n\n7\n", []string{"Name of the federation [air]: ",
+			"Broker [tcp://127.0.0.1:1883]: ", "Columns of numbers: heat, wind, power\n",
+			"Target: the column to predict [power]: ", "Features: input columns, with commas between [heat,wind]: ",
+			"Model: linear, logistic, softmax or mlp [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
+			"Number of devices [5]: "}, "plant learns power from heat, wind: linear, fedavg, 20 rounds"},
+		{founding{from: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\n", nil,
+			"air learns wind from heat: mlp, feddec, 100 rounds"},
+		{founding{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\n", []string{"Classes: "},
+			"air learns y, one of 4 classes, from a, b: softmax"},
+		{founding{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is not a whole number`},
+		{founding{}, "air\n", nil, "EOF"},
+	} {
+		f := tt.flags
+		f.dir = t.TempDir()
+		var out bytes.Buffer
+		if err := f.run(&out, &questions{in: strings.NewReader(tt.typed), out: &out}); err != nil {
+			out.WriteString(err.Error())
+		}
+		for _, want := range append(tt.shown, tt.wanted) {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q typed: %s\nwant %q", tt.typed, out.String(), want)
+			}
+		}
+	}
+}

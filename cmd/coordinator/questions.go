@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// questions are asked on a terminal. On nil all questions have their defaults.
+type questions struct {
+	in    io.Reader
+	out   io.Writer
+	lines *bufio.Reader
+	err   error // the first one
+}
+
+// say shows a line.
+func (q *questions) say(format string, args ...any) {
+	if q != nil && q.err == nil {
+		_, q.err = fmt.Fprintf(q.out, format, args...)
+	}
+}
+
+// ask asks for an answer that is not given yet. An empty line means the default.
+func (q *questions) ask(question string, answer *string, fallback string) {
+	if *answer != "" {
+		return
+	}
+	if *answer = fallback; q == nil {
+		return
+	}
+	if fallback != "" {
+		question += " [" + fallback + "]"
+	}
+	q.say("%s: ", question)
+	if q.err != nil {
+		return
+	}
+	if q.lines == nil {
+		q.lines = bufio.NewReader(q.in)
+	}
+	line, err := q.lines.ReadString('\n')
+	if q.err = err; strings.TrimSpace(line) != "" {
+		*answer = strings.TrimSpace(line)
+	}
+}
+
+// number is ask for a whole number above 0.
+func (q *questions) number(question string, answer *int, fallback int) {
+	if *answer != 0 {
+		return
+	}
+	if *answer = fallback; q == nil {
+		return
+	}
+	text, def := "", ""
+	if fallback != 0 {
+		def = strconv.Itoa(fallback)
+	}
+	q.ask(question, &text, def)
+	n, err := strconv.Atoi(text)
+	if err != nil && q.err == nil {
+		q.err = fmt.Errorf("%q is not a whole number", text)
+	}
+	*answer = n
+}
+
+// failure is the first error.
+func (q *questions) failure() error {
+	if q == nil {
+		return nil
+	}
+	return q.err
+}

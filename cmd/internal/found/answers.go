@@ -1,0 +1,121 @@
+package found
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Answers are what a person says about a federation.
+type Answers struct {
+	Name      string   // of the federation
+	Broker    string   // its URL
+	Features  []string // columns of the devices' files
+	Target    string   // the column to predict
+	Model     spec.ModelKind
+	Classes   int // of a target that is a class, numbered from 0; 0 = the target is a number
+	Algorithm spec.Algorithm
+	Agents    int // devices
+}
+
+// Validate reports all answers that cannot be; a name is that of the command's flag.
+func (a *Answers) Validate() error {
+	var c spec.Check
+	c.Valid("NAME", wire.Federation(a.Name).Validate())
+	c.Need(len(a.Features) > 0, "--features",
+		"is empty: give the names of the input columns, or a CSV file with --from")
+	c.Need(a.Target != "", "--target", "is empty: give the name of the column to predict")
+	c.Need(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
+	c.Valid("--model", a.Model.Validate())
+	c.Valid("--algorithm", a.Algorithm.Validate())
+	c.Need(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
+	switch a.Model {
+	case spec.ModelLinear:
+		c.Need(a.Classes == 0, "--classes", "is %d; a linear model predicts a number", a.Classes)
+	case spec.ModelLogistic:
+		c.Need(a.Classes == 0 || a.Classes == 2, "--classes", "must be 2 for logistic, is %d", a.Classes)
+	case spec.ModelSoftmax:
+		c.Need(a.Classes >= 2, "--classes", "must be at least 2 for softmax, is %d", a.Classes)
+	}
+	return c.Err()
+}
+
+// ofMLP is the risk of an mlp with that many classes.
+func (a *Answers) ofMLP() spec.Risk {
+	if a.Classes > 0 {
+		return spec.RiskSoftmax
+	}
+	return spec.RiskSquared
+}
+
+// pace is how a kind of model learns. TestFoundedFederationsLearn measures how far it comes.
+type pace struct {
+	step   float64 // μ, of standardised columns; the local steps of a round take it together
+	rounds int     // after which the run rests
+}
+
+var paces = map[spec.ModelKind]pace{
+	spec.ModelLinear:   {0.4, 20},
+	spec.ModelLogistic: {1, 40},
+	spec.ModelSoftmax:  {1, 60},
+	spec.ModelMLP:      {1, 100},
+}
+
+const (
+	hidden      = 16 // units of an mlp
+	mixingSteps = 20 // local steps of a round in which agents mix after each
+	pause       = 2 * time.Second
+	mostDrawn   = 10 // all of a small federation take part in each round; of a large one a fifth
+)
+
+// coordinator returns the keys of coordinator.yaml that follow from the answers.
+func (a *Answers) coordinator() map[string]any {
+	p := paces[a.Model]
+	drawn := min(a.Agents, max(mostDrawn, a.Agents/5))
+	quorum := (2*drawn + 2) / 3
+	keys := map[string]any{
+		"federation": a.Name, "broker.url": a.Broker,
+		"task.name": a.Name, "task.features": a.Features, "task.target": a.Target, "task.model.kind": string(a.Model),
+		"task.step_size.constant": p.step,
+		"round.rounds":            p.rounds, "round.pause": pause,
+		"round.participants": drawn, "round.quorum": quorum,
+		"round.gather.minimum": quorum, "round.gather.target": a.Agents,
+	}
+	if a.Classes > 0 && (a.Model == spec.ModelSoftmax || a.Model == spec.ModelMLP) {
+		keys["task.model.classes"] = a.Classes
+	}
+	if a.Model == spec.ModelMLP {
+		keys["task.model.hidden"], keys["task.model.risk"] = []int{hidden}, string(a.ofMLP())
+	}
+	if a.Algorithm == spec.FedDec {
+		keys["round.algorithm"], keys["round.sampling"] = string(spec.FedDec), string(spec.WithReplacement)
+		keys["task.steps.max"] = mixingSteps
+		keys["task.step_size.constant"], keys["task.step_size.normalize"] = p.step/mixingSteps, false
+		keys["mesh.edges"] = string(spec.EdgesRing)
+	}
+	return keys
+}
+
+// agent returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
+func (a *Answers) agent(key string) map[string]any {
+	keys := map[string]any{"federation": a.Name, "broker.url": a.Broker, "identity.coordinator_key": key}
+	if a.Algorithm == spec.FedDec {
+		keys["d2d.uplink"] = true
+	}
+	return keys
+}
+
+// Summary says in a line what is learned.
+func (a *Answers) Summary() string {
+	classes := ""
+	if a.Classes > 0 {
+		classes = fmt.Sprintf(", one of %d classes,", a.Classes)
+	}
+	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, %d rounds", a.Name, a.Target, classes,
+		strings.Join(a.Features, ", "), a.Model, cmp.Or(a.Algorithm, spec.FedAvg), paces[a.Model].rounds)
+}

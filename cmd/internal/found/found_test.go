@@ -1,0 +1,195 @@
+package found
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/packaging"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+func plant() *Answers {
+	return &Answers{Name: "air", Broker: "tls://broker.example:8883", Features: []string{"pm25", "temperature",
+		"humidity", "wind"}, Target: "pm25_in_6h", Model: spec.ModelLinear, Algorithm: spec.FedAvg, Agents: 6}
+}
+
+// TestSampleIsFounded: the sample that we ship is the configuration that six devices get, with the marks of the lines
+// that a person sets.
+func TestSampleIsFounded(t *testing.T) {
+	got := string(config.Fill(packaging.CoordinatorConfig, plant().coordinator()))
+	want := strings.Split(string(packaging.CoordinatorConfig), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if is := strings.Replace(want[i], "# (yours) ", "# ", 1); i > 10 && line != is { // the head tells of the marks
+			t.Errorf("line %d is\n%s\nin the sample\n%s", i+1, line, is)
+		}
+	}
+}
+
+// TestWrite: each kind of federation is good as it is written, once its devices are in the list.
+func TestWrite(t *testing.T) {
+	for _, kind := range spec.ModelKinds() {
+		for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
+			for _, agents := range []int{1, 3, 5, 200} {
+				a := plant()
+				a.Model, a.Algorithm, a.Agents = kind, algorithm, agents
+				if kind == spec.ModelSoftmax || kind == spec.ModelMLP {
+					a.Classes = 3
+				}
+				f, err := Write(filepath.Join(t.TempDir(), "new"), a, &Sample{}, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(t, f, a)
+			}
+		}
+	}
+}
+
+// check loads the files as the programs do.
+func check(t *testing.T, f Files, a *Answers) {
+	t.Helper()
+	list, err := os.ReadFile(f.Agents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := filepath.Join(t.TempDir(), "agent.key")
+	for range a.Agents {
+		key, err := keys.Create(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, "d"+strings.ToLower(strings.NewReplacer("/", "", "+", "", "=", "").Replace(
+			keys.Format(keys.Public(key))))[:30]+" "+keys.Format(keys.Public(key))+"\n"...)
+		if err := os.Remove(device); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(f.Agents, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lead := settings.DefaultCoordinator()
+	if err := settings.Load(&lead, "coordinator", f.Coordinator, nil); err != nil {
+		t.Errorf("%+v: %v", a, err)
+	}
+	if _, err := keys.Create(device); err != nil {
+		t.Fatal(err)
+	}
+	agent := settings.DefaultAgent()
+	if err := settings.Load(&agent, "agentd", f.Agent, map[string]string{"identity.key_file": device}); err != nil {
+		t.Errorf("%+v: %v", a, err)
+	}
+	if lead.Round.Rounds == 0 || lead.Round.Pause == 0 {
+		t.Errorf("%+v: the run never rests", a)
+	}
+}
+
+// TestWriteKeeps: nothing is replaced without force; the key and the list of devices never are.
+func TestWriteKeeps(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Write(dir, plant(), nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := map[string]string{}
+	for _, path := range []string{f.Key, f.Agents} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[path] = string(text)
+	}
+	other := plant()
+	other.Name = "other"
+	if _, err := Write(dir, other, nil, false); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Errorf("written twice: %v", err)
+	}
+	if _, err := Write(dir, other, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range before {
+		if now, err := os.ReadFile(path); err != nil || string(now) != text {
+			t.Errorf("%s was replaced: %v", path, err)
+		}
+	}
+	if text, err := os.ReadFile(f.Agent); err != nil || !strings.Contains(string(text), "\nfederation: other ") {
+		t.Errorf("force does not replace %s: %v", f.Agent, err)
+	}
+}
+
+// TestSample: columns and kind of task follow from a file.
+func TestSample(t *testing.T) {
+	for name, tt := range map[string]struct {
+		csv     string
+		numbers []string
+		kind    spec.ModelKind
+		classes int
+		agent   string // what agentd.yaml needs for the file
+	}{
+		"number":  {"site,a,b,y\ns1,1,2,3.5\ns1,2,3,4\n", []string{"a", "b", "y"}, spec.ModelLinear, 0, ""},
+		"count":   {"a,y\n1,0\n2,1\n3,7\n", []string{"a", "y"}, spec.ModelLinear, 0, ""},
+		"two":     {"a,y\n1,0\n2,1\n3,1\n", []string{"a", "y"}, spec.ModelLogistic, 2, ""},
+		"classes": {"a,y\n1,0\n2,1\n3,2\n4,2\n", []string{"a", "y"}, spec.ModelSoftmax, 3, ""},
+		"comma": {"a;b;y\n1,5;2;3,5\n2,5;3;4,5\n", []string{"a", "b", "y"}, spec.ModelLinear, 0,
+			"\n  delimiter: \";\""},
+	} {
+		path := filepath.Join(t.TempDir(), "sample.csv")
+		if err := os.WriteFile(path, []byte(tt.csv), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := ReadSample(path)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		target, features, err := s.Columns("", nil)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		kind, classes, err := s.Kind(target, features)
+		if !slices.Equal(s.Numbers, tt.numbers) || target != "y" || kind != tt.kind || classes != tt.classes ||
+			err != nil {
+			t.Errorf("%s: columns %v, target %s, %s of %d classes, %v", name, s.Numbers, target, kind, classes, err)
+		}
+		f, err := Write(t.TempDir(), plant(), s, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(f.Agent); err != nil || !strings.Contains(string(text), tt.agent) {
+			t.Errorf("%s: agentd.yaml has no %q: %v", name, tt.agent, err)
+		}
+	}
+}
+
+// TestSampleRefused: each error names the file and what to do.
+func TestSampleRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sample.csv")
+	if _, err := ReadSample(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("site,power\nx,1\ny,2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSample(path); err == nil ||
+		!strings.Contains(err.Error(), "want at least a feature and a target") {
+		t.Errorf("one column of numbers: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("site,heat,power\nx,1,2\ny,2,3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadSample(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[string]string{"site": "the column site has no numbers",
+		"powr":    `did you mean "power"?`,
+		"nothing": "it has heat, power"} {
+		if _, _, err := s.Columns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("target %s: %v; want %q", target, err, want)
+		}
+	}
+}
