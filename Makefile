@@ -23,11 +23,11 @@ demo: ## run the main job: agents, a broker and a coordinator train a model on t
 demo-streams: ## the same from raw readings: twelve stations are replayed through Mosquitto, the agents make rows and publish forecasts; a minute, one JSON object a line
 	go run ./cmd/fedlab demo --streams --json
 
-testbed: build ## run Mosquitto, Prometheus, a coordinator and AGENTS=30 agents on this machine, until Ctrl-C (TLS=true for certificates)
-	bin/fedlab testbed up --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false)
+testbed: build ## run a whole federation on this machine until Ctrl-C: a broker, a coordinator, AGENTS=20 agents, Prometheus (TLS=true for certificates)
+	bin/fedlab up --agents $(or $(AGENTS),20) --tls=$(or $(TLS),false)
 
 testbed-check: build ## run such a testbed until every target, panel and alert has data, and fail if one has none
-	bin/fedlab testbed check --agents $(or $(AGENTS),30) --tls=$(or $(TLS),false)
+	bin/fedlab up check --agents $(or $(AGENTS),20) --tls=$(or $(TLS),false)
 
 reproduce: ## run the documents' experiments, four minutes on two cores, and write reproduced/report.html
 	go run ./cmd/fedlab reproduce --out reproduced
@@ -140,4 +140,4 @@ nightly: deps ## what is too long for each commit: races three times over, the n
 	tools/nightly.sh $(or $(FUZZ),5m)
 
 clean: ## remove what was built
-	rm -rf bin dist reproduced
+	rm -rf bin dist reproduced up

@@ -12,7 +12,7 @@ case ${1:-} in
     $compose down --remove-orphans
     rm -rf "$BED"
     mkdir -p state
-    "$BIN/fedlab" testbed files --bin "$BIN" --dir "$BED" --agents "${AGENTS:-12}"
+    "$BIN/fedlab" up files --dir "$BED" --agents "${AGENTS:-12}"
     $compose up --detach
     ;;
   down) $compose down ;;

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
 // federation is the testbed's name.
@@ -19,11 +21,12 @@ const federation = "testbed"
 // bed is a testbed: a folder and the processes that work in it.
 type bed struct {
 	Options
-	temporary                       bool   // the folder goes with the testbed
-	broker, coordinator, prometheus string // host:port
-	processes                       []*process
-	ended                           chan string // the name of a process that ended by itself
-	stopped, grown                  chan struct{}
+	temporary                                bool   // the folder goes with the testbed
+	broker, coordinator, prometheus, grafana string // host:port
+	embedded                                 *broker.Server
+	services, agents                         []*process
+	ended                                    chan string // the name of a process that ended by itself
+	stopped, grown                           chan struct{}
 }
 
 // stretch is by how much everything that each agent does goes slower than among a hundred: one machine runs them all.
@@ -38,8 +41,14 @@ func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }
 func layOut(o Options) (*bed, error) {
 	b := &bed{Options: o, ended: make(chan string, 1), stopped: make(chan struct{}), grown: make(chan struct{})}
 	var err error
-	if b.Bin, err = filepath.Abs(b.Bin); err != nil {
+	if b.Bin, err = programs(b.Bin); err != nil {
 		return nil, err
+	}
+	if b.tools == nil {
+		b.tools = findTools()
+	}
+	if b.TLS && b.tools.mosquitto == "" {
+		return nil, missing("mosquitto")
 	}
 	if b.Dir == "" {
 		b.temporary = true
@@ -52,9 +61,9 @@ func layOut(o Options) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	ports, err := freePorts(4)
 	if err == nil {
-		b.broker, b.coordinator, b.prometheus = ports[0], ports[1], ports[2]
+		b.broker, b.coordinator, b.prometheus, b.grafana = ports[0], ports[1], ports[2], ports[3]
 		err = b.write()
 	}
 	if err != nil {
@@ -84,16 +93,6 @@ func (b *bed) remove() {
 	}
 }
 
-// program finds one of Debian's programs; daemons lie where only root looks.
-func program(name, debian string) (string, error) {
-	for _, candidate := range []string{name, "/usr/sbin/" + name} {
-		if path, err := exec.LookPath(candidate); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("%s is not here: install Debian's package %s", name, debian)
-}
-
 // ours runs one of our programs to its end and returns what it prints.
 func (b *bed) ours(name string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(b.Bin, name), args...)
@@ -107,33 +106,61 @@ func (b *bed) ours(name string, args ...string) (string, error) {
 
 // start starts everything, each when the one before answers.
 func (b *bed) start(ctx context.Context) error {
-	mosquitto, err1 := program("mosquitto", "mosquitto")
-	prometheus, err2 := program("prometheus", "prometheus")
-	if err1 != nil || err2 != nil {
-		return fmt.Errorf("%w", firstOf(err1, err2))
-	}
-	// A login's 1,024 open files are too few for a thousand clients.
-	const manyFiles = `ulimit -n "$(ulimit -H -n)"; exec "$0" "$@"`
-	err := b.run("mosquitto", "/bin/sh", "-c", manyFiles, mosquitto, "-c", b.path("mosquitto.conf"))
+	err := b.startBroker(ctx)
 	if err == nil {
-		err = awaitPort(ctx, b.broker)
+		err = b.service("coordinator", nil, filepath.Join(b.Bin, "coordinator"), "run", "--config",
+			b.path("coordinator.yaml"))
 	}
 	if err == nil {
-		err = b.run("coordinator", filepath.Join(b.Bin, "coordinator"), "run", "--config", b.path("coordinator.yaml"))
+		err = b.awaitURL(ctx, "http://"+b.coordinator+"/-/ready")
 	}
-	if err == nil {
-		err = awaitURL(ctx, "http://"+b.coordinator+"/-/ready")
-	}
-	if err == nil {
-		err = b.run("prometheus", prometheus, "--config.file="+b.path("prometheus/prometheus.yml"),
+	if err == nil && b.tools.prometheus != "" {
+		err = b.service("prometheus", nil, b.tools.prometheus, "--config.file="+b.path("prometheus/prometheus.yml"),
 			"--web.listen-address="+b.prometheus,
 			"--storage.tsdb.path="+b.path("prometheus/data"), "--log.level=warn")
 	}
-	for i := 0; i < b.Agents && err == nil && ctx.Err() == nil; i++ {
-		err = b.run(agentID(i), filepath.Join(b.Bin, "agentd"), "run", "--config", b.path(agentID(i)+".yaml"))
+	if err == nil && b.tools.grafana != nil && b.tools.prometheus != "" {
+		err = b.startGrafana()
 	}
+	for i := 0; i < b.Agents && err == nil && ctx.Err() == nil; i++ {
+		var p *process
+		if p, err = b.run(agentID(i), nil, filepath.Join(b.Bin, "agentd"), "run", "--config",
+			b.path(agentID(i)+".yaml")); err == nil {
+			b.agents = append(b.agents, p)
+		}
+	}
+	if err == nil && b.tools.prometheus != "" {
+		err = b.awaitURL(ctx, "http://"+b.prometheus+"/-/ready")
+	}
+	return err
+}
+
+// service starts a program that runs until the agents are gone.
+func (b *bed) service(name string, env []string, program string, args ...string) error {
+	p, err := b.run(name, env, program, args...)
 	if err == nil {
-		err = awaitURL(ctx, "http://"+b.prometheus+"/-/ready")
+		b.services = append(b.services, p)
+	}
+	return err
+}
+
+// startBroker starts Mosquitto, or else a broker in this process, which knows the same passwords.
+func (b *bed) startBroker(ctx context.Context) (err error) {
+	if b.tools.mosquitto == "" {
+		b.embedded, err = broker.Start(broker.Options{Listen: b.broker, MaxConns: 4 * b.Agents, Authenticate: b.knows})
+		return err
+	}
+	// A login's 1,024 open files are too few for a thousand clients.
+	const manyFiles = `ulimit -n "$(ulimit -H -n)"; exec "$0" "$@"`
+	err = b.service("mosquitto", nil, "/bin/sh", "-c", manyFiles, b.tools.mosquitto, "-c", b.path("mosquitto.conf"))
+	if err == nil {
+		err = b.await(ctx, b.broker, func() bool {
+			conn, err := net.DialTimeout("tcp", b.broker, time.Second)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err == nil
+		})
 	}
 	return err
 }
@@ -150,18 +177,8 @@ func firstOf(errs ...error) error {
 // patience is how long a process has until it answers.
 const patience = time.Minute
 
-func awaitPort(ctx context.Context, address string) error {
-	return await(ctx, address, func() bool {
-		conn, err := net.DialTimeout("tcp", address, time.Second)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-}
-
-func awaitURL(ctx context.Context, url string) error {
-	return await(ctx, url, func() bool {
+func (b *bed) awaitURL(ctx context.Context, url string) error {
+	return b.await(ctx, url, func() bool {
 		resp, err := http.Get(url)
 		if err == nil {
 			_ = resp.Body.Close()
@@ -170,12 +187,14 @@ func awaitURL(ctx context.Context, url string) error {
 	})
 }
 
-func await(ctx context.Context, what string, ok func() bool) error {
+func (b *bed) await(ctx context.Context, what string, ok func() bool) error {
 	late := time.After(patience)
 	for !ok() {
 		select {
 		case <-ctx.Done():
 			return nil
+		case name := <-b.ended:
+			return b.gone(name)
 		case <-late:
 			return fmt.Errorf("%s does not answer after %s", what, patience)
 		case <-time.After(100 * time.Millisecond):
@@ -186,20 +205,35 @@ func await(ctx context.Context, what string, ok func() bool) error {
 
 // tell says what runs, and how to look at it.
 func (b *bed) tell(w io.Writer) {
-	scheme := "passwords"
+	kind, scheme := "Mosquitto", "passwords"
+	if b.embedded != nil {
+		kind = "an embedded broker (Mosquitto is not installed)"
+	}
 	if b.TLS {
 		scheme = "certificates"
 	}
-	fmt.Fprintf(w, `the testbed runs: %d agents and a coordinator, at Mosquitto on %s (with %s)
+	prometheus, grafana := "http://"+b.prometheus, "http://"+b.grafana
+	if b.tools.prometheus == "" {
+		prometheus = "not installed (Debian's package prometheus)"
+		grafana = "needs Prometheus"
+	} else if b.tools.grafana == nil {
+		grafana = "not installed; its dashboards are in packaging/monitoring"
+	}
+	end := "Ctrl-C stops everything."
+	if b.For > 0 {
+		end = fmt.Sprintf("It ends after %s, or at Ctrl-C.", b.For)
+	}
+	fmt.Fprintf(w, `the federation runs: %d agents and a coordinator, at %s on %s (with %s)
 
-  Prometheus    http://%s
+  Prometheus    %s
+  Grafana       %s
   coordinator   http://%s/metrics, and its list of agents /sd/agents
   look          %s
                 %s
   files, logs   %s
 
-Ctrl-C stops everything.
-`, b.Agents, b.broker, scheme, b.prometheus, b.coordinator,
+%s
+`, b.Agents, kind, b.broker, scheme, prometheus, grafana, b.coordinator,
 		filepath.Join(b.Bin, "coordinator")+" status --watch --config "+b.path("coordinator.yaml"),
-		filepath.Join(b.Bin, "agentd")+" status --watch --config "+b.path(agentID(0)+".yaml"), b.Dir)
+		filepath.Join(b.Bin, "agentd")+" status --watch --config "+b.path(agentID(0)+".yaml"), b.Dir, end)
 }

@@ -3,7 +3,6 @@ package testbed
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -34,6 +33,9 @@ func (b *bed) newWatch() (*watch, error) {
 // check returns nil when every target is up, rounds advance, and every query of a
 // dashboard or rule has data; else, when the time is over, what is wrong.
 func (b *bed) check(ctx context.Context) error {
+	if b.tools.prometheus == "" {
+		return missing("prometheus")
+	}
 	w, err := b.newWatch()
 	if err != nil {
 		return err
@@ -50,8 +52,7 @@ func (b *bed) check(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("stopped before all was well: %s", strings.Join(wrong, "\n  "))
 		case name := <-b.ended:
-			log, _ := os.ReadFile(b.path(name + ".log")) // what there is of it
-			return fmt.Errorf("%s ended:\n%s", name, log[max(0, len(log)-2000):])
+			return b.gone(name)
 		case <-late:
 			return fmt.Errorf("after %s not all is well:\n  %s", b.Limit, strings.Join(wrong, "\n  "))
 		case <-time.After(2 * time.Second):

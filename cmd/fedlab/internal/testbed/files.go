@@ -3,6 +3,7 @@ package testbed
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -41,13 +42,10 @@ func (b *bed) write() error {
 	} else if err == nil {
 		err = b.writePasswords(users)
 	}
-	if err == nil {
+	if err == nil && b.tools.mosquitto != "" {
 		err = b.writeMosquitto()
 	}
-	if err == nil {
-		err = b.writePrometheus()
-	}
-	return err
+	return firstOf(err, b.writePrometheus(), b.writeGrafana())
 }
 
 // table makes n rows of a noisy plane.
@@ -198,7 +196,10 @@ func (b *bed) writePasswords(users []string) error {
 			return err
 		}
 	}
-	hash, err := program("mosquitto_passwd", "mosquitto")
+	if b.tools.mosquitto == "" {
+		return nil // the embedded broker knows the files above
+	}
+	hash, err := find("mosquitto_passwd")
 	if err == nil {
 		err = b.put("passwd", plain.Bytes())
 	}
@@ -209,6 +210,15 @@ func (b *bed) writePasswords(users []string) error {
 		return fmt.Errorf("mosquitto_passwd: %w: %s", err, out)
 	}
 	return nil
+}
+
+// knows is how the embedded broker tells a user's password.
+func (b *bed) knows(_, user, password string) bool {
+	if filepath.Base(user) != user {
+		return false
+	}
+	want, err := os.ReadFile(b.path("passwords/" + user))
+	return err == nil && subtle.ConstantTimeCompare(bytes.TrimSpace(want), []byte(password)) == 1
 }
 
 // writeMosquitto writes the shipped configuration, with this testbed's folder and

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -16,21 +17,20 @@ type process struct {
 	done chan struct{}
 }
 
-// run starts a program with a log of its own.
-func (b *bed) run(name, program string, args ...string) error {
+// run starts a program with a log of its own. env is added to the environment.
+func (b *bed) run(name string, env []string, program string, args ...string) (*process, error) {
 	log, err := os.Create(b.path(name + ".log"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer log.Close()
 	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, b.Dir
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = log, log, b.Dir, append(os.Environ(), env...)
 	ownGroup(cmd) // a Ctrl-C is for us: we stop them in order
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	p := &process{name, cmd, make(chan struct{})}
-	b.processes = append(b.processes, p)
 	go func() {
 		_ = cmd.Wait() // how it ended is in its log
 		close(p.done)
@@ -39,22 +39,23 @@ func (b *bed) run(name, program string, args ...string) error {
 		default:
 		}
 	}()
-	return nil
+	return p, nil
 }
 
-// stop ends all, the last one first, each group when the one before is gone:
-// agents can so say goodbye to a broker that is still there.
+// stop ends all, the agents first: they can so say goodbye to a broker that is still there.
 func (b *bed) stop() {
-	agents := b.processes[min(3, len(b.processes)):]
 	var all sync.WaitGroup
-	for _, p := range agents {
+	for _, p := range b.agents {
 		all.Go(p.stop)
 	}
 	all.Wait()
 	close(b.stopped)
 	<-b.grown
-	for i := min(3, len(b.processes)) - 1; i >= 0; i-- {
-		b.processes[i].stop()
+	for _, p := range slices.Backward(b.services) {
+		p.stop()
+	}
+	if b.embedded != nil {
+		_ = b.embedded.Close() // nobody is connected any more
 	}
 }
 
@@ -64,7 +65,7 @@ func (p *process) stop() {
 	select {
 	case <-p.done:
 	case <-time.After(20 * time.Second):
-		fmt.Fprintln(os.Stderr, "testbed:", p.name, "does not stop, and is killed")
+		fmt.Fprintln(os.Stderr, "fedlab up:", p.name, "does not stop, and is killed")
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}

@@ -5,69 +5,126 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 )
 
 // Options of a testbed.
 type Options struct {
 	Dir    string        // of all files, must be new; empty = a temporary one
-	Bin    string        // folder with the programs agentd and coordinator
+	Bin    string        // folder with the programs agentd and coordinator; empty = that of this program
 	Agents int           // at least 6
 	TLS    bool          // give every client a certificate instead of a password
+	For    time.Duration // of Up; 0 = until the context ends
 	Limit  time.Duration // of Check
 	Stdout io.Writer
+
+	tools *tools // nil = those that are installed
 }
 
 // Defaults returns the default options.
-func Defaults() Options { return Options{Bin: "bin", Agents: 30, Limit: 5 * time.Minute} }
+func Defaults() Options { return Options{Agents: 20, Limit: 5 * time.Minute} }
 
 // Validate returns an error if an option is out of range.
 func (o *Options) Validate() error {
 	if o.Agents < 6 {
 		return fmt.Errorf("--agents must be at least 6, is %d", o.Agents)
 	}
+	if o.For < 0 {
+		return fmt.Errorf("--for must not be negative, is %s", o.For)
+	}
 	return nil
 }
 
-// Files only makes the folder, with keys, certificates and configurations.
+// Files only makes the folder, with keys, certificates and configurations. Another program starts what is in it.
 func Files(o Options) error {
 	if o.Dir == "" {
 		return errors.New("--dir is missing: give a new folder for the files")
 	}
-	_, err := layOut(o)
+	b, err := layOut(o)
+	if err == nil && b.tools.mosquitto == "" {
+		err = missing("mosquitto")
+	}
 	return err
 }
 
-// Up runs the testbed until the context ends.
-func Up(ctx context.Context, o Options) error { return work(ctx, o, (*bed).hold) }
+// Up runs the testbed until the context ends, or for a time, and keeps the newest model and the history.
+func Up(ctx context.Context, o Options) error {
+	if o.For > 0 {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(ctx, o.For)
+		defer done()
+	}
+	return work(ctx, o, (*bed).hold, (*bed).keep)
+}
 
 // Check runs the testbed until each target is up, rounds advance, and each query of a dashboard or rule has data. The
 // error says what is wrong when Limit is over.
-func Check(ctx context.Context, o Options) error { return work(ctx, o, (*bed).check) }
+func Check(ctx context.Context, o Options) error {
+	return work(ctx, o, (*bed).check, func(*bed) error { return nil })
+}
 
-// work starts a testbed, does one thing with it, and stops it.
-func work(ctx context.Context, o Options, do func(*bed, context.Context) error) error {
+// work starts a testbed, does one thing with it while it runs, stops it, and does another with its files.
+func work(ctx context.Context, o Options, do func(*bed, context.Context) error, then func(*bed) error) error {
 	b, err := layOut(o)
 	if err != nil {
 		return err
 	}
 	defer b.remove()
-	defer b.stop()
 	go b.grow()
-	if err := b.start(ctx); err != nil || ctx.Err() != nil {
-		return err
+	if err = b.start(ctx); err == nil {
+		err = do(b, ctx)
 	}
-	return do(b, ctx)
+	b.stop()
+	return errors.Join(err, then(b))
 }
 
 // hold says what runs, and waits for the end of the context or of a process.
 func (b *bed) hold(ctx context.Context) error {
-	b.tell(b.Stdout)
+	if ctx.Err() == nil {
+		b.tell(b.Stdout)
+	}
 	select {
 	case <-ctx.Done():
 		_, err := fmt.Fprintln(b.Stdout, "\nstopping")
 		return err
 	case name := <-b.ended:
-		return fmt.Errorf("%s ended: its log is %s", name, b.path(name+".log"))
+		return b.gone(name)
 	}
+}
+
+// gone is the error of a process that ended by itself. Its log may go with the folder.
+func (b *bed) gone(name string) error {
+	log, _ := os.ReadFile(b.path(name + ".log")) // what there is of it
+	return fmt.Errorf("%s ended:\n%s", name, log[max(0, len(log)-2000):])
+}
+
+// results is the folder, below the present one, for what outlives a temporary testbed.
+const results = "up"
+
+// keep writes the newest model and the history where they stay, and says so.
+func (b *bed) keep() error {
+	to := b.Dir
+	if b.temporary {
+		to = results
+	}
+	history, err := os.ReadFile(b.path("state/history.jsonl"))
+	if err != nil || len(history) == 0 {
+		_, err := fmt.Fprintln(b.Stdout, "stopped before the first round: there is no model")
+		return err
+	}
+	model := filepath.Join(to, "model.safetensors")
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	if _, err := b.ours("coordinator", "model", "export", "--state-dir", b.path("state"), "--out", model); err != nil {
+		return err
+	}
+	rounds := filepath.Join(to, "history.jsonl")
+	if err := os.WriteFile(rounds, history, 0o644); err != nil { //nolint:gosec // for everyone, as the model is
+		return err
+	}
+	_, err = fmt.Fprintf(b.Stdout, "the newest model is %s, and the rounds are in %s\n", model, rounds)
+	return err
 }

@@ -1,0 +1,103 @@
+package testbed
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/packaging/monitoring"
+)
+
+// tools are the programs of others that a testbed uses where they are installed.
+type tools struct {
+	mosquitto, prometheus string   // paths; empty = not here
+	grafana               []string // the command of its server, with where its own files are; nil = not here
+}
+
+func findTools() *tools {
+	var t tools
+	t.mosquitto, _ = find("mosquitto")
+	t.prometheus, _ = find("prometheus")
+	const home = "/usr/share/grafana" // of its packages
+	if path, err := find("grafana"); err == nil {
+		t.grafana = []string{path, "server", "--homepath", home}
+	} else if path, err := find("grafana-server"); err == nil { // before version 10
+		t.grafana = []string{path, "--homepath", home}
+	}
+	return &t
+}
+
+// find finds a program; daemons lie where only root looks.
+func find(name string) (string, error) {
+	for _, candidate := range []string{name, "/usr/sbin/" + name} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path, nil
+		}
+	}
+	return "", missing(name)
+}
+
+func missing(name string) error {
+	return fmt.Errorf("%s is not here: install Debian's package of this name", name)
+}
+
+// programs returns the folder with agentd and the coordinator, by default that of this program.
+func programs(dir string) (string, error) {
+	if dir == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Dir(self)
+	}
+	for _, name := range []string{"agentd", "coordinator"} {
+		if _, err := exec.LookPath(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf(
+				"there is no program %s in %s: build it with `make build`, and name its folder with --bin",
+				name, dir)
+		}
+	}
+	return filepath.Abs(dir)
+}
+
+// writeGrafana writes the shipped provisioning, with the testbed's address of Prometheus, and the dashboards.
+func (b *bed) writeGrafana() error {
+	files, err := monitoring.Files.ReadDir("grafana/dashboards")
+	for _, f := range files {
+		var text []byte
+		if text, err = monitoring.Files.ReadFile("grafana/dashboards/" + f.Name()); err == nil {
+			err = b.put("grafana/dashboards/"+f.Name(), text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	here := strings.NewReplacer("/var/lib/grafana/dashboards/fedmesh", b.path("grafana/dashboards"),
+		"127.0.0.1:9090", b.prometheus, "timeInterval: 15s", "timeInterval: 2s")
+	for _, name := range []string{"dashboards", "datasources"} {
+		path := "grafana/provisioning/" + name + "/fedmesh.yml"
+		text, err := monitoring.Files.ReadFile(path)
+		if err := firstOf(err, b.put(path, []byte(here.Replace(string(text))))); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// startGrafana starts Grafana with our dashboards, for everyone on this machine to read.
+func (b *bed) startGrafana() error {
+	host, port, err := net.SplitHostPort(b.grafana)
+	if err != nil {
+		return err
+	}
+	return b.service("grafana", []string{
+		"GF_SERVER_HTTP_ADDR=" + host, "GF_SERVER_HTTP_PORT=" + port,
+		"GF_PATHS_PROVISIONING=" + b.path("grafana/provisioning"),
+		"GF_PATHS_DATA=" + b.path("grafana/data"), "GF_PATHS_LOGS=" + b.path("grafana/logs"),
+		"GF_AUTH_ANONYMOUS_ENABLED=true", "GF_ANALYTICS_REPORTING_ENABLED=false",
+		"GF_ANALYTICS_CHECK_FOR_UPDATES=false",
+	}, b.tools.grafana[0], b.tools.grafana[1:]...)
+}
