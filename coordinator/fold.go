@@ -77,7 +77,7 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	}
 	folded.Next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
 	ready := ModelReady{
-		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.baseBlob.ref.Length),
+		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.base.ref.Length),
 		Spread: taken.spread,
 		Score:  taken.score, Risk: meanRisk(spool, taken.set), FoldTook: w.now().Sub(began),
 	}
@@ -131,7 +131,7 @@ func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.F
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next, err := w.training(run, 0, 0, w.first(model, from), nil)
+	next, err := w.training(run, 0, 0, wire.AppendVector(nil, w.first(model, from)), nil)
 	return next, []Fact{ready}, err
 }
 

@@ -93,7 +93,7 @@ func raiseModelFormat(t *testing.T, path string) {
 		meta["format_version"] = "9"
 		file, err := store.EncodeSafetensors(tensors, meta)
 		must(t, err)
-		must(t, models.Put(m.Version, m.Digest, file, true))
+		must(t, models.Put(m.Version, m.Digest, true, file))
 		return
 	}
 	t.Fatalf("%s is not listed", path)

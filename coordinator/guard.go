@@ -18,7 +18,7 @@ import (
 // attempt is a fold of a set that is not taken yet.
 type attempt struct {
 	set     []round.Contribution
-	model   []float32
+	model   []byte         // the vector as it goes over the wire
 	lengths []float64      // of the set's updates
 	score   *learner.Score // nil without held-out data
 	spread  float64        // NaN where the rule is not the mean
@@ -109,7 +109,7 @@ func leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut
 
 // try folds a set. The error is that an update, or the held-out data, cannot be read.
 func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution) (*attempt, error) {
-	a := &attempt{set: set, model: make([]float32, len(w.base)), lengths: w.lengths(e, set), spread: math.NaN()}
+	a := &attempt{set: set, lengths: w.lengths(e, set), spread: math.NaN()}
 	o := optimizer.New(w.cfg.Round.ServerOptimizer)
 	var err error
 	if a.state, err = w.state(o, run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
@@ -128,7 +128,7 @@ func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []
 	a.score = &score
 	base := 0.0
 	if len(e.Plan.Recent) == 0 {
-		of, err := w.held.score(w.base)
+		of, err := w.held.score(w.base.data)
 		if err != nil {
 			return nil, err
 		}
@@ -141,15 +141,16 @@ func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []
 }
 
 // foldInto makes the model of an attempt from its updates, strip by strip: rules and optimisers have each coordinate
-// depend on itself alone.
+// depend on itself alone. Neither model is ever there as a vector.
 func (w *workbench) foldInto(a *attempt, o optimizer.Optimizer, u *updates, scale float64) error {
-	by, d, mean := w.cfg.Round.Aggregation, make([]float64, min(strip, u.d)), 0.0
+	by, d, v, mean := w.cfg.Round.Aggregation, make([]float64, min(strip, u.d)), make([]float32, min(strip, u.d)), 0.0
+	a.model = make([]byte, 0, len(w.base.data))
 	set, fold := rule.Set[float32]{Scale: scale, Source: u}, rule.New[float32](by)
 	for _, x := range a.set {
 		set.Shares = append(set.Shares, x.Share)
 	}
 	err := u.strips(func(from, to int) error {
-		d, state := d[:to-from], make([][]float64, len(a.state))
+		d, v, state := d[:to-from], v[:to-from], make([][]float64, len(a.state))
 		for i, s := range a.state {
 			state[i] = s[from:to]
 		}
@@ -158,9 +159,13 @@ func (w *workbench) foldInto(a *attempt, o optimizer.Optimizer, u *updates, scal
 		}
 		mean = addMean(mean, a.set, d, scale)
 		o.Step(d, state)
-		if err := round.Advance(a.model[from:to], w.base[from:to], d); err != nil && a.fault == nil {
+		if err := wire.DecodeVector(v, w.base.data[4*from:4*to]); err != nil {
+			return err
+		}
+		if err := round.Advance(v, v, d); err != nil && a.fault == nil {
 			a.fault = fmt.Errorf("%w: from parameter %d on: %w", errNotFinite, from, err)
 		}
+		a.model = wire.AppendVector(a.model, v)
 		return nil
 	})
 	if by.Rule == rule.Mean {
@@ -170,7 +175,7 @@ func (w *workbench) foldInto(a *attempt, o optimizer.Optimizer, u *updates, scal
 }
 
 func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *updates {
-	return &updates{spool: spool, set: set, d: len(w.base),
+	return &updates{spool: spool, set: set, d: len(w.base.data) / 4,
 		codec: codec.Of[float32](w.problem.Task.Training.Codec)}
 }
 

@@ -49,7 +49,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.base = []float32{base}
+	w.useWeight(t, base)
 	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +85,24 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	e.Set = round.Contributions(all, &e.Plan, &cfg.Round)
 	return w, spool, e
 }
+
+// useWeight makes a model of one weight the present one, and weight returns that of the present one.
+func (w *workbench) useWeight(t *testing.T, x float32) {
+	t.Helper()
+	if err := w.useModel(vector(x)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *workbench) weight() float32 {
+	var v [1]float32
+	if err := wire.DecodeVector(v[:], w.base.data); err != nil {
+		panic(err)
+	}
+	return v[0]
+}
+
+func vector(x ...float32) []byte { return wire.AppendVector(nil, x) }
 
 func TestGuard(t *testing.T) {
 	good := slices.Repeat([]round.Recent{{Risk: 0.01, Length: 0.1}}, round.RecentFolds)
@@ -129,12 +147,12 @@ func TestGuard(t *testing.T) {
 			}
 			if tt.model == 0 {
 				if err == nil {
-					t.Errorf("the model became %v", w.base)
+					t.Errorf("the model became %v", w.weight())
 				}
 				return
 			}
-			if err != nil || math.Abs(float64(w.base[0]/tt.model)-1) > 1e-5 || next.Version != 8 {
-				t.Errorf("weight %v, error %v, plan %+v; want weight %v", w.base, err, next, tt.model)
+			if err != nil || math.Abs(float64(w.weight()/tt.model)-1) > 1e-5 || next.Version != 8 {
+				t.Errorf("weight %v, error %v, plan %+v; want weight %v", w.weight(), err, next, tt.model)
 			}
 			if n := len(next.Recent); n != min(round.RecentFolds, len(tt.recent)+1) {
 				t.Errorf("%d folds are remembered", n)
@@ -154,7 +172,7 @@ func TestGuardAfterACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		first, told := w.fold(1, spool, e)
-		w.base = []float32{1}
+		w.useWeight(t, 1)
 		e.Plan = round.Plan{}
 		if err := json.Unmarshal(journaled, &e.Plan); err != nil {
 			t.Fatal(err)

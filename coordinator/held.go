@@ -6,6 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // heldOut is the data that score each model.
@@ -35,12 +36,17 @@ func (h *heldOut) read() error {
 	return nil
 }
 
-// score returns how well a model does on the data. If some could not be read, they are read once more the next time.
-func (h *heldOut) score(w []float32) (learner.Score, error) {
+// score returns how well a model, as it goes over the wire, does on the data. If some could not be read, they are read
+// once more the next time.
+func (h *heldOut) score(model []byte) (learner.Score, error) {
 	if h.view.Err() != nil {
 		if err := h.read(); err != nil {
 			return learner.Score{}, err
 		}
+	}
+	w := make([]float32, len(model)/4)
+	if err := wire.DecodeVector(w, model); err != nil {
+		return learner.Score{}, err
 	}
 	score := h.problem.Model.Score(w, h.view.Rows)
 	if err := h.view.Err(); err != nil {

@@ -49,7 +49,7 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 			testkit.CutOff(t, folder)
 			write(text + "9,9\n")
 		}
-		s, err := h.score([]float32{1})
+		s, err := h.score(vector(1))
 		if step == "lost" {
 			if err == nil || !strings.Contains(err.Error(), "the held-out data: ") {
 				t.Errorf("%+v, %v", s, err)

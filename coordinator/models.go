@@ -6,12 +6,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// encodeModel returns a model's file.
+// encodeModel returns a model's file in pieces, of which all but the first are views into its vector.
 func encodeModel(run wire.RunID, version wire.ModelVersion, p *task.Problem[float32], data []byte, hash wire.Digest,
-	from origin) ([]byte, error) {
+	from origin) ([][]byte, error) {
 	m := modelfile.Of(&p.Task, p.Model.Architecture(), data, hash)
 	m.Run, m.Version, m.From = run, version, from.Model
-	return m.Encode()
+	return m.Pieces()
 }
 
 func ints(shape []uint32) []int {

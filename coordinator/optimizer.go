@@ -40,7 +40,7 @@ func (w *workbench) state(o optimizer.Optimizer, run wire.RunID, version wire.Mo
 		w.cfg.Logger.Warn("the server's optimiser begins anew: its state with the present model is not there",
 			"optimizer", w.cfg.Round.ServerOptimizer.Name, "version", version, "err", err)
 	}
-	return optimizer.NewState(o, len(w.base)), nil
+	return optimizer.NewState(o, len(w.base.data)/4), nil
 }
 
 // packState names the configured optimiser before its state; nil for one without.

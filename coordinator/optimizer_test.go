@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +29,7 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Fold
 	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.5, Momentum: 0.5, Tau: 1}
 	w.cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	e.Plan.Version = 0
-	plan, err := w.training(1, 0, 0, []float32{0}, nil)
+	plan, err := w.training(1, 0, 0, vector(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +51,8 @@ func TestServerMomentum(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	for i, want := range []float32{0.5, 1.25, 2.125} {
 		next()
-		if w.base[0] != want {
-			t.Fatalf("after round %d the weight is %v, want %v", i+1, w.base[0], want)
+		if w.weight() != want {
+			t.Fatalf("after round %d the weight is %v, want %v", i+1, w.weight(), want)
 		}
 	}
 }
@@ -62,7 +61,8 @@ func TestServerMomentum(t *testing.T) {
 func TestFoldAgain(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	before := next()
-	base, folded := slices.Clone(w.base), next()
+	base := w.base
+	folded := next()
 	hash := folded.Next.Base.Hash
 	first, err := w.disk.loadSlot(1, 2, hash)
 	if err != nil {
@@ -94,7 +94,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
-		m, err := w.disk.loadSlot(1, 2, w.baseBlob.ref.Hash)
+		m, err := w.disk.loadSlot(1, 2, w.base.ref.Hash)
 		if err == nil {
 			spoil(m)
 			for range 2 { // the other slot goes, too
@@ -106,8 +106,8 @@ func TestStateOfAnotherModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		next()
-		if w.base[0] != 1.75 || !strings.Contains(log.String(), "begins anew") {
-			t.Errorf("%s: weight %v, want 1.75; log %q", name, w.base[0], &log)
+		if w.weight() != 1.75 || !strings.Contains(log.String(), "begins anew") {
+			t.Errorf("%s: weight %v, want 1.75; log %q", name, w.weight(), &log)
 		}
 	}
 }
@@ -163,8 +163,8 @@ func TestRefuseAbove(t *testing.T) {
 				left = append(left, f)
 			}
 		}
-		if folded.Err != nil || w.base[0] != tt.model || len(left) != tt.left || len(folded.Excluded) != 0 {
-			t.Errorf("%+v: weight %v, left out %+v, excluded %v, error %v", tt, w.base[0], left, folded.Excluded,
+		if folded.Err != nil || w.weight() != tt.model || len(left) != tt.left || len(folded.Excluded) != 0 {
+			t.Errorf("%+v: weight %v, left out %+v, excluded %v, error %v", tt, w.weight(), left, folded.Excluded,
 				folded.Err)
 		}
 		if tt.left > 0 && (left[0].Agent != "a4" || left[0].Reason != LeftOutAbove || left[0].Usual != 1) {
@@ -179,8 +179,8 @@ func TestTooFewToFold(t *testing.T) {
 	nearHalf := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // leaves the median, of an even number none
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, facts := w.fold(1, spool, e); folded.Err != nil || w.base[0] != 3 || len(facts) != 1 {
-		t.Errorf("weight %v, error %v, facts %+v; want 3 of all", w.base[0], folded.Err, facts)
+	if folded, facts := w.fold(1, spool, e); folded.Err != nil || w.weight() != 3 || len(facts) != 1 {
+		t.Errorf("weight %v, error %v, facts %+v; want 3 of all", w.weight(), folded.Err, facts)
 	}
 	w, spool, e = benchOf(t, 0, nil, 1, 2)
 	w.cfg.Round.Aggregation = nearHalf
@@ -204,7 +204,7 @@ func TestConfigPairs(t *testing.T) {
 func TestTrimmedFold(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, -4.9)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
-	if folded, _ := w.fold(1, spool, e); folded.Err != nil || w.base[0] != 2 {
-		t.Errorf("weight %v, error %v; want 2", w.base[0], folded.Err)
+	if folded, _ := w.fold(1, spool, e); folded.Err != nil || w.weight() != 2 {
+		t.Errorf("weight %v, error %v; want 2", w.weight(), folded.Err)
 	}
 }

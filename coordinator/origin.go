@@ -66,9 +66,9 @@ func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) 
 
 // readOrigin returns the model that from names (see Config.From) as w_0 of the configured task, and the task with the
 // standardisation of that model. newest is the run of a VERSION without RUN.
-func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []float32, wire.Task, error) {
+func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []byte, wire.Task, error) {
 	o, t := origin{Given: from, Model: from}, c.cfg.Task
-	refuse := func(err error) (origin, []float32, wire.Task, error) {
+	refuse := func(err error) (origin, []byte, wire.Task, error) {
 		return o, nil, t, &StateError{Path: "--from " + from, Problem: err.Error(),
 			Do: "`coordinator model runs` and `coordinator model list` name the models on disk", Err: err}
 	}
@@ -105,11 +105,10 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []floa
 	}
 	data := m.vector(s)
 	o.Digest = wire.BlobDigest(data)
-	w := make([]float32, len(data)/4)
-	if err := wire.DecodeVector(w, data); err != nil {
+	if err := wire.DecodeVector(make([]float32, len(data)/4), data); err != nil {
 		return refuse(err)
 	}
-	return o, w, t, nil
+	return o, data, t, nil
 }
 
 // serves returns the standardisation of the model, or an error if the configured task cannot begin with the model.

@@ -26,8 +26,7 @@ type workbench struct {
 
 	problem  *task.Problem[float32]
 	taskBlob blob
-	base     []float32 // w_{i−1}; nil before the first training round
-	baseBlob blob
+	base     blob      // w_{i−1}; empty before the first training round
 	file     blob      // of the model w_{i−1}; empty unless models are rolled out
 	archived time.Time // when a model of the archive was synced last
 	fresh    *present  // the model that is not in the archive yet; nil if it is
@@ -58,7 +57,7 @@ func (w *workbench) useTask(t wire.Task, text []byte) error {
 		if held, err = openHeld(w.cfg.Held, p); err != nil {
 			return err
 		}
-		none, err := held.score(make([]float32, p.Model.Architecture().Params()))
+		none, err := held.score(make([]byte, 4*p.Model.Architecture().Params()))
 		if err != nil {
 			return err
 		}
@@ -77,11 +76,10 @@ func (w *workbench) statistics() round.Plan {
 
 // training plans a round of a run on the model w_{i−1}, after storing it in its slot, with the state of the optimiser
 // that made it, if there is one.
-func (w *workbench) training(run wire.RunID, version wire.ModelVersion, offset uint64, model []float32,
+func (w *workbench) training(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
 	state [][]float64) (round.Plan, error) {
-	data := wire.AppendVector(nil, model)
-	p := w.plan(version, offset, model, data)
-	file, err := encodeModel(run, version, w.problem, data, p.Base.Hash, w.disk.origin)
+	p := w.plan(version, offset, model)
+	file, err := encodeModel(run, version, w.problem, model, p.Base.Hash, w.disk.origin)
 	if err != nil {
 		return round.Plan{}, err
 	}
@@ -95,15 +93,15 @@ func (w *workbench) keep(m *present) error {
 	return w.persist("save the model", func() error { return w.disk.saveSlot(m) })
 }
 
-// plan plans a round on a model that is stored: as a vector, and as its blob.
-func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []float32, data []byte) round.Plan {
+// plan plans a round on a model that is stored.
+func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
 	s := w.problem.Schema(wire.KindTraining)
-	w.base, w.baseBlob = model, newBlob(data, s.Hash())
+	w.base = newBlob(model, s.Hash())
 	t := &w.problem.Task.Training
 	return round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
 		StepSize: w.problem.Schedule.At(offset + 1),
-		Task:     w.taskBlob.refer(inlineTask), Base: w.baseBlob.refer(wire.MaxInline),
+		Task:     w.taskBlob.refer(inlineTask), Base: w.base.refer(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(codec.Of[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
 		Endless: w.problem.Task.Mixing.Endless,
 	}
@@ -126,7 +124,7 @@ func (w *workbench) blobsOf(p *round.Plan) []blob {
 		all = append(all, w.taskBlob)
 	}
 	if p.Kind == wire.KindTraining && p.Base.Present() && p.Base.Inline == nil {
-		all = append(all, w.baseBlob)
+		all = append(all, w.base)
 	}
 	return all
 }

@@ -89,6 +89,7 @@ func (b *publisher) show(now time.Time, sealed []byte, blobs []blob) {
 	for _, x := range blobs {
 		i := slices.IndexFunc(b.posts, func(p *post) bool { return p.ref.Hash == x.ref.Hash })
 		if i >= 0 {
+			b.posts[i].blob = x // the older copy of its bytes can go
 			posts = append(posts, b.posts[i])
 		} else {
 			// A blob that an earlier process has listed may be at the broker.

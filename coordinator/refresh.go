@@ -34,7 +34,10 @@ func (w *workbench) refresh(next *round.Plan) (round.Plan, error) {
 // refreshed plans the training round after it, in the task that the statistics have made. The schedule goes on; the
 // server's optimiser begins anew, since its state is of the old columns.
 func (w *workbench) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
-	model, st := slices.Clone(w.base), &t.Standardization
+	model, st := make([]float32, len(w.base.data)/4), &t.Standardization
+	if err := wire.DecodeVector(model, w.base.data); err != nil {
+		return round.Plan{}, err
+	}
 	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
 	switch err := w.problem.Model.Restandardize(model, w.from, to); {
 	case errors.Is(err, learner.ErrNoBias):
@@ -50,7 +53,7 @@ func (w *workbench) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round
 	if o := optimizer.New(w.cfg.Round.ServerOptimizer); o.Vectors() > 0 {
 		state = optimizer.NewState(o, len(model))
 	}
-	return w.training(run, p.Version+1, p.Offset, model, state)
+	return w.training(run, p.Version+1, p.Offset, wire.AppendVector(nil, model), state)
 }
 
 // resumeRefresh loads the model of a statistics round in the middle of a run, and the columns in which it is expressed.
@@ -61,8 +64,8 @@ func (w *workbench) resumeRefresh(r *round.Record) error {
 		return err
 	}
 	var file []byte
-	if kept != nil && vectorOf(kept.file, p.Base.Hash, s) != nil {
-		file = kept.file
+	if kept != nil && vectorOf(kept.file[0], p.Base.Hash, s) != nil {
+		file = kept.file[0]
 	}
 	archived, damage := w.disk.models.Get(uint64(p.Version))
 	switch {
@@ -72,7 +75,8 @@ func (w *workbench) resumeRefresh(r *round.Record) error {
 		w.fresh = kept // the process before, or the power, has ended before it was archived
 	case file == nil && vectorOf(archived, p.Base.Hash, s) != nil:
 		file = archived
-		err := w.disk.saveSlot(&present{run: r.Run, version: p.Version, hash: p.Base.Hash, file: file})
+		err := w.disk.saveSlot(&present{run: r.Run, version: p.Version, hash: p.Base.Hash,
+			file: [][]byte{file}})
 		if err != nil {
 			return err
 		}

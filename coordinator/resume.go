@@ -115,7 +115,7 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 	}
 	record := round.Record{Run: max(wire.RunID(c.owner.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle,
 		Rollout: before.Rollout}
-	t, model := c.cfg.Task, []float32(nil)
+	t, model := c.cfg.Task, []byte(nil)
 	switch {
 	case again != "":
 		if c.disk.origin, err = c.restandardized(again); err != nil {
@@ -149,7 +149,8 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 	case c.cfg.Standardize:
 		record.Plan = c.work.statistics()
 	default:
-		record.Plan, err = c.work.training(record.Run, 0, 0, c.work.problem.Initial(c.cfg.Round.Seed), nil)
+		record.Plan, err = c.work.training(record.Run, 0, 0,
+			wire.AppendVector(nil, c.work.problem.Initial(c.cfg.Round.Seed)), nil)
 	}
 	if err == nil {
 		err = c.disk.removeSpoolsBut(0)
@@ -280,7 +281,7 @@ func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record,
 	}
 	var data []byte
 	if kept != nil {
-		data = vectorOf(kept.file, p.Base.Hash, s)
+		data = vectorOf(kept.file[0], p.Base.Hash, s)
 	}
 	archived, damage := w.disk.loadModel(p.Version, p.Base.Hash, s)
 	switch {
@@ -319,7 +320,7 @@ func (w *workbench) mendModel(r round.Record, data []byte, versions []uint64, da
 	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: p.Version, Version: p.Version})
 	file, err := encodeModel(r.Run, p.Version, w.problem, data, p.Base.Hash, w.disk.origin)
 	if err == nil {
-		err = w.disk.models.Put(uint64(p.Version), p.Base.Hash, file, true)
+		err = w.disk.models.Put(uint64(p.Version), p.Base.Hash, true, file...)
 	}
 	if err == nil {
 		err = w.restoreSlot(r.Run, p.Version, data)
@@ -350,10 +351,8 @@ func first(names []string) string {
 
 // useModel makes data the base of the round.
 func (w *workbench) useModel(data []byte) error {
-	base := make([]float32, len(data)/4)
-	s := w.problem.Schema(wire.KindTraining)
-	w.base, w.baseBlob = base, newBlob(data, s.Hash())
-	return wire.DecodeVector(base, data)
+	w.base = newBlob(data, w.problem.Schema(wire.KindTraining).Hash())
+	return wire.DecodeVector(make([]float32, len(data)/4), data) // all of it is finite
 }
 
 // fallBack ends the journaled round, whose model is lost, and returns a record between it and the next round with the
@@ -388,7 +387,7 @@ func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, te
 	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
 	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: lost, Version: version})
 	r.Forsake(w.now(), version)
-	r.Phase, r.Plan = round.CoordinatorIdle, w.plan(version, offset, w.base, data)
+	r.Phase, r.Plan = round.CoordinatorIdle, w.plan(version, offset, data)
 	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
 	return r, nil
 }

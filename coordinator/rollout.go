@@ -15,10 +15,12 @@ import (
 // under way is. The files lie in the archive of their run, and stay there as long as they are announced.
 
 // rolls gives a plan the file of its model, if models are rolled out. A file that is too long for a blob is not.
-func (w *workbench) rolls(p *round.Plan, file []byte) {
+func (w *workbench) rolls(p *round.Plan, file [][]byte) {
 	w.file = blob{}
-	if w.cfg.Round.Rollout.On() && len(file) <= wire.MaxBlob {
-		w.file = newBlob(file, wire.Digest{})
+	if w.cfg.Round.Rollout.On() {
+		if whole := slices.Concat(file...); len(whole) <= wire.MaxBlob {
+			w.file = newBlob(whole, wire.Digest{})
+		}
 	}
 	p.File = w.file.ref
 }
@@ -29,7 +31,7 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 		return nil
 	}
 	if r.Plan.Kind == wire.KindTraining && c.work.file.data == nil {
-		file, err := encodeModel(r.Run, r.Plan.Version, c.work.problem, c.work.baseBlob.data, r.Plan.Base.Hash,
+		file, err := encodeModel(r.Run, r.Plan.Version, c.work.problem, c.work.base.data, r.Plan.Base.Hash,
 			c.disk.origin)
 		if err != nil {
 			return err

@@ -69,7 +69,7 @@ func (d *disk) newestModel() (wire.RunID, uint64) {
 
 // saveModel stores a model. Another one that is stored as that version, of a journal that was newer, is renamed.
 func (d *disk) saveModel(m *present, durable bool, logger *slog.Logger) error {
-	err := d.models.Put(uint64(m.version), m.hash, m.file, durable)
+	err := d.models.Put(uint64(m.version), m.hash, durable, m.file...)
 	if !errors.Is(err, store.ErrConflict) {
 		return err
 	}
@@ -79,5 +79,5 @@ func (d *disk) saveModel(m *present, durable bool, logger *slog.Logger) error {
 	}
 	logger.Warn("another model was stored as this version: it is kept under another name", "version", m.version,
 		"moved_to", aside)
-	return d.models.Put(uint64(m.version), m.hash, m.file, durable)
+	return d.models.Put(uint64(m.version), m.hash, durable, m.file...)
 }

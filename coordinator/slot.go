@@ -3,6 +3,7 @@ package coordinator
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/store"
@@ -14,9 +15,9 @@ type present struct {
 	run     wire.RunID
 	version wire.ModelVersion
 	hash    wire.Digest
-	file    []byte // safetensors
-	state   []byte // nil if there is none: see packState
-	lasts   bool   // it is rolled out: a power cut must not take it from the archive
+	file    [][]byte // safetensors, in pieces; one piece if it was read
+	state   []byte   // nil if there is none: see packState
+	lasts   bool     // it is rolled out: a power cut must not take it from the archive
 }
 
 // slotHead is the length of what stands before a model's file: run, version, hash and the file's length.
@@ -27,9 +28,13 @@ func (d *disk) saveSlot(m *present) error {
 	head := binary.LittleEndian.AppendUint64(make([]byte, 0, slotHead), uint64(m.run))
 	head = binary.LittleEndian.AppendUint64(head, uint64(m.version))
 	head = append(head, m.hash[:]...)
-	head = binary.LittleEndian.AppendUint64(head, uint64(len(m.file)))
+	length := 0
+	for _, p := range m.file {
+		length += len(p)
+	}
+	head = binary.LittleEndian.AppendUint64(head, uint64(length))
 	d.unkept = wire.Digest{}
-	err := d.model.Write(slotVersion, head, m.file, m.state)
+	err := d.model.Write(slotVersion, slices.Concat([][]byte{head}, m.file, [][]byte{m.state})...)
 	if err == nil {
 		d.unkept = m.hash
 	}
@@ -64,7 +69,7 @@ func parseSlot(s store.Saved) (*present, bool) {
 	if b = b[slotHead:]; length > uint64(len(b)) {
 		return nil, false
 	}
-	if m.file = b[:length:length]; uint64(len(b)) > length {
+	if m.file = [][]byte{b[:length:length]}; uint64(len(b)) > length {
 		m.state = b[length:]
 	}
 	return m, true

@@ -134,7 +134,7 @@ func (k *Kept) Take(m *Model, keep int, spare wire.ModelName) error {
 	if n := len(versions); n > 0 {
 		number = versions[n-1] + 1
 	}
-	if err := k.models.Put(number, sha256.Sum256(file), file, true); err != nil {
+	if err := k.models.Put(number, sha256.Sum256(file), true, file); err != nil {
 		return err
 	}
 	if err := k.disk.WriteFile(ActivePath(k.dir), file, 0o644); err != nil {

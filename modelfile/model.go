@@ -48,6 +48,12 @@ func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Mo
 
 // Encode returns the file. The model is valid, and its vector has the length of its architecture.
 func (m *Model) Encode() ([]byte, error) {
+	pieces, err := m.Pieces()
+	return slices.Concat(pieces...), err
+}
+
+// Pieces returns the file in pieces, in memory of the vector's own but for the first.
+func (m *Model) Pieces() ([][]byte, error) {
 	a := m.Architecture
 	meta := map[string]string{
 		"format": "fedmesh", "format_version": strconv.Itoa(Format), "task": m.Task,
@@ -84,7 +90,7 @@ func (m *Model) Encode() ([]byte, error) {
 		tensors = append(tensors, store.Tensor{Name: t.Name, DType: "F32", Shape: t.Shape, Data: m.Vector[at : at+n]})
 		at += n
 	}
-	return store.EncodeSafetensors(tensors, meta)
+	return store.SafetensorsPieces(tensors, meta)
 }
 
 // Predictor returns what predicts with the model.

@@ -55,12 +55,17 @@ func recordPath(modelPath string) string {
 	return strings.TrimSuffix(modelPath, modelSuffix) + recordSuffix
 }
 
-// Put stores the safetensors file as this version, durably or not: then a power cut may leave it torn, or take it, and
-// Get notices. digest is the model's address in the federation; it need
-// not be the SHA-256 of the file. The same digest again is nil. Another one, or a file whose record cannot be read, is
-// ErrConflict: nothing stored is overwritten by something else (see SetAside).
-func (m *Models) Put(version uint64, digest [32]byte, file []byte, durable bool) error {
-	if _, _, err := DecodeSafetensors(file); err != nil {
+// Put stores the safetensors file, which may come in pieces, the header in the first, as this version, durably or not:
+// then a power cut may leave it torn, or take it, and Get notices. digest is the model's address in the federation; it
+// need not be the SHA-256 of the file. The same digest again is nil. Another one, or a file whose record cannot be
+// read, is ErrConflict: nothing stored is overwritten by something else (see SetAside).
+func (m *Models) Put(version uint64, digest [32]byte, durable bool, pieces ...[]byte) error {
+	size, sum := int64(0), sha256.New()
+	for _, p := range pieces {
+		size += int64(len(p))
+		_, _ = sum.Write(p) // cannot fail
+	}
+	if _, err := readMetadata(bytes.NewReader(pieces[0]), size); err != nil {
 		return fmt.Errorf("model version %d: %w", version, err)
 	}
 	path := m.Path(version)
@@ -69,13 +74,11 @@ func (m *Models) Put(version uint64, digest [32]byte, file []byte, durable bool)
 			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest, ErrConflict)
 		}
 	}
-	sum := sha256.Sum256(file)
-	body := append(digest[:], sum[:]...)
-	body = binary.LittleEndian.AppendUint64(body, uint64(len(file)))
+	body := binary.LittleEndian.AppendUint64(sum.Sum(digest[:]), uint64(size))
 	if err := m.disk.saveRecord(recordPath(path), modelVersion, body, durable); err != nil {
 		return err
 	}
-	return m.disk.replace(path, [][]byte{file}, 0o600, durable)
+	return m.disk.replace(path, pieces, 0o600, durable)
 }
 
 // readRecord reads the record beside a model: everything of ModelInfo but the metadata.

@@ -52,7 +52,7 @@ func TestModels(t *testing.T) {
 	}
 	for _, v := range []uint64{10, 2, 1_000_000_000, 3} {
 		for range 2 {
-			if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, fmt.Sprint(v)), v%2 == 0); err != nil {
+			if err := m.Put(v, [32]byte{byte(v)}, v%2 == 0, modelFile(t, fmt.Sprint(v))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,10 +79,10 @@ func TestModels(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(m.dir, "model-00000010.safetensors")); err != nil {
 		t.Error(err)
 	}
-	if err := m.Put(10, [32]byte{99}, modelFile(t, "other"), true); !errors.Is(err, ErrConflict) {
+	if err := m.Put(10, [32]byte{99}, true, modelFile(t, "other")); !errors.Is(err, ErrConflict) {
 		t.Errorf("another digest: %v, want ErrConflict", err)
 	}
-	if err := m.Put(11, [32]byte{11}, []byte("no model"), true); err == nil ||
+	if err := m.Put(11, [32]byte{11}, true, []byte("no model")); err == nil ||
 		!strings.Contains(err.Error(), "version 11") {
 		t.Errorf("not a safetensors file: %v", err)
 	}
@@ -94,7 +94,7 @@ func TestModelsPrune(t *testing.T) {
 		t.Errorf("Prune of none: %v", err)
 	}
 	for v := range uint64(5) {
-		if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, ""), true); err != nil {
+		if err := m.Put(v, [32]byte{byte(v)}, true, modelFile(t, "")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +103,7 @@ func TestModelsPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.Put(4, [32]byte{44}, modelFile(t, ""), true); err != nil {
+	if err := m.Put(4, [32]byte{44}, true, modelFile(t, "")); err != nil {
 		t.Errorf("Put over a record without a model: %v", err)
 	}
 	if err := m.Prune(0, 4); err == nil {
@@ -132,14 +132,14 @@ func TestModelsPrune(t *testing.T) {
 func TestModelsSetAside(t *testing.T) {
 	m := mustOpenModels(t)
 	for round := 1; round <= 2; round++ {
-		if err := m.Put(4, [32]byte{byte(round)}, modelFile(t, fmt.Sprint(round)), true); err != nil {
+		if err := m.Put(4, [32]byte{byte(round)}, true, modelFile(t, fmt.Sprint(round))); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Put(4, [32]byte{99}, modelFile(t, "other"), true); !errors.Is(err, ErrConflict) {
+		if err := m.Put(4, [32]byte{99}, true, modelFile(t, "other")); !errors.Is(err, ErrConflict) {
 			t.Errorf("another digest: %v, want ErrConflict", err)
 		}
 		mustWrite(t, recordPath(m.Path(4)), []byte("rubbish"))
-		if err := m.Put(4, [32]byte{byte(round)}, modelFile(t, ""), true); !errors.Is(err, ErrConflict) {
+		if err := m.Put(4, [32]byte{byte(round)}, true, modelFile(t, "")); !errors.Is(err, ErrConflict) {
 			t.Errorf("a model whose record cannot be read: %v, want ErrConflict", err)
 		}
 		aside, err := m.SetAside(4)
@@ -170,7 +170,7 @@ func TestModelsSetAside(t *testing.T) {
 func TestModelsDamage(t *testing.T) {
 	m := mustOpenModels(t)
 	for v := range uint64(2) {
-		if err := m.Put(v, [32]byte{byte(v)}, modelFile(t, ""), true); err != nil {
+		if err := m.Put(v, [32]byte{byte(v)}, true, modelFile(t, "")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,6 +43,12 @@ func dtypeSize(dtype string) (int, bool) {
 // metadata is sorted by key, tensors as the reference implementation has them, F64 before F32 (so that the data is
 // aligned) and then by name.
 func EncodeSafetensors(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	pieces, err := SafetensorsPieces(tensors, metadata)
+	return slices.Concat(pieces...), err
+}
+
+// SafetensorsPieces returns the same file in pieces: what stands before the data, and then each tensor's Data itself.
+func SafetensorsPieces(tensors []Tensor, metadata map[string]string) ([][]byte, error) {
 	sorted := slices.Clone(tensors)
 	slices.SortFunc(sorted, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
@@ -54,16 +60,11 @@ func EncodeSafetensors(tensors []Tensor, metadata map[string]string) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	size := 8 + len(header)
+	pieces := [][]byte{append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)}
 	for _, t := range sorted {
-		size += len(t.Data)
+		pieces = append(pieces, t.Data)
 	}
-	p := binary.LittleEndian.AppendUint64(make([]byte, 0, size), uint64(len(header)))
-	p = append(p, header...)
-	for _, t := range sorted {
-		p = append(p, t.Data...)
-	}
-	return p, nil
+	return pieces, nil
 }
 
 func checkTensors(tensors []Tensor) error {

@@ -28,7 +28,7 @@ func folder(t *testing.T) string {
 				Data: make([]byte, 4)}},
 				map[string]string{"task": "air", "from": map[string]string{"2000": "1000/4"}[run]})
 			if err == nil {
-				err = models.Put(v, [32]byte{byte(v)}, file, true)
+				err = models.Put(v, [32]byte{byte(v)}, true, file)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -25,7 +25,7 @@ func TestCoordinatorMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%.1f MB at most, %.1f MB (PSS) at the end", float64(r.leaderMost)/1e6, float64(r.leaderBytes)/1e6)
-	if r.leaderMost > most+14*model {
-		t.Errorf("the coordinator had %.1f MB resident, want 30 MB and 14 models at most", float64(r.leaderMost)/1e6)
+	if r.leaderMost > most+6*model {
+		t.Errorf("the coordinator had %.1f MB resident, want 30 MB and 6 models at most", float64(r.leaderMost)/1e6)
 	}
 }
