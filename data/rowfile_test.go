@@ -314,6 +314,34 @@ func TestFullDisk(t *testing.T) {
 	b.same("with room", m, v)
 }
 
+// TestRoomThatWasGivenBack: when rows are cut off, others may take their room, so it is looked for again.
+func TestRoomThatWasGivenBack(t *testing.T) {
+	f, err := newRowFile(t.TempDir(), 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.file.Close()
+	if _, known := store.Free(f.folder); !known {
+		t.Skip("this system does not tell the room on a disk")
+	}
+	put := func(rows int) error {
+		return errors.Join(f.add(make([]float32, rows), make([]float32, rows), nil), f.flush())
+	}
+	if err := put(1000); err != nil {
+		t.Fatal(err)
+	}
+	f.cut(600)
+	f.leave = 1 << 60 // others have taken it
+	if err := put(400); err == nil || !strings.Contains(err.Error(), "must stay free") || f.rows != 600 {
+		t.Errorf("%d rows, error %v", f.rows, err)
+	}
+	f.cut(600)
+	f.leave = leaveFree
+	if err := put(400); err != nil || f.rows != 1000 {
+		t.Errorf("with room: %d rows, error %v", f.rows, err)
+	}
+}
+
 // TestLeftBehindRows: the file of a process that was killed before it could remove the name is removed.
 func TestLeftBehindRows(t *testing.T) {
 	dir := t.TempDir()
