@@ -23,6 +23,9 @@ type Filter struct {
 	missing grid.Fill // the zero value refuses
 }
 
+// deals reports whether the nth row that has the texts of Where, from 1, is of the own share.
+func (f *Filter) deals(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
+
 // Error says what is wrong in a data file, and where.
 type Error struct {
 	File    string
@@ -80,9 +83,9 @@ func noneSelected(file string, rows int) *Error {
 
 // readHeader reads the first line, and says where the wanted columns are.
 func readHeader(c *records, file string, features []string, target string, filter Filter) (*table, error) {
-	header, err := c.Read()
+	header, err := c.header(file)
 	if err != nil {
-		return nil, headerError(file, err)
+		return nil, err
 	}
 	if len(features) == 0 {
 		return nil, &Error{File: file, Line: 1, Problem: "no feature columns were asked for"}

@@ -67,9 +67,9 @@ func (f *csvFeed) read(void func(why string), take func(Reading)) error {
 func (f *csvFeed) pass(text *counter, from place, take func(Reading)) (tally, error) {
 	c := f.filter.dialect.reader(text, from.lines)
 	if from.offset == 0 {
-		header, err := c.Read()
+		header, err := c.header(f.csvFile.path)
 		if err != nil {
-			return tally{}, headerError(f.csvFile.path, err)
+			return tally{}, err
 		}
 		if f.table, err = f.places(header); err != nil {
 			return tally{}, err
@@ -87,8 +87,7 @@ func (f *csvFeed) pass(text *counter, from place, take func(Reading)) (tally, er
 func (f *csvFeed) places(header []string) (*table, error) {
 	var names []string
 	for _, in := range f.inputs {
-		name := f.filter.dialect.named(in.Name)
-		if slices.ContainsFunc(header, func(h string) bool { return strings.TrimSpace(h) == name }) {
+		if slices.Contains(header, f.filter.dialect.named(in.Name)) {
 			names = append(names, in.Name)
 		}
 	}
@@ -125,14 +124,6 @@ func (f *csvFeed) classes(name string) bool {
 	return slices.ContainsFunc(f.inputs, func(in spec.Input) bool { return in.Name == name && len(in.Classes) > 0 })
 }
 
-// headerError says why there is no header.
-func headerError(file string, err error) error {
-	if errors.Is(err, io.EOF) {
-		return &Error{File: file, Problem: "empty; the first line must name the columns"}
-	}
-	return readError(file, err, nil, 0, 0)
-}
-
 // each calls do with the selected rows up to the end. above is the number of lines above the first one that c reads.
 func (y *tally) each(c *records, t *table, above int, do func(record []string, line int) error) error {
 	c.FieldsPerRecord = t.width
@@ -145,11 +136,11 @@ func (y *tally) each(c *records, t *table, above int, do func(record []string, l
 			return readError(t.file, err, record, t.width, above)
 		}
 		y.rows++
-		if !t.matches(record) {
+		if !t.where.match(record) {
 			continue
 		}
 		y.matched++
-		if n := t.filter.Shares; n > 1 && (y.matched-1)%n != t.filter.Share {
+		if !t.filter.deals(y.matched) {
 			continue
 		}
 		line, _ := c.FieldPos(0)

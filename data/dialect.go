@@ -117,9 +117,13 @@ func (d *dialect) value(classes bool, text string) (v float64, said string, why 
 	return v, "", why
 }
 
-// problem says for a person what is wrong with a cell.
+// problem says for a person what is wrong with a cell, or a reading.
 func problem(text string, why Reason) string {
 	switch {
+	case why == grid.OutOfRange:
+		return shorten(text) + " is out of the input's range"
+	case why == grid.UnknownClass:
+		return shorten(text) + " is none of the input's classes"
 	case text == "":
 		return "empty where a number is needed"
 	case why == grid.NotFinite && strings.ContainsAny(text, "0123456789"):

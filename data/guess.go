@@ -66,15 +66,7 @@ func headerOf(path string, d *dialect) ([]string, error) {
 		return nil, err
 	}
 	defer r.Close()
-	header, err := d.reader(r, 0).Read()
-	if err != nil {
-		return nil, headerError(path, err)
-	}
-	names := make([]string, len(header))
-	for i, name := range header {
-		names[i] = strings.TrimSpace(name)
-	}
-	return names, nil
+	return d.reader(r, 0).header(path)
 }
 
 // missing returns how many columns are not in the file.
@@ -173,8 +165,8 @@ func guessFormat(texts []string, zone *time.Location) (format, why string) {
 			return format, fmt.Sprintf("%s, which %q fits, too", why, layout)
 		}
 	}
-	if zone == nil && strings.Contains(format, "15") && !strings.Contains(format, "07") &&
-		!strings.Contains(format, "MST") {
+	if zone == nil && strings.Contains(format, "2006") && !strings.Contains(format, "07") &&
+		!strings.Contains(format, "MST") { // a time of some zone
 		why += "; with data.time_zone, if they are not in UTC"
 	}
 	return format, why

@@ -3,8 +3,10 @@ package data
 import (
 	"bufio"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // maxRecord bounds a record of CSV, in bytes: a quote without an end would have all of a file read into memory.
@@ -21,6 +23,22 @@ type records struct {
 func (r *records) Read() ([]string, error) {
 	r.limit.left = maxRecord
 	return r.Reader.Read()
+}
+
+// header reads the first line: the names of the columns, without blanks around them. The file's name is for errors.
+func (r *records) header(file string) ([]string, error) {
+	record, err := r.Read()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, &Error{File: file, Problem: "empty; the first line must name the columns"}
+	case err != nil:
+		return nil, readError(file, err, nil, 0, 0)
+	}
+	names := make([]string, len(record)) // a copy: the record is used again
+	for i, name := range record {
+		names[i] = strings.TrimSpace(name)
+	}
+	return names, nil
 }
 
 // bounded passes on a text until a record is too long.

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-
-	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 // RowReader reads the rows of a CSV text one by one, as a file of the section is written.
@@ -25,9 +23,9 @@ func (c *Config) ReadRows(text io.Reader, file string, columns []string) (*RowRe
 		}
 	}
 	r := &RowReader{records: d.reader(text, 0)}
-	header, err := r.records.Read()
+	header, err := r.records.header(file)
 	if err != nil {
-		return nil, headerError(file, err)
+		return nil, err
 	}
 	last := len(columns) - 1
 	if r.table, err = newTable(file, header, columns[:last], columns[last], Filter{dialect: d}); err != nil {
@@ -55,10 +53,7 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 	for i, column := range t.columns {
 		text := strings.TrimSpace(record[column])
 		v, why := t.filter.dialect.number(text)
-		if x[i] = float32(v); why == "" && !finite(float64(x[i])) {
-			why = grid.NotFinite
-		}
-		if why != "" {
+		if x[i], why = held[float32](v, why); why != "" {
 			return line, &Error{File: t.file, Line: line, Column: t.filter.dialect.named(t.names[i]),
 				Problem: problem(text, why)}
 		}

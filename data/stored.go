@@ -167,11 +167,11 @@ func (x *ringSurvey) take(r Reading) {
 	if text == "" {
 		text = fmt.Sprint(r.Value)
 	}
-	problem := cellProblem(text, why)
+	says := problem(text, why)
 	if why == grid.Late {
-		problem = "a reading came before that is newer by more than the lateness"
+		says = "a reading came before that is newer by more than the lateness"
 	}
-	x.fault(r.Input, why, Fault{Problem: moment(r.Time) + ": " + problem})
+	x.fault(r.Input, why, Fault{Problem: moment(r.Time) + ": " + says})
 }
 
 // end completes the survey.

@@ -297,6 +297,13 @@ func TestGuessFormat(t *testing.T) {
 			t.Errorf("%q is %q, want %q", texts, got, want)
 		}
 	}
+	for text, hint := range map[string]bool{"2026-03-01 12:00": true, "3/1/2026 3:04 PM": true, "2026-03-01": true,
+		"2026-03-01T12:00:00Z": false, "1772366400": false, "2026-03-01 12:00:00 +0100": false,
+		"Sun, 01 Mar 2026 12:00:00 CET": false} {
+		if _, why := guessFormat([]string{text}, nil); strings.Contains(why, "data.time_zone") != hint {
+			t.Errorf("%s: %s", text, why)
+		}
+	}
 	if got, why := guessFormat([]string{"03/01/2026 12:00"}, nil); got != "02/01/2006 15:04" ||
 		!strings.Contains(why, `"01/02/2006 15:04" fits, too`) {
 		t.Errorf("%s: %s", got, why)

@@ -23,7 +23,7 @@ type csvSurvey struct {
 	header   []string
 	columns  []*surveyed
 	time     int // the place of the time; -1 = there is none
-	where    []condition
+	where    conditions
 	selected int
 	newest   int64 // time of a row
 	mark     int64 // readings before it are late
@@ -62,13 +62,9 @@ func (s *csvSurvey) read() {
 	}
 	defer r.Close()
 	c := s.dialect.reader(r, 0)
-	header, err := c.Read()
-	if err != nil {
-		s.fail(headerError(s.file.path, err))
+	if s.header, err = c.header(s.file.path); err != nil {
+		s.fail(err)
 		return
-	}
-	for _, name := range header {
-		s.header = append(s.header, strings.TrimSpace(name))
 	}
 	s.findColumns()
 	c.FieldsPerRecord = -1
@@ -153,10 +149,8 @@ func (s *csvSurvey) findColumns() {
 
 // float32Of judges a number of a row.
 func float32Of(r Reading) (float64, Reason) {
-	if !finite(float64(float32(r.Value))) {
-		return 0, grid.NotFinite
-	}
-	return r.Value, ""
+	_, why := held[float32](r.Value, "")
+	return r.Value, why
 }
 
 // find returns the place of a column in the file, or adds why it is not there.
@@ -177,13 +171,11 @@ func (s *csvSurvey) find(column, name string) int {
 
 // line takes a line with the right number of fields.
 func (s *csvSurvey) line(record []string, line int, c *records) {
-	for _, w := range s.where {
-		if strings.TrimSpace(record[w.column]) != w.value {
-			return
-		}
+	if !s.where.match(record) {
+		return
 	}
 	s.selected++
-	if n := s.file.filter.Shares; n > 1 && (s.selected-1)%n != s.file.filter.Share {
+	if !s.file.filter.deals(s.selected) {
 		return
 	}
 	at, good := s.when(record, line, c)
@@ -270,21 +262,10 @@ func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault)
 		}
 	}
 	if why != "" && why != grid.Late {
-		f.Problem = cellProblem(text, why)
+		f.Problem = problem(text, why)
 		s.fault(x.Name, why, f)
 	}
 	return why == grid.Late
-}
-
-// cellProblem says what is wrong with a cell, or a reading.
-func cellProblem(text string, why Reason) string {
-	switch why {
-	case grid.OutOfRange:
-		return shorten(text) + " is out of the input's range"
-	case grid.UnknownClass:
-		return shorten(text) + " is none of the input's classes"
-	}
-	return problem(text, why)
 }
 
 // end completes the survey.

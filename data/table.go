@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
 )
 
 // table says where the wanted columns are.
@@ -18,34 +19,44 @@ type table struct {
 	names   []string // of the features, then the target
 	columns []int    // their places
 	time    int      // the place of the time; -1 = there is none
-	where   []condition
+	where   conditions
 }
+
+// conditions are the texts that columns of a row must have.
+type conditions []condition
 
 type condition struct {
 	column int
 	value  string
 }
 
+func (c conditions) match(record []string) bool {
+	for _, one := range c {
+		if strings.TrimSpace(record[one.column]) != one.value {
+			return false
+		}
+	}
+	return true
+}
+
 func newTable(file string, header, features []string, target string, filter Filter) (*table, error) {
 	fail := func(column, problem string) error {
 		return &Error{File: file, Line: 1, Column: column, Problem: problem}
 	}
-	names := make([]string, len(header)) // a copy: the reader reuses the record
 	places := make(map[string][]int, len(header))
 	for i, name := range header {
-		names[i] = strings.TrimSpace(name)
-		places[names[i]] = append(places[names[i]], i)
+		places[name] = append(places[name], i)
 	}
 	find := func(column string) (int, error) {
 		switch at := places[column]; len(at) {
 		case 0:
-			return 0, fail(column, "missing; the columns are "+list(names))
+			return 0, fail(column, "missing; the columns are "+list(header))
 		case 1:
 			return at[0], nil
 		}
 		return 0, fail(column, "twice in the header")
 	}
-	t := &table{file: file, filter: filter, time: -1, width: len(names), names: append(slices.Clone(features), target)}
+	t := &table{file: file, filter: filter, time: -1, width: len(header), names: append(slices.Clone(features), target)}
 	asked := make(map[string]bool, len(t.names))
 	for _, name := range t.names {
 		if asked[name] {
@@ -74,15 +85,6 @@ func newTable(file string, header, features []string, target string, filter Filt
 		t.where = append(t.where, condition{column: at, value: filter.Where[column]})
 	}
 	return t, nil
-}
-
-func (t *table) matches(record []string) bool {
-	for _, c := range t.where {
-		if strings.TrimSpace(record[c.column]) != c.value {
-			return false
-		}
-	}
-	return true
 }
 
 // add appends a row, or counts why it cannot be used.
@@ -115,12 +117,10 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 	for i, column := range t.columns {
 		text, c := strings.TrimSpace(record[column]), &b.cells[i]
 		v, why := t.filter.dialect.number(text)
-		if why == "" && !finite(float64(T(v))) {
-			why = grid.NotFinite
-		}
+		x, why := held[T](v, why)
 		if why == "" {
 			c.take(v, at)
-			b.x = append(b.x, T(v))
+			b.x = append(b.x, x)
 			continue
 		}
 		c.drop(why, line)
@@ -172,6 +172,15 @@ func parseTime(text string) (int64, error) {
 }
 
 func finite(v float64) bool { return v-v == 0 }
+
+// held returns a number as T has it, and why it cannot be used: why, or that it is too large for T.
+func held[T learner.Float](v float64, why Reason) (T, Reason) {
+	x := T(v)
+	if why == "" && !finite(float64(x)) {
+		why = grid.NotFinite
+	}
+	return x, why
+}
 
 // shorten quotes the text of a cell for a message.
 func shorten(text string) string {

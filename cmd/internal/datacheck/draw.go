@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -31,7 +32,7 @@ func (r *Result) Draw(to io.Writer) error {
 	}
 	if n := len(r.Data.Others); n > 0 {
 		const most = 20
-		fmt.Fprintf(&b, "other columns: %s", strings.Join(r.Data.Others[:min(n, most)], ", "))
+		fmt.Fprintf(&b, "other columns: %s", shown(r.Data.Others, most))
 		if n > most {
 			fmt.Fprintf(&b, " and %d more", n-most)
 		}
@@ -75,7 +76,7 @@ func (r *Result) faults(b *strings.Builder) {
 	for _, f := range r.Data.Faults {
 		name := "the source"
 		if f.Column != "" {
-			name = fmt.Sprintf("column %q", f.Column)
+			name = fmt.Sprintf("column %q", cut(f.Column))
 		}
 		fmt.Fprintf(b, "\n%s: %d %s\n", name, f.Count, f.Reason)
 		for _, one := range f.First {
@@ -161,9 +162,9 @@ func table(b *strings.Builder, head string, columns []data.Summary, source bool)
 	}
 	fmt.Fprint(w, "\tLEAST\tMEAN\tSIGMA\tMOST\tHISTOGRAM\n")
 	for _, c := range columns {
-		name := c.Name
+		name := plain(c.Name)
 		if c.In != "" {
-			name += " (" + c.In + ")"
+			name += " (" + plain(c.In) + ")"
 		}
 		fmt.Fprintf(w, "%s\t%d", name, c.Used)
 		if source {
@@ -173,7 +174,12 @@ func table(b *strings.Builder, head string, columns []data.Summary, source bool)
 		case c.Used == 0:
 			fmt.Fprint(w, "\t\t\t\t\t\n")
 		case len(c.Texts) > 0:
-			fmt.Fprintf(w, "\t\t\t\t\t%s%s\n", barsOfTexts(c), shown(c.Texts))
+			const most = 8
+			fmt.Fprintf(w, "\t\t\t\t\t%s%s", barsOfTexts(c), shown(c.Texts, most))
+			if len(c.Texts) > most {
+				fmt.Fprint(w, ", …")
+			}
+			fmt.Fprint(w, "\n")
 		default:
 			fmt.Fprintf(w, "\t%.4g\t%.4g\t%.3g\t%.4g\t%s %s\n", c.Min, c.Mean, c.Sigma, c.Max, bars(c.Histogram),
 				c.Unit)
@@ -220,11 +226,28 @@ func barsOfTexts(c data.Summary) string {
 }
 
 // shown lists texts, not more than fit.
-func shown(texts []string) string {
-	const most = 8
-	text := strings.Join(texts[:min(len(texts), most)], ", ")
-	if len(texts) > most {
-		text += ", …"
+func shown(texts []string, most int) string {
+	all := make([]string, 0, most)
+	for _, text := range texts[:min(len(texts), most)] {
+		all = append(all, plain(text))
+	}
+	return strings.Join(all, ", ")
+}
+
+// cut is a text of the data, not longer than fits.
+func cut(text string) string {
+	const most = 32
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+// plain is a text of the data for a terminal: cut, and quoted if a part of it would not be seen, or obeyed.
+func plain(text string) string {
+	text = cut(text)
+	if quoted := strconv.Quote(text); len(quoted) > len(text)+2 || text == "" {
+		return quoted
 	}
 	return text
 }

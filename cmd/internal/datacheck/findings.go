@@ -29,7 +29,7 @@ func (r *Result) Findings() []doctor.Finding {
 		}
 		text := fmt.Sprintf("%d %s", f.Count, f.Reason)
 		if f.Column != "" {
-			text = fmt.Sprintf("column %q: %s", f.Column, text)
+			text = fmt.Sprintf("column %q: %s", cut(f.Column), text)
 		}
 		mend := f.Mend
 		if mend == "" && f.Count > 1 {
