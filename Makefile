@@ -17,10 +17,15 @@ help: ## list the targets
 build: ## build agentd, coordinator and fedlab into bin/
 	CGO_ENABLED=0 go build $$(cat tools/buildflags) -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator ./cmd/fedlab
 
+# Of what compiles first; without it nothing would be seen for minutes where Go's cache is empty.
+compiles = @echo "compiling fedlab: some minutes at the first time, then seconds"
+
 demo: ## run the main job: agents, a broker and a coordinator train a model on this machine
+	$(compiles)
 	go run ./cmd/fedlab demo
 
 demo-streams: ## the same from raw readings: twelve stations are replayed through Mosquitto, the agents make rows and publish forecasts; a minute, one JSON object a line
+	$(compiles)
 	go run ./cmd/fedlab demo --streams --json
 
 testbed: build ## run a whole federation on this machine until Ctrl-C: a broker, a coordinator, AGENTS=20 agents, Prometheus (TLS=true for certificates)
@@ -30,6 +35,7 @@ testbed-check: build ## run such a testbed until every target, panel and alert h
 	bin/fedlab up check --agents $(or $(AGENTS),20) --tls=$(or $(TLS),false)
 
 reproduce: ## run the documents' experiments, four minutes on two cores, and write reproduced/report.html
+	$(compiles)
 	go run ./cmd/fedlab reproduce --out reproduced
 
 chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)

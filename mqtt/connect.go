@@ -90,10 +90,20 @@ func (l *link) explain(err error, u *url.URL) error {
 	case l.dialErr != nil:
 		return fmt.Errorf("cannot reach the broker at %s: %s", where, plain(l.dialErr))
 	case !errors.Is(err, packets.ErrorNetworkError):
-		return fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)
+		return refusal{fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)}
 	}
 	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, plain(err))
 }
+
+// ErrRefused is what an attempt failed with if the broker answered CONNECT with a refusal: of the user, the password or
+// the client id.
+var ErrRefused = errors.New("the broker refuses the connection")
+
+// refusal is an ErrRefused with its reason.
+type refusal struct{ error }
+
+func (refusal) Is(target error) bool { return target == ErrRefused }
+func (r refusal) Unwrap() error      { return r.error }
 
 // noStore keeps nothing: with a clean session and a client per link, paho
 // never reads its store back, and a store would hold payloads without bound.

@@ -70,6 +70,9 @@ type Options struct {
 	Meter *Meter
 	// Rand draws the waits between attempts; seeded by the system unless set.
 	Rand *rand.Rand
+	// Failed, if set, hears why each attempt to connect failed; one is [ErrRefused] if the broker's answer was no. It
+	// may not block.
+	Failed func(error)
 	// Logger receives connects, losses and failed attempts; nil discards them.
 	Logger *slog.Logger
 }
@@ -99,6 +102,9 @@ func (o Options) withDefaults() Options {
 	orInt(&o.OutboxBytes, 8<<20)
 	if o.Observe == nil {
 		o.Observe = func(Traffic) {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
 	}
 	if o.Rand == nil {
 		var seed [32]byte

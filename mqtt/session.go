@@ -165,6 +165,7 @@ func (s *Session) run(ctx context.Context) {
 			away = time.Now().Add(pause)
 		} else {
 			delay = wait.failed(time.Since(away))
+			s.options.Failed(err)
 		}
 		if ctx.Err() != nil {
 			return

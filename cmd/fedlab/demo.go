@@ -43,6 +43,9 @@ the regression of the FedDec paper, or the air data.`,
 	f.StringVar(&o.Model, "model", o.Model, "linear or mlp")
 	f.StringVar(&o.Broker, "broker", "",
 		"URL of a broker that runs already, such as tcp://127.0.0.1:1883 (default: an embedded one)")
+	f.StringVar(&o.Username, "username", "", "user at --broker, for all of the demo")
+	f.StringVar(&o.PasswordFile, "password-file", "", "file with the password of --username")
+	f.StringVar(&o.CAFile, "ca-file", "", "trusted certificates for --broker, in PEM (default: the system's)")
 	f.BoolVar(&o.Processes, "processes", false, "run each agent as an agentd process of its own")
 	f.BoolVar(&o.Streams, "streams", false,
 		"have the agents hear their stations' raw readings over a broker of the site, and make the rows themselves")

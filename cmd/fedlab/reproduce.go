@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -100,35 +100,25 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
-	var outcomes []reproduce.Outcome
-	var failed, reasons []string
-	for i, e := range experiments {
-		stop := r.follow(fmt.Sprintf("[%d/%d] %s", i+1, len(experiments), e.About().ID))
-		began := time.Now()
-		report, err := e.Run(ctx, r.options)
-		seconds := time.Since(began).Seconds()
-		stop()
-		if err != nil && ctx.Err() != nil {
-			return errors.New("interrupted")
-		}
-		if err != nil {
-			report = reproduce.Failed(e, err)
-		}
-		outcome := reproduce.Outcome{Report: report, Seconds: seconds, Settings: e}
-		outcomes = append(outcomes, outcome)
-		if !report.Holds {
-			failed, reasons = append(failed, report.ID), append(reasons, r.reasons(report)...)
-		}
-		if err := r.print(outcome); err != nil {
-			return err
-		}
-	}
-	if r.out != "" {
-		if err := reproduce.WriteFiles(r.out, r.options, outcomes); err != nil {
+	outcomes, err := r.measure(ctx, experiments)
+	if r.out != "" && (err == nil || len(outcomes) > 0) {
+		o := r.options
+		o.Missing = len(experiments) - len(outcomes)
+		if err := reproduce.WriteFiles(r.out, o, outcomes); err != nil {
 			return err
 		}
 		if !r.json {
-			fmt.Fprintf(r.stdout, "\nreport.html, report.json and the plots are in %s\n", r.out)
+			fmt.Fprintf(r.stdout, "\nopen %s; report.json and the plots are beside it\n",
+				filepath.Join(r.out, "report.html"))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var failed, reasons []string
+	for _, o := range outcomes {
+		if !o.Holds {
+			failed, reasons = append(failed, o.ID), append(reasons, r.reasons(o.Report)...)
 		}
 	}
 	if len(failed) > 0 {
@@ -136,6 +126,31 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 			strings.Join(reasons, ""))
 	}
 	return nil
+}
+
+// measure returns the outcomes of the experiments, or of those before the context ended, and prints each.
+func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Experiment) (all []reproduce.Outcome,
+	_ error) {
+	for i, e := range experiments {
+		stop := r.follow(fmt.Sprintf("[%d/%d] %s", i+1, len(experiments), e.About().ID))
+		began := time.Now()
+		report, err := e.Run(ctx, r.options)
+		seconds := time.Since(began).Seconds()
+		stop()
+		if err != nil && ctx.Err() != nil {
+			return all, fmt.Errorf("interrupted: %d of %d experiments were run to their end", len(all),
+				len(experiments))
+		}
+		if err != nil {
+			report = reproduce.Failed(e, err)
+		}
+		outcome := reproduce.Outcome{Report: report, Seconds: seconds, Settings: e}
+		all = append(all, outcome)
+		if err := r.print(outcome); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 // reasons returns why a claim does not hold, if the output is JSON, which has only the values.

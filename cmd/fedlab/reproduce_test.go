@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,5 +76,42 @@ func TestReproduceFails(t *testing.T) {
 	if code != 1 || !strings.HasPrefix(stdout, `{"id":"lab-4","holds":false`) ||
 		!strings.Contains(stderr, "lab-4: the experiment runs: ") || !strings.Contains(stderr, "stability limit") {
 		t.Errorf("in JSON: exit status %d, %s\n%s", code, stdout, stderr)
+	}
+}
+
+// stopping is an experiment during which Ctrl-C is pressed.
+type stopping struct {
+	reproduce.Experiment
+	press func()
+}
+
+func (s stopping) Run(ctx context.Context, o reproduce.Options) (*reproduce.Report, error) {
+	s.press()
+	return s.Experiment.Run(ctx, o)
+}
+
+// TestReproduceInterrupted keeps the experiments that came to their end, and marks the report.
+func TestReproduceInterrupted(t *testing.T) {
+	ctx, press := context.WithCancel(t.Context())
+	defer press()
+	var out bytes.Buffer
+	r := reproduction{stdout: &out, out: t.TempDir()}
+	r.options.Seed, r.options.Quick = 1, true
+	err := r.run(ctx, []reproduce.Experiment{reproduce.Lab3(), stopping{reproduce.Lab4(), press}, reproduce.Lab3()})
+	if err == nil || err.Error() != "interrupted: 1 of 3 experiments were run to their end" {
+		t.Errorf("error %v", err)
+	}
+	page, err := os.ReadFile(filepath.Join(r.out, "report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Interrupted: 2 more experiments were not run", "1 of 1 claims hold",
+		`<section id="lab-3">`} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("report.html has no %q", want)
+		}
+	}
+	if want := "open " + filepath.Join(r.out, "report.html"); !strings.Contains(out.String(), want) {
+		t.Errorf("%q does not say %q", out.String(), want)
 	}
 }

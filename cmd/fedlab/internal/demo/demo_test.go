@@ -280,6 +280,8 @@ func TestOptions(t *testing.T) {
 		{func(o *Options) { o.Participants = 13 }, "--participants must be 1 to 12, is 13"},
 		{func(o *Options) { o.Participants = 0 }, "--participants must be 1 to 12, is 0"},
 		{func(o *Options) { o.Rounds = -1 }, "--rounds must be at least 1, is -1"},
+		{func(o *Options) { o.Username = "me" }, "--username, --password-file and --ca-file go with --broker: the " +
+			"embedded one has users of its own"},
 		{func(o *Options) { o.Model = "tree" }, `--model must be linear or mlp, is "tree"`},
 	} {
 		o := Defaults()

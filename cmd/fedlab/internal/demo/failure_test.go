@@ -3,12 +3,16 @@ package demo
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
 // started is an output that tells when a text came by.
@@ -56,6 +60,35 @@ func TestUnreachableBroker(t *testing.T) {
 	if text := errs.written.String(); strings.Count(text, "\n") != 1 ||
 		!strings.Contains(text, "cannot reach the broker at tcp://127.0.0.1:1: connection refused; next try in ") {
 		t.Errorf("on stderr:\n%s", text)
+	}
+}
+
+// TestRefused: a broker that does not let the user in ends the demo at once, and one that does is used.
+func TestRefused(t *testing.T) {
+	inTemp(t)
+	server, err := broker.Start(broker.Options{Authenticate: func(_, user, password string) bool {
+		return user == "me" && password == "secret"
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Defaults()
+	o.Broker, o.Rounds, o.Stdout, o.Stderr = server.URL(), 1, io.Discard, io.Discard
+	if _, err := Run(t.Context(), o); !errors.Is(err, mqtt.ErrRefused) ||
+		!strings.Contains(err.Error(), "not Authorized: give a user and a password that it knows") {
+		t.Errorf("without a password: %v", err)
+	}
+	if testing.Short() {
+		return // a whole demonstration is not short
+	}
+	o.Username, o.PasswordFile = "me", secret
+	if r, err := Run(t.Context(), o); err != nil || r.Model == "" {
+		t.Errorf("with the password: %v", err)
 	}
 }
 

@@ -122,6 +122,8 @@ func startBroker(dir string, log *slog.Logger) (*broker.Server, error) {
 func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) error {
 	b.URLs = config.OneOrMore{url}
 	if fed.server == nil {
+		o := &fed.options
+		b.Username, b.PasswordFile, b.CAFile = o.Username, o.PasswordFile, o.CAFile
 		return nil
 	}
 	b.Username = fed.topics.ClientID(id)
@@ -147,6 +149,7 @@ func (fed *federation) enrol(url string) (err error) {
 		}
 		if s.D2D != nil && !s.D2D.Uplink { // the neighbours' broker knows the same users
 			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
+			s.D2D.Broker.CAFile = s.Broker.CAFile
 		}
 		s.StateDir = filepath.Join(fed.dir, "agent-"+station)
 		s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(fed.dir, station+".key"),

@@ -20,9 +20,11 @@ type Options struct {
 	Participants int
 	Model        string // linear or mlp
 	Broker       string // URL of a broker that runs already; empty = embedded
-	Processes    bool   // each agent in a process of its own
-	Streams      bool   // the agents hear their stations over a broker of the site, and make the rows
-	Agentd       string // the program for it; empty = looked for
+	// How all of the demo reach that broker, as broker.username, password_file and ca_file of the daemons.
+	Username, PasswordFile, CAFile string
+	Processes                      bool   // each agent in a process of its own
+	Streams                        bool   // the agents hear their stations over a broker of the site, and make the rows
+	Agentd                         string // the program for it; empty = looked for
 
 	Algorithm spec.Algorithm
 	Task      string // of FedDec: air or regression; empty = regression
@@ -84,6 +86,8 @@ func (o *Options) Validate() error {
 		o.Participants)
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
+	need(o.Broker != "" || o.Username == "" && o.PasswordFile == "" && o.CAFile == "",
+		"--username, --password-file and --ca-file go with --broker: the embedded one has users of its own")
 	valid("--algorithm", o.Algorithm.Validate())
 	need(!o.Streams || o.Algorithm != spec.FedDec && !o.Processes && o.Model == "linear",
 		"--streams goes with --algorithm fedavg and --model linear, and not with --processes")

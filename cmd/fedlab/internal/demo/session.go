@@ -28,6 +28,15 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 		return nil, err
 	}
 	o.Logger = fed.log
+	refused := make(chan error, 1)
+	o.Failed = func(err error) {
+		if errors.Is(err, mqtt.ErrRefused) {
+			select {
+			case refused <- err:
+			default: // the first one is enough
+			}
+		}
+	}
 	conn, err := mqtt.Dial(context.WithoutCancel(ctx), o)
 	if err != nil {
 		return nil, err
@@ -37,6 +46,9 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 		case <-ctx.Done():
 			_ = conn.Close() // which is never an error
 			return nil, context.Cause(ctx)
+		case err := <-refused: // which waiting does not mend, unlike a broker that is not there yet
+			_ = conn.Close()
+			return nil, fmt.Errorf("%w: give a user and a password that it knows (--username, --password-file)", err)
 		case e := <-conn.Events():
 			if _, up := e.(mqtt.Up); up {
 				return conn, nil

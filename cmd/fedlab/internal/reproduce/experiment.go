@@ -22,6 +22,8 @@ type About struct {
 type Options struct {
 	Quick bool   // fewer runs, wider intervals: seconds instead of minutes
 	Seed  uint64 // of everything random
+	// Missing is how many experiments were not run to their end, since they were interrupted: for the report.
+	Missing int
 }
 
 // size is a number of runs, or rounds: full, or less in a quick run.
