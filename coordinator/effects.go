@@ -21,7 +21,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Journal:
 		return c.journal(e.Record)
 	case round.WriteHistory:
-		c.record("write a line of the history", func() error { return c.disk.writeHistory(e.Run, e.Outcome) })
+		c.record("write a line of the history", func() error { return c.disk.writeHistory(e) })
 	case round.Announce:
 		return c.announce(e)
 	case round.Invite:

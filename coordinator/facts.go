@@ -170,6 +170,7 @@ type (
 		Hash     wire.Digest
 		Bytes    int
 		Risk     float64        // mean of the participants' risks at the base model, NaN when unknown
+		Median   float64        // of these risks
 		Score    *learner.Score // on the evaluation data; nil without any
 		Spread   float64        // of the updates in it around their mean, as a Euclidean distance
 		FoldTook time.Duration

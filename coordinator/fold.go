@@ -24,26 +24,28 @@ func (c *Coordinator) fold(e round.Fold) {
 	})
 }
 
-// meanRisk is the mean of the set's risks at the base model, as their signed manifests in the spool tell them; NaN if
-// one cannot be read.
-func meanRisk(spool *store.Spool, set []round.Contribution) float64 {
-	risks := map[wire.AgentID]float64{}
+// risks are the mean and the median of the set's risks at the base model, as their signed manifests in the spool tell
+// them; NaN if one cannot be read.
+func risks(spool *store.Spool, set []round.Contribution) (mean, median float64) {
+	told := map[wire.AgentID]float64{}
 	for _, entry := range spool.Entries() {
 		if e, err := wire.Open(entry.Meta); err == nil {
 			if u, err := wire.DecodeUpdate(e.Body); err == nil {
-				risks[wire.AgentID(entry.Agent)] = u.RiskBefore
+				told[wire.AgentID(entry.Agent)] = u.RiskBefore
 			}
 		}
 	}
-	sum := 0.0
-	for _, x := range set {
-		risk, ok := risks[x.Agent]
+	sum, all := 0.0, make([]float64, len(set))
+	for i, x := range set {
+		risk, ok := told[x.Agent]
 		if !ok {
-			return math.NaN()
+			return math.NaN(), math.NaN()
 		}
 		sum += risk
+		all[i] = risk
 	}
-	return sum / float64(len(set))
+	slices.Sort(all)
+	return sum / float64(len(set)), (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }
 
 // fold makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round. It
@@ -76,10 +78,11 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		return round.Folded{Round: e.Round, Err: err}, nil
 	}
 	folded.Next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
+	mean, median := risks(spool, taken.set)
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.base.ref.Length),
 		Spread: taken.spread,
-		Score:  taken.score, Risk: meanRisk(spool, taken.set), FoldTook: w.now().Sub(began),
+		Score:  taken.score, Risk: mean, Median: median, FoldTook: w.now().Sub(began),
 	}
 	folded.Measured = ready.measured()
 	if w.refreshes(version) {

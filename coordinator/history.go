@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -32,6 +33,8 @@ type historyEntry struct {
 	Risk     *float64          `json:"risk,omitempty"`
 	R2       *float64          `json:"r2,omitempty"`
 	Accuracy *float64          `json:"accuracy,omitempty"`
+	HeldOut  *float64          `json:"held_out_risk,omitempty"`
+	Ended    stop.Reason       `json:"ended,omitempty"` // why the run is over with this round
 }
 
 const (
@@ -39,12 +42,13 @@ const (
 	outcomeAbandoned = "abandoned"
 )
 
-func historyLine(run wire.RunID, o round.Outcome) historyEntry {
+func historyLine(e round.WriteHistory) historyEntry {
+	o := &e.Outcome
 	h := historyEntry{
-		Time: o.At, Run: run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
+		Time: o.At, Run: e.Run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
 		Version:  o.Version,
 		Selected: o.Selected, Accepted: o.Accepted, Seconds: o.Took.Seconds(), Risk: o.Measured.Risk, R2: o.Measured.R2,
-		Accuracy: o.Measured.Accuracy,
+		Accuracy: o.Measured.Accuracy, HeldOut: o.Measured.HeldOut, Ended: e.Ended,
 	}
 	if o.Abandoned != "" {
 		h.Outcome, h.Reason = outcomeAbandoned, string(o.Abandoned)
@@ -55,9 +59,9 @@ func historyLine(run wire.RunID, o round.Outcome) historyEntry {
 // writeHistory appends the line of a finished round, unless the history has it: the journal is written first and asks
 // for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one number
 // after an older state folder was restored.
-func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
-	if d.told || !d.hasLine(run, o) {
-		if err := d.history.Append(historyLine(run, o)); err != nil {
+func (d *disk) writeHistory(e round.WriteHistory) error {
+	if d.told || !d.hasLine(e) {
+		if err := d.history.Append(historyLine(e)); err != nil {
 			return err
 		}
 	}
@@ -66,13 +70,14 @@ func (d *disk) writeHistory(run wire.RunID, o round.Outcome) error {
 }
 
 // hasLine reports whether the history has the line of a round. A damaged history is continued.
-func (d *disk) hasLine(run wire.RunID, o round.Outcome) bool {
+func (d *disk) hasLine(e round.WriteHistory) bool {
+	o := &e.Outcome
 	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
 		var h historyEntry
-		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != run || h.Round < o.Round {
+		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
 		}
-		if h.Round == o.Round && h.Time.Equal(o.At) {
+		if h.Round == o.Round && h.Time.Equal(o.At) && h.Ended == e.Ended {
 			return true
 		}
 	}
@@ -110,7 +115,7 @@ func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 		}
 	}
 	if o := rec.Last; o != nil && o.Abandoned == "" && o.Kind == wire.KindTraining { // its line may be missing yet
-		take(historyLine(rec.Run, *o))
+		take(historyLine(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}
 	read := 0
 	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
@@ -137,9 +142,9 @@ func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 
 // measured returns the fields that the history keeps.
 func (m *ModelReady) measured() round.Measured {
-	r := round.Measured{Risk: number(m.Risk)}
+	r := round.Measured{Risk: number(m.Risk), Median: number(m.Median)}
 	if m.Score != nil {
-		r.R2, r.Accuracy = number(m.Score.R2), number(m.Score.Accuracy)
+		r.R2, r.Accuracy, r.HeldOut = number(m.Score.R2), number(m.Score.Accuracy), number(m.Score.Risk)
 	}
 	return r
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -99,6 +100,7 @@ func TestPastKnowsTheJournal(t *testing.T) {
 func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	dir := t.TempDir()
 	at := time.UnixMilli(1_000).UTC()
+	ended := stop.Reason("")
 	write := func(run wire.RunID, r wire.RoundID, later time.Duration) {
 		t.Helper()
 		o := round.Outcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum,
@@ -106,7 +108,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 		for range 2 {
 			d, err := openDisk(store.Machine, dir)
 			if err == nil {
-				err = errors.Join(d.writeHistory(run, o), d.close())
+				err = errors.Join(d.writeHistory(round.WriteHistory{Run: run, Outcome: o, Ended: ended}), d.close())
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -119,6 +121,8 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	write(7, 1, 0) // an older state folder was put back
 	write(7, 2, time.Second)
 	write(8, 1, time.Minute)
+	ended = stop.Time // afterwards, between two rounds
+	write(8, 1, time.Minute)
 	var got []string
 	for line, err := range store.Machine.Newest(filepath.Join(dir, historyFile)) {
 		if err != nil {
@@ -126,10 +130,11 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 		}
 		got = append(got, string(line))
 	}
-	if len(got) != 5 {
-		t.Errorf("lines, newest first:\n%s\nwant rounds 1 of run 8, and 2, 3, 2, 1 of run 7", strings.Join(got, "\n"))
+	if len(got) != 6 {
+		t.Errorf("lines, newest first:\n%s\nwant rounds 1 and 1 of run 8, and 2, 3, 2, 1 of run 7",
+			strings.Join(got, "\n"))
 	}
-	want := `{"time":"1970-01-01T00:01:01Z","run":8,"round":1,"attempt":2,"kind":"training","outcome":"abandoned","reason":"quorum","version":0,"selected":0,"accepted":0,"seconds":1.5}`
+	want := `{"time":"1970-01-01T00:01:01Z","run":8,"round":1,"attempt":2,"kind":"training","outcome":"abandoned","reason":"quorum","version":0,"selected":0,"accepted":0,"seconds":1.5,"ended":"time"}`
 	if got[0] != want {
 		t.Errorf("line %s\nwant %s", got[0], want)
 	}

@@ -24,6 +24,7 @@ type Coordinator struct {
 	outcome
 	uploads
 	rollout rollouts
+	stop    stops
 	reports *reports
 }
 
@@ -35,7 +36,7 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now),
 		storageOK: newStorage(r),
 		course:    newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
-		rollout: newRollouts(r),
+		rollout: newRollouts(r), stop: newStops(r),
 		reports: newReports(r, now),
 	}
 }

@@ -38,8 +38,11 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.closed(f)
 	case round.RoundAbandoned:
 		c.abandoned(f)
+	case round.StopJudged:
+		c.stop.judged(f)
 	case round.RunFinished:
 		c.finished.Set(1)
+		c.stop.ended.choose(string(f.Reason))
 		c.modelVersion.set(float64(f.Version))
 	case round.RolloutBegan:
 		c.rollout.began(f)
@@ -124,6 +127,8 @@ func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
 }
 
 func (c *Coordinator) opened(f round.RoundOpened) {
+	c.finished.Set(0) // by another rule than before
+	c.stop.ended.choose("")
 	c.round.set(float64(f.Round))
 	c.attempt.set(float64(f.Attempt))
 	c.modelVersion.set(float64(f.Version))

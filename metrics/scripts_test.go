@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -158,7 +159,9 @@ var coordinatorScript = []any{
 		Verdict: rollout.Verdict{Result: rollout.Widened, Agents: 5, Judged: 4, Ratio: 0.9375}},
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 3}, Released: wire.ModelName{Run: 7, Version: 2},
 		Resumed: true},
-	round.RunFinished{Version: 3},
+	round.StopJudged{Rule: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3, Risk: 0.75, Best: 0.5,
+		BestAt: 1, Without: 2}},
+	round.RunFinished{Version: 3, Reason: stop.Patience},
 	round.PhaseEntered{Phase: round.CoordinatorFinished, Before: round.CoordinatorClosing, Spent: time.Second},
 	coordinator.LinkChanged{Err: errors.New("reset by peer")},
 }

@@ -140,12 +140,13 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		Folded:  o.Accepted - len(e.LeftOut),
 		Missing: c.missing(), ByDeadline: c.byDeadline, Took: o.Took,
 	})
+	c.measured(&e)
 	c.rec.Plan, c.failed = e.Next, 0
 	c.peers = nil
 	c.forgetParticipants()
-	switch {
-	case c.finished(e.Next.Version):
-		c.finish(now)
+	switch why := c.over(now); {
+	case why != "":
+		c.finish(now, why)
 	case c.cfg.Pause > 0:
 		c.enter(now, CoordinatorIdle)
 		c.wakeAt = now.Add(c.cfg.Pause)
@@ -162,18 +163,6 @@ func (c *Coordinator) conclude(now time.Time, o Outcome) Outcome {
 	o.Selected, o.Took, o.At = c.selected(), now.Sub(c.announced), now.UTC().Truncate(time.Millisecond)
 	c.rec.Last, c.spent = &o, o.Round
 	return o
-}
-
-// finished reports whether a model of that version is the run's last.
-func (c *Coordinator) finished(v wire.ModelVersion) bool {
-	return c.cfg.Rounds > 0 && v >= wire.ModelVersion(c.cfg.Rounds)
-}
-
-func (c *Coordinator) finish(now time.Time) {
-	c.enter(now, CoordinatorFinished)
-	c.journal(now)
-	c.announce(wire.PhaseFinished)
-	c.report(RunFinished{c.rec.Plan.Version})
 }
 
 // The wait after an abandoned round, which doubles while it goes on like that.

@@ -7,6 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -31,6 +32,7 @@ type Config struct {
 	Pause           time.Duration    `yaml:"pause"`    // between rounds
 	InviteEvery     time.Duration    `yaml:"invite_every"`
 	Rollout         rollout.Config   `yaml:"-"` // of models to predict with
+	Stop            stop.Config      `yaml:"stop"`
 }
 
 // Gather says which agents a round waits for before it draws.
@@ -59,6 +61,7 @@ func DefaultConfig() Config {
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
+		Stop: stop.Default(),
 	}
 }
 
@@ -120,6 +123,7 @@ func (c *Config) Validate() error {
 		"must be 1ms to %s, is %s", longest, c.Deadline)
 	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
 	check.Take("rollout", c.Rollout.Validate())
+	check.Take("stop", c.Stop.Validate())
 	check.Need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
 	return check.Err()
 }

@@ -89,7 +89,7 @@ func (c *Coordinator) Record() Record {
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.retryAt, c.rolling.judgeAt} {
+	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.retryAt, c.rolling.judgeAt, c.endAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -151,7 +151,7 @@ func (c *Coordinator) journal(now time.Time) {
 	c.nominate(now)
 	c.do(Journal{c.Record()})
 	if c.spent != 0 {
-		c.do(WriteHistory{c.rec.Run, *c.rec.Last})
+		c.do(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
 		c.do(Discard{c.spent})
 		c.spent = 0
 	}
@@ -176,7 +176,11 @@ func (c *Coordinator) start(now time.Time) {
 			Least: c.cfg.Rollout.Devices, Resumed: true})
 	}
 	if c.rec.Last != nil { // the process before may have been killed between the journal and the history
-		c.do(WriteHistory{c.rec.Run, *c.rec.Last})
+		c.do(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
+	}
+	c.rec.Stop.Resume(&c.cfg.Stop, now)
+	if c.cfg.Stop.On() {
+		c.report(StopJudged{c.cfg.Stop, c.rec.Stop})
 	}
 	switch c.rec.Phase {
 	case CoordinatorCollecting:
@@ -185,12 +189,14 @@ func (c *Coordinator) start(now time.Time) {
 		c.collect(now)
 		c.settle(now)
 	case CoordinatorFinished:
-		if !c.finished(c.rec.Plan.Version) {
+		why := c.over(now)
+		if why == "" {
+			c.rec.Ended = ""
 			c.next(now) // more rounds are asked for than before
 			return
 		}
 		c.rec.Attempt++ // sealed anew it has another digest: agents would call it a conflict
-		c.finish(now)
+		c.finish(now, why)
 	case CoordinatorGathering:
 		c.rec.Attempt++
 		c.gather(now)
@@ -212,6 +218,9 @@ func (c *Coordinator) setLink(now time.Time, up bool) {
 // tick does what the time asks for.
 func (c *Coordinator) tick(now time.Time) {
 	c.roll(now)
+	if why := c.over(now); why != "" && c.between() {
+		c.finish(now, why)
+	}
 	due := !c.wakeAt.IsZero() && !now.Before(c.wakeAt)
 	switch c.rec.Phase {
 	case CoordinatorIdle:

@@ -3,6 +3,7 @@ package round
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -94,6 +95,7 @@ type (
 	WriteHistory struct {
 		Run     wire.RunID
 		Outcome Outcome
+		Ended   stop.Reason // why the run is over with it; empty if it goes on
 	}
 	// Discard ends all transfers and removes the spool of a round, some time.
 	Discard struct{ Round wire.RoundID }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -178,8 +179,16 @@ type (
 		Candidate, Released wire.ModelName // by now
 		rollout.Verdict
 	}
-	// RunFinished: all rounds of the run are done.
-	RunFinished struct{ Version wire.ModelVersion }
+	// StopJudged: how far the run has come to its end by this rule: told at a start, and after each aggregation.
+	StopJudged struct {
+		Rule stop.Config
+		stop.State
+	}
+	// RunFinished: the run is over.
+	RunFinished struct {
+		Version wire.ModelVersion
+		Reason  stop.Reason
+	}
 )
 
 func (PhaseEntered) ofCoordinator()      {}
@@ -200,6 +209,7 @@ func (RoundClosed) ofCoordinator()       {}
 func (RoundAbandoned) ofCoordinator()    {}
 func (RolloutBegan) ofCoordinator()      {}
 func (RolloutEnded) ofCoordinator()      {}
+func (StopJudged) ofCoordinator()        {}
 func (RunFinished) ofCoordinator()       {}
 
 // IgnoreReason tells why an announcement was not obeyed. It is a metric's label.

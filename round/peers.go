@@ -43,6 +43,7 @@ func (c *Coordinator) makePeers() {
 
 // move changes the state of a peer.
 func (c *Coordinator) move(p *peer, to peerState) {
+	c.carried(p.state, to)
 	c.tallied[p.state] -= p.Times
 	c.tallied[to] += p.Times
 	p.state = to

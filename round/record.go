@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -117,6 +118,8 @@ type Record struct {
 	Counted   Counted       // what the last closed round took
 	Outcomes  []Settled     `json:",omitempty"` // of the last rounds, the newest last
 	Rollout   rollout.State `json:",omitzero"`  // of models to predict with; from run to run
+	Stop      stop.State    `json:",omitzero"`  // how far the run has come, where a rule ends it
+	Ended     stop.Reason   `json:",omitempty"` // why the run is finished; empty if it is not
 }
 
 // outcomesKept is of how many rounds the outcome is remembered: for that long an agent may ask.
@@ -142,6 +145,8 @@ func (r *Record) Newest() rollout.Model {
 
 // Forsake ends the record's round, whose base model is lost: its updates are changes of that.
 func (r *Record) Forsake(now time.Time, version wire.ModelVersion) {
+	r.Stop.Forget() // the risks of the models that are lost
+	r.Stop.R2, r.Stop.Accuracy, r.Ended = 0, 0, ""
 	if r.Phase != CoordinatorCollecting {
 		return
 	}
@@ -180,6 +185,8 @@ type Outcome struct {
 type Measured struct {
 	Risk         *float64 // mean of the participants' risks at the base model
 	R2, Accuracy *float64 // of the new model on held-out data
+	HeldOut      *float64 `json:",omitempty"` // the risk of the new model on held-out data
+	Median       *float64 `json:",omitempty"` // of the participants' risks at the base model
 }
 
 // Counted is the updates that a round has taken. An agent may not have heard so.

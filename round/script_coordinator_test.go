@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -55,6 +56,10 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 			p.disk = p.before
 		}
 		p.machine, p.up, p.board = round.NewCoordinator(p.cfg, p.disk.record, p.disk.spool), false, nil
+		return nil
+	}
+	if c.name == "rule" { // of the next process
+		p.cfg.Stop = stopRule(c)
 		return nil
 	}
 	if c.name == "announcements" {
@@ -130,7 +135,7 @@ func (p *coordinatorPlayer) begin(c command) {
 			Spread: c.span("spread", "5s"),
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
-		Rollout: rollout.Default(),
+		Rollout: rollout.Default(), Stop: stopRule(c),
 	}
 	p.cfg.Rollout.Share, p.cfg.Rollout.FirstVersion = rollout.Share(c.opt("rollout", "")), 1
 	if err := p.cfg.Validate(); err != nil {
@@ -139,7 +144,8 @@ func (p *coordinatorPlayer) begin(c command) {
 	p.plan = round.Plan{
 		Kind:   pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining),
 		Task:   wire.BlobRef{Hash: name("task")},
-		Schema: name("floats"), Bytes: 40, StepSize: 0.1, Exchange: spec.ExchangeParameters,
+		Schema: name("floats"), Bytes: 40, Base: wire.BlobRef{Length: uint32(c.num("model", 0))},
+		StepSize: 0.1, Exchange: spec.ExchangeParameters,
 		Endless: c.opt("blocks", "") == "endless",
 	}
 	if c.opt("exchange", "") == "gradient" {
@@ -152,6 +158,18 @@ func (p *coordinatorPlayer) begin(c command) {
 	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan},
 		spool: map[wire.AgentID]round.Spooled{}}
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
+}
+
+// stopRule reads a rule by which the run ends.
+func stopRule(c command) stop.Config {
+	rule := stop.Config{Patience: int(c.num("patience", 0)), Time: c.span("time", "0s"),
+		Bytes: spec.ByteSize(c.num("bytes", 0))}
+	for key, x := range map[string]*float64{"risk": &rule.Risk, "r2": &rule.R2, "improvement": &rule.Improvement} {
+		if v := c.figure(key); v != nil {
+			*x = *v
+		}
+	}
+	return rule
 }
 
 func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
@@ -242,10 +260,12 @@ func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 	} else {
 		next.Version++
 		next.Offset += 10
+		next.Kind = pick(c.opt("next", "training"), wire.KindStatistics, wire.KindTraining)
 	}
 	next.Base.Hash = name(fmt.Sprint("w", next.Version))
 	if p.cfg.Rollout.On() {
 		next.File = blob(fmt.Sprint("file", next.Version))
 	}
-	return round.Folded{Round: r, Next: next}
+	return round.Folded{Round: r, Next: next, Measured: round.Measured{HeldOut: c.figure("risk"), R2: c.figure("r2"),
+		Median: c.figure("told")}}
 }

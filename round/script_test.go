@@ -53,6 +53,15 @@ func (c command) num(key string, byDefault uint64) uint64 {
 	return n
 }
 
+// figure is a number, or nil if there is none.
+func (c command) figure(key string) *float64 {
+	x, err := strconv.ParseFloat(c.opts[key], 64)
+	if err != nil {
+		return nil
+	}
+	return &x
+}
+
 func (c command) span(key, byDefault string) time.Duration { return span(c.opt(key, byDefault)) }
 
 func span(s string) time.Duration {
@@ -170,7 +179,7 @@ func perform(t *testing.T, out *strings.Builder, now time.Time, p player, c comm
 	}
 	switch after, ok := p.deadline(); {
 	case ok && !after.After(now):
-		t.Errorf("after %q at %s the machine wants a tick at %s: the host would spin", c.name, now.Sub(dawn),
+		t.Fatalf("after %q at %s the machine wants a tick at %s: the host would spin", c.name, now.Sub(dawn),
 			after.Sub(dawn))
 	case !after.Equal(before) && ok:
 		fmt.Fprintf(out, "    (wake at %s)\n", after.Sub(dawn).Round(time.Millisecond))

@@ -103,6 +103,8 @@ func value(v reflect.Value) string {
 		return x.String()
 	case error:
 		return fmt.Sprintf("%q", x.Error())
+	case *float64:
+		return fmt.Sprintf("%.6g", *x)
 	case float64:
 		return fmt.Sprintf("%.6g", x)
 	}

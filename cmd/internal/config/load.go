@@ -7,10 +7,10 @@
 //
 // The package knows nothing of the daemons. A configuration struct names each exported field's key in a yaml tag
 // (`yaml:"-"` hides a field) and is made of: string, bool, the integer and float kinds, [time.Duration] ("30s"),
-// [ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, map[string]string, types that
-// read themselves ([Values]), structs as sections, pointers to structs as sections that stay nil until a key in them is
-// set, and lists of structs, of which each entry is a section. Lists and maps replace the default; they do not add to
-// it.
+// [spec.ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, map[string]string, types
+// that read themselves ([Values]), structs as sections, pointers to structs as sections that stay nil until a key in
+// them is set, and lists of structs, of which each entry is a section. Lists and maps replace the default; they do not
+// add to it.
 // Any other field type is a mistake of the programmer, and panics.
 package config
 

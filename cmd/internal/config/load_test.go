@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // settings has one key of every supported kind.
@@ -32,12 +33,12 @@ type broker struct {
 }
 
 type task struct {
-	Participants int             `yaml:"participants"`
-	StepSize     float64         `yaml:"step_size"`
-	Shuffle      bool            `yaml:"shuffle"`
-	Spool        config.ByteSize `yaml:"spool"`
-	Level        uint8           `yaml:"level"`
-	Offset       int8            `yaml:"offset"`
+	Participants int           `yaml:"participants"`
+	StepSize     float64       `yaml:"step_size"`
+	Shuffle      bool          `yaml:"shuffle"`
+	Spool        spec.ByteSize `yaml:"spool"`
+	Level        uint8         `yaml:"level"`
+	Offset       int8          `yaml:"offset"`
 }
 
 type tls struct {

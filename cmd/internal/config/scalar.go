@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // scalar is one value as it was written.
@@ -67,7 +69,7 @@ func (s scalar) set(dst reflect.Value) (problem, hint string) {
 		dst.SetInt(int64(d))
 		return "", ""
 	case byteSizeType:
-		size, err := parseByteSize(s.text)
+		size, err := spec.ParseByteSize(s.text)
 		if err != nil {
 			return problem, s.unitHint("MB", "MiB", "the units are B, kB, MB, GB, TB and KiB, MiB, GiB, TiB")
 		}

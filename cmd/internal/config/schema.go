@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // field is one key of the configuration: a leaf with a value, or a section with keys of its own.
@@ -54,7 +56,7 @@ type schema struct {
 
 var (
 	durationType  = reflect.TypeFor[time.Duration]()
-	byteSizeType  = reflect.TypeFor[ByteSize]()
+	byteSizeType  = reflect.TypeFor[spec.ByteSize]()
 	secretType    = reflect.TypeFor[Secret]()
 	oneOrMoreType = reflect.TypeFor[OneOrMore]()
 )

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 func TestWrite(t *testing.T) {
@@ -135,7 +136,7 @@ func reload(t *testing.T, cfg settings) {
 }
 
 func TestByteSizeString(t *testing.T) {
-	for want, size := range map[string]config.ByteSize{
+	for want, size := range map[string]spec.ByteSize{
 		"0B": 0, "1B": 1, "1kB": 1000, "-1KiB": -1024, "40MB": 40e6, "64KiB": 65536, "3GiB": 3 << 30,
 		"9223372036854775807B": math.MaxInt64,
 	} {

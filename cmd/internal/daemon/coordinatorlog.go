@@ -117,8 +117,8 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.RolloutEnded:
 		l.rolloutEnded(f)
 	case round.RunFinished:
-		l.Info("run finished", "version", f.Version)
-	case round.AgentJoined, round.PhaseEntered: // not logged
+		l.Info("run finished", "version", f.Version, "reason", f.Reason)
+	case round.AgentJoined, round.PhaseEntered, round.StopJudged: // not logged
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -251,7 +252,8 @@ func TestCoordinatorLog(t *testing.T) {
 			`<4>WARN  round abandoned round=2 reason=quorum accepted=1 selected=3 took=1m0s missing="[b c]"`},
 		{round.RoundAbandoned{Round: 2, Reason: round.AbandonFold, Err: errors.New("not finite"), Took: time.Minute},
 			`<4>WARN  round abandoned round=2 reason=fold accepted=0 selected=0 took=1m0s err="not finite"`},
-		{round.RunFinished{Version: 50}, `<6>INFO  run finished version=50`},
+		{round.RunFinished{Version: 50, Reason: stop.Patience},
+			`<6>INFO  run finished version=50 reason=patience`},
 		{round.RolloutBegan{Candidate: one, Released: two, Agents: 4, Least: 3},
 			`<6>INFO  a model is rolled out to a share of the agents model=7/1 released=6/2 agents=4`},
 		{round.RolloutBegan{Candidate: one, Released: two, Agents: 2, Least: 3},

@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -146,8 +147,9 @@ func TestStatus(t *testing.T) {
 		{round.RoundClosed{Round: 4, Accepted: 4, Selected: 5}, "connected to the broker; round 4 closed with 4 of 5"},
 		{round.RoundAbandoned{Round: 5, Accepted: 1, Selected: 5},
 			"connected to the broker; round 5 abandoned with 1 of 5"},
-		{round.RunFinished{Version: 4}, "connected to the broker; the run is finished, with version 4"},
-		{round.PhaseEntered{}, "connected to the broker; the run is finished, with version 4"},
+		{round.RunFinished{Version: 4, Reason: stop.Rounds},
+			"connected to the broker; the run is finished (rounds), with version 4"},
+		{round.PhaseEntered{}, "connected to the broker; the run is finished (rounds), with version 4"},
 	} {
 		switch tt.fact.(type) {
 		case agent.Fact, round.AgentFact:

@@ -80,10 +80,10 @@ func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
 	case round.RoundAbandoned:
 		w.Line.set("round %d abandoned with %d of %d", f.Round, f.Accepted, f.Selected)
 	case round.RunFinished:
-		w.Line.set("the run is finished, with version %d", f.Version)
+		w.Line.set("the run is finished (%s), with version %d", f.Reason, f.Version)
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
 		round.AgentSidelined, round.AgentUnfit, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
-		round.SamplesCapped, round.UpdateAccepted,
+		round.SamplesCapped, round.StopJudged, round.UpdateAccepted,
 		round.UpdateRefused, round.UploaderReplaced: // changes neither
 	}
 }

@@ -156,13 +156,13 @@ type Privacy struct {
 
 // Limits bounds what the device accepts.
 type Limits struct {
-	MaxModel config.ByteSize `yaml:"max_model"`
+	MaxModel spec.ByteSize `yaml:"max_model"`
 }
 
 // Budget bounds what the device's link to the broker may cost.
 type Budget struct {
 	// BytesPerMonth is the limit per calendar month, both directions together; 0 = no limit.
-	BytesPerMonth config.ByteSize `yaml:"bytes_per_month"`
+	BytesPerMonth spec.ByteSize `yaml:"bytes_per_month"`
 }
 
 // AgentMetrics says where the device's metrics are found.
@@ -176,13 +176,13 @@ type AgentMetrics struct {
 
 // Device says when the device may work.
 type Device struct {
-	Root        string          `yaml:"root"`        // the folder with Linux's proc and sys
-	Load        DeviceBand      `yaml:"load"`        // of the last minute, per core
-	Temperature DeviceBand      `yaml:"temperature"` // °C
-	Battery     DeviceBand      `yaml:"battery"`     // percent, while it discharges
-	Mains       bool            `yaml:"mains"`       // work only on mains
-	Memory      config.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
-	Windows     []string        `yaml:"windows"`     // of the day, in local time
+	Root        string        `yaml:"root"`        // the folder with Linux's proc and sys
+	Load        DeviceBand    `yaml:"load"`        // of the last minute, per core
+	Temperature DeviceBand    `yaml:"temperature"` // °C
+	Battery     DeviceBand    `yaml:"battery"`     // percent, while it discharges
+	Mains       bool          `yaml:"mains"`       // work only on mains
+	Memory      spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
+	Windows     []string      `yaml:"windows"`     // of the day, in local time
 }
 
 // DeviceBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines

@@ -33,9 +33,9 @@ type Broker struct {
 	KeyFile      string           `yaml:"key_file"`
 	KeepAlive    time.Duration    `yaml:"keep_alive"`
 	// MinRate is the lowest rate of the link, in bytes per second.
-	MinRate config.ByteSize `yaml:"min_rate"`
-	QoS     int             `yaml:"qos"`   // of all messages and subscriptions: 0 or 1
-	Proxy   string          `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
+	MinRate spec.ByteSize `yaml:"min_rate"`
+	QoS     int           `yaml:"qos"`   // of all messages and subscriptions: 0 or 1
+	Proxy   string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
 	credential string `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -44,10 +43,10 @@ type CoordinatorIdentity struct {
 
 // Policy bounds what the coordinator accepts and keeps.
 type Policy struct {
-	MaxNorm     float64         `yaml:"max_norm"`     // refuse larger updates; 0 = none
-	MaxBuffered config.ByteSize `yaml:"max_buffered"` // room for updates that are being received
-	KeepModels  int             `yaml:"keep_models"`  // of a run, on disk; 0 = all
-	KeepRuns    int             `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
+	MaxNorm     float64       `yaml:"max_norm"`     // refuse larger updates; 0 = none
+	MaxBuffered spec.ByteSize `yaml:"max_buffered"` // room for updates that are being received
+	KeepModels  int           `yaml:"keep_models"`  // of a run, on disk; 0 = all
+	KeepRuns    int           `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
 }
 
 // Mesh says which agents mix with each other.
@@ -92,6 +91,7 @@ func (s *Coordinator) Validate() error {
 		c.mesh(&s.Mesh)
 	}
 	c.Take("round", s.Round.Validate())
+	s.checkStop(&c.Check)
 	c.Take("predict", s.Predict.Validate())
 	if s.Held != nil {
 		before := c.Problems()
@@ -115,6 +115,17 @@ func (s *Coordinator) Validate() error {
 	c.listen(s.Metrics.Listen)
 	c.log(&s.Log)
 	return c.Err()
+}
+
+// checkStop finds targets that no model of the task can reach.
+func (s *Coordinator) checkStop(c *spec.Check) {
+	r, loss := &s.Round.Stop, s.Task.Model.Loss()
+	c.Need(r.R2 == 0 || loss.Regression(), "round.stop.r2",
+		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.R2, loss)
+	c.Need(r.Accuracy == 0 || !loss.Regression(), "round.stop.accuracy",
+		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.Accuracy, loss)
+	c.Need(r.R2 == 0 && r.Accuracy == 0 || s.Held != nil, "round.stop",
+		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
 }
 
 func (c *check) mesh(m *Mesh) {

@@ -3,7 +3,7 @@ package settings
 import (
 	"time"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -15,9 +15,9 @@ type Readings struct {
 
 // Keep says how many readings the device keeps: each bound holds.
 type Keep struct {
-	Rows  int             `yaml:"rows"`  // readings; 0 = no bound
-	Age   time.Duration   `yaml:"age"`   // counted back from the newest; 0 = no bound
-	Bytes config.ByteSize `yaml:"bytes"` // on the disk
+	Rows  int           `yaml:"rows"`  // readings; 0 = no bound
+	Age   time.Duration `yaml:"age"`   // counted back from the newest; 0 = no bound
+	Bytes spec.ByteSize `yaml:"bytes"` // on the disk
 }
 
 // leastRows is the least bound that is worth keeping.

@@ -53,6 +53,8 @@ type coordinatorPicture struct {
 	Losses       []float64  `json:"losses"` // mean risk of the participants, of the newest rounds
 	Mesh         *mesh      `json:"mesh,omitempty"`
 	Rollout      *rolledOut `json:"rollout,omitempty"`
+	Stop         *stopping  `json:"stop,omitempty"`  // where a rule ends the run
+	Ended        string     `json:"ended,omitempty"` // why the run is finished
 	Refusals     []refusal  `json:"refusals"`
 }
 

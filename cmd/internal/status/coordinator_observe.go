@@ -30,8 +30,10 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		v.left(f)
 	case round.GatheringExtended:
 		v.is.Agents = f.Agents
+	case round.StopJudged:
+		v.is.Stop = stoppingOf(f)
 	case round.RunFinished:
-		v.is.Aggregations = uint64(f.Version)
+		v.is.Aggregations, v.is.Ended = uint64(f.Version), string(f.Reason)
 	case round.RoundOpened:
 		v.opened(f)
 	case round.AgentSidelined:
@@ -162,6 +164,7 @@ func brokerProblem(r mqtt.SelfTestResult) string {
 }
 
 func (v *CoordinatorView) opened(f round.RoundOpened) {
+	v.is.Ended = ""
 	v.is.Round, v.is.Attempt, v.is.Kind, v.is.Opened, v.is.Agents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(),
 		v.now(), f.Agents
 	v.is.Aggregations = uint64(f.Version)

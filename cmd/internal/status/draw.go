@@ -24,6 +24,9 @@ func (c *coordinatorPicture) Draw(width int) string {
 		p.line("  held out", "%s", f)
 	}
 	p.losses(c.Losses)
+	if c.Stop != nil {
+		p.paragraph("ends", c.Stop.draw(c))
+	}
 	p.line("agents", "%d may be drawn, of %d in the list", c.Agents, c.Enrolled)
 	if len(c.Unfit) > 0 {
 		var all []string
@@ -62,7 +65,11 @@ func (c *coordinatorPicture) Draw(width int) string {
 }
 
 func (c *coordinatorPicture) drawRound(p *page) {
-	p.line("phase", "%s for %s", c.Phase, span(c.At.Sub(c.PhaseSince)))
+	phase := c.Phase
+	if c.Ended != "" {
+		phase += " (" + c.Ended + ")"
+	}
+	p.line("phase", "%s for %s", phase, span(c.At.Sub(c.PhaseSince)))
 	if c.Round == 0 || c.Opened.IsZero() {
 		return
 	}

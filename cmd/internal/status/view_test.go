@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -117,7 +118,10 @@ func TestCoordinatorPage(t *testing.T) {
 		coordinator.SubscriptionsRefused{},
 		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
 		coordinator.ForeignAnnouncement{},
-		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.RunFinished{Version: 20},
+		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.StopJudged{
+			Rule:  stop.Config{R2: 0.9, Risk: 0.1, Patience: 5, Time: time.Hour, Bytes: 5e6},
+			State: stop.State{Since: c.now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
+		}, round.RunFinished{Version: 20, Reason: stop.Bytes},
 		round.PhaseEntered{Phase: round.CoordinatorFinished})
 	for i := range 30 {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})

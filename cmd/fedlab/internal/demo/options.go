@@ -6,7 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
@@ -144,7 +143,7 @@ func (o together) coordinator() settings.Coordinator {
 	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute,
 		Spread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
-	s.Policy.MaxBuffered = config.ByteSize(64 << 20)
+	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}
 	return s
 }

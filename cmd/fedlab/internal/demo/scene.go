@@ -187,7 +187,7 @@ func (p apart) coordinator() settings.Coordinator {
 	n := len(p.files.stations)
 	s.Round.Gather = round.Gather{Target: n, Minimum: n, Within: time.Minute, Spread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
-	s.Policy.MaxBuffered = config.ByteSize(64 << 20)
+	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}
 	return s
 }

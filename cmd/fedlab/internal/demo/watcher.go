@@ -148,7 +148,7 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 			return false, errors.New("the rows of some agents do not come")
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
-		round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.SamplesCapped,
+		round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.SamplesCapped, round.StopJudged,
 		round.UploaderReplaced: // not shown
 	}
 	return false, nil

@@ -1,4 +1,4 @@
-package config
+package spec
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ var units = []struct {
 	{"KiB", 1 << 10}, {"kB", 1e3}, {"B", 1},
 }
 
-// String returns the size in the largest unit that gives a whole number; Load reads it back.
+// String returns the size in the largest unit that gives a whole number; ParseByteSize reads it back.
 func (s ByteSize) String() string {
 	for _, u := range units {
 		if s != 0 && s%u.size == 0 {
@@ -29,9 +29,9 @@ func (s ByteSize) String() string {
 	return "0B"
 }
 
-// parseByteSize reads a whole number and a unit. A missing unit is an error: bytes, kilobytes and megabytes are all
+// ParseByteSize reads a whole number and a unit. A missing unit is an error: bytes, kilobytes and megabytes are all
 // a plausible guess.
-func parseByteSize(text string) (ByteSize, error) {
+func ParseByteSize(text string) (ByteSize, error) {
 	for _, u := range units {
 		number, ok := cutSuffixFold(text, u.name)
 		if !ok {

@@ -1,0 +1,74 @@
+package coordinator_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/stop"
+)
+
+// A run ends by patience, with and without held-out data, however often its coordinator is killed; it stays finished
+// until its rule is another, and its history says why.
+func TestStopByPatience(t *testing.T) {
+	for name, heldOut := range map[string]bool{"held out": true, "told": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 3, memory.Options{})
+				if heldOut {
+					f.held(rowsOf(9, 50))
+				}
+				f.cfg.Round.Rounds, f.cfg.Round.Stop = 0, stop.Config{Patience: 4, Improvement: 0.1}
+				f.cfg.KeepModels = 0
+				f.start()
+				for n := 3; n < 9; n += 3 { // kills in the middle
+					f.until(time.Hour, "trained", func() bool { return len(facts[coordinator.ModelReady](f)) >= n })
+					f.coord.kill()
+					f.coord.start()
+				}
+				f.finished(10 * time.Hour)
+				end := facts[round.RunFinished](f)[0]
+				judged := facts[round.StopJudged](f)
+				last := judged[len(judged)-1]
+				if end.Reason != stop.Patience || last.Without != 4 || last.HeldOut != heldOut || last.Bytes == 0 {
+					t.Errorf("finished: %+v; the last judgement: %+v", end, last)
+				}
+				if r := present(t, f); r.Ended != stop.Patience || r.Stop.Without != 4 {
+					t.Errorf("the record: %+v", r.Stop)
+				}
+				line := newestLine(t, f.coord.path("history.jsonl"))
+				if line["ended"] != "patience" || (line["held_out_risk"] != nil) != heldOut {
+					t.Errorf("the history: %v", line)
+				}
+				f.coord.stop()
+				f.coord.start()
+				f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+				if again := facts[round.RunFinished](f)[1]; again != end {
+					t.Errorf("after a restart: %+v, before: %+v", again, end)
+				}
+				f.cfg.Round.Stop.Patience = 5
+				f.coord.stop()
+				f.coord.start()
+				f.until(time.Hour, "finished later", func() bool { return len(facts[round.RunFinished](f)) == 3 })
+				if later := facts[round.RunFinished](f)[2]; later.Version <= end.Version {
+					t.Errorf("with more patience: %+v, before: %+v", later, end)
+				}
+			})
+		})
+	}
+}
+
+func newestLine(t *testing.T, path string) (line map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	must(t, json.Unmarshal([]byte(lines[len(lines)-1]), &line))
+	return line
+}

@@ -1,0 +1,42 @@
+package stop
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Config says when a run ends, beside its number of aggregations. A value of 0 is no rule.
+type Config struct {
+	Risk     float64 `yaml:"risk"`     // the run ends with a model whose risk is at most this
+	R2       float64 `yaml:"r2"`       // or whose R² on held-out data is at least this
+	Accuracy float64 `yaml:"accuracy"` // or whose accuracy on held-out data is
+	// Patience is the number of aggregations after which the run ends, when none of them has improved the risk.
+	Patience int `yaml:"patience"`
+	// Improvement is the share of the best risk by which a risk must be lower to count as an improvement.
+	Improvement float64       `yaml:"improvement"`
+	Time        time.Duration `yaml:"time"`  // since the run began
+	Bytes       spec.ByteSize `yaml:"bytes"` // of updates and models carried for the run
+}
+
+// Default returns the configuration without a rule.
+func Default() Config { return Config{Improvement: 0.01} }
+
+// On reports whether there is a rule.
+func (c *Config) On() bool {
+	return c.Risk > 0 || c.R2 > 0 || c.Accuracy > 0 || c.Patience > 0 || c.Time > 0 || c.Bytes > 0
+}
+
+// Validate returns all problems, joined, each a [*spec.FieldError].
+func (c *Config) Validate() error {
+	var check spec.Check
+	check.Need(c.Risk >= 0, "risk", "must not be negative, is %v (0 = no target)", c.Risk)
+	check.Need(c.R2 >= 0 && c.R2 <= 1, "r2", "must be 0 (no target) to 1, is %v", c.R2)
+	check.Need(c.Accuracy >= 0 && c.Accuracy <= 1, "accuracy", "must be 0 (no target) to 1, is %v", c.Accuracy)
+	check.Need(c.Patience >= 0, "patience", "must not be negative, is %d (0 = no limit)", c.Patience)
+	check.Need(c.Improvement >= 0 && c.Improvement < 1, "improvement",
+		"must be 0 or more and below 1, a share of the best risk, is %v", c.Improvement)
+	check.Need(c.Time >= 0, "time", "must not be negative, is %s (0s = no limit)", c.Time)
+	check.Need(c.Bytes >= 0, "bytes", "must not be negative, is %s (0B = no limit)", c.Bytes)
+	return check.Err()
+}

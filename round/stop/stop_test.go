@@ -1,0 +1,166 @@
+package stop_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round/stop"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func held(risk float64) stop.Figures { return stop.Figures{Risk: &risk} }
+func told(risk float64) stop.Figures { return stop.Figures{Told: &risk} }
+
+// run notes figures, one model after another, and returns the first verdict and the version that had it.
+func run(c stop.Config, figures []stop.Figures) (stop.Reason, int, stop.State) {
+	var s stop.State
+	s.Resume(&c, began)
+	for i, f := range figures {
+		s.Note(&c, wire.ModelVersion(i+1), f)
+		if why := s.Verdict(&c, began); why != "" {
+			return why, i + 1, s
+		}
+	}
+	return "", 0, s
+}
+
+func each(f func(float64) stop.Figures, risks ...float64) (all []stop.Figures) {
+	for _, r := range risks {
+		all = append(all, f(r))
+	}
+	return all
+}
+
+func TestVerdict(t *testing.T) {
+	half, most := 0.5, 0.9
+	scores := []stop.Figures{{}, {R2: &half, Accuracy: &half}, {R2: &most, Accuracy: &most}}
+	for name, c := range map[string]struct {
+		rule    stop.Config
+		figures []stop.Figures
+		want    stop.Reason
+		at      int
+	}{
+		"no rule":          {stop.Config{}, each(held, 1, 1, 1, 1), "", 0},
+		"risk":             {stop.Config{Risk: 0.5}, each(held, 1, 0.75, 0.5), stop.Risk, 3},
+		"risk not reached": {stop.Config{Risk: 0.25}, each(held, 1, 0.75, 0.5), "", 0},
+		"r2":               {stop.Config{R2: 0.9}, scores, stop.R2, 3},
+		"r2 not reached":   {stop.Config{R2: 0.95}, scores, "", 0},
+		"accuracy":         {stop.Config{Accuracy: 0.5}, scores, stop.Accuracy, 2},
+		"a target is said before others": {stop.Config{Risk: 1, Patience: 1, Improvement: 0.9}, each(held, 2, 1),
+			stop.Risk, 2},
+		"any improvement": {stop.Config{Patience: 2}, each(held, 4, 3.9, 3.8, 3.8, 3.8),
+			stop.Patience, 5},
+		"an equal risk is none": {stop.Config{Patience: 1}, each(held, 4, 4), stop.Patience, 2},
+		"too small a one": {stop.Config{Patience: 2, Improvement: 0.25}, each(held, 4, 3.5, 3),
+			stop.Patience, 3},
+		"small ones add up":      {stop.Config{Patience: 2, Improvement: 0.25}, each(held, 4, 3.5, 2.9, 2.5, 2), "", 0},
+		"worse and better again": {stop.Config{Patience: 3}, each(held, 4, 9, 9, 3.9, 9, 9, 3.8), "", 0},
+		"zero is the best": {stop.Config{Patience: 1, Improvement: 0.5}, each(held, 0, 0),
+			stop.Patience, 2},
+		"told: the mean of five":     {stop.Config{Risk: 3}, each(told, 1, 2, 3, 4, 5), stop.Risk, 5},
+		"told: four say nothing":     {stop.Config{Risk: 3, Patience: 1}, each(told, 1, 9, 9, 9), "", 0},
+		"told: one lucky round":      {stop.Config{Risk: 0.5}, each(told, 5, 5, 5, 5, 5, 0, 5, 5), "", 0},
+		"told: patience counts then": {stop.Config{Patience: 2}, each(told, 1, 1, 1, 1, 1, 1, 1), stop.Patience, 7},
+		"a figure that is missing counts neither way": {stop.Config{Patience: 2},
+			append(each(told, 5, 4, 3, 2, 1), stop.Figures{}, stop.Figures{}, stop.Figures{}, told(0)), "", 0},
+		"held-out data that come later begin anew": {stop.Config{Patience: 2},
+			append(each(told, 1, 1, 1, 1, 1, 1), each(held, 7, 6)...), "", 0},
+	} {
+		if why, at, s := run(c.rule, c.figures); why != c.want || at != c.at {
+			t.Errorf("%s: %q at %d, want %q at %d; %+v", name, why, at, c.want, c.at, s)
+		}
+	}
+}
+
+// TestBudgets: what is used up is used up on the dot, and at the first look after it.
+func TestBudgets(t *testing.T) {
+	c := stop.Config{Time: time.Hour, Bytes: 1000}
+	var s stop.State
+	s.Resume(&c, began)
+	s.Resume(&c, began.Add(time.Minute)) // in another process
+	for after, want := range map[time.Duration]stop.Reason{time.Hour - 1: "", time.Hour: stop.Time,
+		9 * time.Hour: stop.Time, -time.Hour: ""} {
+		if got := s.Verdict(&c, began.Add(after)); got != want {
+			t.Errorf("after %s: %q, want %q", after, got, want)
+		}
+	}
+	if end := s.End(&c); !end.Equal(began.Add(time.Hour)) {
+		t.Errorf("the end is %s", end)
+	}
+	if end := s.End(&stop.Config{Bytes: 1}); !end.IsZero() {
+		t.Errorf("without a limit the end is %s", end)
+	}
+	for bytes, want := range map[uint64]stop.Reason{999: "", 1000: stop.Bytes, math.MaxUint64: stop.Bytes} {
+		if s.Bytes = bytes; s.Verdict(&c, began) != want {
+			t.Errorf("%d bytes: %q, want %q", bytes, s.Verdict(&c, began), want)
+		}
+	}
+	none := stop.Config{}
+	if s.Resume(&none, began); !s.Since.IsZero() || s.Bytes != 0 || s.Verdict(&none, began.Add(24*time.Hour)) != "" {
+		t.Errorf("without a rule the state is %+v", s)
+	}
+}
+
+// TestRescaled: risks in other columns begin anew, and what was found before stays until then.
+func TestRescaled(t *testing.T) {
+	c := stop.Config{Patience: 2}
+	_, _, s := run(c, each(held, 1, 1))
+	s.Rescaled = true
+	if s.Without != 1 || s.Best != 1 {
+		t.Errorf("%+v", s)
+	}
+	s.Note(&c, 3, held(50))
+	if s.Without != 0 || s.Best != 50 || s.BestAt != 3 || s.Judged != 1 || s.Rescaled {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestJournaled: a state that was saved is not changed by what comes after.
+func TestJournaled(t *testing.T) {
+	c := stop.Config{Patience: 9}
+	_, _, s := run(c, each(told, 1, 2, 3, 4, 5))
+	saved, was := s, slices.Clone(s.Told)
+	for i := range 7 {
+		s.Note(&c, wire.ModelVersion(6+i), told(9))
+	}
+	if !slices.Equal(saved.Told, was) {
+		t.Errorf("%v has become %v", was, saved.Told)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	c := stop.Default()
+	if err := c.Validate(); err != nil || c.On() {
+		t.Errorf("%v; on: %t", err, c.On())
+	}
+	for key, change := range map[string]func(*stop.Config){
+		"risk": func(c *stop.Config) { c.Risk = math.NaN() }, "r2": func(c *stop.Config) { c.R2 = 1.1 },
+		"accuracy":    func(c *stop.Config) { c.Accuracy = -0.1 },
+		"patience":    func(c *stop.Config) { c.Patience = -1 },
+		"improvement": func(c *stop.Config) { c.Improvement = 1 },
+		"time":        func(c *stop.Config) { c.Time = -1 }, "bytes": func(c *stop.Config) { c.Bytes = -1 },
+	} {
+		c := stop.Default()
+		change(&c)
+		field := (*spec.FieldError)(nil)
+		if !errors.As(c.Validate(), &field) || field.Key != key {
+			t.Errorf("a wrong %s: %v", key, c.Validate())
+		}
+	}
+	for key, change := range map[string]func(*stop.Config){
+		"risk": func(c *stop.Config) { c.Risk = 1 }, "r2": func(c *stop.Config) { c.R2 = 1 },
+		"accuracy": func(c *stop.Config) { c.Accuracy = 1 }, "patience": func(c *stop.Config) { c.Patience = 1 },
+		"time": func(c *stop.Config) { c.Time = 1 }, "bytes": func(c *stop.Config) { c.Bytes = 1 },
+	} {
+		c := stop.Default()
+		if change(&c); !c.On() || c.Validate() != nil {
+			t.Errorf("%s is no rule: %v", key, c.Validate())
+		}
+	}
+}
