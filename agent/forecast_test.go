@@ -139,10 +139,10 @@ func TestForecasts(t *testing.T) {
 func TestForecastsInABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []agent.Forecast
-		room := 0
+		var room atomic.Int64 // written while jobs read it
 		head := "t,a,b,y\n"
 		l := forecasting(t, head+history(0, 100), func(f agent.Forecast) error {
-			if room--; room < 0 {
+			if room.Add(-1) < 0 {
 				return mqtt.ErrBusy
 			}
 			all = append(all, f)
@@ -152,7 +152,7 @@ func TestForecastsInABurst(t *testing.T) {
 		l.write(head + history(0, 107))
 		for range 4 {
 			wait(time.Minute)
-			room = 3
+			room.Store(3)
 		}
 		wait(time.Second)
 		for i, f := range all {

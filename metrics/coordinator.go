@@ -79,15 +79,17 @@ const (
 
 var roundBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
 
+// timedPhases are those whose time the machine decides, not a person.
+var timedPhases = []round.CoordinatorPhase{round.CoordinatorIdle, round.CoordinatorGathering,
+	round.CoordinatorCollecting, round.CoordinatorClosing}
+
 func newCourse(r registrar) course {
-	left := []round.CoordinatorPhase{round.CoordinatorIdle, round.CoordinatorGathering, round.CoordinatorCollecting,
-		round.CoordinatorClosing}
 	c := course{
 		phase: r.gaugeBy("phase", "The phase of the run: 1 for the present one, 0 for all others.",
 			"phase", words(round.CoordinatorPhases())),
 		phaseTook: r.histogramBy("phase_duration_seconds",
-			"Time spent in a phase, observed when it is left; the last one never is.", roundBuckets,
-			"phase", words(left)),
+			"Time spent in a phase, observed when it is left; of the last one, and of a pause, it never is.",
+			roundBuckets, "phase", words(timedPhases)),
 		rule: r.gaugeBy("aggregation_rule",
 			"The rule that makes a round's fold of its updates: 1 for the configured one, 0 for all others.",
 			"rule", rule.Names()),
@@ -108,7 +110,7 @@ func newCourse(r registrar) course {
 		rounds: r.counters("rounds_total",
 			"Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold an "+
 				"aggregate that is no model, rule fewer updates than aggregation.rule needs, model a base model and "+
-				"spool an update that the coordinator's disk has lost or changed.",
+				"spool an update that the coordinator's disk has lost or changed, asked a command.",
 			"kind", "outcome", "reason"),
 		roundTook: r.histogramBy("round_duration_seconds",
 			"Time from the announcement of a round to its end, by outcome.", roundBuckets,

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -121,7 +123,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 // time.
 func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
 	c.phase.choose(string(f.Phase))
-	if f.Spent > 0 {
+	if f.Spent > 0 && slices.Contains(timedPhases, f.Before) {
 		c.phaseTook.WithLabelValues(string(f.Before)).Observe(f.Spent.Seconds())
 	}
 }

@@ -124,9 +124,7 @@ func everyCoordinatorLabel() []any {
 	}
 	for _, phase := range round.CoordinatorPhases() {
 		facts = append(facts, round.PhaseEntered{Phase: phase, Before: round.CoordinatorIdle, Spent: 1})
-		if phase != round.CoordinatorFinished { // which is never left
-			facts = append(facts, round.PhaseEntered{Phase: round.CoordinatorIdle, Before: phase, Spent: 1})
-		}
+		facts = append(facts, round.PhaseEntered{Phase: round.CoordinatorIdle, Before: phase, Spent: 1})
 	}
 	for _, reason := range wire.DeclineReasons() {
 		facts = append(facts, round.AgentUnfit{Reason: reason}, round.AgentDeclined{Reason: reason})

@@ -147,6 +147,7 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	switch why := c.over(now); {
 	case why != "":
 		c.finish(now, why)
+	case c.rests(now):
 	case c.cfg.Pause > 0:
 		c.enter(now, CoordinatorIdle)
 		c.wakeAt = now.Add(c.cfg.Pause)
@@ -188,6 +189,9 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(),
 		Err: err, Took: o.Took,
 	})
+	if c.rests(now) {
+		return
+	}
 	c.retryAt = now.Add(min(retryFirst<<min(c.failed, 10), retryMost))
 	c.failed++
 	c.advance()

@@ -33,6 +33,7 @@ type Config struct {
 	InviteEvery     time.Duration    `yaml:"invite_every"`
 	Rollout         rollout.Config   `yaml:"-"` // of models to predict with
 	Stop            stop.Config      `yaml:"stop"`
+	Course          Course           `yaml:"-"` // at the start; "" is CourseGo
 }
 
 // Gather says which agents a round waits for before it draws.

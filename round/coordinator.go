@@ -19,6 +19,7 @@ type Coordinator struct {
 	// sidelined are those that spoiled a round, also if they may be drawn again.
 	sidelined map[wire.AgentID]Sidelined
 	linkUp    bool
+	givesUp   bool         // at the start, the round that is taken up
 	asked     bool         // this process has asked all agents for a hello
 	phase     wire.Phase   // of the present announcement
 	selects   bool         // which names those that are drawn
@@ -129,6 +130,8 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.stored(now, e)
 	case Rejected:
 		c.rejected(now, e)
+	case Steered:
+		c.steer(now, e)
 	case Meshed:
 		c.meshed(now, e)
 	case MeshedAhead:
@@ -187,7 +190,18 @@ func (c *Coordinator) start(now time.Time) {
 		// The same round with the same participants: only the announcement is new.
 		c.rec.Attempt++
 		c.collect(now)
+		if c.givesUp && c.cfg.Course != CourseGo {
+			c.abandon(now, AbandonAsked, nil)
+			return
+		}
 		c.settle(now)
+	case CoordinatorPaused:
+		if c.cfg.Course == CoursePause {
+			c.rec.Attempt++
+			c.rest(now)
+			return
+		}
+		c.next(now)
 	case CoordinatorFinished:
 		why := c.over(now)
 		if why == "" {

@@ -12,6 +12,8 @@ import (
 func (c *Coordinator) over(now time.Time) stop.Reason {
 	p := &c.rec.Plan
 	switch {
+	case c.cfg.Course == CourseStop:
+		return stop.Asked
 	case c.cfg.Rounds > 0 && p.Version >= wire.ModelVersion(c.cfg.Rounds):
 		return stop.Rounds
 	case p.Kind == wire.KindStatistics:

@@ -87,6 +87,12 @@ type (
 		Update wire.Digest
 		Reason wire.RefuseReason
 	}
+	// Steered: a person decides how the run goes on. Now gives up the round that is collecting; else it goes on to its
+	// end.
+	Steered struct {
+		Course Course
+		Now    bool
+	}
 	// Meshed: the edges that Mesh asked for, in the order of (A, B).
 	Meshed struct {
 		Round wire.RoundID
@@ -127,6 +133,7 @@ func (DeclinedCame) event()  {}
 func (OfferCame) event()     {}
 func (Stored) event()        {}
 func (Rejected) event()      {}
+func (Steered) event()       {}
 func (Meshed) event()        {}
 func (MeshedAhead) event()   {}
 func (Folded) event()        {}

@@ -29,11 +29,12 @@ const (
 	AbandonRule   AbandonReason = "rule"   // the rule needs more updates than are left
 	AbandonModel  AbandonReason = "model"  // the disk has lost the base model
 	AbandonSpool  AbandonReason = "spool"  // the disk does not give back an accepted update as it was
+	AbandonAsked  AbandonReason = "asked"  // a person gave it up
 )
 
 // AbandonReasons returns all reasons, for closed label sets.
 func AbandonReasons() []AbandonReason {
-	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule, AbandonModel, AbandonSpool}
+	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule, AbandonModel, AbandonSpool, AbandonAsked}
 }
 
 // LeaveReason tells why an agent is no longer counted. It is a metric's label.

@@ -49,6 +49,9 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 // are known to be there. A process that took up a round knows only those that
 // happened to say hello since, so it asks first.
 func (c *Coordinator) next(now time.Time) {
+	if c.rests(now) {
+		return
+	}
 	c.advance()
 	if c.linkUp && c.asked && c.roster.there >= c.cfg.Gather.Minimum {
 		c.open(now)

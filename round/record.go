@@ -20,13 +20,14 @@ const (
 	CoordinatorGathering  CoordinatorPhase = "gathering"  // hellos are asked for
 	CoordinatorCollecting CoordinatorPhase = "collecting" // a round is announced, updates come in
 	CoordinatorClosing    CoordinatorPhase = "closing"    // the set is being folded; on disk the round is still open
+	CoordinatorPaused     CoordinatorPhase = "paused"     // until a person has the run go on
 	CoordinatorFinished   CoordinatorPhase = "finished"
 )
 
 // CoordinatorPhases returns all phases, for closed label sets.
 func CoordinatorPhases() []CoordinatorPhase {
 	return []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing,
-		CoordinatorFinished}
+		CoordinatorPaused, CoordinatorFinished}
 }
 
 // Plan is what a round computes. The host makes it, since it holds the model.

@@ -73,7 +73,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 	p.now = now
 	p.before = coordinatorDisk{p.disk.last, p.disk.record, maps.Clone(p.disk.spool)}
 	agents := []wire.AgentID{""}
-	if len(c.words) > 0 && c.name != "meshed" && c.name != "storage" {
+	if len(c.words) > 0 && c.name != "meshed" && c.name != "storage" && c.name != "steered" {
 		agents = ids(c.word(0))
 	}
 	var all []round.Effect
@@ -200,6 +200,9 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 			return round.StorageFailed{Since: p.now}
 		}
 		return round.StorageMended{}
+	case "steered":
+		p.cfg.Course = round.Course(c.word(0)) // a host keeps it
+		return round.Steered{Course: p.cfg.Course, Now: c.opt("now", "") == "yes"}
 	case "revoked":
 		return round.Revoked{Agents: []wire.AgentID{a}}
 	case "presence":

@@ -20,10 +20,11 @@ const (
 	Patience Reason = "patience" // the risk has not improved for long
 	Time     Reason = "time"     // its time is used up
 	Bytes    Reason = "bytes"    // its bytes are
+	Asked    Reason = "asked"    // a person has stopped it
 )
 
 // Reasons returns all reasons, for closed label sets.
-func Reasons() []Reason { return []Reason{Rounds, Risk, R2, Accuracy, Patience, Time, Bytes} }
+func Reasons() []Reason { return []Reason{Rounds, Risk, R2, Accuracy, Patience, Time, Bytes, Asked} }
 
 // Window is of how many aggregations the risk is the mean where there are no held-out data: each round has other
 // participants, and so another risk.

@@ -289,7 +289,8 @@ func (c *check) refuse(e wire.Envelope, topic string) {
 	m, err := wire.DecodeRefused(e.Body)
 	_, to, _, _, _ := topics().Parse(topic)
 	r := &c.record
-	lasts := r.Round == e.Round && r.Phase != round.CoordinatorIdle && r.Phase != round.CoordinatorFinished
+	lasts := r.Round == e.Round && r.Phase != round.CoordinatorIdle && r.Phase != round.CoordinatorPaused &&
+		r.Phase != round.CoordinatorFinished
 	if taken, ok := c.accepted[part{e.Run, e.Round, to}]; err != nil || lasts && ok && taken == m.Update {
 		c.w.fail("refused is the accepted update of %s for round %d: %v", to, e.Round, err)
 	}

@@ -1,0 +1,62 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/round/stop"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Course is what a person has decided about a run.
+type Course string
+
+// The courses.
+const (
+	CourseGo    Course = "go"    // rounds follow each other
+	CoursePause Course = "pause" // no round is opened
+	CourseStop  Course = "stop"  // the run is over
+)
+
+// steer takes a decision. A round under way goes on to its end unless e.Now gives it up.
+func (c *Coordinator) steer(now time.Time, e Steered) {
+	c.cfg.Course = e.Course
+	switch {
+	case c.entered.IsZero():
+		c.givesUp = e.Now // the start asks
+	case c.in(CoordinatorCollecting) && e.Now && e.Course != CourseGo:
+		c.abandon(now, AbandonAsked, nil)
+	case c.in(CoordinatorCollecting), c.in(CoordinatorClosing):
+		// its end asks
+	case e.Course == CourseStop && !c.in(CoordinatorFinished),
+		e.Course == CoursePause && (c.in(CoordinatorIdle) || c.in(CoordinatorGathering)):
+		c.rests(now)
+	case e.Course == CourseGo && (c.in(CoordinatorPaused) || c.in(CoordinatorFinished) && c.over(now) == ""):
+		c.rec.Ended = ""
+		c.next(now)
+	}
+}
+
+// rests reports whether no round is to be opened, and then sees to that: the run pauses, or is over.
+func (c *Coordinator) rests(now time.Time) bool {
+	if c.cfg.Course != CoursePause && c.cfg.Course != CourseStop {
+		return false
+	}
+	c.meshing, c.peers, c.retryAt = nil, nil, time.Time{}
+	c.forgetParticipants()
+	if c.cfg.Course == CourseStop {
+		c.finish(now, stop.Asked)
+	} else {
+		c.rest(now)
+	}
+	return true
+}
+
+// rest opens no round until it is told to go on.
+func (c *Coordinator) rest(now time.Time) {
+	if c.in(CoordinatorIdle) && c.rec.Round > 0 { // which was announced in the same words
+		c.rec.Attempt++
+	}
+	c.enter(now, CoordinatorPaused)
+	c.journal(now)
+	c.announce(wire.PhaseIdle)
+}
