@@ -27,6 +27,9 @@ type Config struct {
 	Round      round.Config
 	// Task is what is learned, without a standardisation.
 	Task wire.Task
+	// TaskVersion tells one applied task from the next. A run in the folder that has stood under another one goes on
+	// under this one, with its model; 0 = tasks are not told apart.
+	TaskVersion uint64
 	// Standardize holds a statistics round before the first training round;
 	// features are clipped to ±Clip standard deviations, 0 = not at all.
 	Standardize bool
@@ -52,8 +55,8 @@ type Config struct {
 	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then
 	// obey this coordinator, whatever they have obeyed before.
 	TakeOver bool
-	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, or the path of
-	// a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is set.
+	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, FromPresent, or
+	// the path of a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is set.
 	From string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int

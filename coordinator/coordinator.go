@@ -40,6 +40,7 @@ type Coordinator struct {
 	begins    bool                // a new run was asked for, and has not been announced
 	begun     bool                // the machine has started
 	stopped   error               // why the coordinator cannot go on
+	ending    bool                // between two rounds
 	ahead     ahead
 	receiver  *transfer.Receiver
 	transfers TransfersChanged
@@ -159,10 +160,11 @@ func (c *Coordinator) Run(ctx context.Context) error {
 // turn comes before each wait. The error is why the coordinator cannot go on.
 func (c *Coordinator) turn() error {
 	c.takeNotes()
-	if c.stopped == nil {
-		c.publisher.pump(c.owner.Now())
+	if c.stopped != nil {
+		return c.stopped
 	}
-	return c.stopped
+	c.publisher.pump(c.owner.Now())
+	return c.ended()
 }
 
 // Alive returns nil once the owner's goroutine has been met: it works, or

@@ -16,6 +16,7 @@ import (
 //
 //	run.a, run.b       where the run stands: the journal, in slots
 //	model.a, model.b   the present model and the state of the optimiser, in slots
+//	control.a, control.b  what people have decided
 //	task.a, task.b     the blob of the run's present task, in slots
 //	models/RUN/        the archive: the models, as safetensors
 //	spool/ROUND/       the updates of the round under way that have come
@@ -35,9 +36,10 @@ type disk struct {
 	history *store.History
 	told    bool // this process has seen to a line of it
 
-	run, model, task *store.Slots
-	unkept           wire.Digest // of the model that its slot holds and no journal has named yet
-	torn             error       // of a copy of the journal that is newer than the one that counts; nil without
+	applied                   uint64 // the version of the applied task under which the journal's run stands
+	run, model, task, control *store.Slots
+	unkept                    wire.Digest // of the model that its slot holds and no journal has named yet
+	torn                      error       // of a copy of the journal that is newer than the one that counts; nil without
 }
 
 // The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in
@@ -66,13 +68,14 @@ type savedRecord struct {
 	Record    round.Record
 	Origin    origin
 	Published published
+	Applied   uint64 `json:",omitempty"`
 }
 
 // newDisk makes the disk of a folder from which is only read, but for the journal.
 func newDisk(files store.Disk, dir string) *disk {
 	slots := func(name string) *store.Slots { return files.Slots(filepath.Join(dir, name), 2) }
 	return &disk{files: files, dir: dir, epoch: 1, run: slots(recordFile), model: slots(modelFile),
-		task: slots(taskFile)}
+		task: slots(taskFile), control: slots(controlFile)}
 }
 
 func openDisk(files store.Disk, dir string) (*disk, error) {
@@ -96,7 +99,7 @@ func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
 
 // saveRecord makes the record count, and with it the model that it names.
 func (d *disk) saveRecord(r round.Record) error {
-	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed})
+	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed, d.applied})
 	if err == nil {
 		err = d.run.Save(recordVersion, body)
 	}
@@ -124,6 +127,7 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 		return round.Record{}, false, err
 	}
 	d.epoch, d.origin, d.listed, d.torn = s.Epoch, s.Origin, s.Published, found.Damaged
+	d.applied = s.Applied
 	return s.Record, true, nil
 }
 

@@ -26,8 +26,7 @@ func (e *StateError) Unwrap() error { return e.Err }
 // OtherTaskError is returned by New when the run in the state folder learns another task than the configured one. A
 // restart does not help.
 type OtherTaskError struct {
-	Run, Configured wire.Task // without a standardisation
-	Newest          string    // the run's newest model, as --from takes it; "" if it has none yet
+	Newest string // the run's newest model, as --from takes it; "" if it has none yet
 }
 
 func (e *OtherTaskError) Error() string {
@@ -51,9 +50,17 @@ func (c *Coordinator) resume() (round.Record, error) {
 		if begins, err = c.beginsFrom(record, found); err != nil {
 			return record, err
 		}
+		if !begins && c.work.adopts() {
+			return record, ErrGoesOn
+		}
 	}
 	// A run that was begun with --from and never announced is still new to the broker.
 	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
+	if begins && found && c.cfg.From == FromPresent {
+		if record, err = c.fromPresent(record); err != nil {
+			return record, err
+		}
+	}
 	switch {
 	case begins && unsound:
 		aside, err := c.disk.run.SetAside()
@@ -83,6 +90,10 @@ func (c *Coordinator) resume() (round.Record, error) {
 		return record, err
 	}
 	record, err = c.work.restore(record, c.tellLater)
+	if err == nil && c.work.adopts() {
+		record, err = c.adopt(record)
+	}
+	c.disk.applied = c.cfg.TaskVersion
 	if err == nil && c.restandardizes(record) {
 		return c.begin(record, modelName(record.Run, uint64(record.Plan.Version)))
 	}
@@ -156,12 +167,7 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 		err = c.disk.removeSpoolsBut(0)
 	}
 	if err == nil {
-		// before the models of other runs are removed; the machine starts after the fence has heard the broker
-		err = c.disk.saveRecord(record)
-	}
-	if m := c.work.fresh; err == nil && m != nil {
-		c.work.fresh = nil
-		err = c.work.archive(m)
+		err = c.takeOver(record)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
 		err = c.dropRuns(runs, &record.Rollout)
@@ -179,8 +185,8 @@ func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, erro
 	}
 	plain := t
 	plain.Standardization = wire.Standardization{}
-	if !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil)) {
-		other := &OtherTaskError{Run: plain, Configured: w.cfg.Task}
+	if !w.adopts() && !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil)) {
+		other := &OtherTaskError{}
 		if p.Kind == wire.KindTraining {
 			other.Newest = modelName(r.Run, uint64(p.Version))
 		}

@@ -1,0 +1,263 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Control is what people have decided about a federation's learning. It stands in the state folder beside the journal,
+// which says under which task its round is held.
+type Control struct {
+	Task Applied
+	// Next takes its place when the round under way is over; nil if nothing waits.
+	Next   *Applied `json:",omitempty"`
+	Course round.Course
+}
+
+// Applied is a task that was applied, with how its rounds are held.
+type Applied struct {
+	Version uint64 // 1 is the first
+	At      time.Time
+	Text    []byte // the keys as YAML; only who applies them reads it
+	// NewRun begins a new run, from the model From or, if that is empty, from an initial one.
+	NewRun bool   `json:",omitempty"`
+	From   string `json:",omitempty"` // as Config.From
+	// Now gives up the round under way; else the task waits for its end.
+	Now bool `json:",omitempty"`
+}
+
+const (
+	controlFile    = "control"
+	controlVersion = 1
+	maxControl     = 64 << 20
+)
+
+// FromPresent names, in Config.From, the present model of the run in the state folder.
+const FromPresent = "present"
+
+// ErrGoesOn is returned by New when the run in the state folder has begun with the model that Config.From names, and
+// another task than the run's is configured: it goes on with its own.
+var ErrGoesOn = errors.New("the run that began from this model goes on")
+
+// ErrBetween is returned by Run when the coordinator ends between two rounds, as EndBetween asks for.
+var ErrBetween = errors.New("ended between two rounds")
+
+// LoadControl returns what was decided, and false if nothing was. Whoever calls it has the folder locked. What the
+// journal says has already come about counts as in effect.
+func LoadControl(dir string) (Control, bool, error) {
+	d := newDisk(store.Machine, dir)
+	found, err := d.control.Load(maxControl, nil)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return Control{}, false, nil
+	case err == nil && found.Version != controlVersion:
+		err = &store.VersionError{Path: d.path(controlFile), Has: found.Version, Want: controlVersion}
+	}
+	var c Control
+	if err == nil {
+		err = d.parse(controlFile, found.Body, &c)
+	}
+	if err != nil {
+		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if _, _, err := d.loadRecord(); err == nil && c.Next != nil && c.Next.Version == d.applied {
+		c.Task, c.Next = *c.Next, nil // the process has ended before it could write so
+	}
+	return c, true, nil
+}
+
+// Save makes the decision count.
+func (c *Control) Save(dir string) error {
+	body, err := json.Marshal(c)
+	if err == nil {
+		d := newDisk(store.Machine, dir)
+		if _, err = d.control.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || isDamage(err) {
+			err = nil
+		}
+		if err == nil {
+			err = d.control.Save(controlVersion, body)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("state folder %s: %w", filepath.Clean(dir), err)
+	}
+	return nil
+}
+
+// Between reports whether the journal in a state folder stands between two rounds, so that another task can take over.
+func Between(dir string) (bool, error) {
+	record, found, err := newDisk(store.Machine, dir).loadRecord()
+	if err != nil {
+		return false, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return !found || between(record.Phase), nil
+}
+
+func between(p round.CoordinatorPhase) bool {
+	return p != round.CoordinatorCollecting && p != round.CoordinatorClosing
+}
+
+// Steer has the run go on, pause or stop. A round under way goes on to its end; now gives it up instead. The error is
+// that the owner's goroutine has not been met before ctx ended.
+func (c *Coordinator) Steer(ctx context.Context, course round.Course, now bool) error {
+	return c.met(ctx, func() { c.steer(course, now) })
+}
+
+// EndBetween has Run return ErrBetween when the round under way is over; now gives it up.
+func (c *Coordinator) EndBetween(ctx context.Context, now bool) error {
+	return c.met(ctx, func() {
+		c.ending = true
+		c.steer(round.CoursePause, now)
+	})
+}
+
+func (c *Coordinator) met(ctx context.Context, do func()) error {
+	if err := c.owner.TellWithin(ctx, do); err != nil {
+		return fmt.Errorf("coordinator: the command was not taken: %w", err)
+	}
+	return nil
+}
+
+// Fits returns why no run of the configured task can begin with the model that cfg.From names; nil if one can.
+func Fits(cfg Config) error {
+	d := newDisk(store.Machine, cfg.Dir)
+	record, found, err := d.loadRecord()
+	if err != nil {
+		return err
+	}
+	c := &Coordinator{cfg: cfg, disk: d}
+	newest := record.Run
+	if cfg.From == FromPresent {
+		if !found || !record.Plan.Base.Present() {
+			return errors.New("the run has no model yet; begin one from an initial model")
+		}
+		models, err := d.modelsOf(newest)
+		if err != nil {
+			return err
+		}
+		versions, err := models.Versions() // the present one may not be in the archive yet; they have one shape
+		if err != nil || len(versions) == 0 {
+			return errors.Join(err, errors.New("the run has no model in the archive yet; try again"))
+		}
+		c.cfg.From = modelName(newest, versions[len(versions)-1])
+	}
+	if _, _, _, err = c.readOrigin(c.cfg.From, newest); err != nil {
+		var state *StateError
+		if errors.As(err, &state) {
+			return fmt.Errorf("%s: %s", cfg.From, state.Problem)
+		}
+	}
+	return err
+}
+
+func (c *Coordinator) steer(course round.Course, now bool) {
+	if c.ending {
+		course = round.CoursePause
+	}
+	c.step(round.Steered{Course: course, Now: now})
+}
+
+// ended is ErrBetween when that was asked for and no round is under way.
+func (c *Coordinator) ended() error {
+	if c.ending && between(c.machine.Record().Phase) {
+		return ErrBetween
+	}
+	return nil
+}
+
+// adopt plans the record's next round in the configured task, which the run has not had so far. Its model, its columns'
+// standardisation and its schedule's time go on. The record must stand between two rounds.
+func (c *Coordinator) adopt(r round.Record) (round.Record, error) {
+	if !between(r.Phase) {
+		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
+	}
+	w, p := c.work, &r.Plan
+	t := w.cfg.Task
+	if t.Standardization = w.problem.Task.Standardization; len(t.Standardization.Mean) > 0 {
+		t.Standardization.Clip = w.cfg.Clip
+	}
+	model := w.base.data
+	if err := w.setTask(t); err != nil {
+		return r, err
+	}
+	var err error
+	switch {
+	case p.Kind == wire.KindStatistics:
+		next := w.statistics()
+		next.Version, next.Offset, next.Base = p.Version, p.Offset, p.Base
+		r.Plan = next
+	default:
+		r.Plan, err = c.replan(r.Run, p, model)
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
+	c.cfg.Logger.Info("another task takes over", "version", w.cfg.TaskVersion, "run", r.Run, "model", p.Version)
+	return r, c.takeOver(r)
+}
+
+// adopts reports whether the journal's run has stood under another applied task than the configured one, or is to leave
+// its model to a new run.
+func (w *workbench) adopts() bool {
+	is, want := w.disk.applied, w.cfg.TaskVersion
+	return is != 0 && want != 0 && is != want || w.cfg.From == FromPresent
+}
+
+// fromPresent has the new run begin with the present model of the run before, whose record is r: it must be in the
+// archive for that.
+func (c *Coordinator) fromPresent(r round.Record) (round.Record, error) {
+	if err := c.disk.openModels(r.Run); err != nil {
+		return r, err
+	}
+	r, err := c.work.restore(r, c.tellLater)
+	if err != nil {
+		return r, err
+	}
+	m := c.work.fresh
+	if c.work.fresh = nil; m != nil {
+		if err := c.work.archive(m); err != nil {
+			return r, err
+		}
+	}
+	if c.cfg.From = ""; r.Plan.Base.Present() {
+		c.cfg.From = modelName(r.Run, uint64(r.Plan.Version))
+	}
+	return r, nil
+}
+
+// replan plans a training round on the model of the plan p.
+func (c *Coordinator) replan(run wire.RunID, p *round.Plan, model []byte) (round.Plan, error) {
+	w := c.work
+	state, err := w.state(optimizer.New(w.cfg.Round.ServerOptimizer), run, p.Version, p.Base.Hash)
+	if err != nil {
+		return *p, err
+	}
+	next, err := w.training(run, p.Version, p.Offset, model, state)
+	next.Recent = slices.Clone(p.Recent)
+	return next, err
+}
+
+// takeOver makes a record that was planned anew count, and with it the task under which it stands.
+func (c *Coordinator) takeOver(r round.Record) error {
+	c.disk.applied = c.cfg.TaskVersion
+	// before the models of other runs are removed; the machine starts after the fence has heard the broker
+	if err := c.disk.saveRecord(r); err != nil {
+		return err
+	}
+	m := c.work.fresh
+	if c.work.fresh = nil; m == nil {
+		return nil
+	}
+	return c.work.archive(m)
+}
