@@ -12,8 +12,10 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/packaging/systemd"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -37,13 +39,13 @@ func load(l *cli.Loader) (*settings.Coordinator, error) {
 	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
 		return &s, err
 	}
-	_, err := meshOf(&s)
+	_, err := edgesOf(&s)
 	return &s, err
 }
 
-// meshOf returns the maker of the edges between agents, or nil if they do not mix. It is not in package settings,
+// edgesOf returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
 // because agentd does not link the packages that read graphs.
-func meshOf(s *settings.Coordinator) (*edges.Maker, error) {
+func edgesOf(s *settings.Coordinator) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}
@@ -51,5 +53,5 @@ func meshOf(s *settings.Coordinator) (*edges.Maker, error) {
 	if err != nil {
 		return nil, &config.Error{Origin: "mesh", Problem: err.Error(), Err: err}
 	}
-	return m, nil
+	return m.Make, nil
 }

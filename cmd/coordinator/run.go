@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,13 +75,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 	}
 	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
-		From: begin.from, Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
-	if mesh, err := meshOf(s); err != nil {
-		return err
-	} else if mesh != nil {
-		o.Edges = mesh.Make
-	}
-	o.Ready = func(c *coordinator.Coordinator) {
+		From: begin.from, Edges: edgesOf, Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
+	o.Ready = func(f *daemon.Federation) {
 		ready.Opened()
 		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
 			here := *fresh
@@ -91,9 +85,9 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 			if err != nil {
 				return err
 			}
-			return c.SetAgents(ctx, agents)
+			return f.SetAgents(ctx, agents)
 		}
-		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: c.Alive},
+		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: f.Alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	}
 	return undecided(l.Path, daemon.RunCoordinator(ctx, s, o))
@@ -106,8 +100,7 @@ func undecided(path string, err error) error {
 	var state *coordinator.StateError
 	switch {
 	case errors.As(err, &other):
-		return &config.Error{Origin: path, Problem: other.Error() + ". In the run: " +
-			strings.Join(settings.OtherKeys(other.Run, other.Configured), "; "), Err: err}
+		return &config.Error{Origin: path, Problem: other.Error(), Err: err}
 	case errors.As(err, &state):
 		return &config.Error{Origin: state.Path, Problem: state.Problem, Hint: state.Do, Err: err}
 	}

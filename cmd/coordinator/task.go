@@ -1,30 +1,88 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 
+	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
 )
 
 func taskCommand() *cobra.Command {
+	return cli.Group("task", "Show or change what the federation learns, or pause it",
+		taskShowCommand(), taskDiffCommand(), taskApplyCommand(),
+		steerCommand("pause", "Open no round until `coordinator task resume`",
+			"the run is paused", "the run pauses when the round under way is over"),
+		steerCommand("resume", "Have a paused or stopped run go on", "the run goes on", "the run goes on"),
+		steerCommand("stop", "End the run; its model stays", "the run is over",
+			"the run ends when the round under way is over"))
+}
+
+// client returns what speaks to the running coordinator of a configuration.
+func client(l *cli.Loader) (api.Client, error) {
+	s := unchecked(settings.DefaultCoordinator())
+	err := settings.Load(&s, program, l.Path, l.Set)
+	return api.Client{Program: program, Dir: s.StateDir, Patience: 30 * time.Second}, err
+}
+
+func taskShowCommand() *cobra.Command {
 	var l cli.Loader
-	show := &cobra.Command{
-		Use: "show", Short: "Show the configured task, for `agentd data check --task FILE`",
+	cmd := &cobra.Command{
+		Use: "show", Short: "Show the applied task, for `task apply` and for `agentd data check --task FILE`",
 		Args: cli.Args(cobra.NoArgs),
-		Long: "Show the task of the configuration with all its keys, as YAML. On a device, `agentd data check --task " +
-			"FILE` holds the device's data against it, without a broker. The keys need not be readable, and no " +
-			"coordinator needs to run.",
+		Long: "Show the task that is in effect, with all its keys, as YAML. Where no run has been begun yet it is " +
+			"the one of the configuration. On a device, `agentd data check --task FILE` holds the device's data " +
+			"against it, without a broker. The keys need not be readable, and no coordinator needs to run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := taskOnly(settings.DefaultCoordinator())
-			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
-				return err
+			text, about, err := present(cmd.Context(), &l)
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "# %s\n%s", about, text)
 			}
-			return (*settings.Coordinator)(&s).WriteTask(cmd.OutOrStdout())
+			return err
 		},
 	}
-	l.Flags(show, program)
-	return cli.Group("task", "Show the task", show)
+	l.Flags(cmd, program)
+	return cmd
+}
+
+// present returns the applied task: as the running coordinator has it, or else the state folder, or else the
+// configuration; and a line that says so.
+func present(ctx context.Context, l *cli.Loader) (text []byte, about string, err error) {
+	c, err := client(l)
+	if err != nil {
+		return nil, "", err
+	}
+	var t daemon.Task
+	switch err := c.Call(ctx, http.MethodGet, "/v1/task", nil, &t); {
+	case err == nil:
+		return []byte(t.Text), fmt.Sprintf("The applied task, version %d.", t.Version), nil
+	case !errors.Is(err, api.ErrNotRunning):
+		return nil, "", err
+	}
+	switch control, found, err := coordinator.LoadControl(c.Dir); {
+	case err != nil:
+		return nil, "", err
+	case found:
+		return control.Task.Text, fmt.Sprintf("The applied task, version %d.", control.Task.Version), nil
+	}
+	s := taskOnly(settings.DefaultCoordinator())
+	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+		return nil, "", err
+	}
+	a := (*settings.Coordinator)(&s).Applied()
+	return a.Text(), "The task of the configuration: no run has been begun yet.", nil
 }
 
 // taskOnly are settings of which only the task is checked: the user may not be able to read the keys.
@@ -32,3 +90,168 @@ type taskOnly settings.Coordinator
 
 // Validate reports every problem of the task, by key.
 func (s *taskOnly) Validate() error { return (*settings.Coordinator)(s).CheckTask() }
+
+func taskDiffCommand() *cobra.Command {
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "diff FILE", Short: "Show what `task apply FILE` would change, and what that means for the run",
+		Args: cli.Args(cobra.ExactArgs(1)),
+		Long: "Compare a file with the applied task, key by key: whether the run goes on with the change, or a new " +
+			"run is needed. FILE is a coordinator.yaml or what `task show` prints; keys that it leaves out have " +
+			"their defaults.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := apply(cmd.Context(), &l, args, daemon.Application{Check: true})
+			if err == nil {
+				err = o.Draw(cmd.OutOrStdout())
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	return cmd
+}
+
+func taskApplyCommand() *cobra.Command {
+	var l cli.Loader
+	var a daemon.Application
+	cmd := &cobra.Command{
+		Use: "apply [FILE]", Short: "Put a task into effect when the round under way is over",
+		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Long: "Put a task into effect when the round under way is over. FILE is a coordinator.yaml or what `task " +
+			"show` prints; keys that it leaves out have their defaults. All of it is checked first. Without FILE the " +
+			"applied task stays: to begin a new run.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && !a.NewRun && a.From == "" {
+				return cli.Usage("name the FILE to apply, or ask for a new run with --new-run or --from MODEL")
+			}
+			o, err := apply(cmd.Context(), &l, args, a)
+			if err == nil {
+				err = o.Draw(cmd.OutOrStdout())
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().BoolVar(&a.NewRun, "new-run", false, "begin a new run, from an initial model unless --from is given")
+	cmd.Flags().StringVar(&a.From, "from", "",
+		"begin a new run from a model: present, VERSION, RUN/VERSION, or a safetensors file that the coordinator can "+
+			"read")
+	cmd.Flags().BoolVar(&a.Now, "now", false, "give up the round under way")
+	return cmd
+}
+
+// outlook is what the daemon says of an application.
+type outlook struct {
+	daemon.Outlook
+	done bool
+}
+
+// apply sends an application with the file that args names.
+func apply(ctx context.Context, l *cli.Loader, args []string, a daemon.Application) (*outlook, error) {
+	c, err := client(l)
+	if err != nil {
+		return nil, err
+	}
+	if len(args) > 0 {
+		text, err := os.ReadFile(args[0])
+		if err != nil {
+			return nil, err
+		}
+		a.Name, a.Text = args[0], string(text)
+	}
+	o := outlook{done: !a.Check}
+	return &o, refusal(c.Call(ctx, http.MethodPost, "/v1/task", &a, &o.Outlook))
+}
+
+// refusal turns the answer to a wrong configuration into an error with its exit status.
+func refusal(err error) error {
+	var e *api.Error
+	if errors.As(err, &e) && e.Wrong {
+		return &refused{e.Problem}
+	}
+	return err
+}
+
+// refused is the coordinator's word on a wrong configuration.
+type refused struct{ text string }
+
+func (r *refused) Error() string { return r.text }
+func (r *refused) Unwrap() error { return &config.Error{Problem: r.text} }
+
+// Draw writes what an application does, or would do.
+func (o *outlook) Draw(w io.Writer) error {
+	var b strings.Builder
+	for _, c := range o.Changes {
+		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), c.Effect)
+		if c.Note != "" {
+			fmt.Fprintf(&b, "; %s", c.Note)
+		}
+		b.WriteString(")\n")
+	}
+	when := "when the round under way is over"
+	if !o.Waits {
+		when = "now; the round under way is given up"
+	}
+	switch {
+	case o.Needs != "":
+		fmt.Fprintf(&b, "apply it with %s\n", o.Needs)
+	case !o.NewRun && len(o.Changes) == 0:
+		b.WriteString("nothing differs from the applied task\n")
+	case !o.done && o.NewRun:
+		fmt.Fprintf(&b, "a new run would begin%s\n", from(o.From))
+	case !o.done:
+		b.WriteString("the run would go on from its model\n")
+	case o.NewRun:
+		fmt.Fprintf(&b, "task version %d takes effect %s: a new run begins%s\n", o.Version, when, from(o.From))
+	default:
+		fmt.Fprintf(&b, "task version %d takes effect %s; the run goes on from its model\n", o.Version, when)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func orNone(value string) string {
+	if value == "" || value == `""` {
+		return "none"
+	}
+	return value
+}
+
+func from(model string) string {
+	switch model {
+	case "":
+		return " from an initial model"
+	case coordinator.FromPresent:
+		return " from the present model"
+	}
+	return " from model " + model
+}
+
+func steerCommand(name, short, done, waits string) *cobra.Command {
+	var l cli.Loader
+	var s daemon.Steering
+	cmd := &cobra.Command{
+		Use: name, Short: short, Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client(&l)
+			if err != nil {
+				return err
+			}
+			var t daemon.Task
+			if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task/"+name, &s, &t); err != nil {
+				return err
+			}
+			said := done
+			if t.Phase == "collecting" || t.Phase == "closing" {
+				said = waits
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	if name != "resume" {
+		cmd.Flags().BoolVar(&s.Now, "now", false, "give up the round under way")
+	}
+	return cmd
+}

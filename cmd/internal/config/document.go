@@ -28,13 +28,17 @@ type document struct {
 	secrets map[string]bool // all key names; true if the value is a secret
 }
 
-// readDocument returns the file at path and its root; the root is nothing when the file holds only comments.
-func readDocument(path string, s schema) (d *document, root value, failure *Error) {
+// readDocument returns the source's file and its root; the root is nothing when the file holds only comments.
+func readDocument(src Source, s schema) (d *document, root value, failure *Error) {
+	path := src.Path
 	d = &document{path: path, secrets: map[string]bool{}}
 	for _, f := range s.leaves {
 		d.secrets[f.name] = d.secrets[f.name] || f.typ == secretType
 	}
-	data, err := readCapped(path)
+	data, err := src.Text, error(nil)
+	if data == nil {
+		data, err = readCapped(path)
+	}
 	if err != nil {
 		reason := err
 		if p := new(os.PathError); errors.As(err, &p) { // the origin names the path already

@@ -30,6 +30,8 @@ const ExitConfig = 78
 type Source struct {
 	// Path of the YAML file; "" reads no file.
 	Path string
+	// Text, unless it is nil, is the file's content, which then is not read.
+	Text []byte
 	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
 	// A list is written a,b,c and a map k=v,k=v.
 	EnvPrefix string
@@ -97,7 +99,7 @@ func (l *loader) failKey(at origin, key, problem, hint string) {
 
 // file sets the keys that the YAML file has.
 func (l *loader) file() {
-	doc, root, failure := readDocument(l.src.Path, l.schema)
+	doc, root, failure := readDocument(l.src, l.schema)
 	l.doc = doc
 	switch {
 	case failure != nil:

@@ -128,24 +128,44 @@ func keysOf(fields []*field) []string {
 	return keys
 }
 
-// Changed returns the keys whose values differ between two configurations, pointers to structs of one type, in the
+// Change is a key whose values differ, as they are written.
+type Change struct{ Key, Before, After string }
+
+// Changes returns the keys whose values differ between two configurations, pointers to structs of one type, in the
 // order of declaration. A section that is nil differs from any other in each of its keys that is set.
-func Changed(a, b any) []string {
+func Changes(a, b any) []Change {
 	before, after := structOf(a), structOf(b)
-	var keys []string
+	var all []Change
 	for _, f := range newSchema(before.Type()).leaves {
-		if !reflect.DeepEqual(f.read(before), f.read(after)) {
-			keys = append(keys, f.key)
+		was, is := f.read(before), f.read(after)
+		if !reflect.DeepEqual(was.Interface(), is.Interface()) && !(empty(was) && empty(is)) {
+			all = append(all, Change{f.key, writeValue(was), writeValue(is)})
 		}
+	}
+	return all
+}
+
+// empty reports whether v is a list or a map without elements, which may be nil.
+func empty(v reflect.Value) bool {
+	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
+}
+
+// Changed returns the keys of Changes.
+func Changed(a, b any) []string {
+	var keys []string
+	for _, c := range Changes(a, b) {
+		keys = append(keys, c.Key)
 	}
 	return keys
 }
 
 // read returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
-func (f *field) read(root reflect.Value) any {
-	v := f.in(root, false)
-	if !v.IsValid() {
-		v = reflect.Zero(f.typ)
+func (f *field) read(root reflect.Value) reflect.Value {
+	if v := f.in(root, false); v.IsValid() {
+		return v
 	}
-	return v.Interface()
+	return reflect.Zero(f.typ)
 }
+
+// Keys returns the keys of a configuration, a pointer to a struct, that hold a value, in the order of declaration.
+func Keys(cfg any) []string { return keysOf(newSchema(structOf(cfg).Type()).leaves) }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/data"
@@ -162,7 +163,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 	}
 	reportOf(&cfg.Reports, o.Gatherer)
 	view := status.NewAgent(Version(), s.Federation, s.ID, time.Now)
-	status.Serve(ctx, cfg.Dir, view.Picture, cfg.Logger)
+	api.Serve(ctx, cfg.Dir, api.Handler([]api.Route{view.Route()}, nil, nil), cfg.Logger)
 	cfg.Observer = observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootLost(lost))

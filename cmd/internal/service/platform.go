@@ -29,11 +29,6 @@ var platforms = map[string]platform{
 	onWindows:        {"", renderWindows, ""},
 }
 
-// systems are the words of people for platforms.
-var systems = map[string]string{
-	"systemd": onSystemd, "openrc": "linux-openrc", "launchd": "darwin-launchd", "windows": onWindows,
-}
-
 //go:embed openrc.in
 var openRC string
 

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"slices"
 
 	kardianos "github.com/kardianos/service"
 
@@ -27,6 +25,7 @@ type manager interface {
 type Service struct {
 	unit    systemd.Unit
 	on      string // a key of platforms
+	text    string
 	file    string // of the service; empty on a platform without such files
 	manager manager
 
@@ -45,14 +44,15 @@ func New(u systemd.Unit) (*Service, error) {
 func on(name string, u systemd.Unit) (*Service, error) {
 	p, known := platforms[name]
 	if !known {
-		return nil, unsupported(name, u)
+		return nil, fmt.Errorf("this system's service manager (%s) is not supported; systemd, OpenRC, launchd and "+
+			"Windows are. Let yours run %q as a user of its own", name, u.Executable+" run")
 	}
 	text, err := p.render(u)
 	if err != nil {
 		return nil, err
 	}
 	s := &Service{
-		unit: u, on: name, mayChange: MayChange, run: output,
+		unit: u, on: name, text: text, mayChange: MayChange, run: output,
 		packaged: []string{"/lib/systemd/system", "/usr/lib/systemd/system", "/usr/local/lib/systemd/system"},
 	}
 	if p.file != "" {
@@ -69,27 +69,8 @@ func on(name string, u systemd.Unit) (*Service, error) {
 	return s, err
 }
 
-func unsupported(manager string, u systemd.Unit) error {
-	return fmt.Errorf("this system's service manager (%s) is not supported; systemd, OpenRC, launchd and "+
-		"Windows are. Let yours run %q as a user of its own", manager, u.Executable+" run")
-}
-
-// Systems returns the words for the service managers that Render knows.
-func Systems() []string { return slices.Sorted(maps.Keys(systems)) }
-
-// Render returns the text that is installed on a system, such as the systemd unit: a word of Systems, or "" for this
-// system. Nothing of the system needs to run.
-func Render(system string, u systemd.Unit) (string, error) {
-	name := kardianos.Platform()
-	if system != "" {
-		name = systems[system]
-	}
-	p, known := platforms[name]
-	if !known {
-		return "", unsupported(name, u)
-	}
-	return p.render(u)
-}
+// Text returns the text that is installed, such as the systemd unit.
+func (s *Service) Text() string { return s.text }
 
 // Install makes the program a service that starts with the system; it does not start it now. files are the paths that
 // the service must be able to read, by their names in messages. If it fails, nothing is left behind.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,11 +25,7 @@ func Command(program string, stateDir func(*cli.Loader) (string, error)) *cobra.
 				return err
 			}
 			ask := func(width int) ([]byte, error) {
-				what := strconv.Itoa(width)
-				if json {
-					what = asJSON
-				}
-				return fetch(program, dir, what, patience)
+				return fetch(cmd.Context(), program, dir, json, width, patience)
 			}
 			if watch {
 				return follow(cmd, ask, json)

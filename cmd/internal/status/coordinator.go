@@ -24,6 +24,8 @@ type coordinatorPicture struct {
 	Broker     link      `json:"broker"`
 	Problems   []string  `json:"problems,omitempty"`
 
+	Task Applied `json:"task"`
+
 	Phase        string        `json:"phase"`
 	PhaseSince   time.Time     `json:"phase_since"`
 	Round        uint64        `json:"round"`
@@ -56,6 +58,13 @@ type coordinatorPicture struct {
 	Stop         *stopping  `json:"stop,omitempty"`  // where a rule ends the run
 	Ended        string     `json:"ended,omitempty"` // why the run is finished
 	Refusals     []refusal  `json:"refusals"`
+}
+
+// Applied is the task that is in effect.
+type Applied struct {
+	Version uint64    `json:"version"`
+	At      time.Time `json:"at"`             // it was applied
+	Next    uint64    `json:"next,omitempty"` // takes over when the round under way is over
 }
 
 // participant is an agent in the round under way.
@@ -142,29 +151,43 @@ type CoordinatorView struct {
 }
 
 // NewCoordinator returns the view of a coordinator that has just started.
-func NewCoordinator(version, federation string, cfg *round.Config, now func() time.Time) *CoordinatorView {
-	draws := 0
-	if cfg.Algorithm == spec.FedDec {
-		draws = cfg.Participants
-	}
+func NewCoordinator(version, federation string, now func() time.Time) *CoordinatorView {
 	return &CoordinatorView{
 		now: now, unfit: map[wire.AgentID]unfit{}, sitOut: map[wire.AgentID]sitOut{}, place: map[wire.AgentID]int{},
 		problems: map[string]string{},
 		is: coordinatorPicture{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(),
 			Broker: link{Since: now()}, Phase: "idle", PhaseSince: now(),
-			Wanted: uint64(cfg.Rounds), Deadline: cfg.Deadline.Seconds(), Draws: draws, Participants: []participant{},
-			Losses: []float64{}, Refusals: []refusal{},
+			Participants: []participant{},
+			Losses:       []float64{}, Refusals: []refusal{},
 		},
 	}
 }
 
-// Recall adds what earlier processes recorded of the run.
-func (v *CoordinatorView) Recall(p coordinator.Past) {
+// Begin takes the configuration of a coordinator that begins now, and what was recorded of its run.
+func (v *CoordinatorView) Begin(task Applied, cfg *round.Config, p coordinator.Past) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.is.Task, v.is.Wanted, v.is.Deadline, v.is.Draws = task, uint64(cfg.Rounds), cfg.Deadline.Seconds(), 0
+	if cfg.Algorithm == spec.FedDec {
+		v.is.Draws = cfg.Participants
+	}
 	v.is.Aggregations, v.is.R2, v.is.Accuracy = uint64(p.Version), p.R2, p.Accuracy
-	v.is.Losses = append(v.is.Losses, p.Risks...)
+	v.is.Losses = slices.Clone(p.Risks)
+}
+
+// Awaits notes that another task takes over when the round under way is over; 0 = none does.
+func (v *CoordinatorView) Awaits(version uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.is.Task.Next = version
+}
+
+// Phase is where the run stands.
+func (v *CoordinatorView) Phase() round.CoordinatorPhase {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return round.CoordinatorPhase(v.is.Phase)
 }
 
 // Picture returns a copy of the present state.

@@ -15,6 +15,11 @@ func (c *coordinatorPicture) Draw(width int) string {
 	p := &page{width: width}
 	p.head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.At, c.Started, c.Problems,
 		c.Broker)
+	if t := c.Task; t.Next > 0 {
+		p.line("task", "version %d; version %d takes over when the round under way is over", t.Version, t.Next)
+	} else if t.Version > 1 {
+		p.line("task", "version %d, applied %s", t.Version, t.At.Local().Format(time.DateTime))
+	}
 	of := ""
 	if c.Wanted > 0 {
 		of = fmt.Sprintf(" of %d  %s", c.Wanted, bar(float64(c.Aggregations), float64(c.Wanted)))

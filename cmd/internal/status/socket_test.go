@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 )
 
@@ -30,6 +31,10 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 	return out.String(), err
 }
 
+func serveOne(ctx context.Context, dir string, v *AgentView) {
+	api.Serve(ctx, dir, api.Handler([]api.Route{v.Route()}, nil, nil), slog.New(slog.DiscardHandler))
+}
+
 // TestSocket asks a daemon for text and JSON, also where a daemon that was
 // killed has left its socket, and afterwards.
 func TestSocket(t *testing.T) {
@@ -38,7 +43,7 @@ func TestSocket(t *testing.T) {
 		!strings.Contains(err.Error(), "no agentd runs with the state folder "+dir) {
 		t.Errorf("without a daemon: error %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "status.sock"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "api.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ask(t, dir); err == nil || !strings.Contains(err.Error(), "no agentd runs") {
@@ -46,7 +51,7 @@ func TestSocket(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	v := NewAgent("v0.1.0", "air", "s1", time.Now)
-	Serve(ctx, dir, v.Picture, slog.New(slog.DiscardHandler))
+	serveOne(ctx, dir, v)
 	if text, err := ask(t, dir); err != nil || !strings.Contains(text, "agent s1 of federation air") {
 		t.Errorf("got %q, error %v", text, err)
 	}
@@ -55,7 +60,7 @@ func TestSocket(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.ID != "s1" || strings.Count(text, "\n") != 1 {
 		t.Errorf("got %q, error %v", text, err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, "status.sock")); err != nil || info.Mode()&os.ModeSocket == 0 {
+	if info, err := os.Stat(filepath.Join(dir, "api.sock")); err != nil || info.Mode()&os.ModeSocket == 0 {
 		t.Errorf("%v, error %v", info, err)
 	}
 	cancel()
@@ -73,7 +78,7 @@ func TestWatch(t *testing.T) {
 	}
 	serve := func(id string) context.CancelFunc {
 		ctx, cancel := context.WithCancel(t.Context())
-		Serve(ctx, dir, NewAgent("v0.1.0", "air", id, time.Now).Picture, slog.New(slog.DiscardHandler))
+		serveOne(ctx, dir, NewAgent("v0.1.0", "air", id, time.Now))
 		return cancel
 	}
 	stop := serve("s1")
@@ -111,25 +116,15 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestNoSocket: a daemon that cannot open its socket says so and works on.
-func TestNoSocket(t *testing.T) {
-	var log bytes.Buffer
-	Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil,
-		slog.New(slog.NewTextHandler(&log, nil)))
-	if !strings.Contains(log.String(), "the status command will not find this program") {
-		t.Errorf("log: %s", log.String())
-	}
-}
-
 // TestHungProcess: a process that holds its socket open and answers nothing, as one that is stopped.
 func TestHungProcess(t *testing.T) {
 	dir := t.TempDir()
-	l, err := net.Listen("unix", socketIn(dir))
+	l, err := net.Listen("unix", api.SocketIn(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = fetch("coordinator", dir, asJSON, time.Millisecond)
+	_, err = fetch(t.Context(), "coordinator", dir, true, 0, time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(),
 		"coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
 		!strings.Contains(err.Error(), "coordinator service restart") {

@@ -66,7 +66,8 @@ func compare(t *testing.T, file string, p Picture) {
 
 func TestCoordinatorPage(t *testing.T) {
 	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, c.now)
+	v := NewCoordinator("v0.1.0", "air", c.now)
+	v.Begin(Applied{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, coordinator.Past{})
 	v.Observe(coordinator.AgentsListed{Agents: 12})
 	compare(t, "coordinator_new", v.Picture())
 	tell := func(facts ...any) {
@@ -131,9 +132,9 @@ func TestCoordinatorPage(t *testing.T) {
 
 // TestRecall: a coordinator that was restarted knows its run.
 func TestRecall(t *testing.T) {
-	v := NewCoordinator("v0.1.0", "air", &round.Config{}, newClock().now)
+	v := NewCoordinator("v0.1.0", "air", newClock().now)
 	r2 := 0.5
-	v.Recall(coordinator.Past{Version: 7, Risks: []float64{3, 2}, R2: &r2})
+	v.Begin(Applied{}, &round.Config{}, coordinator.Past{Version: 7, Risks: []float64{3, 2}, R2: &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1,
 		Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Picture().Draw(80); !strings.Contains(got, "version 8") ||
@@ -144,7 +145,7 @@ func TestRecall(t *testing.T) {
 
 // TestStateProblems: what was wrong with the folder at the start is shown.
 func TestStateProblems(t *testing.T) {
-	v := NewCoordinator("v0.1.0", "air", &round.Config{}, newClock().now)
+	v := NewCoordinator("v0.1.0", "air", newClock().now)
 	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 7})
 	v.Observe(coordinator.StateMended{File: coordinator.StateTask, Before: 8, Version: 8})
 	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
@@ -166,8 +167,9 @@ func TestStateProblems(t *testing.T) {
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {
 	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute},
-		c.now)
+	v := NewCoordinator("v0.1.0", "air", c.now)
+	v.Begin(Applied{Version: 3, Next: 4}, &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute},
+		coordinator.Past{})
 	for _, f := range []any{
 		coordinator.AgentsListed{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4,
@@ -233,7 +235,7 @@ func TestAgentPage(t *testing.T) {
 func TestStorageProblem(t *testing.T) {
 	full := errors.New("no space left on device")
 	c := newClock()
-	coord, device := NewCoordinator("v0.1.0", "air", &round.Config{}, c.now), NewAgent("v0.1.0", "air", "press", c.now)
+	coord, device := NewCoordinator("v0.1.0", "air", c.now), NewAgent("v0.1.0", "air", "press", c.now)
 	for _, tt := range []struct {
 		tell            func(fact any)
 		picture         func() Picture

@@ -217,7 +217,7 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 			}
 		}
 		return daemon.RunCoordinator(ctx, &fed.coordinator,
-			daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edges})
+			daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edgesOf})
 	})
 	err := w.wait(ctx)
 	if err == nil && fed.after != nil {
@@ -281,4 +281,9 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 			"--agentd (building it failed: %w\n%s)", err, out)
 	}
 	return built, nil
+}
+
+// edgesOf makes the edges of the demo's own graph.
+func (fed *federation) edgesOf(*settings.Coordinator) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
+	return fed.edges, nil
 }

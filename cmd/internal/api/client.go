@@ -1,0 +1,127 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// Client speaks to a running daemon over the socket in its state folder.
+type Client struct {
+	Program, Dir string
+	// Patience is how long the daemon has for its answer.
+	Patience time.Duration
+}
+
+// ErrNotRunning says that no daemon listens.
+var ErrNotRunning = errors.New("it does not run")
+
+// Call sends in, unless it is nil, and decodes the answer into out, unless that is nil.
+func (c Client) Call(ctx context.Context, method, path string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	answer, err := c.Raw(ctx, method, path, "application/json", body)
+	if err != nil || out == nil {
+		return err
+	}
+	return json.Unmarshal(answer, out)
+}
+
+// Raw sends a body and returns the answer, which may have as many bytes as the daemon sends.
+func (c Client) Raw(ctx context.Context, method, path, accept string, body []byte) ([]byte, error) {
+	r, err := c.Open(ctx, method, path, accept, body)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	answer, err := io.ReadAll(r)
+	return answer, c.explain(err)
+}
+
+// stream is the body of an answer with its connection.
+type stream struct {
+	io.ReadCloser
+	conn net.Conn
+}
+
+func (s stream) Close() error { return errors.Join(s.ReadCloser.Close(), s.conn.Close()) }
+
+// Open is Raw of an answer that is read by and by.
+func (c Client) Open(ctx context.Context, method, path, accept string, body []byte) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.Program+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", accept)
+	r.Close = true
+	conn, err := net.DialTimeout("unix", SocketIn(c.Dir), c.Patience)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(c.Patience))
+	answer, err := exchange(conn, r)
+	if err != nil {
+		_ = conn.Close()
+		return nil, c.explain(errors.Join(err, ctx.Err()))
+	}
+	s := stream{answer.Body, conn}
+	if answer.StatusCode == http.StatusOK {
+		return s, nil
+	}
+	defer s.Close()
+	refused := &Error{Status: answer.StatusCode}
+	if text, err := io.ReadAll(io.LimitReader(answer.Body, maxBody)); err != nil ||
+		json.Unmarshal(text, refused) != nil || refused.Problem == "" {
+		refused.Problem = fmt.Sprintf("%s answers %s to %s %s", c.Program, answer.Status, method, path)
+	}
+	return nil, refused
+}
+
+// exchange sends a request. It goes without http.Client, which is half a megabyte that a device does not need.
+func exchange(conn net.Conn, r *http.Request) (*http.Response, error) {
+	if err := r.Write(conn); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(bufio.NewReader(conn), r)
+}
+
+func (c Client) explain(err error) error {
+	var late net.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no %s runs with the state folder %s%w", c.Program, c.Dir, notRunning{})
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("this user may not read the state folder %s: run the command as root, or as the user of %s",
+			c.Dir, c.Program)
+	case errors.As(err, &late) && late.Timeout(): // also of the dial: a stopped process does not accept
+		return fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, hangs, or "+
+			"the machine is overloaded; look at its log, and restart it with: %[1]s service restart", c.Program, c.Dir,
+			c.Patience)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("%s closed the socket %s without an answer", c.Program, SocketIn(c.Dir))
+	}
+	return err
+}
+
+// notRunning is ErrNotRunning without a text: the sentence says it.
+type notRunning struct{}
+
+func (notRunning) Error() string        { return "" }
+func (notRunning) Is(target error) bool { return target == ErrNotRunning }

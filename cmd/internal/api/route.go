@@ -1,0 +1,213 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+)
+
+// Role is what a token allows.
+type Role string
+
+// The roles. Who may operate may view.
+const (
+	View    Role = "view"
+	Operate Role = "operate"
+)
+
+// Route is one operation.
+type Route struct {
+	Method  string
+	Path    string // as in http.ServeMux, with {names}
+	Role    Role
+	Summary string
+	Query   []Parameter
+	In, Out any    // a value of the type of the body and of the answer, for the document; nil if there is none
+	Type    string // of the answer; JSON if it is empty
+
+	serve func(w http.ResponseWriter, r *http.Request) error
+}
+
+// Parameter is one of a route's query.
+type Parameter struct{ Name, About string }
+
+// maxBody bounds a request's body: a task file has less than 1 MiB.
+const maxBody = 2 << 20
+
+// Get makes a route that answers with what do returns.
+func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
+	var out Out
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, Out: out,
+		serve: func(w http.ResponseWriter, r *http.Request) error {
+			out, err := do(r)
+			if err != nil {
+				return err
+			}
+			return answer(w, r, out)
+		}}
+}
+
+// Post makes a route that takes a body and answers with what do returns. It needs the role Operate.
+func Post[In, Out any](path, summary string, do func(ctx context.Context, r *http.Request, in In) (Out, error)) Route {
+	var in In
+	var out Out
+	return Route{Method: http.MethodPost, Path: path, Role: Operate, Summary: summary, In: in, Out: out,
+		serve: func(w http.ResponseWriter, r *http.Request) error {
+			var in In
+			if err := decode(r, &in); err != nil {
+				return err
+			}
+			out, err := do(r.Context(), r, in)
+			if err != nil {
+				return err
+			}
+			return answer(w, r, out)
+		}}
+}
+
+// Stream makes a route that writes its answer itself, of another type than JSON. An error counts while nothing has been
+// written.
+func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error, query ...Parameter) Route {
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, Type: contentType,
+		serve: func(w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Content-Type", contentType)
+			return do(w, r)
+		}}
+}
+
+// Needs returns the route with another role.
+func (r Route) Needs(role Role) Route {
+	r.Role = role
+	return r
+}
+
+// decode reads a body strictly; an empty one leaves in as it is.
+func decode(r *http.Request, in any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		return &Error{Status: http.StatusRequestEntityTooLarge, Problem: err.Error()}
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(in); err != nil {
+		return Bad("the body is not what this route takes: %v", err)
+	}
+	return nil
+}
+
+// drawn is an answer that may also be shown as text.
+type drawn interface {
+	// Draw returns the text, no line wider than width.
+	Draw(width int) string
+}
+
+// answer writes JSON, or for a terminal text of the query's width. The daemon draws the text, so that a command of
+// another version can show it.
+func answer(w http.ResponseWriter, r *http.Request, out any) error {
+	if d, ok := out.(drawn); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+		width, err := strconv.Atoi(r.URL.Query().Get("width"))
+		if err != nil {
+			width = 160
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, d.Draw(width)) // the client may have gone
+		return nil
+	}
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(out) // the client may have gone
+	return nil
+}
+
+// Error is the answer to a request that was not carried out.
+type Error struct {
+	Status  int    `json:"-"`
+	Problem string `json:"problem"`
+	// Wrong says that a configuration is wrong, whose lines Problem names.
+	Wrong bool `json:"wrong,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Problem }
+
+// Bad is the error of a request that asks for what cannot be.
+func Bad(format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Problem: fmt.Sprintf(format, args...)}
+}
+
+// Conflict is the error of a request that does not go with what is.
+func Conflict(format string, args ...any) *Error {
+	return &Error{Status: http.StatusConflict, Problem: fmt.Sprintf(format, args...)}
+}
+
+// Missing is the error of a request for what is not there.
+func Missing(format string, args ...any) *Error {
+	return &Error{Status: http.StatusNotFound, Problem: fmt.Sprintf(format, args...)}
+}
+
+// errorOf makes an answer of any error.
+func errorOf(err error) *Error {
+	var known *Error
+	var wrong *config.Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &wrong):
+		return &Error{http.StatusUnprocessableEntity, err.Error(), true}
+	}
+	return &Error{Status: http.StatusInternalServerError, Problem: err.Error()}
+}
+
+// Handler serves routes. allowed returns the role of a request, "" for none; nil lets everybody operate. Every request
+// that may change something is told to changed, which may be nil.
+func Handler(routes []Route, allowed func(*http.Request) Role, changed func(r *http.Request, err error)) http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+			err := permit(&route, r, allowed)
+			if err == nil {
+				err = route.serve(w, r)
+			}
+			if route.Role == Operate && changed != nil {
+				changed(r, err)
+			}
+			if err != nil {
+				refuse(w, errorOf(err))
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, Missing("%s has no %s", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+func permit(route *Route, r *http.Request, allowed func(*http.Request) Role) error {
+	if allowed == nil {
+		return nil
+	}
+	switch role := allowed(r); {
+	case role == "":
+		return &Error{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer TOKEN"}
+	case role == View && route.Role == Operate:
+		return &Error{Status: http.StatusForbidden, Problem: "this token may only view"}
+	}
+	return nil
+}
+
+func refuse(w http.ResponseWriter, e *Error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Status)
+	_ = json.NewEncoder(w).Encode(e)
+}

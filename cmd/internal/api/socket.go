@@ -1,0 +1,34 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// SocketIn is where a daemon with this state folder listens.
+func SocketIn(dir string) string { return filepath.Join(dir, "api.sock") }
+
+// Serve answers on a socket in the state folder until ctx ends. Only the owner of the folder, which is private, can
+// connect, and may do all. A daemon works without the socket, so an error is only logged.
+func Serve(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
+	path := SocketIn(dir)
+	err := os.Remove(path) // left by a process that was killed: the folder is locked, so no other process uses it
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		var l net.Listener
+		if l, err = net.Listen("unix", path); err == nil {
+			server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+				BaseContext: func(net.Listener) context.Context { return ctx }}
+			context.AfterFunc(ctx, func() { _ = server.Close() }) // this removes the file
+			go func() { _ = server.Serve(l) }()                   // until it is closed
+			return
+		}
+	}
+	log.Warn("the commands will not find this program", "err", err)
+}

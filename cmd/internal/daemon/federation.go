@@ -1,0 +1,274 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/cmd/internal/status"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Federation runs a coordinator, and another one in its place whenever another task takes over: a change of the task is
+// a restart in good order, so that a kill in the middle of it leaves nothing that a start does not know. It carries out
+// the commands about the run.
+type Federation struct {
+	file *settings.Coordinator // at the start of the process; its applied part founds the first run
+	o    CoordinatorOptions
+	dir  string
+	view *status.CoordinatorView
+
+	decisions sync.Mutex // one command after another
+	control   coordinator.Control
+	applied   settings.Applied // the text of control.Task
+	first     bool             // no coordinator has run yet
+
+	mu      sync.Mutex
+	running *coordinator.Coordinator // nil between two
+	changed chan struct{}            // closed when running has changed
+}
+
+// newFederation reads what was decided; the first time, and where a start begins a run, the configuration decides.
+func newFederation(s *settings.Coordinator, o CoordinatorOptions) (*Federation, error) {
+	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), changed: make(chan struct{}),
+		first: true,
+		view:  status.NewCoordinator(Version(), s.Federation, time.Now)}
+	control, found, err := coordinator.LoadControl(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	f.control, f.applied = control, s.Applied()
+	if !found {
+		f.control.Task = coordinator.Applied{Version: 1, At: time.Now(), Text: f.applied.Text()}
+	} else if f.applied, err = s.ReadApplied("the applied task", control.Task.Text); err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", f.dir, err)
+	}
+	if o.NewRun || o.From != "" {
+		a := s.Applied()
+		f.control.Next = &coordinator.Applied{Version: f.control.Task.Version + 1, At: time.Now(), Text: a.Text(),
+			NewRun: o.NewRun, From: o.From}
+		f.control.Course = round.CourseGo
+	}
+	return f, nil
+}
+
+// warn tells how the configuration differs from the task that is in effect.
+func (f *Federation) warn() {
+	changes, _ := settings.Changes(f.applied, f.file.Applied())
+	if len(changes) == 0 {
+		return
+	}
+	var all []string
+	for _, c := range changes {
+		all = append(all, fmt.Sprintf("%s is %s, in the file %s", c.Key, c.Before, c.After))
+	}
+	f.o.Logger.Warn("the configuration's task differs from the applied one, which stays in effect; to apply the "+
+		"file: coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
+}
+
+// run runs coordinators until ctx ends.
+func (f *Federation) run(ctx context.Context) error {
+	for {
+		if err := f.runOne(ctx); !errors.Is(err, coordinator.ErrBetween) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// runOne runs the next coordinator to its end.
+func (f *Federation) runOne(ctx context.Context) error {
+	c, ending, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.set(nil)
+	if f.first && f.o.Ready != nil {
+		f.o.Ready(f)
+	}
+	f.first = false
+	if ending != nil { // another task was to take over when the process before has ended
+		go func() { _ = c.EndBetween(ctx, ending.Now) }() // or this one ends
+	}
+	return c.Run(ctx)
+}
+
+// open makes the coordinator of the task that is to be in effect now. ending is the one that takes over when the round
+// under way is over; nil if there is none.
+func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, ending *coordinator.Applied,
+	err error) {
+	f.decisions.Lock()
+	defer f.decisions.Unlock()
+	defer func() {
+		if err == nil {
+			f.set(c) // while no command comes between
+		}
+	}()
+	next := f.control.Next
+	flags := next != nil && f.first && (f.o.NewRun || f.o.From != "")
+	if next != nil && !flags {
+		between, err := coordinator.Between(f.dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !between {
+			f.view.Awaits(next.Version)
+			next, ending = nil, next
+		}
+	}
+	if next != nil {
+		c, err = f.takeOver(ctx, next)
+		switch {
+		case err == nil:
+			return c, nil, nil
+		case flags && !errors.Is(err, coordinator.ErrGoesOn), ctx.Err() != nil:
+			return nil, nil, err
+		case !flags:
+			f.o.Logger.Error("the applied task cannot take over; the one before stays in effect", "version",
+				next.Version, "err", err)
+		}
+		f.control.Next = nil
+		if err := f.control.Save(f.dir); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c, err = f.make(ctx, f.applied, f.control.Task); err != nil {
+		return nil, nil, err
+	}
+	if err := f.control.Save(f.dir); err != nil {
+		return nil, nil, err
+	}
+	if f.first {
+		f.warn()
+	}
+	return c, ending, nil
+}
+
+// takeOver makes the coordinator of the next task, which is in effect then.
+func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied) (*coordinator.Coordinator, error) {
+	applied, err := f.file.ReadApplied("the applied task", next.Text)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.make(ctx, applied, *next)
+	if err != nil {
+		return nil, err
+	}
+	f.applied, f.control.Task, f.control.Next = applied, *next, nil
+	f.control.Task.NewRun, f.control.Task.From = false, ""
+	if err := f.control.Save(f.dir); err != nil { // the journal says so already
+		return nil, err
+	}
+	return c, nil
+}
+
+// make makes a coordinator under a task, with a session of its own at the broker.
+func (f *Federation) make(ctx context.Context, a settings.Applied, task coordinator.Applied) (
+	*coordinator.Coordinator, error) {
+	s := f.file.With(a)
+	cfg, err := f.config(s, task)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
+		f.o.Metrics.Traffic, func(m *mqtt.Options) {
+			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
+			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBuffered, 16384
+		})
+	if err != nil {
+		return nil, errors.Join(err, cfg.Agents.Close())
+	}
+	c, err := coordinator.New(cfg, conn)
+	if err != nil {
+		_ = conn.Close() // the first error is the one to show
+		return nil, err
+	}
+	past, err := c.Past(status.KeptLosses)
+	if err != nil {
+		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
+	}
+	f.view.Begin(status.Applied{Version: task.Version, At: task.At}, &s.Round, past)
+	return c, nil
+}
+
+// config returns a coordinator's configuration under a task. It opens the list of agents.
+func (f *Federation) config(s *settings.Coordinator, task coordinator.Applied) (coordinator.Config, error) {
+	cfg, err := s.Config()
+	if err != nil {
+		return cfg, err
+	}
+	if f.o.Edges != nil {
+		if cfg.Edges, err = f.o.Edges(s); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.Agents, err = s.OpenAgents(); err != nil {
+		return cfg, err
+	}
+	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.first, task.Version
+	cfg.NewRun, cfg.From, cfg.Round.Course = task.NewRun, task.From, f.control.Course
+	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
+	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger}, f.o.Metrics, f.view,
+		f.o.Observer}
+	return cfg, nil
+}
+
+// set tells who runs now.
+func (f *Federation) set(c *coordinator.Coordinator) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running = c
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// present returns the coordinator that runs, after waiting for one. The error is that none ran before ctx ended.
+func (f *Federation) present(ctx context.Context) (*coordinator.Coordinator, error) {
+	for {
+		f.mu.Lock()
+		c, changed := f.running, f.changed
+		f.mu.Unlock()
+		if c != nil {
+			return c, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no coordinator runs: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// Alive returns nil unless a coordinator hangs: see coordinator.Coordinator.Alive.
+func (f *Federation) Alive(ctx context.Context) error {
+	if c := f.now(); c != nil {
+		return c.Alive(ctx)
+	}
+	return nil
+}
+
+// SetAgents replaces the list of who may take part, and owns it then.
+func (f *Federation) SetAgents(ctx context.Context, list *enrolled.List) error {
+	c, err := f.present(ctx)
+	if err != nil {
+		return errors.Join(err, list.Close())
+	}
+	return c.SetAgents(ctx, list)
+}
+
+// makeFolder makes the state folder.
+func makeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+const forEver = `{participants: 3, quorum: 3, deadline: 20s, pause: 50ms, ` +
+	`gather: {target: 3, minimum: 3, within: 20s, spread: 10ms}}`
+
+// task runs `coordinator task WORDS`.
+func (f *federation) task(t *testing.T, words ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return programs.Run(t, "coordinator", append(append([]string{"task"}, words...), "--config",
+		f.Path("coordinator.yaml"))...)
+}
+
+// mustTask runs a command that succeeds and says want.
+func (f *federation) mustTask(t *testing.T, want string, words ...string) {
+	t.Helper()
+	if code, stdout, stderr := f.task(t, words...); code != 0 || !strings.Contains(stdout, want) {
+		t.Fatalf("task %s: exit status %d, %s%s\nwant %s", strings.Join(words, " "), code, stdout, stderr, want)
+	}
+}
+
+// noTask runs a command that is refused with want.
+func (f *federation) noTask(t *testing.T, status int, want string, words ...string) {
+	t.Helper()
+	if code, stdout, stderr := f.task(t, words...); code != status || !strings.Contains(stderr, want) {
+		t.Fatalf("task %s: exit status %d, %s%s\nwant %d, %s", strings.Join(words, " "), code, stdout, stderr, status,
+			want)
+	}
+}
+
+// picture is what the status command shows.
+func (f *federation) picture(t *testing.T) (p struct {
+	Phase        string
+	Aggregations int
+	Task         struct{ Version, Next int }
+}) {
+	t.Helper()
+	code, text, _ := programs.Run(t, "coordinator", "status", "--json", "--config", f.Path("coordinator.yaml"))
+	if code != 0 {
+		return p // it is starting
+	}
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (f *federation) awaitPhase(t *testing.T, phase string) {
+	t.Helper()
+	testkit.Until(t, "phase "+phase, func() bool { return f.picture(t).Phase == phase })
+}
+
+// edited is the applied task with a word replaced, in a file.
+func (f *federation) edited(t *testing.T, old, new string) string {
+	t.Helper()
+	_, text, _ := f.task(t, "show")
+	if !strings.Contains(text, old) {
+		t.Fatalf("%q is not in\n%s", old, text)
+	}
+	return f.Write(t, "edited.yaml", strings.Replace(text, old, new, 1))
+}
+
+// TestLifecycle leads a run by commands: pause, kill, resume, other tasks that go on, and that need a new run, an end.
+func TestLifecycle(t *testing.T) {
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	var list strings.Builder
+	for _, id := range []string{"one", "two", "three"} {
+		list.WriteString(f.AddAgent(t, id, plane(60)))
+	}
+	f.lead(t, list.String(), forEver)
+	f.mustTask(t, "# The task of the configuration: no run has been begun yet.", "show")
+	f.noTask(t, 1, "no coordinator runs", "pause")
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	for _, id := range []string{"one", "two", "three"} {
+		f.Daemon(t, "agentd", id)
+	}
+	lead.Await(t, "model ready")
+	f.mustTask(t, "# The applied task, version 1.", "show")
+
+	f.mustTask(t, "", "pause")
+	f.awaitPhase(t, "paused")
+	at := f.picture(t).Aggregations
+	lead.Kill()
+	lead = f.Daemon(t, "coordinator", "coordinator")
+	f.awaitPhase(t, "paused")
+	f.mustTask(t, "the run goes on", "resume")
+	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
+
+	slower := f.edited(t, "max: 20", "max: 7")
+	f.mustTask(t, "task.steps.max: 20 -> 7 (goes on; the schedule's time goes on)\nthe run would go on", "diff", slower)
+	f.mustTask(t, "task version 2 takes effect when the round under way is over; the run goes on", "apply", slower)
+	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 2 })
+	lead.Await(t, "another task takes over version=2")
+	at = f.picture(t).Aggregations
+	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
+	f.mustTask(t, "nothing differs", "apply", slower)
+
+	f.refusedTasks(t)
+	f.mustTask(t, "a new run begins from the present model", "apply",
+		f.edited(t, "frozen: []", "frozen: [layer0.bias]"), "--from", "present", "--now")
+	lead.Await(t, "a run begins from a model")
+	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 3 })
+
+	f.mustTask(t, "", "stop")
+	f.awaitPhase(t, "finished")
+	lead.Stop(t, syscall.SIGTERM, 0)
+	f.mustTask(t, "# The applied task, version 3.", "show")
+	lead = f.Daemon(t, "coordinator", "coordinator")
+	lead.Await(t, "the configuration's task differs from the applied one, which stays in effect")
+	f.awaitPhase(t, "finished")
+	f.noTask(t, 1, "there is nothing to pause", "pause")
+	f.mustTask(t, "the run goes on", "resume")
+	at = f.picture(t).Aggregations
+	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
+	lead.Stop(t, syscall.SIGTERM, 0)
+}
+
+// refusedTasks: what is wrong, or needs a word more, changes nothing.
+func (f *federation) refusedTasks(t *testing.T) {
+	t.Helper()
+	f.noTask(t, 78, "edited.yaml:", "apply", f.edited(t, "min_rows: 10", "min_rows: none"))
+	f.noTask(t, 1, "this needs a new run from an initial model: add --new-run", "apply",
+		f.edited(t, "features: [a, b]", "features: [a]"))
+	f.mustTask(t, "task.features: [a, b] -> [a] (new run from an initial model; the model's inputs are others)\n"+
+		"apply it with --new-run", "diff", f.Path("edited.yaml"))
+	f.noTask(t, 1, "no run can begin from this model", "apply", f.Path("edited.yaml"), "--from", "present")
+	f.noTask(t, 1, "no run can begin from this model", "apply", "--from", "12345")
+	f.noTask(t, 2, "name the FILE", "apply")
+	if v := f.picture(t).Task; v.Version != 2 || v.Next != 0 {
+		t.Errorf("the task is %+v", v)
+	}
+}
+
+// TestLifecycleKilled kills the coordinator at arbitrary points of commands: what was answered holds, and the run goes
+// on under the task before or the one after.
+func TestLifecycleKilled(t *testing.T) {
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
+	f.lead(t, list, forEver)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	for _, id := range []string{"one", "two", "three"} {
+		f.Daemon(t, "agentd", id)
+	}
+	lead.Await(t, "model ready")
+	steps, version := 20, 1
+	for i := range 8 {
+		_, text, _ := f.task(t, "show")
+		was, is := fmt.Sprint("max: ", steps), fmt.Sprint("max: ", steps+1)
+		file := f.Write(t, "edited.yaml", strings.Replace(text, was, is, 1))
+		words := []string{"apply", file}
+		if i%3 == 1 {
+			words = append(words, "--now")
+		}
+		if i%3 == 2 {
+			words = append(words, "--from", "present")
+		}
+		code, _, said := f.task(t, words...)
+		if code != 0 {
+			t.Fatal(said)
+		}
+		<-time.After(time.Duration(i*i) * time.Millisecond)
+		lead.Kill()
+		lead = f.Daemon(t, "coordinator", "coordinator")
+		steps, version = steps+1, version+1
+		testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == version })
+		at := f.picture(t).Aggregations
+		testkit.Until(t, "more models", func() bool {
+			p := f.picture(t)
+			return p.Aggregations > at+1 || p.Aggregations < at // of a new run
+		})
+	}
+	if _, text, _ := f.task(t, "show"); !strings.Contains(text, fmt.Sprint("max: ", steps)) {
+		t.Errorf("after all it is\n%s", text)
+	}
+	lead.Stop(t, syscall.SIGTERM, 0)
+	if _, err := os.Stat(f.Path("state/control.a")); err != nil {
+		t.Error(err)
+	}
+}
