@@ -34,12 +34,13 @@ type disk struct {
 	listed  published // the blobs that may be retained at the broker
 	models  *store.Models
 	history *store.History
-	told    bool // this process has seen to a line of it
+	told    bool   // this process has seen to a line of it
+	applied uint64 // the version of the applied task under which the journal's run stands
 
-	applied                   uint64 // the version of the applied task under which the journal's run stands
 	run, model, task, control *store.Slots
-	unkept                    wire.Digest // of the model that its slot holds and no journal has named yet
-	torn                      error       // of a copy of the journal that is newer than the one that counts; nil without
+
+	unkept wire.Digest // of the model that its slot holds and no journal has named yet
+	torn   error       // of a copy of the journal that is newer than the one that counts; nil without
 }
 
 // The versions of the formats. A change of what is in a file raises its version, and reads the one before or says in
