@@ -56,7 +56,8 @@ type Config struct {
 	// obey this coordinator, whatever they have obeyed before.
 	TakeOver bool
 	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, FromPresent,
-	// or the path of a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is set.
+	// or the path of a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is
+	// set.
 	From string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int
