@@ -191,12 +191,11 @@ func (c *Coordinator) adopt(r round.Record) (round.Record, error) {
 		return r, err
 	}
 	var err error
-	switch {
-	case p.Kind == wire.KindStatistics:
+	if p.Kind == wire.KindStatistics {
 		next := w.statistics()
 		next.Version, next.Offset, next.Base = p.Version, p.Offset, p.Base
 		r.Plan = next
-	default:
+	} else {
 		r.Plan, err = c.replan(r.Run, p, model)
 	}
 	if err != nil {

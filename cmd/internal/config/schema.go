@@ -138,11 +138,16 @@ func Changes(a, b any) []Change {
 	var all []Change
 	for _, f := range newSchema(before.Type()).leaves {
 		was, is := f.read(before), f.read(after)
-		if !reflect.DeepEqual(was.Interface(), is.Interface()) && !(empty(was) && empty(is)) {
+		if !same(was, is) {
 			all = append(all, Change{f.key, writeValue(was), writeValue(is)})
 		}
 	}
 	return all
+}
+
+// same reports whether two values of a key are written alike.
+func same(a, b reflect.Value) bool {
+	return empty(a) && empty(b) || reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
 // empty reports whether v is a list or a map without elements, which may be nil.
