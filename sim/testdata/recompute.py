@@ -2,7 +2,7 @@
 
     python3 recompute.py DUMP/experiment.json DUMP/run-0000
 
-Federated averaging (parameters) and FedDec, squared and logistic risks of linear models without bias.
+Federated averaging (parameters) and FedDec, of linear, logistic and softmax models: all without hidden layers.
 """
 import json
 import os
@@ -32,6 +32,25 @@ for s, (i, k, _) in enumerate(steps.tolist()):
     where[i, k].append(s)
 
 
+def gradient(w, x, y):
+    """That of the mean risk of samples, and of the ridge."""
+    model, M = problem["model"], x.shape[1]
+    C = model["outputs"]
+    weights, bias = w[:C * M].reshape(C, M), w[C * M:] if model["bias"] else np.zeros(C)
+    z = x @ weights.T + bias  # samples x outputs
+    if model["risk"] == "softmax":
+        z = np.exp(z - z.max(axis=1, keepdims=True))
+        slope = z / z.sum(axis=1, keepdims=True) - np.eye(C)[y.astype(int)]
+    elif model["risk"] == "squared":
+        slope = z - y[:, None]
+    elif model["risk"] == "full_squared":
+        slope = 2 * (z - y[:, None])
+    else:
+        slope = -y[:, None] / (1 + np.exp(y[:, None] * z))
+    of_risk = np.concatenate([(slope.T @ x / len(x)).ravel(), slope.mean(axis=0) if model["bias"] else []])
+    return of_risk + model["ridge"] * w
+
+
 def step(w, s, size):
     """One local step: w - size*scale*(gradient of the mean risk of its samples + noise)."""
     k, at = steps[s, 1], slice(first[s], first[s + 1])
@@ -42,13 +61,7 @@ def step(w, s, size):
         x, y = held[rows], held_y[rows]
     else:
         x, y = array("sample_x")[at], array("sample_y")[at]
-    if problem["model"]["risk"] == "squared":
-        miss = x @ w - y
-    elif problem["model"]["risk"] == "full_squared":
-        miss = 2 * (x @ w - y)
-    else:
-        miss = -y / (1 + np.exp(y * (x @ w)))
-    g = (x * miss[:, None]).mean(axis=0) + problem["model"]["ridge"] * w
+    g = gradient(w, x, y)
     if noise is not None:
         g = g + noise[s]
     return w - size * scale[s] * g

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"image/png"
+	"io"
 	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/simulate"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/spec"
 )
@@ -100,6 +103,25 @@ func TestExamples(t *testing.T) {
 				read(t, filepath.Join(out, "fedavg", "curves.csv"))
 			}
 		})
+	}
+}
+
+// TestExamplesRecomputed has numpy recompute what the documentation shows, as it says, from the dumps alone.
+func TestExamplesRecomputed(t *testing.T) {
+	python := testkit.Numpy(t)
+	for path := range examples(t) {
+		dump := t.TempDir()
+		o := simulate.Options{Config: path, Out: t.TempDir(), Dump: dump,
+			Set: map[string]string{"rounds": "25", "runs": "1"}, Stdout: io.Discard, Stderr: io.Discard}
+		if err := simulate.Run(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(python, "../../../../sim/testdata/recompute.py", filepath.Join(dump,
+			"experiment.json"),
+			filepath.Join(dump, "run-0000")).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", filepath.Base(path), err, out)
+		}
 	}
 }
 
