@@ -92,6 +92,7 @@ func (w *watch) choices(d *monitoring.Dashboard) []monitoring.Choice {
 	itself := monitoring.Choice{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}
 	switch d.UID {
 	case "fedmesh-predictions":
+		itself.Without = "coordinator_rollout" // no model is rolled out: that takes half an hour
 		return []monitoring.Choice{itself}
 	case "fedmesh-device":
 		return []monitoring.Choice{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
