@@ -106,7 +106,7 @@ func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(R
 	if bad != nil {
 		return
 	}
-	b.cells[len(f.table.columns)].used++
+	b.cells[len(f.table.columns)].use()
 	for i, column := range f.table.columns {
 		name, text := f.table.names[i], strings.TrimSpace(record[column])
 		v, said, why := f.filter.dialect.value(f.classes(name), text)

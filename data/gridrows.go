@@ -178,7 +178,8 @@ func (r *gridRows) count(rows int) {
 	counts, dropped, _ := r.grid.Counts()
 	all := Report{Rows: rows, Bad: int(dropped)}
 	for _, c := range counts {
-		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused}
+		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused,
+			recent: c.Recent.Share()}
 		switch {
 		case c.Line > 0:
 			e.Where = r.feed.where(c.Input, c.Line)
@@ -202,6 +203,7 @@ func (r *gridRows) Report() Report {
 	for _, c := range made.Columns {
 		e := all.column(c.Name)
 		e.Used, e.Newest, e.Where = c.Used, max(e.Newest, c.Newest), cmp.Or(c.Where, e.Where)
+		e.recent = 1 - (1-e.recent)*(1-c.recent) // the grid judges what the feed has let pass
 		for why, n := range c.Unused {
 			e.count(why, n)
 		}

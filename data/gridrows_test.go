@@ -170,6 +170,16 @@ func TestGridMaxBad(t *testing.T) {
 	wants(&Error{File: "f.csv: line 30", Column: "x", Reason: "out_of_range", Bad: 6, All: 26}, 6./26)
 	add(5, 1, 1)
 	wants(nil, 6./30) // one waits
+	add(1000, 99, 1)
+	add(158, 1, 1)
+	_, err := rows.Snapshot()
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Bad != 1006 {
+		t.Errorf("soon after many that are wrong: %v", err)
+	}
+	add(4, 1, 1)
+	if v, err := rows.Snapshot(); err != nil || v.Rows.Len() < 161 {
+		t.Errorf("later: %v", err)
+	}
 }
 
 func silent() error { return errors.New("nothing has come") }

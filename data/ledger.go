@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 const (
@@ -38,6 +40,7 @@ type entry struct {
 	ColumnReport
 	from string    // where it comes from: a topic, for one
 	came time.Time // the last reading, used or not; zero if there was none
+	last grid.Recent
 }
 
 func newLedger(now func() time.Time, logger *slog.Logger) *ledger {
@@ -85,6 +88,7 @@ func (l *ledger) used(r Reading) {
 	e.came = l.now()
 	e.Came++
 	e.Used++
+	e.last.Take(false)
 	e.Newest = max(e.Newest, r.Time)
 }
 
@@ -96,6 +100,9 @@ func (l *ledger) unused(input string, why Reason, where string) {
 	e.came = l.now()
 	e.Came++
 	e.Unused[why]++
+	if why.Wrong() {
+		e.last.Take(true)
+	}
 	e.Where = cmp.Or(where, e.Where)
 }
 
@@ -150,7 +157,7 @@ func (l *ledger) columns() []ColumnReport {
 	all := make([]ColumnReport, 0, len(l.inputs))
 	for _, name := range slices.Sorted(maps.Keys(l.inputs)) {
 		c := l.inputs[name].ColumnReport
-		c.Unused = maps.Clone(c.Unused)
+		c.Unused, c.recent = maps.Clone(c.Unused), l.inputs[name].last.Share()
 		all = append(all, c)
 	}
 	return all

@@ -33,6 +33,8 @@ type ColumnReport struct {
 	// Unused has values, and under grid.Gap and grid.NoLabel the rows that were not made for lack of one.
 	Unused map[Reason]uint64
 	Where  string // file and line, or topic or time, of the last value that was not used
+
+	recent float64 // of the last values: the share that is wrong
 }
 
 // Reasons are those for which a value is not used, or a row is not made.
@@ -56,23 +58,25 @@ func (r Report) String() string {
 	return strings.Join(all, "; ")
 }
 
-// wrong are the reasons that say that a value is none. The others are of those that are missing, late, or too many.
-var wrong = []Reason{grid.Malformed, grid.NotANumber, grid.NotFinite, grid.OutOfRange, grid.UnknownClass, grid.Stuck,
-	grid.Jump, grid.BadTime, grid.Future}
-
 // bad are values that cannot be used for a reason.
 type bad struct {
 	why    Reason // that most of them have
 	n, all uint64
+	recent float64 // of the last ones: their share
 }
 
-func (b bad) share() float64 { return float64(b.n) / max(1, float64(b.all)) }
+// share is that of all values, or of the last ones if it is less: what is mended need not wait until the past is
+// outweighed.
+func (b bad) share() float64 { return min(float64(b.n)/max(1, float64(b.all)), b.recent) }
 
 // wrong are the values of a column that are none.
 func (c *ColumnReport) wrong() bad {
-	b, most := bad{all: c.Used}, uint64(0)
-	for _, why := range wrong {
+	b, most := bad{all: c.Used, recent: c.recent}, uint64(0)
+	for _, why := range Reasons() {
 		n := c.Unused[why]
+		if !why.Wrong() {
+			continue
+		}
 		if n > most {
 			b.why, most = why, n
 		}

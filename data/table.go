@@ -101,10 +101,12 @@ func (b *batch[T]) add(t *table, record []string, line int) error {
 			b.times = append(b.times, at)
 		}
 		b.used++
+		b.recent.Take(false)
 		return nil
 	}
 	b.x = b.x[:x]
 	b.bad++
+	b.recent.Take(true)
 	b.last = bad
 	if p := t.filter.missing.Policy; p == "" || p == grid.Refuse {
 		return bad

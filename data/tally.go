@@ -10,17 +10,19 @@ import (
 
 // tally is what rows that were read leave to those below them.
 type tally struct {
-	rows, matched int     // all, and those that the conditions select
-	used, bad     int     // of the own share: those that are used, and those that cannot be
-	newest        int64   // time of these
-	cells         []cells // of each wanted column, then of the time
-	last          *Error  // of a row that cannot be used
+	rows, matched int         // all, and those that the conditions select
+	used, bad     int         // of the own share: those that are used, and those that cannot be
+	recent        grid.Recent // of these
+	newest        int64       // time of these
+	cells         []cells     // of each wanted column, then of the time
+	last          *Error      // of a row that cannot be used
 }
 
 // cells counts the cells of a column.
 type cells struct {
 	used   uint64
 	unused map[Reason]uint64
+	recent grid.Recent
 	line   int // of the last cell that was not used
 	sum    float64
 	last   float64
@@ -40,9 +42,14 @@ func (y tally) begin(columns int) tally {
 }
 
 func (c *cells) take(v float64, at int64) {
-	c.used++
+	c.use()
 	c.sum += v
 	c.last, c.lastAt = v, at
+}
+
+func (c *cells) use() {
+	c.used++
+	c.recent.Take(false)
 }
 
 func (c *cells) drop(why Reason, line int) {
@@ -50,6 +57,9 @@ func (c *cells) drop(why Reason, line int) {
 		c.unused = map[Reason]uint64{}
 	}
 	c.unused[why]++
+	if why.Wrong() {
+		c.recent.Take(true)
+	}
 	c.line = line
 }
 
@@ -67,7 +77,7 @@ func (c *cells) fill(f grid.Fill, at int64) (float64, bool) {
 
 // check returns an error if more than a share of the rows cannot be used.
 func (y *tally) check(most float64) error {
-	if all := y.used + y.bad; y.bad > 0 && float64(y.bad) > most*float64(all) {
+	if all := y.used + y.bad; y.bad > 0 && y.share() > most {
 		e := *y.last
 		e.Bad, e.All = uint64(y.bad), uint64(all)
 		e.Problem += fmt.Sprintf("; %d of %d rows cannot be used, more than data.max_bad (%g) allows", y.bad, all, most)
@@ -76,11 +86,17 @@ func (y *tally) check(most float64) error {
 	return nil
 }
 
+// share is that of the rows that cannot be used; see [bad.share].
+func (y *tally) share() float64 {
+	return min(float64(y.bad)/max(1, float64(y.used+y.bad)), y.recent.Share())
+}
+
 // report returns the counts. names are those of the columns.
 func (y *tally) report(file string, names []string, time string) Report {
-	r := Report{Rows: y.used, Bad: y.bad, Share: float64(y.bad) / max(1, float64(y.used+y.bad))}
+	r := Report{Rows: y.used, Bad: y.bad, Share: y.share()}
 	for i, c := range y.cells {
-		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt}
+		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
+			recent: c.recent.Share()}
 		for _, n := range c.unused {
 			e.Came += n
 		}

@@ -118,6 +118,21 @@ func TestMaxBad(t *testing.T) {
 	}
 }
 
+// TestMaxBadHeals: rows that could be used are so again after 161 of them, however many could not before.
+func TestMaxBadHeals(t *testing.T) {
+	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("a,1\n", 1000)+strings.Repeat("1,1\n", 160), Config{})
+	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "1000 of 1160 rows cannot be used") {
+		t.Errorf("error %v", err)
+	}
+	h.put(t, h.content()+"1,1\n")
+	if got, _ := xs(t, r); len(got) != 161 {
+		t.Errorf("%d rows", len(got))
+	}
+	if got := r.(Reporter).Report().Share; got > 0.2 || got < 0.19 {
+		t.Errorf("a share of %v", got)
+	}
+}
+
 // A last line without a line break counts when nobody has written for a while.
 func TestLastLine(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2", Config{MaxBad: 0.5})

@@ -108,6 +108,17 @@ func TestTroubles(t *testing.T) {
 			s.hear(30, good)
 			s.wants("mended", "", "", "5 malformed")
 		},
+		"many payloads that do not parse": func(t *testing.T) {
+			s := newStation(t, 0, nil)
+			for range 10 {
+				s.hear(60, `{"v"`)
+				pass(time.Minute)
+			}
+			s.hear(100, good)
+			s.wants("soon", "b", "malformed", "600 malformed")
+			s.hear(63, good)
+			s.wants("mended", "", "", "600 malformed")
+		},
 		"a payload without the input": func(t *testing.T) {
 			s := newStation(t, 0, nil)
 			s.hear(5, `{"t":%d,"w":1}`)

@@ -65,7 +65,7 @@ func (t *goal) take(time int64, v float64, k int64, most int) Reason {
 	}
 	t.labels[k] = slices.Insert(some, i, label{time, v})
 	t.kept++
-	t.input.count.Used++
+	t.input.count.use()
 	return ""
 }
 

@@ -204,7 +204,7 @@ func (g *Grid) release(w waiting) {
 		return
 	}
 	in.heard = true
-	in.count.Used++
+	in.count.use()
 	in.joining.add(w.value)
 }
 

@@ -55,6 +55,13 @@ type Count struct {
 	Line   int   // of the last reading that was not used; 0 = that was not read from a file
 	At     int64 // its time; 0 = all were used
 	Lacked int64 // time of the last row that was not made; 0 = none
+	Recent Recent
+}
+
+// use counts a reading that is used.
+func (c *Count) use() {
+	c.Used++
+	c.Recent.Take(false)
 }
 
 func (c *Count) count(why Reason) {
@@ -67,6 +74,9 @@ func (c *Count) count(why Reason) {
 // drop counts a reading that is not used.
 func (c *Count) drop(why Reason, at int64, line int) {
 	c.count(why)
+	if why.Wrong() {
+		c.Recent.Take(true)
+	}
 	c.At, c.Line = at, line
 }
 

@@ -38,3 +38,13 @@ func Reasons() []Reason {
 	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Twice, Stuck, Jump, BadTime, Future,
 		Malformed, Dropped, Gap, NoLabel}
 }
+
+// Wrong reports whether the reason says that a value is none. The others are of those that are missing, late, or too
+// many.
+func (why Reason) Wrong() bool {
+	switch why {
+	case NotANumber, NotFinite, OutOfRange, UnknownClass, Stuck, Jump, BadTime, Future, Malformed:
+		return true
+	}
+	return false
+}
