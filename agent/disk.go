@@ -202,8 +202,8 @@ func removeRound(c *Config, s *store.Slots, model bool) error {
 }
 
 // readBlob reads a blob that was pulled, piece by piece, in whole elements of a vector. In memory its pieces are the
-// chunks, which were held against their hashes when they came. A file it holds against the blob's hash: who knows what
-// became of it since.
+// chunks, which were held against their hashes when they came. A file it holds against the sums of these chunks: who
+// knows what became of it since.
 func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, data.Close()) }()
 	at := 0
@@ -216,8 +216,9 @@ func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece [
 		}
 		return nil
 	}
-	r := io.NewSectionReader(data.(io.ReaderAt), 0, int64(ref.Length))
-	sum, piece := wire.NewBlobSum(), make([]byte, min(int(ref.Length), wire.MaxChunk))
+	f := data.(*store.Partial)
+	r := io.NewSectionReader(f, 0, int64(ref.Length))
+	sum, piece := f.Sum(), make([]byte, min(int(ref.Length), wire.MaxChunk))
 	for ; at < int(ref.Length); at += len(piece) {
 		piece = piece[:min(len(piece), int(ref.Length)-at)]
 		if _, err := io.ReadFull(r, piece); err != nil {
@@ -228,7 +229,7 @@ func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece [
 			return err
 		}
 	}
-	if sum.Digest() != ref.Hash {
+	if sum.Check() != nil {
 		return transfer.ErrCorrupt
 	}
 	return nil

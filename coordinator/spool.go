@@ -172,7 +172,7 @@ func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data trans
 		if m, ok := data.(*transfer.Memory); ok {
 			err = spool.Put(e, m.Pieces()...)
 		} else {
-			err = spool.Adopt(e)
+			err = spool.Adopt(e, data.(*store.Partial))
 		}
 		if !store.Passing(err) {
 			return norm, 0, err

@@ -58,7 +58,7 @@ func (u *updates) Each(take func(k int, v []float32)) error {
 			return err
 		}
 		if u.summed == u.from {
-			u.sums[k].Write(u.bytes)
+			_, _ = u.sums[k].Write(u.bytes) // never fails
 		}
 		take(k, v)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 )
 
@@ -17,6 +18,7 @@ type Partial struct {
 	size  int64
 	chunk int
 	have  []bool
+	sums  checksums // of the chunks that are there
 }
 
 // OpenPartial opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the last
@@ -30,7 +32,9 @@ func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [s
 	if err != nil {
 		return nil, explain("open", path, err)
 	}
-	p := &Partial{path: path, file: f, size: size, chunk: chunk, have: make([]bool, (size+int64(chunk)-1)/int64(chunk))}
+	n := (size + int64(chunk) - 1) / int64(chunk)
+	p := &Partial{path: path, file: f, size: size, chunk: chunk, have: make([]bool, n),
+		sums: checksums{size, int64(chunk), make([]uint32, n)}}
 	info, err := f.Stat()
 	if err == nil {
 		err = f.Truncate(size)
@@ -53,7 +57,7 @@ func (p *Partial) find(sum func(k int) [sha256.Size]byte) error {
 		if _, err := p.file.ReadAt(b, at); err != nil {
 			return err
 		}
-		p.have[k] = sha256.Sum256(b) == sum(k)
+		p.have[k], p.sums.of[k] = sha256.Sum256(b) == sum(k), crc32.Checksum(b, castagnoli)
 	}
 	return nil
 }
@@ -67,8 +71,13 @@ func (p *Partial) Put(k int, payload []byte) error {
 	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunk)); err != nil {
 		return explain("write", p.path, err)
 	}
-	p.have[k] = true
+	p.have[k], p.sums.of[k] = true, crc32.Checksum(payload, castagnoli)
 	return nil
+}
+
+// Sum returns the sum of the whole, once all chunks are there. What is read of the file is written to it in order.
+func (p *Partial) Sum() *PayloadSum {
+	return &PayloadSum{want: p.sums, err: CorruptError{p.path, "it was changed on disk"}}
 }
 
 // ReadAt implements io.ReaderAt.

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // SpoolID names a round's spool: an update trained on another base does not belong into it.
@@ -53,7 +50,7 @@ type slot struct {
 	Entry
 	offset int64
 	apart  bool
-	sum    uint32 // CRC-32C of a payload in the log, made when it was held against its digest
+	sums   checksums
 }
 
 func spoolPath(dir string, id SpoolID) string {
@@ -115,19 +112,11 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 		return nil, err
 	}
 	sum := s.sumOf(at)
-	sum.Write(dst)
+	_, _ = sum.Write(dst) // cannot fail
 	if err := sum.Check(); err != nil {
 		return nil, err
 	}
 	return dst, nil
-}
-
-// PayloadSum tells whether a payload that is read in parts is the one that was stored.
-type PayloadSum struct {
-	of   slot
-	path string
-	sum  uint32        // of a payload in the log
-	blob *wire.BlobSum // of one in a file apart
 }
 
 // Sum returns the sum of the agent's update, to which nothing is written.
@@ -142,34 +131,7 @@ func (s *Spool) Sum(agent string) (*PayloadSum, error) {
 }
 
 func (s *Spool) sumOf(at slot) *PayloadSum {
-	sum := &PayloadSum{of: at, path: s.logPath}
-	if at.apart {
-		sum.blob = wire.NewBlobSum()
-	}
-	return sum
-}
-
-// Write takes the next bytes of the payload.
-func (p *PayloadSum) Write(part []byte) {
-	if p.blob == nil {
-		p.sum = crc32.Update(p.sum, castagnoli, part)
-		return
-	}
-	_, _ = p.blob.Write(part) // cannot fail
-}
-
-// Check returns an error unless all that was written is the payload: by a checksum that this process has made of what
-// is in the log, else by its digest.
-func (p *PayloadSum) Check() error {
-	if p.blob == nil && p.sum != p.of.sum || p.blob != nil && p.blob.Digest() != p.of.Digest {
-		return p.Changed()
-	}
-	return nil
-}
-
-// Changed returns the error of a payload that is not the one that was stored.
-func (p *PayloadSum) Changed() error {
-	return &CorruptError{p.path, "the update of " + p.of.Agent + " was changed on disk"}
+	return &PayloadSum{want: at.sums, err: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
 // PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadSum].

@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -59,7 +61,7 @@ func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
 
 // Adopt is Put for an update that was received in its Partial, which is complete and may be closed. Nothing is read:
 // the digest is made of the chunks' hashes, and each chunk was held against its own. Payload verifies the whole.
-func (s *Spool) Adopt(e Entry) error {
+func (s *Spool) Adopt(e Entry, p *Partial) error {
 	if err := checkNames(e); err != nil {
 		return err
 	}
@@ -70,16 +72,12 @@ func (s *Spool) Adopt(e Entry) error {
 		return fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
 	}
 	defer s.setAdopting(e.Agent, false)
-	if path := s.apartPath(e.Agent, e.Digest); !s.holds(path, e.Size) {
-		return fmt.Errorf("store: adopt %s: it is not there, or has not %d bytes", path, e.Size)
-	}
-	return s.add(e, true)
-}
-
-// holds reports whether a file is there with that size.
-func (s *Spool) holds(path string, size int64) bool {
+	path := s.apartPath(e.Agent, e.Digest)
 	info, err := s.disk.Lstat(path)
-	return err == nil && info.Size() == size
+	if err != nil || info.Size() != e.Size || p.path != path || p.size != e.Size || slices.Contains(p.have, false) {
+		return fmt.Errorf("store: adopt %s: it is not there, or has not all of %d bytes", path, e.Size)
+	}
+	return s.add(slot{Entry: e, apart: true, sums: p.sums})
 }
 
 // setAdopting marks an agent whose file may not be removed; false says that it was marked already.
@@ -106,19 +104,26 @@ func (s *Spool) openApart(e Entry) (File, error) {
 	return f, nil
 }
 
-// soundApart reports whether the file of an entry is there and right. The error is of the disk.
-func (s *Spool) soundApart(e Entry) (bool, error) {
+// soundApart makes the sum of an entry's file, and reports whether the file is there and right. The error is of the
+// disk.
+func (s *Spool) soundApart(e Entry) (sums checksums, sound bool, err error) {
 	f, err := s.openApart(e)
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return sums, false, nil
 	}
 	if err != nil {
-		return false, err
+		return sums, false, err
 	}
-	sum := wire.NewBlobSum()
-	n, err := io.Copy(sum, f)
+	sums, sound, err = soundPayload(e, f)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return false, explain("read", f.Name(), err)
+		return sums, false, explain("read", f.Name(), err)
 	}
-	return n == e.Size && sum.Digest() == e.Digest, nil
+	return sums, sound, nil
+}
+
+// soundPayload makes the sum of an entry's payload, and reports whether it has the entry's digest.
+func soundPayload(e Entry, payload io.Reader) (checksums, bool, error) {
+	blob, sum := wire.NewBlobSum(), crc32.New(castagnoli)
+	n, err := io.Copy(io.MultiWriter(blob, sum), payload)
+	return wholeSum(n, sum.Sum32()), err == nil && n == e.Size && blob.Digest() == e.Digest, err
 }

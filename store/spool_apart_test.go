@@ -12,8 +12,8 @@ import (
 
 func (p partialOf) entry(agent string) Entry { return entryOf(agent, p.payload) }
 
-// receive puts chunks into the agent's file.
-func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) {
+// receive puts chunks into the agent's file, and closes it.
+func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) *Partial {
 	t.Helper()
 	e := p.entry(agent)
 	f, err := s.Partial(agent, e.Digest, e.Size, partChunk, p.sum)
@@ -28,11 +28,12 @@ func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return f
 }
 
-func mustAdopt(t testing.TB, s *Spool, e Entry) {
+func mustAdopt(t testing.TB, s *Spool, e Entry, f *Partial) {
 	t.Helper()
-	if err := s.Adopt(e); err != nil {
+	if err := s.Adopt(e, f); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,14 +46,14 @@ func TestSpoolAdopts(t *testing.T) {
 	want := map[string][]byte{"a": []byte("small"), "b": b.payload, "c": []byte("small too"), "D": d.payload}
 	mustPut(t, s, "a", want["a"])
 	b.receive(t, s, "b", 0, 2)
-	b.receive(t, s, "b", 1, 3) // by two processes, say
-	mustAdopt(t, s, b.entry("b"))
-	mustAdopt(t, s, b.entry("b"))
+	f := b.receive(t, s, "b", 1, 3) // by two processes, say
+	mustAdopt(t, s, b.entry("b"), f)
+	mustAdopt(t, s, b.entry("b"), f)
 	mustPut(t, s, "c", want["c"])
-	d.receive(t, s, "D", 0)
-	mustAdopt(t, s, d.entry("D"))
+	f = d.receive(t, s, "D", 0)
+	mustAdopt(t, s, d.entry("D"), f)
 	wantServed(t, s, want)
-	if err := s.Adopt(d.entry("b")); !errors.Is(err, ErrConflict) {
+	if err := s.Adopt(d.entry("b"), f); !errors.Is(err, ErrConflict) {
 		t.Errorf("another update of b: %v", err)
 	}
 	if _, err := s.Partial("b", d.entry("b").Digest, 5, 5, d.sum); !errors.Is(err, ErrConflict) {
@@ -73,20 +74,21 @@ func TestSpoolAdoptVerifies(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	p := newPartialOf(1, 2*partChunk)
-	if err := s.Adopt(p.entry("a")); err == nil {
-		t.Error("without a file: it was adopted")
+	q := newPartialOf(2, partChunk)
+	of := q.receive(t, s, "b", 0)
+	if err := s.Adopt(p.entry("a"), of); err == nil {
+		t.Error("without a file of its own: it was adopted")
 	}
-	p.receive(t, s, "a", 0)
-	longer := p.entry("a")
+	if err := s.Adopt(p.entry("a"), p.receive(t, s, "a", 0)); err == nil {
+		t.Error("with a chunk missing: it was adopted")
+	}
+	whole, longer := p.receive(t, s, "a", 1), p.entry("a")
 	longer.Size++
-	if err := s.Adopt(longer); err == nil {
+	if err := s.Adopt(longer, whole); err == nil {
 		t.Error("of another size: it was adopted")
 	}
-	p.receive(t, s, "a", 1)
-	mustAdopt(t, s, p.entry("a"))
-	q := newPartialOf(2, partChunk)
-	q.receive(t, s, "b", 0)
-	mustAdopt(t, s, q.entry("b"))
+	mustAdopt(t, s, p.entry("a"), whole)
+	mustAdopt(t, s, q.entry("b"), of)
 	mustClose(t, s)
 	for name, harm := range map[string]func(path string){
 		"flipped": func(path string) { flip(t, path) },
@@ -100,8 +102,7 @@ func TestSpoolAdoptVerifies(t *testing.T) {
 		if len(problems) == 0 {
 			t.Errorf("%s: nothing was reported", name)
 		}
-		p.receive(t, s, "a", 0, 1)
-		mustAdopt(t, s, p.entry("a"))
+		mustAdopt(t, s, p.entry("a"), p.receive(t, s, "a", 0, 1))
 		wantServed(t, s, map[string][]byte{"a": p.payload, "b": q.payload})
 		mustClose(t, s)
 	}
@@ -113,21 +114,34 @@ func flip(t *testing.T, path string) {
 	mustWrite(t, path, b)
 }
 
+// A file that is damaged after it was adopted is noticed when it is read.
+func TestSpoolHoldsAFileAgainstItsSums(t *testing.T) {
+	s, p := mustOpen(t, t.TempDir()), newPartialOf(1, 2*partChunk+5)
+	defer mustClose(t, s)
+	mustAdopt(t, s, p.entry("a"), p.receive(t, s, "a", 2, 0, 1))
+	wantServed(t, s, map[string][]byte{"a": p.payload})
+	flip(t, s.apartPath("a", p.entry("a").Digest))
+	if _, err := s.Payload("a", nil); !errors.As(err, new(*CorruptError)) {
+		t.Errorf("a flipped file is read with the error %v", err)
+	}
+}
+
 // An agent that changes its mind leaves one file behind, and none of another agent goes with it.
 func TestSpoolKeepsOneFileOfAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	defer mustClose(t, s)
+	var a, other *Partial
 	for seed := range uint64(5) {
-		newPartialOf(seed, partChunk).receive(t, s, "a", 0)
-		newPartialOf(7, partChunk).receive(t, s, "A", 0)
+		a = newPartialOf(seed, partChunk).receive(t, s, "a", 0)
+		other = newPartialOf(7, partChunk).receive(t, s, "A", 0)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "part-*"))
 	if err != nil || len(files) != 2 {
 		t.Errorf("%v %v, want one of each agent", files, err)
 	}
-	mustAdopt(t, s, newPartialOf(4, partChunk).entry("a"))
-	mustAdopt(t, s, newPartialOf(7, partChunk).entry("A"))
+	mustAdopt(t, s, newPartialOf(4, partChunk).entry("a"), a)
+	mustAdopt(t, s, newPartialOf(7, partChunk).entry("A"), other)
 }
 
 // Adoptions and puts of many agents at a time.
@@ -140,8 +154,8 @@ func TestSpoolAdoptsConcurrently(t *testing.T) {
 		agent := fmt.Sprint(i)
 		want[agent] = p.payload
 		if i%2 == 0 {
-			p.receive(t, s, agent, 0)
-			all.Go(func() { mustAdopt(t, s, p.entry(agent)) })
+			f := p.receive(t, s, agent, 0)
+			all.Go(func() { mustAdopt(t, s, p.entry(agent), f) })
 		} else {
 			all.Go(func() { mustPut(t, s, agent, p.payload) })
 		}

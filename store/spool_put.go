@@ -13,7 +13,11 @@ func (s *Spool) Put(e Entry, pieces ...[]byte) error {
 	if err := checkEntry(e, pieces); err != nil {
 		return err
 	}
-	return s.add(e, false, pieces...)
+	sum := uint32(0)
+	for _, p := range pieces {
+		sum = crc32.Update(sum, castagnoli, p)
+	}
+	return s.add(slot{Entry: e, sums: wholeSum(e.Size, sum)}, pieces...)
 }
 
 func checkNames(e Entry) error {
@@ -52,10 +56,10 @@ func (s *Spool) settled(e Entry) (done bool, err error) {
 }
 
 // add writes an entry behind the last one and indexes it, or leaves the log as it was.
-func (s *Spool) add(e Entry, apart bool, pieces ...[]byte) error {
+func (s *Spool) add(at slot, pieces ...[]byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if done, err := s.settled(e); done {
+	if done, err := s.settled(at.Entry); done {
 		return err
 	}
 	switch {
@@ -64,12 +68,8 @@ func (s *Spool) add(e Entry, apart bool, pieces ...[]byte) error {
 	case s.broken != nil:
 		return s.broken
 	}
-	head, end := encodeEntry(s.id, e, apart), s.end
-	at := slot{Entry: e, offset: end + int64(len(head)), apart: apart}
-	at.Meta = bytes.Clone(e.Meta)
-	for _, p := range pieces {
-		at.sum = crc32.Update(at.sum, castagnoli, p)
-	}
+	head, end := encodeEntry(s.id, at.Entry, at.apart), s.end
+	at.offset, at.Meta = end+int64(len(head)), bytes.Clone(at.Meta)
 	for _, p := range append([][]byte{head}, pieces...) {
 		if _, err := s.file.WriteAt(p, end); err != nil {
 			return s.rollback(err)
@@ -79,7 +79,7 @@ func (s *Spool) add(e Entry, apart bool, pieces ...[]byte) error {
 	s.end = end
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.index[e.Agent] = at
+	s.index[at.Agent] = at
 	return nil
 }
 

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// TestPartialSum: what is read back of a file is held against the chunks that came, in whatever parts it is read and
+// whichever process they came to.
+func TestPartialSum(t *testing.T) {
+	path, p := filepath.Join(t.TempDir(), "part"), newPartialOf(5, 3*partChunk+7)
+	f := p.open(t, path)
+	for _, k := range []int{3, 0} {
+		if err := f.Put(k, p.chunk(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f = p.open(t, path) // which finds two chunks
+	for _, k := range []int{2, 1} {
+		if err := f.Put(k, p.chunk(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check := func(payload []byte, step int) error {
+		sum := f.Sum()
+		for part := range slices.Chunk(payload, step) {
+			_, _ = sum.Write(part) // never fails
+		}
+		return sum.Check()
+	}
+	for _, step := range []int{1, 7, partChunk, partChunk + 1, len(p.payload)} {
+		if err := check(p.payload, step); err != nil {
+			t.Errorf("in parts of %d bytes: %v", step, err)
+		}
+		for _, at := range []int{0, partChunk - 1, partChunk, 2*partChunk + 500, len(p.payload) - 1} {
+			other := slices.Clone(p.payload)
+			other[at] ^= 0x10
+			if err := check(other, step); !errors.As(err, new(*CorruptError)) {
+				t.Errorf("in parts of %d bytes: a bit of byte %d is another one, and the error is %v", step, at, err)
+			}
+		}
+		for name, other := range map[string][]byte{"longer": append(slices.Clone(p.payload), 0), "empty": nil,
+			"shorter": p.payload[:len(p.payload)-1], "a chunk shorter": p.payload[:3*partChunk]} {
+			if err := check(other, step); !errors.As(err, new(*CorruptError)) {
+				t.Errorf("%s, in parts of %d bytes: error %v", name, step, err)
+			}
+		}
+	}
+}
