@@ -85,13 +85,23 @@ func (s *Sum) join(next int) {
 		}
 		if last > 0 && s.nodes[last-1].level == top.level && s.nodes[last-1].index == top.index-1 && top.index&1 == 1 {
 			left := &s.nodes[last-1]
-			for i, x := range top.v {
-				left.v[i] += x
-			}
+			addTo(left.v, top.v)
 			s.spare = append(s.spare, top.v)
 			s.nodes, top = s.nodes[:last], left
 		}
 		top.level, top.index = top.level+1, top.index>>1
+	}
+}
+
+// addTo adds v to dst. The lengths are equal.
+func addTo(dst, v []float64) {
+	for len(v) >= 4 && len(dst) >= 4 {
+		d, x := (*[4]float64)(dst), (*[4]float64)(v)
+		d[0], d[1], d[2], d[3] = d[0]+x[0], d[1]+x[1], d[2]+x[2], d[3]+x[3]
+		dst, v = dst[4:], v[4:]
+	}
+	for i, x := range v {
+		dst[i] += x
 	}
 }
 
