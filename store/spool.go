@@ -131,7 +131,8 @@ func (s *Spool) Sum(agent string) (*PayloadSum, error) {
 }
 
 func (s *Spool) sumOf(at slot) *PayloadSum {
-	return &PayloadSum{want: at.sums, err: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
+	return &PayloadSum{want: at.sums,
+		err: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
 // PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadSum].
