@@ -101,8 +101,8 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		half := bytes.LastIndexByte(good[:len(good)/2], '\n')
-		wrong := regexp.MustCompile(`(?m)^(\d+),[0-9.]+,`).ReplaceAll(good[:half], []byte("$1,999,"))
-		wrong = append(wrong, good[half:]...)
+		wrong := regexp.MustCompile(`(?m)^(\d+),[0-9.]+,`).ReplaceAll(good[half:], []byte("$1,999,"))
+		wrong = append(good[:half:half], wrong...)
 		if err := os.WriteFile(path, wrong, 0o600); err != nil {
 			t.Fatal(err)
 		}
