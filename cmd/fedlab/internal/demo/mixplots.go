@@ -6,7 +6,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"gonum.org/v1/plot/vg"
 
@@ -19,11 +18,13 @@ import (
 // drawings are the pictures of --out, by name.
 func (m *mixing) drawings() map[string]plot.Drawing {
 	all := map[string]plot.Drawing{
-		"by-rounds": m.race("by server rounds", "server round", func(i int, p point) float64 { return float64(i + 1) }),
+		"by-rounds": m.race("by server rounds", "server round", false,
+			func(i int, p point) float64 { return float64(i + 1) }),
 		"by-uplink": m.race("by what the uplink carried",
-			"uplink, bytes", func(_ int, p point) float64 { return float64(p.Uplink) }),
+			"over the uplink", true, func(_ int, p point) float64 { return float64(p.Uplink) }),
 		"by-bytes": m.race("by all that was sent",
-			"uplink and D2D, bytes", func(_ int, p point) float64 { return float64(p.Uplink + p.D2D) }),
+			"over the uplink and between devices", true,
+			func(_ int, p point) float64 { return float64(p.Uplink + p.D2D) }),
 		"consensus": m.consensus(),
 	}
 	if n, ok := m.network(); ok {
@@ -32,10 +33,10 @@ func (m *mixing) drawings() map[string]plot.Drawing {
 	return all
 }
 
-// race is both losses over what they cost.
-func (m *mixing) race(title, label string, cost func(i int, p point) float64) *plot.Figure {
+// race is both losses over what they cost, which may be bytes.
+func (m *mixing) race(title, label string, bytes bool, cost func(i int, p point) float64) *plot.Figure {
 	f := &plot.Figure{Title: "FedDec and FedAvg " + title,
-		X: plot.Axis{Label: label, Log: strings.Contains(label, "bytes")},
+		X: plot.Axis{Label: label, Log: bytes, Bytes: bytes},
 		Y: plot.Axis{Label: "loss", Log: m.scene.start != 1}}
 	for _, c := range []*course{m.mixed, m.alone} {
 		curve := plot.Curve{Name: map[spec.Algorithm]string{spec.FedDec: "FedDec", spec.FedAvg: "FedAvg"}[c.algorithm]}

@@ -20,11 +20,13 @@ type Figure struct {
 	Curves []Curve
 }
 
-// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and such
-// bands end at the lower edge.
+// Axis says what an axis shows. On a logarithmic one there is nothing at or below 0: such points are left out, and a
+// band reaches no further below its curve than above it. Symmetric intervals would drop to the edge, across all other
+// curves.
 type Axis struct {
 	Label string
 	Log   bool
+	Bytes bool // only of X: the values are bytes, whose unit, the one that fits, comes before the label
 }
 
 // Curve is one line, or points.
@@ -33,6 +35,7 @@ type Curve struct {
 	X, Y      []float64
 	Low, High []float64 // a band around it; both or neither
 	Theory    bool      // predicted: dashed, in the colour of the curve before
+	Beside    bool      // of the same thing as the curve before, whose colour it has
 	Points    bool      // marks instead of a line; rings for theory
 }
 
@@ -66,11 +69,14 @@ func (f *Figure) Draw(c draw.Canvas) {
 	if err := f.Validate(); err != nil {
 		panic("plot: " + err.Error())
 	}
+	if f.X.Bytes {
+		f = f.inBytes()
+	}
 	p, legend, box := newPlot(f), newLegend(), f.bounds()
 	own := -1 // colour of the curve that is drawn
 	for i := range f.Curves {
 		curve := &f.Curves[i]
-		if !curve.Theory || own < 0 {
+		if !curve.Theory && !curve.Beside || own < 0 {
 			own++
 		}
 		f.addCurve(p, &legend, curve, palette[own%len(palette)], box)
@@ -140,7 +146,15 @@ func newLegend() plot.Legend {
 // box is the range of the axes.
 type box struct{ xMin, xMax, yMin, yMax float64 }
 
-// bounds holds all points, and the bands too unless that would stretch a logarithmic axis to where nothing is.
+// low is the lower end of a curve's band.
+func (f *Figure) low(c *Curve, j int) float64 {
+	if f.Y.Log {
+		return max(c.Low[j], c.Y[j]/c.High[j]*c.Y[j])
+	}
+	return c.Low[j]
+}
+
+// bounds holds all points and bands.
 func (f *Figure) bounds() box {
 	b := box{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
 	for i := range f.Curves {
@@ -153,9 +167,7 @@ func (f *Figure) bounds() box {
 			b.yMin, b.yMax = min(b.yMin, c.Y[j]), max(b.yMax, c.Y[j])
 			if c.High != nil && !math.IsInf(c.High[j]-c.Low[j], 0) {
 				b.yMax = max(b.yMax, c.High[j])
-				if !f.Y.Log || c.Low[j] > c.Y[j]/3 {
-					b.yMin = min(b.yMin, c.Low[j])
-				}
+				b.yMin = min(b.yMin, f.low(c, j))
 			}
 		}
 	}
@@ -199,7 +211,7 @@ func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour co
 		}
 		line = append(line, plotter.XY{X: x, Y: c.Y[j]})
 		if c.Low != nil {
-			low = append(low, plotter.XY{X: x, Y: min(max(c.Low[j], b.yMin), b.yMax)})
+			low = append(low, plotter.XY{X: x, Y: min(max(f.low(c, j), b.yMin), b.yMax)})
 			high = append(high, plotter.XY{X: x, Y: min(max(c.High[j], b.yMin), b.yMax)})
 		}
 	}

@@ -139,3 +139,74 @@ func TestBadFigures(t *testing.T) {
 		}
 	}
 }
+
+// drawn returns a figure as SVG.
+func drawn(t *testing.T, f *plot.Figure) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := plot.SVG(&b, f, plot.FigureWidth, plot.FigureHeight); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestAxes: ticks are round, the last one too, bytes have the unit that fits them, and large numbers stay short.
+func TestAxes(t *testing.T) {
+	f := &plot.Figure{X: plot.Axis{Label: "sent", Bytes: true}, Y: plot.Axis{Label: "risk"},
+		Curves: []plot.Curve{{X: []float64{0, 7000}, Y: []float64{1e11, 1.3e11}}}}
+	text := drawn(t, f)
+	for _, want := range []string{">kB sent<", ">0<", ">7<", ">1.2e11<"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if f.X.Label != "sent" || f.Curves[0].X[1] != 7000 {
+		t.Errorf("drawing changes the figure: %+v", f)
+	}
+	f = &plot.Figure{Curves: []plot.Curve{{X: []float64{0, 0.7}, Y: []float64{0, 3e-5}}}}
+	text = drawn(t, f)
+	for _, want := range []string{">0.1<", ">0.7<", ">3e-5<"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if strings.Contains(text, ">-0<") {
+		t.Errorf("-0 in %s", text)
+	}
+	f.X.Bytes, f.Curves[0].X[1] = true, 999
+	if text = drawn(t, f); !strings.Contains(text, ">bytes <") {
+		t.Errorf("no bytes in %s", text)
+	}
+}
+
+// TestBeside: what is of one thing has one colour.
+func TestBeside(t *testing.T) {
+	f := &plot.Figure{Curves: []plot.Curve{
+		{Name: "n = 10", X: []float64{0, 1}, Y: []float64{0, 1}},
+		{Name: "n = 10, Table 1", X: []float64{1}, Y: []float64{1}, Points: true, Beside: true},
+		{Name: "n = 20", X: []float64{0, 1}, Y: []float64{1, 2}},
+	}}
+	const first, second, third = "#0072B2", "#D55E00", "#009E73"
+	text := drawn(t, f)
+	if !strings.Contains(text, first) || !strings.Contains(text, second) || strings.Contains(text, third) {
+		t.Errorf("the colours are not two: %s", text)
+	}
+	if f.Curves[1].Beside = false; !strings.Contains(drawn(t, f), third) {
+		t.Errorf("this shows nothing")
+	}
+}
+
+// TestBandOnLog: an interval that reaches 0 goes as far below its curve as above it, and not to the edge.
+func TestBandOnLog(t *testing.T) {
+	f := &plot.Figure{Y: plot.Axis{Log: true}, Curves: []plot.Curve{{X: []float64{0, 1}, Y: []float64{10, 10},
+		Low: []float64{-90, -90}, High: []float64{100, 100}}}}
+	text := drawn(t, f)
+	for _, want := range []string{">1<", ">100<"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if strings.Contains(text, ">0.1<") {
+		t.Errorf("the axis reaches to 0.1: %s", text)
+	}
+}

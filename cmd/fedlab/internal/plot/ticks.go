@@ -3,7 +3,9 @@ package plot
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 )
@@ -23,14 +25,56 @@ func (even) Ticks(low, high float64) []plot.Tick {
 		}
 	}
 	var ticks []plot.Tick
-	for n := math.Ceil(2 * low / step); n*step/2 <= high; n++ {
-		tick := plot.Tick{Value: n * step / 2}
+	for n := math.Ceil(2*low/step - 1e-9); n*step/2 <= high+1e-9*step; n++ {
+		tick := plot.Tick{Value: n*step/2 + 0} // which is no -0
 		if math.Mod(n, 2) == 0 {
-			tick.Label = strconv.FormatFloat(n*step/2, 'g', 12, 64) // 0.3, where the product has a 4 in its last digit
+			tick.Label = short(tick.Value)
 		}
 		ticks = append(ticks, tick)
 	}
 	return ticks
+}
+
+// short writes a number as a person would: 0.3, where the product has a 4 in its last digit, and 1.3e11.
+func short(v float64) string {
+	text := strconv.FormatFloat(v, 'g', 12, 64)
+	round, err := strconv.ParseFloat(text, 64)
+	if err != nil || round == 0 || math.Abs(round) >= 1e-4 && math.Abs(round) < 1e6 {
+		return text
+	}
+	digits, exponent, _ := strings.Cut(strconv.FormatFloat(round, 'e', -1, 64), "e")
+	e, err := strconv.Atoi(exponent)
+	if err != nil {
+		return text
+	}
+	return fmt.Sprintf("%se%d", digits, e)
+}
+
+// inBytes returns the figure with the bytes at the axis X in the unit that fits them.
+func (f *Figure) inBytes() *Figure {
+	largest := 0.0
+	for _, c := range f.Curves {
+		for _, x := range c.X {
+			largest = max(largest, x)
+		}
+	}
+	unit, size := "bytes", 1.0
+	for _, u := range []string{"kB", "MB", "GB", "TB"} {
+		if largest < 1000*size {
+			break
+		}
+		unit, size = u, 1000*size
+	}
+	g := *f
+	g.X.Label = unit + " " + f.X.Label
+	g.Curves = slices.Clone(f.Curves)
+	for i, c := range f.Curves {
+		g.Curves[i].X = make([]float64, len(c.X))
+		for j, x := range c.X {
+			g.Curves[i].X[j] = x / size
+		}
+	}
+	return &g
 }
 
 // decades marks a logarithmic axis: labels at powers of ten, thinned out if there are many, and at 2 and 5 times them

@@ -120,7 +120,7 @@ func (s *spectrum) plotNodes(kind graphKind, cells []*spectrumCell) plot.Figure 
 		Y: plot.Axis{Label: "|λ₂|²"}}
 	for _, n := range s.Nodes {
 		curve := plot.Curve{Name: fmt.Sprintf("n = %d", n)}
-		points := plot.Curve{Name: fmt.Sprintf("n = %d, Table 1", n), Points: true}
+		points := plot.Curve{Name: fmt.Sprintf("n = %d, Table 1", n), Points: true, Beside: true}
 		for _, c := range cells {
 			if c.kind.key != kind.key || c.nodes != n {
 				continue

@@ -18,7 +18,10 @@ func baseline(e sim.Experiment) (sim.Experiment, bool) {
 	return e, mixes
 }
 
-const totalFile = "compare_total_bytes"
+const (
+	roundsFile = "compare_rounds"
+	totalFile  = "compare_total_bytes"
+)
 
 // writeComparison draws FedDec and FedAvg by server rounds, by the bytes that agents send to the server, and by all
 // bytes.
@@ -35,16 +38,17 @@ func writeComparison(dir string, feddec, fedavg *sim.Result) error {
 		file, label string
 		of          func(r *sim.Result, i int) float64
 	}{
-		{"compare_rounds", "server rounds", func(r *sim.Result, i int) float64 {
+		{roundsFile, "server rounds", func(r *sim.Result, i int) float64 {
 			return float64(r.Rounds[i]) / float64(r.Experiment.Mixing.ServerEvery)
 		}},
-		{"compare_uplink_bytes", "MB from agents to the server",
-			func(r *sim.Result, i int) float64 { return r.Metric(uplinkBytes).Mean[i] / 1e6 }},
-		{totalFile, "MB in all: to the server, from it, and between agents",
-			func(r *sim.Result, i int) float64 { return r.Metric(totalBytes).Mean[i] / 1e6 }},
+		{"compare_uplink_bytes", "from agents to the server",
+			func(r *sim.Result, i int) float64 { return r.Metric(uplinkBytes).Mean[i] }},
+		{totalFile, "in all: to the server, from it, and between agents",
+			func(r *sim.Result, i int) float64 { return r.Metric(totalBytes).Mean[i] }},
 	} {
 		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label},
 			Y: plot.Axis{Label: label(metric)}}
+		f.X.Bytes = by.file != roundsFile
 		f.X.Log = by.file == totalFile // the two differ in it by orders of magnitude
 		var values []float64
 		for _, side := range []struct {
