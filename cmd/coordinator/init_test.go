@@ -19,7 +19,7 @@ func TestInit(t *testing.T) {
 		says []string
 	}{
 		{"air --from SAMPLE", 0, []string{
-			"air learns power, one of 3 classes, from heat, wind: softmax, fedavg, 60 rounds",
+			"air learns power, one of 3 classes, from heat, wind: softmax, fedavg, at most 100 rounds",
 			"Not used, since they have no numbers: site", "The broker is on this machine", "agentd key new agent.key\n",
 			"agentd run --config agentd.yaml --set id=ID --set data.csv=FILE\n", `echo "ID KEY" >> DIR/agents.keys`,
 			" run --config DIR/coordinator.yaml\n"}},
@@ -60,9 +60,9 @@ func TestInitAsks(t *testing.T) {
 			"Broker [tcp://127.0.0.1:1883]: ", "Columns of numbers: heat, wind, power\n",
 			"Target: the column to predict [power]: ", "Features: input columns, with commas between [heat,wind]: ",
 			"Model: linear, logistic, softmax or mlp [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
-			"Number of devices [5]: "}, "plant learns power from heat, wind: linear, fedavg, 20 rounds"},
+			"Number of devices [5]: "}, "plant learns power from heat, wind: linear, fedavg, at most 100 rounds"},
 		{founding{from: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\n", nil,
-			"air learns wind from heat: mlp, feddec, 100 rounds"},
+			"air learns wind from heat: mlp, feddec, at most 100 rounds"},
 		{founding{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\n", []string{"Classes: "},
 			"air learns y, one of 4 classes, from a, b: softmax"},
 		{founding{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is not a whole number`},

@@ -53,36 +53,31 @@ func (a *Answers) ofMLP() spec.Risk {
 	return spec.RiskSquared
 }
 
-// pace is how a kind of model learns. TestFoundedFederationsLearn measures how far it comes.
-type pace struct {
-	step   float64 // μ, of standardised columns; the local steps of a round take it together
-	rounds int     // after which the run rests
-}
-
-var paces = map[spec.ModelKind]pace{
-	spec.ModelLinear:   {0.4, 20},
-	spec.ModelLogistic: {1, 40},
-	spec.ModelSoftmax:  {1, 60},
-	spec.ModelMLP:      {1, 100},
+// steps are μ by kind of model, of standardised columns: the local steps of a round take it together.
+// TestFoundedFederationsLearn measures how far each comes.
+var steps = map[spec.ModelKind]float64{
+	spec.ModelLinear: 0.4, spec.ModelLogistic: 1, spec.ModelSoftmax: 1, spec.ModelMLP: 1,
 }
 
 const (
 	hidden      = 16 // units of an mlp
 	mixingSteps = 20 // local steps of a round in which agents mix after each
 	pause       = 2 * time.Second
-	mostDrawn   = 10 // all of a small federation take part in each round; of a large one a fifth
+	// A run rests after patience rounds without a lower risk, and after rounds at the latest.
+	patience, rounds = 10, 100
+	mostDrawn        = 10 // all of a small federation take part in each round; of a large one a fifth
 )
 
 // coordinator returns the keys of coordinator.yaml that follow from the answers.
 func (a *Answers) coordinator() map[string]any {
-	p := paces[a.Model]
+	step := steps[a.Model]
 	drawn := min(a.Agents, max(mostDrawn, a.Agents/5))
 	quorum := (2*drawn + 2) / 3
 	keys := map[string]any{
 		"federation": a.Name, "broker.url": a.Broker,
 		"task.name": a.Name, "task.features": a.Features, "task.target": a.Target, "task.model.kind": string(a.Model),
-		"task.step_size.constant": p.step,
-		"round.rounds":            p.rounds, "round.pause": pause,
+		"task.step_size.constant": step,
+		"round.rounds":            rounds, "round.stop.patience": patience, "round.pause": pause,
 		"round.participants": drawn, "round.quorum": quorum,
 		"round.gather.minimum": quorum, "round.gather.target": a.Agents,
 	}
@@ -95,7 +90,7 @@ func (a *Answers) coordinator() map[string]any {
 	if a.Algorithm == spec.FedDec {
 		keys["round.algorithm"], keys["round.sampling"] = string(spec.FedDec), string(spec.WithReplacement)
 		keys["task.steps.max"] = mixingSteps
-		keys["task.step_size.constant"], keys["task.step_size.normalize"] = p.step/mixingSteps, false
+		keys["task.step_size.constant"], keys["task.step_size.normalize"] = step/mixingSteps, false
 		keys["mesh.edges"] = string(spec.EdgesRing)
 	}
 	return keys
@@ -116,6 +111,6 @@ func (a *Answers) Summary() string {
 	if a.Classes > 0 {
 		classes = fmt.Sprintf(", one of %d classes,", a.Classes)
 	}
-	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, %d rounds", a.Name, a.Target, classes,
-		strings.Join(a.Features, ", "), a.Model, cmp.Or(a.Algorithm, spec.FedAvg), paces[a.Model].rounds)
+	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.Name, a.Target, classes,
+		strings.Join(a.Features, ", "), a.Model, cmp.Or(a.Algorithm, spec.FedAvg), rounds)
 }

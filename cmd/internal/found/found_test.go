@@ -84,7 +84,7 @@ func check(t *testing.T, f Files, a *Answers) {
 	if err := settings.Load(&agent, "agentd", f.Agent, map[string]string{"identity.key_file": device}); err != nil {
 		t.Errorf("%+v: %v", a, err)
 	}
-	if lead.Round.Rounds == 0 || lead.Round.Pause == 0 {
+	if lead.Round.Rounds == 0 || lead.Round.Stop.Patience == 0 || lead.Round.Pause == 0 {
 		t.Errorf("%+v: the run never rests", a)
 	}
 }
