@@ -4,9 +4,11 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,8 +50,8 @@ func newMemoryGroup(t *testing.T, bytes int) *memoryGroup {
 			t.Error(err)
 		}
 	})
-	for name, n := range limits {
-		path := filepath.Join(g.dir, name)
+	for _, name := range slices.Sorted(maps.Keys(limits)) { // the limit of both may not be below that of memory
+		n, path := limits[name], filepath.Join(g.dir, name)
 		if _, err := os.Stat(path); err != nil && strings.Contains(name, "sw") {
 			continue // a kernel without swap
 		}
