@@ -18,7 +18,7 @@ import (
 
 func modelCommand() *cobra.Command {
 	var f modelFolder
-	parent := cli.Group("model", "List, show or export the models on disk", &cobra.Command{
+	parent := cli.Group("model", "List, compare, export and use models", &cobra.Command{
 		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return listRuns(cmd, f.dir) },
 	}, &cobra.Command{
@@ -29,7 +29,7 @@ func modelCommand() *cobra.Command {
 		Short: "Show a model's tensors and metadata (default: the newest run's current model)",
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
-	}, exportCommand(&f))
+	}, exportCommand(&f), diffCommand(&f), useCommand(), rollbackCommand())
 	parent.PersistentFlags().StringVar(&f.dir, "state-dir", settings.DefaultCoordinator().StateDir,
 		"the coordinator's state folder")
 	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "number of the run (default: the newest)")

@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -11,33 +14,81 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
-func restoreCommand() *cobra.Command {
+func backupCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: "restore", Short: "Make agents obey a state folder that was restored from a backup",
-		Args: cli.Args(cobra.NoArgs),
-		Long: `Make agents obey a state folder that was restored from a backup.
-
-Agents ignore announcements that are older than the last one they obeyed. This
-command raises the epoch in the state folder, which is compared before run and
-round: after the next start, agents continue from the backup's state and discard
-later work. Run it once for each restored backup, as the service's user, while
-the coordinator is stopped.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := unchecked(settings.DefaultCoordinator())
-			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+		Use: "backup FILE", Short: "Write the running coordinator's state into a file",
+		Args: cli.Args(cobra.ExactArgs(1)),
+		Long: "Write the state of the running coordinator at one moment into a tar archive, for `coordinator restore " +
+			"FILE`: the run, the applied task, the models and the history. Rounds go on. The key and the list of " +
+			"agents (identity.key_file, identity.agents_file) are not in it: keep copies of them, too.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := client(&l)
+			if err != nil {
 				return err
 			}
-			return restore(cmd, s.StateDir)
+			r, err := c.Open(cmd.Context(), http.MethodGet, "/v1/backup", "application/x-tar", nil)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			n, err := save(args[0], r)
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes\n", args[0], n)
+			}
+			return err
 		},
 	}
 	l.Flags(cmd, program)
 	return cmd
 }
 
-func restore(cmd *cobra.Command, dir string) (err error) {
+// save writes a file that has its name only when it is whole.
+func save(path string, r io.Reader) (n int64, err error) {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err = io.Copy(f, r)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return n, errors.Join(err, os.Remove(part))
+	}
+	return n, os.Rename(part, path)
+}
+
+func restoreCommand() *cobra.Command {
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "restore [FILE]", Short: "Restore a backup, and make agents obey it",
+		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Long: `Restore a backup into an empty state folder, and make agents obey it.
+
+Agents ignore announcements that are older than the last one they obeyed. This
+command raises the epoch in the state folder, which is compared before run and
+round: after the next start, agents continue from the backup's state and discard
+later work. Without FILE it does so for a state folder that was copied back by
+other means. Run it once for each restored backup, as the service's user, while
+the coordinator is stopped.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s := unchecked(settings.DefaultCoordinator())
+			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+				return err
+			}
+			return restore(cmd, s.StateDir, args)
+		},
+	}
+	l.Flags(cmd, program)
+	return cmd
+}
+
+func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 	if err := service.CheckOwner("the state folder", dir); err != nil {
 		return err
 	}
@@ -46,11 +97,23 @@ func restore(cmd *cobra.Command, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	place, err := coordinator.Restore(dir)
+	place, err := restored(dir, args)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: the epoch is raised: the next start continues from epoch %d run %d "+
 		"round %d\n", dir, place.Epoch, place.Run, place.Round)
 	return err
+}
+
+func restored(dir string, args []string) (wire.Order, error) {
+	if len(args) == 0 {
+		return coordinator.Restore(dir)
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return wire.Order{}, err
+	}
+	defer f.Close()
+	return coordinator.RestoreBackup(dir, f)
 }

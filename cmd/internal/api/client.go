@@ -79,6 +79,7 @@ func (c Client) Open(ctx context.Context, method, path, accept string, body []by
 		_ = conn.Close()
 		return nil, c.explain(errors.Join(err, ctx.Err()))
 	}
+	_ = conn.SetDeadline(time.Time{}) // it speaks: a long answer may take its time
 	s := stream{answer.Body, conn}
 	if answer.StatusCode == http.StatusOK {
 		return s, nil

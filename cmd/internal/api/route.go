@@ -73,14 +73,31 @@ func Post[In, Out any](path, summary string, do func(ctx context.Context, r *htt
 		}}
 }
 
-// Stream makes a route that writes its answer itself, of another type than JSON. An error counts while nothing has been
-// written.
+// Stream makes a route that writes its answer itself, of another type than JSON. After an error in the middle of it the
+// connection is cut, so that nobody takes a part for the whole.
 func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error, query ...Parameter) Route {
 	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, Type: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Content-Type", contentType)
-			return do(w, r)
+			counted := &counter{Writer: w}
+			err := do(counted, r)
+			if err != nil && counted.n > 0 {
+				panic(http.ErrAbortHandler)
+			}
+			return err
 		}}
+}
+
+// counter counts what is written.
+type counter struct {
+	io.Writer
+	n int
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.n += n
+	return n, err
 }
 
 // Needs returns the route with another role.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -69,6 +70,18 @@ func (f *Federation) Routes() []api.Route {
 		f.steering("pause", round.CoursePause, "Open no round until the run is to go on."),
 		f.steering("resume", round.CourseGo, "Have the run go on."),
 		f.steering("stop", round.CourseStop, "End the run; its model stays."),
+		api.Get("/v1/runs", "The runs that have models, the newest last.",
+			func(*http.Request) ([]Run, error) { return f.runs() }),
+		api.Get("/v1/runs/{run}/models", "The models of a run.", f.models),
+		api.Stream("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream", f.model),
+		api.Stream("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
+			func(w io.Writer, r *http.Request) error {
+				c, err := f.present(r.Context())
+				if err != nil {
+					return err
+				}
+				return c.Backup(r.Context(), w)
+			}).Needs(api.Operate),
 	}
 }
 

@@ -47,11 +47,30 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	o.Logger.Info("started", "version", Version(), "federation", s.Federation, "agents", agents)
-	api.Serve(ctx, f.dir, api.Handler(f.Routes(), nil, f.commanded), o.Logger)
+	routes := api.Described("fedmesh coordinator", "1", f.Routes())
+	api.Serve(ctx, f.dir, api.Handler(routes, nil, f.commanded), o.Logger)
+	if s.API.Listen != "" {
+		secured, err := s.API.TLS()
+		if err != nil {
+			return err
+		}
+		h := api.Handler(routes, api.Tokens(s.API.TokensFile).Role, f.commanded)
+		if err := api.Listen(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
+			return err
+		}
+	}
 	return f.run(ctx)
 }
 
 // commanded has the log say who changed what.
 func (f *Federation) commanded(r *http.Request, err error) {
-	f.o.Logger.Info("a command", "request", r.Method+" "+r.URL.Path, "err", err)
+	from := r.RemoteAddr
+	if from == "" || from == "@" {
+		from = api.SocketIn(f.dir)
+	}
+	if err != nil {
+		f.o.Logger.Warn("a command was not carried out", "request", r.Method+" "+r.URL.Path, "from", from, "err", err)
+		return
+	}
+	f.o.Logger.Info("a command", "request", r.Method+" "+r.URL.Path, "from", from)
 }

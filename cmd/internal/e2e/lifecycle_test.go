@@ -3,6 +3,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -187,5 +189,77 @@ func TestLifecycleKilled(t *testing.T) {
 	lead.Stop(t, syscall.SIGTERM, 0)
 	if _, err := os.Stat(f.Path("state/control.a")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestModelsAndBackup: a run goes back to an earlier model, and a fleet that has gone on obeys a restored backup.
+func TestModelsAndBackup(t *testing.T) {
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
+	tokens := f.Write(t, "tokens", "view 0123456789abcdef\noperate fedcba9876543210\n")
+	f.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list, forEver,
+		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}")
+	config := []string{"--config", f.Path("coordinator.yaml")}
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	for _, id := range []string{"one", "two", "three"} {
+		f.Daemon(t, "agentd", id)
+	}
+	_, url, _ := strings.Cut(lead.Await(t, "serving the API url="), "url=")
+	url = strings.TrimSuffix(strings.TrimSpace(url), "/v1/status")
+	testkit.Until(t, "models", func() bool { return f.picture(t).Aggregations > 4 })
+	asked(t, url, "GET", "/v1/task", "0123456789abcdef", 200)
+	asked(t, url, "POST", "/v1/task/pause", "0123456789abcdef", 403)
+	asked(t, url, "POST", "/v1/task/pause", "fedcba9876543210", 200)
+	f.awaitPhase(t, "paused")
+	lead.Await(t, "a command request=\"POST /v1/task/pause\" from=127.0.0.1:")
+	at := f.picture(t).Aggregations
+	said := programs.MustRun(t, "coordinator", "model", "diff", fmt.Sprint(at-1), "--state-dir", f.Path("state"))
+	if !strings.Contains(said, "layer0.weight  [1 2]") || !strings.Contains(said, "version") {
+		t.Errorf("model diff says\n%s", said)
+	}
+	programs.MustRun(t, "coordinator", append([]string{"backup", f.Path("backup.tar")}, config...)...)
+	said = programs.MustRun(t, "coordinator", append([]string{"model", "rollback"}, config...)...)
+	if !strings.Contains(said, fmt.Sprintf("/%d", at-1)) {
+		t.Errorf("model rollback says %s", said)
+	}
+	f.mustTask(t, "the run goes on", "resume")
+	lead.Await(t, "a run begins from a model")
+	testkit.Until(t, "models", func() bool { p := f.picture(t); return p.Task.Version == 2 && p.Aggregations > 2 })
+	lead.Stop(t, syscall.SIGTERM, 0)
+
+	moved := append(config, "--set", "state_dir="+f.Path("restored"))
+	if err := os.Mkdir(f.Path("restored"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	said = programs.MustRun(t, "coordinator", append([]string{"restore", f.Path("backup.tar")}, moved...)...)
+	if !strings.Contains(said, "the next start continues from epoch 2") {
+		t.Errorf("restore says %s", said)
+	}
+	lead = f.Daemon(t, "coordinator", "coordinator", moved[2:]...)
+	lead.Await(t, "rounds begin")
+	said = programs.MustRun(t, "coordinator", append([]string{"task", "resume"}, moved...)...)
+	if !strings.Contains(said, "the run goes on") {
+		t.Errorf("resume says %s", said)
+	}
+	lead.Await(t, fmt.Sprintf("model ready version=%d", at+2))
+	lead.Stop(t, syscall.SIGTERM, 0)
+}
+
+// asked wants a status in answer to a request with a token.
+func asked(t *testing.T, url, method, path, token string, want int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != want {
+		text, _ := io.ReadAll(answer.Body)
+		t.Errorf("%s %s: %d %s, want %d", method, path, answer.StatusCode, text, want)
 	}
 }

@@ -2,12 +2,15 @@ package settings
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -32,6 +35,7 @@ type Coordinator struct {
 	Predict    rollout.Config      `yaml:"predict"`  // how agents get models to predict with
 	Policy     Policy              `yaml:"policy"`
 	Metrics    Metrics             `yaml:"metrics"`
+	API        API                 `yaml:"api"`
 	Log        Log                 `yaml:"log"`
 }
 
@@ -47,6 +51,14 @@ type Policy struct {
 	MaxBuffered spec.ByteSize `yaml:"max_buffered"` // room for updates that are being received
 	KeepModels  int           `yaml:"keep_models"`  // of a run, on disk; 0 = all
 	KeepRuns    int           `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
+}
+
+// API says who may ask and command the coordinator over TCP.
+type API struct {
+	Listen     string `yaml:"listen"`      // host:port; empty = nowhere
+	TokensFile string `yaml:"tokens_file"` // see api.Tokens
+	CertFile   string `yaml:"cert_file"`   // for TLS
+	KeyFile    string `yaml:"key_file"`
 }
 
 // Mesh says which agents mix with each other.
@@ -113,6 +125,7 @@ func (s *Coordinator) Validate() error {
 		"must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
 	c.Need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.listen(s.Metrics.Listen)
+	c.api(&s.API)
 	c.log(&s.Log)
 	return c.Err()
 }
@@ -126,6 +139,33 @@ func (s *Coordinator) checkStop(c *spec.Check) {
 		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.Accuracy, loss)
 	c.Need(r.R2 == 0 && r.Accuracy == 0 || s.Held != nil, "round.stop",
 		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
+}
+
+// api checks who may ask: over a network only with TLS, since a token that is read on the way commands.
+func (c *check) api(a *API) {
+	if a.Listen == "" {
+		c.Need(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
+			"is empty, but other keys of api are set; want host:port")
+		return
+	}
+	host, _, err := net.SplitHostPort(a.Listen)
+	c.Valid("api.listen", err)
+	ip := net.ParseIP(host)
+	c.Need(host == "localhost" || ip != nil && ip.IsLoopback() || a.CertFile != "", "api.cert_file",
+		"must be set where api.listen (%s) is not on loopback", a.Listen)
+	c.Need((a.CertFile == "") == (a.KeyFile == ""), "api.key_file", "goes with api.cert_file")
+	c.Valid("api.tokens_file", api.Tokens(a.TokensFile).Check())
+	_, err = a.TLS()
+	c.Valid("api.cert_file", err)
+}
+
+// TLS returns the configuration of TLS, nil without a certificate.
+func (a *API) TLS() (*tls.Config, error) {
+	if a.CertFile == "" || a.KeyFile == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, err
 }
 
 func (c *check) mesh(m *Mesh) {

@@ -33,6 +33,8 @@ func (s *Coordinator) Files() map[string]string {
 	files := s.Broker.files("broker.")
 	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,
 		s.Identity.AgentsFile, s.Mesh.File
+	files["api.tokens_file"], files["api.cert_file"], files["api.key_file"] = s.API.TokensFile, s.API.CertFile,
+		s.API.KeyFile
 	if s.Held != nil {
 		addFiles(files, "held_out.", s.Held)
 	}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func useCommand() *cobra.Command {
+	var l cli.Loader
+	a := daemon.Application{NewRun: true}
+	cmd := &cobra.Command{
+		Use: "use MODEL", Short: "Begin a new run of the applied task with a model", Args: cli.Args(cobra.ExactArgs(1)),
+		Long: "Begin a new run of the applied task with a model: VERSION of the newest run, RUN/VERSION, or a " +
+			"safetensors file that the coordinator can read. The models of the run before stay.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.From = args[0]
+			o, err := apply(cmd.Context(), &l, nil, a)
+			if err == nil {
+				err = o.Draw(cmd.OutOrStdout())
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().BoolVar(&a.Now, "now", false, "give up the round under way")
+	return cmd
+}
+
+func rollbackCommand() *cobra.Command {
+	var l cli.Loader
+	var to uint64
+	a := daemon.Application{NewRun: true, Now: true}
+	cmd := &cobra.Command{
+		Use: "rollback", Short: "Begin a new run with an earlier model of the present run",
+		Args: cli.Args(cobra.NoArgs),
+		Long: "Begin a new run of the applied task with an earlier model of the present run, by default the one " +
+			"before the present model. The round under way is given up.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			run, present, err := presentModel(cmd, &l)
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("to") {
+				if present == 0 {
+					return fmt.Errorf("the present model is the first of run %d: name another one with `coordinator "+
+						"model use RUN/VERSION`", run)
+				}
+				to = present - 1
+			}
+			a.From = wire.ModelName{Run: wire.RunID(run), Version: wire.ModelVersion(to)}.String()
+			o, err := apply(cmd.Context(), &l, nil, a)
+			if err == nil {
+				err = o.Draw(cmd.OutOrStdout())
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().Uint64Var(&to, "to", 0, "version to go back to (default: the one before the present model)")
+	return cmd
+}
+
+// presentModel asks the running coordinator for the model that agents train on.
+func presentModel(cmd *cobra.Command, l *cli.Loader) (run, version uint64, err error) {
+	c, err := client(l)
+	if err != nil {
+		return 0, 0, err
+	}
+	var runs []daemon.Run
+	if err := c.Call(cmd.Context(), http.MethodGet, "/v1/runs", nil, &runs); err != nil {
+		return 0, 0, err
+	}
+	if len(runs) == 0 {
+		return 0, 0, errors.New("there are no models yet")
+	}
+	run = runs[len(runs)-1].Run
+	var models []daemon.Model
+	err = c.Call(cmd.Context(), http.MethodGet, fmt.Sprintf("/v1/runs/%d/models", run), nil, &models)
+	for _, m := range models {
+		if m.Present {
+			version = m.Version
+		}
+	}
+	return run, version, err
+}
+
+func diffCommand(f *modelFolder) *cobra.Command {
+	return &cobra.Command{
+		Use: "diff MODEL [MODEL]", Short: "Compare two models, tensor by tensor (default: with the current model)",
+		Args: cli.Args(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, before, err := f.pick(args[:1])
+			if err != nil {
+				return err
+			}
+			_, after, err := f.pick(args[1:])
+			if err != nil {
+				return err
+			}
+			return diffModels(cmd, before, after)
+		},
+	}
+}
+
+// diffModels prints ‖b − a‖₂, its largest coordinate and ‖a‖₂ of each tensor, and metadata that differ.
+func diffModels(cmd *cobra.Command, before, after []byte) error {
+	a, metaA, err := store.DecodeSafetensors(before)
+	if err != nil {
+		return err
+	}
+	b, metaB, err := store.DecodeSafetensors(after)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "TENSOR\tSHAPE\tCHANGE\tLARGEST\tNORM BEFORE\n")
+	for _, t := range a {
+		i := slices.IndexFunc(b, func(o store.Tensor) bool { return o.Name == t.Name })
+		if i < 0 || b[i].DType != t.DType || !slices.Equal(b[i].Shape, t.Shape) {
+			fmt.Fprintf(w, "%s\t%v\tonly in the first, or of another shape\n", t.Name, t.Shape)
+			continue
+		}
+		change, largest, norm, err := distance(t.Data, b[i].Data)
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", t.Name, err)
+		}
+		fmt.Fprintf(w, "%s\t%v\t%.4g\t%.4g\t%.4g\n", t.Name, t.Shape, change, largest, norm)
+	}
+	for _, t := range b {
+		if !slices.ContainsFunc(a, func(o store.Tensor) bool { return o.Name == t.Name }) {
+			fmt.Fprintf(w, "%s\t%v\tonly in the second\n", t.Name, t.Shape)
+		}
+	}
+	keys := slices.Sorted(maps.Keys(metaA))
+	for key := range metaB {
+		if _, both := metaA[key]; !both {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		if metaA[key] != metaB[key] {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", key, cut(metaA[key]), cut(metaB[key]))
+		}
+	}
+	return w.Flush()
+}
+
+// distance returns ‖b − a‖₂, max |b − a| and ‖a‖₂ of two vectors of float32.
+func distance(a, b []byte) (change, largest, norm float64, err error) {
+	x, y := make([]float32, len(a)/4), make([]float32, len(b)/4)
+	if err := wire.DecodeVector(x, a); err != nil {
+		return 0, 0, 0, err
+	}
+	if err := wire.DecodeVector(y, b); err != nil {
+		return 0, 0, 0, err
+	}
+	for i := range x {
+		d := math.Abs(float64(y[i]) - float64(x[i]))
+		change += d * d
+		norm += float64(x[i]) * float64(x[i])
+		largest = max(largest, d)
+	}
+	return math.Sqrt(change), largest, math.Sqrt(norm), nil
+}
+
+// cut shortens a value of the metadata for a line.
+func cut(value string) string {
+	const most = 60
+	switch runes := []rune(value); {
+	case value == "":
+		return "none"
+	case len(runes) > most:
+		return string(runes[:most]) + "…"
+	}
+	return value
+}

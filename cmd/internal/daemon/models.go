@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/api"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Run is a run that has models on disk.
+type Run struct {
+	Run    uint64 `json:"run"`
+	Models int    `json:"models"`
+	Newest uint64 `json:"newest"` // version
+	Task   string `json:"task"`   // its name
+	From   string `json:"from,omitempty"`
+}
+
+// Model is a model on disk.
+type Model struct {
+	Version uint64 `json:"version"`
+	Bytes   int64  `json:"bytes"`
+	Hash    string `json:"hash"`
+	Present bool   `json:"present,omitempty"` // agents train on it
+}
+
+func (f *Federation) runs() ([]Run, error) {
+	runs, err := coordinator.Runs(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	all := []Run{}
+	for _, id := range runs {
+		models, err := coordinator.OpenRun(f.dir, id)
+		if err != nil {
+			return nil, err
+		}
+		list, _ := models.List() // the undamaged ones
+		r := Run{Run: uint64(id), Models: len(list)}
+		if n := len(list); n > 0 {
+			m := &list[n-1]
+			r.Newest, r.Task, r.From = m.Version, m.Metadata["task"], m.Metadata["from"]
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// open opens the models of the run that a request names.
+func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
+	run, err := strconv.ParseUint(r.PathValue("run"), 10, 64)
+	if err != nil {
+		return nil, 0, api.Bad("%q is not the number of a run", r.PathValue("run"))
+	}
+	models, err := coordinator.OpenRun(f.dir, wire.RunID(run))
+	if err != nil {
+		return nil, 0, api.Missing("there are no models of run %d", run)
+	}
+	return models, run, nil
+}
+
+func (f *Federation) models(r *http.Request) ([]Model, error) {
+	models, run, err := f.openRun(r)
+	if err != nil {
+		return nil, err
+	}
+	_, record, err := coordinator.OpenModels(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	list, _ := models.List() // the undamaged ones
+	all := []Model{}
+	for _, m := range list {
+		present := uint64(record.Run) == run && record.Plan.Base.Present() && uint64(record.Plan.Version) == m.Version
+		all = append(all, Model{m.Version, m.Size, hex.EncodeToString(m.Digest[:]), present})
+	}
+	return all, nil
+}
+
+func (f *Federation) model(w io.Writer, r *http.Request) error {
+	models, run, err := f.openRun(r)
+	if err != nil {
+		return err
+	}
+	version, err := strconv.ParseUint(r.PathValue("version"), 10, 64)
+	if err != nil {
+		return api.Bad("%q is not a version", r.PathValue("version"))
+	}
+	file, err := models.Get(version)
+	if err != nil {
+		return api.Missing("model %d/%d: %v", run, version, err)
+	}
+	_, err = w.Write(file)
+	return err
+}

@@ -1,0 +1,170 @@
+package coordinator
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// A backup is a tar archive of the state folder at one moment, without what agents bring again: the updates of the
+// round under way. The journal and what it names are read while the owner waits; models of the archive do not change.
+
+// Backup writes one. The coordinator goes on meanwhile.
+func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
+	type file struct {
+		name string
+		data []byte
+	}
+	var present []file
+	var failed error
+	done := make(chan struct{})
+	err := c.met(ctx, func() {
+		defer close(done)
+		for _, name := range slotFiles() {
+			data, err := c.disk.files.ReadFile(c.disk.path(name))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			present, failed = append(present, file{name, data}), errors.Join(failed, err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	<-done
+	t := tar.NewWriter(w)
+	for _, f := range present {
+		failed = errors.Join(failed, put(t, f.name, f.data))
+	}
+	if failed == nil {
+		failed = c.disk.putRest(t)
+	}
+	if failed == nil {
+		failed = t.Close()
+	}
+	if failed != nil {
+		return fmt.Errorf("backup of %s: %w", c.disk.dir, failed)
+	}
+	return nil
+}
+
+// slotFiles are the names of what is written in place.
+func slotFiles() (all []string) {
+	for _, name := range []string{recordFile, controlFile, taskFile, modelFile} {
+		all = append(all, name+".a", name+".b")
+	}
+	return all
+}
+
+// put adds a file. Times are left out: equal folders give equal archives.
+func put(t *tar.Writer, name string, data []byte) error {
+	err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data)), ModTime: time.Unix(0, 0),
+		Typeflag: tar.TypeReg})
+	if err == nil {
+		_, err = t.Write(data)
+	}
+	return err
+}
+
+// putRest adds the history and the archive of models. A model that is removed meanwhile was too old to be kept.
+func (d *disk) putRest(t *tar.Writer) error {
+	names := []string{historyFile}
+	runs, err := d.runs()
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		entries, err := d.files.ReadDir(d.runPath(run))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			names = append(names, path.Join(modelsDir, fmt.Sprint(run), e.Name()))
+		}
+	}
+	for _, name := range names {
+		data, err := d.files.ReadFile(d.path(filepath.FromSlash(name)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = put(t, name, data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxRestored bounds a file of a backup, in bytes.
+const maxRestored = 1 << 32
+
+// RestoreBackup makes a state folder of a backup, and raises its epoch: see Restore. The folder must be empty, or not
+// be there; after an error it may hold a part.
+func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wire.Order{}, err
+	}
+	for _, e := range entries {
+		if e.Name() != store.LockFile {
+			return wire.Order{}, fmt.Errorf("state folder %s: it is not empty (%s): restore into a new one", dir,
+				e.Name())
+		}
+	}
+	t := tar.NewReader(backup)
+	for found := 0; ; found++ {
+		h, err := t.Next()
+		switch {
+		case errors.Is(err, io.EOF) && found > 0:
+			return Restore(dir)
+		case errors.Is(err, io.EOF):
+			return wire.Order{}, errors.New("the backup is empty")
+		case err == nil && !restorable(h):
+			err = fmt.Errorf("%q does not belong into a state folder", h.Name)
+		case err == nil:
+			err = restoreFile(dir, h, t)
+		}
+		if err != nil {
+			return wire.Order{}, fmt.Errorf("the backup: %w", err)
+		}
+	}
+}
+
+// restorable reports whether an entry is one that Backup writes: nothing else comes into the folder.
+func restorable(h *tar.Header) bool {
+	if h.Typeflag != tar.TypeReg || h.Size < 0 || h.Size > maxRestored || !filepath.IsLocal(h.Name) ||
+		path.Clean(h.Name) != h.Name {
+		return false
+	}
+	if h.Name == historyFile || slices.Contains(slotFiles(), h.Name) {
+		return true
+	}
+	parts := strings.Split(h.Name, "/")
+	return len(parts) == 3 && parts[0] == modelsDir
+}
+
+func restoreFile(dir string, h *tar.Header, r io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(r, h.Size))
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, filepath.FromSlash(h.Name))
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	return store.Machine.WriteFile(name, data, 0o600)
+}

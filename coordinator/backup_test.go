@@ -1,0 +1,72 @@
+package coordinator_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+)
+
+// TestBackup: a fleet that has gone on obeys a restored backup, which stands where it was made, applied task and all.
+func TestBackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds, f.cfg.TaskVersion = 0, 4
+		f.start()
+		f.rounds(3)
+		var backup bytes.Buffer
+		must(t, f.host.Backup(within(t, time.Minute), &backup))
+		at := len(facts[coordinator.ModelReady](f))
+		control := coordinator.Control{Task: coordinator.Applied{Version: 4, Text: []byte("task: {}\n")}}
+		must(t, control.Save(f.coord.dir))
+		f.rounds(at + 5)
+		f.coord.stop()
+		newest := present(t, f)
+
+		f.coord.dir = filepath.Join(t.TempDir(), "new")
+		order, err := coordinator.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes()))
+		must(t, err)
+		was := present(t, f)
+		if v := was.Plan.Version; order.Epoch != 2 || was.Run != newest.Run || v >= newest.Plan.Version || v == 0 {
+			t.Fatalf("restored is epoch %d model %d, the newest was %d", order.Epoch, v, newest.Plan.Version)
+		}
+		f.cfg.Round.Rounds = int(newest.Plan.Version) + 2
+		f.coord.start()
+		f.finished(time.Hour)
+		f.stop()
+		if _, err := coordinator.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes())); err == nil ||
+			!strings.Contains(err.Error(), "it is not empty") {
+			t.Errorf("into a folder that is in use: %v", err)
+		}
+	})
+}
+
+// TestForeignBackup: nothing leaves the folder, and nothing comes into it that does not belong there.
+func TestForeignBackup(t *testing.T) {
+	for name, says := range map[string]string{
+		"../escape": "does not belong", "/etc/passwd": "does not belong", "lock": "does not belong",
+		"models/../run.a": "does not belong", "models/7/../../x": "does not belong", "": "the backup is empty",
+	} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if name != "" {
+			must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 1, Typeflag: tar.TypeReg}))
+			_, err := w.Write([]byte("x"))
+			must(t, err)
+		}
+		must(t, w.Close())
+		dir := filepath.Join(t.TempDir(), "new")
+		if _, err := coordinator.RestoreBackup(dir, &b); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, err := coordinator.RestoreBackup(t.TempDir(), strings.NewReader("no tar at all")); err == nil {
+		t.Error("no tar is restored")
+	}
+}
