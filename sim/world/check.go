@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -109,6 +110,7 @@ func (c *check) started(p *party) {
 	}
 	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
 	delete(c.saved, p.id)
+	c.predicts(p)
 	at, _, ok := updateOf(p.disk.file, p.id)
 	if ok {
 		c.saved[p.id] = at
@@ -120,6 +122,8 @@ func (c *check) started(p *party) {
 // wrote looks at a file that is written as a whole: it has got its name, or is a slot that was synced.
 func (c *check) wrote(p *party, name string) {
 	switch base, _ := isSlot(name); base {
+	case modelfile.ActivePath(stateDir):
+		c.predicts(p)
 	case updateFile:
 		if at, payload, ok := updateOf(p.disk.file, p.id); ok {
 			c.unsettled[at] = wire.BlobDigest(payload)
@@ -326,6 +330,9 @@ func (c *check) end() {
 		}
 		if c.obeyed[p.id] != c.announced {
 			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
+		}
+		if at, last := c.predicts(p), uint64(c.record.Plan.Version); c.w.plan.Predicts && at.version != last {
+			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
 		}
 		if _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
 			c.w.fail("%s keeps an update or a model of a run that is finished", p.id)

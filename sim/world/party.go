@@ -275,6 +275,10 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 }
 
 func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
+	var predict *agent.Predictions
+	if w.plan.Predicts {
+		predict = &agent.Predictions{Keep: 2}
+	}
 	return agent.Config{
 		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
 		Data: data.Fixed(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
@@ -283,7 +287,8 @@ func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 		Trainer:  trainer{slow.Trainer{Trainer: agent.Learner{}, StepTime: stepTime(p.number), Runtime: l}, l},
 		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
-		Mesh: &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
+		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
+		Predict: predict,
 	}
 }
 

@@ -24,6 +24,7 @@ type Plan struct {
 	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order
 	// shows.
 	Opposed  bool
+	Predicts bool          // agents keep the models that are announced, to predict with
 	SyncTime time.Duration // what a sync of a disk takes; 0 = up to 5 ms
 	Faults   []Fault
 }
@@ -86,6 +87,7 @@ func NewPlan(seed uint64) Plan {
 	if _, t := p.configure(); p.Standardize && !t.Mixing.Endless && rng.IntN(2) > 0 {
 		p.StandardizeAt = 1 + rng.IntN(2)
 	}
+	p.Predicts = rng.IntN(4) == 0
 	return p
 }
 
@@ -120,8 +122,8 @@ func (p *Plan) refreshed(version uint64) bool {
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+
-		"Hidden: %d, Standardize: %v, StandardizeAt: %d, Faults: []world.Fault{\n", p.Seed, p.Method, p.Agents,
-		p.Participants, p.Quorum, p.Rounds, p.Hidden, p.Standardize, p.StandardizeAt)
+		"Hidden: %d, Standardize: %v, StandardizeAt: %d, Predicts: %v, Faults: []world.Fault{\n", p.Seed, p.Method,
+		p.Agents, p.Participants, p.Quorum, p.Rounds, p.Hidden, p.Standardize, p.StandardizeAt, p.Predicts)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\t{At: %d * time.Millisecond, Kind: world.%s, Party: %d, "+
 			"For: %d * time.Millisecond, Ops: %d, Lie: %q},\n",

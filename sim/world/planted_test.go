@@ -118,6 +118,12 @@ func TestPlantedBugs(t *testing.T) {
 		{"spools are not removed", func() world.Bugs { return forgets(world.Coordinator, "remove", "/spool") }},
 		{"an agent's update is not synced", func() world.Bugs { return forgets(0, "sync", "state/update.") }},
 		{"an agent's place is not synced", func() world.Bugs { return forgets(0, "sync", "state/obeyed.") }},
+		{"a model to predict with is not kept", func() world.Bugs {
+			return forgets(0, "rename", "state/model.safetensors")
+		}},
+		{"a file has its name before it is synced", func() world.Bugs {
+			return forgets(0, "sync", "state/.fedmesh-tmp-")
+		}},
 		{"nobody answers who asks for an outcome", func() world.Bugs { return swallows(wire.TypeSettled, 0) }},
 		{"an agent's update is not written", func() world.Bugs { return forgets(0, "write", "/update.a") }},
 		{"agents do not say hello again", func() world.Bugs { return swallows(wire.TypeHello, 8) }},
