@@ -151,6 +151,12 @@ type (
 		Reason DropReason
 		Err    error
 	}
+	// AgentHeard: an agent has sent a message that it has signed, and that is newer than those before it.
+	AgentHeard struct {
+		Agent    wire.AgentID
+		Presence *wire.Presence // nil if it is another message
+		Retained bool           // the broker has kept it: the agent may have gone since
+	}
 	// AgentReported: an agent told how it is doing.
 	AgentReported struct {
 		Agent  wire.AgentID
@@ -201,6 +207,7 @@ func (ForeignAnnouncement) fact()  {}
 func (AgentsAhead) fact()          {}
 func (BlobChecked) fact()          {}
 func (MessageDropped) fact()       {}
+func (AgentHeard) fact()           {}
 func (AgentReported) fact()        {}
 func (StatisticsReady) fact()      {}
 func (ModelReady) fact()           {}

@@ -90,7 +90,7 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 			c.taken(kind, agent,
 				host.Drop(DropSignature, "%w: has it another key than the one in the list?", err))
 		default:
-			c.taken(kind, agent, c.takeEnvelope(kind, agent, e, m.Payload))
+			c.taken(kind, agent, c.takeEnvelope(kind, agent, e, m))
 		}
 	})
 	return nil
@@ -112,9 +112,13 @@ func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope) error {
 	return nil
 }
 
-func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.Envelope, p []byte) error {
+func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.Envelope, sealed mqtt.Message) error {
 	if err := c.admit(agent, &e); err != nil {
 		return err
+	}
+	heard := AgentHeard{Agent: agent, Retained: sealed.Retained}
+	if kind != mqtt.KindPresence {
+		c.cfg.Observer.Observe(heard)
 	}
 	switch {
 	case kind == mqtt.KindPresence && e.Type == wire.TypePresence:
@@ -122,6 +126,8 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.En
 		if err != nil {
 			return err
 		}
+		heard.Presence = &m
+		c.cfg.Observer.Observe(heard)
 		c.step(round.PresenceCame{Agent: agent, State: m.State})
 	case kind == mqtt.KindStatus && e.Type == wire.TypeHello:
 		m, err := wire.DecodeHello(e.Body)
@@ -172,7 +178,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.En
 				"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
 		}
 		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m,
-			Sealed: p}})
+			Sealed: sealed.Payload}})
 	default:
 		return host.Drop(DropForeign, "a %s where none belongs", e.Type)
 	}

@@ -84,6 +84,12 @@ func readingOf(id uint8) (reading, bool) {
 	return readings[id-1], true
 }
 
+// MetricOf returns the agent's metric that a reading is of, empty if this build does not know it.
+func MetricOf(id uint8) string {
+	r, _ := readingOf(id)
+	return r.metric
+}
+
 // idOf finds the ID of a reading. It panics if there is none, as only a mistake
 // in this package can make it.
 func idOf(metric, labels string) uint8 {

@@ -28,8 +28,8 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
 		Version: daemon.Version(),
 	}
-	root.AddCommand(initCommand(), runCommand(), statusCommand(), taskCommand(), modelCommand(), backupCommand(),
-		restoreCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
+	root.AddCommand(initCommand(), runCommand(), statusCommand(), agentsCommand(), taskCommand(), modelCommand(),
+		backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
 		doctor.Command(program, load, daemon.CoordinatorTarget), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root

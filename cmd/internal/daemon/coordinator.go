@@ -47,6 +47,7 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	o.Logger.Info("started", "version", Version(), "federation", s.Federation, "agents", agents)
+	defer f.rememberDevices(ctx)()
 	routes := api.Described("fedmesh coordinator", "1", f.Routes())
 	api.Serve(ctx, f.dir, api.Handler(routes, nil, f.commanded), o.Logger)
 	if s.API.Listen != "" {

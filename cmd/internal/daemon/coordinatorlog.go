@@ -61,7 +61,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.modelReady(f)
 	case coordinator.MeshMade:
 		l.meshMade(f)
-	case coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
+	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
 		coordinator.TransfersChanged: // not logged
 	}
 }

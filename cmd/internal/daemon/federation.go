@@ -27,6 +27,8 @@ type Federation struct {
 	o    CoordinatorOptions
 	dir  string
 	view *status.CoordinatorView
+	// devices is what is known of each device
+	devices *status.DevicesView
 
 	decisions sync.Mutex // one command after another
 	control   coordinator.Control
@@ -42,7 +44,7 @@ type Federation struct {
 func newFederation(s *settings.Coordinator, o CoordinatorOptions) (*Federation, error) {
 	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), changed: make(chan struct{}),
 		first: true,
-		view:  status.NewCoordinator(Version(), s.Federation, time.Now)}
+		view:  status.NewCoordinator(Version(), s.Federation, time.Now), devices: status.NewDevices(time.Now)}
 	control, found, err := coordinator.LoadControl(f.dir)
 	if err != nil {
 		return nil, err
@@ -218,7 +220,7 @@ func (f *Federation) config(s *settings.Coordinator, task coordinator.Applied) (
 	cfg.NewRun, cfg.From, cfg.Round.Course = task.NewRun, task.From, f.control.Course
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger}, f.o.Metrics, f.view,
-		f.o.Observer}
+		f.devices, f.o.Observer}
 	return cfg, nil
 }
 

@@ -60,7 +60,8 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 		w.Ready.fails(f.What, f.Err)
 	case coordinator.StorageMended:
 		w.Ready.failing.Store(nil)
-	case coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed, coordinator.Began,
+	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+		coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.MeshMade, coordinator.MessageDropped,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,

@@ -189,6 +189,9 @@ func (s *Coordinator) CountAgents() (int, error) {
 	return keys.CountAgents(s.Identity.AgentsFile, s.compiledAgents())
 }
 
+// AgentIDs returns who may take part, by id.
+func (s *Coordinator) AgentIDs() ([]wire.AgentID, error) { return keys.AgentIDs(s.Identity.AgentsFile) }
+
 // OpenAgents opens the list of who may take part. The state folder must be there, and locked.
 func (s *Coordinator) OpenAgents() (*enrolled.List, error) {
 	return keys.OpenAgents(s.Identity.AgentsFile, s.compiledAgents(), time.Now())

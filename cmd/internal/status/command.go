@@ -30,8 +30,7 @@ func Command(program string, stateDir func(*cli.Loader) (string, error)) *cobra.
 			if watch {
 				return follow(cmd, ask, json)
 			}
-			width, _ := size(cmd.OutOrStdout())
-			text, err := ask(width)
+			text, err := ask(Width(cmd.OutOrStdout()))
 			if err == nil {
 				_, err = cmd.OutOrStdout().Write(text)
 			}
@@ -73,6 +72,12 @@ func follow(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) 
 		case <-tick.C:
 		}
 	}
+}
+
+// Width is the width to draw for.
+func Width(w io.Writer) int {
+	width, _ := size(w)
+	return width
 }
 
 // size returns the width to draw for, and whether w is a terminal.

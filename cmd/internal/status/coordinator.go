@@ -96,8 +96,11 @@ type unfit struct {
 	All    uint64 `json:"all,omitempty"`
 }
 
-// String describes an agent that cannot do the task. What it has sent is quoted.
-func (u unfit) String() string {
+// String describes an agent that cannot do the task.
+func (u unfit) String() string { return u.Agent + " (" + u.why() + ")" }
+
+// why describes what keeps it from the task. What it has sent is quoted.
+func (u unfit) why() string {
 	text := u.Reason
 	if u.Column != "" {
 		text += fmt.Sprintf(", column %q", u.Column)
@@ -111,7 +114,7 @@ func (u unfit) String() string {
 	if u.Where != "" {
 		text += fmt.Sprintf(", %q", u.Where)
 	}
-	return u.Agent + " (" + text + ")"
+	return text
 }
 
 // sitOut is an agent that is not drawn up to a round.

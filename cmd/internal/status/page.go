@@ -22,11 +22,16 @@ const (
 
 // line adds a line, cut to the width.
 func (p *page) line(label, format string, args ...any) {
-	text := []rune(fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...)))
-	if len(text) > p.width {
-		text = append(text[:max(p.width-1, 0)], '…')
+	text := fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...))
+	p.text.WriteString(strings.TrimRight(cut(text, p.width), " ") + "\n")
+}
+
+// cut shortens a text to a width.
+func cut(text string, width int) string {
+	if short := []rune(text); len(short) > width {
+		return string(short[:max(width-1, 0)]) + "…"
 	}
-	p.text.WriteString(strings.TrimRight(string(text), " ") + "\n")
+	return text
 }
 
 // paragraph adds a text on as many lines as it needs.

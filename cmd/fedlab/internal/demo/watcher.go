@@ -94,7 +94,8 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
-	case coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed, coordinator.Began,
+	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+		coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MessageDropped,
 		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
