@@ -33,6 +33,7 @@ func TestStopByPatience(t *testing.T) {
 					f.coord.start()
 				}
 				f.finished(10 * time.Hour)
+				wait(time.Second) // agents may read of the end before it is told, and before the history has it
 				end := facts[round.RunFinished](f)[0]
 				judged := facts[round.StopJudged](f)
 				last := judged[len(judged)-1]
