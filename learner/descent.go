@@ -53,10 +53,8 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 		}
 		taken++
 	}
-	for i, v := range w {
-		if v-v != 0 {
-			return taken, &DivergenceError{Step: taken, What: fmt.Sprintf("parameter %d is %v", i, v)}
-		}
+	if i := NotFinite(w); i >= 0 {
+		return taken, &DivergenceError{Step: taken, What: fmt.Sprintf("parameter %d is %v", i, w[i])}
 	}
 	return taken, nil
 }

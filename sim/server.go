@@ -98,8 +98,9 @@ func (s *server[T]) carried(k int, v, base []T) []T {
 	if base == nil {
 		copy(s.change, v)
 	}
+	change, v := s.change[:len(base)], v[:len(base)]
 	for j, x := range base {
-		s.change[j] = T(v[j] - x)
+		change[j] = T(v[j] - x)
 	}
 	if s.packing != nil {
 		s.packing.begin(s.seed, s.round, s.stream(s.places[k].Index))

@@ -45,10 +45,9 @@ func (p *Problem[T]) Local(j Job[T]) (Outcome[T], error) {
 
 // checkFinite keeps numbers from leaving the device that no one would take.
 func checkFinite[T learner.Float](out Outcome[T]) error {
-	for i, x := range out.Vector {
-		if x-x != 0 {
-			return &learner.DivergenceError{Step: out.Steps, What: fmt.Sprintf("element %d of the update is %v", i, x)}
-		}
+	if i := learner.NotFinite(out.Vector); i >= 0 {
+		return &learner.DivergenceError{Step: out.Steps,
+			What: fmt.Sprintf("element %d of the update is %v", i, out.Vector[i])}
 	}
 	if x := out.RiskBefore + out.RiskAfter; x-x != 0 {
 		return &learner.DivergenceError{Step: out.Steps, What: fmt.Sprintf("the risk is %v", x)}

@@ -1,0 +1,27 @@
+package learner
+
+import (
+	"math"
+	"testing"
+)
+
+// TestNotFinite: the first of the numbers that are not finite is found wherever it stands.
+func TestNotFinite(t *testing.T) {
+	for n := range 11 {
+		if i := NotFinite(make([]float32, n)); i != -1 {
+			t.Errorf("of %d zeros number %d", n, i)
+		}
+		for at := range n {
+			for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+				v := make([]float64, n)
+				for i := range v {
+					v[i] = math.MaxFloat64 // four of them overflow
+				}
+				v[at], v[n-1] = bad, bad
+				if i := NotFinite(v); i != at {
+					t.Errorf("%v: number %d, want %d", v, i, at)
+				}
+			}
+		}
+	}
+}
