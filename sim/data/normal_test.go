@@ -55,3 +55,48 @@ func BenchmarkNormals(b *testing.B) {
 		}
 	})
 }
+
+// TestWedges tries points all over the wedges, many of them near the curve.
+func TestWedges(t *testing.T) {
+	anywhere, sure := 0, 0
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := 1; i < len(strips); i++ {
+		w := &wedges[i]
+		for range 2000 {
+			j := strips[i].least + uint32(rng.Uint64N(1<<31-uint64(strips[i].least)))
+			x := float64(j) * strips[i].width
+			second, beside := rng.Uint64(), false
+			if at := (math.Exp(-x*x/2) - w.low) / w.rise; rng.IntN(2) == 0 && at > 0 && at < 1 {
+				second = uint64(min(max(at+1e-4*rng.NormFloat64(), 0), 1) * (1<<53 - 1))
+				beside = true
+			}
+			probe := scripted{uint64(i)<<32 | uint64(j), second}
+			taken := rand.New(&probe).NormFloat64() == x
+			below, ok := w.below(x, second)
+			if !beside {
+				anywhere++
+				if ok {
+					sure++
+				}
+			}
+			if ok && below != taken {
+				t.Fatalf("strip %d: the point %d over %v is below: %v, want %v", i, second, x, below, taken)
+			}
+		}
+	}
+	if float64(sure) < 0.99*float64(anywhere) {
+		t.Errorf("only %d of %d points are told without NormFloat64", sure, anywhere)
+	}
+}
+
+// scripted is a generator with these numbers, and then one that the middle of a strip takes.
+type scripted []uint64
+
+func (s *scripted) Uint64() uint64 {
+	if len(*s) == 0 {
+		return 64 << 32
+	}
+	u := (*s)[0]
+	*s = (*s)[1:]
+	return u
+}
