@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -135,8 +136,8 @@ func TestJudge(t *testing.T) {
 		{"on mains", Rules{Mains: true}, Reading{}, Verdict{}, 1, None},
 		{"short of memory", Rules{Memory: 1000}, Reading{Memory: of(999)}, Verdict{}, 0, Memory},
 		{"enough memory", Rules{Memory: 1000}, Reading{Memory: of(1000)}, Verdict{}, 1, None},
-		{"at night only", Rules{Windows: []Window{{22 * time.Hour, 6 * time.Hour}}}, Reading{}, Verdict{}, 0, Hours},
-		{"at noon too", Rules{Windows: []Window{{22 * time.Hour, 6 * time.Hour}, {12 * time.Hour, 13 * time.Hour}}},
+		{"at night only", Rules{Windows: windows("22:00-06:00")}, Reading{}, Verdict{}, 0, Hours},
+		{"at noon too", Rules{Windows: windows("22:00-06:00", "12:00-13:00")},
 			Reading{}, Verdict{}, 1, None},
 		{"the worst decides", Rules{Temperature: Band{60, 80}, Load: Band{1, 2}},
 			Reading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, Load},
@@ -166,7 +167,7 @@ func TestDeclines(t *testing.T) {
 
 func TestBlind(t *testing.T) {
 	r := Rules{Load: Band{1, 2}, Temperature: Band{60, 80}, Battery: Band{50, 20}, Mains: true, Memory: 1,
-		Windows: []Window{{0, time.Hour}}}
+		Windows: windows("00:00-01:00")}
 	if got := fmt.Sprint(r.Blind(Reading{Load: of(1)})); got != "[temperature memory]" {
 		t.Errorf("blind to %s", got)
 	}
@@ -175,30 +176,10 @@ func TestBlind(t *testing.T) {
 	}
 }
 
-func TestWindow(t *testing.T) {
-	w, err := ParseWindow("22:00-06:30")
-	if err != nil || w.String() != "22:00-06:30" {
-		t.Fatal(w, err)
+func windows(texts ...string) spec.Windows {
+	all, err := spec.ParseWindows(texts)
+	if err != nil {
+		panic(err)
 	}
-	for text, in := range map[string]bool{
-		"21:59:59": false, "22:00:00": true, "23:59:59": true, "00:00:00": true, "06:29:59": true, "06:30:00": false,
-		"12:00:00": false,
-	} {
-		now, err := time.Parse(time.TimeOnly, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if within([]Window{w}, now) != in {
-			t.Errorf("%s is in %v: %v", text, w, !in)
-		}
-	}
-	if all, err := ParseWindow("00:00-24:00"); err != nil || !within([]Window{all}, time.Now()) {
-		t.Error("the whole day is not the whole day", err)
-	}
-	for _, bad := range []string{"", "22:00", "22:00-6:30", "25:00-06:00", "22:60-06:00", "24:01-06:00", "06:00-06:00",
-		"22:00-06:30x", "-1:00-06:00", "22:00 06:30"} {
-		if w, err := ParseWindow(bad); err == nil {
-			t.Errorf("%q is taken for %v", bad, w)
-		}
-	}
+	return all
 }

@@ -4,10 +4,9 @@
 package device
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -62,12 +61,12 @@ func (b Band) share(x float64, stopped bool) float64 {
 
 // Rules are what the owner of a device allows. Without any it always works.
 type Rules struct {
-	Load        Band     // of the last minute, per core; Ease < Stop
-	Temperature Band     // of the hottest sensor, in °C; Ease < Stop
-	Battery     Band     // percent, while it discharges; Ease > Stop
-	Mains       bool     // work only on mains
-	Memory      uint64   // bytes that must be available; 0 = any
-	Windows     []Window // of the day, in local time; none = always
+	Load        Band         // of the last minute, per core; Ease < Stop
+	Temperature Band         // of the hottest sensor, in °C; Ease < Stop
+	Battery     Band         // percent, while it discharges; Ease > Stop
+	Mains       bool         // work only on mains
+	Memory      uint64       // bytes that must be available; 0 = any
+	Windows     spec.Windows // in local time; none = always
 }
 
 // Any tells whether there are rules.
@@ -118,7 +117,7 @@ func (r *Rules) Judge(now time.Time, x Reading, before Verdict) Verdict {
 	if r.Memory > 0 && x.Memory != nil && *x.Memory < float64(r.Memory) {
 		decide(Memory, 0)
 	}
-	if len(r.Windows) > 0 && !within(r.Windows, now) {
+	if !r.Windows.Contain(now) {
 		decide(Hours, 0)
 	}
 	return v
@@ -139,51 +138,4 @@ func (r *Rules) Blind(x Reading) (blind []Rule) {
 		}
 	}
 	return blind
-}
-
-// Window is a part of the day, from a time of day to another, over midnight
-// if that is earlier.
-type Window struct{ From, To time.Duration }
-
-// ParseWindow reads "22:00-06:30".
-func ParseWindow(text string) (Window, error) {
-	var h, m, h2, m2 int
-	n, err := fmt.Sscanf(text+"\n", "%d:%d-%d:%d\n", &h, &m, &h2, &m2)
-	w := Window{clock(h, m), clock(h2, m2)}
-	if n != 4 || err != nil || len(text) != len("22:00-06:30") || w.From < 0 || w.To < 0 {
-		return Window{}, fmt.Errorf("%q is no part of the day; want one such as 22:00-06:30", text)
-	}
-	if w.From == w.To {
-		return Window{}, errors.New("is empty: it ends when it begins")
-	}
-	return w, nil
-}
-
-// clock is a time of day, or −1.
-func clock(h, m int) time.Duration {
-	if h < 0 || h > 24 || m < 0 || m > 59 || h == 24 && m > 0 {
-		return -1
-	}
-	return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute
-}
-
-// String is the text that ParseWindow reads.
-func (w Window) String() string {
-	part := func(d time.Duration) string { return fmt.Sprintf("%02d:%02d", d/time.Hour, d%time.Hour/time.Minute) }
-	return part(w.From) + "-" + part(w.To)
-}
-
-func within(all []Window, now time.Time) bool {
-	h, m, s := now.Clock()
-	t := clock(h, m) + time.Duration(s)*time.Second
-	for _, w := range all {
-		in := t >= w.From && t < w.To
-		if w.From > w.To {
-			in = t >= w.From || t < w.To
-		}
-		if in {
-			return true
-		}
-	}
-	return false
 }

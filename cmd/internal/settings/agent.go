@@ -182,7 +182,7 @@ type Device struct {
 	Battery     DeviceBand    `yaml:"battery"`     // percent, while it discharges
 	Mains       bool          `yaml:"mains"`       // work only on mains
 	Memory      spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
-	Windows     []string      `yaml:"windows"`     // of the day, in local time
+	Windows     []string      `yaml:"windows"`     // in which it may, in local time
 }
 
 // DeviceBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
@@ -198,14 +198,9 @@ func (d *Device) Rules() (*device.Rules, error) {
 		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery),
 		Mains: d.Mains, Memory: uint64(d.Memory),
 	}
-	for _, text := range d.Windows {
-		w, err := device.ParseWindow(text)
-		if err != nil {
-			return nil, err
-		}
-		r.Windows = append(r.Windows, w)
-	}
-	return r, nil
+	var err error
+	r.Windows, err = spec.ParseWindows(d.Windows)
+	return r, err
 }
 
 func (c *check) device(d *Device) {
