@@ -56,6 +56,7 @@ type Agent struct {
 	held     heldOut                // which rows are held out
 	local    *local                 // the task that was held against the data last
 	misfit   *misfit                // why they do not fit, if they do not
+	newRows  newRows                // which no round has used
 	lookAt   time.Time              // they are not looked at before
 	fetching wire.Digest            // the base model that the round asks for
 	base     []float32              // the model that training starts from
@@ -218,6 +219,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.collectedAt, a.reporter() != nil)
 	earlier(a.persistAt, len(a.unwritten) > 0)
 	earlier(a.keepDue())
+	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.unread.at, a.unread.wait > 0)
 	if a.misfit != nil {
 		earlier(a.misfit.again, true)
@@ -245,6 +247,7 @@ func (a *Agent) tick(now time.Time) {
 	a.report(now)
 	a.mend(now)
 	a.reportCollected(now)
+	a.lookForRows(now)
 	a.tickModels(now)
 	a.persistAll(now)
 }

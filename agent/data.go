@@ -155,6 +155,7 @@ func (a *Agent) enough(l *local, view data.View) (*prepared, error) {
 // follow goes on with data that were read. The same misfit, and the same rows, are told once.
 func (a *Agent) follow(l *local, view data.View, unfit wire.DeclineReason, fact DataLoaded) {
 	before := a.misfit
+	a.newRows.renewed(view)
 	a.local, a.misfit = l, nil
 	var p *prepared
 	if unfit == 0 {

@@ -29,5 +29,6 @@ func (a *Agent) settled(r wire.RoundID, f wire.Fate) {
 	if a.asks.Round == r {
 		a.asks = wire.Asked{}
 	}
+	a.newRows.settle(r, f)
 	a.cfg.Observer.Observe(UpdateSettled{Round: r, Fate: f})
 }

@@ -69,6 +69,9 @@ func (a *Agent) train(e round.Train) {
 	if a.cfg.StepTime > 0 {
 		perStep = a.cfg.StepTime
 	}
+	if e.Announcement.Kind == wire.KindTraining {
+		a.newRows.begin(e.Order.Run, e.Order.Round, p)
+	}
 	a.judge()
 	sizing := p.problem.Sizing()
 	steps, why := sizing.LocalSteps(perStep)

@@ -42,6 +42,11 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.abandoned(f)
 	case round.StopJudged:
 		c.stop.judged(f)
+	case round.RoundWaits:
+		c.stop.waiting.choose(string(f.Reason))
+		if f.Reason == round.WaitNewRows {
+			c.stop.fresh.set(float64(f.Fresh))
+		}
 	case round.RunFinished:
 		c.finished.Set(1)
 		c.stop.ended.choose(string(f.Reason))
@@ -124,6 +129,9 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 // time.
 func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
 	c.phase.choose(string(f.Phase))
+	if f.Phase != round.CoordinatorIdle {
+		c.stop.waiting.choose("")
+	}
 	if f.Spent > 0 && slices.Contains(timedPhases, f.Before) {
 		c.phaseTook.WithLabelValues(string(f.Before)).Observe(f.Spent.Seconds())
 	}

@@ -159,6 +159,7 @@ var coordinatorScript = []any{
 		Verdict: rollout.Verdict{Result: rollout.Widened, Agents: 5, Judged: 4, Ratio: 0.9375}},
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 3}, Released: wire.ModelName{Run: 7, Version: 2},
 		Resumed: true},
+	round.RoundWaits{Reason: round.WaitNewRows, Fresh: 2, Agents: 3, Rows: 10},
 	round.StopJudged{Rule: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3, Risk: 0.75, Best: 0.5,
 		BestAt: 1, Without: 2}},
 	round.RunFinished{Version: 3, Reason: stop.Patience},

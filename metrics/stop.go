@@ -5,11 +5,13 @@ import (
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
-// stops has the metrics of how far a run has come to its end.
+// stops has the metrics of how far a run has come to its end, and of what its next round waits for.
 type stops struct {
 	ended               gaugeSet // by reason
 	risk, best, version measure
 	without, bytes      measure
+	waiting             gaugeSet // by what
+	fresh               measure
 }
 
 func newStops(r registrar) stops {
@@ -24,6 +26,11 @@ func newStops(r registrar) stops {
 			"Aggregations since then; round.stop.patience bounds them."),
 		bytes: r.measure("run_bytes", "Bytes of the models that participants fetched and of the updates that were "+
 			"accepted, since round.stop counts them."),
+		waiting: r.gaugeBy("schedule_waiting", "What the next round waits for by round.schedule: 1 for a window, or "+
+			"new rows of agents, 0 for the other, and for both while it does not wait.", "for",
+			words(round.WaitReasons())),
+		fresh: r.measure("agents_with_new_rows", "Agents with enough new rows for round.schedule.new_rows, when the "+
+			"next round last waited for them."),
 	}
 }
 

@@ -125,6 +125,7 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		if p.state == peerAccepted {
 			c.rec.Counted.Updates[p.Agent] = p.Accepted
 			c.absolve(p.Agent)
+			c.used(p.Agent, e.Round)
 		}
 	}
 	outcome := wire.Outcome{Round: e.Round}
@@ -194,6 +195,9 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 	}
 	c.retryAt = now.Add(min(retryFirst<<min(c.failed, 10), retryMost))
 	c.failed++
+	if c.waits(now) {
+		return
+	}
 	c.advance()
 	c.gather(now)
 }

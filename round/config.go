@@ -7,6 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/round/schedule"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -33,6 +34,7 @@ type Config struct {
 	InviteEvery     time.Duration    `yaml:"invite_every"`
 	Rollout         rollout.Config   `yaml:"-"` // of models to predict with
 	Stop            stop.Config      `yaml:"stop"`
+	Schedule        schedule.Config  `yaml:"schedule"`
 	Course          Course           `yaml:"-"` // at the start; "" is CourseGo
 }
 
@@ -125,6 +127,9 @@ func (c *Config) Validate() error {
 	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
 	check.Take("rollout", c.Rollout.Validate())
 	check.Take("stop", c.Stop.Validate())
+	check.Take("schedule", c.Schedule.Validate())
+	check.Need(!c.Schedule.NewRows.On() || c.Algorithm == spec.FedAvg, "schedule.new_rows",
+		"goes with algorithm fedavg only: where agents mix, all rows are used in each round")
 	check.Need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
 	return check.Err()
 }

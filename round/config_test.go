@@ -3,6 +3,7 @@ package round_test
 import (
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestConfigValidate(t *testing.T) {
 			tt.change(&cfg)
 			before := cfg
 			err := cfg.Validate()
-			if cfg != before {
+			if !reflect.DeepEqual(cfg, before) {
 				t.Error("Validate changed the configuration")
 			}
 			if got := keys(t, err); got != tt.want {

@@ -43,6 +43,7 @@ type Coordinator struct {
 	askedOf    []MeshAgent    // whose edges were asked for last
 	asking     bool           // ahead, and there is no answer yet
 	rolling    rolling        // of the candidate
+	waiting    RoundWaits     // for the schedule, as it was told last; zero if it does not
 
 	out []Effect // of the step under way
 }
@@ -57,7 +58,8 @@ type Spooled struct {
 // Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates
 // of the record's round that are still here.
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled) *Coordinator {
-	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{}},
+	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{},
+		enough: uint64(cfg.Schedule.NewRows.Rows)},
 		sidelined: map[wire.AgentID]Sidelined{}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
@@ -238,7 +240,7 @@ func (c *Coordinator) tick(now time.Time) {
 	due := !c.wakeAt.IsZero() && !now.Before(c.wakeAt)
 	switch c.rec.Phase {
 	case CoordinatorIdle:
-		if due {
+		if due || c.rowsCame() {
 			c.next(now)
 		}
 	case CoordinatorGathering:
@@ -276,7 +278,7 @@ func (c *Coordinator) announce(phase wire.Phase) {
 		Schema: p.Schema, Folded: folded, Outcome: c.outcome(folded),
 		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
-		Credit: credit, Rollout: c.rec.Rollout.Announced(&c.cfg.Rollout),
+		Credit: credit, NewRows: uint32(c.cfg.Schedule.NewRows.Rows), Rollout: c.rec.Rollout.Announced(&c.cfg.Rollout),
 		Released: c.rec.Rollout.Released.File, Candidate: c.rec.Rollout.Candidate.File,
 	}})
 }

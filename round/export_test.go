@@ -4,11 +4,17 @@ import "fmt"
 
 // Miscounted holds the counts, which are kept as members change, against the members.
 func (c *Coordinator) Miscounted() error {
-	there, drawn := 0, 0
+	there, drawn, telling, fresh := 0, 0, 0, 0
 	for id, m := range c.roster.members {
 		if m.present && m.unfit == 0 {
 			if there++; !c.sitsOut(id) {
 				drawn++
+				if m.tells {
+					telling++
+				}
+				if m.newRows >= c.roster.enough {
+					fresh++
+				}
 			}
 		}
 		if m.sitsOut != c.sitsOut(id) {
@@ -18,6 +24,10 @@ func (c *Coordinator) Miscounted() error {
 	if there != c.roster.there || drawn != c.roster.drawn {
 		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn, c.roster.there,
 			c.roster.drawn)
+	}
+	if telling != c.roster.telling || fresh != c.roster.fresh {
+		return fmt.Errorf("%d tell of new rows and %d have enough, the counts are %d and %d", telling, fresh,
+			c.roster.telling, c.roster.fresh)
 	}
 	if c.peers == nil {
 		return nil

@@ -34,10 +34,11 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 		if due {
 			c.wakeAt = c.retryAt
 		}
-	case target > 0 && there >= target, due && there >= c.cfg.Gather.Minimum:
+	case (target > 0 && there >= target || due && there >= c.cfg.Gather.Minimum) && c.mayOpen(now):
 		c.open(now)
 	case due && c.shownAt.IsZero(): // nobody could answer: the window begins when the announcement is out
 		c.wakeAt = now.Add(c.cfg.Gather.Within)
+	case due && c.waits(now):
 	case due:
 		c.report(GatheringExtended{Agents: there, Minimum: c.cfg.Gather.Minimum})
 		c.rec.Attempt++
@@ -49,7 +50,7 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 // are known to be there. A process that took up a round knows only those that
 // happened to say hello since, so it asks first.
 func (c *Coordinator) next(now time.Time) {
-	if c.rests(now) {
+	if c.rests(now) || c.waits(now) {
 		return
 	}
 	c.advance()
@@ -74,9 +75,15 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 		misfit = u.Column + " " + u.Reason
 	}
 	m := c.roster.change(e.Agent, func(m *member) {
+		fresh, tells := m.unused(&e)
+		usedIn := m.usedIn
+		if m.boot != e.Boot {
+			usedIn = 0
+		}
 		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit || m.misfit != misfit
 		*m = member{
 			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, misfit: misfit,
+			newRows: fresh, tells: tells, usedIn: usedIn,
 			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, place: e.Hello.Location, neighbors: e.Hello.Neighbors,
 		}
 	})

@@ -78,7 +78,7 @@ func (c *Coordinator) roll(now time.Time) {
 	switch {
 	case c.in(CoordinatorFinished):
 		c.announceAnew(now, wire.PhaseFinished)
-	case c.in(CoordinatorIdle) && !c.wakeAt.IsZero(), c.in(CoordinatorPaused):
+	case c.in(CoordinatorIdle) && c.phase == wire.PhaseIdle, c.in(CoordinatorPaused):
 		c.announceAnew(now, wire.PhaseIdle)
 	}
 }

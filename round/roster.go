@@ -14,6 +14,9 @@ type member struct {
 	unfit   wire.DeclineReason // 0 = fit
 	misfit  string             // column and reason, of an unfit one
 	samples uint64
+	newRows uint64       // that no round has used
+	tells   bool         // how many these are
+	usedIn  wire.RoundID // the last round that has used some of this start; 0 = none
 	peerKey wire.PeerKey // zero = it does not mix
 	place   wire.Location
 	// neighbors are those that it would mix with.
@@ -34,9 +37,12 @@ func (m *member) end(id wire.AgentID) MeshAgent {
 // time.
 type roster struct {
 	members map[wire.AgentID]*member
-	there   int  // members that are present and fit
-	drawn   int  // the same, and not sitting out: K, if a round were drawn now
-	moved   bool // the edges of a round may have others to follow from since the last look
+	there   int    // members that are present and fit
+	drawn   int    // the same, and not sitting out: K, if a round were drawn now
+	telling int    // of these: those that tell of new rows
+	fresh   int    // of these: those that have enough
+	enough  uint64 // new rows
+	moved   bool   // the edges of a round may have others to follow from since the last look
 }
 
 // change is the only way to change a member, so that the counts hold. It makes the member if there is none.
@@ -69,6 +75,12 @@ func (r *roster) count(m *member, by int) {
 	}
 	if m.mayBeDrawn() {
 		r.drawn += by
+		if m.tells {
+			r.telling += by
+		}
+		if m.newRows >= r.enough {
+			r.fresh += by
+		}
 	}
 }
 

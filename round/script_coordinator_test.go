@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/round/schedule"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -136,6 +137,11 @@ func (p *coordinatorPlayer) begin(c command) {
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 		Rollout: rollout.Default(), Stop: stopRule(c),
+		Schedule: schedule.Config{NewRows: schedule.NewRows{Agents: int(c.num("fresh", 0)),
+			Rows: int(c.num("rows", 0))}},
+	}
+	if w := c.opt("window", ""); w != "" {
+		p.cfg.Schedule.Windows = strings.Split(strings.ReplaceAll(w, "_", " "), ",")
 	}
 	p.cfg.Rollout.Share, p.cfg.Rollout.FirstVersion = rollout.Share(c.opt("rollout", "")), 1
 	if err := p.cfg.Validate(); err != nil {
@@ -189,7 +195,9 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "hello":
 		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			Unfit:  pick(c.opt("unfit", ""), wire.DeclineReasons()...),
-			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)}}
+			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)},
+			NewRows: wire.NewRows{Told: c.opt("new", "") != "", Rows: uint32(c.num("new", 0)),
+				Since: wire.RoundID(c.num("since", 0))}}
 		if v := c.num("judges", 0); v > 0 {
 			h.Residuals = wire.Residuals{Run: 7, Version: wire.ModelVersion(v), Rows: uint32(c.num("rows", 24)),
 				New: float64(c.num("new", 1)), Old: float64(c.num("old", 1))}

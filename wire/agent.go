@@ -102,6 +102,7 @@ type Hello struct {
 	Asks         Asked     // for the outcome of an earlier round's update
 	Misfit       Misfit    // of its data, if it is unfit for them
 	Residuals    Residuals // of a model that is rolled out
+	NewRows      NewRows   // where rounds wait for them
 	Extra        Extra
 }
 
@@ -149,6 +150,7 @@ func (m *Hello) parts() []part {
 		}, func(r *reader) { m.Location = r.location() }},
 		{"misfit", NeedIgnore, func(w *writer) { w.misfit(m.Misfit) }, func(r *reader) { m.Misfit = r.misfit() }},
 		{"mixing", NeedIgnore, func(w *writer) { w.mixes(m) }, func(r *reader) { r.mixes(m) }},
+		m.NewRows.part(),
 		{"outcome", NeedIgnore, func(w *writer) {
 			if m.Asks != (Asked{}) {
 				w.u64(uint64(m.Asks.Round))

@@ -64,6 +64,7 @@ type Announcement struct {
 	// Credit is how many of its update's chunks, the first ones, an agent may send right after the manifest.
 	Credit    uint32
 	Selection Selection // who is drawn; empty = the drawn are invited
+	NewRows   uint32    // that an agent should have before the next round; 0 = rounds do not wait for any
 	Rollout   Rollout   // of models to predict with; zero = none
 	// Released and Candidate are the files of its models (docs/MODEL.md).
 	Released, Candidate BlobRef
@@ -108,6 +109,7 @@ func (a *Announcement) Body() []byte {
 func (a *Announcement) parts() []part {
 	return []part{
 		chunksPart("credit", &a.Credit),
+		newRowsPart(&a.NewRows),
 		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
 		{"selection", NeedIgnore, func(w *writer) { w.selection(&a.Selection) },

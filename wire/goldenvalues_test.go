@@ -136,11 +136,18 @@ func rolloutAnnouncement() golden {
 	return golden{"announcement_rollout", "announcement", byCoordinator(3, 17), &a}
 }
 
+func restingAnnouncement() golden {
+	g := gatheringAnnouncement()
+	a := *g.value.(*wire.Announcement)
+	a.Phase, a.Folded, a.NewRows = wire.PhaseIdle, 3, 100
+	return golden{"announcement_resting", "announcement", byCoordinator(3, 18), &a}
+}
+
 func goldensOfCoordinator() []golden {
 	announcement, update := openAnnouncement().digest(), wire.BlobDigest(smallUpdate())
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
-		rolloutAnnouncement(),
+		rolloutAnnouncement(), restingAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
 			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
@@ -178,6 +185,9 @@ func goldensOfAgent() []golden {
 		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
 			&wire.Hello{Nonce: goldenNonce, Announcement: rolloutAnnouncement().digest(), Samples: 12,
 				Residuals: wire.Residuals{Run: goldenRun, Version: 3, Rows: 31, New: 0.75, Old: 0.5}}},
+		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
+			&wire.Hello{Nonce: goldenNonce, Announcement: restingAnnouncement().digest(), Samples: 12,
+				NewRows: wire.NewRows{Told: true, Rows: 5, Since: 3}}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
 			&wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},

@@ -112,7 +112,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	if a.Kind == wire.KindTraining {
 		a.Base = randomBlob(rng)
 	}
-	a.Credit = rng.Uint32N(5)
+	a.Credit, a.NewRows = rng.Uint32N(5), rng.Uint32N(3)
 	var selected []wire.Selected
 	for i := range rng.IntN(4) {
 		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
@@ -236,6 +236,9 @@ func randomHello(rng *rand.Rand) wire.Hello {
 		m.Residuals = wire.Residuals{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64()),
 			Refused: rng.IntN(2) == 0, Rows: rng.Uint32(), New: math.Abs(randomFloat(rng)),
 			Old: math.Abs(randomFloat(rng))}
+	}
+	if rng.IntN(2) == 0 {
+		m.NewRows = wire.NewRows{Told: true, Rows: rng.Uint32(), Since: wire.RoundID(rng.Uint64())}
 	}
 	for i := range rng.IntN(4) {
 		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
@@ -118,7 +119,21 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 		l.rolloutEnded(f)
 	case round.RunFinished:
 		l.Info("run finished", "version", f.Version, "reason", f.Reason)
+	case round.RoundWaits:
+		l.waits(f)
 	case round.AgentJoined, round.PhaseEntered, round.StopJudged: // not logged
+	}
+}
+
+func (l coordinatorLog) waits(f round.RoundWaits) {
+	switch {
+	case f.Reason == round.WaitWindow:
+		l.Info("rounds rest until the next window of round.schedule", "opens", f.Until.Format(time.RFC3339))
+	case f.Resumed:
+		l.Debug("waiting for new rows", "agents", f.Fresh, "wanted", f.Agents, "rows", f.Rows)
+	default:
+		l.Info("the next round waits until enough agents have new rows", "agents", f.Fresh, "wanted", f.Agents,
+			"rows", f.Rows, "do_not_tell", f.Silent)
 	}
 }
 

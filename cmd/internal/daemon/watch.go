@@ -80,6 +80,12 @@ func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
 		w.Line.set("round %d closed with %d of %d", f.Round, f.Accepted, f.Selected)
 	case round.RoundAbandoned:
 		w.Line.set("round %d abandoned with %d of %d", f.Round, f.Accepted, f.Selected)
+	case round.RoundWaits:
+		if f.Reason == round.WaitWindow {
+			w.Line.set("rounds rest until %s", f.Until.Format("Mon 15:04"))
+		} else {
+			w.Line.set("%d of %d agents have %d new rows", f.Fresh, f.Agents, f.Rows)
+		}
 	case round.RunFinished:
 		w.Line.set("the run is finished (%s), with version %d", f.Reason, f.Version)
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,

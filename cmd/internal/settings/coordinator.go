@@ -104,6 +104,7 @@ func (s *Coordinator) Validate() error {
 	}
 	c.Take("round", s.Round.Validate())
 	s.checkStop(&c.Check)
+	s.checkSchedule(&c.Check, agents)
 	c.Take("predict", s.Predict.Validate())
 	if s.Held != nil {
 		before := c.Problems()
@@ -139,6 +140,18 @@ func (s *Coordinator) checkStop(c *spec.Check) {
 		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.Accuracy, loss)
 	c.Need(r.R2 == 0 && r.Accuracy == 0 || s.Held != nil, "round.stop",
 		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
+}
+
+// checkSchedule finds what this machine, or this federation, cannot wait for.
+func (s *Coordinator) checkSchedule(c *spec.Check, agents int) {
+	w := &s.Round.Schedule
+	if _, err := time.LoadLocation(w.Zone); err != nil {
+		c.Need(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai, and the system's time zones "+
+			"(tzdata)", err)
+	}
+	c.Need(agents == 0 || w.NewRows.Agents <= agents, "round.schedule.new_rows.agents",
+		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, agents,
+		w.NewRows.Agents)
 }
 
 // api checks who may ask: over a network only with TLS, since a token that is read on the way commands.
@@ -216,6 +229,9 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	cfg.Round.Rollout = s.Predict
+	if cfg.Round.Schedule.Location, err = time.LoadLocation(s.Round.Schedule.Zone); err != nil {
+		return cfg, &spec.FieldError{Key: "round.schedule.zone", Problem: err.Error()}
+	}
 	if s.Held != nil {
 		held := *s.Held
 		held.Folder = cfg.Dir

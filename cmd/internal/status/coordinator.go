@@ -57,6 +57,7 @@ type coordinatorPicture struct {
 	Rollout      *rolledOut `json:"rollout,omitempty"`
 	Stop         *stopping  `json:"stop,omitempty"`  // where a rule ends the run
 	Ended        string     `json:"ended,omitempty"` // why the run is finished
+	Waits        *waits     `json:"waits,omitempty"` // for the schedule
 	Refusals     []refusal  `json:"refusals"`
 }
 

@@ -18,7 +18,7 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case round.PhaseEntered:
-		v.is.Phase, v.is.PhaseSince = string(f.Phase), v.now()
+		v.is.Phase, v.is.PhaseSince, v.is.Waits = string(f.Phase), v.now(), nil
 	case round.AgentCounted:
 		v.is.Agents = f.Agents
 		delete(v.unfit, f.Agent)
@@ -30,6 +30,8 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		v.left(f)
 	case round.GatheringExtended:
 		v.is.Agents = f.Agents
+	case round.RoundWaits:
+		v.is.Waits = &waits{string(f.Reason), f.Until, f.Fresh, f.Agents, f.Rows, f.Silent}
 	case round.StopJudged:
 		v.is.Stop = stoppingOf(f)
 	case round.RunFinished:

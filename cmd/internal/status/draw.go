@@ -75,6 +75,9 @@ func (c *coordinatorPicture) drawRound(p *page) {
 		phase += " (" + c.Ended + ")"
 	}
 	p.line("phase", "%s for %s", phase, span(c.At.Sub(c.PhaseSince)))
+	if c.Waits != nil {
+		p.paragraph("", c.Waits.draw(c.At))
+	}
 	if c.Round == 0 || c.Opened.IsZero() {
 		return
 	}

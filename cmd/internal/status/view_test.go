@@ -269,3 +269,27 @@ func TestParagraph(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
+
+// TestWaits: what the next round waits for is shown until its phase is over.
+func TestWaits(t *testing.T) {
+	c := newClock()
+	v := NewCoordinator("v0.1.0", "air", c.now)
+	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
+	for want, f := range map[string]round.RoundWaits{
+		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitWindow,
+			Until: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
+		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitNewRows, Fresh: 3,
+			Agents: 5, Rows: 100},
+		"have 100 that no round has used; 2 do not tell": {Reason: round.WaitNewRows, Agents: 5, Rows: 100, Silent: 2},
+	} {
+		v.now = func() time.Time { return time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC) }
+		v.ObserveRound(f)
+		if got := v.Picture().Draw(120); !strings.Contains(got, want) {
+			t.Errorf("%s\nwant %q", got, want)
+		}
+	}
+	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorGathering})
+	if got := v.Picture().Draw(120); strings.Contains(got, "waits") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// lookForRows is how often an agent looks for new rows, and so says hello for them at most, while the next round waits
+// for some and it has too few.
+const lookForRows = 5 * time.Minute
+
+// newRows counts the rows that no round of the run has used. A process that has just started knows of none that has.
+type newRows struct {
+	run     wire.RunID
+	used    mark // the rows that the model has
+	working mark // those of the round under way, or of one whose outcome is not known
+	lookAt  time.Time
+}
+
+// mark is the end of the rows that a round has trained on.
+type mark struct {
+	round  wire.RoundID
+	rows   int
+	newest int64 // the time of the last one; 0 where rows have no time
+}
+
+// begin takes note that a round trains on rows.
+func (n *newRows) begin(run wire.RunID, r wire.RoundID, p *prepared) {
+	if n.run != run {
+		n.run, n.used = run, mark{}
+	}
+	n.working = mark{round: r, rows: p.trained.Len()}
+	if p.view.Times != nil && n.working.rows > 0 {
+		n.working.newest = p.view.Times.At(n.working.rows - 1)
+	}
+}
+
+// settle takes note of what became of that round's update.
+func (n *newRows) settle(r wire.RoundID, f wire.Fate) {
+	if n.working.round == r && f != wire.FateAbandoned && f != wire.FateMissed {
+		n.used = n.working
+	}
+}
+
+// renewed takes note that the rows before are void. Without times all are new then.
+func (n *newRows) renewed(v data.View) {
+	if v.Renewed != "" && v.Times == nil {
+		n.used.rows, n.working.rows = 0, 0
+	}
+}
+
+// count returns how many rows to train on are new in a run.
+func (n *newRows) count(run wire.RunID, p *prepared) int {
+	if p == nil {
+		return 0
+	}
+	all, used := p.trained.Len(), mark{}
+	if n.run == run {
+		used = n.used
+	}
+	if p.view.Times != nil && used.newest != 0 {
+		used.rows = p.view.Times.Find(used.newest + 1)
+	}
+	return max(0, all-used.rows)
+}
+
+// tellsNewRows is what the next hello says of new rows.
+func (a *Agent) tellsNewRows() wire.NewRows {
+	if a.came.Announcement.NewRows == 0 {
+		return wire.NewRows{}
+	}
+	n := wire.NewRows{Told: true, Rows: uint32(min(uint64(a.newRows.count(a.order.Run, a.prepared)), math.MaxUint32))}
+	if a.newRows.run == a.order.Run {
+		n.Since = a.newRows.used.round
+	}
+	return n
+}
+
+// awaitsRows reports whether the next round waits for new rows.
+func (a *Agent) awaitsRows() bool {
+	return a.came.Announcement.NewRows > 0 && a.came.Announcement.Phase == wire.PhaseIdle && a.up
+}
+
+// lookForRows looks at the data while the next round waits for new rows, and they have too few.
+func (a *Agent) lookForRows(now time.Time) {
+	if !a.awaitsRows() || now.Before(a.newRows.lookAt) {
+		return
+	}
+	a.newRows.lookAt = now.Add(lookForRows)
+	if uint64(a.newRows.count(a.order.Run, a.prepared)) < uint64(a.came.Announcement.NewRows) {
+		a.look()
+	}
+}

@@ -1,0 +1,58 @@
+// Package schedule says when rounds may be opened: at which times, and after how many agents have new rows.
+//
+// It reads no clock and does no I/O; package round hosts it.
+package schedule
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Config says when rounds are opened. Without any of it they follow each other.
+type Config struct {
+	// Windows are the times in which rounds are opened, as 22:00-06:00 or Sat-Sun 00:00-24:00; none = always.
+	Windows []string `yaml:"windows"`
+	Zone    string   `yaml:"zone"` // of the windows; empty = UTC
+	NewRows NewRows  `yaml:"new_rows"`
+	// Location is the zone, as the host has found it; nil = UTC.
+	Location *time.Location `yaml:"-"`
+}
+
+// NewRows has a round wait until so many agents have so many rows each that no round has used; 0 = it does not wait.
+type NewRows struct {
+	Agents int `yaml:"agents"`
+	Rows   int `yaml:"rows"`
+}
+
+// On reports whether rounds wait for new rows.
+func (n *NewRows) On() bool { return n.Agents > 0 }
+
+// mostRows bounds a number that travels with 32 bits.
+const mostRows = 1_000_000_000
+
+// Validate returns all problems, joined, each a [*spec.FieldError].
+func (c *Config) Validate() error {
+	var check spec.Check
+	_, err := spec.ParseWindows(c.Windows)
+	check.Valid("windows", err)
+	check.Need(c.Zone == "" || len(c.Windows) > 0, "zone", "is %s, but there are no windows: remove it", c.Zone)
+	n := &c.NewRows
+	check.Need(n.Agents >= 0 && (n.Agents > 0) == (n.Rows > 0), "new_rows.agents",
+		"must be 0 without new_rows.rows (%d), and at least 1 with it, is %d", n.Rows, n.Agents)
+	check.Need(n.Rows >= 0 && n.Rows <= mostRows, "new_rows.rows", "must be 0 to %d, is %d", mostRows, n.Rows)
+	return check.Err()
+}
+
+// Opens returns when a round may be opened: now, or the begin of the next window.
+func (c *Config) Opens(now time.Time) time.Time {
+	all, err := spec.ParseWindows(c.Windows)
+	if err != nil || len(all) == 0 { // Validate has found it
+		return now
+	}
+	zone := c.Location
+	if zone == nil {
+		zone = time.UTC
+	}
+	return all.Next(now.In(zone))
+}
