@@ -1,9 +1,14 @@
 package coordinator
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -16,9 +21,9 @@ import (
 // historyFile is in the state folder.
 const historyFile = "history.jsonl"
 
-// historyEntry is a line of history.jsonl. Earlier builds wrote lines without time, run, attempt and outcome, and none
-// for abandoned rounds.
-type historyEntry struct {
+// HistoryEntry is a line of the history: a round that is over. Earlier builds wrote lines without time, run, attempt
+// and outcome, and none for abandoned rounds.
+type HistoryEntry struct {
 	Time     time.Time         `json:"time,omitzero"`
 	Run      wire.RunID        `json:"run,omitzero"`
 	Round    wire.RoundID      `json:"round"`
@@ -37,14 +42,45 @@ type historyEntry struct {
 	Ended    stop.Reason       `json:"ended,omitempty"` // why the run is over with this round
 }
 
+// History reads the history of a state folder, the oldest line first. The daemon may be running. A line that cannot be
+// read is an error, after which the next one comes.
+func History(dir string) iter.Seq2[HistoryEntry, error] {
+	return func(yield func(HistoryEntry, error) bool) {
+		path := filepath.Join(dir, historyFile)
+		f, err := os.Open(path)
+		if err != nil {
+			yield(HistoryEntry{}, err)
+			return
+		}
+		defer f.Close()
+		lines := bufio.NewReader(f)
+		for n := 1; ; n++ {
+			line, err := lines.ReadBytes('\n')
+			if errors.Is(err, io.EOF) { // what has no end yet is being written
+				return
+			}
+			var h HistoryEntry
+			if err == nil {
+				err = json.Unmarshal(line, &h)
+			}
+			if err != nil {
+				err = fmt.Errorf("%s:%d: %w", path, n, err)
+			}
+			if !yield(h, err) {
+				return
+			}
+		}
+	}
+}
+
 const (
 	outcomeClosed    = "closed"
 	outcomeAbandoned = "abandoned"
 )
 
-func historyLine(e round.WriteHistory) historyEntry {
+func historyLine(e round.WriteHistory) HistoryEntry {
 	o := &e.Outcome
-	h := historyEntry{
+	h := HistoryEntry{
 		Time: o.At, Run: e.Run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
 		Version:  o.Version,
 		Selected: o.Selected, Accepted: o.Accepted, Seconds: o.Took.Seconds(), Risk: o.Measured.Risk, R2: o.Measured.R2,
@@ -73,7 +109,7 @@ func (d *disk) writeHistory(e round.WriteHistory) error {
 func (d *disk) hasLine(e round.WriteHistory) bool {
 	o := &e.Outcome
 	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
-		var h historyEntry
+		var h HistoryEntry
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
 		}
@@ -106,7 +142,7 @@ func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 	}
 	defer func() { slices.Reverse(p.Risks) }()
 	last, told := p.Version+1, false // the version of the last line that was taken, and whether it had a risk
-	take := func(h historyEntry) {
+	take := func(h HistoryEntry) {
 		if h.Version == p.Version {
 			p.R2, p.Accuracy = h.R2, h.Accuracy
 		}
@@ -119,7 +155,7 @@ func (d *disk) past(rec round.Record, most int) (p Past, err error) {
 	}
 	read := 0
 	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
-		var h historyEntry
+		var h HistoryEntry
 		if err == nil {
 			err = json.Unmarshal(line, &h)
 		}

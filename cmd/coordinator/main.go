@@ -29,7 +29,7 @@ func rootCommand() *cobra.Command {
 		Version: daemon.Version(),
 	}
 	root.AddCommand(initCommand(), runCommand(), statusCommand(), agentsCommand(), taskCommand(), modelCommand(),
-		backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
+		historyCommand(), backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
 		doctor.Command(program, load, daemon.CoordinatorTarget), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root

@@ -217,6 +217,11 @@ func TestModelsAndBackup(t *testing.T) {
 	if !strings.Contains(said, "layer0.weight  [1 2]") || !strings.Contains(said, "version") {
 		t.Errorf("model diff says\n%s", said)
 	}
+	said = programs.MustRun(t, "coordinator", "history", "export", "--state-dir", f.Path("state"))
+	if head, _, _ := strings.Cut(said, "\n"); !strings.HasPrefix(head, "time,run,round") ||
+		strings.Count(said, ",training,closed,") != at {
+		t.Errorf("after %d aggregations the history is\n%s", at, said)
+	}
 	programs.MustRun(t, "coordinator", append([]string{"backup", f.Path("backup.tar")}, config...)...)
 	said = programs.MustRun(t, "coordinator", append([]string{"model", "rollback"}, config...)...)
 	if !strings.Contains(said, fmt.Sprintf("/%d", at-1)) {

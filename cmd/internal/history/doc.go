@@ -1,0 +1,2 @@
+// Package history writes a federation's history for other tools: as CSV, as JSON, as TensorBoard's event files.
+package history

@@ -1,0 +1,96 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round/stop"
+)
+
+// rounds are a statistics round, one that was given up, and two of training; a line of an earlier build is the first.
+func rounds() []coordinator.HistoryEntry {
+	at := func(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 5e8, time.UTC) }
+	x := func(v float64) *float64 { return &v }
+	return []coordinator.HistoryEntry{
+		{Round: 1, Kind: "training", Version: 1, Selected: 2, Accepted: 2, Seconds: 1, Risk: x(3)},
+		{Time: at(1), Run: 7, Round: 1, Attempt: 1, Kind: "statistics", Outcome: "closed", Selected: 3, Accepted: 3},
+		{Time: at(2), Run: 7, Round: 2, Attempt: 1, Kind: "training", Outcome: "abandoned", Reason: "quorum",
+			Selected: 3, Seconds: 20},
+		{Time: at(3), Run: 7, Round: 3, Attempt: 2, Kind: "training", Outcome: "closed", Version: 1, Selected: 3,
+			Accepted: 2, Seconds: 0.25, Risk: x(2.5), HeldOut: x(2.25), R2: x(0.5)},
+		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300, Selected: 3,
+			Accepted: 3, Seconds: 0.5, Risk: x(1.5), HeldOut: x(1.125), R2: x(0.75), Ended: stop.Patience},
+	}
+}
+
+func write(t *testing.T, s Sink, all []coordinator.HistoryEntry) {
+	t.Helper()
+	for i := range all {
+		if err := s.Round(&all[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	var b bytes.Buffer
+	s, err := CSV(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, rounds())
+	const want = `time,run,round,attempt,kind,outcome,reason,version,ended,risk,held_out_risk,r2,accuracy,seconds,selected,accepted
+,0,1,0,training,,,1,,3,,,,1,2,2
+2026-03-01T12:00:01.5Z,7,1,1,statistics,closed,,0,,,,,,0,3,3
+2026-03-01T12:00:02.5Z,7,2,1,training,abandoned,quorum,0,,,,,,20,3,0
+2026-03-01T12:00:03.5Z,7,3,2,training,closed,,1,,2.5,2.25,0.5,,0.25,3,2
+2026-03-01T12:00:04.5Z,7,4,1,training,closed,,300,patience,1.5,1.125,0.75,,0.5,3,3
+`
+	if b.String() != want {
+		t.Errorf("got\n%s", b.String())
+	}
+}
+
+// TestJSON: what is written is the lines of the history; also where there are none.
+func TestJSON(t *testing.T) {
+	for _, all := range [][]coordinator.HistoryEntry{rounds(), nil} {
+		var b bytes.Buffer
+		write(t, JSON(&b), all)
+		var got []coordinator.HistoryEntry
+		if err := json.Unmarshal(b.Bytes(), &got); err != nil || len(got) != len(all) {
+			t.Fatalf("%v: %s", err, b.String())
+		}
+		if len(got) == 0 {
+			continue
+		}
+		if e := got[4]; e.Ended != stop.Patience || *e.R2 != 0.75 || !e.Time.Equal(rounds()[4].Time) {
+			t.Errorf("got %+v", e)
+		}
+	}
+}
+
+// TestTensorBoard holds the frames of a file; TensorBoard itself reads one in the nightly test.
+func TestTensorBoard(t *testing.T) {
+	dir := t.TempDir()
+	write(t, TensorBoard(dir), rounds())
+	text, err := os.ReadFile(filepath.Join(dir, "run-7", "events.out.tfevents.7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// length 24 and its CRC; wall_time, file_version "brain.Event:2" and the CRC of both
+	if !bytes.HasPrefix(text, []byte{24, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22, 9}) ||
+		!bytes.Contains(text, []byte("\x1a\rbrain.Event:2")) || bytes.Count(text, []byte("held_out_risk")) != 2 {
+		t.Errorf("% x", text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "run-0", "events.out.tfevents.0")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,112 @@
+package history
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// tensorBoard writes an event file for each run, in a folder of its own: a sequence of TFRecords (length, its CRC,
+// data, its CRC; little endian), each an Event of TensorBoard's event.proto. Of that a scalar needs four fields.
+type tensorBoard struct {
+	dir   string
+	files map[wire.RunID]*os.File
+}
+
+// TensorBoard writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. A file of an earlier export is
+// replaced.
+func TensorBoard(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
+
+func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
+	if e.Kind != wire.KindTraining.String() || e.Reason != "" {
+		return nil // it has no model of its own
+	}
+	f, err := s.file(e)
+	if err != nil {
+		return err
+	}
+	var values []byte // Summary.value = 1
+	for _, m := range metrics(e) {
+		if m.value == nil {
+			continue
+		}
+		v := field(nil, 1, []byte(m.name)) // Value.tag
+		v = append(v, 2<<3|fixed32)        // Value.simple_value
+		v = binary.LittleEndian.AppendUint32(v, math.Float32bits(float32(*m.value)))
+		values = field(values, 1, v)
+	}
+	event := append(moment(e), 2<<3|varint) // Event.step
+	event = binary.AppendUvarint(event, uint64(e.Version))
+	_, err = f.Write(record(field(event, 5, values))) // Event.summary
+	return err
+}
+
+// file returns the file of a run, after its first record, which names the format.
+func (s *tensorBoard) file(e *coordinator.HistoryEntry) (*os.File, error) {
+	if f := s.files[e.Run]; f != nil {
+		return f, nil
+	}
+	dir := filepath.Join(s.dir, fmt.Sprintf("run-%d", e.Run))
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("events.out.tfevents.%d", e.Run)))
+	if err != nil {
+		return nil, err
+	}
+	s.files[e.Run] = f
+	_, err = f.Write(record(field(moment(e), 3, []byte("brain.Event:2")))) // Event.file_version
+	return f, err
+}
+
+func (s *tensorBoard) Close() error {
+	var errs []error
+	for _, f := range s.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// The wire types of protocol buffers that are used.
+const (
+	varint    = 0
+	fixed64   = 1
+	delimited = 2
+	fixed32   = 5
+)
+
+// field appends a field of bytes.
+func field(b []byte, number int, content []byte) []byte {
+	b = append(b, byte(number<<3|delimited))
+	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
+}
+
+// moment begins an Event with its time.
+func moment(e *coordinator.HistoryEntry) []byte {
+	at := 0.0
+	if !e.Time.IsZero() {
+		at = float64(e.Time.UnixMicro()) / 1e6
+	}
+	return binary.LittleEndian.AppendUint64([]byte{1<<3 | fixed64}, math.Float64bits(at)) // Event.wall_time
+}
+
+// record frames data as a TFRecord.
+func record(data []byte) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
+	b = binary.LittleEndian.AppendUint32(b, masked(b))
+	b = append(b, data...)
+	return binary.LittleEndian.AppendUint32(b, masked(data))
+}
+
+// masked is the CRC-32C as TFRecords have it.
+func masked(data []byte) uint32 {
+	c := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
+	return (c>>15 | c<<17) + 0xa282ead8
+}
