@@ -12,7 +12,7 @@ import (
 
 // strip is how many elements of a model are folded at a time, a whole number of units of each codec: beside the models
 // a fold needs as much memory for a large one as for a small one.
-const strip = 1 << 16
+const strip = 1 << 15
 
 // updates are the updates of a set in the spool, as a rule reads them, strip by strip. They are held against their
 // sums on the way.
