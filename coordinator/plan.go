@@ -24,6 +24,7 @@ type workbench struct {
 	// persist repeats a write until it is done, or the coordinator stops.
 	persist func(what string, write func() error) error
 
+	founds   bool // a run of an earlier build, whose task was not applied, goes on under another one
 	problem  *task.Problem[float32]
 	taskBlob blob
 	base     blob      // w_{i−1}; empty before the first training round

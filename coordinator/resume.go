@@ -90,7 +90,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 		return record, err
 	}
 	record, err = c.work.restore(record, c.tellLater)
-	if err == nil && c.work.adopts() {
+	if err == nil && (c.work.adopts() || c.work.founds) {
 		record, err = c.adopt(record)
 	}
 	c.disk.applied = c.cfg.TaskVersion
@@ -185,12 +185,14 @@ func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, erro
 	}
 	plain := t
 	plain.Standardization = wire.Standardization{}
-	if !w.adopts() && !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil)) {
-		other := &OtherTaskError{}
+	other := !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil))
+	w.founds = other && w.disk.applied == 0 && w.cfg.TaskVersion > 0 && alike(plain, w.cfg.Task)
+	if other && !w.founds && !w.adopts() {
+		e := &OtherTaskError{}
 		if p.Kind == wire.KindTraining {
-			other.Newest = modelName(r.Run, uint64(p.Version))
+			e.Newest = modelName(r.Run, uint64(p.Version))
 		}
-		return r, other
+		return r, e
 	}
 	switch err := w.useTask(t, blob); {
 	case err != nil || !p.Base.Present():
@@ -392,7 +394,7 @@ func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, te
 	lost := p.Version
 	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
 	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: lost, Version: version})
-	r.Forsake(w.now(), version)
+	r.Forsake(w.now(), version, round.AbandonModel)
 	r.Phase, r.Plan = round.CoordinatorIdle, w.plan(version, offset, data)
 	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
 	return r, nil

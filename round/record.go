@@ -144,15 +144,16 @@ func (r *Record) Newest() rollout.Model {
 	return rollout.Model{ModelName: wire.ModelName{Run: r.Run, Version: p.Version, Hash: p.Base.Hash}, File: p.File}
 }
 
-// Forsake ends the record's round, whose base model is lost: its updates are changes of that.
-func (r *Record) Forsake(now time.Time, version wire.ModelVersion) {
+// Forsake ends the record's round, whose base model is lost, since its updates are changes of that; or which another
+// task does not let go on.
+func (r *Record) Forsake(now time.Time, version wire.ModelVersion, reason AbandonReason) {
 	r.Stop.Forget() // the risks of the models that are lost
 	r.Stop.R2, r.Stop.Accuracy, r.Ended = 0, 0, ""
 	if r.Phase != CoordinatorCollecting {
 		return
 	}
 	r.settle(wire.Outcome{Round: r.Round, Abandoned: true})
-	r.Last = &Outcome{Round: r.Round, Attempt: r.Attempt, Kind: r.Plan.Kind, Abandoned: AbandonModel, Version: version,
+	r.Last = &Outcome{Round: r.Round, Attempt: r.Attempt, Kind: r.Plan.Kind, Abandoned: reason, Version: version,
 		Selected: len(r.Participants), At: now.UTC().Truncate(time.Millisecond)}
 }
 
