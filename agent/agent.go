@@ -28,6 +28,7 @@ type Agent struct {
 	// selection finds this agent in an announcement.
 	selection wire.SelectionKey
 	clones    cloneDetector
+	hearing   hearing        // whether the coordinator hears it
 	ledger    *ledger        // of the byte budget; nil without one
 	mesh      *mesh          // its way to the neighbours
 	endless   *endless       // the block under way, if blocks have no end
@@ -265,7 +266,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.clones.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
-		a.publish(a.signer.online())
+		a.ask(a.signer.online())
 		a.planReport(a.owner.Now())
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:

@@ -45,7 +45,7 @@ func (a *Agent) perform(e round.Effect) {
 		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
 			m.Misfit = a.misfit.told
 		}
-		a.publish(a.signer.status(wire.TypeHello, e.Order, m.Body()))
+		a.ask(a.signer.status(wire.TypeHello, e.Order, m.Body()))
 	case round.SayJoined:
 		m := wire.Joined{Announcement: e.Announcement}
 		a.publish(a.signer.status(wire.TypeJoined, e.Order, m.Body()))

@@ -99,6 +99,8 @@ type (
 		Nonce, OtherNonce uint64
 		Pause             time.Duration // for which this one leaves the broker; 0 = it goes on
 	}
+	// Unheard: the coordinator has told why it does not use this agent's messages; Reason is 0 when it does again.
+	Unheard struct{ Reason wire.UnheardReason }
 	// BudgetUsed: what the uplink has carried in this month.
 	BudgetUsed struct {
 		Month       string // such as 2026-03
@@ -214,6 +216,7 @@ func (StateLost) fact()            {}
 func (BootRaised) fact()           {}
 func (BrokerTested) fact()         {}
 func (CloneSeen) fact()            {}
+func (Unheard) fact()              {}
 func (BudgetUsed) fact()           {}
 func (DeviceJudged) fact()         {}
 func (MessageDropped) fact()       {}

@@ -136,6 +136,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		if m.Agent != a.cfg.ID {
 			return host.Drop(DropForeign, "an invitation of agent %s", m.Agent)
 		}
+		a.heard()
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
 			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Samples: m.Samples,
@@ -146,6 +147,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 		a.catchUp(m.Announcement)
+		a.heard()
 		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place, Samples: m.Samples})
 	case wire.TypeAccepted:
 		m, err := wire.DecodeAccepted(e.Body)
@@ -167,6 +169,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 		a.answered(e.Header, m)
+	case wire.TypeUnheard:
+		m, err := wire.DecodeUnheard(e.Body)
+		if err != nil {
+			return err
+		}
+		return a.hearUnheard(m)
 	case wire.TypeCredit:
 		m, err := wire.DecodeCredit(e.Body)
 		if err != nil {

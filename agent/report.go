@@ -44,6 +44,6 @@ func (a *Agent) report(now time.Time) {
 	a.reportAt = now.Add(r.Every)
 	m := wire.Report{Every: uint32(r.Every / time.Second), Software: a.cfg.Software, Scrape: r.Scrape,
 		Readings: r.Readings()}
-	a.publish(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
+	a.ask(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
 		Payload: a.signer.Seal(wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
 }

@@ -61,11 +61,11 @@ func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 }
 
 // watchClones looks at a message that its agent has signed, before anything
-// older than the newest start's is dropped.
-func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) {
+// older than the newest start's is dropped. It reports whether the message shows that two devices speak as this agent.
+func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) (two bool) {
 	nonce, ok := nonceOf(e)
 	if !ok {
-		return
+		return false
 	}
 	t := c.clones[agent]
 	if t == nil {
@@ -73,11 +73,15 @@ func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) {
 		c.clones[agent] = t
 	}
 	now := c.owner.Now()
-	if t.heard(start{e.Epoch, nonce, e.Sequence}) && (t.told.IsZero() || now.Sub(t.told) >= tellClones) {
+	if !t.heard(start{e.Epoch, nonce, e.Sequence}) {
+		return false
+	}
+	if t.told.IsZero() || now.Sub(t.told) >= tellClones {
 		t.told = now
 		c.cfg.Observer.Observe(CloneSeen{
 			Agent: agent, Boots: [2]wire.Epoch{t.former.epoch, t.present.epoch},
 			Nonces: [2]uint64{t.former.nonce, t.present.nonce},
 		})
 	}
+	return true
 }

@@ -50,6 +50,9 @@ const FromPresent = "present"
 // another task than the run's is configured: it goes on with its own.
 var ErrGoesOn = errors.New("the run that began from this model goes on")
 
+// ErrUnlisted says that an agent is not in the list of who may take part.
+var ErrUnlisted = errors.New("not in the list of agents")
+
 // ErrBetween is returned by Run when the coordinator ends between two rounds, as EndBetween asks for.
 var ErrBetween = errors.New("ended between two rounds")
 

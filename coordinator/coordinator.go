@@ -48,6 +48,7 @@ type Coordinator struct {
 	instance  uint64                             // of this start, in what it announces
 	heard     map[sourceKey]mark                 // newest message by sender and type
 	clones    map[wire.AgentID]*cloneDetector    // of those who spoke
+	unheard   unheard                            // what those are told that are not
 	offers    map[wire.AgentID]*round.Offer      // being received, or stored
 	keys      map[wire.AgentID]wire.SelectionKey // of those that were drawn
 	credit    uint32                             // the first one of the round that is announced, in chunks
@@ -81,8 +82,9 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		instance: cfg.Rand.Uint64(),
 		ahead:    ahead{agents: map[wire.AgentID]bool{}},
 		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
-		clones: map[wire.AgentID]*cloneDetector{}, offers: map[wire.AgentID]*round.Offer{},
-		keys: map[wire.AgentID]wire.SelectionKey{},
+		clones: map[wire.AgentID]*cloneDetector{}, unheard: unheard{told: map[wire.AgentID]time.Time{}},
+		offers: map[wire.AgentID]*round.Offer{},
+		keys:   map[wire.AgentID]wire.SelectionKey{},
 	}
 	c.checks = host.NewPool(c.owner)
 	if cfg.SelfTest > 0 {
@@ -197,20 +199,27 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 		was, err := before.Key(a)
 		if is := c.keyOf(a); err != nil || !is.Equal(was) {
 			gone = append(gone, a)
-			delete(c.clones, a)
-			delete(c.keys, a)
-			c.forgetAhead(a)
 		}
 	}
-	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool {
-		_, left := slices.BinarySearch(gone, s.agent)
-		return left
-	})
 	if err := before.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
 	}
-	c.revoke(gone)
+	c.forgetAgents(gone)
 	c.cfg.Observer.Observe(AgentsListed{Agents: list.Len(), Gone: gone})
+}
+
+// forgetAgents forgets what agents, in id order, have said. They leave what they are at.
+func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
+	for _, a := range agents {
+		delete(c.clones, a)
+		delete(c.keys, a)
+		c.forgetAhead(a)
+	}
+	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool {
+		_, gone := slices.BinarySearch(agents, s.agent)
+		return gone
+	})
+	c.revoke(agents)
 }
 
 // acquainted are all agents of which anything is in memory, in id order.

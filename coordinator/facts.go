@@ -157,6 +157,12 @@ type (
 		Presence *wire.Presence // nil if it is another message
 		Retained bool           // the broker has kept it: the agent may have gone since
 	}
+	// AgentUnheard: a device was told that its messages are not used. Who sent them may be another, and has not been
+	// heard.
+	AgentUnheard struct {
+		Agent  wire.AgentID
+		Reason wire.UnheardReason
+	}
 	// AgentReported: an agent told how it is doing.
 	AgentReported struct {
 		Agent  wire.AgentID
@@ -208,6 +214,7 @@ func (AgentsAhead) fact()          {}
 func (BlobChecked) fact()          {}
 func (MessageDropped) fact()       {}
 func (AgentHeard) fact()           {}
+func (AgentUnheard) fact()         {}
 func (AgentReported) fact()        {}
 func (StatisticsReady) fact()      {}
 func (ModelReady) fact()           {}

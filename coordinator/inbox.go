@@ -78,6 +78,7 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 	}
 	list, key, signatures := c.cfg.Agents, c.keyOf(agent), c.cfg.Signatures
 	if key == nil {
+		c.tellUnheard(agent, &e, m, wire.UnheardUnlisted)
 		return host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
 	c.checks.Do(func() { err = e.VerifyBy(signatures, key) }, func() {
@@ -87,6 +88,7 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
 			c.taken(kind, agent, host.Drop(DropUnknown, "%s is no longer in the list of agents' keys", agent))
 		case err != nil:
+			c.tellUnheard(agent, &e, m, wire.UnheardKey)
 			c.taken(kind, agent,
 				host.Drop(DropSignature, "%w: has it another key than the one in the list?", err))
 		default:
@@ -97,14 +99,19 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 }
 
 // admit takes note of a message that its agent has signed. The error is that it is not newer than what came before.
-func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope) error {
-	c.watchClones(agent, e)
+func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Message) error {
+	if c.watchClones(agent, e) {
+		c.tellUnheard(agent, e, sealed, wire.UnheardClone)
+	}
 	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
 	last := c.heard[source]
 	switch {
 	case now == last && e.Type == wire.TypePresence:
 		return errKnown
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
+		if now.epoch < last.epoch { // else the broker has doubled it
+			c.tellUnheard(agent, e, sealed, wire.UnheardBehind)
+		}
 		return host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
 			now.sequence, last.epoch, last.sequence)
 	}
@@ -113,7 +120,7 @@ func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope) error {
 }
 
 func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.Envelope, sealed mqtt.Message) error {
-	if err := c.admit(agent, &e); err != nil {
+	if err := c.admit(agent, &e, sealed); err != nil {
 		return err
 	}
 	heard := AgentHeard{Agent: agent, Retained: sealed.Retained}

@@ -29,6 +29,7 @@ type Agent struct {
 	storageOK   prometheus.Gauge
 	lostFiles   *prometheus.CounterVec // by file
 	bootsRaised prometheus.Counter
+	unheard     gaugeSet // by reason
 
 	rounds    *prometheus.CounterVec // by kind, result and reason
 	settled   *prometheus.CounterVec // by fate
@@ -82,6 +83,9 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
 		lostFiles: r.counterBy("state_files_lost_total",
 			"Files in the state folder that were damaged or of another version at this start, and are done without.",
 			"file", agent.StateFiles()),
+		unheard: r.gaugeBy("unheard",
+			"1 for the reason why the coordinator does not hear this device, as it has told; 0 for all others, and "+
+				"for all while it is heard.", "reason", names(wire.UnheardReasons())),
 		bootsRaised: r.counter("starts_raised_total",
 			"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
 				"starts was raised."),

@@ -47,6 +47,8 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.storageOK.Set(1)
 	case agent.CloneSeen:
 		a.clones.Inc()
+	case agent.Unheard:
+		a.unheard.choose(f.Reason.String())
 	case agent.BudgetUsed:
 		a.budget.set(float64(f.Limit))
 		a.budgetUsed.set(float64(f.Used))

@@ -98,7 +98,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:
 		c.notUsed(string(f.Reason))
-	case coordinator.AgentHeard: // not counted
+	case coordinator.AgentHeard, coordinator.AgentUnheard: // not counted
 	case coordinator.AgentReported:
 		c.reports.add(f)
 	case coordinator.StateMended:

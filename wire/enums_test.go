@@ -21,6 +21,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerBeacon),
 	reflect.TypeFor[wire.Need]():          uint8(wire.NeedDecline),
 	reflect.TypeFor[wire.Fate]():          uint8(wire.FateUnknown),
+	reflect.TypeFor[wire.UnheardReason](): uint8(wire.UnheardClone),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.
@@ -93,6 +94,13 @@ func TestNamesOfEnumerations(t *testing.T) {
 	}
 	if r := wire.DeclineReasons(); r[len(r)-1] != wire.DeclineStorage {
 		t.Errorf("DeclineReasons ends with %v", r[len(r)-1])
+	}
+	clear(seen)
+	for i, r := range wire.UnheardReasons() {
+		checkName(t, seen, uint8(r), i, r)
+	}
+	if r := wire.UnheardReasons(); r[len(r)-1] != wire.UnheardClone {
+		t.Errorf("UnheardReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{
 		wire.State(0), wire.State(200), wire.Phase(0), wire.Phase(9), wire.Kind(9), wire.Place(9),

@@ -27,10 +27,11 @@ const (
 	TypeDeclined
 	TypeReport
 	TypeSettled
+	TypeUnheard
 )
 
 var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
-	"update", "presence", "hello", "joined", "declined", "report", "settled"}
+	"update", "presence", "hello", "joined", "declined", "report", "settled", "unheard"}
 
 // String returns the type's name, as it stands in the signature's domain.
 func (t Type) String() string {

@@ -63,6 +63,10 @@ func forms() []form {
 			func(rng *rand.Rand) wire.UpdateSettled {
 				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateUnknown)}
 			}),
+		formOf("unheard", wire.TypeUnheard, (*wire.Unheard).Body, wire.DecodeUnheard,
+			func(rng *rand.Rand) wire.Unheard {
+				return wire.Unheard{Answers: randomDigest(rng), Reason: oneTo(rng, wire.UnheardClone)}
+			}),
 		formOf("outcome", 0, (*wire.Outcome).Body, wire.DecodeOutcome, randomOutcome),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,

@@ -158,6 +158,8 @@ func goldensOfCoordinator() []golden {
 		{"outcome", "outcome", wire.Header{}, &wire.Outcome{Round: 2, Settled: []wire.Settled{
 			{Tag: wire.TagOf(goldenRun, 2, "press-01", update), Fate: wire.FateNorm},
 			{Tag: wire.TagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
+		{"unheard", "unheard", byCoordinator(0, 17),
+			&wire.Unheard{Answers: announcement, Reason: wire.UnheardBehind}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
 			Update: wire.BlobDigest(bigVector()), Lease: 20000,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -48,4 +49,29 @@ func agentsCommand() *cobra.Command {
 		strings.Join(status.DeviceStates, ", "))
 	cmd.Flags().BoolVar(&json, "json", false, "print JSON")
 	return cmd
+}
+
+func devicesCommand() *cobra.Command {
+	var l cli.Loader
+	reset := &cobra.Command{
+		Use: "reset ID", Short: "Hear a device again whose state folder was lost", Args: cli.Args(cobra.ExactArgs(1)),
+		Long: "Have the counter of a device's starts begin anew, so that the coordinator hears it from its next " +
+			"message on. A device whose state folder was lost counts from 1 again, and its messages look like " +
+			"replayed ones. To replace a device by another one under its id, give the new one a key of its own in " +
+			"the list of keys, and reload the coordinator: that needs no reset.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := client(&l)
+			if err != nil {
+				return err
+			}
+			path := "/v1/devices/" + url.PathEscape(args[0]) + "/reset"
+			if err := c.Call(cmd.Context(), http.MethodPost, path, nil, nil); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is heard from its next message on\n", args[0])
+			return err
+		},
+	}
+	l.Flags(reset, program)
+	return cli.Group("devices", "Hear a device again whose state folder was lost", reset)
 }

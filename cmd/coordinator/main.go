@@ -28,8 +28,9 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
 		Version: daemon.Version(),
 	}
-	root.AddCommand(initCommand(), runCommand(), statusCommand(), agentsCommand(), taskCommand(), modelCommand(),
-		historyCommand(), backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(), cli.KeyCommand(),
+	root.AddCommand(initCommand(), runCommand(), statusCommand(), agentsCommand(), devicesCommand(), taskCommand(),
+		modelCommand(), historyCommand(), backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(),
+		cli.KeyCommand(),
 		doctor.Command(program, load, daemon.CoordinatorTarget), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root

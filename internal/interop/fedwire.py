@@ -193,6 +193,7 @@ BODIES = {  # in the order of the numbers in section 5
     "declined": record(announcement=DIGEST, reason=enum(1, 15)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
     "settled": record(update=DIGEST, fate=enum(1, 8)),
+    "unheard": record(answers=DIGEST, reason=enum(1, 4)),
 }
 NAMES = list(BODIES)
 OUTCOME = record(round=U64, abandoned=BOOL, settled=list_of(record(tag=scalar("8s"), fate=enum(1, 5)), 1 << 20))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -38,6 +39,12 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.deviceJudged(f)
 	case agent.CloneSeen:
 		l.cloneSeen(f)
+	case agent.Unheard:
+		if f.Reason == 0 {
+			l.Info("the coordinator hears this device again")
+		} else {
+			l.Error("the coordinator does not hear this device: "+status.ToBeHeard(f.Reason), "reason", f.Reason)
+		}
 	case agent.MessageDropped:
 		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:

@@ -63,7 +63,7 @@ type Steering struct {
 // Routes are the operations on the federation.
 func (f *Federation) Routes() []api.Route {
 	return []api.Route{
-		f.view.Route(), f.devicesRoute(),
+		f.view.Route(), f.devicesRoute(), f.resetRoute(),
 		api.Get("/v1/task", "The applied task.", func(*http.Request) (Task, error) { return f.Task(), nil }),
 		api.Post("/v1/task", "Apply a task, or tell what that would do.",
 			func(ctx context.Context, _ *http.Request, a Application) (Outlook, error) { return f.Apply(ctx, a) }),

@@ -30,6 +30,8 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
 			"agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
+	case coordinator.AgentUnheard:
+		l.Warn("a device is told that it is not heard", "agent", f.Agent, "reason", f.Reason, "do", toHear(f))
 	case coordinator.Began:
 		l.Info("rounds begin", "rule", f.Rule, "server_optimizer", f.ServerOptimizer)
 		if f.Raised {
@@ -65,6 +67,21 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
 		coordinator.TransfersChanged: // not logged
 	}
+}
+
+// toHear says what has a device heard.
+func toHear(f coordinator.AgentUnheard) string {
+	switch f.Reason {
+	case wire.UnheardUnlisted:
+		return "add its id and public key to identity.agents_file, and reload"
+	case wire.UnheardKey:
+		return "if it is a new device under this id, put its public key into identity.agents_file, and reload"
+	case wire.UnheardBehind:
+		return fmt.Sprintf("if its state folder was lost: coordinator devices reset %s", f.Agent)
+	case wire.UnheardClone:
+		return "give one of the two devices an id and a key of its own"
+	}
+	return ""
 }
 
 // unfit logs why an agent cannot do the task, with what it tells of its data.

@@ -12,7 +12,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 const (
@@ -43,6 +45,32 @@ func (f *Federation) devicesRoute() api.Route {
 	}, api.Parameter{Name: "state", About: "only devices in these states: " + strings.Join(status.DeviceStates, ", ")},
 		api.Parameter{Name: "sort", About: "by " + strings.Join(status.DeviceOrders(), ", ") +
 			"; with a leading - in the other direction"})
+}
+
+// Resetting is a request without a content, and its answer.
+type (
+	Resetting   struct{}
+	DeviceReset struct {
+		Agent string `json:"agent"`
+	}
+)
+
+// resetRoute has the counter of a device's starts begin anew.
+func (f *Federation) resetRoute() api.Route {
+	return api.Post("/v1/devices/{id}/reset", "Hear a device whose state folder was lost, whatever it said before.",
+		func(ctx context.Context, r *http.Request, _ Resetting) (DeviceReset, error) {
+			id := wire.AgentID(r.PathValue("id"))
+			ctx, cancel := context.WithTimeout(ctx, commandTime)
+			defer cancel()
+			c, err := f.present(ctx)
+			if err == nil {
+				err = c.Reset(ctx, id)
+			}
+			if errors.Is(err, coordinator.ErrUnlisted) {
+				err = api.Missing("%v", err)
+			}
+			return DeviceReset{string(id)}, err
+		})
 }
 
 // rememberDevices reads what earlier processes have known of the devices, and keeps it for later ones, until end is

@@ -82,6 +82,10 @@ func TestAgentLog(t *testing.T) {
 		{agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
 			`<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one disconnects for 1m12s ` +
 				`starts="5 (00000000000000ab, here) and 6 (00000000000000cd)"`},
+		{agent.Unheard{Reason: wire.UnheardBehind},
+			"<3>ERROR the coordinator does not hear this device: its counter of starts is behind, as when the state " +
+				"folder was lost; run `coordinator devices reset ID` at the coordinator reason=counter_behind"},
+		{agent.Unheard{}, `<6>INFO  the coordinator hears this device again`},
 		{agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
 			`<4>WARN  message dropped kind=round reason=bad_signature err="wrong key"`},
 		{agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
@@ -151,6 +155,12 @@ func TestCoordinatorLog(t *testing.T) {
 				mqtt.RefusalCauses + " topics=[s/+]"},
 		{coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 			`<3>ERROR two devices use the identity of one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
+		{coordinator.AgentUnheard{Agent: "a1", Reason: wire.UnheardBehind},
+			"<4>WARN  a device is told that it is not heard agent=a1 reason=counter_behind " +
+				`do="if its state folder was lost: coordinator devices reset a1"`},
+		{coordinator.AgentUnheard{Agent: "a1", Reason: wire.UnheardUnlisted},
+			"<4>WARN  a device is told that it is not heard agent=a1 reason=unlisted " +
+				`do="add its id and public key to identity.agents_file, and reload"`},
 		{coordinator.Began{Epoch: 1, Rule: "trimmed_mean", ServerOptimizer: "none"},
 			"<6>INFO  rounds begin rule=trimmed_mean server_optimizer=none"},
 		{coordinator.Began{Epoch: 2, Raised: true, Rule: "mean", ServerOptimizer: "fedavgm"},

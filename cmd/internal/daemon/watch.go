@@ -26,7 +26,8 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 	case agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed, agent.CloneSeen,
 		agent.DataCollected, agent.DataLoaded, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
 		agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound, agent.Predicted,
-		agent.StateLost, agent.Trained, agent.TrainingFailed, agent.UpdateSettled: // changes neither
+		agent.StateLost, agent.Trained, agent.TrainingFailed, agent.Unheard,
+		agent.UpdateSettled: // changes neither
 	}
 }
 
@@ -61,7 +62,7 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 	case coordinator.StorageMended:
 		w.Ready.failing.Store(nil)
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.Began,
+		coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.MeshMade, coordinator.MessageDropped,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,

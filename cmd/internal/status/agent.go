@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // agentPicture is the state of an agent, as agentd status shows it.
@@ -199,6 +200,12 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.is.Lacking, v.is.Inputs = f.Bad, inputsOf(f.Report)
 	case agent.CloneSeen:
 		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
+	case agent.Unheard:
+		text := ""
+		if f.Reason != 0 {
+			text = "the coordinator does not hear this device: " + ToBeHeard(f.Reason)
+		}
+		v.note("unheard", text)
 	case agent.BudgetUsed:
 		v.is.Budget = &budget{f.Month, f.Used, f.Limit}
 		if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
@@ -219,6 +226,24 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.BlockBegan, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
 		agent.NeighborsFound: // not shown
 	}
+}
+
+// ToBeHeard says why the coordinator does not hear a device, and what to do.
+func ToBeHeard(reason wire.UnheardReason) string {
+	switch reason {
+	case wire.UnheardUnlisted:
+		return "its id is not in the list of agents, or no more; add a line with its id and its public key (`agentd " +
+			"key show`) to agents.keys at the coordinator, and reload it"
+	case wire.UnheardKey:
+		return "the list of agents has another key for its id; put its public key (`agentd key show`) into " +
+			"agents.keys at the coordinator, and reload it"
+	case wire.UnheardBehind:
+		return "its counter of starts is behind, as when the state folder was lost; run `coordinator devices reset " +
+			"ID` at the coordinator"
+	case wire.UnheardClone:
+		return "another device has its identity; give one of them an id and a key of its own, and restart it"
+	}
+	return reason.String()
 }
 
 // modelProblem says why a new model is not in use; empty if it is.

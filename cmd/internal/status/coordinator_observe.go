@@ -138,7 +138,8 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		v.note("ahead", text)
 	case coordinator.MeshMade:
 		v.is.Mesh = &mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
-	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.Began, coordinator.MessageDropped,
+	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentUnheard, coordinator.Began,
+		coordinator.MessageDropped,
 		coordinator.StatisticsReady,
 		coordinator.TransfersChanged: // not shown
 	}

@@ -35,6 +35,7 @@ type device struct {
 	unfit    *unfit
 	until    wire.RoundID // it sits out up to this round; 0 = it does not
 	spoiled  round.SidelineReason
+	unheard  wire.UnheardReason // 0 = it is heard
 	software unique.Handle[string]
 	rows     uint64
 	stepTime float64 // seconds, of a local step; these four are NaN where they are not told
@@ -141,6 +142,10 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		v.heard(f)
 	case coordinator.AgentReported:
 		v.reported(f)
+	case coordinator.AgentUnheard:
+		if d := v.all[f.Agent]; d != nil || f.Reason != wire.UnheardUnlisted { // of an id of the list
+			v.device(f.Agent).unheard = f.Reason
+		}
 	case coordinator.AgentsListed:
 		v.listed = f.Agents
 		for _, gone := range f.Gone {
@@ -166,6 +171,9 @@ func (v *DevicesView) heard(f coordinator.AgentHeard) {
 		}
 	}
 	d.seen = v.now().Unix()
+	if d.unheard != wire.UnheardClone { // of two devices one is heard
+		d.unheard = 0
+	}
 	v.changed = true
 }
 

@@ -123,6 +123,9 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	default:
 		x.State, x.Why = deviceAbsent, string(d.left)
 	}
+	if d.unheard != 0 {
+		x.Why = strings.TrimPrefix(x.Why+", not heard: "+d.unheard.String(), ", ")
+	}
 	return x
 }
 

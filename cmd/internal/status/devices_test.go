@@ -49,7 +49,11 @@ func sixDevices(c *clock) *DevicesView {
 			Readings: []wire.Reading{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
 		coordinator.AgentHeard{Agent: "one"},
-		round.AgentLeft{Agent: "two", Reason: round.LeftLost})
+		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
+		coordinator.AgentUnheard{Agent: "two", Reason: wire.UnheardBehind},
+		coordinator.AgentUnheard{Agent: "four", Reason: wire.UnheardClone}, coordinator.AgentHeard{Agent: "four"},
+		coordinator.AgentUnheard{Agent: "six", Reason: wire.UnheardKey},
+		coordinator.AgentUnheard{Agent: "stranger", Reason: wire.UnheardUnlisted})
 	c.pass(time.Hour)
 	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
 		Readings: []wire.Reading{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// awaitStatus waits until a device's own status has a text.
+func (f *federation) awaitStatus(t *testing.T, id, want string, more ...string) {
+	t.Helper()
+	testkit.Until(t, "the status of "+id+" with "+want, func() bool {
+		code, text, _ := programs.Run(t, "agentd", append([]string{"status", "--config", f.Path(id + ".yaml")},
+			more...)...)
+		return code == 0 && strings.Contains(strings.Join(strings.Fields(text), " "), want)
+	})
+}
+
+// TestUnheard runs devices that the coordinator does not hear: one that is not in its list, one whose state folder was
+// lost, and a clone. Each says so in its own status. The first is heard after a reload, the second after a reset.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60))
+	stranger := f.AddAgent(t, "stranger", plane(60))
+	f.lead(t, list, `{participants: 1, quorum: 1, pause: 50ms, deadline: 20s, gather: {minimum: 1, spread: 10ms}}`)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	one := f.Daemon(t, "agentd", "one")
+	lead.Await(t, "agent present agent=one")
+
+	unlisted := f.Daemon(t, "agentd", "stranger")
+	f.awaitStatus(t, "stranger", "does not hear this device: its id is not in the list of agents")
+	f.Write(t, "agents.keys", list+stranger)
+	if err := lead.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	lead.Await(t, "agent present agent=stranger")
+	unlisted.Await(t, "the coordinator hears this device again")
+
+	says := func(text string, times int) {
+		testkit.Until(t, text, func() bool { return strings.Count(lead.Log(), text) >= times })
+	}
+	for n := range 2 { // so that its count of starts is above that of a new folder
+		two := f.Daemon(t, "agentd", "two")
+		says("agent present agent=two", n+1)
+		two.Kill()
+		says("agent left agent=two", n+1)
+	}
+	if err := os.RemoveAll(f.Path("state-two")); err != nil {
+		t.Fatal(err)
+	}
+	topics, err := mqtt.NewTopics("fl/v1", "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := mqtttest.Dial(t, mqtt.Options{URL: f.Broker, ClientID: "admin"})
+	admin.Subscribe(mqtt.AtLeastOnce, "done")
+	mqtttest.Publish(t, admin, mqtt.Message{Topic: topics.Presence("two"), QoS: mqtt.AtLeastOnce, Retained: true})
+	mqtttest.Publish(t, admin, mqtt.Message{Topic: "done", QoS: mqtt.AtLeastOnce, Payload: []byte("1")})
+	mqtttest.Received(t, admin) // so that the broker has handled both
+	two := f.Daemon(t, "agentd", "two")
+	f.awaitStatus(t, "two", "its counter of starts is behind")
+	code, text, stderr := programs.Run(t, "coordinator", "agents", "--config", f.Path("coordinator.yaml"), "--state",
+		"absent")
+	if code != 0 || !strings.Contains(text, "not heard: counter_behind") || strings.Contains(text, "one ") {
+		t.Errorf("coordinator agents: exit status %d, %s%s", code, text, stderr)
+	}
+	if code, _, stderr := programs.Run(t, "coordinator", "devices", "reset", "nobody", "--config",
+		f.Path("coordinator.yaml")); code != 1 || !strings.Contains(stderr, "not in the list") {
+		t.Errorf("reset of a stranger: exit status %d, %s", code, stderr)
+	}
+	programs.MustRun(t, "coordinator", "devices", "reset", "two", "--config", f.Path("coordinator.yaml"))
+	two.Await(t, "the coordinator hears this device again")
+	says("agent present agent=two", 3)
+
+	copyFiles(t, f.Path("copied"), f.Path("state-one"))
+	clone := f.Daemon(t, "agentd", "one", "--set", "state_dir="+f.Path("copied"))
+	f.awaitStatus(t, "one", "another device has the identity of this agent")
+	f.awaitStatus(t, "one", "another device has the identity of this agent", "--set", "state_dir="+f.Path("copied"))
+	for _, p := range []*testkit.Process{one, clone, two, unlisted, lead} {
+		p.Stop(t, syscall.SIGTERM, 0)
+	}
+}

@@ -1,0 +1,37 @@
+package coordinator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestUnheardMost has a flood of ids, and one id that goes on, provoke no more answers than are allowed, and no memory.
+func TestUnheardMost(t *testing.T) {
+	u := unheard{told: map[wire.AgentID]time.Time{}}
+	begin := time.Unix(1e9, 0)
+	told, one := 0, 0
+	var last time.Time
+	for second := range 600 {
+		now := begin.Add(time.Duration(second) * time.Second)
+		if u.may("one", now) {
+			if one > 0 && now.Sub(last) < unheardEvery {
+				t.Errorf("one is told again after %s", now.Sub(last))
+			}
+			one, last, told = one+1, now, told+1
+		}
+		for k := range 10 {
+			if u.may(wire.AgentID(fmt.Sprint(second, "-", k)), now) {
+				told++
+			}
+		}
+		if len(u.told) > 2*unheardMost {
+			t.Fatalf("%d ids are kept", len(u.told))
+		}
+	}
+	if told != 10*unheardMost || one < 9 {
+		t.Errorf("%d answers in ten minutes, %d of them to one; want %d and 9 or 10", told, one, 10*unheardMost)
+	}
+}

@@ -1,0 +1,196 @@
+package coordinator_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// toldUnheard is the last thing that an agent has been told of being heard.
+func toldUnheard(f *federation, who wire.AgentID) (reason wire.UnheardReason, times int) {
+	all := facts[agent.Unheard](f, who)
+	if len(all) == 0 {
+		return 0, 0
+	}
+	return all[len(all)-1].Reason, len(all)
+}
+
+func countsIt(f *federation, who wire.AgentID) func() bool {
+	return func() bool {
+		for _, c := range facts[round.AgentCounted](f) {
+			if c.Agent == who {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// TestUnheard tells a device why it is not heard, until it is: one that is not in the list, one with another key than
+// that of the list, and one that was taken off the list while it worked.
+func TestUnheard(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		reason  wire.UnheardReason
+		begin   func(keys map[wire.AgentID]ed25519.PublicKey)
+		enrolls bool // at first
+	}{
+		{"unlisted", wire.UnheardUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") }, false},
+		{"other key", wire.UnheardKey, func(keys map[wire.AgentID]ed25519.PublicKey) {
+			keys["a2"] = hosts.KeyOf("another device").Public().(ed25519.PublicKey)
+		}, false},
+		{"revoked", wire.UnheardUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := endless(t)
+				f.agents[2].cfg.Reports = agent.Reports{Every: 5 * time.Minute,
+					Readings: func() []wire.Reading { return nil }}
+				f.start()
+				list := func(change func(map[wire.AgentID]ed25519.PublicKey)) {
+					keys := maps.Clone(f.keys)
+					change(keys)
+					if err := f.host.SetAgents(context.Background(), enrolled.Of(keys)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if c.enrolls {
+					f.until(time.Hour, "counted", countsIt(f, "a2"))
+				}
+				list(c.begin)
+				f.until(time.Hour, "told", func() bool { reason, _ := toldUnheard(f, "a2"); return reason == c.reason })
+				wait(3 * time.Hour)
+				if _, times := toldUnheard(f, "a2"); times != 1 {
+					t.Errorf("the agent tells of it %d times", times)
+				}
+				perMinute(t, f)
+				list(func(map[wire.AgentID]ed25519.PublicKey) {})
+				f.until(time.Hour, "heard", func() bool {
+					reason, n := toldUnheard(f, "a2")
+					return n == 2 && reason == 0
+				})
+				f.until(time.Hour, "counted", countsIt(f, "a2"))
+			})
+		})
+	}
+}
+
+// perMinute wants at most one answer a minute.
+func perMinute(t *testing.T, f *federation) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var last time.Time
+	n := 0
+	for _, h := range f.log {
+		if _, is := h.fact.(coordinator.AgentUnheard); is {
+			if h.at.Sub(last) < time.Minute {
+				t.Errorf("answers at %v and %v", last, h.at)
+			}
+			last, n = h.at, n+1
+		}
+	}
+	if n == 0 {
+		t.Error("the coordinator tells of no answer")
+	}
+}
+
+// TestReset hears a device whose state folder was lost, after it was told so. An answer of then that is replayed later
+// does nothing.
+func TestReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := endless(t)
+		var answers []mqtt.Message
+		f.coord.moment = func(x any) {
+			if m, ok := x.(mqtt.Message); ok {
+				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeUnheard {
+					answers = append(answers, m)
+				}
+			}
+		}
+		p := f.agents[2]
+		p.boot = 6
+		f.start()
+		f.until(time.Hour, "rounds", closedRounds(f, 3))
+		p.stop()
+		p.dir, p.boot = t.TempDir(), 0
+		admin := f.connect("admin", nil)
+		if err := admin.Publish(mqtt.Message{Topic: f.topics.Presence(p.id), Retained: true}); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Minute)
+		p.start()
+		f.until(time.Hour, "told", func() bool { r, _ := toldUnheard(f, p.id); return r == wire.UnheardBehind })
+		if err := f.host.Reset(t.Context(), "a9"); !errors.Is(err, coordinator.ErrUnlisted) {
+			t.Errorf("reset of a stranger: error %v", err)
+		}
+		if err := f.host.Reset(t.Context(), p.id); err != nil {
+			t.Fatal(err)
+		}
+		f.until(time.Hour, "heard", func() bool { r, n := toldUnheard(f, p.id); return n == 2 && r == 0 })
+		accepted := len(facts[round.UpdateAccepted](f))
+		f.until(time.Hour, "an update", func() bool {
+			for _, u := range facts[round.UpdateAccepted](f)[accepted:] {
+				if u.Agent == p.id {
+					return true
+				}
+			}
+			return false
+		})
+		f.mu.Lock()
+		again := answers
+		f.mu.Unlock()
+		dropped := len(facts[agent.MessageDropped](f, p.id))
+		for _, m := range again {
+			if err := admin.Publish(m); err != nil {
+				t.Error(err)
+			}
+		}
+		wait(time.Minute)
+		if _, n := toldUnheard(f, p.id); n != 2 || len(again) == 0 {
+			t.Errorf("%d answers, replayed, are told %d times", len(again), n)
+		}
+		if n := len(facts[agent.MessageDropped](f, p.id)) - dropped; n != len(again) {
+			t.Errorf("%d of %d replayed answers are dropped", n, len(again))
+		}
+		if err := admin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUnheardClone tells the one of two devices with one identity that is not heard.
+func TestUnheardClone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := endless(t)
+		f.start()
+		f.until(12*time.Hour, "rounds before the clone comes", closedRounds(f, 3))
+		second := *f.agents[0]
+		second.life, second.dir, second.boot = nil, t.TempDir(), 4
+		f.agents = append(f.agents, &second)
+		second.start()
+		wait(3 * time.Hour)
+		cloned := 0
+		for _, u := range facts[agent.Unheard](f, "a0") {
+			if u.Reason == wire.UnheardClone {
+				cloned++
+			}
+		}
+		if cloned == 0 || cloned > 2 {
+			t.Errorf("the two tell %d times that another one is there: %+v", cloned, facts[agent.Unheard](f, "a0"))
+		}
+		perMinute(t, f)
+	})
+}
