@@ -109,7 +109,11 @@ func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Me
 	case now == last && e.Type == wire.TypePresence:
 		return errKnown
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
-		if now.epoch < last.epoch { // else the broker has doubled it
+		switch t := c.clones[agent]; {
+		case now.epoch == last.epoch: // the broker has doubled it
+		case t != nil && t.turns > 0: // a start that was heard before has spoken again
+			c.tellUnheard(agent, e, sealed, wire.UnheardClone)
+		default:
 			c.tellUnheard(agent, e, sealed, wire.UnheardBehind)
 		}
 		return host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,

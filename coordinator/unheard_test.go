@@ -194,3 +194,36 @@ func TestUnheardClone(t *testing.T) {
 		perMinute(t, f)
 	})
 }
+
+// TestReplaced gives an id to another device, with a key of its own: once the list has that key, the device is heard
+// although its starts count from 1, without a reset.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := endless(t)
+		p := f.agents[2]
+		p.boot = 6
+		f.start()
+		f.until(time.Hour, "rounds", closedRounds(f, 3))
+		p.stop()
+		p.dir, p.boot, p.key = t.TempDir(), 0, hosts.KeyOf("another device")
+		p.start()
+		f.until(time.Hour, "told", func() bool { r, _ := toldUnheard(f, p.id); return r == wire.UnheardKey })
+		keys := maps.Clone(f.keys)
+		keys[p.id] = p.key.Public().(ed25519.PublicKey)
+		accepted := len(facts[round.UpdateAccepted](f))
+		if err := f.host.SetAgents(t.Context(), enrolled.Of(keys)); err != nil {
+			t.Fatal(err)
+		}
+		f.until(time.Hour, "an update", func() bool {
+			for _, u := range facts[round.UpdateAccepted](f)[accepted:] {
+				if u.Agent == p.id {
+					return true
+				}
+			}
+			return false
+		})
+		if r, n := toldUnheard(f, p.id); r != 0 || n != 2 {
+			t.Errorf("told %d times, the last reason is %v", n, r)
+		}
+	})
+}
