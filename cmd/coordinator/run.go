@@ -73,6 +73,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	reloader := daemon.Reloader[settings.Coordinator]{
 		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
 		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
+		Applied: settings.IsApplied,
 	}
 	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
 		From: begin.from, Edges: edgesOf, Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
@@ -85,7 +86,11 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 			if err != nil {
 				return err
 			}
-			return f.SetAgents(ctx, agents)
+			if err := f.SetAgents(ctx, agents); err != nil {
+				return err
+			}
+			f.Compare(fresh)
+			return nil
 		}
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: f.Alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})

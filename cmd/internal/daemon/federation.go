@@ -64,9 +64,16 @@ func newFederation(s *settings.Coordinator, o CoordinatorOptions) (*Federation, 
 	return f, nil
 }
 
-// warn tells how the configuration differs from the task that is in effect.
-func (f *Federation) warn() {
-	changes, _ := settings.Changes(f.applied, f.file.Applied())
+// Compare warns of what of a configuration that was reloaded is not in effect.
+func (f *Federation) Compare(file *settings.Coordinator) {
+	f.decisions.Lock()
+	defer f.decisions.Unlock()
+	f.warn(file)
+}
+
+// warn tells how a configuration differs from the task that is in effect.
+func (f *Federation) warn(file *settings.Coordinator) {
+	changes, _ := settings.Changes(f.applied, file.Applied())
 	if len(changes) == 0 {
 		return
 	}
@@ -150,7 +157,7 @@ func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, endi
 		return nil, nil, err
 	}
 	if f.first {
-		f.warn()
+		f.warn(f.file)
 	}
 	return c, ending, nil
 }

@@ -20,6 +20,8 @@ type Reloader[T any] struct {
 	LogOf   func(*T) settings.Log
 	// Apply, if set, puts settings other than the log level into effect.
 	Apply func(ctx context.Context, fresh *T) error
+	// Applied, if set, reports whether a command, and no start, puts a key into effect.
+	Applied func(key string) bool
 	// Reloaded is called with whether the reload succeeded.
 	Reloaded func(good bool)
 }
@@ -43,8 +45,9 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 	if level, err := logging.ParseLevel(r.LogOf(fresh).Level); err == nil { // as Load has checked
 		r.Level.Set(level)
 	}
-	changed := slices.DeleteFunc(config.Changed(r.Running, fresh),
-		func(key string) bool { return slices.Contains(reloadable, key) })
+	changed := slices.DeleteFunc(config.Changed(r.Running, fresh), func(key string) bool {
+		return slices.Contains(reloadable, key) || r.Applied != nil && r.Applied(key)
+	})
 	if len(changed) > 0 {
 		r.Log.Warn("the configuration was reloaded, but these settings need a restart",
 			"keys", changed)

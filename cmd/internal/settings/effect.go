@@ -77,6 +77,9 @@ func Changes(before, after Applied) (all []Change, effect Effect) {
 	return all, effect
 }
 
+// IsApplied reports whether a key of coordinator.yaml is of the part that is applied.
+func IsApplied(key string) bool { return entryOf(key) != "" }
+
 // entryOf returns the longest entry of effects that is the key, or a section of it; "" if there is none.
 func entryOf(key string) string {
 	for {
