@@ -237,7 +237,7 @@ func TestRounds(t *testing.T) {
 		m.Must(program, "service", "install", "--now")
 	}
 	m.Await("the run is finished", func() bool {
-		return strings.Contains(m.property("coordinator", "StatusText"), "the run is finished, with version 3")
+		return strings.Contains(m.property("coordinator", "StatusText"), "the run is finished (rounds), with version 3")
 	})
 	m.Await("the agent has heard of it",
 		func() bool { return strings.Contains(m.property("agentd", "StatusText"), "round 3 accepted") })
