@@ -29,9 +29,7 @@ func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 	}
 	var present []file
 	var failed error
-	done := make(chan struct{})
 	err := c.met(ctx, func() {
-		defer close(done)
 		for _, name := range slotFiles() {
 			data, err := c.disk.files.ReadFile(c.disk.path(name))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +41,6 @@ func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	<-done
 	t := tar.NewWriter(w)
 	for _, f := range present {
 		failed = errors.Join(failed, put(t, f.name, f.data))

@@ -56,14 +56,24 @@ var ErrUnlisted = errors.New("not in the list of agents")
 // ErrBetween is returned by Run when the coordinator ends between two rounds, as EndBetween asks for.
 var ErrBetween = errors.New("ended between two rounds")
 
-// LoadControl returns what was decided, and false if nothing was. Whoever calls it has the folder locked. What the
-// journal says has already come about counts as in effect.
+// inEffect returns the task without what was asked for once: a new run has begun.
+func (a Applied) inEffect() Applied {
+	a.NewRun, a.From, a.Now = false, "", false
+	return a
+}
+
+// TakeOver has Next take the place of Task.
+func (c *Control) TakeOver() { c.Task, c.Next = c.Next.inEffect(), nil }
+
+// LoadControl returns what was decided, and false if nothing was: then the version of the task is the journal's. What
+// the journal says has already come about counts as in effect.
 func LoadControl(dir string) (Control, bool, error) {
 	d := newDisk(store.Machine, dir)
+	_, _, unread := d.loadRecord()
 	found, err := d.control.Load(maxControl, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-		return Control{}, false, nil
+		return Control{Task: Applied{Version: d.applied}}, false, nil
 	case err == nil && found.Version != controlVersion:
 		err = &store.VersionError{Path: d.path(controlFile), Has: found.Version, Want: controlVersion}
 	}
@@ -71,11 +81,15 @@ func LoadControl(dir string) (Control, bool, error) {
 	if err == nil {
 		err = d.parse(controlFile, found.Body, &c)
 	}
-	if err != nil {
+	switch {
+	case isDamage(err):
+		return c, false, &StateError{Path: d.path(controlFile), Problem: err.Error(), Do: "remove " +
+			d.path(controlFile) + ".a and .b: the configuration's task then counts as the applied one", Err: err}
+	case err != nil:
 		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	if _, _, err := d.loadRecord(); err == nil && c.Next != nil && c.Next.Version == d.applied {
-		c.Task, c.Next = *c.Next, nil // the process has ended before it could write so
+	if unread == nil && c.Next != nil && c.Next.Version == d.applied {
+		c.TakeOver() // the process has ended before it could write so
 	}
 	return c, true, nil
 }
@@ -104,11 +118,12 @@ func Between(dir string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return !found || between(record.Phase), nil
+	return !found || !UnderWay(record.Phase), nil
 }
 
-func between(p round.CoordinatorPhase) bool {
-	return p != round.CoordinatorCollecting && p != round.CoordinatorClosing
+// UnderWay reports whether a round is open in a phase.
+func UnderWay(p round.CoordinatorPhase) bool {
+	return p == round.CoordinatorCollecting || p == round.CoordinatorClosing
 }
 
 // Steer has the run go on, pause or stop. A round under way goes on to its end; now gives it up instead. The error is
@@ -125,9 +140,22 @@ func (c *Coordinator) EndBetween(ctx context.Context, now bool) error {
 	})
 }
 
+// met has the owner do something, and waits until it is done.
 func (c *Coordinator) met(ctx context.Context, do func()) error {
-	if err := c.owner.TellWithin(ctx, do); err != nil {
-		return fmt.Errorf("coordinator: the command was not taken: %w", err)
+	done := make(chan struct{})
+	err := c.owner.TellWithin(ctx, func() {
+		defer close(done)
+		do()
+	})
+	if err == nil {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("coordinator: the command was not carried out in time: %w", err)
 	}
 	return nil
 }
@@ -173,7 +201,7 @@ func (c *Coordinator) steer(course round.Course, now bool) {
 
 // ended is ErrBetween when that was asked for and no round is under way.
 func (c *Coordinator) ended() error {
-	if c.ending && between(c.machine.Record().Phase) {
+	if c.ending && !UnderWay(c.machine.Record().Phase) {
 		return ErrBetween
 	}
 	return nil
@@ -184,7 +212,7 @@ func (c *Coordinator) ended() error {
 func (c *Coordinator) adopt(r round.Record) (round.Record, error) {
 	w, p := c.work, &r.Plan
 	switch {
-	case between(r.Phase):
+	case !UnderWay(r.Phase):
 	case w.founds: // and it cannot be held to its end under the task before, which no file has
 		r.Forsake(w.now(), p.Version, round.AbandonAsked)
 		r.Phase = round.CoordinatorIdle

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,16 @@ func (f *federation) endBetween(now bool) {
 		f.t.Fatalf("it has ended with %v", err)
 	}
 	f.coord.life.err = nil
+}
+
+// betweenRounds is a federation that has trained two rounds under task 1, its coordinator ended between two.
+func betweenRounds(t *testing.T) *federation {
+	f := newFederation(t, 2, memory.Options{})
+	f.cfg.Round.Rounds, f.cfg.TaskVersion = 0, 1
+	f.start()
+	f.rounds(2)
+	f.endBetween(false)
+	return f
 }
 
 // rounds waits until so many training rounds are closed.
@@ -98,11 +109,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 func TestTakeOverKilled(t *testing.T) {
 	for cut := range 6 {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFederation(t, 2, memory.Options{})
-			f.cfg.Round.Rounds, f.cfg.TaskVersion = 0, 1
-			f.start()
-			f.rounds(2)
-			f.endBetween(false)
+			f := betweenRounds(t)
 			before := present(t, f)
 			whole := f.coord.dir
 			f.coord.dir = f.coord.frozen()
@@ -134,11 +141,7 @@ func TestTakeOverKilled(t *testing.T) {
 // TestNewRunFromPresent: a new run begins with the present model of the one before, also if that is in no archive yet.
 func TestNewRunFromPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.TaskVersion = 0, 1
-		f.start()
-		f.rounds(2)
-		f.endBetween(false)
+		f := betweenRounds(t)
 		before := present(t, f)
 		models, _, err := coordinator.OpenModels(f.coord.dir)
 		must(t, err)
@@ -153,6 +156,47 @@ func TestNewRunFromPresent(t *testing.T) {
 		if after.Run <= before.Run || wire.Digest(w0.Digest) != before.Plan.Base.Hash {
 			t.Errorf("run %d begins with %x; run %d had %x", after.Run, w0.Digest[:4], before.Run,
 				before.Plan.Base.Hash[:4])
+		}
+		f.wantLoaded(coordinator.Control{Task: coordinator.Applied{Version: 1},
+			Next: &coordinator.Applied{Version: 2, NewRun: true, From: "present", Now: true}}, true)
+		f.wantLoaded(coordinator.Control{Task: coordinator.Applied{Version: 2},
+			Next: &coordinator.Applied{Version: 3, NewRun: true}}, false)
+	})
+}
+
+// wantLoaded saves decisions and loads them again: as they are, or, where the journal stands under the next task
+// already, with that in effect and its new run begun.
+func (f *federation) wantLoaded(c coordinator.Control, over bool) {
+	f.t.Helper()
+	must(f.t, c.Save(f.coord.dir))
+	got, found, err := coordinator.LoadControl(f.coord.dir)
+	if over {
+		c = coordinator.Control{Task: coordinator.Applied{Version: c.Next.Version}}
+	}
+	if err != nil || !found || !reflect.DeepEqual(got, c) {
+		f.t.Errorf("loaded is %+v, %v; want %+v", got, err, c)
+	}
+}
+
+// TestControlLost: without the decisions the journal's version counts, and damaged ones are for a person to judge.
+func TestControlLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := betweenRounds(t)
+		f.cfg.TaskVersion = 7
+		f.coord.start()
+		f.rounds(3)
+		f.coord.stop()
+		c, found, err := coordinator.LoadControl(f.coord.dir)
+		if err != nil || found || c.Task.Version != 7 {
+			t.Errorf("without a file: %+v, %v, %v", c, found, err)
+		}
+		must(t, c.Save(f.coord.dir))
+		for _, name := range []string{"control.a", "control.b"} {
+			put(t, filepath.Join(f.coord.dir, name), []byte("damaged, and too short"))
+		}
+		var state *coordinator.StateError
+		if _, _, err := coordinator.LoadControl(f.coord.dir); !errors.As(err, &state) {
+			t.Errorf("damaged: %v", err)
 		}
 	})
 }

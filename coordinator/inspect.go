@@ -39,11 +39,35 @@ func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
 	return models, nil
 }
 
+// RunInfo is a run that has models in a state folder.
+type RunInfo struct {
+	Run    wire.RunID `json:"run"`
+	Models int        `json:"models"` // undamaged ones
+	Newest uint64     `json:"newest"` // version
+	Task   string     `json:"task"`   // its name
+	From   string     `json:"from,omitempty"`
+}
+
 // Runs returns the runs that have models in a state folder, in the order in which they began.
-func Runs(dir string) ([]wire.RunID, error) {
-	runs, err := newDisk(store.Machine, dir).runs()
+func Runs(dir string) ([]RunInfo, error) {
+	d := newDisk(store.Machine, dir)
+	runs, err := d.runs()
+	all := []RunInfo{}
+	for _, run := range runs {
+		var models *store.Models
+		if models, err = d.modelsOf(run); err != nil {
+			break
+		}
+		list, _ := models.List() // with an error, those that are undamaged
+		r := RunInfo{Run: run, Models: len(list)}
+		if n := len(list); n > 0 {
+			m := &list[n-1]
+			r.Newest, r.Task, r.From = m.Version, m.Metadata["task"], m.Metadata["from"]
+		}
+		all = append(all, r)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return runs, nil
+	return all, nil
 }

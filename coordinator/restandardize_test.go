@@ -105,8 +105,7 @@ func TestRestandardizeAndCrash(t *testing.T) {
 		f.coord.again()
 		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
 		f.coord.stop()
-		runs, err := coordinator.Runs(f.coord.dir)
-		must(t, err)
+		runs := f.runs()
 		if info, _ := model(t, f, runs[len(runs)-1], 0); len(runs) != 2 ||
 			info.Metadata["from"] != modelText(first, 2) {
 			t.Errorf("runs %v, the last from %q", runs, info.Metadata["from"])

@@ -30,9 +30,22 @@ func (c *Coordinator) steer(now time.Time, e Steered) {
 	case e.Course == CourseStop && !c.in(CoordinatorFinished),
 		e.Course == CoursePause && (c.in(CoordinatorIdle) || c.in(CoordinatorGathering)):
 		c.rests(now)
-	case e.Course == CourseGo && (c.in(CoordinatorPaused) || c.in(CoordinatorFinished) && c.over(now) == ""):
-		c.rec.Ended = ""
+	case e.Course == CourseGo && c.in(CoordinatorPaused):
 		c.next(now)
+	case e.Course == CourseGo && c.in(CoordinatorFinished):
+		c.takeUp(now)
+	}
+}
+
+// takeUp has a finished run go on, unless a rule ends it.
+func (c *Coordinator) takeUp(now time.Time) {
+	switch why := c.over(now); {
+	case why == "":
+		c.rec.Ended = ""
+		c.next(now) // more is asked for than before
+	case why != c.rec.Ended:
+		c.rec.Attempt++
+		c.finish(now, why)
 	}
 }
 

@@ -64,19 +64,12 @@ func listRuns(cmd *cobra.Command, dir string) error {
 	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
-	for _, run := range runs {
-		models, err := coordinator.OpenRun(dir, run)
-		if err != nil {
-			return err
-		}
-		list, _ := models.List() // the undamaged ones; `model list` reports the others
-		if len(list) == 0 {
-			fmt.Fprintf(w, "%d\t0\tnone\n", run)
+	for _, r := range runs {
+		if r.Models == 0 {
+			fmt.Fprintf(w, "%d\t0\tnone\n", r.Run)
 			continue
 		}
-		newest := list[len(list)-1]
-		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", run, len(list), run, newest.Version, newest.Metadata["task"],
-			newest.Metadata["from"])
+		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", r.Run, r.Models, r.Run, r.Newest, r.Task, r.From)
 	}
 	return w.Flush()
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -26,11 +25,7 @@ func useCommand() *cobra.Command {
 			"safetensors file that the coordinator can read. The models of the run before stay.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.From = args[0]
-			o, err := apply(cmd.Context(), &l, nil, a)
-			if err == nil {
-				err = o.Draw(cmd.OutOrStdout())
-			}
-			return err
+			return apply(cmd, &l, nil, a)
 		},
 	}
 	l.Flags(cmd, program)
@@ -48,52 +43,30 @@ func rollbackCommand() *cobra.Command {
 		Long: "Begin a new run of the applied task with an earlier model of the present run, by default the one " +
 			"before the present model. The round under way is given up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			run, present, err := presentModel(cmd, &l)
+			c, err := client(&l)
 			if err != nil {
 				return err
 			}
-			if !cmd.Flags().Changed("to") {
-				if present == 0 {
-					return fmt.Errorf("the present model is the first of run %d: name another one with `coordinator "+
-						"model use RUN/VERSION`", run)
-				}
-				to = present - 1
+			var t daemon.Task
+			switch err := c.Call(cmd.Context(), http.MethodGet, "/v1/task", nil, &t); {
+			case err != nil:
+				return err
+			case cmd.Flags().Changed("to"):
+			case t.Model == nil:
+				return fmt.Errorf("run %d has no model yet", t.Run)
+			case *t.Model == 0:
+				return fmt.Errorf("the present model is the first of run %d: name another one with `coordinator model "+
+					"use RUN/VERSION`", t.Run)
+			default:
+				to = *t.Model - 1
 			}
-			a.From = wire.ModelName{Run: wire.RunID(run), Version: wire.ModelVersion(to)}.String()
-			o, err := apply(cmd.Context(), &l, nil, a)
-			if err == nil {
-				err = o.Draw(cmd.OutOrStdout())
-			}
-			return err
+			a.From = wire.ModelName{Run: wire.RunID(t.Run), Version: wire.ModelVersion(to)}.String()
+			return apply(cmd, &l, nil, a)
 		},
 	}
 	l.Flags(cmd, program)
 	cmd.Flags().Uint64Var(&to, "to", 0, "version to go back to (default: the one before the present model)")
 	return cmd
-}
-
-// presentModel asks the running coordinator for the model that agents train on.
-func presentModel(cmd *cobra.Command, l *cli.Loader) (run, version uint64, err error) {
-	c, err := client(l)
-	if err != nil {
-		return 0, 0, err
-	}
-	var runs []daemon.Run
-	if err := c.Call(cmd.Context(), http.MethodGet, "/v1/runs", nil, &runs); err != nil {
-		return 0, 0, err
-	}
-	if len(runs) == 0 {
-		return 0, 0, errors.New("there are no models yet")
-	}
-	run = runs[len(runs)-1].Run
-	var models []daemon.Model
-	err = c.Call(cmd.Context(), http.MethodGet, fmt.Sprintf("/v1/runs/%d/models", run), nil, &models)
-	for _, m := range models {
-		if m.Present {
-			version = m.Version
-		}
-	}
-	return run, version, err
 }
 
 func diffCommand(f *modelFolder) *cobra.Command {
@@ -143,13 +116,9 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 			fmt.Fprintf(w, "%s\t%v\tonly in the second\n", t.Name, t.Shape)
 		}
 	}
-	keys := slices.Sorted(maps.Keys(metaA))
-	for key := range metaB {
-		if _, both := metaA[key]; !both {
-			keys = append(keys, key)
-		}
-	}
-	for _, key := range keys {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(metaA)), maps.Keys(metaB))
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
 		if metaA[key] != metaB[key] {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", key, cut(metaA[key]), cut(metaB[key]))
 		}

@@ -80,17 +80,11 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	o.Ready = func(f *daemon.Federation) {
 		ready.Opened()
 		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
-			here := *fresh
-			here.StateDir = s.StateDir // which this process has locked; another one needs a restart
-			agents, err := here.OpenAgents()
-			if err != nil {
-				return err
+			err := f.SetAgents(ctx, fresh)
+			if err == nil {
+				f.Compare(fresh)
 			}
-			if err := f.SetAgents(ctx, agents); err != nil {
-				return err
-			}
-			f.Compare(fresh)
-			return nil
+			return err
 		}
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: f.Alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})

@@ -89,7 +89,10 @@ func present(ctx context.Context, l *cli.Loader) (text []byte, about string, err
 type taskOnly settings.Coordinator
 
 // Validate reports every problem of the task, by key.
-func (s *taskOnly) Validate() error { return (*settings.Coordinator)(s).CheckTask() }
+func (s *taskOnly) Validate() error {
+	a := (*settings.Coordinator)(s).Applied()
+	return a.Validate()
+}
 
 func taskDiffCommand() *cobra.Command {
 	var l cli.Loader
@@ -100,11 +103,7 @@ func taskDiffCommand() *cobra.Command {
 			"run is needed. FILE is a coordinator.yaml or what `task show` prints; keys that it leaves out have " +
 			"their defaults.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := apply(cmd.Context(), &l, args, daemon.Application{Check: true})
-			if err == nil {
-				err = o.Draw(cmd.OutOrStdout())
-			}
-			return err
+			return apply(cmd, &l, args, daemon.Application{Check: true})
 		},
 	}
 	l.Flags(cmd, program)
@@ -124,11 +123,7 @@ func taskApplyCommand() *cobra.Command {
 			if len(args) == 0 && !a.NewRun && a.From == "" {
 				return cli.Usage("name the FILE to apply, or ask for a new run with --new-run or --from MODEL")
 			}
-			o, err := apply(cmd.Context(), &l, args, a)
-			if err == nil {
-				err = o.Draw(cmd.OutOrStdout())
-			}
-			return err
+			return apply(cmd, &l, args, a)
 		},
 	}
 	l.Flags(cmd, program)
@@ -140,27 +135,25 @@ func taskApplyCommand() *cobra.Command {
 	return cmd
 }
 
-// outlook is what the daemon says of an application.
-type outlook struct {
-	daemon.Outlook
-	done bool
-}
-
-// apply sends an application with the file that args names.
-func apply(ctx context.Context, l *cli.Loader, args []string, a daemon.Application) (*outlook, error) {
+// apply sends an application with the file that args names, and tells what it does.
+func apply(cmd *cobra.Command, l *cli.Loader, args []string, a daemon.Application) error {
 	c, err := client(l)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(args) > 0 {
 		text, err := os.ReadFile(args[0])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		a.Name, a.Text = args[0], string(text)
 	}
-	o := outlook{done: !a.Check}
-	return &o, refusal(c.Call(ctx, http.MethodPost, "/v1/task", &a, &o.Outlook))
+	var o daemon.Outlook
+	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task", &a, &o); err != nil {
+		return refusal(err)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), describe(&o, !a.Check))
+	return err
 }
 
 // refusal turns the answer to a wrong configuration into an error with its exit status.
@@ -178,8 +171,8 @@ type refused struct{ text string }
 func (r *refused) Error() string { return r.text }
 func (r *refused) Unwrap() error { return &config.Error{Problem: r.text} }
 
-// Draw writes what an application does, or would do.
-func (o *outlook) Draw(w io.Writer) error {
+// describe tells what an application has done, or would do.
+func describe(o *daemon.Outlook, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), c.Effect)
@@ -188,26 +181,25 @@ func (o *outlook) Draw(w io.Writer) error {
 		}
 		b.WriteString(")\n")
 	}
-	when := "when the round under way is over"
-	if !o.Waits {
-		when = "now; the round under way is given up"
+	when := "now"
+	if o.Waits {
+		when = "when the round under way is over"
 	}
 	switch {
 	case o.Needs != "":
 		fmt.Fprintf(&b, "apply it with %s\n", o.Needs)
 	case !o.NewRun && len(o.Changes) == 0:
 		b.WriteString("nothing differs from the applied task\n")
-	case !o.done && o.NewRun:
+	case !done && o.NewRun:
 		fmt.Fprintf(&b, "a new run would begin%s\n", from(o.From))
-	case !o.done:
+	case !done:
 		b.WriteString("the run would go on from its model\n")
 	case o.NewRun:
 		fmt.Fprintf(&b, "task version %d takes effect %s: a new run begins%s\n", o.Version, when, from(o.From))
 	default:
 		fmt.Fprintf(&b, "task version %d takes effect %s; the run goes on from its model\n", o.Version, when)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 func orNone(value string) string {

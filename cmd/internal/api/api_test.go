@@ -27,7 +27,7 @@ type sum struct {
 func routes() []Route {
 	return []Route{
 		Get("/v1/seven", "Seven.", func(*http.Request) (sum, error) { return sum{A: 7}, nil }),
-		Post("/v1/add", "Add.", func(_ context.Context, _ *http.Request, s sum) (sum, error) {
+		Post("/v1/add", "Add.", func(_ *http.Request, s sum) (sum, error) {
 			return sum{A: s.A + s.B}, nil
 		}),
 		Get("/v1/fail/{how}", "Fail.", func(r *http.Request) (sum, error) {

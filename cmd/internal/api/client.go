@@ -56,9 +56,13 @@ func (c Client) Raw(ctx context.Context, method, path, accept string, body []byt
 type stream struct {
 	io.ReadCloser
 	conn net.Conn
+	stop func() bool // what closes it when the caller has enough
 }
 
-func (s stream) Close() error { return errors.Join(s.ReadCloser.Close(), s.conn.Close()) }
+func (s stream) Close() error {
+	s.stop()
+	return errors.Join(s.ReadCloser.Close(), s.conn.Close())
+}
 
 // Open is Raw of an answer that is read by and by.
 func (c Client) Open(ctx context.Context, method, path, accept string, body []byte) (io.ReadCloser, error) {
@@ -72,7 +76,7 @@ func (c Client) Open(ctx context.Context, method, path, accept string, body []by
 	if err != nil {
 		return nil, c.explain(err)
 	}
-	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(c.Patience))
 	answer, err := exchange(conn, r)
 	if err != nil {
@@ -80,7 +84,7 @@ func (c Client) Open(ctx context.Context, method, path, accept string, body []by
 		return nil, c.explain(errors.Join(err, ctx.Err()))
 	}
 	_ = conn.SetDeadline(time.Time{}) // it speaks: a long answer may take its time
-	s := stream{answer.Body, conn}
+	s := stream{answer.Body, conn, stop}
 	if answer.StatusCode == http.StatusOK {
 		return s, nil
 	}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,12 +50,13 @@ func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), q
 			if err != nil {
 				return err
 			}
-			return answer(w, r, out)
+			answer(w, r, out)
+			return nil
 		}}
 }
 
 // Post makes a route that takes a body and answers with what do returns. It needs the role Operate.
-func Post[In, Out any](path, summary string, do func(ctx context.Context, r *http.Request, in In) (Out, error)) Route {
+func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
 	var in In
 	var out Out
 	return Route{Method: http.MethodPost, Path: path, Role: Operate, Summary: summary, In: in, Out: out,
@@ -65,18 +65,19 @@ func Post[In, Out any](path, summary string, do func(ctx context.Context, r *htt
 			if err := decode(r, &in); err != nil {
 				return err
 			}
-			out, err := do(r.Context(), r, in)
+			out, err := do(r, in)
 			if err != nil {
 				return err
 			}
-			return answer(w, r, out)
+			answer(w, r, out)
+			return nil
 		}}
 }
 
 // Stream makes a route that writes its answer itself, of another type than JSON. After an error in the middle of it the
 // connection is cut, so that nobody takes a part for the whole.
-func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error, query ...Parameter) Route {
-	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, Type: contentType,
+func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Type: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Content-Type", contentType)
 			counted := &counter{Writer: w}
@@ -131,7 +132,7 @@ type drawn interface {
 
 // answer writes JSON, or for a terminal text of the query's width. The daemon draws the text, so that a command of
 // another version can show it.
-func answer(w http.ResponseWriter, r *http.Request, out any) error {
+func answer(w http.ResponseWriter, r *http.Request, out any) {
 	if d, ok := out.(drawn); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
 		width, err := strconv.Atoi(r.URL.Query().Get("width"))
 		if err != nil {
@@ -139,13 +140,12 @@ func answer(w http.ResponseWriter, r *http.Request, out any) error {
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, d.Draw(width)) // the client may have gone
-		return nil
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(out) // the client may have gone
-	return nil
 }
 
 // Error is the answer to a request that was not carried out.

@@ -53,7 +53,7 @@ type Source struct {
 func Load(cfg any, src Source) error {
 	root := structOf(cfg)
 	l := &loader{src: src, root: root, schema: newSchema(root.Type()), origins: map[string]origin{}}
-	if src.Path != "" {
+	if src.Path != "" || src.Text != nil {
 		l.file()
 	}
 	l.environment()

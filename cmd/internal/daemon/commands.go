@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
@@ -20,6 +20,8 @@ type Task struct {
 	Text    string       `json:"text"`   // YAML: the keys task, round, mesh and predict
 	Course  round.Course `json:"course"` // go, pause or stop, as it was commanded
 	Phase   string       `json:"phase"`  // where the run stands
+	Run     uint64       `json:"run"`
+	Model   *uint64      `json:"model,omitempty"` // version of the present model; absent before the first
 	Next    *Next        `json:"next,omitempty"`
 }
 
@@ -66,12 +68,12 @@ func (f *Federation) Routes() []api.Route {
 		f.view.Route(), f.devicesRoute(), f.resetRoute(),
 		api.Get("/v1/task", "The applied task.", func(*http.Request) (Task, error) { return f.Task(), nil }),
 		api.Post("/v1/task", "Apply a task, or tell what that would do.",
-			func(ctx context.Context, _ *http.Request, a Application) (Outlook, error) { return f.Apply(ctx, a) }),
+			func(r *http.Request, a Application) (Outlook, error) { return f.Apply(r.Context(), a) }),
 		f.steering("pause", round.CoursePause, "Open no round until the run is to go on."),
 		f.steering("resume", round.CourseGo, "Have the run go on."),
 		f.steering("stop", round.CourseStop, "End the run; its model stays."),
 		api.Get("/v1/runs", "The runs that have models, the newest last.",
-			func(*http.Request) ([]Run, error) { return f.runs() }),
+			func(*http.Request) ([]coordinator.RunInfo, error) { return coordinator.Runs(f.dir) }),
 		api.Get("/v1/runs/{run}/models", "The models of a run.", f.models),
 		api.Stream("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream", f.model),
 		api.Stream("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
@@ -87,9 +89,7 @@ func (f *Federation) Routes() []api.Route {
 
 func (f *Federation) steering(name string, course round.Course, summary string) api.Route {
 	return api.Post("/v1/task/"+name, summary,
-		func(ctx context.Context, _ *http.Request, s Steering) (Task, error) {
-			return f.Steer(ctx, course, s.Now)
-		})
+		func(r *http.Request, s Steering) (Task, error) { return f.Steer(r.Context(), course, s.Now) })
 }
 
 // commandTime is how long a command may wait for the coordinator, which may be busy with a large model.
@@ -108,6 +108,12 @@ func (f *Federation) task() Task {
 		Phase: string(f.view.Phase())}
 	if t.Course == "" {
 		t.Course = round.CourseGo
+	}
+	if _, record, err := coordinator.OpenModels(f.dir); err == nil {
+		if t.Run = uint64(record.Run); record.Plan.Base.Present() {
+			version := uint64(record.Plan.Version)
+			t.Model = &version
+		}
 	}
 	if n := c.Next; n != nil {
 		t.Next = &Next{n.Version, n.At, string(n.Text), n.NewRun, n.From}
@@ -132,9 +138,7 @@ func (f *Federation) Apply(ctx context.Context, a Application) (Outlook, error) 
 		next = nil // what waits is taken back
 	}
 	control := f.control
-	if control.Next = next; next != nil && next.NewRun && control.Course == round.CourseStop {
-		control.Course = round.CourseGo
-	}
+	control.Next = next
 	if err := f.decide(control); err != nil || next == nil {
 		f.view.Awaits(0)
 		return o, err
@@ -147,12 +151,13 @@ func (f *Federation) Apply(ctx context.Context, a Application) (Outlook, error) 
 
 // outlook tells what an application does, after all checks.
 func (f *Federation) outlook(a Application) (settings.Applied, Outlook, error) {
-	o := Outlook{Version: f.control.Task.Version, NewRun: a.NewRun || a.From != "", From: a.From, Waits: !a.Now,
-		Changes: []settings.Change{}}
+	phase := f.view.Phase()
+	o := Outlook{Version: f.control.Task.Version, NewRun: a.NewRun || a.From != "", From: a.From,
+		Waits: !a.Now && coordinator.UnderWay(phase), Changes: []settings.Change{}}
 	applied := f.applied
 	if a.Text != "" {
 		var err error
-		if applied, err = f.file.ReadApplied(a.Name, []byte(a.Text)); err != nil {
+		if applied, err = f.settings().ReadApplied(a.Name, []byte(a.Text)); err != nil {
 			return applied, o, err
 		}
 	}
@@ -183,7 +188,7 @@ func (f *Federation) nextVersion() uint64 {
 
 // fits finds what no reading of the text can: whether edges can be made, and whether a model fits the task.
 func (f *Federation) fits(a settings.Applied, o Outlook) error {
-	s := f.file.With(a)
+	s := f.settings().With(a)
 	cfg, err := s.Config()
 	if err != nil {
 		return err
@@ -215,13 +220,13 @@ func (f *Federation) decide(c coordinator.Control) error {
 func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (Task, error) {
 	f.decisions.Lock()
 	defer f.decisions.Unlock()
-	phase := f.view.Phase()
-	over := phase == round.CoordinatorFinished
-	if over && f.control.Course != round.CourseStop && !slices.Contains(f.awaited(), course) {
-		return f.task(), api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with " +
-			"`coordinator task apply FILE`, or begin a new one with `coordinator task apply --new-run`")
-	}
-	if over && course == round.CoursePause {
+	over := func() bool { return f.view.Phase() == round.CoordinatorFinished && f.control.Next == nil }
+	finished := api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with `coordinator " +
+		"task apply FILE`, or begin a new one with `coordinator task apply --new-run`")
+	switch {
+	case over() && f.control.Course != round.CourseStop:
+		return f.task(), finished
+	case over() && course == round.CoursePause:
 		return f.task(), api.Conflict("the run is stopped: there is nothing to pause")
 	}
 	control := f.control
@@ -230,15 +235,10 @@ func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (
 		return f.task(), err
 	}
 	err := f.tell(ctx, func(ctx context.Context, c *coordinator.Coordinator) error { return c.Steer(ctx, course, now) })
-	return f.task(), err
-}
-
-// awaited are the courses of a finished run that change nothing now, and count for the task that takes over.
-func (f *Federation) awaited() []round.Course {
-	if f.control.Next == nil {
-		return nil
+	if err == nil && course == round.CourseGo && over() { // it was stopped, and a rule ends it as well
+		err = finished
 	}
-	return []round.Course{round.CourseGo, round.CoursePause}
+	return f.task(), err
 }
 
 // tell tells a decision to the coordinator that runs. Between two, and where this one ends meanwhile, nobody is told:
@@ -260,10 +260,13 @@ func (f *Federation) tell(ctx context.Context, do func(context.Context, *coordin
 		}
 	}()
 	err := do(ctx, c)
-	if f.now() != c {
+	switch {
+	case f.now() != c:
 		return nil
+	case err != nil:
+		return fmt.Errorf("it is decided, and counts as soon as the coordinator can go on: %w", err)
 	}
-	return err
+	return nil
 }
 
 // now returns the coordinator that runs; nil between two.

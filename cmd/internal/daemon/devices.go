@@ -29,7 +29,7 @@ const (
 // devicesRoute is the list of the devices.
 func (f *Federation) devicesRoute() api.Route {
 	return api.Get("/v1/agents", "The enrolled devices.", func(r *http.Request) (*status.Devices, error) {
-		enrolled, err := f.file.AgentIDs()
+		enrolled, err := f.settings().AgentIDs()
 		if err != nil {
 			return nil, err
 		}
@@ -58,9 +58,9 @@ type (
 // resetRoute has the counter of a device's starts begin anew.
 func (f *Federation) resetRoute() api.Route {
 	return api.Post("/v1/devices/{id}/reset", "Hear a device whose state folder was lost, whatever it said before.",
-		func(ctx context.Context, r *http.Request, _ Resetting) (DeviceReset, error) {
+		func(r *http.Request, _ Resetting) (DeviceReset, error) {
 			id := wire.AgentID(r.PathValue("id"))
-			ctx, cancel := context.WithTimeout(ctx, commandTime)
+			ctx, cancel := context.WithTimeout(r.Context(), commandTime)
 			defer cancel()
 			c, err := f.present(ctx)
 			if err == nil {
@@ -97,7 +97,7 @@ func (f *Federation) recallDevices() {
 		err = &store.VersionError{Path: path, Has: version, Want: devicesVersion}
 	}
 	if err == nil {
-		enrolled, listed := f.file.AgentIDs()
+		enrolled, listed := f.settings().AgentIDs()
 		if err = listed; err == nil {
 			err = f.devices.Restore(body, enrolled)
 		}

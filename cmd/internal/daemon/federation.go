@@ -13,7 +13,6 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -23,11 +22,9 @@ import (
 // a restart in good order, so that a kill in the middle of it leaves nothing that a start does not know. It carries out
 // the commands about the run.
 type Federation struct {
-	file *settings.Coordinator // at the start of the process; its applied part founds the first run
-	o    CoordinatorOptions
-	dir  string
-	view *status.CoordinatorView
-	// devices is what is known of each device
+	o       CoordinatorOptions
+	dir     string
+	view    *status.CoordinatorView
 	devices *status.DevicesView
 
 	decisions sync.Mutex // one command after another
@@ -35,7 +32,10 @@ type Federation struct {
 	applied   settings.Applied // the text of control.Task
 	first     bool             // no coordinator has run yet
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// file is the configuration at the start of the process, with the list of agents that was taken last. Its applied
+	// part founds the first run.
+	file    *settings.Coordinator
 	running *coordinator.Coordinator // nil between two
 	changed chan struct{}            // closed when running has changed
 }
@@ -51,18 +51,22 @@ func newFederation(s *settings.Coordinator, o CoordinatorOptions) (*Federation, 
 	}
 	f.control, f.applied = control, s.Applied()
 	if !found {
-		f.control.Task = coordinator.Applied{Version: 1, At: time.Now(), Text: f.applied.Text()}
-	} else if f.applied, err = s.ReadApplied("the applied task", control.Task.Text); err != nil {
-		return nil, fmt.Errorf("state folder %s: %w", f.dir, err)
+		f.control.Task = coordinator.Applied{Version: max(1, control.Task.Version), At: time.Now(),
+			Text: f.applied.Text()}
+	} else if f.applied, err = s.ReadApplied(appliedName, control.Task.Text); err != nil && !o.NewRun {
+		return nil, fmt.Errorf("state folder %s: %w; `coordinator run --new-run` begins a new run of the "+
+			"configuration's task", f.dir, err)
 	}
 	if o.NewRun || o.From != "" {
 		a := s.Applied()
 		f.control.Next = &coordinator.Applied{Version: f.control.Task.Version + 1, At: time.Now(), Text: a.Text(),
 			NewRun: o.NewRun, From: o.From}
-		f.control.Course = round.CourseGo
 	}
 	return f, nil
 }
+
+// appliedName names the text of the state folder in errors.
+const appliedName = "the applied task"
 
 // Compare warns of what of a configuration that was reloaded is not in effect.
 func (f *Federation) Compare(file *settings.Coordinator) {
@@ -130,64 +134,66 @@ func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, endi
 			return nil, nil, err
 		}
 		if !between {
-			f.view.Awaits(next.Version)
 			next, ending = nil, next
 		}
 	}
 	if next != nil {
-		c, err = f.takeOver(ctx, next)
-		switch {
-		case err == nil:
-			return c, nil, nil
-		case flags && !errors.Is(err, coordinator.ErrGoesOn), ctx.Err() != nil:
-			return nil, nil, err
-		case !flags:
-			f.o.Logger.Error("the applied task cannot take over; the one before stays in effect", "version",
-				next.Version, "err", err)
-		}
-		f.control.Next = nil
-		if err := f.control.Save(f.dir); err != nil {
-			return nil, nil, err
+		if c, err = f.takeOver(ctx, next, flags); c != nil || err != nil {
+			return c, nil, err
 		}
 	}
-	if c, err = f.make(ctx, f.applied, f.control.Task); err != nil {
+	if c, err = f.make(ctx, f.applied, f.control.Task, f.control.Course); err != nil {
 		return nil, nil, err
+	}
+	if ending != nil {
+		f.view.Awaits(ending.Version)
 	}
 	if err := f.control.Save(f.dir); err != nil {
 		return nil, nil, err
 	}
 	if f.first {
-		f.warn(f.file)
+		f.warn(f.settings())
 	}
 	return c, ending, nil
 }
 
-// takeOver makes the coordinator of the next task, which is in effect then.
-func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied) (*coordinator.Coordinator, error) {
-	applied, err := f.file.ReadApplied("the applied task", next.Text)
-	if err != nil {
-		return nil, err
+// takeOver makes the coordinator of the next task, which is in effect then; nil if the one before stays in effect. What
+// the flags of a start ask for ends the process if it cannot be had; what a command has asked for is dropped.
+func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied, flags bool) (*coordinator.Coordinator,
+	error) {
+	course := f.control.Course
+	if flags || next.NewRun && course == round.CourseStop {
+		course = round.CourseGo
 	}
-	c, err := f.make(ctx, applied, *next)
-	if err != nil {
-		return nil, err
+	applied, err := f.settings().ReadApplied(appliedName, next.Text)
+	var c *coordinator.Coordinator
+	if err == nil {
+		c, err = f.make(ctx, applied, *next, course)
 	}
-	f.applied, f.control.Task, f.control.Next = applied, *next, nil
-	f.control.Task.NewRun, f.control.Task.From = false, ""
-	if err := f.control.Save(f.dir); err != nil { // the journal says so already
+	switch {
+	case err == nil:
+		f.applied, f.control.Course = applied, course
+		f.control.TakeOver()
+		return c, f.control.Save(f.dir) // the journal says so already
+	case flags && !errors.Is(err, coordinator.ErrGoesOn), ctx.Err() != nil:
 		return nil, err
+	case !flags:
+		f.o.Logger.Error("the applied task cannot take over; the one before stays in effect", "version", next.Version,
+			"err", err)
 	}
-	return c, nil
+	f.control.Next = nil
+	return nil, nil
 }
 
 // make makes a coordinator under a task, with a session of its own at the broker.
-func (f *Federation) make(ctx context.Context, a settings.Applied, task coordinator.Applied) (
+func (f *Federation) make(ctx context.Context, a settings.Applied, task coordinator.Applied, course round.Course) (
 	*coordinator.Coordinator, error) {
-	s := f.file.With(a)
+	s := f.settings().With(a)
 	cfg, err := f.config(s, task)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Round.Course = course
 	conn, err := dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
 		f.o.Metrics.Traffic, func(m *mqtt.Options) {
 			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
@@ -224,7 +230,7 @@ func (f *Federation) config(s *settings.Coordinator, task coordinator.Applied) (
 		return cfg, err
 	}
 	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.first, task.Version
-	cfg.NewRun, cfg.From, cfg.Round.Course = task.NewRun, task.From, f.control.Course
+	cfg.NewRun, cfg.From = task.NewRun, task.From
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
 	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger}, f.o.Metrics, f.view,
 		f.devices, f.o.Observer}
@@ -265,13 +271,32 @@ func (f *Federation) Alive(ctx context.Context) error {
 	return nil
 }
 
-// SetAgents replaces the list of who may take part, and owns it then.
-func (f *Federation) SetAgents(ctx context.Context, list *enrolled.List) error {
+// SetAgents takes the list of who may take part from a configuration that was reloaded.
+func (f *Federation) SetAgents(ctx context.Context, fresh *settings.Coordinator) error {
+	file := *f.settings() // the process has locked its state folder; another one needs a restart
+	file.Identity.AgentsFile = fresh.Identity.AgentsFile
+	list, err := file.OpenAgents()
+	if err != nil {
+		return err
+	}
 	c, err := f.present(ctx)
 	if err != nil {
 		return errors.Join(err, list.Close())
 	}
-	return c.SetAgents(ctx, list)
+	if err := c.SetAgents(ctx, list); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.file = &file
+	return nil
+}
+
+// settings returns the configuration; nobody changes it.
+func (f *Federation) settings() *settings.Coordinator {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file
 }
 
 // makeFolder makes the state folder.

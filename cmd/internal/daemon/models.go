@@ -12,15 +12,6 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Run is a run that has models on disk.
-type Run struct {
-	Run    uint64 `json:"run"`
-	Models int    `json:"models"`
-	Newest uint64 `json:"newest"` // version
-	Task   string `json:"task"`   // its name
-	From   string `json:"from,omitempty"`
-}
-
 // Model is a model on disk.
 type Model struct {
 	Version uint64 `json:"version"`
@@ -29,29 +20,7 @@ type Model struct {
 	Present bool   `json:"present,omitempty"` // agents train on it
 }
 
-func (f *Federation) runs() ([]Run, error) {
-	runs, err := coordinator.Runs(f.dir)
-	if err != nil {
-		return nil, err
-	}
-	all := []Run{}
-	for _, id := range runs {
-		models, err := coordinator.OpenRun(f.dir, id)
-		if err != nil {
-			return nil, err
-		}
-		list, _ := models.List() // the undamaged ones
-		r := Run{Run: uint64(id), Models: len(list)}
-		if n := len(list); n > 0 {
-			m := &list[n-1]
-			r.Newest, r.Task, r.From = m.Version, m.Metadata["task"], m.Metadata["from"]
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
-
-// open opens the models of the run that a request names.
+// openRun opens the models of the run that a request names.
 func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
 	run, err := strconv.ParseUint(r.PathValue("run"), 10, 64)
 	if err != nil {

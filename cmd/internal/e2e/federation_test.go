@@ -230,6 +230,10 @@ func (f *federation) checkRestart(t *testing.T) {
 	warm.Await(t, "a run begins from a model")
 	warm.Await(t, "connected to the broker at "+f.Broker)
 	warm.Stop(t, syscall.SIGTERM, 0)
+	warm = f.Daemon(t, "coordinator", "coordinator", "--set", "task.batch_size=16", "--from", "3")
+	warm.Await(t, "the run that began from this model goes on")
+	warm.Await(t, "connected to the broker at "+f.Broker)
+	warm.Stop(t, syscall.SIGTERM, 0)
 	if show := programs.MustRun(t, "coordinator", "model", "show",
 		"--state-dir", f.Path("state")); !strings.Contains(strings.Join(strings.Fields(show), " "), "version 0 ") {
 		t.Errorf("the model of a run that began from another:\n%s", show)

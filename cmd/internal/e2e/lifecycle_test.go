@@ -102,7 +102,7 @@ func TestLifecycle(t *testing.T) {
 
 	slower := f.edited(t, "max: 20", "max: 7")
 	f.mustTask(t, "task.steps.max: 20 -> 7 (goes on; the schedule's time goes on)\nthe run would go on", "diff", slower)
-	f.mustTask(t, "task version 2 takes effect when the round under way is over; the run goes on", "apply", slower)
+	f.mustTask(t, "; the run goes on from its model", "apply", slower)
 	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 2 })
 	lead.Await(t, "another task takes over version=2")
 	at = f.picture(t).Aggregations

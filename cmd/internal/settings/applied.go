@@ -2,6 +2,7 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/round"
@@ -46,7 +47,7 @@ func (a *Applied) Text() []byte {
 // Keys that are not there have their defaults. Every problem is reported with its line, as [config.Load] does.
 func (s *Coordinator) ReadApplied(name string, text []byte) (Applied, error) {
 	read := s.With(defaultApplied())
-	err := config.Load(read, config.Source{Path: name, Text: text})
+	err := config.Load(read, config.Source{Path: cmp.Or(name, "the task"), Text: text})
 	return read.Applied(), err
 }
 
@@ -55,12 +56,6 @@ func (a *Applied) Validate() error {
 	var c spec.Check
 	a.Task.check(&c, a.Round.Algorithm == spec.FedDec)
 	return c.Err()
-}
-
-// CheckTask reports every problem of the task, and of nothing else, by key.
-func (s *Coordinator) CheckTask() error {
-	a := s.Applied()
-	return a.Validate()
 }
 
 // ReadTask reads the task of a file that Applied.Text has written, as it is announced; only how its agents mix is left
